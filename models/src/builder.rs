@@ -83,7 +83,11 @@ impl Builder {
 
     /// A channel count under the width factor: a multiple of 8, at least 8.
     pub(crate) fn channels(&self, published: u32) -> u32 {
-        if self.width == 1.0 { published } else { ((f64::from(published) * self.width / 8.0).round() as u32).max(1) * 8 }
+        if self.width == 1.0 {
+            published
+        } else {
+            ((f64::from(published) * self.width / 8.0).round() as u32).max(1) * 8
+        }
     }
 
     pub(crate) fn input(&mut self, name: &str, data_type: DataType, shape: &[Size]) -> String {
@@ -108,7 +112,11 @@ impl Builder {
         });
         let dim = dim.map(|value| Dimension { value: Some(value) }).collect();
         let tensor = TensorTypeProto { elem_type: data_type as i32, shape: Some(TensorShapeProto { dim }) };
-        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type: Some(tensor) }), ..ValueInfoProto::default() }
+        ValueInfoProto {
+            name: name.into(),
+            r#type: Some(TypeProto { tensor_type: Some(tensor) }),
+            ..ValueInfoProto::default()
+        }
     }
 
     /// A node with one result under a new name.
@@ -117,10 +125,17 @@ impl Builder {
     }
 
     /// A node with so many results under new names.
-    pub(crate) fn nodes(&mut self, op: &str, inputs: &[&str], attributes: &[(&str, Attribute)], results: usize) -> Vec<String> {
+    pub(crate) fn nodes(
+        &mut self,
+        op: &str,
+        inputs: &[&str],
+        attributes: &[(&str, Attribute)],
+        results: usize,
+    ) -> Vec<String> {
         self.names += 1;
         let name = format!("{}_{}", op.to_lowercase(), self.names);
-        let outputs: Vec<String> = (0..results).map(|i| if i == 0 { name.clone() } else { format!("{name}_{i}") }).collect();
+        let outputs: Vec<String> =
+            (0..results).map(|i| if i == 0 { name.clone() } else { format!("{name}_{i}") }).collect();
         let named: Vec<&str> = outputs.iter().map(String::as_str).collect();
         self.push(op, inputs, &named, attributes);
         outputs
@@ -211,7 +226,8 @@ impl Builder {
         self.node("Conv", &inputs, &attributes)
     }
 
-    /// A batch normalisation with random statistics. `gain` bounds its scale from above: residual branches take a small one, so that a deep sum does not blow up.
+    /// A batch normalisation with random statistics. `gain` bounds its scale from above: residual
+    /// branches take a small one, so that a deep sum does not blow up.
     pub(crate) fn batch_norm(&mut self, x: &str, channels: u32, gain: f32) -> String {
         let scale = self.random(&[channels], gain / 3.0, gain);
         let bias = self.random(&[channels], -0.2, 0.2);
@@ -254,7 +270,8 @@ impl Builder {
         self.node("Gemm", &[x, &weights, &bias], &[("transB", Attribute::Int(1))])
     }
 
-    /// `x · W + b` with `W [from, to]`, as PyTorch exports a linear layer of a sequence. Weights are smaller than He's, as in transformers.
+    /// `x · W + b` with `W [from, to]`, as PyTorch exports a linear layer of a sequence. Weights
+    /// are smaller than He's, as in transformers.
     pub(crate) fn linear(&mut self, x: &str, from: u32, to: u32) -> String {
         let bound = 1.0 / (from as f32).sqrt();
         let weights = self.random(&[from, to], -bound, bound);

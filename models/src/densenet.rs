@@ -1,4 +1,5 @@
-//! DenseNet-BC (Huang et al. 2016): growth 32, bottlenecks of four times the growth, transitions that halve.
+//! DenseNet-BC (Huang et al. 2016): growth 32, bottlenecks of four times the growth, transitions
+//! that halve.
 
 use crate::builder::{Builder, same, valid};
 

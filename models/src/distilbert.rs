@@ -1,4 +1,5 @@
-//! DistilBERT for sequence classification (Sanh et al. 2019), as the PyTorch exporter writes it: layer normalisation, GELU and attention in small operators.
+//! DistilBERT for sequence classification (Sanh et al. 2019), as the PyTorch exporter writes it:
+//! layer normalisation, GELU and attention in small operators.
 
 use crate::builder::{Attribute, Builder, Size};
 use crate::transformer::{Mask, Sizes, attention, feed_forward, gelu};

@@ -1,6 +1,8 @@
-//! The microbenchmarks of KaaS as functions: kernels, a manifest for `atoll pack`, and constants from a seed.
+//! The microbenchmarks of KaaS as functions: kernels, a manifest for `atoll pack`, and constants
+//! from a seed.
 //!
-//! What they compute stands in `models/functions`; every seed gives a function with constants of its own.
+//! What they compute stands in `models/functions`; every seed gives a function with constants of
+//! its own.
 
 use crate::random::SplitMix;
 use std::io;
@@ -41,7 +43,12 @@ pub const FUNCTIONS: &[Function] = &[
         size: 1024,
         manifest: include_str!("../functions/gemm_chain.toml"),
         ptx: ("gemm.ptx", include_str!("../functions/ptx/gemm.ptx")),
-        constants: &[("b0.bin", Content::Matrix), ("b1.bin", Content::Matrix), ("b2.bin", Content::Matrix), ("b3.bin", Content::Matrix)],
+        constants: &[
+            ("b0.bin", Content::Matrix),
+            ("b1.bin", Content::Matrix),
+            ("b2.bin", Content::Matrix),
+            ("b3.bin", Content::Matrix),
+        ],
     },
     Function {
         name: "complex_gemm",
@@ -65,7 +72,8 @@ pub fn function_by_name(name: &str) -> Option<&'static Function> {
 }
 
 impl Function {
-    /// Writes manifest, kernels and constants into a folder, which must exist. Returns the manifest's path.
+    /// Writes manifest, kernels and constants into a folder, which must exist. Returns the
+    /// manifest's path.
     pub fn write(&self, folder: &Path, size: u32, seed: u64) -> io::Result<PathBuf> {
         if size == 0 || !size.is_multiple_of(SIZE_MULTIPLE) {
             let message = format!("a size of {size}; {} takes multiples of {SIZE_MULTIPLE}", self.name);
@@ -111,8 +119,11 @@ mod tests {
             let written = |seed| {
                 std::fs::create_dir_all(folder(seed)).unwrap();
                 let manifest = std::fs::read_to_string(function.write(&folder(seed), 64, seed).unwrap()).unwrap();
-                let constants: Vec<Vec<u8>> =
-                    function.constants.iter().map(|(file, _)| std::fs::read(folder(seed).join(file)).unwrap()).collect();
+                let constants: Vec<Vec<u8>> = function
+                    .constants
+                    .iter()
+                    .map(|(file, _)| std::fs::read(folder(seed).join(file)).unwrap())
+                    .collect();
                 std::fs::remove_dir_all(folder(seed)).unwrap();
                 (manifest, constants)
             };

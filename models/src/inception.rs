@@ -96,7 +96,8 @@ fn inception_d(b: &mut Builder, (x, from): &State) -> State {
 fn inception_e(b: &mut Builder, state: &State) -> State {
     let (x, from) = state;
     let fork = |b: &mut Builder, (stem, channels): State| {
-        let sides = [branch(b, &stem, channels, &[(384, strip(1, 3))]), branch(b, &stem, channels, &[(384, strip(3, 1))])];
+        let sides =
+            [branch(b, &stem, channels, &[(384, strip(1, 3))]), branch(b, &stem, channels, &[(384, strip(3, 1))])];
         join(b, &sides)
     };
     let plain = branch(b, x, *from, &[(320, valid(1, 1))]);

@@ -1,9 +1,11 @@
 //! The benchmark models as ONNX files, built here with seeded random weights.
 //!
-//! Weights are not worth keeping: the architectures are. Statistics of batch normalisations, biases and scales are random too, so that a wrong
-//! fold shows (a freshly initialised network, all ones and zeros, would hide it). The same name, seed and options give the same bytes on every machine.
+//! Weights are not worth keeping: the architectures are. Statistics of batch normalisations, biases
+//! and scales are random too, so that a wrong fold shows (a freshly initialised network, all ones
+//! and zeros, would hide it). The same name, seed and options give the same bytes on every machine.
 //!
-//! Beside them lie [`functions`] that are no models, and [`mixes`] of requests, on which policies are compared.
+//! Beside them lie [`functions`] that are no models, and [`mixes`] of requests, on which policies
+//! are compared.
 //!
 //! What it is not: a model zoo. Trained models come from published packages, see `models/fetch.py`.
 
@@ -36,9 +38,11 @@ pub struct BuildOptions {
     pub seed: u64,
     /// Factor on every channel count; 1 is the published architecture. Small ones make quick tests.
     pub width: f64,
-    /// Height and width of the image in pixels, or the length of a sequence; `None` is the published size.
+    /// Height and width of the image in pixels, or the length of a sequence; `None` is the
+    /// published size.
     pub image: Option<u32>,
-    /// Whether the batch is the symbol `batch`, and the length of sequences `sequence`, instead of numbers.
+    /// Whether the batch is the symbol `batch`, and the length of sequences `sequence`, instead of
+    /// numbers.
     pub symbolic: bool,
 }
 
@@ -62,11 +66,36 @@ pub struct Architecture {
 
 /// Every architecture, in the order of the documentation.
 pub const ARCHITECTURES: &[Architecture] = &[
-    Architecture { name: "resnet18", image: 224, image_min: 32, build: |b, image| resnet::build(b, image, &resnet::RESNET18) },
-    Architecture { name: "resnet50", image: 224, image_min: 32, build: |b, image| resnet::build(b, image, &resnet::RESNET50) },
-    Architecture { name: "resnet152", image: 224, image_min: 32, build: |b, image| resnet::build(b, image, &resnet::RESNET152) },
-    Architecture { name: "densenet121", image: 224, image_min: 32, build: |b, image| densenet::build(b, image, &[6, 12, 24, 16]) },
-    Architecture { name: "densenet201", image: 224, image_min: 32, build: |b, image| densenet::build(b, image, &[6, 12, 48, 32]) },
+    Architecture {
+        name: "resnet18",
+        image: 224,
+        image_min: 32,
+        build: |b, image| resnet::build(b, image, &resnet::RESNET18),
+    },
+    Architecture {
+        name: "resnet50",
+        image: 224,
+        image_min: 32,
+        build: |b, image| resnet::build(b, image, &resnet::RESNET50),
+    },
+    Architecture {
+        name: "resnet152",
+        image: 224,
+        image_min: 32,
+        build: |b, image| resnet::build(b, image, &resnet::RESNET152),
+    },
+    Architecture {
+        name: "densenet121",
+        image: 224,
+        image_min: 32,
+        build: |b, image| densenet::build(b, image, &[6, 12, 24, 16]),
+    },
+    Architecture {
+        name: "densenet201",
+        image: 224,
+        image_min: 32,
+        build: |b, image| densenet::build(b, image, &[6, 12, 48, 32]),
+    },
     Architecture { name: "vgg19", image: 224, image_min: 32, build: vgg::build },
     Architecture { name: "inception_v3", image: 299, image_min: 75, build: inception::build },
     Architecture { name: "squeezenet", image: 224, image_min: 32, build: squeezenet::build },
@@ -77,7 +106,12 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "gpt2", image: 64, image_min: 2, build: gpt2::build },
     Architecture { name: "lstm", image: 100, image_min: 1, build: recurrent::lstm },
     Architecture { name: "convnext_tiny", image: 224, image_min: 32, build: convnext::build },
-    Architecture { name: "resnext50", image: 224, image_min: 32, build: |b, image| resnet::build(b, image, &resnet::RESNEXT50) },
+    Architecture {
+        name: "resnext50",
+        image: 224,
+        image_min: 32,
+        build: |b, image| resnet::build(b, image, &resnet::RESNEXT50),
+    },
     Architecture { name: "rnnt", image: 100, image_min: 2, build: recurrent::rnnt },
     Architecture { name: "gnmt", image: 25, image_min: 1, build: recurrent::gnmt },
     Architecture { name: "unet3d", image: 128, image_min: 32, build: unet3d::build },

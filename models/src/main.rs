@@ -7,7 +7,8 @@ use atoll_models::{ARCHITECTURES, BuildOptions, build_onnx};
 use clap::Parser;
 use std::path::PathBuf;
 
-/// Write a benchmark model with seeded random weights as an ONNX file, or a benchmark function as a folder for `atoll pack`
+/// Write a benchmark model with seeded random weights as an ONNX file, or a benchmark function as a
+/// folder for `atoll pack`
 #[derive(Parser)]
 #[command(
     after_help = "Examples:\n  atoll-models resnet50 -o resnet50.onnx\n  atoll-models vgg19 --width 0.25 --image 64 -o small.onnx\n  atoll-models gemm_chain --size 512 -o chain\n  atoll-models --list"
@@ -59,7 +60,12 @@ fn main() -> anyhow::Result<()> {
             .and_then(|()| function.write(&folder, arguments.size.unwrap_or(function.size), arguments.seed));
         return written.map(drop).with_context(|| format!("cannot write {}", folder.display()));
     }
-    let options = BuildOptions { seed: arguments.seed, width: arguments.width, image: arguments.image, symbolic: arguments.symbolic };
+    let options = BuildOptions {
+        seed: arguments.seed,
+        width: arguments.width,
+        image: arguments.image,
+        symbolic: arguments.symbolic,
+    };
     let bytes = build_onnx(&model, &options)?;
     let output = arguments.output.unwrap_or_else(|| format!("{model}.onnx").into());
     std::fs::write(&output, bytes).with_context(|| format!("cannot write {}", output.display()))

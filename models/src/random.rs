@@ -3,7 +3,8 @@
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators), whose algorithm is fixed: weights and recorded mixes stay what they are.
+/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators), whose algorithm
+/// is fixed: weights and recorded mixes stay what they are.
 #[derive(Clone, Debug)]
 pub(crate) struct SplitMix(SplitMix64);
 

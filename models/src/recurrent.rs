@@ -1,4 +1,5 @@
-//! Recurrent models: an LSTM of two layers, RNN-T (Graves 2012, with the sizes of MLPerf) and GNMT (Wu et al. 2016, with those of MLPerf).
+//! Recurrent models: an LSTM of two layers, RNN-T (Graves 2012, with the sizes of MLPerf) and GNMT
+//! (Wu et al. 2016, with those of MLPerf).
 
 use crate::builder::{Attribute, Builder, Size};
 use atoll_frontend::onnx::proto::DataType;
@@ -28,7 +29,11 @@ fn layer_of(b: &mut Builder, x: &str, from: u32, hidden: u32, both: bool) -> Str
     let r = b.random(&[directions, 4 * hidden, hidden], -bound, bound);
     let bias = b.random(&[directions, 8 * hidden], -bound, bound);
     let direction = Attribute::Text(if both { "bidirectional" } else { "forward" });
-    let y = b.node("LSTM", &[x, &w, &r, &bias], &[("hidden_size", Attribute::Int(hidden.into())), ("direction", direction)]);
+    let y = b.node(
+        "LSTM",
+        &[x, &w, &r, &bias],
+        &[("hidden_size", Attribute::Int(hidden.into())), ("direction", direction)],
+    );
     if both {
         let y = b.node("Transpose", &[&y], &[("perm", Attribute::Ints(vec![0, 2, 1, 3]))]);
         let shape = b.ints(&[0, 0, -1]);
@@ -71,7 +76,8 @@ pub(crate) fn rnnt(b: &mut Builder, frames: u32) {
     b.output("scores", &scores, &[(frames / 2).into(), TOKENS.into(), Size::Batch, CLASSES.into()]);
 }
 
-/// Encoder of one layer in both directions and three residual ones; a decoder of four that is given the words before, with Bahdanau's attention behind its first.
+/// Encoder of one layer in both directions and three residual ones; a decoder of four that is given
+/// the words before, with Bahdanau's attention behind its first.
 pub(crate) fn gnmt(b: &mut Builder, words: u32) {
     let (hidden, vocabulary) = (b.channels(1024), b.channels(32_320));
     let table = b.random(&[vocabulary, hidden], -0.5, 0.5);

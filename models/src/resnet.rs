@@ -1,4 +1,5 @@
-//! ResNet (He et al. 2015), v1.5: the stride of a bottleneck is in its 3×3 convolution, as in torchvision.
+//! ResNet (He et al. 2015), v1.5: the stride of a bottleneck is in its 3×3 convolution, as in
+//! torchvision.
 
 use crate::builder::{Builder, same};
 
@@ -7,7 +8,8 @@ use crate::builder::{Builder, same};
 pub(crate) struct Shape {
     blocks: [u32; 4],
     bottleneck: bool,
-    /// Groups of the 3×3 convolution of a bottleneck; ResNeXt has many, and twice as many channels in it.
+    /// Groups of the 3×3 convolution of a bottleneck; ResNeXt has many, and twice as many channels
+    /// in it.
     groups: u32,
 }
 

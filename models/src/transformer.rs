@@ -1,4 +1,5 @@
-//! What transformers have in common, as exporters write it: attention in small operators, GELU, layer normalisation.
+//! What transformers have in common, as exporters write it: attention in small operators, GELU,
+//! layer normalisation.
 
 use crate::builder::{Attribute, Builder};
 
@@ -11,7 +12,8 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Published sizes under the width factor: a head keeps its numbers, the factor takes heads away.
+    /// Published sizes under the width factor: a head keeps its numbers, the factor takes heads
+    /// away.
     pub(crate) fn scaled(b: &Builder, dim: u32, hidden: u32, heads: u32) -> Sizes {
         let kept = (b.channels(heads * 8) / 8).max(1);
         Sizes { dim: kept * (dim / heads), hidden: b.channels(hidden), heads: kept }
@@ -32,7 +34,11 @@ pub(crate) enum Mask<'a> {
 pub(crate) fn layer_norm(b: &mut Builder, x: &str, dim: u32, epsilon: f32) -> String {
     let scale = b.random(&[dim], 0.5, 1.5);
     let bias = b.random(&[dim], -0.2, 0.2);
-    b.node("LayerNormalization", &[x, &scale, &bias], &[("axis", Attribute::Int(-1)), ("epsilon", Attribute::Float(epsilon))])
+    b.node(
+        "LayerNormalization",
+        &[x, &scale, &bias],
+        &[("axis", Attribute::Int(-1)), ("epsilon", Attribute::Float(epsilon))],
+    )
 }
 
 /// `[batch, sequence, dim]` as `[batch, heads, …]` with the given order of axes.
@@ -107,7 +113,12 @@ pub(crate) fn gelu_tanh(b: &mut Builder, x: &str) -> String {
 }
 
 /// Two linear layers with an activation between them.
-pub(crate) fn feed_forward(b: &mut Builder, x: &str, sizes: &Sizes, activation: fn(&mut Builder, &str) -> String) -> String {
+pub(crate) fn feed_forward(
+    b: &mut Builder,
+    x: &str,
+    sizes: &Sizes,
+    activation: fn(&mut Builder, &str) -> String,
+) -> String {
     let x = b.linear(x, sizes.dim, sizes.hidden);
     let x = activation(b, &x);
     b.linear(&x, sizes.hidden, sizes.dim)

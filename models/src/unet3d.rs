@@ -1,4 +1,5 @@
-//! 3D-UNet (Çiçek et al. 2016) with the sizes of MLPerf: five levels of two convolutions each, instance normalisation, transposed convolutions on the way up.
+//! 3D-UNet (Çiçek et al. 2016) with the sizes of MLPerf: five levels of two convolutions each,
+//! instance normalisation, transposed convolutions on the way up.
 
 use crate::builder::{Attribute, Builder, Size};
 use atoll_frontend::onnx::proto::DataType;
@@ -39,7 +40,11 @@ fn conv(b: &mut Builder, x: &str, [from, to]: [u32; 2], size: u32, stride: i64) 
     let weights = b.random(&[to, from, size, size, size], -bound, bound);
     let bias = b.random(&[to], -0.1, 0.1);
     let pads = Attribute::Ints(vec![i64::from(size / 2); 6]);
-    b.node("Conv", &[x, &weights, &bias], &[("kernel_shape", cube(size.into())), ("strides", cube(stride)), ("pads", pads)])
+    b.node(
+        "Conv",
+        &[x, &weights, &bias],
+        &[("kernel_shape", cube(size.into())), ("strides", cube(stride)), ("pads", pads)],
+    )
 }
 
 fn conv_norm_relu(b: &mut Builder, x: &str, channels: [u32; 2], stride: i64) -> String {

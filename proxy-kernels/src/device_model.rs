@@ -1,9 +1,11 @@
 //! What a compute unit of each device holds.
 //!
 //! # Sources
-//! - NVIDIA: "Compute Capabilities" of the CUDA programming guide; how registers and shared memory are handed out from `cuda_occupancy.h`, whose answers
-//!   the tests compare with; numbers of compute units from the makers' data sheets.
-//! - AMD: the instruction set references (Vega 7 nm, CDNA 1 to 3, RDNA 3) and what LLVM's AMD target prints, whose answers the tests compare with. REEF's paper and code agree for the MI50,
+//! - NVIDIA: "Compute Capabilities" of the CUDA programming guide; how registers and shared memory
+//!   are handed out from `cuda_occupancy.h`, whose answers the tests compare with; numbers of
+//!   compute units from the makers' data sheets.
+//! - AMD: the instruction set references (Vega 7 nm, CDNA 1 to 3, RDNA 3) and what LLVM's AMD
+//!   target prints, whose answers the tests compare with. REEF's paper and code agree for the MI50,
 //!   but for its rule for shared memory, which divides by the wrong size.
 
 /// A device's compute units.
@@ -32,13 +34,15 @@ pub struct DeviceModel {
 pub struct RegisterFile {
     /// Sub-partitions or SIMDs.
     pub parts: u32,
-    /// Registers per lane that the warps of a part share: the size of the part's file over the threads of a warp.
+    /// Registers per lane that the warps of a part share: the size of the part's file over the
+    /// threads of a warp.
     pub per_part: u32,
     /// A warp gets multiples of this, per lane.
     pub granule: u32,
     /// Most a thread can have.
     pub per_thread_max: u32,
-    /// Whether a block's warps take places in all parts alike, so that their number is rounded up (NVIDIA).
+    /// Whether a block's warps take places in all parts alike, so that their number is rounded up
+    /// (NVIDIA).
     pub rounds_to_parts: bool,
 }
 
@@ -85,8 +89,8 @@ impl DeviceModel {
     }
 }
 
-/// A compute unit of four sub-partitions with 16,384 registers each. `limits` are warps and blocks; `shared` is what a unit has, the most of a block, the granule, and what is
-/// reserved.
+/// A compute unit of four sub-partitions with 16,384 registers each. `limits` are warps and blocks;
+/// `shared` is what a unit has, the most of a block, the granule, and what is reserved.
 const fn nvidia(name: &'static str, compute_units: u32, limits: [u32; 2], shared: [u32; 4]) -> DeviceModel {
     DeviceModel {
         name,
@@ -96,11 +100,17 @@ const fn nvidia(name: &'static str, compute_units: u32, limits: [u32; 2], shared
         warps_max: limits[0],
         blocks_max: limits[1],
         registers: RegisterFile { parts: 4, per_part: 512, granule: 8, per_thread_max: 255, rounds_to_parts: true },
-        shared: SharedMemory { unit_bytes: shared[0], block_bytes_max: shared[1], granule: shared[2], reserved: shared[3] },
+        shared: SharedMemory {
+            unit_bytes: shared[0],
+            block_bytes_max: shared[1],
+            granule: shared[2],
+            reserved: shared[3],
+        },
     }
 }
 
-/// A compute unit of four SIMDs and waves of 64. `registers` is the file of a SIMD per lane, the granule, and the most of a thread.
+/// A compute unit of four SIMDs and waves of 64. `registers` is the file of a SIMD per lane, the
+/// granule, and the most of a thread.
 const fn amd(name: &'static str, compute_units: u32, waves_per_simd: u32, registers: [u32; 3]) -> DeviceModel {
     DeviceModel {
         name,
@@ -108,7 +118,8 @@ const fn amd(name: &'static str, compute_units: u32, waves_per_simd: u32, regist
         warp_threads: 64,
         block_threads_max: 1024,
         warps_max: 4 * waves_per_simd,
-        // A block of one wave needs no barrier; the places for barriers limit all others to 16, which 40 waves in blocks of two or more rarely reach.
+        // A block of one wave needs no barrier; the places for barriers limit all others to 16, which 40 waves in
+        // blocks of two or more rarely reach.
         blocks_max: 4 * waves_per_simd,
         registers: RegisterFile {
             parts: 4,
@@ -141,6 +152,12 @@ const HOST: DeviceModel = DeviceModel {
     block_threads_max: 1024,
     warps_max: 32,
     blocks_max: 1,
-    registers: RegisterFile { parts: 1, per_part: u32::MAX, granule: 1, per_thread_max: u32::MAX, rounds_to_parts: false },
+    registers: RegisterFile {
+        parts: 1,
+        per_part: u32::MAX,
+        granule: 1,
+        per_thread_max: u32::MAX,
+        rounds_to_parts: false,
+    },
     shared: SharedMemory { unit_bytes: 228 << 10, block_bytes_max: 228 << 10, granule: 16, reserved: 0 },
 };

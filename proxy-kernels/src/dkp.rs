@@ -1,8 +1,10 @@
 //! Generates dkp modules.
 //!
 //! # The entry
-//! A dkp entry has one parameter, an array of bytes: a table of slots, then the arguments of each. A slot says where its blocks end, which candidate runs in them and
-//! where that one's arguments lie ([`atoll_kgraph::dkp::lay_out`] writes all this). A block looks up its slot, hands the arguments to the candidate's body and calls it:
+//! A dkp entry has one parameter, an array of bytes: a table of slots, then the arguments of each.
+//! A slot says where its blocks end, which candidate runs in them and where that one's arguments
+//! lie ([`atoll_kgraph::dkp::lay_out`] writes all this). A block looks up its slot, hands the
+//! arguments to the candidate's body and calls it:
 //!
 //! ```text
 //! slot      = the first whose end lies behind %ctaid.x
@@ -10,12 +12,15 @@
 //! brx.idx   slot's candidate → { load the arguments of this candidate; call its body }
 //! ```
 //!
-//! Every candidate is called in one place, so a module grows by its candidates alone; blocks of one slot take one way, so no thread parts from its warp.
+//! Every candidate is called in one place, so a module grows by its candidates alone; blocks of one
+//! slot take one way, so no thread parts from its warp.
 //!
 //! # What is kept
-//! A candidate keeps its block shape, its barriers and its shared memory: a launch has blocks of its largest candidate's size and as much dynamic shared memory as
-//! the most demanding one wants, and `virtualize_block_index` gave each the numbers of a launch of its own. What a block takes of a compute unit is what its launch needs, not what the module
-//! could; only registers are the same for all.
+//! A candidate keeps its block shape, its barriers and its shared memory: a launch has blocks of
+//! its largest candidate's size and as much dynamic shared memory as the most demanding one wants,
+//! and `virtualize_block_index` gave each the numbers of a launch of its own. What a block takes of
+//! a compute unit is what its launch needs, not what the module could; only registers are the same
+//! for all.
 
 use crate::merge::Source;
 use crate::register_class::RegisterClass;
@@ -25,14 +30,16 @@ use atoll_kgraph::virtual_params;
 use atoll_passes::{DYNAMIC_SHARED, KernelReport, Outlining, Virtualization};
 use atoll_ptx::build::{KernelBuilder, address, module};
 use atoll_ptx::{
-    Body, Function, Instruction, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType, StateSpace, Statement, StatementKind, Variable,
+    Body, Function, Instruction, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType, StateSpace, Statement,
+    StatementKind, Variable,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Least `.version` of an entry: what branch tables and parameter addresses need.
 const VERSION_MIN: (u32, u32) = (7, 0);
 
-/// A kernel that may share launches, as the passes `virtualize_block_index` and `outline_kernel_body` left it.
+/// A kernel that may share launches, as the passes `virtualize_block_index` and
+/// `outline_kernel_body` left it.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// Its module. Candidates of one module share what they have in common.
@@ -43,8 +50,9 @@ pub struct Candidate<'a> {
     pub facts: &'a CandidateFacts,
     /// Its block shape.
     pub block: [u32; 3],
-    /// Registers of a thread, as an assembler counts them for the kernel behind the passes: called and with virtual numbers it takes more than by itself, and a class too
-    /// small makes it spill.
+    /// Registers of a thread, as an assembler counts them for the kernel behind the passes: called
+    /// and with virtual numbers it takes more than by itself, and a class too small makes it
+    /// spill.
     pub registers: u32,
     /// Dynamic shared memory that its launches give beyond [`CandidateFacts::shared_bytes`].
     pub dynamic_shared_bytes: u32,
@@ -134,7 +142,8 @@ pub fn candidate_facts(report: &KernelReport) -> Result<CandidateFacts, NotPadde
     })
 }
 
-/// Makes the modules for a set of candidates. `params_bytes` is the size of the entry's parameter, what a launch on the device can carry.
+/// Makes the modules for a set of candidates. `params_bytes` is the size of the entry's parameter,
+/// what a launch on the device can carry.
 pub fn dkp_modules(candidates: &[Candidate<'_>], device: &'static DeviceModel, params_bytes: u32) -> DkpModules {
     let sources = sources(candidates);
     let mut classes: BTreeMap<RegisterClass, Vec<usize>> = BTreeMap::new();
@@ -145,8 +154,10 @@ pub fn dkp_modules(candidates: &[Candidate<'_>], device: &'static DeviceModel, p
             Err(reason) => refused.push((index, reason)),
         }
     }
-    let modules =
-        classes.into_iter().map(|(class, members)| generate(class, &members, candidates, &sources, device, params_bytes)).collect();
+    let modules = classes
+        .into_iter()
+        .map(|(class, members)| generate(class, &members, candidates, &sources, device, params_bytes))
+        .collect();
     DkpModules { modules, refused }
 }
 
@@ -183,7 +194,11 @@ fn check(
     }
     let threads = needs(candidate).threads;
     let registers = candidate.registers;
-    RegisterClass::of_kernel(device, registers, threads).ok_or(NotPadded::NoClass { threads, registers, device: device.name })
+    RegisterClass::of_kernel(device, registers, threads).ok_or(NotPadded::NoClass {
+        threads,
+        registers,
+        device: device.name,
+    })
 }
 
 /// The device function that is a candidate's body.
@@ -213,10 +228,17 @@ fn generate(
         // Code of a host is made for one size of blocks.
         threads.drain(..threads.len() - 1);
     }
-    let entry = if class.registers == u32::MAX { "atoll_dkp".to_owned() } else { format!("atoll_dkp_{}", class.registers) };
+    let entry =
+        if class.registers == u32::MAX { "atoll_dkp".to_owned() } else { format!("atoll_dkp_{}", class.registers) };
     let facts = |index: usize| {
         let Candidate { kernel, block, facts, .. } = candidates[index];
-        DkpCandidate { index, kernel: kernel.to_owned(), block, shared_bytes: needs(&candidates[index]).shared_bytes, facts: facts.clone() }
+        DkpCandidate {
+            index,
+            kernel: kernel.to_owned(),
+            block,
+            shared_bytes: needs(&candidates[index]).shared_bytes,
+            facts: facts.clone(),
+        }
     };
     let facts = members.iter().map(|&index| facts(index)).collect();
 
@@ -265,9 +287,17 @@ fn empty_module<'a>(sources: impl Iterator<Item = &'a Module> + Clone) -> Module
         Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
     };
     let (major, minor) = sources.clone().filter_map(version).fold(VERSION_MIN, Ord::max);
-    let generation =
-        |target: &Name| target.trim_start_matches(|c: char| !c.is_ascii_digit()).trim_end_matches(char::is_alphabetic).parse::<u32>().ok();
-    let target = sources.filter_map(|m| argument(m, "target")).max_by_key(|target| generation(target)).unwrap_or_else(|| "sm_75".into());
+    let generation = |target: &Name| {
+        target
+            .trim_start_matches(|c: char| !c.is_ascii_digit())
+            .trim_end_matches(char::is_alphabetic)
+            .parse::<u32>()
+            .ok()
+    };
+    let target = sources
+        .filter_map(|m| argument(m, "target"))
+        .max_by_key(|target| generation(target))
+        .unwrap_or_else(|| "sm_75".into());
     module(&format!("{major}.{minor}"), &target)
 }
 
@@ -313,7 +343,8 @@ impl Dispatcher {
         Dispatcher { builder: KernelBuilder::new(entry), parameter, params_bytes }
     }
 
-    /// The block size, or on devices with registers to share the largest, and the most registers that a thread gets: without it an assembler would rather spill.
+    /// The block size, or on devices with registers to share the largest, and the most registers
+    /// that a thread gets: without it an assembler would rather spill.
     fn threads(&mut self, threads: &[u32], class: RegisterClass, device: &DeviceModel) {
         let most = threads.last().copied().unwrap_or_default().to_string();
         if shares_registers(device) {
@@ -352,7 +383,8 @@ impl Dispatcher {
         Function { params: vec![slots], ..self.builder.finish() }
     }
 
-    /// The candidate of this block and where its arguments lie. Slots that are not used end where the last used one does, so nobody finds them.
+    /// The candidate of this block and where its arguments lie. Slots that are not used end where
+    /// the last used one does, so nobody finds them.
     fn find_slot(&mut self) -> (Name, Name) {
         let parameter = self.parameter.clone();
         let at = |slot: usize, word: usize| address(&parameter, (slot * SLOT_BYTES + 4 * word) as i64);
@@ -370,7 +402,10 @@ impl Dispatcher {
             let behind = b.reg(ScalarType::Pred);
             b.emit("setp.ge.u32", [Operand::from(&behind), Operand::from(&block), Operand::from(end)]);
             for (kept, next) in [(&candidate, next_candidate), (&arguments, next_arguments)] {
-                b.emit("selp.b32", [Operand::from(kept), Operand::from(next), Operand::from(kept), Operand::from(&behind)]);
+                b.emit(
+                    "selp.b32",
+                    [Operand::from(kept), Operand::from(next), Operand::from(kept), Operand::from(&behind)],
+                );
             }
         }
         (candidate, arguments)
@@ -406,14 +441,18 @@ impl BodyCall<'_> {
                 // A narrow value fills its register with zeroes, and so the argument.
                 let stored = if param.dimensions.is_empty() { piece.bytes.max(4) } else { piece.bytes };
                 let load = if piece.bytes < 4 { "u" } else { "b" };
-                statements.push(instruction(&format!("ld.param.{load}{}", piece.bytes * 8), vec![register.into(), from]));
+                statements
+                    .push(instruction(&format!("ld.param.{load}{}", piece.bytes * 8), vec![register.into(), from]));
                 statements.push(instruction(&format!("st.param.b{}", stored * 8), vec![to, register.into()]));
             }
             variables.push(Statement::built(StatementKind::Variable(argument)));
         }
         variables.append(&mut statements);
         let mut statements = variables;
-        statements.push(instruction("call.uni", vec![Operand::List(Vec::new()), Operand::Name(self.name.clone()), Operand::List(names)]));
+        statements.push(instruction(
+            "call.uni",
+            vec![Operand::List(Vec::new()), Operand::Name(self.name.clone()), Operand::List(names)],
+        ));
         Body { statements, before_open: "".into(), before_close: "\n\t".into() }
     }
 }

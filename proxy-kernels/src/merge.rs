@@ -1,6 +1,7 @@
 //! Puts functions of several modules into one.
 //!
-//! Names of module scope get a prefix per source, since every compiler calls its things alike. What is declared inside a function hides them there and keeps its name.
+//! Names of module scope get a prefix per source, since every compiler calls its things alike. What
+//! is declared inside a function hides them there and keeps its name.
 
 use atoll_passes::DYNAMIC_SHARED;
 use atoll_ptx::rename::{local_names, rename_in_function, rename_initializer, visit_initializer, visit_names};
@@ -35,7 +36,8 @@ impl<'a> Source<'a> {
         self.renamed.get(function).cloned().unwrap_or_else(|| Name::new(function))
     }
 
-    /// Everything that a function needs of its module, itself included: names of functions and variables.
+    /// Everything that a function needs of its module, itself included: names of functions and
+    /// variables.
     pub(crate) fn reachable(&self, function: &str) -> BTreeSet<Name> {
         let mut found = BTreeSet::new();
         let mut open = vec![Name::new(function)];
@@ -72,7 +74,8 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// A module-scope variable among some names that has a state of its own, which a copy in another module would not share.
+    /// A module-scope variable among some names that has a state of its own, which a copy in
+    /// another module would not share.
     pub(crate) fn stateful_variable(&self, names: &BTreeSet<Name>) -> Option<&Variable> {
         self.module.items.iter().find_map(|item| match &item.kind {
             ItemKind::Variable(v) if names.contains(&v.name) => match v.space {
@@ -84,7 +87,8 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The items of these names, renamed, in order. Kernels are left out: they are entries of the source, not of the module to be.
+    /// The items of these names, renamed, in order. Kernels are left out: they are entries of the
+    /// source, not of the module to be.
     pub(crate) fn items(&self, names: &BTreeSet<Name>) -> Vec<Item> {
         let mut items = Vec::new();
         for item in &self.module.items {

@@ -73,7 +73,8 @@ impl DeviceModel {
         shared.unit_bytes.checked_div(taken).unwrap_or(u32::MAX)
     }
 
-    /// Most registers a thread may have so that a compute unit still holds so many warps; 0 if it never does.
+    /// Most registers a thread may have so that a compute unit still holds so many warps; 0 if it
+    /// never does.
     pub fn registers_for(&self, warps: u32) -> u32 {
         let file = &self.registers;
         let per_part = warps.div_ceil(file.parts).max(1);
@@ -89,14 +90,21 @@ mod tests {
         DeviceModel::find(name).unwrap_or_else(|| panic!("{name}"))
     }
 
-    /// `cuda_occupancy.h` knows architectures; devices of one are alike but for their number of compute units.
+    /// `cuda_occupancy.h` knows architectures; devices of one are alike but for their number of
+    /// compute units.
     #[test]
     fn nvidias_own_calculator_says_the_same() {
         let mut compared = 0;
         for line in include_str!("../tests/vendors/nvidia.txt").lines() {
-            let [name, registers, threads, shared_bytes, blocks] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let [name, registers, threads, shared_bytes, blocks] = line.split(' ').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
             let number = |text: &str| text.parse::<u32>().unwrap();
-            let needs = KernelNeeds { registers: number(registers), shared_bytes: number(shared_bytes), threads: number(threads) };
+            let needs = KernelNeeds {
+                registers: number(registers),
+                shared_bytes: number(shared_bytes),
+                threads: number(threads),
+            };
             assert_eq!(device(name).occupancy(needs).blocks, number(blocks), "{line}");
             compared += 1;
         }
@@ -105,16 +113,27 @@ mod tests {
 
     #[test]
     fn llvms_amd_target_says_the_same() {
-        let devices = [("gfx906", "mi50"), ("gfx908", "mi100"), ("gfx90a", "mi250"), ("gfx942", "mi300x"), ("gfx1100", "rx-7900")];
+        let devices = [
+            ("gfx906", "mi50"),
+            ("gfx908", "mi100"),
+            ("gfx90a", "mi250"),
+            ("gfx942", "mi300x"),
+            ("gfx1100", "rx-7900"),
+        ];
         for line in include_str!("../tests/vendors/amd.txt").lines() {
             let [cpu, registers, waves] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
             let model = device(devices.iter().find(|d| d.0 == cpu).unwrap().1);
-            let needs = KernelNeeds { registers: registers.parse::<u32>().unwrap(), shared_bytes: 0, threads: model.warp_threads };
+            let needs = KernelNeeds {
+                registers: registers.parse::<u32>().unwrap(),
+                shared_bytes: 0,
+                threads: model.warp_threads,
+            };
             assert_eq!(model.occupancy(needs).warps / model.registers.parts, waves.parse::<u32>().unwrap(), "{line}");
         }
     }
 
-    /// REEF's table of occupancy levels (its code, `proxy kernels` for the MI50), which leaves one granule unused where the file does not divide evenly.
+    /// REEF's table of occupancy levels (its code, `proxy kernels` for the MI50), which leaves one
+    /// granule unused where the file does not divide evenly.
     #[test]
     fn the_mi50_has_reefs_levels() {
         let reef = [(1, 256), (2, 128), (3, 84), (4, 64), (5, 48), (6, 40), (7, 36), (8, 32), (9, 28)];

@@ -1,11 +1,13 @@
 //! Which candidates may be in one module.
 //!
-//! A launch gives every thread the registers of the most demanding candidate that its entry can reach. So candidates are sorted into classes, and a small kernel never pays for
-//! a large one it does not meet.
+//! A launch gives every thread the registers of the most demanding candidate that its entry can
+//! reach. So candidates are sorted into classes, and a small kernel never pays for a large one it
+//! does not meet.
 
 use crate::DeviceModel;
 
-/// Registers that the entry of a class is compiled with. 255 is the most a thread can have; the others halve the warps that fit from one to the next.
+/// Registers that the entry of a class is compiled with. 255 is the most a thread can have; the
+/// others halve the warps that fit from one to the next.
 const LADDER: [u32; 4] = [32, 64, 128, 255];
 
 /// A register class.
@@ -46,7 +48,8 @@ mod tests {
     fn a_block_of_a_class_fits_a_compute_unit() {
         for device in DeviceModel::ALL.iter().filter(|d| d.registers.rounds_to_parts) {
             for class in RegisterClass::of_device(device) {
-                let needs = crate::KernelNeeds { registers: class.registers, shared_bytes: 0, threads: class.threads_max };
+                let needs =
+                    crate::KernelNeeds { registers: class.registers, shared_bytes: 0, threads: class.threads_max };
                 assert!(device.occupancy(needs).blocks >= 1, "{} {class:?}", device.name);
             }
         }

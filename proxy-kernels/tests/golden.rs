@@ -1,10 +1,13 @@
-//! Generated modules as text: each `tests/dkp/NAME.ptx` has the modules of two devices beside it, in `NAME.DEVICE.snap`. `INSTA_UPDATE=always cargo test -p atoll-proxy-kernels` accepts what comes out.
+//! Generated modules as text: each `tests/dkp/NAME.ptx` has the modules of two devices beside it,
+//! in `NAME.DEVICE.snap`. `INSTA_UPDATE=always cargo test -p atoll-proxy-kernels` accepts what
+//! comes out.
 
 use atoll_kgraph::dkp::CandidateFacts;
 use atoll_passes::{CANDIDATE_PASSES, PassOptions, transform_with};
 use atoll_proxy_kernels::{Candidate, DeviceModel, NotPadded, candidate_facts, dkp_modules};
 
-/// Every kernel of `NAME.ptx` is a candidate, with the registers its comment line says (`// registers: KERNEL N`) and blocks of 64 threads.
+/// Every kernel of `NAME.ptx` is a candidate, with the registers its comment line says (`//
+/// registers: KERNEL N`) and blocks of 64 threads.
 fn generate(text: &str, device: &'static DeviceModel) -> String {
     let mut module = atoll_ptx::parse(text).unwrap_or_else(|e| panic!("{e}"));
     let report = transform_with(&mut module, CANDIDATE_PASSES, &PassOptions::default(), &mut |_, _| {}).unwrap();
@@ -70,7 +73,8 @@ fn modules_are_as_expected() {
 
 #[test]
 fn what_no_pass_prepared_is_refused() {
-    let module = atoll_ptx::parse(".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n").unwrap();
+    let module =
+        atoll_ptx::parse(".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n").unwrap();
     let mut copy = module.clone();
     let report = transform_with(&mut copy, &[], &PassOptions::default(), &mut |_, _| {}).unwrap();
     assert!(matches!(candidate_facts(&report.kernels[0]), Err(NotPadded::NotVirtual(_))));

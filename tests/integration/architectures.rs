@@ -1,7 +1,10 @@
-//! Architectures as torch exports them, small and with random weights, on the path a model takes: compiled to a bundle, run on the host device, compared with ONNX Runtime.
+//! Architectures as torch exports them, small and with random weights, on the path a model takes:
+//! compiled to a bundle, run on the host device, compared with ONNX Runtime.
 //!
-//! `tests/python/export_architectures.py` writes the files in `tests/fixtures/architectures` and their table. Each runs with two bindings of its dynamic axes. A full run takes all of them, others
-//! take one in four; `ATOLL_SEED` chooses which. `ATOLL_ARCHITECTURES` is a regular expression; only architectures whose names match run.
+//! `tests/python/export_architectures.py` writes the files in `tests/fixtures/architectures` and
+//! their table. Each runs with two bindings of its dynamic axes. A full run takes all of them,
+//! others take one in four; `ATOLL_SEED` chooses which. `ATOLL_ARCHITECTURES` is a regular
+//! expression; only architectures whose names match run.
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_engine::EngineConfig;
@@ -39,7 +42,8 @@ fn exported_architectures_answer_as_onnx_runtime_does() -> Result<()> {
         None if !full() => all = all.into_iter().skip(seed % SAMPLED).step_by(SAMPLED).collect(),
         None => {}
     }
-    let failures: Vec<String> = all.iter().filter_map(|one| Some(format!("{}: {:#}", one.name, check(one, &folder).err()?))).collect();
+    let failures: Vec<String> =
+        all.iter().filter_map(|one| Some(format!("{}: {:#}", one.name, check(one, &folder).err()?))).collect();
     ensure!(failures.is_empty(), "{} of {} architectures fail:\n{}", failures.len(), all.len(), failures.join("\n"));
     Ok(())
 }

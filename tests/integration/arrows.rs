@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Every crate with the crates of ours it may use. What is absent is the point: the frontend knows no PTX, the passes no tensors, nothing in the runtime knows the compiler,
-/// the core knows nobody.
+/// Every crate with the crates of ours it may use. What is absent is the point: the frontend knows
+/// no PTX, the passes no tensors, nothing in the runtime knows the compiler, the core knows nobody.
 const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-ptx", &[]),
     ("atoll-kgraph", &[]),
@@ -63,16 +63,28 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("gpu-probe", &["atoll-cuda"]),
     (
         "atoll-stand-in-cuda",
-        &["atoll-core", "atoll-cuda-api", "atoll-device", "atoll-device-host", "atoll-kgraph", "atoll-ptx", "atoll-target-host"],
+        &[
+            "atoll-core",
+            "atoll-cuda-api",
+            "atoll-device",
+            "atoll-device-host",
+            "atoll-kgraph",
+            "atoll-ptx",
+            "atoll-target-host",
+        ],
     ),
 ];
 
 #[test]
 fn crates_depend_only_on_what_the_map_allows() {
-    let output = Command::new(env!("CARGO")).args(["metadata", "--format-version", "1", "--no-deps", "--offline"]).output().unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .output()
+        .unwrap();
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
-    let graph: BTreeMap<&str, Vec<&str>> = packages.iter().map(|p| (p["name"].as_str().unwrap(), normal_dependencies(p))).collect();
+    let graph: BTreeMap<&str, Vec<&str>> =
+        packages.iter().map(|p| (p["name"].as_str().unwrap(), normal_dependencies(p))).collect();
     for (name, allowed) in ARROWS {
         let real = graph.get(name).unwrap_or_else(|| panic!("the map names {name}, which does not exist"));
         for dependency in real {
@@ -81,12 +93,19 @@ fn crates_depend_only_on_what_the_map_allows() {
     }
     for name in graph.keys() {
         let on_top = ["atoll", "atoll-bench", "atoll-workbench", "atoll-tests", "atoll-fuzz"].contains(name);
-        assert!(on_top || ARROWS.iter().any(|(known, _)| known == name), "{name} is not on the map: add it to ARCHITECTURE.md and here");
+        assert!(
+            on_top || ARROWS.iter().any(|(known, _)| known == name),
+            "{name} is not on the map: add it to ARCHITECTURE.md and here"
+        );
     }
 }
 
 /// Our own crates among a package's dependencies, those for tests left out.
 fn normal_dependencies(package: &serde_json::Value) -> Vec<&str> {
     let dependencies = package["dependencies"].as_array().unwrap();
-    dependencies.iter().filter(|d| d["kind"].is_null() && d["path"].is_string()).map(|d| d["name"].as_str().unwrap()).collect()
+    dependencies
+        .iter()
+        .filter(|d| d["kind"].is_null() && d["path"].is_string())
+        .map(|d| d["name"].as_str().unwrap())
+        .collect()
 }

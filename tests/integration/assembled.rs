@@ -1,7 +1,9 @@
-//! What passes cost in machine code, as `atoll bench assembled` measures it, where `ptxas` is installed: every kernel that assembles still does; the flag costs neither occupancy nor spills;
+//! What passes cost in machine code, as `atoll bench assembled` measures it, where `ptxas` is
+//! installed: every kernel that assembles still does; the flag costs neither occupancy nor spills;
 //! checks in loops cost no spills and leave inner loops unrolled.
 //!
-//! Sampled: each file of the corpus for one architecture in turn, and one small model. In full: everything for all four.
+//! Sampled: each file of the corpus for one architecture in turn, and one small model. In full:
+//! everything for all four.
 
 use crate::serve::atoll;
 use anyhow::{Context, Result, ensure};
@@ -13,14 +15,16 @@ use std::process::Command;
 
 const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_120"];
 
-/// The sets of passes that may cost no occupancy, and those that may cost no spills; others pay what they must.
+/// The sets of passes that may cost no occupancy, and those that may cost no spills; others pay
+/// what they must.
 const KEEP_WARPS: [&str; 2] = ["flag", "models"];
 const SPILL_NOTHING: [&str; 3] = ["flag", "models", "loops"];
 
 /// What the least of a kernel's inner loops is that checks leave.
 const KEPT_MIN: f64 = 0.9;
 
-/// Kernels that have fewer warps with the flag, since with as many registers as before they would spill.
+/// Kernels that have fewer warps with the flag, since with as many registers as before they would
+/// spill.
 const LOSE_WARPS: [(&str, &str); 1] = [("batch_norm", "sm_80")];
 
 #[derive(Deserialize)]
@@ -90,7 +94,8 @@ fn tasks(folder: &std::path::Path) -> Result<Vec<(Vec<String>, Vec<&'static str>
         let small = built("squeezenet", folder)?.path.to_string_lossy().into_owned();
         return Ok(corpus.enumerate().map(turn).chain([(vec![small], vec!["sm_90"])]).collect());
     }
-    let mut models: Vec<_> = atoll_models::ARCHITECTURES.iter().map(|model| built(model.name, folder)).collect::<Result<_>>()?;
+    let mut models: Vec<_> =
+        atoll_models::ARCHITECTURES.iter().map(|model| built(model.name, folder)).collect::<Result<_>>()?;
     for name in ["magika", "common_det", "silero_vad"] {
         models.push(trained(name, &[])?);
     }
@@ -99,7 +104,10 @@ fn tasks(folder: &std::path::Path) -> Result<Vec<(Vec<String>, Vec<&'static str>
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "what was measured, and what the assembler does not take, is part of the test's output")]
+#[expect(
+    clippy::print_stdout,
+    reason = "what was measured, and what the assembler does not take, is part of the test's output"
+)]
 fn passes_cost_no_occupancy_no_spills_and_no_unrolling() -> Result<()> {
     if find_ptxas().is_none() {
         skip("ptxas is not installed; `make setup` installs it");
@@ -114,8 +122,12 @@ fn passes_cost_no_occupancy_no_spills_and_no_unrolling() -> Result<()> {
             println!("{} is not assembled for {} as it is", refused.kernel, refused.architecture);
         }
         failures.extend(report.faults.iter().map(|fault| format!("the assembler refuses what passes made: {fault:?}")));
-        failures
-            .extend(report.kernels.iter().filter_map(|row| Some(format!("{} of {} {}: {row:?}", row.kernel, row.source, row.wrong()?))));
+        failures.extend(
+            report
+                .kernels
+                .iter()
+                .filter_map(|row| Some(format!("{} of {} {}: {row:?}", row.kernel, row.source, row.wrong()?))),
+        );
     }
     println!("{measured} transformed kernels");
     ensure!(measured > 300, "only {measured} kernels were measured");

@@ -1,10 +1,11 @@
-//! Bad input as a user gives it: to the real program, which must name the cause and the remedy and never panic.
+//! Bad input as a user gives it: to the real program, which must name the cause and the remedy and
+//! never panic.
 
 use crate::serve::atoll;
 use anyhow::{Result, ensure};
 use atoll_frontend::onnx::proto::{
-    DataLocation, DataType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
-    TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    DataLocation, DataType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use atoll_tests::built;
 use prost::Message;
@@ -45,7 +46,11 @@ fn model(dims: &[i64], nodes: Vec<NodeProto>, initializer: Vec<TensorProto>) -> 
 fn refused(arguments: &[&str], words: &[&str]) -> Result<()> {
     let output = Command::new(atoll()).args(arguments).output()?;
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.code().is_some_and(|c| c == 1 || c == 2), "{arguments:?} ended with {}: {message}", output.status);
+    ensure!(
+        output.status.code().is_some_and(|c| c == 1 || c == 2),
+        "{arguments:?} ended with {}: {message}",
+        output.status
+    );
     ensure!(!message.contains("panicked"), "{message}");
     for word in words {
         ensure!(message.contains(word), "{arguments:?} does not say {word:?}: {message}");
@@ -71,9 +76,15 @@ fn models() -> Result<()> {
     check(&good[..good.len() - 3], &["not an ONNX model, or a truncated one"])?;
     check(b"this is a text file", &["not an ONNX model"])?;
     check(&model(&[1 << 40, 1 << 40], vec![node("Relu", &["x"], "y")], vec![]), &["limit"])?;
-    check(&model(&[4], vec![node("Relu", &["b"], "a"), node("Relu", &["a"], "b"), node("Add", &["a", "x"], "y")], vec![]), &["cycle"])?;
+    check(
+        &model(&[4], vec![node("Relu", &["b"], "a"), node("Relu", &["a"], "b"), node("Add", &["a", "x"], "y")], vec![]),
+        &["cycle"],
+    )?;
     check(&model(&[4], vec![node("Relu", &["nobody"], "y")], vec![]), &["nobody"])?;
-    check(&model(&[4], vec![node("Relux", &["x"], "y")], vec![]), &["Relux", "the_y", "opset 17", "nearest supported operator is Relu"])?;
+    check(
+        &model(&[4], vec![node("Relux", &["x"], "y")], vec![]),
+        &["Relux", "the_y", "opset 17", "nearest supported operator is Relu"],
+    )?;
     let location = StringStringEntryProto { key: "location".into(), value: "weights.bin".into() };
     let external = |location: StringStringEntryProto| TensorProto {
         name: "w".into(),

@@ -41,7 +41,10 @@ fn check(function: &Function, size: u32, folder: &Path) -> Result<()> {
     let result = loaded.run(&Case { seed: 0, inputs: vec![input], outputs: vec![] })?;
     loaded.stop();
 
-    let error = relative_error(&numbers(dtype, &result.outputs[0].bytes), &numbers(dtype, &std::fs::read(folder.join("output.bin"))?));
+    let error = relative_error(
+        &numbers(dtype, &result.outputs[0].bytes),
+        &numbers(dtype, &std::fs::read(folder.join("output.bin"))?),
+    );
     // The matrix of `jacobi` is exact, and everything else is in double precision.
     let tolerance = if dtype == DType::F64 { 1e-12 } else { 1e-5 };
     ensure!(error < tolerance, "{} of size {size} differs by {error:.2e}", function.name);

@@ -1,4 +1,5 @@
-//! Branches of a model run beside each other, and every answer stays what it was in line: on the host device, in an executor and on a GPU, also when they are evicted and beside real-time work.
+//! Branches of a model run beside each other, and every answer stays what it was in line: on the
+//! host device, in an executor and on a GPU, also when they are evicted and beside real-time work.
 
 use crate::cuda;
 use crate::serve::atoll;
@@ -33,7 +34,8 @@ fn bytes(result: &InvocationResult) -> Vec<&[u8]> {
     result.outputs.iter().map(|output| &output.bytes[..]).collect()
 }
 
-/// Runs a case until the engine has decided, and a few times more. Returns how many parts ran in two lines.
+/// Runs a case until the engine has decided, and a few times more. Returns how many parts ran in
+/// two lines.
 fn run(loaded: &Loaded, case: &Case, expected: &InvocationResult) -> Result<u64> {
     for index in 0..RUNS {
         let result = loaded.run(case)?;
@@ -45,7 +47,11 @@ fn run(loaded: &Loaded, case: &Case, expected: &InvocationResult) -> Result<u64>
 }
 
 /// The answer of an engine in which everything runs in line.
-fn in_line(bundle: &Arc<Bundle>, case: &Case, start: impl Fn(EngineConfig) -> Result<Engine>) -> Result<InvocationResult> {
+fn in_line(
+    bundle: &Arc<Bundle>,
+    case: &Case,
+    start: impl Fn(EngineConfig) -> Result<Engine>,
+) -> Result<InvocationResult> {
     let loaded = Loaded::start_in(start(EngineConfig { branch_gain_min: None, ..EngineConfig::default() })?, bundle)?;
     let result = loaded.run(case)?;
     ensure!(run(&loaded, case, &result)? == 0, "what was to run in line did not");
@@ -101,7 +107,8 @@ fn branches_make_way_for_real_time_work_and_go_on() -> Result<()> {
     let (bundle, case) = model("inception_v3", folder.path(), Target::this_host())?;
     let expected = in_line(&bundle, &case, on_the_host)?;
     let best_effort = Loaded::start_in(on_the_host(beside())?, &bundle)?;
-    let options = |name: &str, class, lane| FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane };
+    let options =
+        |name: &str, class, lane| FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane };
     let real_time = best_effort.beside(&bundle, options("urgent", Class::RealTime, Default::default()))?;
     // In a lane of two compute units branches run beside each other too.
     let lane = best_effort.handle.open_lane(LaneSpec { units: vec![0, 1], queues: 2 })?;

@@ -1,4 +1,5 @@
-//! Requests that nobody waits for any more, in the middle of a kernel that never ends: they leave the device, and others are served as if nothing had been.
+//! Requests that nobody waits for any more, in the middle of a kernel that never ends: they leave
+//! the device, and others are served as if nothing had been.
 
 use crate::serve::Daemon;
 use anyhow::{Context, Result, ensure};
@@ -18,7 +19,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Sends a request for `faulty`, with parameters in JSON, and does not wait for its answer.
 pub(crate) fn send(address: &str, mode: u32, parameters: &str) -> Result<TcpStream> {
     let inputs = format!(r#"[{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{mode}]}}]"#);
-    Ok(http::send(address, "POST", "/v2/models/faulty/infer", &format!(r#"{{"inputs": {inputs}, "parameters": {parameters}}}"#))?)
+    Ok(http::send(
+        address,
+        "POST",
+        "/v2/models/faulty/infer",
+        &format!(r#"{{"inputs": {inputs}, "parameters": {parameters}}}"#),
+    )?)
 }
 
 /// The value of a sample; where it names no device, of all devices together.
@@ -62,11 +68,17 @@ fn requests_that_nobody_waits_for_leave_the_device() -> Result<()> {
     // A time limit would end the kernels as well, long after this test has given up.
     let daemon = Daemon::start_with(&repository, folder.path(), &["--time-limit", "3600"])?;
     let running = "atoll_running_invocations{model=\"faulty\",version=\"1\"}";
-    let held = "atoll_usage_memory_bytes{tenant=\"local\",function=\"faulty\",class=\"best_effort\",kind=\"invocations\"}";
+    let held =
+        "atoll_usage_memory_bytes{tenant=\"local\",function=\"faulty\",class=\"best_effort\",kind=\"invocations\"}";
     let ended = |outcome: &str| {
-        format!("atoll_usage_invocations_total{{tenant=\"local\",function=\"faulty\",class=\"best_effort\",outcome=\"{outcome}\"}}")
+        format!(
+            "atoll_usage_invocations_total{{tenant=\"local\",function=\"faulty\",class=\"best_effort\",outcome=\"{outcome}\"}}"
+        )
     };
-    ensure!(metric(&daemon, held)? == 0.0 && metric(&daemon, &ended("cancelled"))? == 0.0, "series are there before anything ran");
+    ensure!(
+        metric(&daemon, held)? == 0.0 && metric(&daemon, &ended("cancelled"))? == 0.0,
+        "series are there before anything ran"
+    );
 
     for round in 1..=3 {
         // The client goes away in the middle.
@@ -93,7 +105,10 @@ fn requests_that_nobody_waits_for_leave_the_device() -> Result<()> {
     let billed: f64 = ["real_time", "best_effort"]
         .into_iter()
         .map(|class| {
-            metric(&daemon, &format!("atoll_usage_device_seconds_total{{tenant=\"local\",function=\"faulty\",class=\"{class}\"}}"))
+            metric(
+                &daemon,
+                &format!("atoll_usage_device_seconds_total{{tenant=\"local\",function=\"faulty\",class=\"{class}\"}}"),
+            )
         })
         .sum::<Result<f64>>()?;
     let busy = metric(&daemon, &format!("atoll_device_busy_seconds_total{{device=\"{device}\"}}"))?;
@@ -104,6 +119,7 @@ fn requests_that_nobody_waits_for_leave_the_device() -> Result<()> {
 /// The name of the daemon's device.
 fn daemon_device(daemon: &Daemon) -> Result<String> {
     let (_, text) = http::ask(&daemon.metrics, "GET", "/metrics", "")?;
-    let name = text.lines().find_map(|line| line.strip_prefix("atoll_device_compute_units{device=\"")?.split('"').next());
+    let name =
+        text.lines().find_map(|line| line.strip_prefix("atoll_device_compute_units{device=\"")?.split('"').next());
     Ok(name.context("a device")?.to_owned())
 }

@@ -1,8 +1,12 @@
-//! Clients, executors and the daemon are killed and stopped at random, under load, and nothing is lost, answered twice, or left behind.
+//! Clients, executors and the daemon are killed and stopped at random, under load, and nothing is
+//! lost, answered twice, or left behind.
 //!
-//! Each round does one thing to one process, while client processes ask for functions, chains, a model, and objects. A client says of every request before it is sent what it is, and afterwards what became
-//! of it; `books.rs` holds that against what was done. Now and then nobody asks anything for a moment, and `audit.rs` looks at what must be so then. `ATOLL_SEED` chooses another run: the same
-//! things are then done in the same order, though not at the same moments of the processes they are done to.
+//! Each round does one thing to one process, while client processes ask for functions, chains, a
+//! model, and objects. A client says of every request before it is sent what it is, and afterwards
+//! what became of it; `books.rs` holds that against what was done. Now and then nobody asks
+//! anything for a moment, and `audit.rs` looks at what must be so then. `ATOLL_SEED` chooses
+//! another run: the same things are then done in the same order, though not at the same moments of
+//! the processes they are done to.
 
 mod audit;
 mod books;
@@ -28,7 +32,8 @@ use std::time::Duration;
 /// Rounds between two looks at an idle daemon.
 const ROUNDS_PER_AUDIT: u32 = 20;
 
-/// Executors that a tenant loses for sure without becoming unavailable, which a daemon lets it be after the fifth in a minute.
+/// Executors that a tenant loses for sure without becoming unavailable, which a daemon lets it be
+/// after the fifth in a minute.
 const HARMS_MAX: u32 = 4;
 
 /// Deeds that are told when something goes wrong.
@@ -61,7 +66,8 @@ struct Chaos {
     /// Executors that each tenant lost to this daemon.
     harms: BTreeMap<&'static str, u32>,
     deeds: VecDeque<String>,
-    /// The daemons' own counts of what is in [`COUNTED`], by generation; what came after the last look at each is not in it.
+    /// The daemons' own counts of what is in [`COUNTED`], by generation; what came after the last
+    /// look at each is not in it.
     counted: BTreeMap<u64, [f64; COUNTED.len()]>,
 }
 
@@ -73,8 +79,11 @@ fn nothing_is_lost_whatever_dies() -> Result<()> {
     chaos.tell(seed, rounds, outcome.is_ok());
     let told = chaos.deeds.make_contiguous().join("\n  ");
     let log = chaos.house.last_words();
-    outcome
-        .with_context(|| format!("ATOLL_SEED={seed} does the same again; the last that was done:\n  {told}\nthe daemon's log:\n  {log}\n"))
+    outcome.with_context(|| {
+        format!(
+            "ATOLL_SEED={seed} does the same again; the last that was done:\n  {told}\nthe daemon's log:\n  {log}\n"
+        )
+    })
 }
 
 impl Chaos {
@@ -206,7 +215,9 @@ impl Chaos {
     /// Kills an executor, or stops it for a while.
     fn harm_executor(&mut self, stop: Option<Duration>) -> Result<String> {
         let Some(tenant) = self.victim() else { return self.harm_client(stop) };
-        let Some(executor) = self.house.executor(tenant)? else { return Ok(format!("there is no executor of {tenant}")) };
+        let Some(executor) = self.house.executor(tenant)? else {
+            return Ok(format!("there is no executor of {tenant}"));
+        };
         match stop {
             None => {
                 self.note_harm(tenant, executor);
@@ -226,7 +237,9 @@ impl Chaos {
     /// Stops an executor until the daemon finds it.
     fn hang_executor(&mut self) -> Result<String> {
         let Some(tenant) = self.victim() else { return Ok("nobody is left who may lose an executor".into()) };
-        let Some(executor) = self.house.executor(tenant)? else { return Ok(format!("there is no executor of {tenant}")) };
+        let Some(executor) = self.house.executor(tenant)? else {
+            return Ok(format!("there is no executor of {tenant}"));
+        };
         self.note_harm(tenant, executor);
         let _ = kill_process(executor, Signal::STOP);
         Ok(format!("executor {executor} of {tenant} was stopped for good"))
@@ -239,8 +252,13 @@ impl Chaos {
 
     /// Kills a client, or stops it for a while; never one whose latency is measured.
     fn harm_client(&mut self, stop: Option<Duration>) -> Result<String> {
-        let victims: Vec<Arc<Member>> =
-            self.crowds.iter().flat_map(|crowd| &crowd.members).filter(|member| member.role() != Role::Steady).cloned().collect();
+        let victims: Vec<Arc<Member>> = self
+            .crowds
+            .iter()
+            .flat_map(|crowd| &crowd.members)
+            .filter(|member| member.role() != Role::Steady)
+            .cloned()
+            .collect();
         let victim = &victims[self.rng.below(victims.len() as u64) as usize];
         let name = victim.name();
         let Some(time) = stop else {
@@ -252,7 +270,8 @@ impl Chaos {
         Ok(format!("{name} was stopped for {time:?}"))
     }
 
-    /// Kills one executor and nothing else: no request may fail, because each may be tried once more.
+    /// Kills one executor and nothing else: no request may fail, because each may be tried once
+    /// more.
     fn lose_one(&mut self) -> Result<()> {
         let tenant = VICTIMS[self.rng.below(VICTIMS.len() as u64) as usize];
         if self.harms.get(tenant).is_some_and(|harms| *harms + 1 >= HARMS_MAX) {
@@ -300,7 +319,10 @@ impl Chaos {
         let status = self.house.daemon.signal(Signal::TERM)?;
         ensure!(status.code() == Some(0), "SIGTERM ended the daemon with {status}");
         ensure!(!last.iter().any(|pid| crate::executors::is_child_of(*pid, daemon)), "an executor outlived its daemon");
-        ensure!(self.sums()[0] > 0.0, "no request was ever tried again: nothing was under way when executors were killed");
+        ensure!(
+            self.sums()[0] > 0.0,
+            "no request was ever tried again: nothing was under way when executors were killed"
+        );
         Ok(())
     }
 
@@ -315,7 +337,9 @@ impl Chaos {
         let (outcomes, latencies) = (&self.shared.books().outcomes, self.shared.latencies());
         let end = if is_well { "well" } else { "badly" };
         eprintln!("chaos, seed {seed}, {rounds} rounds, {} daemons, ended {end}", self.counted.len());
-        eprintln!("  requests: {outcomes:?}; {retries} tried again; executors: {died} died, {hung} hung, {violations} broke the rules");
+        eprintln!(
+            "  requests: {outcomes:?}; {retries} tried again; executors: {died} died, {hung} hung, {violations} broke the rules"
+        );
         eprintln!("  real-time requests beside load: {}", quantiles(latencies.calm));
         eprintln!("  the same while others are killed and stopped: {}", quantiles(latencies.disturbed));
     }
@@ -334,6 +358,15 @@ fn keep_heirlooms(house: &House, shared: &Shared) -> Result<()> {
 
 fn quantiles(mut us: Vec<u64>) -> String {
     us.sort_unstable();
-    let at = |share: f64| us.get(((us.len() as f64 * share) as usize).min(us.len().saturating_sub(1))).copied().unwrap_or_default();
-    format!("{} requests, p50 {} µs, p90 {} µs, p99 {} µs, longest {} µs", us.len(), at(0.5), at(0.9), at(0.99), at(1.0))
+    let at = |share: f64| {
+        us.get(((us.len() as f64 * share) as usize).min(us.len().saturating_sub(1))).copied().unwrap_or_default()
+    };
+    format!(
+        "{} requests, p50 {} µs, p90 {} µs, p99 {} µs, longest {} µs",
+        us.len(),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(1.0)
+    )
 }

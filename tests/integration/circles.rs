@@ -13,7 +13,11 @@ const CIRCLE_MAX: usize = 5;
 fn files_of_the_engine_are_short() {
     for (path, text) in sources(&root().join("runtime/engine/src")) {
         let lines = text.lines().count();
-        assert!(lines <= LINES_MAX, "{} has {lines} lines, {LINES_MAX} are allowed: split it by concern", path.display());
+        assert!(
+            lines <= LINES_MAX,
+            "{} has {lines} lines, {LINES_MAX} are allowed: split it by concern",
+            path.display()
+        );
     }
 }
 
@@ -46,7 +50,8 @@ fn root() -> PathBuf {
 fn crates(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let is_ours = |path: &PathBuf| {
-        path.is_dir() && path.file_name().is_some_and(|name| name != "target" && !name.as_encoded_bytes().starts_with(b"."))
+        path.is_dir()
+            && path.file_name().is_some_and(|name| name != "target" && !name.as_encoded_bytes().starts_with(b"."))
     };
     let (sources, others): (Vec<_>, Vec<_>) = entries.filter(is_ours).partition(|path| path.ends_with("src"));
     sources.into_iter().chain(others.iter().flat_map(|path| crates(path))).collect()
@@ -59,7 +64,9 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             found.extend(sources(&path));
-        } else if path.extension().is_some_and(|end| end == "rs") && path.file_stem().is_some_and(|name| name != "tests") {
+        } else if path.extension().is_some_and(|end| end == "rs")
+            && path.file_stem().is_some_and(|name| name != "tests")
+        {
             let text = std::fs::read_to_string(&path).expect("a text");
             found.push((path, text));
         }
@@ -115,14 +122,18 @@ fn expand(tree: &str) -> Vec<String> {
     parts.flat_map(|part| expand(&format!("{before}{part}"))).collect()
 }
 
-/// The groups of files that import each other, directly or through others. The folder's own file, which declares and re-exports the rest, counts only where the rest imports it.
+/// The groups of files that import each other, directly or through others. The folder's own file,
+/// which declares and re-exports the rest, counts only where the rest imports it.
 fn circles(folder: &Path) -> Vec<Vec<String>> {
     let sources = sources(folder);
     let modules: BTreeSet<String> = sources.iter().map(|(path, _)| module(folder, path)).collect();
     let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (path, text) in &sources {
         let own = module(folder, path);
-        let targets = imports(text).into_iter().filter_map(|import| target(&own, &import, &modules)).filter(|target| *target != own);
+        let targets = imports(text)
+            .into_iter()
+            .filter_map(|import| target(&own, &import, &modules))
+            .filter(|target| *target != own);
         edges.insert(own.clone(), targets.collect());
     }
     let reach: BTreeMap<&String, BTreeSet<String>> = edges.keys().map(|from| (from, reachable(from, &edges))).collect();
@@ -139,7 +150,8 @@ fn circles(folder: &Path) -> Vec<Vec<String>> {
 /// The module that an import is of: the longest known beginning of its path.
 fn target(own: &str, import: &str, modules: &BTreeSet<String>) -> Option<String> {
     let mut base: Vec<&str> = own.split("::").filter(|part| !part.is_empty()).collect();
-    // A path that begins with another crate's name leads nowhere from here, which is to say to the file itself.
+    // A path that begins with another crate's name leads nowhere from here, which is to say to the file
+    // itself.
     for part in import.split("::") {
         match part {
             "crate" => base.clear(),

@@ -1,4 +1,6 @@
-//! `atoll kernel compare`: random kernels and those of other compilers on a GPU, held against the interpreter; here on the stand-in driver, which shows that all of it runs and that a difference is seen.
+//! `atoll kernel compare`: random kernels and those of other compilers on a GPU, held against the
+//! interpreter; here on the stand-in driver, which shows that all of it runs and that a difference
+//! is seen.
 
 use super::serve::atoll;
 use anyhow::{Context, Result, ensure};
@@ -9,14 +11,16 @@ use atoll_workbench::without_others;
 use serde_json::Value;
 use std::path::Path;
 
-/// Cases that show what GPUs do in ways of their own: warps, barriers, shared memory, atomics, products of matrices, halves.
+/// Cases that show what GPUs do in ways of their own: warps, barriers, shared memory, atomics,
+/// products of matrices, halves.
 const CASES: &str = "saxpy,bit_tricks,halves,scan_inclusive,votes,histogram_shared,gemm_mma,compact,triton_softmax";
 
 /// What came of a comparison: whether the program was content, what it said, and what it saved.
 fn compare(folder: &Path, options: &str, arguments: &[&str]) -> Result<(bool, String, Value)> {
     let saved = folder.join("compared.json");
     let mut command = stand_in::command(&atoll(), folder, options)?;
-    let output = command.args(["kernel", "compare", "--device", "cuda", "--save"]).arg(&saved).args(arguments).output()?;
+    let output =
+        command.args(["kernel", "compare", "--device", "cuda", "--save"]).arg(&saved).args(arguments).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     let report = serde_json::from_slice(&std::fs::read(&saved).with_context(|| said.clone())?)?;
     Ok((output.status.success(), said, report))
@@ -50,7 +54,8 @@ fn what_a_gpu_refuses_is_counted_apart() -> Result<()> {
     Ok(())
 }
 
-/// A kernel that traps where time is real, and one that writes the time; in the interpreter it is a count of instructions.
+/// A kernel that traps where time is real, and one that writes the time; in the interpreter it is a
+/// count of instructions.
 const KERNELS: &str = "\
 .version 6.3
 .target sm_75
@@ -99,7 +104,12 @@ fn a_failure_and_a_difference_are_told_and_the_device_goes_on_after_them() -> Re
     let corpus = folder.path().display().to_string();
     let (works, said, report) = compare(folder.path(), "", &["--corpus", &corpus])?;
     ensure!(!works && report["corpus"]["failed"] == 1 && report["corpus"]["different"] == 1, "{said}");
-    ensure!(said.contains("impatient (kernels.hand.ptx, grid [1, 1, 1], block [1, 1, 1]): failed: kernel 'impatient' faulted"), "{said}");
+    ensure!(
+        said.contains(
+            "impatient (kernels.hand.ptx, grid [1, 1, 1], block [1, 1, 1]): failed: kernel 'impatient' faulted"
+        ),
+        "{said}"
+    );
     let line = "clock (kernels.hand.ptx, grid [1, 1, 1], block [1, 1, 1]): differs: `argument 0`: 1 of 2 elements differ, the first (u64) at 1: 0x";
     ensure!(said.contains(line) && said.contains(", expected 0x") && said.contains("--case clock"), "{said}");
     Ok(())
@@ -114,15 +124,20 @@ fn what_is_compared_assembles() -> Result<()> {
     };
     let mut texts = Vec::new();
     for seed in if full() { 1..301 } else { 1..41 } {
-        let module = atoll_ptx::parse(&RandomKernel::new(seed).ptx()).map_err(|e| anyhow::anyhow!("random kernel {seed}: {e}"))?;
+        let module = atoll_ptx::parse(&RandomKernel::new(seed).ptx())
+            .map_err(|e| anyhow::anyhow!("random kernel {seed}: {e}"))?;
         texts.push((format!("random kernel {seed}"), "sm_90", lowest_text(&module)));
     }
     for (number, case) in corpus::cases()?.iter().enumerate() {
-        for (_, path) in
-            case.ptx.iter().enumerate().filter(|(index, _)| full() || number % 10 == 0 && *index == number / 10 % case.ptx.len())
+        for (_, path) in case
+            .ptx
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| full() || number % 10 == 0 && *index == number / 10 % case.ptx.len())
         {
             let name = format!("{} of {}", case.name, path.display());
-            let module = atoll_ptx::parse(&std::fs::read_to_string(path)?).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+            let module =
+                atoll_ptx::parse(&std::fs::read_to_string(path)?).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
             texts.push((name, "sm_80", lowest_text(&without_others(&module, &case.name))));
         }
     }

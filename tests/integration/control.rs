@@ -1,9 +1,12 @@
-//! The control socket as its users meet it: a real daemon, the client crate, the command line, other users, and peers that mean no good.
+//! The control socket as its users meet it: a real daemon, the client crate, the command line,
+//! other users, and peers that mean no good.
 
 use crate::functions::{manifest, packed};
 use crate::serve::{Daemon, atoll};
 use anyhow::{Context, Result, bail, ensure};
-use atoll_client::{Answer, Call, Client, ClientError, Content, DataType, Deploy, Digest, RefusalKind, Sealed, Tenant, Tensor};
+use atoll_client::{
+    Answer, Call, Client, ClientError, Content, DataType, Deploy, Digest, RefusalKind, Sealed, Tenant, Tensor,
+};
 use atoll_control::{Attachments, Frame, Incoming, Outgoing, Progress, Request};
 use atoll_tests::python;
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
@@ -42,7 +45,11 @@ impl Setup {
 
     fn daemon(folder: &Path, options: &[String]) -> Result<Daemon> {
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        Daemon::start_with(&folder.join("repository"), folder, &[&["--memory-limit", "256M"], options.as_slice()].concat())
+        Daemon::start_with(
+            &folder.join("repository"),
+            folder,
+            &[&["--memory-limit", "256M"], options.as_slice()].concat(),
+        )
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -75,7 +82,11 @@ impl Setup {
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(atoll());
-        command.args(arguments).env("ATOLL_CONTROL_SOCKET", self.socket()).env_remove("ATOLL_LOG").current_dir(self.folder.path());
+        command
+            .args(arguments)
+            .env("ATOLL_CONTROL_SOCKET", self.socket())
+            .env_remove("ATOLL_LOG")
+            .current_dir(self.folder.path());
         command
     }
 
@@ -142,15 +153,33 @@ fn functions_and_objects_outlive_the_daemon() -> Result<()> {
     }
     // Over HTTP: everybody's functions under their names, and the private one nowhere.
     let index = setup.json(&["models", "--url", &setup.daemon.http])?;
-    let served: Vec<_> =
-        index.as_array().context("a list")?.iter().map(|model| (model["name"].as_str(), model["state"].as_str())).collect();
+    let served: Vec<_> = index
+        .as_array()
+        .context("a list")?
+        .iter()
+        .map(|model| (model["name"].as_str(), model["state"].as_str()))
+        .collect();
     ensure!(served == [(Some("affine"), Some("READY")), (Some("team:affine"), Some("READY"))], "{index}");
-    for (model, works) in [("affine", true), ("team:affine", true), ("hidden", false), ("local:affine", false), ("team:hidden", false)] {
-        let output = setup.atoll(&["infer", "--url", &setup.daemon.http, "--model", model, "--shape", "x=8", "--shape", "b=8"])?;
+    for (model, works) in
+        [("affine", true), ("team:affine", true), ("hidden", false), ("local:affine", false), ("team:hidden", false)]
+    {
+        let output = setup.atoll(&[
+            "infer",
+            "--url",
+            &setup.daemon.http,
+            "--model",
+            model,
+            "--shape",
+            "x=8",
+            "--shape",
+            "b=8",
+        ])?;
         ensure!(output.status.success() == works, "{model}: {}", String::from_utf8_lossy(&output.stderr));
     }
     client.remove_function("affine")?;
-    ensure!(refusal(client.invoke(Call::of("affine")))? == (RefusalKind::NotFound, "there is no function `affine`".into()));
+    ensure!(
+        refusal(client.invoke(Call::of("affine")))? == (RefusalKind::NotFound, "there is no function `affine`".into())
+    );
     ensure!(!setup.atoll(&["infer", "--url", &setup.daemon.http, "--model", "affine"])?.status.success());
     client.remove_object(kept)?;
     setup.kill_and_restart()?;
@@ -166,11 +195,14 @@ fn chains_and_renames_give_what_single_calls_give() -> Result<()> {
     client.deploy(&setup.path("affine.kg"), &Deploy::default())?;
     let (x, b) = (vector((0..300).map(|i| i as f32)), vector((0..300).map(|i| 1.0 / (1 + i) as f32)));
     let b_kept = client.put(&b, None)?;
-    let chain = |x: Content| Call::of("affine").input("x", x).input("b", b_kept).then("affine").take("x", "y").input("b", b_kept);
+    let chain = |x: Content| {
+        Call::of("affine").input("x", x).input("b", b_kept).then("affine").take("x", "y").input("b", b_kept)
+    };
     let expected = affine(&affine(&x, &b), &b);
     let answer = client.invoke(chain(x.clone().into()))?;
     ensure!(answer.outputs.len() == 1 && answer.tensor("y")? == &expected, "only the last result comes back");
-    // A result that is kept can be named by the next call, and the rename map binds other contents without the graph.
+    // A result that is kept can be named by the next call, and the rename map binds other contents
+    // without the graph.
     let kept = client.invoke(chain(x.clone().into()).keep("y"))?.object("y")?;
     ensure!(kept == Digest::of(&expected.bytes) && client.get(kept)? == expected);
     let first = client.invoke(chain(x.clone().into()).remember())?;
@@ -178,12 +210,18 @@ fn chains_and_renames_give_what_single_calls_give() -> Result<()> {
     let again = client.again(plan, &[(0, "x", kept.into()), (1, "b", x.clone().into())])?;
     ensure!(again.tensor("y")? == &affine(&affine(&expected, &b), &x));
     let (kind, message) = refusal(client.again(plan, &[]))?;
-    ensure!(kind == RefusalKind::BadRequest && message == "function `affine` needs input `x`", "bytes are not remembered: {message}");
+    ensure!(
+        kind == RefusalKind::BadRequest && message == "function `affine` needs input `x`",
+        "bytes are not remembered: {message}"
+    );
     for (call, says) in [
         (chain(x.clone().into()).input("z", b_kept), "function `affine` has no input `z`; it has b, x"),
         (chain(x.clone().into()).send("z"), "function `affine` has no output `z`; it has y"),
         (Call::of("affine").input("x", x.clone()).input("b", Content::Output(0, "y".into())), "which is not before it"),
-        (Call::of("affine").input("x", x.clone()).input("b", vector([1.0])), "input `x` is f32 [300]; the model takes f32 [n]; `n` is 1"),
+        (
+            Call::of("affine").input("x", x.clone()).input("b", vector([1.0])),
+            "input `x` is f32 [300]; the model takes f32 [n]; `n` is 1",
+        ),
         (
             Call::of("affine").input("x", Tensor { datatype: DataType::Int32, ..x.clone() }).input("b", b_kept),
             "input `x` is i32 [300]; the model takes f32 [n]",
@@ -224,7 +262,9 @@ fn a_tenant_sees_its_own_and_nothing_else() -> Result<()> {
     a.remove_object(object)?;
     ensure!(refusal(a.get(object))?.0 == RefusalKind::NotFound && b.get(object)? == x);
     // What b may have.
-    ensure!(refusal(b.put(&vector((0..1024).map(|i| i as f32)), None))?.1.contains("of object bytes, 8 of 4096 are used"));
+    ensure!(
+        refusal(b.put(&vector((0..1024).map(|i| i as f32)), None))?.1.contains("of object bytes, 8 of 4096 are used")
+    );
     b.put(&vector([3.0]), None)?;
     ensure!(refusal(b.put(&vector([4.0]), None))?.0 == RefusalKind::Quota);
     let (kind, message) = refusal(b.deploy(&setup.path("affine.kg"), &deploy_as("second", false)))?;
@@ -239,7 +279,8 @@ fn a_tenant_sees_its_own_and_nothing_else() -> Result<()> {
     other_users(&setup)
 }
 
-/// What the kernel says of a peer counts, and not what it says itself. Needs root, to become others.
+/// What the kernel says of a peer counts, and not what it says itself. Needs root, to become
+/// others.
 fn other_users(setup: &Setup) -> Result<()> {
     if !rustix::process::getuid().is_root() {
         atoll_tests::skip("only root can become another user");
@@ -248,7 +289,10 @@ fn other_users(setup: &Setup) -> Result<()> {
     let run = |uid: u32, arguments: &[&str]| -> Result<(bool, String)> {
         let output = setup.command(arguments).uid(uid).gid(uid).current_dir("/").output();
         let output = output.context("the program is in a folder that other users can enter")?;
-        Ok((output.status.success(), format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))))
+        Ok((
+            output.status.success(),
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)),
+        ))
     };
     let (done, text) = run(21001, &["fn", "ls"])?;
     ensure!(done && text.contains("secret") && !text.contains("own"), "{text}");
@@ -269,7 +313,13 @@ fn a_full_disk_refuses_and_loses_nothing() -> Result<()> {
     let mut client = setup.client()?;
     let before = client.put(&vector([1.0, 2.0]), None)?;
     let big = Sealed::of("test", &vec![7; 6 << 20])?;
-    let limit = |bytes| prlimit(Some(Pid::from_child(setup.daemon.process())), Resource::Fsize, Rlimit { current: bytes, maximum: None });
+    let limit = |bytes| {
+        prlimit(
+            Some(Pid::from_child(setup.daemon.process())),
+            Resource::Fsize,
+            Rlimit { current: bytes, maximum: None },
+        )
+    };
     limit(Some(4 << 20))?;
     let (kind, message) = refusal(client.put_bytes(&big, None))?;
     ensure!(kind == RefusalKind::Daemon && message.contains("is full"), "{message}");
@@ -339,7 +389,8 @@ fn a_crowd_is_served_and_strangers_do_no_harm() -> Result<()> {
 /// Peers that do not keep to the protocol, each in its way.
 fn strangers(socket: &Path) -> Result<()> {
     let head = |version: u16, files: u16, message: u32, body: u32| -> Vec<u8> {
-        [&b"ATLC"[..], &version.to_le_bytes(), &files.to_le_bytes(), &message.to_le_bytes(), &body.to_le_bytes()].concat()
+        [&b"ATLC"[..], &version.to_le_bytes(), &files.to_le_bytes(), &message.to_le_bytes(), &body.to_le_bytes()]
+            .concat()
     };
     let with = |message: &str| [head(1, 0, message.len() as u32, 0), message.into()].concat();
     for (bytes, says) in [
@@ -352,8 +403,16 @@ fn strangers(socket: &Path) -> Result<()> {
         (with("{}"), "cannot be understood"),
         (with("[[[[[[[["), "cannot be understood"),
         (with(r#"{"request":"launch-missiles"}"#), "launch-missiles"),
-        (with(r#"{"request":"put","form":null,"class":null,"blob":{"file":0}}"#), "content that its frame does not have"),
-        (with(r#"{"request":"put","form":null,"class":null,"blob":{"inline":{"offset":4294967295,"bytes":4294967295}}}"#), "content"),
+        (
+            with(r#"{"request":"put","form":null,"class":null,"blob":{"file":0}}"#),
+            "content that its frame does not have",
+        ),
+        (
+            with(
+                r#"{"request":"put","form":null,"class":null,"blob":{"inline":{"offset":4294967295,"bytes":4294967295}}}"#,
+            ),
+            "content",
+        ),
         (with(r#"{"request":"get","digest":"../../etc/passwd"}"#), "64 hexadecimal digits"),
         (with(r#"{"request":"hello","tenant":"../a"}"#), "names no tenant"),
         (with(r#"{"request":"remove","function":"../../x"}"#), "there is no function"),
@@ -376,7 +435,9 @@ fn strangers(socket: &Path) -> Result<()> {
         ensure!(answer.contains("no memory file that is sealed"), "{answer}");
     }
     // Who talks before the answer, or leaves in the middle of a word, is left alone.
-    for bytes in [&head(1, 0, 100, 0)[..], b"AT", &[with(r#"{"request":"objects"}"#), with(r#"{"request":"objects"}"#)].concat()] {
+    for bytes in
+        [&head(1, 0, 100, 0)[..], b"AT", &[with(r#"{"request":"objects"}"#), with(r#"{"request":"objects"}"#)].concat()]
+    {
         let mut stream = UnixStream::connect(socket)?;
         stream.write_all(bytes)?;
     }
@@ -386,7 +447,9 @@ fn strangers(socket: &Path) -> Result<()> {
 fn send_with_file(stream: &UnixStream, message: &str, file: &std::fs::File) -> Result<()> {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use std::os::fd::AsFd;
-    let bytes = [b"ATLC\x01\x00\x01\x00".to_vec(), (message.len() as u32).to_le_bytes().into(), vec![0; 4], message.into()].concat();
+    let bytes =
+        [b"ATLC\x01\x00\x01\x00".to_vec(), (message.len() as u32).to_le_bytes().into(), vec![0; 4], message.into()]
+            .concat();
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let files = [file.as_fd()];
@@ -409,7 +472,9 @@ fn a_client_that_goes_away_takes_its_call_with_it() -> Result<()> {
     let setup = Setup::start(&["--time-limit", "600"], "")?;
     let mut client = setup.client()?;
     client.deploy(&setup.path("faulty.kg"), &Deploy::default())?;
-    let endless = || Call::of("faulty").input("mode", Tensor { datatype: DataType::Uint32, shape: vec![1], bytes: vec![5, 0, 0, 0] });
+    let endless = || {
+        Call::of("faulty").input("mode", Tensor { datatype: DataType::Uint32, shape: vec![1], bytes: vec![5, 0, 0, 0] })
+    };
     let mut child = setup.command(&["fn", "invoke", "faulty", "mode=5"]).stdout(std::process::Stdio::null()).spawn()?;
     let begin = Instant::now();
     while client.statistics()?.functions[0].pending == 0 {
@@ -425,7 +490,8 @@ fn a_client_that_goes_away_takes_its_call_with_it() -> Result<()> {
     }
     let (kind, _) = refusal(client.invoke(endless().deadline(Duration::from_millis(50))))?;
     ensure!(kind == RefusalKind::Deadline);
-    let fine = Call::of("faulty").input("mode", Tensor { datatype: DataType::Uint32, shape: vec![1], bytes: vec![0; 4] });
+    let fine =
+        Call::of("faulty").input("mode", Tensor { datatype: DataType::Uint32, shape: vec![1], bytes: vec![0; 4] });
     let Answer { outputs, .. } = client.invoke(fine)?;
     ensure!(outputs.len() == 1, "the device is free again");
     Ok(())
@@ -439,7 +505,9 @@ fn the_command_line_against_numpy() -> Result<()> {
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(())
     };
-    numpy("import numpy as np; r = np.random.default_rng(1); [np.save(f'{n}.npy', r.random(500, dtype=np.float32)) for n in 'xbc']")?;
+    numpy(
+        "import numpy as np; r = np.random.default_rng(1); [np.save(f'{n}.npy', r.random(500, dtype=np.float32)) for n in 'xbc']",
+    )?;
     let deployed = setup.json(&["fn", "deploy", "affine.kg", "--name", "f", "--class", "real-time"])?;
     ensure!(deployed["model"] == "f" && deployed["class"] == "real-time", "{deployed}");
     let put = setup.json(&["object", "put", "b.npy", "--class", "real-time"])?;
@@ -449,7 +517,17 @@ fn the_command_line_against_numpy() -> Result<()> {
     let kept = setup.json(&["fn", "invoke", "f", "x=x.npy", "b=b.npy", "--then", "f:y=x", "1.b=c.npy", "--keep"])?;
     let kept = kept["objects"]["y"].as_str().context("a digest")?.to_string();
     ensure!(setup.atoll(&["object", "get", &kept, "-o", "kept.npy"])?.status.success());
-    let renamed = setup.atoll(&["fn", "invoke", "f", "x=x.npy", "b=b.npy", "--rename", &format!("x=@{kept}"), "--save", "again"])?;
+    let renamed = setup.atoll(&[
+        "fn",
+        "invoke",
+        "f",
+        "x=x.npy",
+        "b=b.npy",
+        "--rename",
+        &format!("x=@{kept}"),
+        "--save",
+        "again",
+    ])?;
     ensure!(renamed.status.success(), "{}", String::from_utf8_lossy(&renamed.stderr));
     numpy(
         "import numpy as np; from numpy.testing import assert_allclose as same
@@ -475,7 +553,11 @@ same(np.load('again/y.npy'), 3*(3*(3*x+b)+c)+b, rtol=1e-6)",
     ] {
         let output = setup.atoll(&arguments)?;
         let message = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(code) && message.contains(says), "{arguments:?}: {:?} {message}", output.status.code());
+        ensure!(
+            output.status.code() == Some(code) && message.contains(says),
+            "{arguments:?}: {:?} {message}",
+            output.status.code()
+        );
     }
     ensure!(setup.json(&["fn", "rm", "f"])?["removed"][0] == "f");
     Ok(())
@@ -485,7 +567,11 @@ same(np.load('again/y.npy'), 3*(3*(3*x+b)+c)+b, rtol=1e-6)",
 fn the_example_of_the_client_does_what_it_says() -> Result<()> {
     let setup = Setup::start(&[], "")?;
     let mut example = Command::new(env!("CARGO_BIN_EXE_client_example"));
-    example.arg(setup.path("affine.kg")).args(["x", "y"]).env("XDG_RUNTIME_DIR", setup.folder.path()).env_remove("ATOLL_CONTROL_SOCKET");
+    example
+        .arg(setup.path("affine.kg"))
+        .args(["x", "y"])
+        .env("XDG_RUNTIME_DIR", setup.folder.path())
+        .env_remove("ATOLL_CONTROL_SOCKET");
     let output = example.output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let says = ["deployed `affine` for local", "once: [16]", "never left the device: [16]"];

@@ -29,12 +29,17 @@ fn modules() -> Result<BTreeMap<PathBuf, Module>> {
 fn every_file_is_valid_and_prints_as_it_is_written() -> Result<()> {
     for (path, module) in modules()? {
         atoll_ptx::verify(&module).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
-        ensure!(atoll_ptx::print(&module) == std::fs::read_to_string(&path)?, "{} is printed otherwise", path.display());
+        ensure!(
+            atoll_ptx::print(&module) == std::fs::read_to_string(&path)?,
+            "{} is printed otherwise",
+            path.display()
+        );
     }
     Ok(())
 }
 
-/// What the assembler makes of a text must not depend on its layout: the committed text and its canonical form give the same machine code.
+/// What the assembler makes of a text must not depend on its layout: the committed text and its
+/// canonical form give the same machine code.
 #[test]
 fn every_file_and_its_canonical_form_assemble_to_the_same_code() -> Result<()> {
     let Some(ptxas) = find_ptxas() else {
@@ -51,13 +56,16 @@ fn every_file_and_its_canonical_form_assemble_to_the_same_code() -> Result<()> {
         {
             texts = texts.iter().map(|text| at_version(text, newest)).collect();
         }
-        let code = |text: &String| machine_code(&ptxas.assemble(text, "sm_80").with_context(|| path.display().to_string())?.cubin);
+        let code = |text: &String| {
+            machine_code(&ptxas.assemble(text, "sm_80").with_context(|| path.display().to_string())?.cubin)
+        };
         ensure!(code(&texts[0])? == code(&texts[1])?, "{}: its canonical form means something else", path.display());
     }
     Ok(())
 }
 
-/// Instructions and constants by section. What a debugger reads counts the lines of the text and is left out.
+/// Instructions and constants by section. What a debugger reads counts the lines of the text and is
+/// left out.
 fn machine_code(cubin: &[u8]) -> Result<BTreeMap<String, Vec<u8>>> {
     let file = ElfFile64::<object::Endianness>::parse(cubin)?;
     let mut code = BTreeMap::new();
@@ -78,7 +86,8 @@ fn newest_version(messages: &str) -> Option<&str> {
 
 /// The text under another PTX version: compilers write their own, whatever they use of it.
 fn at_version(text: &str, version: &str) -> String {
-    let line = |line: &str| if line.starts_with(".version") { format!(".version {version}\n") } else { line.to_owned() };
+    let line =
+        |line: &str| if line.starts_with(".version") { format!(".version {version}\n") } else { line.to_owned() };
     text.split_inclusive('\n').map(line).collect()
 }
 
@@ -142,7 +151,11 @@ fn run(host: &mut HostBench, module: &Module, case: &Case, inputs: &Inputs) -> R
 #[test]
 fn the_host_device_agrees_with_numpy() -> Result<()> {
     let modules = modules()?;
-    let mut host = HostBench::start(HostOptions { compute_units: 2, time_limit: Duration::from_secs(2), ..HostOptions::default() })?;
+    let mut host = HostBench::start(HostOptions {
+        compute_units: 2,
+        time_limit: Duration::from_secs(2),
+        ..HostOptions::default()
+    })?;
     let mut recording = Recording::default();
     let mut failures = Vec::new();
     for case in cases()? {

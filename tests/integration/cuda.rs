@@ -1,4 +1,5 @@
-//! NVIDIA GPUs from end to end, on the stand-in for the CUDA driver: models that the daemon compiled, the daemon itself, and what it says where the driver refuses.
+//! NVIDIA GPUs from end to end, on the stand-in for the CUDA driver: models that the daemon
+//! compiled, the daemon itself, and what it says where the driver refuses.
 
 use super::cancel::{HARMLESS, metric, send};
 use super::executors::{children, wait_until};
@@ -42,7 +43,11 @@ fn models_agree_with_the_oracle_also_when_they_are_evicted() -> Result<()> {
     for evict_at_random in [None, Some(5)] {
         let loaded = Loaded::start_in(engine(EngineConfig { evict_at_random, ..EngineConfig::default() })?, &bundle)?;
         let result = loaded.check(&model, &cases[0])?;
-        ensure!((result.preemptions > 0) == evict_at_random.is_some(), "under {evict_at_random:?}: {} evictions", result.preemptions);
+        ensure!(
+            (result.preemptions > 0) == evict_at_random.is_some(),
+            "under {evict_at_random:?}: {} evictions",
+            result.preemptions
+        );
         loaded.stop();
     }
     Ok(())
@@ -60,13 +65,24 @@ fn a_busy_lane_of_a_gpu_that_is_closed_goes_on_in_the_default_lane() -> Result<(
         let loaded = Loaded::start_in(start(EngineConfig::default())?, &bundle)?;
         let handle = &loaded.handle;
         let lane = handle.open_lane(LaneSpec { units: vec![0, 1], queues: 2 })?;
-        let options = FunctionOptions { key: FunctionKey::local("apart"), class: Class::BestEffort, queue_capacity: None, lane: lane.id };
+        let options = FunctionOptions {
+            key: FunctionKey::local("apart"),
+            class: Class::BestEffort,
+            queue_capacity: None,
+            lane: lane.id,
+        };
         let apart = loaded.beside(&bundle, options)?;
         apart.check(&model, &case)?;
         std::thread::scope(|scope| -> Result<()> {
             let requests = scope.spawn(|| (0..4).try_for_each(|_| apart.check(&model, &case).map(drop)));
-            let is_busy =
-                || handle.statistics().device.lanes.iter().any(|of| of.lane == lane.id && of.queue_depths.iter().any(|depth| *depth > 0));
+            let is_busy = || {
+                handle
+                    .statistics()
+                    .device
+                    .lanes
+                    .iter()
+                    .any(|of| of.lane == lane.id && of.queue_depths.iter().any(|depth| *depth > 0))
+            };
             while !is_busy() && !requests.is_finished() {
                 std::thread::sleep(Duration::from_micros(100));
             }
@@ -98,7 +114,8 @@ fn real_time_work_goes_in_segments() -> Result<()> {
     // In line, so that what comes again is the same.
     let config = |config| EngineConfig { device_queue_capacity: 8, branch_gain_min: None, ..config };
     let here = |of| Ok(Engine::start(Box::new(CudaDevice::start(&cuda()?)?), config(of))?);
-    let executor = || -> Result<ExecutorConfig> { Ok(ExecutorConfig { program: atoll(), ..ExecutorConfig::new(cuda()?)? }) };
+    let executor =
+        || -> Result<ExecutorConfig> { Ok(ExecutorConfig { program: atoll(), ..ExecutorConfig::new(cuda()?)? }) };
     let there = |of| Ok(Engine::start(Box::new(ExecutorPool::new(executor()?)?), config(of))?);
     let folder = tempfile::tempdir()?;
     let model = built_small("squeezenet", folder.path())?;
@@ -108,10 +125,15 @@ fn real_time_work_goes_in_segments() -> Result<()> {
     for engine in engines {
         best_effort_work_makes_way(engine)?;
         let loaded = Loaded::start_in(engine(EngineConfig::default())?, &bundle)?;
-        let urgent =
-            FunctionOptions { key: FunctionKey::local("urgent"), class: Class::RealTime, queue_capacity: None, lane: Default::default() };
+        let urgent = FunctionOptions {
+            key: FunctionKey::local("urgent"),
+            class: Class::RealTime,
+            queue_capacity: None,
+            lane: Default::default(),
+        };
         let urgent = loaded.beside(&bundle, urgent)?;
-        // Launches of which nobody knows when each began went together. The first request runs one by one, and by the fifth what comes again was seen.
+        // Launches of which nobody knows when each began went together. The first request runs one by one,
+        // and by the fifth what comes again was seen.
         let mut together = Vec::new();
         for _ in 0..5 {
             let launches = urgent.check(&model, &case)?.launches;
@@ -128,10 +150,16 @@ fn best_effort_work_makes_way(engine: impl Fn(EngineConfig) -> Result<Engine>) -
     let (be, rt) = (built_small("squeezenet", folder.path())?, trained("magika", &[("unk__214", 1)])?);
     let [be_bundle, rt_bundle] = [&be, &rt].map(|model| compile_for(model, folder.path(), Target::NVIDIA));
     let (be_case, rt_case) = (oracle(&be, &[1], folder.path())?.remove(0), oracle(&rt, &[1], folder.path())?.remove(0));
-    let loaded = Loaded::start_in(engine(EngineConfig { policy: "reset".into(), ..EngineConfig::default() })?, &be_bundle?)?;
+    let loaded =
+        Loaded::start_in(engine(EngineConfig { policy: "reset".into(), ..EngineConfig::default() })?, &be_bundle?)?;
     let real_time = loaded.beside(
         &rt_bundle?,
-        FunctionOptions { key: FunctionKey::local("urgent"), class: Class::RealTime, queue_capacity: None, lane: Default::default() },
+        FunctionOptions {
+            key: FunctionKey::local("urgent"),
+            class: Class::RealTime,
+            queue_capacity: None,
+            lane: Default::default(),
+        },
     )?;
     let begun = Instant::now();
     let preemptions = std::thread::scope(|scope| {
@@ -159,7 +187,8 @@ fn the_daemon_serves_on_a_gpu() -> Result<()> {
     std::fs::create_dir(&repository)?;
     std::fs::copy(trained("magika", &[])?.path, repository.join("magika.onnx"))?;
     stand_in::install(folder.path())?;
-    let daemon = Daemon::start_in(&repository, folder.path(), &["--device", "cuda:0"], &environment(folder.path(), ""))?;
+    let daemon =
+        Daemon::start_in(&repository, folder.path(), &["--device", "cuda:0"], &environment(folder.path(), ""))?;
     conformance(&daemon)?;
     let log = std::fs::read_to_string(folder.path().join(LOG))?;
     ensure!(log.contains("cuda:0"), "another device: {log}");
@@ -184,7 +213,10 @@ fn infer_with(bundle: &Path, folder: &Path, options: &str, flags: &[&str]) -> Re
         .arg("--model")
         .arg(bundle)
         .output()?;
-    Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)))
+    Ok((
+        output.status.success(),
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+    ))
 }
 
 #[test]
@@ -213,7 +245,10 @@ fn what_the_driver_refuses_is_told_with_a_way_out() -> Result<()> {
         ),
     ] {
         let (works, said) = infer_with(bundle.path(), folder.path(), options, &flags)?;
-        ensure!(works == words.is_empty() && said.contains(words) && !said.contains("panicked"), "{options} {flags:?}: {said}");
+        ensure!(
+            works == words.is_empty() && said.contains(words) && !said.contains("panicked"),
+            "{options} {flags:?}: {said}"
+        );
     }
     let nowhere = tempfile::tempdir()?;
     let output = std::process::Command::new(atoll())
@@ -224,17 +259,24 @@ fn what_the_driver_refuses_is_told_with_a_way_out() -> Result<()> {
         .context("atoll")?;
     let said = String::from_utf8_lossy(&output.stderr);
     // On a machine with a GPU it works.
-    ensure!(output.status.success() || said.contains("no NVIDIA driver here") || said.contains("finds no device"), "{said}");
+    ensure!(
+        output.status.success() || said.contains("no NVIDIA driver here") || said.contains("finds no device"),
+        "{said}"
+    );
     Ok(())
 }
 
 #[test]
 fn doctor_says_where_kernels_look_for_epochs() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let output = stand_in::command(&atoll(), folder.path(), "units=3")?.args(["doctor", "--device", "cuda"]).output()?;
+    let output =
+        stand_in::command(&atoll(), folder.path(), "units=3")?.args(["doctor", "--device", "cuda"]).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(said.contains("3 compute units") && said.contains("kernels look for epochs in "), "{said}");
-    ensure!(said.contains("it can be divided into parts of 2 compute units") && said.contains("MPS does not run"), "{said}");
+    ensure!(
+        said.contains("it can be divided into parts of 2 compute units") && said.contains("MPS does not run"),
+        "{said}"
+    );
     Ok(())
 }
 
@@ -246,7 +288,10 @@ fn an_executor_with_a_share_takes_leave_when_its_daemon_is_killed() -> Result<()
     let daemon = faulty_daemon_in(folder.path(), &["--mps", "50"], &variables)?;
     let harmless = answer(send(&daemon.http, HARMLESS, "{}")?)?;
     ensure!(harmless.starts_with("HTTP/1.1 200"), "{harmless}");
-    let doctor = stand_in::command(&atoll(), folder.path(), "")?.envs(variables.clone()).args(["doctor", "--device", "cuda"]).output()?;
+    let doctor = stand_in::command(&atoll(), folder.path(), "")?
+        .envs(variables.clone())
+        .args(["doctor", "--device", "cuda"])
+        .output()?;
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
     ensure!(doctor.contains("MPS runs here"), "{doctor}");
     let journal = || std::fs::read_to_string(service.join("journal")).unwrap_or_default();
@@ -273,7 +318,8 @@ fn shares_are_of_gpus_and_of_processes() -> Result<()> {
         (&["--mps", "0", "--device", "cuda"], "0 is not in 1..=100"),
         (&["--mps", "50", "--device", "cuda", "--compute-units", "2"], "cannot be used with"),
     ] {
-        let output = stand_in::command(&atoll(), folder.path(), "")?.args(["bench", "overhead"]).args(options).output()?;
+        let output =
+            stand_in::command(&atoll(), folder.path(), "")?.args(["bench", "overhead"]).args(options).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.code() == Some(2) && said.contains(why), "{options:?}: {said}");
     }
@@ -314,10 +360,26 @@ fn single_kernels_run_on_a_gpu_and_a_fault_is_told() -> Result<()> {
     std::fs::write(&file, KERNELS)?;
     let run = |entry: &str| -> Result<(bool, String)> {
         let output = stand_in::command(&atoll(), folder.path(), "")?
-            .args(["kernel", "run", "--device", "cuda", "--grid", "1", "--block", "32", "--arg", "inout:u32:32:arange", "--entry", entry])
+            .args([
+                "kernel",
+                "run",
+                "--device",
+                "cuda",
+                "--grid",
+                "1",
+                "--block",
+                "32",
+                "--arg",
+                "inout:u32:32:arange",
+                "--entry",
+                entry,
+            ])
             .arg(&file)
             .output()?;
-        Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)))
+        Ok((
+            output.status.success(),
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+        ))
     };
     let (works, said) = run("increment")?;
     ensure!(works && said.contains("first  1 2 3 4"), "{said}");
@@ -384,13 +446,23 @@ fn kernels_of_tenants_run_on_a_gpu_where_they_are_trusted() -> Result<()> {
     let deploy = |folder: &Path, more: &[&str]| -> Result<(Option<i32>, String)> {
         let bundle = folder.join("repository/faulty.kg");
         let mut command = std::process::Command::new(atoll());
-        let output = command.env("XDG_RUNTIME_DIR", folder).args(["fn", "deploy", "--name", "mine"]).args(more).arg(bundle).output()?;
+        let output = command
+            .env("XDG_RUNTIME_DIR", folder)
+            .args(["fn", "deploy", "--name", "mine"])
+            .args(more)
+            .arg(bundle)
+            .output()?;
         Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
     };
     let folder = tempfile::tempdir()?;
     let _daemon = faulty_daemon(folder.path(), &[])?;
     let (status, said) = deploy(folder.path(), &["--tenant", "alice"])?;
-    ensure!(status == Some(2) && said.contains("kernels of tenant `alice` are not run here") && said.contains("--trust-tenants"), "{said}");
+    ensure!(
+        status == Some(2)
+            && said.contains("kernels of tenant `alice` are not run here")
+            && said.contains("--trust-tenants"),
+        "{said}"
+    );
     let (status, said) = deploy(folder.path(), &[])?;
     ensure!(status == Some(0), "whoever runs the daemon needs nobody's trust: {said}");
     let folder = tempfile::tempdir()?;

@@ -13,7 +13,8 @@ use atoll_tests::corpus;
 use atoll_tests::walk::Walk;
 use atoll_tests::{built_small, full};
 use atoll_workbench::{
-    Arg, Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count, without_others,
+    Arg, Buffer, HostBench, HostOptions, Inputs, Kernel, KernelDevice, Launch, ParameterBlock, parameter_count,
+    without_others,
 };
 
 const CANDIDATES: &str = include_str!("../dkp/candidates.ptx");
@@ -69,14 +70,23 @@ impl Case {
     fn alone(&self, host: &mut HostBench, module: &Module, seed: u32) -> Vec<u8> {
         let kernel = host.load(&Kernel { module, entry: self.entry, report: None, block: self.block }).unwrap();
         let mut buffers = self.buffers(seed);
-        host.launch(&kernel, &Launch { grid: self.grid, shared_bytes: 0, args: self.args(0) }, &mut buffers, 1).unwrap();
+        host.launch(&kernel, &Launch { grid: self.grid, shared_bytes: 0, args: self.args(0) }, &mut buffers, 1)
+            .unwrap();
         host.unload(kernel);
         buffers.remove(1).bytes
     }
 }
 
-/// One dkp launch of some cases, each from its first block to its last, in ranges `parts` of (case, first block, blocks).
-fn together(host: &mut HostBench, dkp: &DkpModule, source: &Module, cases: &[Case], parts: &[(usize, u32, u32)], buffers: &mut [Buffer]) {
+/// One dkp launch of some cases, each from its first block to its last, in ranges `parts` of (case,
+/// first block, blocks).
+fn together(
+    host: &mut HostBench,
+    dkp: &DkpModule,
+    source: &Module,
+    cases: &[Case],
+    parts: &[(usize, u32, u32)],
+    buffers: &mut [Buffer],
+) {
     let mut ranges = Vec::new();
     let mut addresses = Vec::new();
     for &(index, first, blocks) in parts {
@@ -91,7 +101,8 @@ fn together(host: &mut HostBench, dkp: &DkpModule, source: &Module, cases: &[Cas
     launch(host, dkp, ranges.into_iter().zip(addresses).collect(), buffers).unwrap();
 }
 
-/// The candidates' module as the passes leave it for these shapes. A module per case, since a shape may be compiled in.
+/// The candidates' module as the passes leave it for these shapes. A module per case, since a shape
+/// may be compiled in.
 fn prepared(case: &Case, with_shape: bool) -> (Module, CandidateFacts) {
     let mut module = atoll_ptx::parse(CANDIDATES).unwrap();
     let mut options = PassOptions::default();
@@ -111,7 +122,8 @@ fn candidate<'a>(case: &Case, (module, facts): &'a (Module, CandidateFacts)) -> 
 fn any_two_kernels_give_together_what_they_give_alone() {
     let source = atoll_ptx::parse(CANDIDATES).unwrap();
     let device = DeviceModel::find("host").unwrap();
-    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 20, ..HostOptions::default() }).unwrap();
+    let mut host =
+        HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 20, ..HostOptions::default() }).unwrap();
     let prepared: Vec<_> = CASES.iter().map(|case| prepared(case, true)).collect();
     for a in 0..CASES.len() {
         for b in a..CASES.len() {
@@ -120,12 +132,18 @@ fn any_two_kernels_give_together_what_they_give_alone() {
             let modules = dkp_modules(&candidates, device, PARAMS_BYTES);
             assert!(modules.refused.is_empty(), "{:?}", modules.refused);
             let dkp = &modules.modules[0];
-            let mut buffers: Vec<Buffer> = cases.iter().zip([1, 2]).flat_map(|(case, seed)| case.buffers(seed)).collect();
+            let mut buffers: Vec<Buffer> =
+                cases.iter().zip([1, 2]).flat_map(|(case, seed)| case.buffers(seed)).collect();
             let parts = [(0, 0, cases[0].blocks()), (1, 0, cases[1].blocks())];
             together(&mut host, dkp, &source, &cases, &parts, &mut buffers);
             for (index, case) in cases.iter().enumerate() {
                 let expected = case.alone(&mut host, &source, index as u32 + 1);
-                assert!(buffers[2 * index + 1].bytes == expected, "{} {:?} beside case {a}/{b}", case.entry, case.block);
+                assert!(
+                    buffers[2 * index + 1].bytes == expected,
+                    "{} {:?} beside case {a}/{b}",
+                    case.entry,
+                    case.block
+                );
             }
         }
     }
@@ -135,7 +153,8 @@ fn any_two_kernels_give_together_what_they_give_alone() {
 fn a_kernel_goes_on_in_a_later_launch_where_it_was_left() {
     let source = atoll_ptx::parse(CANDIDATES).unwrap();
     let device = DeviceModel::find("host").unwrap();
-    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 20, ..HostOptions::default() }).unwrap();
+    let mut host =
+        HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 20, ..HostOptions::default() }).unwrap();
     // Shapes by parameters this time; cases whose kernels need full warps then.
     let cases = [CASES[1], CASES[5], CASES[7]];
     let prepared: Vec<_> = cases.iter().map(|case| prepared(case, false)).collect();
@@ -167,7 +186,12 @@ impl Foreign {
         let source = without_others(source, entry);
         let mut prepared = source.clone();
         let blocks = [(entry.into(), inputs.block)].into();
-        let report = transform_with(&mut prepared, CANDIDATE_PASSES, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
+        let report = transform_with(
+            &mut prepared,
+            CANDIDATE_PASSES,
+            &PassOptions { blocks, ..PassOptions::default() },
+            &mut |_, _| {},
+        )?;
         let facts = candidate_facts(report.kernels.iter().find(|k| k.name == entry).context("the kernel's report")?);
         Ok(Foreign { name, source, prepared, entry: entry.into(), facts, inputs })
     }
@@ -181,7 +205,9 @@ impl Foreign {
     /// Why no dkp module takes it.
     fn refusal(&self, device: &'static DeviceModel) -> Option<String> {
         match self.candidate() {
-            Ok(candidate) => dkp_modules(&[candidate], device, PARAMS_BYTES).refused.first().map(|(_, reason)| reason.to_string()),
+            Ok(candidate) => {
+                dkp_modules(&[candidate], device, PARAMS_BYTES).refused.first().map(|(_, reason)| reason.to_string())
+            }
             Err(reason) => Some(reason.to_string()),
         }
     }
@@ -191,7 +217,8 @@ impl Foreign {
     }
 
     fn alone(&self, host: &mut HostBench) -> Result<Vec<Buffer>> {
-        let kernel = host.load(&Kernel { module: &self.source, entry: self.entry(), report: None, block: self.inputs.block })?;
+        let kernel =
+            host.load(&Kernel { module: &self.source, entry: self.entry(), report: None, block: self.inputs.block })?;
         let mut buffers = self.inputs.buffers.clone();
         host.launch(&kernel, &self.inputs.launch, &mut buffers, 1)?;
         host.unload(kernel);
@@ -199,7 +226,13 @@ impl Foreign {
     }
 
     /// Its whole launch as a range, its buffers starting at an index.
-    fn range(&self, dkp: &DkpModule, candidate: usize, first_buffer: usize, buffers: &[Buffer]) -> Result<(Range, Addresses)> {
+    fn range(
+        &self,
+        dkp: &DkpModule,
+        candidate: usize,
+        first_buffer: usize,
+        buffers: &[Buffer],
+    ) -> Result<(Range, Addresses)> {
         let facts = &dkp.facts.candidates[candidate].facts;
         let kernel = self.source.function(self.entry()).expect("it was prepared");
         let shift = |arg: &Arg| match arg {
@@ -210,19 +243,24 @@ impl Foreign {
         let mut block = ParameterBlock::new(kernel, parameter_count(kernel, None), &args, buffers)?;
         block.bytes.resize(facts.params_bytes as usize, 0);
         let grid = self.inputs.launch.grid;
-        Ok((Range { candidate, arguments: block.bytes, grid, first: 0, blocks: grid.iter().product() }, block.addresses))
+        Ok((
+            Range { candidate, arguments: block.bytes, grid, first: 0, blocks: grid.iter().product() },
+            block.addresses,
+        ))
     }
 }
 
 type Addresses = Vec<(usize, usize, u64)>;
 
-/// Every kernel of the corpus that can be a candidate, in each of its shapes, with shapes compiled in. Results that depend on the order of blocks cannot be compared.
+/// Every kernel of the corpus that can be a candidate, in each of its shapes, with shapes compiled
+/// in. Results that depend on the order of blocks cannot be compared.
 fn foreign() -> Result<Vec<Foreign>> {
     let mut found = Vec::new();
     for case in corpus::cases()?.into_iter().filter(|case| case.compare.is_none()) {
         for path in &case.ptx {
             let name = format!("{} ({})", case.name, path.file_name().unwrap_or_default().to_string_lossy());
-            let source = atoll_ptx::parse(&std::fs::read_to_string(path)?).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+            let source =
+                atoll_ptx::parse(&std::fs::read_to_string(path)?).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
             for launch in 0..case.launches.len() {
                 found.push(Foreign::new(name.clone(), &source, &case.name, case.inputs(launch)?)?);
             }
@@ -236,11 +274,13 @@ fn of_models(names: &[&str], random: &mut Rng) -> Result<Vec<Foreign>> {
     let folder = tempfile::tempdir()?;
     let mut found = Vec::new();
     for name in names {
-        Walk::new(&built_small(name, folder.path())?, Target::NVIDIA, folder.path(), random)?.each_kernel(&mut |trial| {
-            let inputs = Inputs::bytes(trial.launch.clone(), trial.block, trial.buffers.clone());
-            found.push(Foreign::new(format!("{} ({name})", trial.entry), trial.module, trial.entry, inputs)?);
-            Ok(())
-        })?;
+        Walk::new(&built_small(name, folder.path())?, Target::NVIDIA, folder.path(), random)?.each_kernel(
+            &mut |trial| {
+                let inputs = Inputs::bytes(trial.launch.clone(), trial.block, trial.buffers.clone());
+                found.push(Foreign::new(format!("{} ({name})", trial.entry), trial.module, trial.entry, inputs)?);
+                Ok(())
+            },
+        )?;
     }
     Ok(found)
 }
@@ -256,7 +296,8 @@ fn kernels_of_other_compilers_share_launches() -> Result<()> {
 
 #[test]
 fn kernels_of_models_share_launches() -> Result<()> {
-    let names: &[&str] = if full() { &["squeezenet", "distilbert", "mobilenet_v2", "densenet121"] } else { &["squeezenet"] };
+    let names: &[&str] =
+        if full() { &["squeezenet", "distilbert", "mobilenet_v2", "densenet121"] } else { &["squeezenet"] };
     share_launches(&of_models(names, &mut Rng::new(seed()))?, if full() { 300 } else { 20 })
 }
 
@@ -286,8 +327,10 @@ fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
         let second = pair[0].inputs.buffers.len();
         let mut buffers: Vec<Buffer> = pair.iter().flat_map(|foreign| foreign.inputs.buffers.clone()).collect();
         let parts = vec![pair[0].range(&dkp, 0, 0, &buffers)?, pair[1].range(&dkp, 1, second, &buffers)?];
-        let context =
-            format!("{} {:?} beside {} {:?}, ATOLL_SEED={seed}", pair[0].name, pair[0].inputs.block, pair[1].name, pair[1].inputs.block);
+        let context = format!(
+            "{} {:?} beside {} {:?}, ATOLL_SEED={seed}",
+            pair[0].name, pair[0].inputs.block, pair[1].name, pair[1].inputs.block
+        );
         launch(&mut host, &dkp, parts, &mut buffers).map_err(|e| e.context(context.clone()))?;
         let expected: Vec<Buffer> = [pair[0].alone(&mut host)?, pair[1].alone(&mut host)?].concat();
         for (found, expected) in buffers.iter().zip(&expected) {
@@ -300,11 +343,18 @@ fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
 fn launch(host: &mut HostBench, dkp: &DkpModule, parts: Vec<(Range, Addresses)>, buffers: &mut [Buffer]) -> Result<()> {
     let (ranges, addresses): (Vec<Range>, Vec<Addresses>) = parts.into_iter().unzip();
     let laid_out = lay_out(&dkp.facts, &ranges)?;
-    let addresses =
-        laid_out.arguments_at.iter().zip(addresses).flat_map(|(at, list)| list.into_iter().map(move |(a, b, o)| (at + a, b, o)));
+    let addresses = laid_out
+        .arguments_at
+        .iter()
+        .zip(addresses)
+        .flat_map(|(at, list)| list.into_iter().map(move |(a, b, o)| (at + a, b, o)));
     let slots = Arg::Struct { bytes: laid_out.params, addresses: addresses.collect() };
-    let loaded =
-        host.load(&Kernel { module: &dkp.module, entry: &dkp.facts.entry, report: None, block: [dkp.facts.threads[laid_out.size], 1, 1] })?;
+    let loaded = host.load(&Kernel {
+        module: &dkp.module,
+        entry: &dkp.facts.entry,
+        report: None,
+        block: [dkp.facts.threads[laid_out.size], 1, 1],
+    })?;
     let launch = Launch { grid: [laid_out.blocks, 1, 1], shared_bytes: laid_out.shared_bytes, args: vec![slots] };
     let outcome = host.launch(&loaded, &launch, buffers, 1);
     host.unload(loaded);

@@ -1,4 +1,5 @@
-//! A daemon whose executors are killed and stopped under load: every request is answered once, and nothing stays behind.
+//! A daemon whose executors are killed and stopped under load: every request is answered once, and
+//! nothing stays behind.
 
 use crate::cancel::{HARMLESS, PATIENCE, metric, send};
 use crate::functions::pack_grind;
@@ -112,7 +113,11 @@ fn requests_survive_executors_that_are_killed_and_stopped() -> Result<()> {
 
 /// A chain of three functions, each of them long enough to be caught in the middle.
 fn long_chain(x: &[u32], times: u32) -> Call {
-    let vector = |values: &[u32]| Tensor { datatype: DataType::Uint32, shape: vec![values.len() as i64], bytes: grind::bytes(values) };
+    let vector = |values: &[u32]| Tensor {
+        datatype: DataType::Uint32,
+        shape: vec![values.len() as i64],
+        bytes: grind::bytes(values),
+    };
     let first = Call::of("grind").input("x", vector(x)).input("times", vector(&[times]));
     (1..3).fold(first, |call, _| call.then("grind").take("x", "y").input("times", vector(&[times])))
 }
@@ -122,11 +127,13 @@ fn a_chain_whose_executor_dies_in_the_middle_is_run_once_more() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let daemon = start(folder.path())?;
     let pid = daemon.process().id() as i32;
-    let connect = || Client::connect_as(&folder.path().join("atoll.sock"), Some("a".parse()?)).context("the control socket");
+    let connect =
+        || Client::connect_as(&folder.path().join("atoll.sock"), Some("a".parse()?)).context("the control socket");
     connect()?.deploy(&pack_grind(folder.path(), 1)?, &Deploy::default())?;
     let (x, table, times) = ([1, 2, 3, 4], grind::table(1), 80_000_000);
     let expected = (0..3).fold(x.to_vec(), |x, _| grind::grind(&x, &table, times));
-    // A function of a chain is issued once the one before is over, so that the second launch means the middle.
+    // A function of a chain is issued once the one before is over, so that the second launch means the
+    // middle.
     let kill_in_the_middle = || -> Result<i32> {
         let issued = metric(&daemon, "atoll_issued_launches_total")?;
         wait_until("in the middle", || Ok(metric(&daemon, "atoll_issued_launches_total")? >= issued + 2.0))?;
@@ -137,7 +144,8 @@ fn a_chain_whose_executor_dies_in_the_middle_is_run_once_more() -> Result<()> {
     };
     for kills in 1..=2 {
         let (answer, killed) = std::thread::scope(|scope| -> Result<_> {
-            let answer = scope.spawn(|| -> Result<Result<Answer, ClientError>> { Ok(connect()?.invoke(long_chain(&x, times))) });
+            let answer =
+                scope.spawn(|| -> Result<Result<Answer, ClientError>> { Ok(connect()?.invoke(long_chain(&x, times))) });
             let killed = (0..kills).map(|_| kill_in_the_middle()).collect::<Result<Vec<i32>>>();
             Ok((answer.join().expect("no panic")?, killed?))
         })?;

@@ -1,4 +1,5 @@
-//! Kernels in PTX that go wrong on the host device: each fails its launch with the kernel, the block, and the very line.
+//! Kernels in PTX that go wrong on the host device: each fails its launch with the kernel, the
+//! block, and the very line.
 
 use atoll_device::report::AccessKind;
 use atoll_device::{Fault, FaultKind};
@@ -10,7 +11,8 @@ const BLOCKS: u32 = 4;
 /// Long enough for a busy machine to get round to everything else.
 const TIME_LIMIT: Duration = Duration::from_millis(300);
 
-/// `k(in, out, x)` around some instructions, with what most of them need. `%in` and `%out` point to the thread's own word of `THREADS * BLOCKS`.
+/// `k(in, out, x)` around some instructions, with what most of them need. `%in` and `%out` point to
+/// the thread's own word of `THREADS * BLOCKS`.
 fn text(body: &str) -> String {
     format!(
         ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 x)\n{{\n\
@@ -65,12 +67,16 @@ fn accesses_to_nowhere_are_named() {
     let address = FaultKind::BadAddress { signal: 11 };
     for x in [0, 4096, 1 << 44] {
         let fault = faults("st.global.u32 [%x], %r0; // here", x, false);
-        assert_eq!((&fault.kind, fault.address, fault.access.map(|a| a.kind)), (&address, Some(x), Some(AccessKind::Write)));
+        assert_eq!(
+            (&fault.kind, fault.address, fault.access.map(|a| a.kind)),
+            (&address, Some(x), Some(AccessKind::Write))
+        );
     }
     // What is known to be null when the kernel is compiled.
-    for body in
-        ["mov.u64 %d2, 0; st.global.u32 [%d2], %r0; // here", "mov.u64 %d2, 8; ld.u32 %r3, [%d2+-8]; // here\nst.global.u32 [%d1], %r3;"]
-    {
+    for body in [
+        "mov.u64 %d2, 0; st.global.u32 [%d2], %r0; // here",
+        "mov.u64 %d2, 8; ld.u32 %r3, [%d2+-8]; // here\nst.global.u32 [%d1], %r3;",
+    ] {
         let fault = faults(body, 0, false);
         assert_eq!((&fault.kind, fault.address), (&address, Some(0)), "{fault}");
     }
@@ -84,7 +90,10 @@ fn accesses_to_nowhere_are_named() {
         let fault = faults(body, 64, false);
         assert_eq!(fault.kind, address, "{fault}");
         // Any block may be first, and the address grows with it.
-        assert!(fault.to_string().ends_with("outside device memory") && fault.address.is_some_and(|a| a < 1 << 24), "{fault}");
+        assert!(
+            fault.to_string().ends_with("outside device memory") && fault.address.is_some_and(|a| a < 1 << 24),
+            "{fault}"
+        );
     }
     let fault = faults("ld.global.u32 %r3, [%x]; // here\nst.global.u32 [%d1], %r3;", 1 << 63, false);
     assert!(fault.to_string().ends_with("access at an address that no memory can have"), "{fault}");
@@ -97,9 +106,17 @@ fn misaligned_accesses_are_named_with_their_thread() {
         ("add.u64 %d2, %d0, %x; ld.global.u32 %r3, [%d2]; // here\nst.global.u32 [%d1], %r3;", 1, 0),
         ("ld.global.v4.u32 {%r3,%r4,%r5,%r6}, [%d0]; // here\nst.global.u32 [%d1], %r3;", 0, 1),
         ("ld.global.u64 %d3, [%in+4]; // here\nst.global.u32 [%d1], %d3;", 0, 0),
-        ("mul.lo.u64 %d2, %t, %x; add.u64 %d2, %d2, %in; ld.global.u16 %r3, [%d2+1]; // here\nst.global.u32 [%d1], %r3;", 0, 0),
+        (
+            "mul.lo.u64 %d2, %t, %x; add.u64 %d2, %d2, %in; ld.global.u16 %r3, [%d2+1]; // here\nst.global.u32 [%d1], %r3;",
+            0,
+            0,
+        ),
         // Thread 5 takes an odd step, the others none.
-        ("setp.eq.u32 %p0, %r0, 5; selp.b64 %d2, %x, 0, %p0; add.u64 %d2, %d1, %d2; st.global.u32 [%d2], %r0; // here", 3, 5),
+        (
+            "setp.eq.u32 %p0, %r0, 5; selp.b64 %d2, %x, 0, %p0; add.u64 %d2, %d1, %d2; st.global.u32 [%d2], %r0; // here",
+            3,
+            5,
+        ),
         // Only odd threads from 7 on are asked at all.
         (
             "and.b32 %r3, %r0, 1; setp.ge.u32 %p0, %r0, 7; setp.eq.and.u32 %p1, %r3, 1, %p0; add.u64 %d2, %d1, %x;\n@%p1 st.global.u32 [%d2], %r0; // here",
@@ -116,7 +133,10 @@ fn misaligned_accesses_are_named_with_their_thread() {
             let fault = faults(body, x, check);
             assert_eq!(fault.kind, FaultKind::Misaligned, "{fault}");
             assert_eq!(fault.thread, Some([thread, 0, 0]), "{fault}\n{body}");
-            assert!(fault.address.is_some_and(|a| a % u64::from(fault.access.expect("an access").bytes) != 0), "{fault}");
+            assert!(
+                fault.address.is_some_and(|a| a % u64::from(fault.access.expect("an access").bytes) != 0),
+                "{fault}"
+            );
         }
     }
 }
@@ -164,7 +184,10 @@ fn warps_that_go_ways_of_their_own_fault_like_others() {
         ("st.global.u32 [%x], %r0; // here", FaultKind::BadAddress { signal: 11 }),
         ("setp.eq.u32 %p1, %r0, 40; @%p1 trap; // here", FaultKind::Trap),
         ("$L: bra $L; // here", time_limit.clone()),
-        ("$L: ld.volatile.global.u32 %r3, [%in]; setp.eq.u32 %p1, %r3, 0; @%p1 bra $L; // here\nst.global.u32 [%d1], %r3;", time_limit),
+        (
+            "$L: ld.volatile.global.u32 %r3, [%in]; setp.eq.u32 %p1, %r3, 0; @%p1 bra $L; // here\nst.global.u32 [%d1], %r3;",
+            time_limit,
+        ),
         ("bar.sync 2, 64; // here", FaultKind::Deadlock),
     ] {
         let body = format!(
@@ -184,7 +207,8 @@ fn a_trap_names_its_thread() {
 
 #[test]
 fn divisions_by_zero_end_nothing() {
-    let mut body = String::from("cvt.u32.u64 %r3, %x; cvt.u32.u64 %r5, %x; sub.u32 %r5, %r5, %r0; sub.u32 %r5, %r5, 1;\n");
+    let mut body =
+        String::from("cvt.u32.u64 %r3, %x; cvt.u32.u64 %r5, %x; sub.u32 %r5, %r5, %r0; sub.u32 %r5, %r5, 1;\n");
     for (op, bits) in [("div", 32), ("rem", 32), ("div", 64), ("rem", 64), ("div", 16), ("rem", 16)] {
         for sign in ["s", "u"] {
             let (a, b, d) = match bits {
@@ -208,7 +232,11 @@ fn divisions_by_zero_end_nothing() {
 #[test]
 fn checked_code_keeps_every_access_in_its_buffer() {
     for (body, thread, says) in [
-        ("ld.global.u32 %r3, [%d0+4]; // here\nst.global.u32 [%d1], %r3;", Some([63, 0, 0]), "right behind the end of 'a' (1024 bytes)"),
+        (
+            "ld.global.u32 %r3, [%d0+4]; // here\nst.global.u32 [%d1], %r3;",
+            Some([63, 0, 0]),
+            "right behind the end of 'a' (1024 bytes)",
+        ),
         ("ld.global.u32 %r3, [%d0]; st.global.u32 [%d0], %r3; // here", None, "which is read-only"),
         (
             "st.u32 [%d1], %r0; add.u64 %d2, %out, -8; setp.eq.u32 %p0, %r0, 9; @%p0 st.u32 [%d2], %r0; // here",
@@ -221,7 +249,11 @@ fn checked_code_keeps_every_access_in_its_buffer() {
             Some([63, 0, 0]),
             "right behind the end of 'shared memory' (256 bytes)",
         ),
-        ("mov.u64 %d2, own; add.u64 %d2, %d2, %x; st.local.u32 [%d2], %r0; // here", Some([0, 0, 0]), "behind the end of 'local memory'"),
+        (
+            "mov.u64 %d2, own; add.u64 %d2, %d2, %x; st.local.u32 [%d2], %r0; // here",
+            Some([0, 0, 0]),
+            "behind the end of 'local memory'",
+        ),
         (
             "ld.global.u64 %d2, [%in]; ld.global.u32 %r3, [%d2+16]; // here\nst.global.u32 [%d1], %r3;",
             Some([0, 0, 0]),

@@ -1,6 +1,8 @@
-//! Hostile kernels behind the fence: they touch nothing outside of their tenant's memory, and nothing from outside of it gets in.
+//! Hostile kernels behind the fence: they touch nothing outside of their tenant's memory, and
+//! nothing from outside of it gets in.
 //!
-//! The host device's memory is filled with one pattern and then with another; whatever a kernel could read there would make a difference to what it leaves in its region. The interpreter,
+//! The host device's memory is filled with one pattern and then with another; whatever a kernel
+//! could read there would make a difference to what it leaves in its region. The interpreter,
 //! in which nothing lies outside, must come to the same. `ATOLL_SEED` chooses addresses.
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,7 +14,8 @@ use atoll_ptx::Module;
 use atoll_target_nvidia::find_ptxas;
 use atoll_tests::{full, skip};
 use atoll_workbench::{
-    Arg, BenchError, Buffer, HostBench, HostOptions, InterpBench, InterpKernel, Kernel, KernelDevice, Launch, LoadedKernel,
+    Arg, BenchError, Buffer, HostBench, HostOptions, InterpBench, InterpKernel, Kernel, KernelDevice, Launch,
+    LoadedKernel,
 };
 use std::ops::Range;
 
@@ -37,7 +40,8 @@ const FORMS: [FenceForm; 2] = [FenceForm::Mask, FenceForm::Trap];
 /// Memory of the device: small, so that all of it can be looked at after each launch.
 const MEMORY_BYTES: usize = 512 << 10;
 
-/// Kernels that two devices may end differently: threads leave loops apart from each other and store to the same places, and sums of what is not a number may be any such.
+/// Kernels that two devices may end differently: threads leave loops apart from each other and
+/// store to the same places, and sums of what is not a number may be any such.
 const UNDECIDED: [&str; 3] = ["in_loops", "atomics", "reductions"];
 
 /// What every hostile kernel may use as a dynamic shared array.
@@ -127,8 +131,11 @@ impl Attack {
     fn may_find(&self, constants: u64, home: u64, own: u64) -> bool {
         let reach = 8 * MEMORY_BYTES as u64;
         let is_near = |address: u64| address.wrapping_sub(constants).wrapping_add(reach) < 2 * reach;
-        let steps =
-            |from: u64| (1..=64_u64).flat_map(move |n| [n, n.wrapping_neg()]).map(move |n| from.wrapping_add(n.wrapping_mul(self.delta)));
+        let steps = |from: u64| {
+            (1..=64_u64)
+                .flat_map(move |n| [n, n.wrapping_neg()])
+                .map(move |n| from.wrapping_add(n.wrapping_mul(self.delta)))
+        };
         let wild = self.wild(home, own);
         is_near(wild) || [wild, home, constants].into_iter().flat_map(steps).any(is_near)
     }
@@ -181,7 +188,14 @@ impl Ground {
     }
 
     /// Launches a kernel with one of the patterns all around; gives what it left in its region.
-    fn run(&mut self, kernel: &LoadedKernel, attack: &Attack, grid: u32, before: &[Buffer], pattern: usize) -> Result<(End, Vec<u8>)> {
+    fn run(
+        &mut self,
+        kernel: &LoadedKernel,
+        attack: &Attack,
+        grid: u32,
+        before: &[Buffer],
+        pattern: usize,
+    ) -> Result<(End, Vec<u8>)> {
         let mut buffers = before.to_vec();
         let fence = HostBench::fence(&buffers);
         let inside = |range: &Range<u64>| range.start as usize..range.end as usize;
@@ -192,7 +206,9 @@ impl Ground {
         let end = match self.host.launch(kernel, &launch, &mut buffers, 1) {
             Ok(_) => End::Complete,
             // Addresses that are masked are aligned as well; those that are not may be misaligned within the region.
-            Err(BenchError::Fault { fault, .. }) if matches!(fault.kind, FaultKind::Trap | FaultKind::Misaligned) => End::Trapped,
+            Err(BenchError::Fault { fault, .. }) if matches!(fault.kind, FaultKind::Trap | FaultKind::Misaligned) => {
+                End::Trapped
+            }
             Err(error) => return Err(error.into()),
         };
         let mut memory = vec![0; MEMORY_BYTES];
@@ -212,11 +228,20 @@ fn load<D: KernelDevice>(device: &mut D, module: &Module, report: &KernelReport,
     device.load(&kernel).with_context(|| report.name.clone())
 }
 
-/// What a kernel leaves in its region in the interpreter, where an access that leaves it would be a fault; `None` where the two devices may differ, since constants lie elsewhere.
-fn interpreted(kernel: &InterpKernel, form: FenceForm, attack: &Attack, ground: &Ground, before: &[Buffer]) -> Result<Option<Vec<u8>>> {
+/// What a kernel leaves in its region in the interpreter, where an access that leaves it would be a
+/// fault; `None` where the two devices may differ, since constants lie elsewhere.
+fn interpreted(
+    kernel: &InterpKernel,
+    form: FenceForm,
+    attack: &Attack,
+    ground: &Ground,
+    before: &[Buffer],
+) -> Result<Option<Vec<u8>>> {
     let own = ground.own_address();
     let fence = HostBench::fence(before);
-    let [home, constants] = *kernel.bind(&attack.launch(0, 0, 1), before)?.addresses() else { bail!("two buffers have two addresses") };
+    let [home, constants] = *kernel.bind(&attack.launch(0, 0, 1), before)?.addresses() else {
+        bail!("two buffers have two addresses")
+    };
     let differs = attack.may_find(constants, home, own)
         || attack.may_find(ground.base + fence.constants.start, ground.base + fence.region.start, own);
     let mut buffers = before.to_vec();
@@ -270,7 +295,8 @@ fn attack(ground: &mut Ground, text: &str, form: FenceForm, rounds: usize, tally
     Ok(())
 }
 
-/// A text once for each access of its straight kernels, which makes no other: a kernel that traps at its first access says nothing of those behind it.
+/// A text once for each access of its straight kernels, which makes no other: a kernel that traps
+/// at its first access says nothing of those behind it.
 fn one_access_each(text: &str) -> Vec<String> {
     const STRAIGHT: [&str; 5] = ["stores", "stores_to_constants", "loads", "atomics", "reductions"];
     let header = &text[..text.find(".const").unwrap_or(0)];
@@ -337,14 +363,20 @@ const WITHOUT_A_FENCE: &[(&str, &str)] = &[
     ("sm_90", "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], %r2, [%r3];"),
     ("sm_90", "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], %r2;"),
     ("sm_90", "cp.async.bulk.prefetch.L2.global [%rd1], %r2;"),
-    ("sm_90", "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];"),
+    (
+        "sm_90",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];",
+    ),
     ("sm_90", "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd1, {%r2}], [%r1];"),
     ("sm_90", "cp.async.bulk.prefetch.tensor.1d.L2.global.tile [%rd1, {%r2}];"),
     ("sm_90", "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], %r2;"),
     ("sm_90", "cp.async.bulk.wait_group 0;"),
     ("sm_90", "prefetch.tensormap [%rd1];"),
     ("sm_90", "tensormap.replace.tile.global_address.global.b1024.b64 [%rd1], %rd2;"),
-    ("sm_90", "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd1], [%rd2], 128;"),
+    (
+        "sm_90",
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd1], [%rd2], 128;",
+    ),
     ("sm_90", "fence.proxy.tensormap::generic.acquire.gpu [%rd1], 128;"),
     ("sm_90", "mapa.u64 %rd2, %rd1, %r1;"),
     ("sm_90", "getctarank.u64 %r1, %rd1;"),

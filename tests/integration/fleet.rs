@@ -1,4 +1,5 @@
-//! A daemon with several devices: both serve, one that is harmed leaves the other alone, and whatever reports names the device.
+//! A daemon with several devices: both serve, one that is harmed leaves the other alone, and
+//! whatever reports names the device.
 
 use crate::cancel::{HARMLESS, metric};
 use crate::control::Setup;
@@ -22,7 +23,9 @@ const PLACES: [(&str, &str); 2] = [("left", "host:0"), ("right", "host:1")];
 /// Two host devices with a CPU each.
 fn two_hosts() -> Result<[String; 4]> {
     let allowed = cpus::allowed();
-    let [first, second, ..] = allowed[..] else { anyhow::bail!("two host devices take two CPUs, here are {allowed:?}") };
+    let [first, second, ..] = allowed[..] else {
+        anyhow::bail!("two host devices take two CPUs, here are {allowed:?}")
+    };
     Ok(["--device".into(), format!("host:0@{first}"), "--device".into(), format!("host:1@{second}")])
 }
 
@@ -54,8 +57,13 @@ fn call(client: &mut Client, function: &str, seed: f32) -> Result<Result<(), Cli
 /// The executors of the daemon's own functions, by device.
 fn executors(client: &mut Client) -> Result<[ExecutorEntry; 2]> {
     let executors = client.processes()?.executors;
-    let of =
-        |device: &str| executors.iter().find(|entry| entry.device == device).cloned().with_context(|| format!("{device}: {executors:?}"));
+    let of = |device: &str| {
+        executors
+            .iter()
+            .find(|entry| entry.device == device)
+            .cloned()
+            .with_context(|| format!("{device}: {executors:?}"))
+    };
     Ok([of("host:0")?, of("host:1")?])
 }
 
@@ -102,7 +110,9 @@ fn one_device_is_harmed_and_the_other_goes_on() -> Result<()> {
     ensure!(right.0 > right.1, "it came back: {right:?}");
     let after = executors(&mut setup.client()?)?;
     ensure!((after[0].pid, after[0].restarts) == (before[0].pid, 0) && after[1].restarts == 1, "{after:?}");
-    let died = |device: &str| metric(&setup.daemon, &format!("atoll_executor_losses_total{{cause=\"died\",device=\"{device}\"}}"));
+    let died = |device: &str| {
+        metric(&setup.daemon, &format!("atoll_executor_losses_total{{cause=\"died\",device=\"{device}\"}}"))
+    };
     ensure!((died("host:0")?, died("host:1")?) == (0.0, 1.0), "the loss is counted where it was");
     Ok(())
 }
@@ -113,19 +123,28 @@ fn whatever_reports_names_the_device() -> Result<()> {
     let mut client = setup.client()?;
     for (name, device) in PLACES {
         call(&mut client, name, 2.0)??;
-        let launches =
-            format!("atoll_usage_launches_total{{tenant=\"local\",function=\"{name}\",class=\"best_effort\",device=\"{device}\"}}");
+        let launches = format!(
+            "atoll_usage_launches_total{{tenant=\"local\",function=\"{name}\",class=\"best_effort\",device=\"{device}\"}}"
+        );
         ensure!(metric(&setup.daemon, &launches)? == 1.0, "{launches}");
         ensure!(metric(&setup.daemon, &format!("atoll_device_compute_units{{device=\"{device}\"}}"))? == 1.0);
     }
     let names = |list: &serde_json::Value| -> Vec<String> {
         let entries = list.as_array().into_iter().flatten();
         entries
-            .map(|entry| format!("{} {}", entry["function"].as_str().unwrap_or_default(), entry["device"].as_str().unwrap_or_default()))
+            .map(|entry| {
+                format!(
+                    "{} {}",
+                    entry["function"].as_str().unwrap_or_default(),
+                    entry["device"].as_str().unwrap_or_default()
+                )
+            })
             .collect()
     };
     let expected = ["left host:0", "right host:1"];
-    for (command, list) in [(&["ps"][..], "functions"), (&["usage"], "rows"), (&["top", "--once", "--interval", "0.1"], "functions")] {
+    for (command, list) in
+        [(&["ps"][..], "functions"), (&["usage"], "rows"), (&["top", "--once", "--interval", "0.1"], "functions")]
+    {
         let report = setup.json(command)?;
         ensure!(report["device"] == "host:0", "who knows of one device sees the first: {report}");
         ensure!(names(&report["devices"]) == [" host:0", " host:1"], "{command:?}: {report}");
@@ -138,10 +157,12 @@ fn whatever_reports_names_the_device() -> Result<()> {
     ensure!((0..2).all(|device| trace["devices"][device]["launches"] == 1) && trace["launches"] == 2, "{trace}");
     // A chain across both of them.
     let tensor = || Tensor::f32(&[4], &[1.0; 4]);
-    let chain = Call::of("left").input("x", tensor()).input("b", tensor()).then("right").take("x", "y").input("b", tensor());
+    let chain =
+        Call::of("left").input("x", tensor()).input("b", tensor()).then("right").take("x", "y").input("b", tensor());
     match client.invoke(chain) {
         Err(ClientError::Refused(refusal)) => {
-            let is_told = refusal.message.contains("`left` is on host:0") && refusal.message.contains("`right` is on host:1");
+            let is_told =
+                refusal.message.contains("`left` is on host:0") && refusal.message.contains("`right` is on host:1");
             ensure!(refusal.kind == RefusalKind::BadRequest && is_told, "{refusal:?}");
         }
         other => anyhow::bail!("{other:?}"),
@@ -160,7 +181,9 @@ fn whatever_reports_names_the_device() -> Result<()> {
 fn refused(folder: &Path, devices: &[&str], environment: &[(&'static str, OsString)]) -> Result<String> {
     let devices = devices.iter().flat_map(|device| ["--device", device]);
     let mut command = Command::new(atoll());
-    command.args(["serve", "--no-control", "--http-port", "0", "--metrics-port", "0", "--model-repository"]).arg(folder);
+    command
+        .args(["serve", "--no-control", "--http-port", "0", "--metrics-port", "0", "--model-repository"])
+        .arg(folder);
     let output = command.args(devices).env("XDG_CACHE_HOME", folder).envs(environment.iter().cloned()).output()?;
     ensure!(!output.status.success(), "it started");
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())
@@ -200,7 +223,8 @@ fn stand_in_options(folder: &Path, options: &str) -> [(&'static str, OsString); 
 
 /// Asks a model that goes wrong as `mode` says.
 fn ask_faulty(daemon: &Daemon, model: &str, mode: u32) -> Result<(u16, String)> {
-    let request = format!(r#"{{"inputs": [{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{mode}]}}]}}"#);
+    let request =
+        format!(r#"{{"inputs": [{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{mode}]}}]}}"#);
     Ok(http::ask(&daemon.http, "POST", &format!("/v2/models/{model}/infer"), &request)?)
 }
 

@@ -1,4 +1,5 @@
-//! What an earlier Atoll wrote is read and run: bundles and profiles of format 1, and the state folder of its daemon (`tests/fixtures/f95a0d3`).
+//! What an earlier Atoll wrote is read and run: bundles and profiles of format 1, and the state
+//! folder of its daemon (`tests/fixtures/f95a0d3`).
 
 use crate::serve::{Daemon, atoll};
 use anyhow::{Context, Result, ensure};
@@ -27,7 +28,10 @@ fn run(name: &str, inputs: Vec<Tensor>, output: Tensor) -> Result<()> {
     let bundle = Bundle::open(&fixture(&format!("{name}.kg")))?;
     ensure!(bundle.format() == 1 && bundle.graph().format == 1, "{name} is of format {}", bundle.format());
     let target = "host-x86-64-v3";
-    ensure!(bundle.target(target).is_some() && bundle.source(target)?.is_none(), "format 1 keeps no kernels from before the passes");
+    ensure!(
+        bundle.target(target).is_some() && bundle.source(target)?.is_none(),
+        "format 1 keeps no kernels from before the passes"
+    );
     let loaded = Loaded::start(&bundle, EngineConfig::default())?;
     let model = Model { name: name.into(), path: bundle.path().into(), symbols: vec![] };
     loaded.check(&model, &Case { seed: 0, inputs, outputs: vec![output] })?;
@@ -45,7 +49,10 @@ fn bundles_of_format_1_run() -> Result<()> {
 #[test]
 fn a_profile_of_format_1_is_read_and_written_anew() -> Result<()> {
     let mut profile = Profile::read(&fixture("small.profile.json"))?;
-    ensure!(profile.shape(&[2]).is_some_and(|shape| shape.launches.len() == 4) && profile.points.is_empty(), "{profile:?}");
+    ensure!(
+        profile.shape(&[2]).is_some_and(|shape| shape.launches.len() == 4) && profile.points.is_empty(),
+        "{profile:?}"
+    );
     let bundle = Bundle::open(&fixture("small.kg"))?;
     ensure!(profile.bundle == bundle.digest(), "the profile is of the bundle beside it");
     profile.compute_units = 3;
@@ -61,7 +68,11 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() { copy_folder(&entry.path(), &target)? } else { std::fs::copy(entry.path(), &target).map(drop)? }
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?
+        } else {
+            std::fs::copy(entry.path(), &target).map(drop)?
+        }
     }
     Ok(())
 }
@@ -74,7 +85,10 @@ fn a_state_folder_from_before_is_served() -> Result<()> {
     std::fs::create_dir(&repository)?;
     let daemon = Daemon::start_with(&repository, folder.path(), &["--state", &state.to_string_lossy()])?;
     let run = |arguments: &[&str]| -> Result<String> {
-        let output = Command::new(atoll()).args(arguments).env("ATOLL_CONTROL_SOCKET", folder.path().join("atoll.sock")).output()?;
+        let output = Command::new(atoll())
+            .args(arguments)
+            .env("ATOLL_CONTROL_SOCKET", folder.path().join("atoll.sock"))
+            .output()?;
         ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8(output.stdout)?)
     };

@@ -1,4 +1,5 @@
-//! `tools/gpu-check/gpu-check` as a whole, on the stand-in driver and with what cargo built: a folder as `pack.sh` makes it, but of links, and one small model under all names.
+//! `tools/gpu-check/gpu-check` as a whole, on the stand-in driver and with what cargo built: a
+//! folder as `pack.sh` makes it, but of links, and one small model under all names.
 
 use super::serve::atoll;
 use anyhow::{Context, Result, ensure};
@@ -24,8 +25,10 @@ fn the_check_of_gpus_runs_to_its_end_on_the_stand_in() -> Result<()> {
     let code = folder.path().join("code");
     // Each part of the check is a process, and compiles the same kernels.
     let options = format!("cache={}", code.display());
-    let output =
-        stand_in::command(&packed.join("gpu-check"), folder.path(), &options)?.args(["--quick", "--output"]).arg(&results).output()?;
+    let output = stand_in::command(&packed.join("gpu-check"), folder.path(), &options)?
+        .args(["--quick", "--output"])
+        .arg(&results)
+        .output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success() && said.contains("THIS IS THE STAND-IN DRIVER"), "{said}");
     let report: Value = serde_json::from_slice(&std::fs::read(results.join("gpu-check.json"))?)?;
@@ -35,7 +38,10 @@ fn the_check_of_gpus_runs_to_its_end_on_the_stand_in() -> Result<()> {
     let models = report["models"].as_array().context("no models")?;
     ensure!(models.len() == MODELS.len() && models.iter().all(|model| model["cuda"].is_object()), "{said}");
     let segments = report["segments"].as_array().context("no segments")?;
-    ensure!(segments.len() == MODELS.len() && segments.iter().all(|model| model["8"]["milliseconds"].is_array()), "{said}");
+    ensure!(
+        segments.len() == MODELS.len() && segments.iter().all(|model| model["8"]["milliseconds"].is_array()),
+        "{said}"
+    );
     ensure!(report["preempt"]["rows"].as_array().is_some_and(|rows| !rows.is_empty()), "{said}");
     ensure!(report["dkp"]["rows"].as_array().is_some_and(|rows| rows.len() > 4), "{said}");
     ensure!(report["parts"]["part_beside"]["latency"]["count"].as_u64().is_some_and(|count| count > 0), "{said}");

@@ -1,10 +1,12 @@
-//! `gpu-probe` on the stand-in driver: probes run to their end. What it measures there means nothing; that kernels do what the probes ask of them does.
+//! `gpu-probe` on the stand-in driver: probes run to their end. What it measures there means
+//! nothing; that kernels do what the probes ask of them does.
 
 use anyhow::{Context, Result, ensure};
 use atoll_tests::{full, program, stand_in};
 use serde_json::Value;
 
-/// Probes that launch little, and those that fill queues to take times. One of routes for flags is not among them: on a busy machine its kernel gives up waiting.
+/// Probes that launch little, and those that fill queues to take times. One of routes for flags is
+/// not among them: on a busy machine its kernel gives up waiting.
 const QUICK: [&str; 3] = ["dispatch", "barrier-exit", "sticky-error"];
 const SLOW: [&str; 3] = ["evicted-kernel", "read-cost", "entry-check"];
 

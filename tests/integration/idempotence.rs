@@ -27,7 +27,8 @@ const BUILT: [&str; 10] = [
     "mobilenet_v2",
     "distilbert",
 ];
-/// Models whose kernels are stopped: the interpreter takes seconds for a block of a small variant and far longer for one of the published size.
+/// Models whose kernels are stopped: the interpreter takes seconds for a block of a small variant
+/// and far longer for one of the published size.
 const STOPPED: [&str; 1] = ["squeezenet"];
 const TRAINED: [&str; 3] = ["magika", "common_det", "silero_vad"];
 
@@ -35,8 +36,10 @@ const TRAINED: [&str; 3] = ["magika", "common_det", "silero_vad"];
 fn nodes(path: &Path, name: &str, folder: &Path) -> Result<(usize, usize, Vec<String>)> {
     let file = folder.join(format!("{name}-rerun.kg"));
     // PTX alone: nothing has to be lowered for a fact about PTX.
-    let options = atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::NVIDIA], ..Default::default() };
-    atoll_pipeline::compile(path, &file, &options, &atoll_pipeline::Silent).with_context(|| format!("compiling {name}"))?;
+    let options =
+        atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::NVIDIA], ..Default::default() };
+    atoll_pipeline::compile(path, &file, &options, &atoll_pipeline::Silent)
+        .with_context(|| format!("compiling {name}"))?;
     let bundle = Bundle::open(&file)?;
     let graph = bundle.graph();
     let target = bundle.target_names().next().and_then(|t| bundle.target(t)).context("a target")?;
@@ -46,7 +49,9 @@ fn nodes(path: &Path, name: &str, folder: &Path) -> Result<(usize, usize, Vec<St
     let refused: Vec<String> = kernels
         .iter()
         .filter_map(|&node| {
-            node_may_run_again(graph, target, &layout, node).err().map(|e| format!("{name}: {}: {e}", graph.nodes[node].name))
+            node_may_run_again(graph, target, &layout, node)
+                .err()
+                .map(|e| format!("{name}: {}: {e}", graph.nodes[node].name))
         })
         .collect();
     Ok((kernels.len(), kernels.len() - refused.len(), refused))
@@ -64,11 +69,18 @@ fn nearly_all_nodes_of_the_models_are_proven() -> Result<()> {
         all = (all.0 + kernels, all.1 + proven, [all.2, refused].concat());
     }
     println!("together: {} of {}\n{}", all.1, all.0, all.2.join("\n"));
-    ensure!(all.1 * 100 >= all.0 * PROVEN_PERCENT_MIN, "only {} of {} nodes are proven:\n{}", all.1, all.0, all.2.join("\n"));
+    ensure!(
+        all.1 * 100 >= all.0 * PROVEN_PERCENT_MIN,
+        "only {} of {} nodes are proven:\n{}",
+        all.1,
+        all.0,
+        all.2.join("\n")
+    );
     Ok(())
 }
 
-/// Instructions of a block that a kernel of the tests never takes, each counted once for each thread: who takes them waits for somebody else.
+/// Instructions of a block that a kernel of the tests never takes, each counted once for each
+/// thread: who takes them waits for somebody else.
 const STEPS_MAX: u64 = 50_000_000;
 
 fn seed() -> u64 {
@@ -97,7 +109,11 @@ impl Tally {
         if proven {
             let different = different.with_context(|| format!("{place}: ATOLL_SEED={}", seed()))?;
             let rounds = stopping.rounds;
-            ensure!(different == 0, "{place} was proven, and {different} of {rounds} runs differ: ATOLL_SEED={}", seed());
+            ensure!(
+                different == 0,
+                "{place} was proven, and {different} of {rounds} runs differ: ATOLL_SEED={}",
+                seed()
+            );
             self.proven += 1;
         } else {
             self.refused += 1;
@@ -110,18 +126,24 @@ impl Tally {
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Tally { proven, refused, differ } = self;
-        write!(f, "{proven} proven kernels came out the same; of {refused} that were refused, {differ} did not (ATOLL_SEED={})", seed())
+        write!(
+            f,
+            "{proven} proven kernels came out the same; of {refused} that were refused, {differ} did not (ATOLL_SEED={})",
+            seed()
+        )
     }
 }
 
 /// A launch, the shape of its blocks, and what it is launched on.
 type Setting = (Launch, [u32; 3], Vec<Buffer>);
 
-/// `4 32 buf:512 zero:512 u32:128`, as in the headers of the labelled kernels; `None` where an argument holds addresses of others.
+/// `4 32 buf:512 zero:512 u32:128`, as in the headers of the labelled kernels; `None` where an
+/// argument holds addresses of others.
 fn launch(line: &str, random: &mut Rng) -> Result<Option<Setting>> {
     let mut words = line.split(' ');
     let mut shape = || -> Result<[u32; 3]> {
-        let extents: Vec<u32> = words.next().context("a shape")?.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        let extents: Vec<u32> =
+            words.next().context("a shape")?.split(',').map(str::parse).collect::<Result<_, _>>()?;
         Ok([extents[0], *extents.get(1).unwrap_or(&1), *extents.get(2).unwrap_or(&1)])
     };
     let (grid, block) = (shape()?, shape()?);
@@ -182,7 +204,10 @@ fn labelled() -> Result<Vec<(String, String)>> {
     for entry in std::fs::read_dir(atoll_tests::root().join("compiler/passes/tests/idempotence"))? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "ptx") {
-            found.push((path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), std::fs::read_to_string(&path)?));
+            found.push((
+                path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+                std::fs::read_to_string(&path)?,
+            ));
         }
     }
     found.sort();
@@ -195,14 +220,18 @@ fn labelled_kernels_are_stopped_anywhere_and_run_again() -> Result<()> {
     let mut tally = Tally::default();
     for (name, text) in labelled()? {
         let module = atoll_ptx::parse(&text)?;
-        let line = text.lines().find_map(|line| line.strip_prefix("// launch: ")).with_context(|| format!("{name}: no launch"))?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("// launch: "))
+            .with_context(|| format!("{name}: no launch"))?;
         let mut random = Rng::new(seed());
         let Some((launch, block, buffers)) = launch(line, &mut random).with_context(|| name.clone())? else { continue };
         let trial = Trial { module: &module, entry: &name, block, launch, buffers };
         tally.stop(&trial, &Stopping { rounds: 12, blocks: u64::MAX, steps: STEPS_MAX, seed: seed() }, &name)?;
     }
     println!("labelled: {tally}");
-    // If stopping changed nothing for kernels that update in place, it would prove nothing for the others.
+    // If stopping changed nothing for kernels that update in place, it would prove nothing for the
+    // others.
     ensure!(tally.proven > 40 && tally.differ > 25, "{tally}");
     Ok(())
 }
@@ -216,7 +245,8 @@ fn proven_nodes_of_models_are_stopped_anywhere_and_run_again() -> Result<()> {
     }
     let folder = tempfile::tempdir()?;
     for name in STOPPED {
-        let mut walk = Walk::new(&built_small(name, folder.path())?, Target::NVIDIA, folder.path(), &mut Rng::new(seed()))?;
+        let mut walk =
+            Walk::new(&built_small(name, folder.path())?, Target::NVIDIA, folder.path(), &mut Rng::new(seed()))?;
         let mut tally = Tally::default();
         let mut number = 0;
         walk.each_kernel(&mut |trial| {

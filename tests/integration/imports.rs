@@ -30,10 +30,17 @@ fn check(folder: &Path) -> Result<()> {
     let bundle = scratch.path().join("imported.kg");
     let report = succeeded(import(folder, &bundle)?, "atoll import")?;
     let report: serde_json::Value = serde_json::from_slice(&report.stdout)?;
-    ensure!(report["not_preemptible"] == serde_json::json!([]), "kernels without the preemption flag: {}", report["not_preemptible"]);
+    ensure!(
+        report["not_preemptible"] == serde_json::json!([]),
+        "kernels without the preemption flag: {}",
+        report["not_preemptible"]
+    );
 
     let script = root().join("tests/python/imports.py");
-    succeeded(Command::new(python()).args(["-B".as_ref(), script.as_path(), folder, scratch.path()]).output()?, "the reference")?;
+    succeeded(
+        Command::new(python()).args(["-B".as_ref(), script.as_path(), folder, scratch.path()]).output()?,
+        "the reference",
+    )?;
     let mut infer = Command::new(atoll());
     infer.args(["infer", "--json", "--model"]).arg(&bundle).arg("--expect").arg(scratch.path().join("expected"));
     for input in std::fs::read_dir(scratch.path().join("inputs"))? {
@@ -62,7 +69,8 @@ fn models_that_real_compilers_export_compute_what_onnx_runtime_does() -> Result<
         return Ok(());
     };
     // ResNet-50 by IREE is not among them: its result is wrong (docs/import.md).
-    for (name, exporter) in [("squeezenet", "from_tvm.py"), ("squeezenet", "from_iree.py"), ("resnet50", "from_tvm.py")] {
+    for (name, exporter) in [("squeezenet", "from_tvm.py"), ("squeezenet", "from_iree.py"), ("resnet50", "from_tvm.py")]
+    {
         let scratch = tempfile::tempdir()?;
         let (model, folder) = (built(name, scratch.path())?.path, scratch.path().join("exported"));
         let mut export = Command::new(&compilers);
@@ -100,9 +108,24 @@ fn wrong_folders_are_refused_with_the_place() -> Result<()> {
     let manifest = "manifest.json";
     for (file, from, to, says) in [
         (manifest, "\"format\": 1", "\"format\": 7", "manifest.json: it has format 7"),
-        (manifest, "\"entry\": \"linear\"", "\"entry\": \"line\"", "kernel `linear_1`: kernels/linear_1.ptx has no kernel `line`"),
-        (manifest, "{\"kernel\": \"linear_1\"", "{\"kernel\": \"linear\"", "another file define `linear`; give each a name of its own"),
-        (manifest, "{\"kernel\": \"linear_1\"", "{\"kernel\": \"linear_9\"", "there is no kernel `linear_9`; there are"),
+        (
+            manifest,
+            "\"entry\": \"linear\"",
+            "\"entry\": \"line\"",
+            "kernel `linear_1`: kernels/linear_1.ptx has no kernel `line`",
+        ),
+        (
+            manifest,
+            "{\"kernel\": \"linear_1\"",
+            "{\"kernel\": \"linear\"",
+            "another file define `linear`; give each a name of its own",
+        ),
+        (
+            manifest,
+            "{\"kernel\": \"linear_1\"",
+            "{\"kernel\": \"linear_9\"",
+            "there is no kernel `linear_9`; there are",
+        ),
         (
             manifest,
             "\"dtype\": \"f32\", \"shape\": [24], \"file\"",
@@ -119,7 +142,12 @@ fn wrong_folders_are_refused_with_the_place() -> Result<()> {
         (manifest, "{\"bytes\": \"", "{\"bytes\": \"00", "it takes 4 bytes, 5 are given"),
         (manifest, "[\"x\", ", "[", "arguments"),
         (manifest, "\"n0\", {", "\"x\", {", "it writes `x`, which is an input or a constant"),
-        (manifest, "\"args\": [\"x\"", "\"writes\": [], \"args\": [\"x\"", "it also writes `n0`, which `writes` does not list"),
+        (
+            manifest,
+            "\"args\": [\"x\"",
+            "\"writes\": [], \"args\": [\"x\"",
+            "it also writes `n0`, which `writes` does not list",
+        ),
         (manifest, "\"steps\": [", "\"steps\": [\n  {\"kernel\": 5},", "manifest.json: invalid type"),
         ("kernels/softmax_3.ptx", ".reg ", ".rag ", "softmax_3.ptx: "),
         ("kernels/softmax_3.ptx", ".entry softmax(", ".entry softmin(", "has no kernel `softmax`"),

@@ -1,7 +1,9 @@
-//! Running kernels are interrupted at random points, over and over, by others on the same compute units; nobody's results may show it.
+//! Running kernels are interrupted at random points, over and over, by others on the same compute
+//! units; nobody's results may show it.
 //!
-//! The kernels of `restless.ptx` write as they go, and leave the floating-point unit in different states: flushed numbers and kept ones, and code for x86-64-v3 that rounds up and down by changing MXCSR in between.
-//! `ATOLL_SEED` repeats a run as far as moments can be repeated.
+//! The kernels of `restless.ptx` write as they go, and leave the floating-point unit in different
+//! states: flushed numbers and kept ones, and code for x86-64-v3 that rounds up and down by
+//! changing MXCSR in between. `ATOLL_SEED` repeats a run as far as moments can be repeated.
 
 use crate::cancel::metric;
 use crate::functions::pack_grind;
@@ -11,11 +13,13 @@ use atoll_client::{Answer, Call, Class, Client, ClientError, DataType, Deploy, T
 use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::{
-    AddressSlots, Completion, Device, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules, Telemetry,
+    AddressSlots, Completion, Device, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules,
+    Telemetry,
 };
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{
-    Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvokeError, OutputTensor,
+    Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvokeError,
+    OutputTensor,
 };
 use atoll_kgraph::{BufferKind, Bundle, RerunFact, preempt_params};
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
@@ -109,7 +113,8 @@ impl Rig {
     /// Loads the kernels and notes what they give when nobody disturbs them.
     fn load(&mut self, bundle: &Bundle, target: &str) -> Result<()> {
         let kernels = &bundle.target(target).context("a target")?.kernels;
-        let image = ModuleImage { domain: "local", target, code: bundle.code(target).context("code")?, ptx: None, kernels };
+        let image =
+            ModuleImage { domain: "local", target, code: bundle.code(target).context("code")?, ptx: None, kernels };
         let module = self.device.load_module(image)?;
         for (kernel, facts) in (0..).zip(kernels) {
             let is_harmless = !matches!(facts.rerun, None | Some(RerunFact::Never(_)));
@@ -221,7 +226,11 @@ impl Rig {
             }
             others.push(completion);
         }
-        ensure!(self.output(place)? == urgent[work].expected, "{} was urgent and gave something else", urgent[work].name);
+        ensure!(
+            self.output(place)? == urgent[work].expected,
+            "{} was urgent and gave something else",
+            urgent[work].name
+        );
         self.urgent = urgent;
         Ok(())
     }
@@ -241,7 +250,8 @@ impl Rig {
         Ok(Long { launch, ..long })
     }
 
-    /// What follows the end of a long launch: the rest of it if it was evicted, another if it is complete and right.
+    /// What follows the end of a long launch: the rest of it if it was evicted, another if it is
+    /// complete and right.
     fn follow(&mut self, rng: &mut Rng, long: Long, completion: &Completion) -> Result<Long> {
         if completion.status == LaunchStatus::Evicted {
             return self.go_on(long);
@@ -313,7 +323,11 @@ fn interrupted_kernels_give_what_undisturbed_ones_give() {
 
 /// A call of `grind`.
 fn grind_call(x: &[u32], times: u32, class: Class) -> Call {
-    let vector = |values: &[u32]| Tensor { datatype: DataType::Uint32, shape: vec![values.len() as i64], bytes: grind::bytes(values) };
+    let vector = |values: &[u32]| Tensor {
+        datatype: DataType::Uint32,
+        shape: vec![values.len() as i64],
+        bytes: grind::bytes(values),
+    };
     Call::of("grind").input("x", vector(x)).input("times", vector(&[times])).class(class)
 }
 
@@ -322,7 +336,8 @@ fn a_kernel_that_never_ends_gives_way_again_and_again_and_is_ended_when_its_time
     let folder = tempfile::tempdir()?;
     std::fs::create_dir(folder.path().join("repository"))?;
     let daemon = Daemon::start_with(&folder.path().join("repository"), folder.path(), &["--time-limit", "2"])?;
-    let connect = || Client::connect_as(&folder.path().join("atoll.sock"), Some("a".parse()?)).context("the control socket");
+    let connect =
+        || Client::connect_as(&folder.path().join("atoll.sock"), Some("a".parse()?)).context("the control socket");
     let mut client = connect()?;
     client.deploy(&pack_grind(folder.path(), 1)?, &Deploy::default())?;
     // Blocks for all compute units of a machine: what needs one only takes one only.
@@ -331,8 +346,9 @@ fn a_kernel_that_never_ends_gives_way_again_and_again_and_is_ended_when_its_time
     client.invoke(grind_call(&x, 10, Class::RealTime))?;
     // Each block takes minutes.
     let (answered, endless) = std::thread::scope(|scope| -> Result<_> {
-        let endless =
-            scope.spawn(|| -> Result<Result<Answer, ClientError>> { Ok(connect()?.invoke(grind_call(&x, u32::MAX, Class::BestEffort))) });
+        let endless = scope.spawn(|| -> Result<Result<Answer, ClientError>> {
+            Ok(connect()?.invoke(grind_call(&x, u32::MAX, Class::BestEffort)))
+        });
         let mut answered = 0;
         while !endless.is_finished() {
             let answer = client.invoke(grind_call(&x, 10, Class::RealTime))?;
@@ -431,7 +447,11 @@ fn models_give_bit_by_bit_what_they_give_alone() -> Result<()> {
         asked.and(done)
     })?;
     let statistics = engine.handle().statistics();
-    ensure!(done > 0 && statistics.preemptions > 0, "{done} best-effort requests, {} preemptions", statistics.preemptions);
+    ensure!(
+        done > 0 && statistics.preemptions > 0,
+        "{done} best-effort requests, {} preemptions",
+        statistics.preemptions
+    );
     engine.shutdown();
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! A tenant that means harm beside one that does not: in a real daemon, with kernels that reach wherever they like, nothing of the other's is ever seen, changed, or kept from it.
+//! A tenant that means harm beside one that does not: in a real daemon, with kernels that reach
+//! wherever they like, nothing of the other's is ever seen, changed, or kept from it.
 
 use crate::cancel::{PATIENCE, metric};
 use crate::control::Setup;
@@ -42,7 +43,10 @@ fn pack(setup: &Setup, function: &str, name: &str, file: &str, constant: &[u32])
     let copy = folder.join(name).with_extension("toml");
     std::fs::write(
         &copy,
-        text.replace("dtype = \"u32\", shape = [1024], file", &format!("dtype = \"u32\", shape = [{}], file", constant.len())),
+        text.replace(
+            "dtype = \"u32\", shape = [1024], file",
+            &format!("dtype = \"u32\", shape = [{}], file", constant.len()),
+        ),
     )?;
     let bundle = copy.with_extension("kg");
     packed(&copy, &bundle)?;
@@ -56,7 +60,8 @@ fn named(name: &str) -> Deploy {
 /// The victim's daily work, which has one right answer.
 fn vault(client: &mut Client, salt: u32) -> Result<()> {
     let x: Vec<u32> = (0..SECRET_WORDS as u32).map(|i| i.wrapping_mul(salt)).collect();
-    let tensor = Tensor { datatype: DataType::Uint32, shape: vec![SECRET_WORDS as i64], bytes: words(x.iter().copied()) };
+    let tensor =
+        Tensor { datatype: DataType::Uint32, shape: vec![SECRET_WORDS as i64], bytes: words(x.iter().copied()) };
     let answer = client.invoke(Call::of("vault").input("x", tensor))?;
     ensure!(answer.tensor("y")?.bytes == words(x.into_iter().map(|x| x ^ SECRET)), "the victim's result is wrong");
     Ok(())
@@ -70,7 +75,10 @@ fn reach(client: &mut Client, function: &str, how: Reach, distance: i64) -> Resu
         Ok(answer) => answer,
         Err(error) => {
             let text = error.to_string();
-            ensure!(["faulted", "executor", "control words"].iter().any(|cause| text.contains(cause)), "{how:?} at {distance}: {text}");
+            ensure!(
+                ["faulted", "executor", "control words"].iter().any(|cause| text.contains(cause)),
+                "{how:?} at {distance}: {text}"
+            );
             return Ok(None);
         }
     };
@@ -85,7 +93,8 @@ fn executor(client: &mut Client) -> Result<ExecutorEntry> {
     client.processes()?.executors.into_iter().next().context("an executor")
 }
 
-/// Runs the victim's work again and again while an intruder does its own; the victim gets every answer, and it is right.
+/// Runs the victim's work again and again while an intruder does its own; the victim gets every
+/// answer, and it is right.
 fn beside(setup: &Setup, intruder: impl FnOnce(&AtomicU64) -> Result<()>) -> Result<()> {
     let (over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| -> Result<()> {
@@ -121,23 +130,33 @@ fn nothing_of_another_tenant_is_read_or_written() -> Result<()> {
     beside(&setup, |_| {
         let own = reach(&mut intruder, "reach", Reach::ReadConstants, 0)?.context("it may read its own")?;
         ensure!(own.iter().all(|word| *word == OWN), "its own constant is not what it was: {own:x?}");
-        // Neighbouring pages, in which the secret would be if there were one space for all; then the whole window, in strides.
+        // Neighbouring pages, in which the secret would be if there were one space for all; then the whole
+        // window, in strides.
         let near = (-40..=40).map(|page| page * PAGE);
         let far = (-32..=32).map(|step| step << 30);
         for distance in near.chain(far).filter(|distance| *distance != 0) {
             let page = reach(&mut intruder, "reach", Reach::ReadConstants, distance)?;
             ensure!(page.as_deref().is_none_or(|page| !is_secret(page)), "the secret is {distance} bytes away");
-            ensure!(distance.abs() > 40 * PAGE || page.is_none(), "there is something {distance} bytes from a constant: {page:x?}");
+            ensure!(
+                distance.abs() > 40 * PAGE || page.is_none(),
+                "there is something {distance} bytes from a constant: {page:x?}"
+            );
         }
         for distance in (-16..=16).map(|page| page * PAGE) {
-            ensure!(reach(&mut intruder, "reach", Reach::WriteConstants, distance)?.is_none(), "constants cannot be written, {distance}");
+            ensure!(
+                reach(&mut intruder, "reach", Reach::WriteConstants, distance)?.is_none(),
+                "constants cannot be written, {distance}"
+            );
         }
         // Its own memory, bounds of its range, and what lies in front of and behind it.
         let around = (-8..=8).map(|page| page * PAGE);
         let bounds = (-34..=34).map(|step| step << 23);
         for distance in around.chain(bounds) {
             let page = reach(&mut intruder, "reach", Reach::ReadMemory, distance)?;
-            ensure!(page.is_none_or(|page| !is_secret(&page)), "the secret is {distance} bytes from the memory of another");
+            ensure!(
+                page.is_none_or(|page| !is_secret(&page)),
+                "the secret is {distance} bytes from the memory of another"
+            );
             reach(&mut intruder, "reach", Reach::WriteMemory, distance)?;
         }
         Ok(())
@@ -162,7 +181,10 @@ fn constants_are_held_once_for_those_who_have_them_and_leave_with_the_last() -> 
     };
     let distance = places(&mut intruder, "insider")? - places(&mut intruder, "reach")?;
     let page = reach(&mut intruder, "reach", Reach::ReadConstants, distance)?;
-    ensure!(page.is_some_and(|page| page.iter().all(|word| *word == SECRET)), "what it has it sees, in all its functions");
+    ensure!(
+        page.is_some_and(|page| page.iter().all(|word| *word == SECRET)),
+        "what it has it sees, in all its functions"
+    );
     // Then not any more, although the bytes are where they were and the intruder knows where.
     intruder.remove_function("insider")?;
     let start = Instant::now();
@@ -174,7 +196,9 @@ fn constants_are_held_once_for_those_who_have_them_and_leave_with_the_last() -> 
     victim.remove_function("vault")?;
     ensure!(held()? == own, "the last byte comes back: {}", held()?);
     intruder.remove_function("reach")?;
-    ensure!(held()? == 0.0 && setup.client()?.processes()?.executors.iter().all(|entry| entry.tenant.as_str() == "local"));
+    ensure!(
+        held()? == 0.0 && setup.client()?.processes()?.executors.iter().all(|entry| entry.tenant.as_str() == "local")
+    );
     Ok(())
 }
 

@@ -21,7 +21,8 @@ fn check(model: &Model, folder: &std::path::Path) -> Result<()> {
     check_sharing(model, &plain, &bundle)?;
     plain.stop();
     for case in &cases {
-        let evicted = Loaded::start(&bundle, EngineConfig { evict_at_random: Some(case.seed), ..EngineConfig::default() })?;
+        let evicted =
+            Loaded::start(&bundle, EngineConfig { evict_at_random: Some(case.seed), ..EngineConfig::default() })?;
         let result = evicted.check(model, case)?;
         ensure!(result.preemptions > 0, "{}: nothing was evicted under seed {}", model.name, case.seed);
         evicted.stop();
@@ -34,8 +35,11 @@ fn check_memory(model: &Model, loaded: &Loaded, bundle: &atoll_kgraph::Bundle) -
     let graph = bundle.graph();
     let device = loaded.handle.device_info();
     let target = device.targets.iter().find_map(|name| bundle.target(name)).expect("compiled for this machine");
-    let symbols: Vec<i64> =
-        graph.symbols.iter().map(|s| model.symbols.iter().find(|(name, _)| *name == s.name).map_or(2, |&(_, value)| value)).collect();
+    let symbols: Vec<i64> = graph
+        .symbols
+        .iter()
+        .map(|s| model.symbols.iter().find(|(name, _)| *name == s.name).map_or(2, |&(_, value)| value))
+        .collect();
     let promised = bundle.constant_bytes(device.constants_granule) + invocation_bytes(graph, target, &symbols)?;
     let used = loaded.handle.statistics().device.memory_used_bytes_max;
     // Each of the two allocations is rounded up to the alignment of buffers.
@@ -43,7 +47,8 @@ fn check_memory(model: &Model, loaded: &Loaded, bundle: &atoll_kgraph::Bundle) -
     Ok(())
 }
 
-/// Nine more functions of the same file, opened again, take no byte for constants that are there; without any of them nothing is left.
+/// Nine more functions of the same file, opened again, take no byte for constants that are there;
+/// without any of them nothing is left.
 fn check_sharing(model: &Model, loaded: &Loaded, bundle: &Bundle) -> Result<()> {
     let used = || loaded.handle.statistics().device.memory_used_bytes;
     let (before, again) = (used(), Bundle::open(bundle.path())?);
@@ -51,7 +56,12 @@ fn check_sharing(model: &Model, loaded: &Loaded, bundle: &Bundle) -> Result<()> 
     for key in &others {
         let info = loaded.handle.load(
             again.clone(),
-            FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None, lane: Default::default() },
+            FunctionOptions {
+                key: key.clone(),
+                class: Class::BestEffort,
+                queue_capacity: None,
+                lane: Default::default(),
+            },
         )?;
         ensure!(info.weights_shared || info.weights_bytes == 0, "{}: {key} holds constants of its own", model.name);
     }
@@ -73,10 +83,22 @@ macro_rules! built_models {
     )*};
 }
 
-built_models!(resnet18, resnet50, resnet152, densenet121, densenet201, vgg19, inception_v3, squeezenet, mobilenet_v2, distilbert);
+built_models!(
+    resnet18,
+    resnet50,
+    resnet152,
+    densenet121,
+    densenet201,
+    vgg19,
+    inception_v3,
+    squeezenet,
+    mobilenet_v2,
+    distilbert
+);
 built_models!(vit_b_16, gpt2, lstm, convnext_tiny, resnext50, rnnt, gnmt, unet3d);
 
-/// Models whose batch and sequence are open: one request of one token, which has kernels of its own, and more.
+/// Models whose batch and sequence are open: one request of one token, which has kernels of its
+/// own, and more.
 #[test]
 fn symbolic() -> Result<()> {
     for (name, sizes) in [("distilbert", [(1, 1), (2, 9)]), ("gpt2", [(1, 1), (3, 5)]), ("lstm", [(1, 3), (2, 5)])] {

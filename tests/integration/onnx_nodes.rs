@@ -1,8 +1,12 @@
-//! ONNX's own node cases, on the path a model takes: compiled to a bundle, loaded by an engine, run on the host device.
+//! ONNX's own node cases, on the path a model takes: compiled to a bundle, loaded by an engine, run
+//! on the host device.
 //!
-//! The cases are those of the `onnx` package in the Python environment: a folder each, with `model.onnx` and `test_data_set_N/{input,output}_K.pb`. A full run takes all of them, and compares the
-//! table of operators in `docs/reference/onnx-operators.md` with what it found (`ATOLL_BLESS=1` writes it). Other runs take one case in sixteen. `ATOLL_ONNX_FILTER` is a regular
-//! expression; only cases whose names match run. A case may be refused; a wrong answer fails.
+//! The cases are those of the `onnx` package in the Python environment: a folder each, with
+//! `model.onnx` and `test_data_set_N/{input,output}_K.pb`. A full run takes all of them, and
+//! compares the table of operators in `docs/reference/onnx-operators.md` with what it found
+//! (`ATOLL_BLESS=1` writes it). Other runs take one case in sixteen. `ATOLL_ONNX_FILTER` is a
+//! regular expression; only cases whose names match run. A case may be refused; a wrong answer
+//! fails.
 
 mod case;
 mod table;
@@ -24,7 +28,8 @@ fn node_cases_run_on_the_host_device() -> Result<()> {
         return Ok(());
     };
     let filter = std::env::var("ATOLL_ONNX_FILTER").ok();
-    let pattern = regex::Regex::new(filter.as_deref().unwrap_or_default()).context("ATOLL_ONNX_FILTER is no regular expression")?;
+    let pattern = regex::Regex::new(filter.as_deref().unwrap_or_default())
+        .context("ATOLL_ONNX_FILTER is no regular expression")?;
     let mut cases: Vec<PathBuf> = std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     cases.retain(|path| path.join("model.onnx").exists() && pattern.is_match(&name(path)));
     if filter.is_none() && !full() {

@@ -1,4 +1,5 @@
-//! The host device and the interpreter compute the same: the kernels of other compilers, at every launch shape of their cases.
+//! The host device and the interpreter compute the same: the kernels of other compilers, at every
+//! launch shape of their cases.
 
 use anyhow::{Result, bail};
 use atoll_tests::corpus::cases;
@@ -24,7 +25,10 @@ fn the_host_device_agrees_with_the_interpreter() -> Result<()> {
                     Verdict::Refused(error) | Verdict::Failed(error) => error.to_string(),
                     Verdict::NoReference(error) => format!("the interpreter: {error}"),
                 };
-                failures.push(format!("{} ({name}, grid {:?}, block {:?}): {wrong}", case.name, inputs.launch.grid, inputs.block));
+                failures.push(format!(
+                    "{} ({name}, grid {:?}, block {:?}): {wrong}",
+                    case.name, inputs.launch.grid, inputs.block
+                ));
             }
         }
     }

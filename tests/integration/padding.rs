@@ -1,12 +1,13 @@
-//! Best-effort blocks that run beside real-time launches, in modules that are made while requests flow: on the host device, and on the stand-in for a GPU.
+//! Best-effort blocks that run beside real-time launches, in modules that are made while requests
+//! flow: on the host device, and on the stand-in for a GPU.
 
 use crate::cuda;
 use crate::serve::{Daemon, atoll};
 use anyhow::{Context, Result, ensure};
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{
-    Class, Engine, EngineConfig, EngineHandle, EngineStatistics, FunctionKey, FunctionOptions, InputTensor, InvocationRequest,
-    OutputTensor, PaddingModule, PaddingService,
+    Class, Engine, EngineConfig, EngineHandle, EngineStatistics, FunctionKey, FunctionOptions, InputTensor,
+    InvocationRequest, OutputTensor, PaddingModule, PaddingService,
 };
 use atoll_executor::{ExecutorConfig, ExecutorPool};
 use atoll_kgraph::{BufferKind, Bundle, InvocationLayout, NodeProfile, Profile, ShapeProfile};
@@ -27,7 +28,8 @@ const COMPUTE_UNITS: u32 = 6;
 /// Within so long real-time launches and best-effort blocks share one, on the slowest machine.
 const SHARES_WITHIN: Duration = Duration::from_secs(60);
 
-/// The compiler as the program plugs it in, with profiles by which everything of one model fits beside anything of the others.
+/// The compiler as the program plugs it in, with profiles by which everything of one model fits
+/// beside anything of the others.
 #[derive(Debug)]
 struct Service {
     target: Target,
@@ -41,7 +43,14 @@ impl PaddingService for Service {
         let wave_ns = if graph.name == self.slow { 1_000_000 } else { 10_000 };
         let launch = |(node, launch): (usize, &Option<atoll_kgraph::LaunchLayout>)| {
             let blocks = launch.as_ref()?.grid.iter().product();
-            Some(NodeProfile { node: node as u32, kernel: String::new(), blocks, total_ns: wave_ns, gap_ns: 0, wave_ns: vec![wave_ns] })
+            Some(NodeProfile {
+                node: node as u32,
+                kernel: String::new(),
+                blocks,
+                total_ns: wave_ns,
+                gap_ns: 0,
+                wave_ns: vec![wave_ns],
+            })
         };
         let launches = layout.launches.iter().enumerate().filter_map(launch).collect();
         let mut profile = Profile::new(bundle.digest(), &graph.name, device, compute_units);
@@ -52,7 +61,8 @@ impl PaddingService for Service {
     fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<Vec<PaddingModule>, String> {
         let target: Target = target.parse().map_err(|_| "an unknown target".to_owned())?;
         let padded = pad_bundles(target, bundles, None).map_err(|error| error.to_string())?;
-        let module = |PaddedKernels { code, kernels, facts, candidates }| PaddingModule { code, kernels, facts, candidates };
+        let module =
+            |PaddedKernels { code, kernels, facts, candidates }| PaddingModule { code, kernels, facts, candidates };
         Ok(padded.into_iter().map(module).collect())
     }
 }
@@ -71,15 +81,23 @@ impl Bed {
         Ok(Bed { target: Target::this_host(), bundles: [rt?, be?], engine })
     }
 
-    /// Functions of a few kernels, which are made in no time. The real-time one leaves half of the stand-in's compute units to others, and more of the host device's.
+    /// Functions of a few kernels, which are made in no time. The real-time one leaves half of the
+    /// stand-in's compute units to others, and more of the host device's.
     fn functions(target: Target, folder: &Path, engine: fn(EngineConfig) -> Result<Engine>) -> Result<Bed> {
         let functions = root().join("tests/functions");
         let text = std::fs::read_to_string(functions.join("restless.toml"))?;
-        // More launches than a device queue takes at once, so that some are issued when best-effort work has left.
-        let step =
-            |kernel: &str, out: &str| format!("{{ kernel = \"{kernel}\", grid = [2], block = [64], args = [\"x\", \"{out}\", 10000] }}");
+        // More launches than a device queue takes at once, so that some are issued when best-effort work
+        // has left.
+        let step = |kernel: &str, out: &str| {
+            format!("{{ kernel = \"{kernel}\", grid = [2], block = [64], args = [\"x\", \"{out}\", 10000] }}")
+        };
         let steps = [step("flushes", "flushed"), step("keeps", "kept"), step("rounds", "rounded")].join(", ");
-        let head = text.split("[[step]]").next().unwrap_or_default().replace("\"restless\"", "\"urgent\"").replace("[256]", "[128]");
+        let head = text
+            .split("[[step]]")
+            .next()
+            .unwrap_or_default()
+            .replace("\"restless\"", "\"urgent\"")
+            .replace("[256]", "[128]");
         let half = format!("{head}[[step]]\nrepeat = 10\nsteps = [{steps}]\n");
         std::fs::copy(functions.join("restless.ptx"), folder.join("restless.ptx"))?;
         let bundles = [packed(&half, folder, target)?, packed(&text, folder, target)?];
@@ -95,12 +113,17 @@ impl Bed {
         outputs
     }
 
-    /// Calls both while modules are made, then `calls` times more while something else happens, and checks every answer. Says what had happened before and afterwards.
+    /// Calls both while modules are made, then `calls` times more while something else happens, and
+    /// checks every answer. Says what had happened before and afterwards.
     fn run(&self, calls: u64, meanwhile: fn(&EngineHandle) -> Result<()>) -> Result<[EngineStatistics; 2]> {
         let [rt, be] = &self.bundles;
         let expected = [self.undisturbed(rt)?, self.undisturbed(be)?];
         let service = Service { target: self.target, slow: rt.graph().name.clone() };
-        let engine = (self.engine)(EngineConfig { policy: "reef".into(), padding: Some(Arc::new(service)), ..EngineConfig::default() })?;
+        let engine = (self.engine)(EngineConfig {
+            policy: "reef".into(),
+            padding: Some(Arc::new(service)),
+            ..EngineConfig::default()
+        })?;
         let urgent = Caller::load(&engine, rt, Class::RealTime)?;
         let over = Arc::new(AtomicBool::new(false));
         let flow = {
@@ -194,7 +217,12 @@ impl Caller {
         let handle = engine.handle();
         handle.load(
             bundle.clone(),
-            FunctionOptions { key: FunctionKey::local(&bundle.graph().name), class, queue_capacity: None, lane: Default::default() },
+            FunctionOptions {
+                key: FunctionKey::local(&bundle.graph().name),
+                class,
+                queue_capacity: None,
+                lane: Default::default(),
+            },
         )?;
         Ok(Caller { handle, bundle: bundle.clone(), class })
     }
@@ -205,10 +233,20 @@ impl Caller {
             let shape: Vec<i64> = spec.shape.iter().map(|size| size.eval(&[]).unwrap_or(1)).collect();
             let count = shape.iter().product::<i64>() as u64;
             let value = |i: u64| ((i.wrapping_mul(2_654_435_761).wrapping_add(seed * 977) >> 7) % 1000) as f32 / 1000.0;
-            InputTensor { dtype: Some(spec.dtype), bytes: (0..count).flat_map(|i| value(i).to_le_bytes()).collect(), shape }
+            InputTensor {
+                dtype: Some(spec.dtype),
+                bytes: (0..count).flat_map(|i| value(i).to_le_bytes()).collect(),
+                shape,
+            }
         });
         let function = FunctionKey::local(&self.bundle.graph().name);
-        let request = InvocationRequest { function, inputs: inputs.collect(), class: Some(self.class), priority: 0, deadline: None };
+        let request = InvocationRequest {
+            function,
+            inputs: inputs.collect(),
+            class: Some(self.class),
+            priority: 0,
+            deadline: None,
+        };
         let (answer, answered) = mpsc::channel();
         self.handle.submit(request, Box::new(move |result| drop(answer.send(result))));
         Ok(answered.recv()??.outputs)
@@ -216,7 +254,11 @@ impl Caller {
 
     fn expect(&self, seed: u64, expected: &[Vec<OutputTensor>]) -> Result<()> {
         let found = self.call(seed % expected.len() as u64)?;
-        ensure!(found == expected[seed as usize % expected.len()], "{} with inputs {seed} gives something else", self.bundle.graph().name);
+        ensure!(
+            found == expected[seed as usize % expected.len()],
+            "{} with inputs {seed} gives something else",
+            self.bundle.graph().name
+        );
         Ok(())
     }
 }
@@ -242,7 +284,10 @@ fn calls(few: u64) -> u64 {
 fn what_runs_beside_others_gives_what_it_gives_alone() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let [before, after] = Bed::models(folder.path(), host_engine)?.run(calls(12), |_| Ok(()))?;
-    ensure!(after.padded_launches > before.padded_launches && after.padding_blocks > after.padded_launches, "{after:?}");
+    ensure!(
+        after.padded_launches > before.padded_launches && after.padding_blocks > after.padded_launches,
+        "{after:?}"
+    );
     // Whoever ran beside others pays for it.
     let billed: u128 = after.usage.iter().map(|row| row.usage.compute_unit_ns).sum();
     ensure!(
@@ -267,18 +312,24 @@ fn what_runs_beside_others_on_a_gpu_gives_what_it_gives_alone() -> Result<()> {
         }
     }
     let [before, after] = bed.run(calls(12), |_| Ok(()))?;
-    ensure!(after.padded_launches > before.padded_launches && after.padding_blocks > after.padded_launches, "{after:?}");
+    ensure!(
+        after.padded_launches > before.padded_launches && after.padding_blocks > after.padded_launches,
+        "{after:?}"
+    );
     Ok(())
 }
 
-/// Kills what runs launches a few times, each time when some have been shared since. A domain that loses its executor once more within a minute is unavailable.
+/// Kills what runs launches a few times, each time when some have been shared since. A domain that
+/// loses its executor once more within a minute is unavailable.
 fn kill_executors(handle: &EngineHandle) -> Result<()> {
     for _ in 0..if full() { 4 } else { 2 } {
         let shared = handle.statistics().padded_launches;
-        let shares =
-            |s: &EngineStatistics| s.padded_launches > shared && s.device.executors.processes.iter().any(|process| process.pid.is_some());
+        let shares = |s: &EngineStatistics| {
+            s.padded_launches > shared && s.device.executors.processes.iter().any(|process| process.pid.is_some())
+        };
         let statistics = until(handle, "shared launches", shares)?;
-        let pid = statistics.device.executors.processes.iter().find_map(|process| process.pid).context("an executor")?;
+        let pid =
+            statistics.device.executors.processes.iter().find_map(|process| process.pid).context("an executor")?;
         kill_process(Pid::from_raw(pid.cast_signed()).context("a number")?, Signal::KILL)?;
         until(handle, "another executor", |s| {
             s.device.executors.processes.iter().any(|process| process.pid.is_some_and(|now| now != pid))
@@ -292,7 +343,8 @@ fn kill_executors(handle: &EngineHandle) -> Result<()> {
 #[test]
 fn all_that_share_a_launch_are_tried_again_when_its_executor_is_killed() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let [_, after] = Bed::functions(Target::this_host(), folder.path(), host_engine_behind_executor)?.run(calls(2), kill_executors)?;
+    let [_, after] = Bed::functions(Target::this_host(), folder.path(), host_engine_behind_executor)?
+        .run(calls(2), kill_executors)?;
     ensure!(after.retries > 0, "{after:?}");
     Ok(())
 }
@@ -300,12 +352,14 @@ fn all_that_share_a_launch_are_tried_again_when_its_executor_is_killed() -> Resu
 #[test]
 fn all_that_share_a_launch_are_tried_again_when_their_gpu_is_lost() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let [_, after] = Bed::functions(Target::NVIDIA, folder.path(), cuda::engine_behind_executor)?.run(calls(2), kill_executors)?;
+    let [_, after] =
+        Bed::functions(Target::NVIDIA, folder.path(), cuda::engine_behind_executor)?.run(calls(2), kill_executors)?;
     ensure!(after.retries > 0, "{after:?}");
     Ok(())
 }
 
-/// Traps in its third block where the first element of the input is above 0.01, which is so for every third seed of [`Caller::call`].
+/// Traps in its third block where the first element of the input is above 0.01, which is so for
+/// every third seed of [`Caller::call`].
 const STUMBLES: &str = "\
 .version 7.0
 .target sm_70
@@ -342,7 +396,8 @@ block = [32]
 args = [\"x\", \"out\"]
 ";
 
-/// Calls it until a real-time invocation was tried again, because a block beside its launch faulted.
+/// Calls it until a real-time invocation was tried again, because a block beside its launch
+/// faulted.
 fn stumble_beside(patient: &Caller) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(60);
     for seed in (0..3).cycle() {
@@ -354,7 +409,8 @@ fn stumble_beside(patient: &Caller) -> Result<()> {
             Ok(_) => ensure!(seed != 2, "it does not trap"),
             Err(error) => {
                 let said = format!("{error:#}");
-                let is_own = said.contains("kernel 'stumbles' faulted in block (2,0,0)") && said.contains("node 'stumbles");
+                let is_own =
+                    said.contains("kernel 'stumbles' faulted in block (2,0,0)") && said.contains("node 'stumbles");
                 ensure!(seed == 2 && is_own, "seed {seed}: {said}");
             }
         }
@@ -371,12 +427,19 @@ fn a_block_that_faults_beside_others_is_its_own_function_s_fault() -> Result<()>
     let [rt, be] = &bed.bundles;
     let expected = bed.undisturbed(rt)?;
     let service = Service { target: bed.target, slow: rt.graph().name.clone() };
-    let engine = (bed.engine)(EngineConfig { policy: "reef".into(), padding: Some(Arc::new(service)), ..EngineConfig::default() })?;
-    let (urgent, patient) = (Caller::load(&engine, rt, Class::RealTime)?, Caller::load(&engine, be, Class::BestEffort)?);
+    let engine = (bed.engine)(EngineConfig {
+        policy: "reef".into(),
+        padding: Some(Arc::new(service)),
+        ..EngineConfig::default()
+    })?;
+    let (urgent, patient) =
+        (Caller::load(&engine, rt, Class::RealTime)?, Caller::load(&engine, be, Class::BestEffort)?);
     until(&patient.handle, "a module of both", |s| s.padding_candidates > 3 && !s.padding_pending)?;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<()> {
-        let flow = scope.spawn(|| (0..).take_while(|_| !over.load(Ordering::Relaxed)).try_for_each(|seed| urgent.expect(seed, &expected)));
+        let flow = scope.spawn(|| {
+            (0..).take_while(|_| !over.load(Ordering::Relaxed)).try_for_each(|seed| urgent.expect(seed, &expected))
+        });
         let stumbled = stumble_beside(&patient);
         over.store(true, Ordering::Relaxed);
         flow.join().ok().context("the thread panicked")?.and(stumbled)
@@ -393,21 +456,28 @@ fn a_daemon_makes_a_module_of_what_was_profiled() -> Result<()> {
     [&repository, &cache].into_iter().try_for_each(std::fs::create_dir)?;
     let bundle = compile(&built_small("squeezenet", folder.path())?, &repository)?;
     let mut profile = Command::new(atoll());
-    profile.args(["profile", "--runs", "2", "--compute-units", "2", "--json"]).arg(bundle.path()).env("XDG_CACHE_HOME", &cache);
+    profile
+        .args(["profile", "--runs", "2", "--compute-units", "2", "--json"])
+        .arg(bundle.path())
+        .env("XDG_CACHE_HOME", &cache);
     ensure!(profile.output()?.status.success(), "the model is profiled");
     let daemon = Daemon::start_with(&repository, &cache, &["--policy", "reef", "--compute-units", "2"])?;
     let end = Instant::now() + Duration::from_secs(240);
     loop {
         let (_, metrics) = ask(&daemon.metrics, "GET", "/metrics", "")?;
-        let candidates =
-            metrics.lines().find_map(|line| line.strip_prefix(r#"atoll_padding_candidates{device="host:0"} "#)).context("the metric")?;
+        let candidates = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(r#"atoll_padding_candidates{device="host:0"} "#))
+            .context("the metric")?;
         if candidates.parse::<f64>()? > 0.0 {
             break;
         }
         ensure!(Instant::now() < end, "the module does not come:\n{metrics}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let answer = Command::new(atoll()).args(["infer", "--model", "squeezenet", "--priority", "1", "--url", &daemon.http]).output()?;
+    let answer = Command::new(atoll())
+        .args(["infer", "--model", "squeezenet", "--priority", "1", "--url", &daemon.http])
+        .output()?;
     ensure!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
     Ok(())
 }

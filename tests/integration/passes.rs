@@ -1,20 +1,24 @@
-//! Kernels of other compilers do after every pass what they did before: launched undisturbed, and evicted at random moments and resumed.
+//! Kernels of other compilers do after every pass what they did before: launched undisturbed, and
+//! evicted at random moments and resumed.
 //!
-//! Each case runs on one compute unit, so that atomics come in the same order and results can be compared bit by bit. `ATOLL_SEED` chooses the moments, and `ATOLL_PASS` one pass to be tried
+//! Each case runs on one compute unit, so that atomics come in the same order and results can be
+//! compared bit by bit. `ATOLL_SEED` chooses the moments, and `ATOLL_PASS` one pass to be tried
 //! alone.
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_core::rng::Rng;
 use atoll_passes::{
-    FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Virtualization, analyze_idempotence,
-    transform_with,
+    FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Virtualization,
+    analyze_idempotence, transform_with,
 };
 use atoll_pipeline::Target;
 use atoll_ptx::Module;
 use atoll_tests::corpus::{cases, ptx_files};
 use atoll_tests::walk::Walk;
 use atoll_tests::{built_small, full};
-use atoll_workbench::{Buffer, Evictions, HostBench, HostOptions, Inputs, Kernel, KernelDevice, LoadedKernel, without_others};
+use atoll_workbench::{
+    Buffer, Evictions, HostBench, HostOptions, Inputs, Kernel, KernelDevice, LoadedKernel, without_others,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,13 +26,15 @@ use std::time::Duration;
 /// The pass that refuses whole kernels, which then must not be launched.
 const FENCE: &str = "fence_memory";
 
-/// Bytes of buffers of one kernel, many times over: a fenced kernel's are put into ranges of powers of two.
+/// Bytes of buffers of one kernel, many times over: a fenced kernel's are put into ranges of powers
+/// of two.
 const MEMORY_BYTES: u64 = 1 << 30;
 
 /// How often a launch is evicted.
 const EVICTIONS: usize = 4;
 
-/// Longest time before an eviction; most of these kernels are over in less than a tenth of a millisecond.
+/// Longest time before an eviction; most of these kernels are over in less than a tenth of a
+/// millisecond.
 const MICROSECONDS_MAX: u64 = 40;
 
 fn read(path: &Path) -> Result<Module> {
@@ -44,7 +50,8 @@ fn selections() -> Vec<Vec<&'static str>> {
     alone.map(|name| vec![*name]).chain([names.clone()]).collect()
 }
 
-/// What passes are told about the kernels of a module that are launched with this shape, each on buffers that do not overlap.
+/// What passes are told about the kernels of a module that are launched with this shape, each on
+/// buffers that do not overlap.
 fn options(module: &Module, block: [u32; 3]) -> PassOptions {
     let again = module.kernels().filter(|kernel| analyze_idempotence(module, kernel).holds_on_buffers_apart());
     PassOptions {
@@ -76,7 +83,8 @@ struct Bench {
 impl Bench {
     fn start() -> Result<Bench> {
         let seed = std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-        let host = HostBench::start(HostOptions { compute_units: 1, memory_bytes: MEMORY_BYTES, ..HostOptions::default() })?;
+        let host =
+            HostBench::start(HostOptions { compute_units: 1, memory_bytes: MEMORY_BYTES, ..HostOptions::default() })?;
         Ok(Bench { host, random: Rng::new(seed), seed, evictions: 0, launches: 0, treated: BTreeMap::new() })
     }
 
@@ -87,7 +95,11 @@ impl Bench {
     }
 
     /// Compiling takes longer than launching, so a kernel is loaded once for all of its launches.
-    fn with_loaded<R>(&mut self, kernel: &Kernel<'_>, launch: impl FnOnce(&mut Bench, &LoadedKernel) -> Result<R>) -> Result<R> {
+    fn with_loaded<R>(
+        &mut self,
+        kernel: &Kernel<'_>,
+        launch: impl FnOnce(&mut Bench, &LoadedKernel) -> Result<R>,
+    ) -> Result<R> {
         let loaded = self.host.load(kernel)?;
         let result = launch(self, &loaded);
         self.host.unload(loaded);
@@ -106,7 +118,14 @@ impl Bench {
     }
 
     /// Compares a transformed kernel with the plain one, undisturbed and evicted.
-    fn check(&mut self, module: &Module, entry: &str, inputs: &Inputs, passes: &[&'static str], expected: &Done) -> Result<()> {
+    fn check(
+        &mut self,
+        module: &Module,
+        entry: &str,
+        inputs: &Inputs,
+        passes: &[&'static str],
+        expected: &Done,
+    ) -> Result<()> {
         let alone = without_others(module, entry);
         let mut transformed = alone.clone();
         let fence_form = if self.random.below(2) == 0 { FenceForm::Mask } else { FenceForm::Trap };
@@ -126,8 +145,15 @@ impl Bench {
             .with_context(|| format!("ATOLL_SEED={}, {fence_form:?}", self.seed))
     }
 
-    /// Compares what a loaded kernel does with what is expected, undisturbed and, where it can be preempted, evicted and resumed.
-    fn launch_both_ways(&mut self, kernel: &LoadedKernel, report: &KernelReport, inputs: &Inputs, expected: &Done) -> Result<()> {
+    /// Compares what a loaded kernel does with what is expected, undisturbed and, where it can be
+    /// preempted, evicted and resumed.
+    fn launch_both_ways(
+        &mut self,
+        kernel: &LoadedKernel,
+        report: &KernelReport,
+        inputs: &Inputs,
+        expected: &Done,
+    ) -> Result<()> {
         let undisturbed = self.run(kernel, inputs, &Evictions::default()).context("undisturbed")?;
         compare(expected, &undisturbed, true).context("undisturbed")?;
         if report.preempt_offset().is_some() {
@@ -204,12 +230,23 @@ fn transformed_kernels_do_what_they_did() -> Result<()> {
                 for (number, passes) in selections.iter().enumerate() {
                     let all = selections.len() - 1;
                     let sampled = if turn % 2 == 0 { number == all } else { number == turn / 2 % all };
-                    // In full: all passes together at every shape, each single pass at one shape of the file's, in turn.
-                    let its_turn = if full() { number == all || (turn + number) % case.launches.len() == shape } else { sampled };
+                    // In full: all passes together at every shape, each single pass at one shape of the file's, in
+                    // turn.
+                    let its_turn =
+                        if full() { number == all || (turn + number) % case.launches.len() == shape } else { sampled };
                     if its_turn {
-                        let name = format!("{} of {}, block {:?}, after {}", case.name, path.display(), inputs.block, passes.join(","));
+                        let name = format!(
+                            "{} of {}, block {:?}, after {}",
+                            case.name,
+                            path.display(),
+                            inputs.block,
+                            passes.join(",")
+                        );
                         failures.extend(
-                            bench.check(module, &case.name, &inputs, passes, &expected).err().map(|error| format!("{name}: {error:#}")),
+                            bench
+                                .check(module, &case.name, &inputs, passes, &expected)
+                                .err()
+                                .map(|error| format!("{name}: {error:#}")),
                         );
                     }
                 }
@@ -223,8 +260,10 @@ fn transformed_kernels_do_what_they_did() -> Result<()> {
     Ok(())
 }
 
-/// Models in small variants whose kernels go through the passes; the first ones in every run. For the host and for GPUs kernels are scheduled differently.
-const MODELS: [&str; 7] = ["squeezenet", "distilbert", "mobilenet_v2", "resnet18", "densenet121", "inception_v3", "vgg19"];
+/// Models in small variants whose kernels go through the passes; the first ones in every run. For
+/// the host and for GPUs kernels are scheduled differently.
+const MODELS: [&str; 7] =
+    ["squeezenet", "distilbert", "mobilenet_v2", "resnet18", "densenet121", "inception_v3", "vgg19"];
 
 #[test]
 #[expect(clippy::print_stdout, reason = "what was treated is part of the test's output")]
@@ -235,17 +274,25 @@ fn transformed_kernels_of_models_do_what_they_did() -> Result<()> {
     let (mut failures, mut kernels) = (Vec::new(), 0);
     for (number, name) in MODELS.into_iter().enumerate().take(if full() { MODELS.len() } else { 2 }) {
         let targets = [Target::NVIDIA, Target::this_host()];
-        for target in targets.into_iter().enumerate().filter(|(index, _)| full() || *index == number).map(|(_, target)| target) {
-            let mut walk = Walk::new(&built_small(name, folder.path())?, target, folder.path(), &mut Rng::new(bench.seed))?;
+        for target in
+            targets.into_iter().enumerate().filter(|(index, _)| full() || *index == number).map(|(_, target)| target)
+        {
+            let mut walk =
+                Walk::new(&built_small(name, folder.path())?, target, folder.path(), &mut Rng::new(bench.seed))?;
             walk.each_kernel(&mut |trial| {
                 let inputs = Inputs::bytes(trial.launch.clone(), trial.block, trial.buffers.clone());
                 let expected = bench.plain(trial.module, trial.entry, &inputs)?;
                 kernels += 1;
                 for (turn, passes) in selections.iter().enumerate() {
                     // All passes together for one kernel, then a single one for the next.
-                    let its_turn = if kernels % 2 == 0 { turn + 1 == selections.len() } else { turn == kernels / 2 % selections.len() };
+                    let its_turn = if kernels % 2 == 0 {
+                        turn + 1 == selections.len()
+                    } else {
+                        turn == kernels / 2 % selections.len()
+                    };
                     if full() || its_turn {
-                        let place = format!("{} of {name} for {}, after {}", trial.entry, target.name(), passes.join(","));
+                        let place =
+                            format!("{} of {name} for {}, after {}", trial.entry, target.name(), passes.join(","));
                         let differs = bench.check(trial.module, trial.entry, &inputs, passes, &expected).err();
                         failures.extend(differs.map(|error| format!("{place}: {error:#}")));
                     }
@@ -254,7 +301,10 @@ fn transformed_kernels_of_models_do_what_they_did() -> Result<()> {
             })?;
         }
     }
-    println!("{kernels} kernels, {} launches, {} evictions; done and left: {:?}", bench.launches, bench.evictions, bench.treated);
+    println!(
+        "{kernels} kernels, {} launches, {} evictions; done and left: {:?}",
+        bench.launches, bench.evictions, bench.treated
+    );
     ensure!(failures.is_empty(), "{} of them differ:\n{}", failures.len(), failures.join("\n"));
     Ok(())
 }

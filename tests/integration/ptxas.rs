@@ -22,8 +22,10 @@ fn every_kernel_assembles_without_spills() -> Result<()> {
     };
     let folder = tempfile::tempdir()?;
     let names = atoll_models::ARCHITECTURES.iter().map(|a| a.name);
-    let mut models: Vec<_> =
-        names.filter(|name| full() || *name != "resnet152").map(|name| built(name, folder.path())).collect::<Result<_>>()?;
+    let mut models: Vec<_> = names
+        .filter(|name| full() || *name != "resnet152")
+        .map(|name| built(name, folder.path()))
+        .collect::<Result<_>>()?;
     for name in ["magika", "common_det", "silero_vad"] {
         models.push(trained(name, &[])?);
     }
@@ -41,13 +43,18 @@ fn every_kernel_assembles_without_spills() -> Result<()> {
         let ptx = std::str::from_utf8(bundle.ptx(Target::NVIDIA.name()).expect("compiled for it"))?;
         for arch in ARCHITECTURES {
             let report = ptxas.assemble(ptx, arch)?.report;
-            let spilled: Vec<_> =
-                report.kernels.iter().filter(|(_, k)| k.spill_store_bytes + k.spill_load_bytes > 0).map(|(name, _)| name).collect();
+            let spilled: Vec<_> = report
+                .kernels
+                .iter()
+                .filter(|(_, k)| k.spill_store_bytes + k.spill_load_bytes > 0)
+                .map(|(name, _)| name)
+                .collect();
             ensure!(spilled.is_empty(), "{} on {arch}: spills in {spilled:?}", model.name);
             let registers = report.kernels.values().map(|k| k.registers).max().unwrap_or(0);
             let facts = &bundle.target(Target::NVIDIA.name()).expect("compiled for it").kernels;
             if arch == ARCHITECTURES[0] {
-                let counted = |k: &KernelFacts| Some(f64::from(k.registers?) / f64::from(report.kernels.get(&k.name)?.registers));
+                let counted =
+                    |k: &KernelFacts| Some(f64::from(k.registers?) / f64::from(report.kernels.get(&k.name)?.registers));
                 estimates.extend(facts.iter().filter_map(counted));
             }
             let shared = facts.iter().map(|k| k.shared_bytes).max().unwrap_or(0);
@@ -80,7 +87,8 @@ fn dkp_modules_of_the_models_assemble_without_spills() -> Result<()> {
         return Ok(());
     };
     let folder = tempfile::tempdir()?;
-    let names: &[&str] = if full() { &["squeezenet", "mobilenet_v2", "resnet50", "distilbert"] } else { &["squeezenet"] };
+    let names: &[&str] =
+        if full() { &["squeezenet", "mobilenet_v2", "resnet50", "distilbert"] } else { &["squeezenet"] };
     let mut table = format!(
         "{:<14} {:<8} {:<14} {:>10} {:>8} {:>10} {:>7}\n",
         "model", "device", "module", "candidates", "threads", "registers", "spills"
@@ -90,10 +98,16 @@ fn dkp_modules_of_the_models_assemble_without_spills() -> Result<()> {
         for (device, arch) in DEVICES {
             let path = folder.path().join("model.kg");
             let architecture: Architecture = arch.parse()?;
-            let options = CompileOptions { targets: vec![Target::Nvidia(architecture)], assemble: true, ..CompileOptions::default() };
+            let options = CompileOptions {
+                targets: vec![Target::Nvidia(architecture)],
+                assemble: true,
+                ..CompileOptions::default()
+            };
             atoll_pipeline::compile(&model.path, &path, &options, &Silent)?;
             let bundle = Bundle::open(&path)?;
-            for row in dkp_rows(&bundle, architecture.target_name(), device, arch, &ptxas).with_context(|| name.to_string())? {
+            for row in
+                dkp_rows(&bundle, architecture.target_name(), device, arch, &ptxas).with_context(|| name.to_string())?
+            {
                 writeln!(table, "{name:<14} {device:<8} {row}")?;
             }
         }
@@ -109,10 +123,13 @@ fn dkp_rows(bundle: &Bundle, target: &str, device: &str, arch: &str, ptxas: &Ptx
     let mut module = atoll_ptx::parse(text).map_err(|e| anyhow::anyhow!("{e}"))?;
     let blocks = kernels.iter().map(|k| (k.name.as_str().into(), k.block)).collect();
     let passes = ["virtualize_block_index", "reduce_divisions", "outline_kernel_body"];
-    let report = transform_with(&mut module, &passes, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
-    // What a kernel takes as a candidate, called and with virtual numbers, which is more than by itself.
+    let report =
+        transform_with(&mut module, &passes, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
+    // What a kernel takes as a candidate, called and with virtual numbers, which is more than by
+    // itself.
     let assembled = ptxas.assemble(&atoll_ptx::print(&module), arch)?.report;
-    let prepared: Vec<CandidateFacts> = report.kernels.iter().map(candidate_facts).collect::<Result<_, _>>().context(device.to_owned())?;
+    let prepared: Vec<CandidateFacts> =
+        report.kernels.iter().map(candidate_facts).collect::<Result<_, _>>().context(device.to_owned())?;
     let candidates: Vec<Candidate<'_>> = (report.kernels.iter().zip(&prepared))
         .map(|(report, facts)| {
             let kernel = kernels.iter().find(|kernel| kernel.name == report.name).expect("every kernel has a report");
@@ -138,7 +155,8 @@ fn dkp_rows(bundle: &Bundle, target: &str, device: &str, arch: &str, ptxas: &Ptx
             (&facts.entry, facts.candidates.len(), facts.threads[facts.threads.len() - 1], resources.registers);
         rows.push(format!("{entry:<14} {count:>10} {threads:>8} {registers:>10} {spills:>7}"));
         let taken = || {
-            let registers = |index: usize| format!("{} ({} registers)", candidates[index].kernel, candidates[index].registers);
+            let registers =
+                |index: usize| format!("{} ({} registers)", candidates[index].kernel, candidates[index].registers);
             facts.candidates.iter().map(|candidate| registers(candidate.index)).collect::<Vec<_>>().join(", ")
         };
         ensure!(spills == 0, "{device}: {entry} spills {spills} bytes with {}", taken());

@@ -1,6 +1,7 @@
 //! Random kernels on the host and in the interpreter, bit for bit.
 //!
-//! A few hundred in every run, ten thousand with `ATOLL_TEST_FULL=1`. `ATOLL_KERNEL_SEED=7` runs the one that failed, `ATOLL_KERNEL_SEED=1..500` a range.
+//! A few hundred in every run, ten thousand with `ATOLL_TEST_FULL=1`. `ATOLL_KERNEL_SEED=7` runs
+//! the one that failed, `ATOLL_KERNEL_SEED=1..500` a range.
 
 use atoll_workbench::random_kernel::{ENTRY, RandomKernel};
 use atoll_workbench::{HostBench, HostOptions, InterpBench, Kernel, Verdict, compare};
@@ -67,7 +68,9 @@ fn wanted_seeds() -> Range<u64> {
     let Ok(text) = std::env::var("ATOLL_KERNEL_SEED") else {
         return FIRST..FIRST + if atoll_tests::full() { KERNELS_FULL } else { KERNELS };
     };
-    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("ATOLL_KERNEL_SEED is a number or a range, not {text}"));
+    let number = |text: &str| {
+        text.parse::<u64>().unwrap_or_else(|_| panic!("ATOLL_KERNEL_SEED is a number or a range, not {text}"))
+    };
     match text.split_once("..") {
         Some((first, end)) => number(first)..number(end),
         None => number(&text)..number(&text) + 1,

@@ -1,7 +1,10 @@
 //! Random ONNX graphs, compiled and run on the host device, against ONNX Runtime.
 //!
-//! `tests/python/random_graphs.py` makes a graph and answers for each seed. A run has one batch of seeds, and as many as fit `ATOLL_RANDOM_ONNX_SECONDS`; `ATOLL_SEED` is the first seed. A graph that is refused is counted. Where an
-//! answer differs, the graph is cut smaller as long as it still differs, and the smallest is kept in `ATOLL_RANDOM_ONNX_KEEP`, or in the folder of temporary files.
+//! `tests/python/random_graphs.py` makes a graph and answers for each seed. A run has one batch of
+//! seeds, and as many as fit `ATOLL_RANDOM_ONNX_SECONDS`; `ATOLL_SEED` is the first seed. A graph
+//! that is refused is counted. Where an answer differs, the graph is cut smaller as long as it
+//! still differs, and the smallest is kept in `ATOLL_RANDOM_ONNX_KEEP`, or in the folder of
+//! temporary files.
 
 use anyhow::{Context, Result, ensure};
 use atoll_engine::EngineConfig;
@@ -40,7 +43,13 @@ fn random_graphs_answer_as_onnx_runtime_does() -> Result<()> {
     }
     tally.print();
     ensure!(tally.run > 0, "no graph was compiled");
-    ensure!(tally.wrong.is_empty(), "{} of {} graphs differ:\n{}", tally.wrong.len(), tally.run, tally.wrong.join("\n"));
+    ensure!(
+        tally.wrong.is_empty(),
+        "{} of {} graphs differ:\n{}",
+        tally.wrong.len(),
+        tally.run,
+        tally.wrong.join("\n")
+    );
     Ok(())
 }
 
@@ -74,7 +83,12 @@ impl Tally {
 
     #[expect(clippy::print_stderr, reason = "the count of a run is read by people")]
     fn print(&self) {
-        eprintln!("random ONNX graphs: {} run, {} refused, {} wrong", self.run, self.refused.values().sum::<usize>(), self.wrong.len());
+        eprintln!(
+            "random ONNX graphs: {} run, {} refused, {} wrong",
+            self.run,
+            self.refused.values().sum::<usize>(),
+            self.wrong.len()
+        );
         for (reason, count) in &self.refused {
             eprintln!("{count:5} refused: {reason}");
         }
@@ -114,9 +128,11 @@ fn answer(graph: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Cuts the graph as long as it differs; gives the folder with the smallest one and its inputs and answers.
+/// Cuts the graph as long as it differs; gives the folder with the smallest one and its inputs and
+/// answers.
 fn shrink(seed: u64, graph: &Path) -> Result<PathBuf> {
-    let kept = std::env::var_os("ATOLL_RANDOM_ONNX_KEEP").map_or_else(|| std::env::temp_dir().join("atoll-random-onnx"), PathBuf::from);
+    let kept = std::env::var_os("ATOLL_RANDOM_ONNX_KEEP")
+        .map_or_else(|| std::env::temp_dir().join("atoll-random-onnx"), PathBuf::from);
     let kept = kept.join(seed.to_string());
     if kept.exists() {
         std::fs::remove_dir_all(&kept)?;
@@ -131,7 +147,9 @@ fn shrink(seed: u64, graph: &Path) -> Result<PathBuf> {
             Err(_) => break,
         };
         folders.sort();
-        let Some(differs) = folders.into_iter().find(|variant| matches!(run(variant), Outcome::Wrong(_))) else { break };
+        let Some(differs) = folders.into_iter().find(|variant| matches!(run(variant), Outcome::Wrong(_))) else {
+            break;
+        };
         smallest = differs;
     }
     copy(&smallest, &kept).with_context(|| format!("keeping {}", smallest.display()))?;

@@ -1,11 +1,12 @@
-//! Models that keep state: sequences of requests to a daemon, and sessions in this process under random evictions.
+//! Models that keep state: sequences of requests to a daemon, and sessions in this process under
+//! random evictions.
 
 use crate::serve::Daemon;
 use anyhow::{Context, Result, ensure};
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{
-    Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult, InvokeError,
-    SessionId,
+    Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest,
+    InvocationResult, InvokeError, SessionId,
 };
 use atoll_kgraph::{Bundle, DType, ModelOptions};
 use atoll_pipeline::{CompileOptions, Silent, Target};
@@ -20,7 +21,12 @@ const CAPACITY: &str = "past_sequence_length=0..48";
 
 fn run_python(script: &str, arguments: &[&Path]) -> Result<()> {
     let output = Command::new(python()).arg(root().join("tests/python").join(script)).args(arguments).output()?;
-    ensure!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
@@ -31,7 +37,10 @@ fn tritonclient_runs_sequences_as_onnx_runtime_does_with_its_own_states() -> Res
     std::fs::create_dir_all(repository.join("silero_vad/1"))?;
     run_python("decoders.py", &[&repository])?;
     for model in ["gpt2", "llama", "t5"] {
-        std::fs::write(repository.join(format!("{model}.toml")), "state = \"auto\"\n[symbols]\npast_sequence_length = \"0..48\"\n")?;
+        std::fs::write(
+            repository.join(format!("{model}.toml")),
+            "state = \"auto\"\n[symbols]\npast_sequence_length = \"0..48\"\n",
+        )?;
     }
     std::fs::copy(trained("silero_vad", &[])?.path, repository.join("silero_vad/1/model.onnx"))?;
     let config = r#"sequence_batching { state [ { input_name: "h" output_name: "hn" }, { input_name: "c" output_name: "cn" } ] }"#;
@@ -43,7 +52,8 @@ fn tritonclient_runs_sequences_as_onnx_runtime_does_with_its_own_states() -> Res
 /// GPT-2's shape as a bundle.
 fn decoder(folder: &Path) -> Result<Arc<Bundle>> {
     run_python("decoders.py", &[folder])?;
-    let ModelOptions { symbols, states } = ModelOptions { symbols: atoll_kgraph::size_ranges(CAPACITY)?, states: "auto".parse()? };
+    let ModelOptions { symbols, states } =
+        ModelOptions { symbols: atoll_kgraph::size_ranges(CAPACITY)?, states: "auto".parse()? };
     let options = CompileOptions { targets: vec![Target::this_host()], symbols, states, ..CompileOptions::default() };
     let bundle = folder.join("gpt2.kg");
     atoll_pipeline::compile(&folder.join("gpt2.onnx"), &bundle, &options, &Silent)?;
@@ -53,8 +63,12 @@ fn decoder(folder: &Path) -> Result<Arc<Bundle>> {
 fn start(bundle: &Arc<Bundle>, config: EngineConfig) -> Result<Engine> {
     let device = HostDevice::start(HostConfig { compute_units: 2, ..HostConfig::default() })?;
     let engine = Engine::start(Box::new(device), config)?;
-    let options =
-        FunctionOptions { key: FunctionKey::local("gpt2"), class: Class::BestEffort, queue_capacity: None, lane: Default::default() };
+    let options = FunctionOptions {
+        key: FunctionKey::local("gpt2"),
+        class: Class::BestEffort,
+        queue_capacity: None,
+        lane: Default::default(),
+    };
     engine.handle().load(bundle.clone(), options)?;
     Ok(engine)
 }
@@ -66,7 +80,11 @@ fn integers(values: &[i64]) -> InputTensor {
 
 fn request(tokens: &[i64], past: i64) -> InvocationRequest {
     let new = tokens.len() as i64;
-    let inputs = vec![integers(tokens), integers(&vec![1; (past + new) as usize]), integers(&(past..past + new).collect::<Vec<_>>())];
+    let inputs = vec![
+        integers(tokens),
+        integers(&vec![1; (past + new) as usize]),
+        integers(&(past..past + new).collect::<Vec<_>>()),
+    ];
     InvocationRequest { function: FunctionKey::local("gpt2"), inputs, class: None, priority: 0, deadline: None }
 }
 
@@ -86,7 +104,8 @@ const LONG: Duration = Duration::from_secs(600);
 fn next_token(result: &InvocationResult) -> i64 {
     let output = &result.outputs[0];
     let row = output.bytes.len() / output.shape[1] as usize;
-    let logits: Vec<f32> = output.bytes[output.bytes.len() - row..].as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+    let logits: Vec<f32> =
+        output.bytes[output.bytes.len() - row..].as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
     let largest = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
     largest.map_or(0, |(at, _)| at as i64)
 }
@@ -140,7 +159,8 @@ fn a_session_holds_memory_until_it_ends_and_is_as_before_behind_a_failed_step() 
     let first = step(&handle, session, &[1, 2, 3], 0)?;
     let second = step(&handle, session, &[4], 3)?;
     ensure!(used() > 0);
-    // The wrong length of the mask, too many tokens, and a step that is given up: each leaves the session where it was.
+    // The wrong length of the mask, too many tokens, and a step that is given up: each leaves the
+    // session where it was.
     ensure!(matches!(step(&handle, session, &[4], 7), Err(InvokeError::BadInput(_))));
     ensure!(matches!(step(&handle, session, &[1; 60], 4), Err(InvokeError::BadInput(text)) if text.contains("48")));
     let (answer, answered) = mpsc::channel();

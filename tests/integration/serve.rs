@@ -35,7 +35,12 @@ impl Daemon {
     }
 
     /// The same with some variables of its environment.
-    pub(crate) fn start_in(repository: &Path, cache: &Path, options: &[&str], environment: &[(&'static str, OsString)]) -> Result<Daemon> {
+    pub(crate) fn start_in(
+        repository: &Path,
+        cache: &Path,
+        options: &[&str],
+        environment: &[(&'static str, OsString)],
+    ) -> Result<Daemon> {
         let ready = cache.join("ready");
         let _ = std::fs::remove_file(&ready);
         let log = std::fs::File::options().create(true).append(true).open(cache.join(LOG))?;
@@ -68,7 +73,8 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        let address = |word: &str| text.lines().find_map(|l| l.strip_prefix(word)).unwrap_or_default().trim().to_string();
+        let address =
+            |word: &str| text.lines().find_map(|l| l.strip_prefix(word)).unwrap_or_default().trim().to_string();
         Ok(Daemon { http: address("http "), metrics: address("metrics "), process })
     }
 
@@ -97,7 +103,12 @@ impl Drop for Daemon {
 pub(crate) fn conformance(daemon: &Daemon) -> Result<()> {
     let script = root().join("tests/python/triton_conformance.py");
     let output = Command::new(python()).arg(script).arg(&daemon.http).arg(trained_models()).output()?;
-    ensure!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Bundles that a daemon serves: what happens to their files, and what is left of those that cannot be loaded.
+//! Bundles that a daemon serves: what happens to their files, and what is left of those that cannot
+//! be loaded.
 
 use crate::cancel::metric;
 use crate::executors::{children, wait_until};
@@ -59,7 +60,10 @@ fn a_served_bundle_that_is_overwritten_in_place_gives_the_old_answers_until_it_i
         check(&daemon, "served", 1)?;
         check(&daemon, "other", 2)?;
     }
-    ensure!(metric(&daemon, "atoll_constants_evictions_total")? >= evictions + 2.0, "the constants never left the device");
+    ensure!(
+        metric(&daemon, "atoll_constants_evictions_total")? >= evictions + 2.0,
+        "the constants never left the device"
+    );
     let (status, text) = reload(&daemon, "served")?;
     ensure!(status == 200, "{text}");
     check(&daemon, "served", 3)?;
@@ -75,13 +79,19 @@ fn a_served_bundle_that_is_overwritten_in_place_gives_the_old_answers_until_it_i
 fn changed(from: &Path, to: &Path, change: impl Fn(&mut TargetContents)) -> Result<()> {
     let bundle: Arc<Bundle> = Bundle::open(from)?;
     let target = |name: &str| -> Result<TargetContents> {
-        let (image, code) = (bundle.target(name).context("a target")?.clone(), bundle.code(name).context("its code")?.to_vec());
+        let (image, code) =
+            (bundle.target(name).context("a target")?.clone(), bundle.code(name).context("its code")?.to_vec());
         let mut target = TargetContents { image, code, ptx: None, source: None };
         change(&mut target);
         Ok(target)
     };
     let targets = bundle.target_names().map(target).collect::<Result<_>>()?;
-    let contents = BundleContents { producer: "test".into(), graph: bundle.graph(), weights: vec![(0, bundle.weights())], targets };
+    let contents = BundleContents {
+        producer: "test".into(),
+        graph: bundle.graph(),
+        weights: vec![(0, bundle.weights())],
+        targets,
+    };
     write_bundle(to, &contents)?;
     Ok(())
 }
@@ -91,23 +101,36 @@ fn pack_large(folder: &Path, to: &Path) -> Result<()> {
     let source = folder.join("large");
     std::fs::create_dir(&source)?;
     std::fs::copy(manifest("grind").with_extension("ptx"), source.join("grind.ptx"))?;
-    std::fs::write(source.join("large.toml"), std::fs::read_to_string(manifest("grind"))?.replace("[16384]", "[65536]"))?;
+    std::fs::write(
+        source.join("large.toml"),
+        std::fs::read_to_string(manifest("grind"))?.replace("[16384]", "[65536]"),
+    )?;
     std::fs::write(source.join("c.bin"), [grind::bytes(&grind::table(5)), vec![9; 3 << 16]].concat())?;
     packed(&source.join("large.toml"), to)
 }
 
-/// What a daemon and its executors have open and mapped, and what the daemon says that its device holds.
+/// What a daemon and its executors have open and mapped, and what the daemon says that its device
+/// holds.
 fn holds(daemon: &Daemon) -> Result<Vec<String>> {
     let pid = i32::try_from(daemon.process().id())?;
     let mut held = Vec::new();
     for process in children(pid)?.into_iter().chain([pid]) {
         let files = std::fs::read_dir(format!("/proc/{process}/fd"))?.count();
         let maps = std::fs::read_to_string(format!("/proc/{process}/maps"))?;
-        let mapped = maps.lines().filter(|line| line.contains("(deleted)") || line.contains(".kg") || line.contains("memfd:")).count();
+        let mapped = maps
+            .lines()
+            .filter(|line| line.contains("(deleted)") || line.contains(".kg") || line.contains("memfd:"))
+            .count();
         held.push(format!("process {process}: {files} descriptors, {mapped} mappings of files that have no name"));
     }
     let text = ask(&daemon.metrics, "GET", "/metrics", "")?.1;
-    let told = ["atoll_usage_memory_bytes", "atoll_constants", "atoll_device_memory", "atoll_bundle_copies_bytes", "atoll_padding_modules"];
+    let told = [
+        "atoll_usage_memory_bytes",
+        "atoll_constants",
+        "atoll_device_memory",
+        "atoll_bundle_copies_bytes",
+        "atoll_padding_modules",
+    ];
     held.extend(text.lines().filter(|line| told.iter().any(|name| line.starts_with(name))).map(String::from));
     Ok(held)
 }
@@ -129,7 +152,8 @@ fn bundles_that_cannot_be_loaded_leave_nothing_behind() -> Result<()> {
     let at = |name: &str| repository.join(name).with_extension("kg");
     let mut damaged = std::fs::read(&good)?;
     let table = grind::bytes(&grind::table(1));
-    let weights = damaged.windows(64).position(|window| window == &table[..64]).context("the constants are in the file")?;
+    let weights =
+        damaged.windows(64).position(|window| window == &table[..64]).context("the constants are in the file")?;
     damaged[weights] ^= 1;
     std::fs::write(at("damaged"), &damaged)?;
     std::fs::write(at("cut"), &damaged[..damaged.len() / 2])?;
@@ -151,7 +175,9 @@ fn bundles_that_cannot_be_loaded_leave_nothing_behind() -> Result<()> {
         }
         // A connection closes a moment after its answer.
         let settled = wait_until("as before", || Ok(holds(&daemon)? == before));
-        settled.with_context(|| format!("{name} left something: {before:#?} became {:#?}", holds(&daemon).unwrap_or_default()))?;
+        settled.with_context(|| {
+            format!("{name} left something: {before:#?} became {:#?}", holds(&daemon).unwrap_or_default())
+        })?;
         check(&daemon, "good", 1).context(name)?;
     }
     ensure!(!is_ready()?, "models of the repository failed");

@@ -30,7 +30,11 @@ fn call_affine(client: &mut Client) -> Result<()> {
 }
 
 fn call_grind(client: &mut Client, times: u32) -> Result<()> {
-    let vector = |values: &[u32]| Tensor { datatype: DataType::Uint32, shape: vec![values.len() as i64], bytes: grind::bytes(values) };
+    let vector = |values: &[u32]| Tensor {
+        datatype: DataType::Uint32,
+        shape: vec![values.len() as i64],
+        bytes: grind::bytes(values),
+    };
     client.invoke(Call::of("grind").input("x", vector(&[7; 4096])).input("times", vector(&[times])))?;
     Ok(())
 }
@@ -60,7 +64,8 @@ fn under_load<T>(setup: &Setup, act: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// The tracks of a file by group and name, as Perfetto's definitions have it, and how many requests are joined to launches.
+/// The tracks of a file by group and name, as Perfetto's definitions have it, and how many requests
+/// are joined to launches.
 fn read(file: &Path) -> Result<(BTreeMap<String, Value>, u64)> {
     let output = Command::new(python()).arg(root().join("tests/python/trace.py")).arg(file).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -80,20 +85,30 @@ fn a_trace_shows_who_ran_when_and_what_was_decided() -> Result<()> {
     let setup = start()?;
     let summary = under_load(&setup, || setup.json(&["trace", "record", "--seconds", "1", "-o", "all.pftrace"]))?;
     let number = |name: &str| summary[name].as_u64().unwrap_or_default();
-    ensure!(number("requests") > 10 && number("launches") >= number("requests") && number("chunks") >= number("launches"), "{summary}");
+    ensure!(
+        number("requests") > 10 && number("launches") >= number("requests") && number("chunks") >= number("launches"),
+        "{summary}"
+    );
     ensure!(number("lost_records") == 0 && number("lost_chunks") == 0 && number("preemptions") > 0, "{summary}");
     ensure!(summary["functions"] == serde_json::json!(["local/affine", "team/grind"]), "{summary}");
 
     let (tracks, joined) = read(&setup.path("all.pftrace"))?;
     let track = |name: &str| tracks.get(name).with_context(|| format!("no track `{name}` among {:?}", tracks.keys()));
     ensure!(joined > 10, "arrows lead from requests to launches: {joined}");
-    let slices =
-        |prefix: &str| tracks.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, track)| count(&track["slices"])).sum::<u64>();
+    let slices = |prefix: &str| {
+        tracks
+            .iter()
+            .filter(|(name, _)| name.starts_with(prefix))
+            .map(|(_, track)| count(&track["slices"]))
+            .sum::<u64>()
+    };
     ensure!(slices("compute units/compute unit ") == number("chunks"));
     ensure!(slices("device queues/queue ") == number("launches"));
     ensure!(track("scheduler/decisions")?["marks"]["preempt"].as_u64() == Some(number("preemptions")));
     ensure!(count(&track("scheduler/mode")?["slices"]) > 10, "real-time mode comes and goes");
-    for name in ["device queues/queue 0 of local", "device queues/queue 1 of team", "requests/affine", "requests/team/grind"] {
+    for name in
+        ["device queues/queue 0 of local", "device queues/queue 1 of team", "requests/affine", "requests/team/grind"]
+    {
         ensure!(count(&track(name)?["slices"]) > 0, "{name}");
     }
     ensure!(track("requests/affine")?["depth"].as_u64() == Some(2), "requests have phases");
@@ -105,7 +120,9 @@ fn a_trace_shows_who_ran_when_and_what_was_decided() -> Result<()> {
 #[test]
 fn a_tenant_sees_its_own_work_only() -> Result<()> {
     let setup = start()?;
-    let summary = under_load(&setup, || setup.json(&["trace", "record", "--seconds", "0.5", "-o", "own.pftrace", "--tenant", "team"]))?;
+    let summary = under_load(&setup, || {
+        setup.json(&["trace", "record", "--seconds", "0.5", "-o", "own.pftrace", "--tenant", "team"])
+    })?;
     ensure!(summary["functions"] == serde_json::json!(["team/grind"]), "{summary}");
     ensure!(summary["requests"].as_u64() > Some(0) && summary["preemptions"].as_u64() > Some(0), "{summary}");
     let file = std::fs::read(setup.path("own.pftrace"))?;
@@ -148,12 +165,21 @@ fn top_shows_what_goes_on_once_or_on_a_terminal() -> Result<()> {
         Ok((snapshot, String::from_utf8(text)?))
     })?;
     let (whole, functions) = (&snapshot["whole"], snapshot["functions"].as_array().context("functions")?);
-    ensure!(whole["preemptions_per_s"].as_f64() > Some(0.0) && whole["real_time_share"].as_f64() > Some(0.0), "{snapshot}");
-    ensure!(whole["units"].as_array().is_some_and(|units| units.iter().any(|unit| unit["used"].as_f64() > Some(0.1))), "{snapshot}");
-    ensure!(whole["queue_depths"].as_array().map(Vec::len) == Some(2), "{snapshot}");
-    let row = |name: &str| functions.iter().find(|row| row["function"] == name).with_context(|| format!("{name} in {snapshot}"));
     ensure!(
-        row("affine")?["requests_per_s"].as_f64() > Some(1.0) && row("affine")?["latency_ms"]["p99"].as_f64() > Some(0.0),
+        whole["preemptions_per_s"].as_f64() > Some(0.0) && whole["real_time_share"].as_f64() > Some(0.0),
+        "{snapshot}"
+    );
+    ensure!(
+        whole["units"].as_array().is_some_and(|units| units.iter().any(|unit| unit["used"].as_f64() > Some(0.1))),
+        "{snapshot}"
+    );
+    ensure!(whole["queue_depths"].as_array().map(Vec::len) == Some(2), "{snapshot}");
+    let row = |name: &str| {
+        functions.iter().find(|row| row["function"] == name).with_context(|| format!("{name} in {snapshot}"))
+    };
+    ensure!(
+        row("affine")?["requests_per_s"].as_f64() > Some(1.0)
+            && row("affine")?["latency_ms"]["p99"].as_f64() > Some(0.0),
         "{snapshot}"
     );
     ensure!(row("grind")?["tenant"] == "team" && row("affine")?["class"] == "real-time", "{snapshot}");

@@ -1,4 +1,5 @@
-//! What format 2 gives the engine to run: copies and fills by kernels in the queue, structures as arguments, launches chosen by shape; and what it refuses.
+//! What format 2 gives the engine to run: copies and fills by kernels in the queue, structures as
+//! arguments, launches chosen by shape; and what it refuses.
 
 use crate::functions::packed;
 use anyhow::{Context, Result, ensure};
@@ -53,14 +54,22 @@ fn pack(folder: &Path) -> Result<Arc<Bundle>> {
 }
 
 /// The bundle with another graph or other launches around the same code.
-fn changed(folder: &Path, bundle: &Bundle, change: impl FnOnce(&mut KernelGraph, &mut TargetImage)) -> Result<Arc<Bundle>> {
+fn changed(
+    folder: &Path,
+    bundle: &Bundle,
+    change: impl FnOnce(&mut KernelGraph, &mut TargetImage),
+) -> Result<Arc<Bundle>> {
     let target = bundle.target_names().next().context("a target")?;
     let (mut graph, mut image) = (bundle.graph().clone(), bundle.target(target).context("its image")?.clone());
     image.source = None;
     change(&mut graph, &mut image);
-    let contents = TargetContents { image, code: bundle.code(target).context("its code")?.to_vec(), ptx: None, source: None };
+    let contents =
+        TargetContents { image, code: bundle.code(target).context("its code")?.to_vec(), ptx: None, source: None };
     let path = folder.join("changed.kg");
-    write_bundle(&path, &BundleContents { producer: "test".into(), graph: &graph, weights: vec![], targets: vec![contents] })?;
+    write_bundle(
+        &path,
+        &BundleContents { producer: "test".into(), graph: &graph, weights: vec![], targets: vec![contents] },
+    )?;
     Ok(Bundle::open(&path)?)
 }
 
@@ -71,8 +80,17 @@ fn floats(name: &str, values: impl Iterator<Item = f32>) -> Tensor {
 
 /// Inputs of `n` elements.
 fn case(n: usize) -> Case {
-    let c = Tensor { name: "c".into(), dtype: "uint8".into(), shape: vec![n as i64], bytes: (0..n).map(|i| (i * 7 + 1) as u8).collect() };
-    Case { seed: 0, inputs: vec![floats("x", (0..n).map(|i| i as f32)), floats("b", (0..n).map(|i| i as f32 / 2.0)), c], outputs: vec![] }
+    let c = Tensor {
+        name: "c".into(),
+        dtype: "uint8".into(),
+        shape: vec![n as i64],
+        bytes: (0..n).map(|i| (i * 7 + 1) as u8).collect(),
+    };
+    Case {
+        seed: 0,
+        inputs: vec![floats("x", (0..n).map(|i| i as f32)), floats("b", (0..n).map(|i| i as f32 / 2.0)), c],
+        outputs: vec![],
+    }
 }
 
 /// What the function answers, output by output.
@@ -101,12 +119,17 @@ fn kernels_and_the_host_copy_and_fill_the_same() -> Result<()> {
     })?;
     for (bundle, launches) in [(&queued, 7), (&by_host, 1)] {
         let loaded = Loaded::start(bundle, EngineConfig::default())?;
-        // Nothing, less than an element of the kernels, parts of a block, whole blocks, and more than a few.
+        // Nothing, less than an element of the kernels, parts of a block, whole blocks, and more than a
+        // few.
         for n in [0, 1, 3, 13, 4096, 4099, 100_001] {
             let result = loaded.run(&case(n))?;
             let found: Vec<Vec<u8>> = result.outputs.iter().map(|output| output.bytes.clone()).collect();
             ensure!(found == expected(n), "{n} elements with {launches} launches");
-            ensure!(result.launches.len() == if n == 0 { 0 } else { launches }, "{n}: {} launches", result.launches.len());
+            ensure!(
+                result.launches.len() == if n == 0 { 0 } else { launches },
+                "{n}: {} launches",
+                result.launches.len()
+            );
         }
         loaded.stop();
     }
@@ -150,7 +173,11 @@ fn structures_are_arguments_and_shapes_choose_launches() -> Result<()> {
         };
         let structure = |order, n: u32| {
             let bytes = [&[0xEE; 24][..], &n.to_le_bytes()].concat();
-            LaunchSpec::new(spec.kernel, spec.grid.clone(), vec![Argument::Bytes { align: 8, bytes, relocations: relocations(order) }])
+            LaunchSpec::new(
+                spec.kernel,
+                spec.grid.clone(),
+                vec![Argument::Bytes { align: 8, bytes, relocations: relocations(order) }],
+            )
         };
         // With five elements the roles of `x` and `b` change; with six the function is as it was.
         let range = |value| vec![SymbolRange { symbol: SymbolId(0), min: value, max: value }];
@@ -182,8 +209,13 @@ fn what_the_engine_does_not_run_yet_is_refused_by_its_name() -> Result<()> {
         Ok(())
     };
     refused("it has state buffers, and says of none that a session keeps it", &|graph, _| {
-        let state =
-            BufferSpec { name: "cache".into(), kind: BufferKind::State, dtype: DType::F32, shape: vec![64.into()], weights_offset: None };
+        let state = BufferSpec {
+            name: "cache".into(),
+            kind: BufferKind::State,
+            dtype: DType::F32,
+            shape: vec![64.into()],
+            weights_offset: None,
+        };
         graph.plan.states.push(TempPlacement { buffer: BufferId(graph.buffers.len() as u32), offset: 0.into() });
         graph.plan.state_bytes = Some(256.into());
         graph.buffers.push(state);

@@ -1,10 +1,11 @@
-//! What depends on the values of inputs and not on their shapes alone, from ONNX to the engine: errors that kernels raise, and results whose sizes kernels compute.
+//! What depends on the values of inputs and not on their shapes alone, from ONNX to the engine:
+//! errors that kernels raise, and results whose sizes kernels compute.
 
 use anyhow::{Result, ensure};
 use atoll_engine::{EngineConfig, InvokeError};
 use atoll_frontend::onnx::proto::{
-    DataType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TensorTypeProto,
-    TypeProto, ValueInfoProto,
+    DataType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto,
+    TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use atoll_tests::{Case, Loaded, Model, Tensor, compile};
 use prost::Message;
@@ -16,8 +17,14 @@ fn input(name: &str, elem_type: DataType, dims: &[&str]) -> ValueInfoProto {
     ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..Default::default() }
 }
 
-/// A model whose nodes carry the names of their results, all of which are outputs, loaded into an engine of its own.
-fn load(folder: &Path, inputs: Vec<ValueInfoProto>, nodes: &[(&str, &[&str], &str)], config: EngineConfig) -> Result<Loaded> {
+/// A model whose nodes carry the names of their results, all of which are outputs, loaded into an
+/// engine of its own.
+fn load(
+    folder: &Path,
+    inputs: Vec<ValueInfoProto>,
+    nodes: &[(&str, &[&str], &str)],
+    config: EngineConfig,
+) -> Result<Loaded> {
     let node = nodes.iter().map(|(op, inputs, output)| NodeProto {
         name: (*output).into(),
         op_type: (*op).into(),
@@ -26,7 +33,13 @@ fn load(folder: &Path, inputs: Vec<ValueInfoProto>, nodes: &[(&str, &[&str], &st
         ..Default::default()
     });
     let output = nodes.iter().map(|(_, _, output)| ValueInfoProto { name: (*output).into(), ..Default::default() });
-    let graph = GraphProto { name: "values".into(), node: node.collect(), input: inputs, output: output.collect(), ..Default::default() };
+    let graph = GraphProto {
+        name: "values".into(),
+        node: node.collect(),
+        input: inputs,
+        output: output.collect(),
+        ..Default::default()
+    };
     let opset = OperatorSetIdProto { domain: String::new(), version: 17 };
     let model = ModelProto { ir_version: 8, graph: Some(graph), opset_import: vec![opset], ..Default::default() };
     let path = folder.join("values.onnx");
@@ -55,7 +68,8 @@ fn values_that_a_model_does_not_take_fail_the_invocation() -> Result<()> {
     let nodes: &[(&str, &[&str], &str)] = &[("Gather", &["x", "i"], "row"), ("Div", &["i", "d"], "quotient")];
     let loaded = load(folder.path(), inputs, nodes, EngineConfig::default())?;
     let x = floats("x", &[5, 3], &[1.5; 15]);
-    let case = |i: &[i64], d: &[i64]| Case { seed: 0, inputs: vec![x.clone(), ints("i", i), ints("d", d)], outputs: vec![] };
+    let case =
+        |i: &[i64], d: &[i64]| Case { seed: 0, inputs: vec![x.clone(), ints("i", i), ints("d", d)], outputs: vec![] };
     for (i, d, says) in [
         ([0, -5, 4], [1, -1, 7], None),
         ([0, 5, 4], [1, 1, 7], Some("node row: an index is outside of -5 to 4")),
@@ -76,16 +90,22 @@ fn results_are_as_large_as_values_say() -> Result<()> {
     let inputs = vec![input("x", DataType::Float, &["n", "m"]), input("keep", DataType::Bool, &["count"])];
     let nodes: &[(&str, &[&str], &str)] =
         &[("NonZero", &["x"], "places"), ("Compress", &["x", "keep"], "kept"), ("Add", &["kept", "kept"], "twice")];
-    let loaded = load(folder.path(), inputs, nodes, EngineConfig { evict_at_random: Some(5), ..EngineConfig::default() })?;
+    let loaded =
+        load(folder.path(), inputs, nodes, EngineConfig { evict_at_random: Some(5), ..EngineConfig::default() })?;
     for (n, m, share) in [(1, 1, 10), (6, 5, 0), (6, 5, 3), (40, 33, 5), (40, 33, 10), (6, 5, 7)] {
         let chosen = |at: usize| (at * 7919) % 10 < share;
         let count = n * m;
         let x: Vec<f32> = (0..count).map(|at| if chosen(at) { at as f32 + 1.0 } else { 0.0 }).collect();
         let keep = (0..count).map(|at| u8::from(chosen(at))).collect();
         let keep = Tensor { name: "keep".into(), dtype: "bool".into(), shape: vec![count as i64], bytes: keep };
-        let result = loaded.run(&Case { seed: 0, inputs: vec![floats("x", &[n as i64, m as i64], &x), keep], outputs: vec![] })?;
+        let result = loaded.run(&Case {
+            seed: 0,
+            inputs: vec![floats("x", &[n as i64, m as i64], &x), keep],
+            outputs: vec![],
+        })?;
         let places: Vec<usize> = (0..count).filter(|at| chosen(*at)).collect();
-        let coordinates: Vec<i64> = places.iter().map(|at| (at / m) as i64).chain(places.iter().map(|at| (at % m) as i64)).collect();
+        let coordinates: Vec<i64> =
+            places.iter().map(|at| (at / m) as i64).chain(places.iter().map(|at| (at % m) as i64)).collect();
         let kept: Vec<f32> = places.iter().map(|at| x[*at]).collect();
         let twice: Vec<f32> = kept.iter().map(|value| 2.0 * value).collect();
         let many = places.len() as i64;
@@ -95,7 +115,11 @@ fn results_are_as_large_as_values_say() -> Result<()> {
             floats("twice", &[many], &twice),
         ];
         for (found, expected) in result.outputs.iter().zip(&expected) {
-            ensure!(found.shape == expected.shape && found.bytes == expected.bytes, "{n} x {m}, {share} in 10: {}", expected.name);
+            ensure!(
+                found.shape == expected.shape && found.bytes == expected.bytes,
+                "{n} x {m}, {share} in 10: {}",
+                expected.name
+            );
         }
         ensure!(result.outputs.len() == 3, "{} results", result.outputs.len());
     }

@@ -38,8 +38,17 @@ fn a_workload_runs_and_is_predicted_from_a_profile() -> Result<()> {
     )?;
     let disb = |device: &str, more: &[&str]| {
         let map = format!("m={file}");
-        let arguments =
-            ["bench", "disb", "--json", "--device", device, "--compute-units", "2", "--workload", workload.to_str().unwrap_or("")];
+        let arguments = [
+            "bench",
+            "disb",
+            "--json",
+            "--device",
+            device,
+            "--compute-units",
+            "2",
+            "--workload",
+            workload.to_str().unwrap_or(""),
+        ];
         let arguments: Vec<&str> = arguments.iter().chain(&["--map", &map]).chain(more).copied().collect();
         json(&cache, &arguments)
     };
@@ -51,7 +60,9 @@ fn a_workload_runs_and_is_predicted_from_a_profile() -> Result<()> {
     let kernels = bundle.graph().nodes.len();
     ensure!(launches.len() == kernels, "{} launches of {kernels} kernels", launches.len());
     let times = |launch: &Value| {
-        launch["blocks"].as_u64() > Some(0) && launch["total_ns"].as_u64() > Some(0) && launch["wave_ns"][0].as_u64() > Some(0)
+        launch["blocks"].as_u64() > Some(0)
+            && launch["total_ns"].as_u64() > Some(0)
+            && launch["wave_ns"][0].as_u64() > Some(0)
     };
     ensure!(launches.iter().all(times), "{launches:?}");
     let again = json(&cache, &["profile", file, "--runs", "3", "--compute-units", "2", "--json"])?;
@@ -66,8 +77,13 @@ fn a_workload_runs_and_is_predicted_from_a_profile() -> Result<()> {
             match report["policy"].as_str() {
                 Some("rt-only") => ensure!(be["served"] == 0, "{device}: {be}"),
                 // In simulation every arrival meets the same phase of the best-effort work, which may be a gap.
-                Some("reset") => ensure!(device == "sim:host" || report["preemption"]["count"].as_u64() > Some(0), "{device}: {report}"),
-                _ => ensure!(report["preemption"]["count"] == 0 && be["served"].as_u64() > Some(0), "{device}: {report}"),
+                Some("reset") => ensure!(
+                    device == "sim:host" || report["preemption"]["count"].as_u64() > Some(0),
+                    "{device}: {report}"
+                ),
+                _ => {
+                    ensure!(report["preemption"]["count"] == 0 && be["served"].as_u64() > Some(0), "{device}: {report}")
+                }
             }
         }
     }
@@ -82,7 +98,9 @@ fn what_a_workload_lacks_is_told() -> Result<()> {
         ensure!(output.status.code() == Some(2), "{arguments:?} is the user's mistake");
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    ensure!(told(&["bench", "disb", "--device", "host", "--workload", "A"])?.contains("--map resnet152-imagenet=FILE.kg"));
+    ensure!(
+        told(&["bench", "disb", "--device", "host", "--workload", "A"])?.contains("--map resnet152-imagenet=FILE.kg")
+    );
     ensure!(told(&["bench", "disb", "--device", "sim:mi50", "--workload", "A"])?.contains("--profiles DIR"));
     ensure!(
         told(&["bench", "disb", "--device", "tpu", "--workload", "A"])?

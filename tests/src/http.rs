@@ -12,7 +12,10 @@ pub fn send(address: &str, method: &str, path: &str, body: &str) -> io::Result<T
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let length = body.len();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )?;
     Ok(stream)
 }
 
@@ -29,7 +32,9 @@ pub fn ask(address: &str, method: &str, path: &str, body: &str) -> io::Result<(u
     let incomplete = || io::Error::new(io::ErrorKind::UnexpectedEof, "an answer without an end");
     let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(incomplete)?;
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(incomplete)?;
-    let lengths = head.lines().filter_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    let lengths = head
+        .lines()
+        .filter_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse::<usize>().ok());
     // Where a length is told, an answer that is shorter was cut off.
     if lengths.into_iter().any(|length| body.len() < length) {
         return Err(incomplete());

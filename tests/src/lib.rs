@@ -1,6 +1,8 @@
-//! What the integration tests share: the numeric oracle, a model on an engine, and where things are.
+//! What the integration tests share: the numeric oracle, a model on an engine, and where things
+//! are.
 //!
-//! Full runs (`ATOLL_TEST_FULL=1`, `make test-full`) use the published sizes of every model and three seeds; otherwise small variants and one seed.
+//! Full runs (`ATOLL_TEST_FULL=1`, `make test-full`) use the published sizes of every model and
+//! three seeds; otherwise small variants and one seed.
 
 pub mod chaos;
 pub mod corpus;
@@ -12,7 +14,8 @@ pub mod walk;
 use anyhow::{Context, Result, bail, ensure};
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_engine::{
-    ChainRequest, Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult,
+    ChainRequest, Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InputTensor,
+    InvocationRequest, InvocationResult,
 };
 use atoll_kgraph::{Bundle, DType};
 use serde::Deserialize;
@@ -54,7 +57,8 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the repository")
 }
 
-/// What cargo built beside this test, by the same call or by `cargo build -p`: a program or a library.
+/// What cargo built beside this test, by the same call or by `cargo build -p`: a program or a
+/// library.
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     test.ancestors().nth(2).expect("target/<profile>/deps/<test>").join(name)
@@ -82,10 +86,15 @@ pub fn built(name: &str, folder: &Path) -> Result<Model> {
 
 /// The small variant of a built model in every run.
 pub fn built_small(name: &str, folder: &Path) -> Result<Model> {
-    write_built(name, folder, &atoll_models::BuildOptions { seed: 7, width: 0.25, image: Some(small_image(name)), ..Default::default() })
+    write_built(
+        name,
+        folder,
+        &atoll_models::BuildOptions { seed: 7, width: 0.25, image: Some(small_image(name)), ..Default::default() },
+    )
 }
 
-/// The small variant of a built model whose batch and sequence are symbols, with these values of them.
+/// The small variant of a built model whose batch and sequence are symbols, with these values of
+/// them.
 pub fn symbolic_small(name: &str, symbols: &[(&str, i64)], folder: &Path) -> Result<Model> {
     let options = atoll_models::BuildOptions { seed: 7, width: 0.25, image: Some(small_image(name)), symbolic: true };
     Ok(Model { symbols: owned(symbols), ..write_built(name, folder, &options)? })
@@ -181,8 +190,11 @@ pub fn cut_graph(graph: &Path, out: &Path) -> Result<()> {
 
 fn random_graphs_helper(arguments: &[&std::ffi::OsStr]) -> Result<()> {
     let script = root().join("tests/python/random_graphs.py");
-    let output =
-        Command::new(python()).arg(script).args(arguments).output().context("random graphs need the Python environment of `make setup`")?;
+    let output = Command::new(python())
+        .arg(script)
+        .args(arguments)
+        .output()
+        .context("random graphs need the Python environment of `make setup`")?;
     ensure!(output.status.success(), "random_graphs.py failed: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
@@ -191,7 +203,9 @@ fn random_graphs_helper(arguments: &[&std::ffi::OsStr]) -> Result<()> {
 pub fn read_case(seed: u64, folder: &Path) -> Result<Case> {
     let file: CaseFile = serde_json::from_slice(&std::fs::read(folder.join("case.json"))?)?;
     let read = |tensors: Vec<TensorFile>| -> Result<Vec<Tensor>> {
-        let one = |t: TensorFile| Ok(Tensor { bytes: std::fs::read(folder.join(&t.file))?, name: t.name, dtype: t.dtype, shape: t.shape });
+        let one = |t: TensorFile| {
+            Ok(Tensor { bytes: std::fs::read(folder.join(&t.file))?, name: t.name, dtype: t.dtype, shape: t.shape })
+        };
         tensors.into_iter().map(one).collect()
     };
     Ok(Case { seed, inputs: read(file.inputs)?, outputs: read(file.outputs)? })
@@ -206,7 +220,8 @@ pub fn compile(model: &Model, folder: &Path) -> Result<Arc<Bundle>> {
 pub fn compile_for(model: &Model, folder: &Path, target: atoll_pipeline::Target) -> Result<Arc<Bundle>> {
     let path = folder.join(format!("{}.kg", model.name));
     let options = atoll_pipeline::CompileOptions { targets: vec![target], ..Default::default() };
-    atoll_pipeline::compile(&model.path, &path, &options, &atoll_pipeline::Silent).with_context(|| format!("compiling {}", model.name))?;
+    atoll_pipeline::compile(&model.path, &path, &options, &atoll_pipeline::Silent)
+        .with_context(|| format!("compiling {}", model.name))?;
     Ok(Bundle::open(&path)?)
 }
 
@@ -232,7 +247,12 @@ impl Loaded {
         let (handle, key) = (engine.handle(), FunctionKey::local("model"));
         handle.load(
             bundle.clone(),
-            FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None, lane: Default::default() },
+            FunctionOptions {
+                key: key.clone(),
+                class: Class::BestEffort,
+                queue_capacity: None,
+                lane: Default::default(),
+            },
         )?;
         Ok(Loaded { engine: Some(engine), handle, key, bundle: bundle.clone() })
     }
@@ -249,11 +269,20 @@ impl Loaded {
         let order = self.bundle.graph().buffers_of(atoll_kgraph::BufferKind::Input);
         let inputs = order
             .map(|(_, spec)| {
-                let tensor = case.inputs.iter().find(|t| t.name == spec.name).with_context(|| format!("no input {}", spec.name))?;
-                Ok(InputTensor { dtype: Some(dtype(&tensor.dtype)?), shape: tensor.shape.clone(), bytes: tensor.bytes.clone() })
+                let tensor = case
+                    .inputs
+                    .iter()
+                    .find(|t| t.name == spec.name)
+                    .with_context(|| format!("no input {}", spec.name))?;
+                Ok(InputTensor {
+                    dtype: Some(dtype(&tensor.dtype)?),
+                    shape: tensor.shape.clone(),
+                    bytes: tensor.bytes.clone(),
+                })
             })
             .collect::<Result<_>>()?;
-        let request = InvocationRequest { function: self.key.clone(), inputs, class: None, priority: 0, deadline: None };
+        let request =
+            InvocationRequest { function: self.key.clone(), inputs, class: None, priority: 0, deadline: None };
         let request = ChainRequest { times_launches: true, ..request.into() };
         let (answer, answered) = mpsc::channel();
         self.handle.submit_chain(request, Box::new(move |result| drop(answer.send(result))));
@@ -268,21 +297,59 @@ impl Loaded {
         })
     }
 
-    /// As [`Loaded::check`], element by element: none may differ by more than `tolerance` of the largest of its output. NaN equals NaN, and an infinity itself.
+    /// As [`Loaded::check`], element by element: none may differ by more than `tolerance` of the
+    /// largest of its output. NaN equals NaN, and an infinity itself.
     pub fn check_elements(&self, model: &Model, case: &Case, tolerance: f64) -> Result<InvocationResult> {
         self.compare(model, case, |found, expected| first_difference(found, expected, tolerance))
     }
 
-    fn compare(&self, model: &Model, case: &Case, difference: impl Fn(&[f64], &[f64]) -> Option<String>) -> Result<InvocationResult> {
+    fn compare(
+        &self,
+        model: &Model,
+        case: &Case,
+        difference: impl Fn(&[f64], &[f64]) -> Option<String>,
+    ) -> Result<InvocationResult> {
         let result = self.run(case)?;
-        let specs: Vec<_> = self.bundle.graph().buffers_of(atoll_kgraph::BufferKind::Output).map(|(_, spec)| spec).collect();
-        ensure!(specs.len() == case.outputs.len(), "{}: {} outputs, expected {}", model.name, specs.len(), case.outputs.len());
+        let specs: Vec<_> =
+            self.bundle.graph().buffers_of(atoll_kgraph::BufferKind::Output).map(|(_, spec)| spec).collect();
+        ensure!(
+            specs.len() == case.outputs.len(),
+            "{}: {} outputs, expected {}",
+            model.name,
+            specs.len(),
+            case.outputs.len()
+        );
         for (spec, got) in specs.iter().zip(&result.outputs) {
-            let expected = case.outputs.iter().find(|t| t.name == spec.name).with_context(|| format!("no output {}", spec.name))?;
-            ensure!(dtype(&expected.dtype)? == spec.dtype, "{} {}: {}, expected {}", model.name, spec.name, spec.dtype, expected.dtype);
-            ensure!(got.shape == expected.shape, "{} {}: shape {:?}, expected {:?}", model.name, spec.name, got.shape, expected.shape);
+            let expected = case
+                .outputs
+                .iter()
+                .find(|t| t.name == spec.name)
+                .with_context(|| format!("no output {}", spec.name))?;
+            ensure!(
+                dtype(&expected.dtype)? == spec.dtype,
+                "{} {}: {}, expected {}",
+                model.name,
+                spec.name,
+                spec.dtype,
+                expected.dtype
+            );
+            ensure!(
+                got.shape == expected.shape,
+                "{} {}: shape {:?}, expected {:?}",
+                model.name,
+                spec.name,
+                got.shape,
+                expected.shape
+            );
             let difference = difference(&numbers(spec.dtype, &got.bytes)?, &numbers(spec.dtype, &expected.bytes)?);
-            ensure!(difference.is_none(), "{} seed {}: output {} {}", model.name, case.seed, spec.name, difference.unwrap_or_default());
+            ensure!(
+                difference.is_none(),
+                "{} seed {}: output {} {}",
+                model.name,
+                case.seed,
+                spec.name,
+                difference.unwrap_or_default()
+            );
         }
         Ok(result)
     }
@@ -322,7 +389,8 @@ fn first_difference(found: &[f64], expected: &[f64], tolerance: f64) -> Option<S
     if found.len() != expected.len() {
         return Some(format!("has {} elements instead of {}", found.len(), expected.len()));
     }
-    let largest = expected.iter().filter(|value| value.is_finite()).fold(1e-3, |largest: f64, value| largest.max(value.abs()));
+    let largest =
+        expected.iter().filter(|value| value.is_finite()).fold(1e-3, |largest: f64, value| largest.max(value.abs()));
     let is_same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * largest;
     let at = found.iter().zip(expected).position(|pair| !is_same(pair))?;
     Some(format!("has {} instead of {} as element {at}; the largest is {largest}", found[at], expected[at]))

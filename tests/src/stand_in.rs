@@ -5,10 +5,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The environment variable that says what the stand-in is to do; `tests/stand-in-cuda/src/options.rs` has the words.
+/// The environment variable that says what the stand-in is to do;
+/// `tests/stand-in-cuda/src/options.rs` has the words.
 pub const OPTIONS: &str = "ATOLL_STAND_IN_CUDA";
 
-/// The library, built by the same cargo call as the test, or by `cargo build -p atoll-stand-in-cuda`.
+/// The library, built by the same cargo call as the test, or by `cargo build -p
+/// atoll-stand-in-cuda`.
 pub fn library() -> Result<PathBuf> {
     let path = crate::program("libatoll_stand_in_cuda.so");
     ensure!(path.exists(), "{} is not built; run cargo build -p atoll-stand-in-cuda", path.display());
@@ -21,7 +23,8 @@ pub fn install(folder: &Path) -> Result<()> {
     std::os::unix::fs::symlink(library()?, &place).with_context(|| place.display().to_string())
 }
 
-/// Puts the control daemon of MPS under NVIDIA's name into a folder, and says which environment has a program find both it there and, in another folder, what it does.
+/// Puts the control daemon of MPS under NVIDIA's name into a folder, and says which environment has
+/// a program find both it there and, in another folder, what it does.
 pub fn install_mps(programs: &Path, folder: &Path) -> Result<[(&'static str, OsString); 2]> {
     let control = crate::program("atoll-stand-in-mps-control");
     ensure!(control.exists(), "{} is not built; run cargo build -p atoll-stand-in-cuda", control.display());

@@ -1,7 +1,9 @@
-//! Stopping blocks in the middle, anywhere, and running them again: what holds claims of idempotence against what really happens.
+//! Stopping blocks in the middle, anywhere, and running them again: what holds claims of
+//! idempotence against what really happens.
 //!
-//! The interpreter runs a block up to some instruction of some thread. Then the block is abandoned: what it stored to memory outside of it stays, its registers, its shared and its
-//! local memory are lost. Run again from its start, it must leave memory as if it had not been disturbed.
+//! The interpreter runs a block up to some instruction of some thread. Then the block is abandoned:
+//! what it stored to memory outside of it stays, its registers, its shared and its local memory are
+//! lost. Run again from its start, it must leave memory as if it had not been disturbed.
 
 use anyhow::{Context, Result, ensure};
 use atoll_core::rng::Rng;
@@ -37,7 +39,8 @@ pub struct Stopping {
     pub seed: u64,
 }
 
-/// Stops every block at a random instruction and runs it again; gives the number of rounds after which memory was not what one undisturbed run leaves.
+/// Stops every block at a random instruction and runs it again; gives the number of rounds after
+/// which memory was not what one undisturbed run leaves.
 pub fn differences(trial: &Trial<'_>, stopping: &Stopping) -> Result<u64> {
     let kernel = Kernel { module: trial.module, entry: trial.entry, report: None, block: trial.block };
     let kernel = InterpBench::default().load(&kernel)?;
@@ -68,7 +71,8 @@ pub fn differences(trial: &Trial<'_>, stopping: &Stopping) -> Result<u64> {
             run.to_its_end(block, &mut memory)?;
         }
         let content = |memory, index: usize| bound.content(memory, index, trial.buffers[index].bytes.len());
-        different += u64::from((0..trial.buffers.len()).any(|index| content(&memory, index) != content(&expected, index)));
+        different +=
+            u64::from((0..trial.buffers.len()).any(|index| content(&memory, index) != content(&expected, index)));
     }
     Ok(different)
 }
@@ -108,7 +112,8 @@ impl Runs<'_> {
         Ok(run.steps())
     }
 
-    /// Up to any place, threads in any order; with another seed, memory that nobody wrote holds something else.
+    /// Up to any place, threads in any order; with another seed, memory that nobody wrote holds
+    /// something else.
     fn abandoned(&self, block: [u32; 3], memory: &mut Memory, random: &mut Rng, used: u64) -> Result<()> {
         let seed = 1 + random.below(u64::from(u32::MAX));
         self.start(block, seed)?.run(memory, random.below(used + 1)).context("in the run that is stopped")?;

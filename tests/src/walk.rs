@@ -54,9 +54,14 @@ impl Walk {
         Ok(Walk { module: atoll_ptx::parse(&text)?, symbols, contents, bundle })
     }
 
-    /// Visits the first launch of each kernel, in the order of the graph, on the buffers that the nodes before it left.
+    /// Visits the first launch of each kernel, in the order of the graph, on the buffers that the
+    /// nodes before it left.
     pub fn each_kernel(&mut self, visit: &mut dyn FnMut(&Trial<'_>) -> Result<()>) -> Result<()> {
-        let mut host = HostBench::start(HostOptions { memory_bytes: MEMORY_BYTES, time_limit: TIME_LIMIT, ..HostOptions::default() })?;
+        let mut host = HostBench::start(HostOptions {
+            memory_bytes: MEMORY_BYTES,
+            time_limit: TIME_LIMIT,
+            ..HostOptions::default()
+        })?;
         let mut loaded: HashMap<String, _> = HashMap::new();
         for node in 0..self.bundle.graph().nodes.len() {
             let Some((mut trial, ids)) = self.trial(node)? else { continue };
@@ -74,8 +79,10 @@ impl Walk {
 
     /// The launch of a node; `None` for a copy, which is made, and for nothing.
     fn trial(&mut self, node: usize) -> Result<Option<(Trial<'_>, Vec<usize>)>> {
-        let (graph, target) =
-            (self.bundle.graph(), self.bundle.target_names().next().and_then(|name| self.bundle.target(name)).context("a target")?);
+        let (graph, target) = (
+            self.bundle.graph(),
+            self.bundle.target_names().next().and_then(|name| self.bundle.target(name)).context("a target")?,
+        );
         if let NodeKind::Copy { from, to, bytes, .. } = &graph.nodes[node].kind {
             let bytes = usize::try_from(bytes.eval(&self.symbols)?)?;
             let copied = self.contents[from.0 as usize][..bytes].to_vec();
@@ -84,7 +91,8 @@ impl Walk {
         }
         let Some(spec) = &target.launches[node] else { return Ok(None) };
         let facts = &target.kernels[spec.kernel.0 as usize];
-        let grid = [0, 1, 2].map(|axis| spec.grid[axis].eval(&self.symbols).ok().and_then(|n| u32::try_from(n).ok()).unwrap_or(0));
+        let grid = [0, 1, 2]
+            .map(|axis| spec.grid[axis].eval(&self.symbols).ok().and_then(|n| u32::try_from(n).ok()).unwrap_or(0));
         if grid.contains(&0) {
             return Ok(None);
         }
@@ -100,8 +108,12 @@ impl Walk {
                 Argument::Buffer { buffer, offset } => {
                     Arg::Buffer { index: place(buffer.0 as usize), offset: u64::try_from(offset.eval(&self.symbols)?)? }
                 }
-                Argument::Check { check } => Arg::Buffer { index: place(graph.buffers.len()), offset: 4 * u64::from(*check) },
-                Argument::Int { dtype, value } => Arg::Value(value.eval(&self.symbols)?.to_le_bytes()[..dtype.bytes() as usize].to_vec()),
+                Argument::Check { check } => {
+                    Arg::Buffer { index: place(graph.buffers.len()), offset: 4 * u64::from(*check) }
+                }
+                Argument::Int { dtype, value } => {
+                    Arg::Value(value.eval(&self.symbols)?.to_le_bytes()[..dtype.bytes() as usize].to_vec())
+                }
                 Argument::F32 { bits } => Arg::Value(bits.to_le_bytes().to_vec()),
                 Argument::F64 { bits } => Arg::Value(bits.to_le_bytes().to_vec()),
                 Argument::Bytes { .. } => anyhow::bail!("no kernel of ours takes a structure"),

@@ -8,7 +8,9 @@ use crate::variants::variants;
 use crate::writer::Written;
 use atoll_frontend::tensor_graph::Op;
 use atoll_kgraph::{Argument, Expr, KernelId, LaunchSpec, LaunchVariant};
-use atoll_ptx::{Address, AddressBase, Directive, Function, Instruction, Item, ItemKind, Module, Name, Operand, StatementKind, build};
+use atoll_ptx::{
+    Address, AddressBase, Directive, Function, Instruction, Item, ItemKind, Module, Name, Operand, StatementKind, build,
+};
 use std::collections::HashMap;
 
 /// Kernels and launches of one target.
@@ -36,12 +38,16 @@ const ELEMENTS_MAX: i64 = i32::MAX as i64;
 
 /// Writes the kernels of a schedule for a target.
 pub fn emit(schedule: &Schedule, target: &TargetDescription) -> Result<Emitted, CodegenError> {
-    let mut emitter =
-        Emitter { module: build::module(&target.ptx_version, &target.ptx_target), kernels: Vec::new(), by_stem: HashMap::new() };
+    let mut emitter = Emitter {
+        module: build::module(&target.ptx_version, &target.ptx_target),
+        kernels: Vec::new(),
+        by_stem: HashMap::new(),
+    };
     let mut launches = Vec::with_capacity(schedule.work.len());
     for (node, work) in schedule.graph.nodes.iter().zip(&schedule.work) {
         let written = check_sizes(work).and_then(|()| write(target, work)).map_err(|e| e.at(&node.name))?;
-        let written = written.map(|written| numbered(written, &work.checks).map_err(|e| e.at(&node.name))).transpose()?;
+        let written =
+            written.map(|written| numbered(written, &work.checks).map_err(|e| e.at(&node.name))).transpose()?;
         let mut launch = written.map(|written| emitter.add(limit_registers(target, written)));
         if let Some(launch) = &mut launch {
             for (ranges, written) in variants(target, &schedule.graph.symbols, work).map_err(|e| e.at(&node.name))? {
@@ -81,7 +87,9 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
             Op::Resize(resize) => kernels::resize::resize(target, resize, input(0)?, output),
             Op::Nest(nest) => kernels::nest::nest(target, nest, inputs, &work.outputs),
             // Scheduling made other work of these.
-            Op::Reshape | Op::Concat { .. } | Op::Recurrent { .. } => Err(CodegenError::inconsistent("an operator that is scheduled away")),
+            Op::Reshape | Op::Concat { .. } | Op::Recurrent { .. } => {
+                Err(CodegenError::inconsistent("an operator that is scheduled away"))
+            }
         },
     };
     written.map(Some)
@@ -92,7 +100,9 @@ fn numbered(mut written: Written, checks: &[(u32, u32)]) -> Result<Written, Code
     for argument in &mut written.args {
         if let Argument::Check { check } = argument {
             let known = checks.iter().find(|(number, _)| number == check);
-            *check = known.ok_or_else(|| CodegenError::inconsistent(format!("check {check} of its kernel is in no table")))?.1;
+            *check = known
+                .ok_or_else(|| CodegenError::inconsistent(format!("check {check} of its kernel is in no table")))?
+                .1;
         }
     }
     Ok(written)
@@ -104,17 +114,23 @@ fn limit_registers(target: &TargetDescription, mut written: Written) -> Written 
         let threads: u32 = written.block.iter().product();
         // Registers are handed out in units of eight.
         let count = (limits.per_block / threads / 8 * 8).min(limits.per_thread_max);
-        written.function.attributes.push(Directive { name: Name::new("maxnreg"), arguments: vec![Name::from(count.to_string())] });
+        written
+            .function
+            .attributes
+            .push(Directive { name: Name::new("maxnreg"), arguments: vec![Name::from(count.to_string())] });
     }
     written
 }
 
 fn check_sizes(work: &Work) -> Result<(), CodegenError> {
-    let is_large = |t: &Tensor| Expr::product(t.within.as_deref().unwrap_or(&t.shape)).as_const().is_some_and(|count| count > ELEMENTS_MAX);
+    let is_large = |t: &Tensor| {
+        Expr::product(t.within.as_deref().unwrap_or(&t.shape)).as_const().is_some_and(|count| count > ELEMENTS_MAX)
+    };
     match work.inputs.iter().chain(&work.outputs).find(|t| is_large(t)) {
-        Some(tensor) => {
-            Err(CodegenError::unsupported(format!("a tensor of {} elements, at most {ELEMENTS_MAX} are possible", tensor.count())))
-        }
+        Some(tensor) => Err(CodegenError::unsupported(format!(
+            "a tensor of {} elements, at most {ELEMENTS_MAX} are possible",
+            tensor.count()
+        ))),
         None => Ok(()),
     }
 }

@@ -3,7 +3,8 @@
 /// Why a tensor graph has no kernels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodegenError {
-    /// The model asks for something the generator cannot do (yet): choose another export, or extend the generator.
+    /// The model asks for something the generator cannot do (yet): choose another export, or extend
+    /// the generator.
     #[error("node {node}: {reason}")]
     Unsupported {
         /// The model's name of the node.

@@ -1,8 +1,13 @@
-//! Scalar functions in f32, from `ex2.approx` and polynomials: the same text on every target, within about two units in the last place.
+//! Scalar functions in f32, from `ex2.approx` and polynomials: the same text on every target,
+//! within about two units in the last place.
 //!
-//! `lg2.approx` is avoided: its error is absolute, so a logarithm near 1 would have no correct digit. The coefficients are minimax fits for the reduced ranges
-//! named at each function.
-#![expect(clippy::excessive_precision, clippy::approx_constant, reason = "coefficients as they were fitted, and π/2 in parts of few bits")]
+//! `lg2.approx` is avoided: its error is absolute, so a logarithm near 1 would have no correct
+//! digit. The coefficients are minimax fits for the reduced ranges named at each function.
+#![expect(
+    clippy::excessive_precision,
+    clippy::approx_constant,
+    reason = "coefficients as they were fitted, and π/2 in parts of few bits"
+)]
 
 use crate::writer::Writer;
 use atoll_ptx::{Name, Operand, ScalarType};
@@ -64,7 +69,8 @@ impl Writer {
         self.f32("mov.b32", [both.into()])
     }
 
-    /// `2^(x * log2 e)`, corrected by what rounding the product lost. Infinities, zeros and NaN come out as they should.
+    /// `2^(x * log2 e)`, corrected by what rounding the product lost. Infinities, zeros and NaN
+    /// come out as they should.
     pub(crate) fn exp(&mut self, x: &Operand) -> Operand {
         let scaled = self.fmul(x, &LOG2_E.into());
         let power = self.f32("ex2.approx.f32", [scaled]);
@@ -145,8 +151,10 @@ impl Writer {
     pub(crate) fn erf(&mut self, x: &Operand) -> Operand {
         let magnitude = self.fabs(x);
         let square = self.fmul(x, x);
-        let near =
-            self.polynomial(&square, &[-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1]);
+        let near = self.polynomial(
+            &square,
+            &[-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1],
+        );
         let near = self.fma(&near, x, x);
 
         let high = self.fma(&magnitude, &(-1.728_534_7e-5).into(), &3.831_972e-4.into());
@@ -171,7 +179,8 @@ impl Writer {
     /// Hyperbolic tangent: an odd polynomial below 0.625, `1 - 2 / (exp(2|x|) + 1)` beyond.
     pub(crate) fn tanh(&mut self, x: &Operand) -> Operand {
         let square = self.fmul(x, x);
-        let near = self.polynomial(&square, &[-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1]);
+        let near = self
+            .polynomial(&square, &[-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1]);
         let near = self.fmul(&near, &square);
         let near = self.fma(&near, x, x);
 
@@ -205,7 +214,8 @@ impl Writer {
         self.fadd(&positive, &rest)
     }
 
-    /// Sine, or with `quarter` = 1 cosine: reduced to [-pi/4, pi/4] in three steps, good up to about 1e5.
+    /// Sine, or with `quarter` = 1 cosine: reduced to [-pi/4, pi/4] in three steps, good up to
+    /// about 1e5.
     pub(crate) fn sine(&mut self, x: &Operand, quarter: u32) -> Operand {
         let turns = self.fmul(x, &std::f32::consts::FRAC_2_PI.into());
         let turns = self.f32("cvt.rni.f32.f32", [turns]);
@@ -230,7 +240,8 @@ impl Writer {
         self.fselect(&is_negative, &negated, &value)
     }
 
-    /// `x^y` as `exp(y ln|x|)`, with the sign of an odd power and the cases of IEEE 754 that models meet.
+    /// `x^y` as `exp(y ln|x|)`, with the sign of an odd power and the cases of IEEE 754 that models
+    /// meet.
     pub(crate) fn pow(&mut self, x: &Operand, y: &Operand) -> Operand {
         let x = self.f32("mov.f32", [x.clone()]);
         let y = self.f32("mov.f32", [y.clone()]);

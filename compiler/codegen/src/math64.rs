@@ -1,4 +1,5 @@
-//! Scalar functions in f64, within a few units in the last place. Coefficients of `log`, `sin`, `cos`, `atan` and `erf` are those of FreeBSD's libm (Sun Microsystems, 1993), those of the
+//! Scalar functions in f64, within a few units in the last place. Coefficients of `log`, `sin`,
+//! `cos`, `atan` and `erf` are those of FreeBSD's libm (Sun Microsystems, 1993), those of the
 //! exponential are the Taylor series, which converges fast enough on the reduced range.
 #![expect(clippy::excessive_precision, clippy::approx_constant, reason = "coefficients as they were fitted")]
 
@@ -184,7 +185,8 @@ impl Real<'_> {
         let shift = self.select(&small, &shift, &none);
         let bits = self.bits(&normal);
         // From √½ on: its bits become those of 1/2^k exactly at the next power of two.
-        let offset = Operand::from(self.w.make(ScalarType::S64, "sub.s64", [bits.clone(), 0x3fe6_a09e_667f_3bcd_i64.into()]));
+        let offset =
+            Operand::from(self.w.make(ScalarType::S64, "sub.s64", [bits.clone(), 0x3fe6_a09e_667f_3bcd_i64.into()]));
         let exponent = Operand::from(self.w.make(ScalarType::S64, "shr.s64", [offset, 52.into()]));
         let up = self.w.make(ScalarType::B64, "shl.b64", [exponent.clone(), 52.into()]);
         let mantissa = self.w.make(ScalarType::S64, "sub.s64", [bits, up.into()]);
@@ -317,7 +319,8 @@ impl Real<'_> {
 
     // ---- circular functions ----
 
-    /// Sine, or with `quarter` = 1 cosine: reduced to [-pi/4, pi/4] in three steps, good up to about 1e9.
+    /// Sine, or with `quarter` = 1 cosine: reduced to [-pi/4, pi/4] in three steps, good up to
+    /// about 1e9.
     fn sine(&mut self, x: &Operand, quarter: i64) -> Operand {
         let turns = self.mul(x, &self.number(std::f64::consts::FRAC_2_PI));
         let turns = self.rounded("rni", &turns);
@@ -572,7 +575,8 @@ impl Real<'_> {
 
     // ---- powers ----
 
-    /// `x^y` as `exp(y ln|x|)` with the logarithm in two parts, so that powers that are whole numbers come out exactly; with the cases of IEEE 754.
+    /// `x^y` as `exp(y ln|x|)` with the logarithm in two parts, so that powers that are whole
+    /// numbers come out exactly; with the cases of IEEE 754.
     pub(crate) fn pow(&mut self, x: &Operand, y: &Operand) -> Operand {
         let y = self.w.in_register(y, ScalarType::F64);
         let (zero, one, infinity) = (self.number(0.0), self.number(1.0), self.number(f64::INFINITY));
@@ -640,7 +644,10 @@ impl Real<'_> {
         let (z, z_low) = self.product((&s, &s_low), (&s, &s_low));
         let (c, c_low) = self.product((&s, &s_low), (&z, &z_low));
         // ln(1 + f) = 2 s + c (2/3 + z (2/5 + …)).
-        let series = self.polynomial(&z, &[2.0 / 19.0, 2.0 / 17.0, 2.0 / 15.0, 2.0 / 13.0, 2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0]);
+        let series = self.polynomial(
+            &z,
+            &[2.0 / 19.0, 2.0 / 17.0, 2.0 / 15.0, 2.0 / 13.0, 2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0],
+        );
         let bent = self.mul(&series, &z);
         let third = self.number(2.0 / 3.0);
         let p = self.add(&bent, &third);

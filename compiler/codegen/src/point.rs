@@ -13,7 +13,12 @@ const INTEGER_POWER_MAX: f64 = 64.0;
 
 impl Writer {
     /// Runs a program on its inputs and gives the result as `result` type.
-    pub(crate) fn program(&mut self, program: &PointProgram, inputs: &[Scalar], result: DType) -> Result<Scalar, CodegenError> {
+    pub(crate) fn program(
+        &mut self,
+        program: &PointProgram,
+        inputs: &[Scalar],
+        result: DType,
+    ) -> Result<Scalar, CodegenError> {
         let mut results: Vec<Scalar> = Vec::with_capacity(program.steps.len());
         for step in &program.steps {
             let mut args = Vec::with_capacity(step.args.len());
@@ -25,7 +30,8 @@ impl Writer {
                 });
             }
             let args: Option<Vec<Scalar>> = args.into_iter().collect();
-            let args = args.ok_or_else(|| CodegenError::inconsistent("a scalar program reads what it does not have"))?;
+            let args =
+                args.ok_or_else(|| CodegenError::inconsistent("a scalar program reads what it does not have"))?;
             if step.may_divide_by_zero() {
                 self.check_divisor(step, &args);
             }
@@ -48,7 +54,9 @@ impl Writer {
 
     /// Runs one step on its operands.
     pub(crate) fn step(&mut self, step: &PointStep, args: &[Scalar]) -> Result<Scalar, CodegenError> {
-        let arg = |i: usize| args.get(i).ok_or_else(|| CodegenError::inconsistent(format!("{:?} lacks operand {i}", step.op)));
+        let arg = |i: usize| {
+            args.get(i).ok_or_else(|| CodegenError::inconsistent(format!("{:?} lacks operand {i}", step.op)))
+        };
         match step.op {
             PointOp::Identity => return Ok(arg(0)?.clone()),
             PointOp::Cast => {
@@ -186,10 +194,18 @@ impl Writer {
     }
 
     /// A power by squaring.
-    fn integer_power(&mut self, ty: ScalarType, step: &PointStep, x: &Operand, y: &Operand) -> Result<Operand, CodegenError> {
+    fn integer_power(
+        &mut self,
+        ty: ScalarType,
+        step: &PointStep,
+        x: &Operand,
+        y: &Operand,
+    ) -> Result<Operand, CodegenError> {
         let one = self.make(ty, &format!("mov.{ty}"), [1.into()]);
         match step.args.get(1) {
-            Some(&PointArg::Const(exponent)) if (0.0..=INTEGER_POWER_MAX).contains(&exponent) && exponent.fract() == 0.0 => {
+            Some(&PointArg::Const(exponent))
+                if (0.0..=INTEGER_POWER_MAX).contains(&exponent) && exponent.fract() == 0.0 =>
+            {
                 Ok(self.known_power(ty, x, exponent as u32, one.into()))
             }
             Some(PointArg::Const(_)) => Err(unsupported(step)),
@@ -211,7 +227,8 @@ impl Writer {
         result
     }
 
-    /// A power whose exponent is in a register: a round of squaring for each of its bits. A negative exponent gives 0 but for 1 and -1.
+    /// A power whose exponent is in a register: a round of squaring for each of its bits. A
+    /// negative exponent gives 0 but for 1 and -1.
     fn unknown_power(&mut self, ty: ScalarType, x: &Operand, y: &Operand, one: Operand) -> Operand {
         let bits = ty.bits();
         let y = self.in_register(y, ty);

@@ -1,7 +1,10 @@
-//! The one form of all dense linear algebra: `rows x columns` sums of products over k, per batch, with an epilogue.
+//! The one form of all dense linear algebra: `rows x columns` sums of products over k, per batch,
+//! with an epilogue.
 //!
-//! A matrix product has the columns of `b` as columns; a convolution has its output pixels as columns and its filters as rows. Batches, rows and columns
-//! are index spaces of the *output*; every tensor has strides over them, so that broadcasting, transposition and residual inputs need no cases of their own.
+//! A matrix product has the columns of `b` as columns; a convolution has its output pixels as
+//! columns and its filters as rows. Batches, rows and columns are index spaces of the *output*;
+//! every tensor has strides over them, so that broadcasting, transposition and residual inputs need
+//! no cases of their own.
 
 use crate::error::CodegenError;
 use crate::scalar::Scalar;
@@ -14,7 +17,8 @@ use atoll_frontend::tensor_graph::PointProgram;
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand};
 
-/// `output[batch, row, column] = program(sum over k of a[batch, row, k] * b[batch, k, column], extras…)`
+/// `output[batch, row, column] = program(sum over k of a[batch, row, k] * b[batch, k, column],
+/// extras…)`
 pub(crate) struct Product<'a> {
     /// Start of the kernel's name.
     pub(crate) stem: &'static str,
@@ -151,7 +155,13 @@ struct At {
 
 impl<'a> Epilogue<'a> {
     /// Prepares the elements of column `column` from row `row` on.
-    pub(crate) fn new(w: &mut Writer, product: &'a Product<'_>, batch: &[Int], row: &Int, column: &Int) -> Epilogue<'a> {
+    pub(crate) fn new(
+        w: &mut Writer,
+        product: &'a Product<'_>,
+        batch: &[Int],
+        row: &Int,
+        column: &Int,
+    ) -> Epilogue<'a> {
         let indices = sweep::unravel(w, column, &product.columns);
         let mut tensors = Vec::with_capacity(product.spreads.len());
         for (index, spread) in product.spreads.iter().enumerate() {

@@ -1,6 +1,8 @@
-//! Scalar steps of floats, in f32 or in f64: what is arithmetic is one text for both; the functions are in `math` and `math64`.
+//! Scalar steps of floats, in f32 or in f64: what is arithmetic is one text for both; the functions
+//! are in `math` and `math64`.
 //!
-//! A NaN stays one: the smaller and the larger of two are compared and selected, since `min` and `max` would drop it (their `.NaN` forms need newer GPUs).
+//! A NaN stays one: the smaller and the larger of two are compared and selected, since `min` and
+//! `max` would drop it (their `.NaN` forms need newer GPUs).
 
 use crate::error::CodegenError;
 use crate::writer::Writer;
@@ -28,7 +30,11 @@ impl Real<'_> {
 
     /// A number.
     pub(crate) fn number(&self, value: f64) -> Operand {
-        if self.ty == ScalarType::F64 { Operand::Immediate(Immediate::F64(value.to_bits())) } else { (value as f32).into() }
+        if self.ty == ScalarType::F64 {
+            Operand::Immediate(Immediate::F64(value.to_bits()))
+        } else {
+            (value as f32).into()
+        }
     }
 
     fn op<const N: usize>(&mut self, dotted: &str, args: [&Operand; N]) -> Operand {
@@ -106,7 +112,8 @@ impl Real<'_> {
 
     /// The magnitude with the sign of another number.
     pub(crate) fn with_sign_of(&mut self, magnitude: &Operand, sign: &Operand) -> Operand {
-        let (bits, lowest) = if self.ty == ScalarType::F64 { (ScalarType::B64, i64::MIN) } else { (ScalarType::B32, i32::MIN.into()) };
+        let (bits, lowest) =
+            if self.ty == ScalarType::F64 { (ScalarType::B64, i64::MIN) } else { (ScalarType::B32, i32::MIN.into()) };
         let width = bits.bits();
         let sign = self.w.make(bits, &format!("mov.b{width}"), [sign.clone()]);
         let sign = self.w.make(bits, &format!("and.b{width}"), [sign.into(), lowest.into()]);
@@ -128,7 +135,8 @@ impl Real<'_> {
         self.extreme("lt", x, y)
     }
 
-    /// `y` where the comparison of `x` and `y` holds, else `x`; the comparison does not hold where one is NaN.
+    /// `y` where the comparison of `x` and `y` holds, else `x`; the comparison does not hold where
+    /// one is NaN.
     fn extreme(&mut self, how: &str, x: &Operand, y: &Operand) -> Operand {
         let takes = self.compare(how, x, y);
         let result = self.select(&takes, y, x);
@@ -182,7 +190,8 @@ impl Real<'_> {
             }
             PointOp::Clip => {
                 let raised = self.max(&x, &y);
-                let high = args.get(2).cloned().ok_or_else(|| CodegenError::inconsistent("a clip without an upper bound"))?;
+                let high =
+                    args.get(2).cloned().ok_or_else(|| CodegenError::inconsistent("a clip without an upper bound"))?;
                 self.min(&raised, &high)
             }
             _ => return self.function(op, &x),
@@ -278,7 +287,8 @@ impl Real<'_> {
         }
     }
 
-    /// C's `fmod`, in f64, exact for quotients below 2^1056: the multiples of the divisor by falling powers of 2^48 are taken away, which no rounding touches.
+    /// C's `fmod`, in f64, exact for quotients below 2^1056: the multiples of the divisor by
+    /// falling powers of 2^48 are taken away, which no rounding touches.
     fn remainder(&mut self, x: &Operand, y: &Operand) -> Operand {
         let (zero, infinity) = (self.number(0.0), self.number(f64::INFINITY));
         let divisor = self.abs(y);

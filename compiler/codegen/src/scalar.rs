@@ -15,7 +15,8 @@ pub(crate) struct Scalar {
     pub(crate) operand: Operand,
 }
 
-/// The register type of an element type: small floats are computed in f32, small integers in 32 bits, booleans are predicates.
+/// The register type of an element type: small floats are computed in f32, small integers in 32
+/// bits, booleans are predicates.
 pub(crate) fn held_as(dtype: DType) -> ScalarType {
     match dtype {
         DType::Bool => ScalarType::Pred,
@@ -139,7 +140,8 @@ impl Writer {
         self.make(ScalarType::U32, "selp.b32", [0x7fc0.into(), rounded.into(), is_nan.into()])
     }
 
-    /// Conversion by ONNX's rules: to integers by truncation (see [`PointOp::Cast`](atoll_frontend::tensor_graph::PointOp::Cast)), to booleans by `!= 0`.
+    /// Conversion by ONNX's rules: to integers by truncation (see
+    /// [`PointOp::Cast`](atoll_frontend::tensor_graph::PointOp::Cast)), to booleans by `!= 0`.
     pub(crate) fn cast(&mut self, value: &Scalar, to: DType) -> Scalar {
         let (from_held, to_held) = (held_as(value.dtype), held_as(to));
         let source = self.in_register(&value.operand, from_held);
@@ -159,13 +161,17 @@ impl Writer {
                 let zero = self.constant(to, 0.0).operand;
                 self.make(to_held, &format!("selp.{to_held}"), [one, zero, source]).into()
             }
-            (ScalarType::F32 | ScalarType::F64, ScalarType::U32 | ScalarType::S32 | ScalarType::U64 | ScalarType::S64) => {
-                self.truncated(&source, from_held, to)
-            }
+            (
+                ScalarType::F32 | ScalarType::F64,
+                ScalarType::U32 | ScalarType::S32 | ScalarType::U64 | ScalarType::S64,
+            ) => self.truncated(&source, from_held, to),
             // Registers of the same width are the same registers, whatever their sign.
             (from, to)
                 if from == to
-                    || (from.bytes() == to.bytes() && !is_float(value.dtype) && to != ScalarType::F32 && to != ScalarType::F64) =>
+                    || (from.bytes() == to.bytes()
+                        && !is_float(value.dtype)
+                        && to != ScalarType::F32
+                        && to != ScalarType::F64) =>
             {
                 source
             }
@@ -181,7 +187,8 @@ impl Writer {
         self.wrapped(&Scalar { dtype: to, operand })
     }
 
-    /// A float as an integer register: the smallest integer of 32 bits (64 for the types that need them) where it does not fit or is NaN.
+    /// A float as an integer register: the smallest integer of 32 bits (64 for the types that need
+    /// them) where it does not fit or is NaN.
     fn truncated(&mut self, source: &Operand, from: ScalarType, to: DType) -> Operand {
         let is_wide = matches!(to, DType::U32 | DType::U64 | DType::I64);
         let (ty, limit) = if is_wide { (ScalarType::S64, TWO_63) } else { (ScalarType::S32, 2_147_483_648.0) };
@@ -240,7 +247,8 @@ impl Writer {
         self.wrapped(&Scalar { dtype: to, operand })
     }
 
-    /// The value with the bits cut that its type does not have; every operation that may have set them ends with this.
+    /// The value with the bits cut that its type does not have; every operation that may have set
+    /// them ends with this.
     pub(crate) fn wrapped(&mut self, value: &Scalar) -> Scalar {
         let operand = match (value.dtype, &value.operand) {
             (_, Operand::Immediate(_)) => value.operand.clone(),

@@ -1,7 +1,8 @@
 //! Tensor graph → kernel graph: which buffers there are, which nodes, what waits for what.
 //!
-//! A value's elements live in a [`Place`]. A reshape gives its result the place of its operand; a client's output that cannot be written where it is
-//! produced (it is an input, a constant, or an output already) gets a copy node. Constants are stored once by content.
+//! A value's elements live in a [`Place`]. A reshape gives its result the place of its operand; a
+//! client's output that cannot be written where it is produced (it is an input, a constant, or an
+//! output already) gets a copy node. Constants are stored once by content.
 
 mod checks;
 mod lower;
@@ -12,7 +13,9 @@ use crate::error::CodegenError;
 use crate::strides;
 use atoll_frontend::batch::{self, Batch};
 use atoll_frontend::tensor_graph::{Cell, Direction, Op, PointProgram, RunTimeSize, TensorGraph, Value, ValueId};
-use atoll_kgraph::{BatchAxis, BufferId, Check, DType, Expr, FORMAT_VERSION, KernelGraph, Node, NodeId, NodeKind, ReadBack, Scalar};
+use atoll_kgraph::{
+    BatchAxis, BufferId, Check, DType, Expr, FORMAT_VERSION, KernelGraph, Node, NodeId, NodeKind, ReadBack, Scalar,
+};
 use checks::OwnCheck;
 use state::Home;
 use std::sync::Arc;
@@ -55,7 +58,8 @@ pub struct Work {
     pub checks: Vec<(u32, u32)>,
 }
 
-/// The operators of a schedule: those of the tensor graph and the few that scheduling makes of them.
+/// The operators of a schedule: those of the tensor graph and the few that scheduling makes of
+/// them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkKind {
     /// A copy node; no kernel.
@@ -69,8 +73,9 @@ pub enum WorkKind {
         /// Index on the axis of the first element.
         first: Expr,
     },
-    /// The recurrence of a layer. Inputs `gates [T, B, D * G H]` (input products), `r [D, H, G H]` or packed `[D, H / 32, H, G, 32]`, `bias [D, 2 G H]`, `h0`, and `c0` where the cell keeps one; outputs `y`, `h`, and
-    /// `c`.
+    /// The recurrence of a layer. Inputs `gates [T, B, D * G H]` (input products), `r [D, H, G H]`
+    /// or packed `[D, H / 32, H, G, 32]`, `bias [D, 2 G H]`, `h0`, and `c0` where the cell keeps
+    /// one; outputs `y`, `h`, and `c`.
     Recurrence(Recurrence),
 }
 
@@ -96,13 +101,16 @@ pub struct Tensor {
     pub dtype: DType,
     /// Dimensions, outermost first.
     pub shape: Vec<Expr>,
-    /// Dimensions of the dense array of which it is the front part, where it is not dense itself: a state that has room to grow.
+    /// Dimensions of the dense array of which it is the front part, where it is not dense itself: a
+    /// state that has room to grow.
     pub within: Option<Vec<Expr>>,
 }
 
-/// Schedules a tensor graph: buffers, weights, nodes with their dependencies. The memory plan is left empty.
+/// Schedules a tensor graph: buffers, weights, nodes with their dependencies. The memory plan is
+/// left empty.
 pub fn schedule(graph: &TensorGraph) -> Result<Schedule, CodegenError> {
-    let mut scheduler = Scheduler { graph, storage: Storage::new(graph), nodes: Vec::new(), work: Vec::new(), checks: Vec::new() };
+    let mut scheduler =
+        Scheduler { graph, storage: Storage::new(graph), nodes: Vec::new(), work: Vec::new(), checks: Vec::new() };
     for node in &graph.nodes {
         scheduler.node(node).map_err(|e| e.at(&node.name))?;
     }
@@ -151,7 +159,12 @@ impl Scheduler<'_> {
         let whole = Tensor { buffer: copy, offset: Expr::Const(0), within: None, ..from.clone() };
         if is_new {
             let name = format!("{}/dense", of.name);
-            self.push_kernel(&name, WorkKind::Op(Op::Pointwise(PointProgram::default())), vec![from], vec![whole.clone()]);
+            self.push_kernel(
+                &name,
+                WorkKind::Op(Op::Pointwise(PointProgram::default())),
+                vec![from],
+                vec![whole.clone()],
+            );
         }
         Ok(Tensor { shape, ..whole })
     }
@@ -190,7 +203,11 @@ impl Scheduler<'_> {
         let bytes = Expr::product(&to.shape) * to.dtype.bytes() as i64;
         let (from_offset, to_offset) = (from.offset.clone(), to.offset.clone());
         let kind = NodeKind::Copy { from: from.buffer, from_offset, to: to.buffer, to_offset, bytes };
-        self.push(name.to_owned(), kind, Work { kind: WorkKind::Copy, inputs: vec![from], outputs: vec![to], checks: vec![] });
+        self.push(
+            name.to_owned(),
+            kind,
+            Work { kind: WorkKind::Copy, inputs: vec![from], outputs: vec![to], checks: vec![] },
+        );
     }
 
     /// Copies to every output of the client that is not written by its producer.
@@ -200,7 +217,8 @@ impl Scheduler<'_> {
             let home = self.storage.place(value)?;
             if (&home.buffer, &home.offset) != (&buffer, &offset) {
                 if within.is_some() {
-                    let reason = "what the state becomes is the state of another output too; only a replaced state may be";
+                    let reason =
+                        "what the state becomes is the state of another output too; only a replaced state may be";
                     return Err(CodegenError::unsupported(reason).at(&self.graph.value(value).name));
                 }
                 let from = self.tensor(value)?;
@@ -218,7 +236,9 @@ impl Scheduler<'_> {
             return None;
         }
         let Batch { symbol, axes } = batch::analyse(self.graph).ok()?;
-        let axis = |value: &Option<ValueId>| value.and_then(|value| axes[value.0 as usize]).and_then(|axis| u32::try_from(axis).ok());
+        let axis = |value: &Option<ValueId>| {
+            value.and_then(|value| axes[value.0 as usize]).and_then(|axis| u32::try_from(axis).ok())
+        };
         Some(BatchAxis { symbol, axes: self.storage.values().iter().map(axis).collect(), proof: batch::PROOF.into() })
     }
 
@@ -230,7 +250,12 @@ impl Scheduler<'_> {
             let name = &self.graph.value(*value).name;
             let writer = self.storage.writers(buffer).last();
             let after = *writer.ok_or_else(|| CodegenError::inconsistent("a size that no node computes").at(name))?;
-            read_backs.push(ReadBack { symbol: *symbol, after, value: Scalar { buffer, offset: 0, dtype }, most: Some(most.clone()) });
+            read_backs.push(ReadBack {
+                symbol: *symbol,
+                after,
+                value: Scalar { buffer, offset: 0, dtype },
+                most: Some(most.clone()),
+            });
         }
         read_backs.sort_by_key(|read_back| read_back.after);
         Ok(read_backs)

@@ -12,8 +12,8 @@ pub(crate) fn dense(shape: &[Expr]) -> Vec<Expr> {
     strides
 }
 
-/// Strides with which a tensor of `shape` is read at an index of `output`, by NumPy's rule: 0 on an axis that is repeated. Where only an invocation tells whether one is, its
-/// extent decides.
+/// Strides with which a tensor of `shape` is read at an index of `output`, by NumPy's rule: 0 on an
+/// axis that is repeated. Where only an invocation tells whether one is, its extent decides.
 pub(crate) fn broadcast(shape: &[Expr], output: &[Expr]) -> Vec<Expr> {
     broadcast_with(shape, &dense(shape), output)
 }
@@ -32,11 +32,14 @@ pub(crate) fn broadcast_with(shape: &[Expr], own: &[Expr], output: &[Expr]) -> V
     (0..output.len()).map(stride).collect()
 }
 
-/// The front part `from` of a dense array `within`, read under another shape: the array's dimensions under that shape, where one axis alone is shorter and stays an axis.
+/// The front part `from` of a dense array `within`, read under another shape: the array's
+/// dimensions under that shape, where one axis alone is shorter and stays an axis.
 pub(crate) fn reshaped(from: &[Expr], within: &[Expr], to: &[Expr]) -> Option<Vec<Expr>> {
     let axis = from.iter().zip(within).position(|(part, whole)| part != whole)?;
     let equal = |a: &[Expr], b: &[Expr]| same(&Expr::product(a), &Expr::product(b));
-    let is_it = |at: &usize| same(&to[*at], &from[axis]) && equal(&to[..*at], &from[..axis]) && equal(&to[at + 1..], &from[axis + 1..]);
+    let is_it = |at: &usize| {
+        same(&to[*at], &from[axis]) && equal(&to[..*at], &from[..axis]) && equal(&to[at + 1..], &from[axis + 1..])
+    };
     let at = (0..to.len()).find(is_it)?;
     let mut result = to.to_vec();
     result[at] = within[axis].clone();
@@ -58,7 +61,8 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// A walk with as few dimensions as possible: ones are dropped, and neighbours that every tensor steps through evenly are one.
+    /// A walk with as few dimensions as possible: ones are dropped, and neighbours that every
+    /// tensor steps through evenly are one.
     pub(crate) fn collapsed(dims: &[Expr], strides: &[Vec<Expr>]) -> Walk {
         let mut walk = Walk { dims: Vec::new(), strides: vec![Vec::new(); strides.len()] };
         for (axis, dim) in dims.iter().enumerate() {
@@ -66,7 +70,11 @@ impl Walk {
                 continue;
             }
             let joins = !walk.dims.is_empty()
-                && walk.strides.iter().zip(strides).all(|(have, new)| have.last() == Some(&(new[axis].clone() * dim.clone())));
+                && walk
+                    .strides
+                    .iter()
+                    .zip(strides)
+                    .all(|(have, new)| have.last() == Some(&(new[axis].clone() * dim.clone())));
             if joins {
                 let last = walk.dims.len() - 1;
                 walk.dims[last] = walk.dims[last].clone() * dim.clone();

@@ -1,7 +1,9 @@
 //! Visiting every index of a shape: how kernels without cooperation between threads are laid out.
 //!
-//! A *row* is a line along the innermost dimension. Where it is long enough, a warp takes a row (or a segment of it), so that everything about the row is the same for
-//! all lanes and neighbouring lanes touch neighbouring elements. Where it is short, every thread takes single elements and finds its row by division.
+//! A *row* is a line along the innermost dimension. Where it is long enough, a warp takes a row (or
+//! a segment of it), so that everything about the row is the same for all lanes and neighbouring
+//! lanes touch neighbouring elements. Where it is short, every thread takes single elements and
+//! finds its row by division.
 
 use crate::error::CodegenError;
 use crate::target::TargetDescription;
@@ -16,7 +18,8 @@ pub(crate) trait Body {
     /// What holds for a whole row.
     type Row;
 
-    /// Prepares a row. `outer` are the indices of all dimensions but the innermost; `first` is the first innermost index of this thread.
+    /// Prepares a row. `outer` are the indices of all dimensions but the innermost; `first` is the
+    /// first innermost index of this thread.
     fn row(&mut self, w: &mut Writer, outer: &[Int], first: &Int) -> Result<Self::Row, CodegenError>;
 
     /// Visits one element of the row; `at` is its innermost index.
@@ -37,7 +40,9 @@ pub(crate) fn sweep(
     let one = [Expr::Const(1)];
     let (inner, outer) = dims.split_last().unwrap_or((&one[0], &[]));
     let grid_x = match inner.as_const() {
-        Some(length) if length < WARP_ROW_MIN && !outer.is_empty() => by_element(&mut w, target, outer, length, elements, body)?,
+        Some(length) if length < WARP_ROW_MIN && !outer.is_empty() => {
+            by_element(&mut w, target, outer, length, elements, body)?
+        }
         _ => by_row(&mut w, target, outer, inner, elements, body)?,
     };
     Ok(w.finish([LANES, target.warps, 1], [grid_x, Expr::Const(1), Expr::Const(1)]))
@@ -137,7 +142,8 @@ fn row(
     Ok(())
 }
 
-/// Writes the kernel that runs `body` once at every index of `dims`; `elements` is how many a block should take.
+/// Writes the kernel that runs `body` once at every index of `dims`; `elements` is how many a block
+/// should take.
 pub(crate) fn points(
     mut w: Writer,
     target: &TargetDescription,

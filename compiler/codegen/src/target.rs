@@ -1,6 +1,7 @@
 //! What the generator needs to know of a target.
 
-/// Shape of the tiled matrix product: a block computes `warps * rows` rows and `32 * columns` columns, `depth` products at a time.
+/// Shape of the tiled matrix product: a block computes `warps * rows` rows and `32 * columns`
+/// columns, `depth` products at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmTile {
     /// Warps of a block, one above the other.
@@ -30,20 +31,24 @@ pub struct TargetDescription {
     pub threads_max: u32,
     /// Most bytes of static shared memory.
     pub shared_bytes_max: u32,
-    /// Registers of a compute unit and most registers of a thread, for targets whose assembler wants to be told. Left alone, `ptxas` aims at 128 a thread and spills
-    /// rather than taking more.
+    /// Registers of a compute unit and most registers of a thread, for targets whose assembler
+    /// wants to be told. Left alone, `ptxas` aims at 128 a thread and spills rather than taking
+    /// more.
     pub registers: Option<RegisterLimits>,
     /// Tile of matrix products and convolutions where the problem is large enough.
     pub gemm: GemmTile,
-    /// Most warps of a block whose second operand is gathered: every row shares the price of gathering.
+    /// Most warps of a block whose second operand is gathered: every row shares the price of
+    /// gathering.
     pub gather_warps: u32,
-    /// Most products of a block with more than `gemm.warps` warps: a bound on how long a block can hold up somebody more urgent.
+    /// Most products of a block with more than `gemm.warps` warps: a bound on how long a block can
+    /// hold up somebody more urgent.
     pub gather_products_max: u32,
     /// Accumulators per thread of a product with few rows.
     pub gemv_accumulators: u32,
     /// Warps of a block of kernels whose warps do not work together.
     pub warps: u32,
-    /// Elements a block of a pointwise kernel should produce: enough that starting it does not count.
+    /// Elements a block of a pointwise kernel should produce: enough that starting it does not
+    /// count.
     pub elements_per_block: u32,
     /// Multiply-accumulates a block of a direct convolution or pooling should do.
     pub products_per_block: u32,
@@ -54,7 +59,8 @@ pub struct TargetDescription {
 pub struct RegisterLimits {
     /// Registers that one block can have.
     pub per_block: u32,
-    /// Most registers of a thread: enough for the largest tile without a spill, few enough for three blocks of four warps on a compute unit.
+    /// Most registers of a thread: enough for the largest tile without a spill, few enough for
+    /// three blocks of four warps on a compute unit.
     pub per_thread_max: u32,
 }
 
@@ -68,9 +74,11 @@ pub enum HostLevel {
 }
 
 impl TargetDescription {
-    /// A host CPU. A warp is 32 lanes of vector code, a block runs on one core; shared memory is the core's own cache.
+    /// A host CPU. A warp is 32 lanes of vector code, a block runs on one core; shared memory is
+    /// the core's own cache.
     pub fn host(level: HostLevel) -> TargetDescription {
-        // Accumulators of a warp take `4 * rows` of 16 vector registers, or `2 * rows` of 32; the rest is for what is multiplied. A block of 64 rows makes up for staging.
+        // Accumulators of a warp take `4 * rows` of 16 vector registers, or `2 * rows` of 32; the rest is
+        // for what is multiplied. A block of 64 rows makes up for staging.
         let (name, warps, rows, gather_warps) = match level {
             HostLevel::V3 => ("host-x86-64-v3", 32, 2, 32),
             HostLevel::V4 => ("host-x86-64-v4", 8, 8, 16),

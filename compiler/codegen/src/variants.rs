@@ -1,8 +1,10 @@
 //! Launches of their own for matrix products of few rows, where the number of rows is a symbol's.
 //!
-//! A tile is as high as suits many rows; one request of one token would fill an eighth of its warps, with one row each. So a product whose rows follow from symbols gets a kernel for each
-//! bound in [`ROWS`], and the runtime takes the first whose ranges hold the values of the symbols. A range names one symbol that varies and all others at their smallest: one long sequence, or many
-//! requests of one token.
+//! A tile is as high as suits many rows; one request of one token would fill an eighth of its
+//! warps, with one row each. So a product whose rows follow from symbols gets a kernel for each
+//! bound in [`ROWS`], and the runtime takes the first whose ranges hold the values of the symbols.
+//! A range names one symbol that varies and all others at their smallest: one long sequence, or
+//! many requests of one token.
 
 use crate::error::CodegenError;
 use crate::kernels::matmul;
@@ -12,7 +14,8 @@ use crate::writer::Written;
 use atoll_frontend::tensor_graph::Op;
 use atoll_kgraph::{Expr, SymbolId, SymbolRange, SymbolSpec};
 
-/// Most rows of each kernel: one, then what a matrix-vector product holds in its accumulators, then parts of a tile.
+/// Most rows of each kernel: one, then what a matrix-vector product holds in its accumulators, then
+/// parts of a tile.
 const ROWS: [i64; 5] = [1, 4, 8, 16, 32];
 
 /// The launches of a node that are better than its own for some values of the symbols.
@@ -21,7 +24,9 @@ pub(crate) fn variants(
     symbols: &[SymbolSpec],
     work: &Work,
 ) -> Result<Vec<(Vec<SymbolRange>, Written)>, CodegenError> {
-    let (WorkKind::Op(Op::MatMul(product)), [output, ..]) = (&work.kind, &work.outputs[..]) else { return Ok(Vec::new()) };
+    let (WorkKind::Op(Op::MatMul(product)), [output, ..]) = (&work.kind, &work.outputs[..]) else {
+        return Ok(Vec::new());
+    };
     let rows = matmul::rows(product, &work.inputs, output)?;
     let mut variants: Vec<(Vec<SymbolRange>, Written)> = Vec::new();
     let mut least = 1;
@@ -36,7 +41,8 @@ pub(crate) fn variants(
     Ok(variants)
 }
 
-/// Values of the symbols for which `rows` is in `least..=most`: for every symbol that it depends on, those of that symbol while the others are at their smallest.
+/// Values of the symbols for which `rows` is in `least..=most`: for every symbol that it depends
+/// on, those of that symbol while the others are at their smallest.
 fn ranges(symbols: &[SymbolSpec], rows: &Expr, least: i64, most: i64) -> Vec<Vec<SymbolRange>> {
     let smallest: Vec<i64> = symbols.iter().map(|symbol| symbol.min.max(1)).collect();
     let used: Vec<usize> = (0..symbols.len()).filter(|&index| rows.depends_on(SymbolId(index as u32))).collect();
@@ -97,7 +103,10 @@ mod tests {
 
     /// `(symbol, min, max)` of every range.
     fn found(symbols: &[SymbolSpec], rows: &Expr, least: i64, most: i64) -> Vec<Vec<(u32, i64, i64)>> {
-        ranges(symbols, rows, least, most).iter().map(|r| r.iter().map(|r| (r.symbol.0, r.min, r.max)).collect()).collect()
+        ranges(symbols, rows, least, most)
+            .iter()
+            .map(|r| r.iter().map(|r| (r.symbol.0, r.min, r.max)).collect())
+            .collect()
     }
 
     #[test]

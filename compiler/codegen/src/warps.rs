@@ -6,7 +6,8 @@ use crate::writer::{Int, LANES, Writer, Written};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand, ScalarType};
 
-/// Writes the kernel in which one warp handles each of `items`; `elements` is the size of one where it is known.
+/// Writes the kernel in which one warp handles each of `items`; `elements` is the size of one where
+/// it is known.
 pub(crate) fn per_item(
     mut w: Writer,
     target: &TargetDescription,
@@ -78,7 +79,11 @@ impl Writer {
     }
 
     /// Combines a value of all lanes; every lane has the result.
-    pub(crate) fn combine_lanes(&mut self, value: &Operand, combine: impl Fn(&mut Writer, &Operand, &Operand) -> Operand) -> Operand {
+    pub(crate) fn combine_lanes(
+        &mut self,
+        value: &Operand,
+        combine: impl Fn(&mut Writer, &Operand, &Operand) -> Operand,
+    ) -> Operand {
         let mut value = value.clone();
         for mask in [16, 8, 4, 2, 1] {
             let other = self.shuffle(&value, mask);

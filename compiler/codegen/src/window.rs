@@ -29,7 +29,8 @@ impl Axis {
         w.sub(&scaled, &self.before.into())
     }
 
-    /// Whether output position i is input position i: then a window's place is the output's place and a constant.
+    /// Whether output position i is input position i: then a window's place is the output's place
+    /// and a constant.
     pub(crate) fn keeps_size(&self) -> bool {
         self.stride == 1 && self.extent == self.output
     }

@@ -1,4 +1,5 @@
-//! Writing one kernel: parameters together with their arguments, integers that fold while they are known, loops and guards.
+//! Writing one kernel: parameters together with their arguments, integers that fold while they are
+//! known, loops and guards.
 
 use crate::schedule::Tensor;
 use atoll_kgraph::{Argument, BufferId, DType, Expr};
@@ -107,7 +108,8 @@ impl Writer {
         base
     }
 
-    /// Notes where the predicate holds that a check of the kernel is violated, by its own number; the launch's argument gets the graph's. Lanes that compute nothing must not come here.
+    /// Notes where the predicate holds that a check of the kernel is violated, by its own number;
+    /// the launch's argument gets the graph's. Lanes that compute nothing must not come here.
     pub(crate) fn violated(&mut self, check: u32, predicate: &Name) {
         let word = match self.checks.get(&check) {
             Some(word) => word.clone(),
@@ -131,7 +133,8 @@ impl Writer {
         }
     }
 
-    /// A size as a parameter even where it is known, so that kernels that differ in nothing else are one.
+    /// A size as a parameter even where it is known, so that kernels that differ in nothing else
+    /// are one.
     pub(crate) fn parameter(&mut self, size: &Expr) -> Int {
         if let Some(register) = self.sizes.get(size) {
             return Int::Reg(register.clone());
@@ -251,7 +254,9 @@ impl Writer {
         match (a.known(), b.known()) {
             (Some(a), Some(b)) if b != 0 => Int::Known(a / b),
             (_, Some(1)) => a.clone(),
-            (_, Some(b)) if b > 0 && (b & (b - 1)) == 0 => self.binary("shr.u32", a, &Int::Known(b.trailing_zeros().into())),
+            (_, Some(b)) if b > 0 && (b & (b - 1)) == 0 => {
+                self.binary("shr.u32", a, &Int::Known(b.trailing_zeros().into()))
+            }
             _ => self.binary("div.u32", a, b),
         }
     }
@@ -261,7 +266,9 @@ impl Writer {
         match (a.known(), b.known()) {
             (Some(a), Some(b)) if b != 0 => (Int::Known(a / b), Int::Known(a % b)),
             (_, Some(1)) => (a.clone(), Int::Known(0)),
-            (_, Some(b)) if b > 0 && (b & (b - 1)) == 0 => (self.div(a, &Int::Known(b)), self.binary("and.b32", a, &Int::Known(b - 1))),
+            (_, Some(b)) if b > 0 && (b & (b - 1)) == 0 => {
+                (self.div(a, &Int::Known(b)), self.binary("and.b32", a, &Int::Known(b - 1)))
+            }
             _ => {
                 let quotient = self.binary("div.u32", a, b);
                 let product = self.mul(&quotient, b);
@@ -318,7 +325,9 @@ impl Writer {
     pub(crate) fn at(&mut self, base: &Name, index: &Int, bytes: u32) -> Name {
         match index {
             Int::Known(0) => base.clone(),
-            Int::Known(known) => self.make(ScalarType::U64, "add.s64", [base.into(), (known * i64::from(bytes)).into()]),
+            Int::Known(known) => {
+                self.make(ScalarType::U64, "add.s64", [base.into(), (known * i64::from(bytes)).into()])
+            }
             Int::Reg(index) => self.make(ScalarType::U64, "mad.wide.s32", [index.into(), bytes.into(), base.into()]),
         }
     }
@@ -327,7 +336,9 @@ impl Writer {
     pub(crate) fn advance(&mut self, address: &Name, index: &Int, bytes: u32) {
         match index {
             Int::Known(0) => {}
-            Int::Known(known) => self.emit("add.s64", [address.into(), address.into(), (known * i64::from(bytes)).into()]),
+            Int::Known(known) => {
+                self.emit("add.s64", [address.into(), address.into(), (known * i64::from(bytes)).into()])
+            }
             Int::Reg(index) => self.emit("mad.wide.s32", [address.into(), index.into(), bytes.into(), address.into()]),
         }
     }
@@ -370,7 +381,8 @@ impl Writer {
         self.place(&end);
     }
 
-    /// Runs `body` for `counter` from `from` in steps of `step` while below `to`; the counter is a register unless the loop has one round or none.
+    /// Runs `body` for `counter` from `from` in steps of `step` while below `to`; the counter is a
+    /// register unless the loop has one round or none.
     pub(crate) fn count(&mut self, from: &Int, to: &Int, step: &Int, body: impl FnOnce(&mut Writer, &Int)) {
         let rounds = match (from.known(), to.known(), step.known()) {
             (Some(from), Some(to), Some(step)) if to <= from => Some(i64::from(step < 0)),
@@ -398,10 +410,12 @@ impl Writer {
         }
     }
 
-    /// One step of a butterfly reduction: the value of the lane whose number differs in the bits of `mask`.
+    /// One step of a butterfly reduction: the value of the lane whose number differs in the bits of
+    /// `mask`.
     pub(crate) fn shuffle(&mut self, value: &Operand, mask: u32) -> Operand {
         let bits = self.make(ScalarType::B32, "mov.b32", [value.clone()]);
-        let other = self.make(ScalarType::B32, "shfl.sync.bfly.b32", [bits.into(), mask.into(), 31.into(), Operand::from(-1)]);
+        let other =
+            self.make(ScalarType::B32, "shfl.sync.bfly.b32", [bits.into(), mask.into(), 31.into(), Operand::from(-1)]);
         self.f32("mov.b32", [other.into()])
     }
 }

@@ -37,7 +37,11 @@ fn an_index_outside_of_its_axis_is_found_wherever_it_stands() {
             assert_eq!(violation(&good), None);
             indices[at] = bad;
             let model = gather("gather_bad", 9, width, indices);
-            assert_eq!(violation(&model).as_deref(), Some("an index is outside of -9 to 8"), "{bad} at {at}, rows of {width}");
+            assert_eq!(
+                violation(&model).as_deref(),
+                Some("an index is outside of -9 to 8"),
+                "{bad} at {at}, rows of {width}"
+            );
             let expected = ReferenceError::IndexOutOfRange { index: bad, extent: 9 };
             assert_eq!(reference::run(&model.graph, &model.inputs).unwrap_err(), expected);
         }
@@ -88,7 +92,11 @@ fn an_integer_divided_by_zero_is_found() {
 fn a_divisor_that_cannot_be_zero_costs_nothing() {
     let mut m = Model::new("constant_divisor");
     let a = m.input(DType::I32, &[65]);
-    let by = |divisor| PointStep { op: PointOp::Div, ty: DType::I32, args: vec![PointArg::Input(0), PointArg::Const(divisor)] };
+    let by = |divisor| PointStep {
+        op: PointOp::Div,
+        ty: DType::I32,
+        args: vec![PointArg::Input(0), PointArg::Const(divisor)],
+    };
     let model = |mut m: Model, a: ValueId, divisor| {
         let y = m.op(Op::Pointwise(PointProgram { steps: vec![by(divisor)] }), &[a], DType::I32, dims(&[65]));
         m.output(&[y])
@@ -128,7 +136,11 @@ fn a_nest_refuses_what_its_operator_does() {
     let good: Vec<i64> = (0..70).map(|i| (i % 14 - 7) + i64::from(i % 14 == 10)).collect();
     assert_eq!(refusal(good.clone()), None);
     for bad in [7, -8, i64::MAX, i64::MIN, 1 << 32] {
-        assert_eq!(refusal([good.clone(), vec![bad]].concat()).as_deref(), Some("an index is outside of -7 to 6"), "{bad}");
+        assert_eq!(
+            refusal([good.clone(), vec![bad]].concat()).as_deref(),
+            Some("an index is outside of -7 to 6"),
+            "{bad}"
+        );
     }
     assert_eq!(refusal([vec![3], good].concat()).as_deref(), Some("three is no number"));
 }

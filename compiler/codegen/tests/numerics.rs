@@ -1,5 +1,6 @@
-//! The kernels compute what the reference interpreter computes. Cases take turns with the CPU levels of this machine; `ALL_LEVELS=1` runs each at every level,
-//! `CASE=<start of a name>` only some of them.
+//! The kernels compute what the reference interpreter computes. Cases take turns with the CPU
+//! levels of this machine; `ALL_LEVELS=1` runs each at every level, `CASE=<start of a name>` only
+//! some of them.
 
 mod common;
 

@@ -3,8 +3,8 @@
 mod common;
 
 use atoll_frontend::onnx::proto::{
-    Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TensorTypeProto, TypeProto,
-    ValueInfoProto,
+    Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto,
+    TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use atoll_frontend::onnx::{ImportOptions, import_model};
 use atoll_frontend::tensor::Tensor;

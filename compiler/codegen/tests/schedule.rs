@@ -31,15 +31,33 @@ fn every_schedule_keeps_the_rules_of_its_graph() {
         assert_eq!(names.len(), s.graph.buffers.len(), "{}: two buffers have one name", model.graph.name);
         let mut end = 0;
         for weight in &s.weights {
-            assert!(weight.offset.is_multiple_of(BUFFER_ALIGN) && weight.offset >= end, "{}: weights overlap", model.graph.name);
+            assert!(
+                weight.offset.is_multiple_of(BUFFER_ALIGN) && weight.offset >= end,
+                "{}: weights overlap",
+                model.graph.name
+            );
             end = weight.offset + weight.bytes.len() as u64;
         }
         assert_eq!(end, s.weights_bytes);
-        let mut written: HashSet<_> =
-            s.graph.buffers_of(BufferKind::Input).chain(s.graph.buffers_of(BufferKind::Const)).map(|(id, _)| id).collect();
+        let mut written: HashSet<_> = s
+            .graph
+            .buffers_of(BufferKind::Input)
+            .chain(s.graph.buffers_of(BufferKind::Const))
+            .map(|(id, _)| id)
+            .collect();
         for (index, node) in s.graph.nodes.iter().enumerate() {
-            assert!(node.reads.iter().all(|b| written.contains(b)), "{}: {} reads what nobody wrote", model.graph.name, node.name);
-            assert!(node.reads.iter().all(|b| !node.writes.contains(b)), "{}: {} works in place", model.graph.name, node.name);
+            assert!(
+                node.reads.iter().all(|b| written.contains(b)),
+                "{}: {} reads what nobody wrote",
+                model.graph.name,
+                node.name
+            );
+            assert!(
+                node.reads.iter().all(|b| !node.writes.contains(b)),
+                "{}: {} works in place",
+                model.graph.name,
+                node.name
+            );
             for buffer in &node.reads {
                 let writers = s.graph.nodes[..index].iter().enumerate().filter(|(_, n)| n.writes.contains(buffer));
                 assert!(

@@ -1,4 +1,5 @@
-//! How fast single kernels are on one core of this machine. Not a test: run it with `--ignored --nocapture`.
+//! How fast single kernels are on one core of this machine. Not a test: run it with `--ignored
+//! --nocapture`.
 
 mod common;
 
@@ -19,8 +20,13 @@ fn conv(name: &str, x: [i64; 4], filters: i64, kernel: i64, stride: u32, groups:
     let mut epilogue = ProgramBuilder::default();
     let sum = epilogue.step(PointOp::Add, F32, &[PointArg::Input(0), PointArg::Input(1)]);
     epilogue.step(PointOp::Relu, F32, &[sum]);
-    let conv =
-        Conv { strides: vec![stride; 2], pads: vec![pad; 4], dilations: vec![1; 2], groups: groups as u32, epilogue: epilogue.finish() };
+    let conv = Conv {
+        strides: vec![stride; 2],
+        pads: vec![pad; 4],
+        dilations: vec![1; 2],
+        groups: groups as u32,
+        epilogue: epilogue.finish(),
+    };
     let y = m.f32(Op::Conv(conv), &[input, w, bias], &shape);
     let products = shape.iter().product::<i64>() * x[1] / groups * kernel * kernel;
     (m.output(&[y]), 2.0 * products as f64)
@@ -34,7 +40,11 @@ fn matmul(name: &str, batch: i64, rows: i64, depth: i64, columns: i64, transpose
         (_, true) => m.x(&[batch, columns, depth]),
         (_, false) => m.x(&[batch, depth, columns]),
     };
-    let op = Op::MatMul(MatMul { transpose_a: false, transpose_b: transpose_b && batch > 1, epilogue: PointProgram::default() });
+    let op = Op::MatMul(MatMul {
+        transpose_a: false,
+        transpose_b: transpose_b && batch > 1,
+        epilogue: PointProgram::default(),
+    });
     let y = m.f32(op, &[a, b], &[batch, rows, columns]);
     (m.output(&[y]), (2 * batch * rows * depth * columns) as f64)
 }
@@ -77,8 +87,8 @@ fn speed() {
         single("softmax 1536x128", Op::Softmax { axis: 1, log: false }, &[1536, 128], 1),
         single("softmax 8x1000", Op::Softmax { axis: 1, log: false }, &[8, 1000], 1),
     ];
-    let filter =
-        Regex::new(&std::env::var("CASE").unwrap_or_default()).unwrap_or_else(|error| panic!("CASE is no regular expression: {error}"));
+    let filter = Regex::new(&std::env::var("CASE").unwrap_or_default())
+        .unwrap_or_else(|error| panic!("CASE is no regular expression: {error}"));
     for (level, host) in levels().into_iter().rev().take(if std::env::var_os("ALL_LEVELS").is_some() { 2 } else { 1 }) {
         for (model, operations) in cases.iter().filter(|(m, _)| filter.is_match(&m.graph.name)) {
             let start = std::time::Instant::now();

@@ -59,10 +59,15 @@ fn every_kernel_assembles_without_spills() {
 
 #[test]
 fn every_module_verifies_and_survives_printing() {
-    for target in [TargetDescription::host(HostLevel::V3), TargetDescription::host(HostLevel::V4), TargetDescription::nvidia_sm75()] {
+    for target in [
+        TargetDescription::host(HostLevel::V3),
+        TargetDescription::host(HostLevel::V4),
+        TargetDescription::nvidia_sm75(),
+    ] {
         let module = joined(&cases::all(), &target);
         atoll_ptx::verify(&module).unwrap_or_else(|e| panic!("{}: {e}", target.name));
-        let mut parsed = atoll_ptx::parse(&atoll_ptx::print(&module)).unwrap_or_else(|e| panic!("{}: {e}", target.name));
+        let mut parsed =
+            atoll_ptx::parse(&atoll_ptx::print(&module)).unwrap_or_else(|e| panic!("{}: {e}", target.name));
         let mut built = module;
         parsed.strip_origins();
         built.strip_origins();
@@ -80,7 +85,11 @@ fn launches_fit_their_kernels() {
             for (function, kernel) in functions.iter().zip(&emitted.kernels) {
                 assert_eq!(function.name, kernel.name);
                 let threads: u32 = kernel.block.iter().product();
-                assert!(threads.is_multiple_of(32) && threads <= target.threads_max, "{}: {threads} threads", kernel.name);
+                assert!(
+                    threads.is_multiple_of(32) && threads <= target.threads_max,
+                    "{}: {threads} threads",
+                    kernel.name
+                );
             }
             for launch in emitted.launches.iter().flatten() {
                 let function = functions[launch.kernel.0 as usize];

@@ -1,4 +1,5 @@
-//! Prints the tensor graph of a model: `emit_graph MODEL.onnx`, after the import and after all passes.
+//! Prints the tensor graph of a model: `emit_graph MODEL.onnx`, after the import and after all
+//! passes.
 
 #![allow(clippy::print_stdout, reason = "that is what it is for")]
 

@@ -33,7 +33,9 @@ impl PointStep {
     /// The type of its result.
     pub fn result_type(&self) -> DType {
         match self.op {
-            PointOp::Equal | PointOp::Less | PointOp::LessOrEqual | PointOp::Greater | PointOp::GreaterOrEqual => DType::Bool,
+            PointOp::Equal | PointOp::Less | PointOp::LessOrEqual | PointOp::Greater | PointOp::GreaterOrEqual => {
+                DType::Bool
+            }
             PointOp::And | PointOp::Or | PointOp::Xor | PointOp::Not => DType::Bool,
             _ => self.ty,
         }
@@ -71,12 +73,14 @@ pub struct Applied {
     pub inputs: Vec<ValueId>,
 }
 
-/// Replaces the input `at` of `consumer` by the program that produces it. The producer's inputs come first and keep their places, so that an epilogue's accumulated
-/// element stays input 0; equal inputs are one, equal steps are one.
+/// Replaces the input `at` of `consumer` by the program that produces it. The producer's inputs
+/// come first and keep their places, so that an epilogue's accumulated element stays input 0; equal
+/// inputs are one, equal steps are one.
 pub fn inline(producer: &Applied, at: ValueId, consumer: &Applied) -> Applied {
     let mut result = Applied { program: PointProgram::default(), inputs: producer.inputs.clone() };
     let mut steps = producer.program.steps.clone();
-    let produced = if producer.program.is_identity() { PointArg::Input(0) } else { PointArg::Step(steps.len() as u32 - 1) };
+    let produced =
+        if producer.program.is_identity() { PointArg::Input(0) } else { PointArg::Step(steps.len() as u32 - 1) };
     let inputs: Vec<PointArg> = consumer
         .inputs
         .iter()
@@ -109,7 +113,8 @@ pub fn inline(producer: &Applied, at: ValueId, consumer: &Applied) -> Applied {
         });
         moved.push(PointArg::Step(index as u32));
     }
-    // The result is the last step; where the last one was known before, or is just an input, it is said again.
+    // The result is the last step; where the last one was known before, or is just an input, it is said
+    // again.
     let outcome = moved.last().copied().unwrap_or(inputs.first().copied().unwrap_or(produced));
     let ends_there = outcome == PointArg::Step((steps.len() as u32).wrapping_sub(1));
     let is_plain_input = steps.is_empty() && outcome == PointArg::Input(0);

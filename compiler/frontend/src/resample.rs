@@ -1,4 +1,5 @@
-//! Where an output position of a resize falls on an axis of the input, in f32 as every runtime computes it.
+//! Where an output position of a resize falls on an axis of the input, in f32 as every runtime
+//! computes it.
 
 use crate::tensor_graph::{CoordinateMode, ResizeMode};
 
@@ -14,7 +15,8 @@ pub(crate) fn coordinate(mode: CoordinateMode, scale: f32, output: usize, extent
     }
 }
 
-/// Input positions around a coordinate and their weights; positions outside count as the nearest inside.
+/// Input positions around a coordinate and their weights; positions outside count as the nearest
+/// inside.
 pub(crate) fn neighbours(mode: ResizeMode, coordinate: f32, extent: usize) -> Vec<(usize, f64)> {
     let last = extent.saturating_sub(1) as f32;
     let nearest = |position: f32| vec![(position.clamp(0.0, last) as usize, 1.0)];

@@ -1,11 +1,14 @@
 //! Sizes in one normal form, so that equal sizes compare equal.
 //!
-//! [`Expr`] keeps what it does not fold as written: `s + 2 - 2` is not `s`. Shape inference needs to know that it is. Here an expression becomes a polynomial with
-//! integer coefficients over *atoms* (symbols, and quotients, minima and maxima that cannot be taken apart), and goes back to an [`Expr`] in one fixed order.
-//! Equality of normal forms is sound (equal forms are equal for all symbol values) but not complete.
+//! [`Expr`] keeps what it does not fold as written: `s + 2 - 2` is not `s`. Shape inference needs
+//! to know that it is. Here an expression becomes a polynomial with integer coefficients over
+//! *atoms* (symbols, and quotients, minima and maxima that cannot be taken apart), and goes back to
+//! an [`Expr`] in one fixed order. Equality of normal forms is sound (equal forms are equal for all
+//! symbol values) but not complete.
 //!
-//! What the ranges of the symbols decide beyond that is in `ranges`: signs, minima, maxima, and conditions that an invocation is checked for. `solve` goes the other way: which
-//! values of a symbol make two sizes equal.
+//! What the ranges of the symbols decide beyond that is in `ranges`: signs, minima, maxima, and
+//! conditions that an invocation is checked for. `solve` goes the other way: which values of a
+//! symbol make two sizes equal.
 
 mod ranges;
 mod solve;
@@ -25,7 +28,8 @@ struct Polynomial {
     terms: BTreeMap<Monomial, i64>,
 }
 
-/// Longest polynomial that is kept in normal form; a longer one stays as written, so that no model can make sizes explode.
+/// Longest polynomial that is kept in normal form; a longer one stays as written, so that no model
+/// can make sizes explode.
 const TERMS_MAX: usize = 64;
 
 /// The normal form of an expression; a long one stays as written.

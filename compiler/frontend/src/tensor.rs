@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 /// A dense tensor, row-major.
 ///
-/// Floating-point elements are held as `f64` and integers and booleans as `i64`, whatever the element type: every element is exactly representable in its type, since
-/// [`round_float`] and [`wrap_int`] are applied to each result. Unsigned 64-bit numbers beyond `i64` are held by their bits.
+/// Floating-point elements are held as `f64` and integers and booleans as `i64`, whatever the
+/// element type: every element is exactly representable in its type, since [`round_float`] and
+/// [`wrap_int`] are applied to each result. Unsigned 64-bit numbers beyond `i64` are held by their
+/// bits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     /// Element type.
@@ -85,7 +87,11 @@ impl Tensor {
 
     fn checked(dtype: DType, shape: Vec<usize>, data: Data) -> Tensor {
         let tensor = Tensor { dtype, shape, data };
-        assert_eq!(tensor.len(), tensor.shape.iter().product::<usize>(), "a tensor has as many elements as its shape says");
+        assert_eq!(
+            tensor.len(),
+            tensor.shape.iter().product::<usize>(),
+            "a tensor has as many elements as its shape says"
+        );
         tensor
     }
 
@@ -156,11 +162,16 @@ impl Tensor {
         Tensor::checked(self.dtype, shape, self.data.clone())
     }
 
-    /// The elements at `indices`, in that order, as a tensor of `shape`; `None` as an index takes `fill`.
+    /// The elements at `indices`, in that order, as a tensor of `shape`; `None` as an index takes
+    /// `fill`.
     pub(crate) fn pick(&self, shape: Vec<usize>, fill: f64, indices: impl Iterator<Item = Option<usize>>) -> Tensor {
         let data = match &self.data {
-            Data::Float(values) => Data::Float(indices.map(|i| i.map_or(round_float(self.dtype, fill), |i| values[i])).collect()),
-            Data::Int(values) => Data::Int(indices.map(|i| i.map_or(wrap_int(self.dtype, fill as i64), |i| values[i])).collect()),
+            Data::Float(values) => {
+                Data::Float(indices.map(|i| i.map_or(round_float(self.dtype, fill), |i| values[i])).collect())
+            }
+            Data::Int(values) => {
+                Data::Int(indices.map(|i| i.map_or(wrap_int(self.dtype, fill as i64), |i| values[i])).collect())
+            }
         };
         Tensor::checked(self.dtype, shape, data)
     }
@@ -184,7 +195,9 @@ mod tests {
             let tensor = Tensor::floats(dtype, vec![2, 2], [0.1, -2.5, 1e3, f64::INFINITY]);
             assert_eq!(Tensor::from_bytes(dtype, &[2, 2], &tensor.to_bytes()), Some(tensor));
         }
-        for dtype in [DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::U32, DType::I32, DType::U64, DType::I64] {
+        for dtype in
+            [DType::Bool, DType::U8, DType::I8, DType::U16, DType::I16, DType::U32, DType::I32, DType::U64, DType::I64]
+        {
             let tensor = Tensor::ints(dtype, vec![3], [0, 1, -7]);
             assert_eq!(Tensor::from_bytes(dtype, &[3], &tensor.to_bytes()), Some(tensor));
         }

@@ -1,17 +1,21 @@
-//! The tensor graph: a model as a small, closed set of operators over typed values with symbolic shapes.
+//! The tensor graph: a model as a small, closed set of operators over typed values with symbolic
+//! shapes.
 //!
-//! What ONNX spells in 190 operators arrives here as a few: everything pointwise is one [`Op::Pointwise`] program, 1-D convolutions are 2-D with height 1, batch
-//! normalisation is folded into the convolution before it or is pointwise, `Gemm` is a [`Op::MatMul`] with an epilogue, shapes are computed at compile time.
+//! What ONNX spells in 190 operators arrives here as a few: everything pointwise is one
+//! [`Op::Pointwise`] program, 1-D convolutions are 2-D with height 1, batch normalisation is folded
+//! into the convolution before it or is pointwise, `Gemm` is a [`Op::MatMul`] with an epilogue,
+//! shapes are computed at compile time.
 //!
-//! Invariants (checked by [`TensorGraph::verify`]): nodes are in topological order; every value has at most one producer; a value is constant, an input, or produced; shapes
-//! fit the operator.
+//! Invariants (checked by [`TensorGraph::verify`]): nodes are in topological order; every value has
+//! at most one producer; a value is constant, an input, or produced; shapes fit the operator.
 
 use crate::nest::Nest;
 use crate::size::Facts;
 use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolId, SymbolSpec};
 use std::sync::Arc;
 
-/// What is wrong with an index outside of its axis; its numbers are the smallest and the largest that are possible.
+/// What is wrong with an index outside of its axis; its numbers are the smallest and the largest
+/// that are possible.
 pub const INDEX_OUTSIDE: &str = "an index is outside of {} to {}";
 
 /// Index of a value in [`TensorGraph::values`].
@@ -39,11 +43,13 @@ pub struct TensorGraph {
     pub outputs: Vec<ValueId>,
     /// Symbols whose values nodes compute.
     pub run_time_sizes: Vec<RunTimeSize>,
-    /// Inputs and outputs that are states: a session keeps them, and its client neither gives nor gets them.
+    /// Inputs and outputs that are states: a session keeps them, and its client neither gives nor
+    /// gets them.
     pub states: Vec<State>,
 }
 
-/// An input and an output that are one state. Passes change neither list, so that places in them name a state.
+/// An input and an output that are one state. Passes change neither list, so that places in them
+/// name a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// Place in [`TensorGraph::inputs`].
@@ -65,7 +71,8 @@ pub struct Growth {
     pub capacity: i64,
 }
 
-/// A symbol whose value a node computes: how many elements a selection leaves. Memory is laid out for the largest value.
+/// A symbol whose value a node computes: how many elements a selection leaves. Memory is laid out
+/// for the largest value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunTimeSize {
     /// The symbol. Only shapes of results behind the node depend on it.
@@ -105,13 +112,16 @@ pub struct TensorNode {
 /// The operators.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// A scalar program applied to every element. Inputs are broadcast to the output's shape by NumPy's rule; that shape may be larger than all of them (a broadcast), and
-    /// there may be no input at all (a fill).
+    /// A scalar program applied to every element. Inputs are broadcast to the output's shape by
+    /// NumPy's rule; that shape may be larger than all of them (a broadcast), and there may be
+    /// no input at all (a fill).
     Pointwise(PointProgram),
-    /// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, then the epilogue's extra inputs. Output `[N, M, OH, OW]`. With three spatial dimensions the depth
-    /// stands before the height in all of them.
+    /// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, then the epilogue's extra inputs. Output
+    /// `[N, M, OH, OW]`. With three spatial dimensions the depth stands before the height in
+    /// all of them.
     Conv(Conv),
-    /// Inputs `a [..., M, K]`, `b [..., K, N]` (before transposition), then the epilogue's extra inputs. Leading dimensions broadcast.
+    /// Inputs `a [..., M, K]`, `b [..., K, N]` (before transposition), then the epilogue's extra
+    /// inputs. Leading dimensions broadcast.
     MatMul(MatMul),
     /// Input `x [N, C, H, W]`, output `[N, C, OH, OW]`.
     Pool(Pool),
@@ -124,14 +134,16 @@ pub enum Op {
         /// Natural logarithm of the result.
         log: bool,
     },
-    /// Inputs `x`, `scale`, optionally `bias`; normalises over `axis..`. Scale and bias have the shape of those dimensions.
+    /// Inputs `x`, `scale`, optionally `bias`; normalises over `axis..`. Scale and bias have the
+    /// shape of those dimensions.
     LayerNorm {
         /// First normalised axis.
         axis: usize,
         /// Added to the variance.
         epsilon: f32,
     },
-    /// Inputs `data`, `indices` (I32 or I64; negative counts from the end). Output `data[..axis] ++ indices ++ data[axis+1..]`.
+    /// Inputs `data`, `indices` (I32 or I64; negative counts from the end). Output `data[..axis] ++
+    /// indices ++ data[axis+1..]`.
     Gather {
         /// The indexed axis.
         axis: usize,
@@ -141,9 +153,11 @@ pub enum Op {
         /// The permutation.
         permutation: Vec<usize>,
     },
-    /// The same elements in the same order under another shape. Costs nothing where the buffers can be one.
+    /// The same elements in the same order under another shape. Costs nothing where the buffers can
+    /// be one.
     Reshape,
-    /// `output[i] = input[start + i * step]` on every axis; one entry per axis, steps may be negative.
+    /// `output[i] = input[start + i * step]` on every axis; one entry per axis, steps may be
+    /// negative.
     Slice {
         /// First element per axis.
         starts: Vec<Expr>,
@@ -164,7 +178,8 @@ pub enum Op {
     },
     /// Input `x [N, C, H, W]`, output `[N, C, OH, OW]`.
     Resize(Resize),
-    /// Inputs `x [T, B, I]`, `w [D, G H, I]`, `r [D, G H, H]`, `bias [D, 2 G H]`, `h0 [D, B, H]`, and `c0 [D, B, H]` where the cell keeps one; G gates in ONNX's order. Outputs
+    /// Inputs `x [T, B, I]`, `w [D, G H, I]`, `r [D, G H, H]`, `bias [D, 2 G H]`, `h0 [D, B, H]`,
+    /// and `c0 [D, B, H]` where the cell keeps one; G gates in ONNX's order. Outputs
     /// `y [T, D, B, H]`, `h [D, B, H]`, and `c [D, B, H]` where the cell keeps one.
     Recurrent {
         /// What a step computes.
@@ -174,7 +189,8 @@ pub enum Op {
         /// Which way it runs; D is 2 for `Bidirectional`, else 1.
         direction: Direction,
     },
-    /// Loops over scalars, for what none of the others expresses; operands and results are what the body says.
+    /// Loops over scalars, for what none of the others expresses; operands and results are what the
+    /// body says.
     Nest(Nest),
 }
 
@@ -183,7 +199,8 @@ pub enum Op {
 pub enum Cell {
     /// `tanh` of one gate.
     Rnn,
-    /// Gates update, reset, hidden. The reset gate applies to the product of the state (`linear_before_reset`).
+    /// Gates update, reset, hidden. The reset gate applies to the product of the state
+    /// (`linear_before_reset`).
     Gru,
     /// Gates input, output, forget, cell; keeps a second state.
     Lstm,
@@ -249,7 +266,8 @@ pub struct Pool {
     pub window: [u32; 2],
     /// Height and width.
     pub strides: [u32; 2],
-    /// Top, left, bottom, right. A ceil-mode output may reach beyond them; such elements count as padding.
+    /// Top, left, bottom, right. A ceil-mode output may reach beyond them; such elements count as
+    /// padding.
     pub pads: [u32; 4],
     /// Height and width.
     pub dilations: [u32; 2],
@@ -338,15 +356,17 @@ pub enum CoordinateMode {
     Asymmetric,
 }
 
-/// A straight-line scalar program. Its result is the last step, or input 0 where there is none. In an epilogue, input 0 is the accumulated element and
-/// inputs `1..` are the node's extra inputs, broadcast to the output's shape.
+/// A straight-line scalar program. Its result is the last step, or input 0 where there is none. In
+/// an epilogue, input 0 is the accumulated element and inputs `1..` are the node's extra inputs,
+/// broadcast to the output's shape.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PointProgram {
     /// Steps in order.
     pub steps: Vec<PointStep>,
 }
 
-/// One step of a scalar program. Operand and result types: `ty` is the type the step computes in; comparisons and logic give `Bool`.
+/// One step of a scalar program. Operand and result types: `ty` is the type the step computes in;
+/// comparisons and logic give `Bool`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointStep {
     /// What it computes.
@@ -431,10 +451,12 @@ pub enum PointOp {
     Or,
     Xor,
     Not,
-    /// `args = [condition, then, else]`; the type is that of `then` and `else`, the condition is `Bool`.
+    /// `args = [condition, then, else]`; the type is that of `then` and `else`, the condition is
+    /// `Bool`.
     Where,
-    /// Result type is the step's `ty`. A float is truncated to an integer; where that does not fit, and for NaN, the result is the smallest integer of 32 bits (of 64 for
-    /// the types that need them), cut to the type: what x86 instructions and so ONNX Runtime give.
+    /// Result type is the step's `ty`. A float is truncated to an integer; where that does not fit,
+    /// and for NaN, the result is the smallest integer of 32 bits (of 64 for the types that
+    /// need them), cut to the type: what x86 instructions and so ONNX Runtime give.
     Cast,
     /// The operand's bits, read as the step's `ty`, which has as many.
     BitCast,

@@ -34,7 +34,9 @@ impl fmt::Display for TensorGraph {
             self.write_node(f, node)?;
         }
         for state in &self.states {
-            let growth = state.growth.map_or(String::new(), |growth| format!(", growing on axis {} to {}", growth.axis, growth.capacity));
+            let growth = state
+                .growth
+                .map_or(String::new(), |growth| format!(", growing on axis {} to {}", growth.axis, growth.capacity));
             writeln!(f, "  state {} -> {}{growth}", Id(self.inputs[state.input]), Id(self.outputs[state.output]))?;
         }
         for id in &self.outputs {
@@ -46,7 +48,8 @@ impl fmt::Display for TensorGraph {
 
 impl TensorGraph {
     fn write_node(&self, f: &mut fmt::Formatter<'_>, node: &TensorNode) -> fmt::Result {
-        let results: Vec<String> = node.outputs.iter().map(|id| format!("{}: {}", Id(*id), Type(self.value(*id)))).collect();
+        let results: Vec<String> =
+            node.outputs.iter().map(|id| format!("{}: {}", Id(*id), Type(self.value(*id)))).collect();
         let operands: Vec<String> = node.inputs.iter().map(|id| Id(*id).to_string()).collect();
         write!(f, "  {} = {}({})", results.join(", "), node.op.name(), operands.join(", "))?;
         write_attributes(f, &node.op)?;
@@ -81,7 +84,8 @@ fn list<T: fmt::Display>(items: &[T]) -> String {
 fn write_constant(f: &mut fmt::Formatter<'_>, id: ValueId, value: &Value) -> fmt::Result {
     write!(f, "  const {} {:?}: {}", Id(id), value.name, Type(value))?;
     let shape = crate::size::static_shape(&value.shape).unwrap_or_default();
-    let tensor = value.constant.as_ref().and_then(|bytes| crate::tensor::Tensor::from_bytes(value.dtype, &shape, bytes));
+    let tensor =
+        value.constant.as_ref().and_then(|bytes| crate::tensor::Tensor::from_bytes(value.dtype, &shape, bytes));
     match tensor.filter(|t| t.len() <= PRINTED_ELEMENTS_MAX) {
         Some(tensor) => writeln!(f, " = [{}]", list(&tensor.to_f64())),
         None => writeln!(f),
@@ -92,7 +96,11 @@ fn write_attributes(f: &mut fmt::Formatter<'_>, op: &Op) -> fmt::Result {
     match op {
         Op::Pointwise(program) => write!(f, " {program}"),
         Op::Conv(conv) => {
-            write!(f, " strides={:?} pads={:?} dilations={:?} groups={}", conv.strides, conv.pads, conv.dilations, conv.groups)?;
+            write!(
+                f,
+                " strides={:?} pads={:?} dilations={:?} groups={}",
+                conv.strides, conv.pads, conv.dilations, conv.groups
+            )?;
             write_epilogue(f, &conv.epilogue)
         }
         Op::MatMul(matmul) => {

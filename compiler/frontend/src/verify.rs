@@ -1,14 +1,17 @@
 //! What a valid tensor graph is.
 //!
-//! - Every id is in range; inputs and outputs are values; a constant has as many bytes as its shape says.
+//! - Every id is in range; inputs and outputs are values; a constant has as many bytes as its shape
+//!   says.
 //! - A value is a constant, an input, or produced by exactly one node, and is read only after that.
 //! - Node names are unique.
-//! - Operands and results of each node fit its operator in number, type and shape, for all symbol values.
+//! - Operands and results of each node fit its operator in number, type and shape, for all symbol
+//!   values.
 //! - Scalar programs read only inputs and earlier steps that exist.
 
 use crate::size::{Facts, canonical, elements, static_shape};
 use crate::tensor_graph::{
-    Cell, Conv, Direction, MatMul, Op, PointArg, PointOp, PointProgram, RunTimeSize, TensorGraph, TensorNode, Value, ValueId,
+    Cell, Conv, Direction, MatMul, Op, PointArg, PointOp, PointProgram, RunTimeSize, TensorGraph, TensorNode, Value,
+    ValueId,
 };
 use atoll_kgraph::{DType, Expr};
 use std::collections::HashSet;
@@ -98,7 +101,9 @@ impl TensorGraph {
     /// A size is a scalar that a node computes, and nothing before that node depends on it.
     fn check_run_time_size(&self, size: &RunTimeSize) -> Check {
         let value = self.value(size.value);
-        ensure((size.symbol.0 as usize) < self.symbols.len(), || "it is the value of a symbol that does not exist".into())?;
+        ensure((size.symbol.0 as usize) < self.symbols.len(), || {
+            "it is the value of a symbol that does not exist".into()
+        })?;
         ensure(matches!(value.dtype, DType::I32 | DType::I64) && value.shape.is_empty(), || {
             "it is a size and no scalar of integers".into()
         })?;
@@ -119,7 +124,9 @@ impl TensorGraph {
             Op::Nest(_) => 1..=usize::MAX,
             _ => 1..=1,
         };
-        ensure(results.contains(&outputs.len()), || format!("{} results, the operator has {}", outputs.len(), results.start()))?;
+        ensure(results.contains(&outputs.len()), || {
+            format!("{} results, the operator has {}", outputs.len(), results.start())
+        })?;
         ensure(inputs.len() >= node.op.operands_min(), || format!("{} operands are too few", inputs.len()))?;
         check_op(self.facts(), &node.op, &inputs, &outputs)
     }
@@ -133,7 +140,8 @@ impl TensorGraph {
         producers
     }
 
-    /// How often each value is read: by nodes, and once more as an output of the graph or as a size.
+    /// How often each value is read: by nodes, and once more as an output of the graph or as a
+    /// size.
     pub fn use_counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.values.len()];
         let of_sizes = self.run_time_sizes.iter().map(|size| &size.value);
@@ -191,13 +199,16 @@ fn rank(value: &Value, rank: usize) -> Check {
 }
 
 fn shape(facts: Facts<'_>, value: &Value, expected: &[Expr]) -> Check {
-    ensure(facts.same_shape(&value.shape, expected), || format!("{} is {:?}, expected {expected:?}", value.name, value.shape))
+    ensure(facts.same_shape(&value.shape, expected), || {
+        format!("{} is {:?}, expected {expected:?}", value.name, value.shape)
+    })
 }
 
 fn check_op(facts: Facts<'_>, op: &Op, inputs: &[&Value], outputs: &[&Value]) -> Check {
     let out = outputs[0];
-    let same_type =
-        |values: &[&Value]| ensure(values.iter().all(|v| v.dtype == out.dtype), || "operands and result of different types".into());
+    let same_type = |values: &[&Value]| {
+        ensure(values.iter().all(|v| v.dtype == out.dtype), || "operands and result of different types".into())
+    };
     match op {
         Op::Pointwise(program) => {
             check_broadcast(facts, inputs, out)?;
@@ -212,7 +223,10 @@ fn check_op(facts: Facts<'_>, op: &Op, inputs: &[&Value], outputs: &[&Value]) ->
             ensure(facts.same_shape(&inputs[0].shape[..2], &out.shape[..2]), || "batch and channels change".into())
         }
         Op::Reduce(reduce) => {
-            ensure(reduce.axes.is_sorted_by(|a, b| a < b) && reduce.axes.iter().all(|a| *a < inputs[0].shape.len()), || "bad axes".into())?;
+            ensure(
+                reduce.axes.is_sorted_by(|a, b| a < b) && reduce.axes.iter().all(|a| *a < inputs[0].shape.len()),
+                || "bad axes".into(),
+            )?;
             let dims = inputs[0].shape.iter().enumerate().map(|(i, d)| (reduce.axes.contains(&i), d.clone()));
             let expected: Vec<Expr> = match reduce.keep_dims {
                 true => dims.map(|(reduced, d)| if reduced { Expr::Const(1) } else { d }).collect(),
@@ -233,7 +247,9 @@ fn check_op(facts: Facts<'_>, op: &Op, inputs: &[&Value], outputs: &[&Value]) ->
             shape(facts, out, &inputs[0].shape)
         }
         Op::Nest(nest) => nest.check(inputs, outputs),
-        Op::Recurrent { cell, hidden, direction } => check_recurrent(facts, *cell, *hidden as i64, *direction, inputs, outputs),
+        Op::Recurrent { cell, hidden, direction } => {
+            check_recurrent(facts, *cell, *hidden as i64, *direction, inputs, outputs)
+        }
         _ => check_movement(facts, op, inputs, out),
     }
 }
@@ -253,13 +269,19 @@ fn check_movement(facts: Facts<'_>, op: &Op, inputs: &[&Value], out: &Value) -> 
             ensure(sorted.into_iter().eq(0..x.shape.len()), || "no permutation".into())?;
             shape(facts, out, &permutation.iter().map(|p| x.shape[*p].clone()).collect::<Vec<_>>())
         }
-        Op::Reshape => ensure(facts.same(&elements(&x.shape), &elements(&out.shape)), || "the number of elements changes".into()),
+        Op::Reshape => {
+            ensure(facts.same(&elements(&x.shape), &elements(&out.shape)), || "the number of elements changes".into())
+        }
         Op::Slice { starts, steps } => {
             rank(out, x.shape.len())?;
-            ensure(starts.len() == x.shape.len() && steps.len() == x.shape.len() && !steps.contains(&0), || "bad starts or steps".into())
+            ensure(starts.len() == x.shape.len() && steps.len() == x.shape.len() && !steps.contains(&0), || {
+                "bad starts or steps".into()
+            })
         }
         Op::Concat { axis } => {
-            ensure(*axis < out.shape.len() && inputs.iter().all(|v| v.dtype == out.dtype), || "bad axis or types".into())?;
+            ensure(*axis < out.shape.len() && inputs.iter().all(|v| v.dtype == out.dtype), || {
+                "bad axis or types".into()
+            })?;
             inputs.iter().try_for_each(|v| rank(v, out.shape.len()))?;
             let total = inputs.iter().fold(Expr::Const(0), |sum, v| sum + v.shape[*axis].clone());
             let mut expected = x.shape.clone();
@@ -289,7 +311,9 @@ fn check_program(program: &PointProgram, inputs: &[&Value], accumulated: Option<
     let mut results: Vec<DType> = Vec::new();
     for (index, step) in program.steps.iter().enumerate() {
         let arity = step.op.arity();
-        ensure(step.args.len() == arity, || format!("step {index} has {} operands, {:?} takes {arity}", step.args.len(), step.op))?;
+        ensure(step.args.len() == arity, || {
+            format!("step {index} has {} operands, {:?} takes {arity}", step.args.len(), step.op)
+        })?;
         for (position, arg) in step.args.iter().enumerate() {
             let found = match arg {
                 PointArg::Input(i) => types.get(*i as usize),
@@ -318,7 +342,14 @@ impl PointOp {
     pub fn arity(self) -> usize {
         match self {
             PointOp::Clip | PointOp::Where => 3,
-            PointOp::Add | PointOp::Sub | PointOp::Mul | PointOp::Div | PointOp::Pow | PointOp::Min | PointOp::Max | PointOp::Mod => 2,
+            PointOp::Add
+            | PointOp::Sub
+            | PointOp::Mul
+            | PointOp::Div
+            | PointOp::Pow
+            | PointOp::Min
+            | PointOp::Max
+            | PointOp::Mod => 2,
             PointOp::Equal | PointOp::Less | PointOp::LessOrEqual | PointOp::Greater | PointOp::GreaterOrEqual => 2,
             PointOp::And | PointOp::Or | PointOp::Xor => 2,
             PointOp::BitAnd | PointOp::BitOr | PointOp::BitXor | PointOp::ShiftLeft | PointOp::ShiftRight => 2,
@@ -335,9 +366,13 @@ fn check_conv(facts: Facts<'_>, conv: &Conv, inputs: &[&Value], out: &Value) -> 
     })?;
     [x, w, out].into_iter().try_for_each(|v| rank(v, spatial + 2))?;
     let groups = i64::from(conv.groups);
-    ensure(groups > 0 && facts.same(&x.shape[1], &(w.shape[1].clone() * groups)), || "channels and groups do not fit".into())?;
+    ensure(groups > 0 && facts.same(&x.shape[1], &(w.shape[1].clone() * groups)), || {
+        "channels and groups do not fit".into()
+    })?;
     ensure(w.shape[0].as_const().is_some_and(|m| m % groups == 0), || "filters and groups do not fit".into())?;
-    ensure(facts.same(&out.shape[0], &x.shape[0]) && facts.same(&out.shape[1], &w.shape[0]), || "batch or filters do not fit".into())?;
+    ensure(facts.same(&out.shape[0], &x.shape[0]) && facts.same(&out.shape[1], &w.shape[0]), || {
+        "batch or filters do not fit".into()
+    })?;
     ensure(x.dtype == w.dtype, || "operands of different types".into())?;
     check_broadcast(facts, &inputs[2..], out)?;
     check_program(&conv.epilogue, &inputs[2..], Some(x.dtype), out)
@@ -350,7 +385,8 @@ fn check_matmul(facts: Facts<'_>, matmul: &MatMul, inputs: &[&Value], out: &Valu
         let [rows, columns] = [v.shape[v.shape.len() - 2].clone(), v.shape[v.shape.len() - 1].clone()];
         if transposed { [columns, rows] } else { [rows, columns] }
     };
-    let ([m, k], [k2, n], [rows, columns]) = (matrix(a, matmul.transpose_a), matrix(b, matmul.transpose_b), matrix(out, false));
+    let ([m, k], [k2, n], [rows, columns]) =
+        (matrix(a, matmul.transpose_a), matrix(b, matmul.transpose_b), matrix(out, false));
     ensure(facts.same(&m, &rows) && facts.same(&k, &k2) && facts.same(&n, &columns), || {
         format!("{m}x{k} times {k2}x{n} is not {rows}x{columns}")
     })?;
@@ -361,7 +397,14 @@ fn check_matmul(facts: Facts<'_>, matmul: &MatMul, inputs: &[&Value], out: &Valu
     check_program(&matmul.epilogue, &inputs[2..], Some(a.dtype), out)
 }
 
-fn check_recurrent(facts: Facts<'_>, cell: Cell, hidden: i64, direction: Direction, inputs: &[&Value], outputs: &[&Value]) -> Check {
+fn check_recurrent(
+    facts: Facts<'_>,
+    cell: Cell,
+    hidden: i64,
+    direction: Direction,
+    inputs: &[&Value],
+    outputs: &[&Value],
+) -> Check {
     let [x, w, r, bias, states @ ..] = inputs else { return Err("a recurrent cell has at least four operands".into()) };
     ensure(states.len() == cell.states(), || format!("{} states", states.len()))?;
     rank(x, 3)?;

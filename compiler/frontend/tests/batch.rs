@@ -1,6 +1,7 @@
 //! Rows of a batch: what is proven independent is, and what is known to mix rows is refused.
 //!
-//! The oracle is the reference interpreter: row `i` of a batch equals the row alone, to the last bit.
+//! The oracle is the reference interpreter: row `i` of a batch equals the row alone, to the last
+//! bit.
 
 mod common;
 
@@ -29,10 +30,12 @@ fn row_of(tensor: &Tensor, axis: usize, row: usize) -> Tensor {
 
 /// Runs a batch, and each of its rows alone.
 fn check_rows(graph: &TensorGraph, batch: &Batch, inputs: &[Tensor]) {
-    let axis = |id: &atoll_frontend::tensor_graph::ValueId| batch.axes[id.0 as usize].expect("inputs and outputs have rows");
+    let axis =
+        |id: &atoll_frontend::tensor_graph::ValueId| batch.axes[id.0 as usize].expect("inputs and outputs have rows");
     let together = reference::run(graph, inputs).expect("the batch runs");
     for row in 0..ROWS {
-        let own: Vec<Tensor> = graph.inputs.iter().zip(inputs).map(|(id, tensor)| row_of(tensor, axis(id), row)).collect();
+        let own: Vec<Tensor> =
+            graph.inputs.iter().zip(inputs).map(|(id, tensor)| row_of(tensor, axis(id), row)).collect();
         let alone = reference::run(graph, &own).expect("a row runs");
         for ((id, together), alone) in graph.outputs.iter().zip(&together).zip(&alone) {
             assert_eq!(&row_of(together, axis(id), row), alone, "row {row} of {}:\n{graph}", graph.value(*id).name);
@@ -49,7 +52,8 @@ fn input(m: &mut Model) -> String {
 fn analysed(m: &mut Model, output: &str) -> (TensorGraph, Result<Batch, String>) {
     m.output(output);
     let graph = transform(m.import().expect("a model")).expect("passes");
-    let batch = analyse(&graph).map_err(|refusals| refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+    let batch =
+        analyse(&graph).map_err(|refusals| refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
     (graph, batch)
 }
 
@@ -105,7 +109,9 @@ fn layers_of_networks_keep_rows_apart() {
 #[test]
 fn what_mixes_rows_is_refused() {
     refused("it normalises over rows", |m, x| m.node("Softmax", "y", &[x], vec![int("axis", 0)]));
-    refused("it reduces over rows", |m, x| m.node("ReduceMean", "y", &[x], vec![ints("axes", &[0]), int("keepdims", 1)]));
+    refused("it reduces over rows", |m, x| {
+        m.node("ReduceMean", "y", &[x], vec![ints("axes", &[0]), int("keepdims", 1)])
+    });
     refused("it puts rows together with something else", |m, x| {
         let flat = m.node("Flatten", "flat", &[x], vec![int("axis", 2)]);
         m.node("Relu", "y", &[&flat], vec![])
@@ -143,15 +149,24 @@ fn any_step() -> impl Strategy<Value = (u8, usize, usize)> {
 }
 
 /// Adds a step; the shape has `None` for the number of rows.
-fn add_step(m: &mut Model, index: usize, x: &str, shape: &mut Vec<Option<i64>>, (kind, a, b): (u8, usize, usize)) -> String {
+fn add_step(
+    m: &mut Model,
+    index: usize,
+    x: &str,
+    shape: &mut Vec<Option<i64>>,
+    (kind, a, b): (u8, usize, usize),
+) -> String {
     let name = format!("v{index}");
     let rank = shape.len();
     let (axis, other) = (a % rank, b % rank);
     match kind {
         0 => m.node("Sigmoid", &name, &[x], vec![]),
         1 => {
-            let dims: Vec<i64> =
-                shape.iter().enumerate().map(|(i, dim)| if (a >> (i % 2)) & 1 == 0 { 1 } else { dim.unwrap_or(1) }).collect();
+            let dims: Vec<i64> = shape
+                .iter()
+                .enumerate()
+                .map(|(i, dim)| if (a >> (i % 2)) & 1 == 0 { 1 } else { dim.unwrap_or(1) })
+                .collect();
             let constant = m.random(&format!("c{index}"), &dims, 0.5, 1.0);
             m.node("Mul", &name, &[x, &constant], vec![])
         }
@@ -163,7 +178,12 @@ fn add_step(m: &mut Model, index: usize, x: &str, shape: &mut Vec<Option<i64>>, 
             } else if rank > 1 {
                 shape.remove(axis);
             }
-            m.node("ReduceMean", &name, &[x], vec![ints("axes", &[axis as i64]), int("keepdims", i64::from(keep || rank == 1))])
+            m.node(
+                "ReduceMean",
+                &name,
+                &[x],
+                vec![ints("axes", &[axis as i64]), int("keepdims", i64::from(keep || rank == 1))],
+            )
         }
         4 => {
             let mut permutation: Vec<i64> = (0..rank as i64).collect();

@@ -1,12 +1,15 @@
-//! Import, transformation and reference interpreter against stored answers, in the layout of ONNX's backend tests: a folder per case with `model.onnx` and
-//! `test_data_set_N/{input,output}_K.pb`.
+//! Import, transformation and reference interpreter against stored answers, in the layout of ONNX's
+//! backend tests: a folder per case with `model.onnx` and `test_data_set_N/{input,output}_K.pb`.
 //!
-//! A selection lies in `cases` and must pass as a whole. `ATOLL_ONNX_CASES` names more folders of cases (separated by `:`), for instance the `node` folder of the `onnx`
-//! package up to 1.22 (1,765 cases); `make_cases.py` writes cases for other models. There a model that is refused as unsupported is counted, not failed; a wrong answer
-//! fails. `ATOLL_ONNX_FILTER` is a regular expression; only cases with a match in their paths run.
+//! A selection lies in `cases` and must pass as a whole. `ATOLL_ONNX_CASES` names more folders of
+//! cases (separated by `:`), for instance the `node` folder of the `onnx` package up to 1.22 (1,765
+//! cases); `make_cases.py` writes cases for other models. There a model that is refused as
+//! unsupported is counted, not failed; a wrong answer fails. `ATOLL_ONNX_FILTER` is a regular
+//! expression; only cases with a match in their paths run.
 //!
-//! Every case that passes is run once more with all sizes of its inputs made symbols of their own. What such a model leaves open may be refused, in one case of ten at most; a
-//! wrong answer fails here too.
+//! Every case that passes is run once more with all sizes of its inputs made symbols of their own.
+//! What such a model leaves open may be refused, in one case of ten at most; a wrong answer fails
+//! here too.
 
 #![allow(clippy::print_stderr, reason = "a summary of hundreds of cases, and a loud skip")]
 
@@ -55,8 +58,15 @@ enum Outcome {
 fn stored_answers_are_met() {
     let summary = run_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases"), &filter(""));
     assert!(summary.passed > 40 && summary.reasons.is_empty(), "{:?}", summary.reasons);
-    // Much of this selection is windows, recurrent cells and attention, whose channels and weights no model leaves open.
-    assert!(summary.passed_symbolic * 2 >= summary.passed, "{} of {}: {:?}", summary.passed_symbolic, summary.passed, summary.open);
+    // Much of this selection is windows, recurrent cells and attention, whose channels and weights no
+    // model leaves open.
+    assert!(
+        summary.passed_symbolic * 2 >= summary.passed,
+        "{} of {}: {:?}",
+        summary.passed_symbolic,
+        summary.passed,
+        summary.open
+    );
 }
 
 #[test]
@@ -133,7 +143,8 @@ fn run_folder(folder: &Path, filter: &Regex) -> Summary {
 }
 
 fn run_case(case: &Path, symbolic: bool) -> Outcome {
-    let mut sets: Vec<PathBuf> = std::fs::read_dir(case).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_dir()).collect();
+    let mut sets: Vec<PathBuf> =
+        std::fs::read_dir(case).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_dir()).collect();
     sets.sort();
     let mut outcome = Outcome::Passed;
     for set in sets {
@@ -183,7 +194,9 @@ fn compare(graph: TensorGraph, inputs: &[Tensor], expected: &[Tensor]) -> Outcom
             Err(error) => return Outcome::Failed(format!("{kind}: {error}")),
         };
         let mut pairs = outputs.iter().zip(expected).enumerate();
-        if let Some((index, difference)) = pairs.find_map(|(i, (found, expected))| Some((i, difference(found, expected)?))) {
+        if let Some((index, difference)) =
+            pairs.find_map(|(i, (found, expected))| Some((i, difference(found, expected)?)))
+        {
             return Outcome::Failed(format!("{kind}: output {index}: {difference}\n{graph}"));
         }
     }
@@ -211,14 +224,17 @@ fn with_constants(mut model: ModelProto, set: &Path) -> (ModelProto, usize) {
     (model, kept)
 }
 
-/// The model with every size of its inputs as a symbol of its own. A size of 0 stays: it is no usual value of a symbol.
+/// The model with every size of its inputs as a symbol of its own. A size of 0 stays: it is no
+/// usual value of a symbol.
 fn with_symbols(model: &ModelProto) -> ModelProto {
     let mut model = model.clone();
     let graph = model.graph.as_mut().unwrap();
     for input in &mut graph.input {
         let tensor = input.r#type.as_mut().and_then(|t| t.tensor_type.as_mut());
         let Some(shape) = tensor.and_then(|t| t.shape.as_mut()) else { continue };
-        for (axis, dim) in shape.dim.iter_mut().enumerate().filter(|(_, dim)| dim.value != Some(DimensionValue::DimValue(0))) {
+        for (axis, dim) in
+            shape.dim.iter_mut().enumerate().filter(|(_, dim)| dim.value != Some(DimensionValue::DimValue(0)))
+        {
             dim.value = Some(DimensionValue::DimParam(format!("{}_{axis}", input.name)));
         }
     }
@@ -237,7 +253,10 @@ fn tensor(bytes: &[u8]) -> Option<Tensor> {
 /// Where two tensors differ; tolerance as in ONNX's own runner.
 fn difference(found: &Tensor, expected: &Tensor) -> Option<String> {
     if found.shape != expected.shape || found.dtype != expected.dtype {
-        return Some(format!("{:?} {:?} instead of {:?} {:?}", found.dtype, found.shape, expected.dtype, expected.shape));
+        return Some(format!(
+            "{:?} {:?} instead of {:?} {:?}",
+            found.dtype, found.shape, expected.dtype, expected.shape
+        ));
     }
     match (&found.data, &expected.data) {
         (Data::Int(a), Data::Int(b)) => {
@@ -245,7 +264,9 @@ fn difference(found: &Tensor, expected: &Tensor) -> Option<String> {
         }
         _ => {
             let (a, b) = (found.to_f64(), expected.to_f64());
-            let differs = |(a, b): (&f64, &f64)| !(a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 + 1e-3 * b.abs());
+            let differs = |(a, b): (&f64, &f64)| {
+                !(a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 + 1e-3 * b.abs())
+            };
             a.iter().zip(&b).position(differs).map(|i| format!("element {i}: {} instead of {}", a[i], b[i]))
         }
     }

@@ -1,4 +1,5 @@
-//! Functions, subgraphs and sequences that are refused, and how. What they compute is in `cases`, written by `make_graph_cases.py`.
+//! Functions, subgraphs and sequences that are refused, and how. What they compute is in `cases`,
+//! written by `make_graph_cases.py`.
 
 mod common;
 
@@ -24,13 +25,20 @@ fn value(name: &str) -> ValueInfoProto {
 fn graph(name: &str, inputs: &[&str], nodes: Vec<NodeProto>, outputs: &[&str]) -> AttributeProto {
     let values = |names: &[&str]| names.iter().map(|name| value(name)).collect();
     let graph = GraphProto { node: nodes, input: values(inputs), output: values(outputs), ..GraphProto::default() };
-    AttributeProto { name: name.into(), g: Some(graph), r#type: AttributeType::Graph as i32, ..AttributeProto::default() }
+    AttributeProto {
+        name: name.into(),
+        g: Some(graph),
+        r#type: AttributeType::Graph as i32,
+        ..AttributeProto::default()
+    }
 }
 
 fn function(name: &str, inputs: &[&str], nodes: Vec<NodeProto>, outputs: &[&str]) -> FunctionProto {
     let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-    let opset_import =
-        vec![OperatorSetIdProto { domain: String::new(), version: 17 }, OperatorSetIdProto { domain: "local".into(), version: 1 }];
+    let opset_import = vec![
+        OperatorSetIdProto { domain: String::new(), version: 17 },
+        OperatorSetIdProto { domain: "local".into(), version: 1 },
+    ];
     FunctionProto {
         name: name.into(),
         domain: "local".into(),
@@ -63,7 +71,12 @@ fn looping(trips: &str, go: &str, body: Vec<NodeProto>) -> Model {
     m.input("x", DataType::Float, &[2i64]);
     m.input("n", DataType::Int64, &[] as &[i64]);
     m.input("c", DataType::Bool, &[] as &[i64]);
-    m.graph().initializer.push(TensorProto { name: "many".into(), data_type: 7, int64_data: vec![1 << 40], ..TensorProto::default() });
+    m.graph().initializer.push(TensorProto {
+        name: "many".into(),
+        data_type: 7,
+        int64_data: vec![1 << 40],
+        ..TensorProto::default()
+    });
     let mut node = node("Loop", &[trips, go, "x"], &["y"]);
     node.attribute = vec![graph("body", &["i", "go", "v"], body, &["next", "w"])];
     m.graph().node.push(node);
@@ -83,8 +96,10 @@ fn a_function_that_calls_itself_is_refused() {
 #[test]
 fn functions_do_not_grow_without_bound() {
     let names: Vec<String> = (0..40).map(|i| if i == 0 { "first".into() } else { format!("f{i}") }).collect();
-    let mut functions: Vec<FunctionProto> =
-        names.windows(2).map(|pair| function(&pair[0], &["a"], vec![call(&pair[1], "a", "b"), call(&pair[1], "b", "c")], &["c"])).collect();
+    let mut functions: Vec<FunctionProto> = names
+        .windows(2)
+        .map(|pair| function(&pair[0], &["a"], vec![call(&pair[1], "a", "b"), call(&pair[1], "b", "c")], &["c"]))
+        .collect();
     functions.push(function("f39", &["a"], vec![node("Neg", &["a"], &["b"])], &["b"]));
     let text = refused(&calling(functions));
     assert!(text.contains("functions inlined"), "{text}");
@@ -120,8 +135,10 @@ fn a_computed_condition_cannot_decide_about_shapes() {
     m.input("c", DataType::Bool, &[] as &[i64]);
     let mut choice = node("If", &["c"], &["y"]);
     let axis = |name: &str| NodeProto { attribute: vec![int("axis", 0)], ..node("Flatten", &["x"], &[name]) };
-    choice.attribute =
-        vec![graph("then_branch", &[], vec![axis("a")], &["a"]), graph("else_branch", &[], vec![node("Neg", &["x"], &["b"])], &["b"])];
+    choice.attribute = vec![
+        graph("then_branch", &[], vec![axis("a")], &["a"]),
+        graph("else_branch", &[], vec![node("Neg", &["x"], &["b"])], &["b"]),
+    ];
     m.graph().node.push(choice);
     m.output("y");
     let text = refused(&m);
@@ -166,8 +183,10 @@ fn what_a_branch_that_is_not_taken_does_not_take_is_no_error() {
     m.input("c", DataType::Bool, &[] as &[i64]);
     let mut choice = node("If", &["c"], &["y"]);
     let picked = vec![node("Gather", &["x", "i"], &["g"]), node("Div", &["g", "i"], &["then"])];
-    choice.attribute =
-        vec![graph("then_branch", &[], picked, &["then"]), graph("else_branch", &[], vec![node("Identity", &["i"], &["else"])], &["else"])];
+    choice.attribute = vec![
+        graph("then_branch", &[], picked, &["then"]),
+        graph("else_branch", &[], vec![node("Identity", &["i"], &["else"])], &["else"]),
+    ];
     m.graph().node.push(choice);
     m.output("y");
     let graph = m.import().unwrap();

@@ -1,4 +1,5 @@
-//! What the importer refuses, and how it says so; symbolic shapes; external data; the trained models where they are.
+//! What the importer refuses, and how it says so; symbolic shapes; external data; the trained
+//! models where they are.
 
 #![allow(clippy::print_stderr, reason = "a loud skip")]
 
@@ -27,7 +28,10 @@ fn files_that_are_no_models_are_refused() {
     assert!(matches!(import_bytes(vec![0xFF; 40], "m", &options), Err(ImportError::Malformed { .. })));
     let whole = common::resnet50(2, 32).bytes();
     for part in [1, 10, whole.len() / 2, whole.len() - 1] {
-        assert!(matches!(import_bytes(whole[..part].to_vec(), "m", &options), Err(ImportError::Malformed { .. })), "{part} bytes");
+        assert!(
+            matches!(import_bytes(whole[..part].to_vec(), "m", &options), Err(ImportError::Malformed { .. })),
+            "{part} bytes"
+        );
     }
     assert!(matches!(import(Path::new("no such file.onnx"), &options), Err(ImportError::Io { .. })));
 }
@@ -111,7 +115,12 @@ fn huge_dimensions_are_refused_before_anything_is_allocated() {
     m.output("y");
     assert!(matches!(m.import(), Err(ImportError::TooLarge { .. })));
     let mut m = Model::new(13);
-    m.graph().initializer.push(TensorProto { name: "w".into(), dims: vec![1 << 40, 1 << 40], data_type: 1, ..TensorProto::default() });
+    m.graph().initializer.push(TensorProto {
+        name: "w".into(),
+        dims: vec![1 << 40, 1 << 40],
+        data_type: 1,
+        ..TensorProto::default()
+    });
     m.node("Relu", "y", &["w"], vec![]);
     m.output("y");
     assert!(matches!(m.import(), Err(ImportError::TooLarge { .. })));
@@ -175,24 +184,37 @@ fn external_data_is_read_from_beside_the_model_only() {
         std::fs::write(&model, m.bytes()).unwrap();
         import(&model, &ImportOptions::default())
     };
-    let Err(error @ ImportError::ExternalDataMissing { .. }) = run(&external("w.bin", "4")) else { panic!("missing data is imported") };
+    let Err(error @ ImportError::ExternalDataMissing { .. }) = run(&external("w.bin", "4")) else {
+        panic!("missing data is imported")
+    };
     assert!(error.to_string().contains("w.bin") && error.to_string().contains("beside the model"));
     let bytes: Vec<u8> = [9.0f32, 2.0, 3.0].iter().flat_map(|v| v.to_le_bytes()).collect();
     std::fs::write(folder.path().join("w.bin"), bytes).unwrap();
     let graph = run(&external("w.bin", "4")).unwrap();
     let y = reference::run(&graph, &[Tensor::floats(DType::F32, vec![2], [1.0, 1.0])]).unwrap();
     assert_eq!(y[0].to_f64(), [2.0, 3.0]);
-    for (location, offset) in
-        [("../w.bin", "0"), ("/etc/passwd", "0"), ("", "0"), ("w.bin", "8"), ("w.bin", "18446744073709551615"), ("w.bin", "x")]
-    {
-        assert!(matches!(run(&external(location, offset)), Err(ImportError::ExternalData { .. })), "{location} at {offset}");
+    for (location, offset) in [
+        ("../w.bin", "0"),
+        ("/etc/passwd", "0"),
+        ("", "0"),
+        ("w.bin", "8"),
+        ("w.bin", "18446744073709551615"),
+        ("w.bin", "x"),
+    ] {
+        assert!(
+            matches!(run(&external(location, offset)), Err(ImportError::ExternalData { .. })),
+            "{location} at {offset}"
+        );
     }
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink("/etc/hostname", folder.path().join("link.bin")).unwrap();
         assert!(matches!(run(&external("link.bin", "0")), Err(ImportError::ExternalData { .. })));
     }
-    assert!(matches!(import_bytes(external("w.bin", "4").bytes(), "m", &ImportOptions::default()), Err(ImportError::ExternalData { .. })));
+    assert!(matches!(
+        import_bytes(external("w.bin", "4").bytes(), "m", &ImportOptions::default()),
+        Err(ImportError::ExternalData { .. })
+    ));
 }
 
 #[test]
@@ -262,10 +284,18 @@ fn sizes_can_be_fixed_bounded_and_found_equal() {
         "`n` is 3 to 4 (node y (Concat) needs n = rows, and `rows` is 3 to 9 (an option says so))"
     );
     let error = import("rows", 5, 5).unwrap_err().to_string();
-    assert!(error.contains("node y (Concat) needs n = 5") && error.contains("`n` is 2 to 4 (an option says so)"), "{error}");
+    assert!(
+        error.contains("node y (Concat) needs n = 5") && error.contains("`n` is 2 to 4 (an option says so)"),
+        "{error}"
+    );
     assert!(matches!(import("k", -1, 8), Err(ImportError::Invalid { .. })));
     import("k", 8, 8).unwrap_err();
-    assert!(import("columns", 1, 2).unwrap_err().to_string().contains("no input has a dimension `columns`; there are k, n, rows"));
+    assert!(
+        import("columns", 1, 2)
+            .unwrap_err()
+            .to_string()
+            .contains("no input has a dimension `columns`; there are k, n, rows")
+    );
 }
 
 #[test]
@@ -297,7 +327,8 @@ fn a_size_of_one_broadcasts_at_run_time() {
     for (a, b, expected) in [([2, 3], [2, 3], [2, 3]), ([1, 3], [4, 3], [4, 3]), ([4, 1], [1, 3], [4, 3])] {
         let y = reference::run(&graph, &[counted(&a), counted(&b)]).unwrap();
         assert_eq!(y[0].shape, expected);
-        let at = |shape: [usize; 2], row: usize, column: usize| ((row % shape[0]) * shape[1] + column % shape[1]) as f64;
+        let at =
+            |shape: [usize; 2], row: usize, column: usize| ((row % shape[0]) * shape[1] + column % shape[1]) as f64;
         let sums = (0..expected[0]).flat_map(|row| (0..3).map(move |column| at(a, row, column) + at(b, row, column)));
         assert_eq!(y[0].to_f64(), sums.collect::<Vec<f64>>());
     }
@@ -354,7 +385,9 @@ fn elements_of_inputs_are_sizes() {
     m.output("y");
     let graph = transform(m.import().unwrap()).unwrap();
     let run = |shape: [i64; 3]| reference::run(&graph, &[counted(&[4, 6]), Tensor::ints(DType::I64, vec![3], shape)]);
-    for (shape, expected) in [([2, 3, 4], [2, 3, 4]), ([0, -1, 1], [4, 6, 1]), ([-1, 1, 2], [12, 1, 2]), ([1, 0, -1], [1, 6, 4])] {
+    for (shape, expected) in
+        [([2, 3, 4], [2, 3, 4]), ([0, -1, 1], [4, 6, 1]), ([-1, 1, 2], [12, 1, 2]), ([1, 0, -1], [1, 6, 4])]
+    {
         let y = run(shape).unwrap();
         assert_eq!(y[0].shape, expected);
         assert_eq!(y[0].to_f64(), counted(&[24]).to_f64());
@@ -408,7 +441,8 @@ fn slices_hold_both_ends_within_the_axis() {
         let mut symbolic = Model::new(13);
         for (m, dim) in [(&mut plain, Dim::N(5)), (&mut symbolic, Dim::S("n"))] {
             let x = m.input("x", DataType::Float, &[Dim::S("outer"), dim]);
-            let lists = [("from", from), ("to", to), ("axes", 1), ("steps", step)].map(|(name, value)| m.ints(name, &[value]));
+            let lists =
+                [("from", from), ("to", to), ("axes", 1), ("steps", step)].map(|(name, value)| m.ints(name, &[value]));
             m.node("Slice", "y", &[&x, &lists[0], &lists[1], &lists[2], &lists[3]], vec![]);
             m.output("y");
         }
@@ -449,8 +483,10 @@ fn one_graph_serves_every_batch() {
     let model = common::resnet50(2, 32);
     let graph = transform(model.import().unwrap()).unwrap();
     let images = [random_tensor(7, &[1, 3, 32, 32]), random_tensor(8, &[1, 3, 32, 32])];
-    let alone: Vec<f64> =
-        images.iter().flat_map(|image| reference::run(&graph, std::slice::from_ref(image)).unwrap()[0].to_f64()).collect();
+    let alone: Vec<f64> = images
+        .iter()
+        .flat_map(|image| reference::run(&graph, std::slice::from_ref(image)).unwrap()[0].to_f64())
+        .collect();
     let both = Tensor::floats(DType::F32, vec![2, 3, 32, 32], images.iter().flat_map(Tensor::to_f64));
     assert_eq!(reference::run(&graph, &[both]).unwrap()[0].to_f64(), alone);
     let names: std::collections::BTreeSet<&str> = graph.values.iter().map(|v| v.name.as_str()).collect();
@@ -474,12 +510,9 @@ fn trained_models_are_imported_and_transformed() {
         let graph = transform(import(&path, &ImportOptions::default()).unwrap()).unwrap();
         assert!(graph.nodes.len() <= nodes_max, "{}: {} nodes", path.display(), graph.nodes.len());
         assert_eq!(graph.nodes.iter().filter(|n| matches!(n.op, Op::Recurrent { .. })).count(), lstms);
-        assert!(
-            graph
-                .nodes
-                .iter()
-                .all(|n| n.outputs.iter().all(|id| static_shape(&graph.value(*id).shape).is_some() || !graph.symbols.is_empty()))
-        );
+        assert!(graph.nodes.iter().all(|n| {
+            n.outputs.iter().all(|id| static_shape(&graph.value(*id).shape).is_some() || !graph.symbols.is_empty())
+        }));
     }
 }
 

@@ -37,7 +37,8 @@ fn any_size() -> impl Strategy<Value = Vec<Expr>> {
     })
 }
 
-/// Graphs in which every node reads some earlier buffers and writes new ones; some nodes also write an old one again, in place or not.
+/// Graphs in which every node reads some earlier buffers and writes new ones; some nodes also write
+/// an old one again, in place or not.
 fn any_graph() -> impl Strategy<Value = KernelGraph> {
     let node = (
         prop::collection::vec(any::<prop::sample::Index>(), 1..4),
@@ -46,7 +47,10 @@ fn any_graph() -> impl Strategy<Value = KernelGraph> {
         any::<prop::sample::Index>(),
     );
     prop::collection::vec(node, 1..24).prop_map(|recipe| {
-        let mut buffers = vec![buffer(0, BufferKind::Input, vec![Expr::Const(700)]), buffer(1, BufferKind::Output, vec![Expr::Const(300)])];
+        let mut buffers = vec![
+            buffer(0, BufferKind::Input, vec![Expr::Const(700)]),
+            buffer(1, BufferKind::Output, vec![Expr::Const(300)]),
+        ];
         let mut nodes: Vec<Node> = Vec::new();
         let mut readable = vec![BufferId(0)];
         let last = recipe.len() - 1;
@@ -89,7 +93,8 @@ struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     fn new(graph: &'a KernelGraph, symbols: &[i64]) -> Machine<'a> {
-        let offsets: HashMap<BufferId, u64> = graph.plan.temps.iter().map(|t| (t.buffer, t.offset.eval(symbols).unwrap() as u64)).collect();
+        let offsets: HashMap<BufferId, u64> =
+            graph.plan.temps.iter().map(|t| (t.buffer, t.offset.eval(symbols).unwrap() as u64)).collect();
         let mut private = 0;
         let places = graph.buffers.iter().enumerate().map(|(index, spec)| {
             let units = spec.bytes().eval(symbols).unwrap() as u64;
@@ -150,7 +155,8 @@ fn truth(graph: &KernelGraph, symbols: &[i64]) -> Vec<u64> {
 }
 
 fn lifetime(graph: &KernelGraph, id: BufferId) -> Option<(usize, usize)> {
-    let mut touching = (0..graph.nodes.len()).filter(|i| graph.nodes[*i].reads.contains(&id) || graph.nodes[*i].writes.contains(&id));
+    let mut touching =
+        (0..graph.nodes.len()).filter(|i| graph.nodes[*i].reads.contains(&id) || graph.nodes[*i].writes.contains(&id));
     let first = touching.next()?;
     Some((first, touching.next_back().unwrap_or(first)))
 }
@@ -216,9 +222,11 @@ proptest! {
     }
 }
 
-/// One kernel per node, one buffer per value: what a code generator makes of a tensor graph in the simplest way.
+/// One kernel per node, one buffer per value: what a code generator makes of a tensor graph in the
+/// simplest way.
 fn lowered(graph: &TensorGraph) -> KernelGraph {
-    let is = |list: &[atoll_frontend::tensor_graph::ValueId], index: usize| list.iter().any(|id| id.0 as usize == index);
+    let is =
+        |list: &[atoll_frontend::tensor_graph::ValueId], index: usize| list.iter().any(|id| id.0 as usize == index);
     let buffers = graph.values.iter().enumerate().map(|(index, value)| {
         let kind = match value {
             v if v.constant.is_some() => BufferKind::Const,
@@ -226,7 +234,13 @@ fn lowered(graph: &TensorGraph) -> KernelGraph {
             _ if is(&graph.outputs, index) => BufferKind::Output,
             _ => BufferKind::Temp,
         };
-        BufferSpec { name: value.name.clone(), kind, dtype: value.dtype, shape: value.shape.clone(), weights_offset: None }
+        BufferSpec {
+            name: value.name.clone(),
+            kind,
+            dtype: value.dtype,
+            shape: value.shape.clone(),
+            weights_offset: None,
+        }
     });
     let ids = |list: &[atoll_frontend::tensor_graph::ValueId]| list.iter().map(|id| BufferId(id.0)).collect::<Vec<_>>();
     let producers = graph.producers();
@@ -250,9 +264,12 @@ fn reuse_saves_at_least_half_on_resnet50() {
         let (arena, unshared) = (bytes(&graph.plan.arena_bytes), bytes(&graph.plan.unshared_bytes));
         assert!(arena * 2 <= unshared, "{arena} of {unshared} bytes at batch {batch}");
         // What lives at once in the widest place is a bound for any plan; greedy packing comes close to it.
-        let lives: Vec<_> = graph.plan.temps.iter().filter_map(|t| Some((lifetime(&graph, t.buffer)?, t.buffer))).collect();
+        let lives: Vec<_> =
+            graph.plan.temps.iter().filter_map(|t| Some((lifetime(&graph, t.buffer)?, t.buffer))).collect();
         let size = |id: BufferId| graph.buffers[id.0 as usize].bytes().eval(&[batch]).unwrap();
-        let at = |node: usize| lives.iter().filter(|((a, b), _)| *a <= node && node <= *b).map(|(_, id)| size(*id)).sum::<i64>();
+        let at = |node: usize| {
+            lives.iter().filter(|((a, b), _)| *a <= node && node <= *b).map(|(_, id)| size(*id)).sum::<i64>()
+        };
         let peak = (0..graph.nodes.len()).map(at).max().unwrap();
         assert!(arena >= peak && arena <= peak + peak / 4, "{arena} bytes where {peak} live at once");
     }
@@ -260,7 +277,8 @@ fn reuse_saves_at_least_half_on_resnet50() {
 
 #[test]
 fn restore_points_of_a_chain_reach_back_as_far_as_reuse_allows() {
-    // a -> b -> c -> d: two places suffice, so each node but the first overwrites what the node before the last read.
+    // a -> b -> c -> d: two places suffice, so each node but the first overwrites what the node before
+    // the last read.
     let sizes = || vec![Expr::Const(256)];
     let buffers = vec![
         buffer(0, BufferKind::Input, sizes()),
@@ -281,6 +299,7 @@ fn restore_points_of_a_chain_reach_back_as_far_as_reuse_allows() {
     plan(&mut graph);
     assert_eq!(graph.plan.arena_bytes, Some(Expr::Const(512)));
     assert_eq!(graph.plan.unshared_bytes, Some(Expr::Const(768)));
-    // Node 2 overwrites the first temporary, which node 1 reads: from then on only node 2 and later may run again.
+    // Node 2 overwrites the first temporary, which node 1 reads: from then on only node 2 and later may
+    // run again.
     assert_eq!(graph.plan.restore_points, [0, 0, 2, 2].map(NodeId));
 }

@@ -1,4 +1,5 @@
-//! Constants of types that no kernel computes in: unpacked where only their numbers matter, refused where their type does.
+//! Constants of types that no kernel computes in: unpacked where only their numbers matter, refused
+//! where their type does.
 
 mod common;
 

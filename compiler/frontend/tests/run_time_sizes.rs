@@ -1,4 +1,5 @@
-//! Operators whose results are as large as values say: their sizes are symbols that get values while the model runs.
+//! Operators whose results are as large as values say: their sizes are symbols that get values
+//! while the model runs.
 
 mod common;
 
@@ -83,7 +84,8 @@ fn a_size_that_is_known_is_no_symbol() {
 #[test]
 fn sizes_that_would_have_to_be_equal_are_refused() {
     let mut m = Model::new(13);
-    let [x, a, b] = [("x", DataType::Float), ("a", DataType::Bool), ("b", DataType::Bool)].map(|(name, ty)| m.input(name, ty, &[4i64]));
+    let [x, a, b] = [("x", DataType::Float), ("a", DataType::Bool), ("b", DataType::Bool)]
+        .map(|(name, ty)| m.input(name, ty, &[4i64]));
     let left = m.node("Compress", "left", &[&x, &a], vec![]);
     let right = m.node("Compress", "right", &[&x, &b], vec![]);
     m.node("Add", "sum", &[&left, &right], vec![]);

@@ -8,7 +8,8 @@ use atoll_frontend::tensor_graph::{Growth, State, TensorGraph};
 use atoll_kgraph::{SizeRange, SymbolId};
 use common::{Dim, Model, int};
 
-/// A cache that grows on axis 1, a state that is replaced, and an input that is neither; masks of the length of both.
+/// A cache that grows on axis 1, a state that is replaced, and an input that is neither; masks of
+/// the length of both.
 fn model() -> Model {
     let mut m = Model::new(17);
     let x = m.input("x", DataType::Float, &[Dim::N(1), Dim::S("new"), Dim::N(4)]);
@@ -42,7 +43,10 @@ fn names_of_exporters_and_pairs_find_the_same_states() {
     // The mask's length is no size of its own, and no more rows are possible than there is room for.
     assert_eq!(graph.symbols.len(), 2);
     let conditions: Vec<String> = graph.conditions.iter().map(|condition| condition.text(&graph.symbols)).collect();
-    assert!(conditions.iter().any(|text| text.starts_with("16 to be at least (") && text.contains("past")), "{conditions:?}");
+    assert!(
+        conditions.iter().any(|text| text.starts_with("16 to be at least (") && text.contains("past")),
+        "{conditions:?}"
+    );
     assert!(import_bytes(model().bytes(), "m", &ImportOptions::default()).unwrap().states.is_empty());
 }
 

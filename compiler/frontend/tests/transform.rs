@@ -110,8 +110,11 @@ fn gelu_of_a_product_is_its_epilogue() {
     let (w, b) = (m.random("w", &[8, 16], 0.0, 0.5), m.random("b", &[16], 0.0, 0.5));
     let y = m.node("MatMul", "product", &[&x, &w], vec![]);
     let y = m.node("Add", "biased", &[&b, &y], vec![]);
-    let (root, one, half) =
-        (m.floats("root", &[], &[std::f32::consts::SQRT_2]), m.floats("one", &[], &[1.0]), m.floats("half", &[], &[0.5]));
+    let (root, one, half) = (
+        m.floats("root", &[], &[std::f32::consts::SQRT_2]),
+        m.floats("one", &[], &[1.0]),
+        m.floats("half", &[], &[0.5]),
+    );
     let scaled = m.node("Div", "scaled", &[&y, &root], vec![]);
     let erf = m.node("Erf", "erf", &[&scaled], vec![]);
     let raised = m.node("Add", "raised", &[&erf, &one], vec![]);
@@ -185,7 +188,8 @@ fn equal_nodes_and_chains_of_moves_are_merged() {
     let perm = |p: &[i64]| -> Vec<AttributeProto> { vec![ints("perm", p)] };
     let a = m.node("Transpose", "a", &[&x], perm(&[1, 0, 2]));
     let b = m.node("Transpose", "b", &[&a], perm(&[1, 0, 2]));
-    let (from, to, axes, steps) = (m.ints("from", &[1]), m.ints("to", &[i64::MAX]), m.ints("axes", &[1]), m.ints("steps", &[2]));
+    let (from, to, axes, steps) =
+        (m.ints("from", &[1]), m.ints("to", &[i64::MAX]), m.ints("axes", &[1]), m.ints("steps", &[2]));
     let c = m.node("Slice", "c", &[&b, &from, &to, &axes, &steps], vec![]);
     let d = m.node("Slice", "d", &[&c, &from, &to, &axes], vec![]);
     let e = m.node("Exp", "e", &[&d], vec![]);

@@ -60,8 +60,8 @@ impl BlockRun<'_> {
             },
         };
         // A kernel's own parameters may only be read; those of calls are written by the caller.
-        let read_only =
-            space == Space::Const || space == Space::Param && outermost && offset < u64::from(self.program.functions[0].own_params);
+        let read_only = space == Space::Const
+            || space == Space::Param && outermost && offset < u64::from(self.program.functions[0].own_params);
         let end = offset.checked_add(bytes.into()).filter(|end| *end <= place.bytes.len() as u64);
         let Some(end) = end else { return Err(place.out_of_bounds(address, bytes)) };
         if write && read_only {

@@ -1,7 +1,9 @@
-//! Instructions that compute registers from registers and touch nothing else: each becomes one function of its source values.
+//! Instructions that compute registers from registers and touch nothing else: each becomes one
+//! function of its source values.
 //!
-//! Values are held in 64 bits; the upper bits of a narrower source are zero. A result may have upper bits: whoever writes it to a register cuts it to the register's width,
-//! which is how a signed result gets sign-extended into a wider register.
+//! Values are held in 64 bits; the upper bits of a narrower source are zero. A result may have
+//! upper bits: whoever writes it to a register cuts it to the register's width, which is how a
+//! signed result gets sign-extended into a wider register.
 
 mod bits;
 mod compare;
@@ -17,7 +19,8 @@ use crate::format::{self, Format, Rounding};
 use atoll_ptx::types::TypeClass;
 use atoll_ptx::{Instruction, ScalarType};
 
-/// From source values (the carry last, where it is read) to the result and a second one: the carry, or `q` of `p|q`.
+/// From source values (the carry last, where it is read) to the result and a second one: the carry,
+/// or `q` of `p|q`.
 pub(crate) type Function = Box<dyn Fn(&[u64]) -> [u64; 2] + Send + Sync>;
 
 /// A decoded arithmetic instruction.

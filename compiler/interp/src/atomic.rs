@@ -10,7 +10,8 @@ pub(crate) struct Atomic {
     /// Width of an element.
     pub(crate) bits: u32,
     pub(crate) function: AtomicFunction,
-    /// One, or the elements of a vector, which lie side by side and are updated one after the other.
+    /// One, or the elements of a vector, which lie side by side and are updated one after the
+    /// other.
     pub(crate) elements: Vec<AtomicElement>,
 }
 
@@ -91,7 +92,8 @@ impl Atomic {
             return Err(format!("the modifier .{stranger} is not covered"));
         }
         let ty = i.ty().ok_or("its type is not covered")?;
-        let name = i.modifiers.iter().find(|m| OPERATIONS.contains(&m.as_str())).ok_or("its operation is not covered")?;
+        let name =
+            i.modifiers.iter().find(|m| OPERATIONS.contains(&m.as_str())).ok_or("its operation is not covered")?;
         let function = match name.as_str() {
             "exch" => AtomicFunction::Exchange,
             "cas" => AtomicFunction::CompareAndSwap,

@@ -1,7 +1,8 @@
 //! One block: its threads, how they take turns, and how they meet at barriers.
 //!
-//! Each thread has its own place in the code. The lanes of a warp that stand at the same place go together, the hindmost place first, so that lanes which parted meet again;
-//! every now and then whoever waited longest goes, so that a lane that spins on another gets what it waits for.
+//! Each thread has its own place in the code. The lanes of a warp that stand at the same place go
+//! together, the hindmost place first, so that lanes which parted meet again; every now and then
+//! whoever waited longest goes, so that a lane that spins on another gets what it waits for.
 
 use crate::fault::{Fault, FaultKind, Waiting};
 use crate::lanes::WARP;
@@ -21,7 +22,8 @@ const WARP_TURNS: u32 = 64;
 /// Of so many turns of a warp, the last quarter goes to whoever waited longest.
 const FAIR_PERIOD: u64 = 512;
 
-/// Most bytes of shared memory in a block, dynamic and static: far beyond every device, and a bound on what a mistyped number costs.
+/// Most bytes of shared memory in a block, dynamic and static: far beyond every device, and a bound
+/// on what a mistyped number costs.
 const SHARED_BYTES_MAX: u64 = 1 << 26;
 
 /// A call that has not returned.
@@ -79,7 +81,8 @@ pub enum Progress {
     Stopped,
 }
 
-/// One block on its way: can be stopped after any number of instructions, and memory changed in between.
+/// One block on its way: can be stopped after any number of instructions, and memory changed in
+/// between.
 #[derive(Clone)]
 pub struct BlockRun<'p> {
     pub(crate) program: &'p Program,
@@ -124,7 +127,12 @@ impl Random {
 
 impl<'p> BlockRun<'p> {
     /// A block that has not begun.
-    pub fn new(program: &'p Program, launch: &'p Launch, block: [u32; 3], options: &Options) -> Result<BlockRun<'p>, LaunchError> {
+    pub fn new(
+        program: &'p Program,
+        launch: &'p Launch,
+        block: [u32; 3],
+        options: &Options,
+    ) -> Result<BlockRun<'p>, LaunchError> {
         launch.check(program)?;
         let shared = program.shared_static + u64::from(launch.shared_bytes);
         if shared > SHARED_BYTES_MAX {
@@ -133,7 +141,9 @@ impl<'p> BlockRun<'p> {
         let [x, y, z] = launch.block;
         let ids = (0..z).flat_map(|z| (0..y).flat_map(move |y| (0..x).map(move |x| [x, y, z])));
         let entry = &program.functions[0];
-        let random = Random::new(options.seed ^ u64::from(block[0]) << 20 ^ u64::from(block[1]) << 40 ^ u64::from(block[2]) << 50);
+        let random = Random::new(
+            options.seed ^ u64::from(block[0]) << 20 ^ u64::from(block[1]) << 40 ^ u64::from(block[2]) << 50,
+        );
         let pattern = options.seed.to_le_bytes()[0] ^ 0xA5;
         let thread = |id| {
             let mut params = launch.params.clone();
@@ -205,7 +215,13 @@ impl<'p> BlockRun<'p> {
     /// A fault at the place where a thread stands.
     pub(crate) fn fault(&self, thread: usize, kind: FaultKind) -> Fault {
         let line = self.line(thread);
-        Fault { kind, kernel: self.program.entry().to_owned(), block: self.block, thread: self.threads[thread].id, line }
+        Fault {
+            kind,
+            kernel: self.program.entry().to_owned(),
+            block: self.block,
+            thread: self.threads[thread].id,
+            line,
+        }
     }
 
     fn line(&self, thread: usize) -> u32 {
@@ -246,7 +262,8 @@ impl<'p> BlockRun<'p> {
         let range = self.lanes_of(warp);
         let ready = range.clone().filter(|t| self.threads[*t].state == State::Ready);
         let place = |t: &Thread| (std::cmp::Reverse(t.frames.len()), t.function, t.at);
-        // Counted for each warp: of all turns together, some warps would only ever get the first ones of a period.
+        // Counted for each warp: of all turns together, some warps would only ever get the first ones of a
+        // period.
         self.turns_of[warp] += 1;
         let fair = self.turns_of[warp] % FAIR_PERIOD >= FAIR_PERIOD / 4 * 3;
         let leader = match self.random.below(8) {
@@ -332,14 +349,17 @@ impl<'p> BlockRun<'p> {
                 self.set(thread, dst[1], second);
             }
             Op::Move { src, dst } => self.move_bits(thread, src, dst),
-            Op::Load { .. } | Op::Store { .. } | Op::Atomic(_) | Op::Copy { .. } => self.memory_operation(memory, thread, &inst.op)?,
+            Op::Load { .. } | Op::Store { .. } | Op::Atomic(_) | Op::Copy { .. } => {
+                self.memory_operation(memory, thread, &inst.op)?
+            }
             Op::Branch(target) => {
                 self.threads[thread].at = *target;
                 return Ok(());
             }
             Op::BranchIndexed { index, targets } => {
                 let index = self.value(thread, *index);
-                let target = targets.get(index as usize).ok_or(FaultKind::BranchIndex { index, count: targets.len() })?;
+                let target =
+                    targets.get(index as usize).ok_or(FaultKind::BranchIndex { index, count: targets.len() })?;
                 self.threads[thread].at = *target;
                 return Ok(());
             }
@@ -358,8 +378,9 @@ impl<'p> BlockRun<'p> {
                     let t = &self.threads[thread / WARP * WARP + lane];
                     inst.guard.is_none_or(|(slot, wanted)| (t.registers[t.base + slot as usize] != 0) == wanted)
                 };
-                let together =
-                    (0..WARP).filter(|lane| self.together >> lane & 1 == 1 && guarded(*lane)).fold(0u64, |m, lane| m | 1 << lane);
+                let together = (0..WARP)
+                    .filter(|lane| self.together >> lane & 1 == 1 && guarded(*lane))
+                    .fold(0u64, |m, lane| m | 1 << lane);
                 self.set(thread, *dst, together);
             }
             Op::Warp(_) => {
@@ -407,7 +428,10 @@ impl<'p> BlockRun<'p> {
             return Err(FaultKind::Operand(format!("barrier {number} of {BARRIERS}")));
         };
         if count.is_some_and(|c| c == 0 || !c.is_multiple_of(WARP as u32)) {
-            return Err(FaultKind::Operand(format!("a barrier for {} threads, which is no multiple of a warp", count.unwrap_or(0))));
+            return Err(FaultKind::Operand(format!(
+                "a barrier for {} threads, which is no multiple of a warp",
+                count.unwrap_or(0)
+            )));
         }
         if !barrier.arrived.is_empty() && barrier.count != count {
             return Err(FaultKind::Operand(format!("barrier {number} is waited for with another number of threads")));
@@ -446,7 +470,8 @@ impl<'p> BlockRun<'p> {
         }
     }
 
-    /// Without a count, all threads that have not exited must be there; with one, a warp that is there as a whole counts full, however many lanes it has left.
+    /// Without a count, all threads that have not exited must be there; with one, a warp that is
+    /// there as a whole counts full, however many lanes it has left.
     fn is_complete(&self, barrier: &Barrier) -> bool {
         let Some(count) = barrier.count else { return barrier.waiting.len() >= self.live() };
         if barrier.arrived.len() >= count as usize {

@@ -40,7 +40,8 @@ impl BlockRun<'_> {
             Op::Atomic(atomic) => self.atomic(memory, thread, atomic),
             Op::Copy { to, from, bytes, source_bytes, ignore } => {
                 let zero = ignore.is_some_and(|p| self.value(thread, p) != 0);
-                let wanted = if zero { 0 } else { source_bytes.map_or(*bytes, |s| (self.value(thread, s) as u32).min(*bytes)) };
+                let wanted =
+                    if zero { 0 } else { source_bytes.map_or(*bytes, |s| (self.value(thread, s) as u32).min(*bytes)) };
                 self.copy(memory, thread, (to, from), *bytes, wanted)
             }
             _ => Ok(()),
@@ -79,7 +80,14 @@ impl BlockRun<'_> {
         Ok(())
     }
 
-    fn copy(&mut self, memory: &mut Memory, thread: usize, (to, from): (&Addr, &Addr), bytes: u32, wanted: u32) -> Result<(), FaultKind> {
+    fn copy(
+        &mut self,
+        memory: &mut Memory,
+        thread: usize,
+        (to, from): (&Addr, &Addr),
+        bytes: u32,
+        wanted: u32,
+    ) -> Result<(), FaultKind> {
         let mut data = [0u8; 16];
         if wanted > 0 {
             let place = (from.space, self.address(thread, from));
@@ -98,21 +106,26 @@ impl BlockRun<'_> {
         returns: &[Passed],
         arguments: &[Passed],
     ) -> Result<(), FaultKind> {
-        let values: Vec<Vec<u8>> = arguments.iter().map(|a| self.argument(thread, *a)).collect::<Option<_>>().ok_or_else(lost_place)?;
+        let values: Vec<Vec<u8>> =
+            arguments.iter().map(|a| self.argument(thread, *a)).collect::<Option<_>>().ok_or_else(lost_place)?;
         let index = match callee {
             Callee::Function(index) => index,
             Callee::Indirect(source) => {
                 let target = self.value(thread, source);
-                let index = target.checked_sub(CODE_WINDOW).filter(|i| *i < self.program.functions.len() as u64 && *i > 0);
+                let index =
+                    target.checked_sub(CODE_WINDOW).filter(|i| *i < self.program.functions.len() as u64 && *i > 0);
                 let function = index.map(|i| &self.program.functions[i as usize]);
-                let fits = function.is_some_and(|f| f.params.len() == arguments.len() && f.returns.len() == returns.len());
+                let fits =
+                    function.is_some_and(|f| f.params.len() == arguments.len() && f.returns.len() == returns.len());
                 if !fits {
                     return Err(FaultKind::CallTarget(target));
                 }
                 index.unwrap_or(0) as u32
             }
             Callee::Vprintf => {
-                let [format, buffer] = values.as_slice() else { return Err(FaultKind::Print("it takes two arguments".into())) };
+                let [format, buffer] = values.as_slice() else {
+                    return Err(FaultKind::Print("it takes two arguments".into()));
+                };
                 let mut text = Vec::new();
                 let count = print::format(word(format), word(buffer), &mut text, &mut |address, bytes| {
                     let place = (crate::op::Space::Generic, address);
@@ -189,7 +202,9 @@ impl BlockRun<'_> {
         t.registers.resize(t.base + function.registers, 0);
         for (formal, value) in function.params.iter().zip(values) {
             match *formal {
-                Formal::Register(register) => t.registers[t.base + register.slot as usize] = crate::alu::low(register.bits, word(value)),
+                Formal::Register(register) => {
+                    t.registers[t.base + register.slot as usize] = crate::alu::low(register.bits, word(value))
+                }
                 Formal::Memory(at, bytes) => {
                     let count = value.len().min(bytes as usize);
                     params[at as usize..at as usize + count].copy_from_slice(&value[..count]);
@@ -227,7 +242,9 @@ impl BlockRun<'_> {
             for (place, value) in returns.iter().zip(&values) {
                 match place {
                     Passed::Register(register) => self.set(thread, Some(*register), word(value)),
-                    Passed::Param(at, bytes) => self.write_param(thread, *at, &value[..value.len().min(*bytes as usize)]),
+                    Passed::Param(at, bytes) => {
+                        self.write_param(thread, *at, &value[..value.len().min(*bytes as usize)])
+                    }
                     Passed::Value(_) => {}
                 }
             }

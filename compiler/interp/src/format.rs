@@ -1,7 +1,9 @@
 //! Binary floating-point formats and arithmetic on them that is exact until one last rounding.
 //!
-//! A value is taken apart into sign, mantissa and exponent; sums, products, quotients and roots are computed on integers with at least twice the digits that any format has,
-//! and what falls off below leaves a one in the lowest bit ("sticky"), so that [`Format::pack`] rounds as if it had seen every digit.
+//! A value is taken apart into sign, mantissa and exponent; sums, products, quotients and roots are
+//! computed on integers with at least twice the digits that any format has, and what falls off
+//! below leaves a one in the lowest bit ("sticky"), so that [`Format::pack`] rounds as if it had
+//! seen every digit.
 
 use std::cmp::Ordering;
 
@@ -56,7 +58,8 @@ pub(crate) enum Number {
 
 use Number::{Finite, Infinity, Nan};
 
-/// The position that [`normal`] moves the highest bit to: room for a carry above, and more than twice any format's digits below.
+/// The position that [`normal`] moves the highest bit to: room for a carry above, and more than
+/// twice any format's digits below.
 const TOP: u32 = 125;
 
 /// The same value with its highest bit at [`TOP`]; zero stays zero.
@@ -113,7 +116,10 @@ impl Number {
             }
             (Infinity { .. }, _) => self,
             (_, Infinity { .. }) => other,
-            (Finite { negative: a_sign, mantissa: a, exponent: a_exp }, Finite { negative: b_sign, mantissa: b, exponent: b_exp }) => {
+            (
+                Finite { negative: a_sign, mantissa: a, exponent: a_exp },
+                Finite { negative: b_sign, mantissa: b, exponent: b_exp },
+            ) => {
                 if a == 0 && b == 0 {
                     let negative = if a_sign == b_sign { a_sign } else { rounding == Rounding::Down };
                     return Finite { negative, mantissa: 0, exponent: 0 };
@@ -154,15 +160,17 @@ impl Number {
             (Nan, _) | (_, Nan) | (Infinity { .. }, Infinity { .. }) => Nan,
             (Infinity { .. }, _) => Infinity { negative },
             (_, Infinity { .. }) => Finite { negative, mantissa: 0, exponent: 0 },
-            (Finite { mantissa: a, exponent: a_exp, .. }, Finite { mantissa: b, exponent: b_exp, .. }) => match (a, b) {
-                (0, 0) => Nan,
-                (_, 0) => Infinity { negative },
-                _ => {
-                    let (a, a_exp) = normal(a, a_exp);
-                    let mantissa = (a / b) | u128::from(!a.is_multiple_of(b));
-                    Finite { negative, mantissa, exponent: a_exp - b_exp }
+            (Finite { mantissa: a, exponent: a_exp, .. }, Finite { mantissa: b, exponent: b_exp, .. }) => {
+                match (a, b) {
+                    (0, 0) => Nan,
+                    (_, 0) => Infinity { negative },
+                    _ => {
+                        let (a, a_exp) = normal(a, a_exp);
+                        let mantissa = (a / b) | u128::from(!a.is_multiple_of(b));
+                        Finite { negative, mantissa, exponent: a_exp - b_exp }
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -179,7 +187,11 @@ impl Number {
                     (mantissa, exponent) = (mantissa << 1, exponent - 1);
                 }
                 let root = mantissa.isqrt();
-                Finite { negative: false, mantissa: root << 1 | u128::from(root * root != mantissa), exponent: exponent / 2 - 1 }
+                Finite {
+                    negative: false,
+                    mantissa: root << 1 | u128::from(root * root != mantissa),
+                    exponent: exponent / 2 - 1,
+                }
             }
         }
     }
@@ -280,7 +292,8 @@ impl Format {
         if self.has_infinity { self.infinity() - 1 } else { self.infinity() | ((1 << self.mantissa_bits) - 2) }
     }
 
-    /// The NaN that NVIDIA's arithmetic makes: all ones but the sign; in f64, where payloads pass through, the quiet one without a payload.
+    /// The NaN that NVIDIA's arithmetic makes: all ones but the sign; in f64, where payloads pass
+    /// through, the quiet one without a payload.
     pub(crate) fn nan(self) -> u64 {
         if self == F64 { 0x7ff8 << 48 } else { (1 << (self.bits() - 1)) - 1 }
     }
@@ -303,14 +316,20 @@ impl Format {
             return Nan;
         }
         let hidden = if field == 0 { 0 } else { 1 << self.mantissa_bits };
-        Finite { negative, mantissa: mantissa | hidden, exponent: field.max(1) - self.bias() - self.mantissa_bits as i32 }
+        Finite {
+            negative,
+            mantissa: mantissa | hidden,
+            exponent: field.max(1) - self.bias() - self.mantissa_bits as i32,
+        }
     }
 
     /// Rounds a number to this format.
     pub(crate) fn pack(self, number: Number, rounding: Rounding) -> u64 {
         let (negative, mantissa, exponent) = match number {
             Nan => return self.nan(),
-            Infinity { negative } if self.has_infinity => return self.sign(negative) | self.infinity() << self.unused_bits,
+            Infinity { negative } if self.has_infinity => {
+                return self.sign(negative) | self.infinity() << self.unused_bits;
+            }
             Infinity { negative } => return self.sign(negative) | self.nan(),
             Finite { negative, mantissa: 0, .. } => return self.sign(negative),
             Finite { negative, mantissa, exponent } => (negative, mantissa, exponent),
@@ -383,7 +402,8 @@ mod tests {
     fn nearest_is_what_the_processor_computes() {
         let mut random = SplitMix64::seed_from_u64(1);
         for _ in 0..100_000 {
-            // Exponents near each other and near the ends, so that cancellation, overflow and subnormal results all occur.
+            // Exponents near each other and near the ends, so that cancellation, overflow and subnormal results
+            // all occur.
             let mut number = |range: u64| {
                 let bits = random.next_u64();
                 let exponent = match random.next_u64() % 4 {
@@ -405,7 +425,11 @@ mod tests {
             let narrow = F32.pack(n(a), r) as u32;
             assert!(narrow == (x as f32).to_bits(), "{x:e} as f32");
             assert_eq!(n(a).compare(n(b)), x.partial_cmp(&y));
-            assert_eq!(n(a).to_int(Rounding::Zero, i64::MIN.into(), i64::MAX.into()), i128::from(x as i64), "{x:e} as i64");
+            assert_eq!(
+                n(a).to_int(Rounding::Zero, i64::MIN.into(), i64::MAX.into()),
+                i128::from(x as i64),
+                "{x:e} as i64"
+            );
         }
     }
 

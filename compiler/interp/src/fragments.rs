@@ -47,7 +47,8 @@ impl BlockRun<'_> {
                         let address = fragment.address(values[0], values.get(1).copied(), lane, index);
                         let data = self.bytes(memory, member, (space, address), (bits / 8, bits / 8), false)?;
                         let value = data.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
-                        let registers = results[lane].iter_mut().flatten().skip(index / packed).step_by(fragment.registers());
+                        let registers =
+                            results[lane].iter_mut().flatten().skip(index / packed).step_by(fragment.registers());
                         registers.for_each(|r| *r |= value << (bits as usize * (index % packed)));
                     }
                 }
@@ -69,8 +70,15 @@ impl BlockRun<'_> {
     }
 }
 
-/// Where one of a lane's two halves of an eight-by-eight matrix lies: lanes `8·matrix` and following give the addresses of its rows.
-fn matrix_element(lanes: &Lanes, matrix: usize, lane: usize, element: usize, transposed: bool) -> Result<u64, FaultKind> {
+/// Where one of a lane's two halves of an eight-by-eight matrix lies: lanes `8·matrix` and
+/// following give the addresses of its rows.
+fn matrix_element(
+    lanes: &Lanes,
+    matrix: usize,
+    lane: usize,
+    element: usize,
+    transposed: bool,
+) -> Result<u64, FaultKind> {
     let (row, column) = (lane / 4, 2 * (lane % 4) + element);
     let (row, column) = if transposed { (column, row) } else { (row, column) };
     let begin = lanes.get(8 * matrix + row).and_then(Option::as_ref).map(|values| values[0]);

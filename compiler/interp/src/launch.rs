@@ -15,7 +15,8 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Dynamic shared memory.
     pub shared_bytes: u32,
-    /// The parameter block: each parameter at its natural alignment. Addresses are those that [`Memory::add`](crate::Memory::add) gave.
+    /// The parameter block: each parameter at its natural alignment. Addresses are those that
+    /// [`Memory::add`](crate::Memory::add) gave.
     pub params: Vec<u8>,
 }
 
@@ -67,11 +68,13 @@ impl Launch {
 /// How a launch is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Decides in which order threads, warps and blocks take turns, and what uninitialised shared and local memory holds; 0 is the plain order.
+    /// Decides in which order threads, warps and blocks take turns, and what uninitialised shared
+    /// and local memory holds; 0 is the plain order.
     pub seed: u64,
     /// Most instructions, each counted once for each thread.
     pub steps: u64,
-    /// How many blocks are under way at a time. They begin in order, so a block may wait for earlier ones; a cooperative launch needs all of them.
+    /// How many blocks are under way at a time. They begin in order, so a block may wait for
+    /// earlier ones; a cooperative launch needs all of them.
     pub resident_blocks: u32,
     /// Most calls inside each other.
     pub call_depth: usize,

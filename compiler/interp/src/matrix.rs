@@ -1,10 +1,13 @@
 //! Products of matrices that a warp holds in fragments.
 //!
-//! A fragment of `mma` lies as the ISA draws it: with `g = lane / 4` and `t = lane % 4`, a register of A holds row `g` (odd registers: `g + 8`) and as many neighbouring columns
-//! from `t` times that many on as it has elements; the second pair of registers continues half a row further. B is the same with rows and columns exchanged. Fragments of `wmma` have
-//! no layout that a kernel may know; here each lane holds neighbouring elements.
+//! A fragment of `mma` lies as the ISA draws it: with `g = lane / 4` and `t = lane % 4`, a register
+//! of A holds row `g` (odd registers: `g + 8`) and as many neighbouring columns from `t` times that
+//! many on as it has elements; the second pair of registers continues half a row further. B is the
+//! same with rows and columns exchanged. Fragments of `wmma` have no layout that a kernel may know;
+//! here each lane holds neighbouring elements.
 //!
-//! Sums of floats are made in f64 and rounded once at the end; the hardware's own order and precision are not specified.
+//! Sums of floats are made in f64 and rounded once at the end; the hardware's own order and
+//! precision are not specified.
 
 use crate::format::{BF16, F16, F32, F64};
 use crate::lanes::{Lanes, WARP};
@@ -113,7 +116,8 @@ pub(crate) struct Product {
     c: Element,
     d: Element,
     saturate: bool,
-    /// Whether its fragments are those of `wmma`; then with the registers of A and B, which may hold everything twice.
+    /// Whether its fragments are those of `wmma`; then with the registers of A and B, which may
+    /// hold everything twice.
     opaque: bool,
 }
 
@@ -315,9 +319,13 @@ impl Fragment {
     /// The address of a lane's element.
     pub(crate) fn address(&self, base: u64, stride: Option<u64>, lane: usize, index: usize) -> u64 {
         let (row, column) = linear(self.rows, self.columns, lane, index);
-        let (line, within, length) = if self.row_major { (row, column, self.columns) } else { (column, row, self.rows) };
+        let (line, within, length) =
+            if self.row_major { (row, column, self.columns) } else { (column, row, self.rows) };
         let stride = stride.unwrap_or(length as u64);
-        let offset = (line as u64).wrapping_mul(stride).wrapping_add(within as u64).wrapping_mul((self.element.bits() / 8).into());
+        let offset = (line as u64)
+            .wrapping_mul(stride)
+            .wrapping_add(within as u64)
+            .wrapping_mul((self.element.bits() / 8).into());
         base.wrapping_add(offset)
     }
 }

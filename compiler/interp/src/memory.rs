@@ -1,8 +1,10 @@
-//! Global memory: buffers with addresses of their own, so far apart that no offset of a kernel leads from one into another.
+//! Global memory: buffers with addresses of their own, so far apart that no offset of a kernel
+//! leads from one into another.
 
 use crate::fault::{FaultKind, Near};
 
-/// Bits of an address below its region; a buffer lies in the middle of a region of 1 TiB, so what is off by up to half of that is still told by its name.
+/// Bits of an address below its region; a buffer lies in the middle of a region of 1 TiB, so what
+/// is off by up to half of that is still told by its name.
 const REGION_BITS: u32 = 40;
 const MIDDLE: u64 = 1 << (REGION_BITS - 1);
 
@@ -67,13 +69,15 @@ impl Memory {
         Memory::default()
     }
 
-    /// Adds a buffer and answers its address, which is a multiple of 2³⁹. There is room for some four million.
+    /// Adds a buffer and answers its address, which is a multiple of 2³⁹. There is room for some
+    /// four million.
     pub fn add(&mut self, name: &str, bytes: Vec<u8>, access: Access) -> u64 {
         self.buffers.push(Buffer { name: name.to_owned(), bytes, access });
         (self.buffers.len() as u64) << REGION_BITS | MIDDLE
     }
 
-    /// The content of the buffer at an address that [`Memory::add`] gave; nothing where there is none.
+    /// The content of the buffer at an address that [`Memory::add`] gave; nothing where there is
+    /// none.
     pub fn bytes(&self, address: u64) -> &[u8] {
         self.index(address).map_or(&[], |index| &self.buffers[index].bytes)
     }
@@ -91,7 +95,8 @@ impl Memory {
         (index < self.buffers.len()).then_some(index)
     }
 
-    /// Makes a program's variables the ones that are seen; they keep their content from launch to launch.
+    /// Makes a program's variables the ones that are seen; they keep their content from launch to
+    /// launch.
     pub(crate) fn select(&mut self, program: u64, variables: &[GlobalVariable]) {
         if let Some((_, first)) = self.programs.iter().find(|(id, _)| *id == program) {
             self.first_variable = *first;
@@ -99,7 +104,8 @@ impl Memory {
         }
         self.first_variable = self.variables.len();
         self.programs.push((program, self.first_variable));
-        let buffer = |v: &GlobalVariable| Buffer { name: v.name.clone(), bytes: v.bytes.clone(), access: Access::ReadWrite };
+        let buffer =
+            |v: &GlobalVariable| Buffer { name: v.name.clone(), bytes: v.bytes.clone(), access: Access::ReadWrite };
         self.variables.extend(variables.iter().map(buffer));
     }
 
@@ -113,7 +119,9 @@ impl Memory {
 
     /// The bytes of an access.
     pub(crate) fn access(&mut self, address: u64, bytes: u32, write: bool) -> Result<&mut [u8], FaultKind> {
-        let Some(buffer) = self.buffer(address) else { return Err(FaultKind::OutOfBounds { address, bytes, near: None }) };
+        let Some(buffer) = self.buffer(address) else {
+            return Err(FaultKind::OutOfBounds { address, bytes, near: None });
+        };
         let offset = address as i64 - (window(address) | MIDDLE) as i64;
         let near = |b: &Buffer| Some(Near { name: b.name.clone(), bytes: b.bytes.len() as u64, offset });
         let inside = usize::try_from(offset).ok().filter(|at| at.saturating_add(bytes as usize) <= buffer.bytes.len());
@@ -134,8 +142,14 @@ mod tests {
         let mut memory = Memory::new();
         let (a, b) = (memory.add("a", vec![1; 8], Access::ReadWrite), memory.add("b", vec![2; 8], Access::Read));
         assert_eq!(memory.access(a + 4, 4, true).unwrap(), &[1; 4]);
-        assert!(matches!(memory.access(a + 5, 4, true), Err(FaultKind::OutOfBounds { near: Some(Near { offset: 5, .. }), .. })));
-        assert!(matches!(memory.access(b - 1, 1, false), Err(FaultKind::OutOfBounds { near: Some(Near { offset: -1, .. }), .. })));
+        assert!(matches!(
+            memory.access(a + 5, 4, true),
+            Err(FaultKind::OutOfBounds { near: Some(Near { offset: 5, .. }), .. })
+        ));
+        assert!(matches!(
+            memory.access(b - 1, 1, false),
+            Err(FaultKind::OutOfBounds { near: Some(Near { offset: -1, .. }), .. })
+        ));
         assert!(matches!(memory.access(b, 8, true), Err(FaultKind::ReadOnly { .. })));
         assert!(matches!(memory.access(0, 4, false), Err(FaultKind::OutOfBounds { near: None, .. })));
         assert!(matches!(memory.access(u64::MAX, 4, false), Err(FaultKind::OutOfBounds { .. })));

@@ -1,8 +1,10 @@
-//! `vprintf`: a format of C and the arguments that the kernel laid out in memory, each at its natural alignment.
+//! `vprintf`: a format of C and the arguments that the kernel laid out in memory, each at its
+//! natural alignment.
 
 use crate::fault::FaultKind;
 
-/// Longest format or string, and widest field: what a kernel has by mistake must not fill the memory.
+/// Longest format or string, and widest field: what a kernel has by mistake must not fill the
+/// memory.
 const TEXT_MAX: usize = 1 << 16;
 const WIDTH_MAX: usize = 4096;
 
@@ -80,7 +82,8 @@ pub(crate) fn format(format: u64, arguments: u64, out: &mut Vec<u8>, read: &mut 
 fn spec(rest: &mut &[u8], arguments: &mut Arguments<'_, '_>) -> Result<(Spec, u8), FaultKind> {
     let mut spec = Spec::default();
     let mut next = || -> Result<u8, FaultKind> {
-        let (&byte, after) = rest.split_first().ok_or_else(|| FaultKind::Print("the format ends within a conversion".into()))?;
+        let (&byte, after) =
+            rest.split_first().ok_or_else(|| FaultKind::Print("the format ends within a conversion".into()))?;
         *rest = after;
         Ok(byte)
     };
@@ -196,7 +199,8 @@ fn digits(plain: String, spec: &Spec) -> String {
 
 /// Sign or prefix, zeroes up to the width where they are wanted, digits.
 fn number(prefix: String, digits: String, no_zeroes: bool, spec: &Spec) -> String {
-    let zeroes = if spec.zero && !spec.minus && !no_zeroes { spec.width.saturating_sub(prefix.len() + digits.len()) } else { 0 };
+    let zeroes =
+        if spec.zero && !spec.minus && !no_zeroes { spec.width.saturating_sub(prefix.len() + digits.len()) } else { 0 };
     prefix + &"0".repeat(zeroes) + &digits
 }
 
@@ -228,7 +232,11 @@ fn general(value: f64, precision: usize, keep_zeroes: bool) -> String {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let power: i32 = exponent.parse().unwrap_or(0);
     let trimmed = |digits: &str| -> String {
-        if keep_zeroes || !digits.contains('.') { digits.to_owned() } else { digits.trim_end_matches('0').trim_end_matches('.').to_owned() }
+        if keep_zeroes || !digits.contains('.') {
+            digits.to_owned()
+        } else {
+            digits.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
     };
     if power < -4 || power >= precision as i32 {
         return format!("{}e{exponent}", trimmed(mantissa));
@@ -258,7 +266,10 @@ mod tests {
 
     #[test]
     fn what_c_prints() {
-        assert_eq!(formatted("%d|%5u|%-5d|%05d", &[7i32, 42, -3, -12].map(i32::to_le_bytes).concat()), "7|   42|-3   |-0012");
+        assert_eq!(
+            formatted("%d|%5u|%-5d|%05d", &[7i32, 42, -3, -12].map(i32::to_le_bytes).concat()),
+            "7|   42|-3   |-0012"
+        );
         assert_eq!(formatted("%x %#X %o %c%%", &[255u32, 255, 8, 65].map(u32::to_le_bytes).concat()), "ff 0XFF 10 A%");
         assert_eq!(
             formatted("%f %.2e %g %g %g", &[1.5, 12345.678, 0.0001, 1e10, 100.0].map(f64::to_le_bytes).concat()),
@@ -266,6 +277,9 @@ mod tests {
         );
         let mixed = [1i64.to_le_bytes(), (-1i64).to_le_bytes()].concat();
         assert_eq!(formatted("%lld %llu", &mixed), "1 18446744073709551615");
-        assert_eq!(formatted("%+.3d|%8.3f", &[5u64.to_le_bytes(), 1234.5678f64.to_le_bytes()].concat()), "+005|1234.568");
+        assert_eq!(
+            formatted("%+.3d|%8.3f", &[5u64.to_le_bytes(), 1234.5678f64.to_le_bytes()].concat()),
+            "+005|1234.568"
+        );
     }
 }

@@ -13,7 +13,8 @@ use thiserror::Error;
 /// Most registers of one function: a thousand threads with as many take half a gigabyte.
 const REGISTERS_MAX: usize = 1 << 16;
 
-/// Most bytes of a frame in local memory, and of its parameters: the largest local memory of a thread on any device.
+/// Most bytes of a frame in local memory, and of its parameters: the largest local memory of a
+/// thread on any device.
 const FRAME_BYTES_MAX: u64 = atoll_ptx::limits::MAX_LOCAL_BYTES;
 
 /// Numbers programs, so that a memory knows whose variables it holds.
@@ -62,7 +63,8 @@ impl Program {
         let kernel = kernel.ok_or_else(|| Refusal::NoKernel(entry.to_owned()))?;
         address_size(module)?;
         let symbols = Symbols::of(module, kernel).map_err(Refusal::Module)?;
-        let functions = symbols.functions.iter().map(|f| decode_function(module, &symbols, f)).collect::<Result<_, _>>()?;
+        let functions =
+            symbols.functions.iter().map(|f| decode_function(module, &symbols, f)).collect::<Result<_, _>>()?;
         Ok(Program {
             id: PROGRAMS.fetch_add(1, Ordering::Relaxed),
             functions,
@@ -123,13 +125,18 @@ impl Frame {
         };
         let at = end.next_multiple_of(u64::from(variable.alignment().max(1)));
         let bytes = variable.bytes().filter(|b| at + b <= FRAME_BYTES_MAX);
-        *end = at + bytes.ok_or_else(|| format!("variable `{}` is larger than {FRAME_BYTES_MAX} bytes", variable.name))?;
+        *end =
+            at + bytes.ok_or_else(|| format!("variable `{}` is larger than {FRAME_BYTES_MAX} bytes", variable.name))?;
         self.places.insert(std::ptr::from_ref(variable), at as u32);
         Ok(())
     }
 }
 
-fn decode_function(module: &Module, symbols: &Symbols<'_>, function: &atoll_ptx::Function) -> Result<Function, Refusal> {
+fn decode_function(
+    module: &Module,
+    symbols: &Symbols<'_>,
+    function: &atoll_ptx::Function,
+) -> Result<Function, Refusal> {
     let whole = |why: String| Refusal::Module(format!("function `{}`: {why}", function.name));
     let code = Code::of(function);
     // The carry is register 0.
@@ -155,7 +162,8 @@ fn decode_function(module: &Module, symbols: &Symbols<'_>, function: &atoll_ptx:
             frame.add(variable).map_err(whole)?;
         }
     }
-    // A parameter in a register that nobody reads has no slot of its own and goes to one that nobody reads either.
+    // A parameter in a register that nobody reads has no slot of its own and goes to one that nobody
+    // reads either.
     let unread = registers as u32;
     let formal = |v: &Variable| match frame.place(v) {
         Some(at) => Formal::Memory(at, v.bytes().unwrap_or(0) as u32),
@@ -164,8 +172,10 @@ fn decode_function(module: &Module, symbols: &Symbols<'_>, function: &atoll_ptx:
             Formal::Register(Dst { slot: found.map_or(unread, |index| slots[index]), bits: v.ty.bits() })
         }
     };
-    let (params, returns) = (function.params.iter().map(formal).collect(), function.returns.iter().map(formal).collect());
-    let code = instructions(&Decoder { module, symbols, code: &code, slots: &slots, frame: &frame, targets: targets(&code) })?;
+    let (params, returns) =
+        (function.params.iter().map(formal).collect(), function.returns.iter().map(formal).collect());
+    let code =
+        instructions(&Decoder { module, symbols, code: &code, slots: &slots, frame: &frame, targets: targets(&code) })?;
     Ok(Function {
         name: function.name.to_string(),
         code,

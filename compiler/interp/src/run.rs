@@ -7,7 +7,8 @@ use crate::memory::Memory;
 use crate::program::Program;
 use thiserror::Error;
 
-/// Most bytes that are kept of what a kernel prints, 16 MiB: a loop that prints must not fill the memory.
+/// Most bytes that are kept of what a kernel prints, 16 MiB: a loop that prints must not fill the
+/// memory.
 const PRINTED_BYTES_MAX: usize = 16 << 20;
 
 /// Instructions that one resident block does before the next one.

@@ -1,7 +1,9 @@
 //! Where the variables of a module and of its functions lie.
 
 use crate::memory::{CODE_WINDOW, CONST_WINDOW, GlobalVariable, LOCAL_WINDOW, SHARED_WINDOW, variable_address};
-use atoll_ptx::{Immediate, Initializer, Item, ItemKind, Linkage, Module, Operand, StateSpace, Statement, StatementKind, Variable};
+use atoll_ptx::{
+    Immediate, Initializer, Item, ItemKind, Linkage, Module, Operand, StateSpace, Statement, StatementKind, Variable,
+};
 use std::collections::HashMap;
 
 /// Most bytes of one variable, 1 GiB, and of all of them: what a test or a user's laptop can hold.
@@ -10,7 +12,8 @@ const VARIABLE_BYTES_MAX: u64 = 1 << 30;
 /// The layout of a program.
 #[derive(Default)]
 pub(crate) struct Symbols<'a> {
-    /// Module-scope variables and `.shared` ones of functions: the address in the variable's own space. Keyed by identity: names repeat in scopes.
+    /// Module-scope variables and `.shared` ones of functions: the address in the variable's own
+    /// space. Keyed by identity: names repeat in scopes.
     places: HashMap<*const Variable, u64>,
     /// Module-scope variables by name.
     module: HashMap<&'a str, &'a Variable>,
@@ -39,7 +42,8 @@ impl<'a> Symbols<'a> {
         }
         symbols.reach(module, &variables);
         let placed: Vec<&Variable> = symbols.module.values().copied().collect();
-        let mut ordered: Vec<&Variable> = variables.into_iter().filter(|v| placed.iter().any(|p| std::ptr::eq(*p, *v))).collect();
+        let mut ordered: Vec<&Variable> =
+            variables.into_iter().filter(|v| placed.iter().any(|p| std::ptr::eq(*p, *v))).collect();
         for &function in &symbols.functions {
             function.body.iter().for_each(|body| shared_variables(&body.statements, &mut ordered));
         }
@@ -71,7 +75,8 @@ impl<'a> Symbols<'a> {
 
     fn place(&mut self, variable: &'a Variable) -> Result<(), String> {
         let bytes = variable.bytes().filter(|b| *b <= VARIABLE_BYTES_MAX);
-        let bytes = bytes.ok_or_else(|| format!("variable `{}` has more than {VARIABLE_BYTES_MAX} bytes", variable.name))?;
+        let bytes =
+            bytes.ok_or_else(|| format!("variable `{}` has more than {VARIABLE_BYTES_MAX} bytes", variable.name))?;
         let align = u64::from(variable.alignment().max(1));
         let at = match variable.space {
             StateSpace::Global => {
@@ -91,7 +96,12 @@ impl<'a> Symbols<'a> {
                 self.shared_bytes = at + bytes;
                 at
             }
-            _ => return Err(format!("variable `{}` of .{} at module scope is not covered", variable.name, variable.space)),
+            _ => {
+                return Err(format!(
+                    "variable `{}` of .{} at module scope is not covered",
+                    variable.name, variable.space
+                ));
+            }
         };
         if self.shared_bytes > VARIABLE_BYTES_MAX || self.constants.len() as u64 > VARIABLE_BYTES_MAX {
             return Err("the module's variables are too large".into());
@@ -136,13 +146,16 @@ impl<'a> Symbols<'a> {
             let Some(at) = self.address(variable) else { continue };
             let target = match variable.space {
                 StateSpace::Const => self.constants.get_mut(at as usize..),
-                StateSpace::Global => {
-                    self.global_index.get(&std::ptr::from_ref(variable)).map(|index| self.globals[*index].bytes.as_mut_slice())
-                }
+                StateSpace::Global => self
+                    .global_index
+                    .get(&std::ptr::from_ref(variable))
+                    .map(|index| self.globals[*index].bytes.as_mut_slice()),
                 _ => None,
             };
             let place = target.and_then(|t| t.get_mut(..bytes.len()));
-            place.ok_or_else(|| format!("the initial value of `{}` does not fit", variable.name))?.copy_from_slice(&bytes);
+            place
+                .ok_or_else(|| format!("the initial value of `{}` does not fit", variable.name))?
+                .copy_from_slice(&bytes);
         }
         Ok(())
     }
@@ -200,7 +213,8 @@ fn module_variable(item: &Item) -> Option<&Variable> {
     }
 }
 
-/// What a declaration names whose type has no contents: all of its words, of which the declared one is some.
+/// What a declaration names whose type has no contents: all of its words, of which the declared one
+/// is some.
 fn textures(item: &Item) -> Vec<&str> {
     match &item.kind {
         ItemKind::Variable(variable) if variable.space == StateSpace::Tex => vec![&variable.name],
@@ -241,7 +255,11 @@ fn shared_variables<'a>(statements: &'a [Statement], out: &mut Vec<&'a Variable>
     for statement in statements {
         match &statement.kind {
             StatementKind::Block(body) => shared_variables(&body.statements, out),
-            StatementKind::Variable(v) if matches!(v.space, StateSpace::Shared | StateSpace::Global | StateSpace::Const) => out.push(v),
+            StatementKind::Variable(v)
+                if matches!(v.space, StateSpace::Shared | StateSpace::Global | StateSpace::Const) =>
+            {
+                out.push(v)
+            }
             _ => {}
         }
     }

@@ -22,12 +22,14 @@ impl BlockRun<'_> {
         let Some(op) = self.warp_op(thread) else { return Ok(()) };
         let lanes = self.lanes_of(thread / WARP);
         let first = lanes.start;
-        let live = lanes.filter(|t| self.threads[*t].state != State::Exited).fold(0u32, |mask, t| mask | 1 << (t - first));
+        let live =
+            lanes.filter(|t| self.threads[*t].state != State::Exited).fold(0u32, |mask, t| mask | 1 << (t - first));
         let mask = op.mask.map_or(live, |m| self.value(thread, m) as u32);
         if mask >> (thread - first) & 1 == 0 {
             return Err(FaultKind::Operand(format!("the member mask {mask:#010x} is without the lane itself")));
         }
-        let members: Vec<usize> = (0..WARP).filter(|lane| mask & live & 1 << lane != 0).map(|lane| first + lane).collect();
+        let members: Vec<usize> =
+            (0..WARP).filter(|lane| mask & live & 1 << lane != 0).map(|lane| first + lane).collect();
         if !members.iter().all(|t| self.has_met(thread, *t, op.mask.is_some().then_some(mask))) {
             return Ok(());
         }
@@ -42,7 +44,8 @@ impl BlockRun<'_> {
         Ok(())
     }
 
-    /// Whether another member stands at the same instruction; barriers of a warp meet wherever they are.
+    /// Whether another member stands at the same instruction; barriers of a warp meet wherever they
+    /// are.
     fn has_met(&self, thread: usize, other: usize, mask: Option<u32>) -> bool {
         let (a, b) = (&self.threads[thread], &self.threads[other]);
         let (Some(op), Some(other_op)) = (self.warp_op(thread), self.warp_op(other)) else { return false };
@@ -70,9 +73,10 @@ impl BlockRun<'_> {
             }
             WarpKind::Product(product) => product.multiply(&lanes),
             WarpKind::Transpose => crate::matrix::transpose(&lanes),
-            WarpKind::LoadMatrices { .. } | WarpKind::StoreMatrices { .. } | WarpKind::LoadFragment(_) | WarpKind::StoreFragment(_) => {
-                self.move_fragments(memory, op, &lanes, members)?
-            }
+            WarpKind::LoadMatrices { .. }
+            | WarpKind::StoreMatrices { .. }
+            | WarpKind::LoadFragment(_)
+            | WarpKind::StoreFragment(_) => self.move_fragments(memory, op, &lanes, members)?,
         };
         for &member in members {
             if let Some(values) = &results[member % WARP] {
@@ -94,7 +98,8 @@ fn firsts(lanes: &Lanes) -> impl Iterator<Item = u64> + '_ {
     lanes.iter().flatten().filter_map(|values| values.first().copied())
 }
 
-/// `shfl`: value, lane or distance, and a word with the clamp in its low and the segment mask in its second byte. A lane that is no member gives the reader its own value.
+/// `shfl`: value, lane or distance, and a word with the clamp in its low and the segment mask in
+/// its second byte. A lane that is no member gives the reader its own value.
 fn shuffled(shuffle: Shuffle, lane: usize, values: &[u64], lanes: &Lanes) -> Vec<u64> {
     let lane = lane as i64;
     let (by, clamp, segment) = ((values[1] & 31) as i64, (values[2] & 31) as i64, (values[2] >> 8 & 31) as i64);

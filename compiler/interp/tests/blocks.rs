@@ -5,7 +5,8 @@ mod common;
 use atoll_interp::{Fault, FaultKind, Options};
 use common::{try_words, words};
 
-/// A kernel around a body: `%out` holds the address of the output, `%t` the thread, `%r0` is what each thread stores at its place in the end.
+/// A kernel around a body: `%out` holds the address of the output, `%t` the thread, `%r0` is what
+/// each thread stores at its place in the end.
 fn kernel(declarations: &str, body: &str) -> String {
     format!(
         "{declarations}
@@ -188,9 +189,13 @@ end:";
 
 #[test]
 fn faults_say_where_and_what() {
-    let beyond = fault(&kernel("", "mul.wide.u32 %d1, %t, 4; add.s64 %d1, %d1, %out; ld.global.u32 %r0, [%d1+124];"), 4);
+    let beyond =
+        fault(&kernel("", "mul.wide.u32 %d1, %t, 4; add.s64 %d1, %d1, %out; ld.global.u32 %r0, [%d1+124];"), 4);
     let FaultKind::OutOfBounds { bytes: 4, near: Some(near), .. } = &beyond.kind else { panic!("{beyond}") };
-    assert_eq!((near.name.as_str(), near.offset, near.bytes, beyond.thread, beyond.line), ("out", 128, 128, [1, 0, 0], 9));
+    assert_eq!(
+        (near.name.as_str(), near.offset, near.bytes, beyond.thread, beyond.line),
+        ("out", 128, 128, [1, 0, 0], 9)
+    );
     assert!(beyond.to_string().contains("byte 128 of `out`, which has 128"), "{beyond}");
     assert!(matches!(fault(&kernel("", "ld.global.u32 %r0, [%out+2];"), 1).kind, FaultKind::Misaligned { .. }));
     assert!(matches!(

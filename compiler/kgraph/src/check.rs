@@ -1,7 +1,11 @@
-//! Values that a model refuses when it runs: an index that lies outside of its axis, an integer divided by zero.
+//! Values that a model refuses when it runs: an index that lies outside of its axis, an integer
+//! divided by zero.
 //!
-//! Each check of a graph has a word in the invocation's control area, which is zero when an invocation begins. A kernel that finds a violation stores a number other than zero there and goes on with some value that harms nobody. The engine
-//! reads the words with the outputs; where one is not zero the invocation fails with the text of the first check that was violated. So no launch is added, and a graph without checks pays nothing.
+//! Each check of a graph has a word in the invocation's control area, which is zero when an
+//! invocation begins. A kernel that finds a violation stores a number other than zero there and
+//! goes on with some value that harms nobody. The engine reads the words with the outputs; where
+//! one is not zero the invocation fails with the text of the first check that was violated. So no
+//! launch is added, and a graph without checks pays nothing.
 
 use crate::expr::{EvalError, Expr};
 use crate::graph::NodeId;
@@ -13,7 +17,8 @@ use serde::{Deserialize, Serialize};
 pub struct Check {
     /// The node whose kernel checks it.
     pub node: NodeId,
-    /// What is wrong where it is violated, for whoever made the inputs. `{}` stands for the next of `values`.
+    /// What is wrong where it is violated, for whoever made the inputs. `{}` stands for the next of
+    /// `values`.
     pub text: String,
     /// Numbers of the text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

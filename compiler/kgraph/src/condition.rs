@@ -1,11 +1,13 @@
-//! What is known of symbols only when inputs are bound: values that are elements of an input, and conditions that sizes must satisfy.
+//! What is known of symbols only when inputs are bound: values that are elements of an input, and
+//! conditions that sizes must satisfy.
 
 use crate::expr::{EvalError, Expr, SymbolId};
 use crate::graph::SymbolSpec;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A symbol whose value is an element of an input, such as an entry of a shape that the client gives.
+/// A symbol whose value is an element of an input, such as an entry of a shape that the client
+/// gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputElement {
@@ -17,7 +19,8 @@ pub struct InputElement {
     pub index: u32,
 }
 
-/// Something that sizes must satisfy. It could not be decided when the model was compiled, and is checked when inputs are bound.
+/// Something that sizes must satisfy. It could not be decided when the model was compiled, and is
+/// checked when inputs are bound.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {

@@ -9,12 +9,14 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that are hashed as one: enough that a thread is worth it, little enough that one large constant keeps several busy.
+/// Bytes that are hashed as one: enough that a thread is worth it, little enough that one large
+/// constant keeps several busy.
 const LEAF_BYTES: usize = 1 << 20;
 /// Leaves below which a thread more is not worth it.
 const LEAVES_PER_THREAD: usize = 4;
 
-/// Names a constant by its bytes: the SHA-256 of their number, as eight bytes little-endian, and the SHA-256 of each mebibyte of them. Equal digests mean equal bytes, also between tenants who
+/// Names a constant by its bytes: the SHA-256 of their number, as eight bytes little-endian, and
+/// the SHA-256 of each mebibyte of them. Equal digests mean equal bytes, also between tenants who
 /// do not trust each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -49,7 +51,8 @@ impl ConstantDigest {
 fn hash_all(leaves: &[&[u8]]) -> Vec<[u8; 32]> {
     let next = AtomicUsize::new(0);
     let work = || {
-        let indices = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&index| index < leaves.len()));
+        let indices =
+            std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&index| index < leaves.len()));
         indices.map(|index| (index, Sha256::digest(leaves[index]).into())).collect::<Vec<(usize, [u8; 32])>>()
     };
     // Half of the cores, so that others get on with their work.
@@ -58,7 +61,8 @@ fn hash_all(leaves: &[&[u8]]) -> Vec<[u8; 32]> {
     let mut digests = vec![[0; 32]; leaves.len()];
     std::thread::scope(|scope| {
         // A thread that does not start is no harm.
-        let helpers: Vec<_> = (0..helpers).filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+        let helpers: Vec<_> =
+            (0..helpers).filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
         let own = work();
         let others = helpers.into_iter().flat_map(|helper| helper.join().expect("hashing does not panic"));
         own.into_iter().chain(others).for_each(|(index, digest)| digests[index] = digest);
@@ -125,7 +129,9 @@ mod tests {
         let together = ConstantDigest::of_each(&contents);
         for (content, digest) in contents.iter().zip(&together) {
             let leaves = content.chunks(LEAF_BYTES).map(Sha256::digest);
-            let plain = leaves.fold(Sha256::new_with_prefix((content.len() as u64).to_le_bytes()), |hash, leaf| hash.chain_update(leaf));
+            let plain = leaves.fold(Sha256::new_with_prefix((content.len() as u64).to_le_bytes()), |hash, leaf| {
+                hash.chain_update(leaf)
+            });
             assert_eq!(digest.0, <[u8; 32]>::from(plain.finalize()));
             assert_eq!(ConstantDigest::try_from(String::from(*digest)), Ok(*digest));
         }
@@ -133,6 +139,8 @@ mod tests {
         distinct.sort();
         distinct.dedup();
         assert_eq!(distinct.len(), contents.len());
-        assert!(ConstantDigest::try_from("12ä".to_string()).is_err() && ConstantDigest::try_from("00".repeat(33)).is_err());
+        assert!(
+            ConstantDigest::try_from("12ä".to_string()).is_err() && ConstantDigest::try_from("00".repeat(33)).is_err()
+        );
     }
 }

@@ -1,17 +1,22 @@
 //! Which steps of an invocation need which others.
 //!
-//! Two things make one node wait for another: [`crate::Node::after`], which is the graph's own word, and memory. A memory plan gives buffers that are never alive together, in the order of the nodes, the same bytes; so a node
-//! that may write what an earlier one reads or writes waits for it whether or not any value passes between them.
+//! Two things make one node wait for another: [`crate::Node::after`], which is the graph's own
+//! word, and memory. A memory plan gives buffers that are never alive together, in the order of the
+//! nodes, the same bytes; so a node that may write what an earlier one reads or writes waits for it
+//! whether or not any value passes between them.
 
 use crate::graph::{BufferId, BufferKind, KernelGraph};
 use crate::layout::{InvocationLayout, Place};
 
-/// Pairs of buffers that share memory, and pairs of nodes that wait for each other, beyond which a graph is taken for one line. A model of ten thousand nodes has about a hundred thousand of each;
+/// Pairs of buffers that share memory, and pairs of nodes that wait for each other, beyond which a
+/// graph is taken for one line. A model of ten thousand nodes has about a hundred thousand of each;
 /// where every buffer shares memory with every other one there are as many as their square.
 const PAIRS_MAX: usize = 1 << 21;
 
-/// For each of these nodes, which are in the order of the graph, the positions in the list of those that have to be complete before it: at least those from which the others follow. Nodes that are not in the list do
-/// nothing, and what waits for one of them waits for what that waits for. `None` where there are more than two million such pairs, for which nothing is worth finding out.
+/// For each of these nodes, which are in the order of the graph, the positions in the list of those
+/// that have to be complete before it: at least those from which the others follow. Nodes that are
+/// not in the list do nothing, and what waits for one of them waits for what that waits for. `None`
+/// where there are more than two million such pairs, for which nothing is worth finding out.
 ///
 /// # Panics
 /// If the list names a node that the graph does not have.
@@ -39,7 +44,9 @@ pub fn dependencies(graph: &KernelGraph, layout: &InvocationLayout, nodes: &[u32
             overlapping.of(*buffer).for_each(|other| before.extend(memory[other].writer));
         }
         for buffer in &node.writes {
-            overlapping.of(*buffer).for_each(|other| before.extend(memory[other].writer.iter().chain(&memory[other].readers)));
+            overlapping
+                .of(*buffer)
+                .for_each(|other| before.extend(memory[other].writer.iter().chain(&memory[other].readers)));
         }
         node.reads.iter().for_each(|buffer| memory[buffer.0 as usize].readers.push(position));
         for buffer in &node.writes {

@@ -1,7 +1,9 @@
 //! What can be made again, on disk: compiled bundles, native code of kernels.
 //!
-//! A file's name is the digest of all it was made from, so that nothing ever has to be invalidated; what is not used for long is removed when there is too much.
-//! Processes may share the folder: files appear whole, by a rename, and removing one that another process has mapped does not disturb it.
+//! A file's name is the digest of all it was made from, so that nothing ever has to be invalidated;
+//! what is not used for long is removed when there is too much. Processes may share the folder:
+//! files appear whole, by a rename, and removing one that another process has mapped does not
+//! disturb it.
 
 use crate::hexadecimal;
 use sha2::{Digest, Sha256};
@@ -25,7 +27,8 @@ pub struct DiskCache {
 }
 
 impl DiskCache {
-    /// Files with this extension in this folder, of at most about `bytes_max` in all. The folder is made when something is written.
+    /// Files with this extension in this folder, of at most about `bytes_max` in all. The folder is
+    /// made when something is written.
     pub fn new(folder: PathBuf, extension: &'static str, bytes_max: u64) -> DiskCache {
         DiskCache { folder, extension, bytes_max }
     }
@@ -45,7 +48,8 @@ impl DiskCache {
         self.folder.join(digest).with_extension(self.extension)
     }
 
-    /// Notes that a file was used now, which is all that the removal goes by. In a folder that cannot be written nothing is removed either.
+    /// Notes that a file was used now, which is all that the removal goes by. In a folder that
+    /// cannot be written nothing is removed either.
     pub fn touch(&self, path: &Path) {
         let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
     }
@@ -81,11 +85,12 @@ impl DiskCache {
         path.with_extension(format!("{}.{}.{number}.partial", self.extension, std::process::id()))
     }
 
-    /// Removes what was left behind by processes that were killed, and the files not used for longest until the rest is small enough; the one used last stays
-    /// however large it is.
+    /// Removes what was left behind by processes that were killed, and the files not used for
+    /// longest until the rest is small enough; the one used last stays however large it is.
     pub fn remove_unused(&self) {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let (ours, others): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.extension() == Some(OsStr::new(self.extension)));
+        let (ours, others): (Vec<PathBuf>, Vec<PathBuf>) =
+            entries.partition(|path| path.extension() == Some(OsStr::new(self.extension)));
         others.iter().filter(|path| is_abandoned(path)).for_each(|path| drop(fs::remove_file(path)));
         let mut files: Vec<(SystemTime, u64, PathBuf)> = ours
             .into_iter()
@@ -120,7 +125,8 @@ pub fn digest_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
 
 /// Whether a file is the unfinished work of a process that no longer runs.
 fn is_abandoned(path: &Path) -> bool {
-    let age = fs::metadata(path).and_then(|metadata| metadata.modified()).ok().and_then(|written| written.elapsed().ok());
+    let age =
+        fs::metadata(path).and_then(|metadata| metadata.modified()).ok().and_then(|written| written.elapsed().ok());
     path.extension().is_some_and(|e| e == "partial") && age.is_some_and(|age| age > ABANDONED_AFTER)
 }
 

@@ -1,6 +1,8 @@
-//! Launches that several kernels share (design D6): what a compiler tells of a dkp module, and how a launch of one is laid out.
+//! Launches that several kernels share (design D6): what a compiler tells of a dkp module, and how
+//! a launch of one is laid out.
 //!
-//! The parameter of a dkp kernel is a table of [`SLOTS`] slots, then the arguments of each. A slot says where its blocks end, which candidate runs in them and where that one's arguments lie.
+//! The parameter of a dkp kernel is a table of [`SLOTS`] slots, then the arguments of each. A slot
+//! says where its blocks end, which candidate runs in them and where that one's arguments lie.
 
 use crate::virtual_params;
 
@@ -13,7 +15,8 @@ pub const SLOT_BYTES: usize = 16;
 /// Alignment of the parameter and of each slot's arguments, enough for every type.
 pub const ARGUMENTS_ALIGN: usize = 16;
 
-/// A kernel that may share launches, as passes left it: with virtual thread and block numbers, its body a device function.
+/// A kernel that may share launches, as passes left it: with virtual thread and block numbers, its
+/// body a device function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidateFacts {
     /// The device function that is its body.
@@ -33,7 +36,8 @@ pub struct CandidateFacts {
 pub struct DkpFacts {
     /// The entry's name.
     pub entry: String,
-    /// Threads that a block of a launch can have, multiples of 32, ascending. A launch has the fewest that its candidates can do with.
+    /// Threads that a block of a launch can have, multiples of 32, ascending. A launch has the
+    /// fewest that its candidates can do with.
     pub threads: Vec<u32>,
     /// Bytes of the parameter.
     pub params_bytes: u32,
@@ -50,7 +54,8 @@ pub struct DkpCandidate {
     pub kernel: String,
     /// Its block shape.
     pub block: [u32; 3],
-    /// Dynamic shared memory that a launch with it must give, in bytes: what passes made dynamic, and what its launches give beyond that.
+    /// Dynamic shared memory that a launch with it must give, in bytes: what passes made dynamic,
+    /// and what its launches give beyond that.
     pub shared_bytes: u32,
     /// What passes left of it.
     pub facts: CandidateFacts,
@@ -61,7 +66,8 @@ pub struct DkpCandidate {
 pub struct Range {
     /// Which candidate of the module.
     pub candidate: usize,
-    /// The kernel's own arguments, laid out as a launch of it alone has them; what passes appended for virtual numbers is filled in here.
+    /// The kernel's own arguments, laid out as a launch of it alone has them; what passes appended
+    /// for virtual numbers is filled in here.
     pub arguments: Vec<u8>,
     /// The kernel's grid.
     pub grid: [u32; 3],
@@ -128,7 +134,8 @@ pub struct DkpLaunch {
     pub shared_bytes: u32,
 }
 
-/// Lays out a launch of some ranges, one after the other. The first range has the lowest block numbers, which devices start first.
+/// Lays out a launch of some ranges, one after the other. The first range has the lowest block
+/// numbers, which devices start first.
 pub fn lay_out(module: &DkpFacts, ranges: &[Range]) -> Result<DkpLaunch, LaunchError> {
     if ranges.is_empty() || ranges.len() > SLOTS {
         return Err(LaunchError::Ranges(ranges.len()));

@@ -8,7 +8,8 @@ use std::fmt;
 #[serde(transparent)]
 pub struct SymbolId(pub u32);
 
-/// An integer expression over symbols. Built through the operators and [`Expr::floor_div`] and friends, which simplify constants.
+/// An integer expression over symbols. Built through the operators and [`Expr::floor_div`] and
+/// friends, which simplify constants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expr {
@@ -148,11 +149,12 @@ fn simplify(make: fn(Box<Expr>, Box<Expr>) -> Expr, a: Expr, b: Expr) -> Expr {
         Expr::Mul(a, b) if left.is_some() => Expr::Mul(b, a),
         Expr::Add(a, b) if left.is_some() => Expr::Add(b, a),
         // (x * c) / c
-        Expr::FloorDiv(a, b) | Expr::CeilDiv(a, b) if matches!(&*a, Expr::Mul(_, c) if c == &b && right.is_some_and(|v| v > 0)) => match *a
-        {
-            Expr::Mul(x, _) => *x,
-            other => other,
-        },
+        Expr::FloorDiv(a, b) | Expr::CeilDiv(a, b) if matches!(&*a, Expr::Mul(_, c) if c == &b && right.is_some_and(|v| v > 0)) => {
+            match *a {
+                Expr::Mul(x, _) => *x,
+                other => other,
+            }
+        }
         other => other,
     }
 }

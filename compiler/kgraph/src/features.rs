@@ -83,7 +83,9 @@ pub fn of_graph(graph: &KernelGraph) -> BTreeSet<Feature> {
     for node in &graph.nodes {
         match &node.kind {
             NodeKind::Fill { .. } => found.extend([Feature::Fill]),
-            NodeKind::Copy { from_offset, to_offset, .. } if [from_offset, to_offset].iter().any(|offset| offset.as_const() != Some(0)) => {
+            NodeKind::Copy { from_offset, to_offset, .. }
+                if [from_offset, to_offset].iter().any(|offset| offset.as_const() != Some(0)) =>
+            {
                 found.extend([Feature::CopyOffset]);
             }
             NodeKind::Kernel | NodeKind::Copy { .. } => {}
@@ -118,7 +120,8 @@ pub fn of_target(graph: &KernelGraph, target: &TargetImage) -> BTreeSet<Feature>
         let Some(spec) = spec else { continue };
         found.extend((!matches!(node.kind, NodeKind::Kernel)).then_some(Feature::QueuedTransfer));
         found.extend((!spec.variants.is_empty()).then_some(Feature::Variants));
-        let has_bytes = spec.all().any(|launch| launch.args.iter().any(|argument| matches!(argument, Argument::Bytes { .. })));
+        let has_bytes =
+            spec.all().any(|launch| launch.args.iter().any(|argument| matches!(argument, Argument::Bytes { .. })));
         found.extend(has_bytes.then_some(Feature::BytesArgument));
     }
     found

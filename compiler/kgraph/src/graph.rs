@@ -14,7 +14,8 @@ pub const FORMAT_VERSION: u32 = 2;
 /// The oldest format that is read. Format 1 has no [`crate::Feature`].
 pub const FORMAT_VERSION_MIN: u32 = 1;
 
-/// Alignment of every buffer and weight in bytes: a cache line of every device, and what vector loads want.
+/// Alignment of every buffer and weight in bytes: a cache line of every device, and what vector
+/// loads want.
 pub const BUFFER_ALIGN: u64 = 256;
 
 /// A compiled model without its code.
@@ -56,9 +57,11 @@ pub struct KernelGraph {
     pub session: Session,
 }
 
-/// A symbol whose value is read from the device when a node is complete, as the number of elements that a selection left.
+/// A symbol whose value is read from the device when a node is complete, as the number of elements
+/// that a selection left.
 ///
-/// Memory is laid out for the largest value of the symbol; launches behind the node are made with the value that was read.
+/// Memory is laid out for the largest value of the symbol; launches behind the node are made with
+/// the value that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadBack {
@@ -66,9 +69,11 @@ pub struct ReadBack {
     pub symbol: SymbolId,
     /// The node that writes the value.
     pub after: NodeId,
-    /// Where the value lies. One outside of the symbol's range, or above `most`, fails the invocation.
+    /// Where the value lies. One outside of the symbol's range, or above `most`, fails the
+    /// invocation.
     pub value: Scalar,
-    /// The largest value for an invocation, where that is less than the symbol's largest; over symbols that are known before. Memory is laid out for it.
+    /// The largest value for an invocation, where that is less than the symbol's largest; over
+    /// symbols that are known before. Memory is laid out for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<Expr>,
 }
@@ -83,7 +88,8 @@ pub struct SymbolSpec {
     pub min: i64,
     /// Largest legal value.
     pub max: i64,
-    /// What set the range, for messages: an option, or a node of the model. Empty for the usual range.
+    /// What set the range, for messages: an option, or a node of the model. Empty for the usual
+    /// range.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -126,7 +132,8 @@ pub enum BufferKind {
     Const,
     /// Alive within one invocation.
     Temp,
-    /// Alive as long as a session: what one invocation leaves in it the next one finds. Zeroed when the session opens.
+    /// Alive as long as a session: what one invocation leaves in it the next one finds. Zeroed when
+    /// the session opens.
     State,
 }
 
@@ -195,7 +202,8 @@ pub struct BufferSpec {
     pub dtype: DType,
     /// Dimensions, outermost first.
     pub shape: Vec<Expr>,
-    /// Offset of a constant in the weights, in bytes, a multiple of [`BUFFER_ALIGN`]; `None` for every other kind.
+    /// Offset of a constant in the weights, in bytes, a multiple of [`BUFFER_ALIGN`]; `None` for
+    /// every other kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_offset: Option<u64>,
 }
@@ -231,7 +239,9 @@ pub enum NodeKind {
     Kernel,
     /// A copy of `bytes` between two buffers, or two ranges of one that do not overlap.
     ///
-    /// Where the target has a launch for the node, that kernel copies, in the device queue and preemptible like any other. Otherwise the host copies, once everything before it is complete.
+    /// Where the target has a launch for the node, that kernel copies, in the device queue and
+    /// preemptible like any other. Otherwise the host copies, once everything before it is
+    /// complete.
     Copy {
         /// Source.
         from: BufferId,
@@ -283,13 +293,15 @@ pub struct MemoryPlan {
     pub arena_bytes: Option<Expr>,
     /// Offset in bytes of every temporary buffer.
     pub temps: Vec<TempPlacement>,
-    /// For node `i`, the earliest node from which the graph may be run again after node `i` has started (a *safe restore
-    /// point*, design D5 g): every input of the window still holds what it held. `i + 1` where node `i` overwrites its own
-    /// input and so must be left to finish.
+    /// For node `i`, the earliest node from which the graph may be run again after node `i` has
+    /// started (a *safe restore point*, design D5 g): every input of the window still holds
+    /// what it held. `i + 1` where node `i` overwrites its own input and so must be left to
+    /// finish.
     pub restore_points: Vec<NodeId>,
     /// Bytes of all temporary buffers if none shared memory, for comparison.
     pub unshared_bytes: Option<Expr>,
-    /// Size in bytes of the memory that a session has for state buffers. Symbols that it depends on are fixed when the session opens.
+    /// Size in bytes of the memory that a session has for state buffers. Symbols that it depends on
+    /// are fixed when the session opens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_bytes: Option<Expr>,
     /// Offset in bytes of every state buffer in that memory. They do not overlap.

@@ -1,20 +1,28 @@
 //! The contract between native code of a host target and the host device (design D2).
 //!
-//! A kernel is an exported symbol of type [`HostKernel`]. It runs the blocks `block_begin..block_end` of a launch, in linear order (x fastest), one
-//! after the other, on the calling thread. All addresses are plain host addresses. The code has no undefined symbols: what it cannot do inline it reaches through
-//! [`HostHelpers`].
+//! A kernel is an exported symbol of type [`HostKernel`]. It runs the blocks
+//! `block_begin..block_end` of a launch, in linear order (x fastest), one after the other, on the
+//! calling thread. All addresses are plain host addresses. The code has no undefined symbols: what
+//! it cannot do inline it reaches through [`HostHelpers`].
 //!
-//! *How a kernel ends early.* Between blocks, where [`HostContext::stop_word`] asks for it: nothing is lost. In the middle of a block it calls [`HostHelpers::trap`] and returns at once: the launch
-//! has failed. It does so of its own accord, or because a loop that waits for other threads found [`HostContext::halt_word`] set ([`TrapCode::TimeLimit`]). The device may also drop the frames of a kernel whenever
-//! the program counter lies in the object's code, so a kernel owns nothing that would have to be released.
+//! *How a kernel ends early.* Between blocks, where [`HostContext::stop_word`] asks for it: nothing
+//! is lost. In the middle of a block it calls [`HostHelpers::trap`] and returns at once: the launch
+//! has failed. It does so of its own accord, or because a loop that waits for other threads found
+//! [`HostContext::halt_word`] set ([`TrapCode::TimeLimit`]). The device may also drop the frames of
+//! a kernel whenever the program counter lies in the object's code, so a kernel owns nothing that
+//! would have to be released.
 //!
-//! *Where a kernel is.* Before it runs a block it stores the block's index through [`HostContext::block_word`]. Lines are those of the PTX text; the object's line table (`.debug_line`) gives one for every
-//! instruction. The *column* of an entry is not a column: it says how many lines above stands the load that the instruction consumes, 0 if none, because native instructions read memory
-//! in the operation that uses the value.
+//! *Where a kernel is.* Before it runs a block it stores the block's index through
+//! [`HostContext::block_word`]. Lines are those of the PTX text; the object's line table
+//! (`.debug_line`) gives one for every instruction. The *column* of an entry is not a column: it
+//! says how many lines above stands the load that the instruction consumes, 0 if none, because
+//! native instructions read memory in the operation that uses the value.
 //!
-//! *Stacks.* A kernel may run on stacks of its own in scratch memory and call helpers from there: each has 64 KiB for them.
+//! *Stacks.* A kernel may run on stacks of its own in scratch memory and call helpers from there:
+//! each has 64 KiB for them.
 //!
-//! *Local memory* of the block's thread `t` is the `local_bytes` bytes at `scratch + t * local_bytes`.
+//! *Local memory* of the block's thread `t` is the `local_bytes` bytes at `scratch + t *
+//! local_bytes`.
 
 /// Version of [`HostContext`] and [`HostHelpers`]; a device refuses code compiled for another one.
 pub const HOST_ABI_VERSION: u32 = 2;
@@ -25,10 +33,12 @@ pub const HOST_ABI_SYMBOL: &str = "atoll_host_abi_version";
 /// Type of an exported kernel.
 ///
 /// # Safety
-/// `context` must be valid for the call; params, shared and scratch as large as the kernel's facts say; every address in the parameters valid for what the kernel does.
+/// `context` must be valid for the call; params, shared and scratch as large as the kernel's facts
+/// say; every address in the parameters valid for what the kernel does.
 pub type HostKernel = unsafe extern "C" fn(context: *const HostContext);
 
-/// What a compute unit hands to a kernel. Plain addresses are `u64`, so that the layout is the same everywhere. Nothing in it changes while the kernel runs.
+/// What a compute unit hands to a kernel. Plain addresses are `u64`, so that the layout is the same
+/// everywhere. Nothing in it changes while the kernel runs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HostContext {
@@ -54,29 +64,38 @@ pub struct HostContext {
     pub scratch_bytes: u32,
     /// Address of this compute unit's scratch memory, 256-byte aligned.
     pub scratch: u64,
-    /// Address of the u32 that asks this compute unit to stop when it is not 0; polled between blocks.
+    /// Address of the u32 that asks this compute unit to stop when it is not 0; polled between
+    /// blocks.
     pub stop_word: u64,
     /// Address of [`HostHelpers`].
     pub helpers: u64,
     /// Address of the u64 that the code stores the linear index of a block into before it runs it.
     pub block_word: u64,
-    /// Address of the u32 that is not 0 once this launch must end wherever it is; polled in loops that wait for other threads.
+    /// Address of the u32 that is not 0 once this launch must end wherever it is; polled in loops
+    /// that wait for other threads.
     pub halt_word: u64,
 }
 
-/// Functions native code may call. All are addresses of `extern "C"` functions; none of them unwinds.
+/// Functions native code may call. All are addresses of `extern "C"` functions; none of them
+/// unwinds.
 ///
-/// `thread` is the linear index of a thread in its block (x fastest), [`NO_THREAD`] where it is not known; `line` a line of PTX; `access` an [`Access`] in bits, 0 where there is none.
+/// `thread` is the linear index of a thread in its block (x fastest), [`NO_THREAD`] where it is not
+/// known; `line` a line of PTX; `access` an [`Access`] in bits, 0 where there is none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HostHelpers {
-    /// `fn(context: *const HostContext, code: u32, line: u32, thread: u32, access: u32, address: u64)`: reports a trap; `code` is a [`TrapCode`]. The kernel returns right after the call.
+    /// `fn(context: *const HostContext, code: u32, line: u32, thread: u32, access: u32, address:
+    /// u64)`: reports a trap; `code` is a [`TrapCode`]. The kernel returns right after the call.
     pub trap: u64,
-    /// `fn(context: *const HostContext, format: u64, arguments: u64, arguments_bytes: u32, line: u32, thread: u32) -> i32`: `vprintf`, whose result it returns. `format` is the address of a string;
-    /// the arguments lie packed as CUDA does it, naturally aligned, nothing smaller than 4 bytes. `arguments_bytes` is how much may be read there at most.
+    /// `fn(context: *const HostContext, format: u64, arguments: u64, arguments_bytes: u32, line:
+    /// u32, thread: u32) -> i32`: `vprintf`, whose result it returns. `format` is the address of a
+    /// string; the arguments lie packed as CUDA does it, naturally aligned, nothing smaller
+    /// than 4 bytes. `arguments_bytes` is how much may be read there at most.
     pub print: u64,
-    /// `fn(context: *const HostContext, access: u32, line: u32, thread: u32, address: u64, local_bytes: u32) -> u32`: whether an access may be made; called before each access of code that was
-    /// compiled with checks. Where the result is 0 it is reported already, and the kernel returns right after the call.
+    /// `fn(context: *const HostContext, access: u32, line: u32, thread: u32, address: u64,
+    /// local_bytes: u32) -> u32`: whether an access may be made; called before each access of code
+    /// that was compiled with checks. Where the result is 0 it is reported already, and the
+    /// kernel returns right after the call.
     pub check: u64,
 }
 
@@ -198,7 +217,9 @@ impl Access {
 
     /// From an argument of a helper.
     pub fn from_bits(bits: u32) -> Option<Access> {
-        let kind = [AccessKind::Read, AccessKind::Write, AccessKind::Atomic].into_iter().find(|k| *k as u32 == bits >> 16 & 0xF)?;
+        let kind = [AccessKind::Read, AccessKind::Write, AccessKind::Atomic]
+            .into_iter()
+            .find(|k| *k as u32 == bits >> 16 & 0xF)?;
         use AccessSpace::{Const, Generic, Global, Local, Param, Shared};
         let space = [Generic, Global, Shared, Local, Const, Param].into_iter().find(|s| *s as u32 == bits >> 20)?;
         Some(Access { kind, space, bytes: bits as u16 })

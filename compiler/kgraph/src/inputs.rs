@@ -1,7 +1,8 @@
 //! Checks the inputs of an invocation against a graph, and finds the values of the graph's symbols.
 //!
-//! This is the one place where inputs are checked: every way to a function, in this process or over the network, leads through [`bind_symbols`]. Symbols that are read back from the device have no value before the
-//! invocation runs; they get their largest one, for which memory is laid out.
+//! This is the one place where inputs are checked: every way to a function, in this process or over
+//! the network, leads through [`bind_symbols`]. Symbols that are read back from the device have no
+//! value before the invocation runs; they get their largest one, for which memory is laid out.
 
 use crate::condition::{Condition, InputElement};
 use crate::expr::{Expr, SymbolId};
@@ -99,7 +100,8 @@ pub struct Signature<'a> {
     pub conditions: &'a [Condition],
     /// Symbols whose values a session has, with these values.
     pub session: Vec<(SymbolId, i64)>,
-    /// Symbols that get values only while the graph runs, each with the largest one if it has another than its range; they are in the order in which they get them.
+    /// Symbols that get values only while the graph runs, each with the largest one if it has
+    /// another than its range; they are in the order in which they get them.
     pub run_time: Vec<(SymbolId, Option<&'a Expr>)>,
 }
 
@@ -124,7 +126,8 @@ impl fmt::Display for InputForm<'_> {
     }
 }
 
-/// A symbol that neither an input's shape nor an element determines; such a graph cannot be invoked.
+/// A symbol that neither an input's shape nor an element determines; such a graph cannot be
+/// invoked.
 pub fn undetermined_symbol(graph: &KernelGraph) -> Option<&str> {
     let is_dimension = |id: usize| {
         let symbol = |dimension: &Expr| matches!(dimension, Expr::Symbol(s) if s.0 as usize == id);
@@ -133,14 +136,17 @@ pub fn undetermined_symbol(graph: &KernelGraph) -> Option<&str> {
     };
     let is_session = |id: usize| graph.session.has(SymbolId(id as u32));
     let is_element = |id: usize| graph.elements.iter().any(|element| element.symbol.0 as usize == id);
-    let is_free = |id: usize, symbol: &SymbolSpec| symbol.min != symbol.max && !is_dimension(id) && !is_element(id) && !is_session(id);
+    let is_free = |id: usize, symbol: &SymbolSpec| {
+        symbol.min != symbol.max && !is_dimension(id) && !is_element(id) && !is_session(id)
+    };
     let free = graph.symbols.iter().enumerate().find(|(id, symbol)| is_free(*id, symbol));
     free.map(|(_, symbol)| symbol.name.as_str())
 }
 
-/// Checks inputs, in the order of the graph's input buffers: their number, types, shapes and bytes, and what the sizes must satisfy. Returns the values of the symbols, in their
-/// order.
-/// Symbols that are read back have their largest values, those of a session the values of its first step.
+/// Checks inputs, in the order of the graph's input buffers: their number, types, shapes and bytes,
+/// and what the sizes must satisfy. Returns the values of the symbols, in their order.
+/// Symbols that are read back have their largest values, those of a session the values of its first
+/// step.
 ///
 /// # Errors
 /// What is wrong with the inputs.
@@ -148,7 +154,8 @@ pub fn bind_symbols(graph: &KernelGraph, inputs: &[InputForm<'_>]) -> Result<Vec
     Signature::of(graph).bind(inputs)
 }
 
-/// As [`bind_symbols`], for a step of a session whose symbols have these values, in the order of [`crate::Session::symbols`].
+/// As [`bind_symbols`], for a step of a session whose symbols have these values, in the order of
+/// [`crate::Session::symbols`].
 ///
 /// # Errors
 /// What is wrong with the inputs.
@@ -161,8 +168,11 @@ pub fn bind_step(graph: &KernelGraph, inputs: &[InputForm<'_>], values: &[i64]) 
 impl<'a> Signature<'a> {
     /// What a kernel graph takes.
     pub fn of(graph: &'a KernelGraph) -> Signature<'a> {
-        let spec =
-            |(_, buffer): (_, &'a crate::graph::BufferSpec)| InputSpec { name: &buffer.name, dtype: buffer.dtype, shape: &buffer.shape };
+        let spec = |(_, buffer): (_, &'a crate::graph::BufferSpec)| InputSpec {
+            name: &buffer.name,
+            dtype: buffer.dtype,
+            shape: &buffer.shape,
+        };
         Signature {
             symbols: &graph.symbols,
             inputs: graph.buffers_of(BufferKind::Input).map(spec).collect(),
@@ -182,7 +192,8 @@ impl<'a> Signature<'a> {
             let takes = self.inputs.iter().map(|spec| spec.name.to_owned()).collect();
             return Err(InputError::Count { given: inputs.len(), takes });
         }
-        let mut values: Vec<Option<i64>> = self.symbols.iter().map(|symbol| (symbol.min == symbol.max).then_some(symbol.min)).collect();
+        let mut values: Vec<Option<i64>> =
+            self.symbols.iter().map(|symbol| (symbol.min == symbol.max).then_some(symbol.min)).collect();
         self.session.iter().for_each(|(symbol, value)| values[symbol.0 as usize] = Some(*value));
         for (spec, input) in self.inputs.iter().zip(inputs) {
             if input.dtype != Some(spec.dtype) {
@@ -210,7 +221,8 @@ impl<'a> Signature<'a> {
     fn bind_largest(&self, values: &mut [Option<i64>]) -> Result<(), InputError> {
         for (symbol, most) in &self.run_time {
             let spec = &self.symbols[symbol.0 as usize];
-            let known: Vec<i64> = values.iter().zip(self.symbols).map(|(value, spec)| value.unwrap_or(spec.min)).collect();
+            let known: Vec<i64> =
+                values.iter().zip(self.symbols).map(|(value, spec)| value.unwrap_or(spec.min)).collect();
             let most = most.map(|most| most.eval(&known)).transpose();
             let most = most.map_err(|_| InputError::Undetermined(spec.name.clone()))?.unwrap_or(spec.max);
             values[symbol.0 as usize] = Some(most.clamp(spec.min, spec.max));
@@ -225,7 +237,12 @@ impl<'a> Signature<'a> {
     }
 
     /// Binds dimensions that are symbols, and checks those that are numbers.
-    fn bind_dimensions(&self, spec: &InputSpec<'_>, input: &InputForm<'_>, values: &mut [Option<i64>]) -> Result<(), InputError> {
+    fn bind_dimensions(
+        &self,
+        spec: &InputSpec<'_>,
+        input: &InputForm<'_>,
+        values: &mut [Option<i64>],
+    ) -> Result<(), InputError> {
         if spec.shape.len() != input.shape.len() {
             return Err(self.mismatch(spec, input, ""));
         }
@@ -250,11 +267,21 @@ impl<'a> Signature<'a> {
     }
 
     /// Reads an element of an input whose bytes fit its shape.
-    fn bind_element(&self, element: &InputElement, inputs: &[InputForm<'_>], values: &mut [Option<i64>]) -> Result<(), InputError> {
+    fn bind_element(
+        &self,
+        element: &InputElement,
+        inputs: &[InputForm<'_>],
+        values: &mut [Option<i64>],
+    ) -> Result<(), InputError> {
         let (spec, input) = (&self.inputs[element.input as usize], &inputs[element.input as usize]);
         let symbol = &self.symbols[element.symbol.0 as usize];
         let data = input.data.ok_or_else(|| InputError::Elsewhere(spec.name.into()))?;
-        let outside = |found: i64| InputError::Element { name: spec.name.into(), index: element.index, found, range: symbol.range_text() };
+        let outside = |found: i64| InputError::Element {
+            name: spec.name.into(),
+            index: element.index,
+            found,
+            range: symbol.range_text(),
+        };
         let value = integer(spec.dtype, data, element.index as usize).ok_or_else(|| outside(i64::MAX))?;
         if !(symbol.min..=symbol.max).contains(&value) {
             return Err(outside(value));
@@ -355,18 +382,26 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named() {
-        let of_type = |dtype| bind_symbols(&graph(), &[InputForm { dtype, ..form(&[4, 3], DType::F32) }, form(&[2, 5], DType::F32)]);
+        let of_type = |dtype| {
+            bind_symbols(&graph(), &[InputForm { dtype, ..form(&[4, 3], DType::F32) }, form(&[2, 5], DType::F32)])
+        };
         let bytes = InputForm { bytes: 39, ..form(&[2, 5], DType::F32) };
         let refusals = [
             (bind([&[4, 3, 1], &[2, 5]]), "input `a` is f32 [4, 3, 1]; the model takes f32 [(n * 2), 3]"),
             (bind([&[4, 2], &[2, 5]]), "input `a` is f32 [4, 2]; the model takes f32 [(n * 2), 3]"),
-            (bind([&[5, 3], &[2, 5]]), "input `a` is f32 [5, 3]; the model takes f32 [(n * 2), 3]; 4 would be expected in place of 5"),
+            (
+                bind([&[5, 3], &[2, 5]]),
+                "input `a` is f32 [5, 3]; the model takes f32 [(n * 2), 3]; 4 would be expected in place of 5",
+            ),
             (bind([&[4, 3], &[2, 9]]), "input `b` is f32 [2, 9]; the model takes f32 [n, m]; `m` is 1 to 8"),
             (of_type(Some(DType::I32)), "input `a` is i32 [4, 3]; the model takes f32 [(n * 2), 3]"),
             (of_type(Some(DType::F16)), "input `a` is f16 [4, 3]; the model takes f32 [(n * 2), 3]"),
             (of_type(None), "input `a` is strings [4, 3]; the model takes f32 [(n * 2), 3]"),
             (bind_symbols(&graph(), &[]), "0 inputs are given; the model takes 2: a, b"),
-            (bind_symbols(&graph(), &[form(&[4, 3], DType::F32), bytes]), "input `b` has 39 bytes; f32 [2, 5] takes 40 bytes"),
+            (
+                bind_symbols(&graph(), &[form(&[4, 3], DType::F32), bytes]),
+                "input `b` has 39 bytes; f32 [2, 5] takes 40 bytes",
+            ),
         ];
         for (found, expected) in refusals {
             assert_eq!(found.expect_err("a refusal").to_string(), expected);
@@ -384,7 +419,12 @@ mod tests {
     #[test]
     fn elements_of_an_input_are_sizes_within_a_range() {
         let mut graph = graph();
-        let spec = BufferSpec { name: "shape".into(), dtype: DType::I32, shape: vec![Expr::Const(2)], ..graph.buffers[1].clone() };
+        let spec = BufferSpec {
+            name: "shape".into(),
+            dtype: DType::I32,
+            shape: vec![Expr::Const(2)],
+            ..graph.buffers[1].clone()
+        };
         graph.buffers.push(spec);
         graph.symbols.push(SymbolSpec { reason: "node cut needs it".into(), ..SymbolSpec::new("shape[1]", -1, 9) });
         graph.elements.push(InputElement { symbol: SymbolId(2), input: 2, index: 1 });
@@ -404,7 +444,12 @@ mod tests {
     fn conditions_are_checked_with_the_sizes_in_the_message() {
         let mut graph = graph();
         let [n, m] = [0, 1].map(|id| Expr::from(SymbolId(id)));
-        let condition = |relation, left: &Expr, right: Expr| Condition { place: "node add".into(), relation, left: left.clone(), right };
+        let condition = |relation, left: &Expr, right: Expr| Condition {
+            place: "node add".into(),
+            relation,
+            left: left.clone(),
+            right,
+        };
         let bind = |graph: &KernelGraph| bind_symbols(graph, &[form(&[4, 3], DType::F32), form(&[2, 5], DType::F32)]);
         for (relation, right, holds) in [
             (Relation::Equal, m.clone() - 3, true),

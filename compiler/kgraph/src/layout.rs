@@ -1,20 +1,27 @@
 //! What one invocation needs in device memory, and where in it everything lies.
 //!
-//! An invocation gets one allocation. From its start: inputs, outputs, the arena of temporary buffers, and the *control area*, which is zeroed when an invocation
-//! begins: the task's epoch word, one word per check, one evicted word per launch, and the progress maps (design D5). Constants lie elsewhere, since invocations share them.
+//! An invocation gets one allocation. From its start: inputs, outputs, the arena of temporary
+//! buffers, and the *control area*, which is zeroed when an invocation begins: the task's epoch
+//! word, one word per check, one evicted word per launch, and the progress maps (design D5).
+//! Constants lie elsewhere, since invocations share them.
 //!
-//! The size is a pure function of graph, target and symbols, so that what an inspection prints is what a run uses. Everything a launch or a copy is given is
-//! checked here against the size of its buffer: a layout that exists is one in which nothing reaches beyond the allocation by the compiler's own plan.
+//! The size is a pure function of graph, target and symbols, so that what an inspection prints is
+//! what a run uses. Everything a launch or a copy is given is checked here against the size of its
+//! buffer: a layout that exists is one in which nothing reaches beyond the allocation by the
+//! compiler's own plan.
 
 use crate::expr::{EvalError, Expr};
-use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, KernelGraph, Node, NodeKind, ReadBack, TempPlacement};
+use crate::graph::{
+    BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, KernelGraph, Node, NodeKind, ReadBack, TempPlacement,
+};
 use crate::segment::Scalar;
 use crate::target::{Argument, LaunchSpec, LaunchVariant, SymbolRange, TargetImage};
 
 /// Alignment of a progress map in bytes, so that maps can be read in words.
 const PROGRESS_ALIGN: u64 = 16;
 
-/// Bytes kept for the epoch word: a line of its own, because every block of every launch reads it while others write progress.
+/// Bytes kept for the epoch word: a line of its own, because every block of every launch reads it
+/// while others write progress.
 const EPOCH_LINE_BYTES: u64 = BUFFER_ALIGN;
 
 /// Bytes of the word in which a kernel notes that a check is violated.
@@ -47,7 +54,8 @@ pub struct LaunchLayout {
 pub struct InvocationLayout {
     /// Size of the allocation, a multiple of [`BUFFER_ALIGN`].
     pub bytes: u64,
-    /// Every buffer's place; for a constant, its place in the weights, and for a state buffer that in the session's memory.
+    /// Every buffer's place; for a constant, its place in the weights, and for a state buffer that
+    /// in the session's memory.
     pub buffers: Vec<Place>,
     /// Memory that a session has for state buffers, which is not part of the allocation.
     pub state_bytes: u64,
@@ -135,7 +143,8 @@ pub fn invocation_bytes(graph: &KernelGraph, target: &TargetImage, symbols: &[i6
 }
 
 impl InvocationLayout {
-    /// Lays out an invocation of a valid graph on a valid target, with `symbols[id]` as the symbols' values.
+    /// Lays out an invocation of a valid graph on a valid target, with `symbols[id]` as the
+    /// symbols' values.
     pub fn new(graph: &KernelGraph, target: &TargetImage, symbols: &[i64]) -> Result<InvocationLayout, LayoutError> {
         let mut cursor = Cursor::default();
         let mut buffers = vec![Place::default(); graph.buffers.len()];
@@ -144,14 +153,17 @@ impl InvocationLayout {
                 buffers[id.0 as usize] = cursor.take(buffer_bytes(buffer, symbols)?, BUFFER_ALIGN)?;
             }
         }
-        let arena_bytes = graph.plan.arena_bytes.as_ref().map_or(Ok(0), |bytes| size("memory plan", "size", bytes, symbols))?;
+        let arena_bytes =
+            graph.plan.arena_bytes.as_ref().map_or(Ok(0), |bytes| size("memory plan", "size", bytes, symbols))?;
         let arena = cursor.take(arena_bytes, BUFFER_ALIGN)?;
         place_all(graph, symbols, &graph.plan.temps, arena, &mut buffers)?;
-        let state_bytes = graph.plan.state_bytes.as_ref().map_or(Ok(0), |bytes| size("memory plan", "size", bytes, symbols))?;
+        let state_bytes =
+            graph.plan.state_bytes.as_ref().map_or(Ok(0), |bytes| size("memory plan", "size", bytes, symbols))?;
         place_all(graph, symbols, &graph.plan.states, Place { offset: 0, bytes: state_bytes }, &mut buffers)?;
         check_states(graph, &buffers)?;
         for (id, buffer) in graph.buffers_of(BufferKind::Const) {
-            buffers[id.0 as usize] = Place { offset: buffer.weights_offset.unwrap_or(0), bytes: buffer_bytes(buffer, symbols)? };
+            buffers[id.0 as usize] =
+                Place { offset: buffer.weights_offset.unwrap_or(0), bytes: buffer_bytes(buffer, symbols)? };
         }
         check_transfers(graph, symbols, &buffers)?;
         check_read_backs(graph, |id| Ok(buffers[id.0 as usize].bytes))?;
@@ -160,11 +172,26 @@ impl InvocationLayout {
         let launches = place_launches(graph, target, symbols, &buffers, &mut cursor)?;
         let bytes = cursor.take(0, BUFFER_ALIGN)?.offset;
         let control = Place { offset: control_start, bytes: bytes - control_start };
-        Ok(InvocationLayout { bytes, buffers, state_bytes, arena, control, epoch_word: control_start, checks, launches })
+        Ok(InvocationLayout {
+            bytes,
+            buffers,
+            state_bytes,
+            arena,
+            control,
+            epoch_word: control_start,
+            checks,
+            launches,
+        })
     }
 
-    /// The same memory for other values of symbols that are read back: buffers stay where they are, launches are those of these values. Whatever does not fit the memory is an error.
-    pub fn with_sizes(&self, graph: &KernelGraph, target: &TargetImage, symbols: &[i64]) -> Result<InvocationLayout, LayoutError> {
+    /// The same memory for other values of symbols that are read back: buffers stay where they are,
+    /// launches are those of these values. Whatever does not fit the memory is an error.
+    pub fn with_sizes(
+        &self,
+        graph: &KernelGraph,
+        target: &TargetImage,
+        symbols: &[i64],
+    ) -> Result<InvocationLayout, LayoutError> {
         for (buffer, place) in graph.buffers.iter().zip(&self.buffers) {
             let bytes = buffer_bytes(buffer, symbols)?;
             within(&buffer.name, Place { offset: 0, bytes }, place.bytes)?;
@@ -173,7 +200,11 @@ impl InvocationLayout {
         check_read_backs(graph, |id| buffer_bytes(&graph.buffers[id.0 as usize], symbols))?;
         let mut launches = Vec::with_capacity(self.launches.len());
         for ((node, spec), before) in graph.nodes.iter().zip(&target.launches).zip(&self.launches) {
-            let launch = spec.as_ref().map(|spec| chosen_launch(&node.name, spec, symbols, &self.buffers)).transpose()?.flatten();
+            let launch = spec
+                .as_ref()
+                .map(|spec| chosen_launch(&node.name, spec, symbols, &self.buffers))
+                .transpose()?
+                .flatten();
             launches.push(launch.map(|launch| fit_launch(node, spec.as_ref(), target, launch, *before)).transpose()?);
         }
         Ok(InvocationLayout { launches, ..self.clone() })
@@ -233,7 +264,10 @@ fn place_all(
 ) -> Result<(), LayoutError> {
     for temp in places {
         let buffer = &graph.buffers[temp.buffer.0 as usize];
-        let inner = Place { offset: size(&buffer.name, "offset", &temp.offset, symbols)?, bytes: buffer_bytes(buffer, symbols)? };
+        let inner = Place {
+            offset: size(&buffer.name, "offset", &temp.offset, symbols)?,
+            bytes: buffer_bytes(buffer, symbols)?,
+        };
         within(&buffer.name, inner, arena.bytes)?;
         buffers[temp.buffer.0 as usize] = Place { offset: arena.offset + inner.offset, bytes: inner.bytes };
     }
@@ -253,13 +287,19 @@ fn check_states(graph: &KernelGraph, buffers: &[Place]) -> Result<(), LayoutErro
 }
 
 fn overlap(a: Place, b: Place) -> bool {
-    a.bytes > 0 && b.bytes > 0 && a.offset < b.offset.saturating_add(b.bytes) && b.offset < a.offset.saturating_add(a.bytes)
+    a.bytes > 0
+        && b.bytes > 0
+        && a.offset < b.offset.saturating_add(b.bytes)
+        && b.offset < a.offset.saturating_add(a.bytes)
 }
 
 fn check_transfers(graph: &KernelGraph, symbols: &[i64], buffers: &[Place]) -> Result<(), LayoutError> {
     for node in &graph.nodes {
         let range = |offset: &Expr, bytes: &Expr, id: &BufferId| {
-            let range = Place { offset: size(&node.name, "offset", offset, symbols)?, bytes: size(&node.name, "size", bytes, symbols)? };
+            let range = Place {
+                offset: size(&node.name, "offset", offset, symbols)?,
+                bytes: size(&node.name, "size", bytes, symbols)?,
+            };
             within(&node.name, range, buffers[id.0 as usize].bytes).map(|()| range)
         };
         match &node.kind {
@@ -283,10 +323,18 @@ fn check_transfers(graph: &KernelGraph, symbols: &[i64], buffers: &[Place]) -> R
     Ok(())
 }
 
-/// What is read back lies in its buffer for these symbols too: a buffer may be smaller with larger symbols than with the smallest.
-fn check_read_backs(graph: &KernelGraph, bytes_of: impl Fn(BufferId) -> Result<u64, LayoutError>) -> Result<(), LayoutError> {
+/// What is read back lies in its buffer for these symbols too: a buffer may be smaller with larger
+/// symbols than with the smallest.
+fn check_read_backs(
+    graph: &KernelGraph,
+    bytes_of: impl Fn(BufferId) -> Result<u64, LayoutError>,
+) -> Result<(), LayoutError> {
     for ReadBack { value: Scalar { buffer, offset, dtype }, .. } in &graph.read_backs {
-        within(&graph.buffers[buffer.0 as usize].name, Place { offset: *offset, bytes: dtype.bytes() }, bytes_of(*buffer)?)?;
+        within(
+            &graph.buffers[buffer.0 as usize].name,
+            Place { offset: *offset, bytes: dtype.bytes() },
+            bytes_of(*buffer)?,
+        )?;
     }
     Ok(())
 }
@@ -320,7 +368,12 @@ fn place_launches(
 }
 
 /// The launch of a node for these symbols, without places; `None` where it has no blocks.
-fn chosen_launch(name: &str, spec: &LaunchSpec, symbols: &[i64], buffers: &[Place]) -> Result<Option<LaunchLayout>, LayoutError> {
+fn chosen_launch(
+    name: &str,
+    spec: &LaunchSpec,
+    symbols: &[i64],
+    buffers: &[Place],
+) -> Result<Option<LaunchLayout>, LayoutError> {
     let (variant, chosen) = spec.choose(symbols);
     let grid = checked_grid(name, chosen, symbols, buffers)?;
     let launch = LaunchLayout { grid, evicted_word: 0, progress: Place::default(), variant };
@@ -331,7 +384,8 @@ fn block_count(grid: [u32; 3]) -> Result<u64, LayoutError> {
     grid.iter().try_fold(1_u64, |blocks, &d| blocks.checked_mul(d.into())).ok_or(LayoutError::Overflow)
 }
 
-/// Bytes of a launch's progress map. Where another launch of the node may be chosen once sizes are read back, the map is large enough for any.
+/// Bytes of a launch's progress map. Where another launch of the node may be chosen once sizes are
+/// read back, the map is large enough for any.
 fn progress_bytes(
     graph: &KernelGraph,
     target: &TargetImage,
@@ -366,7 +420,8 @@ fn progress_bytes(
     Ok(bytes)
 }
 
-/// A launch of sizes that were read back, in the places that the node's launch of the largest ones has.
+/// A launch of sizes that were read back, in the places that the node's launch of the largest ones
+/// has.
 fn fit_launch(
     node: &Node,
     spec: Option<&LaunchSpec>,
@@ -377,7 +432,8 @@ fn fit_launch(
     let blocks = block_count(launch.grid)?;
     let exceeds = |limit| LayoutError::Blocks { place: node.name.clone(), blocks, limit };
     let before = before.ok_or_else(|| exceeds(0))?;
-    let keeps = spec.is_some_and(|spec| target.kernels[spec.variant(launch.variant).kernel.0 as usize].keeps_progress());
+    let keeps =
+        spec.is_some_and(|spec| target.kernels[spec.variant(launch.variant).kernel.0 as usize].keeps_progress());
     if keeps && blocks > before.progress.bytes {
         return Err(exceeds(before.progress.bytes));
     }
@@ -393,7 +449,9 @@ fn checked_grid(name: &str, spec: &LaunchSpec, symbols: &[i64], buffers: &[Place
         };
         match argument {
             Argument::Buffer { buffer, offset } => address(buffer, offset)?,
-            Argument::Bytes { relocations, .. } => relocations.iter().try_for_each(|it| address(&it.buffer, &it.offset))?,
+            Argument::Bytes { relocations, .. } => {
+                relocations.iter().try_for_each(|it| address(&it.buffer, &it.offset))?
+            }
             Argument::Int { .. } | Argument::F32 { .. } | Argument::F64 { .. } | Argument::Check { .. } => {}
         }
     }
@@ -404,8 +462,11 @@ fn grid_of(name: &str, spec: &LaunchSpec, symbols: &[i64]) -> Result<[u32; 3], L
     let mut grid = [0; 3];
     for (blocks, expr) in grid.iter_mut().zip(&spec.grid) {
         let value = size(name, "number of blocks", expr, symbols)?;
-        *blocks =
-            u32::try_from(value).map_err(|_| LayoutError::Range { place: name.into(), what: "number of blocks", value: value as i64 })?;
+        *blocks = u32::try_from(value).map_err(|_| LayoutError::Range {
+            place: name.into(),
+            what: "number of blocks",
+            value: value as i64,
+        })?;
     }
     Ok(grid)
 }

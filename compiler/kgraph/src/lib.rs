@@ -1,12 +1,15 @@
 //! The kernel graph: the only seam between compiler and runtime (design D7).
 //!
-//! A [`KernelGraph`] is the target-independent skeleton of a compiled model: symbols, buffers, nodes and their order, and a
-//! memory plan. A [`TargetImage`] says for one target how each node is launched and holds the kernels' code. A bundle (`*.kg`) is one file with
-//! the graph, the weights and one or more targets.
+//! A [`KernelGraph`] is the target-independent skeleton of a compiled model: symbols, buffers,
+//! nodes and their order, and a memory plan. A [`TargetImage`] says for one target how each node is
+//! launched and holds the kernels' code. A bundle (`*.kg`) is one file with the graph, the weights
+//! and one or more targets.
 //!
-//! Left of this crate nothing knows time, devices or clients; right of it nothing knows tensors or PTX.
+//! Left of this crate nothing knows time, devices or clients; right of it nothing knows tensors or
+//! PTX.
 //!
-//! Invariant: every size, launch dimension and literal is an [`Expr`] over the graph's symbols, so one bundle serves dynamic shapes.
+//! Invariant: every size, launch dimension and literal is an [`Expr`] over the graph's symbols, so
+//! one bundle serves dynamic shapes.
 
 mod batch;
 pub mod bundle;

@@ -1,4 +1,5 @@
-//! Every bound of the format in one place. What exceeds one is refused when a bundle or a profile is read, and when it is written.
+//! Every bound of the format in one place. What exceeds one is refused when a bundle or a profile
+//! is read, and when it is written.
 
 /// Most nodes of a graph: thirty times the largest known (swin, 6,600 nodes).
 pub const NODES_MAX: usize = 200_000;
@@ -12,7 +13,8 @@ pub const CONDITIONS_MAX: usize = 1_000_000;
 pub const RANK_MAX: usize = 16;
 /// Largest block of any device.
 pub const BLOCK_THREADS_MAX: u64 = 1024;
-/// Largest parameter block of a kernel in bytes, all that passes append included: what a launch can carry, and what every PTX version allows.
+/// Largest parameter block of a kernel in bytes, all that passes append included: what a launch can
+/// carry, and what every PTX version allows.
 pub const PARAMS_BYTES_MAX: u32 = 4096;
 /// Most launches of one node to choose from: a handful of ranges for each of a few symbols.
 pub const VARIANTS_MAX: usize = 64;
@@ -30,13 +32,17 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// Bytes in the name of a kernel: names of C++ templates are long.
 pub const KERNEL_NAME_BYTES_MAX: usize = 16 << 10;
 
-/// Largest `graph.json`, `target.json` or manifest that is read: the largest seen (DenseNet-201 with five targets) is below 8 MiB.
+/// Largest `graph.json`, `target.json` or manifest that is read: the largest seen (DenseNet-201
+/// with five targets) is below 8 MiB.
 pub const JSON_BYTES_MAX: usize = 64 << 20;
-/// Deepest nesting of arrays and objects in them: two levels for each step in which a size is computed, of which there are a few dozen.
+/// Deepest nesting of arrays and objects in them: two levels for each step in which a size is
+/// computed, of which there are a few dozen.
 pub const JSON_DEPTH_MAX: usize = 512;
-/// Most members of a bundle: four per target and three of the bundle's own, with room for a hundred targets.
+/// Most members of a bundle: four per target and three of the bundle's own, with room for a hundred
+/// targets.
 pub const MEMBERS_MAX: usize = 512;
-/// Largest text of kernels from before the passes, uncompressed: the largest seen (DenseNet-201 for NVIDIA) is 30 MiB.
+/// Largest text of kernels from before the passes, uncompressed: the largest seen (DenseNet-201 for
+/// NVIDIA) is 30 MiB.
 pub const SOURCE_BYTES_MAX: u64 = 256 << 20;
 
 /// Bytes of a profile that are read: a model of some ten thousand launches takes a few MiB.

@@ -1,11 +1,13 @@
-//! Digests of the weights piece by piece, so that a bundle that is opened has each of its bytes read and hashed once, by several threads.
+//! Digests of the weights piece by piece, so that a bundle that is opened has each of its bytes
+//! read and hashed once, by several threads.
 
 use crate::constants::ConstantDigest;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// What the manifest says of the member that holds the weights. Every byte is in a piece or in the rest.
+/// What the manifest says of the member that holds the weights. Every byte is in a piece or in the
+/// rest.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pieces {
@@ -16,11 +18,14 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Of weights that are written behind a header, as (offset, bytes), ascending, not overlapping; gaps are zeros.
+    /// Of weights that are written behind a header, as (offset, bytes), ascending, not overlapping;
+    /// gaps are zeros.
     pub(crate) fn of(header: &[u8], weights: &[(u64, &[u8])]) -> Pieces {
         let contents: Vec<&[u8]> = weights.iter().map(|(_, bytes)| *bytes).collect();
         let placed = weights.iter().zip(ConstantDigest::of_each(&contents));
-        let pieces = placed.map(|((offset, bytes), digest)| (header.len() as u64 + offset, bytes.len() as u64, digest)).collect();
+        let pieces = placed
+            .map(|((offset, bytes), digest)| (header.len() as u64 + offset, bytes.len() as u64, digest))
+            .collect();
         let mut rest = Sha256::new_with_prefix(header);
         let mut end = 0;
         for (offset, bytes) in weights {
@@ -30,7 +35,8 @@ impl Pieces {
         Pieces { pieces, rest: crate::hexadecimal::text(&rest.finalize()) }
     }
 
-    /// Holds a member against the digests, and gives those of its pieces by offset and size in it; `None` if any differs, or the pieces are none of this member.
+    /// Holds a member against the digests, and gives those of its pieces by offset and size in it;
+    /// `None` if any differs, or the pieces are none of this member.
     pub(crate) fn check(&self, member: &[u8]) -> Option<BTreeMap<(u64, u64), ConstantDigest>> {
         let mut contents: Vec<&[u8]> = Vec::with_capacity(self.pieces.len());
         let mut rest = Sha256::new();
@@ -73,9 +79,12 @@ mod tests {
     fn pieces_that_cannot_be_are_refused() {
         let digest = ConstantDigest::of(&[]);
         let rest = crate::hexadecimal::text(&Sha256::digest([0; 10]));
-        for pieces in
-            [vec![(u64::MAX, 1, digest)], vec![(1, u64::MAX, digest)], vec![(5, 0, digest), (4, 0, digest)], vec![(11, 0, digest)]]
-        {
+        for pieces in [
+            vec![(u64::MAX, 1, digest)],
+            vec![(1, u64::MAX, digest)],
+            vec![(5, 0, digest), (4, 0, digest)],
+            vec![(11, 0, digest)],
+        ] {
             assert!(Pieces { pieces, rest: rest.clone() }.check(&[0; 10]).is_none());
         }
         assert!(Pieces { pieces: vec![(10, 0, digest)], rest }.check(&[0; 10]).is_some());

@@ -1,6 +1,7 @@
 //! Profiles: how long the launches of a bundle take on one device, measured.
 //!
-//! They lie beside bundles and not in them, since a file that may be mapped is never written (design D7): in a folder by the bundle's digest, a file for each device.
+//! They lie beside bundles and not in them, since a file that may be mapped is never written
+//! (design D7): in a folder by the bundle's digest, a file for each device.
 
 use crate::limits::{NS_MAX, PROFILE_BYTES_MAX, PROFILE_POINTS_MAX, PROFILE_SHAPES_MAX, WAVES_MAX};
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,8 @@ pub struct Profile {
     pub points: Vec<LoadPoint>,
 }
 
-/// How a function does under load on a share of the device: so many invocations at once that the share is never idle.
+/// How a function does under load on a share of the device: so many invocations at once that the
+/// share is never idle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadPoint {
@@ -86,7 +88,8 @@ pub struct NodeProfile {
     pub total_ns: u64,
     /// From the end of the launch before it to the start of its first block.
     pub gap_ns: u64,
-    /// How long a wave takes with 1, 2, … blocks on each compute unit, in nanoseconds; at least one.
+    /// How long a wave takes with 1, 2, … blocks on each compute unit, in nanoseconds; at least
+    /// one.
     pub wave_ns: Vec<u64>,
 }
 
@@ -165,7 +168,8 @@ impl Profile {
         self.shapes.iter().find(|shape| shape.symbols == symbols)
     }
 
-    /// Adds what was measured, in place of what there was for the same symbols, or for those measured first if there are too many.
+    /// Adds what was measured, in place of what there was for the same symbols, or for those
+    /// measured first if there are too many.
     pub fn insert(&mut self, shape: ShapeProfile) {
         self.shapes.retain(|old| old.symbols != shape.symbols);
         if self.shapes.len() >= PROFILE_SHAPES_MAX {
@@ -174,7 +178,8 @@ impl Profile {
         self.shapes.push(shape);
     }
 
-    /// Adds a point under load, in place of the one for the same symbols and shares, or of the one measured first if there are too many.
+    /// Adds a point under load, in place of the one for the same symbols and shares, or of the one
+    /// measured first if there are too many.
     pub fn insert_point(&mut self, point: LoadPoint) {
         self.points.retain(|old| old.key() != point.key());
         if self.points.len() >= PROFILE_POINTS_MAX {
@@ -236,10 +241,13 @@ impl ShapeProfile {
         if let Some(ns) = times.clone().find(|ns| **ns >= NS_MAX) {
             return Err(format!("a time of {ns} ns"));
         }
-        let odd =
-            |launch: &&NodeProfile| launch.blocks == 0 || !(1..=WAVES_MAX).contains(&launch.wave_ns.len()) || launch.wave_ns.contains(&0);
+        let odd = |launch: &&NodeProfile| {
+            launch.blocks == 0 || !(1..=WAVES_MAX).contains(&launch.wave_ns.len()) || launch.wave_ns.contains(&0)
+        };
         match self.launches.iter().find(odd) {
-            Some(launch) => Err(format!("node {} has {} blocks and waves of {:?} ns", launch.node, launch.blocks, launch.wave_ns)),
+            Some(launch) => {
+                Err(format!("node {} has {} blocks and waves of {:?} ns", launch.node, launch.blocks, launch.wave_ns))
+            }
             None => Ok(()),
         }
     }
@@ -256,9 +264,17 @@ mod tests {
     use super::*;
 
     fn profile() -> Profile {
-        let launch = NodeProfile { node: 1, kernel: "k".into(), blocks: 8, total_ns: 400, gap_ns: 10, wave_ns: vec![100] };
+        let launch =
+            NodeProfile { node: 1, kernel: "k".into(), blocks: 8, total_ns: 400, gap_ns: 10, wave_ns: vec![100] };
         let mut profile = Profile::new("abc", "m", "host", 2);
-        profile.insert(ShapeProfile { symbols: vec![4], runs: 3, before_ns: 1, total_ns: 400, after_ns: 2, launches: vec![launch] });
+        profile.insert(ShapeProfile {
+            symbols: vec![4],
+            runs: 3,
+            before_ns: 1,
+            total_ns: 400,
+            after_ns: 2,
+            launches: vec![launch],
+        });
         profile
     }
 

@@ -1,6 +1,7 @@
 //! May a block of a node be run again after it was stopped midway (design D5 f)?
 //!
-//! The compiler proves a fact about each kernel, [`RerunFact`]; what it means for a node depends on the buffers that are bound to the kernel's parameters.
+//! The compiler proves a fact about each kernel, [`RerunFact`]; what it means for a node depends on
+//! the buffers that are bound to the kernel's parameters.
 
 use crate::graph::{BufferId, BufferKind, KernelGraph};
 use crate::layout::{InvocationLayout, Place};
@@ -13,7 +14,8 @@ use serde::{Deserialize, Serialize};
 pub enum RerunFact {
     /// Yes, whatever it is launched on.
     Always,
-    /// Yes, if in each pair what the read parameter points to does not overlap what the written one does.
+    /// Yes, if in each pair what the read parameter points to does not overlap what the written one
+    /// does.
     IfDisjoint(Vec<DisjointPair>),
     /// No, or not as far as could be proven; with the reason.
     Never(String),
@@ -52,7 +54,8 @@ pub enum NotAgain {
 }
 
 impl RerunFact {
-    /// Applies the fact to one launch; `overlap` says whether two buffers share memory. The word of a check is no buffer's.
+    /// Applies the fact to one launch; `overlap` says whether two buffers share memory. The word of
+    /// a check is no buffer's.
     fn bind(&self, launch: &LaunchSpec, overlap: impl Fn(BufferId, BufferId) -> bool) -> Result<(), NotAgain> {
         let pairs = match self {
             RerunFact::Always => return Ok(()),
@@ -84,8 +87,14 @@ fn fact(target: &TargetImage, kernel: KernelId) -> Result<&RerunFact, NotAgain> 
     target.kernels[kernel.0 as usize].rerun.as_ref().ok_or(NotAgain::Unknown)
 }
 
-/// Whether the blocks of a node may be run again in an invocation with this layout. Nodes that launch no kernel may.
-pub fn node_may_run_again(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout, node: usize) -> Result<(), NotAgain> {
+/// Whether the blocks of a node may be run again in an invocation with this layout. Nodes that
+/// launch no kernel may.
+pub fn node_may_run_again(
+    graph: &KernelGraph,
+    target: &TargetImage,
+    layout: &InvocationLayout,
+    node: usize,
+) -> Result<(), NotAgain> {
     let (Some(spec), Some(chosen)) = (&target.launches[node], layout.launches[node]) else { return Ok(()) };
     let launch = spec.variant(chosen.variant);
     fact(target, launch.kernel)?.bind(launch, |a, b| {
@@ -99,8 +108,9 @@ pub fn node_may_run_again(graph: &KernelGraph, target: &TargetImage, layout: &In
     })
 }
 
-/// Whether a kernel may be run again on every node that launches it, whatever the symbols are: the memory plan gives no two buffers that live at once the same memory, so
-/// different buffers are enough.
+/// Whether a kernel may be run again on every node that launches it, whatever the symbols are: the
+/// memory plan gives no two buffers that live at once the same memory, so different buffers are
+/// enough.
 pub fn kernel_may_run_again(target: &TargetImage, kernel: KernelId) -> Result<(), NotAgain> {
     let fact = fact(target, kernel)?;
     target

@@ -1,7 +1,8 @@
 //! Control flow between nodes: segments that run once, by a condition, or again and again.
 //!
-//! A graph without segments is a straight line. Otherwise the segments say which nodes run: each node is in exactly one [`Segment::Nodes`], and these ascend. A node that does
-//! not run counts as complete for the nodes that wait for it.
+//! A graph without segments is a straight line. Otherwise the segments say which nodes run: each
+//! node is in exactly one [`Segment::Nodes`], and these ascend. A node that does not run counts as
+//! complete for the nodes that wait for it.
 
 use crate::expr::Expr;
 use crate::graph::{BufferId, DType, NodeId};
@@ -18,7 +19,8 @@ pub enum Segment {
         /// The one behind the last.
         end: NodeId,
     },
-    /// One of two lists of segments, by what a scalar on the device holds when the segment is reached.
+    /// One of two lists of segments, by what a scalar on the device holds when the segment is
+    /// reached.
     If {
         /// Anything but zero is true.
         condition: Scalar,
@@ -27,7 +29,8 @@ pub enum Segment {
         /// Run where it is false.
         otherwise: Vec<Segment>,
     },
-    /// Segments that run repeatedly. What one iteration hands to the next is in buffers that the body reads before it writes them.
+    /// Segments that run repeatedly. What one iteration hands to the next is in buffers that the
+    /// body reads before it writes them.
     Loop {
         /// Iterations at most. Absent where only the condition ends the loop.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,10 @@
 //! What a session keeps from one invocation to the next.
 //!
-//! An invocation of a graph with state buffers is a *step* of a session. A step never overwrites what it reads: a state that a step replaces has two halves, of which one is read and the other one written, and
-//! a state that grows is written behind its end. So a step that fails or is cancelled leaves the session as it was, and a step may be evicted and go on anywhere. Which half is which, and where the end
-//! is, are symbols whose values the session has.
+//! An invocation of a graph with state buffers is a *step* of a session. A step never overwrites
+//! what it reads: a state that a step replaces has two halves, of which one is read and the other
+//! one written, and a state that grows is written behind its end. So a step that fails or is
+//! cancelled leaves the session as it was, and a step may be evicted and go on anywhere. Which half
+//! is which, and where the end is, are symbols whose values the session has.
 
 use crate::expr::{EvalError, Expr, SymbolId};
 use crate::graph::BufferId;

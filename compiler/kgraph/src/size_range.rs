@@ -87,7 +87,10 @@ mod tests {
     fn ranges_are_read_and_written() {
         let range = |min, max| SizeRange { min, max };
         let found = size_ranges("seq=1..512, batch = 8,n=0..=4,").unwrap();
-        assert_eq!(found, [("batch", range(8, 8)), ("n", range(0, 4)), ("seq", range(1, 512))].map(|(n, r)| (n.to_owned(), r)).into());
+        assert_eq!(
+            found,
+            [("batch", range(8, 8)), ("n", range(0, 4)), ("seq", range(1, 512))].map(|(n, r)| (n.to_owned(), r)).into()
+        );
         assert_eq!((range(1, 512).to_string(), range(8, 8).to_string()), ("1..512".into(), "8".into()));
         for text in ["seq", "seq=", "=1", "seq=a", "seq=9..1", "seq=-1..4", "seq=1..2..3"] {
             assert!(size_ranges(text).is_err(), "{text}");

@@ -4,15 +4,18 @@ use crate::expr::{Expr, SymbolId};
 use crate::graph::{BufferId, DType, zero};
 use serde::{Deserialize, Serialize};
 
-/// The preemption parameters that the compiler appends to a kernel (design D5), in this order and with natural alignment:
-/// epoch word (u64 address), evicted word (u64 address), progress bytes of this launch (u64 address), issued epoch (u32). The value is what stands in
-/// the kernel's parameter list; offsets are from the start of the appended block.
+/// The preemption parameters that the compiler appends to a kernel (design D5), in this order and
+/// with natural alignment: epoch word (u64 address), evicted word (u64 address), progress bytes of
+/// this launch (u64 address), issued epoch (u32). The value is what stands in the kernel's
+/// parameter list; offsets are from the start of the appended block.
 pub mod preempt_params {
     /// Byte offset of the address of the task's epoch word (u32 in memory).
     pub const EPOCH_WORD: u32 = 0;
-    /// Byte offset of the address of the launch's evicted word (u32 in memory, set to 1 by a block that left).
+    /// Byte offset of the address of the launch's evicted word (u32 in memory, set to 1 by a block
+    /// that left).
     pub const EVICTED_WORD: u32 = 8;
-    /// Byte offset of the address of the launch's progress bytes: one per block, linear index, 1 once the block has finished.
+    /// Byte offset of the address of the launch's progress bytes: one per block, linear index, 1
+    /// once the block has finished.
     pub const PROGRESS: u32 = 16;
     /// Byte offset of the epoch this launch was issued under (u32 value).
     pub const ISSUED_EPOCH: u32 = 24;
@@ -20,8 +23,10 @@ pub mod preempt_params {
     pub const BYTES: u32 = 28;
 }
 
-/// The parameters that the compiler appends to a kernel with virtual thread and block numbers (design D6), in this order, all u32 values: the block of the real
-/// launch that is the kernel's block 0, the kernel's own grid, and its own block shape unless that was compiled in. Offsets are from the start of the appended block.
+/// The parameters that the compiler appends to a kernel with virtual thread and block numbers
+/// (design D6), in this order, all u32 values: the block of the real launch that is the kernel's
+/// block 0, the kernel's own grid, and its own block shape unless that was compiled in. Offsets are
+/// from the start of the appended block.
 pub mod virtual_params {
     /// Byte offset of the linear number of the first real block that belongs to the kernel.
     pub const BLOCK_BASE: u32 = 0;
@@ -35,9 +40,11 @@ pub mod virtual_params {
     pub const BYTES: u32 = 28;
 }
 
-/// The fence parameters that the compiler appends to a kernel of a tenant that is not trusted (design D9), with natural alignment: start and mask of the tenant's region,
-/// start and mask of the shared constants (a region's size is a power of two, its mask that size less one, its start a multiple of the size), and the
-/// dynamic shared memory that the kernel itself asked for. Offsets are from the start of the appended block.
+/// The fence parameters that the compiler appends to a kernel of a tenant that is not trusted
+/// (design D9), with natural alignment: start and mask of the tenant's region, start and mask of
+/// the shared constants (a region's size is a power of two, its mask that size less one, its start
+/// a multiple of the size), and the dynamic shared memory that the kernel itself asked for. Offsets
+/// are from the start of the appended block.
 pub mod fence_params {
     /// Byte offset of the region's start (u64 address).
     pub const BASE: u32 = 0;
@@ -61,9 +68,11 @@ pub struct TargetImage {
     pub name: String,
     /// Kernels; [`KernelId`] indexes them.
     pub kernels: Vec<KernelFacts>,
-    /// One entry per graph node. A kernel node has one; a copy or fill has one where a kernel does it, and `None` where the host does.
+    /// One entry per graph node. A kernel node has one; a copy or fill has one where a kernel does
+    /// it, and `None` where the host does.
     pub launches: Vec<Option<LaunchSpec>>,
-    /// Digest of the kernels' PTX from before the passes, which is in the bundle once for all targets that have the same ([`crate::Bundle::source`]).
+    /// Digest of the kernels' PTX from before the passes, which is in the bundle once for all
+    /// targets that have the same ([`crate::Bundle::source`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Constants that this target has in another form.
@@ -71,7 +80,8 @@ pub struct TargetImage {
     pub packed: Vec<PackedConstant>,
 }
 
-/// A constant rearranged for a CPU level or a GPU: kernels of this target are given these bytes instead of those of the graph.
+/// A constant rearranged for a CPU level or a GPU: kernels of this target are given these bytes
+/// instead of those of the graph.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackedConstant {
@@ -85,7 +95,8 @@ pub struct PackedConstant {
     pub bytes: u64,
 }
 
-/// Compute capabilities of NVIDIA GPUs with the names of their target images, ascending: from Turing on; older ones no current assembler knows.
+/// Compute capabilities of NVIDIA GPUs with the names of their target images, ascending: from
+/// Turing on; older ones no current assembler knows.
 pub const NVIDIA_TARGETS: [(u32, &str); 12] = [
     (75, "nvidia-sm_75"),
     (80, "nvidia-sm_80"),
@@ -101,7 +112,8 @@ pub const NVIDIA_TARGETS: [(u32, &str); 12] = [
     (121, "nvidia-sm_121"),
 ];
 
-/// The target images that a GPU of a compute capability runs, best first: its own, and those of older ones by their PTX.
+/// The target images that a GPU of a compute capability runs, best first: its own, and those of
+/// older ones by their PTX.
 pub fn nvidia_targets(capability: u32) -> Vec<String> {
     NVIDIA_TARGETS.iter().rev().filter(|(of, _)| *of <= capability).map(|(_, name)| (*name).to_owned()).collect()
 }
@@ -121,21 +133,25 @@ pub struct KernelFacts {
     pub block: [u32; 3],
     /// Size of the parameter block in bytes, appended parameters included.
     pub params_bytes: u32,
-    /// Byte offset of the appended [`preempt_params`] in the parameter block; `None` for a kernel that must not be cut.
+    /// Byte offset of the appended [`preempt_params`] in the parameter block; `None` for a kernel
+    /// that must not be cut.
     pub preempt_offset: Option<u32>,
-    /// Blocks that leave write neither the evicted word nor do others write progress bytes, as in kernels that were made preemptible elsewhere (REEF's): what ran of a launch that was told to leave
-    /// nobody knows.
+    /// Blocks that leave write neither the evicted word nor do others write progress bytes, as in
+    /// kernels that were made preemptible elsewhere (REEF's): what ran of a launch that was told to
+    /// leave nobody knows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaves_silently: bool,
     /// Dynamic shared memory that the launch must give, in bytes.
     pub shared_bytes: u32,
-    /// Bytes of scratch memory one compute unit needs to run a block (host targets: values that live across barriers, local memory).
+    /// Bytes of scratch memory one compute unit needs to run a block (host targets: values that
+    /// live across barriers, local memory).
     #[serde(default)]
     pub scratch_bytes: u32,
     /// Registers per thread, on targets where they are shared out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registers: Option<u32>,
-    /// Whether the registers are estimated from what lives in the PTX; otherwise an assembler counted them.
+    /// Whether the registers are estimated from what lives in the PTX; otherwise an assembler
+    /// counted them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub registers_estimated: bool,
     /// Bytes spilled, where an assembler reported them.
@@ -147,7 +163,8 @@ pub struct KernelFacts {
     /// Loops in which a running block looks at the epoch word.
     #[serde(default)]
     pub loop_checks: u32,
-    /// Why the kernel cannot share a launch with others (design D6); `None` where it can, or where nobody looked.
+    /// Why the kernel cannot share a launch with others (design D6); `None` where it can, or where
+    /// nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_padded: Option<String>,
     /// What an AMD code object says of the kernel.
@@ -186,9 +203,11 @@ pub struct LaunchSpec {
     pub kernel: KernelId,
     /// Blocks in x, y, z. A zero in any dimension means that nothing is launched.
     pub grid: [Expr; 3],
-    /// Arguments in the order of the kernel's own parameters, the appended preemption parameters not included.
+    /// Arguments in the order of the kernel's own parameters, the appended preemption parameters
+    /// not included.
     pub args: Vec<Argument>,
-    /// Launches that are better for some values of the symbols. The first that matches is taken; where none does, this one is, so that every value has a launch.
+    /// Launches that are better for some values of the symbols. The first that matches is taken;
+    /// where none does, this one is, so that every value has a launch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<LaunchVariant>,
 }
@@ -223,8 +242,9 @@ impl LaunchSpec {
 
     /// The launch for these values of the symbols: a variant by its index, or this one.
     pub fn choose(&self, symbols: &[i64]) -> (Option<usize>, &LaunchSpec) {
-        let matches =
-            |range: &SymbolRange| symbols.get(range.symbol.0 as usize).is_some_and(|value| (range.min..=range.max).contains(value));
+        let matches = |range: &SymbolRange| {
+            symbols.get(range.symbol.0 as usize).is_some_and(|value| (range.min..=range.max).contains(value))
+        };
         let index = self.variants.iter().position(|variant| variant.ranges.iter().all(matches));
         (index, self.variant(index))
     }
@@ -269,7 +289,8 @@ pub enum Argument {
         /// IEEE bits.
         bits: u64,
     },
-    /// Address of the word in which the kernel notes that a check is violated ([`crate::Check`]); a u64 parameter. The kernel stores to it and never reads it.
+    /// Address of the word in which the kernel notes that a check is violated ([`crate::Check`]); a
+    /// u64 parameter. The kernel stores to it and never reads it.
     Check {
         /// Index of the check.
         check: u32,
@@ -291,7 +312,8 @@ pub enum Argument {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relocation {
-    /// Offset in the structure in bytes, such that the address is aligned to 8 in the parameter block.
+    /// Offset in the structure in bytes, such that the address is aligned to 8 in the parameter
+    /// block.
     pub at: u32,
     /// The buffer.
     pub buffer: BufferId,

@@ -50,13 +50,19 @@ fn target() -> TargetContents {
         [Expr::from(SymbolId(0)).ceil_div(32), Expr::Const(1), Expr::Const(1)],
         vec![argument(0), argument(1), argument(2), Argument::Int { dtype: DType::U32, value: SymbolId(0).into() }],
     );
-    let image = TargetImage { name: "nvidia-sm_75".into(), kernels: vec![kernel], launches: vec![Some(launch)], ..TargetImage::default() };
+    let image = TargetImage {
+        name: "nvidia-sm_75".into(),
+        kernels: vec![kernel],
+        launches: vec![Some(launch)],
+        ..TargetImage::default()
+    };
     TargetContents { image, code: b".version 7.0".to_vec(), ptx: None, source: None }
 }
 
 fn write(path: &Path, graph: &KernelGraph) -> Result<String, BundleError> {
     let weights: Vec<u8> = (0..128).collect();
-    let contents = BundleContents { producer: "test".into(), graph, weights: vec![(256, &weights)], targets: vec![target()] };
+    let contents =
+        BundleContents { producer: "test".into(), graph, weights: vec![(256, &weights)], targets: vec![target()] };
     write_bundle(path, &contents)
 }
 
@@ -84,7 +90,8 @@ fn what_could_not_be_read_again_is_not_written() {
     let path = folder.path().join("deep.kg");
     let mut graph = graph();
     // Each term of a sum is two levels of JSON deeper than the one before.
-    graph.plan.unshared_bytes = Some((0..400).fold(Expr::from(SymbolId(0)), |sum, _| sum.max(Expr::from(SymbolId(0)) * 3)));
+    graph.plan.unshared_bytes =
+        Some((0..400).fold(Expr::from(SymbolId(0)), |sum, _| sum.max(Expr::from(SymbolId(0)) * 3)));
     let error = write(&path, &graph).expect_err("it is nested too deep").to_string();
     assert!(error.contains("could not be read again"), "{error}");
     assert!(!path.exists());
@@ -100,7 +107,8 @@ fn every_damaged_byte_of_content_is_noticed() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x40;
         std::fs::write(&path, &damaged).unwrap();
-        // A flip in padding or in a date changes nothing that is used; anything else is refused. Never a panic, never other content.
+        // A flip in padding or in a date changes nothing that is used; anything else is refused. Never a
+        // panic, never other content.
         if let Ok(bundle) = Bundle::open(&path) {
             assert_eq!(bundle.graph(), &graph(), "flipped byte {at}");
             assert_eq!(bundle.code("nvidia-sm_75"), Some(&b".version 7.0"[..]));

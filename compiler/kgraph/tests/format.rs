@@ -1,4 +1,5 @@
-//! Format 2: what it holds is written and read again; what contradicts itself, or comes from another format, is refused.
+//! Format 2: what it holds is written and read again; what contradicts itself, or comes from
+//! another format, is refused.
 
 use atoll_kgraph::*;
 use serde_json::{Value, json};
@@ -16,7 +17,8 @@ fn zero() -> Expr {
     Expr::Const(0)
 }
 
-/// A graph that uses everything: rows `n`, a size `found` that a node computes, a state, a fill, a copy, an if, a loop, and a check.
+/// A graph that uses everything: rows `n`, a size `found` that a node computes, a state, a fill, a
+/// copy, an if, a loop, and a check.
 fn graph() -> KernelGraph {
     let n = Expr::from(SymbolId(0));
     let buffer = |name: &str, kind, dtype, shape: &[Expr], weights_offset| BufferSpec {
@@ -33,7 +35,8 @@ fn graph() -> KernelGraph {
         writes: writes.to_vec(),
         after: vec![],
     };
-    let remember = NodeKind::Copy { from: X, from_offset: zero(), to: CACHE, to_offset: Expr::Const(16), bytes: Expr::Const(16) };
+    let remember =
+        NodeKind::Copy { from: X, from_offset: zero(), to: CACHE, to_offset: Expr::Const(16), bytes: Expr::Const(16) };
     let clear = NodeKind::Fill { to: COUNT, offset: zero(), bytes: Expr::Const(8), pattern: vec![1, 0, 0, 0] };
     let nodes = |first, end| Segment::Nodes { first: NodeId(first), end: NodeId(end) };
     let condition = Scalar { buffer: COUNT, offset: 4, dtype: DType::I32 };
@@ -62,7 +65,11 @@ fn graph() -> KernelGraph {
             state_bytes: Some(Expr::Const(256)),
             states: vec![TempPlacement { buffer: CACHE, offset: zero() }],
         },
-        batch: Some(BatchAxis { symbol: SymbolId(0), axes: vec![Some(0), None, None, None, Some(0)], proof: "test".into() }),
+        batch: Some(BatchAxis {
+            symbol: SymbolId(0),
+            axes: vec![Some(0), None, None, None, Some(0)],
+            proof: "test".into(),
+        }),
         read_backs: vec![ReadBack {
             symbol: SymbolId(1),
             after: NodeId(1),
@@ -72,10 +79,20 @@ fn graph() -> KernelGraph {
         segments: vec![
             nodes(0, 2),
             Segment::If { condition, then: vec![nodes(2, 3)], otherwise: vec![] },
-            Segment::Loop { trips: Some(n.clone()), condition: Some(condition), trips_max: 64, body: vec![nodes(3, 4)] },
+            Segment::Loop {
+                trips: Some(n.clone()),
+                condition: Some(condition),
+                trips_max: 64,
+                body: vec![nodes(3, 4)],
+            },
         ],
         elements: vec![],
-        conditions: vec![Condition { place: "node work".into(), relation: Relation::AtLeast, left: n.clone(), right: Expr::Const(1) }],
+        conditions: vec![Condition {
+            place: "node work".into(),
+            relation: Relation::AtLeast,
+            left: n.clone(),
+            right: Expr::Const(1),
+        }],
         checks: vec![Check { node: NodeId(3), text: "a value is not below {}".into(), values: vec![n] }],
         session: Session {
             symbols: vec![],
@@ -89,13 +106,22 @@ fn graph() -> KernelGraph {
     }
 }
 
-/// Code for it, with a structure as argument, a variant, a fill that a kernel does, and a packed constant.
+/// Code for it, with a structure as argument, a variant, a fill that a kernel does, and a packed
+/// constant.
 fn image() -> TargetImage {
-    let kernel = |name: &str, params_bytes| KernelFacts { name: name.into(), block: [32, 1, 1], params_bytes, ..KernelFacts::default() };
+    let kernel = |name: &str, params_bytes| KernelFacts {
+        name: name.into(),
+        block: [32, 1, 1],
+        params_bytes,
+        ..KernelFacts::default()
+    };
     let amd = AmdFacts { vgprs: 40, sgprs: 32, agprs: 0, wave_lanes: 64, private_bytes: 16 };
     let address = |buffer| Argument::Buffer { buffer, offset: zero() };
     let one = || [Expr::from(SymbolId(1)), Expr::Const(1), Expr::Const(1)];
-    let relocations = vec![Relocation { at: 8, buffer: W, offset: Expr::Const(4) }, Relocation { at: 16, buffer: CACHE, offset: zero() }];
+    let relocations = vec![
+        Relocation { at: 8, buffer: W, offset: Expr::Const(4) },
+        Relocation { at: 16, buffer: CACHE, offset: zero() },
+    ];
     let structure = Argument::Bytes { align: 8, bytes: (0..24).collect(), relocations };
     let work = LaunchSpec {
         variants: vec![LaunchVariant {
@@ -117,7 +143,8 @@ fn image() -> TargetImage {
 fn write(path: &Path, graph: &KernelGraph, image: TargetImage) -> Result<String, BundleError> {
     let weights: Vec<u8> = (0..64).collect();
     let targets = [image.clone(), TargetImage { name: "amd-gfx942".into(), ..image }];
-    let contents = |image| TargetContents { image, code: vec![7], ptx: None, source: Some(".version 7.0\n".repeat(1000)) };
+    let contents =
+        |image| TargetContents { image, code: vec![7], ptx: None, source: Some(".version 7.0\n".repeat(1000)) };
     let contents = BundleContents {
         producer: "test".into(),
         graph,
@@ -142,7 +169,10 @@ fn everything_is_written_and_read() {
         "every feature there is, but for elements of inputs: they have no rows"
     );
     let layout = InvocationLayout::new(&graph(), &image(), &[1, 3]).unwrap();
-    assert_eq!((layout.launches[3].unwrap().variant, layout.state_bytes, layout.buffer(CACHE).bytes), (Some(0), 256, 256));
+    assert_eq!(
+        (layout.launches[3].unwrap().variant, layout.state_bytes, layout.buffer(CACHE).bytes),
+        (Some(0), 256, 256)
+    );
     assert_eq!(InvocationLayout::new(&graph(), &image(), &[2, 3]).unwrap().launches[3].unwrap().variant, None);
 }
 
@@ -171,7 +201,9 @@ fn refused(expected: &str, change: impl FnOnce(&mut KernelGraph, &mut TargetImag
 
 #[test]
 fn a_wrong_batch_axis_is_refused() {
-    let batch = |change: fn(&mut BatchAxis)| move |graph: &mut KernelGraph, _: &mut TargetImage| change(graph.batch.as_mut().unwrap());
+    let batch = |change: fn(&mut BatchAxis)| {
+        move |graph: &mut KernelGraph, _: &mut TargetImage| change(graph.batch.as_mut().unwrap())
+    };
     refused("symbol 9 does not exist", batch(|b| b.symbol = SymbolId(9)));
     refused("axis 2 of 2 dimensions", batch(|b| b.axes[0] = Some(2)));
     refused("axis 1 is 4 and not the symbol", batch(|b| b.axes[0] = Some(1)));
@@ -185,7 +217,8 @@ fn a_wrong_batch_axis_is_refused() {
 
 #[test]
 fn wrong_checks_are_refused() {
-    let check = |change: fn(&mut Check)| move |graph: &mut KernelGraph, _: &mut TargetImage| change(&mut graph.checks[0]);
+    let check =
+        |change: fn(&mut Check)| move |graph: &mut KernelGraph, _: &mut TargetImage| change(&mut graph.checks[0]);
     refused("node 9 does not exist", check(|c| c.node = NodeId(9)));
     refused("work: is given check 0, which is none of its own", check(|c| c.node = NodeId(1)));
     refused("a text of 0 bytes", check(|c| c.text.clear()));
@@ -198,13 +231,18 @@ fn wrong_checks_are_refused() {
 
 #[test]
 fn wrong_structures_are_refused() {
-    fn relocations(change: fn(&mut u32, &mut Vec<u8>, &mut Vec<Relocation>)) -> impl FnOnce(&mut KernelGraph, &mut TargetImage) {
+    fn relocations(
+        change: fn(&mut u32, &mut Vec<u8>, &mut Vec<Relocation>),
+    ) -> impl FnOnce(&mut KernelGraph, &mut TargetImage) {
         move |_, image| match &mut image.launches[3].as_mut().unwrap().args[1] {
             Argument::Bytes { align, bytes, relocations } => change(align, bytes, relocations),
             other => panic!("{other:?}"),
         }
     }
-    refused("the relocation at byte 20 overlaps another or lies outside of its 24 bytes", relocations(|_, _, r| r[1].at = 20));
+    refused(
+        "the relocation at byte 20 overlaps another or lies outside of its 24 bytes",
+        relocations(|_, _, r| r[1].at = 20),
+    );
     refused("the relocation at byte 4294967295 overlaps", relocations(|_, _, r| r[1].at = u32::MAX));
     refused("the relocation at byte 12 overlaps", relocations(|_, _, r| r[1].at = 12));
     refused("not aligned to 8", relocations(|_, _, r| r[0].at = 4));
@@ -238,10 +276,16 @@ fn wrong_segments_and_sizes_are_refused() {
             other => panic!("{other:?}"),
         }
     };
-    refused("neither a number of iterations nor a condition ends it", loop_of(|trips, condition, _| (*trips, *condition) = (None, None)));
+    refused(
+        "neither a number of iterations nor a condition ends it",
+        loop_of(|trips, condition, _| (*trips, *condition) = (None, None)),
+    );
     refused("at most 0 iterations", loop_of(|_, _, most| *most = 0));
     refused("a F32 is neither an integer", loop_of(|_, condition, _| condition.as_mut().unwrap().dtype = DType::F32));
-    refused("byte 8 of count is not aligned, or outside", loop_of(|_, condition, _| condition.as_mut().unwrap().offset = 8));
+    refused(
+        "byte 8 of count is not aligned, or outside",
+        loop_of(|_, condition, _| condition.as_mut().unwrap().offset = 8),
+    );
     refused("they end before node 3", |graph, _| graph.segments.truncate(2));
     refused("nodes 2 to 3 where node 0 is the next", |graph, _| {
         graph.segments.remove(0);
@@ -250,13 +294,16 @@ fn wrong_segments_and_sizes_are_refused() {
     refused("nested deeper than 16", |graph, _| {
         for _ in 0..20 {
             let condition = Scalar { buffer: COUNT, offset: 0, dtype: DType::I32 };
-            graph.segments = vec![Segment::If { condition, then: std::mem::take(&mut graph.segments), otherwise: vec![] }];
+            graph.segments =
+                vec![Segment::If { condition, then: std::mem::take(&mut graph.segments), otherwise: vec![] }];
         }
     });
     refused("clear does not write it", |graph, _| {
         (graph.read_backs[0].after, graph.nodes[0].writes, graph.nodes[0].kind) = (NodeId(0), vec![], NodeKind::Kernel)
     });
-    refused("`found`: its largest value depends on `found`", |graph, _| graph.read_backs[0].most = Some(Expr::from(SymbolId(1))));
+    refused("`found`: its largest value depends on `found`", |graph, _| {
+        graph.read_backs[0].most = Some(Expr::from(SymbolId(1)))
+    });
     refused("symbol 9 does not exist", |graph, _| graph.read_backs[0].most = Some(Expr::from(SymbolId(9))));
     refused("not in the order of their nodes", |graph, _| {
         let first = ReadBack { after: NodeId(0), ..graph.read_backs[0].clone() };
@@ -316,7 +363,10 @@ fn wrong_memory_is_refused() {
         change(&mut graph);
         InvocationLayout::new(&graph, &image(), &[2, 3]).expect_err("a refusal").to_string()
     };
-    assert!(layout(|g| g.plan.state_bytes = Some(Expr::Const(255))).contains("cache: bytes 0 to 256 lie beyond its 255 bytes"));
+    assert!(
+        layout(|g| g.plan.state_bytes = Some(Expr::Const(255)))
+            .contains("cache: bytes 0 to 256 lie beyond its 255 bytes")
+    );
     assert!(
         layout(|g| g.nodes[2].kind = NodeKind::copy(CACHE, CACHE, Expr::Const(8)))
             .contains("remember: it overlaps what it must not, in cache")
@@ -363,7 +413,12 @@ fn rewritten(name: &str, change: impl FnOnce(&mut Value)) -> Result<std::sync::A
     members.insert("manifest.json".into(), serde_json::to_vec(&manifest).unwrap());
     let mut writer = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
     for (name, bytes) in members {
-        writer.start_file(name, zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored)).unwrap();
+        writer
+            .start_file(
+                name,
+                zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored),
+            )
+            .unwrap();
         std::io::Write::write_all(&mut writer, &bytes).unwrap();
     }
     writer.finish().unwrap();
@@ -384,11 +439,15 @@ fn other_formats_and_unknown_fields_are_refused() {
             manifest["something"] = json!("new");
         });
     }
-    refused("manifest.json", "graph: it has format 2, its bundle has format 1", &|manifest| manifest["format"] = json!(1));
+    refused("manifest.json", "graph: it has format 2, its bundle has format 1", &|manifest| {
+        manifest["format"] = json!(1)
+    });
     refused("graph.json", "unknown field `quantum`, expected one of `format`", &|graph| graph["quantum"] = json!(1));
     refused("graph.json", "unknown variant `sometimes`", &|graph| graph["nodes"][1]["kind"] = json!("sometimes"));
     let target = "targets/amd-gfx90a/target.json";
     refused(target, "unknown field `speed`", &|target| target["kernels"][0]["speed"] = json!(1));
-    refused(target, "pairs of hexadecimal digits", &|target| target["launches"][3]["args"][1]["bytes"]["bytes"] = json!("0x"));
+    refused(target, "pairs of hexadecimal digits", &|target| {
+        target["launches"][3]["args"][1]["bytes"]["bytes"] = json!("0x")
+    });
     refused(target, "sources/00.ptx.gz is missing", &|target| target["source"] = json!("00"));
 }

@@ -13,12 +13,22 @@ fn graph() -> KernelGraph {
         weights_offset: None,
     };
     let (input, temp, output) = (BufferId(0), BufferId(1), BufferId(2));
-    let node = |name: &str, kind, from, to| Node { name: name.into(), kind, reads: vec![from], writes: vec![to], after: vec![] };
+    let node = |name: &str, kind, from, to| Node {
+        name: name.into(),
+        kind,
+        reads: vec![from],
+        writes: vec![to],
+        after: vec![],
+    };
     KernelGraph {
         format: FORMAT_VERSION,
         name: "toy".into(),
         symbols: vec![SymbolSpec::new("n", 0, 64)],
-        buffers: vec![buffer("in", BufferKind::Input), buffer("tmp", BufferKind::Temp), buffer("out", BufferKind::Output)],
+        buffers: vec![
+            buffer("in", BufferKind::Input),
+            buffer("tmp", BufferKind::Temp),
+            buffer("out", BufferKind::Output),
+        ],
         nodes: vec![
             node("double", NodeKind::Kernel, input, temp),
             node("copy", NodeKind::copy(temp, output, n.clone() * 32), temp, output),
@@ -44,9 +54,17 @@ fn target() -> TargetImage {
         ..KernelFacts::default()
     };
     let argument = |id| Argument::Buffer { buffer: BufferId(id), offset: Expr::Const(0) };
-    let launch =
-        LaunchSpec::new(KernelId(0), [Expr::from(SymbolId(0)).ceil_div(2), Expr::Const(1), Expr::Const(1)], vec![argument(0), argument(1)]);
-    TargetImage { name: "host".into(), kernels: vec![kernel], launches: vec![Some(launch), None], ..TargetImage::default() }
+    let launch = LaunchSpec::new(
+        KernelId(0),
+        [Expr::from(SymbolId(0)).ceil_div(2), Expr::Const(1), Expr::Const(1)],
+        vec![argument(0), argument(1)],
+    );
+    TargetImage {
+        name: "host".into(),
+        kernels: vec![kernel],
+        launches: vec![Some(launch), None],
+        ..TargetImage::default()
+    }
 }
 
 #[test]
@@ -74,14 +92,18 @@ fn what_reaches_beyond_its_memory_is_refused() {
         change(&mut graph, &mut target);
         InvocationLayout::new(&graph, &target, symbols).expect_err("a refusal").to_string()
     };
-    assert_eq!(refused(|g, _| g.plan.temps[0].offset = Expr::Const(256), &[9]), "tmp: bytes 256 to 544 lie beyond its 512 bytes");
+    assert_eq!(
+        refused(|g, _| g.plan.temps[0].offset = Expr::Const(256), &[9]),
+        "tmp: bytes 256 to 544 lie beyond its 512 bytes"
+    );
     assert_eq!(refused(|g, _| g.plan.temps[0].offset = Expr::Const(-4), &[9]), "tmp: -4 is no possible offset");
     let oversized = |g: &mut KernelGraph, _: &mut TargetImage| {
         g.nodes[1].kind = NodeKind::copy(BufferId(1), BufferId(2), Expr::Const(289));
     };
     assert_eq!(refused(oversized, &[9]), "copy: bytes 0 to 289 lie beyond its 288 bytes");
     let far = |_: &mut KernelGraph, t: &mut TargetImage| {
-        t.launches[0].as_mut().expect("a launch").args[1] = Argument::Buffer { buffer: BufferId(1), offset: Expr::Const(1 << 40) };
+        t.launches[0].as_mut().expect("a launch").args[1] =
+            Argument::Buffer { buffer: BufferId(1), offset: Expr::Const(1 << 40) };
     };
     assert!(refused(far, &[9]).starts_with("double: bytes 1099511627776"));
     assert_eq!(refused(|_, _| {}, &[-1]), "in: -1 is no possible dimension");
@@ -107,7 +129,8 @@ fn buffers_that_all_share_memory_are_too_many_pairs() {
         let placed = |id: u32| TempPlacement { buffer: BufferId(id), offset: Expr::Const(0) };
         let plan = MemoryPlan { temps: (0..count).map(placed).collect(), ..graph().plan };
         let graph = KernelGraph { buffers: (0..count).map(buffer).collect(), nodes: vec![], plan, ..graph() };
-        let layout = InvocationLayout::new(&graph, &TargetImage { launches: vec![], ..target() }, &[9]).expect("a layout");
+        let layout =
+            InvocationLayout::new(&graph, &TargetImage { launches: vec![], ..target() }, &[9]).expect("a layout");
         dependencies(&graph, &layout, &[])
     };
     assert_eq!(with_temps(200), Some(vec![]));

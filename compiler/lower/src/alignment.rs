@@ -1,7 +1,10 @@
-//! What is known of the lowest bits of registers, so that few accesses need to ask whether their address is aligned.
+//! What is known of the lowest bits of registers, so that few accesses need to ask whether their
+//! address is aligned.
 //!
-//! An address is most often a parameter plus multiples of the element's size. So a register is followed as *a parameter, or nothing, plus a multiple of a power of two*: whether an access through it is aligned
-//! then depends on the parameter alone, which no loop changes, or is known here.
+//! An address is most often a parameter plus multiples of the element's size. So a register is
+//! followed as *a parameter, or nothing, plus a multiple of a power of two*: whether an access
+//! through it is aligned then depends on the parameter alone, which no loop changes, or is known
+//! here.
 
 use crate::program::{Inst, LOCAL_ZEROS, Opnd, Program, Reg, Special, Symbol, elem_of};
 use crate::shape::BlockShape;
@@ -110,7 +113,10 @@ impl Alignments {
 
     fn result(&self, inst: &Inst) -> Option<Alignment> {
         let source = |index: usize| inst.ops.get(index).map_or(Some(Alignment::NOTHING), |o| self.operand(o));
-        let is_integer = inst.form.ty().is_some_and(|ty| !elem_of(ty).is_float() && !inst.form.modifiers.iter().any(|m| m.contains('x')));
+        let is_integer = inst
+            .form
+            .ty()
+            .is_some_and(|ty| !elem_of(ty).is_float() && !inst.form.modifiers.iter().any(|m| m.contains('x')));
         if inst.form.opcode == "ld" {
             return Some(parameter(inst).unwrap_or(Alignment::NOTHING));
         }
@@ -151,7 +157,11 @@ fn parameter(inst: &Inst) -> Option<Alignment> {
 
 /// Whether a `cvt` goes from integers to integers; then it keeps the lowest bits.
 fn integers_only(inst: &Inst) -> bool {
-    inst.form.modifiers.iter().filter_map(|m| atoll_ptx::ScalarType::from_name(m)).all(|ty| !elem_of(ty).is_float() && ty.bits() >= 8)
+    inst.form
+        .modifiers
+        .iter()
+        .filter_map(|m| atoll_ptx::ScalarType::from_name(m))
+        .all(|ty| !elem_of(ty).is_float() && ty.bits() >= 8)
 }
 
 fn shifted(value: Alignment, by: Option<&Opnd>) -> Alignment {

@@ -1,11 +1,15 @@
-//! Divergence: which branches split a warp or a block, what that does to registers, and where lanes meet again.
+//! Divergence: which branches split a warp or a block, what that does to registers, and where lanes
+//! meet again.
 //!
-//! Vocabulary. A branch is *divergent* when lanes of a warp can disagree, *warp-uniform* when only warps can, *uniform* otherwise. Its *influence* is the set of
-//! blocks between it and its reconvergence point, the immediate post-dominator. An *exit edge* leads lanes out of the kernel: they never come
-//! back, so nothing has to wait for them and the edge does not count for post-dominance.
+//! Vocabulary. A branch is *divergent* when lanes of a warp can disagree, *warp-uniform* when only
+//! warps can, *uniform* otherwise. Its *influence* is the set of blocks between it and its
+//! reconvergence point, the immediate post-dominator. An *exit edge* leads lanes out of the kernel:
+//! they never come back, so nothing has to wait for them and the edge does not count for
+//! post-dominance.
 //!
-//! The analysis is an optimistic fixpoint: shapes start unknown, instructions propagate them, and a branch that turns out divergent forces the registers whose
-//! values meet below it to be vectors that are *blended* under the mask (see [`Analysis::blend`]).
+//! The analysis is an optimistic fixpoint: shapes start unknown, instructions propagate them, and a
+//! branch that turns out divergent forces the registers whose values meet below it to be vectors
+//! that are *blended* under the mask (see [`Analysis::blend`]).
 
 use crate::graph::{Graph, Tarjan};
 use crate::live::{Live, TooLarge};
@@ -126,7 +130,8 @@ fn plain_exit_side(term: &Term) -> Option<BlockId> {
     }
 }
 
-/// The side of a branch from which no barrier can be reached, where there is exactly one: its lanes can run to their end at once.
+/// The side of a branch from which no barrier can be reached, where there is exactly one: its lanes
+/// can run to their end at once.
 fn leaving_side(program: &Program, branch: BlockId) -> Option<BlockId> {
     let Term::Branch { taken, other, .. } = program.blocks[branch].term else { return None };
     let graph = Graph::new(program.successors());
@@ -148,7 +153,8 @@ struct Solver<'a> {
     shapes: Vec<Option<Shape>>,
     /// Lower bound of what each register is, from control flow.
     forced: Vec<Split>,
-    /// Registers whose progression was given up because it is assumed and not only used for addresses.
+    /// Registers whose progression was given up because it is assumed and not only used for
+    /// addresses.
     demoted: Vec<bool>,
     range_steps: Vec<u8>,
     def_blocks: Vec<Vec<BlockId>>,
@@ -269,7 +275,8 @@ impl<'a> Solver<'a> {
         let bits = |r: Reg| self.program.regs[r].elem.bits();
         // Several destinations (a vector load, a comparison and its complement) share only uniformity.
         let shared = if defs.len() > 1 && !result.is_uniform() { Shape::VECTOR } else { result };
-        let merged: Vec<(Reg, Shape)> = defs.iter().map(|&d| (d, if bits(d) == 1 { shared.or_uniform() } else { shared })).collect();
+        let merged: Vec<(Reg, Shape)> =
+            defs.iter().map(|&d| (d, if bits(d) == 1 { shared.or_uniform() } else { shared })).collect();
         merged.into_iter().fold(false, |changed, (d, shape)| self.define(d, shape) | changed)
     }
 
@@ -298,7 +305,8 @@ impl<'a> Solver<'a> {
         changed
     }
 
-    /// Classifies branches; returns whether one of them now splits more, after forcing the registers it concerns.
+    /// Classifies branches; returns whether one of them now splits more, after forcing the
+    /// registers it concerns.
     fn part_branches(&mut self) -> bool {
         let mut changed = false;
         for block in 0..self.program.blocks.len() {
@@ -317,7 +325,8 @@ impl<'a> Solver<'a> {
         changed
     }
 
-    /// Registers whose values meet below a splitting branch, or are taken out of a loop that lanes leave in different iterations.
+    /// Registers whose values meet below a splitting branch, or are taken out of a loop that lanes
+    /// leave in different iterations.
     fn force_meeting_values(&mut self, branch: BlockId, split: Split) {
         if self.analysis.flow.succs[branch].len() < 2 {
             return; // The other side leaves for good.
@@ -347,8 +356,9 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Registers that lanes which wait on one side still read, while the lanes on the other side, which run first, write them. In the control flow
-    /// as it is written the two never meet, but one side runs after the other.
+    /// Registers that lanes which wait on one side still read, while the lanes on the other side,
+    /// which run first, write them. In the control flow as it is written the two never meet,
+    /// but one side runs after the other.
     fn force_waiting_values(&mut self, branch: BlockId, meet: BlockId) {
         let sides = self.analysis.flow.succs[branch].clone();
         for (index, &waiting) in sides.iter().enumerate() {
@@ -399,8 +409,9 @@ impl<'a> Solver<'a> {
         let is_assumed = |shapes: &[Option<Shape>], r: Reg| shapes[r].is_some_and(|s| s.assumed);
         for block in &self.program.blocks {
             for inst in &block.insts {
-                let carries = matches!(inst.form.opcode.as_str(), "mov" | "add" | "sub" | "mul" | "mad" | "shl" | "cvt" | "cvta")
-                    && inst.defs().iter().all(|&d| self.shapes[d].is_some_and(|s| s.is_scalar()));
+                let carries =
+                    matches!(inst.form.opcode.as_str(), "mov" | "add" | "sub" | "mul" | "mad" | "shl" | "cvt" | "cvta")
+                        && inst.defs().iter().all(|&d| self.shapes[d].is_some_and(|s| s.is_scalar()));
                 for operand in inst.sources() {
                     let mut regs = Vec::new();
                     match operand {
@@ -424,11 +435,16 @@ impl<'a> Solver<'a> {
         (0..self.program.blocks.len()).find(|&branch| {
             self.analysis.split[branch] != Split::Uniform
                 && self.analysis.flow.succs[branch].len() >= 2
-                && self.analysis.influence(branch).into_iter().any(|b| matches!(self.program.blocks[b].term, Term::Barrier { .. }))
+                && self
+                    .analysis
+                    .influence(branch)
+                    .into_iter()
+                    .any(|b| matches!(self.program.blocks[b].term, Term::Barrier { .. }))
         })
     }
 
-    /// Whether groups of warps reduce apart from each other. Where they only wait apart and come to the same barriers, all of them may as well wait for all.
+    /// Whether groups of warps reduce apart from each other. Where they only wait apart and come to
+    /// the same barriers, all of them may as well wait for all.
     fn reduces_in_groups(&self) -> bool {
         let is_for_all = |number: &Opnd| {
             let mut regs = Vec::new();
@@ -442,12 +458,20 @@ impl<'a> Solver<'a> {
             .any(|b| matches!(&b.term, Term::Barrier { meeting, reduce: Some(_), .. } if !is_for_all(&meeting.number)))
     }
 
-    /// The head of a spinning loop that lanes leave in different iterations, with what lets those go on that have left.
+    /// The head of a spinning loop that lanes leave in different iterations, with what lets those
+    /// go on that have left.
     fn spin_to_extend(&self, spinning: &[Loop], known: &[(BlockId, Extension)]) -> Option<(BlockId, Extension)> {
-        let parts =
-            |l: &&Loop| l.blocks.iter().any(|&b| self.analysis.split[b] == Split::Divergent && leaves(&self.program.blocks[b].term, l));
+        let parts = |l: &&Loop| {
+            l.blocks
+                .iter()
+                .any(|&b| self.analysis.split[b] == Split::Divergent && leaves(&self.program.blocks[b].term, l))
+        };
         let is_new = |l: &&Loop| known.iter().all(|k| k.0 != l.entries[0]);
-        spinning.iter().filter(is_new).filter(parts).find_map(|l| Some((l.entries[0], spins::extend(self.program, &l.view())?)))
+        spinning
+            .iter()
+            .filter(is_new)
+            .filter(parts)
+            .find_map(|l| Some((l.entries[0], spins::extend(self.program, &l.view())?)))
     }
 
     fn finish(self) -> Analysis {
@@ -498,7 +522,8 @@ impl Analysis {
     }
 }
 
-/// Immediate post-dominators, with a way out added to loops that have none: where they really are left, if their way out is an exit edge.
+/// Immediate post-dominators, with a way out added to loops that have none: where they really are
+/// left, if their way out is an exit edge.
 pub(crate) fn reconvergence(flow: &Graph, exit_side: &[Option<BlockId>]) -> Vec<BlockId> {
     let mut closed = flow.clone();
     let mut ends = vec![false; flow.len()];
@@ -531,7 +556,8 @@ pub(crate) fn find_loops(flow: &Graph) -> Vec<Loop> {
     let mut loops = Vec::new();
     let all: Vec<BlockId> = (0..flow.len()).collect();
     let (mut work, mut state) = (vec![all], Tarjan::of(flow.len()));
-    // Entries of all loops that were found. Those of loops elsewhere cut no edge, since such an edge would lead out of the nodes at hand.
+    // Entries of all loops that were found. Those of loops elsewhere cut no edge, since such an edge
+    // would lead out of the nodes at hand.
     let mut is_entry = vec![false; flow.len()];
     // The number of the component that a block was in last.
     let (mut last, mut count) = (vec![0_u32; flow.len()], 0);

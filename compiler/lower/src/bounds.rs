@@ -8,13 +8,16 @@
 //! @q trap;
 //! ```
 //!
-//! Compared lane by lane that costs several times as much as the access itself, and the use in a comparison takes away what the analysis assumes of addresses alone. As [`BOUND`] it is lowered like an
-//! access: where lanes follow each other, the first and the last are asked. Any code of this form means just that, whoever wrote it.
+//! Compared lane by lane that costs several times as much as the access itself, and the use in a
+//! comparison takes away what the analysis assumes of addresses alone. As [`BOUND`] it is lowered
+//! like an access: where lanes follow each other, the first and the last are asked. Any code of
+//! this form means just that, whoever wrote it.
 
 use crate::program::{Block, Inst, Opnd, Program, Reg};
 use atoll_ptx::Instruction;
 
-/// The opcode; no PTX can spell it. Operands: the address, and a start and a limit for each range; an access at more than the limit behind the start of every range traps.
+/// The opcode; no PTX can spell it. Operands: the address, and a start and a limit for each range;
+/// an access at more than the limit behind the start of every range traps.
 pub const BOUND: &str = "bound address";
 
 /// The comparisons that lead to a trap.
@@ -43,7 +46,8 @@ fn join_in(block: &mut Block, uses: &[u32]) {
         let mut ops = vec![Opnd::Addr(Box::new(Opnd::Reg(chain.address)), 0)];
         ops.extend(chain.ranges.into_iter().rev().flat_map(|(start, limit)| [start, limit]));
         let line = block.insts[at].line;
-        block.insts[at] = Inst { form: Instruction::new(BOUND, Vec::new()), guard: chain.guard, ops, line, tied: false };
+        block.insts[at] =
+            Inst { form: Instruction::new(BOUND, Vec::new()), guard: chain.guard, ops, line, tied: false };
         gone.extend(chain.comparisons);
     }
     let mut index = 0;
@@ -74,7 +78,9 @@ fn chain(insts: &[Inst], trap: usize, uses: &[u32]) -> Option<Chain> {
             None => return found,
             // Either the comparison with the range before, or the guard of the access.
             Some((reg, false))
-                if uses[reg] == 1 && at >= 2 && comparison(&insts[at - 2], &insts[at - 1], reg).is_some_and(|c| c.0 == address) =>
+                if uses[reg] == 1
+                    && at >= 2
+                    && comparison(&insts[at - 2], &insts[at - 1], reg).is_some_and(|c| c.0 == address) =>
             {
                 wanted = reg;
             }
@@ -95,8 +101,12 @@ fn comparison(sub: &Inst, setp: &Inst, wanted: Reg) -> Option<Comparison> {
     }
     let (distance, limit, combined) = match (setp.form.dotted().as_str(), setp.ops.as_slice()) {
         ("setp.gt.u64", [Opnd::Reg(to), distance, limit]) if *to == wanted => (distance, limit, None),
-        ("setp.gt.and.u64", [Opnd::Reg(to), distance, limit, Opnd::Reg(reg)]) if *to == wanted => (distance, limit, Some((*reg, false))),
-        ("setp.gt.and.u64", [Opnd::Reg(to), distance, limit, Opnd::Not(reg)]) if *to == wanted => (distance, limit, Some((*reg, true))),
+        ("setp.gt.and.u64", [Opnd::Reg(to), distance, limit, Opnd::Reg(reg)]) if *to == wanted => {
+            (distance, limit, Some((*reg, false)))
+        }
+        ("setp.gt.and.u64", [Opnd::Reg(to), distance, limit, Opnd::Not(reg)]) if *to == wanted => {
+            (distance, limit, Some((*reg, true)))
+        }
         _ => return None,
     };
     match sub.ops.as_slice() {

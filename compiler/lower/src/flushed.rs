@@ -1,9 +1,11 @@
-//! Which registers never hold a subnormal f32, so that an instruction with `.ftz` need not flush them again.
+//! Which registers never hold a subnormal f32, so that an instruction with `.ftz` need not flush
+//! them again.
 
 use crate::program::{Inst, Opnd, Program};
 use atoll_ptx::{Immediate, ScalarType};
 
-/// One answer per register. Optimistic: a register is flushed unless some definition is not, or depends on one that is not.
+/// One answer per register. Optimistic: a register is flushed unless some definition is not, or
+/// depends on one that is not.
 pub fn flushed_registers(program: &Program) -> Vec<bool> {
     let mut flushed = vec![true; program.regs.len()];
     let insts = || program.blocks.iter().flat_map(|b| &b.insts);
@@ -29,10 +31,14 @@ fn result_is_flushed(inst: &Inst, flushed: &[bool]) -> bool {
     };
     let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
     match (inst.form.opcode.as_str(), types.as_slice()) {
-        ("add" | "sub" | "mul" | "mad" | "fma" | "div" | "rcp" | "sqrt" | "rsqrt", [ScalarType::F32]) => inst.has("ftz"),
+        ("add" | "sub" | "mul" | "mad" | "fma" | "div" | "rcp" | "sqrt" | "rsqrt", [ScalarType::F32]) => {
+            inst.has("ftz")
+        }
         ("ex2" | "lg2" | "sin" | "cos" | "min" | "max" | "abs" | "neg", [ScalarType::F32]) => inst.has("ftz"),
         // Every number that one of these types has is normal as an f32, or 0.
-        ("cvt", [ScalarType::F32, from]) => inst.has("ftz") || !matches!(from, ScalarType::F32 | ScalarType::F64 | ScalarType::Bf16),
+        ("cvt", [ScalarType::F32, from]) => {
+            inst.has("ftz") || !matches!(from, ScalarType::F32 | ScalarType::F64 | ScalarType::Bf16)
+        }
         ("mov", [_]) => inst.ops.len() == 2 && operand(&inst.ops[1]),
         ("selp", [_]) => inst.ops.len() == 4 && operand(&inst.ops[1]) && operand(&inst.ops[2]),
         _ => false,

@@ -1,6 +1,7 @@
 //! What each instruction may say: the modifiers that the lowering obeys.
 //!
-//! An opcode without a row, or a modifier that is not in its row, makes the kernel refused, so that nothing is ignored in silence. Types are not listed: whoever lowers the instruction looks at
+//! An opcode without a row, or a modifier that is not in its row, makes the kernel refused, so that
+//! nothing is ignored in silence. Types are not listed: whoever lowers the instruction looks at
 //! them.
 
 use crate::program::{Inst, Opnd};
@@ -63,7 +64,10 @@ const FORMS: &[(&str, &[&str])] = &[
     ("match", &["sync any all"]),
     ("activemask trap brkpt exit ret nanosleep pmevent vprintf __assertfail", &[]),
     ("bar barrier", &["cta warp sync arrive red popc and or aligned"]),
-    ("membar fence", &["cta cluster gl gpu sys sc acq_rel acquire release proxy alias async global shared::cta shared::cluster"]),
+    (
+        "membar fence",
+        &["cta cluster gl gpu sys sc acq_rel acquire release proxy alias async global shared::cta shared::cluster"],
+    ),
     // Hints and their words.
     ("prefetch prefetchu applypriority discard", &[SPACES, "L1 L2 L2::evict_last L2::evict_normal tensormap"]),
     ("createpolicy", &["fractional range cvt L2", ACCESS]),
@@ -111,7 +115,8 @@ pub(crate) fn unfollowed(opcode: &str) -> Option<&'static str> {
     UNFOLLOWED.iter().find(|(opcodes, _)| opcodes.split(' ').any(|o| opcode == o)).map(|row| row.1)
 }
 
-/// Whether an instruction is one of the video instructions, on one number or on several in a register.
+/// Whether an instruction is one of the video instructions, on one number or on several in a
+/// register.
 pub fn is_video(opcode: &str) -> bool {
     opcode.starts_with('v') && !matches!(opcode, "vote" | "vprintf")
 }
@@ -120,7 +125,9 @@ pub fn is_video(opcode: &str) -> bool {
 pub(crate) fn misplaced(opcode: &str, operand: &Opnd) -> Option<&'static str> {
     let is_plain = |inner: &Opnd| !matches!(inner, Opnd::Vec(_) | Opnd::Part(..) | Opnd::Negated(_));
     let (fits, what) = match operand {
-        Opnd::Vec(parts) => (TAKES_VECTORS.split(' ').any(|o| o == opcode) && parts.iter().all(is_plain), "vector like this"),
+        Opnd::Vec(parts) => {
+            (TAKES_VECTORS.split(' ').any(|o| o == opcode) && parts.iter().all(is_plain), "vector like this")
+        }
         Opnd::Part(..) => (is_video(opcode), "part of a register"),
         Opnd::Negated(_) => (opcode == "vmad", "negated register"),
         Opnd::Pair(first, second) => (is_plain(first) && is_plain(second), "pair like this"),
@@ -135,7 +142,9 @@ pub fn unknown_modifier(inst: &Inst) -> Option<&str> {
     let words = row(&inst.form.opcode)?;
     let is_known = |m: &str| {
         let packed = matches!(m, "u16x2" | "s16x2");
-        packed || ScalarType::from_name(m).is_some() || words.iter().any(|list| list.split_ascii_whitespace().any(|w| w == m))
+        packed
+            || ScalarType::from_name(m).is_some()
+            || words.iter().any(|list| list.split_ascii_whitespace().any(|w| w == m))
     };
     inst.form.modifiers.iter().map(|m| m.as_str()).find(|m| !is_known(m))
 }

@@ -1,4 +1,5 @@
-//! Control-flow graph algorithms on plain adjacency lists: orders, components, and the dominators of [`atoll_ptx::flow`].
+//! Control-flow graph algorithms on plain adjacency lists: orders, components, and the dominators
+//! of [`atoll_ptx::flow`].
 
 use atoll_ptx::flow::Dominators;
 
@@ -30,12 +31,22 @@ impl Graph {
 
     /// The dominators of the nodes that `root` leads to.
     pub(crate) fn dominators(&self, root: usize) -> Dominators {
-        Dominators::new(self.len(), root, |node| self.succs[node].iter().copied(), |node| self.preds[node].iter().copied())
+        Dominators::new(
+            self.len(),
+            root,
+            |node| self.succs[node].iter().copied(),
+            |node| self.preds[node].iter().copied(),
+        )
     }
 
     /// The postdominators of the nodes that lead to `root`.
     pub(crate) fn postdominators(&self, root: usize) -> Dominators {
-        Dominators::new(self.len(), root, |node| self.preds[node].iter().copied(), |node| self.succs[node].iter().copied())
+        Dominators::new(
+            self.len(),
+            root,
+            |node| self.preds[node].iter().copied(),
+            |node| self.succs[node].iter().copied(),
+        )
     }
 
     /// Nodes reachable from `root` in reverse postorder.
@@ -58,7 +69,8 @@ impl Graph {
         order
     }
 
-    /// Nodes reachable from `from` (themselves included) without passing through `stop`, which is not included.
+    /// Nodes reachable from `from` (themselves included) without passing through `stop`, which is
+    /// not included.
     pub fn reachable(&self, from: &[usize], stop: Option<usize>) -> Vec<bool> {
         let mut seen = vec![false; self.len()];
         let mut stack: Vec<usize> = from.iter().copied().filter(|&n| Some(n) != stop).collect();
@@ -70,13 +82,19 @@ impl Graph {
         seen
     }
 
-    /// Strongly connected components of the nodes in `nodes`, edges for which `cut` holds left out, in topological order (Tarjan).
+    /// Strongly connected components of the nodes in `nodes`, edges for which `cut` holds left out,
+    /// in topological order (Tarjan).
     pub fn components(&self, nodes: &[usize], cut: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
         self.components_again(&mut Tarjan::of(self.len()), nodes, cut)
     }
 
     /// The same with a state that is used again, so that it takes time for these nodes alone.
-    pub(crate) fn components_again(&self, state: &mut Tarjan, nodes: &[usize], cut: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
+    pub(crate) fn components_again(
+        &self,
+        state: &mut Tarjan,
+        nodes: &[usize],
+        cut: impl Fn(usize, usize) -> bool,
+    ) -> Vec<Vec<usize>> {
         nodes.iter().for_each(|&node| state.index[node] = Tarjan::TO_COME);
         for &node in nodes {
             if state.index[node] == Tarjan::TO_COME {
@@ -89,7 +107,8 @@ impl Graph {
         components
     }
 
-    /// One root of Tarjan's algorithm, with an explicit stack since a kernel may have tens of thousands of blocks.
+    /// One root of Tarjan's algorithm, with an explicit stack since a kernel may have tens of
+    /// thousands of blocks.
     fn connect(&self, root: usize, t: &mut Tarjan, cut: &impl Fn(usize, usize) -> bool) {
         let mut work = vec![(root, 0)];
         while let Some((node, next)) = work.pop() {

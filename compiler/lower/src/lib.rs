@@ -1,8 +1,11 @@
-//! The front half of lowering: a kernel in PTX as typed basic blocks, with what a target has to know of its structure.
+//! The front half of lowering: a kernel in PTX as typed basic blocks, with what a target has to
+//! know of its structure.
 //!
-//! [`Kernel::of`] is the way through the crate: [`read`] turns a kernel into basic blocks ([`program`]); `webs` splits its registers; [`bounds`] joins tests of addresses; [`analysis`] with [`shape`] finds out
-//! which registers are the same in all lanes or step evenly, and which branches part lanes; `spins` finds loops that wait for other threads. [`alignment`], [`flushed`] and [`loads`] answer single questions
-//! that a target asks while it writes code.
+//! [`Kernel::of`] is the way through the crate: [`read`] turns a kernel into basic blocks
+//! ([`program`]); `webs` splits its registers; [`bounds`] joins tests of addresses; [`analysis`]
+//! with [`shape`] finds out which registers are the same in all lanes or step evenly, and which
+//! branches part lanes; `spins` finds loops that wait for other threads. [`alignment`], [`flushed`]
+//! and [`loads`] answer single questions that a target asks while it writes code.
 //!
 //! Invariants:
 //! - the facts are right for every grid and all parameters; they depend on the block shape;
@@ -49,11 +52,17 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Reads and analyses a kernel of a module for a block shape. `target` is the name of the target in errors.
+    /// Reads and analyses a kernel of a module for a block shape. `target` is the name of the
+    /// target in errors.
     ///
     /// # Errors
     /// What is no PTX, or none that the targets support, with its line.
-    pub fn of(module: &Module, function: &Function, block: BlockShape, target: &'static str) -> Result<Kernel, LowerError> {
+    pub fn of(
+        module: &Module,
+        function: &Function,
+        block: BlockShape,
+        target: &'static str,
+    ) -> Result<Kernel, LowerError> {
         let one_warp = block.warps() == 1;
         let mut program = read::read_kernel(module, function, one_warp, target)?;
         let graph = graph::Graph::new(program.successors());

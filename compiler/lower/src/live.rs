@@ -3,7 +3,8 @@
 use crate::graph::Graph;
 use crate::program::{Block, BlockId, Inst, Program, Reg};
 
-/// Most pairs of a block and a register that is live at its start: 256 MiB of them. Large kernels have some hundred thousand.
+/// Most pairs of a block and a register that is live at its start: 256 MiB of them. Large kernels
+/// have some hundred thousand.
 const MAX_PAIRS: usize = 1 << 26;
 
 /// A program in which too many registers are live in too many blocks to list them.
@@ -13,7 +14,8 @@ pub struct TooLarge;
 
 /// The registers that are live at the start of each block.
 ///
-/// Listed for each block, since most registers live in few blocks: sets of all registers for all blocks would be as large as both multiplied.
+/// Listed for each block, since most registers live in few blocks: sets of all registers for all
+/// blocks would be as large as both multiplied.
 #[derive(Clone, Debug)]
 pub struct Live {
     /// In order.
@@ -21,7 +23,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Computes liveness over a graph of the program's blocks. Takes about as much time as there are pairs of blocks and live registers.
+    /// Computes liveness over a graph of the program's blocks. Takes about as much time as there
+    /// are pairs of blocks and live registers.
     ///
     /// # Errors
     /// Refuses a program whose lists would fill the memory.

@@ -1,7 +1,9 @@
-//! A kernel as basic blocks over dense register numbers: what the analyses and the lowering work on.
+//! A kernel as basic blocks over dense register numbers: what the analyses and the lowering work
+//! on.
 //!
-//! Guards on control flow become branches here, so that a guard is left only on instructions that compute or touch memory. Every block ends in
-//! one [`Term`]; [`EXIT`] is the one place threads leave at.
+//! Guards on control flow become branches here, so that a guard is left only on instructions that
+//! compute or touch memory. Every block ends in one [`Term`]; [`EXIT`] is the one place threads
+//! leave at.
 
 use crate::elem::Elem;
 use atoll_ptx::{Immediate, Instruction, Name, ScalarType, types::TypeClass};
@@ -131,7 +133,8 @@ pub struct Inst {
     pub ops: Vec<Opnd>,
     /// Source line, 0 for a built statement.
     pub line: u32,
-    /// Set by `webs`: a guarded definition whose register held a value before, which lanes that fail the guard keep.
+    /// Set by `webs`: a guarded definition whose register held a value before, which lanes that
+    /// fail the guard keep.
     pub tied: bool,
 }
 
@@ -152,7 +155,8 @@ pub enum Opnd {
     Addr(Box<Opnd>, i64),
     /// `{a, b}`, or a register declared as a vector.
     Vec(Vec<Opnd>),
-    /// `%r1.h0`: bytes or halves that a video instruction selects, by the letters and digits behind the dot.
+    /// `%r1.h0`: bytes or halves that a video instruction selects, by the letters and digits behind
+    /// the dot.
     Part(Box<Opnd>, Name),
     /// `-%r1`, `-%r1.h0`
     Negated(Box<Opnd>),
@@ -303,7 +307,8 @@ impl Inst {
         regs
     }
 
-    /// Registers read, the guard included; a destination only where it keeps its old value under a guard.
+    /// Registers read, the guard included; a destination only where it keeps its old value under a
+    /// guard.
     pub fn uses(&self) -> Vec<Reg> {
         let mut regs: Vec<Reg> = self.guard.iter().map(|g| g.0).collect();
         for operand in self.sources() {
@@ -441,7 +446,8 @@ impl Program {
         }
     }
 
-    /// For each block the first one on the way from it that does something; in an empty endless loop any of them.
+    /// For each block the first one on the way from it that does something; in an empty endless
+    /// loop any of them.
     fn landings(&self) -> Vec<BlockId> {
         let mut end: Vec<Option<BlockId>> = vec![None; self.blocks.len()];
         for block in 0..self.blocks.len() {
@@ -465,7 +471,8 @@ impl Program {
     }
 }
 
-/// How a register of a type is stored: floats as floats, everything else as an integer of its width.
+/// How a register of a type is stored: floats as floats, everything else as an integer of its
+/// width.
 pub fn storage(ty: ScalarType) -> Elem {
     match ty {
         ScalarType::Pred => Elem::I1,

@@ -1,6 +1,7 @@
 //! Reads a kernel of the PTX tree into a [`Program`].
 //!
-//! Functions that it calls are read in place of the calls (`call`), so that what follows sees one body: barriers, masks and shapes cross calls by themselves.
+//! Functions that it calls are read in place of the calls (`call`), so that what follows sees one
+//! body: barriers, masks and shapes cross calls by themselves.
 
 mod call;
 mod formal;
@@ -15,21 +16,28 @@ use crate::forms;
 use crate::program::*;
 use crate::variables;
 use atoll_ptx::{
-    AddressBase, Body, Function, Guard, Immediate, Instruction, ItemKind, Module, Name, Operand, StateSpace, StatementKind, Variable,
+    AddressBase, Body, Function, Guard, Immediate, Instruction, ItemKind, Module, Name, Operand, StateSpace,
+    StatementKind, Variable,
 };
 use std::collections::HashMap;
 
 /// Basic blocks of one kernel. Guards against a module that unrolls without end.
 const MAX_BLOCKS: usize = 1 << 16;
-/// Instructions of one kernel, each called function counted at every call: what LLVM compiles in some tens of seconds. Guards against functions that
-/// call each other a thousandfold.
+/// Instructions of one kernel, each called function counted at every call: what LLVM compiles in
+/// some tens of seconds. Guards against functions that call each other a thousandfold.
 const MAX_INSTRUCTIONS: usize = 1 << 18;
 
-/// Reads a kernel. With `one_warp`, barriers stay instructions: the lanes of a warp run in lock step anyway. `target` is the name of the target in errors.
+/// Reads a kernel. With `one_warp`, barriers stay instructions: the lanes of a warp run in lock
+/// step anyway. `target` is the name of the target in errors.
 ///
 /// # Errors
 /// What is no PTX, or none that the targets support, with its line.
-pub fn read_kernel<'m>(module: &'m Module, function: &'m Function, one_warp: bool, target: &'static str) -> Result<Program, LowerError> {
+pub fn read_kernel<'m>(
+    module: &'m Module,
+    function: &'m Function,
+    one_warp: bool,
+    target: &'static str,
+) -> Result<Program, LowerError> {
     let mut reader = Reader::new(module, function, one_warp, target)?;
     let body = function.body.as_ref().map_or_else(|| Err(reader.malformed(0, "it has no body")), Ok)?;
     reader.body(body)?;
@@ -73,7 +81,8 @@ struct Reader<'m> {
     statics: HashMap<*const Variable, Symbol>,
     /// What the `.global` and `.const` variables of functions are called.
     of_functions: HashMap<*const Variable, Name>,
-    /// Bytes of local memory in use where the reader stands; what a function had is used again once it has returned.
+    /// Bytes of local memory in use where the reader stands; what a function had is used again once
+    /// it has returned.
     local_top: u32,
     /// Functions whose addresses the module takes, found when first asked for.
     address_taken: Option<Vec<&'m Function>>,
@@ -98,9 +107,20 @@ struct Signature {
 }
 
 impl<'m> Reader<'m> {
-    fn new(module: &'m Module, function: &Function, one_warp: bool, target: &'static str) -> Result<Reader<'m>, LowerError> {
-        let program =
-            Program { name: function.name.clone(), regs: Vec::new(), blocks: Vec::new(), params_bytes: 0, shared_bytes: 0, local_bytes: 0 };
+    fn new(
+        module: &'m Module,
+        function: &Function,
+        one_warp: bool,
+        target: &'static str,
+    ) -> Result<Reader<'m>, LowerError> {
+        let program = Program {
+            name: function.name.clone(),
+            regs: Vec::new(),
+            blocks: Vec::new(),
+            params_bytes: 0,
+            shared_bytes: 0,
+            local_bytes: 0,
+        };
         let mut reader = Reader {
             module,
             one_warp,
@@ -114,7 +134,9 @@ impl<'m> Reader<'m> {
             instructions: 0,
             formals: Vec::new(),
             statics: HashMap::new(),
-            of_functions: variables::of_functions(module).map(|(name, variable, _)| (std::ptr::from_ref(variable), name)).collect(),
+            of_functions: variables::of_functions(module)
+                .map(|(name, variable, _)| (std::ptr::from_ref(variable), name))
+                .collect(),
             local_top: 0,
             address_taken: None,
         };
@@ -152,9 +174,10 @@ impl<'m> Reader<'m> {
                 && directive.name == "address_size"
                 && directive.arguments.first().is_some_and(|bits| bits != "64")
             {
-                return Err(
-                    self.unsupported(item.origin.line, "addresses of 32 bits (`.address_size 32`), which `ptxas` does not assemble either")
-                );
+                return Err(self.unsupported(
+                    item.origin.line,
+                    "addresses of 32 bits (`.address_size 32`), which `ptxas` does not assemble either",
+                ));
             }
         }
         Ok(())
@@ -236,7 +259,9 @@ impl<'m> Reader<'m> {
                 }
                 StatementKind::BranchTargets { name, targets } => (name, Table::Labels(targets.clone())),
                 StatementKind::CallTargets { name, targets } => (name, Table::Functions(targets.clone())),
-                StatementKind::CallPrototype { name, returns, params, .. } => (name, Table::Prototype(Signature::new(params, returns))),
+                StatementKind::CallPrototype { name, returns, params, .. } => {
+                    (name, Table::Prototype(Signature::new(params, returns)))
+                }
                 _ => continue,
             };
             self.innermost().tables.insert(name.clone(), table);
@@ -264,7 +289,9 @@ impl<'m> Reader<'m> {
                     self.body(inner)?;
                     self.scopes.pop();
                 }
-                StatementKind::BranchTargets { .. } | StatementKind::CallTargets { .. } | StatementKind::CallPrototype { .. } => {}
+                StatementKind::BranchTargets { .. }
+                | StatementKind::CallTargets { .. }
+                | StatementKind::CallPrototype { .. } => {}
             }
         }
         Ok(())
@@ -367,9 +394,10 @@ impl<'m> Reader<'m> {
         let form = Instruction { guard: None, operands: Vec::new(), ..instruction.clone() };
         self.instructions += 1;
         if self.instructions > MAX_INSTRUCTIONS {
-            return Err(
-                self.unsupported(line, format!("kernels of more than {MAX_INSTRUCTIONS} instructions with the functions that they call"))
-            );
+            return Err(self.unsupported(
+                line,
+                format!("kernels of more than {MAX_INSTRUCTIONS} instructions with the functions that they call"),
+            ));
         }
         self.program.blocks[self.current].insts.push(Inst { form, guard, ops, line, tied: false });
         Ok(())
@@ -387,7 +415,8 @@ impl<'m> Reader<'m> {
         self.program.regs.len() - 1
     }
 
-    /// Spells the condition code out: a predicate that stands beside the destination where it is written, and behind the other operands where it is read.
+    /// Spells the condition code out: a predicate that stands beside the destination where it is
+    /// written, and behind the other operands where it is read.
     fn add_carry(&mut self, instruction: &Instruction, ops: &mut Vec<Opnd>) {
         if !instruction.reads_carry() && !instruction.writes_carry() {
             return;
@@ -460,7 +489,9 @@ impl<'m> Reader<'m> {
                 return Err(self.unsupported(line, format!("textures, samplers and surfaces (`{name}`)")));
             }
             return Err(match name.starts_with('%') {
-                true => self.unsupported(line, format!("the special register `{name}`, if it is one; it is not declared")),
+                true => {
+                    self.unsupported(line, format!("the special register `{name}`, if it is one; it is not declared"))
+                }
                 false => self.malformed(line, format!("`{name}` is not declared")),
             });
         };
@@ -472,7 +503,9 @@ impl<'m> Reader<'m> {
             Symbol::Local(at) => moved(at).map(Symbol::Local),
             Symbol::Global(name, at) => Some(Symbol::Global(name, at + offset)),
         };
-        symbol.map(Opnd::Symbol).ok_or_else(|| self.malformed(line, format!("`{name}{offset:+}` lies outside its space")))
+        symbol
+            .map(Opnd::Symbol)
+            .ok_or_else(|| self.malformed(line, format!("`{name}{offset:+}` lies outside its space")))
     }
 
     fn finish(mut self) -> Result<Program, LowerError> {

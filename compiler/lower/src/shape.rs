@@ -1,13 +1,15 @@
 //! What a register's 32 lanes look like: all the same, an arithmetic progression, or anything.
 //!
-//! A register whose lanes are `base + lane · stride` is kept as the scalar `base`, the value of lane 0. Element-wise operations then need only the lane-0
-//! values of their operands, and memory accesses see at once that they are contiguous. Progressions are exact modulo the register's width; see
-//! [`Shape::assumed`] for the one exception.
+//! A register whose lanes are `base + lane · stride` is kept as the scalar `base`, the value of
+//! lane 0. Element-wise operations then need only the lane-0 values of their operands, and memory
+//! accesses see at once that they are contiguous. Progressions are exact modulo the register's
+//! width; see [`Shape::assumed`] for the one exception.
 
 use crate::program::*;
 use atoll_ptx::{Immediate, ScalarType, StateSpace, types::TypeClass};
 
-/// No axis of a launch may have this many threads: with `grid · block` below it, a global thread index is an exact progression.
+/// No axis of a launch may have this many threads: with `grid · block` below it, a global thread
+/// index is an exact progression.
 pub const MAX_THREADS_PER_AXIS: i128 = 1 << 31;
 /// The last lane of a warp.
 const LAST_LANE: i128 = 31;
@@ -30,8 +32,9 @@ pub struct Shape {
     pub stride: Option<i64>,
     /// Who agrees on lane 0.
     pub level: Level,
-    /// The progression was widened without a proof that it does not wrap in between. Such a value is right in every lane whose address is valid, and only addresses
-    /// are made of it; any other use makes the analysis give up the progression.
+    /// The progression was widened without a proof that it does not wrap in between. Such a value
+    /// is right in every lane whose address is valid, and only addresses are made of it; any
+    /// other use makes the analysis give up the progression.
     pub assumed: bool,
     /// Bounds of every lane's value, taken as a mathematical integer; `None` where unknown.
     pub range: Option<(i128, i128)>,
@@ -99,7 +102,8 @@ impl Shape {
         Shape { level: self.level.max(level), ..self }
     }
 
-    /// Whether lanes step upwards and stay below the next multiple of `2^log2` that follows lane 0, a multiple of it itself.
+    /// Whether lanes step upwards and stay below the next multiple of `2^log2` that follows lane 0,
+    /// a multiple of it itself.
     fn within_bucket(self, log2: u32) -> bool {
         self.stride.is_some_and(|s| s >= 0 && i128::from(s) * LAST_LANE < 1i128 << log2) && self.align_log2 >= log2
     }
@@ -182,13 +186,17 @@ pub fn special(special: Special, block: BlockShape) -> Shape {
             }
         }
         Special::Ntid(axis) => Shape::number(block.dims[axis].into()),
-        Special::Ctaid(axis) | Special::Nctaid(axis) => uniform.in_range(0, MAX_THREADS_PER_AXIS / i128::from(block.dims[axis]) - 1),
+        Special::Ctaid(axis) | Special::Nctaid(axis) => {
+            uniform.in_range(0, MAX_THREADS_PER_AXIS / i128::from(block.dims[axis]) - 1)
+        }
         Special::LaneId => Shape { stride: Some(1), ..uniform }.in_range(0, LAST_LANE).aligned(MAX_ALIGN_LOG2),
         Special::WarpId => Shape::uniform(if block.warps() == 1 { Level::Block } else { Level::Warp }).in_range(0, 31),
         Special::NWarpId => Shape::number(block.warps().into()),
         Special::NSmId => Shape::number(1),
         Special::SmId | Special::GridId | Special::DynamicShared | Special::TotalShared => uniform,
-        Special::LaneMaskEq | Special::LaneMaskLe | Special::LaneMaskLt | Special::LaneMaskGe | Special::LaneMaskGt => Shape::VECTOR,
+        Special::LaneMaskEq | Special::LaneMaskLe | Special::LaneMaskLt | Special::LaneMaskGe | Special::LaneMaskGt => {
+            Shape::VECTOR
+        }
         Special::Clock => Shape::uniform(Level::Warp),
     }
 }
@@ -236,7 +244,8 @@ impl Operands<'_> {
         let sources = inst.sources();
         let ty = inst.form.ty();
         let bits = ty.map_or(32, ScalarType::bits);
-        let is_int = ty.is_some_and(|t| matches!(t.class(), TypeClass::Bits | TypeClass::Unsigned | TypeClass::Signed)) && !inst.has("sat");
+        let is_int = ty.is_some_and(|t| matches!(t.class(), TypeClass::Bits | TypeClass::Unsigned | TypeClass::Signed))
+            && !inst.has("sat");
         let arg = |i: usize| sources.get(i).map_or(Some(Shape::VECTOR), |o| self.of(o));
         Some(match inst.form.opcode.as_str() {
             "mov" if sources.len() == 1 && !matches!(sources[0], Opnd::Vec(_)) && inst.ops[0].is_single() => {
@@ -262,9 +271,15 @@ impl Operands<'_> {
                 _ => self.meet(arg(0)?, arg(1)?),
             },
             "shr" => arg(0)?.shifted_right(arg(1)?).unwrap_or(self.meet(arg(0)?, arg(1)?)),
-            "and" if is_int => arg(0)?.masked(arg(1)?).or_else(|| arg(1)?.masked(arg(0)?)).unwrap_or(self.all(sources)?),
-            "or" if is_int => arg(0)?.with_bits(arg(1)?).or_else(|| arg(1)?.with_bits(arg(0)?)).unwrap_or(self.all(sources)?),
-            "div" if is_int => arg(0)?.divided(arg(1)?, ty.is_some_and(is_signed)).map_or(self.all(sources)?, |(q, _)| q),
+            "and" if is_int => {
+                arg(0)?.masked(arg(1)?).or_else(|| arg(1)?.masked(arg(0)?)).unwrap_or(self.all(sources)?)
+            }
+            "or" if is_int => {
+                arg(0)?.with_bits(arg(1)?).or_else(|| arg(1)?.with_bits(arg(0)?)).unwrap_or(self.all(sources)?)
+            }
+            "div" if is_int => {
+                arg(0)?.divided(arg(1)?, ty.is_some_and(is_signed)).map_or(self.all(sources)?, |(q, _)| q)
+            }
             "rem" if is_int => {
                 let by = arg(1)?.known();
                 let plain = self.all(sources)?;
@@ -321,7 +336,11 @@ impl Operands<'_> {
         }
         // Registers may be wider than the type that is read from them.
         let narrowed = a.wrapped(from.bits());
-        Some(if to.bits() > from.bits() { narrowed.widened(from.bits(), is_signed(from)) } else { narrowed.wrapped(to.bits()) })
+        Some(if to.bits() > from.bits() {
+            narrowed.widened(from.bits(), is_signed(from))
+        } else {
+            narrowed.wrapped(to.bits())
+        })
     }
 
     fn loaded(&self, inst: &Inst, address: Shape) -> Shape {
@@ -329,7 +348,8 @@ impl Operands<'_> {
         if !address.is_uniform() || is_private {
             return Shape::VECTOR;
         }
-        // What other threads may change while warps of the block read it one after the other is only one warp's business.
+        // What other threads may change while warps of the block read it one after the other is only one
+        // warp's business.
         let is_weak = !["volatile", "relaxed", "acquire", "mmio"].iter().any(|m| inst.has(m));
         let level = if is_weak { address.level } else { Level::Warp };
         match inst.form.ty() {
@@ -342,7 +362,11 @@ impl Operands<'_> {
     fn shuffled(&self, inst: &Inst, sources: &[Opnd]) -> Option<Shape> {
         let whole_warp = matches!(sources.get(2), Some(Opnd::Imm(Immediate::Int(31))));
         let from = sources.get(1).map_or(Some(Shape::VECTOR), |o| self.of(o))?;
-        Some(if inst.has("idx") && whole_warp && from.is_uniform() { Shape::uniform(Level::Warp) } else { Shape::VECTOR })
+        Some(if inst.has("idx") && whole_warp && from.is_uniform() {
+            Shape::uniform(Level::Warp)
+        } else {
+            Shape::VECTOR
+        })
     }
 
     /// A comparison is uniform if its operands are, or if no lane can step over the bound.
@@ -371,13 +395,16 @@ impl Shape {
     }
 
     fn times_number(self, factor: i128) -> Shape {
-        let Some(stride) = self.stride.and_then(|s| s.checked_mul(i64::try_from(factor).ok()?)) else { return Shape::VECTOR };
+        let Some(stride) = self.stride.and_then(|s| s.checked_mul(i64::try_from(factor).ok()?)) else {
+            return Shape::VECTOR;
+        };
         let range = self.range.and_then(|(low, high)| {
             let (a, b) = (low.checked_mul(factor)?, high.checked_mul(factor)?);
             // Far beyond any register there is nothing to know, and sums must not overflow.
             (a.abs() < 1 << 100 && b.abs() < 1 << 100).then(|| (a.min(b), a.max(b)))
         });
-        let align_log2 = if factor == 0 { MAX_ALIGN_LOG2 } else { (self.align_log2 + factor.trailing_zeros()).min(MAX_ALIGN_LOG2) };
+        let align_log2 =
+            if factor == 0 { MAX_ALIGN_LOG2 } else { (self.align_log2 + factor.trailing_zeros()).min(MAX_ALIGN_LOG2) };
         Shape { stride: Some(stride), range, align_log2, ..self }
     }
 
@@ -387,7 +414,8 @@ impl Shape {
             (Some(factor), _) => other.times_number(factor).at_least(self.level),
             _ if self.is_uniform() && other.is_uniform() => {
                 let corners = self.range.zip(other.range).and_then(|(a, b)| {
-                    let products = [a.0.checked_mul(b.0)?, a.0.checked_mul(b.1)?, a.1.checked_mul(b.0)?, a.1.checked_mul(b.1)?];
+                    let products =
+                        [a.0.checked_mul(b.0)?, a.0.checked_mul(b.1)?, a.1.checked_mul(b.0)?, a.1.checked_mul(b.1)?];
                     let bounded = products.iter().all(|p| p.abs() < 1 << 100);
                     bounded.then(|| (products.into_iter().min().unwrap_or(0), products.into_iter().max().unwrap_or(0)))
                 });
@@ -400,7 +428,8 @@ impl Shape {
 
     /// Sign- or zero-extended from `bits`.
     fn widened(self, bits: u32, signed: bool) -> Shape {
-        let type_range = if signed { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
+        let type_range =
+            if signed { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
         let exact = self.is_exact_in(bits, signed);
         match self.stride {
             None => self,
@@ -423,7 +452,13 @@ impl Shape {
             return Some(Shape { range, align_log2: self.align_log2.saturating_sub(k), ..self });
         }
         if self.within_bucket(k) {
-            return Some(Shape { stride: Some(0), range, align_log2: self.align_log2.saturating_sub(k), assumed: false, ..self });
+            return Some(Shape {
+                stride: Some(0),
+                range,
+                align_log2: self.align_log2.saturating_sub(k),
+                assumed: false,
+                ..self
+            });
         }
         let steps = stride % (1 << k) == 0 && self.align_log2 >= k && range.is_some();
         steps.then(|| Shape { stride: Some(stride >> k), range, align_log2: self.align_log2 - k, ..self })
@@ -435,13 +470,23 @@ impl Shape {
         let stride = self.stride?;
         let non_negative = (mask >= 0).then_some((0, mask));
         if stride == 0 {
-            return Some(Shape { range: non_negative, align_log2: self.align_log2.max(mask.trailing_zeros().min(MAX_ALIGN_LOG2)), ..self });
+            return Some(Shape {
+                range: non_negative,
+                align_log2: self.align_log2.max(mask.trailing_zeros().min(MAX_ALIGN_LOG2)),
+                ..self
+            });
         }
         let low_bits = (mask as u64).trailing_ones();
         if mask > 0 && mask < 1 << 30 && mask as u64 == (1u64 << low_bits) - 1 {
             if self.within_bucket(low_bits) {
                 let last = i128::from(stride) * LAST_LANE;
-                return Some(Shape { range: Some((0, last)), align_log2: MAX_ALIGN_LOG2, assumed: false, level: Level::Block, ..self });
+                return Some(Shape {
+                    range: Some((0, last)),
+                    align_log2: MAX_ALIGN_LOG2,
+                    assumed: false,
+                    level: Level::Block,
+                    ..self
+                });
             }
             let same = stride % (1 << low_bits) == 0;
             return same.then_some(Shape { stride: Some(0), range: non_negative, assumed: false, ..self });
@@ -449,7 +494,12 @@ impl Shape {
         // A mask of high bits: all lanes lie in the bucket of lane 0.
         let cleared = (mask as u64 as u32).trailing_zeros();
         let is_high = (mask as u32) == u32::MAX << cleared.min(31);
-        (is_high && self.within_bucket(cleared)).then_some(Shape { stride: Some(0), range: None, assumed: false, ..self })
+        (is_high && self.within_bucket(cleared)).then_some(Shape {
+            stride: Some(0),
+            range: None,
+            assumed: false,
+            ..self
+        })
     }
 
     /// `self | bits` where it is a sum.
@@ -471,8 +521,13 @@ impl Shape {
         if !self.within_bucket(step) {
             return None;
         }
-        let quotient =
-            Shape { stride: Some(0), range: self.range.map(|r| (r.0 / divisor, r.1 / divisor)), align_log2: 0, assumed: false, ..self };
+        let quotient = Shape {
+            stride: Some(0),
+            range: self.range.map(|r| (r.0 / divisor, r.1 / divisor)),
+            align_log2: 0,
+            assumed: false,
+            ..self
+        };
         let remainder = Shape { range: Some((0, divisor - 1)), align_log2: step, assumed: false, ..self };
         Some((quotient, remainder))
     }

@@ -1,10 +1,14 @@
 //! Loops that wait for what another thread writes.
 //!
-//! Vocabulary. A *racy read* is a load or atomic whose result another thread can change. A loop *spins* if an exit depends on a racy read that asks the same question each time round: its operands do not change
-//! in the loop. A loop is *counted* if an exit depends on a register that the loop only steps; such a loop ends by itself and does not spin.
+//! Vocabulary. A *racy read* is a load or atomic whose result another thread can change. A loop
+//! *spins* if an exit depends on a racy read that asks the same question each time round: its
+//! operands do not change in the loop. A loop is *counted* if an exit depends on a register that
+//! the loop only steps; such a loop ends by itself and does not spin.
 //!
-//! Lanes of a warp run in lock step, so a lane that has left a spinning loop, with the lock the others spin for, would wait for them for ever. So the way such a lane goes from there to its *release*, the
-//! next write that others can wait for, is made part of the loop: it goes on before the others try again. That is an [`Extension`], edges of control flow that no lane takes.
+//! Lanes of a warp run in lock step, so a lane that has left a spinning loop, with the lock the
+//! others spin for, would wait for them for ever. So the way such a lane goes from there to its
+//! *release*, the next write that others can wait for, is made part of the loop: it goes on before
+//! the others try again. That is an [`Extension`], edges of control flow that no lane takes.
 
 use crate::graph::Graph;
 use crate::program::*;
@@ -36,7 +40,8 @@ pub(crate) struct Extension {
     pub(crate) edges: Vec<(BlockId, BlockId)>,
 }
 
-/// Puts what lanes meet at, and what they release by, at the ends of blocks. Registers and the heads of blocks stay what they are.
+/// Puts what lanes meet at, and what they release by, at the ends of blocks. Registers and the
+/// heads of blocks stay what they are.
 pub(crate) fn isolate_meetings(program: &mut Program) {
     for block in 0..program.blocks.len() {
         let mut at = block;
@@ -75,7 +80,9 @@ fn is_racy_read(inst: &Inst) -> bool {
     match inst.form.opcode.as_str() {
         "ld" => is_ordered(inst) && inst.form.space() != Some(StateSpace::Local),
         // A step is progress, whatever it reads; a step by 0 is a read.
-        "atom" if ["add", "inc", "dec"].iter().any(|m| inst.has(m)) => matches!(inst.ops.last(), Some(Opnd::Imm(Immediate::Int(0)))),
+        "atom" if ["add", "inc", "dec"].iter().any(|m| inst.has(m)) => {
+            matches!(inst.ops.last(), Some(Opnd::Imm(Immediate::Int(0))))
+        }
         "atom" => true,
         _ => false,
     }
@@ -189,7 +196,8 @@ impl<'p> Definitions<'p> {
     }
 }
 
-/// The edges that let lanes which have left a spinning loop go on to their release; `None` where there is no release on the way.
+/// The edges that let lanes which have left a spinning loop go on to their release; `None` where
+/// there is no release on the way.
 pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> {
     let [head] = *inside.entries else { return None };
     let graph = Graph::new(program.successors());
@@ -204,7 +212,8 @@ pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> 
             && dominators.dominates(head, b)
     };
     let mut way = vec![false; program.blocks.len()];
-    let mut work: Vec<BlockId> = inside.blocks.iter().flat_map(|&b| graph.succs[b].iter().copied()).filter(|&b| may_join(b)).collect();
+    let mut work: Vec<BlockId> =
+        inside.blocks.iter().flat_map(|&b| graph.succs[b].iter().copied()).filter(|&b| may_join(b)).collect();
     while let Some(block) = work.pop() {
         if !std::mem::replace(&mut way[block], true) {
             work.extend(graph.succs[block].iter().copied().filter(|&b| may_join(b)));

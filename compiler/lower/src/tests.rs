@@ -1,5 +1,6 @@
-//! Hostile depth: control flow as deep as the reader takes it. Each of these kernels takes minutes, or more memory than there is, with algorithms that are quadratic in loops or blocks, and overflows the
-//! stack with algorithms that recurse.
+//! Hostile depth: control flow as deep as the reader takes it. Each of these kernels takes minutes,
+//! or more memory than there is, with algorithms that are quadratic in loops or blocks, and
+//! overflows the stack with algorithms that recurse.
 
 use crate::graph::Graph;
 use crate::joins::Joins;
@@ -19,7 +20,8 @@ fn program(code: &str) -> Program {
 
 const STEP: &str = "add.u32 %r, %r, 1; setp.lt.u32 %p, %r, 9;";
 
-/// Splits registers and finds where threads meet again; says in how many places values of a register meet.
+/// Splits registers and finds where threads meet again; says in how many places values of a
+/// register meet.
 fn analyse(mut program: Program) -> usize {
     let graph = Graph::new(program.successors());
     let phis = webs::split_into_webs(&mut program, &graph).unwrap();
@@ -40,7 +42,8 @@ fn thirty_thousand_loops_in_each_other() {
 #[test]
 fn twenty_thousand_diamonds_in_a_row() {
     let mut code = String::new();
-    (0..20_000).for_each(|n| writeln!(code, "{STEP} @%p bra E{n}; add.u32 %r, %r, 2; E{n}: xor.b32 %r, %r, 3;").unwrap());
+    (0..20_000)
+        .for_each(|n| writeln!(code, "{STEP} @%p bra E{n}; add.u32 %r, %r, 2; E{n}: xor.b32 %r, %r, 3;").unwrap());
     assert_eq!(analyse(program(&code)), 20_000);
 }
 
@@ -79,7 +82,8 @@ impl Numbers {
     }
 }
 
-/// A program of some blocks whose ends lead anywhere, and whose code reads and writes three registers.
+/// A program of some blocks whose ends lead anywhere, and whose code reads and writes three
+/// registers.
 fn random_program(seed: u64) -> Program {
     let mut numbers = Numbers(seed);
     let count = 4 + numbers.below(9);
@@ -99,15 +103,19 @@ fn random_program(seed: u64) -> Program {
             insts.push(inst);
         }
         let [taken, other] = [0; 2].map(|_| numbers.below(count));
-        let term =
-            if numbers.below(3) == 0 { Term::Goto(taken) } else { Term::Branch { pred: numbers.below(3), negated: false, taken, other } };
+        let term = if numbers.below(3) == 0 {
+            Term::Goto(taken)
+        } else {
+            Term::Branch { pred: numbers.below(3), negated: false, taken, other }
+        };
         let made = Block { insts, term, line: 0 };
         if block == ENTRY { program.blocks[ENTRY] = made } else { program.blocks.push(made) }
     }
     program
 }
 
-/// Whether a register may be read behind the start of a block before it is written: every way is tried.
+/// Whether a register may be read behind the start of a block before it is written: every way is
+/// tried.
 fn is_live(program: &Program, block: BlockId, reg: Reg) -> bool {
     let (mut seen, mut work) = (vec![false; program.blocks.len()], vec![block]);
     while let Some(at) = work.pop() {
@@ -135,7 +143,9 @@ fn is_live(program: &Program, block: BlockId, reg: Reg) -> bool {
 /// Where definitions of a register meet, by the definition of dominance frontiers.
 fn frontiers(program: &Program, graph: &Graph, reg: Reg) -> Vec<BlockId> {
     let reached = graph.reachable(&[ENTRY], None);
-    let dominates = |above: BlockId, below: BlockId| above == below || above == ENTRY || !graph.reachable(&[ENTRY], Some(above))[below];
+    let dominates = |above: BlockId, below: BlockId| {
+        above == below || above == ENTRY || !graph.reachable(&[ENTRY], Some(above))[below]
+    };
     let writes = |block: &BlockId| program.blocks[*block].insts.iter().any(|inst| inst.defs().contains(&reg));
     let mut work: Vec<BlockId> = (0..graph.len()).filter(|b| reached[*b]).filter(writes).collect();
     let mut found = Vec::new();
@@ -162,10 +172,17 @@ fn values_meet_where_the_definition_of_frontiers_says() {
         let mut joins = Joins::new(&graph, &graph.dominators(ENTRY), &order, &live);
         for reg in 0..3 {
             for block in 0..graph.len() {
-                assert_eq!(live.contains(block, reg), is_live(&program, block, reg), "seed {seed}, block {block}, register {reg}");
+                assert_eq!(
+                    live.contains(block, reg),
+                    is_live(&program, block, reg),
+                    "seed {seed}, block {block}, register {reg}"
+                );
             }
-            let written: Vec<BlockId> =
-                order.iter().copied().filter(|b| program.blocks[*b].insts.iter().any(|i| i.defs().contains(&reg))).collect();
+            let written: Vec<BlockId> = order
+                .iter()
+                .copied()
+                .filter(|b| program.blocks[*b].insts.iter().any(|i| i.defs().contains(&reg)))
+                .collect();
             let mut found = joins.of(reg, &written);
             found.sort_unstable();
             assert_eq!(found, frontiers(&program, &graph, reg), "seed {seed}, register {reg}");
@@ -173,14 +190,21 @@ fn values_meet_where_the_definition_of_frontiers_says() {
     }
 }
 
-/// The loops of a graph as they are defined: parts of it that lead back to themselves, and those in them once their entries lead nowhere.
-fn loops_by_definition(flow: &Graph, nodes: &[BlockId], entries: &[BlockId], found: &mut Vec<(Vec<BlockId>, Vec<BlockId>)>) {
+/// The loops of a graph as they are defined: parts of it that lead back to themselves, and those in
+/// them once their entries lead nowhere.
+fn loops_by_definition(
+    flow: &Graph,
+    nodes: &[BlockId],
+    entries: &[BlockId],
+    found: &mut Vec<(Vec<BlockId>, Vec<BlockId>)>,
+) {
     for component in flow.components(nodes, |_, to| entries.contains(&to)) {
         let leads_back = component.len() > 1 || flow.succs[component[0]].contains(&component[0]);
         if !leads_back || component.iter().all(|block| entries.contains(block)) {
             continue;
         }
-        let entered = |block: &BlockId| *block == ENTRY || flow.preds[*block].iter().any(|from| !component.contains(from));
+        let entered =
+            |block: &BlockId| *block == ENTRY || flow.preds[*block].iter().any(|from| !component.contains(from));
         let mut own: Vec<BlockId> = component.iter().copied().filter(entered).collect();
         if own.is_empty() {
             own.push(component[0]);
@@ -202,9 +226,13 @@ fn loops_of_random_programs_are_those_of_the_definition() {
         let all: Vec<BlockId> = (0..graph.len()).collect();
         let mut expected = Vec::new();
         loops_by_definition(&graph, &all, &[], &mut expected);
-        let mut expected: Vec<_> = expected.into_iter().map(|(blocks, entries)| (sorted(blocks), sorted(entries))).collect();
+        let mut expected: Vec<_> =
+            expected.into_iter().map(|(blocks, entries)| (sorted(blocks), sorted(entries))).collect();
         let loops = analysis::find_loops(&graph);
-        assert!(loops.iter().all(|found| all.iter().all(|block| found.has(*block) == found.blocks.contains(block))), "seed {seed}");
+        assert!(
+            loops.iter().all(|found| all.iter().all(|block| found.has(*block) == found.blocks.contains(block))),
+            "seed {seed}"
+        );
         let mut found: Vec<_> = loops.into_iter().map(|found| (sorted(found.blocks), sorted(found.entries))).collect();
         expected.sort();
         found.sort();

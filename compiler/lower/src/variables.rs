@@ -1,17 +1,24 @@
-//! Variables that outlive a launch: those of the module, and `.global` and `.const` ones that functions declare; with their initial values.
+//! Variables that outlive a launch: those of the module, and `.global` and `.const` ones that
+//! functions declare; with their initial values.
 
 use crate::read::function_address;
-use atoll_ptx::{InitialValue, Item, ItemKind, Module, Name, OpaqueType, StateSpace, Statement, StatementKind, Variable};
+use atoll_ptx::{
+    InitialValue, Item, ItemKind, Module, Name, OpaqueType, StateSpace, Statement, StatementKind, Variable,
+};
 use std::collections::HashMap;
 
-/// Every `.global` and `.const` variable of a module, the name it goes by, and the line it is declared in.
+/// Every `.global` and `.const` variable of a module, the name it goes by, and the line it is
+/// declared in.
 pub fn all(module: &Module) -> impl Iterator<Item = (Name, &Variable, u32)> {
     let of_module = module.items.iter().filter_map(|item| Some((item.variable()?, item.origin.line)));
-    let of_module = of_module.filter(|(variable, _)| is_global(variable)).map(|(variable, line)| (variable.name.clone(), variable, line));
+    let of_module = of_module
+        .filter(|(variable, _)| is_global(variable))
+        .map(|(variable, line)| (variable.name.clone(), variable, line));
     of_module.chain(of_functions(module))
 }
 
-/// Those that functions declare. Such a variable is one for all launches and seen in its scope alone, so it goes by a name that nothing in PTX has.
+/// Those that functions declare. Such a variable is one for all launches and seen in its scope
+/// alone, so it goes by a name that nothing in PTX has.
 pub fn of_functions(module: &Module) -> impl Iterator<Item = (Name, &Variable, u32)> {
     let mut found = Vec::new();
     let mut count: HashMap<(&Name, &Name), u32> = HashMap::new();
@@ -41,7 +48,8 @@ fn is_global(variable: &Variable) -> bool {
     matches!(variable.space, StateSpace::Global | StateSpace::Const)
 }
 
-/// Whether a name is declared by the module as a texture, sampler or surface, which the tree keeps as words.
+/// Whether a name is declared by the module as a texture, sampler or surface, which the tree keeps
+/// as words.
 pub fn is_opaque(module: &Module, name: &str) -> bool {
     let name = name.split('.').next().unwrap_or(name);
     module.items.iter().any(|item| match &item.kind {
@@ -59,12 +67,14 @@ pub fn is_opaque(module: &Module, name: &str) -> bool {
 pub struct Value {
     /// Its bytes, those of addresses of variables 0.
     pub bytes: Vec<u8>,
-    /// Addresses of other variables: where each of them lies in `bytes`, the variable, and an offset from it.
+    /// Addresses of other variables: where each of them lies in `bytes`, the variable, and an
+    /// offset from it.
     pub addresses: Vec<(usize, Name, i64)>,
 }
 
 impl Value {
-    /// Its initial value, with the addresses of functions filled in; the error says what is not supported.
+    /// Its initial value, with the addresses of functions filled in; the error says what is not
+    /// supported.
     ///
     /// # Errors
     /// What has an address that no variable or function of the module has.
@@ -72,7 +82,11 @@ impl Value {
         let InitialValue { mut bytes, mut addresses } = variable.initial_value()?;
         addresses.retain(|(at, name, offset)| {
             let address = function_address(module, name);
-            address.inspect(|address| bytes[*at..at + 8].copy_from_slice(&address.wrapping_add_signed(*offset).to_le_bytes())).is_none()
+            address
+                .inspect(|address| {
+                    bytes[*at..at + 8].copy_from_slice(&address.wrapping_add_signed(*offset).to_le_bytes())
+                })
+                .is_none()
         });
         let is_variable = |name: &Name| {
             module

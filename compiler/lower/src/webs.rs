@@ -1,7 +1,8 @@
 //! Splits registers into webs.
 //!
-//! PTX registers are variables: one name may hold unrelated values at different places. A web is a set of definitions and uses that belong
-//! together, i.e. an SSA web: the values of one register that meet in φs. After this pass every [`Reg`] of the program is a web, so that what is
+//! PTX registers are variables: one name may hold unrelated values at different places. A web is a
+//! set of definitions and uses that belong together, i.e. an SSA web: the values of one register
+//! that meet in φs. After this pass every [`Reg`] of the program is a web, so that what is
 //! uniform in one part of a kernel is not spoilt by what is not in another.
 
 use crate::graph::Graph;
@@ -69,7 +70,8 @@ struct Scope {
 impl Renamer {
     fn new(program: &Program, phis: &[Vec<Reg>]) -> Renamer {
         let registers = program.regs.len();
-        let mut renamer = Renamer { parent: (0..registers).collect(), reg_of: (0..registers).collect(), registers, phis: Vec::new() };
+        let mut renamer =
+            Renamer { parent: (0..registers).collect(), reg_of: (0..registers).collect(), registers, phis: Vec::new() };
         renamer.phis = phis.iter().map(|regs| regs.iter().map(|&r| (r, renamer.value(r))).collect()).collect();
         renamer
     }
@@ -113,7 +115,13 @@ impl Renamer {
         }
     }
 
-    fn rename_block(&mut self, block: BlockId, program: &mut Program, graph: &Graph, scope: &mut Scope) -> Vec<(Reg, Option<usize>)> {
+    fn rename_block(
+        &mut self,
+        block: BlockId,
+        program: &mut Program,
+        graph: &Graph,
+        scope: &mut Scope,
+    ) -> Vec<(Reg, Option<usize>)> {
         let mut undo = Vec::new();
         let mut define = |scope: &mut Scope, reg: Reg, value: usize| undo.push((reg, scope.current.insert(reg, value)));
         for &(reg, value) in &self.phis[block] {

@@ -1,4 +1,5 @@
-//! What the fence costs: registers and spills as the assembler counts them, and time on this machine's processor, measured in pairs in one run.
+//! What the fence costs: registers and spills as the assembler counts them, and time on this
+//! machine's processor, measured in pairs in one run.
 //!
 //! `cargo run --release -p atoll-passes --example fence_cost`
 
@@ -108,7 +109,9 @@ fn main() {
     if ptxas.is_none() {
         eprintln!("no ptxas: registers are left out; set ATOLL_PTXAS");
     }
-    println!("| kernel | registers | masked | trapped | host time | masked | trapped |\n|---|---:|---:|---:|---:|---:|---:|");
+    println!(
+        "| kernel | registers | masked | trapped | host time | masked | trapped |\n|---|---:|---:|---:|---:|---:|---:|"
+    );
     let mut region = Region::new();
     for (name, grid, block, args) in ROWS {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/idempotence").join(format!("{name}.ptx"));

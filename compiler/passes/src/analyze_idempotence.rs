@@ -1,20 +1,25 @@
-//! May a block of a kernel be run again from its start, after it was stopped anywhere (design D5 f)?
+//! May a block of a kernel be run again from its start, after it was stopped anywhere (design D5
+//! f)?
 //!
 //! # What has to hold
-//! A block that is run again finds the memory that its first run left: as it was, but for the bytes that the first run had come to write. If the second run reads
-//! none of these before it writes them itself, it does what an undisturbed run does, and writes the same bytes again. So what is looked for is a load that may
-//! read what a store of the same block may overwrite afterwards (*clobber*). Shared and local memory begin anew with the block.
+//! A block that is run again finds the memory that its first run left: as it was, but for the bytes
+//! that the first run had come to write. If the second run reads none of these before it writes
+//! them itself, it does what an undisturbed run does, and writes the same bytes again. So what is
+//! looked for is a load that may read what a store of the same block may overwrite afterwards
+//! (*clobber*). Shared and local memory begin anew with the block.
 //!
 //! # Vocabulary
 //! - A load is *covered* where the same thread has always stored to the same address before.
-//! - A store *follows* a load where a path leads from one to the other. Where all barriers are passed by all threads alike, a store that follows
-//!   on no path comes before the load in every thread, so that the load finds what this run has written.
-//! - *Unstable* is what may come out differently in a second run: the order of atomics in shared memory, who else is active. It must not decide where
-//!   something is stored, or whether.
+//! - A store *follows* a load where a path leads from one to the other. Where all barriers are
+//!   passed by all threads alike, a store that follows on no path comes before the load in every
+//!   thread, so that the load finds what this run has written.
+//! - *Unstable* is what may come out differently in a second run: the order of atomics in shared
+//!   memory, who else is active. It must not decide where something is stored, or whether.
 //!
 //! # What is taken for granted
 //! - A pointer that is made from a parameter stays within what the parameter points to.
-//! - The kernel's result does not depend on the order in which its threads and blocks come to run, as far as they do not say so by barriers and atomics: there are no data races.
+//! - The kernel's result does not depend on the order in which its threads and blocks come to run,
+//!   as far as they do not say so by barriers and atomics: there are no data races.
 
 use crate::effects::linear::{Class, Linear};
 use crate::effects::memory::Act;
@@ -33,14 +38,16 @@ use std::collections::HashMap;
 pub enum Rerun {
     /// Yes, whatever the arguments are.
     Always,
-    /// Yes, if in each pair what the first (read) stands for does not overlap what the second (written) stands for.
+    /// Yes, if in each pair what the first (read) stands for does not overlap what the second
+    /// (written) stands for.
     IfDisjoint(Vec<(Root, Root)>),
     /// No, or not as far as could be proven.
     Never(NotAgain),
 }
 
 impl Rerun {
-    /// The fact as a bundle holds it: parameters by position. Memory of the module itself is no buffer, and no structure is ever bound to a parameter of a graph's kernel.
+    /// The fact as a bundle holds it: parameters by position. Memory of the module itself is no
+    /// buffer, and no structure is ever bound to a parameter of a graph's kernel.
     pub fn fact(&self) -> RerunFact {
         let pairs = match self {
             Rerun::Always => return RerunFact::Always,
@@ -54,7 +61,11 @@ impl Rerun {
                     bound.push(DisjointPair { read: *read as u32, written: *written as u32 });
                 }
                 (Root::Variable(_), _) | (_, Root::Variable(_)) => {}
-                (read, written) => return RerunFact::Never(format!("{read} and {written} must not overlap, and are part of a structure")),
+                (read, written) => {
+                    return RerunFact::Never(format!(
+                        "{read} and {written} must not overlap, and are part of a structure"
+                    ));
+                }
             }
         }
         if bound.is_empty() { RerunFact::Always } else { RerunFact::IfDisjoint(bound) }
@@ -119,7 +130,8 @@ pub enum NotAgain {
         /// Where.
         line: u32,
     },
-    /// Something that may come out differently in a second run decides where, or whether, something is stored.
+    /// Something that may come out differently in a second run decides where, or whether, something
+    /// is stored.
     #[error("line {store}: the store depends on line {source_line}, whose result may differ in a second run")]
     Unstable {
         /// The store.
@@ -158,10 +170,12 @@ pub enum NotAgain {
     TooComplex,
 }
 
-/// Most accesses to memory outside of the block that are compared with each other: a million pairs take a fraction of a second.
+/// Most accesses to memory outside of the block that are compared with each other: a million pairs
+/// take a fraction of a second.
 const PAIRS_MAX: usize = 4 << 20;
 
-/// Whether a block of a kernel may be run again. The kernel must be as its author wrote it: the preemption flag itself reads and writes memory of the runtime.
+/// Whether a block of a kernel may be run again. The kernel must be as its author wrote it: the
+/// preemption flag itself reads and writes memory of the runtime.
 pub fn analyze_idempotence(module: &Module, kernel: &Function) -> Rerun {
     match prove(module, kernel) {
         Ok(pairs) if pairs.is_empty() => Rerun::Always,
@@ -197,7 +211,9 @@ fn prove(module: &Module, kernel: &Function) -> Result<Vec<(Root, Root)>, NotAga
             continue;
         }
         for write in writes.iter().filter(|write| order.may_follow(read, write)) {
-            let Some(to) = &write.targets else { return Err(NotAgain::UnknownAddress { what: "store", line: write.line }) };
+            let Some(to) = &write.targets else {
+                return Err(NotAgain::UnknownAddress { what: "store", line: write.line });
+            };
             if let Some(&shared) = from.iter().find(|root| to.contains(root))
                 && may_clobber(&trace, read, write)
             {
@@ -218,7 +234,8 @@ fn prove(module: &Module, kernel: &Function) -> Result<Vec<(Root, Root)>, NotAga
     Ok(named.filter(|pair| !matches!(pair, (Root::Variable(_), Root::Variable(_)))).collect())
 }
 
-/// Whether a store may overwrite what a load of the same block read, where both point into the same thing.
+/// Whether a store may overwrite what a load of the same block read, where both point into the same
+/// thing.
 fn may_clobber(trace: &Trace<'_>, read: &Access, write: &Access) -> bool {
     let (Some(from), Some(to)) = (&read.address, &write.address) else { return true };
     let (Some(read_bytes), Some(write_bytes)) = (read.act.bytes, write.act.bytes) else { return true };
@@ -228,8 +245,18 @@ fn may_clobber(trace: &Trace<'_>, read: &Access, write: &Access) -> bool {
 /// Refuses instructions whose effect or result is not that of the first run.
 fn forbid(instruction: &Instruction, line: u32) -> Result<(), NotAgain> {
     const CALLS: [&str; 3] = ["vprintf", "malloc", "free"];
-    const DIFFERS: [&str; 10] =
-        ["%clock", "%globaltimer", "%pm", "%smid", "%warpid", "%nwarpid", "%gridid", "%envreg", "%cluster", "%current_graph_exec"];
+    const DIFFERS: [&str; 10] = [
+        "%clock",
+        "%globaltimer",
+        "%pm",
+        "%smid",
+        "%warpid",
+        "%nwarpid",
+        "%gridid",
+        "%envreg",
+        "%cluster",
+        "%current_graph_exec",
+    ];
     if let Act::Unfollowed(what) = act(instruction) {
         return Err(NotAgain::Unfollowed { instruction: instruction.dotted(), what, line });
     }
@@ -251,7 +278,8 @@ fn forbid(instruction: &Instruction, line: u32) -> Result<(), NotAgain> {
 /// Refuses accesses that no pair of a load and a store is needed for.
 fn forbid_accesses(trace: &Trace<'_>, outside: &[&Access]) -> Result<(), NotAgain> {
     for access in outside {
-        let instruction = || trace.code(access.function).instruction(access.statement).map(Instruction::dotted).unwrap_or_default();
+        let instruction =
+            || trace.code(access.function).instruction(access.statement).map(Instruction::dotted).unwrap_or_default();
         if access.act.atomic {
             return Err(NotAgain::Atomic { instruction: instruction(), line: access.line });
         }
@@ -282,7 +310,8 @@ impl Order {
         let cfg = Cfg::of(code).map_err(|_| NotAgain::TooComplex)?;
         let divergence = Divergence::of(code, &cfg);
         let meets = |(function, instruction, id): (usize, &Instruction, StatementId)| {
-            waits_for_threads(instruction) && (function != 0 || instruction.guard.is_some() || divergence.in_block(cfg.block_of(id)))
+            waits_for_threads(instruction)
+                && (function != 0 || instruction.guard.is_some() || divergence.in_block(cfg.block_of(id)))
         };
         // Whoever spins on shared memory orders threads without a barrier.
         let talks = |access: &Access| access.is_private && (access.act.strong || access.act.atomic && access.act.reads);
@@ -323,9 +352,11 @@ fn is_unguarded(trace: &Trace<'_>, access: &Access) -> bool {
     trace.code(access.function).instruction(access.statement).is_some_and(|i| i.guard.is_none())
 }
 
-/// Whether a load reads only bytes that a store of the same thread writes, wherever in the run both stand.
+/// Whether a load reads only bytes that a store of the same thread writes, wherever in the run both
+/// stand.
 fn is_within(trace: &Trace<'_>, read: &Access, write: &Access) -> bool {
-    let (Some(from), Some(to), Some(read_bytes), Some(write_bytes)) = (&read.address, &write.address, read.act.bytes, write.act.bytes)
+    let (Some(from), Some(to), Some(read_bytes), Some(write_bytes)) =
+        (&read.address, &write.address, read.act.bytes, write.act.bytes)
     else {
         return false;
     };

@@ -1,19 +1,26 @@
 //! Lets a block that is running leave: checks of the epoch word in its long loops (design D5 f).
 //!
 //! # Where
-//! In outermost loops, or, where such a loop has few rounds, in those inside it. Never in a short loop whose rounds cannot be counted before it begins: a
-//! check there would cost the unrolling that such a loop lives by. Every other loop that is looked at gets one or a reason in the report.
+//! In outermost loops, or, where such a loop has few rounds, in those inside it. Never in a short
+//! loop whose rounds cannot be counted before it begins: a check there would cost the unrolling
+//! that such a loop lives by. Every other loop that is looked at gets one or a reason in the
+//! report.
 //!
 //! # When it is sound
-//! - The block may be run again after it stopped midway. That is a fact about a kernel and its buffers, handed in by the caller.
-//! - All threads of the block that have not exited reach the check equally often, so that they can agree: what decides about rounds is the same in all of them. Threads
-//!   may have exited before the loop, nowhere else.
-//! - Nothing of the block is still under way in the background when it leaves, as bulk copies into its shared memory would be.
+//! - The block may be run again after it stopped midway. That is a fact about a kernel and its
+//!   buffers, handed in by the caller.
+//! - All threads of the block that have not exited reach the check equally often, so that they can
+//!   agree: what decides about rounds is the same in all of them. Threads may have exited before
+//!   the loop, nowhere else.
+//! - Nothing of the block is still under way in the background when it leaves, as bulk copies into
+//!   its shared memory would be.
 //!
 //! # What
-//! Every thread reads the word, all of a warp at one address, since thread 0 may have exited; `bar.red` makes the answer that of the block. A block that leaves
-//! sets the launch's evicted word and no progress byte. The check runs every few rounds, by one of two forms:
-//! - *strips*, for a loop whose rounds can be counted: it becomes one of fewer rounds inside another, and the check stands between two strips, see [`counted_loops`](crate::counted_loops).
+//! Every thread reads the word, all of a warp at one address, since thread 0 may have exited;
+//! `bar.red` makes the answer that of the block. A block that leaves sets the launch's evicted word
+//! and no progress byte. The check runs every few rounds, by one of two forms:
+//! - *strips*, for a loop whose rounds can be counted: it becomes one of fewer rounds inside
+//!   another, and the check stands between two strips, see [`counted_loops`](crate::counted_loops).
 //! - *a count of rounds* at the loop's header, for others.
 
 use crate::code::{Code, at, prepend, rebuild};
@@ -25,7 +32,9 @@ use crate::module_facts::Dialect;
 use crate::options::PassOptions;
 use crate::threads::Divergence;
 use atoll_ptx::analysis::{BlockId, Cfg, CfgError, Code as KernelCode, DominatorTree, LoopId, Loops, StatementId};
-use atoll_ptx::{Body, Function, FunctionKind, Instruction, ItemKind, Module, Name, Operand, ScalarType, Statement, StatementKind};
+use atoll_ptx::{
+    Body, Function, FunctionKind, Instruction, ItemKind, Module, Name, Operand, ScalarType, Statement, StatementKind,
+};
 use std::collections::BTreeMap;
 
 /// What was done with a loop.
@@ -75,7 +84,8 @@ pub enum LoopSkipped {
         /// How many.
         rounds: u64,
     },
-    /// A short loop that an assembler may unroll, and whose rounds cannot be counted before it begins.
+    /// A short loop that an assembler may unroll, and whose rounds cannot be counted before it
+    /// begins.
     #[error("it is short ({instructions} instructions), and its rounds cannot be counted before it begins")]
     Short {
         /// Instructions of a round.
@@ -100,7 +110,8 @@ pub(crate) struct KernelLoops {
     pub(crate) loops: Vec<LoopOutcome>,
 }
 
-/// Instructions of one warp between two checks, about: some ten microseconds of a busy compute unit.
+/// Instructions of one warp between two checks, about: some ten microseconds of a busy compute
+/// unit.
 const INSTRUCTIONS_BETWEEN: u64 = 4096;
 /// Rounds that a loop inside another is taken to have where nothing is known.
 const INNER_ROUNDS: u64 = 16;
@@ -117,8 +128,8 @@ pub(crate) fn check_in_loops(module: &mut Module, options: &PassOptions) -> Resu
     let mut outcomes = Vec::new();
     let mut plans = BTreeMap::new();
     for kernel in module.kernels() {
-        let plan =
-            plan(module, kernel, dialect, options).map_err(|source| PassError::BrokenFlow { function: kernel.name.to_string(), source })?;
+        let plan = plan(module, kernel, dialect, options)
+            .map_err(|source| PassError::BrokenFlow { function: kernel.name.to_string(), source })?;
         let params_offset = plan.offset.filter(|_| !plan.checks.is_empty());
         outcomes.push(KernelLoops { params_offset, loops: plan.outcomes.clone() });
         if !plan.checks.is_empty() {
@@ -156,7 +167,8 @@ struct Check {
 
 #[derive(Debug)]
 enum Form {
-    /// Counts rounds behind the label and directives at the start of the header, in front of this statement.
+    /// Counts rounds behind the label and directives at the start of the header, in front of this
+    /// statement.
     Count { first: StatementId },
     /// Strips.
     Strips { counted: CountedLoop, header: StatementId, outside: Vec<StatementId> },
@@ -223,7 +235,8 @@ fn kernel_refusal(
     Ok(under_way)
 }
 
-/// Whether an instruction starts something that goes on by itself, in the block's memory or at one of its barriers: nothing may leave while it does.
+/// Whether an instruction starts something that goes on by itself, in the block's memory or at one
+/// of its barriers: nothing may leave while it does.
 fn goes_on_alone(instruction: &Instruction) -> bool {
     match instruction.opcode.as_str() {
         "wgmma" | "tcgen05" => true,
@@ -250,11 +263,13 @@ impl Planner<'_> {
     fn consider(&self, id: LoopId, plan: &mut Plan) {
         let counted = CountedLoop::of(&self.code, &self.cfg, &self.dominators, &self.loops, id);
         let round = self.instructions_of_round(id);
-        let rounds = counted.as_ref().and_then(|counted| counted.constant_rounds(&self.code, &self.cfg, &self.loops, id));
-        let inner: Vec<LoopId> = self.loops.iter().filter(|(_, l)| l.parent == Some(id)).map(|(inner, _)| inner).collect();
-        if let Some(rounds) =
-            rounds.filter(|&rounds| self.every.map_or(rounds * round < 2 * INSTRUCTIONS_BETWEEN, |every| rounds <= every.into()))
-        {
+        let rounds =
+            counted.as_ref().and_then(|counted| counted.constant_rounds(&self.code, &self.cfg, &self.loops, id));
+        let inner: Vec<LoopId> =
+            self.loops.iter().filter(|(_, l)| l.parent == Some(id)).map(|(inner, _)| inner).collect();
+        if let Some(rounds) = rounds.filter(|&rounds| {
+            self.every.map_or(rounds * round < 2 * INSTRUCTIONS_BETWEEN, |every| rounds <= every.into())
+        }) {
             if inner.is_empty() {
                 plan.outcomes.push(self.skipped(id, LoopSkipped::FewRounds { rounds }));
             }
@@ -263,14 +278,23 @@ impl Planner<'_> {
         match self.decide(id, counted, round, inner.is_empty()) {
             Ok(check) => {
                 let strips = matches!(check.form, Form::Strips { .. });
-                plan.outcomes.push(LoopOutcome { line: self.line(id), decision: LoopDecision::Checked { every: check.every, strips } });
+                plan.outcomes.push(LoopOutcome {
+                    line: self.line(id),
+                    decision: LoopDecision::Checked { every: check.every, strips },
+                });
                 plan.checks.push(check);
             }
             Err(reason) => plan.outcomes.push(self.skipped(id, reason)),
         }
     }
 
-    fn decide(&self, id: LoopId, counted: Option<CountedLoop>, round: u64, is_innermost: bool) -> Result<Check, LoopSkipped> {
+    fn decide(
+        &self,
+        id: LoopId,
+        counted: Option<CountedLoop>,
+        round: u64,
+        is_innermost: bool,
+    ) -> Result<Check, LoopSkipped> {
         let header = self.loops.get(id).header;
         let reached: Vec<BlockId> = self.loops.get(id).latches.iter().copied().chain([header]).collect();
         if reached.iter().any(|&block| self.left.in_block(block)) {
@@ -288,7 +312,9 @@ impl Planner<'_> {
         }
         let first = self.cfg.block(header).statements().find(|&statement| self.code.instruction(statement).is_some());
         // A header without an instruction falls through to the next block; no compiler makes one.
-        first.map(|first| Check { every, form: Form::Count { first } }).ok_or(LoopSkipped::Short { instructions: round })
+        first
+            .map(|first| Check { every, form: Form::Count { first } })
+            .ok_or(LoopSkipped::Short { instructions: round })
     }
 
     /// The strip form, where all ways into the loop can be led past the first strip's beginning.
@@ -303,8 +329,12 @@ impl Planner<'_> {
             let jump = self.code.instruction(statement).filter(|i| i.opcode == "bra");
             jump.is_some_and(|i| matches!(i.operands.first(), Some(Operand::Name(to)) if self.code.label_at(statement, to).is_some_and(|at| self.cfg.block_of(at) == header)))
         };
-        let outside: Vec<StatementId> =
-            self.code.statements().map(|(id, _)| id).filter(|&statement| statement != counted.branch && jumps_here(statement)).collect();
+        let outside: Vec<StatementId> = self
+            .code
+            .statements()
+            .map(|(id, _)| id)
+            .filter(|&statement| statement != counted.branch && jumps_here(statement))
+            .collect();
         Some(Form::Strips { counted, header: first, outside })
     }
 
@@ -313,7 +343,8 @@ impl Planner<'_> {
         let depth = self.loops.get(id).depth;
         let blocks = self.loops.blocks(id).iter();
         blocks.fold(0, |sum: u64, &block| {
-            let instructions = self.cfg.block(block).statements().filter(|&s| self.code.instruction(s).is_some()).count() as u64;
+            let instructions =
+                self.cfg.block(block).statements().filter(|&s| self.code.instruction(s).is_some()).count() as u64;
             let inner = self.loops.depth(block).saturating_sub(depth);
             sum.saturating_add(instructions.saturating_mul(INNER_ROUNDS.saturating_pow(inner)))
         })
@@ -321,7 +352,8 @@ impl Planner<'_> {
 
     fn line(&self, id: LoopId) -> u32 {
         let blocks = self.loops.blocks(id).iter();
-        let lines = blocks.flat_map(|&block| self.cfg.block(block).statements()).map(|s| self.code.statement(s).origin.line);
+        let lines =
+            blocks.flat_map(|&block| self.cfg.block(block).statements()).map(|s| self.code.statement(s).origin.line);
         lines.filter(|&line| line > 0).min().unwrap_or(0)
     }
 
@@ -402,7 +434,9 @@ impl Checks<'_> {
                     code.label(&strip_label(index));
                     counted.begin_strip(code, check.every, &rounds_left(index), &STRIP);
                 }
-                Form::Strips { counted, .. } if counted.compare == id => return counted.count_down(code, &rounds_left(index)),
+                Form::Strips { counted, .. } if counted.compare == id => {
+                    return counted.count_down(code, &rounds_left(index));
+                }
                 Form::Strips { counted, .. } if counted.branch == id => {
                     code.statements.push(statement);
                     return self.between_strips(index, counted, code);

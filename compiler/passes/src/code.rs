@@ -3,8 +3,8 @@
 use crate::error::PassError;
 use atoll_ptx::analysis::StatementId;
 use atoll_ptx::{
-    Body, Function, FunctionKind, Guard, Instruction, ItemKind, Module, Name, Operand, RegisterDeclaration, ScalarType, Statement,
-    StatementKind, Variable,
+    Body, Function, FunctionKind, Guard, Instruction, ItemKind, Module, Name, Operand, RegisterDeclaration, ScalarType,
+    Statement, StatementKind, Variable,
 };
 
 /// Statements to be put somewhere.
@@ -61,8 +61,9 @@ impl Code {
     }
 }
 
-/// Rebuilds a body: `replace` gets every statement that is no nested block, with its position as in [`atoll_ptx::analysis::Code`], and appends to the code
-/// what shall stand in its place. Blocks stay.
+/// Rebuilds a body: `replace` gets every statement that is no nested block, with its position as in
+/// [`atoll_ptx::analysis::Code`], and appends to the code what shall stand in its place. Blocks
+/// stay.
 pub(crate) fn rebuild(body: &mut Body, replace: &mut dyn FnMut(StatementId, Statement, &mut Code)) {
     rebuild_from(body, &mut 0, replace);
 }
@@ -98,7 +99,8 @@ pub(crate) fn at(name: &str) -> Operand {
     atoll_ptx::build::address(&Name::new(name), 0)
 }
 
-/// Calls `clean` with every function that has a body; what it counts in kernels is handed back in order.
+/// Calls `clean` with every function that has a body; what it counts in kernels is handed back in
+/// order.
 pub(crate) fn clean_functions(
     module: &mut Module,
     clean: impl Fn(&mut Function) -> Result<usize, PassError>,

@@ -1,10 +1,13 @@
 //! Loops whose rounds can be counted before they begin, and how to cut them into strips.
 //!
-//! Recognised is what compilers write: the only way back to the header is a branch at the end of the only latch, on a comparison of a counter with a bound that the loop does
-//! not change; the counter takes one constant step in every round. A strip is the same loop with a nearer bound, so an assembler that could unroll the loop can
-//! still do it. Between two strips stands whatever is to be done once in a while.
+//! Recognised is what compilers write: the only way back to the header is a branch at the end of
+//! the only latch, on a comparison of a counter with a bound that the loop does not change; the
+//! counter takes one constant step in every round. A strip is the same loop with a nearer bound, so
+//! an assembler that could unroll the loop can still do it. Between two strips stands whatever is
+//! to be done once in a while.
 //!
-//! A nearer bound never lets the loop go further than its own: what continues by it also continues by the real one, which is asked again behind each strip.
+//! A nearer bound never lets the loop go further than its own: what continues by it also continues
+//! by the real one, which is asked again behind each strip.
 
 use crate::code::Code as NewCode;
 use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, LoopId, Loops, RegisterId, StatementId, When};
@@ -40,7 +43,13 @@ enum Relation {
 
 impl CountedLoop {
     /// Recognises a loop.
-    pub(crate) fn of(code: &Code<'_>, cfg: &Cfg, dominators: &DominatorTree, loops: &Loops, id: LoopId) -> Option<CountedLoop> {
+    pub(crate) fn of(
+        code: &Code<'_>,
+        cfg: &Cfg,
+        dominators: &DominatorTree,
+        loops: &Loops,
+        id: LoopId,
+    ) -> Option<CountedLoop> {
         let header = loops.get(id).header;
         let [latch] = loops.get(id).latches[..] else { return None };
         let branch = cfg.block(latch).last()?;
@@ -61,7 +70,8 @@ impl CountedLoop {
         }
         match bound {
             Operand::Immediate(Immediate::Int(_)) => {}
-            Operand::Name(name) if code.register_at(compare, name).is_some_and(|r| defs(code, r, &inside).next().is_none()) => {}
+            Operand::Name(name)
+                if code.register_at(compare, name).is_some_and(|r| defs(code, r, &inside).next().is_none()) => {}
             _ => return None,
         }
         let step = step(code, cfg, dominators, loops, id, latch, compare, counter)?;
@@ -80,18 +90,22 @@ impl CountedLoop {
         })
     }
 
-    /// How often the loop runs, where both ends are constants. Only the usual start is looked for: one constant in the block before the loop.
+    /// How often the loop runs, where both ends are constants. Only the usual start is looked for:
+    /// one constant in the block before the loop.
     pub(crate) fn constant_rounds(&self, code: &Code<'_>, cfg: &Cfg, loops: &Loops, id: LoopId) -> Option<u64> {
         let Operand::Immediate(Immediate::Int(bound)) = self.bound else { return None };
         let counter = code.register_at(self.compare, &self.counter)?;
         let outside = |statement: StatementId| !loops.contains(id, cfg.block_of(statement));
-        let start = code.instruction(only_def(code, counter, &outside)?).filter(|i| i.opcode == "mov" && i.guard.is_none())?;
+        let start =
+            code.instruction(only_def(code, counter, &outside)?).filter(|i| i.opcode == "mov" && i.guard.is_none())?;
         let Some(Operand::Immediate(Immediate::Int(start))) = start.operands.get(1) else { return None };
         let distance = (bound - start).checked_mul(i128::from(self.step.signum()))?;
         u64::try_from(distance).ok().map(|distance| distance.div_ceil(self.step.unsigned_abs()).max(1))
     }
 
-    /// Computes how many rounds the next strip has, at most `rounds`, into `left`. Rounds are counted down to zero, the one form that assemblers unroll whatever the counter's step and start are.
+    /// Computes how many rounds the next strip has, at most `rounds`, into `left`. Rounds are
+    /// counted down to zero, the one form that assemblers unroll whatever the counter's step and
+    /// start are.
     pub(crate) fn begin_strip(&self, code: &mut NewCode, rounds: u32, left: &str, registers: &StripRegisters) {
         let bits = self.ty.bits();
         let (work, far) = (if bits == 64 { registers.wide } else { registers.narrow }, registers.far);
@@ -103,7 +117,10 @@ impl CountedLoop {
         let is_ordered = self.relation != Relation::Differs;
         if is_ordered {
             let relation = if self.relation == Relation::Below { "lt" } else { "gt" };
-            code.emit(&format!("setp.{relation}.{}", self.ty), [registers.before.into(), counter(), self.bound.clone()]);
+            code.emit(
+                &format!("setp.{relation}.{}", self.ty),
+                [registers.before.into(), counter(), self.bound.clone()],
+            );
             code.emit("and.pred", [far.into(), far.into(), registers.before.into()]);
         }
         if step > 1 {
@@ -112,7 +129,8 @@ impl CountedLoop {
         }
         let narrow = if bits == 64 { "cvt.u32.u64" } else { "mov.b32" };
         code.emit(narrow, [left.into(), work.into()]);
-        // The first round of a loop that tests at its end runs in any case, also where the counter is at its bound or beyond.
+        // The first round of a loop that tests at its end runs in any case, also where the counter is at
+        // its bound or beyond.
         if is_ordered {
             code.emit("selp.b32", [left.into(), left.into(), 1.into(), registers.before.into()]);
         } else {
@@ -130,7 +148,10 @@ impl CountedLoop {
 
     /// Behind a strip: asks the loop's own question again, and goes to `over` where it is over.
     pub(crate) fn end_strip(&self, code: &mut NewCode, over: &str) {
-        code.emit(&self.dotted, [Operand::Name(self.predicate.clone()), Operand::Name(self.counter.clone()), self.bound.clone()]);
+        code.emit(
+            &self.dotted,
+            [Operand::Name(self.predicate.clone()), Operand::Name(self.counter.clone()), self.bound.clone()],
+        );
         let over_if = Guard { predicate: self.predicate.clone(), negated: !self.goes_on_if_false };
         code.emit_guarded(Some(&over_if), "bra", [over.into()]);
     }
@@ -153,7 +174,8 @@ pub(crate) struct StripRegisters {
     pub(crate) before: &'static str,
 }
 
-/// The guard of the branch back to the header, where the other way out of the latch leaves by falling through.
+/// The guard of the branch back to the header, where the other way out of the latch leaves by
+/// falling through.
 fn back_branch<'c>(code: &Code<'c>, cfg: &Cfg, branch: StatementId, header: BlockId) -> Option<&'c Guard> {
     let instruction = code.instruction(branch).filter(|i| i.opcode == "bra")?;
     let back = cfg.block(cfg.block_of(branch)).successors.iter().find(|edge| edge.to == header)?;
@@ -161,7 +183,11 @@ fn back_branch<'c>(code: &Code<'c>, cfg: &Cfg, branch: StatementId, header: Bloc
 }
 
 /// The statements among `wanted` that write a register.
-fn defs<'c>(code: &'c Code<'_>, register: RegisterId, wanted: &'c dyn Fn(StatementId) -> bool) -> impl Iterator<Item = StatementId> + 'c {
+fn defs<'c>(
+    code: &'c Code<'_>,
+    register: RegisterId,
+    wanted: &'c dyn Fn(StatementId) -> bool,
+) -> impl Iterator<Item = StatementId> + 'c {
     let writes = move |id: StatementId| code.accesses(id).iter().any(|a| a.register == register && a.role.writes());
     code.statements().map(|(id, _)| id).filter(move |&id| wanted(id) && writes(id))
 }
@@ -187,11 +213,15 @@ fn step(
     let register = code.register_at(compare, counter)?;
     let def = only_def(code, register, &|statement| loops.contains(id, cfg.block_of(statement)))?;
     let block = cfg.block_of(def);
-    let once_a_round = loops.innermost(block) == Some(id) && dominators.dominates(block, latch) && (block != latch || def < compare);
+    let once_a_round =
+        loops.innermost(block) == Some(id) && dominators.dominates(block, latch) && (block != latch || def < compare);
     let add = code.instruction(def).filter(|i| i.opcode == "add" && i.guard.is_none() && !i.writes_carry())?;
-    let [Operand::Name(to), Operand::Name(from), Operand::Immediate(Immediate::Int(step))] = &add.operands[..] else { return None };
+    let [Operand::Name(to), Operand::Name(from), Operand::Immediate(Immediate::Int(step))] = &add.operands[..] else {
+        return None;
+    };
     let step = i64::try_from(*step).ok().filter(|step| *step != 0 && step.unsigned_abs() <= STEP_MAX)?;
-    (once_a_round && to == counter && from == counter && add.ty()?.bits() == code.register(register).ty.bits()).then_some(step)
+    (once_a_round && to == counter && from == counter && add.ty()?.bits() == code.register(register).ty.bits())
+        .then_some(step)
 }
 
 /// Largest step: strips of as many rounds as are ever asked for stay far from the ends of 32 bits.
@@ -214,9 +244,11 @@ fn relation(compare: &str, ty: ScalarType, negated: bool, step: i64) -> Option<R
     (is_ordered && is_towards).then_some(relation)
 }
 
-/// Whether a statement names the header of a loop other than by the branch at its latch, in a place that cannot be made to name another label.
+/// Whether a statement names the header of a loop other than by the branch at its latch, in a place
+/// that cannot be made to name another label.
 pub(crate) fn is_in_table(code: &Code<'_>, label: &Name) -> bool {
-    code.statements().any(|(_, s)| matches!(&s.kind, StatementKind::BranchTargets { targets, .. } if targets.contains(label)))
+    code.statements()
+        .any(|(_, s)| matches!(&s.kind, StatementKind::BranchTargets { targets, .. } if targets.contains(label)))
         || code.statements().any(|(id, _)| code.instruction(id).is_some_and(|i| takes_address(i, label)))
 }
 

@@ -1,12 +1,15 @@
 //! May the blocks of a kernel leave at entry and run later?
 //!
-//! A check at entry makes every block all or nothing, so any kernel resumes correctly except one whose blocks wait for each other: a block that
-//! waits for one that left waits for ever (design D5 e). This module finds those kernels, and those it cannot see through.
+//! A check at entry makes every block all or nothing, so any kernel resumes correctly except one
+//! whose blocks wait for each other: a block that waits for one that left waits for ever (design D5
+//! e). This module finds those kernels, and those it cannot see through.
 
 use crate::epoch::LOOP_EPOCH;
 use crate::threads::{Divergence, waits_for_threads};
 use atoll_ptx::analysis::{Cfg, CfgError, Code, DominatorTree, Loops, RegisterId, StatementId};
-use atoll_ptx::{Body, Function, FunctionKind, Immediate, Instruction, Module, Name, Operand, StateSpace, Statement, StatementKind};
+use atoll_ptx::{
+    Body, Function, FunctionKind, Immediate, Instruction, Module, Name, Operand, StateSpace, Statement, StatementKind,
+};
 use std::collections::HashSet;
 
 /// Why a kernel was left as it is. Lines are those of the source, 0 for built statements.
@@ -73,7 +76,8 @@ pub enum NotCut {
     /// The preemption parameters are 64-bit addresses.
     #[error("the module has {0}-bit addresses")]
     AddressSize(u32),
-    /// Before sm_70 an exited thread does not count as arrived at a barrier within its warp, and before PTX 6.2 threads cannot find out who is with them.
+    /// Before sm_70 an exited thread does not count as arrived at a barrier within its warp, and
+    /// before PTX 6.2 threads cannot find out who is with them.
     #[error("threads may exit before a barrier, which asks for sm_70 and PTX 6.2; the module says sm_{sm} and {}.{}", version.0, version.1)]
     EarlyExitOnOldTarget {
         /// The target.
@@ -117,9 +121,11 @@ pub(crate) enum CalleesWait {
     Sometimes,
 }
 
-/// Finds what forbids cutting `kernel`. Where nothing does, says whether device functions that it can reach wait for other threads of the block.
+/// Finds what forbids cutting `kernel`. Where nothing does, says whether device functions that it
+/// can reach wait for other threads of the block.
 pub(crate) fn check(module: &Module, kernel: &Function) -> Result<CalleesWait, Refusal> {
-    const CLUSTER_ATTRIBUTES: [&str; 4] = ["explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"];
+    const CLUSTER_ATTRIBUTES: [&str; 4] =
+        ["explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"];
     if let Some(attribute) = kernel.attributes.iter().find(|a| CLUSTER_ATTRIBUTES.contains(&a.name.as_str())) {
         return Err(NotCut::ClusterDirective { directive: attribute.name.to_string() }.into());
     }
@@ -139,10 +145,12 @@ pub(crate) fn check(module: &Module, kernel: &Function) -> Result<CalleesWait, R
     callees_wait(&functions)
 }
 
-/// How device functions wait for other threads. A call counts as a wait where any of the functions waits: it may be the one.
+/// How device functions wait for other threads. A call counts as a wait where any of the functions
+/// waits: it may be the one.
 fn callees_wait(functions: &[&Function]) -> Result<CalleesWait, Refusal> {
     let codes: Vec<Code<'_>> = functions.iter().map(|function| Code::of(function)).collect();
-    let waiting = |code: &Code<'_>| code.statements().any(|(id, _)| code.instruction(id).is_some_and(waits_for_threads));
+    let waiting =
+        |code: &Code<'_>| code.statements().any(|(id, _)| code.instruction(id).is_some_and(waits_for_threads));
     if !codes.iter().any(waiting) {
         return Ok(CalleesWait::Never);
     }
@@ -181,7 +189,8 @@ pub(crate) fn reachable_functions<'m>(module: &'m Module, from: &'m Function) ->
     Ok(found)
 }
 
-/// The functions a body calls, by name, with the lines of the calls. An indirect call counts all functions of its table.
+/// The functions a body calls, by name, with the lines of the calls. An indirect call counts all
+/// functions of its table.
 pub(crate) fn callees(body: &Body) -> Result<Vec<(Name, u32)>, NotCut> {
     let mut tables: Vec<(&Name, &[Name])> = Vec::new();
     let mut calls: Vec<(&Instruction, u32)> = Vec::new();
@@ -246,7 +255,8 @@ fn forbid_instruction(instruction: &Instruction, line: u32) -> Result<(), NotCut
 fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotCut> {
     let loops = Loops::of(cfg, &DominatorTree::dominators(cfg));
     for (id, _) in loops.iter() {
-        let statements: Vec<StatementId> = loops.blocks(id).iter().flat_map(|&block| cfg.block(block).statements()).collect();
+        let statements: Vec<StatementId> =
+            loops.blocks(id).iter().flat_map(|&block| cfg.block(block).statements()).collect();
         let ends: Vec<StatementId> = loops.exits(id, cfg).filter_map(|(from, _)| cfg.block(from).last()).collect();
         for &statement in &statements {
             let Some(instruction) = code.instruction(statement) else { continue };
@@ -259,7 +269,8 @@ fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotCut> {
             }
         }
     }
-    // A cycle with two entries is no loop that could be looked at. No compiler makes one, so whoever watches memory in such a function is refused.
+    // A cycle with two entries is no loop that could be looked at. No compiler makes one, so whoever
+    // watches memory in such a function is refused.
     let everything: Vec<StatementId> = code.statements().map(|(id, _)| id).collect();
     match everything.iter().find(|&&id| !loops.is_reducible() && watches_memory(code, id, &everything)) {
         Some(&id) => Err(NotCut::SpinsOnMemory { line: code.statement(id).origin.line }),
@@ -267,11 +278,12 @@ fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotCut> {
     }
 }
 
-/// Whether a statement reads, again and again, what another block may write: a load past the first cache, or an atomic that makes no
-/// progress of its own.
+/// Whether a statement reads, again and again, what another block may write: a load past the first
+/// cache, or an atomic that makes no progress of its own.
 fn watches_memory(code: &Code<'_>, statement: StatementId, region: &[StatementId]) -> bool {
     let Some(instruction) = code.instruction(statement) else { return false };
-    // A check in a loop waits for nobody: where the word does not change, the loop goes on as it would without.
+    // A check in a loop waits for nobody: where the word does not change, the loop goes on as it would
+    // without.
     let is_check = matches!(instruction.operands.first(), Some(Operand::Name(to)) if to == LOOP_EPOCH);
     if is_check || !matches!(instruction.space(), None | Some(StateSpace::Global)) {
         return false;
@@ -280,24 +292,31 @@ fn watches_memory(code: &Code<'_>, statement: StatementId, region: &[StatementId
         "ld" => ["volatile", "relaxed", "acquire", "mmio", "cv", "cg"].iter().any(|word| instruction.has(word)),
         "atom" if instruction.has("exch") => true,
         "atom" if instruction.has("cas") => !is_retry(code, statement, instruction, region),
-        // `atom.or x, 0` and `atom.add x, 0` are loads in disguise; with another operand every round changes the memory.
+        // `atom.or x, 0` and `atom.add x, 0` are loads in disguise; with another operand every round changes the
+        // memory.
         "atom" => matches!(instruction.operands.get(2), Some(Operand::Immediate(Immediate::Int(0)))),
         _ => false,
     }
 }
 
-/// Whether a compare-and-swap compares with what the loop itself read before: such a loop retries an update and waits for nobody.
+/// Whether a compare-and-swap compares with what the loop itself read before: such a loop retries
+/// an update and waits for nobody.
 fn is_retry(code: &Code<'_>, statement: StatementId, swap: &Instruction, region: &[StatementId]) -> bool {
     let Some(Operand::Name(compare)) = swap.operands.get(2) else { return false };
     let reads_memory = |id: &&StatementId| {
-        code.instruction(**id).is_some_and(|i| matches!(i.opcode.as_str(), "ld" | "atom") && i.space() != Some(StateSpace::Param))
+        code.instruction(**id)
+            .is_some_and(|i| matches!(i.opcode.as_str(), "ld" | "atom") && i.space() != Some(StateSpace::Param))
     };
     let read = region.iter().filter(reads_memory).flat_map(|&id| written(code, id));
     code.register_at(statement, compare).is_some_and(|compare| depends_on(code, region, read).contains(&compare))
 }
 
 /// The registers whose values follow, within these statements, from the given ones.
-fn depends_on(code: &Code<'_>, statements: &[StatementId], registers: impl IntoIterator<Item = RegisterId>) -> HashSet<RegisterId> {
+fn depends_on(
+    code: &Code<'_>,
+    statements: &[StatementId],
+    registers: impl IntoIterator<Item = RegisterId>,
+) -> HashSet<RegisterId> {
     let mut dependent: HashSet<RegisterId> = registers.into_iter().collect();
     loop {
         let before = dependent.len();

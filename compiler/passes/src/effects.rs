@@ -1,7 +1,7 @@
 //! What a kernel does to memory that outlives its blocks: one analysis for everybody who asks.
 //!
-//! [`analyze_effects`] answers in terms of a caller, by parameters. The passes of this crate ask the [`Trace`] underneath, which has every access with
-//! its address.
+//! [`analyze_effects`] answers in terms of a caller, by parameters. The passes of this crate ask
+//! the [`Trace`] underneath, which has every access with its address.
 
 mod cells;
 mod eval;
@@ -30,7 +30,8 @@ pub struct KernelEffects {
     pub writes: Vec<Root>,
     /// What it changes by atomic operations; also among the writes.
     pub atomics: Vec<Root>,
-    /// The line of a load whose address cannot be followed to a parameter or variable: it may read anything.
+    /// The line of a load whose address cannot be followed to a parameter or variable: it may read
+    /// anything.
     pub reads_anything: Option<u32>,
     /// The same for a store or atomic.
     pub writes_anything: Option<u32>,
@@ -38,7 +39,8 @@ pub struct KernelEffects {
     pub barriers: usize,
     /// Whether shared memory is accessed.
     pub uses_shared: bool,
-    /// The line of the first instruction whose effects nobody here follows (textures, tensor maps, …), or of a call to a function that has no body here.
+    /// The line of the first instruction whose effects nobody here follows (textures, tensor maps,
+    /// …), or of a call to a function that has no body here.
     pub unfollowed: Option<u32>,
 }
 
@@ -56,7 +58,8 @@ pub fn analyze_effects(module: &Module, kernel: &Function) -> KernelEffects {
         Ok(trace) => trace,
         Err(opaque) => return KernelEffects { unfollowed: Some(opaque.line()), ..KernelEffects::default() },
     };
-    let mut effects = KernelEffects { unfollowed: trace.unfollowed().map(|(line, ..)| line), ..KernelEffects::default() };
+    let mut effects =
+        KernelEffects { unfollowed: trace.unfollowed().map(|(line, ..)| line), ..KernelEffects::default() };
     for (_, instruction, _) in trace.instructions() {
         effects.barriers += usize::from(is_block_barrier(instruction));
     }
@@ -152,7 +155,8 @@ impl<'m> Trace<'m> {
                 let is_private = match act.space {
                     Some(StateSpace::Shared | StateSpace::Local | StateSpace::Param | StateSpace::Const) => true,
                     _ => targets.as_ref().is_some_and(|all| {
-                        all.iter().all(|&root| roots.is_private_root(root) || roots.is_constant_root(root) && !act.writes)
+                        all.iter()
+                            .all(|&root| roots.is_private_root(root) || roots.is_constant_root(root) && !act.writes)
                     }),
                 };
                 let line = self.provenance.functions[function].code.statement(statement).origin.line;
@@ -199,7 +203,8 @@ impl<'m> Trace<'m> {
         self.provenance.operand_address(function, statement, operand)
     }
 
-    /// The one shared, local or constant variable that an address lies in, and where in it: the smallest and largest offset, where they are known.
+    /// The one shared, local or constant variable that an address lies in, and where in it: the
+    /// smallest and largest offset, where they are known.
     pub(crate) fn variable(&self, address: &Linear) -> Option<(&'m Variable, Option<(i64, i64)>)> {
         self.provenance.variable_at(address)
     }

@@ -1,4 +1,5 @@
-//! The parameters of the preemption protocol and the memory accesses that read and answer it: what the entry check and the checks in loops share.
+//! The parameters of the preemption protocol and the memory accesses that read and answer it: what
+//! the entry check and the checks in loops share.
 
 use crate::code::{Code, at};
 use crate::cuttable::NotCut;
@@ -23,13 +24,15 @@ const APPENDED: [(&str, ScalarType, u32); 4] = [
 /// Alignment of the appended block: that of the addresses in it.
 const APPENDED_ALIGNMENT: u64 = 8;
 
-/// The label behind which a block leaves that stopped midway. It is the last code of a body, and what it ends with is no end of a block that ran.
+/// The label behind which a block leaves that stopped midway. It is the last code of a body, and
+/// what it ends with is no end of a block that ran.
 pub(crate) const STOPPED_LABEL: &str = "$L_atoll_stopped";
 
 /// The register that checks in loops read the epoch word into.
 pub(crate) const LOOP_EPOCH: &str = "%atoll_loop_epoch";
 
-/// A kernel's own symbol of a purpose: parameters and shared variables share one name space with everything else of the module.
+/// A kernel's own symbol of a purpose: parameters and shared variables share one name space with
+/// everything else of the module.
 pub(crate) fn named(kernel: &str, purpose: &str) -> String {
     format!("{kernel}_{purpose}")
 }
@@ -66,7 +69,8 @@ pub(crate) fn append_params(kernel: &mut Function) {
     }
 }
 
-/// Sets the launch's evicted word in the threads where `predicate` holds, or in all; `address` is a register of 64 bits to work with.
+/// Sets the launch's evicted word in the threads where `predicate` holds, or in all; `address` is a
+/// register of 64 bits to work with.
 pub(crate) fn set_evicted(code: &mut Code, kernel: &Name, dialect: Dialect, predicate: Option<&str>, address: &str) {
     code.emit("ld.param.u64", [address.into(), at(&named(kernel, EVICTED_WORD))]);
     let store = if dialect.has_memory_model() { "st.relaxed.sys.global.u32" } else { "st.volatile.global.u32" };

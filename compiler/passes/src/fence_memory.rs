@@ -1,7 +1,9 @@
-//! Bounds every access of an untrusted kernel to its tenant's memory (design D9), so that functions of different tenants may share one context.
+//! Bounds every access of an untrusted kernel to its tenant's memory (design D9), so that functions
+//! of different tenants may share one context.
 //!
 //! # Vocabulary
-//! - The tenant's *region* is one range of global memory whose size is a power of two and whose start is a multiple of that; `mask` is its size less one.
+//! - The tenant's *region* is one range of global memory whose size is a power of two and whose
+//!   start is a multiple of that; `mask` is its size less one.
 //! - *Constants* are a second such range, shared with others, for loads alone.
 //! - *Private* memory is a shared, local or constant variable of the kernel's own module.
 //!
@@ -15,13 +17,17 @@
 //! | generic address | as global, unless it is derived from a private variable: then as that, in its own state space | analysis; both at once is refused |
 //! | `brx.idx` | the index is at most the last of the table | |
 //!
-//! The masks keep the low bits clear that an aligned access has clear, so the last byte of an access is inside as well. Nothing depends on what an address *should* be: whether it
-//! is taken for global or private memory, it is bounded, and an analysis that is wrong about a kernel costs that kernel its sense and nobody else anything.
+//! The masks keep the low bits clear that an aligned access has clear, so the last byte of an
+//! access is inside as well. Nothing depends on what an address *should* be: whether it
+//! is taken for global or private memory, it is bounded, and an analysis that is wrong about a
+//! kernel costs that kernel its sense and nobody else anything.
 //!
 //! # What is refused
-//! Every instruction that is not in [`TABLE`] with modifiers of [`MODIFIERS`] and does not merely compute ([`memory`]): textures, surfaces, tensor maps, bulk copies, matrices in strides, calls of what is not
-//! known. So is an address of private memory that is handed out to global memory, from where it would come back as a global one, and a variable of the module in
-//! global memory, which lies outside of every region, where it is written; loads are allowed, within the variable.
+//! Every instruction that is not in [`TABLE`] with modifiers of [`MODIFIERS`] and does not merely
+//! compute ([`memory`]): textures, surfaces, tensor maps, bulk copies, matrices in strides, calls
+//! of what is not known. So is an address of private memory that is handed out to global memory,
+//! from where it would come back as a global one, and a variable of the module in global memory,
+//! which lies outside of every region, where it is written; loads are allowed, within the variable.
 
 mod bounds;
 mod plan;
@@ -31,7 +37,9 @@ use crate::error::PassError;
 use crate::module_facts::{Dialect, align_up, params_bytes};
 use crate::options::FenceForm;
 use atoll_kgraph::target::fence_params;
-use atoll_ptx::{Function, FunctionKind, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable};
+use atoll_ptx::{
+    Function, FunctionKind, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable,
+};
 use bounds::Fixes;
 use plan::{FunctionPlan, plans};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +85,8 @@ pub enum NotFenced {
         /// The function.
         function: String,
     },
-    /// A kernel that cannot be fenced calls the same function, or the two call it in ways that are fenced differently.
+    /// A kernel that cannot be fenced calls the same function, or the two call it in ways that are
+    /// fenced differently.
     #[error("the device function `{function}` cannot be fenced for all kernels that call it")]
     SharedFunction {
         /// The function.
@@ -166,7 +175,8 @@ pub(crate) enum Rule {
     Wait,
 }
 
-/// Every instruction that may touch memory or jump and has a fence. What is neither here nor only computes is refused.
+/// Every instruction that may touch memory or jump and has a fence. What is neither here nor only
+/// computes is refused.
 pub(crate) const TABLE: &[(&str, Rule)] = &[
     ("bra", Rule::Jump),
     ("ret", Rule::Jump),
@@ -188,8 +198,9 @@ pub(crate) const TABLE: &[(&str, Rule)] = &[
     ("stmatrix", Rule::BoundRow(0, 16)),
 ];
 
-/// Modifiers of bounded accesses, besides types and hints to caches: state spaces, order and scope, caching, vectors, what is done, matrices. One that is not here might change where an
-/// access goes or how far.
+/// Modifiers of bounded accesses, besides types and hints to caches: state spaces, order and scope,
+/// caching, vectors, what is done, matrices. One that is not here might change where an access goes
+/// or how far.
 pub(crate) const MODIFIERS: &[&[&str]] = &[
     &["const", "global", "local", "param", "param::entry", "param::func", "shared", "shared::cta"],
     &["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "cluster", "gpu", "sys"],
@@ -199,7 +210,8 @@ pub(crate) const MODIFIERS: &[&[&str]] = &[
     &["async", "sync", "aligned", "m8n8", "x1", "x2", "x4", "trans"],
 ];
 
-/// The registers that hold what the fence needs, in kernels and in functions, where they are parameters: name, type, parameter of the kernel.
+/// The registers that hold what the fence needs, in kernels and in functions, where they are
+/// parameters: name, type, parameter of the kernel.
 const REGISTERS: [(&str, ScalarType, &str, u32); 5] = [
     (BASE, ScalarType::B64, "atoll_fence_base", fence_params::BASE),
     (MASK, ScalarType::B64, "atoll_fence_mask", fence_params::MASK),
@@ -229,8 +241,11 @@ pub(crate) fn fence_memory(module: &mut Module, form: FenceForm) -> Result<Vec<F
         None => Fencing::Fenced { offset: u32::try_from(offset(kernel)).unwrap_or(u32::MAX) },
     };
     let outcomes = module.kernels().map(outcome).collect();
-    let extended: BTreeSet<Name> =
-        module.functions().filter(|f| f.kind == FunctionKind::Func && plans.contains_key(&f.name)).map(|f| f.name.clone()).collect();
+    let extended: BTreeSet<Name> = module
+        .functions()
+        .filter(|f| f.kind == FunctionKind::Func && plans.contains_key(&f.name))
+        .map(|f| f.name.clone())
+        .collect();
     for item in &mut module.items {
         let fenced = matches!(&item.kind, ItemKind::Function(f) if plans.contains_key(&f.name));
         if fenced && let ItemKind::Function(function) = item.edit() {
@@ -262,7 +277,8 @@ fn apply(function: &mut Function, plans: &BTreeMap<Name, FunctionPlan>, extended
             prologue.emit(&format!("ld.param.{ty}"), [register.into(), at(&name)]);
         }
     } else {
-        let parameter = |(register, ty, ..): &(&str, ScalarType, &str, u32)| Variable::new(StateSpace::Reg, *ty, register);
+        let parameter =
+            |(register, ty, ..): &(&str, ScalarType, &str, u32)| Variable::new(StateSpace::Reg, *ty, register);
         function.params.extend(REGISTERS.iter().map(parameter));
     }
     // A declaration in front of the definition has no body.

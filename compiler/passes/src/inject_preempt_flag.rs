@@ -1,26 +1,36 @@
-//! Makes kernels preemptible: blocks that have not begun can be told to leave, and those that ran are remembered (design D5).
+//! Makes kernels preemptible: blocks that have not begun can be told to leave, and those that ran
+//! are remembered (design D5).
 //!
 //! # Vocabulary
-//! - The *epoch word* of the task is newer than the epoch a launch was *issued* under once the task was preempted.
-//! - A block *leaves* at entry when the word is newer, or when its *progress byte* says that it ran in an earlier launch of the same invocation. In the first
-//!   case it sets the launch's *evicted word*.
+//! - The *epoch word* of the task is newer than the epoch a launch was *issued* under once the task
+//!   was preempted.
+//! - A block *leaves* at entry when the word is newer, or when its *progress byte* says that it ran
+//!   in an earlier launch of the same invocation. In the first case it sets the launch's *evicted
+//!   word*.
 //! - A block that ran sets its progress byte when its last thread has finished.
 //!
 //! # Entry
-//! Thread 0 reads word and byte, and one `bar.red` makes its decision that of the block before any thread can leave. Only thread 0's loads are guarded,
-//! everything else is uniform, so that a vectorising target keeps it scalar.
+//! Thread 0 reads word and byte, and one `bar.red` makes its decision that of the block before any
+//! thread can leave. Only thread 0's loads are guarded, everything else is uniform, so that a
+//! vectorising target keeps it scalar.
 //!
 //! # Completion
-//! Since Volta a barrier waits for all threads that have not exited, and it pairs by number and not by place. So how the last thread is found depends on the body:
-//! - [`Completion::Barrier`]: every place where threads wait for each other is run by all threads equally often. Then all exits go to one epilogue
-//!   with a barrier, behind which thread 0 sets the byte.
-//! - [`Completion::Count`]: otherwise threads exit where they did. Those of a warp that end together subtract their number from a counter in shared memory, through one of
-//!   them, and whoever takes the last sets the byte. The sequence is predicated and stands in place of every exit, a jump to a bare `ret` included: a common tail
-//!   would be a point where a warp's threads meet again, and exiting threads would wait there for threads that wait for them at a barrier.
+//! Since Volta a barrier waits for all threads that have not exited, and it pairs by number and not
+//! by place. So how the last thread is found depends on the body:
+//! - [`Completion::Barrier`]: every place where threads wait for each other is run by all threads
+//!   equally often. Then all exits go to one epilogue with a barrier, behind which thread 0 sets
+//!   the byte.
+//! - [`Completion::Count`]: otherwise threads exit where they did. Those of a warp that end
+//!   together subtract their number from a counter in shared memory, through one of them, and
+//!   whoever takes the last sets the byte. The sequence is predicated and stands in place of every
+//!   exit, a jump to a bare `ret` included: a common tail would be a point where a warp's threads
+//!   meet again, and exiting threads would wait there for threads that wait for them at a barrier.
 //!
-//! A block that stops midway, by a check in a loop, did not finish: the code that it leaves through is not touched.
+//! A block that stops midway, by a check in a loop, did not finish: the code that it leaves through
+//! is not touched.
 //!
-//! Nothing of the pass stays in a register through the body; what is needed again is computed again.
+//! Nothing of the pass stays in a register through the body; what is needed again is computed
+//! again.
 
 use crate::code::{Code, at, prepend};
 use crate::cuttable::{self, CalleesWait, NotCut, Refusal, visit_statements};
@@ -30,8 +40,8 @@ use crate::module_facts::Dialect;
 use crate::threads::{Divergence, waits_for_threads};
 use atoll_ptx::analysis::{Cfg, Code as KernelCode};
 use atoll_ptx::{
-    Body, Function, FunctionKind, Guard, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, Statement, StatementKind,
-    Variable,
+    Body, Function, FunctionKind, Guard, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace,
+    Statement, StatementKind, Variable,
 };
 use std::collections::HashMap;
 
@@ -83,21 +93,22 @@ const WIDE: &str = "%atoll_wide";
 const BODY_LABEL: &str = "$L_atoll_body";
 const END_LABEL: &str = "$L_atoll_end";
 
-/// From this architecture on a block leaves by a predicated `ret` alone: assemblers keep less of a body in registers, and less of that in uniform ones, behind a jump. On older ones four convolutions of
-/// DenseNet that have a limit of registers spill without it (ptxas 12.9).
+/// From this architecture on a block leaves by a predicated `ret` alone: assemblers keep less of a
+/// body in registers, and less of that in uniform ones, behind a jump. On older ones four
+/// convolutions of DenseNet that have a limit of registers spill without it (ptxas 12.9).
 const LEAVES_WITHOUT_JUMP_SM: u32 = 80;
 
-/// Injects the flag into every kernel of a module that may be cut. Says for each kernel, in order, what was done.
+/// Injects the flag into every kernel of a module that may be cut. Says for each kernel, in order,
+/// what was done.
 pub(crate) fn inject_preempt_flag(module: &mut Module) -> Result<Vec<Preemption>, PassError> {
     let dialect = Dialect::of(module);
     let mut plans = Vec::new();
     for kernel in module.kernels() {
         plans.push(plan(module, kernel, dialect)?);
     }
-    let kernels = module
-        .items
-        .iter_mut()
-        .filter(|item| matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.body.is_some()));
+    let kernels = module.items.iter_mut().filter(
+        |item| matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.body.is_some()),
+    );
     for (item, plan) in kernels.zip(&plans) {
         if let Preemption::Injected { completion, .. } = plan
             && let ItemKind::Function(kernel) = item.edit()
@@ -135,7 +146,8 @@ fn completion_of(module: &Module, kernel: &Function, dialect: Dialect) -> Result
     let offset = epoch::planned_offset(kernel, dialect)?;
     let callees = cuttable::check(module, kernel)?;
     let code = KernelCode::of(kernel);
-    let completion = if waits_are_uniform(&code, &Cfg::of(&code)?, callees) { Completion::Barrier } else { Completion::Count };
+    let completion =
+        if waits_are_uniform(&code, &Cfg::of(&code)?, callees) { Completion::Barrier } else { Completion::Count };
     if completion == Completion::Count && !dialect.counts_exits() {
         return Err(NotCut::EarlyExitOnOldTarget { sm: dialect.sm, version: dialect.version }.into());
     }
@@ -145,7 +157,8 @@ fn completion_of(module: &Module, kernel: &Function, dialect: Dialect) -> Result
 /// Whether all threads run every wait equally often.
 fn waits_are_uniform(code: &KernelCode<'_>, cfg: &Cfg, callees: CalleesWait) -> bool {
     let waits = |i: &Instruction| waits_for_threads(i) || callees != CalleesWait::Never && i.opcode == "call";
-    let mut waiting = code.statements().filter_map(|(id, s)| Some((id, s.instruction().filter(|i| waits(i))?))).peekable();
+    let mut waiting =
+        code.statements().filter_map(|(id, s)| Some((id, s.instruction().filter(|i| waits(i))?))).peekable();
     if waiting.peek().is_none() {
         return true;
     }
@@ -190,7 +203,10 @@ impl Injection {
         if self.completion == Completion::Count {
             code.registers(ScalarType::Pred, &[LEADER, LAST]);
             code.registers(ScalarType::B32, &[TOGETHER, ENDING]);
-            code.variable(Variable { align: Some(4), ..Variable::new(StateSpace::Shared, ScalarType::B32, &self.counter()) });
+            code.variable(Variable {
+                align: Some(4),
+                ..Variable::new(StateSpace::Shared, ScalarType::B32, &self.counter())
+            });
         }
         self.find_first_thread(&mut code);
         self.find_progress_byte(&mut code);
@@ -212,7 +228,8 @@ impl Injection {
         code.emit("bar.red.or.pred", [AGREED.into(), 0.into(), LEAVE.into()]);
         let jumps = self.dialect.sm < LEAVES_WITHOUT_JUMP_SM;
         if jumps {
-            // `.uni`: otherwise an assembler takes the whole body for divergent, keeps nothing of it in uniform registers, and runs out of the others.
+            // `.uni`: otherwise an assembler takes the whole body for divergent, keeps nothing of it in uniform
+            // registers, and runs out of the others.
             code.emit_unless(AGREED, "bra.uni", [BODY_LABEL.into()]);
         }
         // A block that ran before is no reason to issue the launch again.
@@ -280,15 +297,21 @@ impl Injection {
         body.statements = code.statements;
     }
 
-    /// Counts the threads under `guard` as finished and ends them; the one that counts the last sets the progress byte.
+    /// Counts the threads under `guard` as finished and ends them; the one that counts the last
+    /// sets the progress byte.
     ///
-    /// Threads that are here together agree on who of them ends, and wait for each other, so that what all of them wrote comes before what their leader counts.
+    /// Threads that are here together agree on who of them ends, and wait for each other, so that
+    /// what all of them wrote comes before what their leader counts.
     fn count_exit(&self, code: &mut Code, guard: Option<&Guard>) {
         code.emit("activemask.b32", [TOGETHER.into()]);
         match guard {
             None => code.emit("mov.b32", [ENDING.into(), TOGETHER.into()]),
             Some(guard) => {
-                let ends = if guard.negated { Operand::Not(guard.predicate.clone()) } else { Operand::Name(guard.predicate.clone()) };
+                let ends = if guard.negated {
+                    Operand::Not(guard.predicate.clone())
+                } else {
+                    Operand::Name(guard.predicate.clone())
+                };
                 code.emit("vote.sync.ballot.b32", [ENDING.into(), ends, TOGETHER.into()]);
             }
         }
@@ -309,7 +332,8 @@ impl Injection {
         code.emit("popc.b32", [ENDING.into(), ENDING.into()]);
         code.emit("neg.s32", [Y.into(), ENDING.into()]);
         code.emit("mov.u32", [X.into(), 0.into()]);
-        // The fence in front of the byte carries on to the device what the counts of the others made visible here.
+        // The fence in front of the byte carries on to the device what the counts of the others made
+        // visible here.
         code.emit_if(LEADER, "atom.acq_rel.cta.shared.add.s32", [X.into(), at(&self.counter()), Y.into()]);
         code.emit("setp.eq.s32", [LAST.into(), X.into(), ENDING.into()]);
         code.emit("and.pred", [LAST.into(), LAST.into(), LEADER.into()]);
@@ -328,7 +352,8 @@ impl Injection {
         code.emit("setp.eq.u32", [FIRST.into(), X.into(), 0.into()]);
     }
 
-    /// Computes the address of the block's progress byte into [`SLOT`]; a grid can have more than 2³² blocks.
+    /// Computes the address of the block's progress byte into [`SLOT`]; a grid can have more than
+    /// 2³² blocks.
     fn find_progress_byte(&self, code: &mut Code) {
         code.emit("mov.u32", [X.into(), "%ctaid.z".into()]);
         code.emit("mov.u32", [Y.into(), "%nctaid.y".into()]);
@@ -346,14 +371,16 @@ impl Injection {
         code.emit("add.s64", [SLOT.into(), SLOT.into(), WIDE.into()]);
     }
 
-    /// Has the thread that `chosen` holds in set the progress byte, after everything the block wrote.
+    /// Has the thread that `chosen` holds in set the progress byte, after everything the block
+    /// wrote.
     fn set_progress_byte(&self, code: &mut Code, chosen: &str) {
         let fence = if self.dialect.has_memory_model() { "fence.acq_rel.gpu" } else { "membar.gl" };
         code.emit_if(chosen, fence, []);
         code.emit_if(chosen, "st.global.u8", [at(SLOT), 1.into()]);
     }
 
-    /// Has thread 0 write the number of threads to the counter; the barrier of the check makes it visible.
+    /// Has thread 0 write the number of threads to the counter; the barrier of the check makes it
+    /// visible.
     fn set_counter(&self, code: &mut Code) {
         code.emit("mov.u32", [X.into(), "%ntid.x".into()]);
         for dimension in ["%ntid.y", "%ntid.z"] {
@@ -366,7 +393,8 @@ impl Injection {
 
 /// Takes the code behind the label for blocks that stopped midway out of a body.
 fn take_stopped_code(body: &mut Body) -> Vec<Statement> {
-    let is_stopped = |statement: &Statement| matches!(&statement.kind, StatementKind::Label(name) if name == STOPPED_LABEL);
+    let is_stopped =
+        |statement: &Statement| matches!(&statement.kind, StatementKind::Label(name) if name == STOPPED_LABEL);
     let start = body.statements.iter().position(is_stopped).unwrap_or(body.statements.len());
     body.statements.split_off(start)
 }
@@ -378,7 +406,8 @@ fn is_exit(instruction: &Instruction) -> bool {
 
 /// Whether an instruction is a branch to one of these labels.
 fn goes_to(instruction: &Instruction, labels: &[Name]) -> bool {
-    instruction.opcode == "bra" && matches!(instruction.operands.first(), Some(Operand::Name(label)) if labels.contains(label))
+    instruction.opcode == "bra"
+        && matches!(instruction.operands.first(), Some(Operand::Name(label)) if labels.contains(label))
 }
 
 /// Turns every exit of a body into a branch to the epilogue, under the same guard.
@@ -397,7 +426,8 @@ fn redirect_exits(body: &mut Body) {
     }
 }
 
-/// Labels behind which a thread exits at once, and whose names stand for nothing else in the function.
+/// Labels behind which a thread exits at once, and whose names stand for nothing else in the
+/// function.
 fn bare_exit_labels(body: &Body) -> Vec<Name> {
     let mut declared: HashMap<&Name, u32> = HashMap::new();
     visit_statements(body, &mut |statement| {
@@ -421,7 +451,9 @@ fn collect_bare_exit_labels(body: &Body, found: &mut Vec<Name>) {
                 waiting.clear();
                 collect_bare_exit_labels(inner, found);
             }
-            StatementKind::Instruction(i) if is_exit(i) && i.guard.is_none() => found.extend(waiting.drain(..).cloned()),
+            StatementKind::Instruction(i) if is_exit(i) && i.guard.is_none() => {
+                found.extend(waiting.drain(..).cloned())
+            }
             _ => waiting.clear(),
         }
     }

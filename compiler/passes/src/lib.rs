@@ -1,10 +1,12 @@
-//! Passes from PTX to PTX (design D1): what makes an ordinary kernel one that Atoll can preempt and pad.
+//! Passes from PTX to PTX (design D1): what makes an ordinary kernel one that Atoll can preempt and
+//! pad.
 //!
-//! One file per pass, one verb per pass; [`PASSES`] has all of them in the order they run in. [`transform_with`] verifies the module before the first pass and after each
-//! one, so a fault in between is a bug of the pass that ran last and is reported as that.
+//! One file per pass, one verb per pass; [`PASSES`] has all of them in the order they run in.
+//! [`transform_with`] verifies the module before the first pass and after each one, so a fault in
+//! between is a bug of the pass that ran last and is reported as that.
 //!
-//! What it is not: it allocates no registers, chooses no target and changes no text by pattern. A kernel that a pass cannot handle
-//! safely is left as it was, with the reason in the report.
+//! What it is not: it allocates no registers, chooses no target and changes no text by pattern. A
+//! kernel that a pass cannot handle safely is left as it was, with the reason in the report.
 
 mod analyze_idempotence;
 mod check_in_loops;
@@ -61,9 +63,12 @@ pub struct Pass {
 
 /// Every pass, in the order they run in.
 ///
-/// Unreachable code goes first, since analyses count it. The fence comes before everything that reads or writes memory of the runtime. Checks in loops come before the flag, which counts exits
-/// where a check stands behind an early one. Both may need shared memory of their own, so they come before it is laid out. Numbers become virtual before the body moves, and the flag's own
-/// reading of them with the rest. Divisions come behind all that write some or make divisors known, and before the body moves, since reports count what is in kernels. Registers that all this
+/// Unreachable code goes first, since analyses count it. The fence comes before everything that
+/// reads or writes memory of the runtime. Checks in loops come before the flag, which counts exits
+/// where a check stands behind an early one. Both may need shared memory of their own, so they come
+/// before it is laid out. Numbers become virtual before the body moves, and the flag's own
+/// reading of them with the rest. Divisions come behind all that write some or make divisors known,
+/// and before the body moves, since reports count what is in kernels. Registers that all this
 /// left unread go last.
 pub const PASSES: &[Pass] = &[
     Pass {
@@ -161,7 +166,8 @@ pub const PASSES: &[Pass] = &[
 ];
 
 /// The passes that make of a kernel a candidate, which can share a launch with others.
-pub const CANDIDATE_PASSES: &[&str] = &["shared_to_dynamic", "virtualize_block_index", "reduce_divisions", "outline_kernel_body"];
+pub const CANDIDATE_PASSES: &[&str] =
+    &["shared_to_dynamic", "virtualize_block_index", "reduce_divisions", "outline_kernel_body"];
 
 /// Which of the passes for models run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +176,8 @@ pub struct TransformOptions {
     pub inject_preempt_flag: bool,
     /// Move static shared memory into the dynamic array.
     pub shared_to_dynamic: bool,
-    /// Divide by known numbers without dividing, which is for targets whose assembler does not do it.
+    /// Divide by known numbers without dividing, which is for targets whose assembler does not do
+    /// it.
     pub reduce_divisions: bool,
 }
 
@@ -182,7 +189,8 @@ impl Default for TransformOptions {
 
 impl TransformOptions {
     /// None of them: kernels stay as they were generated.
-    pub const NONE: TransformOptions = TransformOptions { inject_preempt_flag: false, shared_to_dynamic: false, reduce_divisions: false };
+    pub const NONE: TransformOptions =
+        TransformOptions { inject_preempt_flag: false, shared_to_dynamic: false, reduce_divisions: false };
 
     /// The passes, in the order of [`PASSES`].
     pub fn names(self) -> impl Iterator<Item = &'static str> {
@@ -195,7 +203,8 @@ impl TransformOptions {
     }
 }
 
-/// Runs the passes that models are compiled with. `after_pass` sees the name of each pass that ran and the verified module behind it, to dump it for instance.
+/// Runs the passes that models are compiled with. `after_pass` sees the name of each pass that ran
+/// and the verified module behind it, to dump it for instance.
 ///
 /// # Errors
 /// As [`transform_with`].
@@ -207,11 +216,12 @@ pub fn transform(
     transform_with(module, &options.names().collect::<Vec<_>>(), &PassOptions::default(), after_pass)
 }
 
-/// Runs the passes of these names over a module, in the order of [`PASSES`], each once. `after_pass` sees the name of each pass that ran and the verified module behind it.
+/// Runs the passes of these names over a module, in the order of [`PASSES`], each once.
+/// `after_pass` sees the name of each pass that ran and the verified module behind it.
 ///
 /// # Errors
-/// A name that no pass has; a module that is not valid, or was transformed before; a bug of a pass. A kernel that a pass must leave alone is no error but a reason in
-/// the report.
+/// A name that no pass has; a module that is not valid, or was transformed before; a bug of a pass.
+/// A kernel that a pass must leave alone is no error but a reason in the report.
 pub fn transform_with(
     module: &mut Module,
     names: &[&str],
@@ -230,7 +240,8 @@ pub fn transform_with(
         after_pass(pass.name, module);
     }
     for (kernel, facts) in module.kernels().zip(&mut report.kernels) {
-        // A parameter list is limited to 32 KiB where parameters were appended; where not, a longer one is the assembler's to refuse.
+        // A parameter list is limited to 32 KiB where parameters were appended; where not, a longer one is
+        // the assembler's to refuse.
         facts.params_bytes = u32::try_from(module_facts::params_bytes(kernel)).unwrap_or(u32::MAX);
     }
     Ok(report)

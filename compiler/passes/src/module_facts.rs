@@ -7,7 +7,8 @@ use atoll_ptx::{Function, ItemKind, Module};
 pub(crate) struct Dialect {
     /// `(7, 0)` for `.version 7.0`.
     pub(crate) version: (u32, u32),
-    /// 80 for `sm_80`; [`u32::MAX`] for a target of another maker, which has whatever a recent one has.
+    /// 80 for `sm_80`; [`u32::MAX`] for a target of another maker, which has whatever a recent one
+    /// has.
     pub(crate) sm: u32,
     /// 64 or 32.
     pub(crate) address_bits: u32,
@@ -26,7 +27,9 @@ impl Dialect {
             let (major, minor) = text.split_once('.')?;
             Some((major.trim().parse().ok()?, minor.trim().parse().ok()?))
         });
-        let digits = |text: String| text.strip_prefix("sm_").map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+        let digits = |text: String| {
+            text.strip_prefix("sm_").map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>())
+        };
         Dialect {
             version: version.unwrap_or((u32::MAX, 0)),
             sm: argument("target").and_then(digits).and_then(|text| text.parse().ok()).unwrap_or(u32::MAX),
@@ -34,12 +37,14 @@ impl Dialect {
         }
     }
 
-    /// Whether loads, stores and fences of the memory model (`ld.relaxed`, `fence.acq_rel`) are there.
+    /// Whether loads, stores and fences of the memory model (`ld.relaxed`, `fence.acq_rel`) are
+    /// there.
     pub(crate) fn has_memory_model(self) -> bool {
         self.sm >= 70 && self.version >= (6, 0)
     }
 
-    /// Whether threads may exit before a barrier and be counted: barriers wait for those that are left, and threads can find out who is with them.
+    /// Whether threads may exit before a barrier and be counted: barriers wait for those that are
+    /// left, and threads can find out who is with them.
     pub(crate) fn counts_exits(self) -> bool {
         self.sm >= 70 && self.version >= (6, 2)
     }
@@ -52,7 +57,9 @@ impl Dialect {
 
 /// Bytes of a kernel's parameter block, each parameter at its natural alignment.
 pub(crate) fn params_bytes(kernel: &Function) -> u64 {
-    kernel.params.iter().fold(0, |end, param| align_up(end, u64::from(param.alignment())).saturating_add(param.bytes().unwrap_or(u64::MAX)))
+    kernel.params.iter().fold(0, |end, param| {
+        align_up(end, u64::from(param.alignment())).saturating_add(param.bytes().unwrap_or(u64::MAX))
+    })
 }
 
 /// The next multiple of `alignment` at or after `offset`.

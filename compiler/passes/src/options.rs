@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What becomes of an access that lies outside of its tenant's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FenceForm {
-    /// It lands somewhere inside. Nobody else notices, which is what GPUs ask for, where a trap ends the whole context.
+    /// It lands somewhere inside. Nobody else notices, which is what GPUs ask for, where a trap
+    /// ends the whole context.
     #[default]
     Mask,
-    /// The thread traps. Addresses stay what they are, so that the host target, which turns neighbouring accesses into vectors, still sees neighbours; it asks for the bounds of a whole warp
-    /// at once. There it costs a fraction of a mask.
+    /// The thread traps. Addresses stay what they are, so that the host target, which turns
+    /// neighbouring accesses into vectors, still sees neighbours; it asks for the bounds of a whole
+    /// warp at once. There it costs a fraction of a mask.
     Trap,
 }
 
@@ -19,11 +21,13 @@ pub enum FenceForm {
 pub struct PassOptions {
     /// Block shapes that kernels are launched with. Where there is none, `.reqntid` counts.
     pub blocks: BTreeMap<Name, [u32; 3]>,
-    /// Kernels whose blocks may be run again after they stopped midway, for whatever buffers they are launched on. Without that fact no loop gets a check.
+    /// Kernels whose blocks may be run again after they stopped midway, for whatever buffers they
+    /// are launched on. Without that fact no loop gets a check.
     pub may_run_again: BTreeSet<Name>,
     /// How `fence_memory` bounds accesses to global memory.
     pub fence_form: FenceForm,
-    /// How many rounds of a loop lie between two checks; chosen by the size of the loop where absent.
+    /// How many rounds of a loop lie between two checks; chosen by the size of the loop where
+    /// absent.
     pub check_every: Option<u32>,
 }
 

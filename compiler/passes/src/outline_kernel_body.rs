@@ -1,18 +1,21 @@
-//! Makes the body of a kernel a device function, which another entry may call: the candidates of a dkp kernel are such functions (design D6).
+//! Makes the body of a kernel a device function, which another entry may call: the candidates of a
+//! dkp kernel are such functions (design D6).
 //!
-//! `k` becomes `k_atoll_body`, whose parameters have the names, sizes and order of the kernel's, so that the body stays as it is. The entry keeps its name, its
-//! parameters and its directives, and hands its parameters over. Where a body is called in one place only, assemblers see through that: the parameters stay in constant memory.
+//! `k` becomes `k_atoll_body`, whose parameters have the names, sizes and order of the kernel's, so
+//! that the body stays as it is. The entry keeps its name, its parameters and its directives, and
+//! hands its parameters over. Where a body is called in one place only, assemblers see through
+//! that: the parameters stay in constant memory.
 //!
 //! `exit` becomes `ret`: the end of the body is not for the body to make the end of the thread.
 //!
-//! A kernel that takes the *address* of a parameter is left alone. The address of a function's parameter lies in another state space, and what is done with it
-//! cannot be followed everywhere.
+//! A kernel that takes the *address* of a parameter is left alone. The address of a function's
+//! parameter lies in another state space, and what is done with it cannot be followed everywhere.
 
 use crate::code::Code;
 use crate::cuttable::visit_statements;
 use atoll_ptx::{
-    Address, AddressBase, Body, Function, FunctionKind, Instruction, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType,
-    StateSpace, Statement, StatementKind, Variable,
+    Address, AddressBase, Body, Function, FunctionKind, Instruction, Item, ItemKind, Linkage, Module, Name, Operand,
+    ScalarType, StateSpace, Statement, StatementKind, Variable,
 };
 
 /// What the pass did to a kernel.
@@ -62,7 +65,8 @@ pub enum NotOutlined {
     NameTaken(Name),
 }
 
-/// Most bytes of parameters that an entry hands over: each eight are two instructions, and what calls for more passes tables by value.
+/// Most bytes of parameters that an entry hands over: each eight are two instructions, and what
+/// calls for more passes tables by value.
 const PARAMS_BYTES_MAX: u64 = 4096;
 
 /// The name of the function that holds a kernel's body.
@@ -70,7 +74,8 @@ pub(crate) fn body_name(kernel: &str) -> Name {
     Name::from(format!("{kernel}_atoll_body"))
 }
 
-/// Outlines the body of every kernel of a module where that is possible. Says for each kernel, in order, what was done.
+/// Outlines the body of every kernel of a module where that is possible. Says for each kernel, in
+/// order, what was done.
 pub(crate) fn outline_kernel_body(module: &mut Module) -> Vec<Outlining> {
     let outcomes: Vec<Outlining> = module
         .kernels()
@@ -82,7 +87,8 @@ pub(crate) fn outline_kernel_body(module: &mut Module) -> Vec<Outlining> {
     let mut next = outcomes.iter();
     let mut items = Vec::with_capacity(module.items.len());
     for mut item in std::mem::take(&mut module.items) {
-        let is_kernel = matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.body.is_some());
+        let is_kernel =
+            matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.body.is_some());
         if is_kernel
             && matches!(next.next(), Some(Outlining::Outlined { .. }))
             && let ItemKind::Function(kernel) = item.edit()
@@ -152,7 +158,8 @@ fn outline(kernel: &mut Function) -> Function {
     }
 }
 
-/// A variable that can hold a kernel's parameter in a call. Types below 32 bits have no place among a function's arguments, and `.ptr` is for entries.
+/// A variable that can hold a kernel's parameter in a call. Types below 32 bits have no place among
+/// a function's arguments, and `.ptr` is for entries.
 fn as_argument(parameter: &Variable, name: &str) -> Variable {
     let mut argument = Variable { name: Name::new(name), pointer: None, attributes: Vec::new(), ..parameter.clone() };
     if is_scalar(parameter) {
@@ -208,22 +215,31 @@ fn calling_body(kernel: &Function) -> Body {
         copy(&mut call, parameter, &name, &mut sizes);
         arguments.push(Operand::from(name.as_str()));
     }
-    call.emit("call.uni", [Operand::List(Vec::new()), Operand::Name(body_name(&kernel.name)), Operand::List(arguments)]);
+    call.emit(
+        "call.uni",
+        [Operand::List(Vec::new()), Operand::Name(body_name(&kernel.name)), Operand::List(arguments)],
+    );
     let mut code = Code::default();
-    for ((ty, register), _) in
-        [(ScalarType::B32, NARROW), (ScalarType::B64, WIDE), (ScalarType::B128, QUAD)].into_iter().zip(sizes).filter(|(_, used)| *used)
+    for ((ty, register), _) in [(ScalarType::B32, NARROW), (ScalarType::B64, WIDE), (ScalarType::B128, QUAD)]
+        .into_iter()
+        .zip(sizes)
+        .filter(|(_, used)| *used)
     {
         code.registers(ty, &[register]);
     }
-    let mut block =
-        Statement::built(StatementKind::Block(Body { statements: call.statements, before_open: "".into(), before_close: "\n\t".into() }));
+    let mut block = Statement::built(StatementKind::Block(Body {
+        statements: call.statements,
+        before_open: "".into(),
+        before_close: "\n\t".into(),
+    }));
     block.origin.leading = "\n\t".into();
     code.statements.push(block);
     code.emit("ret", []);
     Body { statements: code.statements, before_open: "\n".into(), before_close: "\n".into() }
 }
 
-/// Copies a parameter of the entry into an argument, in pieces as large as its alignment and size allow.
+/// Copies a parameter of the entry into an argument, in pieces as large as its alignment and size
+/// allow.
 fn copy(code: &mut Code, parameter: &Variable, argument: &str, sizes: &mut [bool; 3]) {
     // `check` refused what has no size.
     let bytes = u32::try_from(parameter.bytes().unwrap_or(0)).unwrap_or(0);
@@ -231,7 +247,10 @@ fn copy(code: &mut Code, parameter: &Variable, argument: &str, sizes: &mut [bool
     while offset < bytes {
         let widest = if is_scalar(parameter) { 16 } else { 8 };
         let piece = [16, 8, 4, 2, 1].into_iter().find(|&size| {
-            size <= widest && size <= bytes - offset && offset % size == 0 && size <= parameter.alignment().max(parameter.ty.bytes())
+            size <= widest
+                && size <= bytes - offset
+                && offset % size == 0
+                && size <= parameter.alignment().max(parameter.ty.bytes())
         });
         let piece = piece.unwrap_or(1);
         let (register, slot) = match piece {

@@ -1,12 +1,18 @@
 //! Divides by known numbers without dividing.
 //!
-//! Processors for graphics have no integer division. NVIDIA's assembler makes one of a reciprocal in floating point and two corrections, some fifteen instructions, and does so even where the
-//! divisor is a number that it can see: it leaves that to compilers. Ours do not write them in a better way (windows of convolutions, the extents of virtual blocks, strips of loops), so it is done here, for all.
+//! Processors for graphics have no integer division. NVIDIA's assembler makes one of a reciprocal
+//! in floating point and two corrections, some fifteen instructions, and does so even where the
+//! divisor is a number that it can see: it leaves that to compilers. Ours do not write them in a
+//! better way (windows of convolutions, the extents of virtual blocks, strips of loops), so it is
+//! done here, for all.
 //!
-//! A divisor is known where it is an immediate, or a register that gets the same number wherever it is written, such as a product of the extents of a block. By a power of two, unsigned numbers
-//! of every width are shifted and masked. By another number, those of 32 bits are multiplied with its reciprocal in fixed point (Granlund and Montgomery, "Division by Invariant Integers using
+//! A divisor is known where it is an immediate, or a register that gets the same number wherever it
+//! is written, such as a product of the extents of a block. By a power of two, unsigned numbers
+//! of every width are shifted and masked. By another number, those of 32 bits are multiplied with
+//! its reciprocal in fixed point (Granlund and Montgomery, "Division by Invariant Integers using
 //! Multiplication", 1994):
-//! `q = (n · m) >> (32 + after)`. Powers of two in the divisor are shifted out first; so an analysis still sees that threads of a warp have one quotient in common, and the multiplier
+//! `q = (n · m) >> (32 + after)`. Powers of two in the divisor are shifted out first; so an
+//! analysis still sees that threads of a warp have one quotient in common, and the multiplier
 //! fits into 32 bits. For some odd divisors it has 33, and its highest bit is added by hand.
 
 use crate::code::{Code as NewCode, clean_functions, prepend, rebuild};
@@ -20,7 +26,8 @@ use std::collections::BTreeMap;
 const QUOTIENT: &str = "%atoll_quotient";
 const HALF: &str = "%atoll_half";
 
-/// Treats every function of a module. Says for each kernel with a body, in order, how many divisions are gone.
+/// Treats every function of a module. Says for each kernel with a body, in order, how many
+/// divisions are gone.
 pub(crate) fn reduce_divisions(module: &mut Module) -> Result<Vec<u32>, PassError> {
     clean_functions(module, |function| {
         let divisions = divisions(function);
@@ -103,7 +110,9 @@ fn known_registers(code: &Code<'_>) -> BTreeMap<RegisterId, u64> {
 fn computed(code: &Code<'_>, known: &BTreeMap<RegisterId, u64>, id: StatementId) -> Option<u64> {
     let instruction = code.instruction(id).filter(|i| i.guard.is_none())?;
     let (Operand::Name(to), sources) = instruction.operands.split_first()? else { return None };
-    let ty = instruction.ty().filter(|ty| !matches!(ty.class(), TypeClass::Float | TypeClass::Predicate) && !is_part_or_special(to))?;
+    let ty = instruction
+        .ty()
+        .filter(|ty| !matches!(ty.class(), TypeClass::Float | TypeClass::Predicate) && !is_part_or_special(to))?;
     let source = |index: usize| value(code, known, id, sources.get(index)?, ty);
     let number = match (instruction.opcode.as_str(), &instruction.modifiers[..]) {
         ("mov", [_]) => source(0)?,
@@ -116,7 +125,13 @@ fn computed(code: &Code<'_>, known: &BTreeMap<RegisterId, u64>, id: StatementId)
 }
 
 /// The number that an operand of a type is at a statement, where it is known.
-fn value(code: &Code<'_>, known: &BTreeMap<RegisterId, u64>, at: StatementId, operand: &Operand, ty: ScalarType) -> Option<u64> {
+fn value(
+    code: &Code<'_>,
+    known: &BTreeMap<RegisterId, u64>,
+    at: StatementId,
+    operand: &Operand,
+    ty: ScalarType,
+) -> Option<u64> {
     let number = match operand {
         Operand::Immediate(Immediate::Int(number)) => *number as u64,
         Operand::Name(name) if !is_part_or_special(name) => *known.get(&code.register_at(at, name)?)?,
@@ -165,14 +180,18 @@ fn rewrite(function: &mut Function, divisions: &BTreeMap<StatementId, Division>)
 }
 
 impl Division {
-    /// Appends what comes instead of the division; its statement becomes the last, which writes the result.
+    /// Appends what comes instead of the division; its statement becomes the last, which writes the
+    /// result.
     fn write(&self, mut statement: Statement, code: &mut NewCode) {
         let mut steps = NewCode::default();
         let last = match &self.way {
-            Way::Shift(log2) if self.is_remainder => {
-                self.result(&format!("and.b{}", self.bits), [Operand::from(&self.dividend), ((1_i64 << log2).wrapping_sub(1)).into()])
+            Way::Shift(log2) if self.is_remainder => self.result(
+                &format!("and.b{}", self.bits),
+                [Operand::from(&self.dividend), ((1_i64 << log2).wrapping_sub(1)).into()],
+            ),
+            Way::Shift(log2) => {
+                self.result(&format!("shr.u{}", self.bits), [Operand::from(&self.dividend), (*log2).into()])
             }
-            Way::Shift(log2) => self.result(&format!("shr.u{}", self.bits), [Operand::from(&self.dividend), (*log2).into()]),
             Way::Multiply(divisor, reciprocal) => {
                 let shift = self.multiply(reciprocal, &mut steps);
                 if self.is_remainder {
@@ -205,7 +224,8 @@ impl Division {
         if !reciprocal.adds {
             return reciprocal.after;
         }
-        // The sum of dividend and product has 33 bits; the half of their difference and the product has not.
+        // The sum of dividend and product has 33 bits; the half of their difference and the product has
+        // not.
         self.step(code, "sub.u32", [HALF.into(), dividend, QUOTIENT.into()]);
         self.step(code, "shr.u32", [HALF.into(), HALF.into(), 1.into()]);
         self.step(code, "add.u32", [QUOTIENT.into(), QUOTIENT.into(), HALF.into()]);
@@ -223,7 +243,8 @@ impl Division {
     }
 }
 
-/// 1 over a divisor: `(multiplier + 2³² if it adds) / 2^(32 + after)`, for dividends of which the lowest bits are shifted out before.
+/// 1 over a divisor: `(multiplier + 2³² if it adds) / 2^(32 + after)`, for dividends of which the
+/// lowest bits are shifted out before.
 #[derive(Clone, Copy, Debug)]
 struct Reciprocal {
     before: u32,
@@ -238,7 +259,8 @@ impl Reciprocal {
     fn of(divisor: u32) -> Reciprocal {
         let before = divisor.trailing_zeros();
         let odd = u128::from(divisor >> before);
-        // The multiplier is rounded up. What that makes it too large by, times any dividend, must stay below one unit of the quotient. At 32 it does, since `odd` has no more bits.
+        // The multiplier is rounded up. What that makes it too large by, times any dividend, must stay
+        // below one unit of the quotient. At 32 it does, since `odd` has no more bits.
         let fits = |after: &u32| {
             let excess = (1_u128 << (32 + after)).next_multiple_of(odd) - (1_u128 << (32 + after));
             excess <= 1 << (before + after)
@@ -263,18 +285,31 @@ mod tests {
         }
     }
 
-    /// Dividends around multiples of the divisor, where a wrong reciprocal shows first, and at both ends.
+    /// Dividends around multiples of the divisor, where a wrong reciprocal shows first, and at both
+    /// ends.
     #[test]
     fn reciprocals_divide() {
-        let edges = (0..32).flat_map(|log2| [(1_u32 << log2) - 1, (1 << log2) + 1]).chain([u32::MAX, u32::MAX - 1, 641, 6_700_417]);
+        let edges = (0..32).flat_map(|log2| [(1_u32 << log2) - 1, (1 << log2) + 1]).chain([
+            u32::MAX,
+            u32::MAX - 1,
+            641,
+            6_700_417,
+        ]);
         let mut both = [false; 2];
         for divisor in (3..3000).chain(edges).filter(|divisor| *divisor > 2 && !divisor.is_power_of_two()) {
             let reciprocal = Reciprocal::of(divisor);
             both[usize::from(reciprocal.adds)] = true;
             let most = u32::MAX / divisor;
-            for multiple in (0..64).chain([most / 3, most / 2, most.saturating_sub(1), most]).map(|times: u32| times.min(most) * divisor) {
+            for multiple in (0..64)
+                .chain([most / 3, most / 2, most.saturating_sub(1), most])
+                .map(|times: u32| times.min(most) * divisor)
+            {
                 for dividend in [multiple.wrapping_sub(1), multiple, multiple.saturating_add(1), u32::MAX] {
-                    assert_eq!(quotient(dividend, reciprocal), dividend / divisor, "{dividend} / {divisor} by {reciprocal:?}");
+                    assert_eq!(
+                        quotient(dividend, reciprocal),
+                        dividend / divisor,
+                        "{dividend} / {divisor} by {reciprocal:?}"
+                    );
                 }
             }
         }

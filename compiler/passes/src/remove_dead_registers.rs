@@ -1,6 +1,8 @@
-//! Takes away instructions that only compute what nobody reads, and the declarations of single registers that nobody mentions.
+//! Takes away instructions that only compute what nobody reads, and the declarations of single
+//! registers that nobody mentions.
 //!
-//! An instruction goes only if it is known to do nothing but write registers: memory, barriers, calls, jumps, the carry flag and whatever is not known stay.
+//! An instruction goes only if it is known to do nothing but write registers: memory, barriers,
+//! calls, jumps, the carry flag and whatever is not known stay.
 
 use crate::code::{clean_functions, rebuild};
 use crate::error::PassError;
@@ -9,7 +11,8 @@ use atoll_ptx::analysis::{Cfg, Code, Liveness, StatementId};
 use atoll_ptx::{Function, Instruction, Module, Name, RegisterDeclaration, StateSpace, StatementKind};
 use std::collections::BTreeSet;
 
-/// Cleans every function of a module. Says for each kernel with a body, in order, how many instructions went.
+/// Cleans every function of a module. Says for each kernel with a body, in order, how many
+/// instructions went.
 pub(crate) fn remove_dead_registers(module: &mut Module) -> Result<Vec<u32>, PassError> {
     clean_functions(module, |function| {
         let mut removed = 0;
@@ -32,7 +35,8 @@ pub(crate) fn remove_dead_registers(module: &mut Module) -> Result<Vec<u32>, Pas
 fn dead_instructions(function: &Function) -> Result<BTreeSet<StatementId>, PassError> {
     let code = Code::of(function);
     let cfg = Cfg::of(&code).map_err(|source| PassError::BrokenFlow { function: function.name.to_string(), source })?;
-    // A function beyond the limits of the analysis keeps its dead registers; they are an assembler's to find.
+    // A function beyond the limits of the analysis keeps its dead registers; they are an assembler's to
+    // find.
     let Ok(liveness) = Liveness::of(&code, &cfg) else { return Ok(BTreeSet::new()) };
     let mut dead = BTreeSet::new();
     for (block, _) in cfg.blocks() {
@@ -40,7 +44,10 @@ fn dead_instructions(function: &Function) -> Result<BTreeSet<StatementId>, PassE
             let Some(instruction) = code.instruction(id).filter(|i| only_writes_registers(i)) else { return };
             let mut written = code.accesses(id).iter().filter(|a| a.role.writes()).peekable();
             // What writes no register that is declared here, a sink for instance, is somebody else's business.
-            if written.peek().is_some() && written.all(|access| !live.contains(&access.register)) && !instruction.operands.is_empty() {
+            if written.peek().is_some()
+                && written.all(|access| !live.contains(&access.register))
+                && !instruction.operands.is_empty()
+            {
                 dead.insert(id);
             }
         });
@@ -49,7 +56,8 @@ fn dead_instructions(function: &Function) -> Result<BTreeSet<StatementId>, PassE
 }
 
 fn only_writes_registers(instruction: &Instruction) -> bool {
-    let is_parameter_load = instruction.opcode == "ld" && matches!(instruction.space(), Some(StateSpace::Param | StateSpace::Const));
+    let is_parameter_load =
+        instruction.opcode == "ld" && matches!(instruction.space(), Some(StateSpace::Param | StateSpace::Const));
     (is_pure(&instruction.opcode) || is_parameter_load)
         && !instruction.is_terminator()
         && !instruction.writes_carry()
@@ -67,9 +75,11 @@ fn remove(function: &mut Function, dead: &BTreeSet<StatementId>) {
     }
 }
 
-/// Takes registers that are declared by name, not in a range, out of their declarations where nothing mentions them.
+/// Takes registers that are declared by name, not in a range, out of their declarations where
+/// nothing mentions them.
 fn remove_unmentioned(function: &mut Function) {
-    let mentioned: BTreeSet<Name> = Code::of(function).registers().iter().map(|register| register.name.clone()).collect();
+    let mentioned: BTreeSet<Name> =
+        Code::of(function).registers().iter().map(|register| register.name.clone()).collect();
     let is_idle = |(name, count): &(Name, Option<u32>)| count.is_none() && !mentioned.contains(name);
     let Some(body) = &mut function.body else { return };
     rebuild(body, &mut |_, mut statement, code| {

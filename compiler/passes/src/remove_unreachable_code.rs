@@ -1,4 +1,5 @@
-//! Takes away what no thread can reach: behind a branch that always goes elsewhere, behind a `trap`, in a loop that nothing enters.
+//! Takes away what no thread can reach: behind a branch that always goes elsewhere, behind a
+//! `trap`, in a loop that nothing enters.
 //!
 //! Declarations stay, and so do labels and tables that something still names.
 
@@ -8,7 +9,8 @@ use atoll_ptx::analysis::{Cfg, Code, StatementId};
 use atoll_ptx::{Function, Module, Name, Role, StatementKind};
 use std::collections::BTreeSet;
 
-/// Cleans every function of a module. Says for each kernel with a body, in order, how many statements went.
+/// Cleans every function of a module. Says for each kernel with a body, in order, how many
+/// statements went.
 pub(crate) fn remove_unreachable_code(module: &mut Module) -> Result<Vec<u32>, PassError> {
     clean_functions(module, |function| {
         let unreachable = unreachable_statements(function)?;
@@ -23,8 +25,11 @@ fn unreachable_statements(function: &Function) -> Result<BTreeSet<StatementId>, 
     let cfg = Cfg::of(&code).map_err(|source| PassError::BrokenFlow { function: function.name.to_string(), source })?;
     let reached: BTreeSet<_> = cfg.reverse_postorder().into_iter().collect();
     let is_unreachable = |id: StatementId| !reached.contains(&cfg.block_of(id));
-    let mut found: BTreeSet<StatementId> =
-        code.statements().filter(|(id, s)| s.instruction().is_some() && is_unreachable(*id)).map(|(id, _)| id).collect();
+    let mut found: BTreeSet<StatementId> = code
+        .statements()
+        .filter(|(id, s)| s.instruction().is_some() && is_unreachable(*id))
+        .map(|(id, _)| id)
+        .collect();
     if found.is_empty() {
         return Ok(found);
     }
@@ -40,17 +45,20 @@ fn unreachable_statements(function: &Function) -> Result<BTreeSet<StatementId>, 
     Ok(found)
 }
 
-/// Labels that remaining branches and all tables name. A table may stand behind the code that uses it, so tables stay whole.
+/// Labels that remaining branches and all tables name. A table may stand behind the code that uses
+/// it, so tables stay whole.
 fn still_named(code: &Code<'_>, removed: &BTreeSet<StatementId>) -> BTreeSet<Name> {
     let mut named = BTreeSet::new();
     for (id, statement) in code.statements() {
         match &statement.kind {
             StatementKind::BranchTargets { targets, .. } => named.extend(targets.iter().cloned()),
-            StatementKind::Instruction(instruction) if !removed.contains(&id) => instruction.visit_names(&mut |role, name| {
-                if matches!(role, Role::Label | Role::Table | Role::Use) {
-                    named.insert(name.clone());
-                }
-            }),
+            StatementKind::Instruction(instruction) if !removed.contains(&id) => {
+                instruction.visit_names(&mut |role, name| {
+                    if matches!(role, Role::Label | Role::Table | Role::Use) {
+                        named.insert(name.clone());
+                    }
+                })
+            }
             _ => {}
         }
     }

@@ -22,11 +22,14 @@ pub struct KernelReport {
     pub name: String,
     /// Bytes of its parameter block, appended parameters included.
     pub params_bytes: u32,
-    /// Dynamic shared memory a launch must give for what the kernel declared statically, and for the passes.
+    /// Dynamic shared memory a launch must give for what the kernel declared statically, and for
+    /// the passes.
     pub shared_bytes: u32,
-    /// Whether the kernel used dynamic shared memory before: a launch then gives those bytes in addition to [`KernelReport::shared_bytes`].
+    /// Whether the kernel used dynamic shared memory before: a launch then gives those bytes in
+    /// addition to [`KernelReport::shared_bytes`].
     pub has_dynamic_shared: bool,
-    /// Static shared variables that the kernel can reach and that could not be moved, each with the reason.
+    /// Static shared variables that the kernel can reach and that could not be moved, each with the
+    /// reason.
     pub kept_shared: Vec<SharedError>,
     /// Whether all its accesses are bounded to its tenant's memory, and why not.
     pub fencing: Fencing,
@@ -55,7 +58,11 @@ impl TransformReport {
     }
 
     /// Hands to each kernel's report what a pass says about the kernel.
-    pub(crate) fn tell<T>(&mut self, outcomes: impl IntoIterator<Item = T>, mut note: impl FnMut(&mut KernelReport, T)) {
+    pub(crate) fn tell<T>(
+        &mut self,
+        outcomes: impl IntoIterator<Item = T>,
+        mut note: impl FnMut(&mut KernelReport, T),
+    ) {
         self.kernels.iter_mut().zip(outcomes).for_each(|(kernel, outcome)| note(kernel, outcome));
     }
 }
@@ -80,7 +87,8 @@ impl KernelReport {
         }
     }
 
-    /// Byte offset of the appended [`atoll_kgraph::fence_params`]; `None` for a kernel that does not have them.
+    /// Byte offset of the appended [`atoll_kgraph::fence_params`]; `None` for a kernel that does
+    /// not have them.
     pub fn fence_offset(&self) -> Option<u32> {
         match self.fencing {
             Fencing::Fenced { offset } => Some(offset),
@@ -88,13 +96,14 @@ impl KernelReport {
         }
     }
 
-    /// Byte offset of the appended [`atoll_kgraph::preempt_params`]; `None` for a kernel that does not have them.
+    /// Byte offset of the appended [`atoll_kgraph::preempt_params`]; `None` for a kernel that does
+    /// not have them.
     pub fn preempt_offset(&self) -> Option<u32> {
         self.preempt_params
     }
 
-    /// Whether its blocks say in the progress map that they ran. Without that a launch that was evicted is run again as a whole, which kernels that only have
-    /// checks in loops allow.
+    /// Whether its blocks say in the progress map that they ran. Without that a launch that was
+    /// evicted is run again as a whole, which kernels that only have checks in loops allow.
     pub fn keeps_progress(&self) -> bool {
         matches!(self.preemption, Preemption::Injected { .. })
     }

@@ -24,7 +24,8 @@ pub enum SharedError {
     /// An initialiser cannot hold an offset into dynamic memory.
     #[error("the variable `{0}` is initialised with the address of a shared variable")]
     Initializer(Name),
-    /// Something at module scope that is not looked into names the variable: a section for debuggers, for instance.
+    /// Something at module scope that is not looked into names the variable: a section for
+    /// debuggers, for instance.
     #[error("the shared variable `{0}` is named by a directive of the module")]
     Section(Name),
     /// A dynamic array cannot be moved, so nothing can be put in front of it.

@@ -1,11 +1,12 @@
 //! Which shared variables a module has, who mentions them, and which of them cannot be moved.
 //!
-//! A name belongs to the innermost block around it that declares it, wherever in that block the declaration stands. Variables of one name in two blocks are two variables.
+//! A name belongs to the innermost block around it that declares it, wherever in that block the
+//! declaration stands. Variables of one name in two blocks are two variables.
 
 use crate::shared_error::SharedError;
 use atoll_ptx::{
-    Address, AddressBase, Body, Function, Initializer, Instruction, ItemKind, Linkage, Module, Name, Operand, StateSpace, StatementKind,
-    Variable,
+    Address, AddressBase, Body, Function, Initializer, Instruction, ItemKind, Linkage, Module, Name, Operand,
+    StateSpace, StatementKind, Variable,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -47,7 +48,8 @@ pub(crate) struct Survey {
     pub(crate) kept: BTreeMap<Key, SharedError>,
 }
 
-/// What names of shared variables mean at some place of a function, from the inside: a name that stands for something else in a block hides what is outside.
+/// What names of shared variables mean at some place of a function, from the inside: a name that
+/// stands for something else in a block hides what is outside.
 pub(crate) struct Scopes {
     function: usize,
     /// Blocks entered so far.
@@ -72,7 +74,11 @@ impl Scopes {
         for statement in &body.statements {
             let StatementKind::Variable(variable) = &statement.kind else { continue };
             for name in declared_names(variable) {
-                let key = (variable.space == StateSpace::Shared).then(|| Key { function: Some(self.function), block, name: name.clone() });
+                let key = (variable.space == StateSpace::Shared).then(|| Key {
+                    function: Some(self.function),
+                    block,
+                    name: name.clone(),
+                });
                 names.insert(name, key);
             }
         }
@@ -141,7 +147,9 @@ impl Survey {
                     self.declare(v, &|name| Key { function: Some(index), block, name });
                 }
                 StatementKind::Block(inner) => self.body(index, inner, scopes),
-                StatementKind::Instruction(instruction) => self.mentions(index, instruction, statement.origin.line, scopes),
+                StatementKind::Instruction(instruction) => {
+                    self.mentions(index, instruction, statement.origin.line, scopes)
+                }
                 _ => {}
             }
         }
@@ -170,7 +178,8 @@ impl Survey {
         let bytes = variable.bytes().filter(|&b| b <= u64::from(u32::MAX));
         for name in declared_names(variable) {
             let key = key(name.clone());
-            self.statics.push((key.clone(), Size { bytes: bytes.unwrap_or(0), alignment: variable.alignment().into() }));
+            self.statics
+                .push((key.clone(), Size { bytes: bytes.unwrap_or(0), alignment: variable.alignment().into() }));
             if variable.linkage == Linkage::Extern {
                 self.keep(key, SharedError::External(name));
             } else if bytes.is_none() {
@@ -235,7 +244,9 @@ fn all_names(operand: &Operand) -> Vec<&Name> {
     match operand {
         Operand::Name(name) | Operand::NameOffset(name, _) => vec![name],
         Operand::Address(Address { base: AddressBase::Name(name), .. }) => vec![name],
-        Operand::Vector(inner) | Operand::List(inner) | Operand::Bracket(inner) => inner.iter().flat_map(all_names).collect(),
+        Operand::Vector(inner) | Operand::List(inner) | Operand::Bracket(inner) => {
+            inner.iter().flat_map(all_names).collect()
+        }
         _ => Vec::new(),
     }
 }

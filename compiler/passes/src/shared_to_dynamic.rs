@@ -1,24 +1,29 @@
 //! Moves static shared memory into one dynamic array.
 //!
-//! Static shared arrays of kernels that are put into one launch add up, dynamic ones do not: the launch gives the largest size that any of them needs. So every
-//! static array of the module becomes an offset into [`DYNAMIC_SHARED`], and arrays that were dynamic before start behind them.
+//! Static shared arrays of kernels that are put into one launch add up, dynamic ones do not: the
+//! launch gives the largest size that any of them needs. So every static array of the module
+//! becomes an offset into [`DYNAMIC_SHARED`], and arrays that were dynamic before start behind
+//! them.
 //!
 //! # Layout
-//! A variable is *private* to a kernel when that kernel alone can reach it and no device function mentions it; else it is *common*. Common variables have one place
-//! for the whole module, from 0 up. A kernel's private variables start behind the last common one it can reach, and dynamic arrays behind those. Where device
-//! functions use dynamic arrays these must start at the same place for every kernel that can reach such a function.
+//! A variable is *private* to a kernel when that kernel alone can reach it and no device function
+//! mentions it; else it is *common*. Common variables have one place for the whole module, from 0
+//! up. A kernel's private variables start behind the last common one it can reach, and dynamic
+//! arrays behind those. Where device functions use dynamic arrays these must start at the same
+//! place for every kernel that can reach such a function.
 //!
 //! # What stays
-//! A variable whose address stands where an offset has no place (in a vector, in the arguments of a call, in the initial value of a table) stays static, and so does one that
-//! another module defines. A dynamic array of that kind must begin where it did, so nothing moves in front of it.
+//! A variable whose address stands where an offset has no place (in a vector, in the arguments of a
+//! call, in the initial value of a table) stays static, and so does one that another module
+//! defines. A dynamic array of that kind must begin where it did, so nothing moves in front of it.
 
 use crate::cuttable::reachable_functions;
 use crate::module_facts::align_up;
 use crate::shared_error::SharedError;
 use crate::shared_survey::{Key, Scopes, Size, Survey, declared_names, module_scope};
 use atoll_ptx::{
-    Address, AddressBase, Body, FunctionKind, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType, StateSpace, StatementKind,
-    Variable,
+    Address, AddressBase, Body, FunctionKind, Item, ItemKind, Linkage, Module, Name, Operand, ScalarType, StateSpace,
+    StatementKind, Variable,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +38,8 @@ const ALIGNMENT_MIN: u64 = 16;
 pub(crate) struct SharedUse {
     /// Bytes the launch must give for what was static.
     pub(crate) bytes: u32,
-    /// Whether the kernel used dynamic shared memory before: the launch then adds those bytes to [`SharedUse::bytes`].
+    /// Whether the kernel used dynamic shared memory before: the launch then adds those bytes to
+    /// [`SharedUse::bytes`].
     pub(crate) has_dynamic: bool,
     /// Why variables that the kernel can reach stay where they are.
     pub(crate) kept: Vec<SharedError>,
@@ -51,7 +57,8 @@ struct Layout {
 /// Rewrites a module. Says for each kernel with a body, in order, what shared memory it needs.
 pub(crate) fn shared_to_dynamic(module: &mut Module) -> Result<Vec<SharedUse>, SharedError> {
     let mut survey = Survey::of(module);
-    let kernels: Vec<usize> = module.items.iter().enumerate().filter(|(_, item)| is_kernel(item)).map(|(index, _)| index).collect();
+    let kernels: Vec<usize> =
+        module.items.iter().enumerate().filter(|(_, item)| is_kernel(item)).map(|(index, _)| index).collect();
     if survey.statics.is_empty() && survey.dynamics.is_empty() {
         return Ok(vec![SharedUse::default(); kernels.len()]);
     }
@@ -74,7 +81,8 @@ fn is_kernel(item: &Item) -> bool {
     matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.body.is_some())
 }
 
-/// Keeps the static variables of kernels that use a dynamic array which cannot be moved: it would have to start behind them. Other dynamic arrays are the same memory, and stay too.
+/// Keeps the static variables of kernels that use a dynamic array which cannot be moved: it would
+/// have to start behind them. Other dynamic arrays are the same memory, and stay too.
 fn keep_in_front_of_kept(survey: &mut Survey, reach: &BTreeMap<usize, BTreeSet<usize>>) {
     loop {
         let mut kept: Vec<(Key, SharedError)> = Vec::new();
@@ -83,7 +91,10 @@ fn keep_in_front_of_kept(survey: &mut Survey, reach: &BTreeMap<usize, BTreeSet<u
             let reached = reach.values().filter(|items| !items.is_disjoint(&users)).flatten();
             let variables: BTreeSet<&Key> = reached.filter_map(|item| survey.uses.get(item)).flatten().collect();
             for key in variables.into_iter().filter(|key| !survey.kept.contains_key(key)) {
-                kept.push((key.clone(), SharedError::InFrontOf { variable: key.name.clone(), array: array.name.clone() }));
+                kept.push((
+                    key.clone(),
+                    SharedError::InFrontOf { variable: key.name.clone(), array: array.name.clone() },
+                ));
             }
         }
         if kept.is_empty() {
@@ -93,7 +104,8 @@ fn keep_in_front_of_kept(survey: &mut Survey, reach: &BTreeMap<usize, BTreeSet<u
     }
 }
 
-/// For each kernel the items it can run: itself and the device functions it reaches. A kernel with calls that cannot be followed reaches all.
+/// For each kernel the items it can run: itself and the device functions it reaches. A kernel with
+/// calls that cannot be followed reaches all.
 fn reach(module: &Module, survey: &Survey, kernels: &[usize]) -> BTreeMap<usize, BTreeSet<usize>> {
     let function = |index: usize| match &module.items[index].kind {
         ItemKind::Function(f) => Some(f),
@@ -117,7 +129,11 @@ fn reach(module: &Module, survey: &Survey, kernels: &[usize]) -> BTreeMap<usize,
 }
 
 /// Gives every variable its offset.
-fn lay_out(survey: &Survey, kernels: &[usize], reach: &BTreeMap<usize, BTreeSet<usize>>) -> Result<(Layout, Vec<SharedUse>), SharedError> {
+fn lay_out(
+    survey: &Survey,
+    kernels: &[usize],
+    reach: &BTreeMap<usize, BTreeSet<usize>>,
+) -> Result<(Layout, Vec<SharedUse>), SharedError> {
     let mut layout = Layout::default();
     let common_ends = place_common(survey, kernels, &mut layout);
     let mut static_ends = BTreeMap::new();
@@ -136,7 +152,9 @@ fn lay_out(survey: &Survey, kernels: &[usize], reach: &BTreeMap<usize, BTreeSet<
 /// Places the common variables one behind the other and says where each ends.
 fn place_common<'s>(survey: &'s Survey, kernels: &[usize], layout: &mut Layout) -> Vec<(&'s Key, u64)> {
     let mut end = 0;
-    let common = survey.moved_statics().filter(|(key, _)| survey.private_to(key, kernels).is_none() && survey.users(key).next().is_some());
+    let common = survey
+        .moved_statics()
+        .filter(|(key, _)| survey.private_to(key, kernels).is_none() && survey.users(key).next().is_some());
     common
         .map(|(key, size)| {
             end = layout.place(key, *size, end, survey.users(key));
@@ -156,7 +174,8 @@ fn place_dynamic(
     let is_moved = |key: &Key| survey.dynamics.contains_key(key) && !survey.kept.contains_key(key);
     let moves_dynamic = |function: usize| survey.uses[&function].iter().any(is_moved);
     let through_callee = |kernel: usize| reach[&kernel].iter().any(|&f| f != kernel && moves_dynamic(f));
-    let common_end = static_ends.iter().filter(|(kernel, _)| through_callee(**kernel)).map(|(_, &end)| end).max().unwrap_or(0);
+    let common_end =
+        static_ends.iter().filter(|(kernel, _)| through_callee(**kernel)).map(|(_, &end)| end).max().unwrap_or(0);
     let mut uses = Vec::new();
     for (&kernel, &static_end) in static_ends {
         let has_moved = reach[&kernel].iter().any(|&f| moves_dynamic(f));
@@ -192,7 +211,8 @@ impl Layout {
     }
 }
 
-/// Takes the old declarations away, but for what stays, and puts the new one where the first of them, or the first function, stood.
+/// Takes the old declarations away, but for what stays, and puts the new one where the first of
+/// them, or the first function, stood.
 fn replace_declarations(module: &mut Module, survey: &Survey, layout: &Layout) {
     let stays = |key: &Key| survey.kept.contains_key(key);
     let globals = module_scope(module);
@@ -207,7 +227,9 @@ fn replace_declarations(module: &mut Module, survey: &Survey, layout: &Layout) {
     let is_place = |item: &Item| is_shared(item) || matches!(item.kind, ItemKind::Function(_));
     let place = module.items.iter().position(is_place).unwrap_or(module.items.len());
     module.items.retain(|item| match &item.kind {
-        ItemKind::Variable(v) if v.space == StateSpace::Shared => declared_names(v).into_iter().any(|name| stays(&Key::global(name))),
+        ItemKind::Variable(v) if v.space == StateSpace::Shared => {
+            declared_names(v).into_iter().any(|name| stays(&Key::global(name)))
+        }
         _ => true,
     });
     if layout.offsets.is_empty() {
@@ -253,7 +275,10 @@ impl Rewrite<'_> {
             if let StatementKind::Block(inner) = &mut statement.kind {
                 self.body(inner, scopes);
             }
-            if !statement.instruction().is_some_and(|i| i.reads().into_iter().any(|name| self.offset(name, scopes).is_some())) {
+            if !statement
+                .instruction()
+                .is_some_and(|i| i.reads().into_iter().any(|name| self.offset(name, scopes).is_some()))
+            {
                 continue;
             }
             if let StatementKind::Instruction(instruction) = statement.edit() {
@@ -268,7 +293,8 @@ impl Rewrite<'_> {
         self.layout.offsets.get(&(self.index, scopes.resolve(name)?.clone())).copied()
     }
 
-    /// Changes one operand. In lists and vectors there is no place for an offset, and what stands there stays.
+    /// Changes one operand. In lists and vectors there is no place for an offset, and what stands
+    /// there stays.
     fn operand(&self, operand: &mut Operand, scopes: &Scopes) {
         match operand {
             Operand::Name(name) => {

@@ -1,8 +1,11 @@
 //! Lets the lanes of a warp that a block does not have take part in its barriers.
 //!
-//! A block whose threads are no multiple of 32 leaves *surplus* lanes in its last warp. In a launch whose real blocks are larger these lanes exist, and a barrier with a
-//! count waits for them. So they stay and walk the *skeleton* of the kernel: the basic blocks that all threads run equally often, with all barriers and with all
-//! branches that take every thread the same way. What decides such a branch is computed from registers that are the same in every thread, and that surplus lanes compute too.
+//! A block whose threads are no multiple of 32 leaves *surplus* lanes in its last warp. In a launch
+//! whose real blocks are larger these lanes exist, and a barrier with a count waits for them. So
+//! they stay and walk the *skeleton* of the kernel: the basic blocks that all threads run equally
+//! often, with all barriers and with all branches that take every thread the same way. What decides
+//! such a branch is computed from registers that are the same in every thread, and that surplus
+//! lanes compute too.
 //!
 //! - An instruction that could touch memory is only run by threads of the block ([`ACTIVE`]).
 //! - Where threads part, surplus lanes go straight to the place where they meet again.
@@ -99,7 +102,10 @@ impl SurplusLanes {
                 () if is_block_barrier(instruction) => instruction.has("red").then_some(Action::Neutral),
                 () if instruction.is_terminator() => {
                     let parts = divergence.parts(code, id) && cfg.block(cfg.block_of(id)).successors.len() > 1;
-                    parts.then(|| plan.meeting(code, cfg, &postdominators, id)).transpose().map_err(|obstacle| (obstacle, line))?
+                    parts
+                        .then(|| plan.meeting(code, cfg, &postdominators, id))
+                        .transpose()
+                        .map_err(|obstacle| (obstacle, line))?
                 }
                 // What is the same in all threads is computed by surplus lanes too: it may decide where everybody goes.
                 () => (divergence.parts(code, id) && touches_memory(instruction)).then_some(Action::Guard),
@@ -110,14 +116,24 @@ impl SurplusLanes {
     }
 
     /// What surplus lanes do where threads part.
-    fn meeting(&mut self, code: &KernelCode<'_>, cfg: &Cfg, postdominators: &DominatorTree, from: StatementId) -> Result<Action, Obstacle> {
+    fn meeting(
+        &mut self,
+        code: &KernelCode<'_>,
+        cfg: &Cfg,
+        postdominators: &DominatorTree,
+        from: StatementId,
+    ) -> Result<Action, Obstacle> {
         let meeting: BlockId = postdominators.immediate(cfg.block_of(from)).ok_or(Obstacle::NoMeeting)?;
         if meeting == cfg.exit() {
             return Ok(Action::Leave);
         }
         let first = cfg.block(meeting).statements().next().ok_or(Obstacle::NoMeeting)?;
         if let StatementKind::Label(name) = &code.statement(first).kind {
-            return if code.label_at(from, name) == Some(first) { Ok(Action::SkipTo(name.clone())) } else { Err(Obstacle::NoMeeting) };
+            return if code.label_at(from, name) == Some(first) {
+                Ok(Action::SkipTo(name.clone()))
+            } else {
+                Err(Obstacle::NoMeeting)
+            };
         }
         // A label of our own is seen from its own scope and, in the outermost one, from everywhere.
         let outermost = code.statements().next().map(|(id, _)| code.scope(id));
@@ -204,7 +220,8 @@ fn join(guard: &Guard, code: &mut Code) {
     }
 }
 
-/// Has surplus lanes give `bar.red` what changes nothing: true to a conjunction, false to a disjunction or a count.
+/// Has surplus lanes give `bar.red` what changes nothing: true to a conjunction, false to a
+/// disjunction or a count.
 fn neutralize(barrier: &mut Instruction, code: &mut Code) {
     let is_conjunction = barrier.has("and");
     let Some(last) = barrier.operands.last_mut() else { return };

@@ -1,14 +1,17 @@
-//! How the threads of a block go through the code of a kernel: where they wait for each other, and which code they all run equally often.
+//! How the threads of a block go through the code of a kernel: where they wait for each other, and
+//! which code they all run equally often.
 //!
-//! *Uniform* is a register that holds the same value in every thread of the block whenever it is read, *divergent* everything else. A basic block is
-//! divergent where a branch on a divergent value decides whether, or how often, a thread runs it. The analysis does not follow paths and calls a
-//! register divergent when any of its definitions is; what it says is uniform is uniform, what it calls divergent may not be.
+//! *Uniform* is a register that holds the same value in every thread of the block whenever it is
+//! read, *divergent* everything else. A basic block is divergent where a branch on a divergent
+//! value decides whether, or how often, a thread runs it. The analysis does not follow paths and
+//! calls a register divergent when any of its definitions is; what it says is uniform is uniform,
+//! what it calls divergent may not be.
 
 use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, Loops, StatementId};
 use atoll_ptx::{FunctionKind, Instruction, StateSpace};
 
-/// Whether the instruction makes its thread wait for, or act together with, other threads that have not exited: block barriers and the
-/// warp-wide `.sync` operations.
+/// Whether the instruction makes its thread wait for, or act together with, other threads that have
+/// not exited: block barriers and the warp-wide `.sync` operations.
 pub(crate) fn waits_for_threads(instruction: &Instruction) -> bool {
     matches!(instruction.opcode.as_str(), "bar" | "barrier") || instruction.has("sync") || instruction.has("aligned")
 }
@@ -31,7 +34,8 @@ impl Divergence {
         Divergence::analyse(code, cfg, &|_, _| false)
     }
 
-    /// The same for the threads that have not exited: a branch outside of all loops by which threads leave the kernel at once is none to them.
+    /// The same for the threads that have not exited: a branch outside of all loops by which
+    /// threads leave the kernel at once is none to them.
     pub(crate) fn of_those_left(code: &Code<'_>, cfg: &Cfg, loops: &Loops) -> Divergence {
         let leaves_at_once = |to: BlockId| {
             to == cfg.exit() || {
@@ -44,7 +48,8 @@ impl Divergence {
 
     fn analyse(code: &Code<'_>, cfg: &Cfg, is_exit: &dyn Fn(BlockId, BlockId) -> bool) -> Divergence {
         let postdominators = DominatorTree::postdominators(cfg);
-        let mut divergence = Divergence { blocks: vec![false; cfg.len()], registers: vec![false; code.registers().len()] };
+        let mut divergence =
+            Divergence { blocks: vec![false; cfg.len()], registers: vec![false; code.registers().len()] };
         // What a function is called with, nobody wrote down here.
         let arguments = code.function().params.iter().filter(|p| p.space == StateSpace::Reg);
         let first = code.statements().next().map(|(id, _)| id);
@@ -67,7 +72,13 @@ impl Divergence {
     }
 
     /// One round over the kernel; whether anything was learnt.
-    fn spread(&mut self, code: &Code<'_>, cfg: &Cfg, postdominators: &DominatorTree, is_exit: &dyn Fn(BlockId, BlockId) -> bool) -> bool {
+    fn spread(
+        &mut self,
+        code: &Code<'_>,
+        cfg: &Cfg,
+        postdominators: &DominatorTree,
+        is_exit: &dyn Fn(BlockId, BlockId) -> bool,
+    ) -> bool {
         let mut learnt = false;
         for (id, block) in cfg.blocks() {
             for statement in block.statements() {
@@ -77,7 +88,8 @@ impl Divergence {
                     }
                 }
             }
-            // Threads that part here are together again at the closest block that all ways out of here lead through.
+            // Threads that part here are together again at the closest block that all ways out of here lead
+            // through.
             let ways = block.successors.iter().filter(|edge| !is_exit(id, edge.to)).count();
             if ways > 1 && block.last().is_some_and(|last| self.differs(code, last)) {
                 let meeting = postdominators.immediate(id);
@@ -99,9 +111,13 @@ impl Divergence {
         let Some(instruction) = code.instruction(statement) else { return false };
         // Threads give a barrier what they like, and get one answer.
         if is_block_barrier(instruction) && instruction.has("red") {
-            return instruction.guard.as_ref().is_some_and(|guard| self.is_divergent(code, statement, &guard.predicate));
+            return instruction
+                .guard
+                .as_ref()
+                .is_some_and(|guard| self.is_divergent(code, statement, &guard.predicate));
         }
-        let reads_divergent = code.accesses(statement).iter().any(|a| a.role.reads() && self.registers[a.register.index()]);
+        let reads_divergent =
+            code.accesses(statement).iter().any(|a| a.role.reads() && self.registers[a.register.index()]);
         reads_divergent
             || instruction.reads().into_iter().any(|name| is_divergent_special_register(name))
             || !follows_from_operands(code, instruction)
@@ -131,7 +147,8 @@ fn follows_from_operands(code: &Code<'_>, instruction: &Instruction) -> bool {
     match instruction.opcode.as_str() {
         "ld" => match instruction.space() {
             Some(StateSpace::Const) => true,
-            // The parameters of the launch; those of calls, which have declarations of their own, hold what a function returned.
+            // The parameters of the launch; those of calls, which have declarations of their own, hold what a function
+            // returned.
             Some(StateSpace::Param) if code.function().kind == FunctionKind::Entry => {
                 instruction.reads().into_iter().any(|name| code.function().params.iter().any(|p| p.name == *name))
             }
@@ -151,10 +168,10 @@ fn is_divergent_special_register(name: &str) -> bool {
 /// Opcodes whose result, or whose decision, depends on their register operands alone.
 pub(crate) fn is_pure(opcode: &str) -> bool {
     const PURE: [&str; 57] = [
-        "mov", "cvt", "cvta", "add", "sub", "mul", "mad", "mul24", "mad24", "sad", "div", "rem", "abs", "neg", "min", "max", "popc", "clz",
-        "bfind", "fns", "brev", "bfe", "bfi", "szext", "bmsk", "dp4a", "dp2a", "fma", "rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2",
-        "tanh", "testp", "copysign", "set", "setp", "selp", "slct", "and", "or", "xor", "not", "cnot", "lop3", "shf", "shl", "shr", "prmt",
-        "bra", "brx", "ret", "exit", "isspacep",
+        "mov", "cvt", "cvta", "add", "sub", "mul", "mad", "mul24", "mad24", "sad", "div", "rem", "abs", "neg", "min",
+        "max", "popc", "clz", "bfind", "fns", "brev", "bfe", "bfi", "szext", "bmsk", "dp4a", "dp2a", "fma", "rcp",
+        "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "tanh", "testp", "copysign", "set", "setp", "selp", "slct", "and",
+        "or", "xor", "not", "cnot", "lop3", "shf", "shl", "shr", "prmt", "bra", "brx", "ret", "exit", "isspacep",
     ];
     PURE.contains(&opcode)
 }

@@ -1,11 +1,14 @@
-//! What may come out differently when a block runs a second time, although memory outside of it holds the same.
+//! What may come out differently when a block runs a second time, although memory outside of it
+//! holds the same.
 //!
-//! The values in question come from the order in which threads happen to run: results of atomics in shared memory, who is active, which of several threads' stores
-//! to one place wins. Such values may be stored as data, since a second run stores its own in the same places. They must not decide where
-//! something is stored, or whether: then the first run could leave something behind that no single run would.
+//! The values in question come from the order in which threads happen to run: results of atomics in
+//! shared memory, who is active, which of several threads' stores to one place wins. Such values
+//! may be stored as data, since a second run stores its own in the same places. They must not
+//! decide where something is stored, or whether: then the first run could leave something behind
+//! that no single run would.
 //!
-//! Registers, shared memory, local memory (with call parameters) and memory outside are each stable or not; what is reached
-//! only under an unstable branch is unstable too.
+//! Registers, shared memory, local memory (with call parameters) and memory outside are each stable
+//! or not; what is reached only under an unstable branch is unstable too.
 
 use crate::analyze_idempotence::NotAgain;
 use crate::effects::linear::{AtomKey, Class};
@@ -46,7 +49,8 @@ pub(crate) struct Unstable {
 }
 
 impl Unstable {
-    /// Follows unstable values through a kernel and the functions it calls. `cfg` is the kernel's own.
+    /// Follows unstable values through a kernel and the functions it calls. `cfg` is the kernel's
+    /// own.
     pub(crate) fn of(trace: &Trace<'_>, cfg: &Cfg) -> Unstable {
         let flow = |function: usize| {
             let code = trace.code(function);
@@ -103,7 +107,8 @@ impl Unstable {
             let Some(instruction) = code.instruction(id) else { continue };
             let mut mix = Mix { thread: false, memory: reads_memory(instruction) };
             for name in instruction.reads() {
-                mix.thread |= ["%tid", "%laneid", "%warpid", "%lanemask"].iter().any(|special| name.starts_with(special));
+                mix.thread |=
+                    ["%tid", "%laneid", "%warpid", "%lanemask"].iter().any(|special| name.starts_with(special));
             }
             for access in code.accesses(id).iter().filter(|a| a.role.reads()) {
                 let read = flow.mixes[access.register.index()];
@@ -126,7 +131,8 @@ impl Unstable {
             let block = self.flows[function].cfg.block_of(id);
             let steered = self.flows[function].blocks[block.index()].or(self.flows[function].entered);
             let read = self.flows[function].read(code, id);
-            let source = steered.or(read).or_else(|| is_source(instruction, code, id, &uses).then_some(statement.origin.line));
+            let source =
+                steered.or(read).or_else(|| is_source(instruction, code, id, &uses).then_some(statement.origin.line));
             if instruction.opcode == "call" {
                 self.spread_call(trace, instruction, source);
             }
@@ -179,12 +185,17 @@ impl Unstable {
 
     /// Stores hand instability to memory; what a load takes from it is returned.
     fn spread_memory(&mut self, trace: &Trace<'_>, function: usize, id: StatementId, source: Source) -> Source {
-        let access =
-            trace.accesses.binary_search_by_key(&(function, id), |a| (a.function, a.statement)).ok().map(|i| &trace.accesses[i])?;
+        let access = trace
+            .accesses
+            .binary_search_by_key(&(function, id), |a| (a.function, a.statement))
+            .ok()
+            .map(|i| &trace.accesses[i])?;
         let line = access.line;
         let instruction = trace.code(function).instruction(id)?;
-        let is_kernel_param =
-            access.act.space == Some(StateSpace::Param) && function == 0 && !access.act.writes && names_kernel_param(trace, instruction);
+        let is_kernel_param = access.act.space == Some(StateSpace::Param)
+            && function == 0
+            && !access.act.writes
+            && names_kernel_param(trace, instruction);
         let memories: &[fn(&mut Unstable) -> &mut Source] = match access.act.space {
             _ if is_kernel_param => return None,
             Some(StateSpace::Const) => return None,
@@ -216,7 +227,8 @@ impl Unstable {
         }
     }
 
-    /// Whether several threads may write to one place of shared memory, so that one of them wins, or in an order that decides about the result.
+    /// Whether several threads may write to one place of shared memory, so that one of them wins,
+    /// or in an order that decides about the result.
     fn is_contested(&self, trace: &Trace<'_>, access: &Access, instruction: &Instruction) -> bool {
         let is_local = matches!(access.act.space, Some(StateSpace::Local | StateSpace::Param));
         if is_local || !access.is_private {
@@ -249,7 +261,8 @@ impl Flow {
         mixes.fold(Mix::default(), |a, b| Mix { thread: a.thread | b.thread, memory: a.memory | b.memory })
     }
 
-    /// Whether an access is made under a comparison of a thread's own number with something, as in `if (threadIdx.x == 0)`.
+    /// Whether an access is made under a comparison of a thread's own number with something, as in
+    /// `if (threadIdx.x == 0)`.
     fn is_one_thread(&self, trace: &Trace<'_>, access: &Access) -> bool {
         let code = trace.code(access.function);
         let compares = |id: StatementId| {
@@ -260,7 +273,9 @@ impl Flow {
         let dominators = DominatorTree::dominators(&self.cfg);
         let above: Vec<BlockId> = dominators.path(block).skip(1).collect();
         compares(access.statement)
-            || above.into_iter().any(|b| !self.postdominators.dominates(block, b) && self.cfg.block(b).last().is_some_and(compares))
+            || above
+                .into_iter()
+                .any(|b| !self.postdominators.dominates(block, b) && self.cfg.block(b).last().is_some_and(compares))
     }
 }
 
@@ -289,7 +304,8 @@ fn is_source(instruction: &Instruction, code: &Code<'_>, id: StatementId, uses: 
 
 /// Whether the result of atomics does not depend on their order.
 fn commutes(instruction: &Instruction) -> bool {
-    let is_integer = instruction.ty().is_some_and(|ty| ty.class() != TypeClass::Float || matches!(ty, ScalarType::Pred));
+    let is_integer =
+        instruction.ty().is_some_and(|ty| ty.class() != TypeClass::Float || matches!(ty, ScalarType::Pred));
     is_integer && ["add", "min", "max", "and", "or", "xor", "inc", "dec"].iter().any(|op| instruction.has(op))
 }
 
@@ -313,9 +329,15 @@ fn guard_operand(instruction: &Instruction) -> Option<Operand> {
 /// The names in an operand.
 fn names(operand: &Operand) -> Box<dyn Iterator<Item = &atoll_ptx::Name> + '_> {
     match operand {
-        Operand::Name(name) | Operand::NameOffset(name, _) | Operand::Not(name) | Operand::Negated(name) => Box::new(std::iter::once(name)),
-        Operand::Address(atoll_ptx::Address { base: atoll_ptx::AddressBase::Name(name), .. }) => Box::new(std::iter::once(name)),
-        Operand::Vector(parts) | Operand::List(parts) | Operand::Bracket(parts) => Box::new(parts.iter().flat_map(names)),
+        Operand::Name(name) | Operand::NameOffset(name, _) | Operand::Not(name) | Operand::Negated(name) => {
+            Box::new(std::iter::once(name))
+        }
+        Operand::Address(atoll_ptx::Address { base: atoll_ptx::AddressBase::Name(name), .. }) => {
+            Box::new(std::iter::once(name))
+        }
+        Operand::Vector(parts) | Operand::List(parts) | Operand::Bracket(parts) => {
+            Box::new(parts.iter().flat_map(names))
+        }
         Operand::Pair(a, b) => Box::new(names(a).chain(names(b))),
         _ => Box::new(std::iter::empty()),
     }

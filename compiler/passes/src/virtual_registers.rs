@@ -1,4 +1,5 @@
-//! The special registers that `virtualize_block_index` gives values of its own, and the functions that read them.
+//! The special registers that `virtualize_block_index` gives values of its own, and the functions
+//! that read them.
 
 use crate::cuttable::{callees, visit_statements};
 use atoll_ptx::{Body, Function, Initializer, ItemKind, Module, Name, Operand, StatementKind};
@@ -31,17 +32,20 @@ pub(crate) fn register_of(special: &str) -> Name {
     Name::from(format!("%atoll_{}", special.trim_start_matches('%').replace('.', "_")))
 }
 
-/// For every function with a body: the virtual registers that it or something it calls by name reads. Functions that need none are not there.
+/// For every function with a body: the virtual registers that it or something it calls by name
+/// reads. Functions that need none are not there.
 pub(crate) fn needs(module: &Module) -> BTreeMap<Name, BTreeSet<&'static str>> {
     let bodies: Vec<(&Function, &Body)> = module.functions().filter_map(|f| Some((f, f.body.as_ref()?))).collect();
     let mut needs: BTreeMap<Name, BTreeSet<&'static str>> =
         bodies.iter().map(|(function, body)| (function.name.clone(), read_in(body))).collect();
-    let calls: Vec<(&Name, Vec<Name>)> = bodies.iter().map(|(function, body)| (&function.name, called_by_name(body))).collect();
+    let calls: Vec<(&Name, Vec<Name>)> =
+        bodies.iter().map(|(function, body)| (&function.name, called_by_name(body))).collect();
     // Sets only grow, so this ends.
     loop {
         let mut learnt = false;
         for (caller, callees) in &calls {
-            let inherited: Vec<&'static str> = callees.iter().filter_map(|callee| needs.get(callee)).flatten().copied().collect();
+            let inherited: Vec<&'static str> =
+                callees.iter().filter_map(|callee| needs.get(callee)).flatten().copied().collect();
             let own = needs.entry((*caller).clone()).or_default();
             let before = own.len();
             own.extend(inherited);
@@ -63,12 +67,14 @@ fn read_in(body: &Body) -> BTreeSet<&'static str> {
     found
 }
 
-/// The functions a body calls. What cannot be followed is refused elsewhere, for each kernel that reaches it.
+/// The functions a body calls. What cannot be followed is refused elsewhere, for each kernel that
+/// reaches it.
 fn called_by_name(body: &Body) -> Vec<Name> {
     callees(body).map(|found| found.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
 }
 
-/// Functions whose signature cannot change: their address is taken, or they are called through a table.
+/// Functions whose signature cannot change: their address is taken, or they are called through a
+/// table.
 pub(crate) fn with_fixed_signature(module: &Module) -> BTreeSet<Name> {
     let functions: BTreeSet<&Name> = module.functions().map(|f| &f.name).collect();
     let mut found = BTreeSet::new();
@@ -80,15 +86,24 @@ pub(crate) fn with_fixed_signature(module: &Module) -> BTreeSet<Name> {
     for item in &module.items {
         match &item.kind {
             ItemKind::Variable(variable) => variable.initializer.iter().for_each(|i| visit_symbols(i, &mut note)),
-            ItemKind::Directive(directive) if directive.name == "alias" => directive.arguments.iter().for_each(&mut note),
-            ItemKind::Function(Function { body: Some(body), .. }) => visit_statements(body, &mut |statement| match &statement.kind {
-                StatementKind::CallTargets { targets, .. } => targets.iter().for_each(&mut note),
-                StatementKind::Instruction(i) if i.opcode == "call" => {
-                    i.operands.iter().filter(|o| matches!(o, Operand::List(_))).for_each(|list| visit_names(list, &mut note));
-                }
-                StatementKind::Instruction(i) => i.operands.iter().for_each(|operand| visit_names(operand, &mut note)),
-                _ => {}
-            }),
+            ItemKind::Directive(directive) if directive.name == "alias" => {
+                directive.arguments.iter().for_each(&mut note)
+            }
+            ItemKind::Function(Function { body: Some(body), .. }) => {
+                visit_statements(body, &mut |statement| match &statement.kind {
+                    StatementKind::CallTargets { targets, .. } => targets.iter().for_each(&mut note),
+                    StatementKind::Instruction(i) if i.opcode == "call" => {
+                        i.operands
+                            .iter()
+                            .filter(|o| matches!(o, Operand::List(_)))
+                            .for_each(|list| visit_names(list, &mut note));
+                    }
+                    StatementKind::Instruction(i) => {
+                        i.operands.iter().for_each(|operand| visit_names(operand, &mut note))
+                    }
+                    _ => {}
+                })
+            }
             _ => {}
         }
     }

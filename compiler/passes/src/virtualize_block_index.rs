@@ -1,24 +1,33 @@
-//! Gives a kernel thread and block numbers of its own, so that it can be a part of a launch that holds other kernels too (design D6).
+//! Gives a kernel thread and block numbers of its own, so that it can be a part of a launch that
+//! holds other kernels too (design D6).
 //!
 //! # Vocabulary
-//! The *real* launch has one-dimensional blocks, of the largest size that any kernel in it needs, and a one-dimensional grid. The *virtual* launch is what the kernel
-//! sees: its own grid and block shape. Its block 0 is the real block `block base`; the others follow in linear order, x fastest, as do threads.
+//! The *real* launch has one-dimensional blocks, of the largest size that any kernel in it needs,
+//! and a one-dimensional grid. The *virtual* launch is what the kernel sees: its own grid and block
+//! shape. Its block 0 is the real block `block base`; the others follow in linear order, x fastest,
+//! as do threads.
 //!
 //! # What changes
-//! - `%tid`, `%ntid`, `%ctaid`, `%nctaid` and `%nwarpid` become registers, computed once at entry from the real linear numbers, the parameters that
-//!   are appended ([`virtual_params`]) and the block shape, where it is known when the pass runs.
-//! - Real blocks beyond the virtual grid, and *surplus* threads beyond the virtual block, leave at once.
-//! - A barrier that names no count gets one, the threads of the virtual block rounded up to whole warps; its number stays. A barrier that threads may have left
-//!   the kernel before keeps its rule, to wait for all that have not exited: a count would wait for those that are gone.
-//! - Device functions that read these registers get them as further parameters; every caller of such a function passes them on.
+//! - `%tid`, `%ntid`, `%ctaid`, `%nctaid` and `%nwarpid` become registers, computed once at entry
+//!   from the real linear numbers, the parameters that are appended ([`virtual_params`]) and the
+//!   block shape, where it is known when the pass runs.
+//! - Real blocks beyond the virtual grid, and *surplus* threads beyond the virtual block, leave at
+//!   once.
+//! - A barrier that names no count gets one, the threads of the virtual block rounded up to whole
+//!   warps; its number stays. A barrier that threads may have left the kernel before keeps its
+//!   rule, to wait for all that have not exited: a count would wait for those that are gone.
+//! - Device functions that read these registers get them as further parameters; every caller of
+//!   such a function passes them on.
 //!
 //! # Partial warps
-//! Counts are multiples of 32. Where a virtual block is not, its last warp has surplus lanes that must take part in every barrier, see
-//! [`surplus_lanes`](crate::surplus_lanes). Lanes number threads in both launches alike, so what a warp does among itself stays what it was.
+//! Counts are multiples of 32. Where a virtual block is not, its last warp has surplus lanes that
+//! must take part in every barrier, see [`surplus_lanes`](crate::surplus_lanes). Lanes number
+//! threads in both launches alike, so what a warp does among itself stays what it was.
 //!
 //! # What has no virtual value
-//! `%gridid`, clusters, the grid barrier of cooperative launches and programmatic dependent launch belong to the whole launch; the size of dynamic shared memory is that of
-//! the largest kernel in it. `%warpid`, `%smid` and their like say where a thread runs, which stays true.
+//! `%gridid`, clusters, the grid barrier of cooperative launches and programmatic dependent launch
+//! belong to the whole launch; the size of dynamic shared memory is that of the largest kernel in
+//! it. `%warpid`, `%smid` and their like say where a thread runs, which stays true.
 
 use crate::code::{Code, at, prepend, rebuild};
 use crate::cuttable::{reachable_functions, visit_statements};
@@ -31,8 +40,8 @@ use crate::virtual_registers::{needs, register_of, virtual_register, with_fixed_
 use atoll_kgraph::virtual_params;
 use atoll_ptx::analysis::{Cfg, CfgError, Code as KernelCode, StatementId};
 use atoll_ptx::{
-    Function, FunctionKind, Immediate, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, Statement, StatementKind,
-    Variable,
+    Function, FunctionKind, Immediate, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, Statement,
+    StatementKind, Variable,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +62,8 @@ pub enum Virtualization {
     Refused(NotVirtualized),
 }
 
-/// What a launch of a kernel with virtual numbers must give. The real block has at least as many threads as the virtual one, rounded up to whole warps, and the virtual grid fewer
+/// What a launch of a kernel with virtual numbers must give. The real block has at least as many
+/// threads as the virtual one, rounded up to whole warps, and the virtual grid fewer
 /// than 2³² blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtualLaunch {
@@ -61,7 +71,8 @@ pub struct VirtualLaunch {
     pub offset: u32,
     /// The block shape that was compiled in; where there is none it is among the parameters.
     pub block: Option<[u32; 3]>,
-    /// Whether the threads of a virtual block must be a multiple of 32: the kernel has barriers and its block shape was not known.
+    /// Whether the threads of a virtual block must be a multiple of 32: the kernel has barriers and
+    /// its block shape was not known.
     pub needs_full_warps: bool,
     /// Whether surplus lanes of the last warp stay and take part in barriers.
     pub surplus_lanes_stay: bool,
@@ -108,7 +119,8 @@ pub enum NotVirtualized {
         /// The function.
         function: String,
     },
-    /// A barrier for some of the threads with a count that is not known, or that no barrier can have.
+    /// A barrier for some of the threads with a count that is not known, or that no barrier can
+    /// have.
     #[error("line {line}: the barrier's count is not a constant multiple of 32")]
     BarrierCount {
         /// Where.
@@ -174,8 +186,17 @@ struct Plan {
 }
 
 /// Virtualises every kernel of a module that can be. Says for each kernel, in order, what was done.
-pub(crate) fn virtualize_block_index(module: &mut Module, options: &PassOptions) -> Result<Vec<Virtualization>, PassError> {
-    let planner = Planner { module, options, needs: needs(module), fixed: with_fixed_signature(module), dialect: Dialect::of(module) };
+pub(crate) fn virtualize_block_index(
+    module: &mut Module,
+    options: &PassOptions,
+) -> Result<Vec<Virtualization>, PassError> {
+    let planner = Planner {
+        module,
+        options,
+        needs: needs(module),
+        fixed: with_fixed_signature(module),
+        dialect: Dialect::of(module),
+    };
     let mut outcomes = Vec::new();
     let mut plans = BTreeMap::new();
     for kernel in module.kernels() {
@@ -188,7 +209,9 @@ pub(crate) fn virtualize_block_index(module: &mut Module, options: &PassOptions)
                 plans.insert(kernel.name.clone(), plan);
             }
             Err(Refusal::Refused(reason)) => outcomes.push(Virtualization::Refused(reason)),
-            Err(Refusal::Broken(source)) => return Err(PassError::BrokenFlow { function: kernel.name.to_string(), source }),
+            Err(Refusal::Broken(source)) => {
+                return Err(PassError::BrokenFlow { function: kernel.name.to_string(), source });
+            }
         }
     }
     let extended = planner.extended(&plans);
@@ -216,7 +239,8 @@ struct Planner<'m> {
 
 impl Planner<'_> {
     fn plan(&self, kernel: &Function) -> Result<Plan, Refusal> {
-        const CLUSTER_ATTRIBUTES: [&str; 4] = ["explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"];
+        const CLUSTER_ATTRIBUTES: [&str; 4] =
+            ["explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"];
         if let Some(attribute) = kernel.attributes.iter().find(|a| CLUSTER_ATTRIBUTES.contains(&a.name.as_str())) {
             return Err(NotVirtualized::ClusterDirective { directive: attribute.name.to_string() }.into());
         }
@@ -224,12 +248,18 @@ impl Planner<'_> {
         for function in std::iter::once(&kernel).chain(&callees) {
             forbid_launch_wide(function)?;
         }
-        if let Some(callee) = callees.iter().find(|f| self.needs.contains_key(&f.name) && self.fixed.contains(&f.name)) {
+        if let Some(callee) = callees.iter().find(|f| self.needs.contains_key(&f.name) && self.fixed.contains(&f.name))
+        {
             return Err(NotVirtualized::FixedSignature { function: callee.name.to_string() }.into());
         }
         let block = self.options.block_of(kernel);
         let threads = block.map(block_threads).transpose()?;
-        let mut launch = VirtualLaunch { offset: self.offset(kernel, block)?, block, needs_full_warps: false, surplus_lanes_stay: false };
+        let mut launch = VirtualLaunch {
+            offset: self.offset(kernel, block)?,
+            block,
+            needs_full_warps: false,
+            surplus_lanes_stay: false,
+        };
         let code = KernelCode::of(kernel);
         let cfg = Cfg::of(&code)?;
         let divergence = Divergence::of(&code, &cfg);
@@ -239,7 +269,10 @@ impl Planner<'_> {
         let surplus = match threads {
             Some(threads) if waits && threads % WARP_THREADS != 0 => {
                 let partial = |(why, line)| NotVirtualized::PartialWarp { threads, why, line };
-                Some(SurplusLanes::plan(&code, &cfg, &divergence, callees.iter().any(|f| has(f, waits_for_threads))).map_err(partial)?)
+                Some(
+                    SurplusLanes::plan(&code, &cfg, &divergence, callees.iter().any(|f| has(f, waits_for_threads)))
+                        .map_err(partial)?,
+                )
             }
             _ => None,
         };
@@ -257,7 +290,8 @@ impl Planner<'_> {
         if bytes > limit { Err(too_many) } else { u32::try_from(offset).map_err(|_| too_many) }
     }
 
-    /// The device functions that get further parameters: those that need them and that a virtualised kernel reaches.
+    /// The device functions that get further parameters: those that need them and that a
+    /// virtualised kernel reaches.
     fn extended(&self, plans: &BTreeMap<Name, Plan>) -> BTreeSet<Name> {
         let kernels = self.module.kernels().filter(|kernel| plans.contains_key(&kernel.name));
         let reached = kernels.filter_map(|kernel| reachable_functions(self.module, kernel).ok()).flatten();
@@ -308,8 +342,13 @@ fn forbid_launch_wide(function: &Function) -> Result<(), NotVirtualized> {
         let line = statement.origin.line;
         let Some(instruction) = statement.instruction().filter(|_| found.is_ok()) else { return };
         let launch_wide = |what: String| Err(NotVirtualized::LaunchWide { what, line });
-        let is_cluster = instruction.modifiers.iter().any(|m| m == "cluster" || m.ends_with("::cluster") && m.starts_with("multicast"));
-        if matches!(instruction.opcode.as_str(), "griddepcontrol" | "mapa" | "getctarank" | "clusterlaunchcontrol") || is_cluster {
+        let is_cluster = instruction
+            .modifiers
+            .iter()
+            .any(|m| m == "cluster" || m.ends_with("::cluster") && m.starts_with("multicast"));
+        if matches!(instruction.opcode.as_str(), "griddepcontrol" | "mapa" | "getctarank" | "clusterlaunchcontrol")
+            || is_cluster
+        {
             found = launch_wide(instruction.dotted());
             return;
         }
@@ -344,8 +383,12 @@ fn barriers(
             }
             None => {}
             Some(Operand::Immediate(Immediate::Int(count))) => match u32::try_from(*count) {
-                Ok(count) if count == 0 || count % WARP_THREADS != 0 => return Err(NotVirtualized::BarrierCount { line }),
-                Ok(count) if count > limit => return Err(NotVirtualized::BarrierBeyondBlock { count, threads: limit, line }),
+                Ok(count) if count == 0 || count % WARP_THREADS != 0 => {
+                    return Err(NotVirtualized::BarrierCount { line });
+                }
+                Ok(count) if count > limit => {
+                    return Err(NotVirtualized::BarrierBeyondBlock { count, threads: limit, line });
+                }
                 Ok(_) => {}
                 Err(_) => return Err(NotVirtualized::BarrierCount { line }),
             },
@@ -402,7 +445,8 @@ impl Rewrite<'_> {
                 prologue(&function.name, plan, &needs)
             }
             None if is_extended => Code::default(),
-            // A kernel that keeps its real numbers, or a function that only such kernels call: it passes real numbers on.
+            // A kernel that keeps its real numbers, or a function that only such kernels call: it passes real numbers
+            // on.
             None => real_numbers(&self.passed_on(function)),
         };
         let Some(body) = &mut function.body else { return };
@@ -427,7 +471,8 @@ impl Rewrite<'_> {
     fn statement(&self, id: StatementId, statement: &mut Statement, names_are_virtual: bool) {
         let Some(instruction) = statement.instruction() else { return };
         let callee = called_function(instruction).filter(|callee| self.extended.contains(*callee)).cloned();
-        let reads_virtual = names_are_virtual && instruction.reads().into_iter().any(|name| virtual_register(name).is_some());
+        let reads_virtual =
+            names_are_virtual && instruction.reads().into_iter().any(|name| virtual_register(name).is_some());
         let plan = self.plan.filter(|plan| plan.counted.contains(&id));
         if callee.is_none() && !reads_virtual && plan.is_none() {
             return;
@@ -450,7 +495,8 @@ impl Rewrite<'_> {
 }
 
 impl Plan {
-    /// Threads of the virtual block where its shape is known; it was checked when the plan was made.
+    /// Threads of the virtual block where its shape is known; it was checked when the plan was
+    /// made.
     fn threads(&self) -> Option<u32> {
         self.launch.block.map(|block| block.iter().product())
     }
@@ -473,8 +519,10 @@ fn called_function(instruction: &Instruction) -> Option<&Name> {
 fn rename(instruction: &mut Instruction) {
     // Old code moves the low half of a special register, which a register of 32 bits does not allow.
     if instruction.opcode == "mov" && instruction.ty().is_some_and(|ty| ty.bytes() == 2) {
-        *instruction =
-            Instruction { guard: instruction.guard.clone(), ..Instruction::new("cvt.u16.u32", std::mem::take(&mut instruction.operands)) };
+        *instruction = Instruction {
+            guard: instruction.guard.clone(),
+            ..Instruction::new("cvt.u16.u32", std::mem::take(&mut instruction.operands))
+        };
     }
     instruction.visit_names_mut(&mut |_, name| {
         if let Some(special) = virtual_register(name) {
@@ -583,8 +631,9 @@ fn product(code: &mut Code, extents: &[Name; 3]) {
     code.emit("mul.lo.s32", [SIZE.into(), SIZE.into(), (&extents[2]).into()]);
 }
 
-/// Splits a linear number into the components that are needed. Where the extents are known, an axis of extent 1 costs nothing, and so a one-dimensional block keeps its
-/// threads' numbers evenly spaced.
+/// Splits a linear number into the components that are needed. Where the extents are known, an axis
+/// of extent 1 costs nothing, and so a one-dimensional block keeps its threads' numbers evenly
+/// spaced.
 fn split(code: &mut Code, needs: &BTreeSet<&'static str>, what: &str, linear: &str, known: Option<[u32; 3]>) {
     let component = |axis: usize| Some(register_of(virtual_register(&format!("%{what}.{}", AXES[axis]))?));
     let is_needed = |axis: usize| needs.contains(format!("%{what}.{}", AXES[axis]).as_str());

@@ -1,4 +1,5 @@
-//! Runs fenced kernels on this machine's processor: honest ones do what they did. Hostile ones are for `tests/integration/fence.rs`.
+//! Runs fenced kernels on this machine's processor: honest ones do what they did. Hostile ones are
+//! for `tests/integration/fence.rs`.
 
 #![expect(clippy::print_stderr, reason = "a trap must be seen")]
 
@@ -69,12 +70,14 @@ fn fenced(source: &str, entry: &str, form: FenceForm) -> Result<(atoll_ptx::Modu
     }
 }
 
-/// Buffers in a region and the parameter block for a launch line of a labelled kernel, see `idempotence/sources.cu`; `None` for arguments that hold addresses of others.
+/// Buffers in a region and the parameter block for a launch line of a labelled kernel, see
+/// `idempotence/sources.cu`; `None` for arguments that hold addresses of others.
 fn arguments(line: &str, region: &mut [u8]) -> Option<([u32; 3], [u32; 3], Vec<u8>)> {
     let address = region.as_ptr().addr() as u64;
     let mut words = line.split(' ');
     let mut shape = || {
-        let extents: Vec<u32> = words.next().expect("a shape").split(',').map(|e| e.parse().expect("a number")).collect();
+        let extents: Vec<u32> =
+            words.next().expect("a shape").split(',').map(|e| e.parse().expect("a number")).collect();
         [extents[0], *extents.get(1).unwrap_or(&1), *extents.get(2).unwrap_or(&1)]
     };
     let (grid, block) = (shape(), shape());
@@ -122,7 +125,9 @@ fn honest_kernels_do_what_they_did() {
         let mut ground = Ground::new(16 * REGION_BYTES);
         let Some((grid, block, params)) = arguments(line, ground.region_bytes()) else { continue };
         let blocks = grid.iter().map(|&extent| u64::from(extent)).product();
-        let Some(kernel) = Loaded::new(&atoll_ptx::parse(&text).expect("its PTX reads well"), name, block) else { return };
+        let Some(kernel) = Loaded::new(&atoll_ptx::parse(&text).expect("its PTX reads well"), name, block) else {
+            return;
+        };
         kernel.run(grid, 0..blocks, 0, &params);
         let expected = ground.region_bytes().to_vec();
         // Kernels take turns in the form: each has to be compiled.

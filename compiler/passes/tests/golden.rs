@@ -1,9 +1,13 @@
-//! File tests: each folder beside this file is a pass (or `pipeline`, all of them), each `NAME.ptx` in it an input, and `NAME.snap` what must come out, behind
-//! a report on every kernel. Kernels but those named `…_once` may be run again. To add a test, add an input and run with `INSTA_UPDATE=always`, which writes what comes out; then read it.
+//! File tests: each folder beside this file is a pass (or `pipeline`, all of them), each `NAME.ptx`
+//! in it an input, and `NAME.snap` what must come out, behind a report on every kernel. Kernels but
+//! those named `…_once` may be run again. To add a test, add an input and run with
+//! `INSTA_UPDATE=always`, which writes what comes out; then read it.
 
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
-use atoll_passes::{Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Virtualization, transform_with};
+use atoll_passes::{
+    Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassOptions, Preemption, Virtualization, transform_with,
+};
 use atoll_target_nvidia::{Ptxas, find_ptxas};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,8 +31,10 @@ fn folders() -> Vec<(&'static str, Vec<&'static str>)> {
         "remove_unreachable_code",
         "remove_dead_registers",
     ];
-    let together =
-        [("pipeline", vec!["inject_preempt_flag", "shared_to_dynamic"]), ("all", PASSES.iter().map(|pass| pass.name).collect::<Vec<_>>())];
+    let together = [
+        ("pipeline", vec!["inject_preempt_flag", "shared_to_dynamic"]),
+        ("all", PASSES.iter().map(|pass| pass.name).collect::<Vec<_>>()),
+    ];
     alone.into_iter().map(|name| (name, vec![name])).chain(together).collect()
 }
 
@@ -53,14 +59,16 @@ fn outputs_assemble() {
         eprintln!("SKIPPED: no ptxas found; set ATOLL_PTXAS to assemble the outputs");
         return;
     };
-    let inputs: Vec<(PathBuf, Vec<&str>)> =
-        folders().into_iter().flat_map(|(folder, passes)| inputs(folder).map(move |input| (input, passes.clone()))).collect();
+    let inputs: Vec<(PathBuf, Vec<&str>)> = folders()
+        .into_iter()
+        .flat_map(|(folder, passes)| inputs(folder).map(move |input| (input, passes.clone())))
+        .collect();
     assert!(!inputs.is_empty());
     // On two threads: most of the time the assembler is waited for.
     let failures: Vec<String> = std::thread::scope(|scope| {
-        let halves = inputs
-            .chunks(inputs.len().div_ceil(2))
-            .map(|half| scope.spawn(|| half.iter().filter_map(|(input, passes)| failure(&ptxas, input, passes)).collect::<Vec<_>>()));
+        let halves = inputs.chunks(inputs.len().div_ceil(2)).map(|half| {
+            scope.spawn(|| half.iter().filter_map(|(input, passes)| failure(&ptxas, input, passes)).collect::<Vec<_>>())
+        });
         halves.collect::<Vec<_>>().into_iter().flat_map(|half| half.join().expect("no panic")).collect()
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -73,7 +81,8 @@ fn inputs(folder: &str) -> impl Iterator<Item = PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "ptx"))
 }
 
-/// What the assembler has against the output of an input, which may say that it cannot be assembled alone.
+/// What the assembler has against the output of an input, which may say that it cannot be assembled
+/// alone.
 fn failure(ptxas: &Ptxas, input: &Path, passes: &[&str]) -> Option<String> {
     let source = fs::read_to_string(input).expect("text");
     let (_, output) = run(&source, passes).unwrap_or_else(|error| panic!("{}: {error}", input.display()));
@@ -84,8 +93,10 @@ fn failure(ptxas: &Ptxas, input: &Path, passes: &[&str]) -> Option<String> {
 /// The report as comments, and the transformed text.
 fn run(source: &str, passes: &[&str]) -> Result<(String, String), Box<dyn std::error::Error>> {
     let mut module = atoll_ptx::parse(source)?;
-    let may_run_again = module.kernels().map(|kernel| kernel.name.clone()).filter(|name| !name.ends_with("_once")).collect();
-    let report = transform_with(&mut module, passes, &PassOptions { may_run_again, ..PassOptions::default() }, &mut |_, _| {})?;
+    let may_run_again =
+        module.kernels().map(|kernel| kernel.name.clone()).filter(|name| !name.ends_with("_once")).collect();
+    let report =
+        transform_with(&mut module, passes, &PassOptions { may_run_again, ..PassOptions::default() }, &mut |_, _| {})?;
     Ok((report.kernels.iter().map(describe).collect(), atoll_ptx::print(&module)))
 }
 
@@ -104,7 +115,9 @@ fn describe(kernel: &KernelReport) -> String {
     }
     match &kernel.preemption {
         Preemption::NotAsked => {}
-        Preemption::Injected { offset, completion } => lines.push(format!("flag: parameters at {offset}, completion by {completion:?}")),
+        Preemption::Injected { offset, completion } => {
+            lines.push(format!("flag: parameters at {offset}, completion by {completion:?}"))
+        }
         Preemption::NotCut(reason) => lines.push(format!("not cut: {reason}")),
     }
     match &kernel.virtualization {
@@ -119,7 +132,11 @@ fn describe(kernel: &KernelReport) -> String {
     }
     lines.extend(kernel.loops.iter().map(|outcome| match &outcome.decision {
         LoopDecision::Checked { every, strips } => {
-            format!("loop at line {}: checked every {every} rounds{}", outcome.line, if *strips { ", in strips" } else { "" })
+            format!(
+                "loop at line {}: checked every {every} rounds{}",
+                outcome.line,
+                if *strips { ", in strips" } else { "" }
+            )
         }
         LoopDecision::Skipped(reason) => format!("loop at line {}: {reason}", outcome.line),
     }));

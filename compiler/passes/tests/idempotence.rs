@@ -1,7 +1,8 @@
 //! The labelled kernels: what `analyze_idempotence` says of each, held against what is true.
 //!
-//! `idempotence/NAME.ptx` begins with the label and the reason. There must be no kernel that is said to be safe to run again and is not, and few that are
-//! refused without need. The table of all of them is `idempotence/table.snap`; `INSTA_UPDATE=always` writes it.
+//! `idempotence/NAME.ptx` begins with the label and the reason. There must be no kernel that is
+//! said to be safe to run again and is not, and few that are refused without need. The table of all
+//! of them is `idempotence/table.snap`; `INSTA_UPDATE=always` writes it.
 
 use atoll_passes::{Rerun, analyze_idempotence};
 use std::fmt::Write as _;
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Least number of labelled kernels.
 const KERNELS_MIN: usize = 80;
-/// Largest share of kernels that are refused although they may be run again, in percent of those that may.
+/// Largest share of kernels that are refused although they may be run again, in percent of those
+/// that may.
 const NEEDLESS_PERCENT_MAX: usize = 10;
 
 /// What is true of a kernel.
@@ -38,7 +40,8 @@ fn header<'t>(text: &'t str, key: &str) -> Option<&'t str> {
 fn label(text: &str) -> Option<Label> {
     match header(text, "label")?.split_once(' ') {
         Some(("disjoint", pairs)) => {
-            let pair = |pair: &str| pair.trim().split_once(' ').map(|(read, written)| (read.to_owned(), written.to_owned()));
+            let pair =
+                |pair: &str| pair.trim().split_once(' ').map(|(read, written)| (read.to_owned(), written.to_owned()));
             pairs.split(',').map(pair).collect::<Option<_>>().map(Label::Disjoint)
         }
         None if header(text, "label") == Some("always") => Some(Label::Always),
@@ -48,7 +51,8 @@ fn label(text: &str) -> Option<Label> {
 }
 
 fn cases() -> Vec<Case> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder()).expect("the labelled kernels").flatten().map(|e| e.path()).collect();
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder()).expect("the labelled kernels").flatten().map(|e| e.path()).collect();
     files.retain(|path| path.extension().is_some_and(|e| e == "ptx"));
     files.sort();
     files.iter().map(|path| case(path)).collect()
@@ -90,8 +94,13 @@ fn no_kernel_is_run_again_wrongly_and_few_are_refused_without_need() {
     let wrong: Vec<&str> = cases.iter().filter(|c| is_false_promise(c)).map(|c| c.name.as_str()).collect();
     assert!(wrong.is_empty(), "said to be safe to run again, and are not: {wrong:?}");
     let may: usize = cases.iter().filter(|c| c.label != Label::Never).count();
-    let needless: Vec<String> = cases.iter().filter(|c| is_needless(c)).map(|c| format!("{}: {:?}", c.name, c.answer)).collect();
-    assert!(needless.len() * 100 <= may * NEEDLESS_PERCENT_MAX, "of {may} kernels refused without need:\n{}", needless.join("\n"));
+    let needless: Vec<String> =
+        cases.iter().filter(|c| is_needless(c)).map(|c| format!("{}: {:?}", c.name, c.answer)).collect();
+    assert!(
+        needless.len() * 100 <= may * NEEDLESS_PERCENT_MAX,
+        "of {may} kernels refused without need:\n{}",
+        needless.join("\n")
+    );
 }
 
 #[test]

@@ -14,7 +14,8 @@ use std::path::Path;
 /// Words of the buffer that a kernel works on.
 const WORDS: usize = 4096;
 
-/// A kernel of `tests/preemption/` and how it is launched. Its parameters are the buffer's address and a count.
+/// A kernel of `tests/preemption/` and how it is launched. Its parameters are the buffer's address
+/// and a count.
 struct Case {
     name: &'static str,
     block: [u32; 3],
@@ -25,13 +26,62 @@ struct Case {
 }
 
 const CASES: [Case; 7] = [
-    Case { name: "elementwise", block: [64, 1, 1], grid: [9, 1, 1], count: 500, dynamic_shared_bytes: 0, completion: Completion::Barrier },
-    Case { name: "volume", block: [4, 4, 2], grid: [3, 2, 4], count: 30, dynamic_shared_bytes: 0, completion: Completion::Barrier },
-    Case { name: "rounds", block: [96, 1, 1], grid: [5, 1, 1], count: 4, dynamic_shared_bytes: 0, completion: Completion::Barrier },
-    Case { name: "early_exit", block: [128, 1, 1], grid: [6, 1, 1], count: 70, dynamic_shared_bytes: 0, completion: Completion::Count },
-    Case { name: "jump_to_end", block: [64, 1, 1], grid: [4, 3, 1], count: 33, dynamic_shared_bytes: 256, completion: Completion::Count },
-    Case { name: "all_exit", block: [64, 1, 1], grid: [7, 1, 1], count: 0, dynamic_shared_bytes: 0, completion: Completion::Count },
-    Case { name: "search", block: [64, 1, 1], grid: [6, 1, 1], count: 5, dynamic_shared_bytes: 0, completion: Completion::Barrier },
+    Case {
+        name: "elementwise",
+        block: [64, 1, 1],
+        grid: [9, 1, 1],
+        count: 500,
+        dynamic_shared_bytes: 0,
+        completion: Completion::Barrier,
+    },
+    Case {
+        name: "volume",
+        block: [4, 4, 2],
+        grid: [3, 2, 4],
+        count: 30,
+        dynamic_shared_bytes: 0,
+        completion: Completion::Barrier,
+    },
+    Case {
+        name: "rounds",
+        block: [96, 1, 1],
+        grid: [5, 1, 1],
+        count: 4,
+        dynamic_shared_bytes: 0,
+        completion: Completion::Barrier,
+    },
+    Case {
+        name: "early_exit",
+        block: [128, 1, 1],
+        grid: [6, 1, 1],
+        count: 70,
+        dynamic_shared_bytes: 0,
+        completion: Completion::Count,
+    },
+    Case {
+        name: "jump_to_end",
+        block: [64, 1, 1],
+        grid: [4, 3, 1],
+        count: 33,
+        dynamic_shared_bytes: 256,
+        completion: Completion::Count,
+    },
+    Case {
+        name: "all_exit",
+        block: [64, 1, 1],
+        grid: [7, 1, 1],
+        count: 0,
+        dynamic_shared_bytes: 0,
+        completion: Completion::Count,
+    },
+    Case {
+        name: "search",
+        block: [64, 1, 1],
+        grid: [6, 1, 1],
+        count: 5,
+        dynamic_shared_bytes: 0,
+        completion: Completion::Barrier,
+    },
 ];
 
 /// A case compiled as it is and transformed.
@@ -65,7 +115,8 @@ impl Pair {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preemption").join(case.name).with_extension("ptx");
         let mut module = atoll_ptx::parse(&fs::read_to_string(path).expect("the case's kernel")).expect("valid PTX");
         let plain = Loaded::new(&module, case.name, case.block)?;
-        let report = transform(&mut module, &TransformOptions::default(), &mut |_, _| {}).expect("it can be transformed");
+        let report =
+            transform(&mut module, &TransformOptions::default(), &mut |_, _| {}).expect("it can be transformed");
         let cut = Loaded::new(&module, case.name, case.block)?;
         Some(Pair { case, plain, cut, report: report.kernels[0].clone() })
     }
@@ -98,7 +149,11 @@ impl Pair {
         let mut params = self.own_arguments(memory);
         let offset = self.report.preempt_offset().expect("it was cut") as usize;
         params.resize(offset, 0);
-        for address in [&raw mut memory.epoch_word as u64, &raw mut memory.evicted_word as u64, memory.progress.as_mut_ptr() as u64] {
+        for address in [
+            &raw mut memory.epoch_word as u64,
+            &raw mut memory.evicted_word as u64,
+            memory.progress.as_mut_ptr() as u64,
+        ] {
             params.extend(address.to_le_bytes());
         }
         params.extend(issued_epoch.to_le_bytes());
@@ -110,7 +165,9 @@ impl Pair {
 #[test]
 fn kernels_complete_as_their_bodies_ask() {
     for pair in Pair::all() {
-        let Preemption::Injected { completion, .. } = pair.report.preemption else { panic!("{} was not cut", pair.case.name) };
+        let Preemption::Injected { completion, .. } = pair.report.preemption else {
+            panic!("{} was not cut", pair.case.name)
+        };
         assert_eq!(completion, pair.case.completion, "{}", pair.case.name);
     }
 }
@@ -136,7 +193,12 @@ fn preempted_nothing_is_written_but_the_evicted_word() {
             let before = Memory { epoch_word, ..pair.memory() };
             let mut memory = before.clone();
             pair.launch(&mut memory, issued_epoch, 0..pair.blocks());
-            assert_eq!(memory, Memory { evicted_word: 1, ..before }, "{} at {epoch_word}, issued at {issued_epoch}", pair.case.name);
+            assert_eq!(
+                memory,
+                Memory { evicted_word: 1, ..before },
+                "{} at {epoch_word}, issued at {issued_epoch}",
+                pair.case.name
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Every pass alone, and all together, on kernels that run: on the host target, so on any machine. What they write must be what they wrote before, whether the flag is never
-//! raised, or raised at random moments and the launch resumed until it is complete.
+//! Every pass alone, and all together, on kernels that run: on the host target, so on any machine.
+//! What they write must be what they wrote before, whether the flag is never raised, or raised at
+//! random moments and the launch resumed until it is complete.
 //!
 //! `ATOLL_SEED` sets the seed; a failure prints it.
 
@@ -100,7 +101,8 @@ impl Case {
     }
 
     fn source(&self) -> atoll_ptx::Module {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(self.folder).join(self.name).with_extension("ptx");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(self.folder).join(self.name).with_extension("ptx");
         atoll_ptx::parse(&fs::read_to_string(path).expect("the case's kernel")).expect("valid PTX")
     }
 
@@ -128,7 +130,10 @@ impl<'c> Transformed<'c> {
         if case.may_run_again {
             options.may_run_again.insert(case.name.into());
         }
-        let report = transform_with(&mut module, passes, &options, &mut |_, _| {}).expect("it can be transformed").kernels.remove(0);
+        let report = transform_with(&mut module, passes, &options, &mut |_, _| {})
+            .expect("it can be transformed")
+            .kernels
+            .remove(0);
         let (mut block, mut real_grid) = (case.block, case.grid);
         if let Virtualization::Virtual(_) = report.virtualization {
             // One warp more than is needed.
@@ -143,7 +148,11 @@ impl<'c> Transformed<'c> {
         let mut params = self.case.own_arguments(memory);
         if let Some(offset) = self.report.preempt_offset() {
             params.resize(offset as usize, 0);
-            let words = [memory.epoch_word.as_ptr() as u64, memory.evicted_word.as_ptr() as u64, memory.progress.as_mut_ptr() as u64];
+            let words = [
+                memory.epoch_word.as_ptr() as u64,
+                memory.evicted_word.as_ptr() as u64,
+                memory.progress.as_mut_ptr() as u64,
+            ];
             words.into_iter().for_each(|address| params.extend(address.to_le_bytes()));
             params.extend(issued_epoch.to_le_bytes());
             assert_eq!(params.len(), (offset + preempt_params::BYTES) as usize);
@@ -170,7 +179,8 @@ impl<'c> Transformed<'c> {
 
 /// Every pass alone, those of models, and all.
 fn selections() -> Vec<Vec<&'static str>> {
-    let names: Vec<&'static str> = PASSES.iter().map(|pass| pass.name).filter(|name| !NOT_HERE.contains(name)).collect();
+    let names: Vec<&'static str> =
+        PASSES.iter().map(|pass| pass.name).filter(|name| !NOT_HERE.contains(name)).collect();
     let mut selections: Vec<Vec<&'static str>> = names.iter().map(|&name| vec![name]).collect();
     selections.push(vec!["check_in_loops", "inject_preempt_flag"]);
     selections.push(vec!["inject_preempt_flag", "shared_to_dynamic"]);
@@ -212,7 +222,13 @@ fn everything_is_as_it_was() {
 
 fn with_the_flag_down(transformed: &Transformed<'_>, expected: &[u32]) {
     let has_flag = transformed.passes.contains(&"inject_preempt_flag");
-    assert_eq!(transformed.report.keeps_progress(), has_flag, "{}: {:?}", transformed.describe(), transformed.report.preemption);
+    assert_eq!(
+        transformed.report.keeps_progress(),
+        has_flag,
+        "{}: {:?}",
+        transformed.describe(),
+        transformed.report.preemption
+    );
     let mut memory = Memory::of(transformed.case);
     transformed.launch(&mut memory, 0);
     assert!(memory.data == expected, "{} computes something else", transformed.describe());
@@ -252,7 +268,11 @@ fn evict_at_random(transformed: &Transformed<'_>, expected: &[u32], seed: u64) {
         evictions += 1;
         assert!(launch < 20, "{} does not end; ATOLL_SEED={seed}", transformed.describe());
     }
-    assert!(memory.data == expected, "{} computes something else after {evictions} evictions; ATOLL_SEED={seed}", transformed.describe());
+    assert!(
+        memory.data == expected,
+        "{} computes something else after {evictions} evictions; ATOLL_SEED={seed}",
+        transformed.describe()
+    );
 }
 
 #[test]
@@ -266,7 +286,12 @@ fn blocks_stop_in_long_loops_and_can_be_run_again() {
             let before = memory.data.clone();
             memory.epoch_word.store(1, Ordering::Relaxed);
             transformed.launch(&mut memory, 0);
-            assert_eq!(memory.evicted_word.load(Ordering::Relaxed), 1, "{} has no check that works", transformed.describe());
+            assert_eq!(
+                memory.evicted_word.load(Ordering::Relaxed),
+                1,
+                "{} has no check that works",
+                transformed.describe()
+            );
             assert!(memory.data == before, "{} ran to the end", transformed.describe());
             transformed.launch(&mut memory, 1);
             assert!(memory.data == expected, "{} computes something else", transformed.describe());
@@ -279,10 +304,16 @@ fn blocks_stop_in_long_loops_and_can_be_run_again() {
 #[test]
 fn only_what_cannot_be_virtual_is_not() {
     for case in &CASES {
-        let Some(transformed) = Transformed::new(case, &["inject_preempt_flag", "virtualize_block_index"]) else { continue };
+        let Some(transformed) = Transformed::new(case, &["inject_preempt_flag", "virtualize_block_index"]) else {
+            continue;
+        };
         match &transformed.report.virtualization {
-            Virtualization::Virtual(launch) => assert_eq!(launch.surplus_lanes_stay, case.block.iter().product::<u32>() % 32 != 0),
-            Virtualization::Refused(NotVirtualized::PartialWarp { .. }) => assert_eq!((case.name, case.block[0]), ("early_exit", 98)),
+            Virtualization::Virtual(launch) => {
+                assert_eq!(launch.surplus_lanes_stay, case.block.iter().product::<u32>() % 32 != 0)
+            }
+            Virtualization::Refused(NotVirtualized::PartialWarp { .. }) => {
+                assert_eq!((case.name, case.block[0]), ("early_exit", 98))
+            }
             other => panic!("{}: {other:?}", transformed.describe()),
         }
     }

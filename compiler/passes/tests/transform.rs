@@ -2,8 +2,8 @@
 
 use atoll_kgraph::{preempt_params, virtual_params};
 use atoll_passes::{
-    NotCut, PASSES, PassError, PassOptions, Preemption, SharedError, TransformOptions, TransformReport, Virtualization, transform,
-    transform_with,
+    NotCut, PASSES, PassError, PassOptions, Preemption, SharedError, TransformOptions, TransformReport, Virtualization,
+    transform, transform_with,
 };
 use atoll_ptx::{Module, ScalarType, parse, print};
 
@@ -44,8 +44,10 @@ fn appended_parameters_lie_as_the_kernel_graph_says() {
 fn the_hook_sees_each_pass_that_ran_in_order() {
     let mut module = parse(&source(".entry k()\n{\n.shared .b32 word;\nret;\n}")).expect("valid");
     let mut seen = Vec::new();
-    transform(&mut module, &TransformOptions::default(), &mut |pass, module| seen.push((pass.to_owned(), print(module))))
-        .expect("a plain kernel");
+    transform(&mut module, &TransformOptions::default(), &mut |pass, module| {
+        seen.push((pass.to_owned(), print(module)))
+    })
+    .expect("a plain kernel");
     assert_eq!(
         seen.iter().map(|(pass, _)| pass.as_str()).collect::<Vec<_>>(),
         ["inject_preempt_flag", "shared_to_dynamic", "reduce_divisions"]
@@ -53,15 +55,18 @@ fn the_hook_sees_each_pass_that_ran_in_order() {
     assert!(seen[0].1.contains(".shared .b32 word") && !seen[1].1.contains(".shared .b32 word"));
 
     let before = print(&module);
-    let report = transform(&mut module, &TransformOptions::NONE, &mut |pass, _| panic!("{pass} was not asked for")).expect("nothing to do");
+    let report = transform(&mut module, &TransformOptions::NONE, &mut |pass, _| panic!("{pass} was not asked for"))
+        .expect("nothing to do");
     assert_eq!(report.kernels[0].preemption, Preemption::NotAsked);
     assert_eq!(print(&module), before);
 }
 
 #[test]
 fn what_comes_out_reads_back_as_the_same_text() {
-    let (_, module) = run(&source(".entry k()\n{\n.reg .pred %p<2>;\n.shared .b32 word;\nst.shared.u32 [word], 1;\nbar.sync 0;\nret;\n}"))
-        .expect("valid");
+    let (_, module) = run(&source(
+        ".entry k()\n{\n.reg .pred %p<2>;\n.shared .b32 word;\nst.shared.u32 [word], 1;\nbar.sync 0;\nret;\n}",
+    ))
+    .expect("valid");
     let text = print(&module);
     assert_eq!(print(&parse(&text).expect("our own text")), text);
 }
@@ -77,7 +82,10 @@ fn a_kernel_is_transformed_once() {
 fn parameter_lists_are_bounded_by_version() {
     let long = ".entry k(.param .b8 a[4080])\n{\nret;\n}";
     let (report, _) = run(&source(long)).expect("valid");
-    assert_eq!(report.kernels[0].preemption, Preemption::NotCut(NotCut::TooManyParameters { bytes: 4108, limit: 4096 }));
+    assert_eq!(
+        report.kernels[0].preemption,
+        Preemption::NotCut(NotCut::TooManyParameters { bytes: 4108, limit: 4096 })
+    );
     let (report, _) = run(&source(long).replace("7.0", "8.1")).expect("valid");
     assert_eq!(report.kernels[0].preempt_offset(), Some(4080));
 }
@@ -99,7 +107,9 @@ fn a_branch_to_nowhere_is_the_callers_fault() {
 fn shared_memory_that_cannot_be_moved_stays_and_says_why() {
     type Expectation = fn(&SharedError) -> bool;
     let cases: [(&str, Expectation); 4] = [
-        (".extern .shared .b8 x[16];\n.entry k()\n{\nst.shared.u32 [x], 1;\nret;\n}", |e| matches!(e, SharedError::External(_))),
+        (".extern .shared .b8 x[16];\n.entry k()\n{\nst.shared.u32 [x], 1;\nret;\n}", |e| {
+            matches!(e, SharedError::External(_))
+        }),
         (
             ".shared .b32 x;\n.entry k()\n{\n.reg .b64 %rd<2>;\nmov.b64 %rd1, {x, x};\nret;\n}",
             |e| matches!(e, SharedError::Operand { line, .. } if *line > 0),
@@ -131,21 +141,25 @@ fn transform_names(source: &str, names: &[&str]) -> Result<(TransformReport, Mod
 
 #[test]
 fn passes_are_known_by_name_and_run_in_their_own_order() {
-    let error = transform_names(&source(".entry k()\n{\nret;\n}"), &["inject_preempt_flag", "inline"]).expect_err("no such pass");
+    let error = transform_names(&source(".entry k()\n{\nret;\n}"), &["inject_preempt_flag", "inline"])
+        .expect_err("no such pass");
     assert!(matches!(&error, PassError::UnknownPass { name, .. } if name == "inline"), "{error}");
     for pass in PASSES {
         assert!(error.to_string().contains(pass.name) && !pass.doc.is_empty(), "{error}");
     }
-    let mut module = parse(&source(".entry k()\n{\n.shared .b32 word;\nst.shared.b32 [word], 1;\nret;\n}")).expect("valid");
+    let mut module =
+        parse(&source(".entry k()\n{\n.shared .b32 word;\nst.shared.b32 [word], 1;\nret;\n}")).expect("valid");
     let mut seen = Vec::new();
     let backwards = ["outline_kernel_body", "shared_to_dynamic", "inject_preempt_flag"];
-    transform_with(&mut module, &backwards, &PassOptions::default(), &mut |pass, _| seen.push(pass.to_owned())).expect("a plain kernel");
+    transform_with(&mut module, &backwards, &PassOptions::default(), &mut |pass, _| seen.push(pass.to_owned()))
+        .expect("a plain kernel");
     assert_eq!(seen, ["inject_preempt_flag", "shared_to_dynamic", "outline_kernel_body"]);
 }
 
 #[test]
 fn a_kernel_becomes_virtual_once() {
-    let (_, mut module) = transform_names(&source(".entry k()\n{\nret;\n}"), &["virtualize_block_index"]).expect("a plain kernel");
+    let (_, mut module) =
+        transform_names(&source(".entry k()\n{\nret;\n}"), &["virtualize_block_index"]).expect("a plain kernel");
     let again = transform_with(&mut module, &["virtualize_block_index"], &PassOptions::default(), &mut |_, _| {});
     assert!(matches!(again, Err(PassError::AlreadyVirtual { kernel }) if kernel == "k"));
 }
@@ -157,12 +171,17 @@ fn virtual_parameters_lie_as_the_kernel_graph_says() {
         let mut module = parse(&text).expect("valid");
         let blocks = block.map(|block| ("k".into(), block)).into_iter().collect();
         let options = PassOptions { blocks, ..PassOptions::default() };
-        let report = transform_with(&mut module, &["virtualize_block_index"], &options, &mut |_, _| {}).expect("a plain kernel");
+        let report =
+            transform_with(&mut module, &["virtualize_block_index"], &options, &mut |_, _| {}).expect("a plain kernel");
         let Virtualization::Virtual(launch) = report.kernels[0].virtualization.clone() else { panic!("{report:?}") };
         assert_eq!((launch.offset, launch.block, report.kernels[0].params_bytes), (4, block, 4 + bytes));
-        let names: Vec<String> = module.kernels().next().expect("the kernel").params[1..].iter().map(|p| p.name.to_string()).collect();
+        let names: Vec<String> =
+            module.kernels().next().expect("the kernel").params[1..].iter().map(|p| p.name.to_string()).collect();
         let at = |offset: u32| names[(offset / 4) as usize].as_str();
-        assert_eq!((at(virtual_params::BLOCK_BASE), at(virtual_params::GRID)), ("k_atoll_block_base", "k_atoll_grid_x"));
+        assert_eq!(
+            (at(virtual_params::BLOCK_BASE), at(virtual_params::GRID)),
+            ("k_atoll_block_base", "k_atoll_grid_x")
+        );
         assert!(block.is_some() || at(virtual_params::BLOCK) == "k_atoll_block_x");
     }
 }

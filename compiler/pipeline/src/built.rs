@@ -66,8 +66,14 @@ impl<'a> Built<'a> {
     }
 
     pub(crate) fn write(mut self, output: &Path, mut clock: Clock<'_>) -> Result<CompileReport, CompileError> {
-        let contents = BundleContents { producer: PRODUCER.into(), graph: self.graph, weights: self.weights, targets: self.targets };
-        self.report.digest = clock.stage(Stage::Write, || write_bundle(output, &contents).map_err(CompileError::from))?;
+        let contents = BundleContents {
+            producer: PRODUCER.into(),
+            graph: self.graph,
+            weights: self.weights,
+            targets: self.targets,
+        };
+        self.report.digest =
+            clock.stage(Stage::Write, || write_bundle(output, &contents).map_err(CompileError::from))?;
         self.report.times = clock.finish();
         Ok(self.report)
     }

@@ -25,7 +25,8 @@ pub(crate) fn compile_target(
     // Only an assembler asks for it.
     let plain = (options.assemble && matches!(target, Target::Nvidia(_))).then(|| module.clone());
     let (report, not_padded) = clock.stage(Stage::Passes(target), || {
-        // LLVM reduces divisions itself, and the host target's own analyses know better what becomes of them.
+        // LLVM reduces divisions itself, and the host target's own analyses know better what becomes of
+        // them.
         let reduce_divisions = options.passes.reduce_divisions && matches!(target, Target::Nvidia(_));
         let passes = TransformOptions { reduce_divisions, ..options.passes };
         let report = atoll_passes::transform(&mut module, &passes, &mut |_, _| {})?;
@@ -33,8 +34,12 @@ pub(crate) fn compile_target(
         Ok((report, not_padded))
     })?;
     observer.form(Form::PtxFinal, "passes", &|| atoll_ptx::print(&module));
-    let mut facts: Vec<KernelFacts> =
-        kernels.iter().zip(&report.kernels).zip(reruns).map(|((kernel, report), rerun)| facts(kernel, report, rerun)).collect();
+    let mut facts: Vec<KernelFacts> = kernels
+        .iter()
+        .zip(&report.kernels)
+        .zip(reruns)
+        .map(|((kernel, report), rerun)| facts(kernel, report, rerun))
+        .collect();
     for (facts, reason) in facts.iter_mut().zip(not_padded) {
         facts.not_padded = reason;
     }
@@ -45,8 +50,8 @@ pub(crate) fn compile_target(
     Ok((TargetContents { image, code, ptx, source: Some(source) }, report.kernels))
 }
 
-/// Which kernels may be run again. What is proven is about kernels as they were written, since the passes add accesses of their own; reasons name lines of
-/// [`Form::Ptx`].
+/// Which kernels may be run again. What is proven is about kernels as they were written, since the
+/// passes add accesses of their own; reasons name lines of [`Form::Ptx`].
 fn reruns(module: &Module) -> Vec<RerunFact> {
     module.kernels().map(|kernel| atoll_passes::analyze_idempotence(module, kernel).fact()).collect()
 }
@@ -56,7 +61,12 @@ fn not_padded(module: &Module, kernels: &[LaunchedKernel]) -> Result<Vec<Option<
     let mut module = module.clone();
     let blocks = kernels.iter().map(|kernel| (kernel.name.as_str().into(), kernel.block)).collect();
     let options = PassOptions { blocks, ..PassOptions::default() };
-    let report = atoll_passes::transform_with(&mut module, &["virtualize_block_index", "outline_kernel_body"], &options, &mut |_, _| {})?;
+    let report = atoll_passes::transform_with(
+        &mut module,
+        &["virtualize_block_index", "outline_kernel_body"],
+        &options,
+        &mut |_, _| {},
+    )?;
     let reason = |kernel: &KernelReport| match (&kernel.virtualization, &kernel.outlining) {
         (Virtualization::Refused(reason), _) => Some(reason.to_string()),
         (_, Outlining::Refused(reason)) => Some(reason.to_string()),
@@ -78,7 +88,8 @@ fn facts(kernel: &LaunchedKernel, report: &KernelReport, rerun: RerunFact) -> Ke
     }
 }
 
-/// Code of a target, and for native code the PTX it was made from. Completes the kernels' facts. `plain` is the module before passes, where that is another one.
+/// Code of a target, and for native code the PTX it was made from. Completes the kernels' facts.
+/// `plain` is the module before passes, where that is another one.
 fn lower(
     target: Target,
     module: &Module,

@@ -3,7 +3,8 @@
 use crate::stage::Form;
 use crate::targets::Target;
 
-/// Why a model was not compiled. Import errors are the model's; everything after it is a limit of this compiler or a bug in it.
+/// Why a model was not compiled. Import errors are the model's; everything after it is a limit of
+/// this compiler or a bug in it.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
     /// The model cannot be read or uses what is not supported.
@@ -32,7 +33,9 @@ pub enum CompileError {
     #[error(transparent)]
     Host(#[from] atoll_target_host::HostError),
     /// A host target, and no LLVM to make its code.
-    #[error("code for {0} is made with LLVM, which this program was built without; name an NVIDIA target, such as nvidia:sm_75")]
+    #[error(
+        "code for {0} is made with LLVM, which this program was built without; name an NVIDIA target, such as nvidia:sm_75"
+    )]
     NoNativeCode(Target),
     /// The bundle could not be written.
     #[error(transparent)]

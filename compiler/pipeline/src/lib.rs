@@ -4,10 +4,13 @@
 //! import → transform → schedule → plan → for each target { emit → analyse → passes → lower } → write
 //! ```
 //!
-//! [`compile`] begins with a model, [`pack`] with kernels in PTX, which are there before the targets are, [`pad_bundles`] with bundles that are to share launches.
+//! [`compile`] begins with a model, [`pack`] with kernels in PTX, which are there before the
+//! targets are, [`pad_bundles`] with bundles that are to share launches.
 //!
-//! Every stage is a function of another crate; this one calls them in order, times them, tells an [`Observer`] what happens and shows any intermediate form.
-//! It is not a build system: the cache of compiled models belongs to whoever serves them. Code of single kernels is kept where [`CompileOptions`] say so.
+//! Every stage is a function of another crate; this one calls them in order, times them, tells an
+//! [`Observer`] what happens and shows any intermediate form. It is not a build system: the cache
+//! of compiled models belongs to whoever serves them. Code of single kernels is kept where
+//! [`CompileOptions`] say so.
 
 mod built;
 mod code;
@@ -43,7 +46,12 @@ use observer::Clock;
 use std::path::Path;
 
 /// Compiles an ONNX file into a bundle.
-pub fn compile(input: &Path, output: &Path, options: &CompileOptions, observer: &dyn Observer) -> Result<CompileReport, CompileError> {
+pub fn compile(
+    input: &Path,
+    output: &Path,
+    options: &CompileOptions,
+    observer: &dyn Observer,
+) -> Result<CompileReport, CompileError> {
     let mut clock = Clock::new(observer, 4 + 4 * options.targets.len());
     let graph = clock.stage(Stage::Import, || import(input, options))?;
     let graph = clock.stage(Stage::Transform, || transform(graph, observer))?;
@@ -73,11 +81,16 @@ pub fn show(input: &Path, form: Form, target: Target, options: &CompileOptions) 
 
 fn import(input: &Path, options: &CompileOptions) -> Result<TensorGraph, CompileError> {
     let (symbols, common) = (options.symbols.clone(), options.common_symbols.clone());
-    Ok(onnx::import(input, &ImportOptions { symbols, common, states: options.states.clone(), ..ImportOptions::default() })?)
+    Ok(onnx::import(
+        input,
+        &ImportOptions { symbols, common, states: options.states.clone(), ..ImportOptions::default() },
+    )?)
 }
 
 fn transform(graph: TensorGraph, observer: &dyn Observer) -> Result<TensorGraph, CompileError> {
-    Ok(atoll_frontend::transform::transform_with(graph, |pass, graph| observer.form(Form::Graph, pass, &|| graph.to_string()))?)
+    Ok(atoll_frontend::transform::transform_with(graph, |pass, graph| {
+        observer.form(Form::Graph, pass, &|| graph.to_string())
+    })?)
 }
 
 /// The schedule, and its graph with the memory planned.
@@ -89,10 +102,16 @@ fn schedule(graph: &TensorGraph) -> Result<(Schedule, KernelGraph), CompileError
 }
 
 /// The kernels of a model for a target.
-fn emit(schedule: &Schedule, target: Target, clock: &mut Clock<'_>, observer: &dyn Observer) -> Result<Kernels, CompileError> {
+fn emit(
+    schedule: &Schedule,
+    target: Target,
+    clock: &mut Clock<'_>,
+    observer: &dyn Observer,
+) -> Result<Kernels, CompileError> {
     let Emitted { module, kernels, launches } =
         clock.stage(Stage::Emit(target), || Ok(atoll_codegen::emit(schedule, &target.description())?))?;
-    let kernels = kernels.into_iter().map(|k| LaunchedKernel { name: k.name, block: k.block, dynamic_shared_bytes: 0 }).collect();
+    let kernels =
+        kernels.into_iter().map(|k| LaunchedKernel { name: k.name, block: k.block, dynamic_shared_bytes: 0 }).collect();
     let mut kernels = Kernels { module, kernels, launches };
     transfers::add(&schedule.graph, &mut kernels)?;
     observer.form(Form::Ptx, "emit", &|| atoll_ptx::print(&kernels.module));

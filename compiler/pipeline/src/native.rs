@@ -23,7 +23,13 @@ pub(crate) struct Native {
 pub(crate) use with::compile;
 
 #[cfg(not(feature = "host"))]
-pub(crate) fn compile(_: &Module, _: &[Shape<'_>], target: Target, _: bool, _: Option<Arc<DiskCache>>) -> Result<Native, CompileError> {
+pub(crate) fn compile(
+    _: &Module,
+    _: &[Shape<'_>],
+    target: Target,
+    _: bool,
+    _: Option<Arc<DiskCache>>,
+) -> Result<Native, CompileError> {
     Err(CompileError::NoNativeCode(target))
 }
 
@@ -45,11 +51,13 @@ mod with {
             Target::HostV4 => CpuLevel::V4,
             Target::Nvidia(_) => return Err(CompileError::NoNativeCode(target)),
         };
-        let shapes: Vec<KernelShape> = kernels.iter().map(|(name, block)| KernelShape { name: (*name).into(), block: *block }).collect();
+        let shapes: Vec<KernelShape> =
+            kernels.iter().map(|(name, block)| KernelShape { name: (*name).into(), block: *block }).collect();
         let options = Options { keep_ir, cache, ..Options::default() };
         let object = atoll_target_host::compile(module, &shapes, level, &options)?;
         let scratch_bytes = object.kernels.iter().map(|kernel| kernel.scratch_bytes).collect();
-        let ir = object.kernels.iter().filter_map(|kernel| kernel.optimised_ir.as_deref()).collect::<Vec<_>>().join("\n");
+        let ir =
+            object.kernels.iter().filter_map(|kernel| kernel.optimised_ir.as_deref()).collect::<Vec<_>>().join("\n");
         Ok(Native { elf: object.elf, scratch_bytes, ir })
     }
 }

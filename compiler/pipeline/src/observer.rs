@@ -12,7 +12,8 @@ pub trait Observer {
         let _ = (stage, done, total);
     }
 
-    /// A form exists, made by the step `by`; `text` writes it, which costs time only if it is called.
+    /// A form exists, made by the step `by`; `text` writes it, which costs time only if it is
+    /// called.
     fn form(&self, form: Form, by: &str, text: &dyn Fn() -> String) {
         let _ = (form, by, text);
     }
@@ -70,7 +71,11 @@ impl<'a> Clock<'a> {
         Clock { observer, total, times: Vec::new() }
     }
 
-    pub(crate) fn stage<T>(&mut self, stage: Stage, run: impl FnOnce() -> Result<T, CompileError>) -> Result<T, CompileError> {
+    pub(crate) fn stage<T>(
+        &mut self,
+        stage: Stage,
+        run: impl FnOnce() -> Result<T, CompileError>,
+    ) -> Result<T, CompileError> {
         self.observer.stage(stage, self.times.len(), self.total);
         let start = Instant::now();
         let result = run();

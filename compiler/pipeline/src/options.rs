@@ -8,9 +8,11 @@ use std::sync::Arc;
 /// How a model is compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileOptions {
-    /// Targets of the bundle. None, for PTX that is packed, is this machine and the oldest NVIDIA architecture that runs it.
+    /// Targets of the bundle. None, for PTX that is packed, is this machine and the oldest NVIDIA
+    /// architecture that runs it.
     pub targets: Vec<Target>,
-    /// Put NVIDIA kernels through `ptxas`, where there is one: checks them, and records registers and spills. Takes seconds.
+    /// Put NVIDIA kernels through `ptxas`, where there is one: checks them, and records registers
+    /// and spills. Takes seconds.
     pub assemble: bool,
     /// Which passes for preemption run. All of them, but to measure what they cost.
     pub passes: TransformOptions,
@@ -25,7 +27,8 @@ pub struct CompileOptions {
 }
 
 impl Default for CompileOptions {
-    /// Native code for this machine where there is LLVM, and PTX for every NVIDIA GPU from Turing on.
+    /// Native code for this machine where there is LLVM, and PTX for every NVIDIA GPU from Turing
+    /// on.
     fn default() -> CompileOptions {
         CompileOptions {
             targets: Target::defaults(),

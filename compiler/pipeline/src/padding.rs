@@ -1,9 +1,11 @@
 //! dkp modules for bundles that are on a device together (design D6).
 //!
-//! Candidates are made anew from the kernels that the bundles hold, which takes a fraction of what lowering them takes: so a bundle carries each kernel once. They keep their preemption flag, and with
-//! it the progress map: what ran beside others is not run again.
+//! Candidates are made anew from the kernels that the bundles hold, which takes a fraction of what
+//! lowering them takes: so a bundle carries each kernel once. They keep their preemption flag, and
+//! with it the progress map: what ran beside others is not run again.
 //!
-//! On the host device one module holds them all; on a GPU there is one for each register class, and its driver assembles it.
+//! On the host device one module holds them all; on a GPU there is one for each register class, and
+//! its driver assembles it.
 
 use crate::error::CompileError;
 use crate::native;
@@ -17,11 +19,13 @@ use atoll_target_nvidia::{Architecture, Ptxas, estimate_registers, find_ptxas, p
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What makes a candidate of a kernel as it stands in a bundle, for a GPU and for a host, whose compiler reduces divisions itself.
+/// What makes a candidate of a kernel as it stands in a bundle, for a GPU and for a host, whose
+/// compiler reduces divisions itself.
 const GPU_PASSES: &[&str] = &["virtualize_block_index", "reduce_divisions", "outline_kernel_body"];
 const HOST_PASSES: &[&str] = &["virtualize_block_index", "outline_kernel_body"];
 
-/// Bytes of parameters that a launch can carry ([`atoll_kgraph::dkp`]): as many as its addresses can be marked in.
+/// Bytes of parameters that a launch can carry ([`atoll_kgraph::dkp`]): as many as its addresses
+/// can be marked in.
 const PARAMS_BYTES: u32 = 512;
 
 /// Registers of a kernel where nobody shares them out.
@@ -30,10 +34,12 @@ const REGISTERS: u32 = 32;
 /// Most registers of a thread of any NVIDIA GPU; what an estimate says beyond is not so.
 const REGISTERS_MAX: u32 = 255;
 
-/// The GPU whose register file is shared out: that of every architecture there is code for holds as many.
+/// The GPU whose register file is shared out: that of every architecture there is code for holds as
+/// many.
 const GPU: &str = "t4";
 
-/// An estimate of registers gets one part in so many on top: a class too small would spill, and nine of ten estimates are two thirds of what an assembler counts or more (BENCHMARKS.md).
+/// An estimate of registers gets one part in so many on top: a class too small would spill, and
+/// nine of ten estimates are two thirds of what an assembler counts or more (BENCHMARKS.md).
 const ESTIMATE_DIVISOR: u32 = 2;
 
 /// A dkp module.
@@ -64,11 +70,16 @@ struct PreparedKernel {
     registers: u32,
 }
 
-/// Makes modules of all kernels of some bundles that can share launches; kernels of different modules cannot.
+/// Makes modules of all kernels of some bundles that can share launches; kernels of different
+/// modules cannot.
 ///
 /// # Errors
 /// Kernels that cannot be read or lowered, which means that a bundle is not one of ours.
-pub fn pad_bundles(target: Target, bundles: &[Arc<Bundle>], cache: Option<Arc<DiskCache>>) -> Result<Vec<PaddedKernels>, CompileError> {
+pub fn pad_bundles(
+    target: Target,
+    bundles: &[Arc<Bundle>],
+    cache: Option<Arc<DiskCache>>,
+) -> Result<Vec<PaddedKernels>, CompileError> {
     let prepared = bundles.iter().map(|bundle| prepare(bundle, target)).collect::<Result<Vec<Prepared>, _>>()?;
     let mut candidates = Vec::new();
     let mut origins = Vec::new();
@@ -105,7 +116,8 @@ fn lower(target: Target, dkp: &DkpModule, cache: Option<Arc<DiskCache>>) -> Resu
     if let Target::Nvidia(architecture) = target {
         return Ok((portable_text(&dkp.module, architecture)?.into_bytes(), 0));
     }
-    let shapes: Vec<native::Shape<'_>> = dkp.facts.threads.iter().map(|threads| (dkp.facts.entry.as_str(), [*threads, 1, 1])).collect();
+    let shapes: Vec<native::Shape<'_>> =
+        dkp.facts.threads.iter().map(|threads| (dkp.facts.entry.as_str(), [*threads, 1, 1])).collect();
     let native = native::compile(&atoll_ptx::print_located(&dkp.module).1, &shapes, target, false, cache)?;
     Ok((native.elf, native.scratch_bytes.first().copied().unwrap_or(0)))
 }
@@ -116,7 +128,8 @@ fn prepare(bundle: &Bundle, target: Target) -> Result<Prepared, CompileError> {
     let mut module = atoll_ptx::parse(&String::from_utf8_lossy(bundle.ptx(name).unwrap_or_default()))?;
     let blocks = kernels.iter().map(|kernel| (kernel.name.as_str().into(), kernel.block)).collect();
     let passes = if matches!(target, Target::Nvidia(_)) { GPU_PASSES } else { HOST_PASSES };
-    let report = transform_with(&mut module, passes, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
+    let report =
+        transform_with(&mut module, passes, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
     let registers = match target {
         Target::Nvidia(architecture) => registers(&module, kernels, architecture),
         Target::HostV3 | Target::HostV4 => HashMap::new(),
@@ -126,19 +139,27 @@ fn prepare(bundle: &Bundle, target: Target) -> Result<Prepared, CompileError> {
         kernel.preempt_offset?;
         let report = report.kernels.iter().find(|report| *report.name == kernel.name)?;
         let registers = registers.get(&kernel.name).copied().unwrap_or(REGISTERS);
-        Some(PreparedKernel { number: number as u32, kernel: kernel.clone(), facts: candidate_facts(report).ok()?, registers })
+        Some(PreparedKernel {
+            number: number as u32,
+            kernel: kernel.clone(),
+            facts: candidate_facts(report).ok()?,
+            registers,
+        })
     };
     let candidates = kernels.iter().enumerate().filter_map(candidate).collect();
     Ok(Prepared { module, candidates })
 }
 
-/// Registers of a thread of each kernel: counted where an assembler is installed and takes them, otherwise estimated from above.
+/// Registers of a thread of each kernel: counted where an assembler is installed and takes them,
+/// otherwise estimated from above.
 fn registers(module: &Module, kernels: &[KernelFacts], architecture: Architecture) -> HashMap<String, u32> {
-    let counted = if kernels.is_empty() { None } else { find_ptxas().and_then(|ptxas| count(&ptxas, module, architecture)) };
+    let counted =
+        if kernels.is_empty() { None } else { find_ptxas().and_then(|ptxas| count(&ptxas, module, architecture)) };
     let of_kernel = |kernel: &KernelFacts| {
         let counted = counted.as_ref().and_then(|counted| counted.get(&kernel.name)).copied();
         let estimated = || {
-            let estimated = estimate_registers(module, module.function(&kernel.name)?)?.max(kernel.registers.unwrap_or(0));
+            let estimated =
+                estimate_registers(module, module.function(&kernel.name)?)?.max(kernel.registers.unwrap_or(0));
             Some((estimated + estimated / ESTIMATE_DIVISOR).min(REGISTERS_MAX))
         };
         Some((kernel.name.clone(), counted.or_else(estimated)?))
@@ -146,7 +167,9 @@ fn registers(module: &Module, kernels: &[KernelFacts], architecture: Architectur
     kernels.iter().filter_map(of_kernel).collect()
 }
 
-/// `None` where the assembler fails, which does not mean that a driver will: ptxas 12.9 aborts ("double free") where a parameter is called like another kernel, and the names of a dkp module are others.
+/// `None` where the assembler fails, which does not mean that a driver will: ptxas 12.9 aborts
+/// ("double free") where a parameter is called like another kernel, and the names of a dkp module
+/// are others.
 fn count(ptxas: &Ptxas, module: &Module, architecture: Architecture) -> Option<HashMap<String, u32>> {
     let assembled = ptxas.assemble(&portable_text(module, architecture).ok()?, &architecture.to_string()).ok()?;
     Some(assembled.report.kernels.into_iter().map(|(name, resources)| (name, resources.registers)).collect())

@@ -12,7 +12,8 @@ pub enum Target {
     HostV3,
     /// `host-x86-64-v4`
     HostV4,
-    /// `nvidia-sm_75`, also written `nvidia:sm_75`: PTX that the driver compiles for this and every newer GPU; where it was assembled, machine code for this one.
+    /// `nvidia-sm_75`, also written `nvidia:sm_75`: PTX that the driver compiles for this and every
+    /// newer GPU; where it was assembled, machine code for this one.
     Nvidia(Architecture),
 }
 
@@ -35,13 +36,18 @@ impl Target {
         if cfg!(feature = "host") { vec![Target::this_host(), Target::NVIDIA] } else { vec![Target::NVIDIA] }
     }
 
-    /// The same for kernels that are there as PTX: for the oldest NVIDIA architecture that is not older than `sm`, 80 for `sm_80`.
+    /// The same for kernels that are there as PTX: for the oldest NVIDIA architecture that is not
+    /// older than `sm`, 80 for `sm_80`.
     pub(crate) fn defaults_for(sm: u32) -> Vec<Target> {
         let nvidia = Architecture::all().find(|architecture| architecture.sm() >= sm).unwrap_or(Architecture::TURING);
-        Target::defaults().into_iter().map(|target| if target == Target::NVIDIA { Target::Nvidia(nvidia) } else { target }).collect()
+        Target::defaults()
+            .into_iter()
+            .map(|target| if target == Target::NVIDIA { Target::Nvidia(nvidia) } else { target })
+            .collect()
     }
 
-    /// The best host target that this machine runs, where this crate was built with LLVM; else the one that every machine runs.
+    /// The best host target that this machine runs, where this crate was built with LLVM; else the
+    /// one that every machine runs.
     pub fn this_host() -> Target {
         #[cfg(feature = "host")]
         if atoll_target_host::CpuLevel::of_this_machine() == Some(atoll_target_host::CpuLevel::V4) {

@@ -1,7 +1,8 @@
 //! Copies and fills as kernels.
 //!
-//! A copy that the host does has to wait until everything before it is complete. A kernel does it in the device queue instead, goes through the same passes as all
-//! others, and so leaves when its task is evicted and goes on where it left.
+//! A copy that the host does has to wait until everything before it is complete. A kernel does it
+//! in the device queue instead, goes through the same passes as all others, and so leaves when its
+//! task is evicted and goes on where it left.
 
 use crate::error::CompileError;
 use crate::kernels::{Kernels, LaunchedKernel};
@@ -11,7 +12,8 @@ use std::fmt::Write;
 
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// Elements that a thread moves: a block takes 16 KiB of words, so that its start costs little beside them.
+/// Elements that a thread moves: a block takes 16 KiB of words, so that its start costs little
+/// beside them.
 const PER_THREAD: u32 = 16;
 
 /// What a kernel does, and to elements of how many bytes.
@@ -49,8 +51,8 @@ fn transfer(kind: &NodeKind) -> Option<(Transfer, Expr, Vec<Argument>)> {
         NodeKind::Kernel => None,
         NodeKind::Copy { from, from_offset, to, to_offset, bytes } => {
             let width = if [from_offset, to_offset].iter().all(|offset| is_multiple(offset, 4)) { 4 } else { 1 };
-            let [from, to] =
-                [(from, from_offset), (to, to_offset)].map(|(buffer, offset)| Argument::Buffer { buffer: *buffer, offset: offset.clone() });
+            let [from, to] = [(from, from_offset), (to, to_offset)]
+                .map(|(buffer, offset)| Argument::Buffer { buffer: *buffer, offset: offset.clone() });
             Some((Transfer::Copy { width }, bytes.clone(), vec![from, to, count(bytes)]))
         }
         NodeKind::Fill { to, offset, bytes, pattern } => {
@@ -72,7 +74,10 @@ fn is_multiple(offset: &Expr, width: i64) -> bool {
 fn append(kernels: &mut Kernels, transfer: Transfer) -> Result<KernelId, CompileError> {
     let taken = |name: &str| kernels.module.function(name).is_some();
     let stem = transfer.stem();
-    let name = (0..).map(|n| if n == 0 { stem.clone() } else { format!("{stem}_{n}") }).find(|name| !taken(name)).unwrap_or(stem);
+    let name = (0..)
+        .map(|n| if n == 0 { stem.clone() } else { format!("{stem}_{n}") })
+        .find(|name| !taken(name))
+        .unwrap_or(stem);
     let module = atoll_ptx::parse(&transfer.text(&name))?;
     let is_kernel = |item: &atoll_ptx::Item| matches!(&item.kind, ItemKind::Function(function) if function.kind == FunctionKind::Entry);
     kernels.module.items.extend(module.items.into_iter().filter(is_kernel));
@@ -98,7 +103,8 @@ impl Transfer {
         }
     }
 
-    /// The kernel: whole elements, each thread every 256th of its block; what is left of the last element is moved byte by byte by the first block.
+    /// The kernel: whole elements, each thread every 256th of its block; what is left of the last
+    /// element is moved byte by byte by the first block.
     fn text(self, name: &str) -> String {
         let (width, block, step) = (self.width(), self.block_bytes(), self.width() * THREADS);
         let bits = width * 8;
@@ -111,7 +117,8 @@ impl Transfer {
              \t.reg .pred %p<3>;\n\t.reg .b16 %h<2>;\n\t.reg .b32 %r<4>;\n\t.reg .b64 %d<16>;\n\n\
              \tmov.u32 %r0, %ctaid.x;\n\tmov.u32 %r1, %tid.x;\n\tld.param.u64 %d2, [to];\n\tld.param.u64 %d3, [bytes];\n"
         );
-        // Writing to a string cannot fail. %d4: bytes in whole elements; %d5: the thread's first byte; %d6, %d7: where that is written and read; %d8: the pattern.
+        // Writing to a string cannot fail. %d4: bytes in whole elements; %d5: the thread's first byte; %d6,
+        // %d7: where that is written and read; %d8: the pattern.
         let _ = write!(
             text,
             "\tand.b64 %d4, %d3, -{width};\n\tmul.wide.u32 %d5, %r0, {block};\n\tmul.wide.u32 %d9, %r1, {width};\n\
@@ -125,11 +132,18 @@ impl Transfer {
             let at = element * step;
             let _ = write!(text, "\tadd.u64 %d10, %d5, {at};\n\tsetp.lt.u64 %p1, %d10, %d4;\n");
             let _ = match self {
-                Transfer::Copy { width: 1 } => write!(text, "\t@%p1 ld.global.u8 %h1, [%d7+{at}];\n\t@%p1 st.global.u8 [%d6+{at}], %h1;\n"),
-                Transfer::Copy { .. } => {
-                    write!(text, "\t@%p1 ld.global.b{bits} %r2, [%d7+{at}];\n\t@%p1 st.global.b{bits} [%d6+{at}], %r2;\n")
+                Transfer::Copy { width: 1 } => {
+                    write!(text, "\t@%p1 ld.global.u8 %h1, [%d7+{at}];\n\t@%p1 st.global.u8 [%d6+{at}], %h1;\n")
                 }
-                Transfer::Fill { width: 1 } => writeln!(text, "{}\t@%p1 st.global.u8 [%d6+{at}], %h1;", pattern_byte("%d10")),
+                Transfer::Copy { .. } => {
+                    write!(
+                        text,
+                        "\t@%p1 ld.global.b{bits} %r2, [%d7+{at}];\n\t@%p1 st.global.b{bits} [%d6+{at}], %r2;\n"
+                    )
+                }
+                Transfer::Fill { width: 1 } => {
+                    writeln!(text, "{}\t@%p1 st.global.u8 [%d6+{at}], %h1;", pattern_byte("%d10"))
+                }
                 Transfer::Fill { .. } => writeln!(text, "\t@%p1 st.global.b{bits} [%d6+{at}], %d8;"),
             };
         }

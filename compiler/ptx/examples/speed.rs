@@ -1,11 +1,13 @@
-//! How fast PTX is read, checked and written: `cargo run --release -p atoll-ptx --example speed -- FILE.ptx`. Without a file, a kernel of 500 kB is made up.
+//! How fast PTX is read, checked and written: `cargo run --release -p atoll-ptx --example speed --
+//! FILE.ptx`. Without a file, a kernel of 500 kB is made up.
 
 use atoll_ptx::analysis::{Cfg, Code, DominatorTree, Liveness, Loops};
 use std::time::Instant;
 
 /// A kernel of many small loops.
 fn made_up(bytes: usize) -> String {
-    let mut text = String::from(".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 k_param_0)\n{\n");
+    let mut text =
+        String::from(".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 k_param_0)\n{\n");
     text += "\t.reg .pred \t%p<2>;\n\t.reg .b32 \t%r<40000>;\n\t.reg .f32 \t%f<40000>;\n\t.reg .b64 \t%rd<2>;\n\tld.param.u64 \t%rd1, [k_param_0];\n";
     for block in 1.. {
         if text.len() > bytes {
@@ -20,7 +22,9 @@ fn made_up(bytes: usize) -> String {
                 register - 8
             );
         }
-        text += &format!("\tadd.s32 \t%r{block}, %r{block}, 1;\n\tsetp.lt.s32 \t%p1, %r{block}, 100;\n\t@%p1 bra \t$L__BB0_{block};\n");
+        text += &format!(
+            "\tadd.s32 \t%r{block}, %r{block}, 1;\n\tsetp.lt.s32 \t%p1, %r{block}, 100;\n\t@%p1 bra \t$L__BB0_{block};\n"
+        );
     }
     text + "\tret;\n}\n"
 }

@@ -1,9 +1,9 @@
 //! The tree of a PTX module.
 //!
 //! Every node that has a text of its own carries an [`Origin`]. `Origin::text` is the exact source
-//! text of a parsed node; whoever changes a node calls [`Statement::edit`] (or sets the text to `None`),
-//! and the printer then writes the node in canonical form. White space and comments in front of a node are kept
-//! in `Origin::leading` and survive an edit.
+//! text of a parsed node; whoever changes a node calls [`Statement::edit`] (or sets the text to
+//! `None`), and the printer then writes the node in canonical form. White space and comments in
+//! front of a node are kept in `Origin::leading` and survive an edit.
 
 use crate::types::{ScalarType, StateSpace};
 use smol_str::SmolStr;
@@ -36,7 +36,8 @@ pub struct Module {
 /// One item at module scope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// Source text; for a function with a body it covers the header up to, not including, `{`, for all others the `;` is part of it.
+    /// Source text; for a function with a body it covers the header up to, not including, `{`, for
+    /// all others the `;` is part of it.
     pub origin: Origin,
     /// What the item is.
     pub kind: ItemKind,
@@ -45,7 +46,8 @@ pub struct Item {
 /// The kinds of module-scope items.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ItemKind {
-    /// `.version 7.0`, `.target sm_80`, `.address_size 64`, `.file …`, `.section …` and whatever is not known.
+    /// `.version 7.0`, `.target sm_80`, `.address_size 64`, `.file …`, `.section …` and whatever is
+    /// not known.
     Directive(Directive),
     /// A module-scope variable.
     Variable(Variable),
@@ -58,8 +60,9 @@ pub enum ItemKind {
 pub struct Directive {
     /// Spelling without the dot: `version`, `loc`, `pragma`, `maxntid`.
     pub name: Name,
-    /// The tokens after the name. Where the directive is a known one with a list (`.maxntid 256, 1, 1`, `.target sm_80, debug`) the commas are left out; where its shape
-    /// is not known, commas, brackets and `;` are words of their own.
+    /// The tokens after the name. Where the directive is a known one with a list (`.maxntid 256, 1,
+    /// 1`, `.target sm_80, debug`) the commas are left out; where its shape is not known,
+    /// commas, brackets and `;` are words of their own.
     pub arguments: Vec<Name>,
 }
 
@@ -75,7 +78,8 @@ pub enum Linkage {
     Common,
 }
 
-/// A variable or parameter: `.shared .align 16 .b8 tile[4096]`, `.param .u64 .ptr .global .align 16 a`.
+/// A variable or parameter: `.shared .align 16 .b8 tile[4096]`, `.param .u64 .ptr .global .align 16
+/// a`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variable {
     /// Linkage of a module-scope variable.
@@ -104,7 +108,8 @@ pub struct Variable {
     pub initializer: Option<Initializer>,
 }
 
-/// The types without contents of their own (ISA chapter 5.3). Module-scope variables of these types are kept as words.
+/// The types without contents of their own (ISA chapter 5.3). Module-scope variables of these types
+/// are kept as words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the variants are the ISA's own spellings")]
 pub enum OpaqueType {
@@ -151,7 +156,8 @@ pub enum Initializer {
         offset: i64,
         /// Written as `generic(name)`.
         generic: bool,
-        /// `0xFF00(name)` keeps these bits of the address, moved down to the lowest: one byte of it.
+        /// `0xFF00(name)` keeps these bits of the address, moved down to the lowest: one byte of
+        /// it.
         mask: Option<u64>,
     },
     /// `{ … }`.
@@ -180,7 +186,8 @@ pub struct Function {
     pub name: Name,
     /// Parameters in order.
     pub params: Vec<Variable>,
-    /// Performance and other directives between the parameter list and the body (`.maxntid 256, 1, 1`, `.noreturn`).
+    /// Performance and other directives between the parameter list and the body (`.maxntid 256, 1,
+    /// 1`, `.noreturn`).
     pub attributes: Vec<Directive>,
     /// The body, `None` for a declaration.
     pub body: Option<Body>,
@@ -268,8 +275,8 @@ pub struct Guard {
     pub negated: bool,
 }
 
-/// One instruction. `ld.global.nc.v4.f32` has opcode `ld` and modifiers `global`, `nc`, `v4`, `f32`; a modifier
-/// keeps any `::` it has (`shared::cta`).
+/// One instruction. `ld.global.nc.v4.f32` has opcode `ld` and modifiers `global`, `nc`, `v4`,
+/// `f32`; a modifier keeps any `::` it has (`shared::cta`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
     /// The guard predicate.
@@ -278,7 +285,8 @@ pub struct Instruction {
     pub opcode: Name,
     /// The words after it, without dots, in order.
     pub modifiers: Vec<Name>,
-    /// Operands in order. A call is `[returns list, callee, arguments list, prototype]`, see [`Operand::List`].
+    /// Operands in order. A call is `[returns list, callee, arguments list, prototype]`, see
+    /// [`Operand::List`].
     pub operands: Vec<Operand>,
 }
 
@@ -305,7 +313,8 @@ pub enum Operand {
     List(Vec<Operand>),
     /// `_`
     Sink,
-    /// `[a, {x, y}]` and other bracketed forms the tree does not take apart (textures, tensor maps).
+    /// `[a, {x, y}]` and other bracketed forms the tree does not take apart (textures, tensor
+    /// maps).
     Bracket(Vec<Operand>),
 }
 
@@ -327,8 +336,8 @@ pub enum AddressBase {
     Absolute(u64),
 }
 
-/// A literal number. Spelling is kept for parsed numbers by the statement's text; canonical spelling is decimal for integers
-/// and `0f…`/`0d…` for floats.
+/// A literal number. Spelling is kept for parsed numbers by the statement's text; canonical
+/// spelling is decimal for integers and `0f…`/`0d…` for floats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Immediate {
     /// Integer, wide enough for s64 and u64.
@@ -345,7 +354,8 @@ impl Statement {
         Statement { origin: Origin::default(), kind }
     }
 
-    /// The kind, for changing it: the printer then writes it anew. White space and comments in front stay.
+    /// The kind, for changing it: the printer then writes it anew. White space and comments in
+    /// front stay.
     pub fn edit(&mut self) -> &mut StatementKind {
         self.origin.text = None;
         &mut self.kind
@@ -405,7 +415,9 @@ impl Module {
 
     /// The function of a name, a definition before a declaration.
     pub fn function(&self, name: &str) -> Option<&Function> {
-        self.functions().find(|f| f.name == name && f.body.is_some()).or_else(|| self.functions().find(|f| f.name == name))
+        self.functions()
+            .find(|f| f.name == name && f.body.is_some())
+            .or_else(|| self.functions().find(|f| f.name == name))
     }
 }
 

@@ -4,8 +4,8 @@ use crate::ast::*;
 use crate::types::{ScalarType, StateSpace};
 use std::collections::BTreeMap;
 
-/// Builds one kernel. Registers are numbered per type with the prefixes nvcc uses (`%r` b32, `%rd` b64, `%f` f32, `%p` pred, …)
-/// and declared when the kernel is finished.
+/// Builds one kernel. Registers are numbered per type with the prefixes nvcc uses (`%r` b32, `%rd`
+/// b64, `%f` f32, `%p` pred, …) and declared when the kernel is finished.
 ///
 /// ```
 /// use atoll_ptx::{build::KernelBuilder, ScalarType};
@@ -44,22 +44,24 @@ impl KernelBuilder {
         }
     }
 
-    /// Appends a parameter `<kernel>_param_<n>` and returns the operand `[<name>]` to load it from. `_purpose` names it for the reader of the
-    /// generator only.
+    /// Appends a parameter `<kernel>_param_<n>` and returns the operand `[<name>]` to load it from.
+    /// `_purpose` names it for the reader of the generator only.
     pub fn param(&mut self, ty: ScalarType, _purpose: &str) -> Operand {
         let name = Name::from(format!("{}_param_{}", self.name, self.params.len()));
         self.params.push(Variable::new(StateSpace::Param, ty, &name));
         Operand::Address(Address { base: AddressBase::Name(name), offset: 0 })
     }
 
-    /// Appends a parameter and loads it at the top of the kernel, whatever was emitted before: the register is defined on every path.
+    /// Appends a parameter and loads it at the top of the kernel, whatever was emitted before: the
+    /// register is defined on every path.
     pub fn load_param(&mut self, ty: ScalarType, purpose: &str) -> Name {
         let from = self.param(ty, purpose);
         self.hoisted(ty, &format!("ld.param.{ty}"), [from])
     }
 
-    /// Appends `dotted result, operands` to the top of the kernel, behind what was hoisted before, and returns the result's register. The operands must
-    /// be constants, special registers or hoisted results themselves.
+    /// Appends `dotted result, operands` to the top of the kernel, behind what was hoisted before,
+    /// and returns the result's register. The operands must be constants, special registers or
+    /// hoisted results themselves.
     pub fn hoisted(&mut self, ty: ScalarType, dotted: &str, operands: impl IntoIterator<Item = Operand>) -> Name {
         let result = self.reg(ty);
         let operands = std::iter::once(Operand::from(&result)).chain(operands).collect();
@@ -69,7 +71,8 @@ impl KernelBuilder {
 
     /// Adds a performance directive such as `.maxntid 256, 1, 1`.
     pub fn attribute(&mut self, name: &str, arguments: &[&str]) {
-        self.attributes.push(Directive { name: Name::new(name), arguments: arguments.iter().copied().map(Name::new).collect() });
+        self.attributes
+            .push(Directive { name: Name::new(name), arguments: arguments.iter().copied().map(Name::new).collect() });
     }
 
     /// Declares a static array of bytes in a space (`.shared`, `.local`) and returns its name.
@@ -96,7 +99,13 @@ impl KernelBuilder {
     }
 
     /// Appends a guarded instruction; `negated` is `@!`.
-    pub fn emit_if(&mut self, predicate: &Name, negated: bool, dotted: &str, operands: impl IntoIterator<Item = Operand>) {
+    pub fn emit_if(
+        &mut self,
+        predicate: &Name,
+        negated: bool,
+        dotted: &str,
+        operands: impl IntoIterator<Item = Operand>,
+    ) {
         let mut instruction = Instruction::new(dotted, operands.into_iter().collect());
         instruction.guard = Some(Guard { predicate: predicate.clone(), negated });
         self.statements.push(Statement::built(StatementKind::Instruction(instruction)));

@@ -3,10 +3,12 @@
 use crate::ast::{Immediate, Initializer, Name, Variable};
 use crate::types::ScalarType;
 
-/// The bytes of an initialiser, and the addresses among them, which only whoever places symbols knows.
+/// The bytes of an initialiser, and the addresses among them, which only whoever places symbols
+/// knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InitialValue {
-    /// The bytes that are written out; a variable may have more, which are 0. Where an address belongs there are zeroes.
+    /// The bytes that are written out; a variable may have more, which are 0. Where an address
+    /// belongs there are zeroes.
     pub bytes: Vec<u8>,
     /// Where in `bytes` the eight bytes of an address lie, the symbol, and an offset from it.
     pub addresses: Vec<(usize, Name, i64)>,
@@ -28,7 +30,9 @@ impl InitialValue {
         match initializer {
             Initializer::List(items) => items.iter().try_for_each(|item| self.append(item, ty)),
             Initializer::Symbol { name, mask: Some(_), .. } => Err(format!("a part of the address of `{name}`")),
-            Initializer::Symbol { name, .. } if ty.bytes() != 8 => Err(format!("the address of `{name}` in {} bytes", ty.bytes())),
+            Initializer::Symbol { name, .. } if ty.bytes() != 8 => {
+                Err(format!("the address of `{name}` in {} bytes", ty.bytes()))
+            }
             Initializer::Symbol { name, offset, mask: None, .. } => {
                 self.addresses.push((self.bytes.len(), name.clone(), *offset));
                 self.bytes.extend([0; 8]);

@@ -1,6 +1,7 @@
 //! The lexer: PTX text to tokens with byte spans.
 //!
-//! White space and comments are no tokens; the parser takes them as the text between two tokens, which keeps the tree lossless.
+//! White space and comments are no tokens; the parser takes them as the text between two tokens,
+//! which keeps the tree lossless.
 
 use crate::limits::MAX_SOURCE_BYTES;
 use crate::syntax_error::{SyntaxError, SyntaxErrors};
@@ -71,8 +72,14 @@ pub(crate) fn lex(source: &str) -> Result<Tokens<'_>, SyntaxErrors> {
         let found = format!("{} bytes", source.len());
         return Err(SyntaxError::new((1, 1), format!("a module of at most {MAX_SOURCE_BYTES} bytes"), found).into());
     }
-    let mut lexer =
-        Lexer { source, bytes: source.as_bytes(), at: 0, tokens: Vec::with_capacity(source.len() / 4), lines: vec![0], faults: Vec::new() };
+    let mut lexer = Lexer {
+        source,
+        bytes: source.as_bytes(),
+        at: 0,
+        tokens: Vec::with_capacity(source.len() / 4),
+        lines: vec![0],
+        faults: Vec::new(),
+    };
     lexer.run();
     if lexer.faults.is_empty() {
         return Ok(Tokens { source, list: lexer.tokens, lines: lexer.lines });
@@ -169,7 +176,8 @@ impl Lexer<'_> {
         self.at += self.bytes[self.at..].iter().position(|&b| b == b'\n').unwrap_or(self.bytes.len() - self.at);
     }
 
-    /// `# 12 "file"`, which a preprocessor leaves behind; the lines of messages are those of the text itself.
+    /// `# 12 "file"`, which a preprocessor leaves behind; the lines of messages are those of the
+    /// text itself.
     fn is_line_marker(&self) -> bool {
         let opens_line = self.tokens.last().is_none_or(|token| Some(&token.end) <= self.lines.last());
         let word = self.bytes[self.at + 1..].iter().position(|b| !matches!(b, b' ' | b'\t'));
@@ -232,7 +240,8 @@ impl Lexer<'_> {
         }
     }
 
-    /// `.word`, with any `::` inside it; or a float such as `.5`, which never follows a word directly.
+    /// `.word`, with any `::` inside it; or a float such as `.5`, which never follows a word
+    /// directly.
     fn dot(&mut self) -> Option<TokenKind> {
         let start = self.at;
         let follows_word = start > 0 && is_word(self.bytes[start - 1]);
@@ -261,8 +270,12 @@ impl Lexer<'_> {
         match (self.peek(0), self.peek(1)) {
             (Some(b'0'), Some(b'f' | b'F')) => self.exact_float(8, "8 hexadecimal digits after `0f`"),
             (Some(b'0'), Some(b'd' | b'D')) => self.exact_float(16, "16 hexadecimal digits after `0d`"),
-            (Some(b'0'), Some(b'x' | b'X')) => self.radix_integer(|b| b.is_ascii_hexdigit(), "hexadecimal digits after `0x`"),
-            (Some(b'0'), Some(b'b' | b'B')) => self.radix_integer(|b| matches!(b, b'0' | b'1'), "binary digits after `0b`"),
+            (Some(b'0'), Some(b'x' | b'X')) => {
+                self.radix_integer(|b| b.is_ascii_hexdigit(), "hexadecimal digits after `0x`")
+            }
+            (Some(b'0'), Some(b'b' | b'B')) => {
+                self.radix_integer(|b| matches!(b, b'0' | b'1'), "binary digits after `0b`")
+            }
             _ => self.decimal(start),
         }
     }
@@ -272,7 +285,11 @@ impl Lexer<'_> {
         self.at += 2;
         self.skip_while(is_word);
         let body = &self.bytes[start + 2..self.at];
-        if body.len() == digits && body.iter().all(u8::is_ascii_hexdigit) { Some(TokenKind::Float) } else { self.fault(start, expected, 0) }
+        if body.len() == digits && body.iter().all(u8::is_ascii_hexdigit) {
+            Some(TokenKind::Float)
+        } else {
+            self.fault(start, expected, 0)
+        }
     }
 
     fn radix_integer(&mut self, digit: fn(u8) -> bool, expected: &'static str) -> Option<TokenKind> {
@@ -302,7 +319,9 @@ impl Lexer<'_> {
         let digit = |b: u8| b.is_ascii_digit();
         self.skip_while(digit);
         let mut float = false;
-        if self.peek(0) == Some(b'.') && !self.peek(1).is_some_and(|b| is_word(b) && !b.is_ascii_digit() && !matches!(b, b'e' | b'E')) {
+        if self.peek(0) == Some(b'.')
+            && !self.peek(1).is_some_and(|b| is_word(b) && !b.is_ascii_digit() && !matches!(b, b'e' | b'E'))
+        {
             float = true;
             self.at += 1;
             self.skip_while(digit);

@@ -1,10 +1,13 @@
 //! The parser: PTX text to the tree of [`crate::ast`].
 //!
-//! Hand-written descent over a token list. It knows the shape of declarations, statements and operands, not the instructions: any dotted word with any
-//! operands is an [`Instruction`](crate::Instruction), and a directive or declaration whose shape it does not know is a [`Directive`] of words.
-//! Every byte of the text ends up in the `leading` or `text` of some node, so that printing an untouched tree gives the text back.
+//! Hand-written descent over a token list. It knows the shape of declarations, statements and
+//! operands, not the instructions: any dotted word with any operands is an
+//! [`Instruction`](crate::Instruction), and a directive or declaration whose shape it does not know
+//! is a [`Directive`] of words. Every byte of the text ends up in the `leading` or `text` of some
+//! node, so that printing an untouched tree gives the text back.
 //!
-//! After an error the parser goes on behind the statement, so that one run reports what there is to report.
+//! After an error the parser goes on behind the statement, so that one run reports what there is to
+//! report.
 
 mod constant;
 mod declaration;
@@ -22,7 +25,8 @@ use std::collections::HashMap;
 /// Parses a module.
 ///
 /// # Errors
-/// Every place where the text is not PTX, up to a bound. What the words mean is the verifier's business.
+/// Every place where the text is not PTX, up to a bound. What the words mean is the verifier's
+/// business.
 ///
 /// ```
 /// let text = ".version 7.0\n.target sm_80\n.address_size 64\n\n.visible .entry nothing()\n{\n\tret;\n}\n";
@@ -245,7 +249,8 @@ impl Parser<'_> {
         Module { items, trailing: self.leading(self.tokens.list.len() - 1) }
     }
 
-    /// Goes behind an item that could not be parsed: to its `;` or closing brace, or in front of what looks like the next one.
+    /// Goes behind an item that could not be parsed: to its `;` or closing brace, or in front of
+    /// what looks like the next one.
     fn skip_item(&mut self, first: usize) {
         let error_at = self.at;
         self.go_back(first);
@@ -257,7 +262,11 @@ impl Parser<'_> {
                 TokenKind::Punctuation(b'{') => braces += 1,
                 TokenKind::Punctuation(b'}') if braces <= 1 => break,
                 TokenKind::Punctuation(b'}') => braces -= 1,
-                TokenKind::DotWord if braces == 0 && self.at > error_at && self.is_line_start() && !self.is_header_word() => return,
+                TokenKind::DotWord
+                    if braces == 0 && self.at > error_at && self.is_line_start() && !self.is_header_word() =>
+                {
+                    return;
+                }
                 _ => {}
             }
             self.bump();
@@ -267,7 +276,8 @@ impl Parser<'_> {
         self.eat(b';');
     }
 
-    /// Whether a `.word` at the start of a line goes on with the header of a function: a parameter, or a directive without `;`.
+    /// Whether a `.word` at the start of a line goes on with the header of a function: a parameter,
+    /// or a directive without `;`.
     fn is_header_word(&self) -> bool {
         const OPENS_ITEM: [&str; 3] = ["version", "target", "address_size"];
         let word = self.dot_word().unwrap_or_default();

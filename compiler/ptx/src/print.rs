@@ -1,8 +1,9 @@
 //! The printer: the tree back to text.
 //!
-//! A node that has its source text is printed with it, and with the white space and comments that stood in front of it. A built or edited node is
-//! printed in canonical form: one statement per line, operands separated by `, `, numbers in decimal, floats by their bits. Reading canonical text back gives
-//! an equal tree, but for origins ([`Module::strip_origins`]).
+//! A node that has its source text is printed with it, and with the white space and comments that
+//! stood in front of it. A built or edited node is printed in canonical form: one statement per
+//! line, operands separated by `, `, numbers in decimal, floats by their bits. Reading canonical
+//! text back gives an equal tree, but for origins ([`Module::strip_origins`]).
 
 use crate::ast::*;
 use crate::directive::{Arguments, form_of};
@@ -17,7 +18,8 @@ pub fn print(module: &Module) -> String {
     printer.text
 }
 
-/// The text of a module, and the module with every node at its place in that text: what reading the text would give, but that built nodes keep no text of their own.
+/// The text of a module, and the module with every node at its place in that text: what reading the
+/// text would give, but that built nodes keep no text of their own.
 pub fn print_located(module: &Module) -> (String, Module) {
     let mut printer = Printer::default();
     printer.module(module);
@@ -46,10 +48,17 @@ fn place(origin: &mut Origin, places: &mut impl Iterator<Item = Place>) {
     (origin.line, origin.column) = (line, column);
 }
 
-/// `.shared .b32 a, b;` is two variables, each with its part of the text: which of them cannot be written by that, since another part is gone or was changed?
+/// `.shared .b32 a, b;` is two variables, each with its part of the text: which of them cannot be
+/// written by that, since another part is gone or was changed?
 fn stale_parts<'a>(nodes: impl Iterator<Item = Option<(&'a str, &'a Variable)>>) -> HashSet<usize> {
     let same_declaration = |a: &Variable, b: &Variable| {
-        let plain = |v: &Variable| Variable { name: Name::default(), count: None, dimensions: Vec::new(), initializer: None, ..v.clone() };
+        let plain = |v: &Variable| Variable {
+            name: Name::default(),
+            count: None,
+            dimensions: Vec::new(),
+            initializer: None,
+            ..v.clone()
+        };
         plain(a) == plain(b)
     };
     let mut stale = HashSet::new();
@@ -58,7 +67,8 @@ fn stale_parts<'a>(nodes: impl Iterator<Item = Option<(&'a str, &'a Variable)>>)
     let mut open: Option<&Variable> = None;
     for (index, node) in nodes.enumerate() {
         let continues = node.is_some_and(|(text, _)| !text.starts_with('.'));
-        let follows = node.zip(open).is_some_and(|((_, variable), before)| continues && same_declaration(before, variable));
+        let follows =
+            node.zip(open).is_some_and(|((_, variable), before)| continues && same_declaration(before, variable));
         if open.is_some() && !follows {
             stale.extend(parts.clone());
         }
@@ -92,7 +102,8 @@ struct Place {
     column: u32,
 }
 
-/// Whether a node has no place in any source, so that the printer separates it from what is in front of it.
+/// Whether a node has no place in any source, so that the printer separates it from what is in
+/// front of it.
 fn is_built(origin: &Origin) -> bool {
     origin.line == 0 && origin.text.is_none() && origin.leading.is_empty()
 }
@@ -114,9 +125,11 @@ impl Printer {
         self.text.push_str(text);
     }
 
-    /// Appends a node's text behind its leading white space. It never runs into the node in front of it, whatever was removed between them.
+    /// Appends a node's text behind its leading white space. It never runs into the node in front
+    /// of it, whatever was removed between them.
     fn node(&mut self, leading: &str, text: &str) {
-        let joined = leading.is_empty() && !self.text.is_empty() && !self.text.ends_with([';', ':', ',', '{', '}', '\n', '\t']);
+        let joined =
+            leading.is_empty() && !self.text.is_empty() && !self.text.ends_with([';', ':', ',', '{', '}', '\n', '\t']);
         let swallowed = self.line_is_open && !leading.contains('\n') && !self.text.ends_with(['\n', '\t']);
         if joined || swallowed {
             self.raw("\n");
@@ -282,8 +295,9 @@ impl Display for Directive {
         }
         let mut previous = "";
         for word in &self.arguments {
-            let tight =
-                matches!(word.as_str(), "," | ";" | ")" | "]") || matches!(previous, "(" | "[") || (word == "(" && previous.is_empty());
+            let tight = matches!(word.as_str(), "," | ";" | ")" | "]")
+                || matches!(previous, "(" | "[")
+                || (word == "(" && previous.is_empty());
             f.write_str(if tight { "" } else { " " })?;
             f.write_str(word)?;
             previous = word;
@@ -381,7 +395,9 @@ impl Display for StatementKind {
                 printer.body(body, 1);
                 f.write_str(&printer.text)
             }
-            StatementKind::BranchTargets { name, targets } => write!(f, "{name}: .branchtargets {};", targets.join(", ")),
+            StatementKind::BranchTargets { name, targets } => {
+                write!(f, "{name}: .branchtargets {};", targets.join(", "))
+            }
             StatementKind::CallTargets { name, targets } => write!(f, "{name}: .calltargets {};", targets.join(", ")),
             StatementKind::CallPrototype { name, returns, params, attributes } => {
                 write!(f, "{name}: .callprototype (")?;
@@ -489,7 +505,8 @@ impl Display for Immediate {
 }
 
 impl Module {
-    /// Forgets all source text: everything prints in canonical form, and two trees that mean the same compare equal.
+    /// Forgets all source text: everything prints in canonical form, and two trees that mean the
+    /// same compare equal.
     pub fn strip_origins(&mut self) {
         for item in &mut self.items {
             item.origin = Origin::default();

@@ -1,22 +1,27 @@
 //! Names of module scope: which a function mentions, and other names for them.
 //!
-//! What is declared inside a function hides a name of module scope there, so whoever renames takes [`local_names`] out of the map first;
-//! [`rename_in_function`] does so itself.
+//! What is declared inside a function hides a name of module scope there, so whoever renames takes
+//! [`local_names`] out of the map first; [`rename_in_function`] does so itself.
 
-use crate::ast::{Address, AddressBase, Body, Function, Initializer, Instruction, Name, Operand, Statement, StatementKind};
+use crate::ast::{
+    Address, AddressBase, Body, Function, Initializer, Instruction, Name, Operand, Statement, StatementKind,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Gives a function's body the new names of what it mentions of the module, old to new. The function's own name stays.
+/// Gives a function's body the new names of what it mentions of the module, old to new. The
+/// function's own name stays.
 pub fn rename_in_function(function: &mut Function, renamed: &BTreeMap<Name, Name>) {
     let local = local_names(function);
     let Some(body) = &mut function.body else { return };
-    let visible = renamed.iter().filter(|(old, _)| !local.contains(*old)).map(|(old, new)| (old.clone(), new.clone())).collect();
+    let visible =
+        renamed.iter().filter(|(old, _)| !local.contains(*old)).map(|(old, new)| (old.clone(), new.clone())).collect();
     rename_body(body, &visible);
 }
 
 /// Names that are declared by a function: of parameters, and in its body.
 pub fn local_names(function: &Function) -> BTreeSet<Name> {
-    let mut names: BTreeSet<Name> = function.params.iter().chain(&function.returns).map(|variable| variable.name.clone()).collect();
+    let mut names: BTreeSet<Name> =
+        function.params.iter().chain(&function.returns).map(|variable| variable.name.clone()).collect();
     function.body.iter().for_each(|body| note_declared(body, &mut names));
     names
 }
@@ -49,7 +54,9 @@ fn visit_operand(operand: &Operand, visit: &mut dyn FnMut(&Name)) {
     match operand {
         Operand::Name(name) | Operand::NameOffset(name, _) | Operand::Not(name) => visit(name),
         Operand::Address(Address { base: AddressBase::Name(name), .. }) => visit(name),
-        Operand::Vector(inner) | Operand::List(inner) | Operand::Bracket(inner) => inner.iter().for_each(|o| visit_operand(o, visit)),
+        Operand::Vector(inner) | Operand::List(inner) | Operand::Bracket(inner) => {
+            inner.iter().for_each(|o| visit_operand(o, visit))
+        }
         Operand::Pair(a, b) => [a, b].into_iter().for_each(|o| visit_operand(o, visit)),
         _ => {}
     }
@@ -70,7 +77,9 @@ fn rename_body(body: &mut Body, renamed: &BTreeMap<Name, Name>) {
             rename_body(inner, renamed);
         } else if mentions(statement, renamed) {
             match statement.edit() {
-                StatementKind::Instruction(Instruction { operands, .. }) => operands.iter_mut().for_each(|o| rename_operand(o, renamed)),
+                StatementKind::Instruction(Instruction { operands, .. }) => {
+                    operands.iter_mut().for_each(|o| rename_operand(o, renamed))
+                }
                 StatementKind::CallTargets { targets, .. } => targets.iter_mut().for_each(|name| rename(name, renamed)),
                 StatementKind::Variable(v) => v.initializer.iter_mut().for_each(|i| rename_initializer(i, renamed)),
                 _ => {}

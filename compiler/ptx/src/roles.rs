@@ -1,7 +1,8 @@
 //! What an instruction does with each of its operands.
 //!
-//! PTX writes its first operand and reads the others; an address or bracket is only read, wherever it stands, which covers stores, reductions,
-//! prefetches and bulk copies. The table below holds the exceptions, so an instruction nobody has heard of yet gets the rule.
+//! PTX writes its first operand and reads the others; an address or bracket is only read, wherever
+//! it stands, which covers stores, reductions, prefetches and bulk copies. The table below holds
+//! the exceptions, so an instruction nobody has heard of yet gets the rule.
 
 use crate::ast::*;
 
@@ -51,7 +52,8 @@ enum Shape {
     Call,
 }
 
-/// The exceptions: opcode, a modifier that must be there (or none), shape. The first row that fits counts.
+/// The exceptions: opcode, a modifier that must be there (or none), shape. The first row that fits
+/// counts.
 const SHAPES: &[(&str, Option<&str>, Shape)] = &[
     ("bra", None, Shape::Branch),
     ("brx", None, Shape::TableBranch),
@@ -72,8 +74,9 @@ const SHAPES: &[(&str, Option<&str>, Shape)] = &[
 ];
 
 fn shape(instruction: &Instruction) -> Shape {
-    let fits =
-        |(opcode, modifier, _): &&(&str, Option<&str>, Shape)| instruction.opcode == *opcode && modifier.is_none_or(|m| instruction.has(m));
+    let fits = |(opcode, modifier, _): &&(&str, Option<&str>, Shape)| {
+        instruction.opcode == *opcode && modifier.is_none_or(|m| instruction.has(m))
+    };
     SHAPES.iter().find(fits).map_or(Shape::Destination, |row| row.2)
 }
 
@@ -95,7 +98,8 @@ fn name_role(role: Role, name: &str) -> Role {
 }
 
 impl Instruction {
-    /// Calls `visit` with every name the instruction mentions and its role: the guard first, then the operands in order.
+    /// Calls `visit` with every name the instruction mentions and its role: the guard first, then
+    /// the operands in order.
     pub fn visit_names<'a>(&'a self, visit: &mut dyn FnMut(Role, &'a Name)) {
         if let Some(guard) = &self.guard {
             visit(Role::Use, &guard.predicate);
@@ -164,7 +168,9 @@ fn visit_operand_mut(operand: &mut Operand, role: Role, visit: &mut dyn FnMut(Ro
             visit(name_role(role, name), name)
         }
         Operand::Address(Address { base: AddressBase::Name(name), .. }) => visit(Role::Use, name),
-        Operand::Vector(parts) | Operand::List(parts) => parts.iter_mut().for_each(|part| visit_operand_mut(part, role, visit)),
+        Operand::Vector(parts) | Operand::List(parts) => {
+            parts.iter_mut().for_each(|part| visit_operand_mut(part, role, visit))
+        }
         Operand::Bracket(parts) => parts.iter_mut().for_each(|part| visit_operand_mut(part, Role::Use, visit)),
         Operand::Pair(first, second) => {
             visit_operand_mut(first, role, visit);

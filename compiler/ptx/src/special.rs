@@ -40,14 +40,19 @@ const SPECIAL_REGISTERS: &[&str] = &[
 ];
 
 /// Families of special registers: prefix, how many, suffix.
-const NUMBERED: &[(&str, u32, &str)] = &[("envreg", 32, ""), ("pm", 8, ""), ("pm", 8, "_64"), ("reserved_smem_offset_", 2, "")];
+const NUMBERED: &[(&str, u32, &str)] =
+    &[("envreg", 32, ""), ("pm", 8, ""), ("pm", 8, "_64"), ("reserved_smem_offset_", 2, "")];
 
-/// Whether a name is a special register, with or without a component (`%tid.x`). They can be read and never written.
+/// Whether a name is a special register, with or without a component (`%tid.x`). They can be read
+/// and never written.
 pub fn is_special_register(name: &str) -> bool {
     let Some(name) = name.strip_prefix('%') else { return false };
     let base = name.split('.').next().unwrap_or(name);
     let in_family = |&(prefix, count, suffix): &(&str, u32, &str)| {
-        let number = base.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix)).and_then(|digits| digits.parse::<u32>().ok());
+        let number = base
+            .strip_prefix(prefix)
+            .and_then(|rest| rest.strip_suffix(suffix))
+            .and_then(|digits| digits.parse::<u32>().ok());
         number.is_some_and(|number| number < count)
     };
     SPECIAL_REGISTERS.contains(&base) || NUMBERED.iter().any(in_family)

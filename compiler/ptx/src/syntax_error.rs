@@ -18,7 +18,11 @@ pub struct SyntaxError {
 }
 
 impl SyntaxError {
-    pub(crate) fn new((line, column): (u32, u32), expected: impl Into<String>, found: impl Into<String>) -> SyntaxError {
+    pub(crate) fn new(
+        (line, column): (u32, u32),
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> SyntaxError {
         SyntaxError { line, column, expected: expected.into(), found: found.into() }
     }
 }

@@ -1,21 +1,28 @@
 //! The verifier: is a module one that makes sense?
 //!
-//! It runs on what came from outside and between passes, and reports everything it finds, each with its place. It checks that
+//! It runs on what came from outside and between passes, and reports everything it finds, each with
+//! its place. It checks that
 //!
 //! - the module opens with `.version` and `.target`;
-//! - names are declared once: functions and variables at module scope, registers, variables and labels in each block;
+//! - names are declared once: functions and variables at module scope, registers, variables and
+//!   labels in each block;
 //! - a function's declarations and its definition agree in kind and in number of parameters;
 //! - a kernel returns nothing and has its parameters in `.param` space;
-//! - variables have a size that is no nonsense, an alignment that is a power of two, and an initial value only where there can be one, no longer than the
-//!   variable, naming symbols that exist;
-//! - every name in an instruction is declared: as register, variable, function, label or table, as its place asks; special registers are not written;
+//! - variables have a size that is no nonsense, an alignment that is a power of two, and an initial
+//!   value only where there can be one, no longer than the variable, naming symbols that exist;
+//! - every name in an instruction is declared: as register, variable, function, label or table, as
+//!   its place asks; special registers are not written;
 //! - a guard is a predicate register;
-//! - a memory operand that names a variable is in the space the instruction says, and inside the variable where that is a parameter;
-//! - a branch has a target in sight; a call has as many arguments and return values as its function;
-//! - the operands of the instructions in its table have the number, size and kind that the instruction's type asks for;
+//! - a memory operand that names a variable is in the space the instruction says, and inside the
+//!   variable where that is a parameter;
+//! - a branch has a target in sight; a call has as many arguments and return values as its
+//!   function;
+//! - the operands of the instructions in its table have the number, size and kind that the
+//!   instruction's type asks for;
 //! - control does not run off the end of a kernel.
 //!
-//! What it does not check: modifiers and their combinations, what a target or a `.version` allows, instructions outside of the table, values. `ptxas` does.
+//! What it does not check: modifiers and their combinations, what a target or a `.version` allows,
+//! instructions outside of the table, values. `ptxas` does.
 
 mod function;
 mod signature;
@@ -32,7 +39,8 @@ use std::fmt;
 /// # Errors
 /// All faults, up to [`MAX_FAULTS`].
 pub fn verify(module: &Module) -> Result<(), Faults> {
-    let mut verifier = Verifier { symbols: HashMap::new(), locals: HashSet::new(), faults: Vec::new(), place: Place::default() };
+    let mut verifier =
+        Verifier { symbols: HashMap::new(), locals: HashSet::new(), faults: Vec::new(), place: Place::default() };
     verifier.module(module);
     if verifier.faults.is_empty() {
         return Ok(());
@@ -47,7 +55,8 @@ pub fn verify(module: &Module) -> Result<(), Faults> {
 pub struct Fault {
     /// The function it is in.
     pub function: Option<Name>,
-    /// The statement it is in, in canonical form and cut where it is long; empty outside of function bodies.
+    /// The statement it is in, in canonical form and cut where it is long; empty outside of
+    /// function bodies.
     pub statement: String,
     /// Line from 1, or 0 where the statement was built.
     pub line: u32,
@@ -312,7 +321,8 @@ impl<'m> Verifier<'m> {
             (None | Some(Symbol::Opaque), _) => {}
             (Some(Symbol::Function(first)), Symbol::Function(second)) => self.redeclare(first, second),
             // A variable may be declared `.extern` any number of times beside its definition.
-            (Some(Symbol::Variable(first)), Symbol::Variable(second)) if [first, second].iter().any(|v| v.linkage == Linkage::Extern) => {}
+            (Some(Symbol::Variable(first)), Symbol::Variable(second))
+                if [first, second].iter().any(|v| v.linkage == Linkage::Extern) => {}
             _ => self.fault(FaultKind::Redeclared(name.clone())),
         }
     }
@@ -328,10 +338,14 @@ impl<'m> Verifier<'m> {
     }
 }
 
-/// What a directive may declare: any word of a declaration whose shape is not known, or of `.alias`.
+/// What a directive may declare: any word of a declaration whose shape is not known, or of
+/// `.alias`.
 fn possible_names(directive: &Directive) -> impl Iterator<Item = &str> {
     let words: &[Name] = if directive.name == "section" { &[] } else { &directive.arguments };
-    words.iter().map(Name::as_str).filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic() || "_$%".contains(c)))
+    words
+        .iter()
+        .map(Name::as_str)
+        .filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic() || "_$%".contains(c)))
 }
 
 /// A register type for a message.

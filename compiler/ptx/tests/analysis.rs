@@ -65,14 +65,20 @@ fn blocks_and_edges() {
 
 #[test]
 fn dominators_both_ways() {
-    let module = kernel("@%p1 bra right;\n mov.b32 %r1, 1; bra join;\nright: mov.b32 %r1, 2;\njoin: ret;\ndead: bra dead;");
+    let module =
+        kernel("@%p1 bra right;\n mov.b32 %r1, 1; bra join;\nright: mov.b32 %r1, 2;\njoin: ret;\ndead: bra dead;");
     let code = code(&module);
     let cfg = Cfg::of(&code).unwrap();
     let (dominators, post) = (DominatorTree::dominators(&cfg), DominatorTree::postdominators(&cfg));
-    let (left, right, join, dead) = (BlockId::new(1), label(&code, &cfg, "right"), label(&code, &cfg, "join"), label(&code, &cfg, "dead"));
+    let (left, right, join, dead) =
+        (BlockId::new(1), label(&code, &cfg, "right"), label(&code, &cfg, "join"), label(&code, &cfg, "dead"));
     assert_eq!(dominators.immediate(join), Some(cfg.entry()));
     assert_eq!(dominators.common(left, right), Some(cfg.entry()));
-    assert!(dominators.dominates(cfg.entry(), right) && !dominators.dominates(right, join) && dominators.dominates(join, join));
+    assert!(
+        dominators.dominates(cfg.entry(), right)
+            && !dominators.dominates(right, join)
+            && dominators.dominates(join, join)
+    );
     assert_eq!(post.immediate(cfg.entry()), Some(join));
     assert!(post.dominates(join, left) && !post.dominates(left, cfg.entry()));
     assert!(!dominators.contains(dead) && !post.contains(dead) && !dominators.dominates(dead, dead));
@@ -85,11 +91,16 @@ fn loops_nest() {
     let code = code(&module);
     let cfg = Cfg::of(&code).unwrap();
     let loops = Loops::of(&cfg, &DominatorTree::dominators(&cfg));
-    let found: Vec<_> = loops.iter().map(|(id, l)| (l.header.index(), l.depth, loops.blocks(id).len(), l.latches.len())).collect();
+    let found: Vec<_> =
+        loops.iter().map(|(id, l)| (l.header.index(), l.depth, loops.blocks(id).len(), l.latches.len())).collect();
     assert_eq!(found, [(1, 1, 3, 1), (2, 2, 1, 1)]);
     let (outer, inner) = (loops.innermost(BlockId::new(1)).unwrap(), loops.innermost(BlockId::new(2)).unwrap());
     assert_eq!(loops.get(inner).parent, Some(outer));
-    assert!(loops.contains(outer, BlockId::new(2)) && !loops.contains(inner, BlockId::new(3)) && !loops.contains(outer, BlockId::new(4)));
+    assert!(
+        loops.contains(outer, BlockId::new(2))
+            && !loops.contains(inner, BlockId::new(3))
+            && !loops.contains(outer, BlockId::new(4))
+    );
     assert_eq!(loops.exits(outer, &cfg).collect::<Vec<_>>(), [(BlockId::new(3), BlockId::new(4))]);
     assert!(loops.is_reducible());
     assert_eq!((loops.depth(BlockId::new(0)), loops.depth(BlockId::new(2))), (0, 2));
@@ -127,7 +138,10 @@ fn tables_and_their_cases() {
     let module = kernel("t: .branchtargets a, b, a;\n@%p1 brx.idx %r1, t;\na: ret;\nb: trap;");
     let code = code(&module);
     let cfg = Cfg::of(&code).unwrap();
-    assert_eq!(edges(&cfg, cfg.entry()), [(1, When::Case(0)), (2, When::Case(1)), (1, When::Case(2)), (1, When::NotGuard)]);
+    assert_eq!(
+        edges(&cfg, cfg.entry()),
+        [(1, When::Case(0)), (2, When::Case(1)), (1, When::Case(2)), (1, When::NotGuard)]
+    );
     assert_eq!(edges(&cfg, label(&code, &cfg, "b")), [(3, When::Always)]);
 }
 
@@ -187,8 +201,9 @@ fn return_registers_are_live_at_the_end() {
 
 #[test]
 fn names_belong_to_the_innermost_scope() {
-    let module =
-        kernel("{ .reg .b32 t; .reg .f64 %r1; mov.b32 t, %r2; }\n{ .reg .b64 t; .reg .b32 %r1<3>; mov.b64 t, 0; mov.b32 %r12, %r13; }");
+    let module = kernel(
+        "{ .reg .b32 t; .reg .f64 %r1; mov.b32 t, %r2; }\n{ .reg .b64 t; .reg .b32 %r1<3>; mov.b64 t, 0; mov.b32 %r12, %r13; }",
+    );
     let code = code(&module);
     let found: Vec<_> = code.registers().iter().map(|r| (r.name.as_str(), r.ty.as_str(), r.scope.index())).collect();
     assert_eq!(found, [("t", "b32", 1), ("%r2", "b32", 0), ("t", "b64", 2), ("%r12", "b32", 2), ("%r13", "b32", 0)]);
@@ -197,7 +212,11 @@ fn names_belong_to_the_innermost_scope() {
     let t = code.register_at(first, "t").unwrap();
     assert_eq!(defs.single_def(t), Some(first));
     assert_eq!(code.register_at(first, "%r1"), None, "declared, never mentioned");
-    assert!(code.declares_register(first, "%r1") && code.declares_register(first, "%r98") && !code.declares_register(first, "%r99"));
+    assert!(
+        code.declares_register(first, "%r1")
+            && code.declares_register(first, "%r98")
+            && !code.declares_register(first, "%r99")
+    );
     assert_eq!(code.register_at(StatementId::new(0), "t"), None);
     assert_eq!(code.variable_at(first, "n").unwrap().name, "n");
 }
@@ -258,6 +277,8 @@ fn names_can_be_changed_in_place() {
         "ld.global.v2.f32",
         vec![Operand::Vector(vec!["a".into(), "b".into()]), atoll_ptx::build::address(&"c".into(), 4)],
     );
-    instruction.visit_names_mut(&mut |role, name| *name = format!("{}{name}", if role == Role::Def { "to_" } else { "from_" }).into());
+    instruction.visit_names_mut(&mut |role, name| {
+        *name = format!("{}{name}", if role == Role::Def { "to_" } else { "from_" }).into()
+    });
     assert_eq!(instruction.to_string(), "ld.global.v2.f32\t{to_a, to_b}, [from_c+4]");
 }

@@ -1,5 +1,6 @@
-//! What is said about wrong modules: each `tests/errors/NAME.ptx` has what the parser, or else the verifier, says about it in `NAME.snap`.
-//! `INSTA_UPDATE=always cargo test -p atoll-ptx --test errors` accepts what is said.
+//! What is said about wrong modules: each `tests/errors/NAME.ptx` has what the parser, or else the
+//! verifier, says about it in `NAME.snap`. `INSTA_UPDATE=always cargo test -p atoll-ptx --test
+//! errors` accepts what is said.
 
 use atoll_ptx::{parse, verify};
 use std::path::PathBuf;

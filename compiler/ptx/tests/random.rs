@@ -1,4 +1,5 @@
-//! Properties: no text makes the parser panic, what it takes it prints as it was, and the graph analyses agree with their definitions.
+//! Properties: no text makes the parser panic, what it takes it prints as it was, and the graph
+//! analyses agree with their definitions.
 
 use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, Liveness, Loops, RegisterId};
 use atoll_ptx::{parse, print, verify};
@@ -120,7 +121,8 @@ fn random_kernel(blocks: &[(usize, Option<usize>, u8)]) -> String {
 }
 
 fn kernels() -> impl Strategy<Value = String> {
-    prop::collection::vec((0..12usize, prop::option::of(0..12usize), 0..32u8), 1..12).prop_map(|blocks| random_kernel(&blocks))
+    prop::collection::vec((0..12usize, prop::option::of(0..12usize), 0..32u8), 1..12)
+        .prop_map(|blocks| random_kernel(&blocks))
 }
 
 /// Blocks that can be reached from a block by edges that are allowed.
@@ -137,7 +139,8 @@ fn reached(cfg: &Cfg, from: BlockId, allowed: impl Fn(BlockId, BlockId) -> bool)
     seen
 }
 
-/// Whether a register may be read before it is surely written, on some way from the start of a block.
+/// Whether a register may be read before it is surely written, on some way from the start of a
+/// block.
 fn may_be_read(code: &Code<'_>, cfg: &Cfg, block: BlockId, register: RegisterId, seen: &mut BTreeSet<BlockId>) -> bool {
     if !seen.insert(block) {
         return false;

@@ -1,4 +1,5 @@
-//! Text to tree to text: exact for what nothing touched, equal trees for what is printed in canonical form.
+//! Text to tree to text: exact for what nothing touched, equal trees for what is printed in
+//! canonical form.
 
 use atoll_ptx::build::KernelBuilder;
 use atoll_ptx::*;
@@ -120,7 +121,8 @@ fn what_is_inserted_stands_on_its_own_line() {
     let built = Statement::built(StatementKind::Instruction(Instruction::new("bar.sync", vec![0.into()])));
     statements(&mut module).insert(2, built.clone());
     statements(&mut module).push(built);
-    let expected = SMALL.replace("0x10; // sum", "0x10;\n\tbar.sync\t0; // sum").replace("ret;\n}", "ret;\n\tbar.sync\t0;\n}");
+    let expected =
+        SMALL.replace("0x10; // sum", "0x10;\n\tbar.sync\t0; // sum").replace("ret;\n}", "ret;\n\tbar.sync\t0;\n}");
     assert_eq!(print(&module), expected);
 }
 
@@ -138,7 +140,9 @@ fn a_new_header_leaves_the_body_alone() {
     let mut module = parse(SMALL).unwrap();
     let ItemKind::Function(function) = module.items[2].edit() else { panic!() };
     function.params.push(Variable::new(StateSpace::Param, ScalarType::U64, "flag"));
-    function.attributes.push(Directive { name: "maxntid".into(), arguments: vec!["256".into(), "1".into(), "1".into()] });
+    function
+        .attributes
+        .push(Directive { name: "maxntid".into(), arguments: vec!["256".into(), "1".into(), "1".into()] });
     assert_eq!(print(&module), SMALL.replace("k()", "k(\n\t.param .u64 flag\n)\n.maxntid 256, 1, 1"));
 }
 
@@ -147,7 +151,8 @@ fn built_modules_read_well() {
     let mut kernel = KernelBuilder::new("twice");
     kernel.attribute("maxntid", &["128", "1", "1"]);
     let from = kernel.param(ScalarType::U64, "data");
-    let (address, value, done) = (kernel.reg(ScalarType::U64), kernel.reg(ScalarType::F32), kernel.reg(ScalarType::Pred));
+    let (address, value, done) =
+        (kernel.reg(ScalarType::U64), kernel.reg(ScalarType::F32), kernel.reg(ScalarType::Pred));
     kernel.array(StateSpace::Shared, "tile", 16, 512);
     let end = kernel.label("end");
     kernel.emit("ld.param.u64", [address.clone().into(), from]);
@@ -242,7 +247,8 @@ fn the_smallest_integer_reads_back() {
     assert_eq!(again, instruction);
 }
 
-const SEVERAL: &str = ".global .u32 a,b[2] = {1, 2}, /* last */ c;\n.func f()\n{\n\t.shared .f32 x,\n\t\ty;\n\tret;\n}\n";
+const SEVERAL: &str =
+    ".global .u32 a,b[2] = {1, 2}, /* last */ c;\n.func f()\n{\n\t.shared .f32 x,\n\t\ty;\n\tret;\n}\n";
 
 #[test]
 fn a_declaration_of_several_variables_is_one_for_each() {
@@ -270,7 +276,10 @@ fn parts_of_a_declaration_can_be_changed_and_removed() {
     // What is left of a declaration still is one.
     assert!(change(&|m| drop(m.items.remove(1))).starts_with(".global .u32 a, /* last */ c;\n"));
     let first_gone = change(&|m| drop(m.items.remove(0)));
-    assert!(first_gone.contains(".global .u32 b[2] = {1, 2};") && first_gone.contains(".global .u32 c;"), "{first_gone}");
+    assert!(
+        first_gone.contains(".global .u32 b[2] = {1, 2};") && first_gone.contains(".global .u32 c;"),
+        "{first_gone}"
+    );
     assert!(change(&|m| drop(m.items.remove(2))).starts_with(".global .u32 a;"));
     let edited = change(&|m| match m.items[1].edit() {
         ItemKind::Variable(variable) => variable.align = Some(16),
@@ -278,5 +287,7 @@ fn parts_of_a_declaration_can_be_changed_and_removed() {
     });
     assert!(edited.contains(".global .align 16 .u32 b[2]") && edited.contains(".global .u32 a;"), "{edited}");
     change(&|m| m.items.swap(0, 2));
-    change(&|m| m.items.insert(1, Item::built(ItemKind::Variable(Variable::new(StateSpace::Global, ScalarType::F64, "new")))));
+    change(&|m| {
+        m.items.insert(1, Item::built(ItemKind::Variable(Variable::new(StateSpace::Global, ScalarType::F64, "new"))))
+    });
 }

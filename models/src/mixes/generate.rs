@@ -20,7 +20,14 @@ pub fn generate(name: &str) -> Option<Mix> {
     let about = make(&mut recorder).into();
     // Two fifths of what all functions would need.
     let memory_bytes = recorder.functions.iter().map(|function| function.bytes).sum::<u64>() * 2 / 5;
-    Some(Mix { name: (*name).into(), about, seed, memory_bytes, functions: recorder.functions, requests: recorder.requests })
+    Some(Mix {
+        name: (*name).into(),
+        about,
+        seed,
+        memory_bytes,
+        functions: recorder.functions,
+        requests: recorder.requests,
+    })
 }
 
 type Generator = fn(&mut Recorder) -> &'static str;
@@ -58,7 +65,8 @@ impl Recorder {
         self.functions.last_mut().expect("it was just pushed")
     }
 
-    /// So many functions of 10 to 200 MB, small ones more often: the size doubles with equal probability.
+    /// So many functions of 10 to 200 MB, small ones more often: the size doubles with equal
+    /// probability.
     fn functions_of_all_sizes(&mut self, count: usize) {
         for _ in 0..count {
             let doublings = self.below(4);

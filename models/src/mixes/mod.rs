@@ -1,7 +1,9 @@
-//! Recorded mixes: which functions are asked for, one after the other, and how large their constants are.
+//! Recorded mixes: which functions are asked for, one after the other, and how large their
+//! constants are.
 //!
-//! Policies that decide what stays on a device are compared on them (`atoll bench residency`). A mix is made from a seed by [`generate`], but what counts is the file in
-//! `models/mixes`: it is a plain text that a diff shows, and a mix recorded elsewhere has the same form.
+//! Policies that decide what stays on a device are compared on them (`atoll bench residency`). A
+//! mix is made from a seed by [`generate`], but what counts is the file in `models/mixes`: it is a
+//! plain text that a diff shows, and a mix recorded elsewhere has the same form.
 //!
 //! ```text
 //! mix zipf
@@ -12,8 +14,9 @@
 //! requests 3:0 41:7+9
 //! ```
 //!
-//! A `function` has bytes, microseconds to reload, class (`rt` or `be`) and tenant; a request has milliseconds since the one before it, and the functions that it runs one
-//! after the other, by number. All are held on the device until the last is done.
+//! A `function` has bytes, microseconds to reload, class (`rt` or `be`) and tenant; a request has
+//! milliseconds since the one before it, and the functions that it runs one after the other, by
+//! number. All are held on the device until the last is done.
 
 mod generate;
 
@@ -122,7 +125,14 @@ impl FromStr for Mix {
     type Err = MixError;
 
     fn from_str(text: &str) -> Result<Mix, MixError> {
-        let mut mix = Mix { name: String::new(), about: String::new(), seed: 0, memory_bytes: 0, functions: vec![], requests: vec![] };
+        let mut mix = Mix {
+            name: String::new(),
+            about: String::new(),
+            seed: 0,
+            memory_bytes: 0,
+            functions: vec![],
+            requests: vec![],
+        };
         for (index, line) in text.lines().enumerate() {
             mix.line(line).map_err(|message| MixError { line: index + 1, message })?;
         }
@@ -151,7 +161,8 @@ impl Mix {
     }
 
     fn request(&self, text: &str) -> Result<MixRequest, String> {
-        let (gap, functions) = text.split_once(':').ok_or_else(|| format!("`{text}` is no request: MILLISECONDS:FUNCTION"))?;
+        let (gap, functions) =
+            text.split_once(':').ok_or_else(|| format!("`{text}` is no request: MILLISECONDS:FUNCTION"))?;
         let before_ms = self.requests.last().map_or(0, |request| request.at_ms);
         let at_ms = before_ms + number(gap)?;
         if at_ms > NUMBER_MAX {

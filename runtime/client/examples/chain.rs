@@ -19,7 +19,8 @@ fn main() -> Result<(), ClientError> {
     let function = client.deploy(Path::new(bundle), &Deploy::default())?.name;
     println!("deployed `{function}` for {}", client.tenant());
 
-    // Every input is a vector of ones; those beside INPUT are kept by the daemon, so that they are sent once.
+    // Every input is a vector of ones; those beside INPUT are kept by the daemon, so that they are sent
+    // once.
     let description = client.describe(&function)?;
     let mut call = Call::of(&function);
     let mut chained = Call::of(&function);
@@ -38,6 +39,9 @@ fn main() -> Result<(), ClientError> {
     for (name, digest) in kept.into_iter().filter(|(name, _)| name != input) {
         chained = chained.input(name, digest);
     }
-    println!("twice, and the first result never left the device: {:?}", client.invoke(chained.send(output))?.tensor(output)?.shape);
+    println!(
+        "twice, and the first result never left the device: {:?}",
+        client.invoke(chained.send(output))?.tensor(output)?.shape
+    );
     client.remove_function(&function)
 }

@@ -161,7 +161,8 @@ impl CallStage {
     }
 
     pub(crate) fn attach(&self, attachments: &mut Attachments) -> io::Result<Stage> {
-        let inputs: io::Result<_> = self.inputs.iter().map(|(name, content)| Ok((name.clone(), content.attach(attachments)?))).collect();
+        let inputs: io::Result<_> =
+            self.inputs.iter().map(|(name, content)| Ok((name.clone(), content.attach(attachments)?))).collect();
         Ok(Stage { function: self.function.clone(), inputs: inputs?, outputs: self.outputs.clone() })
     }
 }

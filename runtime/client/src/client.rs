@@ -5,8 +5,8 @@ use crate::error::ClientError;
 use crate::trace::Trace;
 use atoll_control as wire;
 use atoll_control::{
-    Attachments, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing, ProcessReport, Progress, Put, Rename, Request,
-    Statistics, StatusReport, UsageReport, WireError,
+    Attachments, FunctionSummary, Incoming, Invoke, Invoked, ObjectSummary, Outgoing, ProcessReport, Progress, Put,
+    Rename, Request, Statistics, StatusReport, UsageReport, WireError,
 };
 use atoll_core::{Class, Tenant};
 use atoll_protocol::TensorMetadata;
@@ -57,14 +57,16 @@ macro_rules! expect {
 }
 
 impl Client {
-    /// Connects to the daemon that listens on a socket. The connection acts for the tenant that the daemon sees in the caller's user.
+    /// Connects to the daemon that listens on a socket. The connection acts for the tenant that the
+    /// daemon sees in the caller's user.
     pub fn connect(socket: &Path) -> Result<Client, ClientError> {
         Client::connect_as(socket, None)
     }
 
     /// Connects to act for a tenant, which the daemon's own user and root may.
     pub fn connect_as(socket: &Path, tenant: Option<Tenant>) -> Result<Client, ClientError> {
-        let stream = UnixStream::connect(socket).map_err(|source| ClientError::Unreachable { socket: socket.into(), source })?;
+        let stream =
+            UnixStream::connect(socket).map_err(|source| ClientError::Unreachable { socket: socket.into(), source })?;
         let mut client = Client { socket: stream, tenant: Tenant::default() };
         client.tenant = expect!(client.ask(&Request::Hello { tenant })?.0, wire::Answer::Welcome { tenant } => tenant)?;
         Ok(client)
@@ -75,7 +77,8 @@ impl Client {
         &self.tenant
     }
 
-    /// Deploys the function in a bundle's file, or replaces the one of its name. Returns when it can be called.
+    /// Deploys the function in a bundle's file, or replaces the one of its name. Returns when it
+    /// can be called.
     pub fn deploy(&mut self, bundle: &Path, how: &Deploy) -> Result<FunctionSummary, ClientError> {
         let failed = |source| ClientError::File { path: bundle.into(), source };
         let content = Sealed::of_reader("atoll-bundle", &mut File::open(bundle).map_err(failed)?).map_err(failed)?;
@@ -87,7 +90,8 @@ impl Client {
         expect!(answer, wire::Answer::Deployed(function) => function)
     }
 
-    /// Who used how much: everybody for root and the daemon's own user, if they did not name a tenant; otherwise the connection's tenant.
+    /// Who used how much: everybody for root and the daemon's own user, if they did not name a
+    /// tenant; otherwise the connection's tenant.
     pub fn usage(&mut self) -> Result<UsageReport, ClientError> {
         expect!(self.ask(&Request::Usage)?.0, wire::Answer::Usage(report) => report.complete())
     }
@@ -102,8 +106,9 @@ impl Client {
         expect!(self.ask(&Request::Status)?.0, wire::Answer::Status(report) => report.complete())
     }
 
-    /// What happened on a device (its place in [`Trace::devices`]; there is always a first one) from a place on ([`Trace::next`] of the answer before for that device; 0 begins with the oldest that is
-    /// kept), or from now on, of the same tenants.
+    /// What happened on a device (its place in [`Trace::devices`]; there is always a first one)
+    /// from a place on ([`Trace::next`] of the answer before for that device; 0 begins with the
+    /// oldest that is kept), or from now on, of the same tenants.
     pub fn trace(&mut self, device: u16, from: Option<u64>) -> Result<Trace, ClientError> {
         let (answer, mut attachments) = self.ask(&Request::Trace { device, from })?;
         let piece = expect!(answer, wire::Answer::Trace(piece) => piece)?;
@@ -137,7 +142,8 @@ impl Client {
         self.invoked(&Request::Invoke(request), attachments)
     }
 
-    /// Repeats a call that the daemon remembers, with other contents in its inputs: nothing but those is sent.
+    /// Repeats a call that the daemon remembers, with other contents in its inputs: nothing but
+    /// those is sent.
     pub fn again(&mut self, plan: Plan, rename: &[(usize, &str, Content)]) -> Result<Answer, ClientError> {
         let mut attachments = Attachments::default();
         let one = |(stage, input, content): &(usize, &str, Content)| -> std::io::Result<Rename> {
@@ -193,7 +199,8 @@ impl Client {
 
     fn invoked(&mut self, request: &Request, attachments: Attachments) -> Result<Answer, ClientError> {
         let (answer, mut attachments) = self.ask_with(request, attachments)?;
-        let Invoked { outputs, timing, preemptions, plan } = expect!(answer, wire::Answer::Invoked(invoked) => invoked)?;
+        let Invoked { outputs, timing, preemptions, plan } =
+            expect!(answer, wire::Answer::Invoked(invoked) => invoked)?;
         let mut value = |output: wire::Output| -> Result<(usize, String, Value), ClientError> {
             let value = match output.value {
                 wire::Value::Object(digest) => Value::Object(digest),
@@ -212,7 +219,11 @@ impl Client {
         self.ask_with(request, Attachments::default())
     }
 
-    fn ask_with(&mut self, request: &Request, attachments: Attachments) -> Result<(wire::Answer, Attachments), ClientError> {
+    fn ask_with(
+        &mut self,
+        request: &Request,
+        attachments: Attachments,
+    ) -> Result<(wire::Answer, Attachments), ClientError> {
         let mut outgoing = Outgoing::new(request, attachments)?;
         let sent = loop {
             match outgoing.step(&self.socket) {

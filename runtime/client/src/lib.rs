@@ -1,6 +1,7 @@
 //! The client of a daemon's control socket: deploy functions, call them, keep objects.
 //!
-//! Blocking, with one connection for a [`Client`]; a program with many threads opens one each. The daemon takes what runs back when its client goes away.
+//! Blocking, with one connection for a [`Client`]; a program with many threads opens one each. The
+//! daemon takes what runs back when its client goes away.
 //!
 //! ```no_run
 //! use atoll_client::{Call, Client, Tensor};
@@ -29,9 +30,9 @@ mod error;
 mod trace;
 
 pub use atoll_control::{
-    DeviceEntry, DeviceStatus, DeviceUsage, ExecutorEntry, FunctionCounts, FunctionStatus, FunctionSummary, LatencyStatus, MemoryEntry,
-    ObjectSummary, ProcessEntry, ProcessReport, Refusal, RefusalKind, Residency, Statistics, StatusReport, Timing, UnitStatus, UsageEntry,
-    UsageReport, WholeStatus, default_socket,
+    DeviceEntry, DeviceStatus, DeviceUsage, ExecutorEntry, FunctionCounts, FunctionStatus, FunctionSummary,
+    LatencyStatus, MemoryEntry, ObjectSummary, ProcessEntry, ProcessReport, Refusal, RefusalKind, Residency,
+    Statistics, StatusReport, Timing, UnitStatus, UsageEntry, UsageReport, WholeStatus, default_socket,
 };
 pub use atoll_core::{Class, Tenant};
 pub use atoll_protocol::{DataType, TensorMetadata};

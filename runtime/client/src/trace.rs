@@ -14,7 +14,8 @@ pub struct Trace {
     pub more: bool,
     /// Records of anybody that were overwritten before this was asked for.
     pub lost: u64,
-    /// Blocks that compute units ran for anybody and that were never recorded, in chunks, since the daemon started.
+    /// Blocks that compute units ran for anybody and that were never recorded, in chunks, since the
+    /// daemon started.
     pub chunks_lost: u64,
     /// Functions that the records name, those left out that an earlier piece named.
     pub functions: Vec<(u64, FunctionName)>,
@@ -33,7 +34,18 @@ impl Trace {
     pub(crate) fn new(piece: TracePiece, bytes: &[u8]) -> Option<Trace> {
         let (records, rest) = bytes.as_chunks::<{ RECORD_WORDS * 8 }>();
         let records = records.iter().map(record).collect::<Option<Vec<Record>>>().filter(|_| rest.is_empty())?;
-        let TracePiece { next, more, lost, chunks_lost, functions, separate, device, compute_units, devices, records: _ } = piece;
+        let TracePiece {
+            next,
+            more,
+            lost,
+            chunks_lost,
+            functions,
+            separate,
+            device,
+            compute_units,
+            devices,
+            records: _,
+        } = piece;
         // A daemon of before there were several says nothing of them.
         let devices = if devices.is_empty() { vec![device.clone()] } else { devices };
         let named = |TraceFunction { number, tenant, name, class, nodes }| {

@@ -24,7 +24,9 @@ pub enum WireError {
     #[error("the peer does not speak Atoll's control protocol")]
     NoFrame,
     /// A frame of another version.
-    #[error("the peer speaks version {0} of the control protocol, this one speaks {VERSION}; use a client and a daemon of one release")]
+    #[error(
+        "the peer speaks version {0} of the control protocol, this one speaks {VERSION}; use a client and a daemon of one release"
+    )]
     Version(u16),
     /// More than there may be.
     #[error("a frame has {found} {what}, at most {limit} are allowed")]
@@ -129,7 +131,8 @@ impl Incoming {
         !self.head.is_empty()
     }
 
-    /// Reads once. Fails with [`io::ErrorKind::WouldBlock`] on a socket that does not block and has nothing.
+    /// Reads once. Fails with [`io::ErrorKind::WouldBlock`] on a socket that does not block and has
+    /// nothing.
     pub fn step(&mut self, socket: impl AsFd) -> Result<Progress<Frame>, WireError> {
         let mut chunk = [0; CHUNK_BYTES];
         let wanted = self.missing().min(CHUNK_BYTES);
@@ -154,7 +157,9 @@ impl Incoming {
     fn missing(&self) -> usize {
         match self.expected {
             None => HEAD_BYTES - self.head.len(),
-            Some(head) if self.frame.message.len() < head.message_bytes => head.message_bytes - self.frame.message.len(),
+            Some(head) if self.frame.message.len() < head.message_bytes => {
+                head.message_bytes - self.frame.message.len()
+            }
             Some(head) => head.body_bytes - self.frame.body.len(),
         }
     }
@@ -185,7 +190,8 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// A frame with a message and what goes with it. What is too large is refused here and not by the peer.
+    /// A frame with a message and what goes with it. What is too large is refused here and not by
+    /// the peer.
     pub fn new(message: &impl Serialize, attachments: Attachments) -> Result<Outgoing, WireError> {
         let (body, files) = attachments.into_parts();
         let message = serde_json::to_vec(message).map_err(|error| WireError::Message(error.to_string()))?;
@@ -207,7 +213,8 @@ impl Outgoing {
         Ok(Outgoing { bytes, written: 0, files })
     }
 
-    /// Writes once. Fails with [`io::ErrorKind::WouldBlock`] on a socket that does not block and is full.
+    /// Writes once. Fails with [`io::ErrorKind::WouldBlock`] on a socket that does not block and is
+    /// full.
     pub fn step(&mut self, socket: impl AsFd) -> io::Result<Progress<()>> {
         self.written += socket::send(socket, &self.bytes[self.written..], &self.files)?;
         // They went with the first byte.

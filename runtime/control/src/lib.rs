@@ -1,8 +1,11 @@
 //! What crosses the control socket: deploying functions, calling them, keeping objects.
 //!
-//! A connection carries one request at a time, each answered once. A [`Frame`] is a head of 16 bytes, a message in JSON, a body of raw bytes, and open files. Messages are small; tensors and
-//! bundles go into the body while they are small too, and otherwise into sealed memory files ([`atoll_sealed`]) that are passed along, so that nothing large is ever copied through a socket.
-//! JSON because whoever debugs a socket can read it, because every language has it, and because a message is a few hundred bytes.
+//! A connection carries one request at a time, each answered once. A [`Frame`] is a head of 16
+//! bytes, a message in JSON, a body of raw bytes, and open files. Messages are small; tensors and
+//! bundles go into the body while they are small too, and otherwise into sealed memory files
+//! ([`atoll_sealed`]) that are passed along, so that nothing large is ever copied through a socket.
+//! JSON because whoever debugs a socket can read it, because every language has it, and because a
+//! message is a few hundred bytes.
 //!
 //! | bytes | of the head |
 //! |---|---|
@@ -12,11 +15,13 @@
 //! | 4 | size of the message |
 //! | 4 | size of the body |
 //!
-//! Not here: who may do what, and sockets that are waited for; both sides bring their own way of waiting.
+//! Not here: who may do what, and sockets that are waited for; both sides bring their own way of
+//! waiting.
 //!
 //! # Invariants
 //!
-//! - Whatever a peer sends, memory grows by what has arrived, never by what was announced, and to no more than [`limits`] say.
+//! - Whatever a peer sends, memory grows by what has arrived, never by what was announced, and to
+//!   no more than [`limits`] say.
 //! - A file that a message does not name is closed.
 
 mod blob;

@@ -6,7 +6,8 @@ pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Largest body. A few hundred small tensors.
 pub const BODY_BYTES_MAX: usize = 4 << 20;
 
-/// Content up to this size goes into the body. Above, making and passing a memory file costs less than copying through the socket.
+/// Content up to this size goes into the body. Above, making and passing a memory file costs less
+/// than copying through the socket.
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
 
 /// Files of a frame. The kernel passes 253 at most.

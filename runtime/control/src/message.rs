@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// Who am I? Or, from the daemon's own user and from root: let me act for this tenant. Answered with [`Answer::Welcome`].
+    /// Who am I? Or, from the daemon's own user and from root: let me act for this tenant. Answered
+    /// with [`Answer::Welcome`].
     Hello {
         /// The tenant to act for; the peer's own where `None`.
         tenant: Option<Tenant>,
@@ -51,9 +52,11 @@ pub enum Request {
     Objects,
     /// What the tenant has and did. Answered with [`Answer::Statistics`].
     Statistics,
-    /// Who used how much; root and the daemon's own user see everybody's unless they named a tenant. Answered with [`Answer::Usage`].
+    /// Who used how much; root and the daemon's own user see everybody's unless they named a
+    /// tenant. Answered with [`Answer::Usage`].
     Usage,
-    /// What is loaded and what it does now, of the same tenants. Answered with [`Answer::Processes`].
+    /// What is loaded and what it does now, of the same tenants. Answered with
+    /// [`Answer::Processes`].
     Processes,
     /// What the daemon does at the moment, of the same tenants. Answered with [`Answer::Status`].
     Status,
@@ -62,7 +65,8 @@ pub enum Request {
         /// The number of the device: its place in [`TracePiece::devices`].
         #[serde(default)]
         device: u16,
-        /// From where on, by [`TracePiece::next`] of the piece before; 0 begins with the oldest that is kept, `None` with what happens from now on.
+        /// From where on, by [`TracePiece::next`] of the piece before; 0 begins with the oldest
+        /// that is kept, `None` with what happens from now on.
         from: Option<u64>,
     },
 }
@@ -100,12 +104,14 @@ pub struct Invoke {
 pub enum Call {
     /// Said for the first time.
     Stages {
-        /// The functions in order; an input may come from an output of an earlier one, and then never leaves the device.
+        /// The functions in order; an input may come from an output of an earlier one, and then
+        /// never leaves the device.
         stages: Vec<Stage>,
         /// Whether the connection is to remember this, for [`Call::Again`].
         remember: bool,
     },
-    /// What was remembered, with other contents in its inputs. Inputs whose bytes were sent with the first call have to be among them: bytes are not remembered.
+    /// What was remembered, with other contents in its inputs. Inputs whose bytes were sent with
+    /// the first call have to be among them: bytes are not remembered.
     Again {
         /// Which, from [`Invoked::plan`].
         plan: u32,
@@ -121,7 +127,8 @@ pub struct Stage {
     pub function: String,
     /// Where its inputs come from.
     pub inputs: BTreeMap<String, Input>,
-    /// What is to become of its outputs; those not named are not wanted. `None` sends all of them, if this is the last function.
+    /// What is to become of its outputs; those not named are not wanted. `None` sends all of them,
+    /// if this is the last function.
     pub outputs: Option<BTreeMap<String, Fate>>,
 }
 
@@ -394,7 +401,8 @@ pub struct Refusal {
 pub enum RefusalKind {
     /// The request is wrong; asking again is no use.
     BadRequest,
-    /// There is no such function or object, or it is not the tenant's: which of the two is not told.
+    /// There is no such function or object, or it is not the tenant's: which of the two is not
+    /// told.
     NotFound,
     /// The peer may not do this.
     Denied,

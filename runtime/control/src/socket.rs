@@ -2,15 +2,16 @@
 
 use crate::limits::FILES_MAX;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
-    sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-/// Where a daemon listens unless told otherwise: `$XDG_RUNTIME_DIR/atoll.sock`, or `/run/atoll.sock` where the variable is not set, as for a service of the system.
+/// Where a daemon listens unless told otherwise: `$XDG_RUNTIME_DIR/atoll.sock`, or
+/// `/run/atoll.sock` where the variable is not set, as for a service of the system.
 pub fn default_socket() -> PathBuf {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     PathBuf::from(folder.unwrap_or_else(|| "/run".into())).join("atoll.sock")

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// A piece of what happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracePiece {
-    /// The records that the peer may see, 64 bytes each in the order in which they were written: eight 64-bit words, little-endian.
+    /// The records that the peer may see, 64 bytes each in the order in which they were written:
+    /// eight 64-bit words, little-endian.
     pub records: Blob,
     /// Where to read on.
     pub next: u64,
@@ -15,7 +16,8 @@ pub struct TracePiece {
     pub more: bool,
     /// Records of anybody that were overwritten before this was asked for.
     pub lost: u64,
-    /// Blocks that compute units ran for anybody and that were never recorded, in chunks, since the daemon started.
+    /// Blocks that compute units ran for anybody and that were never recorded, in chunks, since the
+    /// daemon started.
     pub chunks_lost: u64,
     /// Functions that the records name, those left out that the connection has heard of.
     pub functions: Vec<TraceFunction>,

@@ -15,7 +15,8 @@ pub struct UsageReport {
     pub device: String,
     /// Its compute units.
     pub compute_units: u32,
-    /// How long they ran blocks, by their own count, divided by their number: what all bills together come to. Only for who may see everybody's.
+    /// How long they ran blocks, by their own count, divided by their number: what all bills
+    /// together come to. Only for who may see everybody's.
     pub device_s: Option<f64>,
     /// By device, tenant, function and class.
     pub rows: Vec<UsageEntry>,
@@ -29,7 +30,11 @@ impl UsageReport {
     #[must_use]
     pub fn complete(mut self) -> UsageReport {
         if self.devices.is_empty() {
-            self.devices.push(DeviceUsage { device: self.device.clone(), compute_units: self.compute_units, device_s: self.device_s });
+            self.devices.push(DeviceUsage {
+                device: self.device.clone(),
+                compute_units: self.compute_units,
+                device_s: self.device_s,
+            });
         }
         self
     }
@@ -111,7 +116,8 @@ pub struct ProcessReport {
     pub lost: Option<String>,
     /// By tenant and name.
     pub functions: Vec<ProcessEntry>,
-    /// The processes that run launches, in the order in which their tenants came; none where the device runs in the daemon itself.
+    /// The processes that run launches, in the order in which their tenants came; none where the
+    /// device runs in the daemon itself.
     pub executors: Vec<ExecutorEntry>,
     /// Every device. What stands above of a device is said of the first one.
     #[serde(default)]

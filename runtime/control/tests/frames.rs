@@ -1,6 +1,8 @@
 //! Frames over a real pair of sockets, however the bytes are cut.
 
-use atoll_control::{Answer, Attachments, Blob, Content, Frame, Incoming, Outgoing, Progress, Request, WireError, limits};
+use atoll_control::{
+    Answer, Attachments, Blob, Content, Frame, Incoming, Outgoing, Progress, Request, WireError, limits,
+};
 use atoll_sealed::Sealed;
 use proptest::prelude::*;
 use std::io::Write;
@@ -54,7 +56,11 @@ fn what_is_too_large_is_refused_by_who_sends_it() {
     assert!(attachments.add_sealed(&large).is_err());
     let mut bodies = Attachments::default();
     let blobs: Vec<Blob> = (0..70).map(|_| bodies.add(&vec![0; limits::INLINE_BYTES_MAX]).unwrap()).collect();
-    assert_eq!(blobs.iter().filter(|blob| matches!(blob, Blob::File(_))).count(), 70 - 64, "what does not fit the body goes into files");
+    assert_eq!(
+        blobs.iter().filter(|blob| matches!(blob, Blob::File(_))).count(),
+        70 - 64,
+        "what does not fit the body goes into files"
+    );
     let endless = Request::Describe { function: "x".repeat(limits::MESSAGE_BYTES_MAX) };
     assert!(matches!(Outgoing::new(&endless, Attachments::default()), Err(WireError::TooLarge { .. })));
 }

@@ -1,4 +1,5 @@
-//! The time of one scheduling decision with 32 device queues, all busy (budget: 1 µs), and of one choice of what pads a launch (budget: 0.4 µs).
+//! The time of one scheduling decision with 32 device queues, all busy (budget: 1 µs), and of one
+//! choice of what pads a launch (budget: 0.4 µs).
 //!
 //! `cargo bench -p atoll-core --bench decision`
 
@@ -40,7 +41,14 @@ impl Driver {
             perturb: None,
         };
         let steps = Arc::from(vec![Step::Cuttable; STEPS]);
-        Driver { scheduler: DeviceScheduler::new(&config), actions: Vec::new(), in_flight: VecDeque::new(), steps, now: 0, tasks: 0 }
+        Driver {
+            scheduler: DeviceScheduler::new(&config),
+            actions: Vec::new(),
+            in_flight: VecDeque::new(),
+            steps,
+            now: 0,
+            tasks: 0,
+        }
     }
 
     fn tell(&mut self, event: Event) {
@@ -90,7 +98,8 @@ impl Driver {
         self.act();
     }
 
-    /// How long it takes to hear of the arrival of a task that makes others leave; these leave, it runs, and they go on.
+    /// How long it takes to hear of the arrival of a task that makes others leave; these leave, it
+    /// runs, and they go on.
     fn preempt(&mut self, priority: u32) -> Duration {
         let evicted: Vec<LaunchId> = self.in_flight.drain(..).collect();
         let arrival = self.task(Class::RealTime, priority, Arc::from([Step::Cuttable]), None);

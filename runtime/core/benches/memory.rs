@@ -3,7 +3,8 @@
 //! `cargo bench -p atoll-core --bench memory`
 
 use atoll_core::memory::{
-    Action, ConstantSpec, Event, FunctionId, FunctionSpec, InvocationSpec, Memory, MemoryQuotas, MemorySpec, StageSpec, TenantBytes,
+    Action, ConstantSpec, Event, FunctionId, FunctionSpec, InvocationSpec, Memory, MemoryQuotas, MemorySpec, StageSpec,
+    TenantBytes,
 };
 use atoll_core::residency::{RESIDENCY_POLICY_DEFAULT, Residency, residency_policy_by_name};
 use atoll_core::rng::Rng;
@@ -58,14 +59,21 @@ impl Driver {
         };
         let policy = residency_policy_by_name(RESIDENCY_POLICY_DEFAULT).expect("the default is a policy");
         let tenant = load.quota.map_or_else(Tenant::default, |_| "alice".parse().expect("a name of a tenant"));
-        let quota = load.quota.map(|functions| (tenant.clone(), TenantBytes { all: functions * CONSTANT_BYTES, ..TenantBytes::UNLIMITED }));
+        let quota = load.quota.map(|functions| {
+            (tenant.clone(), TenantBytes { all: functions * CONSTANT_BYTES, ..TenantBytes::UNLIMITED })
+        });
         let quotas = MemoryQuotas { default: TenantBytes::UNLIMITED, tenants: BTreeMap::from_iter(quota) };
         let mut memory = Memory::new(&spec, Residency::new((policy.make)()), quotas);
         for function in 0..load.functions {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&function.to_le_bytes());
             let constants = vec![ConstantSpec { digest, bytes: CONSTANT_BYTES, offset: 0 }];
-            let spec = FunctionSpec { function: FunctionId(function), tenant: tenant.clone(), class: Class::BestEffort, constants };
+            let spec = FunctionSpec {
+                function: FunctionId(function),
+                tenant: tenant.clone(),
+                class: Class::BestEffort,
+                constants,
+            };
             memory.join(spec).expect("there is room for all functions");
         }
         let (ready, prepared) = (VecDeque::new(), VecDeque::new());
@@ -78,7 +86,9 @@ impl Driver {
             match action {
                 Action::Admitted { task, ready: true } | Action::Ready { task } => self.ready.push_back(task),
                 Action::Unready { task } => self.ready.retain(|other| *other != task),
-                Action::Reserve { set, generation, .. } => self.note(Event::Reserved { set, generation, refused: None }),
+                Action::Reserve { set, generation, .. } => {
+                    self.note(Event::Reserved { set, generation, refused: None })
+                }
                 Action::Stage { set, .. } => self.note(Event::Staged { set, end: usize::MAX }),
                 Action::Write { from, .. } => self.note(Event::Written { bytes: from.len() as u64, took_ns: 50_000 }),
                 Action::Begin { task } => {
@@ -101,8 +111,13 @@ impl Driver {
         self.alive += 1;
         let function = FunctionId(self.rng.below(self.load.functions));
         let stages = vec![StageSpec { function, shape: Box::new([1]), bytes: 4096 }];
-        let spec =
-            InvocationSpec { task: TaskId(self.tasks), class: Class::BestEffort, tenant: self.tenant.clone(), stages, session: None };
+        let spec = InvocationSpec {
+            task: TaskId(self.tasks),
+            class: Class::BestEffort,
+            tenant: self.tenant.clone(),
+            stages,
+            session: None,
+        };
         self.tell(Event::Arrived(spec));
     }
 
@@ -147,12 +162,17 @@ fn memory(c: &mut Criterion) {
         ("a request in four finds its constants", Load { functions: FUNCTIONS, clients: 1, quota: None }),
         ("all requests find their constants", Load { functions: 100, clients: 1, quota: None }),
         ("64 clients, a request in four finds its constants", Load { functions: FUNCTIONS, clients: 64, quota: None }),
-        ("64 clients of a tenant that may have a fifth of them", Load { functions: FUNCTIONS, clients: 64, quota: Some(FUNCTIONS / 5) }),
+        (
+            "64 clients of a tenant that may have a fifth of them",
+            Load { functions: FUNCTIONS, clients: 64, quota: Some(FUNCTIONS / 5) },
+        ),
     ];
     for (name, load) in loads {
         let mut driver = Driver::new(load);
         driver.time(100_000);
-        c.bench_function(&format!("memory decision, 1,000 functions, {name}"), |b| b.iter_custom(|decisions| driver.time(decisions)));
+        c.bench_function(&format!("memory decision, 1,000 functions, {name}"), |b| {
+            b.iter_custom(|decisions| driver.time(decisions))
+        });
     }
 }
 

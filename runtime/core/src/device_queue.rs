@@ -29,8 +29,9 @@ pub(crate) enum Abort {
 #[derive(Debug)]
 pub(crate) struct DeviceQueue {
     in_flight: VecDeque<InFlight>,
-    /// Bound tasks in the order in which they started. A task stays bound to its queue until it is finished, so that a launch that is issued again stands behind the one
-    /// it repeats (design D5 c).
+    /// Bound tasks in the order in which they started. A task stays bound to its queue until it is
+    /// finished, so that a launch that is issued again stands behind the one it repeats (design
+    /// D5 c).
     pub(crate) bound: Vec<TaskId>,
     capacity: usize,
 }
@@ -64,7 +65,8 @@ impl DeviceQueue {
         self.in_flight.front()
     }
 
-    /// Notes that the oldest launch is aborted now, or that it is overdue. Returns what is to be said about it.
+    /// Notes that the oldest launch is aborted now, or that it is overdue. Returns what is to be
+    /// said about it.
     pub(crate) fn abort_oldest(&mut self, now: Nanos) -> Option<Abort> {
         let oldest = self.in_flight.front_mut()?;
         oldest.abort = match oldest.abort {
@@ -83,7 +85,8 @@ impl DeviceQueue {
         }
     }
 
-    /// Takes a launch that ended. Those of one task end in the order in which they were issued; of those of several, which may run on different executors, any may end first.
+    /// Takes a launch that ended. Those of one task end in the order in which they were issued; of
+    /// those of several, which may run on different executors, any may end first.
     pub(crate) fn take(&mut self, launch: LaunchId) -> Option<InFlight> {
         let at = self.in_flight.iter().position(|other| other.launch == launch)?;
         let task = self.in_flight[at].task;

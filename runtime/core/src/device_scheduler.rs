@@ -1,10 +1,13 @@
 //! The scheduler of a device: its lanes, each with a scheduler of its own, and what they share.
 //!
-//! An event goes to the lane of its task or launch, and only that lane decides. What stands in no table of other lanes is the default lane's, so that a device with one lane looks nothing up. Real-time tasks of one lane evict nothing in another: that is what a lane is for. What lanes share is the numbering of
-//! launches and the ledger of what clients may use.
+//! An event goes to the lane of its task or launch, and only that lane decides. What stands in no
+//! table of other lanes is the default lane's, so that a device with one lane looks nothing up.
+//! Real-time tasks of one lane evict nothing in another: that is what a lane is for. What lanes
+//! share is the numbering of launches and the ledger of what clients may use.
 //!
-//! A lane that closes issues nothing any more, and what is on the device leaves by the epoch, or ends where nothing can leave. Each of its tasks moves to the default lane once nothing of it is on the
-//! device, with all it has done, and goes on there.
+//! A lane that closes issues nothing any more, and what is on the device leaves by the epoch, or
+//! ends where nothing can leave. Each of its tasks moves to the default lane once nothing of it is
+//! on the device, with all it has done, and goes on there.
 
 use crate::event::{Action, Event, TaskSpec};
 use crate::ids::{Class, LaneId, LaunchId, Nanos, QueueId, TaskId};
@@ -75,11 +78,17 @@ impl fmt::Display for LaneError {
             LaneError::Default => f.write_str("the default lane cannot be closed"),
             LaneError::Closing(lane) => write!(f, "lane {} is closing already", lane.0),
             LaneError::Queues(queues) => {
-                write!(f, "a lane cannot have the device queues {} to {}; a device has {DEVICE_QUEUES_MAX}", queues.start, queues.end)
+                write!(
+                    f,
+                    "a lane cannot have the device queues {} to {}; a device has {DEVICE_QUEUES_MAX}",
+                    queues.start, queues.end
+                )
             }
             LaneError::Twins(count) => write!(f, "of {count} device queues half cannot be the twins of the others"),
             LaneError::QueueTaken(queue, lane) => write!(f, "device queue {} belongs to lane {}", queue.0, lane.0),
-            LaneError::ComputeUnits { wanted, of } => write!(f, "a lane cannot have {wanted} compute units; the device has {of}"),
+            LaneError::ComputeUnits { wanted, of } => {
+                write!(f, "a lane cannot have {wanted} compute units; the device has {of}")
+            }
         }
     }
 }
@@ -107,9 +116,11 @@ impl DeviceWide {
     }
 }
 
-/// The state of scheduling one device. A pure function: the same events at the same times give the same actions.
+/// The state of scheduling one device. A pure function: the same events at the same times give the
+/// same actions.
 ///
-/// Whoever drives it carries the actions out in the order given, and reports what comes of them as further events.
+/// Whoever drives it carries the actions out in the order given, and reports what comes of them as
+/// further events.
 pub struct DeviceScheduler {
     /// How each lane's scheduler is made, but for queues and compute units.
     config: SchedulerConfig,
@@ -132,14 +143,22 @@ impl DeviceScheduler {
     pub fn new(config: &SchedulerConfig) -> DeviceScheduler {
         let lanes = vec![Scheduler::new(config, LaneId::DEFAULT, 0)];
         let (device, closed) = (DeviceWide::default(), Counters::default());
-        DeviceScheduler { config: config.clone(), lanes, tasks: HashMap::default(), next_lane: LaneId(1), device, closed }
+        DeviceScheduler {
+            config: config.clone(),
+            lanes,
+            tasks: HashMap::default(),
+            next_lane: LaneId(1),
+            device,
+            closed,
+        }
     }
 
     /// Takes an event and appends what is to be done about it.
     ///
     /// # Panics
-    /// If the event contradicts what the scheduler was told before: time that goes back, an unknown launch, launches that end out of order or
-    /// without a cause. Going on would mean answers computed from inputs that were not there.
+    /// If the event contradicts what the scheduler was told before: time that goes back, an unknown
+    /// launch, launches that end out of order or without a cause. Going on would mean answers
+    /// computed from inputs that were not there.
     #[inline]
     pub fn handle(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>) {
         match &mut self.lanes[..] {
@@ -236,7 +255,8 @@ impl DeviceScheduler {
         Ok(())
     }
 
-    /// Begins to close a lane. [`Action::CloseLane`] follows, at once or when the last of its launches has ended.
+    /// Begins to close a lane. [`Action::CloseLane`] follows, at once or when the last of its
+    /// launches has ended.
     ///
     /// # Errors
     /// There is no such lane, it is closing, or it is the default one.
@@ -257,7 +277,8 @@ impl DeviceScheduler {
 
     /// Moves what can be moved out of lanes that are closing, and closes those that are empty then.
     fn close_emptied(&mut self, now: Nanos, actions: &mut Vec<Action>) {
-        let idle: Vec<_> = self.lanes.iter_mut().filter(|lane| lane.is_closing).flat_map(Scheduler::release_idle).collect();
+        let idle: Vec<_> =
+            self.lanes.iter_mut().filter(|lane| lane.is_closing).flat_map(Scheduler::release_idle).collect();
         if !idle.is_empty() {
             for task in idle {
                 self.tasks.remove(&task.id());
@@ -278,7 +299,12 @@ impl DeviceScheduler {
     /// The lanes that are open or closing, the default one first.
     pub fn lanes(&self) -> impl Iterator<Item = LaneState> {
         self.lanes.iter().map(|lane| LaneState {
-            config: LaneConfig { lane: lane.lane, queues: lane.queues(), twins: lane.has_twins(), compute_units: lane.compute_units },
+            config: LaneConfig {
+                lane: lane.lane,
+                queues: lane.queues(),
+                twins: lane.has_twins(),
+                compute_units: lane.compute_units,
+            },
             tasks: lane.task_count(),
             is_closing: lane.is_closing,
         })
@@ -362,20 +388,45 @@ mod tests {
         for round in 0..1000 {
             let lanes = [LaneId(2 * round + 1), LaneId(2 * round + 2)];
             for (lane, first) in lanes.into_iter().zip([4, 6]) {
-                scheduler.open_lane(&LaneConfig { lane, queues: first..first + 2, twins: false, compute_units: 2 }).expect("it is free");
-                let (task, client, class, steps) = (TaskId(lane.0.into()), ClientId(0), Class::BestEffort, Arc::from([Step::Solid]));
-                let spec =
-                    TaskSpec { task, lane, client, class, priority: 0, steps, deadline: None, profiles: None, forks: None, ready: true };
+                scheduler
+                    .open_lane(&LaneConfig { lane, queues: first..first + 2, twins: false, compute_units: 2 })
+                    .expect("it is free");
+                let (task, client, class, steps) =
+                    (TaskId(lane.0.into()), ClientId(0), Class::BestEffort, Arc::from([Step::Solid]));
+                let spec = TaskSpec {
+                    task,
+                    lane,
+                    client,
+                    class,
+                    priority: 0,
+                    steps,
+                    deadline: None,
+                    profiles: None,
+                    forks: None,
+                    ready: true,
+                };
                 scheduler.handle(Nanos(0), Event::TaskArrived(spec), &mut actions);
                 scheduler.handle(Nanos(0), Event::TaskPrepared { task }, &mut actions);
             }
-            assert_eq!((scheduler.lanes.len(), scheduler.tasks.len(), scheduler.device.lanes.len()), (3, 2, 2), "round {round}");
+            assert_eq!(
+                (scheduler.lanes.len(), scheduler.tasks.len(), scheduler.device.lanes.len()),
+                (3, 2, 2),
+                "round {round}"
+            );
             for lane in lanes {
                 scheduler.close_lane(Nanos(0), lane, &mut actions).expect("it is open");
-                scheduler.handle(Nanos(0), Event::LaunchEnded { launch: LaunchId(launches), end: LaunchEnd::Complete }, &mut actions);
+                scheduler.handle(
+                    Nanos(0),
+                    Event::LaunchEnded { launch: LaunchId(launches), end: LaunchEnd::Complete },
+                    &mut actions,
+                );
                 launches += 1;
             }
-            assert_eq!((scheduler.lanes.len(), scheduler.tasks.len(), scheduler.device.lanes.len()), (1, 0, 0), "round {round}");
+            assert_eq!(
+                (scheduler.lanes.len(), scheduler.tasks.len(), scheduler.device.lanes.len()),
+                (1, 0, 0),
+                "round {round}"
+            );
         }
         let closed = actions.iter().filter(|action| matches!(action, Action::CloseLane { .. })).count();
         assert_eq!((closed, scheduler.task_count()), (2000, 0));

@@ -35,7 +35,8 @@ impl Scheduler {
 
     // Slices of best-effort work.
 
-    /// Whether best-effort tasks are there that could run, and real-time ones for which they may have to wait.
+    /// Whether best-effort tasks are there that could run, and real-time ones for which they may
+    /// have to wait.
     pub(crate) fn best_effort_starves(&self) -> bool {
         let at = Class::BestEffort as usize;
         let away = self.host_queues[at].away() as u64;
@@ -82,7 +83,8 @@ impl Scheduler {
         bound.filter(can_go_on).min().or_else(|| self.host_queues[Class::BestEffort as usize].first())
     }
 
-    /// The gate that every launch goes through: whether a task may issue, by what its client has bought, and by its policy or because best-effort work has its slice.
+    /// The gate that every launch goes through: whether a task may issue, by what its client has
+    /// bought, and by its policy or because best-effort work has its slice.
     fn may_issue(&self, task: &Task, view: &View, device: &DeviceWide) -> bool {
         if !device.tokens.may_issue(self.now, self.lane, task.spec.client) {
             return false;
@@ -233,7 +235,8 @@ impl Scheduler {
     fn issue_from(&mut self, queue: u32, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
         let at_queue = queue as usize;
         for at in 0..self.device_queues[at_queue].bound.len() {
-            // Nor is a host step started beside a full queue; it can wait for the next end of a launch, and looking for one would cost every decision.
+            // Nor is a host step started beside a full queue; it can wait for the next end of a launch, and
+            // looking for one would cost every decision.
             if !self.device_queues[at_queue].has_room() {
                 break;
             }
@@ -249,7 +252,14 @@ impl Scheduler {
     }
 
     /// Issues steps of a task until one has to wait or the queue is full.
-    fn issue_task(&mut self, id: TaskId, queue: QueueId, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
+    fn issue_task(
+        &mut self,
+        id: TaskId,
+        queue: QueueId,
+        view: &View,
+        device: &mut DeviceWide,
+        actions: &mut Vec<Action>,
+    ) {
         loop {
             let task = &self.tasks[&id];
             let Some((step, kind)) = task.ready_step() else {
@@ -276,9 +286,18 @@ impl Scheduler {
         }
     }
 
-    /// A task stands at a part that may run in two lines, or is in one. It runs so if the twin of its queue is empty and those bound to that have to wait for it. Where best-effort blocks run beside its launches, these fill what a second line would.
+    /// A task stands at a part that may run in two lines, or is in one. It runs so if the twin of
+    /// its queue is empty and those bound to that have to wait for it. Where best-effort blocks run
+    /// beside its launches, these fill what a second line would.
     #[cold]
-    fn issue_part(&mut self, id: TaskId, queue: QueueId, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
+    fn issue_part(
+        &mut self,
+        id: TaskId,
+        queue: QueueId,
+        view: &View,
+        device: &mut DeviceWide,
+        actions: &mut Vec<Action>,
+    ) {
         if self.tasks[&id].fork_ahead().is_some() {
             let twin = queue.0 + self.policy_queues;
             let is_free = !self.policy.pads()
@@ -322,7 +341,9 @@ impl Scheduler {
     /// Finds best-effort blocks that run beside a real-time launch.
     fn pad(&mut self, id: TaskId, step: u32, launch: LaunchId, queue: QueueId, actions: &mut Vec<Action>) {
         let task = &self.tasks[&id];
-        let profile = task.profile(step).filter(|_| task.class() == Class::RealTime && task.spec.steps[step as usize] == Step::Cuttable);
+        let profile = task
+            .profile(step)
+            .filter(|_| task.class() == Class::RealTime && task.spec.steps[step as usize] == Step::Cuttable);
         let Some(mut padding) = profile.map(|profile| Padding::of(profile, self.compute_units)) else { return };
         let before = self.riders.len();
         for at in 0..self.device_queues.len() {
@@ -338,7 +359,9 @@ impl Scheduler {
                 if task.class() != Class::BestEffort {
                     continue;
                 }
-                let shape = task.padding_candidate().and_then(|(step, done, profile)| Some((step, done, padding.take(profile, done)?)));
+                let shape = task
+                    .padding_candidate()
+                    .and_then(|(step, done, profile)| Some((step, done, padding.take(profile, done)?)));
                 let Some((step, first, shape)) = shape else { continue };
                 let epoch = task.ride(shape.blocks);
                 self.riders.push((launch, rider, shape.blocks));
@@ -349,7 +372,8 @@ impl Scheduler {
         self.counters.padded_launches += u64::from(self.riders.len() > before);
     }
 
-    /// Whether blocks of a task run beside launches in another queue than this one, so that nothing in this one waits for them.
+    /// Whether blocks of a task run beside launches in another queue than this one, so that nothing
+    /// in this one waits for them.
     fn rides_elsewhere(&self, rider: TaskId, queue: QueueId) -> bool {
         let here = &self.device_queues[queue.0 as usize];
         self.riders.iter().any(|(beside, other, _)| *other == rider && !here.holds(*beside))
@@ -362,9 +386,13 @@ impl Scheduler {
         }
         let has_fuel = |id: &&TaskId| {
             let task = &self.tasks[*id];
-            task.phase == Phase::Running && task.is_busy() && !task.is_draining() && task.perturbations < limits::PERTURBATIONS_PER_TASK_MAX
+            task.phase == Phase::Running
+                && task.is_busy()
+                && !task.is_draining()
+                && task.perturbations < limits::PERTURBATIONS_PER_TASK_MAX
         };
-        let victims: Vec<TaskId> = self.device_queues.iter().flat_map(|queue| &queue.bound).filter(has_fuel).copied().collect();
+        let victims: Vec<TaskId> =
+            self.device_queues.iter().flat_map(|queue| &queue.bound).filter(has_fuel).copied().collect();
         if victims.is_empty() {
             return;
         }

@@ -5,20 +5,26 @@ use crate::ids::{Class, ClientId, Epoch, LaneId, LaunchId, Nanos, QueueId, TaskI
 use crate::padding::{LaunchProfile, PadShape};
 use std::sync::Arc;
 
-/// One step of a task. The steps of a task are a straight line: each needs the one before it, but where [`TaskSpec::forks`] says otherwise.
+/// One step of a task. The steps of a task are a straight line: each needs the one before it, but
+/// where [`TaskSpec::forks`] says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// A launch whose kernel carries the preemption parameters: it may leave early and be issued again.
+    /// A launch whose kernel carries the preemption parameters: it may leave early and be issued
+    /// again.
     Cuttable,
-    /// A launch that may leave early and keeps neither an evicted word nor a progress map: of one that ended after its epoch was raised nobody knows what ran. It runs again as a whole, and so
-    /// does every launch behind it that may have run.
+    /// A launch that may leave early and keeps neither an evicted word nor a progress map: of one
+    /// that ended after its epoch was raised nobody knows what ran. It runs again as a whole, and
+    /// so does every launch behind it that may have run.
     Restartable {
-        /// The earliest step from which the task may run again after this one has begun: its own index or less, from the memory plan (design D5 g).
+        /// The earliest step from which the task may run again after this one has begun: its own
+        /// index or less, from the memory plan (design D5 g).
         from: u32,
     },
-    /// A launch that always runs to its end. It is issued only once nothing before it can still leave (design D5 b).
+    /// A launch that always runs to its end. It is issued only once nothing before it can still
+    /// leave (design D5 b).
     Solid,
-    /// Something the host does between launches, such as a copy. It waits for everything before it, and everything behind it waits for it (design D5 b).
+    /// Something the host does between launches, such as a copy. It waits for everything before it,
+    /// and everything behind it waits for it (design D5 b).
     Host,
 }
 
@@ -33,17 +39,21 @@ pub struct TaskSpec {
     pub client: ClientId,
     /// Its service class.
     pub class: Class,
-    /// Of two tasks of a class the one with the lower number is more urgent, where the policy goes by that.
+    /// Of two tasks of a class the one with the lower number is more urgent, where the policy goes
+    /// by that.
     pub priority: u32,
     /// What it consists of.
     pub steps: Arc<[Step]>,
     /// When it is no longer wanted.
     pub deadline: Option<Nanos>,
-    /// What is known about each step, where a policy may pad; `None` for those that neither are padded nor pad others.
+    /// What is known about each step, where a policy may pad; `None` for those that neither are
+    /// padded nor pad others.
     pub profiles: Option<Arc<[Option<LaunchProfile>]>>,
-    /// Parts that may run in two lines beside each other, in the order of their steps, which no two share and which are all [`Step::Cuttable`]. Whoever gives them knows that it is quicker so.
+    /// Parts that may run in two lines beside each other, in the order of their steps, which no two
+    /// share and which are all [`Step::Cuttable`]. Whoever gives them knows that it is quicker so.
     pub forks: Option<Arc<[Fork]>>,
-    /// Whether it may start. Otherwise what it needs is on its way ([`Event::TaskReady`]); it then stands in nobody's way, and nobody makes room for it.
+    /// Whether it may start. Otherwise what it needs is on its way ([`Event::TaskReady`]); it then
+    /// stands in nobody's way, and nobody makes room for it.
     pub ready: bool,
 }
 
@@ -52,12 +62,14 @@ pub struct TaskSpec {
 pub enum Event {
     /// An invocation passed admission.
     TaskArrived(TaskSpec),
-    /// What the task needs is there: from now on it waits for its turn, in front of tasks that arrived after it.
+    /// What the task needs is there: from now on it waits for its turn, in front of tasks that
+    /// arrived after it.
     TaskReady {
         /// The task.
         task: TaskId,
     },
-    /// What the task needs is gone again: it is as if it had arrived so. Said of a task that waits for its turn, or in answer to [`Action::Prepare`].
+    /// What the task needs is gone again: it is as if it had arrived so. Said of a task that waits
+    /// for its turn, or in answer to [`Action::Prepare`].
     TaskUnready {
         /// The task.
         task: TaskId,
@@ -83,11 +95,14 @@ pub enum Event {
     HostStepDone {
         /// The task.
         task: TaskId,
-        /// All steps of the task, where the host step found out what stands behind it: up to and with the host step they are those that they were. So work whose extent depends on what kernels compute is a
-        /// task that ends with a host step for as long as no more of it is known. What is new is in none of [`TaskSpec::forks`].
+        /// All steps of the task, where the host step found out what stands behind it: up to and
+        /// with the host step they are those that they were. So work whose extent depends on what
+        /// kernels compute is a task that ends with a host step for as long as no more of
+        /// it is known. What is new is in none of [`TaskSpec::forks`].
         steps: Option<Arc<[Step]>>,
     },
-    /// Nobody wants the task any more. Ignored if it is gone already, since its end may be on its way to whoever cancels.
+    /// Nobody wants the task any more. Ignored if it is gone already, since its end may be on its
+    /// way to whoever cancels.
     CancelTask {
         /// The task.
         task: TaskId,
@@ -121,12 +136,14 @@ pub enum Action {
         /// The new value.
         epoch: Epoch,
     },
-    /// Bind memory and write the inputs, then answer [`Event::TaskPrepared`], [`Event::TaskUnready`] or [`Event::TaskFailed`], now or later.
+    /// Bind memory and write the inputs, then answer [`Event::TaskPrepared`],
+    /// [`Event::TaskUnready`] or [`Event::TaskFailed`], now or later.
     Prepare {
         /// The task.
         task: TaskId,
     },
-    /// Let blocks of a step run beside those of the launch that the next [`Action::Issue`] names, in the same launch. Of a task there is nothing else on the device.
+    /// Let blocks of a step run beside those of the launch that the next [`Action::Issue`] names,
+    /// in the same launch. Of a task there is nothing else on the device.
     Pad {
         /// Whose blocks.
         task: TaskId,
@@ -147,38 +164,44 @@ pub enum Action {
         task: TaskId,
         /// Index of the step.
         step: u32,
-        /// The queue, the same for a task as long as it stays in its lane; or that one's twin, for steps of a second line.
+        /// The queue, the same for a task as long as it stays in its lane; or that one's twin, for
+        /// steps of a second line.
         queue: QueueId,
         /// The epoch the launch carries.
         epoch: Epoch,
     },
-    /// End a launch wherever it is: its task is over and it did not leave by itself. It is the oldest of its device queue, and its end is told as that of any other.
+    /// End a launch wherever it is: its task is over and it did not leave by itself. It is the
+    /// oldest of its device queue, and its end is told as that of any other.
     Abort {
         /// The launch.
         launch: LaunchId,
         /// Its queue.
         queue: QueueId,
     },
-    /// A launch was aborted long ago and has not ended: the device does not do what it is told. Answer [`Event::DeviceLost`], unless the launch ends after all.
+    /// A launch was aborted long ago and has not ended: the device does not do what it is told.
+    /// Answer [`Event::DeviceLost`], unless the launch ends after all.
     DeclareHung {
         /// The launch.
         launch: LaunchId,
         /// Its queue.
         queue: QueueId,
     },
-    /// Run a host step, then answer [`Event::HostStepDone`] or [`Event::TaskFailed`]. No launch of the task is in flight.
+    /// Run a host step, then answer [`Event::HostStepDone`] or [`Event::TaskFailed`]. No launch of
+    /// the task is in flight.
     RunHostStep {
         /// The task.
         task: TaskId,
         /// Index of the step.
         step: u32,
     },
-    /// A lane holds no tasks any more: its device queues may be closed. Said once of each lane that [`crate::DeviceScheduler::close_lane`] was asked to close.
+    /// A lane holds no tasks any more: its device queues may be closed. Said once of each lane that
+    /// [`crate::DeviceScheduler::close_lane`] was asked to close.
     CloseLane {
         /// The lane.
         lane: LaneId,
     },
-    /// The task is over and nothing of it is in flight: answer and release. Said exactly once of each task that arrived.
+    /// The task is over and nothing of it is in flight: answer and release. Said exactly once of
+    /// each task that arrived.
     FinishTask {
         /// The task.
         task: TaskId,

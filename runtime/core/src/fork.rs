@@ -1,7 +1,9 @@
-//! Parts of a task in which two lines of steps run beside each other, and how far the lines have come.
+//! Parts of a task in which two lines of steps run beside each other, and how far the lines have
+//! come.
 //!
-//! The lines begin when every step in front of the part is complete, and what is behind it begins when both are. Within a line steps complete one by one, in order, as those of a task do; between the lines nothing is
-//! promised, because no step of one needs a step of the other.
+//! The lines begin when every step in front of the part is complete, and what is behind it begins
+//! when both are. Within a line steps complete one by one, in order, as those of a task do; between
+//! the lines nothing is promised, because no step of one needs a step of the other.
 
 use crate::event::Step;
 use crate::ids::QueueId;
@@ -19,7 +21,8 @@ impl Fork {
     /// A part of two lines.
     ///
     /// # Panics
-    /// If a line is empty or out of order, a step is in both, or one between the first and the last is in neither.
+    /// If a line is empty or out of order, a step is in both, or one between the first and the last
+    /// is in neither.
     pub fn new(lines: [Vec<u32>; 2]) -> Fork {
         let mut all: Vec<u32> = lines.iter().flatten().copied().collect();
         all.sort_unstable();
@@ -42,7 +45,8 @@ impl Fork {
         Fork { lines: self.lines.each_ref().map(|line| line.iter().map(|step| step + base).collect()) }
     }
 
-    /// Whether the part is one of a task of these steps: each of them can leave and says what of it ran.
+    /// Whether the part is one of a task of these steps: each of them can leave and says what of it
+    /// ran.
     pub(crate) fn is_of(&self, steps: &[Step]) -> bool {
         let Range { start, end } = self.steps();
         steps.get(start as usize..end as usize).is_some_and(|steps| steps.iter().all(|step| *step == Step::Cuttable))
@@ -69,7 +73,13 @@ pub(crate) struct Forked {
 
 impl Forked {
     pub(crate) fn begin(fork: &Fork, queues: [QueueId; 2]) -> Forked {
-        let line = |at: usize| Line { steps: Arc::clone(&fork.lines[at]), queue: queues[at], completed: 0, next: 0, eviction_seen: false };
+        let line = |at: usize| Line {
+            steps: Arc::clone(&fork.lines[at]),
+            queue: queues[at],
+            completed: 0,
+            next: 0,
+            eviction_seen: false,
+        };
         Forked { lines: [line(0), line(1)], end: fork.steps().end }
     }
 
@@ -89,7 +99,8 @@ impl Forked {
         lines.find_map(|line| line.steps.get(line.next).copied())
     }
 
-    /// Whether a step is the first one of its line that is not complete, and whether a launch of the line came back evicted.
+    /// Whether a step is the first one of its line that is not complete, and whether a launch of
+    /// the line came back evicted.
     pub(crate) fn place_of(&self, step: u32) -> (bool, bool) {
         let line = &self.lines[self.line_of(step)];
         (line.steps.get(line.completed) == Some(&step), line.eviction_seen)
@@ -157,7 +168,10 @@ mod tests {
         [2, 3, 4].into_iter().for_each(|step| forked.issued(step));
         assert_eq!(queues.map(|queue| forked.ready_step(queue)), [Some(5), None]);
         forked.evicted(3);
-        assert_eq!([2, 3, 4, 5].map(|step| forked.place_of(step)), [(true, false), (true, true), (false, true), (false, false)]);
+        assert_eq!(
+            [2, 3, 4, 5].map(|step| forked.place_of(step)),
+            [(true, false), (true, true), (false, true), (false, false)]
+        );
         forked.completed(2);
         forked.rewind();
         assert_eq!(queues.map(|queue| forked.ready_step(queue)), [Some(5), Some(3)]);

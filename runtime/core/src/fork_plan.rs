@@ -1,11 +1,13 @@
-//! Which parts of a task are worth running in two lines: a decision on what its steps need and what they cost.
+//! Which parts of a task are worth running in two lines: a decision on what its steps need and what
+//! they cost.
 
 use crate::event::Step;
 use crate::fork::Fork;
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Steps of one part at most. Looking at longer ones costs more than it finds: parts of models are as long as one block of their architecture.
+/// Steps of one part at most. Looking at longer ones costs more than it finds: parts of models are
+/// as long as one block of their architecture.
 const PART_STEPS_MAX: usize = 256;
 
 /// What one step costs where it runs alone.
@@ -29,10 +31,12 @@ impl StepCost {
     }
 }
 
-/// The parts of a task that are quicker in two lines, by at least `gain_ns_min`, which has to be more than it costs to begin and to join lines. In the order of their steps; no two share one.
+/// The parts of a task that are quicker in two lines, by at least `gain_ns_min`, which has to be
+/// more than it costs to begin and to join lines. In the order of their steps; no two share one.
 ///
-/// `needs` has for each step the earlier ones that have to be complete before it, at least those from which the others follow. What two lines take is taken to be the longer one, or the work of both where that fills all
-/// compute units.
+/// `needs` has for each step the earlier ones that have to be complete before it, at least those
+/// from which the others follow. What two lines take is taken to be the longer one, or the work of
+/// both where that fills all compute units.
 pub fn plan_forks(needs: &[Vec<u32>], costs: &[StepCost], gain_ns_min: u64) -> Vec<Fork> {
     assert_eq!(needs.len(), costs.len(), "every step has a cost");
     let (mut forks, mut begin) = (Vec::new(), 0);
@@ -89,14 +93,17 @@ fn part_from(begin: usize, needs: &[Vec<u32>], costs: &[StepCost]) -> Option<Par
     Some(Part { lines: share_out(groups.of_first(steps.len(), needs, begin), begin, costs), steps })
 }
 
-/// Puts groups of steps into two lines, the longest first, each into the line that is shorter so far.
+/// Puts groups of steps into two lines, the longest first, each into the line that is shorter so
+/// far.
 fn share_out(mut groups: Vec<Vec<u32>>, begin: usize, costs: &[StepCost]) -> [Vec<u32>; 2] {
     let steps = |group: &Vec<u32>| group.iter().map(|step| begin as u32 + step).collect::<Vec<u32>>();
     groups.sort_by_key(|group| Reverse(line_ns(&steps(group), costs)));
     let mut lines = [Vec::new(), Vec::new()];
     for group in &groups {
         // The second one even where nothing costs anything: no line is empty.
-        let shorter = usize::from(!lines[0].is_empty() && (lines[1].is_empty() || line_ns(&lines[1], costs) <= line_ns(&lines[0], costs)));
+        let shorter = usize::from(
+            !lines[0].is_empty() && (lines[1].is_empty() || line_ns(&lines[1], costs) <= line_ns(&lines[0], costs)),
+        );
         lines[shorter].extend(steps(group));
     }
     lines.each_mut().map(|line| {
@@ -138,7 +145,8 @@ impl Groups {
     /// The groups of the first so many steps alone, which a later one may have joined.
     fn of_first(&self, count: usize, needs: &[Vec<u32>], begin: usize) -> Vec<Vec<u32>> {
         let mut alone = Groups::default();
-        (begin..begin + count).for_each(|at| alone.add(needs[at].iter().filter_map(|before| (*before as usize).checked_sub(begin))));
+        (begin..begin + count)
+            .for_each(|at| alone.add(needs[at].iter().filter_map(|before| (*before as usize).checked_sub(begin))));
         let mut groups: Vec<Vec<u32>> = vec![Vec::new(); count];
         for step in 0..count {
             let root = alone.root(step);
@@ -179,7 +187,11 @@ mod tests {
         assert_eq!(plan_forks(&diamond(), &costs(&[10; 6], 500), 20).len(), 1);
         assert_eq!(plan_forks(&diamond(), &costs(&[10; 6], 750), 10).len(), 1, "40 in line, 30 of work");
         assert_eq!(plan_forks(&diamond(), &costs(&[10; 6], 750), 11), []);
-        assert_eq!(plan_forks(&diamond(), &costs(&[10, 10, 1, 10, 1, 10], 100), 3), [], "the shorter line is all there is to gain");
+        assert_eq!(
+            plan_forks(&diamond(), &costs(&[10, 10, 1, 10, 1, 10], 100), 3),
+            [],
+            "the shorter line is all there is to gain"
+        );
     }
 
     #[test]
@@ -220,6 +232,9 @@ mod tests {
     #[test]
     fn a_launch_keeps_busy_what_its_last_wave_fills() {
         let busy = |blocks, at_a_time| StepCost::of_launch(Step::Cuttable, 1, blocks, at_a_time).busy_permille;
-        assert_eq!([busy(1, 2), busy(2, 2), busy(3, 2), busy(0, 2), busy(5, 0), busy(u64::MAX, 7)], [500, 1000, 750, 0, 1000, 999]);
+        assert_eq!(
+            [busy(1, 2), busy(2, 2), busy(3, 2), busy(0, 2), busy(5, 0), busy(u64::MAX, 7)],
+            [500, 1000, 750, 0, 1000, 999]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The host queue: tasks of one class that have not been given a device queue yet, whether or not they could start.
+//! The host queue: tasks of one class that have not been given a device queue yet, whether or not
+//! they could start.
 
 use crate::ids::TaskId;
 use std::collections::BTreeMap;
@@ -36,7 +37,8 @@ impl HostQueue {
         Some(place)
     }
 
-    /// A place for a task that cannot start yet, behind all others of its rank; `None` if the queue is full.
+    /// A place for a task that cannot start yet, behind all others of its rank; `None` if the queue
+    /// is full.
     pub(crate) fn reserve(&mut self, rank: u64) -> Option<Place> {
         if self.waiting.len() + self.away >= self.capacity {
             return None;
@@ -44,7 +46,8 @@ impl HostQueue {
         Some(self.take_in(rank))
     }
 
-    /// A place for a task that was admitted elsewhere, behind all others of its rank, as if it were away. Its admission was bounded there, so this queue may be full.
+    /// A place for a task that was admitted elsewhere, behind all others of its rank, as if it were
+    /// away. Its admission was bounded there, so this queue may be full.
     pub(crate) fn take_in(&mut self, rank: u64) -> Place {
         let place = Place(rank, self.arrivals);
         self.arrivals += 1;

@@ -9,10 +9,12 @@ pub struct Nanos(pub u64);
 pub struct DeviceId(pub u16);
 
 impl DeviceId {
-    /// The bits of an id that count on one device. 2^48 invocations at a million a second take nine years.
+    /// The bits of an id that count on one device. 2^48 invocations at a million a second take nine
+    /// years.
     const COUNTER_BITS: u32 = 48;
 
-    /// The first id that the device's engine gives to invocations and functions; it counts on from there, so an id says which device it belongs to.
+    /// The first id that the device's engine gives to invocations and functions; it counts on from
+    /// there, so an id says which device it belongs to.
     pub fn first_id(self) -> u64 {
         u64::from(self.0) << DeviceId::COUNTER_BITS
     }
@@ -36,7 +38,8 @@ pub struct LaunchId(pub u64);
 pub struct LaneId(pub u32);
 
 impl LaneId {
-    /// The lane that every device has from the beginning, of all its compute units. It is never closed.
+    /// The lane that every device has from the beginning, of all its compute units. It is never
+    /// closed.
     pub const DEFAULT: LaneId = LaneId(0);
 }
 
@@ -48,7 +51,8 @@ pub struct ClientId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u32);
 
-/// The value a task's epoch word must not pass for its launches to run (design D5). Compared with wrap-around.
+/// The value a task's epoch word must not pass for its launches to run (design D5). Compared with
+/// wrap-around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Epoch(pub u32);
 
@@ -59,7 +63,8 @@ impl Epoch {
         Epoch(self.0.wrapping_add(1))
     }
 
-    /// One that raising this does not reach: a launch that carries it stays, whatever its kernel looks at.
+    /// One that raising this does not reach: a launch that carries it stays, whatever its kernel
+    /// looks at.
     #[must_use]
     pub fn out_of_reach(self) -> Epoch {
         Epoch(self.0.wrapping_add(1 << 30))
@@ -91,7 +96,8 @@ impl std::fmt::Display for Class {
     }
 }
 
-/// How urgent a task is: real-time before best-effort, within a class by the rank that the policy gave it. Less is more urgent.
+/// How urgent a task is: real-time before best-effort, within a class by the rank that the policy
+/// gave it. Less is more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Urgency {
     /// The task's class.

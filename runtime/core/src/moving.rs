@@ -6,14 +6,16 @@ use crate::scheduler::Scheduler;
 use crate::task::{Phase, Task};
 
 impl Scheduler {
-    /// Begins to close the lane: nothing starts or is issued in it any more, and what is on the device has to leave.
+    /// Begins to close the lane: nothing starts or is issued in it any more, and what is on the
+    /// device has to leave.
     pub(crate) fn begin_closing(&mut self, actions: &mut Vec<Action>) {
         self.is_closing = true;
         self.starvation = None;
         self.evict_all(actions);
     }
 
-    /// Takes the tasks of which nothing is on the device out of the lane, those that are over left out: these finish here.
+    /// Takes the tasks of which nothing is on the device out of the lane, those that are over left
+    /// out: these finish here.
     pub(crate) fn release_idle(&mut self) -> Vec<Task> {
         let is_idle = |task: &Task| !task.is_busy() && !matches!(task.phase, Phase::Ending(_));
         let idle: Vec<TaskId> = self.tasks.iter().filter(|(_, task)| is_idle(task)).map(|(id, _)| *id).collect();
@@ -27,7 +29,8 @@ impl Scheduler {
         task
     }
 
-    /// Takes a task in that another lane released: it goes on as it was, behind those of its rank that are here.
+    /// Takes a task in that another lane released: it goes on as it was, behind those of its rank
+    /// that are here.
     pub(crate) fn adopt(&mut self, mut task: Task) {
         let (id, class) = (task.id(), task.class());
         self.counters.arrived[class as usize] += 1;
@@ -51,10 +54,13 @@ impl Scheduler {
         assert!(old.is_none(), "two tasks with one id: {old:?}");
     }
 
-    /// Binds a task that has begun elsewhere to the queue of its class with the fewest tasks, one with room if there is any, whether or not that is open for one that waits.
+    /// Binds a task that has begun elsewhere to the queue of its class with the fewest tasks, one
+    /// with room if there is any, whether or not that is open for one that waits.
     fn bind_adopted(&mut self, id: TaskId, class: Class) -> QueueId {
         let queues = self.policy.queues(class, &self.view());
-        let fewest = |&queue: &u32| (!self.device_queues[queue as usize].has_room(), self.device_queues[queue as usize].bound.len());
+        let fewest = |&queue: &u32| {
+            (!self.device_queues[queue as usize].has_room(), self.device_queues[queue as usize].bound.len())
+        };
         let queue = queues.min_by_key(fewest).expect("every class has a queue");
         self.device_queues[queue as usize].bound.push(id);
         QueueId(queue)

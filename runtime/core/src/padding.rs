@@ -1,7 +1,9 @@
 //! Dynamic kernel padding: which best-effort blocks run beside a real-time launch (REEF §5.2).
 //!
-//! A real-time launch gets the compute units it needs to be as fast as with all of them. The others are filled with blocks of best-effort launches that are over before it is
-//! (rule 1) and do not lower how many of its blocks a compute unit holds (rule 2). REEF's published code takes one best-effort launch; here several share what is left.
+//! A real-time launch gets the compute units it needs to be as fast as with all of them. The others
+//! are filled with blocks of best-effort launches that are over before it is (rule 1) and do not
+//! lower how many of its blocks a compute unit holds (rule 2). REEF's published code takes one
+//! best-effort launch; here several share what is left.
 
 use crate::limits::{PADS_MAX, SHARED_PARAMS_BYTES_MAX};
 use std::sync::Arc;
@@ -11,7 +13,8 @@ use std::sync::Arc;
 pub struct LaunchProfile {
     /// Its blocks, at least one.
     pub blocks: u32,
-    /// `wave_ns[j]`: how long a wave takes with j + 1 blocks on each compute unit, in nanoseconds. Not empty; its length is how many fit.
+    /// `wave_ns[j]`: how long a wave takes with j + 1 blocks on each compute unit, in nanoseconds.
+    /// Not empty; its length is how many fit.
     pub wave_ns: Arc<[u64]>,
     /// The module in which it can share launches with others of the same number.
     pub module: u32,
@@ -38,7 +41,8 @@ impl LaunchProfile {
         full * self.wave_ns[self.wave_ns.len() - 1] + last
     }
 
-    /// Compute units without which it takes longer: its blocks come in layers of one for each compute unit, and the last layer may leave some out of all of them.
+    /// Compute units without which it takes longer: its blocks come in layers of one for each
+    /// compute unit, and the last layer may leave some out of all of them.
     fn needed_units(&self, compute_units: u32) -> u32 {
         self.blocks.div_ceil(self.layers(compute_units))
     }
@@ -100,7 +104,8 @@ impl Padding {
         self.spare > 0 && self.pads < PADS_MAX
     }
 
-    /// How much of a launch, the first blocks of which were padding before, runs beside this one; `None` if nothing of it may.
+    /// How much of a launch, the first blocks of which were padding before, runs beside this one;
+    /// `None` if nothing of it may.
     pub fn take(&mut self, candidate: &LaunchProfile, done: u32) -> Option<PadShape> {
         let occupancy = self.occupancy.min(candidate.occupancy());
         let is_shut_out = candidate.module != self.module || candidate.params_room() > self.room;

@@ -1,7 +1,9 @@
-//! Seeded perturbation: running tasks are evicted at random points and continue, whatever the policy.
+//! Seeded perturbation: running tasks are evicted at random points and continue, whatever the
+//! policy.
 //!
-//! For tests. A task that was cut anywhere must give the same answer as one that was not; this cuts it there. The same seed and the same events
-//! give the same cuts. The idea is Cranelift's control plane: decisions of production code, driven by a seed, with fuel.
+//! For tests. A task that was cut anywhere must give the same answer as one that was not; this cuts
+//! it there. The same seed and the same events give the same cuts. The idea is Cranelift's control
+//! plane: decisions of production code, driven by a seed, with fuel.
 
 use crate::ids::Nanos;
 use crate::limits::PERTURBATION_INTERVAL_NS_MAX;
@@ -22,7 +24,8 @@ impl Perturbation {
         Perturbation { rng: Rng::new(seed), due: Nanos(0) }
     }
 
-    /// Whether this is the moment. Moments come with events and, so that long launches are hit midway, with time.
+    /// Whether this is the moment. Moments come with events and, so that long launches are hit
+    /// midway, with time.
     pub(crate) fn strikes(&mut self, now: Nanos) -> bool {
         let due = now >= self.due;
         if due {

@@ -1,6 +1,7 @@
 //! A seeded generator for perturbation and simulation: the same seed gives the same run everywhere.
 //!
-//! SplitMix64, because seeds are written down: in failures of tests, in recorded lists of events and in recorded mixes. The algorithm is fixed, so its numbers stay the same in every version
+//! SplitMix64, because seeds are written down: in failures of tests, in recorded lists of events
+//! and in recorded mixes. The algorithm is fixed, so its numbers stay the same in every version
 //! of the crate that implements it; a test here holds the first of them.
 
 use rand_xoshiro::SplitMix64;
@@ -21,7 +22,8 @@ impl Rng {
         self.0.next_u64()
     }
 
-    /// A number below `bound`, which must not be 0. The bias of the remainder does not matter to its users.
+    /// A number below `bound`, which must not be 0. The bias of the remainder does not matter to
+    /// its users.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next_u64() % bound
     }
@@ -40,6 +42,10 @@ mod tests {
     fn a_seed_gives_the_numbers_of_the_algorithm() {
         let mut rng = Rng::new(0);
         let first = [rng.next_u64(), rng.next_u64(), rng.next_u64()];
-        assert_eq!(first, [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F], "those of Vigna's splitmix64.c");
+        assert_eq!(
+            first,
+            [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F],
+            "those of Vigna's splitmix64.c"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The scheduler of one lane: host queues, device queues, and the tasks between them. What it decides when something has happened stands in `dispatch.rs`, how the lanes of a device come and go in
-//! `device_scheduler.rs`.
+//! The scheduler of one lane: host queues, device queues, and the tasks between them. What it
+//! decides when something has happened stands in `dispatch.rs`, how the lanes of a device come and
+//! go in `device_scheduler.rs`.
 
 use crate::device_queue::{Abort, DeviceQueue, InFlight};
 use crate::device_scheduler::DeviceWide;
@@ -20,20 +21,25 @@ use std::sync::Arc;
 pub struct SchedulerConfig {
     /// The policy, a row of [`crate::POLICIES`].
     pub policy: &'static PolicyEntry,
-    /// Device queues of the default lane that policies know of, at least 1; queue 0 has the highest priority.
+    /// Device queues of the default lane that policies know of, at least 1; queue 0 has the highest
+    /// priority.
     pub queues: u32,
-    /// Whether as many follow them for second lines: each the twin of one of the first, with its priority. With them a lane has at most [`limits::DEVICE_QUEUES_MAX`].
+    /// Whether as many follow them for second lines: each the twin of one of the first, with its
+    /// priority. With them a lane has at most [`limits::DEVICE_QUEUES_MAX`].
     pub twins: bool,
     /// Launches each of them holds, at least 1.
     pub queue_capacity: u32,
     /// What the device can do to work it was given.
     pub preempt_level: PreemptLevel,
-    /// Whether the device can end a launch wherever it is. Otherwise launches of tasks that are over are left to leave or to finish.
+    /// Whether the device can end a launch wherever it is. Otherwise launches of tasks that are
+    /// over are left to leave or to finish.
     pub can_abort: bool,
     /// Compute units of the device; what padding divides.
     pub compute_units: u32,
-    /// How long best-effort work may get nowhere while real-time tasks are there, before its oldest task gets the device for a short time (see
-    /// [`crate::BEST_EFFORT_SLICE_DIVISOR`]), in nanoseconds. Without it real-time tasks never wait for best-effort ones, and under a load that leaves nothing these starve.
+    /// How long best-effort work may get nowhere while real-time tasks are there, before its oldest
+    /// task gets the device for a short time (see [`crate::BEST_EFFORT_SLICE_DIVISOR`]), in
+    /// nanoseconds. Without it real-time tasks never wait for best-effort ones, and under a load
+    /// that leaves nothing these starve.
     pub best_effort_wait_ns_max: Option<u64>,
     /// Evict running tasks at random points, for tests (see [`crate::perturb`]).
     pub perturb: Option<u64>,
@@ -42,7 +48,8 @@ pub struct SchedulerConfig {
 /// What happened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Times the launches of a running task were told to leave for another task's sake (or by perturbation).
+    /// Times the launches of a running task were told to leave for another task's sake (or by
+    /// perturbation).
     pub preemptions: u64,
     /// Launches handed to the device, repeated ones included.
     pub issued_launches: u64,
@@ -220,7 +227,8 @@ impl Scheduler {
         self.starvation.as_ref().and_then(Starvation::slice)
     }
 
-    /// Launches in a device queue of the lane, by the device's name for it; `None` if the queue is another lane's.
+    /// Launches in a device queue of the lane, by the device's name for it; `None` if the queue is
+    /// another lane's.
     pub(crate) fn device_queue_depth(&self, queue: QueueId) -> Option<usize> {
         let index = queue.0.checked_sub(self.first_queue)?;
         self.device_queues.get(index as usize).map(DeviceQueue::depth)
@@ -251,11 +259,20 @@ impl Scheduler {
     fn arrive(&mut self, mut spec: TaskSpec, actions: &mut Vec<Action>) {
         spec.lane = self.lane;
         assert!(spec.steps.len() <= limits::TASK_STEPS_MAX, "{:?} has {} steps", spec.task, spec.steps.len());
-        let is_behind = |(index, step): (usize, &Step)| matches!(step, Step::Restartable { from } if *from as usize > index);
-        assert!(!spec.steps.iter().enumerate().any(is_behind), "{:?} has a step that may not run again and cannot wait", spec.task);
+        let is_behind =
+            |(index, step): (usize, &Step)| matches!(step, Step::Restartable { from } if *from as usize > index);
+        assert!(
+            !spec.steps.iter().enumerate().any(is_behind),
+            "{:?} has a step that may not run again and cannot wait",
+            spec.task
+        );
         let forks = spec.forks.as_deref().unwrap_or_default();
         let is_in_order = forks.windows(2).all(|pair| pair[0].steps().end <= pair[1].steps().start);
-        assert!(is_in_order && forks.iter().all(|fork| fork.is_of(&spec.steps)), "{:?} cannot run in these lines: {forks:?}", spec.task);
+        assert!(
+            is_in_order && forks.iter().all(|fork| fork.is_of(&spec.steps)),
+            "{:?} cannot run in these lines: {forks:?}",
+            spec.task
+        );
         self.counters.arrived[spec.class as usize] += 1;
         let rank = self.policy.rank(&spec);
         let place = if self.lost {
@@ -481,8 +498,8 @@ impl Scheduler {
         }
     }
 
-    /// Ends the launches of tasks that have been over for long enough. One at a time per device queue, since those behind it either leave by the epoch or become
-    /// the oldest themselves.
+    /// Ends the launches of tasks that have been over for long enough. One at a time per device
+    /// queue, since those behind it either leave by the epoch or become the oldest themselves.
     fn abort(&mut self, actions: &mut Vec<Action>) {
         if self.aborts.first().is_none_or(|&(at, _)| at > self.now) {
             return;

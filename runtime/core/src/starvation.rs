@@ -1,12 +1,16 @@
 //! What keeps best-effort work from starving, whatever the policy, where that is wanted.
 //!
-//! A policy that puts real-time tasks first leaves best-effort ones nothing where the real-time load never pauses. With a bound, the oldest best-effort task gets a *slice* whenever best-effort work got
-//! nowhere for that long: it is promised to the task, begins once that is prepared, and for its time the task issues and real-time tasks do not. What these have on the device stays there.
-//! So best-effort work as a whole moves at least once in the bound, and real-time work loses at most a fixed share of the device ([`BEST_EFFORT_SLICE_DIVISOR`]).
+//! A policy that puts real-time tasks first leaves best-effort ones nothing where the real-time
+//! load never pauses. With a bound, the oldest best-effort task gets a *slice* whenever best-effort
+//! work got nowhere for that long: it is promised to the task, begins once that is prepared, and
+//! for its time the task issues and real-time tasks do not. What these have on the device stays
+//! there. So best-effort work as a whole moves at least once in the bound, and real-time work loses
+//! at most a fixed share of the device ([`BEST_EFFORT_SLICE_DIVISOR`]).
 
 use crate::ids::{Nanos, TaskId};
 
-/// What part of the wait that best-effort work is spared a slice of it takes: with a twentieth, real-time tasks keep 95 % of the device, and none waits longer than that for one.
+/// What part of the wait that best-effort work is spared a slice of it takes: with a twentieth,
+/// real-time tasks keep 95 % of the device, and none waits longer than that for one.
 pub const BEST_EFFORT_SLICE_DIVISOR: u64 = 20;
 
 /// The bound, and who has a slice.
@@ -34,7 +38,8 @@ impl Starvation {
         Starvation { wait_ns, fed: Nanos(0), starves: false, slice: None }
     }
 
-    /// Best-effort work got somewhere. A slice goes on meanwhile; one that is over or of no use ends with [`Starvation::end`].
+    /// Best-effort work got somewhere. A slice goes on meanwhile; one that is over or of no use
+    /// ends with [`Starvation::end`].
     pub(crate) fn feed(&mut self, now: Nanos) {
         self.fed = now;
     }
@@ -44,7 +49,8 @@ impl Starvation {
         (self.slice, self.fed) = (None, now);
     }
 
-    /// Whether it is time for a slice. To be asked after every event, with whether real-time tasks are in the way of best-effort ones.
+    /// Whether it is time for a slice. To be asked after every event, with whether real-time tasks
+    /// are in the way of best-effort ones.
     pub(crate) fn is_due(&mut self, starves: bool, now: Nanos) -> bool {
         if !std::mem::replace(&mut self.starves, starves) {
             self.feed(now);

@@ -1,19 +1,26 @@
 //! One task between its arrival and its end.
 //!
-//! A task runs along the straight line of its steps. `completed` steps lie behind it, `next` is the next one to issue, and between the two are launches in flight.
+//! A task runs along the straight line of its steps. `completed` steps lie behind it, `next` is the
+//! next one to issue, and between the two are launches in flight.
 //!
 //! Invariants, asserted here:
-//! - All launches of a task that are in flight carry one epoch. After the epoch was raised nothing is issued until they have all ended (design D5 c).
-//! - The first launch of an epoch that comes back evicted is the first incomplete step, and every launch behind it comes back evicted too. It was issued under the same
-//!   epoch, it starts after the evicted one ended, and the epoch word never goes back: so its blocks see the raised word, or a later one. None of them
-//!   ever ran on inputs that the evicted launch had yet to write.
+//! - All launches of a task that are in flight carry one epoch. After the epoch was raised nothing
+//!   is issued until they have all ended (design D5 c).
+//! - The first launch of an epoch that comes back evicted is the first incomplete step, and every
+//!   launch behind it comes back evicted too. It was issued under the same epoch, it starts after
+//!   the evicted one ended, and the epoch word never goes back: so its blocks see the raised word,
+//!   or a later one. None of them ever ran on inputs that the evicted launch had yet to write.
 //! - Hence steps complete one by one, in order.
 //!
-//! A restartable launch does not tell whether it was cut. One that ended after the epoch was raised counts as cut, so all that may have run is to be run again from the first of these on. Three rules make that
-//! right: such a launch is issued only beside others of its kind from which its memory plan lets the task run again after it; nothing of another kind is issued behind it; and what ended before the epoch
-//! was raised was not cut.
+//! A restartable launch does not tell whether it was cut. One that ended after the epoch was raised
+//! counts as cut, so all that may have run is to be run again from the first of these on. Three
+//! rules make that right: such a launch is issued only beside others of its kind from which its
+//! memory plan lets the task run again after it; nothing of another kind is issued behind it; and
+//! what ended before the epoch was raised was not cut.
 //!
-//! In a part that runs in two lines (`fork.rs`) all of that holds for each line by itself: the lines share the epoch, so after it was raised nothing is issued in either until everything of both has ended.
+//! In a part that runs in two lines (`fork.rs`) all of that holds for each line by itself: the
+//! lines share the epoch, so after it was raised nothing is issued in either until everything of
+//! both has ended.
 
 use crate::event::{LaunchEnd, Outcome, Step, TaskSpec};
 use crate::fork::{Fork, Forked};
@@ -50,7 +57,8 @@ pub(crate) struct Task {
     pub(crate) queue: Option<QueueId>,
     /// The one that it is bound to besides, for the second line of a part.
     pub(crate) twin: Option<QueueId>,
-    /// The part of it that runs in two lines now. Until both are complete, `completed` and `next` stand at its first step.
+    /// The part of it that runs in two lines now. Until both are complete, `completed` and `next`
+    /// stand at its first step.
     forked: Option<Box<Forked>>,
     /// Where the next part begins that may; out of reach if there is none.
     fork_at: u32,
@@ -59,7 +67,8 @@ pub(crate) struct Task {
     pub(crate) preemptions: u32,
     /// How many of these the perturbation caused.
     pub(crate) perturbations: u32,
-    /// From when on its launches are aborted; set when the task is over while launches are in flight.
+    /// From when on its launches are aborted; set when the task is over while launches are in
+    /// flight.
     pub(crate) abort_at: Option<Nanos>,
     /// What its epoch word holds.
     epoch: Epoch,
@@ -79,7 +88,8 @@ pub(crate) struct Task {
     padded: u32,
     /// The step and the block of it that come behind all that is riding.
     ride_next: (u32, u32),
-    /// Blocks ran beside a launch that was cut off, and others behind them: nobody knows what they computed.
+    /// Blocks ran beside a launch that was cut off, and others behind them: nobody knows what they
+    /// computed.
     spoiled: bool,
     /// A launch of `issued` came back evicted, or may have been.
     eviction_seen: bool,
@@ -168,7 +178,9 @@ impl Task {
     pub(crate) fn has_issued_all(&self) -> bool {
         match self.phase {
             Phase::Away | Phase::Waiting | Phase::Preparing => false,
-            Phase::Running => self.next as usize == self.spec.steps.len() && !self.is_draining() && !self.host_step_running,
+            Phase::Running => {
+                self.next as usize == self.spec.steps.len() && !self.is_draining() && !self.host_step_running
+            }
             Phase::Ending(_) => true,
         }
     }
@@ -184,7 +196,9 @@ impl Task {
         let step = *self.spec.steps.get(self.next as usize)?;
         let ready = match step {
             Step::Cuttable => self.restartable_in_flight == 0,
-            Step::Restartable { from } => self.restartable_in_flight == 0 || self.next - self.restartable_in_flight >= from,
+            Step::Restartable { from } => {
+                self.restartable_in_flight == 0 || self.next - self.restartable_in_flight >= from
+            }
             Step::Solid => self.cuttable_in_flight == 0,
             Step::Host => self.in_flight == 0,
         };
@@ -204,7 +218,12 @@ impl Task {
     fn begin_issue(&mut self) {
         assert!(self.in_flight == 0 || self.issued == self.epoch, "{:?}: launches of two epochs in flight", self.id());
         if self.in_flight == 0 {
-            assert_eq!(self.next, self.completed, "{:?}: nothing is in flight, yet steps are neither complete nor to be issued", self.id());
+            assert_eq!(
+                self.next,
+                self.completed,
+                "{:?}: nothing is in flight, yet steps are neither complete nor to be issued",
+                self.id()
+            );
             self.issued = self.epoch;
             self.eviction_seen = false;
         }
@@ -212,7 +231,8 @@ impl Task {
 
     // Parts that run in two lines.
 
-    /// The part that it has come to and that may run in two lines. Whoever asks decides: [`Task::fork`] or [`Task::pass_fork`].
+    /// The part that it has come to and that may run in two lines. Whoever asks decides:
+    /// [`Task::fork`] or [`Task::pass_fork`].
     pub(crate) fn fork_ahead(&self) -> Option<&Fork> {
         if self.next != self.fork_at || self.forked.is_some() || self.phase != Phase::Running || self.is_busy() {
             return None;
@@ -298,7 +318,9 @@ impl Task {
         self.spec.profiles.as_ref()?.get(step as usize)?.as_ref()
     }
 
-    /// The next step, if its blocks may run beside another task's, with how many of them did. Launches of real-time tasks run one after the other, so blocks may follow others that are still riding.
+    /// The next step, if its blocks may run beside another task's, with how many of them did.
+    /// Launches of real-time tasks run one after the other, so blocks may follow others that are
+    /// still riding.
     pub(crate) fn padding_candidate(&self) -> Option<(u32, u32, &LaunchProfile)> {
         if self.phase != Phase::Running || self.in_flight > 0 || self.host_step_running || self.spoiled {
             return None;
@@ -308,7 +330,8 @@ impl Task {
         self.profile(step).filter(|_| is_cuttable).map(|profile| (step, done, profile))
     }
 
-    /// Notes that so many blocks of [`Task::padding_candidate`] run beside another task's; returns the epoch they carry.
+    /// Notes that so many blocks of [`Task::padding_candidate`] run beside another task's; returns
+    /// the epoch they carry.
     pub(crate) fn ride(&mut self, blocks: u32) -> Epoch {
         assert!(self.next == self.completed, "{:?}: blocks beside launches of their own", self.id());
         let (step, done, profile) = self.padding_candidate().expect("only candidates ride");
@@ -345,9 +368,18 @@ impl Task {
 
     /// The steps behind the host step that is being carried out are these.
     pub(crate) fn know_steps(&mut self, steps: Arc<[Step]>) {
-        assert!(self.host_step_running, "{:?}: more steps are known without a host step that could find out", self.id());
+        assert!(
+            self.host_step_running,
+            "{:?}: more steps are known without a host step that could find out",
+            self.id()
+        );
         let behind = self.next as usize;
-        assert_eq!(steps.get(..behind), self.spec.steps.get(..behind), "{:?}: steps that are complete are other ones now", self.id());
+        assert_eq!(
+            steps.get(..behind),
+            self.spec.steps.get(..behind),
+            "{:?}: steps that are complete are other ones now",
+            self.id()
+        );
         self.spec.steps = steps;
     }
 
@@ -366,7 +398,8 @@ impl Task {
         Some(self.epoch)
     }
 
-    /// Whether a launch can have ended like that. A device reads from its memory how a launch ended, and kernels that store anywhere may have written there.
+    /// Whether a launch can have ended like that. A device reads from its memory how a launch
+    /// ended, and kernels that store anywhere may have written there.
     fn is_credible(&self, step: u32, epoch: Epoch, end: LaunchEnd) -> bool {
         let (is_first, eviction_seen) = match &self.forked {
             Some(forked) => forked.place_of(step),
@@ -486,7 +519,11 @@ mod tests {
         task.issue(Step::Cuttable);
         task.raise();
         assert_eq!(task.launch_ended(0, epoch, LaunchEnd::Evicted), Progress::Continues);
-        assert_eq!(task.launch_ended(1, epoch, LaunchEnd::Complete), Progress::Failed, "it ran on inputs that are not there");
+        assert_eq!(
+            task.launch_ended(1, epoch, LaunchEnd::Complete),
+            Progress::Failed,
+            "it ran on inputs that are not there"
+        );
         let (mut task, epoch) = issued(&[Step::Cuttable]);
         assert_eq!(task.launch_ended(0, epoch, LaunchEnd::Evicted), Progress::Failed, "nobody asked it to leave");
         let (mut task, epoch) = issued(&[Step::Solid]);
@@ -496,7 +533,12 @@ mod tests {
 
     #[test]
     fn launches_that_do_not_tell_are_run_again_from_the_first_that_may_have_been_cut() {
-        let steps = [Step::Cuttable, Step::Restartable { from: 0 }, Step::Restartable { from: 1 }, Step::Restartable { from: 3 }];
+        let steps = [
+            Step::Cuttable,
+            Step::Restartable { from: 0 },
+            Step::Restartable { from: 1 },
+            Step::Restartable { from: 3 },
+        ];
         let mut task = running(&steps);
         let old = task.issue(steps[0]);
         task.issue(steps[1]);

@@ -7,11 +7,16 @@ use std::sync::Arc;
 /// Longest name of a tenant in bytes: what still fits a label of a metric and a column of a table.
 pub const TENANT_BYTES_MAX: usize = 64;
 
-/// The name of a tenant: letters, digits, `-`, `_` and `.`, beginning with a letter or a digit. Cheap to clone.
+/// The name of a tenant: letters, digits, `-`, `_` and `.`, beginning with a letter or a digit.
+/// Cheap to clone.
 ///
 /// [`Tenant::default`] is `local`, to which the models of the daemon's own repository belong.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(into = "String", try_from = "String"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(into = "String", try_from = "String")
+)]
 pub struct Tenant(Arc<str>);
 
 /// A text that names no tenant.
@@ -70,7 +75,8 @@ impl fmt::Display for Tenant {
     }
 }
 
-/// Whether a text is a name that can stand in paths, labels and commands without a thought: up to so many letters, digits, `-`, `_` and `.`, a letter or a digit first.
+/// Whether a text is a name that can stand in paths, labels and commands without a thought: up to
+/// so many letters, digits, `-`, `_` and `.`, a letter or a digit first.
 pub fn is_plain_name(name: &str, bytes_max: usize) -> bool {
     let is_ordinary = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let begins_well = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);

@@ -2,7 +2,8 @@
 
 use crate::ids::{ClientId, LaneId, Nanos};
 
-/// What clients may use of a device's time. No client has a share yet, so all of them may issue at any time; the scheduler asks here before every launch, so that shares need no other place.
+/// What clients may use of a device's time. No client has a share yet, so all of them may issue at
+/// any time; the scheduler asks here before every launch, so that shares need no other place.
 #[derive(Debug, Default)]
 pub(crate) struct TokenLedger;
 
@@ -12,7 +13,8 @@ impl TokenLedger {
         true
     }
 
-    /// When the first of the clients that may not issue may again: the scheduler then asks anew. Nobody is kept from it.
+    /// When the first of the clients that may not issue may again: the scheduler then asks anew.
+    /// Nobody is kept from it.
     pub(crate) fn next_grant(&self) -> Option<Nanos> {
         None
     }

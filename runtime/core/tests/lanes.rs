@@ -1,12 +1,13 @@
-//! Lanes: what is true of a device whose lanes open and close at any time, and what a lane keeps apart.
+//! Lanes: what is true of a device whose lanes open and close at any time, and what a lane keeps
+//! apart.
 //!
 //! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
 
 mod driver;
 
 use atoll_core::{
-    Action, Class, ClientId, DeviceScheduler, Event, LaneConfig, LaneError, LaneId, LaunchEnd, LaunchId, Nanos, POLICIES, PreemptLevel,
-    QueueId, SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
+    Action, Class, ClientId, DeviceScheduler, Event, LaneConfig, LaneError, LaneId, LaunchEnd, LaunchId, Nanos,
+    POLICIES, PreemptLevel, QueueId, SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
 };
 use driver::{Driver, Mix};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +79,8 @@ impl World {
         }
     }
 
-    /// Runs until every task is finished and every lane is closed; how many tasks went on in the default lane.
+    /// Runs until every task is finished and every lane is closed; how many tasks went on in the
+    /// default lane.
     fn run(mut self) -> u64 {
         for _ in 0..EVENTS_MAX {
             if self.driver.is_done() {
@@ -126,7 +128,8 @@ impl World {
     fn carry_out(&mut self) {
         for action in std::mem::take(&mut self.actions) {
             if let Action::Issue { task, queue, .. } = action {
-                let (lane, _) = self.open.iter().find(|(_, queues)| queues.contains(&queue.0)).expect("a queue of an open lane");
+                let (lane, _) =
+                    self.open.iter().find(|(_, queues)| queues.contains(&queue.0)).expect("a queue of an open lane");
                 assert!(!self.closing.contains(lane), "a launch is issued in {lane:?}, which is closing");
                 let before = self.issued_in.insert(task, queue);
                 if before.is_some_and(|before| before != queue) {
@@ -140,7 +143,8 @@ impl World {
         for lane in std::mem::take(&mut self.driver.closed) {
             assert!(self.closing.remove(&lane), "{lane:?} is closed and nobody asked for it");
             let queues = self.open.remove(&lane).expect("it was open");
-            let is_busy = |queue: &u32| self.driver.queues.get(&QueueId(*queue)).is_some_and(|launches| !launches.is_empty());
+            let is_busy =
+                |queue: &u32| self.driver.queues.get(&QueueId(*queue)).is_some_and(|launches| !launches.is_empty());
             assert!(!queues.clone().any(|queue| is_busy(&queue)), "{lane:?} is closed and has launches on the device");
             self.driver.lanes.retain(|other| *other != lane);
         }
@@ -200,7 +204,9 @@ fn tell(scheduler: &mut DeviceScheduler, event: Event) -> (Vec<(LaunchId, u32)>,
             }
         }
     }
-    let issued = |action: &Action| if let Action::Issue { launch, queue, .. } = *action { Some((launch, queue.0)) } else { None };
+    let issued = |action: &Action| {
+        if let Action::Issue { launch, queue, .. } = *action { Some((launch, queue.0)) } else { None }
+    };
     (all.iter().filter_map(issued).collect(), all)
 }
 
@@ -259,9 +265,16 @@ fn what_cannot_be_is_refused_with_its_cause() {
     assert_eq!(refused(lane(1, 3..6)), "device queue 3 belongs to lane 0");
     assert_eq!(refused(lane(1, 4..4)), "a lane cannot have the device queues 4 to 4; a device has 64");
     assert_eq!(refused(lane(1, 63..65)), "a lane cannot have the device queues 63 to 65; a device has 64");
-    assert_eq!(refused(LaneConfig { compute_units: 0, ..lane(1, 4..5) }), "a lane cannot have 0 compute units; the device has 9");
-    assert_eq!(refused(LaneConfig { compute_units: 10, ..lane(1, 4..5) }), "a lane cannot have 10 compute units; the device has 9");
-    let mut close = |lane| scheduler.close_lane(Nanos(0), LaneId(lane), &mut Vec::new()).expect_err("refused").to_string();
+    assert_eq!(
+        refused(LaneConfig { compute_units: 0, ..lane(1, 4..5) }),
+        "a lane cannot have 0 compute units; the device has 9"
+    );
+    assert_eq!(
+        refused(LaneConfig { compute_units: 10, ..lane(1, 4..5) }),
+        "a lane cannot have 10 compute units; the device has 9"
+    );
+    let mut close =
+        |lane| scheduler.close_lane(Nanos(0), LaneId(lane), &mut Vec::new()).expect_err("refused").to_string();
     assert_eq!(close(0), "the default lane cannot be closed");
     assert_eq!(close(7), "there is no lane 7");
     let (issued, _) = tell(&mut scheduler, task(1, 7, Class::BestEffort, &[Step::Cuttable]));

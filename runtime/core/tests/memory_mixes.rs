@@ -1,6 +1,8 @@
-//! The recorded mixes of requests (`models/mixes`) through memory decisions: hits, loads and evictions are those of f95a0d3.
+//! The recorded mixes of requests (`models/mixes`) through memory decisions: hits, loads and
+//! evictions are those of f95a0d3.
 //!
-//! The figures are those of its residency alone, driven as `atoll bench residency` drives it (one request at a time, reloads that take equally long per byte, sizes in whole granules). Memory
+//! The figures are those of its residency alone, driven as `atoll bench residency` drives it (one
+//! request at a time, reloads that take equally long per byte, sizes in whole granules). Memory
 //! decisions have to come to the same, although they place constants one by one and evict for each.
 
 use atoll_core::memory::{
@@ -62,7 +64,10 @@ fn read(name: &str) -> Mix {
                 for request in &words[1..] {
                     let (after_ms, functions) = request.split_once(':').expect("milliseconds and functions");
                     at_ms += number(after_ms);
-                    mix.requests.push((at_ms * 1_000_000, functions.split('+').map(|function| number(function) as usize).collect()));
+                    mix.requests.push((
+                        at_ms * 1_000_000,
+                        functions.split('+').map(|function| number(function) as usize).collect(),
+                    ));
                 }
             }
             _ => {}
@@ -85,7 +90,9 @@ impl Replay {
         while let Some(action) = self.memory.next_action() {
             let now = self.now;
             match action {
-                Action::Reserve { set, generation, .. } => self.memory.handle(now, Event::Reserved { set, generation, refused: None }),
+                Action::Reserve { set, generation, .. } => {
+                    self.memory.handle(now, Event::Reserved { set, generation, refused: None })
+                }
                 Action::Stage { set, .. } => self.memory.handle(now, Event::Staged { set, end: usize::MAX }),
                 // A nanosecond for five bytes, as memory decisions assume from the start.
                 Action::Write { from, .. } => {
@@ -104,11 +111,21 @@ impl Replay {
 
     fn serve(&mut self, number: u64, at: u64, functions: &[usize]) {
         self.now = Nanos(at);
-        let stages = functions.iter().map(|&function| StageSpec { function: FunctionId(function as u64), shape: Box::new([]), bytes: 1 });
+        let stages = functions.iter().map(|&function| StageSpec {
+            function: FunctionId(function as u64),
+            shape: Box::new([]),
+            bytes: 1,
+        });
         let task = TaskId(number);
         let loads_before = self.counts[1];
         self.prepare = false;
-        let spec = InvocationSpec { task, class: Class::BestEffort, tenant: Tenant::default(), stages: stages.collect(), session: None };
+        let spec = InvocationSpec {
+            task,
+            class: Class::BestEffort,
+            tenant: Tenant::default(),
+            stages: stages.collect(),
+            session: None,
+        };
         assert_eq!(self.memory.check(&spec), Ok(()), "a request fits on the device");
         self.tell(Event::Arrived(spec));
         while !self.prepare {
@@ -125,7 +142,8 @@ impl Replay {
 
 /// Hits, loads and evictions.
 fn replay(mix: &Mix, policy: &str) -> [u64; 3] {
-    // Room for the memory of invocations, which this is not about; and addresses enough that constants never lie in pieces.
+    // Room for the memory of invocations, which this is not about; and addresses enough that constants
+    // never lie in pieces.
     let spare_bytes = 64 * GRANULE;
     let spec = MemorySpec {
         memory_bytes: mix.memory_bytes + spare_bytes,
@@ -143,7 +161,10 @@ fn replay(mix: &Mix, policy: &str) -> [u64; 3] {
         digest[..8].copy_from_slice(&(index as u64).to_le_bytes());
         let constants = vec![ConstantSpec { digest, bytes, offset: 0 }];
         let function = FunctionId(index as u64);
-        replay.memory.join(FunctionSpec { function, tenant: Tenant::default(), class, constants }).expect("there is no limit");
+        replay
+            .memory
+            .join(FunctionSpec { function, tenant: Tenant::default(), class, constants })
+            .expect("there is no limit");
     }
     for (number, (at, functions)) in mix.requests.iter().enumerate() {
         replay.serve(number as u64, *at, functions);

@@ -1,6 +1,9 @@
-//! Memory decisions driven by a small model of an engine and a device, with random arrivals, unloads, cancellations, refusals and losses. After every step the invariants are checked.
+//! Memory decisions driven by a small model of an engine and a device, with random arrivals,
+//! unloads, cancellations, refusals and losses. After every step the invariants are checked.
 //!
-//! A failure prints the command that runs its seed alone, and the commit. `ATOLL_TEST_FULL=1` simulates a million steps, in longer runs; `ATOLL_SEEDS=10` runs so many seeds, `ATOLL_STEPS=100` so many steps of each.
+//! A failure prints the command that runs its seed alone, and the commit. `ATOLL_TEST_FULL=1`
+//! simulates a million steps, in longer runs; `ATOLL_SEEDS=10` runs so many seeds,
+//! `ATOLL_STEPS=100` so many steps of each.
 
 mod memory_model;
 
@@ -55,13 +58,17 @@ fn whatever_happens_bytes_add_up_and_everybody_is_served() {
         t.resumed,
         t.expired,
     ];
-    assert!(seeds.end - seeds.start < 40 || counts.iter().all(|&count| count >= 10), "the scenarios are too tame: {t:?}");
+    assert!(
+        seeds.end - seeds.start < 40 || counts.iter().all(|&count| count >= 10),
+        "the scenarios are too tame: {t:?}"
+    );
 }
 
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/memory_model/recorded.txt");
 
-/// The invariants leave many decisions free; here all of them are held as they are. `ATOLL_RECORD=1` records them anew, for a change of behaviour that is meant, or of names: both are reasons to be
-/// told in the commit.
+/// The invariants leave many decisions free; here all of them are held as they are.
+/// `ATOLL_RECORD=1` records them anew, for a change of behaviour that is meant, or of names: both
+/// are reasons to be told in the commit.
 #[test]
 fn decisions_are_the_recorded_ones() {
     let lines: Vec<String> = (0..60).map(|seed| format!("{seed} {:016x}", World::new(seed).recorded(1_500))).collect();

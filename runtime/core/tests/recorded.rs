@@ -1,7 +1,10 @@
-//! Event lists with the actions that the scheduler answered before it had lanes: one lane of all compute units answers them to the last action.
+//! Event lists with the actions that the scheduler answered before it had lanes: one lane of all
+//! compute units answers them to the last action.
 //!
-//! The lists are not kept, since the driver makes them up again from a seed; kept is, for each, how many actions there were and a digest of them all (`tests/recorded/digests.txt`,
-//! written by the scheduler of f95a0d3). `ATOLL_RECORD=1` writes the file anew, which only a change of behaviour that is meant can justify; `ATOLL_SEED=7` prints the list of a seed.
+//! The lists are not kept, since the driver makes them up again from a seed; kept is, for each, how
+//! many actions there were and a digest of them all (`tests/recorded/digests.txt`, written by the
+//! scheduler of f95a0d3). `ATOLL_RECORD=1` writes the file anew, which only a change of behaviour
+//! that is meant can justify; `ATOLL_SEED=7` prints the list of a seed.
 
 mod driver;
 
@@ -24,7 +27,12 @@ fn config(seed: u64) -> (SchedulerConfig, Mix) {
         queues: [1, 2, 3, 4, 6, 32][below(6) as usize],
         twins: false,
         queue_capacity: 1 + below(5) as u32,
-        preempt_level: [PreemptLevel::Block, PreemptLevel::Deactivate, PreemptLevel::Interrupt, PreemptLevel::Interrupt][below(4) as usize],
+        preempt_level: [
+            PreemptLevel::Block,
+            PreemptLevel::Deactivate,
+            PreemptLevel::Interrupt,
+            PreemptLevel::Interrupt,
+        ][below(4) as usize],
         can_abort: below(3) > 0,
         compute_units: 1 + below(12) as u32,
         best_effort_wait_ns_max: (below(3) == 0).then(|| 1 + below(400_000)),
@@ -52,7 +60,8 @@ fn play(seed: u64) -> (usize, String) {
     (events, text)
 }
 
-/// One line for an event. The words are those of the recording and not the code's, which may be renamed.
+/// One line for an event. The words are those of the recording and not the code's, which may be
+/// renamed.
 fn write_event(text: &mut String, now: Nanos, event: &Event) {
     let line = match event {
         Event::TaskArrived(spec) => {
@@ -96,12 +105,16 @@ fn write_action(text: &mut String, action: &Action) {
             let (blocks, units) = (shape.blocks, shape.compute_units);
             format!("pad t{} s{step} f{first} b{blocks} u{units} a{} e{}", task.0, shape.at_once, epoch.0)
         }
-        Action::Issue { launch, task, step, queue, epoch } => format!("issue l{} t{} s{step} q{} e{}", launch.0, task.0, queue.0, epoch.0),
+        Action::Issue { launch, task, step, queue, epoch } => {
+            format!("issue l{} t{} s{step} q{} e{}", launch.0, task.0, queue.0, epoch.0)
+        }
         Action::Abort { launch, queue } => format!("abort l{} q{}", launch.0, queue.0),
         Action::DeclareHung { launch, queue } => format!("hung l{} q{}", launch.0, queue.0),
         Action::RunHostStep { task, step } => format!("host t{} s{step}", task.0),
         Action::CloseLane { lane } => format!("close y{}", lane.0),
-        Action::FinishTask { task, outcome, preemptions } => format!("finish t{} o{} n{preemptions}", task.0, outcome as u8),
+        Action::FinishTask { task, outcome, preemptions } => {
+            format!("finish t{} o{} n{preemptions}", task.0, outcome as u8)
+        }
     };
     writeln!(text, "  {line}").expect("memory");
 }

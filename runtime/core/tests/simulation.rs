@@ -1,7 +1,9 @@
-//! The scheduler driven by a small model of a device, with everything at random that is random in life: how long launches take, when the device sees a raised
-//! epoch, when completions arrive, who cancels what, which kernel fails. After every step the invariants are checked.
+//! The scheduler driven by a small model of a device, with everything at random that is random in
+//! life: how long launches take, when the device sees a raised epoch, when completions arrive, who
+//! cancels what, which kernel fails. After every step the invariants are checked.
 //!
-//! A failure prints the command that runs its seed alone. `ATOLL_TEST_FULL=1` simulates a hundred million steps; `ATOLL_SEEDS=10` runs so many seeds of each scenario, for who tests mutants.
+//! A failure prints the command that runs its seed alone. `ATOLL_TEST_FULL=1` simulates a hundred
+//! million steps; `ATOLL_SEEDS=10` runs so many seeds of each scenario, for who tests mutants.
 
 mod model;
 
@@ -15,10 +17,13 @@ fn is_full() -> bool {
 
 /// The one seed that is asked for.
 fn seed_asked_for() -> Option<u64> {
-    std::env::var("ATOLL_SEED").ok().map(|text| text.parse().unwrap_or_else(|_| panic!("ATOLL_SEED={text} is no number")))
+    std::env::var("ATOLL_SEED")
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("ATOLL_SEED={text} is no number")))
 }
 
-/// How many seeds a scenario is run with. Enough that every branch of the scheduler is taken many times, few enough for a few seconds.
+/// How many seeds a scenario is run with. Enough that every branch of the scheduler is taken many
+/// times, few enough for a few seconds.
 fn seeds() -> u64 {
     let asked_for = std::env::var("ATOLL_SEEDS").ok().and_then(|text| text.parse().ok());
     asked_for.unwrap_or(if is_full() { 400 } else { 50 })
@@ -31,7 +36,10 @@ fn run(test: &str, policy: &'static PolicyEntry, seed: u64, scenario: Scenario) 
     catch_unwind(run).unwrap_or_else(|cause| {
         let cause = cause.downcast_ref::<String>().cloned().or(cause.downcast_ref::<&str>().map(|s| s.to_string()));
         let cause = cause.unwrap_or_default();
-        panic!("{cause}\npolicy {}, {text}\nagain: ATOLL_SEED={seed} cargo test -p atoll-core --test simulation {test}", policy.name);
+        panic!(
+            "{cause}\npolicy {}, {text}\nagain: ATOLL_SEED={seed} cargo test -p atoll-core --test simulation {test}",
+            policy.name
+        );
     })
 }
 
@@ -69,14 +77,24 @@ fn whatever_goes_wrong() {
     let t = &totals;
     let ends = [t.complete, t.cancelled, t.failed, t.expired, t.lost];
     let lanes = [t.closed_lanes, t.moved, t.moved_midway];
-    let launches = [t.evicted_launches, t.repeated_launches, t.aborted_launches, t.padded_launches, t.stopped_blocks, t.slices, t.hung];
+    let launches = [
+        t.evicted_launches,
+        t.repeated_launches,
+        t.aborted_launches,
+        t.padded_launches,
+        t.stopped_blocks,
+        t.slices,
+        t.hung,
+    ];
     is_enough(&totals, |_| ends.iter().chain(&launches).chain(&lanes).all(|&count| count > share(20)));
 }
 
 #[test]
 fn every_task_ends_once_and_in_order() {
     let totals = run_all("every_task_ends", |_| Scenario::default());
-    is_enough(&totals, |t| t.complete > share(4_500) && t.evicted_launches > share(200) && t.padded_launches > share(80));
+    is_enough(&totals, |t| {
+        t.complete > share(4_500) && t.evicted_launches > share(200) && t.padded_launches > share(80)
+    });
 }
 
 #[test]
@@ -119,7 +137,8 @@ fn lanes_come_and_go_and_no_task_notices() {
 
 #[test]
 fn a_lane_is_closed_on_a_device_that_cannot_preempt() {
-    let scenario = |_| Scenario { lanes: true, queues: 8, preempt_level: atoll_core::PreemptLevel::Block, ..Scenario::default() };
+    let scenario =
+        |_| Scenario { lanes: true, queues: 8, preempt_level: atoll_core::PreemptLevel::Block, ..Scenario::default() };
     let totals = run_all("a_lane_is_closed_on_a_device", scenario);
     is_enough(&totals, |t| t.evicted_launches == 0 && t.closed_lanes > share(500) && t.moved_midway > share(50));
 }
@@ -157,7 +176,10 @@ fn launches_that_never_end_are_ended_once_nobody_wants_them() {
 
 #[test]
 fn a_device_that_cannot_abort_is_never_asked_to() {
-    let totals = run_all("a_device_that_cannot_abort", |_| Scenario { aborts: Aborts::Never, ..Scenario::default().with_mishaps() });
+    let totals = run_all("a_device_that_cannot_abort", |_| Scenario {
+        aborts: Aborts::Never,
+        ..Scenario::default().with_mishaps()
+    });
     is_enough(&totals, |t| t.cancelled > share(150));
     assert_eq!(totals.aborted_launches, 0);
 }
@@ -178,18 +200,25 @@ fn resets_that_fail_cost_time_and_nothing_else() {
 
 #[test]
 fn what_tells_nothing_runs_again_from_where_that_is_safe() {
-    let scenario = |seed, wrong_restore_points| Scenario { perturb: Some(seed), wrong_restore_points, ..Scenario::default() };
+    let scenario =
+        |seed, wrong_restore_points| Scenario { perturb: Some(seed), wrong_restore_points, ..Scenario::default() };
     let totals = run_all("what_tells_nothing", |seed| scenario(seed, false));
     is_enough(&totals, |t| t.repeated_launches > share(1_000));
     // And it matters: with points that say too much, some task computes from what is not there.
-    let is_found_out = |seed| catch_unwind(AssertUnwindSafe(|| World::new(&POLICIES[0], seed, scenario(seed, true)).run())).is_err();
+    let is_found_out =
+        |seed| catch_unwind(AssertUnwindSafe(|| World::new(&POLICIES[0], seed, scenario(seed, true)).run())).is_err();
     assert!((0..50).any(is_found_out), "wrong restore points go unnoticed");
 }
 
 #[test]
 fn two_lines_of_a_task_never_need_each_other() {
     let scenario = |seed: u64| {
-        let twins = Scenario { twins: true, lanes: seed % 3 == 1, queues: [1, 2, 4, 8][seed as usize % 4], ..Scenario::default() };
+        let twins = Scenario {
+            twins: true,
+            lanes: seed % 3 == 1,
+            queues: [1, 2, 4, 8][seed as usize % 4],
+            ..Scenario::default()
+        };
         let twins = Scenario { perturb: (seed % 4 < 2).then_some(seed), ..twins };
         if seed.is_multiple_of(2) { twins.with_mishaps() } else { twins }
     };
@@ -197,7 +226,8 @@ fn two_lines_of_a_task_never_need_each_other() {
     is_enough(&totals, |t| t.forks > share(2_000) && t.evicted_seconds > share(200) && t.moved_midway > share(20));
     // And it matters: with lines that do, some task computes from what is not there.
     let wrong = |seed| Scenario { wrong_forks: true, ..scenario(seed) };
-    let is_found_out = |seed| catch_unwind(AssertUnwindSafe(|| World::new(&POLICIES[0], seed, wrong(seed)).run())).is_err();
+    let is_found_out =
+        |seed| catch_unwind(AssertUnwindSafe(|| World::new(&POLICIES[0], seed, wrong(seed)).run())).is_err();
     assert!((0..50).any(is_found_out), "wrong lines go unnoticed");
 }
 

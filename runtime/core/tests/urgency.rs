@@ -1,8 +1,9 @@
-//! Who goes before whom, told event by event: real-time tasks among themselves, and best-effort tasks that would starve.
+//! Who goes before whom, told event by event: real-time tasks among themselves, and best-effort
+//! tasks that would starve.
 
 use atoll_core::{
-    Action, BEST_EFFORT_SLICE_DIVISOR, Class, ClientId, DeviceScheduler, Event, LaneId, LaunchEnd, LaunchId, LaunchProfile, Nanos, Outcome,
-    PreemptLevel, QueueId, SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
+    Action, BEST_EFFORT_SLICE_DIVISOR, Class, ClientId, DeviceScheduler, Event, LaneId, LaunchEnd, LaunchId,
+    LaunchProfile, Nanos, Outcome, PreemptLevel, QueueId, SchedulerConfig, Step, TaskId, TaskSpec, policy_by_name,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -83,7 +84,8 @@ impl Desk {
         };
         let deadline = deadline.map(Nanos);
         let wave_ns = if class == Class::RealTime { 1000 } else { 100 };
-        let profiles = self.has_profiles.then(|| steps.iter().map(|_| Some(LaunchProfile::new(1, [wave_ns]))).collect());
+        let profiles =
+            self.has_profiles.then(|| steps.iter().map(|_| Some(LaunchProfile::new(1, [wave_ns]))).collect());
         let spec = TaskSpec {
             task: TaskId(task),
             lane: LaneId::DEFAULT,
@@ -129,7 +131,11 @@ fn a_more_urgent_task_evicts_and_issues_at_once_and_the_other_goes_on_where_it_w
         assert_eq!(desk.on_device(), [(0, 0), (0, 0), (1, 1), (1, 1)], "{policy}: not behind what has yet to leave");
         assert_eq!(desk.evicted, [TaskId(0)]);
         desk.real_time(2, 1);
-        assert_eq!((desk.evicted.last(), desk.launches.len()), (Some(&TaskId(1)), 4), "both queues are full of what leaves");
+        assert_eq!(
+            (desk.evicted.last(), desk.launches.len()),
+            (Some(&TaskId(1)), 4),
+            "both queues are full of what leaves"
+        );
         desk.end(0, LaunchEnd::Complete);
         assert_eq!(desk.on_device(), [(0, 0), (1, 1), (1, 1), (2, 0)], "one launch ran to its end before it knew");
         desk.end(0, LaunchEnd::Evicted);
@@ -211,14 +217,19 @@ fn best_effort_tasks_are_prepared_when_a_queue_has_come_to_them() {
     desk.best_effort_steps = Arc::from([Step::Cuttable, Step::Solid]);
     (0..4).for_each(|task| desk.arrive(task, Class::BestEffort, 0, None));
     assert_eq!(desk.on_device(), [(0, 1), (1, 2)]);
-    assert_eq!(desk.scheduler.waiting(Class::BestEffort), 2, "there is room, but nobody else's launches may be between these two");
+    assert_eq!(
+        desk.scheduler.waiting(Class::BestEffort),
+        2,
+        "there is room, but nobody else's launches may be between these two"
+    );
     desk.end(1, LaunchEnd::Complete);
     desk.tell(Event::Tick);
     assert_eq!(desk.on_device(), [(0, 1), (1, 2), (2, 2)], "behind the last launch of another");
     assert_eq!(desk.scheduler.waiting(Class::BestEffort), 1);
 }
 
-/// Real-time tasks without a pause: how often best-effort work got the device within so many nanoseconds, and how many of its launches ran.
+/// Real-time tasks without a pause: how often best-effort work got the device within so many
+/// nanoseconds, and how many of its launches ran.
 fn beside_continuous_load(policy: &str, queues: u32, best_effort_wait_ns_max: Option<u64>, until: u64) -> (u64, u64) {
     const LAUNCH_NS: u64 = 1000;
     let mut desk = Desk::new(policy, queues, best_effort_wait_ns_max);
@@ -236,7 +247,8 @@ fn beside_continuous_load(policy: &str, queues: u32, best_effort_wait_ns_max: Op
             continue;
         };
         let is_evicted = desk.evicted.contains(&task);
-        desk.evicted.retain(|other| *other != task || desk.launches.iter().filter(|(_, owner, _)| *owner == task).count() > 1);
+        desk.evicted
+            .retain(|other| *other != task || desk.launches.iter().filter(|(_, owner, _)| *owner == task).count() > 1);
         ran += u64::from(task.0 < 999 && !is_evicted);
         desk.end(task.0, if is_evicted { LaunchEnd::Evicted } else { LaunchEnd::Complete });
     }
@@ -246,7 +258,9 @@ fn beside_continuous_load(policy: &str, queues: u32, best_effort_wait_ns_max: Op
 #[test]
 fn best_effort_work_moves_within_the_bound_and_takes_no_more_than_its_share() {
     const WAIT: u64 = 1_000_000;
-    for (policy, queues) in ["reset", "reef", "edf", "block-wait"].into_iter().flat_map(|policy| [(policy, 1), (policy, 2)]) {
+    for (policy, queues) in
+        ["reset", "reef", "edf", "block-wait"].into_iter().flat_map(|policy| [(policy, 1), (policy, 2)])
+    {
         assert_eq!(beside_continuous_load(policy, queues, None, 50 * WAIT).0, 0, "{policy}: nobody asked for a bound");
         let (slices, ran) = beside_continuous_load(policy, queues, Some(WAIT), 50 * WAIT);
         assert!((46..=50).contains(&slices), "{policy}: {slices} slices in 50 waits");

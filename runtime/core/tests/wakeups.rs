@@ -74,7 +74,11 @@ fn when_launches_that_nobody_wants_are_to_be_aborted_and_when_they_count_as_hung
     assert_eq!(scheduler.next_wakeup(), Some(Nanos(hung)));
     assert_eq!(tell(&mut scheduler, hung - 1, Event::Tick), []);
     assert_eq!(tell(&mut scheduler, hung, Event::Tick), [Action::DeclareHung { launch, queue }]);
-    assert_eq!((tell(&mut scheduler, hung + 1, Event::Tick), scheduler.next_wakeup()), (vec![], None), "that is said once");
+    assert_eq!(
+        (tell(&mut scheduler, hung + 1, Event::Tick), scheduler.next_wakeup()),
+        (vec![], None),
+        "that is said once"
+    );
     let over = Action::FinishTask { task: TaskId(0), outcome: Outcome::Cancelled, preemptions: 0 };
     assert_eq!(tell(&mut scheduler, hung + 2, Event::LaunchEnded { launch, end: LaunchEnd::Aborted }), [over]);
 }
@@ -123,7 +127,8 @@ fn when_best_effort_work_has_waited_and_when_its_slice_is_over() {
     );
     assert_eq!(scheduler.next_wakeup(), Some(Nanos(end)));
     let actions = tell(&mut scheduler, end, Event::Tick);
-    let [Action::RaiseEpoch { task: TaskId(0), .. }, Action::Issue { task: TaskId(1), step: 1, .. }] = actions[..] else {
+    let [Action::RaiseEpoch { task: TaskId(0), .. }, Action::Issue { task: TaskId(1), step: 1, .. }] = actions[..]
+    else {
         panic!("{actions:?}");
     };
     assert_eq!((scheduler.slice(LaneId::DEFAULT), scheduler.next_wakeup()), (None, Some(Nanos(end + WAIT_NS))));
@@ -140,7 +145,11 @@ fn a_promised_slice_is_given_up_once_nobody_is_in_the_way() {
     assert_eq!(scheduler.slice(LaneId::DEFAULT), Some(Slice { task: TaskId(1), until: None }));
     assert_eq!(scheduler.next_wakeup(), None, "it begins when the task is prepared");
     (0..2).for_each(|launch| {
-        drop(tell(&mut scheduler, 2 + WAIT_NS, Event::LaunchEnded { launch: LaunchId(launch), end: LaunchEnd::Complete }))
+        drop(tell(
+            &mut scheduler,
+            2 + WAIT_NS,
+            Event::LaunchEnded { launch: LaunchId(launch), end: LaunchEnd::Complete },
+        ))
     });
     assert_eq!((scheduler.slice(LaneId::DEFAULT), scheduler.next_wakeup()), (None, None));
 }

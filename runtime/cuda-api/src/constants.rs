@@ -1,4 +1,5 @@
-//! Flags, attribute numbers and the like, by their names in the header: those that somebody here uses.
+//! Flags, attribute numbers and the like, by their names in the header: those that somebody here
+//! uses.
 
 use crate::types::*;
 

@@ -5,7 +5,8 @@ use crate::types::CUresult;
 /// The answer of a call that succeeded.
 pub const SUCCESS: CUresult = 0;
 
-/// Calls a macro with every error that somebody here asks for or answers: a name for a Rust variant, the header's name without `CUDA_ERROR_`, the number, the driver's text.
+/// Calls a macro with every error that somebody here asks for or answers: a name for a Rust
+/// variant, the header's name without `CUDA_ERROR_`, the number, the driver's text.
 #[macro_export]
 macro_rules! for_each_error {
     ($consumer:ident) => {

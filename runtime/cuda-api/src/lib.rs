@@ -7,15 +7,19 @@
 //! | [`constants`] | flags and attribute numbers that somebody here uses |
 //! | [`error`] | error numbers, and [`for_each_error`] with their texts |
 //!
-//! The table is a macro that calls another macro with all its rows. From it follow [`ENTRY_POINTS`] and the function types in [`signature`], the client's loader (`runtime/cuda`), and the
+//! The table is a macro that calls another macro with all its rows. From it follow [`ENTRY_POINTS`]
+//! and the function types in [`signature`], the client's loader (`runtime/cuda`), and the
 //! exports of the stand-in driver (`tests/stand-in-cuda`). A new entry point is one row.
 //!
 //! What it is not: it loads nothing and calls nothing, so it has no `unsafe` code.
 //!
 //! Invariants:
-//! - An enum of the header is a plain integer here: a driver that is newer than this table may answer with any number.
-//! - A row is one exported symbol, with its version suffix: `cuMemAlloc_v2` is the entry point that a program compiled today calls as `cuMemAlloc`.
-//! - Rows, layouts and numbers are those of NVIDIA's header; `tests/header.rs` compares them where the header is installed.
+//! - An enum of the header is a plain integer here: a driver that is newer than this table may
+//!   answer with any number.
+//! - A row is one exported symbol, with its version suffix: `cuMemAlloc_v2` is the entry point that
+//!   a program compiled today calls as `cuMemAlloc`.
+//! - Rows, layouts and numbers are those of NVIDIA's header; `tests/header.rs` compares them where
+//!   the header is installed.
 
 #![forbid(unsafe_code)]
 
@@ -36,7 +40,8 @@ pub struct EntryPoint {
 }
 
 impl EntryPoint {
-    /// The symbol without its version suffix: the name that programs use, and that `cuGetProcAddress` takes.
+    /// The symbol without its version suffix: the name that programs use, and that
+    /// `cuGetProcAddress` takes.
     pub fn name(&self) -> &'static str {
         split_version(self.symbol).0
     }
@@ -96,7 +101,9 @@ mod tests {
     #[test]
     fn a_later_version_of_an_entry_point_came_later() {
         for newer in ENTRY_POINTS {
-            for older in ENTRY_POINTS.iter().filter(|older| older.name() == newer.name() && older.version() < newer.version()) {
+            for older in
+                ENTRY_POINTS.iter().filter(|older| older.name() == newer.name() && older.version() < newer.version())
+            {
                 assert!(older.since < newer.since, "{} and {}", older.symbol, newer.symbol);
             }
         }

@@ -1,11 +1,12 @@
 //! The table of entry points.
 
-/// Calls a macro with every entry point: the first version of CUDA whose driver exports it, the exported symbol, the parameters. The answer is always a
-/// [`CUresult`](crate::types::CUresult).
+/// Calls a macro with every entry point: the first version of CUDA whose driver exports it, the
+/// exported symbol, the parameters. The answer is always a [`CUresult`](crate::types::CUresult).
 ///
 /// The macro's own crate needs the types in scope: `use atoll_cuda_api::types::*`.
 ///
-/// There are no rows for the symbols of per-thread default streams (`_ptsz`, `_ptds`): nothing here asks for them. They would be rows like any other.
+/// There are no rows for the symbols of per-thread default streams (`_ptsz`, `_ptds`): nothing here
+/// asks for them. They would be rows like any other.
 #[macro_export]
 macro_rules! for_each_entry_point {
     ($consumer:ident) => {

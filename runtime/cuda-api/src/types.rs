@@ -61,7 +61,8 @@ pub trait DriverHandle: Copy {
     fn bits(self) -> u64;
 }
 
-/// Declares handles. The header declares pointers to structs that nobody sees; a number of the same size crosses the border in the same register, and may go to another thread.
+/// Declares handles. The header declares pointers to structs that nobody sees; a number of the same
+/// size crosses the border in the same register, and may go to another thread.
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)+) => {
         $(
@@ -134,7 +135,8 @@ pub struct Layout {
     pub fields: &'static [(&'static str, usize)],
 }
 
-/// Declares structs: each with its size, and its fields with their names in the header and their offsets.
+/// Declares structs: each with its size, and its fields with their names in the header and their
+/// offsets.
 macro_rules! structs {
     ($($(#[$doc:meta])* $name:ident: $bytes:literal { $($(#[$field_doc:meta])* $field:ident ($c_name:literal @ $offset:literal): $type:ty,)+ })+) => {
         $(

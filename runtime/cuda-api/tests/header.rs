@@ -1,4 +1,5 @@
-//! The table held against NVIDIA's headers, where they are installed: `ATOLL_VENV` names the Python environment with the package `nvidia-cuda-runtime-cu12` (`tests/requirements.txt`), or
+//! The table held against NVIDIA's headers, where they are installed: `ATOLL_VENV` names the Python
+//! environment with the package `nvidia-cuda-runtime-cu12` (`tests/requirements.txt`), or
 //! `ATOLL_CUDA_INCLUDE` a folder with `cuda.h` and `cudaTypedefs.h`.
 
 use atoll_cuda_api::constants::CONSTANTS;
@@ -35,12 +36,15 @@ fn skip(reason: &str) {
 }
 
 fn read(folder: &Path, name: &str) -> String {
-    std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{}: {error}", folder.join(name).display()))
+    std::fs::read_to_string(folder.join(name))
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.join(name).display()))
 }
 
-/// The prototypes of `cudaTypedefs.h`, by the name of the entry point and the CUDA version that brought them.
+/// The prototypes of `cudaTypedefs.h`, by the name of the entry point and the CUDA version that
+/// brought them.
 fn prototypes(typedefs: &str) -> BTreeMap<(&str, u32), &str> {
-    let typedef = Regex::new(r"typedef CUresult ?\(CUDAAPI \*PFN_(\w+?)_v(\d+)\)\(([^;]*)\);").expect("a valid expression");
+    let typedef =
+        Regex::new(r"typedef CUresult ?\(CUDAAPI \*PFN_(\w+?)_v(\d+)\)\(([^;]*)\);").expect("a valid expression");
     let found = typedef.captures_iter(typedefs).map(|prototype| {
         let (_, [name, since, parameters]) = prototype.extract();
         ((name, since.parse().expect("digits")), parameters)
@@ -84,7 +88,8 @@ fn rust_types(parameters: &str) -> Vec<String> {
 
 /// What the header has against a row.
 fn objection(entry: &EntryPoint, prototypes: &BTreeMap<(&str, u32), &str>) -> Option<String> {
-    let versions: Vec<u32> = prototypes.keys().filter(|(name, _)| *name == entry.name()).map(|(_, since)| *since).collect();
+    let versions: Vec<u32> =
+        prototypes.keys().filter(|(name, _)| *name == entry.name()).map(|(_, since)| *since).collect();
     let Some(&since) = versions.get(entry.version() as usize - 1) else {
         return Some(format!("{}: the header has the versions {versions:?}", entry.symbol));
     };
@@ -101,7 +106,8 @@ fn objection(entry: &EntryPoint, prototypes: &BTreeMap<(&str, u32), &str>) -> Op
 fn rows_are_those_of_the_header() {
     let Some(folder) = include_folder() else { return };
     // One prototype stands there without its version.
-    let typedefs = read(&folder, "cudaTypedefs.h").replace("*PFN_cuModuleGetFunctionCount)", "*PFN_cuModuleGetFunctionCount_v12040)");
+    let typedefs = read(&folder, "cudaTypedefs.h")
+        .replace("*PFN_cuModuleGetFunctionCount)", "*PFN_cuModuleGetFunctionCount_v12040)");
     let prototypes = prototypes(&typedefs);
     let objections: Vec<String> = ENTRY_POINTS.iter().filter_map(|entry| objection(entry, &prototypes)).collect();
     assert!(objections.is_empty(), "{} of {} rows:\n{}", objections.len(), ENTRY_POINTS.len(), objections.join("\n"));
@@ -114,10 +120,13 @@ fn numbers_are_those_of_the_header() {
     // Behind `=` in an enum, behind a space in a definition.
     let number = r"(?m)^[ ,]*(?:#define +)?(\w+)(?: *= *| +)\(*(?:\(void ?\*\) *)?(0x[0-9a-fA-F]+|\d+)(?:<<(\d+))?";
     let number = Regex::new(number).expect("a valid expression");
-    let value =
-        |text: &str| text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16)).expect("digits");
+    let value = |text: &str| {
+        text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16)).expect("digits")
+    };
     let shift = |found: &regex::Captures<'_>| found.get(3).map_or(0, |bits| value(bits.as_str()));
-    let numbers = number.captures_iter(&header).map(|found| (found.get(1).expect("a name").as_str(), value(&found[2]) << shift(&found)));
+    let numbers = number
+        .captures_iter(&header)
+        .map(|found| (found.get(1).expect("a name").as_str(), value(&found[2]) << shift(&found)));
     let numbers: BTreeMap<&str, u64> = numbers.collect();
     let errors = ERRORS.iter().map(|(name, number)| (*name, *number as u64));
     let wrong: Vec<String> = (CONSTANTS.iter().copied().chain(errors))
@@ -131,9 +140,11 @@ fn numbers_are_those_of_the_header() {
 fn assertions() -> String {
     let mut program = "#include <stddef.h>\n#include <cuda.h>\n".to_owned();
     for layout in LAYOUTS {
-        writeln!(program, "_Static_assert(sizeof({0}) == {1}, \"size of {0}\");", layout.name, layout.bytes).expect("a string grows");
+        writeln!(program, "_Static_assert(sizeof({0}) == {1}, \"size of {0}\");", layout.name, layout.bytes)
+            .expect("a string grows");
         for (field, offset) in layout.fields {
-            writeln!(program, "_Static_assert(offsetof({0}, {field}) == {offset}, \"{0}.{field}\");", layout.name).expect("a string grows");
+            writeln!(program, "_Static_assert(offsetof({0}, {field}) == {offset}, \"{0}.{field}\");", layout.name)
+                .expect("a string grows");
         }
     }
     for name in ENUMS {

@@ -1,4 +1,5 @@
-//! Words in device memory that the host writes through the GPU's BAR: a window of the bus into its memory, which GDRCopy's kernel module maps into a process.
+//! Words in device memory that the host writes through the GPU's BAR: a window of the bus into its
+//! memory, which GDRCopy's kernel module maps into a process.
 //!
 //! GDRCopy (<https://github.com/NVIDIA/gdrcopy>) is looked for when a program runs, and most machines do not have it.
 
@@ -68,7 +69,8 @@ impl Functions {
     }
 
     fn of(library: Library) -> Result<Functions, libloading::Error> {
-        // SAFETY: the types are those of the functions in GDRCopy's header under these names; the pointers are kept no longer than the library, which lies beside them.
+        // SAFETY: the types are those of the functions in GDRCopy's header under these names; the pointers
+        // are kept no longer than the library, which lies beside them.
         unsafe {
             Ok(Functions {
                 open: *library.get(b"gdr_open")?,
@@ -105,7 +107,12 @@ unsafe impl Sync for BarWords {}
 
 impl BarWords {
     /// So many words, all zero; `library` is GDRCopy's, the installed one where none is named.
-    pub fn new(context: &Arc<Context>, stream: &Stream, count: usize, library: Option<&Path>) -> Result<BarWords, BarError> {
+    pub fn new(
+        context: &Arc<Context>,
+        stream: &Stream,
+        count: usize,
+        library: Option<&Path>,
+    ) -> Result<BarWords, BarError> {
         let functions = Functions::load(library)?;
         let memory = DeviceMemory::new(context, count as u64 * 4)?;
         stream.fill(&memory, 0, 0, count as u64 * 4).map_err(|_| BarError::Refused("cuMemsetD8Async"))?;
@@ -121,7 +128,8 @@ impl BarWords {
         let mut bar = BarWords { functions, gdr, pinned, mapping, bytes, words, count, memory };
         let mut pinned = Pinned(0);
         // SAFETY: the memory is ours and lives longer; writes one handle to the address given.
-        let refused = unsafe { (bar.functions.pin)(gdr, bar.memory.address() as c_ulong, count * 4, 0, 0, &mut pinned) };
+        let refused =
+            unsafe { (bar.functions.pin)(gdr, bar.memory.address() as c_ulong, count * 4, 0, 0, &mut pinned) };
         if refused != 0 {
             return Err(BarError::Refused("gdr_pin_buffer"));
         }
@@ -164,7 +172,8 @@ impl BarWords {
 
     fn word(&self, index: usize) -> &AtomicU32 {
         assert!(index < self.count, "word {index} of {}", self.count);
-        // SAFETY: the index is within what is mapped as long as `self` lives, which is only touched by atomics here and by strong accesses of kernels.
+        // SAFETY: the index is within what is mapped as long as `self` lives, which is only touched by
+        // atomics here and by strong accesses of kernels.
         unsafe { &*self.words.add(index) }
     }
 }
@@ -177,7 +186,8 @@ impl std::fmt::Debug for BarWords {
 
 impl Drop for BarWords {
     fn drop(&mut self) {
-        // SAFETY: each is ours and not used again: the mapping goes before what is pinned, and that before the library's handle.
+        // SAFETY: each is ours and not used again: the mapping goes before what is pinned, and that before
+        // the library's handle.
         unsafe {
             if !self.mapping.is_null() {
                 (self.functions.unmap)(self.gdr, self.pinned, self.mapping, self.bytes);

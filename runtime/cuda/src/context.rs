@@ -60,11 +60,13 @@ impl Context {
         Ok((free as u64, total as u64))
     }
 
-    /// Destroys everything in it; handles made before are dead, and their release then fails, which is not looked at.
+    /// Destroys everything in it; handles made before are dead, and their release then fails, which
+    /// is not looked at.
     pub fn reset(&self) -> Result<(), CudaError> {
         CURRENT.set(0);
         let reset = self.driver().functions.context_reset;
-        // SAFETY: takes a device number; handles into the context are only passed back to the driver, which checks them.
+        // SAFETY: takes a device number; handles into the context are only passed back to the driver, which
+        // checks them.
         self.driver().check("cuDevicePrimaryCtxReset", unsafe { reset(self.gpu.ordinal) })
     }
 
@@ -78,7 +80,8 @@ impl Context {
         self.driver().check(name, call(&self.driver().functions))
     }
 
-    /// The same where there is nobody to hear of a refusal: a handle of a broken context is gone anyway.
+    /// The same where there is nobody to hear of a refusal: a handle of a broken context is gone
+    /// anyway.
     pub(crate) fn release(&self, call: impl FnOnce(&Functions) -> Status) {
         if self.enter().is_ok() {
             call(&self.driver().functions);

@@ -12,7 +12,8 @@ use std::ptr;
 use std::sync::Arc;
 
 /// Names under which the driver is installed.
-const LIBRARY_NAMES: [&str; 2] = if cfg!(windows) { ["nvcuda.dll", "nvcuda64.dll"] } else { ["libcuda.so.1", "libcuda.so"] };
+const LIBRARY_NAMES: [&str; 2] =
+    if cfg!(windows) { ["nvcuda.dll", "nvcuda64.dll"] } else { ["libcuda.so.1", "libcuda.so"] };
 
 /// Why there is no GPU to work with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +30,9 @@ pub enum OpenError {
     #[error("the NVIDIA driver lacks `{0}`; update it")]
     NoSymbol(&'static str),
     /// The driver is there and finds no device.
-    #[error("the NVIDIA driver finds no device; is one installed, and does `CUDA_VISIBLE_DEVICES` let this process see it?")]
+    #[error(
+        "the NVIDIA driver finds no device; is one installed, and does `CUDA_VISIBLE_DEVICES` let this process see it?"
+    )]
     NoDevice,
     /// There are fewer devices.
     #[error("there is no device {index}: the NVIDIA driver counts {count}, from 0")]
@@ -46,13 +49,17 @@ pub enum OpenError {
         index: u32,
     },
     /// Another process has the device for itself.
-    #[error("device {index} is in exclusive mode and another process has it; end that one, or `nvidia-smi -i {index} -c DEFAULT`")]
+    #[error(
+        "device {index} is in exclusive mode and another process has it; end that one, or `nvidia-smi -i {index} -c DEFAULT`"
+    )]
     Exclusive {
         /// The device.
         index: u32,
     },
     /// The library and the kernel's module are of different drivers.
-    #[error("the NVIDIA driver's library and its kernel module are of different versions; reboot, or load the module again ({0})")]
+    #[error(
+        "the NVIDIA driver's library and its kernel module are of different versions; reboot, or load the module again ({0})"
+    )]
     Mismatch(CudaError),
     /// The driver refuses for another reason.
     #[error("the NVIDIA driver is there but gives no device: {0}")]
@@ -148,8 +155,10 @@ impl std::fmt::Debug for Driver {
 }
 
 fn open_library(path: &Path) -> Result<Library, OpenError> {
-    // SAFETY: the driver's library is meant to be loaded like this; its initialisers have no preconditions.
-    unsafe { Library::new(path) }.map_err(|error| OpenError::NoLibrary { name: path.display().to_string(), why: loader_says(&error) })
+    // SAFETY: the driver's library is meant to be loaded like this; its initialisers have no
+    // preconditions.
+    unsafe { Library::new(path) }
+        .map_err(|error| OpenError::NoLibrary { name: path.display().to_string(), why: loader_says(&error) })
 }
 
 /// The loader's own words, where it has some.
@@ -209,7 +218,9 @@ impl Gpu {
     pub fn name(&self) -> Result<String, CudaError> {
         let mut name = [0 as c_char; 256];
         // SAFETY: writes at most 255 bytes and a zero into an array of 256.
-        self.driver.check("cuDeviceGetName", unsafe { (self.driver.functions.device_name)(name.as_mut_ptr(), 255, self.ordinal) })?;
+        self.driver.check("cuDeviceGetName", unsafe {
+            (self.driver.functions.device_name)(name.as_mut_ptr(), 255, self.ordinal)
+        })?;
         // SAFETY: the array is zero-terminated: its last byte was zero and is not written.
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
     }
@@ -257,7 +268,10 @@ mod tests {
     #[test]
     fn a_missing_library_is_named() {
         let error = Driver::load_from(Path::new("/nowhere/libcuda.so.1")).expect_err("there is none");
-        assert!(error.to_string().starts_with("no NVIDIA driver here: /nowhere/libcuda.so.1 cannot be loaded"), "{error}");
+        assert!(
+            error.to_string().starts_with("no NVIDIA driver here: /nowhere/libcuda.so.1 cannot be loaded"),
+            "{error}"
+        );
     }
 
     #[test]

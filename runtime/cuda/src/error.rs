@@ -16,8 +16,9 @@ pub struct CudaError {
 pub use atoll_cuda_api::error as status;
 
 impl CudaError {
-    /// Whether a kernel went wrong, of this process or of another that uses the GPU through MPS with it, or MPS ended what the process had. From then on every call in the context fails, and only another
-    /// process can use the device.
+    /// Whether a kernel went wrong, of this process or of another that uses the GPU through MPS
+    /// with it, or MPS ended what the process had. From then on every call in the context fails,
+    /// and only another process can use the device.
     pub fn is_context_lost(&self) -> bool {
         matches!(self.code, 700 | 702 | 710 | 714..=719 | status::MPS_RPC_FAILURE | status::MPS_CLIENT_TERMINATED)
     }

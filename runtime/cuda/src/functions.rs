@@ -1,4 +1,5 @@
-//! The driver's functions that are used here: a choice from the table of `runtime/cuda-api`, from which their types and their loading follow.
+//! The driver's functions that are used here: a choice from the table of `runtime/cuda-api`, from
+//! which their types and their loading follow.
 
 use crate::driver::OpenError;
 use atoll_cuda_api::signature;
@@ -6,7 +7,8 @@ use libloading::Library;
 
 pub(crate) use atoll_cuda_api::types::CUresult as Status;
 
-/// Declares the functions: field, symbols of the table in order of preference. Those of the second list are not in every driver.
+/// Declares the functions: field, symbols of the table in order of preference. Those of the second
+/// list are not in every driver.
 macro_rules! driver_functions {
     (
         required { $($field:ident: $symbol:ident $(| $older:ident)*;)+ }
@@ -114,7 +116,9 @@ mod tests {
     #[test]
     fn the_oldest_driver_has_what_is_required() {
         for symbols in REQUIRED {
-            let since = |symbol: &str| ENTRY_POINTS.iter().find(|entry| entry.symbol == symbol).expect("a type comes from its row").since;
+            let since = |symbol: &str| {
+                ENTRY_POINTS.iter().find(|entry| entry.symbol == symbol).expect("a type comes from its row").since
+            };
             assert!(symbols.iter().any(|symbol| since(symbol) <= OLDEST), "{symbols:?} came later");
         }
     }

@@ -20,7 +20,8 @@ pub struct GraphLaunch<'a> {
     pub params: &'a [u8],
 }
 
-/// Launches that go to the device in one call, each behind the one before it. It keeps its kernels loaded.
+/// Launches that go to the device in one call, each behind the one before it. It keeps its kernels
+/// loaded.
 #[derive(Debug)]
 pub struct Graph {
     context: Arc<Context>,
@@ -29,7 +30,9 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Captures launches; they stay on the partition of this stream, and have the priority of the one that they are launched into. Nothing is run, and what the stream already has is not waited for.
+    /// Captures launches; they stay on the partition of this stream, and have the priority of the
+    /// one that they are launched into. Nothing is run, and what the stream already has is not
+    /// waited for.
     pub fn capture(stream: &Stream, launches: &[GraphLaunch<'_>]) -> Result<Graph, CudaError> {
         let context = stream.context();
         let mut captured = CUgraph::NULL;
@@ -39,9 +42,12 @@ impl Graph {
             None => status::NOT_SUPPORTED,
         };
         context.call("cuStreamBeginCapture", begin)?;
-        let launched = launches.iter().try_for_each(|launch| launch.kernel.launch_with(stream, launch.shape, launch.params));
+        let launched =
+            launches.iter().try_for_each(|launch| launch.kernel.launch_with(stream, launch.shape, launch.params));
         // SAFETY: the stream is alive; writes one handle to the address given.
-        let end = |f: &Functions| f.capture_end.map_or(status::NOT_SUPPORTED, |end| unsafe { end(stream.handle, &mut captured) });
+        let end = |f: &Functions| {
+            f.capture_end.map_or(status::NOT_SUPPORTED, |end| unsafe { end(stream.handle, &mut captured) })
+        };
         // Also where a launch was refused: the stream has to be one again.
         let ended = context.call("cuStreamEndCapture", end);
         let instance = launched.and(ended).and_then(|()| instantiate(context, captured));
@@ -53,10 +59,13 @@ impl Graph {
         Ok(Graph { context: context.clone(), handle: instance?, _kernels: kernels })
     }
 
-    /// Puts the launches into a stream. While they run the driver takes the graph again only behind them.
+    /// Puts the launches into a stream. While they run the driver takes the graph again only behind
+    /// them.
     pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
         // SAFETY: graph and stream are alive.
-        let launch = |f: &Functions| f.graph_launch.map_or(status::NOT_SUPPORTED, |launch| unsafe { launch(self.handle, stream.handle) });
+        let launch = |f: &Functions| {
+            f.graph_launch.map_or(status::NOT_SUPPORTED, |launch| unsafe { launch(self.handle, stream.handle) })
+        };
         self.context.call("cuGraphLaunch", launch)
     }
 }
@@ -64,7 +73,8 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         // SAFETY: the handle is ours and not used again; launches that are under way still end.
-        self.context.release(|f| f.graph_release.map_or(status::NOT_SUPPORTED, |release| unsafe { release(self.handle) }));
+        self.context
+            .release(|f| f.graph_release.map_or(status::NOT_SUPPORTED, |release| unsafe { release(self.handle) }));
     }
 }
 

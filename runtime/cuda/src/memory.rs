@@ -11,7 +11,8 @@ use std::sync::atomic::AtomicU32;
 /// What the driver calls a pointer to device memory.
 pub use atoll_cuda_api::types::CUdeviceptr as DevicePtr;
 
-/// Known to all contexts, and mapped for the device. Memory that is registered has flags of the same numbers.
+/// Known to all contexts, and mapped for the device. Memory that is registered has flags of the
+/// same numbers.
 const HOST_ALLOC_MAPPED: c_uint = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
 
 /// An access that does not lie in its memory: the caller's mistake.
@@ -64,7 +65,8 @@ impl DeviceMemory {
         self.bytes
     }
 
-    /// The address of bytes that lie in it; one past the end is allowed where there are none, as for any array.
+    /// The address of bytes that lie in it; one past the end is allowed where there are none, as
+    /// for any array.
     pub fn range(&self, at: u64, bytes: u64) -> Result<DevicePtr, OutOfBounds> {
         match at.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(self.address + at),
@@ -105,7 +107,8 @@ impl HostWords {
         unsafe { ptr::write_bytes(memory.cast::<u8>(), 0, count * 4) };
         let mut words = HostWords { context: context.clone(), memory: memory.cast(), address: 0, count };
         // SAFETY: the memory was allocated as mapped; writes one address to the address given.
-        context.call("cuMemHostGetDevicePointer", |f| unsafe { (f.host_device_pointer)(&mut words.address, memory, 0) })?;
+        context
+            .call("cuMemHostGetDevicePointer", |f| unsafe { (f.host_device_pointer)(&mut words.address, memory, 0) })?;
         Ok(words)
     }
 
@@ -125,7 +128,8 @@ impl HostWords {
     /// If there are not so many.
     pub fn word(&self, index: usize) -> &AtomicU32 {
         assert!(index < self.count, "word {index} of {}", self.count);
-        // SAFETY: the index is within memory that lives as long as `self` and is only touched by atomics here and by strong accesses of kernels.
+        // SAFETY: the index is within memory that lives as long as `self` and is only touched by atomics
+        // here and by strong accesses of kernels.
         unsafe { &*self.memory.add(index) }
     }
 }
@@ -137,7 +141,8 @@ impl Drop for HostWords {
     }
 }
 
-/// Memory of this process that was there before, pinned and made known to the device: for transfers, and for words that kernels look at.
+/// Memory of this process that was there before, pinned and made known to the device: for
+/// transfers, and for words that kernels look at.
 #[derive(Debug)]
 pub struct HostMemory {
     context: Arc<Context>,
@@ -155,13 +160,16 @@ impl HostMemory {
     /// Makes memory known.
     ///
     /// # Safety
-    /// The bytes from `memory` on are mapped for reading and writing until this is dropped, and no references into them are ever made but to atomics.
+    /// The bytes from `memory` on are mapped for reading and writing until this is dropped, and no
+    /// references into them are ever made but to atomics.
     pub unsafe fn register(context: &Arc<Context>, memory: *mut c_void, bytes: u64) -> Result<HostMemory, CudaError> {
         // SAFETY: the caller says that the range is mapped.
-        context.call("cuMemHostRegister", |f| unsafe { (f.host_register)(memory, bytes as usize, HOST_ALLOC_MAPPED) })?;
+        context
+            .call("cuMemHostRegister", |f| unsafe { (f.host_register)(memory, bytes as usize, HOST_ALLOC_MAPPED) })?;
         let mut host = HostMemory { context: context.clone(), memory, address: 0, bytes };
         // SAFETY: the memory was registered as mapped; writes one address to the address given.
-        context.call("cuMemHostGetDevicePointer", |f| unsafe { (f.host_device_pointer)(&mut host.address, memory, 0) })?;
+        context
+            .call("cuMemHostGetDevicePointer", |f| unsafe { (f.host_device_pointer)(&mut host.address, memory, 0) })?;
         Ok(host)
     }
 

@@ -46,7 +46,8 @@ impl Module {
         // The size stands where a pointer would.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES_MAX - 1)];
         let mut handle = CUmodule::NULL;
-        // SAFETY: the image is zero-terminated or ELF, and read during the call only; there are as many values as options, and the log is as long as the second says.
+        // SAFETY: the image is zero-terminated or ELF, and read during the call only; there are as many
+        // values as options, and the log is as long as the second says.
         let loaded = context.call("cuModuleLoadDataEx", |f| unsafe {
             (f.module_load)(&mut handle, image.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
         });
@@ -55,14 +56,21 @@ impl Module {
         Ok(Module(Arc::new(Loaded { context: context.clone(), handle })))
     }
 
-    /// A kernel of it, ready to run: one that is loaded at its first launch would wait for kernels that run.
+    /// A kernel of it, ready to run: one that is loaded at its first launch would wait for kernels
+    /// that run.
     pub fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
         let context = &self.0.context;
-        let not_found = || CudaError { call: "cuModuleGetFunction", code: status::NOT_FOUND, name: "CUDA_ERROR_NOT_FOUND".to_owned() };
+        let not_found = || CudaError {
+            call: "cuModuleGetFunction",
+            code: status::NOT_FOUND,
+            name: "CUDA_ERROR_NOT_FOUND".to_owned(),
+        };
         let text = CString::new(name).map_err(|_| not_found())?;
         let mut handle = CUfunction::NULL;
         // SAFETY: the name is zero-terminated and read during the call only; the module is loaded.
-        context.call("cuModuleGetFunction", |f| unsafe { (f.module_function)(&mut handle, self.0.handle, text.as_ptr()) })?;
+        context.call("cuModuleGetFunction", |f| unsafe {
+            (f.module_function)(&mut handle, self.0.handle, text.as_ptr())
+        })?;
         // SAFETY: the handle is the one just returned.
         let ready = context.call("cuFuncLoad", |f| f.function_load.map_or(0, |load| unsafe { load(handle) }));
         ready.or_else(|error| if error.code == status::NOT_SUPPORTED { Ok(()) } else { Err(error) })?;
@@ -105,7 +113,8 @@ pub struct LaunchShape {
 }
 
 impl Kernel {
-    /// Lets launches have so much dynamic shared memory; what is above the default has to be asked for.
+    /// Lets launches have so much dynamic shared memory; what is above the default has to be asked
+    /// for.
     pub fn allow_shared(&self, bytes: u32) -> Result<(), CudaError> {
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         // SAFETY: the kernel is loaded.
@@ -114,7 +123,8 @@ impl Kernel {
         })
     }
 
-    /// Blocks of so many threads and so much dynamic shared memory that a compute unit holds at once.
+    /// Blocks of so many threads and so much dynamic shared memory that a compute unit holds at
+    /// once.
     pub fn occupancy(&self, threads: u32, shared_bytes: u32) -> Result<u32, CudaError> {
         let threads = c_int::try_from(threads).unwrap_or(c_int::MAX);
         let mut blocks: c_int = 0;
@@ -142,11 +152,24 @@ impl Kernel {
             (&raw mut bytes).cast::<c_void>(),
             ptr::without_provenance_mut(CU_LAUNCH_PARAM_END_AS_INT),
         ];
-        // SAFETY: kernel and stream are alive; the driver copies the parameters, whose size it is told, before it returns.
+        // SAFETY: kernel and stream are alive; the driver copies the parameters, whose size it is told,
+        // before it returns.
         self.module.context.call("cuLaunchKernel", |f| unsafe {
             let [x, y, z] = grid;
             let [width, height, depth] = block;
-            (f.launch)(self.handle, x, y, z, width, height, depth, shared_bytes, stream.handle, ptr::null_mut(), extra.as_mut_ptr())
+            (f.launch)(
+                self.handle,
+                x,
+                y,
+                z,
+                width,
+                height,
+                depth,
+                shared_bytes,
+                stream.handle,
+                ptr::null_mut(),
+                extra.as_mut_ptr(),
+            )
         })
     }
 }

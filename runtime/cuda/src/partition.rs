@@ -1,7 +1,10 @@
-//! Partitions of a device's compute units: what the driver calls green contexts. CUDA 12.4 has them, and their streams came with CUDA 12.5.
+//! Partitions of a device's compute units: what the driver calls green contexts. CUDA 12.4 has
+//! them, and their streams came with CUDA 12.5.
 //!
-//! A partition belongs to the primary context, and everything but its streams does too: memory, modules and events are the same for all. What is launched into its streams runs on its
-//! compute units and on no others; how many it gets, the driver rounds up to what the hardware can divide.
+//! A partition belongs to the primary context, and everything but its streams does too: memory,
+//! modules and events are the same for all. What is launched into its streams runs on its
+//! compute units and on no others; how many it gets, the driver rounds up to what the hardware can
+//! divide.
 
 use crate::context::Context;
 use crate::error::{CudaError, status};
@@ -93,9 +96,12 @@ impl Partition {
         }
     }
 
-    /// A range of the device's compute units, counted in the order in which the driver divides them. It begins and ends at multiples of [`Partition::step`].
+    /// A range of the device's compute units, counted in the order in which the driver divides
+    /// them. It begins and ends at multiples of [`Partition::step`].
     pub fn range(context: &Arc<Context>, wanted: Range<u32>) -> Result<Arc<Partition>, PartitionError> {
-        let Some(step) = Partition::step(context)? else { return Err(PartitionError::NotSupported(context.driver().version()?)) };
+        let Some(step) = Partition::step(context)? else {
+            return Err(PartitionError::NotSupported(context.driver().version()?));
+        };
         let all = all_units(context)?;
         let end = all.compute_units() - all.compute_units() % step;
         let is_whole = [wanted.start, wanted.end].iter().all(|bound| bound.is_multiple_of(step));
@@ -113,7 +119,8 @@ impl Partition {
         }
     }
 
-    /// How many compute units come together: ranges begin and end at multiples of it. `None` where the driver cannot divide the device.
+    /// How many compute units come together: ranges begin and end at multiples of it. `None` where
+    /// the driver cannot divide the device.
     pub fn step(context: &Arc<Context>) -> Result<Option<u32>, PartitionError> {
         if context.call("cuGreenCtxStreamCreate", |f| f.green_stream.map_or(status::NOT_SUPPORTED, |_| 0)).is_err() {
             return Ok(None);
@@ -130,10 +137,15 @@ impl Partition {
     fn of(context: &Arc<Context>, mut units: Resource) -> Result<Arc<Partition>, PartitionError> {
         let (mut description, mut handle) = (CUdevResourceDesc::NULL, CUgreenCtx::NULL);
         // SAFETY: reads one resource that the driver wrote, and writes one handle.
-        call(context, "cuDevResourceGenerateDesc", |f| Some(unsafe { f.resource_describe?(&mut description, units.place(), 1) }))?;
+        call(context, "cuDevResourceGenerateDesc", |f| {
+            Some(unsafe { f.resource_describe?(&mut description, units.place(), 1) })
+        })?;
         // SAFETY: the description is the driver's; writes one handle.
-        let create =
-            |f: &Functions| Some(unsafe { f.green_create?(&mut handle, description, context.gpu().ordinal, CU_GREEN_CTX_DEFAULT_STREAM) });
+        let create = |f: &Functions| {
+            Some(unsafe {
+                f.green_create?(&mut handle, description, context.gpu().ordinal, CU_GREEN_CTX_DEFAULT_STREAM)
+            })
+        };
         call(context, "cuGreenCtxCreate", create)?;
         Ok(Arc::new(Partition { context: context.clone(), handle, compute_units: units.compute_units() }))
     }
@@ -157,23 +169,34 @@ fn split(context: &Context, compute_units: u32) -> Result<(Resource, Resource), 
 fn all_units(context: &Context) -> Result<Resource, PartitionError> {
     let (mut all, ordinal) = (Resource::EMPTY, context.gpu().ordinal);
     // SAFETY: writes one resource, for which there is more than enough room, to the address given.
-    call(context, "cuDeviceGetDevResource", |f| Some(unsafe { f.device_resource?(ordinal, all.place(), CU_DEV_RESOURCE_TYPE_SM) }))?;
+    call(context, "cuDeviceGetDevResource", |f| {
+        Some(unsafe { f.device_resource?(ordinal, all.place(), CU_DEV_RESOURCE_TYPE_SM) })
+    })?;
     Ok(all)
 }
 
 /// The first compute units of some, at least so many, and the others.
 fn take(context: &Context, mut all: Resource, compute_units: u32) -> Result<(Resource, Resource), PartitionError> {
     let (mut part, mut rest, mut groups) = (Resource::EMPTY, Resource::EMPTY, 1);
-    // SAFETY: reads a resource that the driver wrote, writes one group, the number of groups, of which one was asked for, and what is left.
-    let split = |f: &Functions| Some(unsafe { f.resource_split?(part.place(), &mut groups, all.place(), rest.place(), 0, compute_units) });
+    // SAFETY: reads a resource that the driver wrote, writes one group, the number of groups, of which
+    // one was asked for, and what is left.
+    let split = |f: &Functions| {
+        Some(unsafe { f.resource_split?(part.place(), &mut groups, all.place(), rest.place(), 0, compute_units) })
+    };
     call(context, "cuDevSmResourceSplitByCount", split)?;
     Ok((part, rest))
 }
 
 /// Calls a function that an old driver has not, or has and refuses.
-fn call(context: &Context, name: &'static str, call: impl FnOnce(&Functions) -> Option<CUresult>) -> Result<(), PartitionError> {
+fn call(
+    context: &Context,
+    name: &'static str,
+    call: impl FnOnce(&Functions) -> Option<CUresult>,
+) -> Result<(), PartitionError> {
     match context.call(name, |f| call(f).unwrap_or(status::NOT_SUPPORTED)) {
-        Err(error) if error.code == status::NOT_SUPPORTED => Err(PartitionError::NotSupported(context.driver().version()?)),
+        Err(error) if error.code == status::NOT_SUPPORTED => {
+            Err(PartitionError::NotSupported(context.driver().version()?))
+        }
         answer => Ok(answer?),
     }
 }

@@ -61,9 +61,9 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: the range is the memory's; the bytes are borrowed until the stream was waited for.
-        let begun = self
-            .context
-            .call("cuMemcpyHtoDAsync", |f| unsafe { (f.copy_to_device)(address, bytes.as_ptr().cast(), bytes.len(), self.handle) });
+        let begun = self.context.call("cuMemcpyHtoDAsync", |f| unsafe {
+            (f.copy_to_device)(address, bytes.as_ptr().cast(), bytes.len(), self.handle)
+        });
         Ok(self.settled(begun)?)
     }
 
@@ -74,32 +74,49 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: the range is the memory's; the bytes are borrowed until the stream was waited for.
-        let begun = self
-            .context
-            .call("cuMemcpyDtoHAsync", |f| unsafe { (f.copy_to_host)(bytes.as_mut_ptr().cast(), address, bytes.len(), self.handle) });
+        let begun = self.context.call("cuMemcpyDtoHAsync", |f| unsafe {
+            (f.copy_to_host)(bytes.as_mut_ptr().cast(), address, bytes.len(), self.handle)
+        });
         Ok(self.settled(begun)?)
     }
 
     /// Copies from registered memory into device memory, and waits for it.
-    pub fn write_from(&self, to: &DeviceMemory, at: u64, from: &HostMemory, from_at: u64, bytes: u64) -> Result<(), TransferError> {
+    pub fn write_from(
+        &self,
+        to: &DeviceMemory,
+        at: u64,
+        from: &HostMemory,
+        from_at: u64,
+        bytes: u64,
+    ) -> Result<(), TransferError> {
         let (address, source) = (to.range(at, bytes)?, from.range(from_at, bytes)?);
         if bytes == 0 {
             return Ok(());
         }
         // SAFETY: both ranges lie in their memory, which lives until the stream was waited for.
-        let begun = self.context.call("cuMemcpyHtoDAsync", |f| unsafe { (f.copy_to_device)(address, source, bytes as usize, self.handle) });
+        let begun = self
+            .context
+            .call("cuMemcpyHtoDAsync", |f| unsafe { (f.copy_to_device)(address, source, bytes as usize, self.handle) });
         Ok(self.settled(begun)?)
     }
 
     /// Copies from device memory into registered memory, and waits for it.
-    pub fn read_into(&self, from: &DeviceMemory, at: u64, to: &HostMemory, to_at: u64, bytes: u64) -> Result<(), TransferError> {
+    pub fn read_into(
+        &self,
+        from: &DeviceMemory,
+        at: u64,
+        to: &HostMemory,
+        to_at: u64,
+        bytes: u64,
+    ) -> Result<(), TransferError> {
         let (address, destination) = (from.range(at, bytes)?, to.range(to_at, bytes)?);
         if bytes == 0 {
             return Ok(());
         }
         // SAFETY: both ranges lie in their memory, which lives until the stream was waited for.
-        let begun =
-            self.context.call("cuMemcpyDtoHAsync", |f| unsafe { (f.copy_to_host)(destination, address, bytes as usize, self.handle) });
+        let begun = self.context.call("cuMemcpyDtoHAsync", |f| unsafe {
+            (f.copy_to_host)(destination, address, bytes as usize, self.handle)
+        });
         Ok(self.settled(begun)?)
     }
 
@@ -110,8 +127,9 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: both ranges are the memory's.
-        let begun =
-            self.context.call("cuMemcpyDtoDAsync", |f| unsafe { (f.copy_on_device)(destination, source, bytes as usize, self.handle) });
+        let begun = self.context.call("cuMemcpyDtoDAsync", |f| unsafe {
+            (f.copy_on_device)(destination, source, bytes as usize, self.handle)
+        });
         Ok(self.settled(begun)?)
     }
 
@@ -122,7 +140,9 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: the range is the memory's.
-        let begun = self.context.call("cuMemsetD8Async", |f| unsafe { (f.fill_bytes)(address, value, bytes as usize, self.handle) });
+        let begun = self
+            .context
+            .call("cuMemsetD8Async", |f| unsafe { (f.fill_bytes)(address, value, bytes as usize, self.handle) });
         Ok(self.settled(begun)?)
     }
 
@@ -140,11 +160,21 @@ impl Stream {
         Ok(self.context.call("cuMemsetD32Async", |f| unsafe { (f.fill_words)(address, value, 1, self.handle) })?)
     }
 
-    /// Copies a word of host memory to device memory. Does not wait: the host's word is read some time before the stream was waited for, and must live so long.
-    pub fn copy_word(&self, memory: &DeviceMemory, at: u64, from: &HostWords, index: usize) -> Result<(), TransferError> {
+    /// Copies a word of host memory to device memory. Does not wait: the host's word is read some
+    /// time before the stream was waited for, and must live so long.
+    pub fn copy_word(
+        &self,
+        memory: &DeviceMemory,
+        at: u64,
+        from: &HostWords,
+        index: usize,
+    ) -> Result<(), TransferError> {
         let (address, word) = (memory.range(at, 4)?, from.word(index).as_ptr());
-        // SAFETY: the word on the device is the memory's; that of the host is pinned, and freeing pinned memory waits for what uses it.
-        Ok(self.context.call("cuMemcpyHtoDAsync", |f| unsafe { (f.copy_to_device)(address, word.cast(), 4, self.handle) })?)
+        // SAFETY: the word on the device is the memory's; that of the host is pinned, and freeing pinned
+        // memory waits for what uses it.
+        Ok(self
+            .context
+            .call("cuMemcpyHtoDAsync", |f| unsafe { (f.copy_to_device)(address, word.cast(), 4, self.handle) })?)
     }
 
     /// Waits whether or not a transfer was begun: what was in front of it may use the same memory.
@@ -193,11 +223,14 @@ impl Event {
         }
     }
 
-    /// Nanoseconds from an earlier event to this one, 0 where they are the other way round; both must have been passed. The driver counts in half microseconds.
+    /// Nanoseconds from an earlier event to this one, 0 where they are the other way round; both
+    /// must have been passed. The driver counts in half microseconds.
     pub fn nanos_since(&self, earlier: &Event) -> Result<u64, CudaError> {
         let mut milliseconds = 0.0_f32;
         // SAFETY: writes one float to the address given; both events are alive.
-        self.context.call("cuEventElapsedTime", |f| unsafe { (f.event_elapsed)(&mut milliseconds, earlier.handle, self.handle) })?;
+        self.context.call("cuEventElapsedTime", |f| unsafe {
+            (f.event_elapsed)(&mut milliseconds, earlier.handle, self.handle)
+        })?;
         // A conversion that keeps to the range of its type.
         Ok((f64::from(milliseconds) * 1e6) as u64)
     }

@@ -1,4 +1,5 @@
-//! Which CPUs of this machine threads run on. What the system refuses here costs speed, nothing else.
+//! Which CPUs of this machine threads run on. What the system refuses here costs speed, nothing
+//! else.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

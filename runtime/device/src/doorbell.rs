@@ -1,4 +1,5 @@
-//! How one side of a ring tells the other to look: compute units sleep on a futex word, the engine polls an eventfd.
+//! How one side of a ring tells the other to look: compute units sleep on a futex word, the engine
+//! polls an eventfd.
 //!
 //! Neither costs a system call while the other side is awake.
 
@@ -8,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-/// Wakes sleeping compute units. Both words lie in shared memory; the ticket counts rings, so that a ring between looking and falling asleep is not lost.
+/// Wakes sleeping compute units. Both words lie in shared memory; the ticket counts rings, so that
+/// a ring between looking and falling asleep is not lost.
 #[derive(Clone, Copy, Debug)]
 pub struct SleepBell<'a> {
     /// Counts rings.
@@ -25,7 +27,8 @@ impl SleepBell<'_> {
 
     /// Wakes up to `count` sleepers; those awake see that the ticket changed.
     ///
-    /// Whoever wakes a sleeper strikes it off the count, so that one that waits for a CPU costs no second system call.
+    /// Whoever wakes a sleeper strikes it off the count, so that one that waits for a CPU costs no
+    /// second system call.
     pub fn ring(&self, count: u32) {
         self.ticket.fetch_add(1, SeqCst);
         if self.sleepers.load(SeqCst) > 0 {
@@ -55,7 +58,8 @@ impl SleepBell<'_> {
     }
 }
 
-/// Makes a file descriptor readable for a waiter in an event loop. The flag in shared memory says that the descriptor is, or is about to be, readable.
+/// Makes a file descriptor readable for a waiter in an event loop. The flag in shared memory says
+/// that the descriptor is, or is about to be, readable.
 #[derive(Debug)]
 pub struct FdBell {
     fd: OwnedFd,
@@ -99,15 +103,18 @@ impl FdBell {
         }
     }
 
-    /// Silences the bell; true where it rang, and the caller must look once more, since a ring may have been swallowed.
+    /// Silences the bell; true where it rang, and the caller must look once more, since a ring may
+    /// have been swallowed.
     ///
-    /// The flag falls only once the descriptor was read. A ringer between its swap and its write leaves it up; the next call gets it.
+    /// The flag falls only once the descriptor was read. A ringer between its swap and its write
+    /// leaves it up; the next call gets it.
     pub fn silence(&self, flag: &AtomicU32) -> bool {
         if flag.load(SeqCst) == 0 {
             return false;
         }
         if rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok() {
-            // A swap, not a store: a ringer that still saw the flag up has published before, and the caller's next look must see that.
+            // A swap, not a store: a ringer that still saw the flag up has published before, and the caller's
+            // next look must see that.
             flag.swap(0, SeqCst);
         }
         true

@@ -1,6 +1,8 @@
-//! Constants in memory files of their own, and the range of addresses in which they are shown to kernels.
+//! Constants in memory files of their own, and the range of addresses in which they are shown to
+//! kernels.
 //!
-//! A file for each constant is what makes it possible to show one process some constants and not others: who has a descriptor of a file can map all of it. The engine's side writes through the
+//! A file for each constant is what makes it possible to show one process some constants and not
+//! others: who has a descriptor of a file can map all of it. The engine's side writes through the
 //! file and maps nothing, since copying into fresh pages is faster so.
 
 use crate::shm::Mapping;
@@ -11,7 +13,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
-/// From this size on giving memory back is left to another thread: below, that takes as long as telling it.
+/// From this size on giving memory back is left to another thread: below, that takes as long as
+/// telling it.
 const DISCARD_BYTES_MIN: u64 = 256 << 10;
 
 /// The memory of a constant; zero where nothing was written.
@@ -60,7 +63,8 @@ impl Drop for Extent {
     }
 }
 
-/// Gives the memory of a constant back, on another thread where that takes long: a hundred megabytes are milliseconds.
+/// Gives the memory of a constant back, on another thread where that takes long: a hundred
+/// megabytes are milliseconds.
 pub fn discard(extent: Extent) {
     static DISCARDED: OnceLock<Option<Sender<Extent>>> = OnceLock::new();
     let begin = || {
@@ -91,7 +95,8 @@ fn whole(bytes: usize, mut call: impl FnMut(usize) -> rustix::io::Result<usize>)
     Ok(())
 }
 
-/// The range of addresses in which kernels find constants: whatever is not shown faults when it is touched, and so does every store. It is aligned to its size, as a [`crate::shm::Region`] is.
+/// The range of addresses in which kernels find constants: whatever is not shown faults when it is
+/// touched, and so does every store. It is aligned to its size, as a [`crate::shm::Region`] is.
 #[derive(Debug)]
 pub struct Window {
     mapping: Mapping,
@@ -165,7 +170,10 @@ mod tests {
         window.hide(4 * PAGE, 2 * PAGE).unwrap();
         assert!(shown(&window).is_empty());
         for (at, bytes) in [(1, PAGE), (16 * PAGE, PAGE), (15 * PAGE, 2 * PAGE), (u64::MAX - PAGE + 1, PAGE), (0, 0)] {
-            assert!(window.show(at, bytes, file.as_fd()).is_err() && window.hide(at, bytes).is_err(), "{bytes} at {at}");
+            assert!(
+                window.show(at, bytes, file.as_fd()).is_err() && window.hide(at, bytes).is_err(),
+                "{bytes} at {at}"
+            );
         }
     }
 

@@ -16,25 +16,30 @@ pub struct DeviceInfo {
     pub compute_units: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Where constants begin: what the engine may write and kernels only read. A store to it fails the launch.
+    /// Where constants begin: what the engine may write and kernels only read. A store to it fails
+    /// the launch.
     pub constants_base: DeviceOffset,
     /// Room for constants in bytes.
     pub constants_bytes: u64,
-    /// Constants begin at multiples of this and take multiples of it: what can be shown to some and not to others.
+    /// Constants begin at multiples of this and take multiples of it: what can be shown to some and
+    /// not to others.
     pub constants_granule: u64,
     /// Shared memory per block in bytes.
     pub shared_bytes_max: u32,
     /// What it can do to work it was given.
     pub preempt_level: PreemptLevel,
-    /// Whether [`Launching::abort`](crate::Launching::abort) ends launches. Otherwise what is on the device leaves by the epoch or runs to its end.
+    /// Whether [`Launching::abort`](crate::Launching::abort) ends launches. Otherwise what is on
+    /// the device leaves by the epoch or runs to its end.
     pub can_abort: bool,
     /// Device queues it has for tasks; queue 0 has the highest priority.
     pub queues: u32,
-    /// Whether as many follow them: each the twin of one of the first, as urgent as it, so that two lines of one task run beside each other.
+    /// Whether as many follow them: each the twin of one of the first, as urgent as it, so that two
+    /// lines of one task run beside each other.
     pub twins: bool,
     /// What lanes it can be divided into.
     pub lane_units: LaneUnits,
-    /// Launches a device queue takes before [`Launching::submit`](crate::Launching::submit) says [`SubmitError::Full`](crate::SubmitError::Full).
+    /// Launches a device queue takes before [`Launching::submit`](crate::Launching::submit) says
+    /// [`SubmitError::Full`](crate::SubmitError::Full).
     pub queue_capacity: u32,
     /// How long a launch may run before the device ends it, where it does.
     pub time_limit: Option<Duration>,
@@ -44,8 +49,9 @@ pub struct DeviceInfo {
     pub host_cpus: Vec<usize>,
 }
 
-/// A range of addresses that begins at a multiple of its size, a power of two, also where kernels see it. Nothing but what its name says is ever in it, so that a fence which bounds addresses to it
-/// ([`atoll_kgraph::fence_params`]) keeps a kernel among its own (design D9).
+/// A range of addresses that begins at a multiple of its size, a power of two, also where kernels
+/// see it. Nothing but what its name says is ever in it, so that a fence which bounds addresses to
+/// it ([`atoll_kgraph::fence_params`]) keeps a kernel among its own (design D9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     /// Where it begins.
@@ -71,7 +77,8 @@ impl DeviceInfo {
         self.name.split(':').next().unwrap_or(&self.name)
     }
 
-    /// All memory of a domain, which only its kernels reach; `domain` is what [`Domains::domain`](crate::Domains::domain) says.
+    /// All memory of a domain, which only its kernels reach; `domain` is what
+    /// [`Domains::domain`](crate::Domains::domain) says.
     pub fn memory_range(&self, domain: DeviceOffset) -> AddressRange {
         AddressRange::around(domain, self.memory_bytes)
     }
@@ -82,7 +89,8 @@ impl DeviceInfo {
     }
 }
 
-/// What a device whose memory lies in its executor finds out when it starts; the rest of its [`DeviceInfo`] is in its configuration.
+/// What a device whose memory lies in its executor finds out when it starts; the rest of its
+/// [`DeviceInfo`] is in its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceFacts {

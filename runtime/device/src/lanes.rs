@@ -25,9 +25,12 @@ pub enum LaneUnits {
 /// A lane to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneSpec {
-    /// The compute units whose blocks its queues give out, by index; see [`LaneUnits`]. Not empty. Another lane may have them as well: then the first queues of both come before their second ones.
+    /// The compute units whose blocks its queues give out, by index; see [`LaneUnits`]. Not empty.
+    /// Another lane may have them as well: then the first queues of both come before their second
+    /// ones.
     pub units: Vec<u32>,
-    /// Device queues that it has for tasks; the first one is the most urgent of the lane. Where it has several compute units and there are enough queues, it has as many twins besides.
+    /// Device queues that it has for tasks; the first one is the most urgent of the lane. Where it
+    /// has several compute units and there are enough queues, it has as many twins besides.
     pub queues: u32,
 }
 
@@ -38,7 +41,8 @@ pub struct Lane {
     pub id: LaneId,
     /// The device queues that belong to it.
     pub queues: Range<u32>,
-    /// Whether the second half of them are the twins of the first; see [`crate::DeviceInfo::twins`].
+    /// Whether the second half of them are the twins of the first; see
+    /// [`crate::DeviceInfo::twins`].
     pub twins: bool,
 }
 
@@ -49,14 +53,17 @@ impl Lane {
     }
 }
 
-/// Divides the compute units of a device. A device that cannot be divided implements nothing of it: all its queues then are one lane of all compute units, [`LaneId::DEFAULT`].
+/// Divides the compute units of a device. A device that cannot be divided implements nothing of it:
+/// all its queues then are one lane of all compute units, [`LaneId::DEFAULT`].
 ///
-/// That lane keeps its queues, those of [`crate::DeviceInfo::queues`] and their twins, and all compute units; lanes get queues beyond these.
+/// That lane keeps its queues, those of [`crate::DeviceInfo::queues`] and their twins, and all
+/// compute units; lanes get queues beyond these.
 pub trait Lanes {
     /// Opens a lane.
     ///
     /// # Errors
-    /// [`DeviceError::Lanes`] if the device cannot be divided, has no such compute units, or has too few free queues.
+    /// [`DeviceError::Lanes`] if the device cannot be divided, has no such compute units, or has
+    /// too few free queues.
     fn open_lane(&mut self, _spec: &LaneSpec) -> Result<Lane, DeviceError> {
         Err(DeviceError::Lanes("this device cannot be divided into lanes".to_owned()))
     }
@@ -70,7 +77,8 @@ pub trait Lanes {
     }
 }
 
-/// The lanes of a device that are open, and what is left for others. The one place where a lane is checked.
+/// The lanes of a device that are open, and what is left for others. The one place where a lane is
+/// checked.
 #[derive(Clone, Debug)]
 pub struct LaneTable {
     shape: LinkShape,
@@ -120,10 +128,14 @@ impl LaneTable {
         if *queues == 0 {
             return Err(refused("a lane needs at least one device queue".to_owned()));
         }
-        let with_twins = queues.checked_mul(2).filter(|_| self.shape.twins && units.len() > 1).and_then(|both| self.free_range(both));
+        let with_twins = queues
+            .checked_mul(2)
+            .filter(|_| self.shape.twins && units.len() > 1)
+            .and_then(|both| self.free_range(both));
         let twins = with_twins.is_some();
         let queues = with_twins.or_else(|| self.free_range(*queues)).ok_or_else(|| {
-            let (all, taken) = (self.shape.lane_queues, self.open.values().map(|(lane, _)| lane.queues.len()).sum::<usize>());
+            let (all, taken) =
+                (self.shape.lane_queues, self.open.values().map(|(lane, _)| lane.queues.len()).sum::<usize>());
             refused(format!("no {queues} device queues in a row are free; {taken} of {all} for lanes are taken"))
         })?;
         let lane = Lane { id: LaneId(self.next), queues, twins };
@@ -178,7 +190,11 @@ mod tests {
     use super::*;
 
     fn table() -> LaneTable {
-        LaneTable::new(LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 4 }, 4, LaneUnits::Any)
+        LaneTable::new(
+            LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 4 },
+            4,
+            LaneUnits::Any,
+        )
     }
 
     fn spec(units: &[u32], queues: u32) -> LaneSpec {
@@ -196,16 +212,23 @@ mod tests {
             table.open(&spec(&[1], 3)).expect_err("refused").to_string()
         );
         assert_eq!(table.open(&spec(&[1], 2)).expect("the queues of lane 2").queues, 3..5);
-        assert_eq!(table.open(&spec(&[1], 1)).expect("the last one"), Lane { id: LaneId(5), queues: 7..8, twins: false });
+        assert_eq!(
+            table.open(&spec(&[1], 1)).expect("the last one"),
+            Lane { id: LaneId(5), queues: 7..8, twins: false }
+        );
     }
 
     #[test]
     fn a_lane_of_several_compute_units_has_twins_while_there_are_queues() {
         let shape = LinkShape { queues: 2, twins: true, lane_queues: 7, capacity: 1, compute_units: 4 };
         let mut table = LaneTable::new(shape, 4, LaneUnits::Any);
-        let lanes = [&[0, 1][..], &[2], &[2, 3]].map(|units| table.open(&spec(units, 2)).map(|lane| (lane.queues, lane.twins)).ok());
+        let lanes = [&[0, 1][..], &[2], &[2, 3]]
+            .map(|units| table.open(&spec(units, 2)).map(|lane| (lane.queues, lane.twins)).ok());
         assert_eq!(lanes, [Some((4..8, true)), Some((8..10, false)), None]);
-        assert_eq!(table.open(&spec(&[2, 3], 1)).map(|lane| (lane.queues, lane.twins)).expect("one is left"), (10..11, false));
+        assert_eq!(
+            table.open(&spec(&[2, 3], 1)).map(|lane| (lane.queues, lane.twins)).expect("one is left"),
+            (10..11, false)
+        );
     }
 
     #[test]
@@ -220,7 +243,10 @@ mod tests {
         assert_eq!(refused(&[1, 1], 1), "compute unit 1 is named twice");
         assert_eq!(refused(&[1], 0), "a lane needs at least one device queue");
         assert_eq!(refused(&[1], 7), "no 7 device queues in a row are free; 0 of 6 for lanes are taken");
-        assert_eq!(refused(&[1], u32::MAX), "no 4294967295 device queues in a row are free; 0 of 6 for lanes are taken");
+        assert_eq!(
+            refused(&[1], u32::MAX),
+            "no 4294967295 device queues in a row are free; 0 of 6 for lanes are taken"
+        );
         let shape = LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 0 };
         let mut pairs = LaneTable::new(shape, 7, LaneUnits::Ranges { step: 2 });
         for units in [&[0][..], &[1, 2], &[0, 1, 4, 5], &[0, 1, 2], &[6]] {

@@ -11,7 +11,8 @@ pub enum LossCause {
     GaveUp(String),
     /// It did not do something in time, and was killed.
     Hung(String),
-    /// It broke the rules of the rings, of shared memory or of the channel, and was killed; which one.
+    /// It broke the rules of the rings, of shared memory or of the channel, and was killed; which
+    /// one.
     ProtocolViolation(String),
     /// A ring is corrupt, or one of its compute units ended.
     BrokenRings,
@@ -29,7 +30,9 @@ impl fmt::Display for LossCause {
             LossCause::Hung(what) => write!(f, "{what} and was killed"),
             LossCause::ProtocolViolation(rule) => write!(f, "broke the rules: {rule}"),
             LossCause::BrokenRings => f.write_str("broke the rules of the rings, or lost a compute unit"),
-            LossCause::ForbiddenCall => f.write_str("was killed by SIGSYS: its code made a system call that it may not"),
+            LossCause::ForbiddenCall => {
+                f.write_str("was killed by SIGSYS: its code made a system call that it may not")
+            }
             LossCause::Ended(why) => f.write_str(why),
         }
     }

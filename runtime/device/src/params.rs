@@ -13,7 +13,8 @@ pub(crate) const SLOT_WORDS: usize = PARAM_SLOTS_MAX / 64;
 
 /// Which slots of eight bytes in a parameter block name places in device memory, and how.
 ///
-/// A place is named by a [`DeviceOffset`], which the device relocates to an address; or all places of the block are named by addresses as kernels see them ([`AddressSlots::absolute`]), which
+/// A place is named by a [`DeviceOffset`], which the device relocates to an address; or all places
+/// of the block are named by addresses as kernels see them ([`AddressSlots::absolute`]), which
 /// the device only checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressSlots {
@@ -104,10 +105,12 @@ struct Line([u64; LINE_WORDS]);
 
 const LINE_WORDS: usize = 8;
 
-/// Blocks of up to 512 bytes lie where their launch lies: most are far smaller, and an allocation takes longer than all else that is done to one.
+/// Blocks of up to 512 bytes lie where their launch lies: most are far smaller, and an allocation
+/// takes longer than all else that is done to one.
 const SMALL_LINES: usize = 8;
 
-/// A parameter block, zero behind its end. It begins at a cache line, so kernels may load vectors from it.
+/// A parameter block, zero behind its end. It begins at a cache line, so kernels may load vectors
+/// from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamBlock(Lines);
 
@@ -141,8 +144,9 @@ impl ParamBlock {
     /// # Panics
     /// If it is shorter.
     pub fn to_bytes(&self, bytes: usize) -> Vec<u8> {
-        let mut all: Vec<u8> =
-            (0..bytes.div_ceil(8)).flat_map(|slot| self.lines()[slot / LINE_WORDS].0[slot % LINE_WORDS].to_ne_bytes()).collect();
+        let mut all: Vec<u8> = (0..bytes.div_ceil(8))
+            .flat_map(|slot| self.lines()[slot / LINE_WORDS].0[slot % LINE_WORDS].to_ne_bytes())
+            .collect();
         all.truncate(bytes);
         all
     }
@@ -189,8 +193,13 @@ pub(crate) fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Changes the device offsets in a parameter block; `None` if `translate` knows one not. Slots that lie outside the block stay as they are: who runs the launch refuses them.
-pub fn translate_offsets(params: &mut [u8], slots: &AddressSlots, translate: impl Fn(DeviceOffset) -> Option<DeviceOffset>) -> Option<()> {
+/// Changes the device offsets in a parameter block; `None` if `translate` knows one not. Slots that
+/// lie outside the block stay as they are: who runs the launch refuses them.
+pub fn translate_offsets(
+    params: &mut [u8],
+    slots: &AddressSlots,
+    translate: impl Fn(DeviceOffset) -> Option<DeviceOffset>,
+) -> Option<()> {
     for slot in slots.iter() {
         let Some(bytes) = params.get_mut(slot * 8..slot * 8 + 8) else { continue };
         let offset = u64::from_ne_bytes(<[u8; 8]>::try_from(&*bytes).ok()?);

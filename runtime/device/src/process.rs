@@ -1,12 +1,17 @@
-//! What a device offers so that a process of its own, an *executor*, can run it. Executors themselves are another crate's (`atoll-executor`), which knows no device: the daemon gets a
-//! [`DevicePlan`], and the program that is started as an executor brings a table of [`DeviceKind`]s.
+//! What a device offers so that a process of its own, an *executor*, can run it. Executors
+//! themselves are another crate's (`atoll-executor`), which knows no device: the daemon gets a
+//! [`DevicePlan`], and the program that is started as an executor brings a table of
+//! [`DeviceKind`]s.
 //!
 //! There are two ways for a device to be in another process:
 //!
-//! - **Its memory is the daemon's** ([`MemoryHome::Daemon`]). The compute units in the executor take launches from the rings themselves, and memory is mapped by both. Each domain has an executor.
-//!   The executor side implements [`StartUnits`] and [`RunningUnits`].
-//! - **Its memory is the executor's** ([`MemoryHome::Process`]), as that of a GPU is its process's. One thread of the executor moves launches from the rings into a [`RelayedDevice`], and does
-//!   the transfers that the daemon asks for. All domains share one executor. The executor side implements [`StartRelayed`] and [`RelayedDevice`].
+//! - **Its memory is the daemon's** ([`MemoryHome::Daemon`]). The compute units in the executor
+//!   take launches from the rings themselves, and memory is mapped by both. Each domain has an
+//!   executor. The executor side implements [`StartUnits`] and [`RunningUnits`].
+//! - **Its memory is the executor's** ([`MemoryHome::Process`]), as that of a GPU is its process's.
+//!   One thread of the executor moves launches from the rings into a [`RelayedDevice`], and does
+//!   the transfers that the daemon asks for. All domains share one executor. The executor side
+//!   implements [`StartRelayed`] and [`RelayedDevice`].
 
 use crate::Device;
 use crate::doorbell::FdBell;
@@ -42,17 +47,20 @@ pub struct DevicePlan {
     pub kind: &'static str,
     /// Its configuration, as [`DeviceKind::open`] reads it.
     pub config: String,
-    /// What the device is. Where the memory is the executor's, the executor's [`DeviceFacts`] complete it.
+    /// What the device is. Where the memory is the executor's, the executor's [`DeviceFacts`]
+    /// complete it.
     pub info: DeviceInfo,
     /// The shape of its rings; the same as the executor side says.
     pub link: LinkShape,
     /// Whose memory it is.
     pub memory: MemoryHome,
-    /// How much memory an executor that has its own is to reserve; set by the daemon for one that takes the place of another.
+    /// How much memory an executor that has its own is to reserve; set by the daemon for one that
+    /// takes the place of another.
     pub memory_bytes: Option<u64>,
     /// How long a launch may run.
     pub time_limit: Duration,
-    /// How long an executor may take to load a module, where that is longer than for an ordinary answer.
+    /// How long an executor may take to load a module, where that is longer than for an ordinary
+    /// answer.
     pub load_within: Option<Duration>,
     /// Variables of the executor's environment.
     pub environment: Vec<(OsString, OsString)>,
@@ -77,13 +85,15 @@ pub enum MemoryHome {
 
 /// A service on this machine that the processes of a device are clients of, as NVIDIA's MPS.
 pub trait ProcessService: Debug + Send + Sync {
-    /// Keeps the service running for as long as the result lives; `None` where it is somebody else's business.
+    /// Keeps the service running for as long as the result lives; `None` where it is somebody
+    /// else's business.
     ///
     /// # Errors
     /// If it cannot be started.
     fn keep(&self) -> Result<Option<Box<dyn KeptService>>, DeviceError>;
 
-    /// Ends whatever a process has on the device, so that it can be killed and no other client notices. False where it is no client. Takes milliseconds, and seconds at most.
+    /// Ends whatever a process has on the device, so that it can be killed and no other client
+    /// notices. False where it is no client. Takes milliseconds, and seconds at most.
     ///
     /// # Errors
     /// If the service refuses or does not answer.
@@ -105,12 +115,14 @@ pub trait KeptService: Debug + Send {
     fn has_client(&self, pid: u32) -> Result<bool, DeviceError>;
 }
 
-/// A kind of device that a program can run as an executor: a row of the table that the program hands in.
+/// A kind of device that a program can run as an executor: a row of the table that the program
+/// hands in.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceKind {
     /// `host`, `cuda`.
     pub name: &'static str,
-    /// Reads a [`DevicePlan::config`]. The number is how much memory to reserve, where the executor takes the place of another one that had so much.
+    /// Reads a [`DevicePlan::config`]. The number is how much memory to reserve, where the executor
+    /// takes the place of another one that had so much.
     pub open: fn(&str, Option<u64>) -> Result<OpenDevice, DeviceError>,
 }
 
@@ -179,7 +191,8 @@ pub trait StartRelayed: Debug {
     /// The service that this process may be a client of.
     fn service(&self) -> Option<Arc<dyn ProcessService>>;
 
-    /// Starts the device. Transfers go through `region`, which the daemon shares; from `words_at` on it holds the epoch words, [`crate::word_table::WORDS_MAX`] of four bytes.
+    /// Starts the device. Transfers go through `region`, which the daemon shares; from `words_at`
+    /// on it holds the epoch words, [`crate::word_table::WORDS_MAX`] of four bytes.
     ///
     /// # Errors
     /// If there is no such device or its driver refuses.
@@ -189,10 +202,12 @@ pub trait StartRelayed: Debug {
 /// Loads a module on a thread of its own.
 pub type LoadModule = Box<dyn Fn(ModuleImage<'_>) -> Result<LoadedModule, DeviceError> + Send>;
 
-/// A module that a [`LoadModule`] loaded and the device does not have yet; only the device knows its type.
+/// A module that a [`LoadModule`] loaded and the device does not have yet; only the device knows
+/// its type.
 pub struct LoadedModule(pub Box<dyn Any + Send>);
 
-/// A device with memory of its own, as its executor drives it: the daemon raises its epoch words, and transfers pass through memory of the daemon.
+/// A device with memory of its own, as its executor drives it: the daemon raises its epoch words,
+/// and transfers pass through memory of the daemon.
 pub trait RelayedDevice: Debug {
     /// The device.
     fn device(&self) -> &dyn Device;
@@ -203,7 +218,8 @@ pub trait RelayedDevice: Debug {
     /// What it found out when it started.
     fn facts(&self) -> DeviceFacts;
 
-    /// What loads modules beside everything else: a driver may take seconds to compile one, in which launches should not wait.
+    /// What loads modules beside everything else: a driver may take seconds to compile one, in
+    /// which launches should not wait.
     fn loader(&self) -> LoadModule;
 
     /// Takes in a module that its loader loaded.
@@ -212,7 +228,8 @@ pub trait RelayedDevice: Debug {
     /// [`DeviceError::BadModule`] if it is another device's.
     fn adopt(&mut self, module: LoadedModule) -> Result<ModuleId, DeviceError>;
 
-    /// Binds an epoch word in device memory to a word of the shared region, which says the same from now on and which the daemon raises.
+    /// Binds an epoch word in device memory to a word of the shared region, which says the same
+    /// from now on and which the daemon raises.
     ///
     /// # Errors
     /// As for [`crate::Memory`].
@@ -224,7 +241,8 @@ pub trait RelayedDevice: Debug {
     /// As for [`crate::Memory`].
     fn follow_epochs(&mut self) -> Result<(), DeviceError>;
 
-    /// Opens a lane under these queues, which the daemon has chosen: its own table of lanes is the one that counts.
+    /// Opens a lane under these queues, which the daemon has chosen: its own table of lanes is the
+    /// one that counts.
     ///
     /// # Errors
     /// If the driver refuses.

@@ -5,16 +5,20 @@ use crate::params::{AddressSlots, PARAM_SLOTS_MAX, PARAMS_BYTES_MAX, ParamBlock,
 use crate::ring::Slot;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 
-/// 64-bit words of a launch in its ring slot: a record and, behind it, as many parameters as fill eight cache lines.
+/// 64-bit words of a launch in its ring slot: a record and, behind it, as many parameters as fill
+/// eight cache lines.
 pub const COMMAND_WORDS: usize = 64;
 
-/// 64-bit words of a launch in the arena beside the ring: what else there is of address slots and parameters.
-pub const COMMAND_ARENA_WORDS: usize = (RECORD_WORDS + PARAM_SLOTS_MAX + SLOT_WORDS - 1 - COMMAND_WORDS).next_multiple_of(8);
+/// 64-bit words of a launch in the arena beside the ring: what else there is of address slots and
+/// parameters.
+pub const COMMAND_ARENA_WORDS: usize =
+    (RECORD_WORDS + PARAM_SLOTS_MAX + SLOT_WORDS - 1 - COMMAND_WORDS).next_multiple_of(8);
 
 /// 64-bit words of a [`Completion`] in a ring.
 pub const COMPLETION_WORDS: usize = 7;
 
-/// Words of a record, with the first word of its address slots. Parameters follow, and the other words of the address slots behind the last parameter that a block may have.
+/// Words of a record, with the first word of its address slots. Parameters follow, and the other
+/// words of the address slots behind the last parameter that a block may have.
 const RECORD_WORDS: usize = 9;
 const MORE_SLOTS_AT: usize = RECORD_WORDS + PARAM_SLOTS_MAX;
 
@@ -38,7 +42,8 @@ pub struct LaunchRecord {
     pub grid: [u32; 3],
     /// Dynamic shared memory in bytes.
     pub shared_bytes: u32,
-    /// The slots of the parameter block that name places in device memory, which the device relocates.
+    /// The slots of the parameter block that name places in device memory, which the device
+    /// relocates.
     pub address_slots: AddressSlots,
     /// The launch's evicted word, 0 when submitted.
     pub evicted_word: DeviceOffset,
@@ -48,9 +53,11 @@ pub struct LaunchRecord {
     pub epoch: Epoch,
     /// 1 where the kernel carries the preemption parameters.
     pub preemptible: u32,
-    /// 1 where a block may be stopped midway and run again from its start (design D5 f); counts only where it is preemptible.
+    /// 1 where a block may be stopped midway and run again from its start (design D5 f); counts
+    /// only where it is preemptible.
     pub may_run_again: u32,
-    /// 1 where the next launch of its queue is submitted at once, so that a device may wait for it and start both together.
+    /// 1 where the next launch of its queue is submitted at once, so that a device may wait for it
+    /// and start both together.
     pub followed: u32,
 }
 
@@ -66,11 +73,13 @@ pub struct Completion {
     pub started_ns: u64,
     /// When its last block ended, monotonic nanoseconds.
     pub ended_ns: u64,
-    /// How long compute units ran blocks of it, summed over the compute units: what it cost the device, however it ended.
+    /// How long compute units ran blocks of it, summed over the compute units: what it cost the
+    /// device, however it ended.
     pub busy_ns: u64,
     /// Times a block of it was stopped midway for more urgent work, and had to begin again.
     pub reexecuted_blocks: u64,
-    /// Of the busy time, what such blocks had run when they were stopped, as far as the device can tell.
+    /// Of the busy time, what such blocks had run when they were stopped, as far as the device can
+    /// tell.
     pub discarded_ns: u64,
 }
 
@@ -121,13 +130,15 @@ pub enum ChunkEnd {
     Failed,
     /// The launch was ended by [`crate::Launching::abort`].
     Aborted,
-    /// The compute unit stopped in the middle of a block, for a more urgent queue; that block will begin again.
+    /// The compute unit stopped in the middle of a block, for a more urgent queue; that block will
+    /// begin again.
     Interrupted,
 }
 
 impl ChunkEnd {
     /// All of them, in the order of their codes.
-    pub const ALL: [ChunkEnd; 5] = [ChunkEnd::Finished, ChunkEnd::Stopped, ChunkEnd::Failed, ChunkEnd::Aborted, ChunkEnd::Interrupted];
+    pub const ALL: [ChunkEnd; 5] =
+        [ChunkEnd::Finished, ChunkEnd::Stopped, ChunkEnd::Failed, ChunkEnd::Aborted, ChunkEnd::Interrupted];
 
     /// The one with a code, its number in [`ChunkEnd::ALL`].
     pub fn from_code(code: u64) -> Option<ChunkEnd> {
@@ -148,11 +159,15 @@ impl ComputeUnitUse {
     /// With that of another one.
     #[must_use]
     pub fn plus(self, other: ComputeUnitUse) -> ComputeUnitUse {
-        ComputeUnitUse { chunks: self.chunks.saturating_add(other.chunks), busy_ns: self.busy_ns.saturating_add(other.busy_ns) }
+        ComputeUnitUse {
+            chunks: self.chunks.saturating_add(other.chunks),
+            busy_ns: self.busy_ns.saturating_add(other.busy_ns),
+        }
     }
 }
 
-/// A launch as it comes out of a ring. Any bits are a command; whether it makes sense is checked where it is run.
+/// A launch as it comes out of a ring. Any bits are a command; whether it makes sense is checked
+/// where it is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The launch.
@@ -164,12 +179,14 @@ pub struct Command {
 }
 
 impl Command {
-    /// Puts a launch into a ring slot. Of a parameter block that is too large only the size is put there.
+    /// Puts a launch into a ring slot. Of a parameter block that is too large only the size is put
+    /// there.
     pub fn put(slot: &Slot<'_>, record: &LaunchRecord, params: &[u8]) {
         let r = record;
         let [first_slots, more_slots @ ..] = r.address_slots.words();
         let has_more_slots = more_slots.iter().any(|word| *word != 0);
-        let bits = u32::from(has_more_slots) << MORE_SLOTS_BIT | u32::from(r.address_slots.are_absolute()) << ABSOLUTE_BIT;
+        let bits =
+            u32::from(has_more_slots) << MORE_SLOTS_BIT | u32::from(r.address_slots.are_absolute()) << ABSOLUTE_BIT;
         let flags = r.may_run_again | r.followed << FOLLOWED_BIT | bits;
         let words: [u64; RECORD_WORDS] = [
             r.launch.0,
@@ -191,7 +208,8 @@ impl Command {
         }
     }
 
-    /// Takes a launch out of a ring slot, which may be changed by a peer that breaks the rules: each word is read once.
+    /// Takes a launch out of a ring slot, which may be changed by a peer that breaks the rules:
+    /// each word is read once.
     pub fn take(slot: &Slot<'_>) -> Command {
         let words: [u64; RECORD_WORDS] = std::array::from_fn(|index| slot.load(index));
         let (module, kernel) = split(words[1]);
@@ -241,7 +259,15 @@ impl Completion {
         let statuses = [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed, LaunchStatus::Aborted];
         let status = statuses.into_iter().find(|s| *s as u64 == words[1])?;
         let &[launch, _, started_ns, ended_ns, busy_ns, reexecuted_blocks, discarded_ns] = words;
-        Some(Completion { launch: LaunchId(launch), status, started_ns, ended_ns, busy_ns, reexecuted_blocks, discarded_ns })
+        Some(Completion {
+            launch: LaunchId(launch),
+            status,
+            started_ns,
+            ended_ns,
+            busy_ns,
+            reexecuted_blocks,
+            discarded_ns,
+        })
     }
 }
 
@@ -278,8 +304,11 @@ mod tests {
         }
     }
 
-    fn ring(capacity: u32) -> (Producer<COMMAND_WORDS, COMMAND_ARENA_WORDS>, Consumer<COMMAND_WORDS, COMMAND_ARENA_WORDS>) {
-        let region = Arc::new(Region::create("ring", ring_bytes::<COMMAND_WORDS, COMMAND_ARENA_WORDS>(capacity)).unwrap());
+    fn ring(
+        capacity: u32,
+    ) -> (Producer<COMMAND_WORDS, COMMAND_ARENA_WORDS>, Consumer<COMMAND_WORDS, COMMAND_ARENA_WORDS>) {
+        let region =
+            Arc::new(Region::create("ring", ring_bytes::<COMMAND_WORDS, COMMAND_ARENA_WORDS>(capacity)).unwrap());
         (Producer::new(region.clone(), 0, capacity).unwrap(), Consumer::new(region, 0, capacity).unwrap())
     }
 
@@ -290,7 +319,9 @@ mod tests {
         for bytes in [0, 10, inline_bytes - 1, inline_bytes, inline_bytes + 1, 512, 513, 4090, PARAMS_BYTES_MAX] {
             let params: Vec<u8> = (0..bytes).map(|i| (i % 255) as u8 + 1).collect();
             let last = bytes.saturating_sub(1) / 8;
-            for slots in [AddressSlots::NONE, [0, last].into_iter().collect(), (0..=last).collect::<AddressSlots>().absolute()] {
+            for slots in
+                [AddressSlots::NONE, [0, last].into_iter().collect(), (0..=last).collect::<AddressSlots>().absolute()]
+            {
                 producer.push_with(|slot| Command::put(slot, &record(slots), &params)).unwrap();
                 let command = consumer.pop_with(Command::take).unwrap().unwrap();
                 assert_eq!((&command.record, command.params_bytes as usize), (&record(slots), bytes));
@@ -307,7 +338,8 @@ mod tests {
         assert_eq!((command.params_bytes as usize, command.params), (PARAMS_BYTES_MAX + 1, ParamBlock::zeroed(0)));
     }
 
-    /// Launches of all sizes through a ring that is full most of the time: no slot of the arena is used again before its launch was taken.
+    /// Launches of all sizes through a ring that is full most of the time: no slot of the arena is
+    /// used again before its launch was taken.
     #[test]
     fn the_arena_keeps_up_with_a_full_ring() {
         for seed in 0..20 {
@@ -324,12 +356,17 @@ mod tests {
                         _ => PARAMS_BYTES_MAX,
                     };
                     let params: Vec<u8> = (0..bytes).map(|_| rng.below(256) as u8).collect();
-                    let slots = (0..rng.below(9)).map(|_| rng.below(bytes as u64 / 8 + 1).min(PARAM_SLOTS_MAX as u64 - 1) as usize);
+                    let slots = (0..rng.below(9))
+                        .map(|_| rng.below(bytes as u64 / 8 + 1).min(PARAM_SLOTS_MAX as u64 - 1) as usize);
                     let record = LaunchRecord { launch: LaunchId(launches), ..record(slots.collect()) };
                     match producer.push_with(|slot| Command::put(slot, &record, &params)) {
                         Ok(()) => waiting.push_back((record, params)),
                         Err(full) => {
-                            assert_eq!((full, waiting.len() as u32), (PushError::Full, capacity.next_power_of_two()), "seed {seed}");
+                            assert_eq!(
+                                (full, waiting.len() as u32),
+                                (PushError::Full, capacity.next_power_of_two()),
+                                "seed {seed}"
+                            );
                             continue;
                         }
                     }
@@ -340,7 +377,12 @@ mod tests {
                     assert_eq!(taken.is_some(), expected.is_some(), "seed {seed}");
                     if let (Some(taken), Some((record, params))) = (taken, expected) {
                         assert_eq!(taken.record, record, "seed {seed}");
-                        assert_eq!(taken.params.to_bytes(params.len()), params, "seed {seed}, launch {}", record.launch.0);
+                        assert_eq!(
+                            taken.params.to_bytes(params.len()),
+                            params,
+                            "seed {seed}, launch {}",
+                            record.launch.0
+                        );
                     }
                 }
             }
@@ -351,8 +393,15 @@ mod tests {
     #[test]
     fn completions_survive_the_ring() {
         for status in [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed, LaunchStatus::Aborted] {
-            let completion =
-                Completion { launch: LaunchId(1), status, started_ns: 2, ended_ns: 3, busy_ns: 4, reexecuted_blocks: 5, discarded_ns: 6 };
+            let completion = Completion {
+                launch: LaunchId(1),
+                status,
+                started_ns: 2,
+                ended_ns: 3,
+                busy_ns: 4,
+                reexecuted_blocks: 5,
+                discarded_ns: 6,
+            };
             assert_eq!(Completion::from_words(&completion.to_words()), Some(completion));
         }
         assert_eq!(Completion::from_words(&[1, 4, 0, 0, 0, 0, 0]), None);

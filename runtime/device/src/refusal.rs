@@ -4,7 +4,8 @@ use crate::params::{AddressSlots, PARAMS_BYTES_MAX, ParamBlock};
 use crate::record::LaunchRecord;
 use atoll_kgraph::KernelFacts;
 
-/// Why a launch cannot be run. The engine checks all of this before; so it is a bug of ours, or a peer that broke the ring.
+/// Why a launch cannot be run. The engine checks all of this before; so it is a bug of ours, or a
+/// peer that broke the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The launch names no module that is loaded.
@@ -36,7 +37,12 @@ pub enum Refusal {
 }
 
 /// Checks a launch against its kernel, and counts its blocks.
-pub fn checked_blocks(record: &LaunchRecord, params_bytes: usize, facts: &KernelFacts, shared_bytes_max: u32) -> Result<u64, Refusal> {
+pub fn checked_blocks(
+    record: &LaunchRecord,
+    params_bytes: usize,
+    facts: &KernelFacts,
+    shared_bytes_max: u32,
+) -> Result<u64, Refusal> {
     let blocks = record.grid.iter().try_fold(1u64, |n, g| n.checked_mul(u64::from(*g))).ok_or(Refusal::Grid)?;
     if params_bytes < facts.params_bytes as usize || params_bytes > PARAMS_BYTES_MAX {
         return Err(Refusal::Params { bytes: params_bytes, declared: facts.params_bytes });
@@ -47,7 +53,8 @@ pub fn checked_blocks(record: &LaunchRecord, params_bytes: usize, facts: &Kernel
     Ok(blocks)
 }
 
-/// Puts addresses in place of the offsets that a parameter block holds. `address` says which address an offset has, or, where the block holds addresses, whether that is one.
+/// Puts addresses in place of the offsets that a parameter block holds. `address` says which
+/// address an offset has, or, where the block holds addresses, whether that is one.
 pub fn relocate(
     params: &mut ParamBlock,
     params_bytes: usize,

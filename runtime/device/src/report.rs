@@ -1,7 +1,8 @@
 //! What a launch left behind beyond its effect on memory: why it failed, and what it printed.
 //!
-//! A report is for people. It is made after the launch ended, stays with the device until somebody takes it ([`Launching::report`](crate::Launching::report)), and is dropped unread where
-//! too many pile up.
+//! A report is for people. It is made after the launch ended, stays with the device until somebody
+//! takes it ([`Launching::report`](crate::Launching::report)), and is dropped unread where too many
+//! pile up.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -83,7 +84,8 @@ pub enum FaultKind {
     },
     /// The device ended while it ran.
     Ended,
-    /// It did what ended the device, since nothing else ran there; or a launch of the same task did that was in flight with it.
+    /// It did what ended the device, since nothing else ran there; or a launch of the same task did
+    /// that was in flight with it.
     Fatal {
         /// How the device was lost.
         cause: String,
@@ -100,12 +102,22 @@ pub enum FaultKind {
 impl Fault {
     /// A fault of which only the kernel is known.
     pub fn of_kernel(kind: FaultKind, kernel: &str) -> Fault {
-        Fault { kind, kernel: kernel.to_owned(), block: None, thread: None, line: None, access: None, address: None, place: None }
+        Fault {
+            kind,
+            kernel: kernel.to_owned(),
+            block: None,
+            thread: None,
+            line: None,
+            access: None,
+            address: None,
+            place: None,
+        }
     }
 }
 
 impl fmt::Display for Fault {
-    /// `kernel 'conv_3' faulted in block (3,0,0), thread (17,0,0), at line 212: write of 4 bytes at 0x10, through a null pointer`
+    /// `kernel 'conv_3' faulted in block (3,0,0), thread (17,0,0), at line 212: write of 4 bytes at
+    /// 0x10, through a null pointer`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.kernel.is_empty() {
             return write!(f, "a launch failed: {}", What(self));
@@ -116,7 +128,8 @@ impl fmt::Display for Fault {
             self.kernel,
             if matches!(self.kind, FaultKind::Refused { .. }) { "was not started" } else { "faulted" }
         )?;
-        let places = [("block", self.block), ("thread", self.thread)].into_iter().filter_map(|(name, at)| Some((name, at?)));
+        let places =
+            [("block", self.block), ("thread", self.thread)].into_iter().filter_map(|(name, at)| Some((name, at?)));
         for ((name, [x, y, z]), before) in places.zip([" in", ","]) {
             write!(f, "{before} {name} ({x},{y},{z})")?;
         }
@@ -138,7 +151,8 @@ mod access_bits {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Access>, D::Error> {
         let bits = Option::<u32>::deserialize(from)?;
-        bits.map(|bits| Access::from_bits(bits).ok_or_else(|| serde::de::Error::custom("no access has these bits"))).transpose()
+        bits.map(|bits| Access::from_bits(bits).ok_or_else(|| serde::de::Error::custom("no access has these bits")))
+            .transpose()
     }
 }
 
@@ -156,10 +170,16 @@ impl fmt::Display for What<'_> {
             FaultKind::Misaligned => write!(f, "misaligned {}", Target(fault)),
             FaultKind::OutOfBounds if fault.place.is_none() => write!(f, "{} outside every buffer", Target(fault)),
             FaultKind::OutOfBounds => write!(f, "{}", Target(fault)),
-            FaultKind::BadAddress { .. } if fault.address.is_none() || fault.place.is_some() => write!(f, "{}", Target(fault)),
+            FaultKind::BadAddress { .. } if fault.address.is_none() || fault.place.is_some() => {
+                write!(f, "{}", Target(fault))
+            }
             FaultKind::BadAddress { .. } => write!(f, "{} outside device memory", Target(fault)),
-            FaultKind::BadInstruction { signal } => write!(f, "the processor could not execute an instruction (signal {signal})"),
-            FaultKind::TimeLimit { limit_ns } => write!(f, "it ran for longer than its limit of {}", Seconds(*limit_ns)),
+            FaultKind::BadInstruction { signal } => {
+                write!(f, "the processor could not execute an instruction (signal {signal})")
+            }
+            FaultKind::TimeLimit { limit_ns } => {
+                write!(f, "it ran for longer than its limit of {}", Seconds(*limit_ns))
+            }
             FaultKind::Refused { reason } => f.write_str(reason),
             FaultKind::Ended => f.write_str("the device ended while it ran"),
             FaultKind::Fatal { cause } | FaultKind::Lost { cause, .. } => f.write_str(cause),
@@ -246,10 +266,18 @@ mod tests {
         );
         let place = Some("8 bytes behind the end of 'out' (1024 bytes)".to_owned());
         let outside = Fault { kind: FaultKind::OutOfBounds, place, ..misaligned };
-        assert!(outside.to_string().ends_with("read of 16 bytes at 0x7f0000001000, 8 bytes behind the end of 'out' (1024 bytes)"));
+        assert!(
+            outside
+                .to_string()
+                .ends_with("read of 16 bytes at 0x7f0000001000, 8 bytes behind the end of 'out' (1024 bytes)")
+        );
         let late = Fault { kind: FaultKind::TimeLimit { limit_ns: 10_000_000_000 }, ..fault.clone() };
         assert!(late.to_string().ends_with("at line 212: it ran for longer than its limit of 10 s"));
-        let refused = Fault { kind: FaultKind::Refused { reason: "no such module is loaded".into() }, kernel: String::new(), ..fault };
+        let refused = Fault {
+            kind: FaultKind::Refused { reason: "no such module is loaded".into() },
+            kernel: String::new(),
+            ..fault
+        };
         assert_eq!(refused.to_string(), "a launch failed: no such module is loaded");
     }
 }

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Reports that are kept. A launch that neither fails nor prints has none, so whoever takes reports at all comes in time.
+/// Reports that are kept. A launch that neither fails nor prints has none, so whoever takes reports
+/// at all comes in time.
 const REPORTS_MAX: usize = 64;
 
 /// Text that one launch may print; as much as CUDA keeps by default.

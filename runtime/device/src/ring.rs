@@ -1,17 +1,22 @@
 //! A bounded ring for one producer and one consumer, in memory that two processes share.
 //!
-//! Records are `W` 64-bit words. Beside the ring lies an *arena* with `A` more words for each slot, which live exactly as long as the slot does: for what most records do not have, and what only some
-//! touch. Nothing in the ring is a pointer, so every process may map it where it likes. Each side keeps its own index to itself and only publishes it:
-//! what the peer writes into shared memory is read once, checked, and then used (a peer that breaks the rules gets [`Corrupt`], never undefined behaviour). All accesses are
-//! atomic, so a record that a broken peer overwrites while we read it is a wrong record, which its reader must check anyway.
+//! Records are `W` 64-bit words. Beside the ring lies an *arena* with `A` more words for each slot,
+//! which live exactly as long as the slot does: for what most records do not have, and what only
+//! some touch. Nothing in the ring is a pointer, so every process may map it where it likes. Each
+//! side keeps its own index to itself and only publishes it: what the peer writes into shared
+//! memory is read once, checked, and then used (a peer that breaks the rules gets [`Corrupt`],
+//! never undefined behaviour). All accesses are atomic, so a record that a broken peer overwrites
+//! while we read it is a wrong record, which its reader must check anyway.
 //!
-//! Not here: waiting. A full ring says so, an empty one says so, and doorbells are somebody else's (`doorbell`).
+//! Not here: waiting. A full ring says so, an empty one says so, and doorbells are somebody else's
+//! (`doorbell`).
 
 use crate::shm::Region;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The producer's index, then, two cache lines on (adjacent lines are fetched in pairs), the consumer's, then the records.
+/// The producer's index, then, two cache lines on (adjacent lines are fetched in pairs), the
+/// consumer's, then the records.
 const TAIL_WORD: usize = 0;
 const HEAD_WORD: usize = 16;
 const HEADER_WORDS: usize = 32;
@@ -114,7 +119,8 @@ pub struct Producer<const W: usize, const A: usize = 0> {
 }
 
 impl<const W: usize, const A: usize> Producer<W, A> {
-    /// The producer of the ring at `at` in zeroed memory; `None` where it does not fit. There must be one per ring.
+    /// The producer of the ring at `at` in zeroed memory; `None` where it does not fit. There must
+    /// be one per ring.
     pub fn new(region: Arc<Region>, at: u64, capacity: u32) -> Option<Self> {
         Some(Producer { place: Place::new(region, at, capacity)?, tail: 0, head_seen: 0 })
     }
@@ -124,7 +130,8 @@ impl<const W: usize, const A: usize> Producer<W, A> {
         self.push_with(|slot| slot.store(0, *record))
     }
 
-    /// Appends a record that `write` puts into its slot, as far as it is used; not called where there is no free one.
+    /// Appends a record that `write` puts into its slot, as far as it is used; not called where
+    /// there is no free one.
     pub fn push_with(&mut self, write: impl FnOnce(&Slot<'_>)) -> Result<(), PushError> {
         if self.tail - self.head_seen == self.place.slots {
             self.look_at_head()?;
@@ -154,7 +161,8 @@ pub struct Consumer<const W: usize, const A: usize = 0> {
 }
 
 impl<const W: usize, const A: usize> Consumer<W, A> {
-    /// The consumer of the ring at `at` in zeroed memory; `None` where it does not fit. There must be one per ring.
+    /// The consumer of the ring at `at` in zeroed memory; `None` where it does not fit. There must
+    /// be one per ring.
     pub fn new(region: Arc<Region>, at: u64, capacity: u32) -> Option<Self> {
         Some(Consumer { place: Place::new(region, at, capacity)?, head: 0, tail_seen: 0 })
     }
@@ -259,7 +267,8 @@ mod tests {
     fn a_peer_that_lies_about_its_index_is_found_out() {
         let region = Arc::new(Region::create("ring", ring_bytes::<1, 0>(4)).unwrap());
         let peer = region.clone();
-        let index = |word: usize, value: u64| peer.words(0, HEADER_WORDS).unwrap()[word].store(value, Ordering::Release);
+        let index =
+            |word: usize, value: u64| peer.words(0, HEADER_WORDS).unwrap()[word].store(value, Ordering::Release);
 
         let mut consumer = Consumer::<1>::new(region.clone(), 0, 4).unwrap();
         for lie in [5, 1 << 40, u64::MAX] {

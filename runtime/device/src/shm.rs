@@ -1,8 +1,9 @@
 //! Memory shared between processes: a memfd, mapped once, looked at through checked offsets.
 //!
-//! Everything the other side may touch at the same time is reached through atomics, so a peer that misbehaves can hand us nonsense but not undefined behaviour.
-//! Bulk copies ([`Region::read`], [`Region::write`], [`Region::fill`]) are for bytes that nobody else touches at that moment; who may touch what when is the business of
-//! the rings and of the engine.
+//! Everything the other side may touch at the same time is reached through atomics, so a peer that
+//! misbehaves can hand us nonsense but not undefined behaviour. Bulk copies ([`Region::read`],
+//! [`Region::write`], [`Region::fill`]) are for bytes that nobody else touches at that moment; who
+//! may touch what when is the business of the rings and of the engine.
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -23,15 +24,18 @@ pub struct OutOfRange {
     pub region_bytes: u64,
 }
 
-/// A mapped memfd. Its pages appear when they are first touched. Its address is a multiple of its size, rounded up to a power of two, and up to there nothing else is behind it: what fenced
-/// kernels ask of their memory, and a range that is aligned to its own size by its offset is so by its address too.
+/// A mapped memfd. Its pages appear when they are first touched. Its address is a multiple of its
+/// size, rounded up to a power of two, and up to there nothing else is behind it: what fenced
+/// kernels ask of their memory, and a range that is aligned to its own size by its offset is so by
+/// its address too.
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
     fd: OwnedFd,
 }
 
-/// A range of addresses that is ours: its size is a power of two, and it begins at a multiple of that. Nothing is behind the bytes that are used of it.
+/// A range of addresses that is ours: its size is a power of two, and it begins at a multiple of
+/// that. Nothing is behind the bytes that are used of it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -41,11 +45,13 @@ pub(crate) struct Mapping {
 
 // SAFETY: a mapping belongs to its owner until it is dropped, and is not tied to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: shared access hands out atomics; bulk copies go through raw pointers and never form references to the bytes.
+// SAFETY: shared access hands out atomics; bulk copies go through raw pointers and never form
+// references to the bytes.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Takes a range for so many bytes, in which nothing is: from one that is twice as large and so has such a place, the rest of which is given back.
+    /// Takes a range for so many bytes, in which nothing is: from one that is twice as large and so
+    /// has such a place, the rest of which is given back.
     pub(crate) fn reserve(bytes: u64) -> std::io::Result<Mapping> {
         let out_of_memory = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
         let bytes = usize::try_from(bytes).map_err(|_| out_of_memory())?;
@@ -54,7 +60,9 @@ impl Mapping {
         let reserved = span.checked_mul(2).ok_or_else(out_of_memory)?;
         let nowhere = std::ptr::null_mut();
         // SAFETY: a fresh mapping at an address of the kernel's choice, which nobody may touch yet.
-        let start = unsafe { rustix::mm::mmap_anonymous(nowhere, reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)? };
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(nowhere, reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?
+        };
         let before = start.addr().next_multiple_of(span) - start.addr();
         let base = start.wrapping_byte_add(before);
         for (at, bytes) in [(start, before), (base.wrapping_byte_add(span), reserved - before - span)] {
@@ -70,10 +78,17 @@ impl Mapping {
     ///
     /// # Safety
     /// Nobody has references into this part. Accesses fault where the file does not reach.
-    pub(crate) unsafe fn show(&self, at: u64, bytes: u64, file: BorrowedFd<'_>, protection: ProtFlags) -> std::io::Result<()> {
+    pub(crate) unsafe fn show(
+        &self,
+        at: u64,
+        bytes: u64,
+        file: BorrowedFd<'_>,
+        protection: ProtFlags,
+    ) -> std::io::Result<()> {
         let (to, bytes) = self.pages(at, bytes)?;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: it takes the place of a part of this mapping, which is ours; for the rest the caller answers.
+        // SAFETY: it takes the place of a part of this mapping, which is ours; for the rest the caller
+        // answers.
         unsafe { rustix::mm::mmap(to, bytes, protection, flags, file, 0)? };
         Ok(())
     }
@@ -118,7 +133,8 @@ impl Drop for Mapping {
 }
 
 impl Region {
-    /// Creates a region of `bytes` bytes, all zero; its size is sealed, so that no peer can cut it under our feet.
+    /// Creates a region of `bytes` bytes, all zero; its size is sealed, so that no peer can cut it
+    /// under our feet.
     pub fn create(name: &str, bytes: u64) -> std::io::Result<Region> {
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&fd, bytes)?;
@@ -140,7 +156,9 @@ impl Region {
     /// Asks for huge pages where the system has them for shared memory; harmless where it has not.
     pub fn prefer_huge_pages(&self) {
         // SAFETY: the range is our own mapping; the advice does not change its contents.
-        let _ = unsafe { rustix::mm::madvise(self.mapping.base.as_ptr().cast::<c_void>(), self.mapping.bytes, Advice::LinuxHugepage) };
+        let _ = unsafe {
+            rustix::mm::madvise(self.mapping.base.as_ptr().cast::<c_void>(), self.mapping.bytes, Advice::LinuxHugepage)
+        };
     }
 
     /// Size in bytes.
@@ -177,7 +195,8 @@ impl Region {
     /// Copies `from` into the region.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), OutOfRange> {
         let to = self.checked(at, from.len() as u64)?;
-        // SAFETY: both ranges are valid for `from.len()` bytes, and no reference into the region's bytes exists that the source could overlap.
+        // SAFETY: both ranges are valid for `from.len()` bytes, and no reference into the region's bytes
+        // exists that the source could overlap.
         unsafe { crate::stream::copy(from.as_ptr(), to.as_ptr(), from.len()) };
         Ok(())
     }
@@ -211,7 +230,8 @@ impl Region {
         self.checked(at, bytes).map(|_| ())
     }
 
-    /// Gives pages back to the system; all of the range is zero afterwards. Even reading it takes pages again.
+    /// Gives pages back to the system; all of the range is zero afterwards. Even reading it takes
+    /// pages again.
     pub fn give_back(&self, at: u64, bytes: u64) -> std::io::Result<()> {
         let outside = |error: OutOfRange| std::io::Error::new(std::io::ErrorKind::InvalidInput, error);
         self.check(at, bytes).map_err(outside)?;
@@ -222,7 +242,12 @@ impl Region {
         }
         self.fill(at, 0, first - at).map_err(outside)?;
         self.fill(last, 0, end - last).map_err(outside)?;
-        Ok(rustix::fs::fallocate(&self.fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, first, last - first)?)
+        Ok(rustix::fs::fallocate(
+            &self.fd,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            first,
+            last - first,
+        )?)
     }
 
     fn aligned(&self, at: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {

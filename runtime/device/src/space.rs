@@ -1,8 +1,11 @@
-//! The address space of a host device: memory that kernels change, and constants that they only read.
+//! The address space of a host device: memory that kernels change, and constants that they only
+//! read.
 //!
-//! Both are found by one number, [`DeviceOffset`]: memory begins at 0, constants at [`CONSTANTS_BASE`]. The engine's side may write to both. Each constant is a memory file of its own
-//! ([`ConstantStore`]), of which the device's side maps those that it is shown, for reading only ([`Window`]): so no kernel, however wild its stores, can spoil what others compute with, and
-//! where tenants have processes of their own none can look at what belongs to others.
+//! Both are found by one number, [`DeviceOffset`]: memory begins at 0, constants at
+//! [`CONSTANTS_BASE`]. The engine's side may write to both. Each constant is a memory file of its
+//! own ([`ConstantStore`]), of which the device's side maps those that it is shown, for reading
+//! only ([`Window`]): so no kernel, however wild its stores, can spoil what others compute with,
+//! and where tenants have processes of their own none can look at what belongs to others.
 
 use crate::error::DeviceError;
 use crate::extent::{Extent, Window};
@@ -12,15 +15,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 
-/// Where constants begin: above all memory, and a multiple of the largest range, so that what is aligned by its offset is so by its address.
+/// Where constants begin: above all memory, and a multiple of the largest range, so that what is
+/// aligned by its offset is so by its address.
 pub const CONSTANTS_BASE: DeviceOffset = DeviceOffset(1 << 46);
 
-/// Most memory of a device, and most room for constants, 4 TiB: ranges of that size find a place at a multiple of it among the 128 TiB of addresses that a process has.
+/// Most memory of a device, and most room for constants, 4 TiB: ranges of that size find a place at
+/// a multiple of it among the 128 TiB of addresses that a process has.
 pub const MEMORY_BYTES_MAX: u64 = 1 << 42;
 
 /// Takes device memory, all zero; pages are taken from the system when they are first touched.
 pub fn memory_region(bytes: u64) -> Result<Arc<Region>, DeviceError> {
-    let region = Region::create("atoll-memory", bytes).map_err(|source| DeviceError::Os { what: "reserve device memory", source })?;
+    let region = Region::create("atoll-memory", bytes)
+        .map_err(|source| DeviceError::Os { what: "reserve device memory", source })?;
     region.prefer_huge_pages();
     Ok(Arc::new(region))
 }
@@ -57,7 +63,8 @@ impl EngineSpace {
     }
 }
 
-/// The constants of a device: each a memory file of its own, under the offset at which kernels find it.
+/// The constants of a device: each a memory file of its own, under the offset at which kernels find
+/// it.
 #[derive(Debug)]
 pub struct ConstantStore {
     bytes: u64,
@@ -76,11 +83,13 @@ impl ConstantStore {
         let outside = DeviceError::OutOfRange { at: at.0, bytes, memory_bytes: self.bytes };
         let Some(within) = at.0.checked_sub(CONSTANTS_BASE.0) else { return Err(outside) };
         let Some(end) = within.checked_add(bytes).filter(|end| *end <= self.bytes) else { return Err(outside) };
-        let is_free = self.extents.range(..end).next_back().is_none_or(|(begin, extent)| begin + extent.bytes() <= within);
+        let is_free =
+            self.extents.range(..end).next_back().is_none_or(|(begin, extent)| begin + extent.bytes() <= within);
         if !is_free || bytes == 0 || !within.is_multiple_of(page) || !bytes.is_multiple_of(page) {
             return Err(outside);
         }
-        let extent = Extent::create(bytes).map_err(|source| DeviceError::Os { what: "take memory for a constant", source })?;
+        let extent =
+            Extent::create(bytes).map_err(|source| DeviceError::Os { what: "take memory for a constant", source })?;
         Ok(self.extents.entry(within).or_insert(extent))
     }
 
@@ -186,9 +195,9 @@ impl<'a> Place<'a> {
     pub fn give_back(self, bytes: u64) -> Result<(), DeviceError> {
         self.check(bytes)?;
         match self.part {
-            Part::Memory(region) => {
-                region.give_back(self.within, bytes).map_err(|source| DeviceError::Os { what: "give memory back", source })
-            }
+            Part::Memory(region) => region
+                .give_back(self.within, bytes)
+                .map_err(|source| DeviceError::Os { what: "give memory back", source }),
             // Constants are given back as wholes.
             Part::Constants(_) => self.fill(0, bytes),
         }

@@ -1,12 +1,14 @@
 //! Copies past the caches: for what another core reads next.
 //!
-//! An ordinary store first reads the line that it overwrites. Where compute units keep the memory busy that doubles what a copy takes (60 µs instead of 26 µs for 600 KB beside one busy core),
+//! An ordinary store first reads the line that it overwrites. Where compute units keep the memory
+//! busy that doubles what a copy takes (60 µs instead of 26 µs for 600 KB beside one busy core),
 //! and what it leaves in the copying core's cache is needed on another one.
 
 /// From this size on it pays; below, what is copied is read again soon.
 const STREAM_BYTES_MIN: usize = 64 << 10;
 
-/// Copies `bytes` bytes; large copies do not go through this core's caches. They are visible to whoever sees a later store of this thread.
+/// Copies `bytes` bytes; large copies do not go through this core's caches. They are visible to
+/// whoever sees a later store of this thread.
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`].
@@ -23,7 +25,10 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`].
 #[cfg(target_arch = "x86_64")]
-#[expect(clippy::cast_ptr_alignment, reason = "the loads take any address, and the targets of the stores are aligned to lines")]
+#[expect(
+    clippy::cast_ptr_alignment,
+    reason = "the loads take any address, and the targets of the stores are aligned to lines"
+)]
 unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
     const LINE: usize = 64;
@@ -31,7 +36,8 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     let head = to.align_offset(LINE).min(bytes);
     let lines = (bytes - head) / LINE;
     let tail = head + lines * LINE;
-    // SAFETY: head, lines and tail are parts of the two ranges, which the caller promises; each line begins at a multiple of its size in the target.
+    // SAFETY: head, lines and tail are parts of the two ranges, which the caller promises; each line
+    // begins at a multiple of its size in the target.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, head);
         for line in 0..lines {
@@ -43,7 +49,8 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
             }
         }
         std::ptr::copy_nonoverlapping(from.add(tail), to.add(tail), bytes - tail);
-        // Streaming stores are not ordered with others: whoever sees what this thread stores next sees these too.
+        // Streaming stores are not ordered with others: whoever sees what this thread stores next sees
+        // these too.
         _mm_sfence();
     }
 }
@@ -56,7 +63,9 @@ mod tests {
     fn every_byte_arrives_and_no_other_changes() {
         let source: Vec<u8> = (0..STREAM_BYTES_MIN + 300).map(|at| (at % 251) as u8).collect();
         for (skip, begin) in [(0, 0), (1, 0), (0, 1), (63, 65), (7, 64)] {
-            for bytes in [0, 1, 63, STREAM_BYTES_MIN - 1, STREAM_BYTES_MIN, STREAM_BYTES_MIN + 1, STREAM_BYTES_MIN + 129] {
+            for bytes in
+                [0, 1, 63, STREAM_BYTES_MIN - 1, STREAM_BYTES_MIN, STREAM_BYTES_MIN + 1, STREAM_BYTES_MIN + 129]
+            {
                 let mut target = vec![0xEE; bytes + 256];
                 let from = &source[skip..skip + bytes];
                 // SAFETY: both are slices that long.

@@ -5,19 +5,23 @@ use crate::record::{ChunkRecord, ComputeUnitUse};
 
 /// Tells what compute units did. A device that does not count implements nothing of it.
 pub trait Telemetry {
-    /// Nanoseconds that compute units have run blocks since the device started, summed over the compute units, by their own count; an upper bound of every bill. `None` where
-    /// the device does not count.
+    /// Nanoseconds that compute units have run blocks since the device started, summed over the
+    /// compute units, by their own count; an upper bound of every bill. `None` where the device
+    /// does not count.
     fn busy_ns(&self) -> Option<u64> {
         None
     }
 
-    /// The use of each compute unit since the device started, by its own count; nothing where the device does not count.
+    /// The use of each compute unit since the device started, by its own count; nothing where the
+    /// device does not count.
     fn compute_units(&self) -> Vec<ComputeUnitUse> {
         Vec::new()
     }
 
-    /// Takes the chunks that compute units ran since this was called last, at most `max` of each, oldest first for each, with the domain whose compute unit it was on devices that keep domains
-    /// apart. Such a domain may say what it likes about itself. The answer is how many chunks were overwritten before they were taken. Nothing on devices that cannot tell.
+    /// Takes the chunks that compute units ran since this was called last, at most `max` of each,
+    /// oldest first for each, with the domain whose compute unit it was on devices that keep
+    /// domains apart. Such a domain may say what it likes about itself. The answer is how many
+    /// chunks were overwritten before they were taken. Nothing on devices that cannot tell.
     fn take_chunks(&mut self, _max: u64, _take: &mut dyn FnMut(Option<&str>, ChunkRecord)) -> u64 {
         0
     }
@@ -34,7 +38,8 @@ pub struct ExecutorStatistics {
     pub died: u64,
     /// Those that showed no sign of life or did not answer, and were killed.
     pub hung: u64,
-    /// Those that broke the rules of shared memory or of the channel, or made a system call that they may not.
+    /// Those that broke the rules of shared memory or of the channel, or made a system call that
+    /// they may not.
     pub protocol_violations: u64,
     /// For each domain that has one, or is to have one again.
     pub processes: Vec<ExecutorProcess>,
@@ -59,7 +64,9 @@ impl ExecutorStatistics {
     /// Counts a process that was lost.
     pub fn count(&mut self, cause: &LossCause) {
         let counter = match cause {
-            LossCause::ProtocolViolation(_) | LossCause::BrokenRings | LossCause::ForbiddenCall => &mut self.protocol_violations,
+            LossCause::ProtocolViolation(_) | LossCause::BrokenRings | LossCause::ForbiddenCall => {
+                &mut self.protocol_violations
+            }
             LossCause::Hung(_) => &mut self.hung,
             LossCause::Died(_) | LossCause::GaveUp(_) | LossCause::Ended(_) => &mut self.died,
         };

@@ -1,11 +1,13 @@
 //! Which epoch words have a word of host memory too, and how that keeps saying the same.
 //!
-//! The engine names an epoch word by its offset in device memory. From when it gets a word of host memory on, both change together: whatever the engine writes to the one is written to the other.
+//! The engine names an epoch word by its offset in device memory. From when it gets a word of host
+//! memory on, both change together: whatever the engine writes to the one is written to the other.
 
 use atoll_core::DeviceOffset;
 use std::collections::BTreeMap;
 
-/// Words in host memory. Instances of functions keep theirs, so this is far above what is used; beyond it kernels look at device memory.
+/// Words in host memory. Instances of functions keep theirs, so this is far above what is used;
+/// beyond it kernels look at device memory.
 pub const WORDS_MAX: usize = 1 << 14;
 
 /// Words of host memory by offset in device memory.
@@ -28,7 +30,8 @@ impl WordTable {
         self.by_offset.get(&word.0).copied()
     }
 
-    /// Gives an offset a word, which is to be set to what device memory says; `None` where all are taken.
+    /// Gives an offset a word, which is to be set to what device memory says; `None` where all are
+    /// taken.
     pub fn bind(&mut self, word: DeviceOffset) -> Option<usize> {
         let index = self.free.pop()?;
         self.by_offset.insert(word.0, index);
@@ -45,7 +48,8 @@ impl WordTable {
         self.by_offset.values().copied()
     }
 
-    /// Device memory was written: `set` is told of words that have another value now. Those that were written in part lose theirs, as no launch in flight uses them.
+    /// Device memory was written: `set` is told of words that have another value now. Those that
+    /// were written in part lose theirs, as no launch in flight uses them.
     pub fn written(&mut self, at: DeviceOffset, bytes: &[u8], set: impl FnMut(usize, u32)) {
         let value = |within: usize| bytes.get(within..within + 4)?.try_into().ok().map(u32::from_ne_bytes);
         self.change(at, bytes.len() as u64, value, set);
@@ -62,13 +66,21 @@ impl WordTable {
         self.change(at, bytes, |_| None, |_, _| {});
     }
 
-    /// `value` says what the word that begins so many bytes into the range is now, if all of it lies there.
-    fn change(&mut self, at: DeviceOffset, bytes: u64, value: impl Fn(usize) -> Option<u32>, mut set: impl FnMut(usize, u32)) {
+    /// `value` says what the word that begins so many bytes into the range is now, if all of it
+    /// lies there.
+    fn change(
+        &mut self,
+        at: DeviceOffset,
+        bytes: u64,
+        value: impl Fn(usize) -> Option<u32>,
+        mut set: impl FnMut(usize, u32),
+    ) {
         if bytes == 0 {
             return;
         }
         let touched = at.0.saturating_sub(3)..at.0.saturating_add(bytes);
-        let touched: Vec<(u64, usize)> = self.by_offset.range(touched).map(|(offset, index)| (*offset, *index)).collect();
+        let touched: Vec<(u64, usize)> =
+            self.by_offset.range(touched).map(|(offset, index)| (*offset, *index)).collect();
         for (offset, index) in touched {
             match offset.checked_sub(at.0).and_then(|within| value(within as usize)) {
                 Some(value) => set(index, value),

@@ -31,7 +31,8 @@ fn best(mut once: impl FnMut(u32)) -> f64 {
 fn main() {
     let launches: Vec<Completion> = (0..1024).map(launch).collect();
     let mut usage = Usage::default();
-    let bill = best(|index| black_box(&mut usage).add_launch(black_box(&launches[index as usize % launches.len()]), 1 << 40));
+    let bill =
+        best(|index| black_box(&mut usage).add_launch(black_box(&launches[index as usize % launches.len()]), 1 << 40));
     let (mut account, nothing) = (Usage::default(), Usage::default());
     let add = best(|_| *black_box(&mut account) += black_box(&nothing));
     println!("a launch onto the bill of its invocation: {bill:.1} ns; that bill into an account: {add:.1} ns");

@@ -1,11 +1,14 @@
-//! How long an invocation that nobody wants any more stays on a host device, and when the next one runs. The kernel never ends by itself.
+//! How long an invocation that nobody wants any more stays on a host device, and when the next one
+//! runs. The kernel never ends by itself.
 //!
 //! ```text
 //! cargo run --release -p atoll-engine --example cancel_latency [rounds]
 //! ```
 //!
-//! `answered` is from the cancel to the answer, which is given when nothing of the invocation is on the device and its memory is anybody's; `next block` is from the cancel to the first
-//! block of an invocation that waited behind it, on the only compute unit there is. Both contain [`atoll_core::limits::ABORT_GRACE_NS`], the time that a block has to end by itself.
+//! `answered` is from the cancel to the answer, which is given when nothing of the invocation is on
+//! the device and its memory is anybody's; `next block` is from the cancel to the first block of an
+//! invocation that waited behind it, on the only compute unit there is. Both contain
+//! [`atoll_core::limits::ABORT_GRACE_NS`], the time that a block has to end by itself.
 #![cfg_attr(target_arch = "x86_64", expect(clippy::print_stdout, reason = "it prints a table"))]
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -27,7 +30,8 @@ mod measure {
     use atoll_device::{Device, DeviceError};
     use atoll_device_host::{HostConfig, HostDevice};
     use atoll_engine::{
-        Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InvocationId, InvocationResult, InvokeError,
+        Class, Engine, EngineConfig, EngineHandle, FunctionKey, FunctionOptions, InvocationId, InvocationResult,
+        InvokeError,
     };
     use std::sync::mpsc::{Receiver, channel};
     use std::time::{Duration, Instant};
@@ -68,13 +72,22 @@ mod measure {
     }
 
     fn start() -> Result<(Engine, EngineHandle), DeviceError> {
-        let config = HostConfig { compute_units: 1, memory_bytes: 64 << 20, time_limit: Duration::from_secs(600), ..HostConfig::default() };
+        let config = HostConfig {
+            compute_units: 1,
+            memory_bytes: 64 << 20,
+            time_limit: Duration::from_secs(600),
+            ..HostConfig::default()
+        };
         let device = HostDevice::start(config)?;
         let target = device.info().targets.last().cloned().expect("an x86-64 CPU of level 3 or above");
         let engine = Engine::start(Box::new(device), EngineConfig::default()).expect("an engine");
         let handle = engine.handle();
-        let options =
-            FunctionOptions { key: FunctionKey::local("f"), class: Class::BestEffort, queue_capacity: None, lane: Default::default() };
+        let options = FunctionOptions {
+            key: FunctionKey::local("f"),
+            class: Class::BestEffort,
+            queue_capacity: None,
+            lane: Default::default(),
+        };
         handle.load(toy::bundle(&target, &toy::compile()), options).expect("a function");
         Ok((engine, handle))
     }

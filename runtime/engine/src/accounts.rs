@@ -1,6 +1,8 @@
-//! Who used how much: one account per function and class, and what functions that are gone have left to their tenant.
+//! Who used how much: one account per function and class, and what functions that are gone have
+//! left to their tenant.
 //!
-//! Nothing here knows a device or a clock. Times are handed in, sums are whole numbers, and nothing is ever rounded or lost: what all accounts say together is what the device did.
+//! Nothing here knows a device or a clock. Times are handed in, sums are whole numbers, and nothing
+//! is ever rounded or lost: what all accounts say together is what the device did.
 
 use crate::config::FunctionKey;
 use crate::error::InvokeError;
@@ -12,7 +14,8 @@ use std::ops::AddAssign;
 /// What device memory is held for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryKind {
-    /// Constants; equal ones are held once, and their bytes divided among the functions that have them.
+    /// Constants; equal ones are held once, and their bytes divided among the functions that have
+    /// them.
     Constants,
     /// Inputs, outputs and intermediate results of invocations that run.
     Invocations,
@@ -83,7 +86,8 @@ pub struct MemoryUse {
 /// What was used since the engine started, or since the function was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// How long compute units ran blocks, summed over the compute units; divided by their number it is the device's time × the share of it.
+    /// How long compute units ran blocks, summed over the compute units; divided by their number it
+    /// is the device's time × the share of it.
     pub compute_unit_ns: u128,
     /// Launches that ended on the device, repeated ones included.
     pub launches: u64,
@@ -103,7 +107,8 @@ pub struct Usage {
     pub preemptions: u64,
     /// Times invocations were run again because the device under them was lost.
     pub retries: u64,
-    /// Times constants had to be brought to the device before something could run, the first time included.
+    /// Times constants had to be brought to the device before something could run, the first time
+    /// included.
     pub cold_starts: u64,
     /// Of these, times when some of them were on disk only.
     pub disk_cold_starts: u64,
@@ -115,11 +120,16 @@ impl InvocationOutcome {
     pub(crate) fn of<T>(answer: &Result<T, InvokeError>) -> InvocationOutcome {
         match answer {
             Ok(_) => InvocationOutcome::Success,
-            Err(InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost) => InvocationOutcome::Failed,
-            Err(InvokeError::DeadlineExceeded) => InvocationOutcome::DeadlineExceeded,
-            Err(InvokeError::Cancelled | InvokeError::Unloaded | InvokeError::UnknownFunction | InvokeError::ShuttingDown) => {
-                InvocationOutcome::Cancelled
+            Err(InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost) => {
+                InvocationOutcome::Failed
             }
+            Err(InvokeError::DeadlineExceeded) => InvocationOutcome::DeadlineExceeded,
+            Err(
+                InvokeError::Cancelled
+                | InvokeError::Unloaded
+                | InvokeError::UnknownFunction
+                | InvokeError::ShuttingDown,
+            ) => InvocationOutcome::Cancelled,
             Err(
                 InvokeError::QueueFull { .. }
                 | InvokeError::ClassRefused(_)
@@ -135,7 +145,8 @@ impl InvocationOutcome {
 }
 
 impl Usage {
-    /// Adds a launch. `busy_ns_max` bounds what a device that does not tell the truth can put on the bill.
+    /// Adds a launch. `busy_ns_max` bounds what a device that does not tell the truth can put on
+    /// the bill.
     pub fn add_launch(&mut self, completion: &Completion, busy_ns_max: u64) {
         self.compute_unit_ns += u128::from(completion.busy_ns.min(busy_ns_max));
         self.launches += 1;
@@ -197,7 +208,8 @@ struct Account {
 /// All accounts.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
-    /// Of functions that are loaded; a place that is free is used again, so there are never more than functions were loaded at once, twice.
+    /// Of functions that are loaded; a place that is free is used again, so there are never more
+    /// than functions were loaded at once, twice.
     open: Vec<Option<Account>>,
     closed: BTreeMap<(Tenant, Class), Usage>,
 }
@@ -267,8 +279,13 @@ impl Accounts {
         account.usage.memory[kind as usize].bytes = bytes;
     }
 
-    /// What everybody used up to now, by tenant, function and class. `pending` is what invocations that are not over have used and is in no account yet.
-    pub(crate) fn rows<'a>(&mut self, pending: impl Iterator<Item = (AccountId, &'a Usage)>, now: Nanos) -> Vec<UsageRow> {
+    /// What everybody used up to now, by tenant, function and class. `pending` is what invocations
+    /// that are not over have used and is in no account yet.
+    pub(crate) fn rows<'a>(
+        &mut self,
+        pending: impl Iterator<Item = (AccountId, &'a Usage)>,
+        now: Nanos,
+    ) -> Vec<UsageRow> {
         let mut not_over: BTreeMap<usize, Usage> = BTreeMap::new();
         pending.for_each(|(id, usage)| *not_over.entry(id.0).or_default() += usage);
         let open = self.open.iter_mut().enumerate().filter_map(|(at, account)| {

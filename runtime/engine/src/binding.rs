@@ -1,9 +1,12 @@
-//! A function with known symbols: the layout of an invocation, its steps, and a template of every launch.
+//! A function with known symbols: the layout of an invocation, its steps, and a template of every
+//! launch.
 //!
-//! Made once per set of shapes, on the thread of the client that brings them first; shared and unchanging from then on.
+//! Made once per set of shapes, on the thread of the client that brings them first; shared and
+//! unchanging from then on.
 //!
-//! Where a function reads sizes back from the device, its binding ends with the step that reads the first of them: only then the steps behind it are known, in another binding that begins with the same steps
-//! ([`Binding::with_size`]).
+//! Where a function reads sizes back from the device, its binding ends with the step that reads the
+//! first of them: only then the steps behind it are known, in another binding that begins with the
+//! same steps ([`Binding::with_size`]).
 
 use crate::branches::{Branches, Room};
 use crate::literal::literal;
@@ -12,8 +15,8 @@ use atoll_device::AddressSlots;
 use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::validate::params_layout;
 use atoll_kgraph::{
-    Argument, BufferId, BufferKind, DType, InvocationLayout, KernelFacts, KernelGraph, LaunchLayout, LayoutError, NodeKind, Place,
-    ReadBack, TargetImage, dependencies, node_may_run_again, preempt_params,
+    Argument, BufferId, BufferKind, DType, InvocationLayout, KernelFacts, KernelGraph, LaunchLayout, LayoutError,
+    NodeKind, Place, ReadBack, TargetImage, dependencies, node_may_run_again, preempt_params,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -46,7 +49,8 @@ pub(crate) enum Work {
         to: Site,
         bytes: u64,
     },
-    /// A size is read back ([`atoll_kgraph::ReadBack`], by its index), and with it the steps behind this one become known.
+    /// A size is read back ([`atoll_kgraph::ReadBack`], by its index), and with it the steps behind
+    /// this one become known.
     ReadBack(u32),
     /// By a pattern that repeats every eight bytes.
     Fill {
@@ -145,7 +149,12 @@ impl Binding {
     }
 
     /// As far as is known once the next size was read back, in the same memory.
-    pub(crate) fn with_size(&self, graph: &KernelGraph, target: &TargetImage, value: i64) -> Result<Binding, BindError> {
+    pub(crate) fn with_size(
+        &self,
+        graph: &KernelGraph,
+        target: &TargetImage,
+        value: i64,
+    ) -> Result<Binding, BindError> {
         let ReadBack { symbol, after, most, .. } = &graph.read_backs[self.sizes_known];
         let spec = &graph.symbols[symbol.0 as usize];
         let (node, size) = (graph.nodes[after.0 as usize].name.clone(), spec.name.clone());
@@ -174,7 +183,8 @@ impl Binding {
     ) -> Result<Binding, BindError> {
         let inputs = graph.buffers_of(BufferKind::Input).map(|(id, _)| layout.buffer(id)).collect();
         let outputs = outputs(graph, &layout, &symbols)?;
-        let constants = graph.buffers_of(BufferKind::Const).enumerate().map(|(number, (id, _))| (id, number as u32)).collect();
+        let constants =
+            graph.buffers_of(BufferKind::Const).enumerate().map(|(number, (id, _))| (id, number as u32)).collect();
         let mut builder = Builder {
             graph,
             target,
@@ -204,7 +214,20 @@ impl Binding {
             branches.give_up();
         }
         let steps = steps.into();
-        Ok(Binding { inputs, outputs, steps, work, nodes, params, relocations, layout, symbols, largest, sizes_known, branches })
+        Ok(Binding {
+            inputs,
+            outputs,
+            steps,
+            work,
+            nodes,
+            params,
+            relocations,
+            layout,
+            symbols,
+            largest,
+            sizes_known,
+            branches,
+        })
     }
 
     /// The parts that run in two lines, once it is known which are quicker so.
@@ -212,7 +235,9 @@ impl Binding {
         let needs = || dependencies(graph, &self.layout, &self.nodes);
         let cost = |step: usize, ns| {
             let (blocks, at_a_time) = match &self.work[step] {
-                Work::Launch(launch) => (launch.grid.iter().map(|&extent| u64::from(extent)).product(), room.blocks_of(launch.kernel)),
+                Work::Launch(launch) => {
+                    (launch.grid.iter().map(|&extent| u64::from(extent)).product(), room.blocks_of(launch.kernel))
+                }
                 Work::Copy { .. } | Work::Fill { .. } | Work::ReadBack(_) => (1, 1),
             };
             StepCost::of_launch(self.steps[step], ns, blocks, at_a_time)
@@ -232,7 +257,8 @@ fn outputs(graph: &KernelGraph, layout: &InvocationLayout, symbols: &[i64]) -> R
     graph.buffers_of(BufferKind::Output).map(output).collect()
 }
 
-/// Bytes of a tensor; `None` where they do not fit 64 bits. Without elements it has none, however large its other dimensions are.
+/// Bytes of a tensor; `None` where they do not fit 64 bits. Without elements it has none, however
+/// large its other dimensions are.
 fn tensor_bytes(shape: &[i64], dtype: DType) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
@@ -357,7 +383,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// What may be done to the launch of a node. One that does not say what of it ran may leave where the memory plan lets the graph run again from there, and has to finish otherwise.
+    /// What may be done to the launch of a node. One that does not say what of it ran may leave
+    /// where the memory plan lets the graph run again from there, and has to finish otherwise.
     fn kind(&self, index: usize, kernel: &KernelFacts) -> Step {
         if kernel.keeps_progress() {
             return Step::Cuttable;

@@ -1,7 +1,10 @@
-//! Branches of a function that run beside each other: what its steps took in line, and which parts of it are therefore run in two lines.
+//! Branches of a function that run beside each other: what its steps took in line, and which parts
+//! of it are therefore run in two lines.
 //!
-//! The rule is measured twice. The first invocations of a set of shapes run in line and say how long each step takes alone; [`plan_forks`] finds from that, and from how many compute units each leaves idle, what two
-//! lines would gain. What beginning and joining two lines costs, [`crate::limits::BRANCH_GAIN_MIN`], was measured by `atoll bench branches`.
+//! The rule is measured twice. The first invocations of a set of shapes run in line and say how
+//! long each step takes alone; [`plan_forks`] finds from that, and from how many compute units each
+//! leaves idle, what two lines would gain. What beginning and joining two lines costs,
+//! [`crate::limits::BRANCH_GAIN_MIN`], was measured by `atoll bench branches`.
 
 use crate::limits::BRANCH_RUNS_MEASURED;
 use atoll_core::{Fork, StepCost, plan_forks};
@@ -58,7 +61,9 @@ impl Branches {
         }
     }
 
-    /// The parts that gain so much in two lines; decided once enough is known. `needs` says which steps need which others, unless that is too much to say, `cost` what one is that takes so long.
+    /// The parts that gain so much in two lines; decided once enough is known. `needs` says which
+    /// steps need which others, unless that is too much to say, `cost` what one is that takes so
+    /// long.
     pub(crate) fn forks(
         &self,
         gain_ns_min: u64,
@@ -70,7 +75,8 @@ impl Branches {
         }
         let decide = || {
             let known = |ns: &AtomicU64| Some(ns.load(Relaxed)).filter(|ns| *ns < u64::MAX).unwrap_or(0);
-            let costs: Vec<StepCost> = self.shortest_ns.iter().enumerate().map(|(step, ns)| cost(step, known(ns))).collect();
+            let costs: Vec<StepCost> =
+                self.shortest_ns.iter().enumerate().map(|(step, ns)| cost(step, known(ns))).collect();
             let forks = plan_forks(&needs()?, &costs, gain_ns_min);
             (!forks.is_empty()).then(|| forks.into())
         };

@@ -1,6 +1,8 @@
-//! Functions called one after the other as one task: their steps in a line, with a copy on the device where a stage takes what an earlier one made.
+//! Functions called one after the other as one task: their steps in a line, with a copy on the
+//! device where a stage takes what an earlier one made.
 //!
-//! A single call is a chain of one. All memory of all stages is bound before the first step, so that chains that wait for memory hold none, like every other invocation.
+//! A single call is a chain of one. All memory of all stages is bound before the first step, so
+//! that chains that wait for memory hold none, like every other invocation.
 
 use crate::binding::Binding;
 use crate::config::FunctionKey;
@@ -25,7 +27,8 @@ pub(crate) struct Stage {
     pub(crate) inputs: Vec<Source>,
     /// The outputs the client wants, as indices of the function's.
     pub(crate) outputs: Vec<usize>,
-    /// The index of its first step in the task: that of its copies, if it takes anything from earlier stages.
+    /// The index of its first step in the task: that of its copies, if it takes anything from
+    /// earlier stages.
     first_step: u32,
 }
 
@@ -71,7 +74,8 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Finds the functions, binds shapes stage by stage, and takes a place in the queue of each. On a refusal the function that the request does not fit counts it.
+    /// Finds the functions, binds shapes stage by stage, and takes a place in the queue of each. On
+    /// a refusal the function that the request does not fit counts it.
     pub(crate) fn new(
         request: ChainRequest,
         session: Option<&Session>,
@@ -102,14 +106,17 @@ impl Chain {
                 return Err(InvokeError::BadInput("a chain calls functions of one tenant".into()));
             }
             if !is_single && !function.graph().read_backs.is_empty() {
-                let text =
-                    format!("function `{}` computes sizes while it runs, so it cannot be called in a chain with others", function.key);
+                let text = format!(
+                    "function `{}` computes sizes while it runs, so it cannot be called in a chain with others",
+                    function.key
+                );
                 function.note_rejected();
                 return Err(InvokeError::BadInput(text));
             }
-            let class = request.class.unwrap_or_else(|| stages.first().map_or(function.class, |first| first.function.class));
-            let bound =
-                bind(&function, &stage.inputs, &stages, session).and_then(|binding| function.enqueue(class).map(|slot| (binding, slot)));
+            let class =
+                request.class.unwrap_or_else(|| stages.first().map_or(function.class, |first| first.function.class));
+            let bound = bind(&function, &stage.inputs, &stages, session)
+                .and_then(|binding| function.enqueue(class).map(|slot| (binding, slot)));
             let (binding, slot) = bound.inspect_err(|_| function.note_rejected())?;
             let outputs = stage.outputs.unwrap_or_else(|| (0..binding.outputs.len()).collect());
             if let Some(unknown) = outputs.iter().find(|&&output| output >= binding.outputs.len()) {
@@ -141,7 +148,14 @@ impl Chain {
             steps.extend(stage.is_fed().then_some(Step::Host));
             let base = steps.len() as u32;
             steps.extend(stage.binding.steps.iter().map(|step| behind(*step, base)));
-            forks.extend(stage.function.forks(&stage.binding).iter().flat_map(|forks| forks.iter()).map(|fork| fork.behind(base)));
+            forks.extend(
+                stage
+                    .function
+                    .forks(&stage.binding)
+                    .iter()
+                    .flat_map(|forks| forks.iter())
+                    .map(|fork| fork.behind(base)),
+            );
         }
         let forks = (!forks.is_empty()).then(|| forks.into());
         Chain { stages, steps: steps.into(), forks }
@@ -149,7 +163,8 @@ impl Chain {
 
     /// What a step of the task is.
     pub(crate) fn locate(&self, step: u32) -> StagePlace {
-        let stage = self.stages.iter().rposition(|stage| stage.first_step <= step && stage.step_count() > 0).unwrap_or(0);
+        let stage =
+            self.stages.iter().rposition(|stage| stage.first_step <= step && stage.step_count() > 0).unwrap_or(0);
         let within = step - self.stages[stage].first_step;
         let step = if self.stages[stage].is_fed() { within.checked_sub(1) } else { Some(within) };
         StagePlace { stage, step }
@@ -200,17 +215,25 @@ impl From<StageInput> for Source {
 }
 
 /// Checks a stage's inputs, and finds or makes what is needed to run their shapes.
-fn bind(function: &Function, inputs: &[StageInput], earlier: &[Stage], session: Option<&Session>) -> Result<Arc<Binding>, InvokeError> {
+fn bind(
+    function: &Function,
+    inputs: &[StageInput],
+    earlier: &[Stage],
+    session: Option<&Session>,
+) -> Result<Arc<Binding>, InvokeError> {
     let bad = |text: String| InvokeError::BadInput(format!("function `{}`: {text}", function.key));
     let mut forms = Vec::with_capacity(inputs.len());
     for (index, input) in inputs.iter().enumerate() {
         forms.push(match input {
             StageInput::Tensor(tensor) => tensor.form(),
             StageInput::Output { stage, output } => {
-                let from =
-                    earlier.get(*stage).ok_or_else(|| bad(format!("input {index} comes from stage {stage}, which is not before it")))?;
+                let from = earlier
+                    .get(*stage)
+                    .ok_or_else(|| bad(format!("input {index} comes from stage {stage}, which is not before it")))?;
                 let made = from.output_form(*output);
-                made.ok_or_else(|| bad(format!("input {index} comes from output {output} of stage {stage}, which has none such")))?
+                made.ok_or_else(|| {
+                    bad(format!("input {index} comes from output {output} of stage {stage}, which has none such"))
+                })?
             }
         });
     }

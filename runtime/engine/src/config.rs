@@ -14,9 +14,11 @@ use std::time::Duration;
 /// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Which of a daemon's devices the engine drives: its invocations and functions get ids that begin at [`DeviceId::first_id`].
+    /// Which of a daemon's devices the engine drives: its invocations and functions get ids that
+    /// begin at [`DeviceId::first_id`].
     pub device: DeviceId,
-    /// The CPUs of the engine's thread. `None` for an engine that is the only one of its process: it takes what its own device leaves.
+    /// The CPUs of the engine's thread. `None` for an engine that is the only one of its process:
+    /// it takes what its own device leaves.
     pub cores: Option<CoreShare>,
     /// Name of the scheduling policy, one of [`atoll_core::POLICIES`].
     pub policy: String,
@@ -24,24 +26,30 @@ pub struct EngineConfig {
     pub queue_capacity: usize,
     /// Use only so much of the device's memory.
     pub memory_limit_bytes: Option<u64>,
-    /// The constants of all functions may take so many times the device's memory; those that are not used for longest, or at least cost, wait outside. At 1 everything fits.
+    /// The constants of all functions may take so many times the device's memory; those that are
+    /// not used for longest, or at least cost, wait outside. At 1 everything fits.
     pub memory_overcommit: f64,
-    /// What tenants may have of the device's memory. Their constants may exceed it as those of all may exceed the device's.
+    /// What tenants may have of the device's memory. Their constants may exceed it as those of all
+    /// may exceed the device's.
     pub memory_quotas: MemoryQuotas,
-    /// Who has to go when the device is full: a name from [`atoll_core::residency::RESIDENCY_POLICIES`].
+    /// Who has to go when the device is full: a name from
+    /// [`atoll_core::residency::RESIDENCY_POLICIES`].
     pub residency_policy: String,
     /// Launches put into one device queue, if the device takes that many.
     pub device_queue_capacity: u32,
-    /// How long best-effort work may get nowhere beside real-time work before it is given a short time of its own. None unless told otherwise: real-time latency is what the engine promises first, and such a
-    /// time is the one thing that breaks it on purpose.
+    /// How long best-effort work may get nowhere beside real-time work before it is given a short
+    /// time of its own. None unless told otherwise: real-time latency is what the engine promises
+    /// first, and such a time is the one thing that breaks it on purpose.
     pub best_effort_wait_max: Option<Duration>,
     /// How long [`crate::Engine::shutdown`] lets admitted invocations go on before it cancels them.
     pub shutdown_grace: Duration,
     /// Makes what padding needs, for policies that pad. Without it real-time launches run alone.
     pub padding: Option<Arc<dyn PaddingService>>,
-    /// Independent branches of a function run beside each other where that is quicker by so much or more; never if `None`.
+    /// Independent branches of a function run beside each other where that is quicker by so much or
+    /// more; never if `None`.
     pub branch_gain_min: Option<Duration>,
-    /// Evict running tasks at random points and let them continue, by this seed. For tests: every answer must stay the same.
+    /// Evict running tasks at random points and let them continue, by this seed. For tests: every
+    /// answer must stay the same.
     pub evict_at_random: Option<u64>,
 }
 
@@ -66,7 +74,8 @@ impl Default for EngineConfig {
     }
 }
 
-/// What a function is called: whose it is, and its name among theirs. Shown as `NAME` where it is the daemon's own, as `TENANT:NAME` otherwise.
+/// What a function is called: whose it is, and its name among theirs. Shown as `NAME` where it is
+/// the daemon's own, as `TENANT:NAME` otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionKey {
     /// Who owns it: whose memory its invocations take, and who is billed.
@@ -97,7 +106,8 @@ pub struct FunctionOptions {
     pub class: Class,
     /// Invocations of each class that may wait; the engine's setting where `None`. At least 1.
     pub queue_capacity: Option<usize>,
-    /// The lane in which its invocations run, those that begin with it. Once that is closed, they run in the default lane.
+    /// The lane in which its invocations run, those that begin with it. Once that is closed, they
+    /// run in the default lane.
     pub lane: LaneId,
 }
 

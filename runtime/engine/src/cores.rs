@@ -1,6 +1,7 @@
 //! Which CPUs the threads of engines have to themselves.
 //!
-//! An engine's thread looks for completions without sleeping (it *spins*) where a CPU is free for it. A CPU is free if no compute unit is pinned to it and no other engine's thread got it, so the
+//! An engine's thread looks for completions without sleeping (it *spins*) where a CPU is free for
+//! it. A CPU is free if no compute unit is pinned to it and no other engine's thread got it, so the
 //! CPUs are dealt out for all engines of a process at once.
 
 use atoll_device::{DeviceInfo, cpus};
@@ -8,7 +9,8 @@ use atoll_device::{DeviceInfo, cpus};
 /// The CPUs of one engine's thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CoreShare {
-    /// Whether there is a core for the thread beside those of all compute units, so that it may spin.
+    /// Whether there is a core for the thread beside those of all compute units, so that it may
+    /// spin.
     pub spins: bool,
     /// The CPUs that the thread is kept on; the system places it where there are none.
     pub cpus: Vec<usize>,
@@ -43,14 +45,17 @@ impl From<&DeviceInfo> for CoreUse {
     }
 }
 
-/// Deals out the CPUs that no compute unit is pinned to, one share for each device, in their order. `cores` is how many CPUs' worth of time the process has, which a quota may make fewer than
+/// Deals out the CPUs that no compute unit is pinned to, one share for each device, in their order.
+/// `cores` is how many CPUs' worth of time the process has, which a quota may make fewer than
 /// `allowed`, the CPUs that it may run on.
 ///
-/// A lone engine gets all spare CPUs. Of several, each gets CPUs that no other has; the first ones, where there are not enough for all. An engine without a share never spins for long, and stays on the
-/// CPUs of its own device, where it takes time from nobody else.
+/// A lone engine gets all spare CPUs. Of several, each gets CPUs that no other has; the first ones,
+/// where there are not enough for all. An engine without a share never spins for long, and stays on
+/// the CPUs of its own device, where it takes time from nobody else.
 fn deal(cores: usize, allowed: &[usize], devices: &[CoreUse]) -> Vec<CoreShare> {
     let threads: usize = devices.iter().map(|device| device.threads as usize).sum();
-    let spare: Vec<usize> = allowed.iter().copied().filter(|cpu| devices.iter().all(|device| !device.cpus.contains(cpu))).collect();
+    let spare: Vec<usize> =
+        allowed.iter().copied().filter(|cpu| devices.iter().all(|device| !device.cpus.contains(cpu))).collect();
     let free = cores.saturating_sub(threads);
     if let [device] = devices {
         let cpus = if free > 0 && !device.cpus.is_empty() { spare } else { Vec::new() };
@@ -87,7 +92,11 @@ mod tests {
         assert_eq!(deal(4, &[0, 1, 2, 3], &[pinned(&[0, 1])]), [share(true, &[2, 3])]);
         assert_eq!(deal(2, &[0, 1], &[pinned(&[0, 1])]), [share(false, &[])]);
         assert_eq!(deal(1, &[0, 1], &[pinned(&[0])]), [share(false, &[])], "a quota counts as well");
-        assert_eq!(deal(4, &[0, 1, 2, 3], &[floating(1)]), [share(true, &[])], "the system places it beside threads that are not pinned");
+        assert_eq!(
+            deal(4, &[0, 1, 2, 3], &[floating(1)]),
+            [share(true, &[])],
+            "the system places it beside threads that are not pinned"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The doorbell of the engine's thread: an eventfd that others write and the thread waits on beside the device's completions.
+//! The doorbell of the engine's thread: an eventfd that others write and the thread waits on beside
+//! the device's completions.
 
 use crate::clock::timespec;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -13,12 +14,14 @@ impl Doorbell {
         Ok(Doorbell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Wakes the thread, now or at its next wait. The only error of an eventfd is a counter that is full, and then it wakes as well.
+    /// Wakes the thread, now or at its next wait. The only error of an eventfd is a counter that is
+    /// full, and then it wakes as well.
     pub(crate) fn ring(&self) {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until somebody rings, the device (if there still is one) has completions, or `timeout_ns` has passed. The ring is taken back: look for what was sent *after* this.
+    /// Waits until somebody rings, the device (if there still is one) has completions, or
+    /// `timeout_ns` has passed. The ring is taken back: look for what was sent *after* this.
     pub(crate) fn wait(&self, completions: Option<BorrowedFd<'_>>, timeout_ns: Option<u64>) {
         let bell = self.0.as_fd();
         let mut fds = [bell, completions.unwrap_or(bell)].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));

@@ -65,7 +65,8 @@ pub enum EngineError {
         /// Bytes there are.
         total: u64,
     },
-    /// The constants of all functions together would exceed the device's memory by more than is allowed.
+    /// The constants of all functions together would exceed the device's memory by more than is
+    /// allowed.
     #[error(
         "function `{name}` brings {wanted} bytes of constants; those of all functions would be {all} bytes, {limit} are allowed on a device of {total} bytes; unload a function, raise the memory limit, or allow \
          more with --memory-overcommit"
@@ -82,7 +83,8 @@ pub enum EngineError {
         /// Bytes there are.
         total: u64,
     },
-    /// The tenant's quota of device memory has no room for the constants, ever or beside those of its other functions.
+    /// The tenant's quota of device memory has no room for the constants, ever or beside those of
+    /// its other functions.
     #[error(
         "function `{name}` needs {wanted} bytes for its constants; tenant `{}` has a quota of {quota} bytes, of which {free} are free, and the constants of its functions would be {all} bytes, of which {limit} \
          are allowed; unload a function or raise the quota", name.tenant
@@ -131,8 +133,12 @@ impl EngineError {
         let name = name.clone();
         match refusal {
             LoadRefusal::OutOfMemory { wanted, free, total } => EngineError::OutOfMemory { name, wanted, free, total },
-            LoadRefusal::OverCommitted { wanted, all, limit, total } => EngineError::OverCommitted { name, wanted, all, limit, total },
-            LoadRefusal::OverQuota { wanted, free, quota, all, limit } => EngineError::OverQuota { name, wanted, free, quota, all, limit },
+            LoadRefusal::OverCommitted { wanted, all, limit, total } => {
+                EngineError::OverCommitted { name, wanted, all, limit, total }
+            }
+            LoadRefusal::OverQuota { wanted, free, quota, all, limit } => {
+                EngineError::OverQuota { name, wanted, free, quota, all, limit }
+            }
         }
     }
 }
@@ -164,9 +170,12 @@ pub enum InvokeError {
         capacity: usize,
     },
     /// The scheduling policy takes no invocations of this class.
-    #[error("the scheduling policy takes no {0} invocations; ask for another class, or start the daemon with another policy")]
+    #[error(
+        "the scheduling policy takes no {0} invocations; ask for another class, or start the daemon with another policy"
+    )]
     ClassRefused(Class),
-    /// The inputs do not fit the function, or a kernel met a value that the model does not take; the text names the input, or the node, and what is wrong.
+    /// The inputs do not fit the function, or a kernel met a value that the model does not take;
+    /// the text names the input, or the node, and what is wrong.
     #[error("{0}")]
     BadInput(String),
     /// The invocation would not fit even if nothing else were on the device.
@@ -186,7 +195,8 @@ pub enum InvokeError {
         /// Bytes there are.
         total: u64,
     },
-    /// The invocation would not fit its tenant's quota even if nothing else of the tenant were on the device.
+    /// The invocation would not fit its tenant's quota even if nothing else of the tenant were on
+    /// the device.
     #[error(
         "the invocation needs {wanted} bytes on the device at once, {constants} of them for constants; tenant `{tenant}` has a quota of {quota} bytes for work of this class, of which {free} are free; send \
          smaller inputs or raise the quota"
@@ -207,7 +217,9 @@ pub enum InvokeError {
     #[error("a step of this session is running; wait for its answer before the next one")]
     SessionBusy,
     /// There is no such session.
-    #[error("there is no such session: it was closed, not used for too long, or its function was unloaded; begin another one")]
+    #[error(
+        "there is no such session: it was closed, not used for too long, or its function was unloaded; begin another one"
+    )]
     NoSession,
     /// What the session kept is lost.
     #[error("the session is lost: the process that held its state died; begin another one")]

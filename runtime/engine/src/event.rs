@@ -1,7 +1,8 @@
 //! Everything that can wake the engine's thread.
 //!
-//! Commands come through two channels, real-time submissions through one of their own, so that they overtake whatever else has queued up. Completions come from the device.
-//! Time comes from [`atoll_core::DeviceScheduler::next_wakeup`]. Nothing else does.
+//! Commands come through two channels, real-time submissions through one of their own, so that they
+//! overtake whatever else has queued up. Completions come from the device. Time comes from
+//! [`atoll_core::DeviceScheduler::next_wakeup`]. Nothing else does.
 
 use crate::chain::Chain;
 use crate::config::{FunctionInfo, FunctionKey};
@@ -28,11 +29,13 @@ pub(crate) enum Command {
     CloseSession(SessionId),
     /// Bring a function onto the device and let it be found. Legal until shutdown.
     Load { function: Arc<Function>, answer: Sender<Result<FunctionInfo, EngineError>> },
-    /// Let a function no longer be found, and take it off the device when its running invocations are over. Legal always.
+    /// Let a function no longer be found, and take it off the device when its running invocations
+    /// are over. Legal always.
     Unload { key: FunctionKey, answer: Sender<Result<(), EngineError>> },
     /// Divide the device. Legal always; refused on a device that is lost.
     OpenLane { spec: LaneSpec, answer: Sender<Result<Lane, EngineError>> },
-    /// Give a lane's compute units back. Legal always; answered when nothing is in the lane any more.
+    /// Give a lane's compute units back. Legal always; answered when nothing is in the lane any
+    /// more.
     CloseLane { lane: LaneId, answer: Sender<Result<(), EngineError>> },
     /// What was made of the functions of a tenant, so that they can share launches. Legal always.
     Padded(Box<Padded>),

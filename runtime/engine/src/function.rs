@@ -1,4 +1,5 @@
-//! A function as every thread sees it: what it is, who may still wait for it, and the shapes it has met.
+//! A function as every thread sees it: what it is, who may still wait for it, and the shapes it has
+//! met.
 
 use crate::binding::{BindError, Binding};
 use crate::branches::Room;
@@ -23,7 +24,8 @@ pub(crate) struct Function {
     pub(crate) queue_capacity: usize,
     /// What the device can run of it at a time; known once it is loaded.
     room: OnceLock<Room>,
-    /// Invocations that wait, by class. Each class has a queue of its own, so that best-effort work never takes the last place of real-time work.
+    /// Invocations that wait, by class. Each class has a queue of its own, so that best-effort work
+    /// never takes the last place of real-time work.
     waiting: [AtomicUsize; 2],
     /// Invocations that were refused before they could wait.
     rejected: AtomicU64,
@@ -59,7 +61,10 @@ impl Function {
         let kernels = bundle.target(&target).map_or(&[][..], |image| &image.kernels);
         if let Some(kernel) = kernels.iter().find(|kernel| kernel.shared_bytes > shared_bytes_max) {
             let (name, bytes) = (&kernel.name, kernel.shared_bytes);
-            return Err(unservable(format!("kernel {name} needs {bytes} bytes of shared memory, {} has {shared_bytes_max}", device.name)));
+            return Err(unservable(format!(
+                "kernel {name} needs {bytes} bytes of shared memory, {} has {shared_bytes_max}",
+                device.name
+            )));
         }
         Ok(Function {
             id,
@@ -97,12 +102,14 @@ impl Function {
     /// Checks the inputs and finds, or makes, what is needed to run their shapes.
     /// `values` are those of a session's symbols, for one of its steps.
     pub(crate) fn bind(&self, inputs: &[InputForm<'_>], values: &[i64]) -> Result<Arc<Binding>, InvokeError> {
-        let symbols = bind_step(self.graph(), inputs, values).map_err(|error| InvokeError::BadInput(error.to_string()))?;
+        let symbols =
+            bind_step(self.graph(), inputs, values).map_err(|error| InvokeError::BadInput(error.to_string()))?;
         if let Some(binding) = find(&self.bindings, |binding| binding.symbols == symbols) {
             return Ok(binding);
         }
         let binding = Binding::new(self.graph(), self.image(), symbols);
-        let binding = binding.map_err(|e| InvokeError::BadInput(format!("inputs of these shapes cannot be run: {e}")))?;
+        let binding =
+            binding.map_err(|e| InvokeError::BadInput(format!("inputs of these shapes cannot be run: {e}")))?;
         Ok(keep(&self.bindings, binding))
     }
 
@@ -112,8 +119,9 @@ impl Function {
         if let Some(read_back) = self.graph().read_backs.get(binding.sizes_known) {
             symbols[read_back.symbol.0 as usize] = value;
         }
-        let is_it =
-            |known: &Binding| known.sizes_known == binding.sizes_known + 1 && known.symbols == symbols && known.largest == binding.largest;
+        let is_it = |known: &Binding| {
+            known.sizes_known == binding.sizes_known + 1 && known.symbols == symbols && known.largest == binding.largest
+        };
         match find(&self.sized, is_it) {
             Some(known) => Ok(known),
             None => Ok(keep(&self.sized, binding.with_size(self.graph(), self.image(), value)?)),
@@ -171,8 +179,12 @@ fn keep(bindings: &Mutex<Vec<Arc<Binding>>>, binding: Binding) -> Arc<Binding> {
 /// What the engine does not run yet of all that a bundle may hold, and what it would take.
 fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
     let why = |feature: Feature| match feature {
-        Feature::State if graph.session.states.is_empty() => Some("it has state buffers, and says of none that a session keeps it"),
-        Feature::State if !graph.read_backs.is_empty() => Some("it has state, and sizes that are computed while it runs"),
+        Feature::State if graph.session.states.is_empty() => {
+            Some("it has state buffers, and says of none that a session keeps it")
+        }
+        Feature::State if !graph.read_backs.is_empty() => {
+            Some("it has state, and sizes that are computed while it runs")
+        }
         Feature::If => Some("it has an if segment, which this engine does not run"),
         Feature::Loop => Some("it has a loop segment, which this engine does not run"),
         Feature::PackedConstants => Some("it has constants packed for its target, which this engine does not load"),

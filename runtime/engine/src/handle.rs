@@ -33,13 +33,15 @@ pub struct Engine {
     shutdown_grace: Duration,
 }
 
-/// Access to an engine. Cheap to clone; outlives the engine, and then answers that it is shutting down.
+/// Access to an engine. Cheap to clone; outlives the engine, and then answers that it is shutting
+/// down.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     shared: Arc<Shared>,
     /// Real-time submissions.
     urgent: Sender<Command>,
-    /// Everything else. Unbounded, and yet it cannot grow without bound: submissions hold a place in the queue of their function, and of the others each caller has one at a time.
+    /// Everything else. Unbounded, and yet it cannot grow without bound: submissions hold a place
+    /// in the queue of their function, and of the others each caller has one at a time.
     normal: Sender<Command>,
 }
 
@@ -57,10 +59,11 @@ impl Engine {
                 "no compiler is here that makes padding modules: real-time launches run alone, as under `reset`"
             );
         }
-        let residency_policy = residency_policy_by_name(&config.residency_policy).ok_or_else(|| EngineError::UnknownResidencyPolicy {
-            name: config.residency_policy.clone(),
-            known: RESIDENCY_POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
-        })?;
+        let residency_policy =
+            residency_policy_by_name(&config.residency_policy).ok_or_else(|| EngineError::UnknownResidencyPolicy {
+                name: config.residency_policy.clone(),
+                known: RESIDENCY_POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
+            })?;
         let doorbell = Doorbell::new().map_err(|source| EngineError::Os { what: "cannot make an eventfd", source })?;
         let shared = Arc::new(Shared {
             doorbell,
@@ -76,10 +79,19 @@ impl Engine {
         let inbox = Inbox { urgent: urgent_inbox, normal: normal_inbox };
         let shutdown_grace = config.shutdown_grace;
         let stager = Stager::start(Arc::clone(&shared));
-        let stager = stager.map_err(|source| EngineError::Os { what: "cannot start the thread that reads constants", source })?;
-        let padding = padding.map(|service| PaddingThread::start(service, Arc::clone(&shared), normal.clone())).transpose();
-        let padding = padding.map_err(|source| EngineError::Os { what: "cannot start the thread for padding", source })?;
-        let worker = Worker::new(device, Parts { policy, residency_policy, stager, padding }, &config, Arc::clone(&shared), inbox);
+        let stager = stager
+            .map_err(|source| EngineError::Os { what: "cannot start the thread that reads constants", source })?;
+        let padding =
+            padding.map(|service| PaddingThread::start(service, Arc::clone(&shared), normal.clone())).transpose();
+        let padding =
+            padding.map_err(|source| EngineError::Os { what: "cannot start the thread for padding", source })?;
+        let worker = Worker::new(
+            device,
+            Parts { policy, residency_policy, stager, padding },
+            &config,
+            Arc::clone(&shared),
+            inbox,
+        );
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("atoll-engine".into()).spawn(move || {
             let _noted = NotesPanic(of_thread);
@@ -94,7 +106,8 @@ impl Engine {
         self.handle.clone()
     }
 
-    /// Admits nothing more, lets what was admitted go on for [`EngineConfig::shutdown_grace`], cancels the rest, and ends the thread. Every invocation has been answered
+    /// Admits nothing more, lets what was admitted go on for [`EngineConfig::shutdown_grace`],
+    /// cancels the rest, and ends the thread. Every invocation has been answered
     /// when this returns.
     pub fn shutdown(mut self) {
         self.close(self.shutdown_grace);
@@ -139,7 +152,8 @@ impl EngineHandle {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// Brings a function onto the device. Blocks until it can be invoked; on an error nothing of it is left.
+    /// Brings a function onto the device. Blocks until it can be invoked; on an error nothing of it
+    /// is left.
     pub fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
         // The digests of its constants are made here, so that the engine's thread finds them.
         bundle.constants();
@@ -148,12 +162,14 @@ impl EngineHandle {
         self.ask(|answer| Command::Load { function, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
-    /// Takes a function off the device. Invocations that wait are answered with [`InvokeError::Unloaded`]; blocks until those that run are over and the memory is free.
+    /// Takes a function off the device. Invocations that wait are answered with
+    /// [`InvokeError::Unloaded`]; blocks until those that run are over and the memory is free.
     pub fn unload(&self, key: &FunctionKey) -> Result<(), EngineError> {
         self.ask(|answer| Command::Unload { key: key.clone(), answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
-    /// Divides the device: functions that are loaded into the lane share its compute units with nobody but those of other lanes that have them too.
+    /// Divides the device: functions that are loaded into the lane share its compute units with
+    /// nobody but those of other lanes that have them too.
     ///
     /// # Errors
     /// The device cannot be divided, has no such compute units or no queues left, or is lost.
@@ -161,7 +177,8 @@ impl EngineHandle {
         self.ask(|answer| Command::OpenLane { spec, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
-    /// Closes a lane. What runs in it is preempted and goes on in the default lane, where functions of the lane run from now on. Blocks until nothing of it is on the device.
+    /// Closes a lane. What runs in it is preempted and goes on in the default lane, where functions
+    /// of the lane run from now on. Blocks until nothing of it is on the device.
     ///
     /// # Errors
     /// There is no such lane, it is closing, or it is the default one.
@@ -169,17 +186,20 @@ impl EngineHandle {
         self.ask(|answer| Command::CloseLane { lane, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
-    /// Calls a function. What is wrong with the request is answered before this returns; otherwise the engine's thread answers.
+    /// Calls a function. What is wrong with the request is answered before this returns; otherwise
+    /// the engine's thread answers.
     pub fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {
         self.submit_chain(request.into(), reply)
     }
 
-    /// Calls functions one after the other. The chain is one invocation: it is admitted, preempted, cancelled and answered as a whole.
+    /// Calls functions one after the other. The chain is one invocation: it is admitted, preempted,
+    /// cancelled and answered as a whole.
     pub fn submit_chain(&self, request: ChainRequest, reply: Reply) -> InvocationId {
         self.submit_as(request, None, PendingReply::new(reply))
     }
 
-    /// Opens a session of a function that keeps state. Nothing is on the device before its first step; it is closed when it was not used for the idle time.
+    /// Opens a session of a function that keeps state. Nothing is on the device before its first
+    /// step; it is closed when it was not used for the idle time.
     ///
     /// # Errors
     /// There is no such function, it keeps no state, or its tenant has too many sessions.
@@ -196,7 +216,8 @@ impl EngineHandle {
         self.send(Command::CloseSession(session));
     }
 
-    /// Runs the next step of a session: a call of its function, whose name in the request does not count. One that fails leaves the session as it was.
+    /// Runs the next step of a session: a call of its function, whose name in the request does not
+    /// count. One that fails leaves the session as it was.
     pub fn submit_step(&self, session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
         let begun = self.shared.sessions.find(session).ok_or(InvokeError::NoSession);
         match begun.and_then(|session| session.begin().map(|step| (session, step))) {
@@ -223,16 +244,19 @@ impl EngineHandle {
         id
     }
 
-    /// Gives an invocation up. It is answered with [`InvokeError::Cancelled`] once nothing of it is on the device, unless its result is there first.
+    /// Gives an invocation up. It is answered with [`InvokeError::Cancelled`] once nothing of it is
+    /// on the device, unless its result is there first.
     pub fn cancel(&self, id: InvocationId) {
         self.send(Command::Cancel(id));
     }
 
-    /// What the engine tells about itself; all zero once it has stopped, and lost if it stopped by a panic.
+    /// What the engine tells about itself; all zero once it has stopped, and lost if it stopped by
+    /// a panic.
     pub fn statistics(&self) -> EngineStatistics {
         let mut statistics = self.ask(|answer| Command::Statistics { answer }).unwrap_or_else(|| {
             let mut stopped = EngineStatistics::default();
-            stopped.device.lost = self.is_lost().then(|| "the thread that drives it panicked; restart the daemon".into());
+            stopped.device.lost =
+                self.is_lost().then(|| "the thread that drives it panicked; restart the daemon".into());
             stopped
         });
         // The system is asked here and not by the engine's thread: it looks at every page.
@@ -243,7 +267,8 @@ impl EngineHandle {
         statistics
     }
 
-    /// What happened from a record on ([`TraceBatch::next`] of the batch before; 0 begins with the oldest that is kept), or from now on; `None` once the engine has stopped.
+    /// What happened from a record on ([`TraceBatch::next`] of the batch before; 0 begins with the
+    /// oldest that is kept), or from now on; `None` once the engine has stopped.
     pub fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {
         self.ask(|answer| Command::Trace { from, answer })
     }
@@ -259,7 +284,9 @@ impl EngineHandle {
         if self.shared.closed.load(Ordering::Relaxed) {
             return Err(InvokeError::ShuttingDown);
         }
-        let deadline = request.deadline.map(|within| Nanos(submitted.0.saturating_add(within.as_nanos().min(u64::MAX.into()) as u64)));
+        let deadline = request
+            .deadline
+            .map(|within| Nanos(submitted.0.saturating_add(within.as_nanos().min(u64::MAX.into()) as u64)));
         let ChainRequest { class, priority, times_launches, .. } = request;
         let chain = Chain::new(request, session.as_deref(), |key| self.shared.find(key))?;
         let class = class.unwrap_or(chain.stages[0].function.class);

@@ -2,7 +2,8 @@
 
 use hdrhistogram::Histogram as Counts;
 
-/// Significant decimal digits, which make 16 buckets per power of two: a bucket is at most 1/16 of its values wide, and all of them take 5 KiB.
+/// Significant decimal digits, which make 16 buckets per power of two: a bucket is at most 1/16 of
+/// its values wide, and all of them take 5 KiB.
 const DIGITS: u8 = 1;
 /// Five hours. Longer durations count as that.
 const LONGEST_NS: u64 = (1 << 44) - 1;
@@ -45,13 +46,15 @@ impl Histogram {
         self.max_ns
     }
 
-    /// A value that a share `q` of all values (0 to 1) does not exceed, at most 1/16 above the smallest such value; 0 if there are none.
+    /// A value that a share `q` of all values (0 to 1) does not exceed, at most 1/16 above the
+    /// smallest such value; 0 if there are none.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         // The library gives the lower bound of the bucket for 0 itself.
         self.counts.value_at_quantile(q.clamp(f64::MIN_POSITIVE, 1.0)).min(self.max_ns)
     }
 
-    /// How many values are at most `ns`, up to the width of its bucket; for cumulative buckets in other formats.
+    /// How many values are at most `ns`, up to the width of its bucket; for cumulative buckets in
+    /// other formats.
     pub fn count_at_most(&self, ns: u64) -> u64 {
         self.counts.count_between(0, ns)
     }
@@ -64,7 +67,10 @@ mod tests {
     #[test]
     fn every_value_lies_in_a_bucket_that_is_narrow_enough() {
         let counts = Histogram::default().counts;
-        for ns in (0..100_000).chain((20..44).map(|bits| (1_u64 << bits) - 1)).chain((20..43).map(|bits| (1_u64 << bits) + 12_345)) {
+        for ns in (0..100_000)
+            .chain((20..44).map(|bits| (1_u64 << bits) - 1))
+            .chain((20..43).map(|bits| (1_u64 << bits) + 12_345))
+        {
             let top = counts.highest_equivalent(ns);
             assert!(ns <= top && top - ns <= ns / 16, "{ns} in a bucket up to {top}");
         }
@@ -89,7 +95,10 @@ mod tests {
         let mut histogram = Histogram::default();
         [0, LONGEST_NS, LONGEST_NS + 1, u64::MAX].into_iter().for_each(|ns| histogram.record(ns));
         assert_eq!((histogram.count(), histogram.max_ns(), histogram.sum_ns()), (4, u64::MAX, u64::MAX));
-        assert_eq!((histogram.count_at_most(0), histogram.count_at_most(1 << 43), histogram.count_at_most(u64::MAX)), (1, 1, 4));
+        assert_eq!(
+            (histogram.count_at_most(0), histogram.count_at_most(1 << 43), histogram.count_at_most(u64::MAX)),
+            (1, 1, 4)
+        );
         assert_eq!(histogram.quantile_ns(1.0), LONGEST_NS);
     }
 }

@@ -1,4 +1,5 @@
-//! The memory of one invocation, with every launch ready to go. Kept for the next invocation of the same shapes.
+//! The memory of one invocation, with every launch ready to go. Kept for the next invocation of the
+//! same shapes.
 
 use crate::accounts::Holder;
 use crate::binding::{Binding, LaunchTemplate, Relocation, Site, Space, Work};
@@ -29,7 +30,13 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    pub(crate) fn new(binding: Arc<Binding>, place: Place, constants: Box<[DeviceOffset]>, generation: u64, module: ModuleId) -> Instance {
+    pub(crate) fn new(
+        binding: Arc<Binding>,
+        place: Place,
+        constants: Box<[DeviceOffset]>,
+        generation: u64,
+        module: ModuleId,
+    ) -> Instance {
         assert!(place.bytes >= binding.layout.bytes, "the memory is as large as promised");
         let evicted = vec![false; binding.work.len()];
         let mut instance = Instance {
@@ -132,7 +139,8 @@ impl Instance {
         self.evicted[step as usize] = true;
     }
 
-    /// The evicted word of a step, if it has to be cleared before the step is issued again. No launch in flight touches it: a step is issued again only after it ended.
+    /// The evicted word of a step, if it has to be cleared before the step is issued again. No
+    /// launch in flight touches it: a step is issued again only after it ended.
     pub(crate) fn take_evicted_word(&mut self, step: u32) -> Option<DeviceOffset> {
         let evicted = std::mem::take(&mut self.evicted[step as usize]);
         let word = self.launch(step)?.evicted_word;

@@ -114,8 +114,15 @@ impl Invocation {
         }
     }
 
-    /// Adds the stamps and the cost of a launch. Returns when the first block started, if this is the first launch to say so.
-    pub(crate) fn note_launch(&mut self, place: StagePlace, completion: &Completion, busy_ns_max: u64, now: Nanos) -> Option<Nanos> {
+    /// Adds the stamps and the cost of a launch. Returns when the first block started, if this is
+    /// the first launch to say so.
+    pub(crate) fn note_launch(
+        &mut self,
+        place: StagePlace,
+        completion: &Completion,
+        busy_ns_max: u64,
+        now: Nanos,
+    ) -> Option<Nanos> {
         self.stages[place.stage].note(completion, busy_ns_max, now);
         if self.submission.times_launches {
             self.time_launch(place, completion);
@@ -149,7 +156,8 @@ impl Invocation {
         self.launches.push(LaunchTime { stage, node: launch.node, blocks, started_ns, ended_ns, busy_ns });
     }
 
-    /// The part of an invocation's time that belongs to a stage: waiting and inputs to the first, outputs to the last.
+    /// The part of an invocation's time that belongs to a stage: waiting and inputs to the first,
+    /// outputs to the last.
     pub(crate) fn stage_timing(&self, stage: usize, whole: InvocationTiming) -> InvocationTiming {
         let if_at = |at: usize, ns: u64| if stage == at { ns } else { 0 };
         InvocationTiming {
@@ -162,7 +170,8 @@ impl Invocation {
 }
 
 impl StageRecord {
-    /// Adds a launch. `busy_ns_max` bounds what a device that does not tell the truth can put on the bill.
+    /// Adds a launch. `busy_ns_max` bounds what a device that does not tell the truth can put on
+    /// the bill.
     fn note(&mut self, completion: &Completion, busy_ns_max: u64, now: Nanos) {
         self.compute.note(completion, now);
         self.usage.add_launch(completion, busy_ns_max);
@@ -212,7 +221,8 @@ mod tests {
     fn the_parts_add_up() {
         let mut times = Times { prepare_begin: Some(Nanos(30)), prepare_end: Some(Nanos(50)), ..Times::default() };
         let status = LaunchStatus::Complete;
-        let launch = |started_ns, ended_ns| Completion { started_ns, ended_ns, ..Completion::unrun(LaunchId(0), status) };
+        let launch =
+            |started_ns, ended_ns| Completion { started_ns, ended_ns, ..Completion::unrun(LaunchId(0), status) };
         assert_eq!(times.compute.note(&launch(70, 80), Nanos(81)), Some(Nanos(70)));
         assert_eq!(times.compute.note(&launch(90, 200), Nanos(201)), None);
         let timing = times.timing(Nanos(10), Nanos(260));

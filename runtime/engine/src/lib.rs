@@ -1,17 +1,25 @@
 //! The engine: functions, memory and invocations on one device (design D3, D5, D9).
 //!
-//! One thread owns the device. It tells the scheduler of [`atoll_core`] what happens and carries out what the scheduler decides; it never decides itself who
-//! runs. Clients hold an [`EngineHandle`]: their threads check requests, bind shapes and prepare launches, so that the engine's thread has only valid ones to
-//! handle. It sleeps when there is nothing to do; while launches are on the device it may look for the end of one for some microseconds first, if a core is free for it.
+//! One thread owns the device. It tells the scheduler of [`atoll_core`] what happens and carries
+//! out what the scheduler decides; it never decides itself who runs. Clients hold an
+//! [`EngineHandle`]: their threads check requests, bind shapes and prepare launches, so that the
+//! engine's thread has only valid ones to handle. It sleeps when there is nothing to do; while
+//! launches are on the device it may look for the end of one for some microseconds first, if a core
+//! is free for it.
 //!
-//! Not here: compilers, wire formats, logs on the way of a request, and anything that knows what a tensor means.
+//! Not here: compilers, wire formats, logs on the way of a request, and anything that knows what a
+//! tensor means.
 //!
 //! # Invariants
 //!
-//! - Every invocation is answered exactly once, whatever happens to it, its function, the device or the engine.
-//! - What an invocation needs, constants and memory, is all on the device before its first launch and until after its last, or it waits without any of it.
-//! - An invocation uses exactly the memory that [`atoll_kgraph::invocation_bytes`] promises, all of it from before its first launch until after its last.
-//! - Outputs are read, and memory is given to others, only when nothing of the invocation is on the device (design D5 b).
+//! - Every invocation is answered exactly once, whatever happens to it, its function, the device or
+//!   the engine.
+//! - What an invocation needs, constants and memory, is all on the device before its first launch
+//!   and until after its last, or it waits without any of it.
+//! - An invocation uses exactly the memory that [`atoll_kgraph::invocation_bytes`] promises, all of
+//!   it from before its first launch until after its last.
+//! - Outputs are read, and memory is given to others, only when nothing of the invocation is on the
+//!   device (design D5 b).
 //! - A function that failed to load, or was unloaded, holds nothing.
 
 mod accounts;
@@ -54,11 +62,11 @@ pub use histogram::Histogram;
 pub use padding::{PaddingModule, PaddingService};
 pub use recorder::TraceBatch;
 pub use request::{
-    ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, LaunchTime, OutputTensor, Reply,
-    StageInput, StageRequest,
+    ChainRequest, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, LaunchTime,
+    OutputTensor, Reply, StageInput, StageRequest,
 };
 pub use session::SessionId;
 pub use statistics::{
-    ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics,
-    LaneStatistics, TenantMemory,
+    ClassStatistics, ConstantState, ConstantStatistics, DeviceStatistics, EngineStatistics, FunctionMemory,
+    FunctionStatistics, LaneStatistics, TenantMemory,
 };

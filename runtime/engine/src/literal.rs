@@ -22,7 +22,9 @@ mod tests {
     fn literals_keep_their_value_or_are_refused() {
         assert_eq!(literal(-2, DType::I32).map(|b| b[..4].to_vec()), Some(vec![0xFE, 0xFF, 0xFF, 0xFF]));
         assert_eq!(literal(1 << 40, DType::I64), Some((1_i64 << 40).to_le_bytes()));
-        for (value, dtype) in [(-1, DType::U32), (1 << 32, DType::U32), (1 << 31, DType::I32), (-1, DType::U64), (0, DType::F32)] {
+        for (value, dtype) in
+            [(-1, DType::U32), (1 << 32, DType::U32), (1 << 31, DType::I32), (-1, DType::U64), (0, DType::F32)]
+        {
             assert_eq!(literal(value, dtype), None, "{value} as {dtype:?}");
         }
     }

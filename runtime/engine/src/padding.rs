@@ -1,7 +1,8 @@
 //! Who makes dkp modules (design D6).
 //!
-//! Kernels of different functions meet only here, so their common modules are made while functions run: whoever starts the engine plugs in a [`PaddingService`]. Until a module is there, or where nobody
-//! makes any, real-time launches run alone.
+//! Kernels of different functions meet only here, so their common modules are made while functions
+//! run: whoever starts the engine plugs in a [`PaddingService`]. Until a module is there, or where
+//! nobody makes any, real-time launches run alone.
 
 use atoll_core::Tenant;
 use atoll_core::memory::FunctionId;
@@ -14,10 +15,12 @@ use std::sync::Arc;
 
 /// Makes what padding needs. Called on a thread of its own, and may take its time.
 pub trait PaddingService: Send + Sync + fmt::Debug + 'static {
-    /// How long the launches of a bundle take on a device (`host`) of so many compute units, if somebody measured it.
+    /// How long the launches of a bundle take on a device (`host`) of so many compute units, if
+    /// somebody measured it.
     fn profile(&self, bundle: &Bundle, device: &str, compute_units: u32) -> Option<Profile>;
 
-    /// Makes modules of all kernels of some bundles that can share launches; those of different modules cannot.
+    /// Makes modules of all kernels of some bundles that can share launches; those of different
+    /// modules cannot.
     ///
     /// # Errors
     /// Why there are none, in words.

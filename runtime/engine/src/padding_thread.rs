@@ -13,9 +13,15 @@ use std::sync::Arc;
 pub(crate) struct PaddingThread(Sender<PaddingJob>);
 
 impl PaddingThread {
-    pub(crate) fn start(service: Arc<dyn PaddingService>, shared: Arc<Shared>, done: Sender<Command>) -> std::io::Result<PaddingThread> {
+    pub(crate) fn start(
+        service: Arc<dyn PaddingService>,
+        shared: Arc<Shared>,
+        done: Sender<Command>,
+    ) -> std::io::Result<PaddingThread> {
         let (jobs, inbox) = unbounded();
-        std::thread::Builder::new().name("atoll-padding".into()).spawn(move || serve(&*service, &shared, &inbox, &done))?;
+        std::thread::Builder::new()
+            .name("atoll-padding".into())
+            .spawn(move || serve(&*service, &shared, &inbox, &done))?;
         Ok(PaddingThread(jobs))
     }
 
@@ -44,10 +50,16 @@ fn serve(service: &dyn PaddingService, shared: &Shared, inbox: &Receiver<Padding
 fn make(service: &dyn PaddingService, shared: &Shared, job: &PaddingJob) -> Padded {
     let device = shared.device.kind();
     let profiled: Vec<(FunctionId, Arc<Bundle>, Profile)> = (job.functions.iter())
-        .filter_map(|(id, bundle)| Some((*id, Arc::clone(bundle), service.profile(bundle, device, shared.device.compute_units)?)))
+        .filter_map(|(id, bundle)| {
+            Some((*id, Arc::clone(bundle), service.profile(bundle, device, shared.device.compute_units)?))
+        })
         .collect();
     let bundles: Vec<Arc<Bundle>> = profiled.iter().map(|(_, bundle, _)| Arc::clone(bundle)).collect();
-    let modules = if bundles.is_empty() { Err("no function is profiled".to_owned()) } else { service.compile(&job.target, &bundles) };
+    let modules = if bundles.is_empty() {
+        Err("no function is profiled".to_owned())
+    } else {
+        service.compile(&job.target, &bundles)
+    };
     Padded {
         tenant: job.tenant.clone(),
         target: job.target.clone(),

@@ -1,14 +1,19 @@
-//! What the engine remembers of what it did: every event and every action, and what compute units ran, in one ring.
+//! What the engine remembers of what it did: every event and every action, and what compute units
+//! ran, in one ring.
 //!
-//! It is always on: a record costs some nanoseconds beside the microseconds of what it tells of, and whoever asks why something was slow a moment ago finds it still there. Nobody
+//! It is always on: a record costs some nanoseconds beside the microseconds of what it tells of,
+//! and whoever asks why something was slow a moment ago finds it still there. Nobody
 //! who reads holds anything up; a reader that is too slow is told how many records it missed.
 //!
-//! Chunks come from compute units, maybe in a process that nobody trusts. One is taken only if it names a launch that was issued before it began, of a function that belongs to
-//! that process, and ended before now: so nobody writes into another tenant's picture.
+//! Chunks come from compute units, maybe in a process that nobody trusts. One is taken only if it
+//! names a launch that was issued before it began, of a function that belongs to that process, and
+//! ended before now: so nobody writes into another tenant's picture.
 
 use crate::clock;
 use crate::function::{Function, FunctionId};
-use crate::limits::{TRACE_BATCH_MAX, TRACE_CHUNKS_MAX, TRACE_FUNCTIONS_GONE_MAX, TRACE_LAUNCHES_MAX, TRACE_RECORDS_MAX};
+use crate::limits::{
+    TRACE_BATCH_MAX, TRACE_CHUNKS_MAX, TRACE_FUNCTIONS_GONE_MAX, TRACE_LAUNCHES_MAX, TRACE_RECORDS_MAX,
+};
 use atoll_core::{LaunchId, Nanos, TaskId};
 use atoll_device::{ChunkEnd, ChunkRecord, Device};
 use atoll_trace::{ChunkFate, Cursor, FunctionName, Record, Ring, What};
@@ -122,7 +127,8 @@ impl Recorder {
 
     fn note_chunk(&mut self, domain: Option<&str>, chunk: &ChunkRecord, now: Nanos) {
         let issued = self.issued(chunk.launch).filter(|issued| {
-            let is_of_domain = domain.is_none_or(|domain| self.functions.get(&issued.function).is_some_and(|name| name.tenant == domain));
+            let is_of_domain = domain
+                .is_none_or(|domain| self.functions.get(&issued.function).is_some_and(|name| name.tenant == domain));
             is_of_domain && issued.at.0 <= chunk.began_ns && chunk.began_ns <= chunk.ended_ns && chunk.ended_ns <= now.0
         });
         let Some(&Record { task, function, .. }) = issued else {

@@ -20,14 +20,16 @@ pub struct InvocationRequest {
     pub inputs: Vec<InputTensor>,
     /// The class; the function's own where `None`.
     pub class: Option<Class>,
-    /// Of two invocations of a class the one with the lower number is more urgent, except where the policy goes by deadlines.
+    /// Of two invocations of a class the one with the lower number is more urgent, except where the
+    /// policy goes by deadlines.
     pub priority: u32,
-    /// How long from now on the result is wanted. When it has passed, the invocation is answered with [`InvokeError::DeadlineExceeded`] and the device is given
-    /// to others.
+    /// How long from now on the result is wanted. When it has passed, the invocation is answered
+    /// with [`InvokeError::DeadlineExceeded`] and the device is given to others.
     pub deadline: Option<Duration>,
 }
 
-/// Functions called one after the other as one invocation, of which later ones may take outputs of earlier ones. Such a tensor never leaves the device.
+/// Functions called one after the other as one invocation, of which later ones may take outputs of
+/// earlier ones. Such a tensor never leaves the device.
 #[derive(Clone, Debug)]
 pub struct ChainRequest {
     /// The calls, in order; at least one.
@@ -49,7 +51,8 @@ pub struct StageRequest {
     pub function: FunctionKey,
     /// The inputs, in the order of the graph's input buffers.
     pub inputs: Vec<StageInput>,
-    /// The outputs that are to come back, as indices in the order of the graph's output buffers; all where `None`.
+    /// The outputs that are to come back, as indices in the order of the graph's output buffers;
+    /// all where `None`.
     pub outputs: Option<Vec<usize>>,
 }
 
@@ -106,15 +109,18 @@ pub struct OutputTensor {
 /// What a call gives.
 #[derive(Clone, Debug)]
 pub struct InvocationResult {
-    /// The outputs, in the order of the graph's output buffers; of a chain those that were asked for, call by call.
+    /// The outputs, in the order of the graph's output buffers; of a chain those that were asked
+    /// for, call by call.
     pub outputs: Vec<OutputTensor>,
     /// Where the time went.
     pub timing: InvocationTiming,
-    /// When it reached the engine's thread, and with it the scheduler, by the clock of [`LaunchTime`].
+    /// When it reached the engine's thread, and with it the scheduler, by the clock of
+    /// [`LaunchTime`].
     pub entered_ns: u64,
     /// How often its launches were told to leave the device for others.
     pub preemptions: u32,
-    /// What each launch took, in the order of their ends, those that left early included; empty unless [`ChainRequest::times_launches`].
+    /// What each launch took, in the order of their ends, those that left early included; empty
+    /// unless [`ChainRequest::times_launches`].
     pub launches: Vec<LaunchTime>,
 }
 
@@ -135,7 +141,8 @@ pub struct LaunchTime {
     pub busy_ns: u64,
 }
 
-/// Where the time of an invocation went; the four add up to the time from [`crate::EngineHandle::submit`] to the reply.
+/// Where the time of an invocation went; the four add up to the time from
+/// [`crate::EngineHandle::submit`] to the reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InvocationTiming {
     /// Waiting: for its turn, for memory, and for the device after the inputs were in place.
@@ -148,10 +155,12 @@ pub struct InvocationTiming {
     pub output_ns: u64,
 }
 
-/// Takes the answer. Called exactly once, on the submitting thread or on the engine's, so it must neither block nor panic: hand the answer on and return.
+/// Takes the answer. Called exactly once, on the submitting thread or on the engine's, so it must
+/// neither block nor panic: hand the answer on and return.
 pub type Reply = Box<dyn FnOnce(Result<InvocationResult, InvokeError>) + Send>;
 
-/// Keeps the promise of [`Reply`]: an answer that nobody gave by the time this is dropped is [`InvokeError::ShuttingDown`]. A step of a session is over before its answer is given.
+/// Keeps the promise of [`Reply`]: an answer that nobody gave by the time this is dropped is
+/// [`InvokeError::ShuttingDown`]. A step of a session is over before its answer is given.
 pub(crate) struct PendingReply(Option<(Reply, Option<Step>)>);
 
 impl PendingReply {

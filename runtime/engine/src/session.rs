@@ -1,7 +1,10 @@
-//! Sessions as every thread sees them: whose turn it is, and the values of the symbols that a session has.
+//! Sessions as every thread sees them: whose turn it is, and the values of the symbols that a
+//! session has.
 //!
-//! A session runs one step at a time. A step reads the values when it is admitted and replaces them when it has an answer; one that fails, or is cancelled, leaves them as they were, and with them the state, since no
-//! step overwrites what it reads ([`atoll_kgraph::Session`]). Its memory is the engine's (`worker/sessions.rs`), where it has some from its first step on.
+//! A session runs one step at a time. A step reads the values when it is admitted and replaces them
+//! when it has an answer; one that fails, or is cancelled, leaves them as they were, and with them
+//! the state, since no step overwrites what it reads ([`atoll_kgraph::Session`]). Its memory is the
+//! engine's (`worker/sessions.rs`), where it has some from its first step on.
 
 use crate::error::InvokeError;
 use crate::function::Function;
@@ -41,7 +44,8 @@ impl Session {
         self.progress().values.clone()
     }
 
-    /// Notes what the running step leads to. Its shapes must ask for as much memory as those of the steps before.
+    /// Notes what the running step leads to. Its shapes must ask for as much memory as those of the
+    /// steps before.
     pub(crate) fn note_next(&self, next: Vec<i64>, state_bytes: u64) -> Result<(), InvokeError> {
         let mut progress = self.progress();
         let before = *progress.state_bytes.get_or_insert(state_bytes);

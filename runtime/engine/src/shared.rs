@@ -16,7 +16,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub(crate) struct Shared {
     pub(crate) doorbell: Doorbell,
     pub(crate) device: DeviceInfo,
-    /// Functions that can be found. Written by the engine's thread only; nothing else is locked while it is held.
+    /// Functions that can be found. Written by the engine's thread only; nothing else is locked
+    /// while it is held.
     pub(crate) functions: RwLock<HashMap<FunctionKey, Arc<Function>>>,
     pub(crate) queue_capacity: usize,
     pub(crate) closed: AtomicBool,
@@ -34,7 +35,10 @@ pub(crate) struct Inbox {
 
 impl Shared {
     pub(crate) fn publish(&self, function: &Arc<Function>) {
-        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(function.key.clone(), Arc::clone(function));
+        self.functions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(function.key.clone(), Arc::clone(function));
     }
 
     pub(crate) fn withdraw(&self, key: &FunctionKey) {

@@ -1,7 +1,9 @@
-//! Constants are read into memory before they are copied, so that the engine's thread never waits for a disk.
+//! Constants are read into memory before they are copied, so that the engine's thread never waits
+//! for a disk.
 //!
-//! They lie in mapped files whose pages the system drops when it needs the memory. A thread of its own has the pages read that a load is about to copy, a piece at a time and urgent loads first, and
-//! says how far it came. The engine's thread copies behind it.
+//! They lie in mapped files whose pages the system drops when it needs the memory. A thread of its
+//! own has the pages read that a load is about to copy, a piece at a time and urgent loads first,
+//! and says how far it came. The engine's thread copies behind it.
 
 use crate::shared::Shared;
 use atoll_kgraph::Bundle;
@@ -10,11 +12,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Bytes that are read ahead at a time: enough for a disk to be busy, little enough that an urgent load waits a few milliseconds for it.
+/// Bytes that are read ahead at a time: enough for a disk to be busy, little enough that an urgent
+/// load waits a few milliseconds for it.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// Bytes that the disk is asked for in front of those that are waited for: with four pieces in its queue it took half as long again as with all of them (`atoll bench coldstart`).
-/// An urgent load may find as much in front of its own, which is some 50 ms of a fast disk.
+/// Bytes that the disk is asked for in front of those that are waited for: with four pieces in its
+/// queue it took half as long again as with all of them (`atoll bench coldstart`). An urgent load
+/// may find as much in front of its own, which is some 50 ms of a fast disk.
 const AHEAD_BYTES: usize = 32 * PIECE_BYTES;
 
 /// The thread; it ends when this is dropped.
@@ -88,7 +92,9 @@ fn run(inbox: &Receiver<Job>, shared: &Shared) {
         }
         // What nobody waits for any more.
         jobs.retain(|job| Arc::strong_count(&job.staged) > 1);
-        let Some(at) = jobs.iter().position(|job| job.urgent).or(if jobs.is_empty() { None } else { Some(0) }) else { continue };
+        let Some(at) = jobs.iter().position(|job| job.urgent).or(if jobs.is_empty() { None } else { Some(0) }) else {
+            continue;
+        };
         if !jobs[at].read_piece() {
             jobs.remove(at);
         }
@@ -142,7 +148,8 @@ impl Job {
 /// Page faults of this thread that waited for a disk; `None` where the system does not say.
 fn major_faults() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/stat").ok()?;
-    // The second field is a name in parentheses, which may hold anything; the major faults are the tenth behind it.
+    // The second field is a name in parentheses, which may hold anything; the major faults are the
+    // tenth behind it.
     text.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
 }
 

@@ -12,9 +12,11 @@ use atoll_device::{ComputeUnitUse, ExecutorStatistics};
 pub struct EngineStatistics {
     /// How long the engine has run.
     pub uptime_ns: u64,
-    /// Who used how much: by tenant, function and class. Rows of a function are there from when it is loaded until it is unloaded; then they become part of its tenant's.
+    /// Who used how much: by tenant, function and class. Rows of a function are there from when it
+    /// is loaded until it is unloaded; then they become part of its tenant's.
     pub usage: Vec<UsageRow>,
-    /// What tenants that have a quota of device memory use of it: those that are named in the configuration, and others that were active.
+    /// What tenants that have a quota of device memory use of it: those that are named in the
+    /// configuration, and others that were active.
     pub tenants: Vec<TenantMemory>,
     /// Per loaded function, by name.
     pub functions: Vec<FunctionStatistics>,
@@ -38,7 +40,8 @@ pub struct EngineStatistics {
     pub padding_blocks: u64,
     /// Parts of invocations whose branches ran beside each other.
     pub forks: u64,
-    /// Times best-effort work was given the device although real-time work was there ([`crate::EngineConfig::best_effort_wait_max`]).
+    /// Times best-effort work was given the device although real-time work was there
+    /// ([`crate::EngineConfig::best_effort_wait_max`]).
     pub best_effort_slices: u64,
     /// Launches handed to the device, repeated ones included.
     pub issued_launches: u64,
@@ -62,9 +65,11 @@ pub struct EngineStatistics {
     pub rt_start_latency: Histogram,
     /// The same for those that found best-effort launches on the device and evicted them.
     pub preemption_latency: Histogram,
-    /// From the submission of such an invocation until nothing that had to leave for it was left on the device.
+    /// From the submission of such an invocation until nothing that had to leave for it was left on
+    /// the device.
     pub drain_latency: Histogram,
-    /// Of that, from the raised epoch until a launch was off the device of which no block had begun.
+    /// Of that, from the raised epoch until a launch was off the device of which no block had
+    /// begun.
     pub flag_latency: Histogram,
     /// The same of launches of which blocks were stopped midway.
     pub interrupt_latency: Histogram,
@@ -105,7 +110,8 @@ pub struct FunctionStatistics {
     pub constants: ConstantStatistics,
 }
 
-/// What a tenant uses of its quota of device memory: constants that several tenants use count in full for each.
+/// What a tenant uses of its quota of device memory: constants that several tenants use count in
+/// full for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantMemory {
     /// Who.
@@ -127,7 +133,8 @@ pub struct FunctionMemory {
     pub constant_bytes: u64,
     /// What of them is there now.
     pub constant_device_bytes: u64,
-    /// How much of its bundle's constants is in host memory, on the device as well or not. The system keeps what it has room for, and what is not there is read from disk when it is
+    /// How much of its bundle's constants is in host memory, on the device as well or not. The
+    /// system keeps what it has room for, and what is not there is read from disk when it is
     /// needed; 0 where it does not say.
     pub constant_host_bytes: u64,
     /// Memory of its invocations, of past ones that is kept for the next included.
@@ -141,7 +148,8 @@ pub enum ConstantState {
     Device,
     /// On their way to it.
     Loading,
-    /// Not all of them are on the device; they are read from the function's bundle when they are needed.
+    /// Not all of them are on the device; they are read from the function's bundle when they are
+    /// needed.
     #[default]
     Host,
 }
@@ -184,7 +192,8 @@ pub struct DeviceStatistics {
     pub queue_capacity: u32,
     /// Its lanes, the default one first.
     pub lanes: Vec<LaneStatistics>,
-    /// How long they ran blocks, summed over them, by their own count; `None` where the device does not count.
+    /// How long they ran blocks, summed over them, by their own count; `None` where the device does
+    /// not count.
     pub busy_ns: Option<u64>,
     /// Part of that in constants.
     pub constant_bytes: u64,

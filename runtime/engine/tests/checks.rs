@@ -1,4 +1,5 @@
-//! An invocation whose kernels find a value that the model does not take fails, whatever happens to it before it ends.
+//! An invocation whose kernels find a value that the model does not take fails, whatever happens to
+//! it before it ends.
 
 #[expect(dead_code, reason = "other tests need more of it")]
 mod fake;
@@ -17,8 +18,12 @@ type Answer = Result<InvocationResult, InvokeError>;
 fn start(device: Box<dyn Device>, target: &str, code: &[u8], evict_at_random: Option<u64>) -> Engine {
     let engine = Engine::start(device, EngineConfig { evict_at_random, ..EngineConfig::default() }).expect("an engine");
     for (name, bundle) in [("checked", toy::checked_bundle(target, code)), ("f", toy::bundle(target, code))] {
-        let options =
-            FunctionOptions { key: FunctionKey::local(name), class: Class::BestEffort, queue_capacity: None, lane: Default::default() };
+        let options = FunctionOptions {
+            key: FunctionKey::local(name),
+            class: Class::BestEffort,
+            queue_capacity: None,
+            lane: Default::default(),
+        };
         engine.handle().load(bundle, options).expect("a function");
     }
     engine
@@ -35,7 +40,9 @@ fn input(n: u32, bad: Option<u32>) -> Vec<u32> {
 
 fn submit(engine: &Engine, class: Class, input: &[u32]) -> Receiver<Answer> {
     let (send, answers) = channel();
-    engine.handle().submit(request("checked", class, input), Box::new(move |answer| send.send(answer).expect("the test waits")));
+    engine
+        .handle()
+        .submit(request("checked", class, input), Box::new(move |answer| send.send(answer).expect("the test waits")));
     answers
 }
 
@@ -73,7 +80,8 @@ fn whatever_preempts_them_the_right_ones_fail() {
         let engine = fake(Some(seed));
         preemptions += mixed(&engine);
         let statistics = engine.handle().statistics();
-        let function = statistics.functions.iter().find(|function| function.key.name == "checked").expect("the function");
+        let function =
+            statistics.functions.iter().find(|function| function.key.name == "checked").expect("the function");
         assert_eq!((function.success, function.failure), (8, 4));
         engine.shutdown();
     }
@@ -97,14 +105,21 @@ fn a_chain_fails_with_any_of_its_stages() {
         let engine = fake(seed);
         for (bad, checked) in [(None, 0), (Some(9), 0), (Some(9), 1)] {
             let stages = (0..2).map(|stage| {
-                let request = request(if stage == checked { "checked" } else { "f" }, Class::BestEffort, &input(40, bad));
+                let request =
+                    request(if stage == checked { "checked" } else { "f" }, Class::BestEffort, &input(40, bad));
                 let inputs = match stage {
                     0 => request.inputs.into_iter().map(StageInput::Tensor).collect(),
                     _ => vec![StageInput::Output { stage: 0, output: 0 }],
                 };
                 StageRequest { function: request.function, inputs, outputs: None }
             });
-            let chain = ChainRequest { stages: stages.collect(), class: None, priority: 0, deadline: None, times_launches: false };
+            let chain = ChainRequest {
+                stages: stages.collect(),
+                class: None,
+                priority: 0,
+                deadline: None,
+                times_launches: false,
+            };
             let (send, answers) = channel();
             engine.handle().submit_chain(chain, Box::new(move |answer| send.send(answer).expect("the test waits")));
             // What the first function makes of a bad number is a good one.

@@ -25,7 +25,12 @@ struct Setup {
 }
 
 fn options(name: &str) -> FunctionOptions {
-    FunctionOptions { key: FunctionKey::local(name), class: Class::BestEffort, queue_capacity: None, lane: Default::default() }
+    FunctionOptions {
+        key: FunctionKey::local(name),
+        class: Class::BestEffort,
+        queue_capacity: None,
+        lane: Default::default(),
+    }
 }
 
 fn setup(config: EngineConfig) -> Setup {
@@ -71,7 +76,9 @@ impl Pending {
 
 fn submit(handle: &EngineHandle, request: InvocationRequest) -> Pending {
     let (send, answers) = channel();
-    let words = |bytes: &[u8]| bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes"))).collect();
+    let words = |bytes: &[u8]| {
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes"))).collect()
+    };
     let input = request.inputs.first().map(|tensor| words(&tensor.bytes)).unwrap_or_default();
     let id = handle.submit(request, Box::new(move |answer| send.send(answer).expect("the test waits")));
     Pending { id, input, answers }
@@ -88,7 +95,10 @@ fn a_launch_that_says_it_left_although_nobody_asked_fails_alone() {
     let setup = setup(EngineConfig::default());
     setup.device.leave_unasked();
     let error = submit(&setup.handle, request("f", Class::BestEffort, &input(100, 1))).error();
-    assert!(matches!(&error, InvokeError::Device(why) if why.contains("something wrote into its control words")), "{error}");
+    assert!(
+        matches!(&error, InvokeError::Device(why) if why.contains("something wrote into its control words")),
+        "{error}"
+    );
     assert_eq!(setup.handle.statistics().device.lost, None, "and nothing else does");
     setup.engine.shutdown();
 }
@@ -100,9 +110,13 @@ fn nothing_is_launched_before_it_can_read_its_constants() {
     setup.device.be_slow_to_show(Duration::from_millis(50));
     for tenant in ["local", "other"] {
         let key = FunctionKey { tenant: tenant.parse().expect("a name"), name: "g".into() };
-        let info = setup.handle.load(Arc::clone(&setup.bundle), FunctionOptions { key: key.clone(), ..options("g") }).expect("a function");
+        let info = setup
+            .handle
+            .load(Arc::clone(&setup.bundle), FunctionOptions { key: key.clone(), ..options("g") })
+            .expect("a function");
         assert!(info.weights_shared);
-        let (slow, other) = (toy::request_of(key, Class::BestEffort, &input(100, 1)), request("f", Class::RealTime, &input(100, 2)));
+        let (slow, other) =
+            (toy::request_of(key, Class::BestEffort, &input(100, 1)), request("f", Class::RealTime, &input(100, 2)));
         let pending = [slow, other].map(|request| submit(&setup.handle, request));
         pending.iter().for_each(|pending| drop(pending.result()));
     }
@@ -119,7 +133,10 @@ fn answers_are_right_for_every_shape() {
     }
     let statistics = setup.handle.statistics();
     let function = &statistics.functions[0];
-    assert_eq!((function.success, function.failure, function.rejected, function.in_queue, function.running), (8, 0, 0, 0, 0));
+    assert_eq!(
+        (function.success, function.failure, function.rejected, function.in_queue, function.running),
+        (8, 0, 0, 0, 0)
+    );
     assert!(function.compute_ns > 0 && function.input_ns > 0 && function.queue_ns > 0 && function.output_ns > 0);
     setup.engine.shutdown();
 }
@@ -149,8 +166,9 @@ fn perturbed_invocations_give_the_same_answers() {
     let mut preemptions = 0;
     for seed in 0..12 {
         let setup = setup(EngineConfig { evict_at_random: Some(seed), ..EngineConfig::default() });
-        let pending: Vec<Pending> =
-            (0..6).map(|i| setup.submit(if i % 3 == 0 { Class::RealTime } else { Class::BestEffort }, 40 + i, i)).collect();
+        let pending: Vec<Pending> = (0..6)
+            .map(|i| setup.submit(if i % 3 == 0 { Class::RealTime } else { Class::BestEffort }, 40 + i, i))
+            .collect();
         preemptions += pending.iter().map(|pending| pending.result().preemptions).sum::<u32>();
         let statistics = setup.handle.statistics();
         assert!(statistics.evicted_launches > 0, "seed {seed} evicts nothing");
@@ -166,7 +184,8 @@ fn kernels_that_leave_silently_are_run_again_from_where_that_is_safe() {
         let setup = setup(EngineConfig { evict_at_random: Some(seed), ..EngineConfig::default() });
         setup.handle.load(toy::silent_bundle(fake::TARGET, b"fake"), options("silent")).expect("a function");
         let input = input(40 + seed as u32, seed as u32);
-        let pending: Vec<Pending> = (0..4).map(|_| submit(&setup.handle, request("silent", Class::BestEffort, &input))).collect();
+        let pending: Vec<Pending> =
+            (0..4).map(|_| submit(&setup.handle, request("silent", Class::BestEffort, &input))).collect();
         for pending in pending {
             let result = pending.result();
             assert_eq!(result.outputs[0].bytes, toy::expected(&input), "seed {seed}");
@@ -235,11 +254,17 @@ fn a_class_that_the_policy_does_not_take_is_refused() {
 fn every_policy_serves_a_crowd() {
     for entry in serving_everybody() {
         let setup = setup(EngineConfig { policy: entry.name.into(), ..EngineConfig::default() });
-        let pending: Vec<Pending> =
-            (0..40).map(|i| setup.submit(if i % 4 == 0 { Class::RealTime } else { Class::BestEffort }, 20 + i, i)).collect();
+        let pending: Vec<Pending> = (0..40)
+            .map(|i| setup.submit(if i % 4 == 0 { Class::RealTime } else { Class::BestEffort }, 20 + i, i))
+            .collect();
         pending.iter().for_each(|pending| drop(pending.result()));
         let classes = setup.handle.statistics().classes;
-        assert_eq!(classes.iter().map(|c| (c.admitted, c.finished)).collect::<Vec<_>>(), [(10, 10), (30, 30)], "{}", entry.name);
+        assert_eq!(
+            classes.iter().map(|c| (c.admitted, c.finished)).collect::<Vec<_>>(),
+            [(10, 10), (30, 30)],
+            "{}",
+            entry.name
+        );
     }
 }
 
@@ -320,12 +345,18 @@ fn waiting_and_running_invocations_can_be_cancelled() {
 fn a_deadline_ends_what_waits_and_what_runs() {
     let setup = setup(EngineConfig { policy: "sequential".into(), ..EngineConfig::default() });
     setup.device.pause();
-    let soon = |seed| InvocationRequest { deadline: Some(Duration::from_millis(20)), ..request("f", Class::BestEffort, &input(64, seed)) };
+    let soon = |seed| InvocationRequest {
+        deadline: Some(Duration::from_millis(20)),
+        ..request("f", Class::BestEffort, &input(64, seed))
+    };
     let [running, waiting] = [0, 1].map(|seed| submit(&setup.handle, soon(seed)));
     assert_eq!(waiting.error(), InvokeError::DeadlineExceeded);
     setup.device.resume();
     assert_eq!(running.error(), InvokeError::DeadlineExceeded);
-    let late = InvocationRequest { deadline: Some(Duration::from_secs(100)), ..request("f", Class::BestEffort, &input(64, 2)) };
+    let late = InvocationRequest {
+        deadline: Some(Duration::from_secs(100)),
+        ..request("f", Class::BestEffort, &input(64, 2))
+    };
     submit(&setup.handle, late).result();
 }
 
@@ -364,7 +395,8 @@ fn functions_with_equal_weights_share_them() {
 #[test]
 fn a_failed_load_leaves_nothing() {
     let (device, controls) = FakeDevice::new(0);
-    let engine = Engine::start(device, EngineConfig { memory_limit_bytes: Some(255), ..EngineConfig::default() }).expect("an engine");
+    let engine = Engine::start(device, EngineConfig { memory_limit_bytes: Some(255), ..EngineConfig::default() })
+        .expect("an engine");
     let handle = engine.handle();
     let error = handle.load(toy::bundle(fake::TARGET, b"fake"), options("f")).expect_err("no memory");
     assert!(matches!(error, EngineError::OutOfMemory { wanted: 256, free: 0, .. }), "{error}");
@@ -385,7 +417,10 @@ fn best_effort_waits_for_memory_and_nothing_exceeds_the_limit() {
     // Other shapes take the place of those that nobody uses.
     setup.submit(Class::BestEffort, 48, 0).result();
     let error = setup.submit(Class::BestEffort, 4096, 0).error();
-    assert!(matches!(error, InvokeError::OutOfMemory { wanted, .. } if wanted == 256 + toy::invocation_memory(4096)), "{error}");
+    assert!(
+        matches!(error, InvokeError::OutOfMemory { wanted, .. } if wanted == 256 + toy::invocation_memory(4096)),
+        "{error}"
+    );
     setup.submit(Class::RealTime, 64, 0).result();
 }
 
@@ -429,7 +464,8 @@ fn a_lost_device_is_answered_for() {
     let setup = setup(EngineConfig::default());
     setup.device.pause();
     let running: Vec<Pending> = (0..5).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
-    // Once the statistics are there, all of them have been handled, and nothing but the next one meets the lost device.
+    // Once the statistics are there, all of them have been handled, and nothing but the next one meets
+    // the lost device.
     setup.handle.statistics();
     setup.device.lose();
     let discovers = setup.submit(Class::RealTime, 16, 0);
@@ -482,7 +518,10 @@ fn a_panic_of_the_thread_answers_everyone() {
     assert_eq!(setup.submit(Class::RealTime, 64, 0).error(), InvokeError::ShuttingDown);
     let begin = std::time::Instant::now();
     while !setup.handle.is_lost() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "the device of a thread that panicked does not count as lost");
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "the device of a thread that panicked does not count as lost"
+        );
         std::thread::yield_now();
     }
     assert!(setup.handle.statistics().device.lost.is_some_and(|why| why.contains("panicked")));
@@ -492,12 +531,13 @@ fn a_panic_of_the_thread_answers_everyone() {
 #[test]
 fn an_unknown_policy_is_named_with_those_there_are() {
     let (device, _) = FakeDevice::new(0);
-    let error = Engine::start(device, EngineConfig { policy: "fastest".into(), ..EngineConfig::default() }).expect_err("no such policy");
+    let error = Engine::start(device, EngineConfig { policy: "fastest".into(), ..EngineConfig::default() })
+        .expect_err("no such policy");
     assert!(error.to_string().contains("`fastest`; there are: reset, reef, streams"), "{error}");
 }
 
-/// Clients that come and go in every way at once. Whatever happens: one answer each, right where it is a result, and nothing left at the end.
-/// The sum of what some rows say.
+/// Clients that come and go in every way at once. Whatever happens: one answer each, right where it
+/// is a result, and nothing left at the end. The sum of what some rows say.
 fn bill(statistics: &EngineStatistics, which: impl Fn(&UsageRow) -> bool) -> Usage {
     statistics.usage.iter().filter(|row| which(row)).fold(Usage::default(), |mut sum, row| {
         sum += &row.usage;
@@ -511,7 +551,10 @@ fn everybody_is_billed_for_what_their_functions_used() {
     let tenants: [Tenant; 2] = ["a", "b"].map(|name| name.parse().expect("a name"));
     let key = |tenant: &Tenant| FunctionKey { tenant: tenant.clone(), name: "f".into() };
     for tenant in &tenants {
-        setup.handle.load(Arc::clone(&setup.bundle), FunctionOptions { key: key(tenant), ..options("f") }).expect("a function");
+        setup
+            .handle
+            .load(Arc::clone(&setup.bundle), FunctionOptions { key: key(tenant), ..options("f") })
+            .expect("a function");
     }
     let rows = setup.handle.statistics().usage;
     let names: Vec<_> = rows.iter().map(|row| (row.tenant.as_str(), row.function.as_deref(), row.class)).collect();
@@ -522,14 +565,18 @@ fn everybody_is_billed_for_what_their_functions_used() {
 
     for (tenant, count) in tenants.iter().zip([3, 5]) {
         for seed in 0..count {
-            let request = InvocationRequest { function: key(tenant), ..request("f", Class::RealTime, &input(100, seed)) };
+            let request =
+                InvocationRequest { function: key(tenant), ..request("f", Class::RealTime, &input(100, seed)) };
             submit(&setup.handle, request).result();
         }
     }
     let statistics = setup.handle.statistics();
     let [a, b, local] = ["a", "b", "local"].map(|name| bill(&statistics, |row| row.tenant.as_str() == name));
     assert_eq!((a.invocations, b.invocations, local.invocations), ([3, 0, 0, 0, 0], [5, 0, 0, 0, 0], [0; 5]));
-    assert_eq!((a.written_bytes, a.read_bytes, local.written_bytes, a.cold_starts, local.cold_starts), (1200, 1200, 32, 0, 1));
+    assert_eq!(
+        (a.written_bytes, a.read_bytes, local.written_bytes, a.cold_starts, local.cold_starts),
+        (1200, 1200, 32, 0, 1)
+    );
     assert!(a.launches == 3 * 13 && b.launches == 5 * 13 && a.compute_unit_ns > 0 && local.compute_unit_ns == 0);
     assert_eq!(Some(a.compute_unit_ns + b.compute_unit_ns), statistics.device.busy_ns.map(u128::from));
     let held: u64 = bill(&statistics, |_| true).memory.iter().map(|memory| memory.bytes).sum();
@@ -543,7 +590,9 @@ fn everybody_is_billed_for_what_their_functions_used() {
         (gone.compute_unit_ns, gone.invocations, gone.memory.map(|memory| memory.bytes)),
         (a.compute_unit_ns, a.invocations, [0; 3])
     );
-    assert!(gone.memory[MemoryKind::Idle as usize].byte_ns > 0 && gone.memory[MemoryKind::Invocations as usize].byte_ns > 0);
+    assert!(
+        gone.memory[MemoryKind::Idle as usize].byte_ns > 0 && gone.memory[MemoryKind::Invocations as usize].byte_ns > 0
+    );
     let rows = statistics.usage;
     assert_eq!(rows.iter().map(constants).sum::<u64>(), 256);
 }
@@ -555,7 +604,8 @@ fn a_life_of_random_events_leaves_nothing_behind() {
         let mut rng = atoll_core::rng::Rng::new(seed);
         let memory_limit_bytes = Some(256 * 2 + 4 * toy::invocation_memory(200));
         let policy = serving_everybody().cycle().nth(seed as usize).expect("a policy").name.into();
-        let setup = setup(EngineConfig { policy, memory_limit_bytes, evict_at_random: Some(seed), ..EngineConfig::default() });
+        let setup =
+            setup(EngineConfig { policy, memory_limit_bytes, evict_at_random: Some(seed), ..EngineConfig::default() });
         let (mut pending, results_before): (Vec<Pending>, _) = (Vec::new(), results);
         for step in 0..120 {
             let name = if rng.one_in(3) { "g" } else { "f" };
@@ -572,7 +622,11 @@ fn a_life_of_random_events_leaves_nothing_behind() {
             }
         }
         for pending in &pending {
-            match pending.answers.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|e| panic!("seed {seed}: no answer: {e}")) {
+            match pending
+                .answers
+                .recv_timeout(Duration::from_secs(20))
+                .unwrap_or_else(|e| panic!("seed {seed}: no answer: {e}"))
+            {
                 Ok(result) => {
                     let expected = toy::expected(&pending.input);
                     assert_eq!(result.outputs[0].bytes, expected, "seed {seed}");
@@ -590,8 +644,15 @@ fn a_life_of_random_events_leaves_nothing_behind() {
         assert_eq!((device.memory_used_bytes, setup.device.modules()), (0, 0), "seed {seed}");
         assert!(Some(device.memory_used_bytes_max) <= memory_limit_bytes);
         let bill = bill(&statistics, |_| true);
-        assert_eq!(Some(bill.compute_unit_ns), device.busy_ns.map(u128::from), "seed {seed}: the bill is not what the device did");
-        assert!(statistics.usage.iter().all(|row| row.function.is_none()) && bill.memory.iter().all(|memory| memory.bytes == 0));
+        assert_eq!(
+            Some(bill.compute_unit_ns),
+            device.busy_ns.map(u128::from),
+            "seed {seed}: the bill is not what the device did"
+        );
+        assert!(
+            statistics.usage.iter().all(|row| row.function.is_none())
+                && bill.memory.iter().all(|memory| memory.bytes == 0)
+        );
         assert_eq!(bill.invocations[InvocationOutcome::Success as usize], results - results_before, "seed {seed}");
     }
     assert!(results > 100, "{results} results are too few to prove anything");
@@ -605,7 +666,11 @@ fn chain(length: usize, class: Class, input: &[u32]) -> ChainRequest {
             0 => vec![StageInput::Tensor(request.inputs.remove(0))],
             _ => vec![StageInput::Output { stage: stage - 1, output: 0 }],
         };
-        StageRequest { function: request.function, inputs, outputs: Some(if stage + 1 == length { vec![0] } else { vec![] }) }
+        StageRequest {
+            function: request.function,
+            inputs,
+            outputs: Some(if stage + 1 == length { vec![0] } else { vec![] }),
+        }
     });
     ChainRequest { stages: stages.collect(), class: Some(class), priority: 0, deadline: None, times_launches: false }
 }
@@ -627,8 +692,10 @@ fn what_a_chain_passes_on_stays_on_the_device() {
         for length in 1..5 {
             let input = input(100, length as u32);
             let (read, written) = setup.device.traffic();
-            let result =
-                submit_chain(&setup.handle, chain(length, Class::BestEffort, &input)).recv().expect("an answer").expect("a result");
+            let result = submit_chain(&setup.handle, chain(length, Class::BestEffort, &input))
+                .recv()
+                .expect("an answer")
+                .expect("a result");
             let expected = (0..length).fold(input, |x, _| words(&toy::expected(&x)));
             assert_eq!(words(&result.outputs[0].bytes), expected, "seed {seed}, {length} stages");
             let after = setup.device.traffic();
@@ -648,12 +715,19 @@ fn a_chain_takes_all_its_memory_or_none() {
     let limit = 256 + 4 * toy::invocation_memory(200);
     let setup = setup(EngineConfig { memory_limit_bytes: Some(limit), ..EngineConfig::default() });
     let input = input(200, 1);
-    let answers: Vec<_> = (0..8).map(|i| submit_chain(&setup.handle, chain(2 + i % 3, Class::BestEffort, &input))).collect();
+    let answers: Vec<_> =
+        (0..8).map(|i| submit_chain(&setup.handle, chain(2 + i % 3, Class::BestEffort, &input))).collect();
     for answer in answers {
         answer.recv_timeout(Duration::from_secs(20)).expect("chains do not block each other").expect("a result");
     }
-    let refused = submit_chain(&setup.handle, chain(5, Class::RealTime, &input)).recv().expect("an answer").expect_err("too much");
-    assert!(matches!(refused, InvokeError::OutOfMemory { wanted, .. } if wanted == 256 + 5 * toy::invocation_memory(200)), "{refused}");
+    let refused = submit_chain(&setup.handle, chain(5, Class::RealTime, &input))
+        .recv()
+        .expect("an answer")
+        .expect_err("too much");
+    assert!(
+        matches!(refused, InvokeError::OutOfMemory { wanted, .. } if wanted == 256 + 5 * toy::invocation_memory(200)),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -670,7 +744,10 @@ fn chains_that_make_no_sense_are_refused() {
             "input 0 comes from stage 1, which is not before it",
             refusal(|c| c.stages[1].inputs = vec![StageInput::Output { stage: 1, output: 0 }]),
         ),
-        ("input 0 comes from output 3 of stage 0", refusal(|c| c.stages[1].inputs = vec![StageInput::Output { stage: 0, output: 3 }])),
+        (
+            "input 0 comes from output 3 of stage 0",
+            refusal(|c| c.stages[1].inputs = vec![StageInput::Output { stage: 0, output: 3 }]),
+        ),
         ("has no output 7", refusal(|c| c.stages[1].outputs = Some(vec![7]))),
         ("0 inputs are given", refusal(|c| c.stages[1].inputs.clear())),
         ("no function of this name", refusal(|c| c.stages[1].function.name = "g".into())),

@@ -1,4 +1,5 @@
-//! Functions whose loading fails half-way leave nothing behind: no code, no constants, no memory, no account, no bundle.
+//! Functions whose loading fails half-way leave nothing behind: no code, no constants, no memory,
+//! no account, no bundle.
 
 #[expect(dead_code, reason = "other tests need more of it")]
 mod fake;
@@ -44,7 +45,12 @@ fn start() -> Setup {
     let (device, controls) = FakeDevice::new(1);
     let quota = TenantBytes { all: 2 << 10, best_effort: 2 << 10 };
     let memory_quotas = MemoryQuotas { tenants: [(tenant(), quota)].into(), ..MemoryQuotas::default() };
-    let config = EngineConfig { memory_limit_bytes: Some(MEMORY_BYTES), memory_overcommit: 1.0, memory_quotas, ..EngineConfig::default() };
+    let config = EngineConfig {
+        memory_limit_bytes: Some(MEMORY_BYTES),
+        memory_overcommit: 1.0,
+        memory_quotas,
+        ..EngineConfig::default()
+    };
     let engine = Engine::start(device, config).expect("an engine");
     Setup { handle: engine.handle(), engine, device: controls }
 }
@@ -58,7 +64,12 @@ impl Setup {
     fn load(&self, key: &FunctionKey, bundle: &Arc<Bundle>) -> Result<FunctionInfo, EngineError> {
         self.handle.load(
             Arc::clone(bundle),
-            FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None, lane: Default::default() },
+            FunctionOptions {
+                key: key.clone(),
+                class: Class::BestEffort,
+                queue_capacity: None,
+                lane: Default::default(),
+            },
         )
     }
 
@@ -66,7 +77,10 @@ impl Setup {
     fn ask(&self, key: &FunctionKey, constants: &Constants) -> Result<(), InvokeError> {
         let (send, answer) = channel();
         let input = [1 << 31, 7, 8, 9];
-        self.handle.submit(toy::request_of(key.clone(), Class::BestEffort, &input), Box::new(move |result| drop(send.send(result))));
+        self.handle.submit(
+            toy::request_of(key.clone(), Class::BestEffort, &input),
+            Box::new(move |result| drop(send.send(result))),
+        );
         let result = answer.recv_timeout(Duration::from_secs(20)).expect("an answer")?;
         assert_eq!(result.outputs[0].bytes, toy::expected_of(constants, &input));
         Ok(())
@@ -96,7 +110,8 @@ impl Setup {
     }
 }
 
-/// Loads a function beside another one that shares constants with it, where something goes wrong; then again, where nothing does.
+/// Loads a function beside another one that shares constants with it, where something goes wrong;
+/// then again, where nothing does.
 fn fails(when: &str, key: &FunctionKey, refusal: Option<Refusal>, wrong: &Arc<Bundle>, says: &str) {
     let setup = start();
     let (other, mine) = (model(1, 2), model(2, 3));
@@ -128,12 +143,30 @@ fn fails(when: &str, key: &FunctionKey, refusal: Option<Refusal>, wrong: &Arc<Bu
 fn what_fails_to_load_leaves_nothing() {
     let key = FunctionKey::local("f");
     let good = || toy::bundle_of(&model(2, 3), fake::TARGET, b"fake");
-    fails("code that is damaged", &key, None, &toy::bundle_of(&model(2, 3), fake::TARGET, b"junk"), "no code for a fake device");
+    fails(
+        "code that is damaged",
+        &key,
+        None,
+        &toy::bundle_of(&model(2, 3), fake::TARGET, b"junk"),
+        "no code for a fake device",
+    );
     fails("no code for the device", &key, None, &toy::bundle_of(&model(2, 3), "elsewhere", b"fake"), "elsewhere");
     fails("the device takes no code", &key, Some(Refusal::Module), &good(), "no code for a fake device");
-    fails("the device finds fault with the code later", &key, Some(Refusal::LoadedModule), &good(), "no code for a fake device");
+    fails(
+        "the device finds fault with the code later",
+        &key,
+        Some(Refusal::LoadedModule),
+        &good(),
+        "no code for a fake device",
+    );
     fails("the executor is gone", &key, Some(Refusal::Domain), &good(), "executor is gone");
-    fails("constants larger than the device", &key, None, &toy::bundle_of(&model(2, 60), fake::TARGET, b"fake"), "bytes");
+    fails(
+        "constants larger than the device",
+        &key,
+        None,
+        &toy::bundle_of(&model(2, 60), fake::TARGET, b"fake"),
+        "bytes",
+    );
     fails(
         "constants too many beside the others",
         &key,
@@ -142,11 +175,18 @@ fn what_fails_to_load_leaves_nothing() {
         "those of all functions",
     );
     let guests = FunctionKey { tenant: tenant(), name: "f".into() };
-    fails("constants over the tenant's quota", &guests, None, &toy::bundle_of(&model(2, 12), fake::TARGET, b"fake"), "quota");
+    fails(
+        "constants over the tenant's quota",
+        &guests,
+        None,
+        &toy::bundle_of(&model(2, 12), fake::TARGET, b"fake"),
+        "quota",
+    );
     fails("a tenant's executor is gone", &guests, Some(Refusal::Domain), &good(), "executor is gone");
 }
 
-/// Where only the constants are refused the function is there, as one whose constants had no room; whoever calls it hears why, and it leaves nothing when it goes.
+/// Where only the constants are refused the function is there, as one whose constants had no room;
+/// whoever calls it hears why, and it leaves nothing when it goes.
 #[test]
 fn constants_that_are_refused_half_way_leave_nothing() {
     for refusal in [Refusal::Place, Refusal::Write] {
@@ -162,7 +202,11 @@ fn constants_that_are_refused_half_way_leave_nothing() {
             assert!(!setup.load(&key, &bundle).expect("a function").weights_resident, "{refusal:?} {after}");
             // Those that are whole stay, as memory that anybody gets who needs it.
             let whole = if refusal == Refusal::Write { after as usize } else { 0 };
-            assert_eq!(setup.device.constants().0, before.constants.0 + whole, "{refusal:?} {after}: nothing stays that is not whole");
+            assert_eq!(
+                setup.device.constants().0,
+                before.constants.0 + whole,
+                "{refusal:?} {after}: nothing stays that is not whole"
+            );
             setup.device.refuse(refusal, 0);
             let error = setup.ask(&key, &mine).expect_err("no constants").to_string();
             assert!(error.contains("the constants cannot be loaded"), "{refusal:?} {after}: {error}");

@@ -1,4 +1,5 @@
-//! The engine on the host device, with kernels in C that do what the compiler's do. Their blocks work in place, so that one that runs twice gives a wrong answer.
+//! The engine on the host device, with kernels in C that do what the compiler's do. Their blocks
+//! work in place, so that one that runs twice gives a wrong answer.
 #![cfg(target_arch = "x86_64")]
 
 #[expect(dead_code, reason = "the host device needs less of it than the fake one")]
@@ -23,12 +24,17 @@ fn start(config: EngineConfig) -> (Engine, EngineHandle) {
 
 fn start_with(config: EngineConfig, time_limit: Duration) -> (Engine, EngineHandle) {
     let device =
-        HostDevice::start(HostConfig { compute_units: 2, memory_bytes: 64 << 20, time_limit, ..HostConfig::default() }).expect("a device");
+        HostDevice::start(HostConfig { compute_units: 2, memory_bytes: 64 << 20, time_limit, ..HostConfig::default() })
+            .expect("a device");
     let target = device.info().targets.last().cloned().expect("an x86-64 CPU of level 3 or above");
     let engine = Engine::start(Box::new(device), config).expect("an engine");
     let handle = engine.handle();
-    let options =
-        FunctionOptions { key: FunctionKey::local("f"), class: Class::BestEffort, queue_capacity: Some(1000), lane: Default::default() };
+    let options = FunctionOptions {
+        key: FunctionKey::local("f"),
+        class: Class::BestEffort,
+        queue_capacity: Some(1000),
+        lane: Default::default(),
+    };
     handle.load(toy::bundle(&target, &toy::compile()), options).expect("a function");
     (engine, handle)
 }
@@ -52,8 +58,10 @@ fn input(n: u32, seed: u32) -> Vec<u32> {
 #[test]
 fn real_time_invocations_preempt_a_stream_of_best_effort_ones() {
     let (engine, handle) = start(EngineConfig::default());
-    let best_effort: Vec<_> =
-        (0..40).map(|i| (input(4000, i), i)).map(|(input, _)| (submit(&handle, Class::BestEffort, &input), input)).collect();
+    let best_effort: Vec<_> = (0..40)
+        .map(|i| (input(4000, i), i))
+        .map(|(input, _)| (submit(&handle, Class::BestEffort, &input), input))
+        .collect();
     for seed in 0..50 {
         let input = input(64, seed);
         result(&submit(&handle, Class::RealTime, &input), &input);
@@ -61,7 +69,11 @@ fn real_time_invocations_preempt_a_stream_of_best_effort_ones() {
     }
     let preempted: u32 = best_effort.iter().map(|(answer, input)| result(answer, input).preemptions).sum();
     let statistics = handle.statistics();
-    assert!(preempted > 0 && statistics.evicted_launches > 0, "{preempted} preemptions, {} evicted", statistics.evicted_launches);
+    assert!(
+        preempted > 0 && statistics.evicted_launches > 0,
+        "{preempted} preemptions, {} evicted",
+        statistics.evicted_launches
+    );
     assert!(statistics.preemption_latency.count() > 0);
     assert_eq!(statistics.rt_start_latency.count(), 50);
     engine.shutdown();
@@ -72,7 +84,12 @@ fn read(handle: &EngineHandle, next: &mut u64, records: &mut Vec<Record>) {
     loop {
         let batch = handle.trace(Some(*next)).expect("the engine runs");
         assert_eq!((batch.lost, batch.chunks_lost, batch.separate), (0, 0, false));
-        assert!(batch.functions.iter().all(|(_, function)| function.name == "f" && function.nodes.contains(&"step_0".to_owned())));
+        assert!(
+            batch
+                .functions
+                .iter()
+                .all(|(_, function)| function.name == "f" && function.nodes.contains(&"step_0".to_owned()))
+        );
         *next = batch.next;
         records.extend(&batch.records);
         if batch.records.is_empty() {
@@ -85,8 +102,10 @@ fn read(handle: &EngineHandle, next: &mut u64, records: &mut Vec<Record>) {
 fn everything_is_recorded_once_and_comes_to_what_was_counted() {
     let (engine, handle) = start(EngineConfig::default());
     let (mut next, mut records) = (0, Vec::new());
-    let best_effort: Vec<_> =
-        (0..20).map(|i| (input(4000, i), i)).map(|(input, _)| (submit(&handle, Class::BestEffort, &input), input)).collect();
+    let best_effort: Vec<_> = (0..20)
+        .map(|i| (input(4000, i), i))
+        .map(|(input, _)| (submit(&handle, Class::BestEffort, &input), input))
+        .collect();
     for seed in 0..30 {
         let input = input(64, seed);
         result(&submit(&handle, Class::RealTime, &input), &input);
@@ -131,8 +150,10 @@ fn everything_is_recorded_once_and_comes_to_what_was_counted() {
 fn perturbed_invocations_give_the_same_answers() {
     for seed in 0..6 {
         let (engine, handle) = start(EngineConfig { evict_at_random: Some(seed), ..EngineConfig::default() });
-        let pending: Vec<_> =
-            (0..12).map(|i| input(1000 + 17 * i, i)).map(|input| (submit(&handle, Class::BestEffort, &input), input)).collect();
+        let pending: Vec<_> = (0..12)
+            .map(|i| input(1000 + 17 * i, i))
+            .map(|input| (submit(&handle, Class::BestEffort, &input), input))
+            .collect();
         let preemptions: u32 = pending.iter().map(|(answer, input)| result(answer, input).preemptions).sum();
         let evicted = handle.statistics().evicted_launches;
         assert!(preemptions > 20 && evicted > 20, "seed {seed}: {preemptions} preemptions, {evicted} evicted");
@@ -146,7 +167,10 @@ fn a_kernel_that_goes_wrong_fails_its_invocation_only() {
     let good = input(3000, 1);
     for (bad, says) in [
         (toy::TRAP, "thread (2,0,0) at line 54: it executed `trap` (node 'step_0', step 2 of 14, on host:0)"),
-        (toy::WILD, ": write to 0x317d, through a null pointer, outside device memory (node 'step_0', step 2 of 14, on host:0); to find"),
+        (
+            toy::WILD,
+            ": write to 0x317d, through a null pointer, outside device memory (node 'step_0', step 2 of 14, on host:0); to find",
+        ),
         (toy::HANG, ": it ran for longer than its limit of 500 ms (node 'step_0', step 2 of 14, on host:0)"),
     ] {
         let before = submit(&handle, Class::BestEffort, &good);
@@ -189,13 +213,17 @@ fn endless_kernels_that_nobody_wants_leave_the_device() {
 /// Loads the toy again, into a lane.
 fn load_into(handle: &EngineHandle, name: &str, lane: LaneId) -> Result<FunctionInfo, EngineError> {
     let target = handle.device_info().targets.last().cloned().expect("a target");
-    let options = FunctionOptions { key: FunctionKey::local(name), class: Class::BestEffort, queue_capacity: Some(1000), lane };
+    let options =
+        FunctionOptions { key: FunctionKey::local(name), class: Class::BestEffort, queue_capacity: Some(1000), lane };
     handle.load(toy::bundle(&target, &toy::compile()), options)
 }
 
 fn call(handle: &EngineHandle, name: &str, input: &[u32]) -> Receiver<Result<InvocationResult, InvokeError>> {
     let (send, answer) = channel();
-    handle.submit(toy::request(name, Class::BestEffort, input), Box::new(move |result| send.send(result).expect("the test waits")));
+    handle.submit(
+        toy::request(name, Class::BestEffort, input),
+        Box::new(move |result| send.send(result).expect("the test waits")),
+    );
     answer
 }
 
@@ -207,7 +235,8 @@ fn a_busy_lane_that_is_closed_goes_on_in_the_default_lane() {
         let lane = handle.open_lane(LaneSpec { units: vec![round % 2], queues: 2 }).expect("a lane");
         let name = format!("g{round}");
         load_into(&handle, &name, lane.id).expect("a function");
-        let pending: Vec<_> = (0..8).map(|i| input(40_000, i)).map(|input| (call(&handle, &name, &input), input)).collect();
+        let pending: Vec<_> =
+            (0..8).map(|i| input(40_000, i)).map(|input| (call(&handle, &name, &input), input)).collect();
         while !handle.statistics().device.lanes[1].queue_depths.iter().any(|&depth| depth > 0) {
             std::thread::sleep(Duration::from_micros(100));
         }

@@ -1,4 +1,5 @@
-//! Functions that compute sizes while they run: what stands behind a size is known only once it was read back.
+//! Functions that compute sizes while they run: what stands behind a size is known only once it was
+//! read back.
 
 #[expect(dead_code, reason = "other tests need more of it")]
 mod fake;
@@ -17,8 +18,12 @@ type Answer = Result<InvocationResult, InvokeError>;
 fn start(device: Box<dyn Device>, target: &str, code: &[u8], config: EngineConfig) -> Engine {
     let engine = Engine::start(device, config).expect("an engine");
     for (name, bundle) in [("counted", toy::counted_bundle(target, code)), ("f", toy::bundle(target, code))] {
-        let options =
-            FunctionOptions { key: FunctionKey::local(name), class: Class::BestEffort, queue_capacity: None, lane: Default::default() };
+        let options = FunctionOptions {
+            key: FunctionKey::local(name),
+            class: Class::BestEffort,
+            queue_capacity: None,
+            lane: Default::default(),
+        };
         engine.handle().load(bundle, options).expect("a function");
     }
     engine
@@ -36,7 +41,9 @@ fn input(n: u32, [found, kept]: [u32; 2]) -> Vec<u32> {
 
 fn submit(engine: &Engine, class: Class, input: &[u32]) -> Receiver<Answer> {
     let (send, answers) = channel();
-    engine.handle().submit(request("counted", class, input), Box::new(move |answer| send.send(answer).expect("the test waits")));
+    engine
+        .handle()
+        .submit(request("counted", class, input), Box::new(move |answer| send.send(answer).expect("the test waits")));
     answers
 }
 
@@ -109,7 +116,8 @@ fn a_size_that_cannot_be_fails_its_invocation_alone() {
 fn such_a_function_is_called_alone() {
     let engine = fake(None);
     let stage = |inputs| StageRequest { function: FunctionKey::local("counted"), inputs, outputs: None };
-    let first: Vec<_> = request("counted", Class::BestEffort, &input(64, [4, 4])).inputs.into_iter().map(StageInput::Tensor).collect();
+    let first: Vec<_> =
+        request("counted", Class::BestEffort, &input(64, [4, 4])).inputs.into_iter().map(StageInput::Tensor).collect();
     let stages = vec![stage(first), stage(vec![StageInput::Output { stage: 0, output: 0 }])];
     let chain = ChainRequest { stages, class: None, priority: 0, deadline: None, times_launches: false };
     let (send, answers) = channel();

@@ -1,6 +1,8 @@
-//! Constants that do not all fit the device: who waits, who goes, who is refused, and that nothing is lost or wrong on the way.
+//! Constants that do not all fit the device: who waits, who goes, who is refused, and that nothing
+//! is lost or wrong on the way.
 //!
-//! A failure names its seed; `ATOLL_SEED=<seed> cargo test -p atoll-engine --test residency` runs that one alone.
+//! A failure names its seed; `ATOLL_SEED=<seed> cargo test -p atoll-engine --test residency` runs
+//! that one alone.
 
 #[expect(dead_code, reason = "other tests need more of it")]
 mod fake;
@@ -29,7 +31,8 @@ fn start(limit: u64, config: EngineConfig) -> (Engine, EngineHandle, Controls) {
 /// The same with a device that can die.
 fn start_mortal(limit: u64, config: EngineConfig) -> (Engine, EngineHandle, Controls) {
     let (device, controls) = FakeDevice::new(config.evict_at_random.unwrap_or(0));
-    let engine = Engine::start(Mortal::new(device), EngineConfig { memory_limit_bytes: Some(limit), ..config }).expect("an engine");
+    let engine = Engine::start(Mortal::new(device), EngineConfig { memory_limit_bytes: Some(limit), ..config })
+        .expect("an engine");
     let handle = engine.handle();
     (engine, handle, controls)
 }
@@ -48,7 +51,12 @@ fn load(handle: &EngineHandle, name: &str, constants: &Constants, class: Class) 
     load_for(handle, FunctionKey::local(name), constants, class)
 }
 
-fn load_for(handle: &EngineHandle, key: FunctionKey, constants: &Constants, class: Class) -> Result<FunctionInfo, EngineError> {
+fn load_for(
+    handle: &EngineHandle,
+    key: FunctionKey,
+    constants: &Constants,
+    class: Class,
+) -> Result<FunctionInfo, EngineError> {
     let options = FunctionOptions { key, class, queue_capacity: Some(1000), lane: Default::default() };
     handle.load(toy::bundle_of(constants, fake::TARGET, b"fake"), options)
 }
@@ -78,17 +86,24 @@ fn a_function_is_loaded_without_room_and_brought_when_it_is_called() {
     let (_engine, handle, _) = start(256 * 24 + toy::invocation_memory(64), EngineConfig::default());
     let (a, b) = (model(1, 20), model(2, 20));
     assert!(load(&handle, "a", &a, Class::BestEffort).expect("room").weights_resident);
-    assert!(!load(&handle, "b", &b, Class::BestEffort).expect("a place in host memory").weights_resident, "loading evicts nobody");
+    assert!(
+        !load(&handle, "b", &b, Class::BestEffort).expect("a place in host memory").weights_resident,
+        "loading evicts nobody"
+    );
     for round in 0..3 {
         for (name, constants) in [("a", &a), ("b", &b)] {
             let input = input(64, round);
             check(&submit(&handle, name, Class::BestEffort, &input).1, constants, &input);
             let memory = function(&handle, name).memory;
-            assert_eq!((memory.state, memory.constant_bytes, memory.constant_device_bytes), (ConstantState::Device, 20 * 256, 20 * 256));
+            assert_eq!(
+                (memory.state, memory.constant_bytes, memory.constant_device_bytes),
+                (ConstantState::Device, 20 * 256, 20 * 256)
+            );
         }
     }
     let statistics = handle.statistics();
-    // On this device constants and invocations share one range, so that it may have to be emptied once more to be in one piece.
+    // On this device constants and invocations share one range, so that it may have to be emptied once
+    // more to be in one piece.
     assert_eq!((statistics.constants.cold_starts, statistics.constants.loads - statistics.constants.evictions), (5, 1));
     assert!((6..=12).contains(&statistics.constants.loads), "{statistics:?}");
     assert_eq!(function(&handle, "a").memory.state, ConstantState::Host);
@@ -96,8 +111,10 @@ fn a_function_is_loaded_without_room_and_brought_when_it_is_called() {
 
 #[test]
 fn nobody_waits_behind_constants_on_their_way() {
-    let (_engine, handle, device) =
-        start(256 * 24 + 2 * toy::invocation_memory(64), EngineConfig { policy: "sequential".into(), ..EngineConfig::default() });
+    let (_engine, handle, device) = start(
+        256 * 24 + 2 * toy::invocation_memory(64),
+        EngineConfig { policy: "sequential".into(), ..EngineConfig::default() },
+    );
     let (big, small) = (model(1, 20), model(2, 2));
     load(&handle, "small", &small, Class::BestEffort).expect("room");
     load(&handle, "other", &model(3, 20), Class::BestEffort).expect("room");
@@ -128,7 +145,8 @@ fn a_cold_invocation_can_be_cancelled_and_expires() {
     device.wait_for_launches();
     let cold = submit(&handle, "b", Class::BestEffort, &input);
     let (send, expired) = channel();
-    let request = InvocationRequest { deadline: Some(Duration::from_millis(5)), ..toy::request("b", Class::RealTime, &input) };
+    let request =
+        InvocationRequest { deadline: Some(Duration::from_millis(5)), ..toy::request("b", Class::RealTime, &input) };
     handle.submit(request, Box::new(move |result| drop(send.send(result))));
     assert_eq!(expired.recv().expect("an answer").expect_err("no memory until then"), InvokeError::DeadlineExceeded);
     handle.cancel(cold.0);
@@ -143,9 +161,12 @@ fn what_can_never_fit_is_refused_at_once_with_all_figures() {
     let total = 256 * 8 + toy::invocation_memory(16);
     let (_engine, handle, _) = start(total, EngineConfig { memory_overcommit: 2.0, ..EngineConfig::default() });
     load(&handle, "a", &model(1, 8), Class::BestEffort).expect("room");
-    let refused = submit(&handle, "a", Class::BestEffort, &input(256, 1)).1.recv().expect("an answer").expect_err("too large");
+    let refused =
+        submit(&handle, "a", Class::BestEffort, &input(256, 1)).1.recv().expect("an answer").expect_err("too large");
     let wanted = 8 * 256 + toy::invocation_memory(256);
-    let InvokeError::OutOfMemory { wanted: told, constants, free, obtainable, total: all } = refused else { panic!("{refused}") };
+    let InvokeError::OutOfMemory { wanted: told, constants, free, obtainable, total: all } = refused else {
+        panic!("{refused}")
+    };
     assert_eq!((told, constants, free, obtainable, all), (wanted, 8 * 256, total - 8 * 256, total, total));
     let error = load(&handle, "b", &model(2, 100), Class::BestEffort).expect_err("larger than the device");
     assert!(matches!(error, EngineError::OutOfMemory { wanted: 25_600, .. }), "{error}");
@@ -169,7 +190,8 @@ fn a_real_time_invocation_takes_what_best_effort_ones_wait_with() {
     }
     device.pause();
     let input = input(64, 1);
-    let best_effort: Vec<_> = (0..9).map(|i| (i % 3, submit(&handle, &format!("f{}", i % 3), Class::BestEffort, &input))).collect();
+    let best_effort: Vec<_> =
+        (0..9).map(|i| (i % 3, submit(&handle, &format!("f{}", i % 3), Class::BestEffort, &input))).collect();
     let real_time = submit(&handle, "f3", Class::RealTime, &input);
     device.resume();
     check(&real_time.1, &models[3], &input);
@@ -213,7 +235,8 @@ fn a_tenant_takes_turns_within_its_quota_and_others_do_not_wait_for_it() {
     device.pause();
     let first = submit_to(&handle, function_of_one("a"), Class::BestEffort, &input);
     device.wait_for_launches();
-    // The same constants, so that only memory of its own is missing; others, for which all is missing; and one that is more urgent than both.
+    // The same constants, so that only memory of its own is missing; others, for which all is missing;
+    // and one that is more urgent than both.
     let again = submit_to(&handle, function_of_one("a"), Class::BestEffort, &input);
     let second = submit_to(&handle, function_of_one("b"), Class::BestEffort, &input);
     let urgent = submit_to(&handle, function_of_one("b"), Class::RealTime, &input);
@@ -237,18 +260,22 @@ fn what_a_quota_has_no_room_for_is_refused_with_all_figures() {
     load_for(&handle, function_of_one("a"), &model(1, 8), Class::RealTime).expect("room");
     let refused = |class, n| {
         let answer = submit_to(&handle, function_of_one("a"), class, &input(n, 1)).recv().expect("an answer");
-        let InvokeError::OverQuota { tenant, wanted, constants, free, quota } = answer.expect_err("too much") else { panic!() };
+        let InvokeError::OverQuota { tenant, wanted, constants, free, quota } = answer.expect_err("too much") else {
+            panic!()
+        };
         assert_eq!((tenant.as_str(), constants), ("one", 8 * 256));
         (wanted, free, quota)
     };
     assert_eq!(refused(Class::RealTime, 1024), (8 * 256 + toy::invocation_memory(1024), quota - 8 * 256, quota));
     assert_eq!(refused(Class::BestEffort, 16), (8 * 256 + toy::invocation_memory(16), quota - 8 * 256, best_effort));
     check(&submit_to(&handle, function_of_one("a"), Class::RealTime, &input(16, 1)), &model(1, 8), &input(16, 1));
-    let error = load_for(&handle, function_of_one("b"), &model(2, 20), Class::RealTime).expect_err("more than the quota");
+    let error =
+        load_for(&handle, function_of_one("b"), &model(2, 20), Class::RealTime).expect_err("more than the quota");
     assert!(matches!(error, EngineError::OverQuota { wanted: 5120, quota: told, .. } if told == quota), "{error}");
     let others = quota / 256 * 2 - 8;
     load_for(&handle, function_of_one("c"), &model(3, 9), Class::RealTime).expect("over-commit");
-    let error = load_for(&handle, function_of_one("d"), &model(4, others as u32 - 8), Class::RealTime).expect_err("too much for all");
+    let error = load_for(&handle, function_of_one("d"), &model(4, others as u32 - 8), Class::RealTime)
+        .expect_err("too much for all");
     assert!(matches!(error, EngineError::OverQuota { all, limit, .. } if all > limit && limit == 2 * quota), "{error}");
     // Equal constants are no more than before, and others have nothing to do with it.
     load_for(&handle, function_of_one("e"), &model(3, 9), Class::RealTime).expect("nothing new");
@@ -271,10 +298,17 @@ fn what_several_have_is_charged_in_full_and_taken_from_nobody() {
     assert_eq!(charged(), 10 * 256 + idle, "in full, although another has them as well");
     check(&submit_to(&handle, function_of_one("own"), Class::BestEffort, &input), &own, &input);
     assert_eq!(charged(), 10 * 256 + idle);
-    // What was loaded with `own` had to go for the first call, and comes back now at the cost of a charge, but of nobody's constants.
-    assert_eq!((function(&handle, "a").memory.state, handle.statistics().constants.evictions), (ConstantState::Device, 1));
+    // What was loaded with `own` had to go for the first call, and comes back now at the cost of a
+    // charge, but of nobody's constants.
+    assert_eq!(
+        (function(&handle, "a").memory.state, handle.statistics().constants.evictions),
+        (ConstantState::Device, 1)
+    );
     check(&submit_to(&handle, function_of_one("shared"), Class::BestEffort, &input), &shared, &input);
-    assert_eq!((function(&handle, "own").memory.state, handle.statistics().constants.evictions), (ConstantState::Host, 2));
+    assert_eq!(
+        (function(&handle, "own").memory.state, handle.statistics().constants.evictions),
+        (ConstantState::Host, 2)
+    );
 }
 
 /// Bytes of a large constant, which is written in one piece.
@@ -299,7 +333,8 @@ fn start_slow(full: Full, models: &[Constants], load: Duration) -> (Engine, Engi
     let (engine, handle, device) = start(room, EngineConfig { memory_quotas, ..EngineConfig::default() });
     device.be_slow_to_load(load);
     for (number, constants) in models.iter().enumerate() {
-        let info = self::load(&handle, &format!("f{number}"), constants, Class::BestEffort).expect("a place in host memory");
+        let info =
+            self::load(&handle, &format!("f{number}"), constants, Class::BestEffort).expect("a place in host memory");
         assert_eq!(info.weights_resident, number < 3, "there is room for three");
     }
     (engine, handle, device)
@@ -338,7 +373,10 @@ fn comes_again_at_once(full: Full) {
     let cold_starts = ask_all(REQUESTS) - before;
     let requests = u64::from(4 * REQUESTS);
     // If they went to the next in turn whenever a request is over, nearly all would be cold.
-    assert!((1..=requests * 3 / 4).contains(&cold_starts), "{full:?}: {cold_starts} cold starts of {requests} requests");
+    assert!(
+        (1..=requests * 3 / 4).contains(&cold_starts),
+        "{full:?}: {cold_starts} cold starts of {requests} requests"
+    );
 }
 
 #[test]
@@ -351,7 +389,8 @@ fn is_served_without_an_event(full: Full) {
     let (_engine, handle, device) = start_slow(full, &models, Duration::from_millis(300));
     handle.unload(&FunctionKey::local("f2")).expect("it is loaded");
     let input = input(16, 1);
-    // One was in use a moment ago, one runs, and there is room for the first of two that are cold, which is there before the second may have what was in use.
+    // One was in use a moment ago, one runs, and there is room for the first of two that are cold,
+    // which is there before the second may have what was in use.
     device.be_slow_to_load(Duration::ZERO);
     check(&submit(&handle, "f1", Class::BestEffort, &input).1, &models[1], &input);
     device.pause();
@@ -371,7 +410,8 @@ fn is_served_without_an_event(full: Full) {
 fn check_cold(handle: &EngineHandle, expected: &[(usize, ConstantState)]) {
     let functions = handle.statistics().functions;
     for (number, state) in expected {
-        let function = functions.iter().find(|function| function.key.name == format!("f{number}")).expect("it is loaded");
+        let function =
+            functions.iter().find(|function| function.key.name == format!("f{number}")).expect("it is loaded");
         assert_eq!(function.memory.state, *state, "f{number}");
     }
 }
@@ -395,7 +435,10 @@ fn constants_that_the_device_lost_are_brought_again() {
     check(&behind.1, &b, &input);
     let statistics = handle.statistics();
     assert_eq!(statistics.constants.evictions, 0, "nobody took them away");
-    assert!(statistics.constants.loads >= 4 && function(&handle, "a").memory.state == ConstantState::Device, "{statistics:?}");
+    assert!(
+        statistics.constants.loads >= 4 && function(&handle, "a").memory.state == ConstantState::Device,
+        "{statistics:?}"
+    );
     assert!(statistics.retries >= 1, "{statistics:?}");
 }
 
@@ -417,8 +460,9 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Functions of three tenants that share some constants, on a device that holds a part of them, with loads, unloads, cancellations, deadlines, traps and evictions at random; every
-/// other device also loses all its memory now and then.
+/// Functions of three tenants that share some constants, on a device that holds a part of them,
+/// with loads, unloads, cancellations, deadlines, traps and evictions at random; every other device
+/// also loses all its memory now and then.
 #[test]
 fn a_life_under_pressure_leaves_nothing_behind() {
     let mut evictions = 0;
@@ -444,19 +488,26 @@ fn life(seed: u64) -> u64 {
         })
         .collect();
     let limit = u64::from(piece) * (20 + rng.below(20)) + 3 * toy::invocation_memory(200);
-    let policies: Vec<_> = atoll_core::POLICIES.iter().filter(|entry| (entry.make)().admits(Class::BestEffort)).collect();
-    // One tenant has no quota, one has one, one has one for its best-effort work besides. Some of their functions can never fit.
+    let policies: Vec<_> =
+        atoll_core::POLICIES.iter().filter(|entry| (entry.make)().admits(Class::BestEffort)).collect();
+    // One tenant has no quota, one has one, one has one for its best-effort work besides. Some of their
+    // functions can never fit.
     let quota = |rng: &mut Rng| u64::from(piece) * (8 + rng.below(20)) + 2 * toy::invocation_memory(200);
     let (mut one, two) = (quota(&mut rng), quota(&mut rng));
-    // Functions belong to three tenants in turn; the device finds out if one could read what is another's. Or all are one's, which may have the whole device.
+    // Functions belong to three tenants in turn; the device finds out if one could read what is
+    // another's. Or all are one's, which may have the whole device.
     let is_crowded = rng.one_in(3);
     if is_crowded {
         one = limit;
     }
     let owners = if is_crowded { ["one"; 3] } else { ["local", "one", "two"] };
     let key = |number: usize| FunctionKey { tenant: tenant(owners[number % 3]), name: format!("f{number}") };
-    let quotas = [("one", TenantBytes { all: one, best_effort: u64::MAX }), ("two", TenantBytes { all: two, best_effort: two / 2 })];
-    let memory_quotas = MemoryQuotas { tenants: quotas.map(|(name, quota)| (tenant(name), quota)).into(), ..MemoryQuotas::default() };
+    let quotas = [
+        ("one", TenantBytes { all: one, best_effort: u64::MAX }),
+        ("two", TenantBytes { all: two, best_effort: two / 2 }),
+    ];
+    let memory_quotas =
+        MemoryQuotas { tenants: quotas.map(|(name, quota)| (tenant(name), quota)).into(), ..MemoryQuotas::default() };
     let config = EngineConfig {
         memory_quotas,
         policy: policies[rng.below(policies.len() as u64) as usize].name.into(),
@@ -473,10 +524,16 @@ fn life(seed: u64) -> u64 {
         let number = rng.below(models.len() as u64) as usize;
         let key = key(number);
         match rng.below(20) {
-            0..3 => drop(load_for(&handle, key.clone(), &models[number], if rng.one_in(2) { Class::RealTime } else { Class::BestEffort })),
+            0..3 => drop(load_for(
+                &handle,
+                key.clone(),
+                &models[number],
+                if rng.one_in(2) { Class::RealTime } else { Class::BestEffort },
+            )),
             3 => drop(handle.unload(&key)),
             4 if !pending.is_empty() => {
-                let (id, ..): &(InvocationId, Receiver<Answer>, usize, Vec<u32>) = &pending[rng.below(pending.len() as u64) as usize];
+                let (id, ..): &(InvocationId, Receiver<Answer>, usize, Vec<u32>) =
+                    &pending[rng.below(pending.len() as u64) as usize];
                 handle.cancel(*id);
             }
             5 if is_mortal && rng.one_in(3) => device.die(),
@@ -496,8 +553,12 @@ fn life(seed: u64) -> u64 {
     }
     for (_, answer, number, input) in &pending {
         match answer.recv_timeout(Duration::from_secs(20)).expect("everybody's turn comes") {
-            Ok(result) => assert!(result.outputs[0].bytes == toy::expected_of(&models[*number], input), "a wrong answer"),
-            Err(InvokeError::Device(text)) => assert!(input[0] == toy::TRAP || text.contains("the device died"), "{text}"),
+            Ok(result) => {
+                assert!(result.outputs[0].bytes == toy::expected_of(&models[*number], input), "a wrong answer")
+            }
+            Err(InvokeError::Device(text)) => {
+                assert!(input[0] == toy::TRAP || text.contains("the device died"), "{text}")
+            }
             Err(InvokeError::OutOfMemory { wanted, total, .. }) => assert!(wanted > total),
             Err(InvokeError::OverQuota { wanted, quota, .. }) => assert!(wanted > quota),
             Err(_) => {}
@@ -507,7 +568,10 @@ fn life(seed: u64) -> u64 {
     let evictions = handle.statistics().constants.evictions;
     (0..models.len()).for_each(|number| drop(handle.unload(&key(number))));
     let statistics = handle.statistics();
-    assert_eq!((statistics.device.memory_used_bytes, statistics.device.constant_bytes_all, device.modules()), (0, 0, 0));
+    assert_eq!(
+        (statistics.device.memory_used_bytes, statistics.device.constant_bytes_all, device.modules()),
+        (0, 0, 0)
+    );
     assert_eq!(device.constants(), (0, 0), "nothing of them is left, and nobody sees what was there");
     assert!(statistics.device.memory_used_bytes_max <= limit);
     for TenantMemory { tenant, quota, used, most } in &statistics.tenants {

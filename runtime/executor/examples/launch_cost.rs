@@ -1,10 +1,13 @@
-//! What a launch costs on a host device beyond the time its blocks take, for streams of launches as an inference makes them.
+//! What a launch costs on a host device beyond the time its blocks take, for streams of launches as
+//! an inference makes them.
 //!
 //! ```text
 //! cargo run --release -p atoll-executor --example launch_cost [--executor] [compute units] [spin µs while others run]
 //! ```
 //!
-//! With `--executor` the device is in a process of its own. The stream is kept full, as the engine does it. `work` is blocks times block time over compute units; `cost` is what a launch took beyond that.
+//! With `--executor` the device is in a process of its own. The stream is kept full, as the engine
+//! does it. `work` is blocks times block time over compute units; `cost` is what a launch took
+//! beyond that.
 #![cfg_attr(target_arch = "x86_64", expect(clippy::print_stdout, reason = "it prints a table"))]
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -39,14 +42,21 @@ mod measure {
         let mut rig = start(config);
         let counts = rig.alloc(4096 * 4);
 
-        println!("{}, {compute_units} compute units, {busy_spin_ns} ns of spinning while others run; µs per launch, best of 5", place());
+        println!(
+            "{}, {compute_units} compute units, {busy_spin_ns} ns of spinning while others run; µs per launch, best of 5",
+            place()
+        );
         println!("{:>8} {:>12} {:>10} {:>10} {:>10}", "blocks", "block", "work", "took", "cost");
         for (blocks, block_ns) in SHAPES {
             let launch = Launch::spin(blocks, counts, (block_ns as f64 * per_ns) as u64);
             let work_us = f64::from(blocks.div_ceil(compute_units)) * block_ns as f64 / 1000.0;
             let launches = (50_000.0 / (work_us + 2.0)) as u32;
             let took_us = (0..5).map(|_| stream(&mut rig, &launch, launches)).fold(f64::INFINITY, f64::min);
-            println!("{blocks:>8} {:>12} {work_us:>10.1} {took_us:>10.1} {:>10.1}", block_ns as f64 / 1000.0, took_us - work_us);
+            println!(
+                "{blocks:>8} {:>12} {work_us:>10.1} {took_us:>10.1} {:>10.1}",
+                block_ns as f64 / 1000.0,
+                took_us - work_us
+            );
         }
     }
 

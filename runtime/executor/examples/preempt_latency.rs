@@ -1,13 +1,16 @@
-//! How long a real-time launch waits on a host device whose compute units are all busy, against the number of best-effort launches queued behind the running one.
+//! How long a real-time launch waits on a host device whose compute units are all busy, against the
+//! number of best-effort launches queued behind the running one.
 //!
 //! ```text
 //! cargo run --release -p atoll-executor --example preempt_latency [--executor] [--finish] [compute units] [block µs] [rounds]
 //! ```
 //!
-//! With `--executor` the device is in a process of its own, with `--finish` running blocks may not be interrupted. Times come from the time stamp counter, read by this program and by the kernels
+//! With `--executor` the device is in a process of its own, with `--finish` running blocks may not
+//! be interrupted. Times come from the time stamp counter, read by this program and by the kernels
 //! themselves. Parts of `first block`: `submit` is raising the epoch and submitting,
-//! `drain` is until the best-effort block ended on the compute unit that then ran the first real-time block, `launch` is from there to that block. `evicted` is until
-//! the last of the queued best-effort launches had left.
+//! `drain` is until the best-effort block ended on the compute unit that then ran the first
+//! real-time block, `launch` is from there to that block. `evicted` is until the last of the queued
+//! best-effort launches had left.
 #![cfg_attr(target_arch = "x86_64", expect(clippy::print_stdout, reason = "it prints a table"))]
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -64,9 +67,13 @@ mod measure {
         let mut bench = Bench::new(config, (f64::from(block_us) * per_us) as u64);
 
         println!("{}, {compute_units} compute units, blocks of {block_us} µs, {rounds} rounds; µs, p50 / p99", place());
-        println!("{:>7} {:>15} {:>15} {:>15} {:>15} {:>17}", "queued", "submit", "drain", "launch", "first block", "evicted");
+        println!(
+            "{:>7} {:>15} {:>15} {:>15} {:>15} {:>17}",
+            "queued", "submit", "drain", "launch", "first block", "evicted"
+        );
         for queued in QUEUED {
-            let samples: Vec<Sample> = (0..).filter_map(|round| bench.round(queued, round)).take(rounds as usize).collect();
+            let samples: Vec<Sample> =
+                (0..).filter_map(|round| bench.round(queued, round)).take(rounds as usize).collect();
             let column = |part: fn(&Sample) -> u64| percentiles(samples.iter().map(part).collect(), per_us);
             println!(
                 "{queued:>7} {:>15} {:>15} {:>15} {:>15} {:>17}",
@@ -96,7 +103,8 @@ mod measure {
             Bench { rig, compute_units, block_cycles, stamps, progress, preempt, may_run_again }
         }
 
-        /// One preemption; nothing where other programs kept a compute unit from its CPU, so that not all were busy.
+        /// One preemption; nothing where other programs kept a compute unit from its CPU, so that
+        /// not all were busy.
         fn round(&mut self, queued: u32, round: u32) -> Option<Sample> {
             self.fill_queue(queued);
             let units = self.compute_units;
@@ -119,8 +127,12 @@ mod measure {
                 }
             }
             let stamps = self.rig.u64s(self.stamps, units as usize * 2);
-            let (drained, began) =
-                stamps.chunks(2).filter(|s| s[1] != 0).map(|s| (s[0], s[1])).min_by_key(|s| s.1).expect("a real-time block");
+            let (drained, began) = stamps
+                .chunks(2)
+                .filter(|s| s[1] != 0)
+                .map(|s| (s[0], s[1]))
+                .min_by_key(|s| s.1)
+                .expect("a real-time block");
             all_busy.then(|| Sample {
                 submit: submitted - raised,
                 drain: drained.saturating_sub(raised),

@@ -3,8 +3,8 @@
 use super::wire::{DESCRIPTORS_MAX, MESSAGE_BYTES_MAX};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -38,7 +38,8 @@ pub(crate) struct Channel {
 impl Channel {
     /// Two ends.
     pub(crate) fn pair() -> rustix::io::Result<(Channel, OwnedFd)> {
-        let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Channel { socket: ours }, theirs))
     }
 
@@ -47,7 +48,12 @@ impl Channel {
     }
 
     /// Sends a message; false where it would have to wait and must not.
-    pub(crate) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>], may_wait: bool) -> Result<bool, ChannelError> {
+    pub(crate) fn send(
+        &self,
+        message: &impl Serialize,
+        descriptors: &[BorrowedFd<'_>],
+        may_wait: bool,
+    ) -> Result<bool, ChannelError> {
         let bytes = serde_json::to_vec(message).map_err(|error| ChannelError::Corrupt(error.to_string()))?;
         if bytes.len() > MESSAGE_BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
             return Err(ChannelError::Corrupt(format!("a message of {} bytes", bytes.len())));
@@ -85,8 +91,9 @@ impl Channel {
                 Err(error) => return Err(error.into()),
             }
         };
-        let rights =
-            control.drain().filter_map(|message| if let RecvAncillaryMessage::ScmRights(rights) = message { Some(rights) } else { None });
+        let rights = control.drain().filter_map(|message| {
+            if let RecvAncillaryMessage::ScmRights(rights) = message { Some(rights) } else { None }
+        });
         let descriptors: Vec<OwnedFd> = rights.flatten().collect();
         if received.bytes == 0 {
             return Err(ChannelError::Closed);

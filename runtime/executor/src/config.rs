@@ -52,8 +52,14 @@ impl ExecutorConfig {
 
     pub(super) fn patience(&self) -> Patience {
         let DevicePlan { time_limit, link, .. } = &self.device;
-        // A launch may be stopped for those of every more urgent queue, each of which may take its whole time.
+        // A launch may be stopped for those of every more urgent queue, each of which may take its whole
+        // time.
         let launch_within = time_limit.saturating_mul(link.own_queues()).saturating_add(self.hang_after);
-        Patience { hang_after: self.hang_after, answer_within: self.answer_within, load_within: self.load_within, launch_within }
+        Patience {
+            hang_after: self.hang_after,
+            answer_within: self.answer_within,
+            load_within: self.load_within,
+            launch_within,
+        }
     }
 }

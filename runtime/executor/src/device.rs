@@ -6,7 +6,9 @@ use super::memory::ExecutorMemory;
 use super::port::Port;
 use super::remote::RemoteMemory;
 use super::supervisor::{self, Loss, Start, Supervised};
-use super::wire::{CODE_BYTES_MAX, ConstantRange, DESCRIPTORS_MAX, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION, RANGES_MAX};
+use super::wire::{
+    CODE_BYTES_MAX, ConstantRange, DESCRIPTORS_MAX, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION, RANGES_MAX,
+};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::doorbell::FdBell;
 use atoll_device::extent::{Extent, discard};
@@ -15,8 +17,9 @@ use atoll_device::process::MemoryHome;
 use atoll_device::shm::Region;
 use atoll_device::space::{CONSTANTS_BASE, ConstantStore, EngineSpace, memory_region};
 use atoll_device::{
-    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, Fault, FaultKind, Lane,
-    Lanes, LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
+    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, Fault,
+    FaultKind, Lane, Lanes, LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules,
+    SubmitError, Telemetry,
 };
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::ops::Range;
@@ -25,7 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How long dropping a device waits for its process to be reaped. It was killed; only the system can take longer.
+/// How long dropping a device waits for its process to be reaped. It was killed; only the system
+/// can take longer.
 const REAP_WITHIN: Duration = Duration::from_secs(5);
 
 /// A module that is never loaded.
@@ -43,12 +47,14 @@ pub struct ExecutorDevice {
     load_within: Duration,
     /// Whether the module of each number ever given is loaded, or about to be.
     modules: Vec<bool>,
-    /// Launches of a dead executor that were answered for, per queue: the first of each may have been running.
+    /// Launches of a dead executor that were answered for, per queue: the first of each may have
+    /// been running.
     abandoned: Vec<QueueId>,
 }
 
 impl ExecutorDevice {
-    /// Starts an executor. Does not wait until it runs where it is not needed to know what the device is; the first load does.
+    /// Starts an executor. Does not wait until it runs where it is not needed to know what the
+    /// device is; the first load does.
     ///
     /// # Errors
     /// If its process cannot be started, or what the device is cannot be learned from it.
@@ -69,7 +75,10 @@ impl ExecutorDevice {
     }
 
     /// A device with memory of its own, of which is known what it is, or will be when this is over.
-    pub(crate) fn start_remote(config: &ExecutorConfig, facts: Option<DeviceFacts>) -> Result<ExecutorDevice, DeviceError> {
+    pub(crate) fn start_remote(
+        config: &ExecutorConfig,
+        facts: Option<DeviceFacts>,
+    ) -> Result<ExecutorDevice, DeviceError> {
         let engine_side = EngineSide::new(config.device.link)?.distrustful();
         let port = Port::create().map_err(os("create memory for transfers"))?;
         let wake = FdBell::new().map_err(os("create an eventfd"))?;
@@ -105,7 +114,11 @@ impl ExecutorDevice {
     }
 
     /// Sends the first message to an executor that is about to be started.
-    fn greeted(config: &ExecutorConfig, engine_side: &EngineSide, memory: &[BorrowedFd<'_>]) -> Result<Start, DeviceError> {
+    fn greeted(
+        config: &ExecutorConfig,
+        engine_side: &EngineSide,
+        memory: &[BorrowedFd<'_>],
+    ) -> Result<Start, DeviceError> {
         let (channel, socket) = Channel::pair().map_err(os("create a channel"))?;
         let (link, bell) = (engine_side.link.clone(), engine_side.device_bell()?);
         let executor = Supervised::new(channel, link, bell, config.patience(), config.device.service.clone());
@@ -175,7 +188,8 @@ impl ExecutorDevice {
         let module = self.modules.len() as u32;
         self.modules.push(true);
         let SealedModule { code_bytes, ptx_bytes, facts_bytes, .. } = *image;
-        self.executor.send(Order::Load { module, target: image.target.clone(), code_bytes, ptx_bytes, facts_bytes }, vec![file]);
+        self.executor
+            .send(Order::Load { module, target: image.target.clone(), code_bytes, ptx_bytes, facts_bytes }, vec![file]);
         Ok(ModuleId(module))
     }
 
@@ -234,7 +248,8 @@ impl ExecutorDevice {
         if was_first {
             self.abandoned.push(queue);
         }
-        self.executor.note_lost(completion.launch, &Fault::of_kernel(FaultKind::Lost { cause, may_have_run: was_first }, ""));
+        self.executor
+            .note_lost(completion.launch, &Fault::of_kernel(FaultKind::Lost { cause, may_have_run: was_first }, ""));
         Some(completion)
     }
 
@@ -330,7 +345,8 @@ impl Launching for ExecutorDevice {
         let mut report = self.executor.take_report(launch)?;
         // What it says of an end that the daemon brought about is not the cause.
         if let Some(why) = self.executor.kill_reason()
-            && let Some(FaultKind::Lost { cause, .. } | FaultKind::Fatal { cause }) = report.fault.as_mut().map(|fault| &mut fault.kind)
+            && let Some(FaultKind::Lost { cause, .. } | FaultKind::Fatal { cause }) =
+                report.fault.as_mut().map(|fault| &mut fault.kind)
         {
             *cause = format!("executor {} {why}", self.pid);
         }
@@ -423,7 +439,8 @@ impl Modules for ExecutorDevice {
 }
 
 impl Telemetry for ExecutorDevice {
-    /// By the word of the executor, which code that broke out of its kernel could change; of a GPU nobody knows.
+    /// By the word of the executor, which code that broke out of its kernel could change; of a GPU
+    /// nobody knows.
     fn busy_ns(&self) -> Option<u64> {
         matches!(self.memory, ExecutorMemory::Shared(_)).then(|| self.engine_side.link.busy_ns())
     }
@@ -495,7 +512,9 @@ impl SealedModule {
         let ptx = image.ptx.filter(|_| image.target.starts_with("nvidia-")).unwrap_or_default();
         let (code_bytes, ptx_bytes, facts_bytes) = (image.code.len() as u64, ptx.len() as u64, facts.len() as u64);
         if code_bytes.max(ptx_bytes) > CODE_BYTES_MAX || facts_bytes > FACTS_BYTES_MAX {
-            return Err(DeviceError::BadModule(format!("{code_bytes} bytes of code and {facts_bytes} of facts are too many")));
+            return Err(DeviceError::BadModule(format!(
+                "{code_bytes} bytes of code and {facts_bytes} of facts are too many"
+            )));
         }
         let file = sealed_file(&[image.code, ptx, &facts]).map_err(os("create memory for a module"))?;
         Ok(SealedModule { file, target: image.target.to_owned(), code_bytes, ptx_bytes, facts_bytes })

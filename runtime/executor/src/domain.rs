@@ -1,4 +1,5 @@
-//! A domain of the pool: those who trust each other, what is loaded for them, and the executor that runs it.
+//! A domain of the pool: those who trust each other, what is loaded for them, and the executor that
+//! runs it.
 
 use super::device::{ExecutorDevice, SealedModule};
 use super::pool::NUMBERS_MAX;
@@ -10,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Executors that may be lost while they load a module for the first time. The first may have been lost for another reason.
+/// Executors that may be lost while they load a module for the first time. The first may have been
+/// lost for another reason.
 const LOAD_LOSSES_MAX: u32 = 1;
 
 #[derive(Debug)]
@@ -133,7 +135,8 @@ impl Domain {
 
     /// What there is to tell about its executor, if it has one or had one to lose.
     pub(super) fn process(&self) -> Option<ExecutorProcess> {
-        let process = ExecutorProcess { domain: self.name.clone(), losses: self.losses_ever, ..ExecutorProcess::default() };
+        let process =
+            ExecutorProcess { domain: self.name.clone(), losses: self.losses_ever, ..ExecutorProcess::default() };
         match &self.state {
             State::Absent => None,
             State::Running(device) => {
@@ -150,6 +153,10 @@ impl Domain {
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.has_begun() && !self.modules.values().any(|module| module.was_loaded && module.refusal.is_none() && module.ready().is_none())
+        self.has_begun()
+            && !self
+                .modules
+                .values()
+                .any(|module| module.was_loaded && module.refusal.is_none() && module.ready().is_none())
     }
 }

@@ -1,16 +1,22 @@
 //! What an executor gives up before it runs the first byte of somebody's code.
 //!
-//! The kernels of a tenant are native code: whoever breaks out of one has this process and nothing else. So the process has no file system (landlock), no privileges and no way to new ones, no
-//! descriptors beyond its own, no room to fill (limits), and of the system calls those that its threads make once they run (seccomp). What protects the daemon is that its memory is another
+//! The kernels of a tenant are native code: whoever breaks out of one has this process and nothing
+//! else. So the process has no file system (landlock), no privileges and no way to new ones, no
+//! descriptors beyond its own, no room to fill (limits), and of the system calls those that its
+//! threads make once they run (seccomp). What protects the daemon is that its memory is another
 //! process's, and that it believes nothing that it hears from here.
 //!
-//! Not here: a limit on address space (`RLIMIT_AS`), which would count the sparse memory of the device; what is private is limited instead (`RLIMIT_DATA`). Side channels: executors share cores.
+//! Not here: a limit on address space (`RLIMIT_AS`), which would count the sparse memory of the
+//! device; what is private is limited instead (`RLIMIT_DATA`). Side channels: executors share
+//! cores.
 
 use super::wire;
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
@@ -73,7 +79,8 @@ const REFUSED: &[i64] = &[
 /// Where memory is short, an executor goes before the daemon and what else the system needs.
 const OUT_OF_MEMORY_SCORE: &str = "900";
 
-/// The first steps, before anything is received: no descriptor that was inherited, no way to privileges.
+/// The first steps, before anything is received: no descriptor that was inherited, no way to
+/// privileges.
 pub(super) fn enter_alone() -> std::io::Result<()> {
     // SAFETY: closes descriptors that nothing in this process has taken over.
     if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } != 0 {
@@ -85,7 +92,8 @@ pub(super) fn enter_alone() -> std::io::Result<()> {
     Ok(())
 }
 
-/// All there is for a process with a driver, which opens files and makes system calls as it likes; kernels run on the driver's device, not here. Returns what is missing.
+/// All there is for a process with a driver, which opens files and makes system calls as it likes;
+/// kernels run on the driver's device, not here. Returns what is missing.
 pub(super) fn enter_with_driver() -> std::io::Result<Vec<String>> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(null.as_fd())?;
@@ -95,7 +103,8 @@ pub(super) fn enter_with_driver() -> std::io::Result<Vec<String>> {
     Ok(missing)
 }
 
-/// Before there are threads, which inherit it; they may take `private_bytes` of private memory. Returns what this machine does not offer.
+/// Before there are threads, which inherit it; they may take `private_bytes` of private memory.
+/// Returns what this machine does not offer.
 pub(super) fn enter_before_threads(private_bytes: u64) -> std::io::Result<Vec<String>> {
     // Nobody looks into this process.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -105,7 +114,11 @@ pub(super) fn enter_before_threads(private_bytes: u64) -> std::io::Result<Vec<St
     // From here on nobody reads what is said here; what matters goes over the channel.
     rustix::stdio::dup2_stderr(null.as_fd())?;
     drop(null);
-    let none = CapabilitySets { effective: CapabilitySet::empty(), permitted: CapabilitySet::empty(), inheritable: CapabilitySet::empty() };
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
     let mut missing = Vec::new();
     if let Err(error) = restrict_files() {
         missing.push(format!("landlock: {error}"));
@@ -140,13 +153,17 @@ pub(super) fn enter() -> Result<(), String> {
 
 fn restrict_files() -> Result<(), String> {
     restricted(|| {
-        let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V5))?.handle_access(AccessNet::from_all(ABI::V5))?;
+        let ruleset = Ruleset::default()
+            .handle_access(AccessFs::from_all(ABI::V5))?
+            .handle_access(AccessNet::from_all(ABI::V5))?;
         Ok(ruleset.scope(Scope::from_all(ABI::V6))?.create()?.restrict_self()?.ruleset)
     })
 }
 
 fn restrict_network() -> Result<(), String> {
-    restricted(|| Ok(Ruleset::default().handle_access(AccessNet::from_all(ABI::V5))?.create()?.restrict_self()?.ruleset))
+    restricted(|| {
+        Ok(Ruleset::default().handle_access(AccessNet::from_all(ABI::V5))?.create()?.restrict_self()?.ruleset)
+    })
 }
 
 fn restricted(enforce: impl Fn() -> Result<RulesetStatus, RulesetError>) -> Result<(), String> {
@@ -159,9 +176,16 @@ fn restricted(enforce: impl Fn() -> Result<RulesetStatus, RulesetError>) -> Resu
     }
 }
 
-/// A filter that answers `listed` to some calls, to one where its arguments fit a rule, and `other` to all others.
-fn filter(lists: &[&[i64]], ruled: (i64, SeccompRule), other: SeccompAction, listed: SeccompAction) -> Result<BpfProgram, String> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = lists.iter().flat_map(|list| list.iter()).map(|call| (*call, Vec::new())).collect();
+/// A filter that answers `listed` to some calls, to one where its arguments fit a rule, and `other`
+/// to all others.
+fn filter(
+    lists: &[&[i64]],
+    ruled: (i64, SeccompRule),
+    other: SeccompAction,
+    listed: SeccompAction,
+) -> Result<BpfProgram, String> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        lists.iter().flat_map(|list| list.iter()).map(|call| (*call, Vec::new())).collect();
     rules.insert(ruled.0, vec![ruled.1]);
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
     let filter = SeccompFilter::new(rules, other, listed, arch).map_err(|error| error.to_string())?;
@@ -178,6 +202,7 @@ fn shared_and_of_no_file() -> Result<SeccompRule, String> {
 /// Signals go to threads of this process: the watchdog's, and that of an abort.
 fn only_to_ourselves() -> Result<SeccompRule, String> {
     let own = u64::from(std::process::id());
-    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, own).map_err(|error| error.to_string())?;
+    let condition =
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, own).map_err(|error| error.to_string())?;
     SeccompRule::new(vec![condition]).map_err(|error| error.to_string())
 }

@@ -1,4 +1,5 @@
-//! The memory of an executor's device, as the daemon reaches it: shared with the executor, or only through it.
+//! The memory of an executor's device, as the daemon reaches it: shared with the executor, or only
+//! through it.
 
 use super::remote::RemoteMemory;
 use atoll_core::{DeviceOffset, Epoch};

@@ -1,6 +1,7 @@
 //! How a daemon reaches memory that is an executor's, as that of a GPU.
 //!
-//! One region is shared between the two. It holds the epoch words, which kernels look at and the daemon raises by a store; room for the bytes of transfers; and one transfer at a time:
+//! One region is shared between the two. It holds the epoch words, which kernels look at and the
+//! daemon raises by a store; room for the bytes of transfers; and one transfer at a time:
 //!
 //! ```text
 //! daemon (RemoteMemory)                shared memory                executor (Port)
@@ -10,7 +11,8 @@
 //!                                           ── bell ──────────────▶ follows in device memory
 //! ```
 //!
-//! Neither side believes the other: offsets are checked where they are used, and what an executor says that it read is nothing but bytes.
+//! Neither side believes the other: offsets are checked where they are used, and what an executor
+//! says that it read is nothing but bytes.
 
 use atoll_device::doorbell::{FdBell, SleepBell};
 use atoll_device::shm::{OutOfRange, Region};
@@ -149,7 +151,8 @@ impl Port {
     pub(super) fn answer(&self, ticket: u32) -> Option<Option<Status>> {
         let status = || self.words(STATUS_AT)[0].load(Relaxed);
         let known = [Status::Done, Status::OutOfRange, Status::Failed];
-        (self.word(ANSWERED_AT).load(SeqCst) == ticket).then(|| known.into_iter().find(|known| *known as u64 == status()))
+        (self.word(ANSWERED_AT).load(SeqCst) == ticket)
+            .then(|| known.into_iter().find(|known| *known as u64 == status()))
     }
 
     /// The next request, if there is one that was not answered: its ticket and what it asks for.

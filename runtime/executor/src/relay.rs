@@ -1,9 +1,14 @@
-//! The executor of a device with memory of its own, as a GPU: what `atoll executor` does where it was given one.
+//! The executor of a device with memory of its own, as a GPU: what `atoll executor` does where it
+//! was given one.
 //!
-//! One thread has the device. It sleeps until the daemon rings, a message comes or a launch ends, and then does what there is to do: what came by message, transfers and epochs, launches, completions, in this order. So
-//! what the daemon sent before it rang is done before what it rang for. Modules are loaded by a second thread, since the driver may take seconds to compile one, and a third one beats.
+//! One thread has the device. It sleeps until the daemon rings, a message comes or a launch ends,
+//! and then does what there is to do: what came by message, transfers and epochs, launches,
+//! completions, in this order. So what the daemon sent before it rang is done before what it rang
+//! for. Modules are loaded by a second thread, since the driver may take seconds to compile one,
+//! and a third one beats.
 //!
-//! When the context is lost, the launches that it had are answered for, the daemon is told why, and the process ends: nothing else mends a context.
+//! When the context is lost, the launches that it had are answered for, the daemon is told why, and
+//! the process ends: nothing else mends a context.
 
 use super::channel::{Channel, ChannelError};
 use super::jail;
@@ -37,7 +42,11 @@ const WIND_UP_WITHIN: Duration = Duration::from_millis(200);
 const NO_MODULE: ModuleId = ModuleId(u32::MAX);
 
 /// Runs launches until the daemon closes the channel or the device is lost.
-pub(super) fn run(channel: &Arc<Channel>, device: Box<dyn StartRelayed>, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {
+pub(super) fn run(
+    channel: &Arc<Channel>,
+    device: Box<dyn StartRelayed>,
+    descriptors: Vec<OwnedFd>,
+) -> Result<(), ServeError> {
     let mut executor = Relay::start(channel, device, descriptors)?;
     let end = executor.serve();
     while end.is_ok() && executor.detaches {
@@ -65,7 +74,8 @@ struct Relay {
     modules: HashMap<u32, Option<ModuleId>>,
     to_load: Sender<ToLoad>,
     loaded: Receiver<Loaded>,
-    /// Once the daemon is gone, a thread detaches this process from the service it is a client of, and ends it.
+    /// Once the daemon is gone, a thread detaches this process from the service it is a client of,
+    /// and ends it.
     detaches: bool,
 }
 
@@ -86,8 +96,9 @@ fn load_all(load: &LoadModule, inbox: &Receiver<ToLoad>, outbox: &Sender<Loaded>
     }
 }
 
-/// Nobody may kill a client of the service before it is detached. So when there is no daemon any more it does so by itself, on a thread of its own: the others may be waiting for a kernel that never
-/// ends.
+/// Nobody may kill a client of the service before it is detached. So when there is no daemon any
+/// more it does so by itself, on a thread of its own: the others may be waiting for a kernel that
+/// never ends.
 fn detach_after(daemon: &Arc<Channel>, service: Arc<dyn ProcessService>) -> Result<(), ServeError> {
     let channel = daemon.clone();
     let detach = move || {
@@ -110,7 +121,11 @@ struct RelayQueue {
 }
 
 impl Relay {
-    fn start(daemon: &Arc<Channel>, device: Box<dyn StartRelayed>, descriptors: Vec<OwnedFd>) -> Result<Relay, ServeError> {
+    fn start(
+        daemon: &Arc<Channel>,
+        device: Box<dyn StartRelayed>,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Relay, ServeError> {
         let [link, bell, port, wake] = exactly(descriptors)?;
         let shape = device.link_shape();
         let link = Link::attach(link, shape).map_err(os("map the command rings"))?;
@@ -130,7 +145,8 @@ impl Relay {
         let (to_load, inbox) = channel();
         let (outbox, loaded) = channel();
         let wake = FdBell::from_fd(wake);
-        let (loader, same_port, same_wake) = (relayed.loader(), port.clone(), wake.try_clone().map_err(os("duplicate an eventfd"))?);
+        let (loader, same_port, same_wake) =
+            (relayed.loader(), port.clone(), wake.try_clone().map_err(os("duplicate an eventfd"))?);
         let loading = move || load_all(&loader, &inbox, &outbox, &same_port, &same_wake);
         std::thread::Builder::new().name("atoll-load".to_owned()).spawn(loading).map_err(os("start a thread"))?;
         let queue = |queue| {
@@ -183,10 +199,14 @@ impl Relay {
         }
     }
 
-    /// Answers for what was lost, as far as the device still does: it knows which kernels may be why.
+    /// Answers for what was lost, as far as the device still does: it knows which kernels may be
+    /// why.
     fn wind_up(&mut self) {
         let until = Instant::now() + WIND_UP_WITHIN;
-        while self.give_completions().is_ok() && self.queues.iter().any(|queue| !queue.in_flight.is_empty()) && Instant::now() < until {
+        while self.give_completions().is_ok()
+            && self.queues.iter().any(|queue| !queue.in_flight.is_empty())
+            && Instant::now() < until
+        {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -194,8 +214,11 @@ impl Relay {
     /// Until there is something to do.
     fn sleep(&self) -> Result<(), ServeError> {
         let completion = self.relayed.device().completion_fd();
-        let mut fds =
-            [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&completion, PollFlags::IN), PollFd::new(&self.channel, PollFlags::IN)];
+        let mut fds = [
+            PollFd::new(&self.wake, PollFlags::IN),
+            PollFd::new(&completion, PollFlags::IN),
+            PollFd::new(&self.channel, PollFlags::IN),
+        ];
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(os("wait for the daemon")(error)),
@@ -219,7 +242,8 @@ impl Relay {
             Order::Load { module, target, code_bytes, ptx_bytes, facts_bytes } => {
                 self.modules.insert(module, None);
                 let sent = read_module(Parts { code_bytes, ptx_bytes, facts_bytes }, descriptors);
-                let gone = |_| ServeError::Device(DeviceError::Lost("the thread that loads modules has ended".to_owned()));
+                let gone =
+                    |_| ServeError::Device(DeviceError::Lost("the thread that loads modules has ended".to_owned()));
                 self.to_load.send((module, target, sent)).map_err(gone)
             }
             Order::Unload { module } => {
@@ -242,8 +266,13 @@ impl Relay {
                 Ok(self.relayed.serve_lane(&lane, &units.collect::<Vec<u32>>())?)
             }
             Order::CloseLane { queues } => {
-                if queues.clone().any(|queue| self.queues.get(queue as usize).is_none_or(|queue| !queue.in_flight.is_empty())) {
-                    return Err(ServeError::BadOrder(format!("a lane of device queues {queues:?} is closed while launches are in them")));
+                if queues
+                    .clone()
+                    .any(|queue| self.queues.get(queue as usize).is_none_or(|queue| !queue.in_flight.is_empty()))
+                {
+                    return Err(ServeError::BadOrder(format!(
+                        "a lane of device queues {queues:?} is closed while launches are in them"
+                    )));
                 }
                 self.relayed.leave_lane(queues);
                 Ok(())
@@ -296,9 +325,15 @@ impl Relay {
     fn transfer(&mut self, request: Request) -> Result<(), DeviceError> {
         let (_, _, staging_at) = self.port.region();
         match request {
-            Request::Write { at, bytes } => self.relayed.write_from(DeviceOffset(at), staging_at, bytes.min(STAGING_BYTES)),
-            Request::Read { at, bytes } => self.relayed.read_into(DeviceOffset(at), staging_at, bytes.min(STAGING_BYTES)),
-            Request::Copy { from, to, bytes } => self.relayed.device_mut().copy(DeviceOffset(from), DeviceOffset(to), bytes),
+            Request::Write { at, bytes } => {
+                self.relayed.write_from(DeviceOffset(at), staging_at, bytes.min(STAGING_BYTES))
+            }
+            Request::Read { at, bytes } => {
+                self.relayed.read_into(DeviceOffset(at), staging_at, bytes.min(STAGING_BYTES))
+            }
+            Request::Copy { from, to, bytes } => {
+                self.relayed.device_mut().copy(DeviceOffset(from), DeviceOffset(to), bytes)
+            }
             Request::Fill { at, bytes, value } => self.relayed.device_mut().fill(DeviceOffset(at), value, bytes),
             Request::Bind { word, index } => self.relayed.bind_epoch(DeviceOffset(word), index as usize),
         }
@@ -359,6 +394,9 @@ impl Relay {
         let queue = self.queues.iter_mut().find(|queue| queue.in_flight.front() == Some(&completion.launch));
         let queue = queue.expect("a device ends launches of a queue in their order");
         queue.in_flight.pop_front();
-        queue.completions.push(&completion.to_words()).map_err(|_| ServeError::BadOrder("a ring that is corrupt or full".to_owned()))
+        queue
+            .completions
+            .push(&completion.to_words())
+            .map_err(|_| ServeError::BadOrder("a ring that is corrupt or full".to_owned()))
     }
 }

@@ -30,7 +30,13 @@ pub(super) struct RemoteMemory {
 }
 
 impl RemoteMemory {
-    pub(super) fn new(port: Port, wake: FdBell, executor: Arc<Supervised>, bytes: u64, answer_within: Duration) -> RemoteMemory {
+    pub(super) fn new(
+        port: Port,
+        wake: FdBell,
+        executor: Arc<Supervised>,
+        bytes: u64,
+        answer_within: Duration,
+    ) -> RemoteMemory {
         RemoteMemory { port, wake, executor, words: WordTable::default(), bytes, answer_within }
     }
 
@@ -41,7 +47,8 @@ impl RemoteMemory {
 
     pub(super) fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check(at, bytes.len() as u64)?;
-        // Epoch words first: the executor follows before it does the transfer, so that it never takes an old value for one that was raised since.
+        // Epoch words first: the executor follows before it does the transfer, so that it never takes an
+        // old value for one that was raised since.
         let port = &self.port;
         self.words.written(at, bytes, |index, value| port.epoch(index).store(value, Release));
         for (index, chunk) in bytes.chunks(STAGING_BYTES as usize).enumerate() {
@@ -143,7 +150,9 @@ impl RemoteMemory {
 
     fn gone(&self) -> DeviceError {
         DeviceError::DomainLost(
-            self.executor.loss().map_or_else(|| "the executor that has the device is ending".to_owned(), Loss::to_string),
+            self.executor
+                .loss()
+                .map_or_else(|| "the executor that has the device is ending".to_owned(), Loss::to_string),
         )
     }
 }

@@ -44,8 +44,9 @@ pub enum ServeError {
     },
 }
 
-/// Runs launches for the daemon at the other end of the standard input until that closes it, on a device of one of these kinds. To be called by a process that does nothing else, and ends when this
-/// returns.
+/// Runs launches for the daemon at the other end of the standard input until that closes it, on a
+/// device of one of these kinds. To be called by a process that does nothing else, and ends when
+/// this returns.
 ///
 /// # Errors
 /// If there is no such daemon, it breaks the rules of the channel, or the device cannot run.
@@ -66,7 +67,11 @@ pub fn serve(kinds: &[DeviceKind]) -> Result<(), ServeError> {
 
 fn run(channel: &Arc<Channel>, kinds: &[DeviceKind]) -> Result<(), ServeError> {
     let Greeting { device, config, memory_bytes, nice, descriptors } = greeting(channel)?;
-    let no_such = || ServeError::Device(DeviceError::Unavailable(format!("this program was built without devices of the kind `{device}`")));
+    let no_such = || {
+        ServeError::Device(DeviceError::Unavailable(format!(
+            "this program was built without devices of the kind `{device}`"
+        )))
+    };
     let kind = kinds.iter().find(|kind| kind.name == device).ok_or_else(no_such)?;
     match (kind.open)(&config, memory_bytes)? {
         OpenDevice::Units(units) => run_units(channel, units, nice, descriptors),
@@ -93,7 +98,9 @@ fn greeting(channel: &Channel) -> Result<Greeting, ServeError> {
         return Err(ServeError::BadOrder("the first message is no greeting".to_owned()));
     };
     if version != PROTOCOL_VERSION {
-        return Err(ServeError::BadOrder(format!("version {version} of the protocol; this program speaks {PROTOCOL_VERSION}")));
+        return Err(ServeError::BadOrder(format!(
+            "version {version} of the protocol; this program speaks {PROTOCOL_VERSION}"
+        )));
     }
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     if parent != daemon {
@@ -104,11 +111,17 @@ fn greeting(channel: &Channel) -> Result<Greeting, ServeError> {
 
 /// The descriptors of a greeting, as many as there have to be.
 pub(super) fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], ServeError> {
-    let wrong = |descriptors: Vec<OwnedFd>| ServeError::BadOrder(format!("a greeting with {} descriptors", descriptors.len()));
+    let wrong =
+        |descriptors: Vec<OwnedFd>| ServeError::BadOrder(format!("a greeting with {} descriptors", descriptors.len()));
     descriptors.try_into().map_err(wrong)
 }
 
-fn run_units(channel: &Arc<Channel>, units: Box<dyn StartUnits>, nice: i32, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {
+fn run_units(
+    channel: &Arc<Channel>,
+    units: Box<dyn StartUnits>,
+    nice: i32,
+    descriptors: Vec<OwnedFd>,
+) -> Result<(), ServeError> {
     let window = Arc::new(constants_window(units.constants_bytes())?);
     let (mut units, missing) = start(channel, descriptors, window.clone(), units, nice)?;
     jail::enter().map_err(ServeError::Jail)?;
@@ -163,7 +176,8 @@ fn obey(
         Order::Hello { .. } => Err(ServeError::BadOrder("a second greeting".to_owned())),
         Order::Load { module, target, code_bytes, ptx_bytes, facts_bytes } => {
             let parts = Parts { code_bytes, ptx_bytes, facts_bytes };
-            let loaded = read_module(parts, descriptors).and_then(|sent| units.load_module(ModuleId(module), sent.image(&target)));
+            let loaded = read_module(parts, descriptors)
+                .and_then(|sent| units.load_module(ModuleId(module), sent.image(&target)));
             answer(channel, &Answer::Loaded { module, refusal: loaded.err().map(refusal) })
         }
         Order::Unload { module } => {
@@ -181,7 +195,9 @@ fn obey(
         }
         Order::Hide { constants } => {
             let mut constants = constants.into_iter();
-            constants.try_for_each(|range| window.hide(range.at, range.bytes)).map_err(os("give addresses of constants back"))
+            constants
+                .try_for_each(|range| window.hide(range.at, range.bytes))
+                .map_err(os("give addresses of constants back"))
         }
     }
 }
@@ -240,7 +256,8 @@ pub(super) fn read_module(parts: Parts, descriptors: Vec<OwnedFd>) -> Result<Sen
         part
     };
     let (code, ptx, facts) = (next(code_bytes)?, next(ptx_bytes)?, next(facts_bytes)?);
-    let kernels = serde_json::from_slice(&facts).map_err(|error| DeviceError::BadModule(format!("its facts cannot be read: {error}")))?;
+    let kernels = serde_json::from_slice(&facts)
+        .map_err(|error| DeviceError::BadModule(format!("its facts cannot be read: {error}")))?;
     Ok(SentModule { code, ptx, kernels })
 }
 

@@ -1,7 +1,9 @@
 //! One thread that starts, hears, watches and reaps all executors of this process.
 //!
-//! It lives as long as the process, which matters: the system kills an executor when the *thread* that started it ends ([`super::serve`] asks for that). It sleeps in `poll` on process
-//! descriptors and sockets, and looks at signs of life [`LOOKS_PER_SECOND`] times a second while there are executors.
+//! It lives as long as the process, which matters: the system kills an executor when the *thread*
+//! that started it ends ([`super::serve`] asks for that). It sleeps in `poll` on process
+//! descriptors and sockets, and looks at signs of life [`LOOKS_PER_SECOND`] times a second while
+//! there are executors.
 
 use super::channel::{Channel, ChannelError};
 use super::wire::{Answer, Order, PROTOCOL_VERSION, RANGES_MAX};
@@ -37,7 +39,8 @@ const DRAFTS_MAX: usize = 512;
 /// Printed text of one launch; as much as a device keeps.
 const PRINTED_BYTES_MAX: usize = 1 << 20;
 
-/// Rings of the completion bell between two looks that brought no completion. Our own side rings for nothing once in a while, not in a loop.
+/// Rings of the completion bell between two looks that brought no completion. Our own side rings
+/// for nothing once in a while, not in a loop.
 const IDLE_RINGS_MAX: u64 = 100_000;
 
 /// What an executor may take.
@@ -134,7 +137,11 @@ impl Supervised {
     }
 
     /// Sends the first message, whose descriptors are not kept.
-    pub(crate) fn greet(&self, hello: &Order, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> Result<bool, ChannelError> {
+    pub(crate) fn greet(
+        &self,
+        hello: &Order,
+        descriptors: &[std::os::fd::BorrowedFd<'_>],
+    ) -> Result<bool, ChannelError> {
         self.channel.send(hello, descriptors, false)
     }
 
@@ -178,7 +185,8 @@ impl Supervised {
         let mail = self.mail();
         let left = until.saturating_duration_since(Instant::now());
         // Looked at once more by the caller, so that news before the wait costs at most the short time-out.
-        let (_mail, result) = self.news.wait_timeout(mail, left.min(Duration::from_millis(20))).unwrap_or_else(PoisonError::into_inner);
+        let (_mail, result) =
+            self.news.wait_timeout(mail, left.min(Duration::from_millis(20))).unwrap_or_else(PoisonError::into_inner);
         !result.timed_out() || Instant::now() < until
     }
 
@@ -206,7 +214,8 @@ impl Supervised {
     }
 
     pub(crate) fn take_report(&self, launch: LaunchId) -> Option<LaunchReport> {
-        // It was sent before the completion, so it is here or in the socket. Most launches have none, and a look into the socket takes longer than all the rest of a completion.
+        // It was sent before the completion, so it is here or in the socket. Most launches have none, and a
+        // look into the socket takes longer than all the rest of a completion.
         let sent = self.link.reports();
         if self.reports_seen.swap(sent, Relaxed) != sent {
             self.receive();
@@ -292,7 +301,8 @@ impl Mail {
     /// Puts an order behind the others.
     fn queue(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
         // One message for many: whole sets of constants go at once.
-        if let (Order::Hide { constants }, Some((Order::Hide { constants: waiting }, _))) = (&order, self.outgoing.back_mut())
+        if let (Order::Hide { constants }, Some((Order::Hide { constants: waiting }, _))) =
+            (&order, self.outgoing.back_mut())
             && waiting.len() + constants.len() <= RANGES_MAX
         {
             waiting.extend(constants);
@@ -313,7 +323,9 @@ impl Mail {
         }
         match answer {
             Answer::Ready { version: PROTOCOL_VERSION, missing } if self.ready.is_none() => self.ready = Some(missing),
-            Answer::Ready { version, .. } => return Err(format!("it speaks version {version} of the protocol, not {PROTOCOL_VERSION}")),
+            Answer::Ready { version, .. } => {
+                return Err(format!("it speaks version {version} of the protocol, not {PROTOCOL_VERSION}"));
+            }
             Answer::Device { facts } => self.facts = Some(facts),
             Answer::Refused { reason } => self.refusal = Some(reason),
             Answer::Loaded { module, refusal } => {
@@ -460,7 +472,16 @@ impl Process {
             let _ = child.wait();
         })?;
         let now = Instant::now();
-        Ok(Process { executor, child, pidfd, started: now, is_killed: false, beat: (0, now), completed: (0, now), idle_rings: 0 })
+        Ok(Process {
+            executor,
+            child,
+            pidfd,
+            started: now,
+            is_killed: false,
+            beat: (0, now),
+            completed: (0, now),
+            idle_rings: 0,
+        })
     }
 
     /// Does what there is to do; true once it is reaped.

@@ -1,6 +1,8 @@
-//! The messages between a daemon and its executors. Launches and completions are none: they cross the rings.
+//! The messages between a daemon and its executors. Launches and completions are none: they cross
+//! the rings.
 //!
-//! Each is one packet of JSON, at most [`MESSAGE_BYTES_MAX`] long; code and the facts of its kernels travel in a memory file beside it.
+//! Each is one packet of JSON, at most [`MESSAGE_BYTES_MAX`] long; code and the facts of its
+//! kernels travel in a memory file beside it.
 
 use atoll_core::LaunchId;
 use atoll_device::DeviceFacts;
@@ -8,7 +10,8 @@ use atoll_device::report::{Fault, LaunchReport};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Version of all of this, rings and control words included. Both sides are one program, so it only guards against one that was replaced while it ran.
+/// Version of all of this, rings and control words included. Both sides are one program, so it only
+/// guards against one that was replaced while it ran.
 pub(crate) const PROTOCOL_VERSION: u32 = 6;
 
 /// Longest message. Less than what a socket holds by default.
@@ -34,7 +37,9 @@ const NAME_BYTES_MAX: usize = 2 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum Order {
-    /// The first message. Its descriptors: control words and rings, memory of the device or for transfers to it, the completion eventfd, and for a device with memory of its own the one that wakes the executor.
+    /// The first message. Its descriptors: control words and rings, memory of the device or for
+    /// transfers to it, the completion eventfd, and for a device with memory of its own the one
+    /// that wakes the executor.
     Hello {
         version: u32,
         /// The daemon's process.
@@ -47,7 +52,8 @@ pub(crate) enum Order {
         /// How much less urgent than others it is, as for nice(2).
         nice: i32,
     },
-    /// Its descriptor holds so many bytes of code, then so many of the PTX that it was made from if there are any, then so many of facts.
+    /// Its descriptor holds so many bytes of code, then so many of the PTX that it was made from if
+    /// there are any, then so many of facts.
     Load { module: u32, target: String, code_bytes: u64, ptx_bytes: u64, facts_bytes: u64 },
     /// No launch in flight uses it.
     Unload { module: u32 },
@@ -55,7 +61,8 @@ pub(crate) enum Order {
     Show { constants: Vec<ConstantRange> },
     /// An epoch word in memory of the device's own is raised that no launch was given yet.
     Raise { word: u64, epoch: u32 },
-    /// A lane of a device with memory of its own: its queues, whether half of them are twins, and its compute units.
+    /// A lane of a device with memory of its own: its queues, whether half of them are twins, and
+    /// its compute units.
     OpenLane { lane: u32, queues: Range<u32>, twins: bool, units: Range<u32> },
     /// Nothing is in the queues of a lane.
     CloseLane { queues: Range<u32> },
@@ -100,7 +107,13 @@ impl Answer {
             rest = behind;
             let is_last = rest.is_empty();
             let printed_lost_bytes = if is_last { report.printed_lost_bytes } else { 0 };
-            pieces.push(Answer::Report { launch: launch.0, fault: fault.take(), printed: piece.to_owned(), printed_lost_bytes, is_last });
+            pieces.push(Answer::Report {
+                launch: launch.0,
+                fault: fault.take(),
+                printed: piece.to_owned(),
+                printed_lost_bytes,
+                is_last,
+            });
             if is_last {
                 return pieces;
             }
@@ -152,7 +165,9 @@ mod tests {
         for piece in Answer::of_report(LaunchId(3), report) {
             let bytes = serde_json::to_vec(&piece).unwrap();
             assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{}", bytes.len());
-            let Answer::Report { launch: 3, fault, printed, printed_lost_bytes, is_last } = serde_json::from_slice(&bytes).unwrap() else {
+            let Answer::Report { launch: 3, fault, printed, printed_lost_bytes, is_last } =
+                serde_json::from_slice(&bytes).unwrap()
+            else {
                 panic!("another message")
             };
             text.push_str(&printed);

@@ -1,4 +1,5 @@
-//! The host device in a process of its own: the conformance suite, and what only another process can do.
+//! The host device in a process of its own: the conformance suite, and what only another process
+//! can do.
 #![cfg(target_arch = "x86_64")]
 
 #[allow(unreachable_pub, reason = "the suite is shared by the tests of all devices")]
@@ -41,7 +42,8 @@ fn rig() -> (Rig, Pid) {
     (Rig::new(Box::new(device), kernels()), pid)
 }
 
-/// Fills a queue with an endless kernel and others behind it, lets `harm` happen, and takes the answers.
+/// Fills a queue with an endless kernel and others behind it, lets `harm` happen, and takes the
+/// answers.
 fn after(harm: impl FnOnce(Pid)) -> Vec<String> {
     let (mut rig, pid) = rig();
     let counts = rig.alloc(400);
@@ -73,7 +75,10 @@ fn is_gone(pid: Pid) -> bool {
 fn a_killed_executor_ends_its_launches_and_says_how() {
     for (signal, name) in [(Signal::KILL, "SIGKILL"), (Signal::TERM, "SIGTERM")] {
         let reasons = after(|pid| kill_process(pid, signal).expect("it lives"));
-        assert!(reasons[0].contains(": executor ") && reasons[0].ends_with(&format!("was killed by {name}")), "{reasons:?}");
+        assert!(
+            reasons[0].contains(": executor ") && reasons[0].ends_with(&format!("was killed by {name}")),
+            "{reasons:?}"
+        );
     }
 }
 
@@ -86,7 +91,8 @@ fn a_stopped_executor_is_found_and_killed() {
 /// Stops an executor, and waits until it stands still: the signal only asks for that.
 fn stop(device: &ExecutorDevice) {
     kill_process(Pid::from_raw(device.pid() as i32).expect("a process"), Signal::STOP).expect("it lives");
-    let is_stopped = || std::fs::read_to_string(format!("/proc/{}/stat", device.pid())).is_ok_and(|stat| stat.contains(") T "));
+    let is_stopped =
+        || std::fs::read_to_string(format!("/proc/{}/stat", device.pid())).is_ok_and(|stat| stat.contains(") T "));
     while !is_stopped() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -96,8 +102,13 @@ fn stop(device: &ExecutorDevice) {
 fn a_stopped_executor_that_should_load_is_found() {
     let mut device = device();
     stop(&device);
-    let image =
-        atoll_device::ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &suite::rig::facts() };
+    let image = atoll_device::ModuleImage {
+        domain: "suite",
+        target: "host-x86-64-v3",
+        code: kernels(),
+        ptx: None,
+        kernels: &suite::rig::facts(),
+    };
     device.begin_load(image).expect("nothing waits");
     // It may have been stopped before it could say that it runs; then the other bound counts.
     let short = ExecutorConfig { answer_within: Duration::from_secs(2), ..config(Wanted::default()) };
@@ -107,7 +118,8 @@ fn a_stopped_executor_that_should_load_is_found() {
     assert!(error.contains("and was killed"), "{error}");
 }
 
-/// What the system answers to native code that asks it; the reason why the executor is gone where it does not survive that.
+/// What the system answers to native code that asks it; the reason why the executor is gone where
+/// it does not survive that.
 fn ask(number: i64, [first, second, third]: [Param; 3]) -> Result<i64, String> {
     ask_four(number, [first, second, third, Param::U64(0)])
 }
@@ -120,8 +132,14 @@ fn ask_four(number: i64, arguments: [Param; 4]) -> Result<i64, String> {
     rig.device.fill(answer, 0x55, 8).expect("memory");
     let argument = |argument| if let Param::At(_) = argument { Param::At(path) } else { argument };
     let [first, second, third, fourth] = arguments.map(argument);
-    let completion =
-        rig.run(0, &Launch::new(Kernel::SystemCall, 1, vec![Param::At(answer), Param::U64(number as u64), first, second, third, fourth]));
+    let completion = rig.run(
+        0,
+        &Launch::new(
+            Kernel::SystemCall,
+            1,
+            vec![Param::At(answer), Param::U64(number as u64), first, second, third, fourth],
+        ),
+    );
     match completion.status {
         LaunchStatus::Complete => Ok(rig.u64s(answer, 1)[0] as i64),
         _ => Err(rig.device.report(completion.launch).and_then(|report| report.fault).expect("a fault").to_string()),
@@ -167,19 +185,30 @@ fn code_in_an_executor_has_no_files_and_no_way_out() {
 fn the_jail_says_what_it_lacks() {
     let (rig, pid) = rig();
     let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).expect("it lives");
-    let statuses = tasks.map(|task| std::fs::read_to_string(task.expect("it lives").path().join("status")).expect("it lives"));
+    let statuses =
+        tasks.map(|task| std::fs::read_to_string(task.expect("it lives").path().join("status")).expect("it lives"));
     // Where kernels run; the test harness has threads of its own.
     let status = statuses.into_iter().find(|status| status.starts_with("Name:\tatoll-cu-")).expect("a compute unit");
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).expect("a field").to_owned();
-    assert_eq!((field("NoNewPrivs:"), field("Seccomp:"), field("CapEff:")), ("1".into(), "2".into(), "0000000000000000".into()));
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).expect("a field").to_owned()
+    };
+    assert_eq!(
+        (field("NoNewPrivs:"), field("Seccomp:"), field("CapEff:")),
+        ("1".into(), "2".into(), "0000000000000000".into())
+    );
     let score = std::fs::read_to_string(format!("/proc/{}/oom_score_adj", pid.as_raw_nonzero())).expect("it lives");
     assert_eq!(score.trim(), "900", "it goes before the daemon where memory is short");
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_nonzero())).expect("it lives");
     assert!(limits.lines().any(|line| line.starts_with("Max file size") && line.contains(" 0 ")), "{limits}");
     drop(rig);
     let mut device = device();
-    let image =
-        atoll_device::ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &suite::rig::facts() };
+    let image = atoll_device::ModuleImage {
+        domain: "suite",
+        target: "host-x86-64-v3",
+        code: kernels(),
+        ptx: None,
+        kernels: &suite::rig::facts(),
+    };
     device.load_module(image).expect("the kernels");
     let lacks = device.jail_lacks().expect("it runs");
     assert!(lacks.iter().all(|what| what.starts_with("landlock: ")), "{lacks:?}");
@@ -209,8 +238,13 @@ fn dropping_an_executor_leaves_nothing() {
 fn a_program_that_is_no_executor_is_refused_with_its_status() {
     let config = ExecutorConfig { program: "/bin/false".into(), arguments: Vec::new(), ..config(Wanted::default()) };
     let mut device = ExecutorDevice::start(config).expect("a process");
-    let image =
-        atoll_device::ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &suite::rig::facts() };
+    let image = atoll_device::ModuleImage {
+        domain: "suite",
+        target: "host-x86-64-v3",
+        code: kernels(),
+        ptx: None,
+        kernels: &suite::rig::facts(),
+    };
     let error = device.load_module(image).unwrap_err().to_string();
     assert!(error.contains("ended by itself, with status 1"), "{error}");
     let config = ExecutorConfig { program: "/nowhere".into(), ..self::config(Wanted::default()) };

@@ -1,4 +1,5 @@
-//! Several executors as one device: the conformance suite, and that domains do not share their fate.
+//! Several executors as one device: the conformance suite, and that domains do not share their
+//! fate.
 #![cfg(target_arch = "x86_64")]
 
 #[allow(unreachable_pub, dead_code, reason = "the suite is shared by the tests of all devices")]
@@ -11,8 +12,8 @@ mod common;
 
 use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_device::{
-    Completion, Constants, Device, DeviceError, DomainState, Domains, LaneSpec, Lanes, LaunchRecord, LaunchStatus, Launching, Memory,
-    ModuleId, ModuleImage, Modules, Telemetry,
+    Completion, Constants, Device, DeviceError, DomainState, Domains, LaneSpec, Lanes, LaunchRecord, LaunchStatus,
+    Launching, Memory, ModuleId, ModuleImage, Modules, Telemetry,
 };
 use atoll_executor::{ExecutorConfig, ExecutorPool};
 use rustix::process::{Pid, Signal, kill_process};
@@ -97,7 +98,8 @@ impl Two {
     fn new() -> Two {
         let mut pool = pool(Wanted::default());
         let image = |domain| ModuleImage { domain, target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &[] };
-        let modules = NAMES.map(|domain| pool.load_module(ModuleImage { kernels: &facts(), ..image(domain) }).expect("the kernels"));
+        let modules = NAMES
+            .map(|domain| pool.load_module(ModuleImage { kernels: &facts(), ..image(domain) }).expect("the kernels"));
         Two { pool, modules, launches: 0, ended: Vec::new(), queue: QueueId(1) }
     }
 
@@ -240,8 +242,14 @@ fn a_lost_executor_is_replaced_and_others_go_on() {
             two.pid(0).filter(|new| *new != pid)
         });
         let why = two.why(victim);
-        assert!(why.contains(if signal == Signal::KILL { "was killed by SIGKILL" } else { "no sign of life" }), "{why}");
-        assert!(matches!(two.pool.write(DeviceOffset(old), &[1]), Err(DeviceError::DomainLost(_))), "what was there is gone");
+        assert!(
+            why.contains(if signal == Signal::KILL { "was killed by SIGKILL" } else { "no sign of life" }),
+            "{why}"
+        );
+        assert!(
+            matches!(two.pool.write(DeviceOffset(old), &[1]), Err(DeviceError::DomainLost(_))),
+            "what was there is gone"
+        );
         let mut byte = [9];
         let new = DeviceOffset(two.base(0) + 4096);
         two.pool.read(new, &mut byte).expect("memory");
@@ -275,7 +283,8 @@ fn a_domain_whose_executors_keep_dying_is_unavailable() {
         }
     });
     assert!(cause.contains("SIGKILL") && losses >= 5, "{cause}, {losses}");
-    let image = ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &facts() };
+    let image =
+        ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &facts() };
     assert!(matches!(two.pool.load_module(image), Err(DeviceError::DomainLost(_))));
     // What waits for an executor has memory by then, which goes with the last module.
     let memory = DeviceOffset(two.base(0));
@@ -305,7 +314,8 @@ fn launches_of_a_queue_end_in_order_when_their_executor_is_lost() {
     assert_eq!(ended, [first, second]);
 }
 
-/// Whoever sleeps on the descriptor alone sees every domain come back, however long each of them pauses.
+/// Whoever sleeps on the descriptor alone sees every domain come back, however long each of them
+/// pauses.
 #[test]
 fn every_pause_ends_by_itself() {
     let mut two = Two::new();
@@ -322,13 +332,16 @@ fn every_pause_ends_by_itself() {
     sleep_until(&mut two.pool, |pool| NAMES.iter().all(|name| is_ready(pool, name)));
 }
 
-/// A program that is no executor and ends at once, maybe while whoever started it still looks around. It is started again once, since it might have ended for another reason than what it was to load.
+/// A program that is no executor and ends at once, maybe while whoever started it still looks
+/// around. It is started again once, since it might have ended for another reason than what it was
+/// to load.
 #[test]
 fn no_death_is_missed_by_who_sleeps() {
     for _ in 0..50 {
         let config = ExecutorConfig { program: "/bin/false".into(), ..common::config(Wanted::default()) };
         let mut pool = ExecutorPool::new(config).expect("a pool");
-        let image = ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &facts() };
+        let image =
+            ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &facts() };
         pool.begin_load(image).expect("nobody knows yet");
         sleep_until(&mut pool, |pool| pool.executors().processes.iter().any(|process| process.losses == 2));
     }

@@ -17,12 +17,14 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts an engine for each device. The settings are those of each engine; limits and quotas of memory hold for each device by itself. The CPUs that the devices leave are dealt out among the
-    /// engines' threads.
+    /// Starts an engine for each device. The settings are those of each engine; limits and quotas
+    /// of memory hold for each device by itself. The CPUs that the devices leave are dealt out
+    /// among the engines' threads.
     ///
     /// # Errors
     ///
-    /// If there are no devices, too many, or two of one name, and if an engine cannot start; the engines that were started by then are ended.
+    /// If there are no devices, too many, or two of one name, and if an engine cannot start; the
+    /// engines that were started by then are ended.
     pub fn start(devices: Vec<Box<dyn Device>>, config: &EngineConfig) -> Result<Fleet, FleetError> {
         check(&devices.iter().map(|device| device.info()).collect::<Vec<_>>())?;
         let uses: Vec<CoreUse> = devices.iter().map(|device| device.info().into()).collect();

@@ -6,7 +6,8 @@ use crate::placements::{Placements, Weight};
 use atoll_core::DeviceId;
 use atoll_core::placement::{Candidate, emptiest};
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FunctionKey, FunctionOptions, InvocationId, InvokeError, Reply, SessionId, TraceBatch,
+    ChainRequest, EngineError, EngineStatistics, FunctionKey, FunctionOptions, InvocationId, InvokeError, Reply,
+    SessionId, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::fmt;
@@ -35,7 +36,8 @@ impl fmt::Debug for FleetHandle {
 }
 
 impl FleetHandle {
-    /// A fleet of these members; a member's place is its [`DeviceId`], by which its invocation ids begin.
+    /// A fleet of these members; a member's place is its [`DeviceId`], by which its invocation ids
+    /// begin.
     pub fn new(members: Vec<Box<dyn Member>>) -> FleetHandle {
         let names = members.iter().map(|member| member.name().to_owned()).collect();
         FleetHandle(Arc::new(Shared { members, names, placements: RwLock::default() }))
@@ -80,7 +82,8 @@ impl FleetHandle {
         at.map(|at| DeviceId(at as u16)).ok_or_else(unknown)
     }
 
-    /// The emptiest device that can serve the function; where none can, the first one, whose engine then says why it cannot.
+    /// The emptiest device that can serve the function; where none can, the first one, whose engine
+    /// then says why it cannot.
     fn emptiest(&self, bundle: &Bundle, placements: &Placements) -> DeviceId {
         let candidate = |device| Candidate {
             device,
@@ -104,7 +107,10 @@ impl FleetHandle {
             return Ok(DeviceId(0));
         }
         let placements = self.placements();
-        let mut devices = request.stages.iter().map(|stage| placements.device_of(&stage.function).ok_or(InvokeError::UnknownFunction));
+        let mut devices = request
+            .stages
+            .iter()
+            .map(|stage| placements.device_of(&stage.function).ok_or(InvokeError::UnknownFunction));
         // The first engine refuses a chain of nothing.
         let Some(first) = devices.next().transpose()? else { return Ok(DeviceId(0)) };
         for device in devices {
@@ -121,7 +127,10 @@ impl FleetHandle {
             format!("`{function}` is on {}", device.map_or("none", String::as_str))
         };
         let places: Vec<String> = request.stages.iter().map(|stage| place(&stage.function)).collect();
-        format!("the functions of a chain have to be on one device: {}; deploy them on one with `--device`", places.join(", "))
+        format!(
+            "the functions of a chain have to be on one device: {}; deploy them on one with `--device`",
+            places.join(", ")
+        )
     }
 }
 
@@ -135,7 +144,8 @@ impl Inference for FleetHandle {
         bundle.constants();
         let function = options.key.clone();
         let device = self.place(&bundle, &function, device)?;
-        let loaded = self.member(device).ok_or(EngineError::ShuttingDown).and_then(|member| member.load(bundle, options));
+        let loaded =
+            self.member(device).ok_or(EngineError::ShuttingDown).and_then(|member| member.load(bundle, options));
         if loaded.is_err() {
             self.placements_mut().remove(&function);
         }
@@ -144,7 +154,8 @@ impl Inference for FleetHandle {
 
     fn unload(&self, function: &FunctionKey) -> Result<(), EngineError> {
         let device = self.placements().device_of(function);
-        let member = device.and_then(|device| self.member(device)).ok_or_else(|| EngineError::NotLoaded(function.clone()))?;
+        let member =
+            device.and_then(|device| self.member(device)).ok_or_else(|| EngineError::NotLoaded(function.clone()))?;
         match member.unload(function) {
             // With the device went its functions; what is left of this one is its place in the table.
             Err(EngineError::ShuttingDown) if member.is_lost() => {}

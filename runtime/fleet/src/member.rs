@@ -1,8 +1,8 @@
 //! What the fleet needs of an engine.
 
 use atoll_engine::{
-    ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvokeError,
-    Reply, SessionId, TraceBatch,
+    ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions,
+    InvocationId, InvokeError, Reply, SessionId, TraceBatch,
 };
 use atoll_kgraph::Bundle;
 use std::sync::Arc;

@@ -47,7 +47,8 @@ impl Placements {
 
     /// Bytes of the functions on a device.
     pub(crate) fn bytes_on(&self, device: DeviceId) -> u64 {
-        let weights = || self.0.values().filter(|placement| placement.device == device).map(|placement| &placement.weight);
+        let weights =
+            || self.0.values().filter(|placement| placement.device == device).map(|placement| &placement.weight);
         let distinct: BTreeMap<_, _> = weights().flat_map(|weight| &weight.constants).collect();
         distinct.into_values().sum::<u64>() + weights().map(|weight| weight.code_bytes).sum::<u64>()
     }

@@ -1,14 +1,15 @@
-//! A fleet over doubles of engines: where functions go, where requests and cancellations go, and what a lost device changes.
+//! A fleet over doubles of engines: where functions go, where requests and cancellations go, and
+//! what a lost device changes.
 
 use atoll_core::DeviceId;
 use atoll_engine::{
-    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvokeError, Reply,
-    StageRequest, TraceBatch,
+    ChainRequest, EngineError, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions, InvocationId, InvokeError,
+    Reply, StageRequest, TraceBatch,
 };
 use atoll_fleet::{Fleet, FleetError, FleetHandle, Inference, Member};
 use atoll_kgraph::{
-    BufferId, BufferKind, BufferSpec, Bundle, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node, NodeId, NodeKind,
-    TargetContents, TargetImage, write_bundle,
+    BufferId, BufferKind, BufferSpec, Bundle, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan,
+    Node, NodeId, NodeKind, TargetContents, TargetImage, write_bundle,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -108,7 +109,8 @@ fn fleet(targets: &[&str]) -> (FleetHandle, Vec<Arc<Notes>>) {
     (handle, notes)
 }
 
-/// A bundle with so many bytes of constants, all of them of one value, and one byte of code for a target.
+/// A bundle with so many bytes of constants, all of them of one value, and one byte of code for a
+/// target.
 fn bundle(target: &str, bytes: usize, value: u8) -> Arc<Bundle> {
     let buffer = |name: &str, kind, elements: usize| BufferSpec {
         name: name.into(),
@@ -132,7 +134,14 @@ fn bundle(target: &str, bytes: usize, value: u8) -> Arc<Bundle> {
         after: vec![],
     };
     let plan = MemoryPlan { restore_points: vec![NodeId(0)], ..MemoryPlan::default() };
-    let graph = KernelGraph { format: FORMAT_VERSION, name: "f".into(), buffers, nodes: vec![copy], plan, ..KernelGraph::default() };
+    let graph = KernelGraph {
+        format: FORMAT_VERSION,
+        name: "f".into(),
+        buffers,
+        nodes: vec![copy],
+        plan,
+        ..KernelGraph::default()
+    };
     let image = TargetImage { name: target.into(), launches: vec![None], ..TargetImage::default() };
     let targets = vec![TargetContents { image, code: vec![0], ptx: None, source: None }];
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -141,7 +150,12 @@ fn bundle(target: &str, bytes: usize, value: u8) -> Arc<Bundle> {
 }
 
 fn options(name: &str) -> FunctionOptions {
-    FunctionOptions { key: FunctionKey::local(name), class: Default::default(), queue_capacity: None, lane: Default::default() }
+    FunctionOptions {
+        key: FunctionKey::local(name),
+        class: Default::default(),
+        queue_capacity: None,
+        lane: Default::default(),
+    }
 }
 
 /// Loads a function and says where it is.
@@ -151,7 +165,13 @@ fn load(fleet: &FleetHandle, name: &str, bundle: &Arc<Bundle>, device: Option<&s
 
 fn chain(functions: &[&str]) -> ChainRequest {
     let stage = |name: &&str| StageRequest { function: FunctionKey::local(*name), inputs: vec![], outputs: None };
-    ChainRequest { stages: functions.iter().map(stage).collect(), class: None, priority: 0, deadline: None, times_launches: false }
+    ChainRequest {
+        stages: functions.iter().map(stage).collect(),
+        class: None,
+        priority: 0,
+        deadline: None,
+        times_launches: false,
+    }
 }
 
 fn ignore() -> Reply {
@@ -169,7 +189,11 @@ fn functions_go_to_the_emptiest_device_unless_they_name_one() {
     assert_eq!(load(&fleet, "c", &small, None).unwrap(), 0);
     let places = notes.iter().map(|notes| notes.loaded.lock().unwrap().len()).collect::<Vec<_>>();
     assert_eq!(places, [2, 3]);
-    assert_eq!(fleet.statistics().iter().map(|engine| engine.preemptions).collect::<Vec<_>>(), [2, 3], "in the order of the devices");
+    assert_eq!(
+        fleet.statistics().iter().map(|engine| engine.preemptions).collect::<Vec<_>>(),
+        [2, 3],
+        "in the order of the devices"
+    );
 }
 
 #[test]
@@ -179,10 +203,15 @@ fn equal_constants_on_a_device_count_once_and_code_counts() {
     assert_eq!(load(&fleet, "a", &shared, Some("host:0")).unwrap(), 0);
     assert_eq!(load(&fleet, "b", &shared, Some("host:0")).unwrap(), 0);
     assert_eq!(load(&fleet, "c", &other, Some("host:1")).unwrap(), 1);
-    assert_eq!(load(&fleet, "d", &bundle("t", 0, 0), None).unwrap(), 0, "1002 bytes, and not 2002, are fewer than 1501");
+    assert_eq!(
+        load(&fleet, "d", &bundle("t", 0, 0), None).unwrap(),
+        0,
+        "1002 bytes, and not 2002, are fewer than 1501"
+    );
     let (fleet, _) = crate::fleet(&["t", "t", "t"]);
     let nothing = bundle("t", 0, 0);
-    let places: Vec<u16> = ["a", "b", "c", "d"].into_iter().map(|name| load(&fleet, name, &nothing, None).unwrap()).collect();
+    let places: Vec<u16> =
+        ["a", "b", "c", "d"].into_iter().map(|name| load(&fleet, name, &nothing, None).unwrap()).collect();
     assert_eq!(places, [0, 1, 2, 0], "functions without constants are spread by their code");
 }
 
@@ -250,7 +279,11 @@ fn a_chain_across_devices_is_refused_and_told_where_each_function_is() {
     let InvokeError::BadInput(message) = refused(&["a", "a", "b"]) else { panic!("another error") };
     assert!(message.contains("one device: `a` is on host:0, `a` is on host:0, `b` is on host:1"), "{message}");
     assert_eq!(refused(&["a", "c"]), InvokeError::UnknownFunction);
-    assert!(notes.iter().all(|notes| notes.submitted.lock().unwrap().is_empty() && notes.cancelled.lock().unwrap().is_empty()));
+    assert!(
+        notes
+            .iter()
+            .all(|notes| notes.submitted.lock().unwrap().is_empty() && notes.cancelled.lock().unwrap().is_empty())
+    );
 }
 
 #[test]
@@ -263,7 +296,11 @@ fn nothing_is_placed_on_a_lost_device_and_the_other_goes_on() {
     let id = fleet.submit(chain(&["b"]), ignore());
     assert_eq!(DeviceId::of_id(id.0), DeviceId(1));
     fleet.unload(&FunctionKey::local("a")).unwrap();
-    assert_eq!(load(&fleet, "a", &bundle("t", 10, 0), None).unwrap(), 1, "a function of the lost device finds another one");
+    assert_eq!(
+        load(&fleet, "a", &bundle("t", 10, 0), None).unwrap(),
+        1,
+        "a function of the lost device finds another one"
+    );
 }
 
 #[test]

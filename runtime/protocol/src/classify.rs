@@ -6,13 +6,16 @@ use crate::error::ProtocolError;
 use crate::limits::CLASSES_MAX;
 use crate::tensor::{Tensor, push_string};
 
-/// The `count` highest scores of each row along the last dimension, best first, as strings `score:index`.
+/// The `count` highest scores of each row along the last dimension, best first, as strings
+/// `score:index`.
 pub fn top_classes(scores: &Tensor, count: usize) -> Result<Tensor, ProtocolError> {
     let refuse = |reason: String| ProtocolError::tensor(&scores.name, reason);
     if scores.datatype == DataType::Bytes {
         return Err(refuse("strings cannot be classified".into()));
     }
-    let Some((&classes, rows)) = scores.shape.split_last() else { return Err(refuse("a scalar cannot be classified".into())) };
+    let Some((&classes, rows)) = scores.shape.split_last() else {
+        return Err(refuse("a scalar cannot be classified".into()));
+    };
     let classes = usize::try_from(classes).unwrap_or(0);
     let kept = count.min(classes);
     if kept == 0 || kept > CLASSES_MAX {

@@ -12,15 +12,23 @@ use std::fmt;
 
 /// Reads the `data` of a tensor, nested like its shape or flat, as exactly `count` elements.
 pub(crate) fn decode(name: &str, datatype: DataType, count: usize, data: &RawValue) -> Result<Vec<u8>, ProtocolError> {
-    // An element takes two characters at least: what a shape promises is not allocated before it is seen.
+    // An element takes two characters at least: what a shape promises is not allocated before it is
+    // seen.
     let likely = count.min(data.get().len() / 2 + 1);
-    let mut sink = Sink { datatype, bytes: Vec::with_capacity(likely * datatype.element_bytes().unwrap_or(8)), left: count, count };
+    let mut sink = Sink {
+        datatype,
+        bytes: Vec::with_capacity(likely * datatype.element_bytes().unwrap_or(8)),
+        left: count,
+        count,
+    };
     let mut deserializer = serde_json::Deserializer::from_str(data.get());
     let read = Elements { sink: &mut sink, depth: 0 }.deserialize(&mut deserializer);
     read.map_err(|e| ProtocolError::tensor(name, format!("its data cannot be read: {e}")))?;
     match sink.left {
         0 => Ok(sink.bytes),
-        left => Err(ProtocolError::tensor(name, format!("its data has {} elements, its shape takes {count}", count - left))),
+        left => {
+            Err(ProtocolError::tensor(name, format!("its data has {} elements, its shape takes {count}", count - left)))
+        }
     }
 }
 
@@ -48,8 +56,10 @@ struct Sink {
 
 impl Sink {
     fn next<E: serde::de::Error>(&mut self) -> Result<(), E> {
-        self.left =
-            self.left.checked_sub(1).ok_or_else(|| E::custom(format_args!("more than the {} elements of its shape", self.count)))?;
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or_else(|| E::custom(format_args!("more than the {} elements of its shape", self.count)))?;
         Ok(())
     }
 
@@ -241,7 +251,11 @@ mod tests {
         let flat = read(DataType::Int32, 4, "[1,2,3,-4]").unwrap();
         assert_eq!(read(DataType::Int32, 4, "[[1, 2], [3, -4]]"), Ok(flat.clone()));
         assert_eq!(to_f64(DataType::Int32, &flat), [1.0, 2.0, 3.0, -4.0]);
-        assert_eq!(read(DataType::Fp32, 1, "3").map(|b| to_f64(DataType::Fp32, &b)), Ok(vec![3.0]), "a scalar may stand alone");
+        assert_eq!(
+            read(DataType::Fp32, 1, "3").map(|b| to_f64(DataType::Fp32, &b)),
+            Ok(vec![3.0]),
+            "a scalar may stand alone"
+        );
     }
 
     #[test]

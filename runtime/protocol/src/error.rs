@@ -17,7 +17,9 @@ pub enum ProtocolError {
         body_bytes: usize,
     },
     /// Bytes behind the last binary tensor.
-    #[error("{surplus} bytes follow the last tensor; the sum of all binary_data_size must be the length of the binary part")]
+    #[error(
+        "{surplus} bytes follow the last tensor; the sum of all binary_data_size must be the length of the binary part"
+    )]
     Surplus {
         /// How many.
         surplus: usize,

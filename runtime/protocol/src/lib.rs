@@ -1,13 +1,18 @@
-//! The wire types of KServe v2 (the Open Inference Protocol) with the extensions of Triton that its clients use: binary tensors, classification, model repository,
-//! statistics, logging and trace settings.
+//! The wire types of KServe v2 (the Open Inference Protocol) with the extensions of Triton that its
+//! clients use: binary tensors, classification, model repository, statistics, logging and trace
+//! settings.
 //!
-//! Pure: bytes in, values out, and back. No socket, no HTTP type, no model: whether a tensor fits a model is for whoever knows the model.
+//! Pure: bytes in, values out, and back. No socket, no HTTP type, no model: whether a tensor fits a
+//! model is for whoever knows the model.
 //!
 //! # Invariants
 //!
-//! - A decoded [`Tensor`] is whole: its shape has no negative dimension and its bytes are exactly as many as shape and type say.
-//! - Whatever the bytes, decoding ends in a value or a [`ProtocolError`], in time and memory linear in their number.
-//! - What [`InferRequest::encode`] and [`InferResponse::encode`] write, the decoders here read back unchanged, except that JSON has no NaN and no infinity.
+//! - A decoded [`Tensor`] is whole: its shape has no negative dimension and its bytes are exactly
+//!   as many as shape and type say.
+//! - Whatever the bytes, decoding ends in a value or a [`ProtocolError`], in time and memory linear
+//!   in their number.
+//! - What [`InferRequest::encode`] and [`InferResponse::encode`] write, the decoders here read back
+//!   unchanged, except that JSON has no NaN and no infinity.
 
 mod classify;
 mod datatype;
@@ -27,8 +32,8 @@ pub use elements::to_f64;
 pub use error::{ErrorBody, ProtocolError};
 pub use infer::{Encoded, InferRequest, InferResponse, OutputTensor, RequestedOutput};
 pub use model::{
-    ConfigState, ConfigTensor, DurationStatistics, InferenceStatistics, Live, ModelConfig, ModelMetadata, ModelReady, ModelStatistics,
-    ModelStatisticsList, Ready, SequenceBatching, ServerMetadata, TensorMetadata,
+    ConfigState, ConfigTensor, DurationStatistics, InferenceStatistics, Live, ModelConfig, ModelMetadata, ModelReady,
+    ModelStatistics, ModelStatisticsList, Ready, SequenceBatching, ServerMetadata, TensorMetadata,
 };
 pub use parameters::Parameters;
 pub use repository::{IndexEntry, IndexRequest, LoadRequest, ModelState};

@@ -61,7 +61,8 @@ pub struct TensorMetadata {
     pub datatype: DataType,
     /// Dimensions; -1 where it varies.
     pub shape: Vec<i64>,
-    /// An extension of ours: by dimension the name of the size that varies, empty where there is none. Dimensions of one name have one size. Empty where no dimension has a name.
+    /// An extension of ours: by dimension the name of the size that varies, empty where there is
+    /// none. Dimensions of one name have one size. Empty where no dimension has a name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub symbols: Vec<String>,
 }

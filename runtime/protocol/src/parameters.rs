@@ -25,7 +25,8 @@ impl Parameters {
         self.0.get(name)
     }
 
-    /// A whole number. Clients send it signed, unsigned or as a float without fraction; it must not be negative.
+    /// A whole number. Clients send it signed, unsigned or as a float without fraction; it must not
+    /// be negative.
     pub fn unsigned(&self, name: &str) -> Result<Option<u64>, ProtocolError> {
         let Some(value) = self.0.get(name) else { return Ok(None) };
         let number = value.as_u64().or_else(|| value.as_f64().and_then(whole));
@@ -56,8 +57,10 @@ mod tests {
 
     #[test]
     fn numbers_arrive_in_three_spellings() {
-        let parameters: Parameters =
-            serde_json::from_str(r#"{"a": 1, "b": 18446744073709551615, "c": 2.0, "d": -1, "e": 1.5, "f": "1", "g": true}"#).unwrap();
+        let parameters: Parameters = serde_json::from_str(
+            r#"{"a": 1, "b": 18446744073709551615, "c": 2.0, "d": -1, "e": 1.5, "f": "1", "g": true}"#,
+        )
+        .unwrap();
         assert_eq!(parameters.unsigned("a"), Ok(Some(1)));
         assert_eq!(parameters.unsigned("b"), Ok(Some(u64::MAX)));
         assert_eq!(parameters.unsigned("c"), Ok(Some(2)));

@@ -19,14 +19,24 @@ pub struct Tensor {
 
 impl Tensor {
     /// A tensor whose bytes fit its shape and type.
-    pub fn new(name: impl Into<String>, datatype: DataType, shape: Vec<i64>, bytes: Vec<u8>) -> Result<Tensor, ProtocolError> {
+    pub fn new(
+        name: impl Into<String>,
+        datatype: DataType,
+        shape: Vec<i64>,
+        bytes: Vec<u8>,
+    ) -> Result<Tensor, ProtocolError> {
         let name = name.into();
         check_bytes(&name, datatype, &shape, &bytes)?;
         Ok(Tensor { name, datatype, shape, bytes })
     }
 
     /// A tensor of numbers, each of which its type must hold.
-    pub fn from_f64(name: impl Into<String>, datatype: DataType, shape: Vec<i64>, values: &[f64]) -> Result<Tensor, ProtocolError> {
+    pub fn from_f64(
+        name: impl Into<String>,
+        datatype: DataType,
+        shape: Vec<i64>,
+        values: &[f64],
+    ) -> Result<Tensor, ProtocolError> {
         let name = name.into();
         let bytes = crate::elements::from_f64(&name, datatype, values)?;
         Tensor::new(name, datatype, shape, bytes)
@@ -44,7 +54,10 @@ pub(crate) fn element_count(name: &str, shape: &[i64]) -> Result<usize, Protocol
         return Err(ProtocolError::tensor(name, format!("{} dimensions, at most {RANK_MAX} are allowed", shape.len())));
     }
     if let Some(dimension) = shape.iter().find(|d| **d < 0) {
-        return Err(ProtocolError::tensor(name, format!("{dimension} is no dimension of a tensor that is sent; shape {shape:?}")));
+        return Err(ProtocolError::tensor(
+            name,
+            format!("{dimension} is no dimension of a tensor that is sent; shape {shape:?}"),
+        ));
     }
     let count = shape.iter().try_fold(1_usize, |product, &d| product.checked_mul(usize::try_from(d).ok()?));
     count.ok_or_else(|| ProtocolError::tensor(name, format!("shape {shape:?} has more elements than can be counted")))
@@ -54,8 +67,12 @@ pub(crate) fn check_bytes(name: &str, datatype: DataType, shape: &[i64], bytes: 
     let count = element_count(name, shape)?;
     let Some(size) = datatype.element_bytes() else { return check_strings(name, count, bytes) };
     if count.checked_mul(size) != Some(bytes.len()) {
-        let expected = count.checked_mul(size).map_or("more bytes than can be counted".into(), |n| format!("{n} bytes"));
-        return Err(ProtocolError::tensor(name, format!("has {} bytes, shape {shape:?} of {datatype} takes {expected}", bytes.len())));
+        let expected =
+            count.checked_mul(size).map_or("more bytes than can be counted".into(), |n| format!("{n} bytes"));
+        return Err(ProtocolError::tensor(
+            name,
+            format!("has {} bytes, shape {shape:?} of {datatype} takes {expected}", bytes.len()),
+        ));
     }
     Ok(())
 }
@@ -69,12 +86,15 @@ fn check_strings(name: &str, count: usize, bytes: &[u8]) -> Result<(), ProtocolE
     Ok(())
 }
 
-/// The strings of a BYTES tensor; `None` for one that reaches beyond the end, after which there are no more.
+/// The strings of a BYTES tensor; `None` for one that reaches beyond the end, after which there are
+/// no more.
 pub(crate) fn strings(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     let mut rest = Some(bytes);
     std::iter::from_fn(move || {
         let now = rest.filter(|bytes| !bytes.is_empty())?;
-        let split = now.split_first_chunk::<4>().and_then(|(length, tail)| tail.split_at_checked(u32::from_le_bytes(*length) as usize));
+        let split = now
+            .split_first_chunk::<4>()
+            .and_then(|(length, tail)| tail.split_at_checked(u32::from_le_bytes(*length) as usize));
         rest = split.map(|(_, tail)| tail);
         Some(split.map(|(string, _)| string))
     })
@@ -97,7 +117,9 @@ mod tests {
         assert!(Tensor::new("t", DataType::Fp32, vec![2, 3], vec![0; 24]).is_ok());
         assert!(Tensor::new("t", DataType::Fp32, vec![], vec![0; 4]).is_ok(), "a scalar");
         assert!(Tensor::new("t", DataType::Fp32, vec![0, 3], vec![]).is_ok());
-        for (shape, bytes) in [(vec![2, 3], 23), (vec![-1, 3], 12), (vec![i64::MAX, 2], 8), (vec![1 << 62], 8), (vec![1; 17], 4)] {
+        for (shape, bytes) in
+            [(vec![2, 3], 23), (vec![-1, 3], 12), (vec![i64::MAX, 2], 8), (vec![1 << 62], 8), (vec![1; 17], 4)]
+        {
             assert!(Tensor::new("t", DataType::Fp32, shape.clone(), vec![0; bytes]).is_err(), "{shape:?}");
         }
     }

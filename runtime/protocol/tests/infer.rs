@@ -18,7 +18,12 @@ fn a_binary_request_is_read() {
     assert_eq!(request.parameters.unsigned("priority"), Ok(Some(1)));
     assert_eq!(
         request.inputs,
-        [Tensor { name: "bytes".into(), datatype: DataType::Int32, shape: vec![1, 2], bytes: body[BINARY.len()..].to_vec() }]
+        [Tensor {
+            name: "bytes".into(),
+            datatype: DataType::Int32,
+            shape: vec![1, 2],
+            bytes: body[BINARY.len()..].to_vec()
+        }]
     );
     assert_eq!(request.outputs, [RequestedOutput { name: "label".into(), binary: Some(true), classes: Some(2) }]);
 }
@@ -39,8 +44,10 @@ fn answers_are_written_in_both_forms() {
         shape: vec![2],
         bytes: [1.0_f32, 0.5].map(f32::to_le_bytes).concat(),
     };
-    let mut response = InferResponse { model_name: "m".into(), model_version: "1".into(), id: "7".into(), ..InferResponse::default() };
-    response.outputs = vec![OutputTensor { tensor: tensor("a"), binary: false }, OutputTensor { tensor: tensor("b"), binary: true }];
+    let mut response =
+        InferResponse { model_name: "m".into(), model_version: "1".into(), id: "7".into(), ..InferResponse::default() };
+    response.outputs =
+        vec![OutputTensor { tensor: tensor("a"), binary: false }, OutputTensor { tensor: tensor("b"), binary: true }];
     let encoded = response.encode();
     let expected = concat!(
         r#"{"id":"7","model_name":"m","model_version":"1","outputs":[{"name":"a","datatype":"FP32","shape":[2],"data":[1.0,0.5]},"#,
@@ -62,7 +69,11 @@ fn mistakes_are_named() {
         ("{}".into(), Some(1000), "Inference-Header-Content-Length is 1000, the body has 2 bytes"),
         (r#"{"inputs":[]}surplus"#.into(), Some(13), "7 bytes follow"),
         (input(r#"{"name":"x","datatype":"FLOAT","shape":[1],"data":[1]}"#), None, "no datatype FLOAT; there are BOOL"),
-        (input(r#"{"name":"x","datatype":"FP32","shape":[2],"data":[1]}"#), None, "`x`: its data has 1 elements, its shape takes 2"),
+        (
+            input(r#"{"name":"x","datatype":"FP32","shape":[2],"data":[1]}"#),
+            None,
+            "`x`: its data has 1 elements, its shape takes 2",
+        ),
         (
             input(r#"{"name":"x","datatype":"FP32","shape":[1099511627776,4194304,4194304],"data":[1]}"#),
             None,
@@ -75,8 +86,16 @@ fn mistakes_are_named() {
             None,
             "binary_data_size is 4, 0 bytes are left",
         ),
-        (input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4},"data":[1]}"#), None, "both data and"),
-        (input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":"4"}}"#), None, "`binary_data_size`"),
+        (
+            input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4},"data":[1]}"#),
+            None,
+            "both data and",
+        ),
+        (
+            input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":"4"}}"#),
+            None,
+            "`binary_data_size`",
+        ),
         (
             input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"shared_memory_region":"r"}}"#),
             None,
@@ -100,16 +119,23 @@ fn binary_sizes_must_fit_the_shape() {
 
 fn tensors() -> impl Strategy<Value = Vec<Tensor>> {
     // BYTES and the types in which JSON has no word for some values are covered by unit tests.
-    let datatypes = prop::sample::select(vec![DataType::Uint8, DataType::Int16, DataType::Uint32, DataType::Int64, DataType::Uint64]);
-    let tensor = (".{1,8}", datatypes, prop::collection::vec(0..4_i64, 0..4)).prop_flat_map(|(name, datatype, shape)| {
-        let bytes = shape.iter().product::<i64>() as usize * datatype.element_bytes().unwrap_or(0);
-        prop::collection::vec(any::<u8>(), bytes).prop_map(move |bytes| Tensor {
-            name: name.clone(),
-            datatype,
-            shape: shape.clone(),
-            bytes,
-        })
-    });
+    let datatypes = prop::sample::select(vec![
+        DataType::Uint8,
+        DataType::Int16,
+        DataType::Uint32,
+        DataType::Int64,
+        DataType::Uint64,
+    ]);
+    let tensor =
+        (".{1,8}", datatypes, prop::collection::vec(0..4_i64, 0..4)).prop_flat_map(|(name, datatype, shape)| {
+            let bytes = shape.iter().product::<i64>() as usize * datatype.element_bytes().unwrap_or(0);
+            prop::collection::vec(any::<u8>(), bytes).prop_map(move |bytes| Tensor {
+                name: name.clone(),
+                datatype,
+                shape: shape.clone(),
+                bytes,
+            })
+        });
     prop::collection::vec(tensor, 0..4)
 }
 
@@ -120,7 +146,8 @@ fn requests() -> impl Strategy<Value = InferRequest> {
         if let Some(priority) = priority {
             parameters.set("priority", priority);
         }
-        let outputs = outputs.into_iter().map(|(name, binary, classes)| RequestedOutput { name, binary, classes }).collect();
+        let outputs =
+            outputs.into_iter().map(|(name, binary, classes)| RequestedOutput { name, binary, classes }).collect();
         InferRequest { id, parameters, inputs, outputs }
     })
 }

@@ -1,7 +1,9 @@
-//! Sealed memory files, bytes that nobody can change any more, in a file without a path that processes pass to each other; and their names, which are digests.
+//! Sealed memory files, bytes that nobody can change any more, in a file without a path that
+//! processes pass to each other; and their names, which are digests.
 //!
-//! Who gets one from a peer can rely on it as on memory of its own: the seals of the kernel forbid every writer, and every change of size, for ever. Nothing here maps memory; contents are
-//! read at offsets of the reader's choice, because a file's own position is shared with whoever passed it.
+//! Who gets one from a peer can rely on it as on memory of its own: the seals of the kernel forbid
+//! every writer, and every change of size, for ever. Nothing here maps memory; contents are read at
+//! offsets of the reader's choice, because a file's own position is shared with whoever passed it.
 //!
 //! Not here: memory that two sides work in at once, which is `atoll_device::shm`.
 
@@ -47,8 +49,10 @@ impl Unsealed {
     /// An empty file. The name shows in `/proc` and nowhere else.
     pub fn new(name: &str) -> io::Result<Unsealed> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Older kernels know no such flag, and give a file that cannot be run either way, since nobody does.
-        let file = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| rustix::fs::memfd_create(name, flags))?;
+        // Older kernels know no such flag, and give a file that cannot be run either way, since nobody
+        // does.
+        let file = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
+            .or_else(|_| rustix::fs::memfd_create(name, flags))?;
         Ok(Unsealed(file.into()))
     }
 
@@ -169,7 +173,10 @@ mod tests {
         assert!(matches!(Sealed::received(unsealed.0.into()), Err(NotSealed::Changeable)));
         let half = Unsealed::new("test").unwrap();
         rustix::fs::fcntl_add_seals(&half.0, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE).unwrap();
-        assert!(matches!(Sealed::received(half.0.into()), Err(NotSealed::Changeable)), "a mapping made before could still write");
+        assert!(
+            matches!(Sealed::received(half.0.into()), Err(NotSealed::Changeable)),
+            "a mapping made before could still write"
+        );
         for path in ["/dev/zero", "/proc/self/exe"] {
             assert!(matches!(Sealed::received(File::open(path).unwrap().into()), Err(NotSealed::Changeable)), "{path}");
         }

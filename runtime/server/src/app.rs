@@ -56,7 +56,8 @@ impl App {
         }
     }
 
-    /// What takes requests under a name: a model of the repository, or a deployed function that everybody may use.
+    /// What takes requests under a name: a model of the repository, or a deployed function that
+    /// everybody may use.
     pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
         let found = self.repository.find(name, version);
         let Err(FindError::Unknown(_)) = &found else { return found };
@@ -90,7 +91,8 @@ impl App {
         Ok(entries)
     }
 
-    /// Whether requests are welcome: each model of the repository is loaded, or has failed where readiness is not strict, and nobody asked to stop. A model that failed and was unloaded
+    /// Whether requests are welcome: each model of the repository is loaded, or has failed where
+    /// readiness is not strict, and nobody asked to stop. A model that failed and was unloaded
     /// since then does not count, and neither do functions that were deployed.
     pub(crate) fn is_ready(&self) -> bool {
         let loaded = self.loaded.load(Ordering::Relaxed) && !self.draining.load(Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! The memory that bodies of requests take, counted while they arrive and until they are worked off.
+//! The memory that bodies of requests take, counted while they arrive and until they are worked
+//! off.
 
 use crate::limits::{BODIES_IN_FLIGHT_BYTES_MAX, SMALL_BODIES_IN_FLIGHT_BYTES, SMALL_BODY_BYTES_MAX};
 use std::sync::Arc;
@@ -17,7 +18,10 @@ pub(crate) struct Bodies {
 impl Bodies {
     pub(crate) fn new() -> Bodies {
         let of = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
-        Bodies { any: of(BODIES_IN_FLIGHT_BYTES_MAX - SMALL_BODIES_IN_FLIGHT_BYTES), small: of(SMALL_BODIES_IN_FLIGHT_BYTES) }
+        Bodies {
+            any: of(BODIES_IN_FLIGHT_BYTES_MAX - SMALL_BODIES_IN_FLIGHT_BYTES),
+            small: of(SMALL_BODIES_IN_FLIGHT_BYTES),
+        }
     }
 
     /// Room for a body, of no bytes yet.
@@ -38,7 +42,8 @@ pub(crate) struct BodyRoom {
 }
 
 impl BodyRoom {
-    /// Makes room for so many bytes in all. Whether there is as much; otherwise the room stays as it is.
+    /// Makes room for so many bytes in all. Whether there is as much; otherwise the room stays as
+    /// it is.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         let has = |permit: &Option<OwnedSemaphorePermit>| permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let missing = bytes.div_ceil(UNIT_BYTES).saturating_sub(has(&self.any) + has(&self.small));

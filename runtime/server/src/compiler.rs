@@ -1,15 +1,18 @@
-//! The compiler as the server sees it (design D6: plugged in by whoever starts the daemon, so that one without a compiler serves bundles).
+//! The compiler as the server sees it (design D6: plugged in by whoever starts the daemon, so that
+//! one without a compiler serves bundles).
 
 use atoll_kgraph::ModelOptions;
 use std::path::Path;
 
 /// Compiles models.
 pub trait CompilerService: Send + Sync + 'static {
-    /// What changes whenever the same model would be compiled into something else: versions, targets, options. Part of the cache's keys.
+    /// What changes whenever the same model would be compiled into something else: versions,
+    /// targets, options. Part of the cache's keys.
     fn identity(&self) -> String;
 
-    /// Compiles a model file into a bundle, which appears at `destination` whole or not at all. `options` are those of the model's settings. Blocks; `progress`
-    /// is called when a stage begins.
+    /// Compiles a model file into a bundle, which appears at `destination` whole or not at all.
+    /// `options` are those of the model's settings. Blocks; `progress` is called when a stage
+    /// begins.
     fn compile(
         &self,
         source: &Path,

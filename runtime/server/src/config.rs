@@ -24,11 +24,13 @@ pub struct ServerConfig {
     pub body_bytes_max: usize,
     /// How many connections each port takes, and how long they may do nothing.
     pub connections: ConnectionLimits,
-    /// Names, besides addresses and `localhost`, by which clients may call the server (the header `Host`). Any name where it is empty and the server listens beyond loopback.
+    /// Names, besides addresses and `localhost`, by which clients may call the server (the header
+    /// `Host`). Any name where it is empty and the server listens beyond loopback.
     pub hosts: Vec<String>,
     /// Origins (`scheme://host:port`) of web pages that may call the server.
     pub origins: Vec<String>,
-    /// Whether the server is ready only while no model of the repository has failed to load; otherwise as soon as each is loaded or has failed.
+    /// Whether the server is ready only while no model of the repository has failed to load;
+    /// otherwise as soon as each is loaded or has failed.
     pub strict_readiness: bool,
     /// Whether the server ends when a model of the repository cannot be loaded at the start.
     pub exit_on_error: bool,
@@ -36,7 +38,8 @@ pub struct ServerConfig {
     pub drain: Duration,
     /// The control socket; none where `None`.
     pub control: Option<ControlConfig>,
-    /// A file to write the addresses to (`http ADDRESS`, `metrics ADDRESS`, `control PATH`) once every model of the repository has been loaded or has failed.
+    /// A file to write the addresses to (`http ADDRESS`, `metrics ADDRESS`, `control PATH`) once
+    /// every model of the repository has been loaded or has failed.
     pub ready_file: Option<PathBuf>,
 }
 

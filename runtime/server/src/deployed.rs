@@ -23,7 +23,8 @@ pub(crate) struct DeployedFunction {
     pub(crate) key: FunctionKey,
     pub(crate) deployment: Deployment,
     pub(crate) weights_bytes: u64,
-    /// What takes requests, or why nothing does: its file is damaged, the device has no room for it.
+    /// What takes requests, or why nothing does: its file is damaged, the device has no room for
+    /// it.
     pub(crate) model: Result<Arc<Model>, String>,
 }
 
@@ -69,7 +70,8 @@ pub(crate) struct Deployed {
     turns: Turns,
 }
 
-/// Functions of a tenant are deployed and removed one at a time. Whoever waits for the turn keeps no thread, and other tenants do not wait.
+/// Functions of a tenant are deployed and removed one at a time. Whoever waits for the turn keeps
+/// no thread, and other tenants do not wait.
 #[derive(Default)]
 struct Turns(Mutex<BTreeMap<Tenant, Arc<tokio::sync::Mutex<()>>>>);
 
@@ -151,7 +153,8 @@ impl Deployed {
         functions.values().filter(|function| function.key.tenant == *tenant).cloned().collect()
     }
 
-    /// Deploys a bundle, in the place of the tenant's function of that name. On an error that one stays. Blocks.
+    /// Deploys a bundle, in the place of the tenant's function of that name. On an error that one
+    /// stays. Blocks.
     pub(crate) fn deploy(
         &self,
         turn: &Turn,
@@ -181,8 +184,14 @@ impl Deployed {
         let old = self.find(&key);
         self.check_limits(limits, &key)?;
         let deployed_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let deployment =
-            Deployment { bundle: held.digest(), bundle_bytes, class: how.class, private: how.private, deployed_s, device: how.device };
+        let deployment = Deployment {
+            bundle: held.digest(),
+            bundle_bytes,
+            class: how.class,
+            private: how.private,
+            deployed_s,
+            device: how.device,
+        };
         if let Some(old) = &old {
             let same = Deployment { deployed_s: old.deployment.deployed_s, ..deployment.clone() };
             if old.model.is_ok() && old.deployment == same {
@@ -206,7 +215,8 @@ impl Deployed {
         }
     }
 
-    /// Takes a function off the device and forgets it. Whether there was one. Blocks until its invocations are over.
+    /// Takes a function off the device and forgets it. Whether there was one. Blocks until its
+    /// invocations are over.
     pub(crate) fn remove(&self, turn: Turn, name: String) -> Result<bool, DeployError> {
         let key = &FunctionKey { tenant: turn.tenant.clone(), name };
         if self.find(key).is_none() {
@@ -226,16 +236,27 @@ impl Deployed {
         Ok(())
     }
 
-    fn load(&self, key: &FunctionKey, deployment: &Deployment, bundle: &Arc<Bundle>) -> Result<DeployedFunction, DeployError> {
+    fn load(
+        &self,
+        key: &FunctionKey,
+        deployment: &Deployment,
+        bundle: &Arc<Bundle>,
+    ) -> Result<DeployedFunction, DeployError> {
         if !self.trust_tenants && !key.tenant.is_local() {
             return Err(DeployError::NotTrusted { tenant: key.tenant.clone() });
         }
-        let options = FunctionOptions { key: key.clone(), class: deployment.class, queue_capacity: None, lane: Default::default() };
-        let placed = self.engine.load(bundle.clone(), options, deployment.device.as_deref()).map_err(|error| match error {
-            // What is deployed has been unloaded by now.
-            EngineError::AlreadyLoaded(key) => DeployError::Taken(key.name),
-            other => other.into(),
-        })?;
+        let options = FunctionOptions {
+            key: key.clone(),
+            class: deployment.class,
+            queue_capacity: None,
+            lane: Default::default(),
+        };
+        let placed =
+            self.engine.load(bundle.clone(), options, deployment.device.as_deref()).map_err(|error| match error {
+                // What is deployed has been unloaded by now.
+                EngineError::AlreadyLoaded(key) => DeployError::Taken(key.name),
+                other => other.into(),
+            })?;
         let settings = Settings { class: deployment.class, device: deployment.device.clone(), ..Settings::default() };
         let model = Model::new(key.clone(), MODEL_VERSION.into(), bundle, settings, placed.device);
         Ok(DeployedFunction {
@@ -250,7 +271,12 @@ impl Deployed {
     fn load_again(&self, key: &FunctionKey, deployment: Deployment) -> DeployedFunction {
         let opened = Bundle::open(&self.store.bundle_path(&deployment.bundle)).map_err(DeployError::from);
         let loaded = opened.and_then(|bundle| self.load(key, &deployment, &bundle));
-        loaded.unwrap_or_else(|error| DeployedFunction { key: key.clone(), deployment, weights_bytes: 0, model: Err(error.to_string()) })
+        loaded.unwrap_or_else(|error| DeployedFunction {
+            key: key.clone(),
+            deployment,
+            weights_bytes: 0,
+            model: Err(error.to_string()),
+        })
     }
 
     fn unload(&self, key: &FunctionKey) -> Result<(), DeployError> {

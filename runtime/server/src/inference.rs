@@ -5,7 +5,8 @@ use atoll_fleet::Inference;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Runs what blocks beside the threads that serve connections. `None` if it panicked, which the panic itself has reported.
+/// Runs what blocks beside the threads that serve connections. `None` if it panicked, which the
+/// panic itself has reported.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
 }
@@ -14,7 +15,10 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 const LOST: InvokeError = InvokeError::ShuttingDown;
 
 /// Calls functions, and takes the call back if the answer is no longer waited for.
-pub(crate) async fn invoke(engine: &Arc<dyn Inference>, request: ChainRequest) -> Result<InvocationResult, InvokeError> {
+pub(crate) async fn invoke(
+    engine: &Arc<dyn Inference>,
+    request: ChainRequest,
+) -> Result<InvocationResult, InvokeError> {
     invoke_by(engine, |reply| engine.submit(request, reply)).await
 }
 

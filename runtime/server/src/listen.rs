@@ -18,7 +18,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-/// How long to wait after the system refused a connection, mostly for want of file descriptors: trying again at once would only burn a core.
+/// How long to wait after the system refused a connection, mostly for want of file descriptors:
+/// trying again at once would only burn a core.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How often connections that do nothing are looked for.
@@ -27,7 +28,8 @@ const REAP_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a connection that was told to close may go on without a request.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
-/// Serves a port until `stop` turns true, then lets the requests that run go on for `drain`. Counts the connections that are open, and those that were closed for doing nothing.
+/// Serves a port until `stop` turns true, then lets the requests that run go on for `drain`. Counts
+/// the connections that are open, and those that were closed for doing nothing.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -44,7 +46,8 @@ pub(crate) async fn serve(
     let mut number = 0;
     loop {
         let next = async {
-            // A connection is accepted before it has a place, so that others make room only where somebody waits.
+            // A connection is accepted before it has a place, so that others make room only where somebody
+            // waits.
             if waiting.is_none() {
                 waiting = Some(listener.accept().await?.0);
             }
@@ -75,14 +78,20 @@ pub(crate) async fn serve(
     drop((listener, waiting));
     let finished = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(drain, finished).await.is_err() {
-        tracing::warn!(connections = connections.len(), drain_s = drain.as_secs_f64(), "requests did not end in time and are cancelled");
+        tracing::warn!(
+            connections = connections.len(),
+            drain_s = drain.as_secs_f64(),
+            "requests did not end in time and are cancelled"
+        );
         connections.shutdown().await;
     }
 }
 
-/// Serves one connection. When its client goes away the request that runs is dropped, and with it its invocation.
+/// Serves one connection. When its client goes away the request that runs is dropped, and with it
+/// its invocation.
 async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>, seat: &Seat) {
-    // Without it an answer may wait 40 ms for the acknowledgement of the one before. It fails only on a connection that is gone.
+    // Without it an answer may wait 40 ms for the acknowledgement of the one before. It fails only on a
+    // connection that is gone.
     let _ = stream.set_nodelay(true);
     let (place, router) = (seat.place.clone(), TowerToHyperService::new(router));
     let service = hyper::service::service_fn({
@@ -126,7 +135,10 @@ impl hyper::body::Body for GuardedBody {
     type Data = <Body as hyper::body::Body>::Data;
     type Error = <Body as hyper::body::Body>::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 

@@ -5,8 +5,8 @@ use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{Class, DeviceId, FunctionKey, InputTensor};
 use atoll_kgraph::{BufferKind, BufferSpec, Bundle, DType, Expr, KernelGraph, StateSpec};
 use atoll_protocol::{
-    ConfigState, ConfigTensor, DataType, InferRequest, ModelConfig, ModelMetadata, RequestedOutput, SequenceBatching, Tensor,
-    TensorMetadata,
+    ConfigState, ConfigTensor, DataType, InferRequest, ModelConfig, ModelMetadata, RequestedOutput, SequenceBatching,
+    Tensor, TensorMetadata,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -62,7 +62,13 @@ pub(crate) enum FitError {
 }
 
 impl Model {
-    pub(crate) fn new(key: FunctionKey, version: String, bundle: &Bundle, settings: Settings, device: DeviceId) -> Model {
+    pub(crate) fn new(
+        key: FunctionKey,
+        version: String,
+        bundle: &Bundle,
+        settings: Settings,
+        device: DeviceId,
+    ) -> Model {
         let graph = bundle.graph();
         Model {
             name: key.to_string(),
@@ -132,18 +138,28 @@ impl Model {
         self.settings.session_idle_ms.map_or(SESSION_IDLE_DEFAULT, |ms| Duration::from_millis(ms.get()))
     }
 
-    /// Brings a request into the model's order. `binary` is the form of outputs that do not say theirs.
-    pub(crate) fn fit(&self, tensors: Vec<Tensor>, outputs: &[RequestedOutput], binary: bool) -> Result<Fitted, FitError> {
+    /// Brings a request into the model's order. `binary` is the form of outputs that do not say
+    /// theirs.
+    pub(crate) fn fit(
+        &self,
+        tensors: Vec<Tensor>,
+        outputs: &[RequestedOutput],
+        binary: bool,
+    ) -> Result<Fitted, FitError> {
         let mut inputs: Vec<Option<InputTensor>> = self.inputs.iter().map(|_| None).collect();
         for tensor in tensors {
             let index = self.position(&self.inputs, "input", &tensor.name)?;
             if inputs[index].is_some() {
                 return Err(FitError::Twice { what: "input", name: tensor.name });
             }
-            inputs[index] = Some(InputTensor { dtype: dtype_of(tensor.datatype), shape: tensor.shape, bytes: tensor.bytes });
+            inputs[index] =
+                Some(InputTensor { dtype: dtype_of(tensor.datatype), shape: tensor.shape, bytes: tensor.bytes });
         }
         if let Some(missing) = inputs.iter().position(Option::is_none) {
-            return Err(FitError::MissingInput { model: self.name.clone(), missing: describe(&self.inputs[missing..=missing]) });
+            return Err(FitError::MissingInput {
+                model: self.name.clone(),
+                missing: describe(&self.inputs[missing..=missing]),
+            });
         }
         Ok(Fitted { inputs: inputs.into_iter().flatten().collect(), outputs: self.wanted(outputs, binary)? })
     }
@@ -201,7 +217,8 @@ fn states(graph: &KernelGraph) -> Vec<ConfigState> {
     graph.session.states.iter().map(state).collect()
 }
 
-/// The symbol that each dimension is, empty where it is none; nothing at all where no dimension is one.
+/// The symbol that each dimension is, empty where it is none; nothing at all where no dimension is
+/// one.
 fn symbol_names(graph: &KernelGraph, shape: &[Expr]) -> Vec<String> {
     let name = |size: &Expr| match size {
         Expr::Symbol(id) => graph.symbols[id.0 as usize].name.clone(),

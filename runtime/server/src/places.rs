@@ -1,8 +1,11 @@
-//! The connections of one port: how many there may be, what each of them does, and which one is closed to make room.
+//! The connections of one port: how many there may be, what each of them does, and which one is
+//! closed to make room.
 //!
-//! A connection that does nothing costs a descriptor and a place that somebody else may need. So a connection that sends the head of a request slowly is closed after
-//! [`ConnectionLimits::head_timeout`], one that is idle after [`ConnectionLimits::idle_timeout`], and where all places are taken, the one that has been idle for longest makes room for a new
-//! one. A connection whose request runs is never closed for another one.
+//! A connection that does nothing costs a descriptor and a place that somebody else may need. So a
+//! connection that sends the head of a request slowly is closed after
+//! [`ConnectionLimits::head_timeout`], one that is idle after [`ConnectionLimits::idle_timeout`],
+//! and where all places are taken, the one that has been idle for longest makes room for a new one.
+//! A connection whose request runs is never closed for another one.
 
 use crate::limits;
 use std::collections::HashMap;
@@ -14,13 +17,15 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-/// Head senders younger than this are left alone where a new connection needs a place: most of them have sent the rest by then.
+/// Head senders younger than this are left alone where a new connection needs a place: most of them
+/// have sent the rest by then.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
 
 /// How many connections a port takes, and how long they may do nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Connections at one time. Where all places are taken, the connection that has been idle for longest is closed for a new one.
+    /// Connections at one time. Where all places are taken, the connection that has been idle for
+    /// longest is closed for a new one.
     pub most: usize,
     /// How long the head of a request may take from its first byte.
     pub head_timeout: Duration,
@@ -31,7 +36,8 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// The usual limits, with as many connections as a quarter of the files that the process may open.
+    /// The usual limits, with as many connections as a quarter of the files that the process may
+    /// open.
     pub fn for_open_files(files: u64) -> ConnectionLimits {
         let most = usize::try_from(files / 4).unwrap_or(usize::MAX).clamp(16, limits::CONNECTIONS_MAX);
         ConnectionLimits { most, ..ConnectionLimits::default() }
@@ -117,7 +123,8 @@ pub(crate) struct Place {
 
 impl Place {
     fn new(epoch: Instant) -> Place {
-        let place = Place { doing: AtomicU8::new(Doing::Idle as u8), since_ms: AtomicU64::new(0), epoch, close: Notify::new() };
+        let place =
+            Place { doing: AtomicU8::new(Doing::Idle as u8), since_ms: AtomicU64::new(0), epoch, close: Notify::new() };
         place.touch();
         place
     }
@@ -216,7 +223,8 @@ impl Places {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the connection of this number. Waits while all are taken by connections with requests.
+    /// A place for the connection of this number. Waits while all are taken by connections with
+    /// requests.
     pub(crate) async fn take(self: &Arc<Places>, id: u64) -> Seat {
         loop {
             let freed = self.freed.notified();
@@ -237,7 +245,8 @@ impl Places {
     }
 
     fn make_room(&self, taken: &HashMap<u64, Arc<Place>>) {
-        let longest = |doing: Doing| taken.values().filter(move |place| place.doing() == doing).max_by_key(|place| place.age());
+        let longest =
+            |doing: Doing| taken.values().filter(move |place| place.doing() == doing).max_by_key(|place| place.age());
         let slow = || longest(Doing::SendingHead).filter(|place| place.age() > HEAD_GRACE);
         if let Some(place) = longest(Doing::Idle).or_else(slow) {
             self.close(place, Closed::MadeRoom);
@@ -271,7 +280,11 @@ pub(crate) struct Watched<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {

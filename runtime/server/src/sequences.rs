@@ -1,7 +1,10 @@
-//! Sequences of requests, as Triton's sequence batcher has them: requests with one `sequence_id` are steps of one session of a model that keeps state.
+//! Sequences of requests, as Triton's sequence batcher has them: requests with one `sequence_id`
+//! are steps of one session of a model that keeps state.
 //!
-//! The first request of a sequence says `sequence_start`, the last one `sequence_end`. Requests of a sequence run one after the other, in the order in which they came. A sequence whose start did not succeed is none;
-//! one that another start names begins anew. What becomes of a session without requests is the engine's business: here only its number is kept.
+//! The first request of a sequence says `sequence_start`, the last one `sequence_end`. Requests of
+//! a sequence run one after the other, in the order in which they came. A sequence whose start did
+//! not succeed is none; one that another start names begins anew. What becomes of a session without
+//! requests is the engine's business: here only its number is kept.
 
 use crate::inference::invoke_by;
 use crate::model::Model;
@@ -16,7 +19,8 @@ use tokio::sync::OwnedMutexGuard;
 /// Longest `sequence_id` in bytes.
 const ID_BYTES_MAX: usize = 256;
 
-/// What names a sequence among those of a model. Numbers and texts are different names, as they are to Triton.
+/// What names a sequence among those of a model. Numbers and texts are different names, as they are
+/// to Triton.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Id {
     Number(u64),
@@ -32,7 +36,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// By the request's parameters; `None` without a `sequence_id`, or with 0 or an empty one, as clients write it for none.
+    /// By the request's parameters; `None` without a `sequence_id`, or with 0 or an empty one, as
+    /// clients write it for none.
     pub(crate) fn of(parameters: &Parameters) -> Result<Option<Place>, ProtocolError> {
         let (starts, ends) = (parameters.boolean("sequence_start")?, parameters.boolean("sequence_end")?);
         let refused = |reason: String| ProtocolError::Parameter { name: "sequence_id".into(), reason };
@@ -106,7 +111,15 @@ impl Sequences {
         })?;
         let turn = Arc::clone(&sequence.turn).lock_owned().await;
         let ends = place.ends || place.starts;
-        Ok(Turn { sequences: Arc::clone(self), engine, key, session: sequence.session, ends, place_ends: place.ends, _turn: turn })
+        Ok(Turn {
+            sequences: Arc::clone(self),
+            engine,
+            key,
+            session: sequence.session,
+            ends,
+            place_ends: place.ends,
+            _turn: turn,
+        })
     }
 
     fn start(&self, engine: &Arc<dyn Inference>, model: &Model, key: &Key) -> Result<(), InvokeError> {
@@ -182,7 +195,10 @@ mod tests {
         assert_eq!(place("{}"), Ok(None));
         assert_eq!(place(r#"{"sequence_id":0,"sequence_start":true}"#), Ok(None));
         assert_eq!(place(r#"{"sequence_id":"","sequence_end":true}"#), Ok(None));
-        assert_eq!(place(r#"{"sequence_id":7,"sequence_start":true,"sequence_end":false}"#), Ok(Some(("7".into(), true, false))));
+        assert_eq!(
+            place(r#"{"sequence_id":7,"sequence_start":true,"sequence_end":false}"#),
+            Ok(Some(("7".into(), true, false)))
+        );
         assert_eq!(place(r#"{"sequence_id":"a b","sequence_end":true}"#), Ok(Some(("`a b`".into(), false, true))));
         for bad in [r#"{"sequence_id":-1}"#, r#"{"sequence_id":true}"#, r#"{"sequence_id":1,"sequence_start":1}"#] {
             assert!(place(bad).is_err(), "{bad}");

@@ -21,7 +21,9 @@ use tokio::sync::watch;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Another program listens there.
-    #[error("port {port} of {host} is in use by another program; stop it, or choose another port with {flag} (0 for any that is free)")]
+    #[error(
+        "port {port} of {host} is in use by another program; stop it, or choose another port with {flag} (0 for any that is free)"
+    )]
     PortInUse {
         /// The address.
         host: IpAddr,
@@ -51,7 +53,9 @@ pub enum ServeError {
         source: io::Error,
     },
     /// Another daemon listens on the control socket.
-    #[error("another daemon listens on the control socket {path}; choose another with --control-socket, and another --state")]
+    #[error(
+        "another daemon listens on the control socket {path}; choose another with --control-socket, and another --state"
+    )]
     ControlInUse {
         /// The socket.
         path: PathBuf,
@@ -104,7 +108,8 @@ impl Server {
     ) -> Result<Server, ServeError> {
         let store = config.control.as_ref().map(open_store).transpose()?.map(Arc::new);
         let trust_tenants = config.control.as_ref().is_some_and(|control| control.trust_tenants);
-        let deployed = store.as_ref().map(|store| Arc::new(Deployed::new(engine.clone(), store.clone(), trust_tenants)));
+        let deployed =
+            store.as_ref().map(|store| Arc::new(Deployed::new(engine.clone(), store.clone(), trust_tenants)));
         let app = Arc::new(App::new(&config, engine, compiler, deployed.clone()));
         app.repository.scan().map_err(|source| ServeError::Repository { path: config.repository.clone(), source })?;
         let http = bind(config.host, config.http_port, "--http-port").await?;
@@ -129,10 +134,12 @@ impl Server {
         self.metrics.local_addr()
     }
 
-    /// Serves until `stop` completes, then drains. Models are loaded while requests are already served.
+    /// Serves until `stop` completes, then drains. Models are loaded while requests are already
+    /// served.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Server { app, http, metrics, control, config } = self;
-        // A limit of file sizes is an error like a full disk, to be answered, and no reason to die; the handler stands for as long as the process.
+        // A limit of file sizes is an error like a full disk, to be answered, and no reason to die; the
+        // handler stands for as long as the process.
         let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
         let addresses = (http.local_addr().ok(), metrics.local_addr().ok());
         let (stopping, stopped) = watch::channel(false);

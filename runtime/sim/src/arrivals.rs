@@ -3,7 +3,8 @@
 use crate::disb::Load;
 use atoll_core::rng::Rng;
 
-/// The times of a client's calls, in nanoseconds from the beginning, as far as they do not depend on answers.
+/// The times of a client's calls, in nanoseconds from the beginning, as far as they do not depend
+/// on answers.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     load: Load,

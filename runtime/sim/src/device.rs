@@ -1,18 +1,28 @@
 //! A device in virtual time.
 //!
-//! Launches of a device queue run one after the other, those of several queues side by side. The launch at the head of a queue begins after what a launch takes, unless that was hidden by the one before it; then
-//! its blocks go to compute units wherever there is room, in *groups* that start together and therefore end together. A block takes the share of a compute unit that its
-//! occupancy says; how long it runs is the wave time for the share of the device that is taken when it starts. So a kernel alone takes what its profile says, and kernels side by side slow
+//! Launches of a device queue run one after the other, those of several queues side by side. The
+//! launch at the head of a queue begins after what a launch takes, unless that was hidden by the
+//! one before it; then its blocks go to compute units wherever there is room, in *groups* that
+//! start together and therefore end together. A block takes the share of a compute unit that its
+//! occupancy says; how long it runs is the wave time for the share of the device that is taken when
+//! it starts. So a kernel alone takes what its profile says, and kernels side by side slow
 //! each other down as their own waves do.
 //!
-//! A raised epoch is seen some time later. From then on blocks that have not begun leave, and where the device can interrupt, those that run are stopped and will run again. A launch that lost blocks ends as
-//! evicted; the blocks that ran are remembered by task and step, as by a progress map.
+//! A raised epoch is seen some time later. From then on blocks that have not begun leave, and where
+//! the device can interrupt, those that run are stopped and will run again. A launch that lost
+//! blocks ends as evicted; the blocks that ran are remembered by task and step, as by a progress
+//! map.
 //!
-//! Faults change one thing each: a kernel that is stuck keeps its compute units until the device ends it, a reset that fails is an epoch that no kernel reads, a late completion holds back those behind it.
+//! Faults change one thing each: a kernel that is stuck keeps its compute units until the device
+//! ends it, a reset that fails is an epoch that no kernel reads, a late completion holds back those
+//! behind it.
 //!
-//! Queues belong to lanes, the first ones to the default lane of all compute units. Blocks of a lane take no more than its compute units, and no more than nobody has: which ones these are is not simulated.
+//! Queues belong to lanes, the first ones to the default lane of all compute units. Blocks of a
+//! lane take no more than its compute units, and no more than nobody has: which ones these are is
+//! not simulated.
 //!
-//! Pads of a launch run on compute units of their own, one round after the other, and the launch ends with the last of everything.
+//! Pads of a launch run on compute units of their own, one round after the other, and the launch
+//! ends with the last of everything.
 
 use crate::faults::{DeviceFaults, Faults, LATE_COMPLETION_NS, STUCK_KERNEL_NS};
 use crate::model::Kernel;
@@ -180,7 +190,8 @@ pub struct SimDevice {
     queues: Vec<Queue>,
     /// The default lane, then those that were opened.
     lanes: Vec<Lane>,
-    /// Queues whose current launch has blocks on compute units or on their way there, in the order in which that began.
+    /// Queues whose current launch has blocks on compute units or on their way there, in the order
+    /// in which that began.
     open: Vec<usize>,
     /// The queue that was opened last.
     last: Option<usize>,
@@ -236,7 +247,8 @@ impl SimDevice {
         SimDevice { faults: DeviceFaults::new(faults, seed), ..self }
     }
 
-    /// Opens a lane of so many compute units. Its queues come behind those there are, or take the places of a lane's that is closed.
+    /// Opens a lane of so many compute units. Its queues come behind those there are, or take the
+    /// places of a lane's that is closed.
     pub fn open_lane(&mut self, lane: &LaneConfig) {
         let queues = lane.queues.start as usize..lane.queues.end as usize;
         assert!(
@@ -254,7 +266,10 @@ impl SimDevice {
         let at = self.lanes.iter().position(|other| other.id == lane).expect("a lane that is open is closed");
         let closed = self.lanes.remove(at);
         let is_idle = |queue: &Queue| queue.current.is_none() && queue.waiting.is_empty();
-        assert!(closed.used == 0 && self.queues[closed.queues].iter().all(is_idle), "a lane is closed while launches are in it");
+        assert!(
+            closed.used == 0 && self.queues[closed.queues].iter().all(is_idle),
+            "a lane is closed while launches are in it"
+        );
     }
 
     fn lane(&mut self, queue: usize) -> &mut Lane {
@@ -293,7 +308,9 @@ impl SimDevice {
     pub(crate) fn watched(mut self) -> Vec<Occupying> {
         let now = self.now;
         for queue in 0..self.queues.len() {
-            let Some(Current { launch, each, running, running_pads, .. }) = self.queues[queue].current.take() else { continue };
+            let Some(Current { launch, each, running, running_pads, .. }) = self.queues[queue].current.take() else {
+                continue;
+            };
             running.into_iter().for_each(|group| self.note(&launch, each, &group, now, false));
             running_pads.into_iter().for_each(|running| self.note_pad(&running, now));
         }
@@ -310,7 +327,16 @@ impl SimDevice {
         let SimPad { task, shape, kernel, .. } = &running.pad;
         let parts = u64::from(shape.compute_units) * UNIT;
         let (kernel, blocks) = (Arc::clone(kernel), shape.blocks);
-        self.keep(Occupying { task: *task, kernel, blocks, parts, began: running.began, ended, was_cut: false, is_padding: true });
+        self.keep(Occupying {
+            task: *task,
+            kernel,
+            blocks,
+            parts,
+            began: running.began,
+            ended,
+            was_cut: false,
+            is_padding: true,
+        });
     }
 
     fn keep(&mut self, group: Occupying) {
@@ -490,7 +516,8 @@ impl SimDevice {
         current.running.push(Group { number: group, blocks, began: now });
         let taken = u64::from(blocks) * current.each;
         // Pads are apart from it, everybody else's blocks are among its own.
-        let pads: u64 = current.running_pads.iter().map(|running| u64::from(running.pad.shape.compute_units) * UNIT).sum();
+        let pads: u64 =
+            current.running_pads.iter().map(|running| u64::from(running.pad.shape.compute_units) * UNIT).sum();
         let profile = &current.launch.kernel.profile;
         let load = u128::from(lane_used - pads + taken) * u128::from(profile.occupancy());
         let on_each = load.div_ceil(u128::from(current.own_units) * u128::from(UNIT)) as usize;
@@ -510,7 +537,11 @@ impl SimDevice {
             self.count += 1;
             let group = self.count;
             self.take(queue, u64::from(pad.shape.compute_units) * UNIT);
-            self.after(now, longer(pad.ns(), self.parameters.costs.padding_permille), Happening::GroupEnds { queue, group });
+            self.after(
+                now,
+                longer(pad.ns(), self.parameters.costs.padding_permille),
+                Happening::GroupEnds { queue, group },
+            );
             let current = self.current(queue);
             current.pending_pads.pop();
             current.running_pads.push(RunningPad { number: group, began: now, pad });
@@ -568,7 +599,8 @@ impl SimDevice {
             current.left = true;
             current.stopped_blocks += group.blocks;
             freed += u64::from(group.blocks) * current.each;
-            current.wasted_ns += u64::from(group.blocks) * (now.0 - group.began.0) / u64::from(launch.kernel.profile.occupancy());
+            current.wasted_ns +=
+                u64::from(group.blocks) * (now.0 - group.began.0) / u64::from(launch.kernel.profile.occupancy());
         }
         self.free(queue, freed);
         stopped.iter().for_each(|group| self.note(&launch, each, group, now, true));

@@ -1,6 +1,7 @@
 //! DISB's workload files (v1.0), unchanged: who calls which model, and when.
 //!
-//! A client's class stands in its id (`_rt`, `_be`), where REEF's published configurations put it; ids without either take it from `priority`, of which 0 is real-time.
+//! A client's class stands in its id (`_rt`, `_be`), where REEF's published configurations put it;
+//! ids without either take it from `priority`, of which 0 is real-time.
 
 use crate::error::SimError;
 use crate::limits::{CLIENTS_MAX, RATE_MAX, SECONDS_MAX, TRACE_MAX};
@@ -93,7 +94,8 @@ struct RawClient {
 }
 
 impl Workload {
-    /// A workload of DISB v1.0 by its letter, one of [`DISB`]. Best-effort clients are closed loops; other publications mean other loads by the same letters.
+    /// A workload of DISB v1.0 by its letter, one of [`DISB`]. Best-effort clients are closed
+    /// loops; other publications mean other loads by the same letters.
     pub fn disb(letter: &str) -> Option<Workload> {
         let client = |model: usize, class, load: &Load| {
             let (name, model) = MODELS[model];
@@ -135,12 +137,15 @@ impl Workload {
     /// Reads a workload file.
     ///
     /// # Errors
-    /// A file that cannot be read, that is none, or that asks for a load nobody knows: `dependent` ones, which run behind others, are not supported.
+    /// A file that cannot be read, that is none, or that asks for a load nobody knows: `dependent`
+    /// ones, which run behind others, are not supported.
     pub fn read(path: &Path) -> Result<Workload, SimError> {
         let invalid = |what: String| SimError::Invalid { path: path.to_owned(), what };
         let File { time, tasks } = read_json(path)?;
         if !(time > 0.0 && time <= SECONDS_MAX) {
-            return Err(invalid(format!("it runs for {time} seconds; more than 0 and at most {SECONDS_MAX} are possible")));
+            return Err(invalid(format!(
+                "it runs for {time} seconds; more than 0 and at most {SECONDS_MAX} are possible"
+            )));
         }
         if tasks.is_empty() || tasks.len() > CLIENTS_MAX {
             return Err(invalid(format!("{} clients; there must be 1 to {CLIENTS_MAX}", tasks.len())));
@@ -163,7 +168,11 @@ fn client(task: Task) -> Result<Client, String> {
         "periodic" => Load::Periodic(rate()?),
         "poisson" => Load::Poisson(rate()?),
         "trace" => Load::Trace(recorded(trace.unwrap_or_default()).map_err(|what| format!("client `{id}`: {what}"))?),
-        other => return Err(format!("client `{id}` has a load of type `{other}`; known are continuous, periodic, poisson and trace")),
+        other => {
+            return Err(format!(
+                "client `{id}` has a load of type `{other}`; known are continuous, periodic, poisson and trace"
+            ));
+        }
     };
     let class = match (id.ends_with("_rt"), id.ends_with("_be"), priority) {
         (true, _, _) => Class::RealTime,
@@ -198,7 +207,9 @@ mod tests {
     }
 
     fn one(id: &str, load: &str) -> Result<Workload, String> {
-        read(&format!(r#"{{"time": 2.5, "tasks": [{{"id": "{id}", "load": {load}, "client": {{"model_name": "m", "port": 1}}}}]}}"#))
+        read(&format!(
+            r#"{{"time": 2.5, "tasks": [{{"id": "{id}", "load": {load}, "client": {{"model_name": "m", "port": 1}}}}]}}"#
+        ))
     }
 
     #[test]
@@ -213,9 +224,13 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        assert!(one("a", r#"{"type": "periodic", "frequency": 0}"#).expect_err("no rate").contains("no frequency above 0"));
+        assert!(
+            one("a", r#"{"type": "periodic", "frequency": 0}"#).expect_err("no rate").contains("no frequency above 0")
+        );
         assert!(one("a", r#"{"type": "dependent"}"#).expect_err("unknown").contains("known are continuous"));
-        assert!(one("a", r#"{"type": "trace", "trace": [-1]}"#).expect_err("negative").contains("an arrival after -1 ms"));
+        assert!(
+            one("a", r#"{"type": "trace", "trace": [-1]}"#).expect_err("negative").contains("an arrival after -1 ms")
+        );
         assert!(read(r#"{"time": 0, "tasks": []}"#).expect_err("no time").contains("runs for 0 seconds"));
         assert!(read(r#"{"time": 1, "tasks": []}"#).expect_err("nobody").contains("0 clients"));
     }

@@ -1,9 +1,11 @@
-//! Things that go wrong on demand: each at a rate, each with a generator of its own, so that one does not move the others.
+//! Things that go wrong on demand: each at a rate, each with a generator of its own, so that one
+//! does not move the others.
 
 use atoll_core::rng::Rng;
 use serde::Serialize;
 
-/// How much later than usual a late completion is told: what a thread waits that lost its CPU to another one.
+/// How much later than usual a late completion is told: what a thread waits that lost its CPU to
+/// another one.
 pub(crate) const LATE_COMPLETION_NS: u64 = 1_000_000;
 
 /// When the scheduler looks again after a wake-up that was lost, if nothing else wakes it.
@@ -20,11 +22,13 @@ pub(crate) const DEATH_NS_MAX: u64 = 10_000_000;
 pub struct Faults {
     /// Of all launches: their end is told a millisecond late.
     pub late_completions: f64,
-    /// Of all ends of launches: the scheduler hears nothing until something else wakes it, at the latest 10 ms later.
+    /// Of all ends of launches: the scheduler hears nothing until something else wakes it, at the
+    /// latest 10 ms later.
     pub lost_wakeups: f64,
     /// Of all calls: within 10 ms their client dies. It is back at once and calls anew.
     pub dead_clients: f64,
-    /// Of all launches: their kernel does not end by itself. The device ends it after 100 ms, unless it can stop running blocks and is asked to.
+    /// Of all launches: their kernel does not end by itself. The device ends it after 100 ms,
+    /// unless it can stop running blocks and is asked to.
     pub stuck_kernels: f64,
     /// Of all raised epochs: kernels never read the new value, and run to their end.
     pub failing_resets: f64,
@@ -75,7 +79,11 @@ impl Chance {
     /// A fault of this share; `seed` is the run's, `which` tells its faults apart.
     pub(crate) fn new(share: f64, seed: u64, which: u64) -> Chance {
         // Mixed, so that neighbouring seeds have nothing to do with each other.
-        Chance { share, rng: Rng::new(Rng::new(seed.wrapping_mul(FAULTS.len() as u64).wrapping_add(which)).next_u64()), struck: 0 }
+        Chance {
+            share,
+            rng: Rng::new(Rng::new(seed.wrapping_mul(FAULTS.len() as u64).wrapping_add(which)).next_u64()),
+            struck: 0,
+        }
     }
 
     /// Whether it strikes this time.
@@ -124,7 +132,10 @@ pub(crate) struct WorldFaults {
 
 impl WorldFaults {
     pub(crate) fn new(faults: &Faults, seed: u64) -> WorldFaults {
-        WorldFaults { lost_wakeups: Chance::new(faults.lost_wakeups, seed, 3), dead_clients: Chance::new(faults.dead_clients, seed, 4) }
+        WorldFaults {
+            lost_wakeups: Chance::new(faults.lost_wakeups, seed, 3),
+            dead_clients: Chance::new(faults.dead_clients, seed, 4),
+        }
     }
 
     /// What went wrong so far, on the device too.

@@ -1,7 +1,9 @@
-//! Simulation in virtual time (design D3): a device made of parameters, clients made of workload files, and between them the scheduler that the daemon runs.
+//! Simulation in virtual time (design D3): a device made of parameters, clients made of workload
+//! files, and between them the scheduler that the daemon runs.
 //!
-//! [`SimDevice`] executes launches as blocks on compute units, with the times of a profile and named [`Costs`] for everything else. [`simulate`] lets the clients of a
-//! [`Workload`] call models on it. Nothing reads a clock: the same seed gives the same run, on any machine.
+//! [`SimDevice`] executes launches as blocks on compute units, with the times of a profile and
+//! named [`Costs`] for everything else. [`simulate`] lets the clients of a [`Workload`] call models
+//! on it. Nothing reads a clock: the same seed gives the same run, on any machine.
 
 mod arrivals;
 mod device;

@@ -1,6 +1,7 @@
 //! Every bound of what is read, with the reason for the number.
 
-/// Bytes of a profile, a kernel schedule or a workload. The largest published one has a tenth of this.
+/// Bytes of a profile, a kernel schedule or a workload. The largest published one has a tenth of
+/// this.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Kernels of a model; a task can have no more steps.
@@ -9,7 +10,8 @@ pub(crate) const KERNELS_MAX: usize = 1 << 16;
 /// Blocks of a kernel: what a launch of a GPU can have at most in one dimension.
 pub(crate) const BLOCKS_MAX: u64 = (1 << 31) - 1;
 
-/// Wave times of a kernel, one for each number of blocks on a compute unit. No device holds more than 32.
+/// Wave times of a kernel, one for each number of blocks on a compute unit. No device holds more
+/// than 32.
 pub(crate) const WAVES_MAX: usize = 64;
 
 /// Nanoseconds of a wave, ten minutes: longer than anything that is called a kernel.

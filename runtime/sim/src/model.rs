@@ -20,14 +20,16 @@ pub struct Model {
     pub name: String,
     /// What it runs.
     pub kernels: Arc<[Arc<Kernel>]>,
-    /// From its turn until its first kernel can start, in nanoseconds: inputs are brought into place.
+    /// From its turn until its first kernel can start, in nanoseconds: inputs are brought into
+    /// place.
     pub before_ns: u64,
     /// From the end of its last kernel to the answer.
     pub after_ns: u64,
 }
 
 impl Model {
-    /// A model as `atoll profile` measured it. What lies between two launches counts to the second, and a launch takes as long as it did, whatever its blocks say one by one.
+    /// A model as `atoll profile` measured it. What lies between two launches counts to the second,
+    /// and a launch takes as long as it did, whatever its blocks say one by one.
     pub fn of_profile(name: &str, shape: &ShapeProfile, compute_units: u32) -> Model {
         let kernel = |launch: &NodeProfile| {
             let waves = u64::from(launch.blocks.div_ceil(compute_units));

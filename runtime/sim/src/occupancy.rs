@@ -40,7 +40,8 @@ pub(crate) struct Group {
     pub(crate) is_padding: bool,
 }
 
-/// Finds a place on the device for each group, the lowest that is free: which compute units they were on the simulation does not say, only how many.
+/// Finds a place on the device for each group, the lowest that is free: which compute units they
+/// were on the simulation does not say, only how many.
 pub(crate) fn place(mut groups: Vec<Group>) -> Vec<(Group, Vec<Range<u64>>)> {
     groups.sort_by_key(|group| (group.began, group.ended));
     let mut busy: Vec<(Nanos, Range<u64>)> = Vec::new();

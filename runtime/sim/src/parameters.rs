@@ -1,13 +1,17 @@
-//! Devices as parameters, each figure with its source. What is not measured by anybody is said to be a guess.
+//! Devices as parameters, each figure with its source. What is not measured by anybody is said to
+//! be a guess.
 
 use atoll_core::PreemptLevel;
 
-/// What things take on a device besides its kernels' own blocks, in nanoseconds unless named otherwise.
+/// What things take on a device besides its kernels' own blocks, in nanoseconds unless named
+/// otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// From handing a launch over to its first block, where nothing is in front of it. Behind others it is hidden by them.
+    /// From handing a launch over to its first block, where nothing is in front of it. Behind
+    /// others it is hidden by them.
     pub launch_ns: u64,
-    /// What a launch waits besides, if a launch of another device queue began last: the device turns from queue to queue.
+    /// What a launch waits besides, if a launch of another device queue began last: the device
+    /// turns from queue to queue.
     pub dispatch_ns: u64,
     /// A launch that finds its epoch raised: fetched, dispatched, gone.
     pub evicted_launch_ns: u64,
@@ -17,7 +21,8 @@ pub struct Costs {
     pub interrupt_ns: u64,
     /// From the end of a launch to the scheduler hearing of it.
     pub completion_ns: u64,
-    /// How much longer blocks take while others fill the whole device, in thousandths: bandwidth and caches.
+    /// How much longer blocks take while others fill the whole device, in thousandths: bandwidth
+    /// and caches.
     pub contention_permille: u64,
     /// How much longer blocks take in a padding (dkp) launch, in thousandths.
     pub padding_permille: u64,
@@ -57,15 +62,19 @@ pub struct DeviceParameters {
     pub preempt_level: PreemptLevel,
     /// Device queues.
     pub queues: u32,
-    /// Whether blocks of queue 0 go before those of the others; otherwise launches get compute units in the order in which they began.
+    /// Whether blocks of queue 0 go before those of the others; otherwise launches get compute
+    /// units in the order in which they began.
     pub has_priorities: bool,
     /// What things take.
     pub costs: Costs,
 }
 
-/// MI50 with REEF's driver patch. REEF §4.1: a device queue of 4 is emptied in 31 µs, which is 8 for each evicted launch (one alone takes about 20); §5: 20 to 40 µs between streams;
-/// §7.3: less than 40 µs for a whole preemption, 3 of them for host queues, which leaves a few for flag and interruption; §7.4: 0.8 % for padding. Launch and completion are guesses from the
-/// shortest kernels of its profiles (12 µs with a launch), contention one from GPREEMPT's table of unprioritised sharing on an MI100.
+/// MI50 with REEF's driver patch. REEF §4.1: a device queue of 4 is emptied in 31 µs, which is 8
+/// for each evicted launch (one alone takes about 20); §5: 20 to 40 µs between streams; §7.3: less
+/// than 40 µs for a whole preemption, 3 of them for host queues, which leaves a few for flag and
+/// interruption; §7.4: 0.8 % for padding. Launch and completion are guesses from the
+/// shortest kernels of its profiles (12 µs with a launch), contention one from GPREEMPT's table of
+/// unprioritised sharing on an MI100.
 const MI50_COSTS: Costs = Costs {
     launch_ns: 8_000,
     dispatch_ns: 20_000,
@@ -77,7 +86,9 @@ const MI50_COSTS: Costs = Costs {
     padding_permille: 8,
 };
 
-/// NVIDIA: an asynchronous launch is 2 to 4 µs, back-to-back dispatch of empty kernels 2 to 4, a word in mapped host memory seen after 2 to 10; running blocks cannot be stopped. None of it was measured by us.
+/// NVIDIA: an asynchronous launch is 2 to 4 µs, back-to-back dispatch of empty kernels 2 to 4, a
+/// word in mapped host memory seen after 2 to 10; running blocks cannot be stopped. None of it was
+/// measured by us.
 const NVIDIA_COSTS: Costs = Costs {
     launch_ns: 4_000,
     dispatch_ns: 1_000,
@@ -89,8 +100,9 @@ const NVIDIA_COSTS: Costs = Costs {
     padding_permille: 8,
 };
 
-/// The host device. What a launch takes is in its profile, from which the gaps between launches come too. A flag is a word that compute units share; an evicted launch is taken off its ring without a
-/// call; compute units go on with the next block at once.
+/// The host device. What a launch takes is in its profile, from which the gaps between launches
+/// come too. A flag is a word that compute units share; an evicted launch is taken off its ring
+/// without a call; compute units go on with the next block at once.
 const HOST_COSTS: Costs = Costs {
     launch_ns: 0,
     dispatch_ns: 0,

@@ -1,7 +1,10 @@
-//! REEF's published files: a model's kernel schedule (`NAME.graph.json`) and its times (`NAME.profile.json`, in microseconds).
+//! REEF's published files: a model's kernel schedule (`NAME.graph.json`) and its times
+//! (`NAME.profile.json`, in microseconds).
 //!
-//! Each kernel was measured by itself, so that its times hold what a launch takes; the model was measured whole, where launches hide behind each other. The difference is taken off every kernel
-//! alike ([`Model::alone_ns`] then is `model_latency`), but never more than what leaves [`KERNEL_NS_MIN`].
+//! Each kernel was measured by itself, so that its times hold what a launch takes; the model was
+//! measured whole, where launches hide behind each other. The difference is taken off every kernel
+//! alike ([`Model::alone_ns`] then is `model_latency`), but never more than what leaves
+//! [`KERNEL_NS_MIN`].
 
 use crate::error::SimError;
 use crate::limits::{BLOCKS_MAX, FILE_BYTES_MAX, KERNELS_MAX, WAVE_NS_MAX, WAVES_MAX};
@@ -57,7 +60,8 @@ impl Model {
     /// Reads a model in REEF's format, measured on a device of so many compute units.
     ///
     /// # Errors
-    /// Files that cannot be read or make no sense: kernels without times, times of nothing, too many of anything.
+    /// Files that cannot be read or make no sense: kernels without times, times of nothing, too
+    /// many of anything.
     pub fn read_reef(graph: &Path, profile: &Path, name: &str, compute_units: u32) -> Result<Model, SimError> {
         let invalid = |path: &Path, what: String| SimError::Invalid { path: path.to_owned(), what };
         let Graph { kernels } = read_json(graph)?;
@@ -70,11 +74,15 @@ impl Model {
         for Scheduled { name, launch_params } in kernels {
             let blocks = launch_params[..3].iter().try_fold(1_u64, |blocks, extent| blocks.checked_mul(*extent));
             let blocks = blocks.filter(|blocks| (1..=BLOCKS_MAX).contains(blocks));
-            let blocks = blocks.ok_or_else(|| invalid(graph, format!("kernel `{name}` has a grid of {:?}", &launch_params[..3])))?;
-            let times = kernel_latency.get(&name).ok_or_else(|| invalid(profile, format!("no times of kernel `{name}`")))?;
-            let wave_ns: Option<Vec<u64>> = times.latency.iter().map(|us| us.checked_mul(1000).filter(|ns| *ns <= WAVE_NS_MAX)).collect();
+            let blocks = blocks
+                .ok_or_else(|| invalid(graph, format!("kernel `{name}` has a grid of {:?}", &launch_params[..3])))?;
+            let times =
+                kernel_latency.get(&name).ok_or_else(|| invalid(profile, format!("no times of kernel `{name}`")))?;
+            let wave_ns: Option<Vec<u64>> =
+                times.latency.iter().map(|us| us.checked_mul(1000).filter(|ns| *ns <= WAVE_NS_MAX)).collect();
             let wave_ns = wave_ns.filter(|waves| (1..=WAVES_MAX).contains(&waves.len()));
-            let wave_ns = wave_ns.ok_or_else(|| invalid(profile, format!("kernel `{name}` has no times that make sense")))?;
+            let wave_ns =
+                wave_ns.ok_or_else(|| invalid(profile, format!("kernel `{name}` has no times that make sense")))?;
             let kernel = known.entry((name.clone(), blocks)).or_insert_with(|| {
                 let profile = LaunchProfile::new(blocks as u32, wave_ns);
                 Arc::new(Kernel { name, profile })
@@ -87,7 +95,8 @@ impl Model {
 
     /// The same with as much taken off each kernel as makes the whole take so long.
     fn without_launches(&self, whole_ns: u64, compute_units: u32) -> Model {
-        let (mut low, mut high) = (0, self.kernels.iter().flat_map(|kernel| kernel.profile.wave_ns.iter().copied()).max().unwrap_or(0));
+        let (mut low, mut high) =
+            (0, self.kernels.iter().flat_map(|kernel| kernel.profile.wave_ns.iter().copied()).max().unwrap_or(0));
         for _ in 0..SEARCH_STEPS {
             let middle = low + (high - low) / 2;
             let is_enough = self.shortened(middle).alone_ns(compute_units) <= whole_ns;
@@ -103,7 +112,10 @@ impl Model {
             Arc::new(Kernel { name: kernel.name.clone(), profile })
         };
         let mut known: HashMap<*const Kernel, Arc<Kernel>> = HashMap::new();
-        let kernels = self.kernels.iter().map(|kernel| Arc::clone(known.entry(Arc::as_ptr(kernel)).or_insert_with(|| shorten(kernel))));
+        let kernels = self
+            .kernels
+            .iter()
+            .map(|kernel| Arc::clone(known.entry(Arc::as_ptr(kernel)).or_insert_with(|| shorten(kernel))));
         Model { kernels: kernels.collect(), ..self.clone() }
     }
 }
@@ -141,14 +153,19 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        let profile = r#"{"model_latency": 70, "kernel_latency": {"a": {"latency": [20]}, "b": {"latency": [40, 60]}}}"#;
+        let profile =
+            r#"{"model_latency": 70, "kernel_latency": {"a": {"latency": [20]}, "b": {"latency": [40, 60]}}}"#;
         let refusal = |graph: &str, profile: &str| files(graph, profile).expect_err("nonsense").to_string();
         assert!(refusal("{", profile).contains("EOF"));
         assert!(refusal(r#"{"kernels": []}"#, profile).contains("0 kernels"));
         assert!(refusal(&GRAPH.replace("60, 1, 1, 64", "0, 1, 1, 64"), profile).contains("has a grid of [0, 1, 1]"));
-        assert!(refusal(&GRAPH.replace("60, 1, 1, 64", "4294967296, 4294967296, 1, 64"), profile).contains("has a grid"));
+        assert!(
+            refusal(&GRAPH.replace("60, 1, 1, 64", "4294967296, 4294967296, 1, 64"), profile).contains("has a grid")
+        );
         assert!(refusal(GRAPH, &profile.replace("[20]", "[]")).contains("no times that make sense"));
-        assert!(refusal(GRAPH, &profile.replace("[20]", "[18446744073709551615]")).contains("no times that make sense"));
+        assert!(
+            refusal(GRAPH, &profile.replace("[20]", "[18446744073709551615]")).contains("no times that make sense")
+        );
         assert!(refusal(GRAPH, &profile.replace("\"b\"", "\"c\"")).contains("no times of kernel `b`"));
     }
 }

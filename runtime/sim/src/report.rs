@@ -68,9 +68,11 @@ pub struct PreemptionReport {
     pub flag_us: Option<f64>,
     /// From the arrival until nothing that had to leave was left on the device.
     pub drain_us: Distribution,
-    /// What stopping running blocks took; 0 where none can be stopped, `None` where nobody measures it.
+    /// What stopping running blocks took; 0 where none can be stopped, `None` where nobody measures
+    /// it.
     pub interrupt_us: Option<f64>,
-    /// Compute-unit time of blocks that were stopped and ran again, per preemption; `None` where nobody measures it.
+    /// Compute-unit time of blocks that were stopped and ran again, per preemption; `None` where
+    /// nobody measures it.
     pub restore_us: Option<f64>,
     /// Blocks that were stopped and ran again.
     pub reexecuted_blocks: u64,
@@ -104,7 +106,8 @@ pub struct Report {
 impl Report {
     /// Answers per second to clients of a class.
     pub fn throughput(&self, class: Class) -> f64 {
-        self.clients.iter().filter(|client| client.class == class).map(|client| client.served).sum::<u64>() as f64 / self.duration_s
+        self.clients.iter().filter(|client| client.class == class).map(|client| client.served).sum::<u64>() as f64
+            / self.duration_s
     }
 
     /// The mean latency of all answers to clients of a class, in microseconds.

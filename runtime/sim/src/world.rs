@@ -10,8 +10,8 @@ use crate::occupancy::{Group, Occupied, place};
 use crate::parameters::DeviceParameters;
 use crate::report::{ClientReport, Distribution, PreemptionReport, Report};
 use atoll_core::{
-    Action, Class, ClientId, DeviceScheduler, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome, PolicyEntry,
-    SchedulerConfig, Step, TaskId, TaskSpec,
+    Action, Class, ClientId, DeviceScheduler, Event, LaneConfig, LaneId, LaunchId, LaunchProfile, Nanos, Outcome,
+    PolicyEntry, SchedulerConfig, Step, TaskId, TaskSpec,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -51,7 +51,8 @@ pub struct Simulation<'a> {
     pub faults: Faults,
     /// Seed of everything random.
     pub seed: u64,
-    /// Measure as DISB does, which hides queueing: a client has one call at a time, what is due meanwhile is skipped but for the last, and latency counts from the call's actual beginning.
+    /// Measure as DISB does, which hides queueing: a client has one call at a time, what is due
+    /// meanwhile is skipped but for the last, and latency counts from the call's actual beginning.
     pub as_disb: bool,
 }
 
@@ -62,7 +63,8 @@ struct Call {
     is_real_time: bool,
     kernels: Arc<[Arc<crate::model::Kernel>]>,
     has_begun: bool,
-    /// Launches of others that had to leave for it and are still on the device; empty if there were none.
+    /// Launches of others that had to leave for it and are still on the device; empty if there were
+    /// none.
     evicting: HashSet<LaunchId>,
     preempts: bool,
 }
@@ -130,7 +132,8 @@ pub fn simulate(simulation: &Simulation<'_>) -> Result<Report, SimError> {
     Ok(world.report())
 }
 
-/// Who was on which compute units in a window of a run, or around the moment at which the first real-time call meets best-effort work; and that window, in nanoseconds.
+/// Who was on which compute units in a window of a run, or around the moment at which the first
+/// real-time call meets best-effort work; and that window, in nanoseconds.
 ///
 /// # Errors
 /// A workload that calls a model there is none of.
@@ -189,8 +192,12 @@ impl<'a> World<'a> {
         let mut device = SimDevice::new(&simulation.device).with_faults(&simulation.faults, simulation.seed);
         for (number, lane) in (1..).zip(simulation.lanes) {
             let begin = simulation.device.queues + (number - 1) * LANE_QUEUES;
-            let config =
-                LaneConfig { lane: LaneId(number), queues: begin..begin + LANE_QUEUES, twins: false, compute_units: lane.compute_units };
+            let config = LaneConfig {
+                lane: LaneId(number),
+                queues: begin..begin + LANE_QUEUES,
+                twins: false,
+                compute_units: lane.compute_units,
+            };
             scheduler.open_lane(&config).map_err(SimError::Lane)?;
             device.open_lane(&config);
         }
@@ -208,7 +215,10 @@ impl<'a> World<'a> {
             heard_by: None,
             faults: WorldFaults::new(&simulation.faults, simulation.seed),
             pads: Vec::new(),
-            closing: (1..).zip(simulation.lanes).filter_map(|(number, lane)| Some((lane.closes_at?, LaneId(number)))).collect(),
+            closing: (1..)
+                .zip(simulation.lanes)
+                .filter_map(|(number, lane)| Some((lane.closes_at?, LaneId(number))))
+                .collect(),
             late: Vec::new(),
             owners: Vec::new(),
             meeting: None,
@@ -301,7 +311,15 @@ impl<'a> World<'a> {
         caller.is_busy = true;
         let kernels = Arc::clone(&self.simulation.models[&clients[client].model].kernels);
         let is_real_time = class == Class::RealTime;
-        let call = Call { client, arrived, is_real_time, kernels, has_begun: false, evicting: HashSet::new(), preempts: false };
+        let call = Call {
+            client,
+            arrived,
+            is_real_time,
+            kernels,
+            has_begun: false,
+            evicting: HashSet::new(),
+            preempts: false,
+        };
         self.calls.insert(task, call);
         let (steps, profiles) = (Arc::clone(&caller.steps), Some(Arc::clone(&caller.profiles)));
         if self.faults.dead_clients.strikes() {
@@ -309,7 +327,18 @@ impl<'a> World<'a> {
             self.deaths.push(Reverse((Nanos(self.now.0 + after), task)));
         }
         let (lane, client) = (self.lane_of(client), ClientId(0));
-        let spec = TaskSpec { task, lane, client, class, priority: 0, steps, deadline: None, profiles, forks: None, ready: true };
+        let spec = TaskSpec {
+            task,
+            lane,
+            client,
+            class,
+            priority: 0,
+            steps,
+            deadline: None,
+            profiles,
+            forks: None,
+            ready: true,
+        };
         self.tell_of(Some(task), Event::TaskArrived(spec));
     }
 
@@ -440,7 +469,8 @@ impl<'a> World<'a> {
         if std::mem::take(&mut caller.is_late) {
             self.late.push(call.client);
         }
-        // Who was refused does not ask again at once, and for ever; who died, or whose kernel was ended, does.
+        // Who was refused does not ask again at once, and for ever; who died, or whose kernel was ended,
+        // does.
         let asks_again = matches!(outcome, Outcome::Complete | Outcome::Cancelled | Outcome::Failed);
         if self.simulation.workload.clients[call.client].load == Load::Continuous && asks_again {
             self.due.push(Reverse((answered, call.client)));

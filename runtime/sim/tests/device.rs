@@ -163,12 +163,30 @@ fn pads_run_on_compute_units_of_their_own() {
     };
     // Two blocks of its own on two compute units; eight on one in four rounds of two, one on another.
     let pads = vec![pad(8, 1, 1), pad(1, 1, 2)];
-    let launch = SimLaunch { launch: LaunchId(0), task: TaskId(0), step: 0, epoch: Epoch(0), kernel: kernel(2, &[100, 110]), pads };
+    let launch = SimLaunch {
+        launch: LaunchId(0),
+        task: TaskId(0),
+        step: 0,
+        epoch: Epoch(0),
+        kernel: kernel(2, &[100, 110]),
+        pads,
+    };
     device.submit(Nanos(0), QueueId(0), launch);
     // What was left of it runs by itself, and only that.
-    let launch = SimLaunch { launch: LaunchId(1), task: TaskId(1), step: 3, epoch: Epoch(0), kernel: kernel(9, &[20, 30]), pads: vec![] };
+    let launch = SimLaunch {
+        launch: LaunchId(1),
+        task: TaskId(1),
+        step: 3,
+        epoch: Epoch(0),
+        kernel: kernel(9, &[20, 30]),
+        pads: vec![],
+    };
     device.submit(Nanos(0), QueueId(0), launch);
     let mut told = Vec::new();
     device.advance(Nanos(1000), &mut told);
-    assert_eq!(told.iter().map(|ended| ended.at.0).collect::<Vec<_>>(), [132, 132 + 20], "four rounds of 30 and a tenth; then one block");
+    assert_eq!(
+        told.iter().map(|ended| ended.at.0).collect::<Vec<_>>(),
+        [132, 132 + 20],
+        "four rounds of 30 and a tenth; then one block"
+    );
 }

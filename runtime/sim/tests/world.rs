@@ -2,15 +2,16 @@
 
 use atoll_core::{Class, LaunchProfile, Nanos, POLICIES, PreemptLevel, policy_by_name};
 use atoll_sim::{
-    Client, Costs, DEVICES, DeviceParameters, FaultCounts, Faults, Kernel, LaneSetup, Load, Model, Occupied, Report, SimError, Simulation,
-    Workload, device_by_name, simulate, watch,
+    Client, Costs, DEVICES, DeviceParameters, FaultCounts, Faults, Kernel, LaneSetup, Load, Model, Occupied, Report,
+    SimError, Simulation, Workload, device_by_name, simulate, watch,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A model of so many equal kernels of a few waves.
 fn model(name: &str, kernels: usize, blocks: u32, wave_us: u64) -> (String, Model) {
-    let kernel = Arc::new(Kernel { name: "k".into(), profile: LaunchProfile::new(blocks, [wave_us * 1000, wave_us * 1200]) });
+    let kernel =
+        Arc::new(Kernel { name: "k".into(), profile: LaunchProfile::new(blocks, [wave_us * 1000, wave_us * 1200]) });
     (name.to_owned(), Model { name: name.to_owned(), kernels: vec![kernel; kernels].into(), before_ns: 0, after_ns: 0 })
 }
 
@@ -43,7 +44,17 @@ fn run_with(policy: &str, device: &DeviceParameters, seed: u64, faults: Faults) 
 /// On an MI50 on which nothing goes wrong.
 fn simulation<'a>(policy: &str, workload: &'a Workload, models: &'a BTreeMap<String, Model>) -> Simulation<'a> {
     let (policy, faults) = (policy_by_name(policy).expect("a policy"), Faults::default());
-    Simulation { policy, device: *mi50(), queue_capacity: 4, lanes: &[], workload, models, faults, seed: 1, as_disb: false }
+    Simulation {
+        policy,
+        device: *mi50(),
+        queue_capacity: 4,
+        lanes: &[],
+        workload,
+        models,
+        faults,
+        seed: 1,
+        as_disb: false,
+    }
 }
 
 fn mi50() -> &'static DeviceParameters {
@@ -59,7 +70,10 @@ fn every_call_is_counted_once_and_a_seed_gives_one_run() {
         }
         let text = |report| serde_json::to_string(&report).expect("JSON");
         assert_eq!(text(report), text(run(policy.name, mi50(), 7)), "{}", policy.name);
-        assert_ne!(run(policy.name, mi50(), 7).clients[0].latency_us, run(policy.name, mi50(), 8).clients[0].latency_us);
+        assert_ne!(
+            run(policy.name, mi50(), 7).clients[0].latency_us,
+            run(policy.name, mi50(), 8).clients[0].latency_us
+        );
     }
 }
 
@@ -116,7 +130,13 @@ fn preemption_takes_what_the_device_takes_for_it() {
 
 #[test]
 fn whatever_goes_wrong_every_call_is_counted_once() {
-    let often = Faults { late_completions: 0.1, lost_wakeups: 0.1, dead_clients: 0.2, stuck_kernels: 0.0005, failing_resets: 0.3 };
+    let often = Faults {
+        late_completions: 0.1,
+        lost_wakeups: 0.1,
+        dead_clients: 0.2,
+        stuck_kernels: 0.0005,
+        failing_resets: 0.3,
+    };
     let mut seen = FaultCounts::default();
     for (seed, policy) in POLICIES.iter().enumerate() {
         for device in DEVICES {
@@ -134,7 +154,12 @@ fn whatever_goes_wrong_every_call_is_counted_once() {
         }
     }
     let FaultCounts { late_completions, lost_wakeups, dead_clients, stuck_kernels, failing_resets } = seen;
-    assert!([late_completions, lost_wakeups, dead_clients, stuck_kernels, failing_resets].into_iter().all(|count| count > 20), "{seen:?}");
+    assert!(
+        [late_completions, lost_wakeups, dead_clients, stuck_kernels, failing_resets]
+            .into_iter()
+            .all(|count| count > 20),
+        "{seen:?}"
+    );
 }
 
 #[test]
@@ -144,14 +169,23 @@ fn each_fault_does_what_it_is_called() {
     let quiet = run("reset", mi50(), 1);
     // Who is not evicted runs to its end, as if nobody could be evicted.
     let unread = with(Faults { failing_resets: 1.0, ..Faults::default() });
-    assert!(unread.preemption.reexecuted_blocks == 0 && p99(&unread) > p99(&quiet) + 100.0, "{} {}", p99(&unread), p99(&quiet));
+    assert!(
+        unread.preemption.reexecuted_blocks == 0 && p99(&unread) > p99(&quiet) + 100.0,
+        "{} {}",
+        p99(&unread),
+        p99(&quiet)
+    );
     let late = with(Faults { late_completions: 0.05, ..Faults::default() });
     assert!(p99(&late) > p99(&quiet) + 900.0, "{} {}", p99(&late), p99(&quiet));
     let lost = with(Faults { lost_wakeups: 0.01, ..Faults::default() });
     assert!(lost.throughput(Class::BestEffort) < quiet.throughput(Class::BestEffort), "they wait for nothing");
     let dead = with(Faults { dead_clients: 0.5, ..Faults::default() });
-    assert!(dead.clients.iter().map(|client| client.dropped).sum::<u64>() > quiet.clients.iter().map(|client| client.dropped).sum::<u64>());
-    // What can be stopped is evicted for real-time work even when it hangs; elsewhere it keeps its compute units until the device ends it.
+    assert!(
+        dead.clients.iter().map(|client| client.dropped).sum::<u64>()
+            > quiet.clients.iter().map(|client| client.dropped).sum::<u64>()
+    );
+    // What can be stopped is evicted for real-time work even when it hangs; elsewhere it keeps its
+    // compute units until the device ends it.
     let stuck = Faults { stuck_kernels: 0.001, ..Faults::default() };
     let v100 = device_by_name("v100").expect("a device");
     let [stopped, waited] = [mi50(), v100].map(|device| run_with("reset", device, 1, stuck));
@@ -159,12 +193,16 @@ fn each_fault_does_what_it_is_called() {
     assert!(stopped.preemption.total_us.max < 1_000.0, "{:?}", stopped.preemption.total_us);
 }
 
-/// What a real-time call may wait for on a device from its arrival to its first block, in microseconds: what the device takes for each part of a preemption, and where running blocks cannot be
-/// stopped, the longest one of them.
+/// What a real-time call may wait for on a device from its arrival to its first block, in
+/// microseconds: what the device takes for each part of a preemption, and where running blocks
+/// cannot be stopped, the longest one of them.
 fn wait_us_max(device: &DeviceParameters) -> f64 {
     let costs = device.costs;
-    let longest_wave_ns =
-        models().values().flat_map(|model| model.kernels.to_vec()).filter_map(|k| k.profile.wave_ns.iter().max().copied()).max();
+    let longest_wave_ns = models()
+        .values()
+        .flat_map(|model| model.kernels.to_vec())
+        .filter_map(|k| k.profile.wave_ns.iter().max().copied())
+        .max();
     let residue_ns = longest_wave_ns.unwrap_or(0) * (1000 + costs.contention_permille + costs.padding_permille) / 1000;
     let residue_ns = if device.preempt_level == PreemptLevel::Interrupt { 0 } else { residue_ns };
     (costs.launch_ns + costs.dispatch_ns + costs.flag_ns + costs.interrupt_ns + residue_ns) as f64 / 1e3
@@ -180,7 +218,11 @@ fn no_real_time_call_waits_for_best_effort_work_longer_than_the_device_says() {
             for seed in 0..5 {
                 let preemption = run(policy, device, seed).preemption;
                 let waited = preemption.total_us.max;
-                assert!(preemption.count > 20 && waited <= bound, "{policy} on {}, seed {seed}: {waited} µs of {bound}", device.name);
+                assert!(
+                    preemption.count > 20 && waited <= bound,
+                    "{policy} on {}, seed {seed}: {waited} µs of {bound}",
+                    device.name
+                );
             }
         }
     }
@@ -193,7 +235,8 @@ fn no_real_time_call_waits_for_best_effort_work_longer_than_the_device_says() {
 fn measured_as_disb_a_client_has_one_call_at_a_time() {
     let models = models();
     // A call takes at least 6 ms, and there is one every 2.
-    let workload = Workload { clients: vec![client("slow_rt", Class::RealTime, "slow", Load::Periodic(500.0))], ..workload() };
+    let workload =
+        Workload { clients: vec![client("slow_rt", Class::RealTime, "slow", Load::Periodic(500.0))], ..workload() };
     let run = |as_disb| simulate(&Simulation { as_disb, ..simulation("streams", &workload, &models) });
     let [open, disb] = [false, true].map(|as_disb| run(as_disb).expect("a report").clients.remove(0));
     assert_eq!((open.scheduled, disb.scheduled), (1000, 1000));
@@ -207,7 +250,10 @@ fn a_model_that_is_not_there_is_named() {
     let models = models();
     let error = simulate(&simulation("reset", &workload, &models));
     let Err(error @ SimError::UnknownModel { .. }) = error else { panic!("{error:?}") };
-    assert_eq!(error.to_string(), "client `a` calls the model `huge`, for which there is no profile; known are: quick, slow");
+    assert_eq!(
+        error.to_string(),
+        "client `a` calls the model `huge`, for which there is no profile; known are: quick, slow"
+    );
 }
 
 /// Half of an MI50 for some clients.
@@ -218,12 +264,14 @@ fn half(clients: &[&str], closes_at: Option<Nanos>) -> LaneSetup {
 #[test]
 fn a_hog_in_another_lane_delays_nobody() {
     let models = models();
-    // What lanes do not divide, bandwidth and caches, costs nothing here; nor does turning from queue to queue.
+    // What lanes do not divide, bandwidth and caches, costs nothing here; nor does turning from queue
+    // to queue.
     let costs = Costs { contention_permille: 0, dispatch_ns: 0, ..mi50().costs };
     let device = DeviceParameters { costs, ..*mi50() };
     let lanes = [half(&["quick_rt"], None), half(&["slow_be", "quick_be"], None)];
     let latencies = |lanes: &[LaneSetup], workload: &Workload| {
-        let report = simulate(&Simulation { device, lanes, ..simulation("streams", workload, &models) }).expect("a report");
+        let report =
+            simulate(&Simulation { device, lanes, ..simulation("streams", workload, &models) }).expect("a report");
         report.clients[0].latencies_ns.clone()
     };
     let beside = workload();
@@ -239,7 +287,8 @@ fn a_busy_lane_that_closes_loses_no_call() {
     for policy in POLICIES {
         let (models, workload) = (models(), workload());
         let lanes = [half(&["slow_be", "quick_rt"], Some(Nanos(700_000_123)))];
-        let report = simulate(&Simulation { lanes: &lanes, ..simulation(policy.name, &workload, &models) }).expect("a report");
+        let report =
+            simulate(&Simulation { lanes: &lanes, ..simulation(policy.name, &workload, &models) }).expect("a report");
         for client in &report.clients {
             assert_eq!(client.scheduled, client.served + client.dropped, "{}: {client:?}", policy.name);
             let serves = client.class == Class::RealTime || policy.name != "rt-only";
@@ -251,7 +300,8 @@ fn a_busy_lane_that_closes_loses_no_call() {
 #[test]
 fn lanes_that_a_device_cannot_have_are_refused() {
     let (models, workload) = (models(), workload());
-    let refused = |lanes: &[LaneSetup]| match simulate(&Simulation { lanes, ..simulation("reset", &workload, &models) }) {
+    let refused = |lanes: &[LaneSetup]| match simulate(&Simulation { lanes, ..simulation("reset", &workload, &models) })
+    {
         Err(error @ SimError::Lane(_)) => error.to_string(),
         other => panic!("{other:?}"),
     };

@@ -26,7 +26,8 @@ pub struct Deployment {
     pub private: bool,
     /// When, in seconds since 1970.
     pub deployed_s: u64,
-    /// The device that it is to be on; the emptiest one where `None`, as in records of before there were several.
+    /// The device that it is to be on; the emptiest one where `None`, as in records of before there
+    /// were several.
     #[serde(default)]
     pub device: Option<String>,
 }

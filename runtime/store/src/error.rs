@@ -7,11 +7,14 @@ use std::path::PathBuf;
 /// Why the store does not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The tenant has no right to an object of this name, or there is none: which of the two is not told.
+    /// The tenant has no right to an object of this name, or there is none: which of the two is not
+    /// told.
     #[error("there is no object {0}")]
     NoObject(Digest),
     /// The object would take the tenant beyond its quota.
-    #[error("the object needs {wanted_bytes} bytes; of {what}, {used} of {limit} are used. Remove objects, or ask for a larger quota")]
+    #[error(
+        "the object needs {wanted_bytes} bytes; of {what}, {used} of {limit} are used. Remove objects, or ask for a larger quota"
+    )]
     Quota {
         /// Size of the object.
         wanted_bytes: u64,
@@ -57,7 +60,8 @@ pub enum StoreError {
     },
 }
 
-/// Whether an answer of the operating system means that there is no room: a full disk, a quota, a limit of file sizes.
+/// Whether an answer of the operating system means that there is no room: a full disk, a quota, a
+/// limit of file sizes.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }

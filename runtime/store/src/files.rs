@@ -87,7 +87,8 @@ impl Files {
         if digester.finish() == *digest { Ok(Some(content.seal().map_err(failed)?)) } else { Ok(None) }
     }
 
-    /// Removes a file that no entry of the index speaks of any more. One that stays is swept at the next start.
+    /// Removes a file that no entry of the index speaks of any more. One that stays is swept at the
+    /// next start.
     pub(crate) fn remove(&self, digest: &Digest) {
         let path = self.path(digest);
         if let Err(error) = fs::remove_file(&path)
@@ -102,7 +103,8 @@ impl Files {
         fs::metadata(self.path(digest)).ok().map(|metadata| metadata.len())
     }
 
-    /// Removes what a process left behind that was killed: files half written, and files that no entry speaks of.
+    /// Removes what a process left behind that was killed: files half written, and files that no
+    /// entry speaks of.
     pub(crate) fn sweep(&self, known: &BTreeSet<Digest>) -> Result<(), StoreError> {
         let failed = |source| self.failed("cannot read", &self.folder, source);
         for entry in fs::read_dir(&self.folder).map_err(failed)? {

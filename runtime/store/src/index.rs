@@ -1,6 +1,7 @@
 //! The index: what the store knows, in a database that survives a SIGKILL at any moment.
 //!
-//! An entry is written after the file it speaks of is whole and in its place, and removed before the file is: so a file without an entry is litter, which is swept at the next start, and
+//! An entry is written after the file it speaks of is whole and in its place, and removed before
+//! the file is: so a file without an entry is litter, which is swept at the next start, and
 //! an entry without a file means that somebody else removed it.
 
 use crate::deployment::{Deployment, DeploymentKey};
@@ -33,7 +34,8 @@ const CACHE_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Index {
     path: PathBuf,
-    /// Closed after an error of the system, because the database refuses everything from then on; opened again when it is next needed.
+    /// Closed after an error of the system, because the database refuses everything from then on;
+    /// opened again when it is next needed.
     database: Option<Database>,
 }
 
@@ -182,7 +184,9 @@ fn read_contents(database: &Database) -> Result<Contents, redb::Error> {
     for entry in transaction.open_table(DEPLOYMENTS)?.iter()? {
         let (key, deployment) = entry?;
         let (tenant, name) = key.value();
-        contents.deployments.push((DeploymentKey { tenant: tenant_of(tenant)?, name: name.into() }, parsed(deployment.value())?));
+        contents
+            .deployments
+            .push((DeploymentKey { tenant: tenant_of(tenant)?, name: name.into() }, parsed(deployment.value())?));
     }
     Ok(contents)
 }

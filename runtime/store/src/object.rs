@@ -6,7 +6,8 @@ use atoll_protocol::DataType;
 use atoll_sealed::Digest;
 use serde::{Deserialize, Serialize};
 
-/// How an object's bytes are to be read, where whoever put it said so. It is no part of the object's name.
+/// How an object's bytes are to be read, where whoever put it said so. It is no part of the
+/// object's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Form {
     /// Type of the elements.

@@ -22,13 +22,15 @@ pub struct StoreConfig {
     pub memory_bytes: u64,
 }
 
-/// Objects and deployed functions, on the disk and in memory. Shared by all threads of a daemon; one daemon has a folder.
+/// Objects and deployed functions, on the disk and in memory. Shared by all threads of a daemon;
+/// one daemon has a folder.
 #[derive(Debug)]
 pub struct Store {
     objects: Files,
     bundles: Files,
     memory_bytes: u64,
-    /// The only lock. Files are written and read outside of it; the index is written under it, so that its order is that of the maps.
+    /// The only lock. Files are written and read outside of it; the index is written under it, so
+    /// that its order is that of the maps.
     state: Mutex<State>,
 }
 
@@ -85,7 +87,8 @@ struct Counters {
     damaged: u64,
 }
 
-/// An object that is being read: its bytes stay for as long as this lives, whatever becomes of its name.
+/// An object that is being read: its bytes stay for as long as this lives, whatever becomes of its
+/// name.
 #[derive(Clone, Debug)]
 pub struct Lease {
     /// Its bytes.
@@ -118,7 +121,8 @@ fn now_s() -> u64 {
 }
 
 impl Store {
-    /// Opens or makes the store of a folder, and sweeps what an earlier daemon left when it was killed.
+    /// Opens or makes the store of a folder, and sweeps what an earlier daemon left when it was
+    /// killed.
     pub fn open(config: &StoreConfig) -> Result<Store, StoreError> {
         let objects = Files::create(config.folder.join("objects"), "")?;
         let bundles = Files::create(config.folder.join("functions"), ".kg")?;
@@ -160,12 +164,25 @@ impl Store {
         Ok(Store { objects, bundles, memory_bytes: config.memory_bytes, state: Mutex::new(state) })
     }
 
-    /// Keeps an object for a tenant and gives its name. Once this returns, the object survives the daemon. Putting it again changes its class and form only.
+    /// Keeps an object for a tenant and gives its name. Once this returns, the object survives the
+    /// daemon. Putting it again changes its class and form only.
     ///
-    /// A tenant that has no right to the content waits for its bytes to be written, also where another tenant has the same: that somebody else has something is nobody's business.
-    pub fn put(&self, tenant: &Tenant, quota: &Quota, class: Class, form: Option<Form>, content: Sealed) -> Result<Digest, StoreError> {
+    /// A tenant that has no right to the content waits for its bytes to be written, also where
+    /// another tenant has the same: that somebody else has something is nobody's business.
+    pub fn put(
+        &self,
+        tenant: &Tenant,
+        quota: &Quota,
+        class: Class,
+        form: Option<Form>,
+        content: Sealed,
+    ) -> Result<Digest, StoreError> {
         let bytes = content.bytes();
-        let digest = content.digest().map_err(|source| StoreError::Io { what: "cannot read", path: "the object".into(), source })?;
+        let digest = content.digest().map_err(|source| StoreError::Io {
+            what: "cannot read",
+            path: "the object".into(),
+            source,
+        })?;
         let wanted = Wanted { class, bytes, form: form.as_ref() };
         if self.lock().renew(tenant, quota, digest, wanted)? {
             return Ok(digest);
@@ -179,7 +196,11 @@ impl Store {
         self.objects.publish(staged)?;
         let now = now_s();
         let holding = Holding { class, form, created_s: now, used_s: now };
-        let change = Change { put: vec![(digest, bytes)], hold: vec![(tenant.clone(), digest, holding.clone())], ..Change::default() };
+        let change = Change {
+            put: vec![(digest, bytes)],
+            hold: vec![(tenant.clone(), digest, holding.clone())],
+            ..Change::default()
+        };
         if let Err(error) = state.apply(change) {
             if !state.objects.contains_key(&digest) {
                 self.objects.remove(&digest);
@@ -187,7 +208,8 @@ impl Store {
             return Err(error);
         }
         let State { objects, shelves, .. } = &mut *state;
-        let object = objects.entry(digest).or_insert(Object { bytes, holders: 0, memory: None, last_use: 0, real_time: false });
+        let object =
+            objects.entry(digest).or_insert(Object { bytes, holders: 0, memory: None, last_use: 0, real_time: false });
         shelves.entry(tenant.clone()).or_default().take(digest, object, holding);
         state.remember(digest, Arc::new(content), self.memory_bytes);
         Ok(digest)
@@ -226,7 +248,8 @@ impl Store {
         }
     }
 
-    /// Gives up a tenant's right to an object. Who reads it goes on; its bytes go with the last right to it.
+    /// Gives up a tenant's right to an object. Who reads it goes on; its bytes go with the last
+    /// right to it.
     pub fn remove(&self, tenant: &Tenant, digest: Digest) -> Result<(), StoreError> {
         let mut state = self.lock();
         state.holding(tenant, digest)?;
@@ -281,7 +304,8 @@ impl Store {
 
     // Deployed functions.
 
-    /// Writes the file of a bundle. It stays as long as it is held or a function is deployed from it.
+    /// Writes the file of a bundle. It stays as long as it is held or a function is deployed from
+    /// it.
     pub fn write_bundle(&self, content: &Sealed) -> Result<HeldBundle<'_>, StoreError> {
         let staged = self.bundles.stage(content)?;
         let held = self.hold_bundle(staged.digest);
@@ -406,13 +430,24 @@ impl State {
         Ok(())
     }
 
-    /// The one place where it is decided who may touch an object. An object that is not there and one of others are the same to it.
+    /// The one place where it is decided who may touch an object. An object that is not there and
+    /// one of others are the same to it.
     fn holding(&mut self, tenant: &Tenant, digest: Digest) -> Result<&mut Holding, StoreError> {
-        self.shelves.get_mut(tenant).and_then(|shelf| shelf.holdings.get_mut(&digest)).ok_or(StoreError::NoObject(digest))
+        self.shelves
+            .get_mut(tenant)
+            .and_then(|shelf| shelf.holdings.get_mut(&digest))
+            .ok_or(StoreError::NoObject(digest))
     }
 
-    /// Uses an object that the tenant has already, and takes a new form of it: whether it has. If not, whether there is room for it is checked.
-    fn renew(&mut self, tenant: &Tenant, quota: &Quota, digest: Digest, wanted: Wanted<'_>) -> Result<bool, StoreError> {
+    /// Uses an object that the tenant has already, and takes a new form of it: whether it has. If
+    /// not, whether there is room for it is checked.
+    fn renew(
+        &mut self,
+        tenant: &Tenant,
+        quota: &Quota,
+        digest: Digest,
+        wanted: Wanted<'_>,
+    ) -> Result<bool, StoreError> {
         let shelf = self.shelves.entry(tenant.clone()).or_default();
         let Some(holding) = shelf.holdings.get_mut(&digest) else {
             let quota = Quota { all: Limit { count: quota.all.count.min(TENANT_OBJECTS_MAX), ..quota.all }, ..*quota };
@@ -444,7 +479,8 @@ impl State {
         self.residents.insert((object.real_time, object.last_use, digest));
     }
 
-    /// Keeps a content in memory, at the cost of those that were used longest ago, best-effort ones first. What is being read stays, and what is larger than the memory is not kept.
+    /// Keeps a content in memory, at the cost of those that were used longest ago, best-effort ones
+    /// first. What is being read stays, and what is larger than the memory is not kept.
     fn remember(&mut self, digest: Digest, content: Arc<Sealed>, memory_bytes: u64) {
         let Some(object) = self.objects.get_mut(&digest).filter(|object| object.memory.is_none()) else { return };
         let bytes = object.bytes;
@@ -452,8 +488,11 @@ impl State {
         self.in_memory_bytes += bytes;
         self.touch(digest);
         while self.in_memory_bytes > memory_bytes {
-            let is_idle = |digest: &Digest| self.objects[digest].memory.as_ref().is_some_and(|memory| Arc::strong_count(memory) == 1);
-            let victim = self.residents.iter().map(|resident| resident.2).find(|other| *other != digest && is_idle(other));
+            let is_idle = |digest: &Digest| {
+                self.objects[digest].memory.as_ref().is_some_and(|memory| Arc::strong_count(memory) == 1)
+            };
+            let victim =
+                self.residents.iter().map(|resident| resident.2).find(|other| *other != digest && is_idle(other));
             self.leave_memory(victim.filter(|_| bytes <= memory_bytes).unwrap_or(digest));
             self.counters.left_memory += 1;
         }
@@ -470,8 +509,12 @@ impl State {
     /// Forgets a content that is damaged, whoever has a right to it.
     fn forget(&mut self, digest: Digest) -> Result<(), StoreError> {
         self.counters.damaged += 1;
-        let holders: Vec<Tenant> =
-            self.shelves.iter().filter(|(_, shelf)| shelf.holdings.contains_key(&digest)).map(|(tenant, _)| tenant.clone()).collect();
+        let holders: Vec<Tenant> = self
+            .shelves
+            .iter()
+            .filter(|(_, shelf)| shelf.holdings.contains_key(&digest))
+            .map(|(tenant, _)| tenant.clone())
+            .collect();
         let release = holders.iter().map(|tenant| (tenant.clone(), digest)).collect();
         self.apply(Change { forget: vec![digest], release, ..Change::default() })?;
         holders.iter().for_each(|tenant| self.drop_holding(tenant, digest));
@@ -481,7 +524,9 @@ impl State {
 
     fn drop_holding(&mut self, tenant: &Tenant, digest: Digest) {
         let Some(shelf) = self.shelves.get_mut(tenant) else { return };
-        let (Some(holding), Some(object)) = (shelf.holdings.remove(&digest), self.objects.get_mut(&digest)) else { return };
+        let (Some(holding), Some(object)) = (shelf.holdings.remove(&digest), self.objects.get_mut(&digest)) else {
+            return;
+        };
         shelf.usage.subtract(holding.class, object.bytes);
         object.holders -= 1;
         self.used.remove(&(tenant.clone(), digest));

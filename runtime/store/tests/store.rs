@@ -38,7 +38,8 @@ fn objects_survive_the_store() {
         digest
     };
     assert_eq!(digest, Digest::of(&[7; 8]));
-    // The lock on the index belongs to a file that was never closed; a copy is what another process would find.
+    // The lock on the index belongs to a file that was never closed; a copy is what another process
+    // would find.
     let copy = tempfile::tempdir().unwrap();
     fs::create_dir(copy.path().join("objects")).unwrap();
     for file in ["index.redb".to_string(), format!("objects/{digest}")] {
@@ -47,7 +48,10 @@ fn objects_survive_the_store() {
     let store = open(copy.path(), 1 << 20);
     assert_eq!(get(&store, "a", digest).unwrap(), [7; 8]);
     let info = store.list(&tenant("a")).remove(0);
-    assert_eq!((info.digest, info.bytes, info.class, info.form, info.in_memory), (digest, 8, Class::RealTime, Some(form), true));
+    assert_eq!(
+        (info.digest, info.bytes, info.class, info.form, info.in_memory),
+        (digest, 8, Class::RealTime, Some(form), true)
+    );
     assert_eq!(store.statistics().read_from_disk, 1);
 }
 
@@ -64,7 +68,10 @@ fn only_who_has_the_right_sees_an_object() {
     assert!(store.list(&tenant("b")).is_empty());
     // Who has the bytes may have the object, and losing it is no loss to others.
     assert_eq!(put(&store, "b", b"secret").unwrap(), secret);
-    assert_eq!((store.statistics().objects, store.usage(&tenant("a")).bytes, store.usage(&tenant("b")).bytes), (1, 6, 6));
+    assert_eq!(
+        (store.statistics().objects, store.usage(&tenant("a")).bytes, store.usage(&tenant("b")).bytes),
+        (1, 6, 6)
+    );
     store.remove(&tenant("a"), secret).unwrap();
     assert!(get(&store, "a", secret).is_err());
     assert_eq!(get(&store, "b", secret).unwrap(), b"secret");
@@ -100,8 +107,9 @@ fn memory_goes_to_what_was_used_last_and_best_effort_yields_first() {
         }
         digest
     });
-    let in_memory =
-        |store: &Store| -> Vec<Digest> { store.list(&a).into_iter().filter(|info| info.in_memory).map(|info| info.digest).collect() };
+    let in_memory = |store: &Store| -> Vec<Digest> {
+        store.list(&a).into_iter().filter(|info| info.in_memory).map(|info| info.digest).collect()
+    };
     let sorted = |mut digests: Vec<Digest>| {
         digests.sort();
         digests

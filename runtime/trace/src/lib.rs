@@ -1,11 +1,14 @@
-//! What an engine and its device did and when: plain records, the bounded ring that keeps the latest of them, and the pictures that are made of them.
+//! What an engine and its device did and when: plain records, the bounded ring that keeps the
+//! latest of them, and the pictures that are made of them.
 //!
 //! - [`Record`]: one thing that happened, 64 bytes wide in a ring and on the wire.
-//! - [`Ring`]: the latest records. It is written all the time, so it never waits and never grows; what is overwritten before it is read is counted.
+//! - [`Ring`]: the latest records. It is written all the time, so it never waits and never grows;
+//!   what is overwritten before it is read is counted.
 //! - [`Timeline`]: tracks of slices, marks and counters, made of records.
 //! - [`perfetto`]: a timeline as a file that Perfetto opens.
 //!
-//! Not here: clocks, files, and who may see what. Records come from an engine that may have them from a process nobody trusts, so a timeline holds for any records: its tracks are in order
+//! Not here: clocks, files, and who may see what. Records come from an engine that may have them
+//! from a process nobody trusts, so a timeline holds for any records: its tracks are in order
 //! and nest whatever they say.
 
 pub mod perfetto;

@@ -1,6 +1,8 @@
-//! A timeline as a file that Perfetto opens: the few messages of its trace format that tracks, slices, marks, counters and arrows need.
+//! A timeline as a file that Perfetto opens: the few messages of its trace format that tracks,
+//! slices, marks, counters and arrows need.
 //!
-//! A file is a sequence of packets, in order of time for each track. Names that come up again are written once and then named by number.
+//! A file is a sequence of packets, in order of time for each track. Names that come up again are
+//! written once and then named by number.
 
 use crate::timeline::{Mark, Slice, Timeline, Track, Value};
 use atoll_core::Nanos;
@@ -18,7 +20,8 @@ pub struct Clocks {
     pub real_ns: u64,
 }
 
-/// The messages, each with the fields that are used. Numbers are those of Perfetto's own definitions.
+/// The messages, each with the fields that are used. Numbers are those of Perfetto's own
+/// definitions.
 mod wire {
     use prost::{Message, Oneof};
 
@@ -133,7 +136,9 @@ mod wire {
     }
 }
 
-use wire::{Annotation, Clock, ClockSnapshot, Counter, Data, Defaults, Interned, Name, Packet, TrackDescriptor, TrackEvent};
+use wire::{
+    Annotation, Clock, ClockSnapshot, Counter, Data, Defaults, Interned, Name, Packet, TrackDescriptor, TrackEvent,
+};
 
 const SLICE_BEGIN: i32 = 1;
 const SLICE_END: i32 = 2;
@@ -179,7 +184,12 @@ pub fn write(timeline: &Timeline, clocks: Clocks, out: &mut impl Write) -> io::R
 }
 
 fn descriptor(uuid: u64, name: &str, rank: usize) -> TrackDescriptor {
-    TrackDescriptor { uuid: Some(uuid), name: Some(name.to_owned()), rank: Some(rank as i32), ..TrackDescriptor::default() }
+    TrackDescriptor {
+        uuid: Some(uuid),
+        name: Some(name.to_owned()),
+        rank: Some(rank as i32),
+        ..TrackDescriptor::default()
+    }
 }
 
 struct Writer<'a, W> {
@@ -212,7 +222,8 @@ impl<W: Write> Writer<'_, W> {
     fn begin(&mut self, clocks: Clocks) -> io::Result<()> {
         let clock = |id, timestamp| Clock { id: Some(id), timestamp: Some(timestamp) };
         let Clocks { monotonic_ns, boot_ns, real_ns } = clocks;
-        let clocks = vec![clock(CLOCK_BOOT, boot_ns), clock(CLOCK_MONOTONIC, monotonic_ns), clock(CLOCK_REALTIME, real_ns)];
+        let clocks =
+            vec![clock(CLOCK_BOOT, boot_ns), clock(CLOCK_MONOTONIC, monotonic_ns), clock(CLOCK_REALTIME, real_ns)];
         self.packet(Packet {
             sequence_flags: Some(STATE_CLEARED),
             defaults: Some(Defaults { clock: Some(CLOCK_MONOTONIC) }),
@@ -231,12 +242,20 @@ impl<W: Write> Writer<'_, W> {
             self.slice(slice, uuid)?;
         }
         for Mark { at, name, facts } in &track.marks {
-            let event =
-                TrackEvent { kind: Some(INSTANT), name: Some(self.events.of(name)), facts: self.facts(facts), ..TrackEvent::default() };
+            let event = TrackEvent {
+                kind: Some(INSTANT),
+                name: Some(self.events.of(name)),
+                facts: self.facts(facts),
+                ..TrackEvent::default()
+            };
             self.event(*at, uuid, event)?;
         }
         for (at, value) in &track.counter {
-            self.event(*at, uuid, TrackEvent { kind: Some(COUNTER), counter: Some(*value as i64), ..TrackEvent::default() })?;
+            self.event(
+                *at,
+                uuid,
+                TrackEvent { kind: Some(COUNTER), counter: Some(*value as i64), ..TrackEvent::default() },
+            )?;
         }
         Ok(())
     }

@@ -161,7 +161,8 @@ const OUTCOMES: [Outcome; 7] = [
     Outcome::DeviceLost,
 ];
 const ENDS: [LaunchEnd; 4] = [LaunchEnd::Complete, LaunchEnd::Evicted, LaunchEnd::Failed, LaunchEnd::Aborted];
-const FATES: [ChunkFate; 5] = [ChunkFate::Finished, ChunkFate::Stopped, ChunkFate::Failed, ChunkFate::Aborted, ChunkFate::Interrupted];
+const FATES: [ChunkFate; 5] =
+    [ChunkFate::Finished, ChunkFate::Stopped, ChunkFate::Failed, ChunkFate::Aborted, ChunkFate::Interrupted];
 
 /// What a record is in words beside its time, task and function.
 struct Words {
@@ -218,7 +219,13 @@ impl Record {
     /// From words; `None` for those that are no record.
     pub fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Record> {
         let [at, task, function, head, rest @ ..] = *words;
-        let words = Words { kind: head as u8, small: (head >> 8) as u8, queue: (head >> 16) as u8, number: (head >> 32) as u32, rest };
+        let words = Words {
+            kind: head as u8,
+            small: (head >> 8) as u8,
+            queue: (head >> 16) as u8,
+            number: (head >> 32) as u32,
+            rest,
+        };
         Some(Record { at: Nanos(at), task: TaskId(task), function, what: What::from_words(&words)? })
     }
 }
@@ -226,12 +233,16 @@ impl Record {
 impl What {
     fn words(&self) -> Words {
         match *self {
-            What::Arrived { class, ready } => Words::of(0).small(u8::from(class == Class::BestEffort) | u8::from(ready) << 1),
+            What::Arrived { class, ready } => {
+                Words::of(0).small(u8::from(class == Class::BestEffort) | u8::from(ready) << 1)
+            }
             What::Ready => Words::of(1),
             What::Unready => Words::of(2),
             What::Preparing => Words::of(3),
             What::Prepared => Words::of(4),
-            What::Issued { launch, node, queue, epoch } => Words::of(5).queue(queue).number(node).rest([launch.0, epoch.0.into()]),
+            What::Issued { launch, node, queue, epoch } => {
+                Words::of(5).queue(queue).number(node).rest([launch.0, epoch.0.into()])
+            }
             What::Ended { launch, node, queue, started, ended, end } => {
                 Words::of(6).small(code(&ENDS, &end)).queue(queue).number(node).rest([launch.0, started.0, ended.0])
             }
@@ -243,11 +254,14 @@ impl What {
             What::HostStepDone => Words::of(12),
             What::Cancelled => Words::of(13),
             What::Failed => Words::of(14),
-            What::Finished { outcome, preemptions } => Words::of(15).small(code(&OUTCOMES, &outcome)).number(preemptions),
-            What::DeviceLost => Words::of(16),
-            What::Chunk { unit, launch, first_block, blocks, ended, end } => {
-                Words::of(17).small(code(&FATES, &end)).number(unit).rest([launch.0, first_block, blocks.into(), ended.0])
+            What::Finished { outcome, preemptions } => {
+                Words::of(15).small(code(&OUTCOMES, &outcome)).number(preemptions)
             }
+            What::DeviceLost => Words::of(16),
+            What::Chunk { unit, launch, first_block, blocks, ended, end } => Words::of(17)
+                .small(code(&FATES, &end))
+                .number(unit)
+                .rest([launch.0, first_block, blocks.into(), ended.0]),
         }
     }
 
@@ -255,7 +269,10 @@ impl What {
         let &Words { kind, small, queue, number, rest } = words;
         let (launch, queue) = (LaunchId(rest[0]), QueueId(queue.into()));
         Some(match kind {
-            0 => What::Arrived { class: if small & 1 == 0 { Class::RealTime } else { Class::BestEffort }, ready: small & 2 != 0 },
+            0 => What::Arrived {
+                class: if small & 1 == 0 { Class::RealTime } else { Class::BestEffort },
+                ready: small & 2 != 0,
+            },
             1 => What::Ready,
             2 => What::Unready,
             3 => What::Preparing,
@@ -277,7 +294,14 @@ impl What {
             16 => What::DeviceLost,
             17 => {
                 let end = *FATES.get(usize::from(small))?;
-                What::Chunk { unit: number, launch, first_block: rest[1], blocks: rest[2] as u32, ended: Nanos(rest[3]), end }
+                What::Chunk {
+                    unit: number,
+                    launch,
+                    first_block: rest[1],
+                    blocks: rest[2] as u32,
+                    ended: Nanos(rest[3]),
+                    end,
+                }
             }
             _ => return None,
         })
@@ -309,11 +333,20 @@ mod tests {
             What::Failed,
             What::DeviceLost,
         ];
-        kinds.extend([Class::RealTime, Class::BestEffort].map(|class| What::Arrived { class, ready: class == Class::RealTime }));
+        kinds.extend(
+            [Class::RealTime, Class::BestEffort].map(|class| What::Arrived { class, ready: class == Class::RealTime }),
+        );
         kinds.extend(ENDS.map(|end| What::Ended { launch, node, queue, started, ended, end }));
         kinds.extend([Raise::Preempted, Raise::Over].map(|why| What::Raised { epoch, why }));
         kinds.extend(OUTCOMES.map(|outcome| What::Finished { outcome, preemptions: 3 }));
-        kinds.extend(FATES.map(|end| What::Chunk { unit: 511, launch, first_block: 1 << 40, blocks: u32::MAX, ended, end }));
+        kinds.extend(FATES.map(|end| What::Chunk {
+            unit: 511,
+            launch,
+            first_block: 1 << 40,
+            blocks: u32::MAX,
+            ended,
+            end,
+        }));
         kinds
     }
 

@@ -46,7 +46,8 @@ impl Ring {
         is_there.then(|| &self.records[self.slot(at.0)])
     }
 
-    /// At most `max` records from a place on, how many were overwritten before they could be read, and where to read on.
+    /// At most `max` records from a place on, how many were overwritten before they could be read,
+    /// and where to read on.
     pub fn since(&self, from: Cursor, max: usize) -> (Vec<Record>, u64, Cursor) {
         let oldest = self.count - self.records.len() as u64;
         let begin = from.0.clamp(oldest, self.count);

@@ -1,6 +1,7 @@
 //! What the fuzzers of the PTX language do with a text, and how they make texts from real ones.
 //!
-//! The inputs are bolero's: as ordinary tests they run for a moment; `tools/fuzz.sh SECONDS` runs them for long, under a limit of memory.
+//! The inputs are bolero's: as ordinary tests they run for a moment; `tools/fuzz.sh SECONDS` runs
+//! them for long, under a limit of memory.
 
 use atoll_ptx::analysis::{Cfg, Code, DefUse, DominatorTree, Liveness, Loops};
 use atoll_ptx::{Body, ItemKind, Module, StatementKind, parse, print, verify};
@@ -104,7 +105,8 @@ pub fn mutate(seed: &str, changes: &[Change]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Reads a text; what is valid must print as it is written, in both forms, and survive the verifier and every analysis.
+/// Reads a text; what is valid must print as it is written, in both forms, and survive the verifier
+/// and every analysis.
 ///
 /// # Panics
 /// If any of that does not hold.
@@ -116,7 +118,8 @@ pub fn exercise(text: &str) {
         let mut canonical = module.clone();
         canonical.strip_origins();
         let printed = print(&canonical);
-        let mut again = parse(&printed).unwrap_or_else(|error| panic!("the canonical form is no PTX: {error}\n{printed}\nof\n{text}"));
+        let mut again = parse(&printed)
+            .unwrap_or_else(|error| panic!("the canonical form is no PTX: {error}\n{printed}\nof\n{text}"));
         again.strip_origins();
         assert!(again == canonical, "the canonical form says something else");
     }
@@ -127,11 +130,14 @@ pub fn exercise(text: &str) {
 /// Where two texts begin to differ, with what stands around.
 fn first_difference(expected: &str, found: &str) -> String {
     let at = expected.bytes().zip(found.bytes()).take_while(|(a, b)| a == b).count();
-    let around = |text: &str| String::from_utf8_lossy(&text.as_bytes()[at.saturating_sub(80)..text.len().min(at + 40)]).into_owned();
+    let around = |text: &str| {
+        String::from_utf8_lossy(&text.as_bytes()[at.saturating_sub(80)..text.len().min(at + 40)]).into_owned()
+    };
     format!("from byte {at} on: {:?} instead of {:?}", around(found), around(expected))
 }
 
-/// Whether there are directives that nobody knows. They are kept as words, lines and all, and have no form but their own.
+/// Whether there are directives that nobody knows. They are kept as words, lines and all, and have
+/// no form but their own.
 fn keeps_words(module: &Module) -> bool {
     const KNOWN: [&str; 4] = ["version", "target", "address_size", "file"];
     module.items.iter().any(|item| match &item.kind {

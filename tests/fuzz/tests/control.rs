@@ -1,4 +1,5 @@
-//! The fuzz targets of the control protocol: whatever arrives is a request or an error, and takes no more memory than has arrived.
+//! The fuzz targets of the control protocol: whatever arrives is a request or an error, and takes
+//! no more memory than has arrived.
 
 use atoll_control::{Attachments, Blob, Incoming, Outgoing, Progress, Request, limits};
 use bolero::check;
@@ -29,7 +30,10 @@ fn exercise(bytes: &[u8]) {
                     for blob in blobs(&request) {
                         let _ = attachments.take(blob);
                     }
-                    assert!(Outgoing::new(&request, Attachments::default()).is_ok() || bytes.len() > limits::MESSAGE_BYTES_MAX / 8);
+                    assert!(
+                        Outgoing::new(&request, Attachments::default()).is_ok()
+                            || bytes.len() > limits::MESSAGE_BYTES_MAX / 8
+                    );
                 }
             }
             Ok(Progress::Closed) | Err(_) => return,

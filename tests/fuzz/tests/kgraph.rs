@@ -1,4 +1,5 @@
-//! The fuzz targets of the bundle format: whatever a graph and a target say, they are refused or laid out, and writing and reading them again changes nothing.
+//! The fuzz targets of the bundle format: whatever a graph and a target say, they are refused or
+//! laid out, and writing and reading them again changes nothing.
 
 use atoll_kgraph::*;
 use bolero::check;
@@ -24,29 +25,35 @@ const TARGET: &str = r#"{"name":"t","kernels":[{"name":"k","block":[32,1,1],"par
 /// Bytes of the weights.
 const WEIGHTS_BYTES: u64 = 256;
 
-/// Whether both are accepted. What is accepted has a layout or a reason for having none, for the smallest and the largest symbols.
+/// Whether both are accepted. What is accepted has a layout or a reason for having none, for the
+/// smallest and the largest symbols.
 fn exercise(graph: &[u8], target: &[u8]) -> bool {
-    let (Ok(graph), Ok(target)) = (serde_json::from_slice::<KernelGraph>(graph), serde_json::from_slice::<TargetImage>(target)) else {
+    let (Ok(graph), Ok(target)) =
+        (serde_json::from_slice::<KernelGraph>(graph), serde_json::from_slice::<TargetImage>(target))
+    else {
         return false;
     };
     if validate::graph(&graph, WEIGHTS_BYTES).is_err() || validate::target(&graph, &target, WEIGHTS_BYTES).is_err() {
         return false;
     }
     let _ = (features::of_graph(&graph), features::of_target(&graph, &target));
-    for symbols in [graph.symbols.iter().map(|s| s.min).collect::<Vec<_>>(), graph.symbols.iter().map(|s| s.max).collect()] {
+    for symbols in
+        [graph.symbols.iter().map(|s| s.min).collect::<Vec<_>>(), graph.symbols.iter().map(|s| s.max).collect()]
+    {
         if let Ok(layout) = InvocationLayout::new(&graph, &target, &symbols) {
             (0..graph.nodes.len()).for_each(|node| drop(node_may_run_again(&graph, &target, &layout, node)));
         }
     }
     let again: KernelGraph =
         serde_json::from_slice(&serde_json::to_vec(&graph).expect("a graph has a text")).expect("and the text a graph");
-    let target_again: TargetImage =
-        serde_json::from_slice(&serde_json::to_vec(&target).expect("a target has a text")).expect("and the text a target");
+    let target_again: TargetImage = serde_json::from_slice(&serde_json::to_vec(&target).expect("a target has a text"))
+        .expect("and the text a target");
     assert!(again == graph && target_again == target, "the text is another graph or target");
     true
 }
 
-/// A text with some of its bytes replaced; digits mostly become digits, so that much of what comes out can be parsed.
+/// A text with some of its bytes replaced; digits mostly become digits, so that much of what comes
+/// out can be parsed.
 fn mutated(text: &str, changes: &[(u16, u8)]) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     for (at, to) in changes {

@@ -1,4 +1,5 @@
-//! The fuzz targets of the ONNX importer: whatever a file says, it is refused or becomes a graph that passes verification, in bounded time and memory.
+//! The fuzz targets of the ONNX importer: whatever a file says, it is refused or becomes a graph
+//! that passes verification, in bounded time and memory.
 
 use atoll_frontend::onnx::proto::{DimensionValue, GraphProto, ModelProto};
 use atoll_frontend::onnx::{ImportOptions, import_bytes, import_model, supported_operators};
@@ -6,7 +7,8 @@ use bolero::{TypeGenerator, check};
 use prost::Message;
 use std::time::{Duration, Instant};
 
-/// Real models that are mutated: control flow, functions, shape arithmetic, and three that exporters wrote.
+/// Real models that are mutated: control flow, functions, shape arithmetic, and three that
+/// exporters wrote.
 const SEEDS: [&[u8]; 8] = [
     include_bytes!("../../../compiler/frontend/tests/cases/if_computed/model.onnx"),
     include_bytes!("../../../compiler/frontend/tests/cases/loop_ends_early/model.onnx"),
@@ -54,20 +56,26 @@ fn apply(model: &mut ModelProto, change: Change) {
     let Some(graph) = model.graph.as_mut() else { return };
     let graph = graph_of(graph, amount);
     let size = SIZES[usize::from(amount) % SIZES.len()];
-    let names: Vec<String> = graph.node.iter().flat_map(|node| node.output.iter().chain(&node.input)).cloned().collect();
+    let names: Vec<String> =
+        graph.node.iter().flat_map(|node| node.output.iter().chain(&node.input)).cloned().collect();
     let name = names.get(usize::from(amount).checked_rem(names.len()).unwrap_or(0)).cloned().unwrap_or_default();
     match kind % 12 {
         0 => set(of(&mut graph.node, at).and_then(|node| of(&mut node.input, which)), |input| *input = name),
         1 => set(of(&mut graph.node, at).and_then(|node| of(&mut node.output, which)), |output| *output = name),
         2 => set(of(&mut graph.initializer, at).and_then(|tensor| of(&mut tensor.dims, which)), |dim| *dim = size),
         3 => {
-            let shape = of(&mut graph.input, at).and_then(|input| input.r#type.as_mut()?.tensor_type.as_mut()?.shape.as_mut());
-            set(shape.and_then(|shape| of(&mut shape.dim, which)), |dim| dim.value = Some(DimensionValue::DimValue(size)));
+            let shape =
+                of(&mut graph.input, at).and_then(|input| input.r#type.as_mut()?.tensor_type.as_mut()?.shape.as_mut());
+            set(shape.and_then(|shape| of(&mut shape.dim, which)), |dim| {
+                dim.value = Some(DimensionValue::DimValue(size))
+            });
         }
         4 => {
             let operators: Vec<&str> = supported_operators().collect();
             let operator = operators[usize::from(which) % operators.len()];
-            set(of(&mut graph.node, at), |node| operator.rsplit('.').next().unwrap_or(operator).clone_into(&mut node.op_type));
+            set(of(&mut graph.node, at), |node| {
+                operator.rsplit('.').next().unwrap_or(operator).clone_into(&mut node.op_type)
+            });
         }
         5 => {
             let attribute = of(&mut graph.node, at).and_then(|node| of(&mut node.attribute, which));

@@ -1,4 +1,5 @@
-//! What must be so whenever nothing is asked: nothing runs, nothing is held that was not held in the beginning, the bills add up, and what was promised is there.
+//! What must be so whenever nothing is asked: nothing runs, nothing is held that was not held in
+//! the beginning, the bills add up, and what was promised is there.
 
 use super::books::Promise;
 use super::crowd::Shared;
@@ -22,7 +23,11 @@ pub(super) struct Idle {
 impl Idle {
     pub(super) fn of(house: &House) -> Result<Idle> {
         let (usage, metrics) = (house.usage()?, house.metrics()?);
-        Ok(Idle { holdings: without_objects(house.holdings()?), constants: memory(&usage, "constants"), executors: executors(&metrics)? })
+        Ok(Idle {
+            holdings: without_objects(house.holdings()?),
+            constants: memory(&usage, "constants"),
+            executors: executors(&metrics)?,
+        })
     }
 }
 
@@ -75,11 +80,14 @@ fn check_ledger(report: &ProcessReport, usage: &UsageReport) -> Result<()> {
 
 /// While executors are missing their descriptors are, too; nothing may be too many.
 fn check_holdings(now: &Holdings, idle: &Holdings, are_all_there: bool) -> Result<()> {
-    for (now, idle, what) in [(&now.descriptors, &idle.descriptors, "descriptors"), (&now.segments, &idle.segments, "shared segments")] {
+    for (now, idle, what) in
+        [(&now.descriptors, &idle.descriptors, "descriptors"), (&now.segments, &idle.segments, "shared segments")]
+    {
         if are_all_there {
             ensure!(now == idle, "{what}: {now:?}, idle {idle:?}");
         }
-        let surplus: Vec<_> = now.iter().filter(|(kind, count)| idle.get(*kind).is_none_or(|idle| *count > idle)).collect();
+        let surplus: Vec<_> =
+            now.iter().filter(|(kind, count)| idle.get(*kind).is_none_or(|idle| *count > idle)).collect();
         ensure!(surplus.is_empty(), "{what} are left behind: {surplus:?} of {idle:?}");
     }
     Ok(())
@@ -94,27 +102,37 @@ pub(super) fn bills_add_up(house: &House, shared: &Shared, generation: u64) -> R
         let counted: u64 = rows.iter().filter_map(|row| row.invocations.get("success")).sum();
         let calls = shared.books().calls(generation, &tenant);
         let known = calls.right..=calls.right + calls.unknown;
-        ensure!(known.contains(&counted), "{tenant} has {counted} results by the daemon's count, {known:?} by that of its clients");
+        ensure!(
+            known.contains(&counted),
+            "{tenant} has {counted} results by the daemon's count, {known:?} by that of its clients"
+        );
     }
     let billed: f64 = usage.rows.iter().map(|row| row.device_s).sum();
     let busy = usage.device_s.context("the device's own count")?;
     // What an executor had done for launches that it took with it is on nobody's bill.
-    let lost =
-        house.metrics()?.iter().filter(|(name, _)| name.starts_with("atoll_executor_losses_total")).map(|(_, count)| count).sum::<f64>();
+    let lost = house
+        .metrics()?
+        .iter()
+        .filter(|(name, _)| name.starts_with("atoll_executor_losses_total"))
+        .map(|(_, count)| count)
+        .sum::<f64>();
     let is_right = if lost == 0.0 { (billed - busy).abs() < 1e-6 } else { billed <= busy + 1e-6 };
     ensure!(is_right, "{billed} s are billed, the device was busy for {busy} s");
     Ok(())
 }
 
-/// What was promised is there with its content, what was taken away is not, and the files are those of the index. What nobody speaks of any more is removed.
+/// What was promised is there with its content, what was taken away is not, and the files are those
+/// of the index. What nobody speaks of any more is removed.
 pub(super) fn promises_are_kept(house: &House, shared: &Shared, is_alive: impl Fn(u32) -> bool) -> Result<()> {
     let tenants: BTreeSet<&str> = House::functions().map(|(tenant, _)| tenant).collect();
-    // Once nobody reads any more, which brings some into memory and others out of it. Two tenants may have the same.
+    // Once nobody reads any more, which brings some into memory and others out of it. Two tenants may
+    // have the same.
     let in_memory = || -> Result<usize> {
         let mut digests = BTreeSet::new();
         for tenant in &tenants {
             let listed = house.client(tenant)?.objects()?;
-            digests.extend(listed.into_iter().filter(|object| object.in_memory).map(|object| object.digest.to_string()));
+            digests
+                .extend(listed.into_iter().filter(|object| object.in_memory).map(|object| object.digest.to_string()));
         }
         Ok(digests.len())
     };
@@ -150,13 +168,17 @@ fn tidy_functions(house: &House, shared: &Shared, tenant: &str, own: &[&str]) ->
         ensure!(function.failure.is_none(), "{tenant}: {function:?}");
     }
     let promises = std::mem::take(&mut shared.books().functions);
-    let (ours, others): (BTreeMap<_, _>, BTreeMap<_, _>) = promises.into_iter().partition(|((owner, _), _)| owner == tenant);
+    let (ours, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        promises.into_iter().partition(|((owner, _), _)| owner == tenant);
     shared.books().functions = others;
     for (key, promise) in &ours {
         ensure!(*promise == Promise::Unknown || there.contains(&key.1), "function `{}` of {tenant} is gone", key.1);
     }
     for name in there.iter().filter(|name| !own.contains(&name.as_str())) {
-        ensure!(ours.contains_key(&(tenant.to_owned(), name.clone())), "function `{name}` of {tenant} was removed and is there");
+        ensure!(
+            ours.contains_key(&(tenant.to_owned(), name.clone())),
+            "function `{name}` of {tenant} was removed and is there"
+        );
         client.remove_function(name)?;
     }
     Ok(())
@@ -165,8 +187,13 @@ fn tidy_functions(house: &House, shared: &Shared, tenant: &str, own: &[&str]) ->
 fn tidy_objects(house: &House, shared: &Shared, tenant: &str, is_alive: &impl Fn(u32) -> bool) -> Result<()> {
     let mut client = house.client(tenant)?;
     let there: BTreeSet<Digest> = client.objects()?.into_iter().map(|object| object.digest).collect();
-    let promises: Vec<(Digest, Promise)> =
-        shared.books().objects.iter().filter(|((owner, _), _)| owner == tenant).map(|((_, digest), promise)| (*digest, *promise)).collect();
+    let promises: Vec<(Digest, Promise)> = shared
+        .books()
+        .objects
+        .iter()
+        .filter(|((owner, _), _)| owner == tenant)
+        .map(|((_, digest), promise)| (*digest, *promise))
+        .collect();
     let known: BTreeSet<Digest> = promises.iter().map(|(digest, _)| *digest).collect();
     if let Some(surplus) = there.difference(&known).next() {
         bail!("object {surplus} of {tenant} was given up and is there");
@@ -206,7 +233,8 @@ pub(super) fn everything_can_be_given_back(house: &House, empty: &Holdings) -> R
     for (tenant, function) in House::functions() {
         house.client(tenant)?.remove_function(function)?;
     }
-    let (status, body) = atoll_tests::http::ask(&house.daemon.http, "POST", "/v2/repository/models/model/unload", "{}")?;
+    let (status, body) =
+        atoll_tests::http::ask(&house.daemon.http, "POST", "/v2/repository/models/model/unload", "{}")?;
     ensure!(status == 200, "{body}");
     wait_for(|| {
         let (report, usage) = (house.processes()?, house.usage()?);

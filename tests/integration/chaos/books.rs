@@ -1,4 +1,5 @@
-//! What clients said became of their requests, whether that may be, and what it makes the daemon promise.
+//! What clients said became of their requests, whether that may be, and what it makes the daemon
+//! promise.
 
 use atoll_client::{Digest, RefusalKind};
 use atoll_tests::chaos::{Outcome, Role, What};
@@ -27,7 +28,8 @@ pub(super) struct Turn {
     pub(super) salt: u32,
     /// The client was killed in the middle.
     pub(super) was_killed: bool,
-    /// The generation of the daemon at its beginning and its end; odd numbers are times without one.
+    /// The generation of the daemon at its beginning and its end; odd numbers are times without
+    /// one.
     pub(super) generations: (u64, u64),
     pub(super) entries: Vec<Entry>,
 }
@@ -85,7 +87,10 @@ impl Books {
         for entry in &turn.entries {
             if let Err(complaint) = self.judge(turn, entry) {
                 let (tenant, role) = (&turn.tenant, turn.role);
-                self.complaints.push(format!("{tenant} ({role:?}, generations {:?}), {:?}: {complaint}", turn.generations, entry.what));
+                self.complaints.push(format!(
+                    "{tenant} ({role:?}, generations {:?}), {:?}: {complaint}",
+                    turn.generations, entry.what
+                ));
             }
             self.count(turn, entry);
             self.promise(turn, entry);
@@ -102,7 +107,9 @@ impl Books {
             Some(Outcome::Lost(_)) if !turn.is_undisturbed() => Ok(()),
             Some(Outcome::Lost(how)) => Err(format!("the connection was lost, and the daemon was there: {how}")),
             Some(Outcome::Refused(kind, message)) if self.is_named(turn, *kind, message) => Ok(()),
-            Some(Outcome::Refused(kind, message)) => Err(format!("refused without a good cause, as {kind:?}: {message}")),
+            Some(Outcome::Refused(kind, message)) => {
+                Err(format!("refused without a good cause, as {kind:?}: {message}"))
+            }
         }
     }
 

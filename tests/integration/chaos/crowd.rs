@@ -1,4 +1,5 @@
-//! Client processes, and a thread for each that tells it to go on, hears what it says, and starts another one when it was killed.
+//! Client processes, and a thread for each that tells it to go on, hears what it says, and starts
+//! another one when it was killed.
 
 use super::books::{Books, Entry, Turn};
 use anyhow::{Context, Result, bail, ensure};
@@ -12,7 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long requests may take to end once nobody makes new ones. An executor that hangs takes 3 s to be found, and a kernel 2 s to be ended.
+/// How long requests may take to end once nobody makes new ones. An executor that hangs takes 3 s
+/// to be found, and a kernel 2 s to be ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What all threads share.
@@ -72,7 +74,11 @@ impl Shared {
         let begin = Instant::now();
         while !gate.inside.is_empty() {
             ensure!(begin.elapsed() < PATIENCE, "requests never end: those of {:?}", gate.inside);
-            gate = self.gate_moved.wait_timeout(gate, Duration::from_millis(100)).unwrap_or_else(PoisonError::into_inner).0;
+            gate = self
+                .gate_moved
+                .wait_timeout(gate, Duration::from_millis(100))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         Ok(())
     }
@@ -198,7 +204,12 @@ fn attend(member: &Member, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-fn make_turn(member: &Member, shared: &Shared, rng: &mut Rng, output: &mut Option<BufReader<ChildStdout>>) -> Result<Turn> {
+fn make_turn(
+    member: &Member,
+    shared: &Shared,
+    rng: &mut Rng,
+    output: &mut Option<BufReader<ChildStdout>>,
+) -> Result<Turn> {
     let begin = shared.generation.load(SeqCst);
     let lines = match output {
         Some(lines) => lines,
@@ -206,7 +217,11 @@ fn make_turn(member: &Member, shared: &Shared, rng: &mut Rng, output: &mut Optio
     };
     let count = 1 + rng.below(8);
     // One that was killed is found out below.
-    let _ = member.process().as_mut().and_then(|process| process.child.stdin.as_mut()).map(|input| writeln!(input, "{count}"));
+    let _ = member
+        .process()
+        .as_mut()
+        .and_then(|process| process.child.stdin.as_mut())
+        .map(|input| writeln!(input, "{count}"));
     let mut entries = Vec::new();
     let is_whole = listen(member, shared, lines, &mut entries)?;
     let mut was_killed = false;
@@ -225,7 +240,11 @@ fn make_turn(member: &Member, shared: &Shared, rng: &mut Rng, output: &mut Optio
 fn start(member: &Member, shared: &Shared, seed: u64) -> Result<BufReader<ChildStdout>> {
     let salt = shared.salts.fetch_add(1, SeqCst) + 1;
     let orders = serde_json::to_string(&Orders { seed, salt, ..member.orders.clone() })?;
-    let mut child = Command::new(env!("CARGO_BIN_EXE_chaos_client")).arg(orders).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_chaos_client"))
+        .arg(orders)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let output = child.stdout.take().context("piped")?;
     member.salt.store(salt, SeqCst);
     *member.process() = Some(Process { child, was_killed: false });

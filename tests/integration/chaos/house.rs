@@ -1,4 +1,5 @@
-//! The daemon under test, its executors by tenant, and what can be seen of it from outside: descriptors, mappings, files, figures.
+//! The daemon under test, its executors by tenant, and what can be seen of it from outside:
+//! descriptors, mappings, files, figures.
 
 use crate::cancel::without_device;
 use crate::executors::{children, is_child_of, wait_until};
@@ -39,7 +40,8 @@ pub(super) fn table_of(tenant: &str) -> u64 {
     u64::from(tenant == "local")
 }
 
-/// What the daemon is started with: kernels may not run for long, and whoever hangs is found as in production.
+/// What the daemon is started with: kernels may not run for long, and whoever hangs is found as in
+/// production.
 const OPTIONS: [&str; 6] = ["--memory-limit", "256M", "--time-limit", "2", "--object-memory", "16M"];
 
 /// Lines of the log that are told when something goes wrong.
@@ -98,7 +100,8 @@ impl House {
     /// Deploys what there is to deploy.
     pub(super) fn deploy(&self) -> Result<()> {
         for (tenant, function, class) in FUNCTIONS {
-            let bundle = if function == "grind" { self.bundle(tenant) } else { self.path(function).with_extension("kg") };
+            let bundle =
+                if function == "grind" { self.bundle(tenant) } else { self.path(function).with_extension("kg") };
             self.client(tenant)?.deploy(&bundle, &Deploy { class: Some(class), ..Deploy::default() })?;
         }
         Ok(())
@@ -183,7 +186,9 @@ impl House {
     pub(super) fn metrics(&self) -> Result<BTreeMap<String, f64>> {
         let (status, text) = http::ask(&self.daemon.metrics, "GET", "/metrics", "")?;
         ensure!(status == 200, "{text}");
-        let sample = |line: &str| line.rsplit_once(' ').and_then(|(name, value)| Some((without_device(name), value.parse().ok()?)));
+        let sample = |line: &str| {
+            line.rsplit_once(' ').and_then(|(name, value)| Some((without_device(name), value.parse().ok()?)))
+        };
         Ok(text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect())
     }
 
@@ -197,9 +202,12 @@ impl House {
             *holdings.descriptors.entry(kind(&target.to_string_lossy())).or_default() += 1;
         }
         let maps = std::fs::read_to_string(process.join("maps"))?;
-        let mapped =
-            maps.lines().map(|line| line.split_whitespace().skip(4)).filter_map(|mut fields| Some((fields.next()?, fields.next()?)));
-        let segments: BTreeSet<_> = mapped.filter(|(_, path)| path.starts_with("/memfd:") || path.starts_with("/dev/shm")).collect();
+        let mapped = maps
+            .lines()
+            .map(|line| line.split_whitespace().skip(4))
+            .filter_map(|mut fields| Some((fields.next()?, fields.next()?)));
+        let segments: BTreeSet<_> =
+            mapped.filter(|(_, path)| path.starts_with("/memfd:") || path.starts_with("/dev/shm")).collect();
         segments.iter().for_each(|(_, path)| *holdings.segments.entry(kind(path)).or_default() += 1);
         Ok(holdings)
     }

@@ -1,7 +1,9 @@
 //! One case: read, compiled, run and compared.
 
 use anyhow::{Context, Result, anyhow};
-use atoll_engine::{Class, EngineConfig, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult};
+use atoll_engine::{
+    Class, EngineConfig, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult,
+};
 use atoll_frontend::onnx::ImportError;
 use atoll_frontend::onnx::proto::{ModelProto, TensorProto};
 use atoll_frontend::onnx::read_tensor_proto;
@@ -21,7 +23,10 @@ const EXCEPTIONS: [(&str, &str); 5] = [
         "test_resize_downsample_scales_linear_align_corners",
         "coordinates from an output size of 2.4; ONNX Runtime uses 2, and so does Atoll",
     ),
-    ("test_resize_downsample_scales_cubic_align_corners", "coordinates from an output size of 3.2; ONNX Runtime uses 3, and so does Atoll"),
+    (
+        "test_resize_downsample_scales_cubic_align_corners",
+        "coordinates from an output size of 3.2; ONNX Runtime uses 3, and so does Atoll",
+    ),
 ];
 
 const OTHER_NUMBERS: &str = "the random numbers of another generator";
@@ -30,7 +35,8 @@ const OTHER_NUMBERS: &str = "the random numbers of another generator";
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) model: ModelProto,
-    /// Inputs and expected outputs of each data set; `None` where something is no tensor that Atoll has a type for.
+    /// Inputs and expected outputs of each data set; `None` where something is no tensor that Atoll
+    /// has a type for.
     pub(super) sets: Vec<Option<(Vec<Tensor>, Vec<Tensor>)>>,
     /// The first inputs of each set as they are in the file, for the variant with constants.
     raw: Vec<Vec<TensorProto>>,
@@ -55,7 +61,12 @@ pub(super) fn read(folder: &Path) -> Result<Case> {
     sets.sort();
     let data = |set: &PathBuf| Some((tensors(set, "input")?, tensors(set, "output")?));
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Case { name, model, sets: sets.iter().map(data).collect(), raw: sets.iter().map(|set| protos(set, "input")).collect() })
+    Ok(Case {
+        name,
+        model,
+        sets: sets.iter().map(data).collect(),
+        raw: sets.iter().map(|set| protos(set, "input")).collect(),
+    })
 }
 
 fn protos(set: &Path, kind: &str) -> Vec<TensorProto> {
@@ -102,11 +113,13 @@ impl Runner {
             };
             outcome = match self.one_set(&case.model, inputs, expected) {
                 // Cases give axes and sizes as inputs, models have them as constants.
-                Outcome::Refused(reason) if inputs.len() > 1 => match self.one_set(&with_constants(case, index), &inputs[..1], expected) {
-                    Outcome::Right => Outcome::RightWithConstants,
-                    Outcome::Refused(_) => Outcome::Refused(reason),
-                    other => other,
-                },
+                Outcome::Refused(reason) if inputs.len() > 1 => {
+                    match self.one_set(&with_constants(case, index), &inputs[..1], expected) {
+                        Outcome::Right => Outcome::RightWithConstants,
+                        Outcome::Refused(_) => Outcome::Refused(reason),
+                        other => other,
+                    }
+                }
                 outcome => outcome,
             };
             if !matches!(outcome, Outcome::Right | Outcome::RightWithConstants) {
@@ -136,14 +149,25 @@ impl Runner {
 
     fn answer(&self, bundle: &Arc<Bundle>, inputs: &[Tensor]) -> Result<InvocationResult> {
         let (handle, key) = (self.engine.handle(), FunctionKey::local("case"));
-        let options = FunctionOptions { key: key.clone(), class: Class::BestEffort, queue_capacity: None, lane: Default::default() };
+        let options = FunctionOptions {
+            key: key.clone(),
+            class: Class::BestEffort,
+            queue_capacity: None,
+            lane: Default::default(),
+        };
         handle.load(bundle.clone(), options)?;
         let inputs = inputs.iter().map(|tensor| InputTensor {
             dtype: Some(tensor.dtype),
             shape: tensor.shape.iter().map(|d| *d as i64).collect(),
             bytes: tensor.to_bytes().to_vec(),
         });
-        let request = InvocationRequest { function: key.clone(), inputs: inputs.collect(), class: None, priority: 0, deadline: None };
+        let request = InvocationRequest {
+            function: key.clone(),
+            inputs: inputs.collect(),
+            class: None,
+            priority: 0,
+            deadline: None,
+        };
         let (answer, answered) = mpsc::channel();
         handle.submit_chain(request.into(), Box::new(move |result| drop(answer.send(result))));
         let result = answered.recv().context("no answer")?;
@@ -169,7 +193,9 @@ fn refused(error: &CompileError) -> Outcome {
         CompileError::Import(ImportError::UnsupportedOperator { operator, domain, .. }) => {
             Outcome::Refused(format!("no operator {operator} of {domain}"))
         }
-        CompileError::Import(ImportError::Unsupported { operator, reason, .. }) => Outcome::Refused(format!("{operator}: {reason}")),
+        CompileError::Import(ImportError::Unsupported { operator, reason, .. }) => {
+            Outcome::Refused(format!("{operator}: {reason}"))
+        }
         CompileError::Import(ImportError::DType { dtype, .. }) => Outcome::Refused(format!("the type {dtype}")),
         CompileError::Import(ImportError::Opset { version, .. }) => Outcome::Refused(format!("opset {version}")),
         CompileError::Codegen(error) => Outcome::Refused(error.to_string()),
@@ -194,7 +220,8 @@ fn compare(bundle: &Bundle, result: &InvocationResult, expected: &[Tensor]) -> O
     Outcome::Right
 }
 
-/// Where two tensors differ; tolerance as in ONNX's own runner, and a unit in the last place or so of small floats.
+/// Where two tensors differ; tolerance as in ONNX's own runner, and a unit in the last place or so
+/// of small floats.
 fn difference(found: &Tensor, expected: &Tensor) -> Option<String> {
     if found.shape != expected.shape || found.dtype != expected.dtype {
         return Some(format!("{} {:?} instead of {} {:?}", found.dtype, found.shape, expected.dtype, expected.shape));
@@ -210,7 +237,9 @@ fn difference(found: &Tensor, expected: &Tensor) -> Option<String> {
                 _ => 1e-3,
             };
             let (a, b) = (found.to_f64(), expected.to_f64());
-            let differs = |(a, b): (&f64, &f64)| !(a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 + relative * b.abs());
+            let differs = |(a, b): (&f64, &f64)| {
+                !(a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 + relative * b.abs())
+            };
             a.iter().zip(&b).position(differs).map(|i| format!("element {i}: {} instead of {}", a[i], b[i]))
         }
     }

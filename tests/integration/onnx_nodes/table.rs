@@ -43,7 +43,10 @@ impl Table {
 
     /// Each reason with its cases.
     pub(super) fn reasons(&self) -> Vec<String> {
-        let all = self.rows.iter().flat_map(|(operator, row)| row.refused.iter().map(move |(reason, cases)| (operator, reason, cases)));
+        let all = self
+            .rows
+            .iter()
+            .flat_map(|(operator, row)| row.refused.iter().map(move |(reason, cases)| (operator, reason, cases)));
         all.map(|(operator, reason, cases)| format!("{operator}: {reason}: {}", cases.join(" "))).collect()
     }
 
@@ -54,7 +57,8 @@ impl Table {
             std::fs::write(path, text)?;
             return Ok(());
         }
-        let committed = std::fs::read_to_string(path).with_context(|| format!("{}: run with ATOLL_BLESS=1", path.display()))?;
+        let committed =
+            std::fs::read_to_string(path).with_context(|| format!("{}: run with ATOLL_BLESS=1", path.display()))?;
         ensure!(committed == text, "{} is not what the run found; ATOLL_BLESS=1 writes it", path.display());
         Ok(())
     }
@@ -63,12 +67,20 @@ impl Table {
         let mut text = String::from(HEAD);
         let (run, refused) = (self.run(), self.refused());
         let _ = writeln!(text, "{run} of {} cases run.\n", run + refused);
-        text.push_str("| operator | run | of them with constants | refused | reasons |\n| --- | ---: | ---: | ---: | --- |\n");
+        text.push_str(
+            "| operator | run | of them with constants | refused | reasons |\n| --- | ---: | ---: | ---: | --- |\n",
+        );
         for (operator, row) in &self.rows {
             let refused: usize = row.refused.values().map(Vec::len).sum();
-            let reasons: Vec<String> = row.refused.iter().map(|(reason, cases)| format!("{reason} ({})", cases.len())).collect();
+            let reasons: Vec<String> =
+                row.refused.iter().map(|(reason, cases)| format!("{reason} ({})", cases.len())).collect();
             let reasons = reasons.join("; ").replace('|', "\\|");
-            let _ = writeln!(text, "| {operator} | {} | {} | {refused} | {reasons} |", row.right + row.with_constants, row.with_constants);
+            let _ = writeln!(
+                text,
+                "| {operator} | {} | {} | {refused} | {reasons} |",
+                row.right + row.with_constants,
+                row.with_constants
+            );
         }
         text
     }

@@ -1,6 +1,8 @@
-//! A client process: it is told how many requests to make, makes them, and says of each what became of it.
+//! A client process: it is told how many requests to make, makes them, and says of each what became
+//! of it.
 //!
-//! Every request has inputs that no other request has, so that an answer to another one, or to the same one a second time, is a wrong answer.
+//! Every request has inputs that no other request has, so that an answer to another one, or to the
+//! same one a second time, is a wrong answer.
 
 use super::grind::{bytes, grind, table};
 use super::{Line, Orders, Outcome, Role, What};
@@ -16,7 +18,8 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// Objects that a client has at most before it gives one up.
 const KEPT_MAX: usize = 4;
 
-/// How long to wait after a request that gave nothing: whatever is not there will not be there at once.
+/// How long to wait after a request that gave nothing: whatever is not there will not be there at
+/// once.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The function that a deployer brings and takes.
@@ -171,7 +174,14 @@ impl Process {
     }
 
     /// Calls `grind` so many times, each on what the one before gave.
-    fn compute(&mut self, functions: u32, count: usize, times: u32, class: Option<Class>, keep: Option<()>) -> io::Result<()> {
+    fn compute(
+        &mut self,
+        functions: u32,
+        count: usize,
+        times: u32,
+        class: Option<Class>,
+        keep: Option<()>,
+    ) -> io::Result<()> {
         let x = self.numbers(count);
         let expected = (0..functions).fold(x.clone(), |x, _| grind(&x, &self.table, times));
         let expected = Tensor { datatype: DataType::Uint32, shape: vec![count as i64], bytes: bytes(&expected) };
@@ -186,7 +196,9 @@ impl Process {
             let answer = this.client()?.invoke(call)?;
             match digest {
                 Some(digest) if answer.object("y")? != digest => Err(Failure::Wrong("another object".into())),
-                None if answer.tensor("y")? != &expected => Err(Failure::Wrong(difference(answer.tensor("y")?, &expected))),
+                None if answer.tensor("y")? != &expected => {
+                    Err(Failure::Wrong(difference(answer.tensor("y")?, &expected)))
+                }
                 _ => Ok(()),
             }
         })?;

@@ -22,7 +22,8 @@ pub fn grind(x: &[u32], table: &[u32], times: u32) -> Vec<u32> {
     let mut left = times;
     while left > 0 {
         if left & 1 == 1 {
-            (factor, addend) = (factor.wrapping_mul(step_factor), addend.wrapping_mul(step_factor).wrapping_add(step_addend));
+            (factor, addend) =
+                (factor.wrapping_mul(step_factor), addend.wrapping_mul(step_factor).wrapping_add(step_addend));
         }
         step_addend = step_addend.wrapping_mul(step_factor.wrapping_add(1));
         step_factor = step_factor.wrapping_mul(step_factor);
@@ -45,7 +46,9 @@ mod tests {
         let (table, x) = (table(1), [0, 1, 77, u32::MAX]);
         for times in 0..20 {
             let mut plain: Vec<u32> = x.iter().zip(&table).map(|(x, c)| x ^ c).collect();
-            (0..times).for_each(|_| plain.iter_mut().for_each(|value| *value = value.wrapping_mul(FACTOR).wrapping_add(ADDEND)));
+            (0..times).for_each(|_| {
+                plain.iter_mut().for_each(|value| *value = value.wrapping_mul(FACTOR).wrapping_add(ADDEND))
+            });
             assert_eq!(grind(&x, &table, times), plain, "{times} steps");
         }
     }

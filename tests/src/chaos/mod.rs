@@ -1,4 +1,5 @@
-//! What the chaos test and its client processes have in common: who asks for what, and the lines in which a client says what became of it.
+//! What the chaos test and its client processes have in common: who asks for what, and the lines in
+//! which a client says what became of it.
 
 mod client;
 pub mod grind;

@@ -12,7 +12,8 @@ use atoll_kgraph::DiskCache;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// How long to wait for work that was ended before it is told again: a launch may just have been beginning.
+/// How long to wait for work that was ended before it is told again: a launch may just have been
+/// beginning.
 const END_AGAIN: Duration = Duration::from_millis(5);
 
 /// A context.
@@ -40,7 +41,16 @@ impl Context {
         is_primary: bool,
     ) -> Context {
         let life = Life::new(handle);
-        Context { handle, device, is_primary, life, memory, code_cache, default_stream: Mutex::default(), streams: Mutex::default() }
+        Context {
+            handle,
+            device,
+            is_primary,
+            life,
+            memory,
+            code_cache,
+            default_stream: Mutex::default(),
+            streams: Mutex::default(),
+        }
     }
 
     pub(crate) fn memory(&self) -> &Memory {
@@ -78,14 +88,19 @@ impl Context {
         }
     }
 
-    /// What a piece of work has to wait for beside what stands in its own stream: blocking streams and the default one keep order.
+    /// What a piece of work has to wait for beside what stands in its own stream: blocking streams
+    /// and the default one keep order.
     pub(crate) fn implicitly_before(&self, stream: &Stream) -> Result<Vec<Work>, Status> {
         if !stream.is_blocking {
             return Ok(Vec::new());
         }
         let default = self.default_stream.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(default) = default else { return Ok(Vec::new()) };
-        let others = if default.handle == stream.handle { self.streams(|other| other.is_blocking) } else { vec![default.clone()] };
+        let others = if default.handle == stream.handle {
+            self.streams(|other| other.is_blocking)
+        } else {
+            vec![default.clone()]
+        };
         if default.handle == stream.handle && others.iter().any(|other| other.capture().is_some()) {
             return Err(Status::CaptureImplicit);
         }

@@ -1,6 +1,7 @@
 //! The host device, and launches on it.
 //!
-//! Every launch gets a device queue of its own while it runs: the host device runs launches of one queue one after the other, and those of several queues beside each other. Queues of more
+//! Every launch gets a device queue of its own while it runs: the host device runs launches of one
+//! queue one after the other, and those of several queues beside each other. Queues of more
 //! urgent streams are more urgent.
 
 use crate::life::Life;
@@ -10,8 +11,8 @@ use crate::table::Handle;
 use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_device::report::{Fault, FaultKind};
 use atoll_device::{
-    AddressSlots, Completion, Device as _, DeviceError, LaneSpec, Lanes as _, LaunchRecord, LaunchStatus, Launching as _, ModuleId,
-    ModuleImage, Modules as _,
+    AddressSlots, Completion, Device as _, DeviceError, LaneSpec, Lanes as _, LaunchRecord, LaunchStatus,
+    Launching as _, ModuleId, ModuleImage, Modules as _,
 };
 use atoll_device_host::{HostConfig, HostDevice};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,7 +26,8 @@ use std::time::Duration;
 /// Numerically lowest priority of a stream, which is the most urgent; 0 is the least.
 pub(crate) const PRIORITY_MIN: i32 = -2;
 
-/// Device queues per priority, the most urgent first: as many as the host device has besides those for lanes.
+/// Device queues per priority, the most urgent first: as many as the host device has besides those
+/// for lanes.
 const QUEUES: [u32; 3] = [8, 8, 15];
 
 /// The same of a part of the device, which is a lane of the host device.
@@ -87,7 +89,8 @@ impl Drop for Part {
 pub(crate) struct Place {
     /// 0 or less; the lower, the more urgent.
     pub(crate) priority: i32,
-    /// All of the device where there is none. A part is its green context's alone, so that it is free again once that is destroyed, whatever streams and their threads are still about.
+    /// All of the device where there is none. A part is its green context's alone, so that it is
+    /// free again once that is destroyed, whatever streams and their threads are still about.
     pub(crate) part: Option<Weak<Part>>,
 }
 
@@ -151,7 +154,8 @@ impl Device {
             verbose: options.verbose,
         });
         let completer = device.clone();
-        let thread = std::thread::Builder::new().name(format!("stand-in-{ordinal}")).spawn(move || completer.complete(&bell));
+        let thread =
+            std::thread::Builder::new().name(format!("stand-in-{ordinal}")).spawn(move || completer.complete(&bell));
         thread.map_err(|source| DeviceError::Os { what: "start a thread", source })?;
         Ok(device)
     }

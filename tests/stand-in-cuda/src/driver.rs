@@ -1,4 +1,5 @@
-//! Everything that there is one of in a process: options, devices, memory, and the tables of handles.
+//! Everything that there is one of in a process: options, devices, memory, and the tables of
+//! handles.
 
 use crate::context::Context;
 use crate::device::Device;
@@ -200,7 +201,8 @@ impl Driver {
         Context::new(&self.memory, self.cache.clone(), device, handle, is_primary)
     }
 
-    /// Ends all that runs in a context that is in no table any more, and gives back all that belongs to it.
+    /// Ends all that runs in a context that is in no table any more, and gives back all that
+    /// belongs to it.
     pub(crate) fn destroy(&self, context: &Context) {
         context.end();
         self.forget_all_of(context.handle);

@@ -1,8 +1,11 @@
 //! The entry points: the border, which checks every pointer and handle once.
 //!
-//! The table of `runtime/cuda-api` says which there are and what they take: from it follow their exports ([`exported`]), and what `cuGetProcAddress` finds. Each family of them has a file,
-//! whose functions are implementations: associated functions of [`StandIn`] with the symbol's name. An argument that is a pointer has a type that says what it is for (`arguments`); behind
-//! it everything is safe. A row without an implementation answers `CUDA_ERROR_NOT_SUPPORTED`, and is named in [`NOT_IMPLEMENTED`].
+//! The table of `runtime/cuda-api` says which there are and what they take: from it follow their
+//! exports ([`exported`]), and what `cuGetProcAddress` finds. Each family of them has a file, whose
+//! functions are implementations: associated functions of [`StandIn`] with the symbol's name. An
+//! argument that is a pointer has a type that says what it is for (`arguments`); behind
+//! it everything is safe. A row without an implementation answers `CUDA_ERROR_NOT_SUPPORTED`, and
+//! is named in [`NOT_IMPLEMENTED`].
 
 mod arguments;
 mod context;
@@ -32,7 +35,8 @@ pub(crate) type Address = *const ();
 /// Its associated functions are the implementations of entry points.
 struct StandIn;
 
-/// Declares implementations of a family's entry points, and a list of their names. A body returns `Result<(), Status>`.
+/// Declares implementations of a family's entry points, and a list of their names. A body returns
+/// `Result<(), Status>`.
 macro_rules! entry_points {
     ($list:ident: $(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)+) => {
         #[allow(non_snake_case, reason = "the names are those of the driver's symbols")]

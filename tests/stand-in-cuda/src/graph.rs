@@ -34,7 +34,8 @@ pub(crate) struct Capture {
 #[derive(Debug, Default)]
 struct Content {
     works: Vec<Work>,
-    /// For each stream that joined, how much was captured from it, and how much of that others wait for.
+    /// For each stream that joined, how much was captured from it, and how much of that others wait
+    /// for.
     joined: HashMap<Handle, (u64, u64)>,
 }
 

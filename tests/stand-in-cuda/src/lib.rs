@@ -1,8 +1,12 @@
-//! A stand-in for NVIDIA's `libcuda`, for the tests: a shared library with the driver's entry points under their real names, which executes kernels for real, on the host device.
+//! A stand-in for NVIDIA's `libcuda`, for the tests: a shared library with the driver's entry
+//! points under their real names, which executes kernels for real, on the host device.
 //!
-//! It is no mock. PTX given to `cuModuleLoadData` is parsed, lowered by `compiler/targets/host` and run by the compute units of `runtime/device`'s host device; streams are threads that
-//! work in order, and beside each other; memory, copies, events, captured graphs and errors behave as the driver's reference says. So whatever drives a GPU through the driver can be tested
-//! without one, its error paths included. It is a test part: its device is called `stand-in`, and nothing ships it.
+//! It is no mock. PTX given to `cuModuleLoadData` is parsed, lowered by `compiler/targets/host` and
+//! run by the compute units of `runtime/device`'s host device; streams are threads that
+//! work in order, and beside each other; memory, copies, events, captured graphs and errors behave
+//! as the driver's reference says. So whatever drives a GPU through the driver can be tested
+//! without one, its error paths included. It is a test part: its device is called `stand-in`, and
+//! nothing ships it.
 //!
 //! | file | what |
 //! |---|---|
@@ -21,10 +25,12 @@
 //!
 //! How it differs from a GPU, knowingly:
 //! - a compute unit runs one block at a time, and that is what the occupancy calculator says;
-//! - kernels see all memory of the process, as on a GPU that shares page tables with the host; addresses that nobody has mapped fault, and so do those of memory that was freed;
+//! - kernels see all memory of the process, as on a GPU that shares page tables with the host;
+//!   addresses that nobody has mapped fault, and so do those of memory that was freed;
 //! - a kernel is compiled when it is first launched with a block shape, within the launch;
 //! - a captured graph runs in the order in which it was captured, one node after the other;
-//! - there are no textures, no peers, no managed memory that migrates, no machine code: a cubin is refused as code for another GPU;
+//! - there are no textures, no peers, no managed memory that migrates, no machine code: a cubin is
+//!   refused as code for another GPU;
 //! - a parameter block has 4,096 bytes at most.
 
 #[cfg(not(target_os = "linux"))]

@@ -28,7 +28,8 @@ impl Life {
         }
     }
 
-    /// A kernel went wrong. Whether that is the first fault; what a destroyed context ends is nobody's mistake.
+    /// A kernel went wrong. Whether that is the first fault; what a destroyed context ends is
+    /// nobody's mistake.
     pub(crate) fn fail(&self, status: Status) -> bool {
         !self.is_destroyed.load(SeqCst) && self.fault.compare_exchange(0, status as CUresult, SeqCst, SeqCst).is_ok()
     }

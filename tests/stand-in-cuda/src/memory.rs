@@ -1,4 +1,5 @@
-//! Who has which addresses. A device pointer is an address of this process, and memory that host and device share has one address for both.
+//! Who has which addresses. A device pointer is an address of this process, and memory that host
+//! and device share has one address for both.
 
 use crate::raw::{PAGE_BYTES, Pattern, Reservation, Span};
 use crate::status::Status;
@@ -10,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Addresses for all memory of all devices; as long as nobody takes them they cost nothing.
 const RESERVED_BYTES: u64 = 1 << 38;
 
-/// Memory of a GPU is not zero when one gets it. Beyond so many bytes it is left as it is: nobody should pay for pages that are never touched.
+/// Memory of a GPU is not zero when one gets it. Beyond so many bytes it is left as it is: nobody
+/// should pay for pages that are never touched.
 const DIRT: u8 = 0xcb;
 const DIRT_BYTES_MAX: u64 = 64 << 10;
 
@@ -43,7 +45,9 @@ pub(crate) struct Memory {
     reservation: Reservation,
     device_bytes_max: u64,
     taken: Mutex<BTreeMap<u64, Allocation>>,
-    /// Behind what was taken last. The search goes on from here, so that freed memory faults until all other addresses have been used: one that gets it at once would hide a use after the free.
+    /// Behind what was taken last. The search goes on from here, so that freed memory faults until
+    /// all other addresses have been used: one that gets it at once would hide a use after the
+    /// free.
     searched_to: AtomicU64,
 }
 
@@ -54,8 +58,15 @@ impl Memory {
         Ok(Memory { reservation, device_bytes_max, taken: Mutex::default(), searched_to })
     }
 
-    /// Takes memory, whole pages. One page stays free behind it, so that what runs over the end of an allocation faults sooner or later.
-    pub(crate) fn take(&self, bytes: u64, align: u64, kind: Kind, (context, device): (Handle, u32)) -> Result<u64, Status> {
+    /// Takes memory, whole pages. One page stays free behind it, so that what runs over the end of
+    /// an allocation faults sooner or later.
+    pub(crate) fn take(
+        &self,
+        bytes: u64,
+        align: u64,
+        kind: Kind,
+        (context, device): (Handle, u32),
+    ) -> Result<u64, Status> {
         if bytes == 0 {
             return Err(Status::InvalidValue);
         }
@@ -65,7 +76,8 @@ impl Memory {
         }
         let align = align.max(PAGE_BYTES);
         let ahead = self.gap(&taken, self.searched_to.load(Ordering::Relaxed), bytes, align);
-        let at = ahead.or_else(|| self.gap(&taken, self.reservation.base(), bytes, align)).ok_or(Status::OutOfMemory)?;
+        let at =
+            ahead.or_else(|| self.gap(&taken, self.reservation.base(), bytes, align)).ok_or(Status::OutOfMemory)?;
         self.reservation.take(at, pages(bytes))?;
         self.searched_to.store(at + pages(bytes), Ordering::Relaxed);
         taken.insert(at, Allocation { at, bytes, kind, context, device });
@@ -91,7 +103,11 @@ impl Memory {
     pub(crate) fn give_back(&self, at: u64, kind: Kind) -> Result<(), Status> {
         let mut taken = self.lock();
         let allocation = taken.get(&at).copied().filter(|allocation| allocation.kind == kind);
-        let allocation = allocation.ok_or(if kind == Kind::Registered { Status::HostMemoryNotRegistered } else { Status::InvalidValue })?;
+        let allocation = allocation.ok_or(if kind == Kind::Registered {
+            Status::HostMemoryNotRegistered
+        } else {
+            Status::InvalidValue
+        })?;
         self.release(allocation)?;
         taken.remove(&at);
         Ok(())
@@ -127,10 +143,12 @@ impl Memory {
         (self.device_bytes_max.saturating_sub(used(&self.lock(), device)), self.device_bytes_max)
     }
 
-    /// The first free place from an address on that is large enough, a free page between it and what is taken.
+    /// The first free place from an address on that is large enough, a free page between it and
+    /// what is taken.
     fn gap(&self, taken: &BTreeMap<u64, Allocation>, from: u64, bytes: u64, align: u64) -> Option<u64> {
         let before = taken.range(self.reservation.base()..from).next_back();
-        let from = before.map_or(from, |(_, allocation)| from.max(allocation.at + pages(allocation.bytes) + PAGE_BYTES));
+        let from =
+            before.map_or(from, |(_, allocation)| from.max(allocation.at + pages(allocation.bytes) + PAGE_BYTES));
         let mut at = from.checked_next_multiple_of(align)?;
         let wanted = bytes.checked_next_multiple_of(PAGE_BYTES)?.checked_add(PAGE_BYTES)?;
         for allocation in taken.range(from..self.reservation.end()).map(|(_, allocation)| allocation) {

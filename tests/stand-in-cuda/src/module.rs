@@ -1,4 +1,5 @@
-//! Modules: PTX text, its variables in device memory, and its kernels as native code, made for each block shape that they are launched with.
+//! Modules: PTX text, its variables in device memory, and its kernels as native code, made for each
+//! block shape that they are launched with.
 
 mod variables;
 
@@ -116,13 +117,15 @@ impl Module {
 
     fn compile(&self, shape: &KernelShape) -> Result<Code, Status> {
         let level = CpuLevel::of_this_machine().ok_or(Status::NotSupported)?;
-        let options = atoll_target_host::Options { threads: 1, cache: self.context.code_cache.clone(), ..Default::default() };
-        let object = atoll_target_host::compile(&self.tree, std::slice::from_ref(shape), level, &options).map_err(|error| {
-            if self.verbose {
-                say(&error);
-            }
-            refused(&error)
-        })?;
+        let options =
+            atoll_target_host::Options { threads: 1, cache: self.context.code_cache.clone(), ..Default::default() };
+        let object =
+            atoll_target_host::compile(&self.tree, std::slice::from_ref(shape), level, &options).map_err(|error| {
+                if self.verbose {
+                    say(&error);
+                }
+                refused(&error)
+            })?;
         let kernel = object.kernels.first().ok_or(Status::Unknown)?;
         let facts = KernelFacts {
             name: shape.name.to_string(),
@@ -132,8 +135,13 @@ impl Module {
             scratch_bytes: kernel.scratch_bytes,
             ..KernelFacts::default()
         };
-        let image =
-            ModuleImage { domain: "", target: level.target_name(), code: &object.elf, ptx: None, kernels: std::slice::from_ref(&facts) };
+        let image = ModuleImage {
+            domain: "",
+            target: level.target_name(),
+            code: &object.elf,
+            ptx: None,
+            kernels: std::slice::from_ref(&facts),
+        };
         let id = self.context.device.load(image).map_err(|error| {
             if self.verbose {
                 say(&error);
@@ -193,7 +201,9 @@ fn check_header(tree: &atoll_ptx::Module, options: &Options) -> Result<(), Refus
             _ => None,
         })
     };
-    let version = directive("version").and_then(|text| text.split_once('.')).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    let version = directive("version")
+        .and_then(|text| text.split_once('.'))
+        .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     let version: (u32, u32) = version.ok_or_else(|| invalid("the text does not begin with .version".to_owned()))?;
     if version > options.ptx {
         let ((major, minor), (a, b)) = (version, options.ptx);
@@ -201,10 +211,14 @@ fn check_header(tree: &atoll_ptx::Module, options: &Options) -> Result<(), Refus
         return Err(Refusal { status: Status::UnsupportedPtxVersion, log });
     }
     let target = directive("target").ok_or_else(|| invalid("the text names no .target".to_owned()))?;
-    let number = target.strip_prefix("sm_").and_then(|text| text.trim_end_matches(char::is_alphabetic).parse::<u32>().ok());
+    let number =
+        target.strip_prefix("sm_").and_then(|text| text.trim_end_matches(char::is_alphabetic).parse::<u32>().ok());
     match number {
         Some(number) if number <= options.capability => Ok(()),
-        _ => Err(invalid(format!("ptxas fatal   : the target {target} is not for a device of sm_{}", options.capability))),
+        _ => Err(invalid(format!(
+            "ptxas fatal   : the target {target} is not for a device of sm_{}",
+            options.capability
+        ))),
     }
 }
 
@@ -212,7 +226,8 @@ fn invalid(log: String) -> Refusal {
     Refusal { status: Status::InvalidPtx, log }
 }
 
-/// The driver compiles a text when it is loaded, the stand-in when a kernel is launched; what it cannot do then it never will.
+/// The driver compiles a text when it is loaded, the stand-in when a kernel is launched; what it
+/// cannot do then it never will.
 fn refused(error: &HostError) -> Status {
     match error {
         HostError::NoSuchKernel { .. } => Status::NotFound,

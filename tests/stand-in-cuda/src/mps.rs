@@ -1,6 +1,8 @@
-//! The Multi-Process Service: where a control daemon listens, this process is its client. That of the tests is `atoll-stand-in-mps-control`.
+//! The Multi-Process Service: where a control daemon listens, this process is its client. That of
+//! the tests is `atoll-stand-in-mps-control`.
 //!
-//! A client has the share of the compute units that its environment names. Who is terminated keeps its process, and every call in its contexts fails from then on.
+//! A client has the share of the compute units that its environment names. Who is terminated keeps
+//! its process, and every call in its contexts fails from then on.
 
 use crate::driver::Driver;
 use crate::status::Status;
@@ -8,7 +10,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Becomes a client, if there is a control daemon to be one of, and says how many of a device's compute units are left to it.
+/// Becomes a client, if there is a control daemon to be one of, and says how many of a device's
+/// compute units are left to it.
 pub(crate) fn join(compute_units: u32) -> u32 {
     let Some(folder) = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY") else { return compute_units };
     // Without one the program goes on as if there were no such service, as with NVIDIA's.
@@ -17,7 +20,8 @@ pub(crate) fn join(compute_units: u32) -> u32 {
         return compute_units;
     }
     let percentage = std::env::var("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").ok().and_then(|text| text.parse().ok());
-    percentage.map_or(compute_units, |percentage: u32| (compute_units * percentage).div_ceil(100).clamp(1, compute_units))
+    percentage
+        .map_or(compute_units, |percentage: u32| (compute_units * percentage).div_ceil(100).clamp(1, compute_units))
 }
 
 /// Says who this is, and does what it is told until the process ends.

@@ -1,6 +1,7 @@
 //! What the tests ask of the stand-in, in one environment variable.
 //!
-//! `ATOLL_STAND_IN_CUDA=memory=64M,units=2,ptx=8.0,fail=cuMemAlloc_v2@3`: words separated by commas.
+//! `ATOLL_STAND_IN_CUDA=memory=64M,units=2,ptx=8.0,fail=cuMemAlloc_v2@3`: words separated by
+//! commas.
 //!
 //! | word | meaning | default |
 //! |---|---|---|
@@ -128,7 +129,8 @@ impl Options {
     }
 }
 
-/// Tests run beside each other, one per CPU, and have kernels that wait for another kernel of theirs.
+/// Tests run beside each other, one per CPU, and have kernels that wait for another kernel of
+/// theirs.
 fn compute_units_default() -> u32 {
     std::thread::available_parallelism().map_or(4, |cpus| (2 * cpus.get() as u32).clamp(4, 64))
 }

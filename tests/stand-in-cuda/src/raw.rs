@@ -1,4 +1,5 @@
-//! Memory by its address: the reservation that device memory is taken from, and what copies, fills, waits and writes.
+//! Memory by its address: the reservation that device memory is taken from, and what copies, fills,
+//! waits and writes.
 
 use crate::status::Status;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -51,8 +52,10 @@ impl Reservation {
         if at < self.base || end > self.end() {
             return Err(Status::InvalidValue);
         }
-        // SAFETY: the pages are those of our own reservation, and nobody but kernels and copies of the program under test has their addresses.
-        let answer = unsafe { rustix::mm::mmap_anonymous(address(at), size(bytes)?, access, flags() | MapFlags::FIXED) };
+        // SAFETY: the pages are those of our own reservation, and nobody but kernels and copies of the
+        // program under test has their addresses.
+        let answer =
+            unsafe { rustix::mm::mmap_anonymous(address(at), size(bytes)?, access, flags() | MapFlags::FIXED) };
         answer.map(drop).map_err(|_| Status::OutOfMemory)
     }
 }
@@ -69,8 +72,10 @@ fn address(at: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(at as usize)
 }
 
-/// Memory that somebody vouches for: the table of allocations for device memory, the program for its own. It stays until the work that holds the span is done: device memory is only given
-/// back when the context is idle, and of a program's own memory the driver's reference asks the same.
+/// Memory that somebody vouches for: the table of allocations for device memory, the program for
+/// its own. It stays until the work that holds the span is done: device memory is only given
+/// back when the context is idle, and of a program's own memory the driver's reference asks the
+/// same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     at: u64,
@@ -115,7 +120,9 @@ impl Span {
     pub(crate) fn to_vec(self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes as usize];
         // SAFETY: whoever made the span vouches for the memory; the vector is fresh and as long.
-        unsafe { ptr::copy_nonoverlapping(address(self.at).cast::<u8>().cast_const(), bytes.as_mut_ptr(), bytes.len()) };
+        unsafe {
+            ptr::copy_nonoverlapping(address(self.at).cast::<u8>().cast_const(), bytes.as_mut_ptr(), bytes.len())
+        };
         bytes
     }
 
@@ -150,7 +157,8 @@ impl Span {
             (Pattern::Byte(value), _) => unsafe { ptr::write_bytes(to.cast::<u8>(), value, count) },
             (Pattern::Word(value), Some(word)) if count == 1 => word.store(value, Ordering::Release),
             (Pattern::Half(value), _) => {
-                // SAFETY: as above; the entry points refuse what is not aligned, and `write_unaligned` would not mind.
+                // SAFETY: as above; the entry points refuse what is not aligned, and `write_unaligned` would not
+                // mind.
                 (0..count).for_each(|index| unsafe { to.cast::<u16>().add(index).write_unaligned(value) });
             }
             (Pattern::Word(value), _) => {
@@ -160,13 +168,18 @@ impl Span {
         }
     }
 
-    /// Makes it zero. Whole pages that are the driver's own are exchanged for fresh ones: a device that clears all its memory should not have the system find that memory.
+    /// Makes it zero. Whole pages that are the driver's own are exchanged for fresh ones: a device
+    /// that clears all its memory should not have the system find that memory.
     fn clear(self) {
         let (begin, end) = (self.at.next_multiple_of(PAGE_BYTES), (self.at + self.bytes) / PAGE_BYTES * PAGE_BYTES);
         let is_exchanged = self.is_own && self.bytes >= EXCHANGED_BYTES_MIN
             // SAFETY: pages of our own reservation, private and without a file; whoever made the span vouches for them.
             && unsafe { rustix::mm::madvise(address(begin), (end - begin) as usize, Advice::LinuxDontNeed) }.is_ok();
-        let rest = if is_exchanged { [(self.at, begin), (end, self.at + self.bytes)] } else { [(self.at, self.at + self.bytes), (0, 0)] };
+        let rest = if is_exchanged {
+            [(self.at, begin), (end, self.at + self.bytes)]
+        } else {
+            [(self.at, self.at + self.bytes), (0, 0)]
+        };
         for (from, to) in rest {
             // SAFETY: whoever made the span vouches for the memory.
             unsafe { ptr::write_bytes(address(from).cast::<u8>(), 0, (to - from) as usize) };
@@ -176,7 +189,8 @@ impl Span {
     /// The word at its beginning, where it has one and is aligned.
     pub(crate) fn word(&self) -> Option<&AtomicU32> {
         let is_word = self.bytes >= 4 && self.at.is_multiple_of(4);
-        // SAFETY: whoever made the span vouches for the memory, which is aligned; kernels access it at the same time, by atomic or plain accesses of their own.
+        // SAFETY: whoever made the span vouches for the memory, which is aligned; kernels access it at the
+        // same time, by atomic or plain accesses of their own.
         is_word.then(|| unsafe { AtomicU32::from_ptr(address(self.at).cast()) })
     }
 

@@ -96,7 +96,10 @@ impl Stream {
     /// The same for a time; whether they are.
     pub(crate) fn wait_for(&self, count: u64, time: Duration) -> bool {
         let state = self.lock();
-        let (state, _) = self.changed.wait_timeout_while(state, time, |state| state.done < count).unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = self
+            .changed
+            .wait_timeout_while(state, time, |state| state.done < count)
+            .unwrap_or_else(PoisonError::into_inner);
         state.done >= count
     }
 

@@ -10,7 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Handle(pub(crate) u64);
 
-/// The next one. They look like addresses that nobody has, so that a program which follows one ends there.
+/// The next one. They look like addresses that nobody has, so that a program which follows one ends
+/// there.
 static NEXT: AtomicU64 = AtomicU64::new(0x5c0d_a000_0000_0000);
 
 impl Handle {

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a stream that waits for a word looks at it without a pause, and how long its pauses are then.
+/// How often a stream that waits for a word looks at it without a pause, and how long its pauses
+/// are then.
 const LOOKS: u32 = 1_000;
 const PAUSE: Duration = Duration::from_micros(20);
 
@@ -94,7 +95,8 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Does it. In a context that is broken nothing is done any more, but whoever waits for a moment hears of it.
+    /// Does it. In a context that is broken nothing is done any more, but whoever waits for a
+    /// moment hears of it.
     pub(crate) fn run(&self, context: &Context, place: &Place) {
         if let Work::Record(moment) = self {
             return moment.come();

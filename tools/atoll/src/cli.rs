@@ -14,7 +14,8 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "atoll", version, after_help = EXAMPLES, max_term_width = 120)]
 pub(crate) struct Cli {
-    /// What to log to standard error: error, warn, info, debug, trace, or filters like `atoll_engine=debug`
+    /// What to log to standard error: error, warn, info, debug, trace, or filters like
+    /// `atoll_engine=debug`
     #[arg(long, global = true, value_name = "FILTER", env = "ATOLL_LOG")]
     pub(crate) log: Option<String>,
 
@@ -76,7 +77,11 @@ mod tests {
         Cli::command().debug_assert();
         for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains("Examples:") && help.contains(&format!("atoll {}", command.get_name())), "{}", command.get_name());
+            assert!(
+                help.contains("Examples:") && help.contains(&format!("atoll {}", command.get_name())),
+                "{}",
+                command.get_name()
+            );
             assert!(command.get_about().is_some(), "{}", command.get_name());
         }
     }

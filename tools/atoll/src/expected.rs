@@ -10,11 +10,13 @@ use std::path::Path;
 /// Largest relative difference that two devices may have: what rounding adds up to in a model.
 const TOLERANCE: f64 = 1e-3;
 
-/// Compares outputs with the files that `--save` wrote, and tells the largest relative difference, ‖a−b‖/‖b‖.
+/// Compares outputs with the files that `--save` wrote, and tells the largest relative difference,
+/// ‖a−b‖/‖b‖.
 pub(crate) fn compare(folder: &Path, outputs: &[Tensor]) -> Result<f64> {
     let mut worst = 0.0f64;
     for output in outputs {
-        let expected = npy::read(&saved_as(folder, output), &output.name).blame_user().context("the outputs that are expected")?;
+        let expected =
+            npy::read(&saved_as(folder, output), &output.name).blame_user().context("the outputs that are expected")?;
         ensure!(
             (expected.datatype, &expected.shape) == (output.datatype, &output.shape),
             "output {} is {} {:?}, expected is {} {:?}",
@@ -24,7 +26,8 @@ pub(crate) fn compare(folder: &Path, outputs: &[Tensor]) -> Result<f64> {
             expected.datatype,
             expected.shape
         );
-        let difference = relative_difference(&to_f64(output.datatype, &output.bytes), &to_f64(expected.datatype, &expected.bytes));
+        let difference =
+            relative_difference(&to_f64(output.datatype, &output.bytes), &to_f64(expected.datatype, &expected.bytes));
         ensure!(
             difference <= TOLERANCE,
             "output {} differs by {difference:.1e} from what is expected; {TOLERANCE:.0e} is allowed",
@@ -39,7 +42,8 @@ pub(crate) fn compare(folder: &Path, outputs: &[Tensor]) -> Result<f64> {
 fn relative_difference(values: &[f64], expected: &[f64]) -> f64 {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
     let pairs = || values.iter().zip(expected).filter(|(value, expected)| value.is_finite() || expected.is_finite());
-    let error = norm(&mut pairs().map(|(value, expected)| value - expected)) / norm(&mut pairs().map(|(_, e)| *e)).max(f64::MIN_POSITIVE);
+    let error = norm(&mut pairs().map(|(value, expected)| value - expected))
+        / norm(&mut pairs().map(|(_, e)| *e)).max(f64::MIN_POSITIVE);
     if error.is_finite() { error } else { f64::INFINITY }
 }
 

@@ -6,7 +6,8 @@ use anyhow::Context;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging. A daemon tells what it does; everything else speaks up only when something is wrong.
+/// Starts logging. A daemon tells what it does; everything else speaks up only when something is
+/// wrong.
 pub(crate) fn start(cli: &Cli) -> anyhow::Result<()> {
     let default = if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" };
     let filter = EnvFilter::try_new(cli.log.as_deref().unwrap_or(default)).context("--log").blame_user()?;
@@ -14,7 +15,8 @@ pub(crate) fn start(cli: &Cli) -> anyhow::Result<()> {
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
-        // What cannot be written, to a full disk perhaps, is lost; complaining about it by the same way would end the thread.
+        // What cannot be written, to a full disk perhaps, is lost; complaining about it by the same way would end the
+        // thread.
         .log_internal_errors(false);
     match cli.log_format {
         LogFormat::Text => builder.init(),

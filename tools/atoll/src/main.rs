@@ -1,9 +1,11 @@
 //! `atoll`: compile models, look at them, serve them, ask them, measure them.
 //!
-//! One file per command in `commands/`; those that measure, and what they share with the others, are in `tools/bench`. A command reads its arguments into what they mean, does its work through the libraries, and prints; nothing here decides
-//! anything that a library could decide.
+//! One file per command in `commands/`; those that measure, and what they share with the others,
+//! are in `tools/bench`. A command reads its arguments into what they mean, does its work through
+//! the libraries, and prints; nothing here decides anything that a library could decide.
 //!
-//! Exit codes: 0 if all went well, 1 if something failed, 2 if the command line or a file that the user gave is at fault.
+//! Exit codes: 0 if all went well, 1 if something failed, 2 if the command line or a file that the
+//! user gave is at fault.
 
 mod cli;
 mod commands;
@@ -12,8 +14,8 @@ mod expected;
 mod logging;
 
 use atoll_bench::{
-    artifact, cache, client, compiler, device_name, drawing, engine, failure, invoker, npy, output, profiler, random, samples, symbols,
-    tensors,
+    artifact, cache, client, compiler, device_name, drawing, engine, failure, invoker, npy, output, profiler, random,
+    samples, symbols, tensors,
 };
 use clap::Parser;
 use std::process::ExitCode;

@@ -3,8 +3,8 @@
 #![expect(clippy::print_stderr, reason = "a test says what it skips")]
 
 use atoll_kgraph::{
-    BufferId, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node, NodeId, NodeKind,
-    SymbolId, SymbolSpec, TargetContents, TargetImage, write_bundle,
+    BufferId, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node,
+    NodeId, NodeKind, SymbolId, SymbolSpec, TargetContents, TargetImage, write_bundle,
 };
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -49,7 +49,11 @@ fn bundle(path: &Path) {
         format: FORMAT_VERSION,
         name: "toy".into(),
         symbols: vec![SymbolSpec::new("batch", 1, 64)],
-        buffers: vec![buffer("x <in>", BufferKind::Input), buffer("y", BufferKind::Output), buffer("z", BufferKind::Output)],
+        buffers: vec![
+            buffer("x <in>", BufferKind::Input),
+            buffer("y", BufferKind::Output),
+            buffer("z", BufferKind::Output),
+        ],
         nodes: vec![copy("one", 0, 1, &[]), copy("two", 1, 2, &[0])],
         plan: MemoryPlan { restore_points: vec![NodeId(0), NodeId(1)], ..MemoryPlan::default() },
         ..KernelGraph::default()
@@ -70,7 +74,16 @@ fn exit_codes_say_whose_fault_it_is() {
         (vec!["inspect", &path("damaged.kg")], "not a usable bundle"),
         (vec!["infer", "--model", &path("missing.kg")], "missing.kg"),
         (
-            vec!["serve", "--model-repository", &path("missing"), "--http-port", "0", "--metrics-port", "0", "--no-control"],
+            vec![
+                "serve",
+                "--model-repository",
+                &path("missing"),
+                "--http-port",
+                "0",
+                "--metrics-port",
+                "0",
+                "--no-control",
+            ],
             "--model-repository",
         ),
         (vec!["bench", "latency", "--rt", "a.txt", "--be", "b.txt"], "a .kg or .onnx file is expected"),
@@ -78,10 +91,19 @@ fn exit_codes_say_whose_fault_it_is() {
         (vec!["bench", "kernel", "--only", "gemm("], "unclosed group"),
         (vec!["bench", "dkp", "--only", "nothing$"], "`--only` matches no kernel"),
         (vec!["bench", "models", "lstn"], "there is no model lstn; there are resnet18"),
-        (vec!["bench", "models", "null", "--against", "onnxruntime", "--python", "/nowhere/python"], "say with --python where Python is"),
-        (vec!["bench", "models", "null", "--against", "onnxruntime", "--python", "false"], "cannot import onnxruntime and numpy"),
+        (
+            vec!["bench", "models", "null", "--against", "onnxruntime", "--python", "/nowhere/python"],
+            "say with --python where Python is",
+        ),
+        (
+            vec!["bench", "models", "null", "--against", "onnxruntime", "--python", "false"],
+            "cannot import onnxruntime and numpy",
+        ),
         (vec!["bench", "models", "null", "--threads", "4000"], "--threads: this process may use"),
-        (vec!["kernel", "compare", "--device", "interp", "--corpus", "x", "--case", "saxpy,+"], "repetition operator missing expression"),
+        (
+            vec!["kernel", "compare", "--device", "interp", "--corpus", "x", "--case", "saxpy,+"],
+            "repetition operator missing expression",
+        ),
         (vec!["models", "--url", "https://x"], "plain HTTP"),
         (vec!["--log", "a=b=c", "doctor"], "--log"),
     ] {
@@ -102,12 +124,20 @@ fn a_bundle_is_shown_in_every_form() {
     let path = path.to_str().unwrap();
     let text = stdout(&atoll(&["inspect", path]));
     assert!(text.contains("symbol   batch = 1 (1 to 64)") && text.contains("x <in>: FP32[-1, 4]"), "{text}");
-    let json: serde_json::Value = serde_json::from_str(&stdout(&atoll(&["inspect", path, "--json", "--symbol", "batch=8"]))).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&atoll(&["inspect", path, "--json", "--symbol", "batch=8"]))).unwrap();
     assert_eq!((&json["buffers"][1]["bytes"], &json["nodes"][1]["what"]), (&128.into(), &"copy".into()));
     assert_eq!(json["memory"]["peak_bytes"], json["memory"]["invocation_bytes"], "there are no weights");
     let dot = stdout(&atoll(&["inspect", path, "--dot"]));
-    assert!(dot.contains("    0 -> 1 [") && dot.contains("    1 -> 2 [") && dot.contains("label = \"x <in>\" shape=ellipse"), "{dot}");
-    for (symbol, expected) in [("length=3", "no symbol `length`; it has batch"), ("batch=65", "1 to 64"), ("batch", "NAME=VALUE")] {
+    assert!(
+        dot.contains("    0 -> 1 [")
+            && dot.contains("    1 -> 2 [")
+            && dot.contains("label = \"x <in>\" shape=ellipse"),
+        "{dot}"
+    );
+    for (symbol, expected) in
+        [("length=3", "no symbol `length`; it has batch"), ("batch=65", "1 to 64"), ("batch", "NAME=VALUE")]
+    {
         let (code, message) = refused(&["inspect", path, "--symbol", symbol]);
         assert!(code == 2 && message.contains(expected), "{code}: {message}");
     }
@@ -124,7 +154,10 @@ fn a_graph_is_drawn_by_graphviz_where_it_is_installed() {
     };
     let output = draw(folder.path().as_os_str());
     let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && message.contains("install the package graphviz") && !picture.exists(), "{message}");
+    assert!(
+        output.status.code() == Some(1) && message.contains("install the package graphviz") && !picture.exists(),
+        "{message}"
+    );
 
     // A program that reads nothing and fails, and one that draws.
     let program = |text: &str| {
@@ -162,7 +195,8 @@ fn passes_are_listed_run_and_reported() {
     std::fs::write(path("k.ptx"), source).unwrap();
     assert!(stdout(&atoll(&["ptx", "transform", "--list"])).contains("inject_preempt_flag"));
 
-    let both = ["ptx", "transform", "--pass", "virtualize_block_index,inject_preempt_flag", "--block", "k=64", &path("k.ptx")];
+    let both =
+        ["ptx", "transform", "--pass", "virtualize_block_index,inject_preempt_flag", "--block", "k=64", &path("k.ptx")];
     let output = atoll(&both);
     assert!(String::from_utf8_lossy(&output.stderr).contains("preemptible; preemption parameters at byte 8"));
     assert!(stdout(&output).contains("k_atoll_block_base"));
@@ -179,7 +213,8 @@ fn passes_are_listed_run_and_reported() {
         ("loads", "mask", "fenced; parameters at byte 8"),
         ("samples", "trap", "not fenced: line 7: there is no fence for `txq.width.b32`"),
     ] {
-        let output = atoll(&["ptx", "transform", "--pass", "fence_memory", "--fence", form, &path(&format!("{file}.ptx"))]);
+        let output =
+            atoll(&["ptx", "transform", "--pass", "fence_memory", "--fence", form, &path(&format!("{file}.ptx"))]);
         assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{output:?}");
     }
 
@@ -205,15 +240,37 @@ fn shells_get_completions() {
 fn a_model_is_compiled_shown_and_asked() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-    std::fs::write(path("null.onnx"), atoll_models::build_onnx("null", &atoll_models::BuildOptions::default()).unwrap()).unwrap();
+    std::fs::write(
+        path("null.onnx"),
+        atoll_models::build_onnx("null", &atoll_models::BuildOptions::default()).unwrap(),
+    )
+    .unwrap();
     let report: serde_json::Value =
         serde_json::from_str(&stdout(&atoll(&["compile", &path("null.onnx"), "--target", "host", "--json"]))).unwrap();
     assert_eq!(report["output"], path("null.kg"));
     assert!(report["stages"].as_array().unwrap().iter().all(|stage| stage["milliseconds"].is_number()), "{report}");
-    assert!(stdout(&atoll(&["compile", &path("null.onnx"), "--emit", "ptx-final", "--target", "nvidia-sm_75"])).contains(".entry"));
-    let ask = ["infer", "--model", &path("null.kg"), "--input", "input=-2.5", "--repeat", "3", "--json", "--save", &path("out")];
+    assert!(
+        stdout(&atoll(&["compile", &path("null.onnx"), "--emit", "ptx-final", "--target", "nvidia-sm_75"]))
+            .contains(".entry")
+    );
+    let ask = [
+        "infer",
+        "--model",
+        &path("null.kg"),
+        "--input",
+        "input=-2.5",
+        "--repeat",
+        "3",
+        "--json",
+        "--save",
+        &path("out"),
+    ];
     let answer: serde_json::Value = serde_json::from_str(&stdout(&atoll(&ask))).unwrap();
-    assert_eq!((&answer["outputs"][0]["max"], answer["milliseconds"].as_array().unwrap().len()), (&0.0.into(), 3), "{answer}");
+    assert_eq!(
+        (&answer["outputs"][0]["max"], answer["milliseconds"].as_array().unwrap().len()),
+        (&0.0.into(), 3),
+        "{answer}"
+    );
     assert!(std::fs::read(path("out/output.npy")).unwrap().starts_with(b"\x93NUMPY"));
     let (code, message) = refused(&["infer", "--model", &path("null.kg"), "--shape", "input=2,3"]);
     assert!(code == 2 && message.contains("`input` is f32 [2, 3]; the model takes f32 [1, 16]"), "{code}: {message}");
@@ -244,33 +301,55 @@ fn kernels_are_checked_printed_and_run_on_every_device() {
     assert_eq!(stats[0]["functions"][0]["instructions"], 10);
     let run = |device: &str, size: &str, more: &[&str]| {
         let input = format!("in:u32:{size}:arange");
-        let args =
-            ["kernel", "run", file, "--grid", "1", "--block", "4", "--device", device, "--arg", &input, "--arg", "out:u32:4", "--json"];
+        let args = [
+            "kernel",
+            "run",
+            file,
+            "--grid",
+            "1",
+            "--block",
+            "4",
+            "--device",
+            device,
+            "--arg",
+            &input,
+            "--arg",
+            "out:u32:4",
+            "--json",
+        ];
         atoll(&[&args, more].concat())
     };
-    for (device, more) in
-        [("host", &[][..]), ("interp", &[]), ("host", &["--pass", "inject_preempt_flag,virtualize_block_index"]), ("host", &["--check"])]
-    {
+    for (device, more) in [
+        ("host", &[][..]),
+        ("interp", &[]),
+        ("host", &["--pass", "inject_preempt_flag,virtualize_block_index"]),
+        ("host", &["--check"]),
+    ] {
         let answer: Value = serde_json::from_str(&stdout(&run(device, "4", more))).unwrap();
         assert_eq!(answer["outputs"][0]["first"], serde_json::json!([0.0, 2.0, 4.0, 6.0]), "{device} {more:?}");
     }
     for (device, more) in [("host", &["--check"][..]), ("interp", &[])] {
         let outside = run(device, "3", more);
         let message = String::from_utf8_lossy(&outside.stderr).into_owned();
-        assert!(outside.status.code() == Some(2) && message.contains("double") && message.contains("line 14"), "{message}");
+        assert!(
+            outside.status.code() == Some(2) && message.contains("double") && message.contains("line 14"),
+            "{message}"
+        );
     }
     let broken = folder.path().join("broken.ptx");
     std::fs::write(&broken, DOUBLE.replace("%r2, %r2, %r2", "%r7, %r2, %r2")).unwrap();
     let checked = atoll(&["ptx", "check", broken.to_str().unwrap()]);
-    assert!(checked.status.code() == Some(2) && String::from_utf8_lossy(&checked.stdout).contains(":15:1: in `double`"));
+    assert!(
+        checked.status.code() == Some(2) && String::from_utf8_lossy(&checked.stdout).contains(":15:1: in `double`")
+    );
 }
 
 /// Profiles of the two models of DISB's workload A, in REEF's format: a few kernels of a few waves.
 fn profiles(folder: &Path) {
     for (name, kernels, blocks) in [("vgg", 5, 70), ("resnet", 20, 600)] {
-        let kernel =
-            |index: usize| serde_json::json!({ "name": format!("k{}", index % 2), "launch_params": [blocks, 1, 1, 64, 1, 1], "args": [] });
-        let graph = serde_json::json!({ "storage": [], "kernels": (0..kernels).map(kernel).collect::<Vec<_>>(), "args": [] });
+        let kernel = |index: usize| serde_json::json!({ "name": format!("k{}", index % 2), "launch_params": [blocks, 1, 1, 64, 1, 1], "args": [] });
+        let graph =
+            serde_json::json!({ "storage": [], "kernels": (0..kernels).map(kernel).collect::<Vec<_>>(), "args": [] });
         let times = serde_json::json!({ "total_latency": 120, "latency": [100, 120] });
         let profile = serde_json::json!({ "model_latency": 100_000, "kernel_latency": { "k0": times, "k1": times } });
         std::fs::write(folder.join(format!("{name}.graph.json")), graph.to_string()).unwrap();
@@ -284,9 +363,13 @@ fn models_are_measured_in_both_variants() {
     let report: Value = serde_json::from_str(&stdout(&atoll(&arguments))).unwrap();
     let rows = report["rows"].as_array().unwrap();
     let found: Vec<_> = rows.iter().map(|row| (&row["variant"], &row["shape"], &row["pairs"], &row["ratio"])).collect();
-    let expected = ["static", "symbolic"].map(|variant| (Value::from(variant), Value::from("input=5x16"), Value::from(3), Value::Null));
+    let expected = ["static", "symbolic"]
+        .map(|variant| (Value::from(variant), Value::from("input=5x16"), Value::from(3), Value::Null));
     assert_eq!(found, expected.each_ref().map(|(variant, shape, pairs, ratio)| (variant, shape, pairs, ratio)));
-    assert!(rows.iter().all(|row| row["atoll_min_ms"].as_f64() > Some(0.0) && row["atoll_cpu_ms"].as_f64() > Some(0.0)), "{report}");
+    assert!(
+        rows.iter().all(|row| row["atoll_min_ms"].as_f64() > Some(0.0) && row["atoll_cpu_ms"].as_f64() > Some(0.0)),
+        "{report}"
+    );
 }
 
 #[test]
@@ -299,11 +382,13 @@ fn policies_are_compared_on_a_simulated_device() {
     let lines: Vec<&str> = table.lines().map(str::trim).collect();
     assert_eq!(lines.len(), 1 + atoll_core::POLICIES.len());
     assert!(lines[0].starts_with("workload") && lines[1].starts_with("DISB v1.0 A"), "{table}");
-    let reports: Value = serde_json::from_str(&stdout(&atoll(&[&common[..], &["--policy", "reef,reset", "--json"]].concat()))).unwrap();
+    let reports: Value =
+        serde_json::from_str(&stdout(&atoll(&[&common[..], &["--policy", "reef,reset", "--json"]].concat()))).unwrap();
     assert_eq!((&reports[0]["policy"], &reports[0]["clients"][0]["class"]), (&"reef".into(), &"real-time".into()));
     assert!(reports[0]["padded_launches"].as_u64() > Some(0) && reports[1]["padded_launches"] == 0, "{reports}");
     assert!(reports[0]["preemption"]["total_us"]["p50"].as_f64() > Some(0.0));
-    let faulty = stdout(&atoll(&[&common[..], &["--policy", "reset", "--fault", "dead-clients=0.5,failing-resets=1"]].concat()));
+    let faulty =
+        stdout(&atoll(&[&common[..], &["--policy", "reset", "--fault", "dead-clients=0.5,failing-resets=1"]].concat()));
     assert!(faulty.contains("failing-resets") && faulty.lines().count() == 4, "{faulty}");
     for (more, expected) in [
         (vec!["--device", "sim:mi5"], "there is no device sim:mi5; there are host, cuda:N, sim:mi50"),

@@ -22,7 +22,8 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a daemon may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a name in a path has encoded: everything but the characters that need not be (RFC 3986, 2.3).
+/// What a name in a path has encoded: everything but the characters that need not be (RFC 3986,
+/// 2.3).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A connection to a daemon, kept open between requests.
@@ -83,13 +84,15 @@ impl Client {
 
     /// The body of a success, or the error that the daemon tells.
     fn read(&self, response: Result<Response<Body>, ureq::Error>) -> Result<(Response<Body>, Vec<u8>)> {
-        let mut response = response.with_context(|| format!("cannot reach a daemon at {}; is `atoll serve` running there?", self.base))?;
+        let mut response = response
+            .with_context(|| format!("cannot reach a daemon at {}; is `atoll serve` running there?", self.base))?;
         let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         let body = body.with_context(|| format!("the answer of {} broke off", self.base))?;
         if response.status().is_success() {
             return Ok((response, body));
         }
-        let message = serde_json::from_slice(&body).map_or_else(|_| response.status().to_string(), |body: ErrorBody| body.error);
+        let message =
+            serde_json::from_slice(&body).map_or_else(|_| response.status().to_string(), |body: ErrorBody| body.error);
         let faults = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::PAYLOAD_TOO_LARGE];
         Err(if faults.contains(&response.status()) { user_error(message) } else { anyhow!(message) })
     }

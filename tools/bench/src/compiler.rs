@@ -34,7 +34,9 @@ pub fn compile_for(device: DeviceName, model: &Path, of_model: &ModelOptions, bu
 /// The error of a program built without the compiler.
 #[cfg(not(feature = "compiler"))]
 pub fn without() -> anyhow::Error {
-    crate::failure::user_error("this program was built without the compiler (cargo feature `compiler`); give it a .kg file")
+    crate::failure::user_error(
+        "this program was built without the compiler (cargo feature `compiler`); give it a .kg file",
+    )
 }
 
 #[cfg(feature = "compiler")]
@@ -47,12 +49,14 @@ mod with {
     use atoll_engine::{PaddingModule, PaddingService};
     use atoll_kgraph::{Bundle, Profile};
     use atoll_pipeline::{
-        CompileError, CompileOptions, Observer, PRODUCER, PaddedKernels, Stage, Target, UnknownTarget, compile, pad_bundles,
+        CompileError, CompileOptions, Observer, PRODUCER, PaddedKernels, Stage, Target, UnknownTarget, compile,
+        pad_bundles,
     };
     use atoll_server::{CompileFailure, CompileProgress};
     use indicatif::{ProgressBar, ProgressStyle};
 
-    /// The compiler as the daemon calls it: code for its devices only, because that is where it runs.
+    /// The compiler as the daemon calls it: code for its devices only, because that is where it
+    /// runs.
     struct Service {
         options: CompileOptions,
     }
@@ -113,13 +117,17 @@ mod with {
         fn profile(&self, bundle: &Bundle, device: &str, compute_units: u32) -> Option<Profile> {
             let path = profiler::place(bundle, device, compute_units)?;
             let profile = path.exists().then(|| Profile::read(&path))?;
-            profile.inspect_err(|error| tracing::warn!(model = bundle.graph().name, %error, "a profile is not used")).ok()
+            profile
+                .inspect_err(|error| tracing::warn!(model = bundle.graph().name, %error, "a profile is not used"))
+                .ok()
         }
 
         fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<Vec<PaddingModule>, String> {
             let target: Target = target.parse().map_err(|error: UnknownTarget| error.to_string())?;
-            let padded = pad_bundles(target, bundles, cache::kernels()).map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
-            let module = |PaddedKernels { code, kernels, facts, candidates }| PaddingModule { code, kernels, facts, candidates };
+            let padded = pad_bundles(target, bundles, cache::kernels())
+                .map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
+            let module =
+                |PaddedKernels { code, kernels, facts, candidates }| PaddingModule { code, kernels, facts, candidates };
             let modules: Vec<PaddingModule> = padded.into_iter().map(module).collect();
             if modules.is_empty() { Err("none of the kernels can share launches".to_owned()) } else { Ok(modules) }
         }
@@ -144,7 +152,8 @@ mod with {
         /// Bars for a compilation of this model.
         pub fn new(model: &Path) -> ProgressBars {
             let style = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len} {msg} {elapsed}");
-            let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+            let bar = ProgressBar::new(0)
+                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
             bar.set_prefix(model.file_name().unwrap_or_default().to_string_lossy().into_owned());
             ProgressBars { bar }
         }

@@ -18,9 +18,10 @@ impl FromStr for DeviceName {
     fn from_str(text: &str) -> Result<DeviceName, String> {
         match text.split_once(':').unwrap_or((text, "0")) {
             ("host", _) if text == "host" => Ok(DeviceName::Host),
-            ("cuda", index) => {
-                index.parse().map(DeviceName::Cuda).map_err(|_| format!("`{index}` is no number of a GPU; they are counted from 0"))
-            }
+            ("cuda", index) => index
+                .parse()
+                .map(DeviceName::Cuda)
+                .map_err(|_| format!("`{index}` is no number of a GPU; they are counted from 0")),
             _ => Err(format!("there is no device {text}; there are host, and cuda or cuda:N for NVIDIA GPUs")),
         }
     }

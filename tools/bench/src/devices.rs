@@ -27,7 +27,9 @@ pub(crate) enum DeviceSpec {
 pub(crate) enum SpecError {
     #[error("device {0} is there twice")]
     Twice(String),
-    #[error("{0} is one of several host devices and says no CPUs: give each its own, as in --device host:0@0-3 --device host:1@4-7")]
+    #[error(
+        "{0} is one of several host devices and says no CPUs: give each its own, as in --device host:0@0-3 --device host:1@4-7"
+    )]
     NoCpus(String),
     #[error("CPU {cpu} is in the CPU sets of {first} and of {second}; give each device its own")]
     Overlap { cpu: usize, first: String, second: String },
@@ -73,12 +75,15 @@ impl FromStr for DeviceSpec {
     fn from_str(text: &str) -> Result<DeviceSpec, String> {
         let (name, cpus) = text.split_once('@').map_or((text, None), |(name, cpus)| (name, Some(cpus)));
         let (kind, number) = name.split_once(':').unwrap_or((name, "0"));
-        let number = || number.parse().map_err(|_| format!("`{number}` is no number of a device; they are counted from 0"));
+        let number =
+            || number.parse().map_err(|_| format!("`{number}` is no number of a device; they are counted from 0"));
         match (kind, cpus) {
             ("host", cpus) => Ok(DeviceSpec::Host { number: number()?, cpus: cpus.map(cpu_set).transpose()? }),
             ("cuda", None) => Ok(DeviceSpec::Cuda(number()?)),
             ("cuda", Some(_)) => Err("CPUs are given to host devices; a GPU has compute units of its own".into()),
-            _ => Err(format!("there is no device {name}; there are host or host:N, and cuda or cuda:N for NVIDIA GPUs")),
+            _ => {
+                Err(format!("there is no device {name}; there are host or host:N, and cuda or cuda:N for NVIDIA GPUs"))
+            }
         }
     }
 }
@@ -193,8 +198,11 @@ mod tests {
 
     #[test]
     fn devices_that_get_in_each_others_way_are_refused() {
-        let checked = |devices: &[&str]| check(&devices.iter().map(|text| spec(text)).collect::<Vec<_>>(), &[0, 1, 2, 3]);
-        for devices in [&["host"][..], &["host:5"], &["host:0@0", "host:1@1-3"], &["cuda:0", "cuda:1"], &["host", "cuda:0"]] {
+        let checked =
+            |devices: &[&str]| check(&devices.iter().map(|text| spec(text)).collect::<Vec<_>>(), &[0, 1, 2, 3]);
+        for devices in
+            [&["host"][..], &["host:5"], &["host:0@0", "host:1@1-3"], &["cuda:0", "cuda:1"], &["host", "cuda:0"]]
+        {
             assert_eq!(checked(devices), Ok(()), "{devices:?}");
         }
         for (devices, cause) in [

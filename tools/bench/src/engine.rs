@@ -27,7 +27,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Device and scheduling")]
 pub struct EngineArgs {
-    /// What runs the kernels: host, this machine's CPU cores, or some of them as in host@0-3; cuda or cuda:N, an NVIDIA GPU
+    /// What runs the kernels: host, this machine's CPU cores, or some of them as in host@0-3; cuda
+    /// or cuda:N, an NVIDIA GPU
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceSpec::HOST)]
     device: DeviceSpec,
 
@@ -39,8 +40,10 @@ pub struct EngineArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Devices and scheduling")]
 pub struct FleetArgs {
-    /// What runs the kernels: host, this machine's CPU cores; cuda or cuda:N, an NVIDIA GPU. Several are named one by one, host devices with the CPUs of each: --device host:0@0-3 --device host:1@4-7.
-    /// Each has memory, queues and limits of its own: the flags below hold for each by itself
+    /// What runs the kernels: host, this machine's CPU cores; cuda or cuda:N, an NVIDIA GPU.
+    /// Several are named one by one, host devices with the CPUs of each: --device host:0@0-3
+    /// --device host:1@4-7. Each has memory, queues and limits of its own: the flags below hold
+    /// for each by itself
     #[arg(long = "device", value_name = "DEVICE", default_values_t = [DeviceSpec::HOST])]
     devices: Vec<DeviceSpec>,
 
@@ -51,15 +54,18 @@ pub struct FleetArgs {
 /// How each device is started.
 #[derive(Clone, Debug, clap::Args)]
 struct DeviceFlags {
-    /// Compute units to run on: of the host device one thread each; of a GPU a part of its own, which may be rounded up [default: one per CPU of the device; the whole GPU]
+    /// Compute units to run on: of the host device one thread each; of a GPU a part of its own,
+    /// which may be rounded up [default: one per CPU of the device; the whole GPU]
     #[arg(long, value_name = "COUNT")]
     compute_units: Option<NonZeroU32>,
 
-    /// Share the GPU with other processes through NVIDIA's MPS, on at most so many percent of its compute units; starts the control daemon of MPS where none answers
+    /// Share the GPU with other processes through NVIDIA's MPS, on at most so many percent of its
+    /// compute units; starts the control daemon of MPS where none answers
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with = "compute_units")]
     mps: Option<u32>,
 
-    /// Let so many launches of a real-time request go to a GPU's driver together, as a CUDA graph, once the same came before; what is on the device when it is preempted grows with it
+    /// Let so many launches of a real-time request go to a GPU's driver together, as a CUDA graph,
+    /// once the same came before; what is on the device when it is preempted grows with it
     #[arg(long, value_name = "LAUNCHES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     graph_segment: u32,
 
@@ -67,15 +73,18 @@ struct DeviceFlags {
     #[arg(long, default_value = POLICY_DEFAULT, value_parser = policy_names())]
     policy: String,
 
-    /// Give best-effort requests a twentieth of this time whenever they got nowhere for so long beside real-time ones, which wait meanwhile [default: never]
+    /// Give best-effort requests a twentieth of this time whenever they got nowhere for so long
+    /// beside real-time ones, which wait meanwhile [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     best_effort_wait_max: Option<f64>,
 
-    /// Device memory to use, of each device, as in 512M or 2G [default: all of it; on the host half of the machine's, divided among host devices]
+    /// Device memory to use, of each device, as in 512M or 2G [default: all of it; on the host half
+    /// of the machine's, divided among host devices]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory_limit: Option<u64>,
 
-    /// Allow the constants of all functions to take so many times the device's memory; `off` where all have to fit
+    /// Allow the constants of all functions to take so many times the device's memory; `off` where
+    /// all have to fit
     #[arg(long, value_name = "RATIO", default_value = "4", value_parser = parse_overcommit)]
     memory_overcommit: f64,
 
@@ -83,11 +92,13 @@ struct DeviceFlags {
     #[arg(long, value_name = "POLICY", default_value = RESIDENCY_POLICY_DEFAULT, value_parser = residency_policy_names())]
     residency_policy: String,
 
-    /// End a launch as failed that runs for longer; on a GPU with the process that has it, if it has one of its own
+    /// End a launch as failed that runs for longer; on a GPU with the process that has it, if it
+    /// has one of its own
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     time_limit: f64,
 
-    /// What stands between kernels and this process [default: `process` for `atoll serve`, `none` otherwise]
+    /// What stands between kernels and this process [default: `process` for `atoll serve`, `none`
+    /// otherwise]
     #[arg(long, value_enum)]
     isolation: Option<Isolation>,
 
@@ -102,7 +113,8 @@ struct DeviceFlags {
 pub enum Isolation {
     /// Nothing: on threads of this process, or from it
     None,
-    /// A process that is replaced when it dies: for each tenant one of its own in a jail, on a GPU one for all
+    /// A process that is replaced when it dies: for each tenant one of its own in a jail, on a GPU
+    /// one for all
     Process,
 }
 
@@ -121,11 +133,14 @@ impl Isolation {
     fn gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
         let GpuArgs { index, memory_bytes, compute_units, mps, queue_capacity, segment, time_limit } = gpu;
         let (part, mps) = (compute_units.map(GpuPart::Of), mps.map(MpsShare::new));
-        let config = CudaConfig { index, memory_bytes, part, mps, queue_capacity, segment, time_limit, ..CudaConfig::default() };
+        let config =
+            CudaConfig { index, memory_bytes, part, mps, queue_capacity, segment, time_limit, ..CudaConfig::default() };
         let cannot = || format!("cannot start cuda:{index}");
         Ok(match self {
             Isolation::None => Box::new(CudaDevice::start(&config).with_context(cannot)?),
-            Isolation::Process => Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).with_context(cannot)?),
+            Isolation::Process => {
+                Box::new(ExecutorConfig::new(config).and_then(ExecutorPool::new).with_context(cannot)?)
+            }
         })
     }
 
@@ -148,7 +163,8 @@ struct GpuArgs {
     time_limit: Duration,
 }
 
-/// Each constant on a device is a descriptor, and there are more of them than a shell grants unasked.
+/// Each constant on a device is a descriptor, and there are more of them than a shell grants
+/// unasked.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // A refusal leaves what there was; whoever needs more hears of it then.
@@ -177,7 +193,12 @@ fn parse_overcommit(text: &str) -> Result<f64, String> {
 }
 
 /// Starts an engine on a device in this process; of host devices with so many compute units.
-pub fn bench_engine(device: DeviceName, compute_units: u32, policy: &str, device_queue_capacity: u32) -> anyhow::Result<Engine> {
+pub fn bench_engine(
+    device: DeviceName,
+    compute_units: u32,
+    policy: &str,
+    device_queue_capacity: u32,
+) -> anyhow::Result<Engine> {
     let device = bench_device(device, compute_units, device_queue_capacity)?;
     let padding = compiler::padding_service();
     let config = EngineConfig { policy: policy.into(), device_queue_capacity, padding, ..EngineConfig::default() };
@@ -185,7 +206,11 @@ pub fn bench_engine(device: DeviceName, compute_units: u32, policy: &str, device
 }
 
 /// Starts a device in this process, a host device with so many compute units, or one per CPU for 0.
-pub fn bench_device(device: DeviceName, compute_units: u32, device_queue_capacity: u32) -> anyhow::Result<Box<dyn Device>> {
+pub fn bench_device(
+    device: DeviceName,
+    compute_units: u32,
+    device_queue_capacity: u32,
+) -> anyhow::Result<Box<dyn Device>> {
     raise_descriptor_limit();
     match device {
         DeviceName::Host => {
@@ -209,7 +234,8 @@ pub fn bench_device(device: DeviceName, compute_units: u32, device_queue_capacit
     }
 }
 
-/// Starts an engine on a part of a GPU in this process, with so much of its memory. All requests are equal to it.
+/// Starts an engine on a part of a GPU in this process, with so much of its memory. All requests
+/// are equal to it.
 #[cfg(feature = "cuda")]
 pub fn part_engine(index: u32, part: Option<GpuPart>, memory_bytes: u64) -> anyhow::Result<Engine> {
     raise_descriptor_limit();
@@ -254,7 +280,8 @@ impl EngineArgs {
 }
 
 impl FleetArgs {
-    /// Whether the devices keep tenants out of each other's memory and the daemon's: the host device does in processes of its own, a GPU does not.
+    /// Whether the devices keep tenants out of each other's memory and the daemon's: the host
+    /// device does in processes of its own, a GPU does not.
     pub fn keeps_tenants_apart(&self) -> bool {
         self.flags.isolation != Some(Isolation::None) && self.devices.iter().all(DeviceSpec::is_host)
     }
@@ -292,10 +319,14 @@ impl DeviceFlags {
     fn check(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<()> {
         let has_gpu = specs.iter().any(|spec| !spec.is_host());
         if self.mps.is_some() && !has_gpu {
-            return Err(user_error("--mps is for GPUs; compute units of the host device are given to it with --compute-units"));
+            return Err(user_error(
+                "--mps is for GPUs; compute units of the host device are given to it with --compute-units",
+            ));
         }
         if self.graph_segment > 1 && !has_gpu {
-            return Err(user_error("--graph-segment is for GPUs: the host device has no driver whose calls could be saved"));
+            return Err(user_error(
+                "--graph-segment is for GPUs: the host device has no driver whose calls could be saved",
+            ));
         }
         if self.mps.is_some() && self.gpu_isolation(default) == Isolation::None {
             return Err(user_error("MPS gives shares of a GPU to processes: --mps needs --isolation process"));
@@ -305,7 +336,10 @@ impl DeviceFlags {
                 && units.get() as usize > cpus.len()
             {
                 let own = counted(cpus.len(), "CPU");
-                return Err(user_error(format!("--compute-units {units} is more than {} has CPUs: {own} of its own", spec.name())));
+                return Err(user_error(format!(
+                    "--compute-units {units} is more than {} has CPUs: {own} of its own",
+                    spec.name()
+                )));
             }
         }
         Ok(())
@@ -343,13 +377,25 @@ impl DeviceFlags {
         };
         let isolation = self.gpu_isolation(default);
         if default == Isolation::Process {
-            let fate = if isolation == Isolation::Process { "until its process is replaced" } else { "until the daemon is started again" };
+            let fate = if isolation == Isolation::Process {
+                "until its process is replaced"
+            } else {
+                "until the daemon is started again"
+            };
             tracing::warn!("all kernels share the memory of a GPU, and one that faults ends them all {fate}");
         }
         let time_limit = Duration::from_secs_f64(self.time_limit);
         let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
         let (queue_capacity, segment) = (self.device_queue_capacity(), self.graph_segment);
-        isolation.gpu(GpuArgs { index, memory_bytes, compute_units, mps: self.mps, queue_capacity, segment, time_limit })
+        isolation.gpu(GpuArgs {
+            index,
+            memory_bytes,
+            compute_units,
+            mps: self.mps,
+            queue_capacity,
+            segment,
+            time_limit,
+        })
     }
 
     /// One of so many host devices, which share the machine's memory.
@@ -364,7 +410,8 @@ impl DeviceFlags {
             name: if spec.is_host() { spec.name() } else { default.name },
             cpus: cpus.unwrap_or(default.cpus),
             compute_units: self.compute_units.map_or(compute_units, NonZeroU32::get),
-            // What is reserved and never touched costs nothing, but the limit should be seen in the device's own figures.
+            // What is reserved and never touched costs nothing, but the limit should be seen in the device's own
+            // figures.
             memory_bytes: self.memory_limit.map_or(default.memory_bytes / hosts.max(1), |limit| limit.max(1)),
             constants_bytes: default.constants_bytes / hosts.max(1),
             time_limit: Duration::from_secs_f64(self.time_limit),

@@ -44,7 +44,8 @@ fn in_words(error: &anyhow::Error) -> String {
     })
 }
 
-/// Tells the user, and chooses the exit code. A closed pipe at the other end of our output is not worth a word: `atoll … | head` is no mistake.
+/// Tells the user, and chooses the exit code. A closed pipe at the other end of our output is not
+/// worth a word: `atoll … | head` is no mistake.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     let closed = |e: &(dyn std::error::Error + 'static)| {
         e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)

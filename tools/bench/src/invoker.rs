@@ -8,8 +8,8 @@ use crate::symbols::ModelArgs;
 use anyhow::{Context, Result};
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
 use atoll_engine::{
-    Class, Engine, EngineHandle, FunctionInfo, FunctionKey, FunctionOptions, InputTensor, InvocationRequest, InvocationResult, InvokeError,
-    LaneId, SessionId,
+    Class, Engine, EngineHandle, FunctionInfo, FunctionKey, FunctionOptions, InputTensor, InvocationRequest,
+    InvocationResult, InvokeError, LaneId, SessionId,
 };
 use atoll_kgraph::{BufferKind, Bundle};
 use atoll_protocol::{InferRequest, Parameters, Tensor, TensorMetadata};
@@ -67,11 +67,16 @@ impl Invoker {
     pub fn sequence(&self) -> Result<Sequence<'_>> {
         let of = match self {
             Invoker::Local(local) => {
-                let session = local.handle.open_session(&FunctionKey::local(&local.name), SESSION_IDLE_DEFAULT).map_err(blamed)?;
+                let session = local
+                    .handle
+                    .open_session(&FunctionKey::local(&local.name), SESSION_IDLE_DEFAULT)
+                    .map_err(blamed)?;
                 Numbered::Local(local, session)
             }
             // Two programs at one daemon must not take the same number.
-            Invoker::Remote(remote) => Numbered::Remote(remote, format!("atoll-{}-{:?}", std::process::id(), Instant::now())),
+            Invoker::Remote(remote) => {
+                Numbered::Remote(remote, format!("atoll-{}-{:?}", std::process::id(), Instant::now()))
+            }
         };
         Ok(Sequence { of, steps: 0, is_over: false })
     }
@@ -101,7 +106,8 @@ impl Local {
         let handle = engine.handle();
         let name = bundle.graph().name.clone();
         load(&handle, &bundle, &name, Class::BestEffort)?;
-        let [inputs, outputs] = [BufferKind::Input, BufferKind::Output].map(|kind| tensor_metadata(bundle.graph(), kind));
+        let [inputs, outputs] =
+            [BufferKind::Input, BufferKind::Output].map(|kind| tensor_metadata(bundle.graph(), kind));
         Ok(Local { engine, handle, name, inputs, outputs })
     }
 
@@ -169,7 +175,8 @@ impl Sequence<'_> {
         }
     }
 
-    /// Ends it. At a daemon it ends when it was not used for a while: a sequence ends there with a request.
+    /// Ends it. At a daemon it ends when it was not used for a while: a sequence ends there with a
+    /// request.
     pub fn end(mut self) {
         self.close();
     }
@@ -193,7 +200,13 @@ pub fn load(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, class: Clas
 }
 
 /// Loads a bundle into a lane.
-pub(crate) fn load_into(handle: &EngineHandle, bundle: &Arc<Bundle>, name: &str, class: Class, lane: LaneId) -> Result<FunctionInfo> {
+pub(crate) fn load_into(
+    handle: &EngineHandle,
+    bundle: &Arc<Bundle>,
+    name: &str,
+    class: Class,
+    lane: LaneId,
+) -> Result<FunctionInfo> {
     let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane };
     handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))
 }

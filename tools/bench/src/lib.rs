@@ -1,9 +1,12 @@
 //! Measuring: `atoll bench`, and what it has in common with the other commands of the program.
 //!
-//! [`commands`] has a file for each thing that is measured. The other modules are what commands share: how an engine is started from flags ([`engine`]), how a model is opened and asked
-//! ([`artifact`], [`invoker`]), inputs and outputs ([`tensors`], [`npy`]), what is printed and drawn ([`output`], [`drawing`]), and whose fault a failure is ([`failure`]).
+//! [`commands`] has a file for each thing that is measured. The other modules are what commands
+//! share: how an engine is started from flags ([`engine`]), how a model is opened and asked
+//! ([`artifact`], [`invoker`]), inputs and outputs ([`tensors`], [`npy`]), what is printed and
+//! drawn ([`output`], [`drawing`]), and whose fault a failure is ([`failure`]).
 //!
-//! Not here: the command line as a whole, and every command that does not measure; both are in `tools/atoll`, which uses this crate.
+//! Not here: the command line as a whole, and every command that does not measure; both are in
+//! `tools/atoll`, which uses this crate.
 
 pub mod artifact;
 pub mod cache;

@@ -1,4 +1,5 @@
-//! NumPy's `.npy` files, version 1 to 3: little-endian, C order. `npyz` reads and writes their headers; what a tensor may be is checked here.
+//! NumPy's `.npy` files, version 1 to 3: little-endian, C order. `npyz` reads and writes their
+//! headers; what a tensor may be is checked here.
 
 use atoll_protocol::{DataType, Tensor};
 use npyz::{DType, NpyHeader, Order, WriteOptions, WriterBuilder};
@@ -6,7 +7,8 @@ use std::path::Path;
 
 /// Headers of arrays of numbers are shorter. NumPy's own limit is 10,000.
 const HEADER_BYTES_MAX: usize = 4096;
-/// A header has two, around the dictionary and around the shape; one of an array of records has more, whose type is told where these suffice.
+/// A header has two, around the dictionary and around the shape; one of an array of records has
+/// more, whose type is told where these suffice.
 const BRACKETS_MAX: usize = 4;
 /// Where the data begins in files of few dimensions.
 const DATA_OFFSET: usize = 128;
@@ -64,8 +66,10 @@ fn decode(bytes: &[u8], name: &str) -> Result<Tensor, String> {
     bound(bytes)?;
     let mut data = bytes;
     // A fault in the text of the header is told over several lines, of which the first says what it is.
-    let header = NpyHeader::from_reader(&mut data).map_err(|e| e.to_string().lines().next().unwrap_or_default().to_owned())?;
-    let datatype = datatype(&header.dtype()).ok_or_else(|| format!("type {} is not supported", header.dtype().descr()))?;
+    let header =
+        NpyHeader::from_reader(&mut data).map_err(|e| e.to_string().lines().next().unwrap_or_default().to_owned())?;
+    let datatype =
+        datatype(&header.dtype()).ok_or_else(|| format!("type {} is not supported", header.dtype().descr()))?;
     if header.order() != Order::C {
         return Err("it is in Fortran order; save it with numpy.ascontiguousarray".into());
     }
@@ -74,7 +78,8 @@ fn decode(bytes: &[u8], name: &str) -> Result<Tensor, String> {
     Tensor::new(name, datatype, shape, data.to_vec()).map_err(|e| e.to_string())
 }
 
-/// Refuses headers that the library would take too long or too much memory for. It takes as much memory as the file says that the header is long, and its grammar of Python's literals
+/// Refuses headers that the library would take too long or too much memory for. It takes as much
+/// memory as the file says that the header is long, and its grammar of Python's literals
 /// takes twice to three times as long for each level of nesting.
 fn bound(bytes: &[u8]) -> Result<(), String> {
     let Some((start, rest)) = bytes.split_first_chunk::<8>() else { return Ok(()) };
@@ -109,7 +114,12 @@ fn encode(tensor: &Tensor) -> Result<Vec<u8>, String> {
     let shape: Result<Vec<u64>, _> = tensor.shape.iter().map(|&dimension| u64::try_from(dimension)).collect();
     let shape = shape.map_err(|_| format!("a shape of {:?} has no size", tensor.shape))?;
     let mut bytes = Vec::with_capacity(DATA_OFFSET + tensor.bytes.len());
-    WriteOptions::new_header_only().dtype(dtype).shape(&shape).writer(&mut bytes).write_header_only().map_err(|e| e.to_string())?;
+    WriteOptions::new_header_only()
+        .dtype(dtype)
+        .shape(&shape)
+        .writer(&mut bytes)
+        .write_header_only()
+        .map_err(|e| e.to_string())?;
     bytes.extend_from_slice(&tensor.bytes);
     Ok(bytes)
 }
@@ -187,7 +197,8 @@ mod tests {
     #[test]
     fn hostile_headers_are_refused() {
         let header = |shape: &str| format!("{{'descr': '<i4', 'fortran_order': False, 'shape': {shape}, }}");
-        // Products that do not fit, also where a later dimension is 0 or they wrap around to what the file holds.
+        // Products that do not fit, also where a later dimension is 0 or they wrap around to what the file
+        // holds.
         for shape in [
             "(4294967296, 4294967296)",
             "(4294967296, 4294967296, 0)",

@@ -65,7 +65,10 @@ pub struct Table {
 impl Table {
     /// A table with these columns.
     pub fn new<const N: usize>(header: [(&str, Align); N]) -> Table {
-        Table { columns: header.iter().map(|h| h.1).collect(), rows: vec![header.iter().map(|h| h.0.to_string()).collect()] }
+        Table {
+            columns: header.iter().map(|h| h.1).collect(),
+            rows: vec![header.iter().map(|h| h.0.to_string()).collect()],
+        }
     }
 
     /// Adds a row, one cell a column.
@@ -84,7 +87,9 @@ impl Table {
 
 impl std::fmt::Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let width = |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         for row in &self.rows {
             let mut line = String::from("  ");
@@ -133,7 +138,8 @@ pub fn parse_seconds(text: &str) -> Result<f64, String> {
 
 /// Reads the size of a block: `256`, `16,16` or `8x8x4`.
 pub fn parse_block(text: &str) -> Result<[u32; 3]> {
-    let extents: Option<Vec<u32>> = text.split([',', 'x']).map(|extent| extent.trim().parse().ok().filter(|e| *e > 0)).collect();
+    let extents: Option<Vec<u32>> =
+        text.split([',', 'x']).map(|extent| extent.trim().parse().ok().filter(|e| *e > 0)).collect();
     match extents.as_deref() {
         Some(&[x]) => Ok([x, 1, 1]),
         Some(&[x, y]) => Ok([x, y, 1]),

@@ -5,7 +5,8 @@ use crate::failure::users;
 use crate::invoker;
 use anyhow::{Context, Result, anyhow};
 use atoll_engine::{
-    ChainRequest, Class, EngineHandle, FunctionInfo, FunctionKey, InputTensor, InvocationResult, LaunchTime, StageInput, StageRequest,
+    ChainRequest, Class, EngineHandle, FunctionInfo, FunctionKey, InputTensor, InvocationResult, LaunchTime,
+    StageInput, StageRequest,
 };
 use atoll_kgraph::{Bundle, InputForm, NodeProfile, Profile, ShapeProfile, bind_symbols};
 use atoll_protocol::Tensor;
@@ -70,7 +71,13 @@ impl Profiled<'_> {
             inputs: inputs.iter().cloned().map(StageInput::Tensor).collect(),
             outputs: None,
         };
-        let request = ChainRequest { stages: vec![stage], class: Some(Class::RealTime), priority: 0, deadline: None, times_launches: true };
+        let request = ChainRequest {
+            stages: vec![stage],
+            class: Some(Class::RealTime),
+            priority: 0,
+            deadline: None,
+            times_launches: true,
+        };
         let (answer, answered) = mpsc::sync_channel(1);
         self.handle.submit_chain(request, Box::new(move |result| drop(answer.send(result))));
         Ok(answered.recv().context("the engine ended")??)
@@ -80,7 +87,8 @@ impl Profiled<'_> {
     fn launches(&self, results: &[InvocationResult], symbols: &[i64]) -> Result<Vec<NodeProfile>> {
         let first = results.first().map_or(&[][..], |result| &result.launches);
         let same = |result: &&InvocationResult| {
-            result.launches.len() == first.len() && result.launches.iter().zip(first).all(|(a, b)| (a.node, a.blocks) == (b.node, b.blocks))
+            result.launches.len() == first.len()
+                && result.launches.iter().zip(first).all(|(a, b)| (a.node, a.blocks) == (b.node, b.blocks))
         };
         if let Some(odd) = results.iter().find(|result| !same(result)) {
             return Err(anyhow!("a run had {} launches, another one {}", first.len(), odd.launches.len()));
@@ -90,7 +98,8 @@ impl Profiled<'_> {
 
     fn launch(&self, results: &[InvocationResult], symbols: &[i64], at: usize) -> Result<NodeProfile> {
         let LaunchTime { node, blocks, .. } = results[0].launches[at];
-        let of = |ns: &dyn Fn(&[LaunchTime]) -> u64| median(results.iter().map(|result| ns(&result.launches)).collect());
+        let of =
+            |ns: &dyn Fn(&[LaunchTime]) -> u64| median(results.iter().map(|result| ns(&result.launches)).collect());
         let gap = |launches: &[LaunchTime]| {
             at.checked_sub(1).map_or(0, |before| launches[at].started_ns.saturating_sub(launches[before].ended_ns))
         };
@@ -98,7 +107,9 @@ impl Profiled<'_> {
         let (_, spec) = image.launches[node as usize].as_ref().context("a node that was launched")?.choose(symbols);
         let total_ns = of(&|launches| launches[at].ended_ns.saturating_sub(launches[at].started_ns));
         let wave_ns = match self.function.occupancy.get(spec.kernel.0 as usize).copied().flatten() {
-            Some(occupancy) => waves(total_ns, blocks, occupancy.into(), self.handle.device_info().compute_units.into()),
+            Some(occupancy) => {
+                waves(total_ns, blocks, occupancy.into(), self.handle.device_info().compute_units.into())
+            }
             None => vec![of(&|launches| launches[at].busy_ns / blocks.max(1)).max(1)],
         };
         Ok(NodeProfile {
@@ -112,12 +123,15 @@ impl Profiled<'_> {
     }
 }
 
-/// How long a wave takes at most with 1, 2, … blocks on each compute unit, of a launch that took `total_ns` alone. A GPU runs all blocks of a grid or none, so only its fullest wave is measured:
+/// How long a wave takes at most with 1, 2, … blocks on each compute unit, of a launch that took
+/// `total_ns` alone. A GPU runs all blocks of a grid or none, so only its fullest wave is measured:
 /// with fewer blocks it takes no longer, and with more at most as much longer as they are more.
 fn waves(total_ns: u64, blocks: u64, occupancy: u64, compute_units: u64) -> Vec<u64> {
     let wave_ns = (total_ns / blocks.div_ceil(occupancy * compute_units).max(1)).max(1);
     let fullest = blocks.div_ceil(compute_units).clamp(1, occupancy);
-    (1..=occupancy).map(|on_each| if on_each <= fullest { wave_ns } else { (wave_ns * on_each).div_ceil(fullest) }).collect()
+    (1..=occupancy)
+        .map(|on_each| if on_each <= fullest { wave_ns } else { (wave_ns * on_each).div_ceil(fullest) })
+        .collect()
 }
 
 fn median(mut values: Vec<u64>) -> u64 {

@@ -1,4 +1,5 @@
-//! Seeded random numbers for inputs and arrivals: the same seed gives the same run on every machine.
+//! Seeded random numbers for inputs and arrivals: the same seed gives the same run on every
+//! machine.
 
 use atoll_core::rng::Rng;
 

@@ -28,7 +28,14 @@ impl Distribution {
         let Some(max_ms) = sorted.last().copied() else { return Distribution::default() };
         let quantile = |share| quantile(&sorted, share);
         let mean_ms = sorted.iter().sum::<f64>() / sorted.len() as f64;
-        Distribution { count: sorted.len(), mean_ms, p50_ms: quantile(0.5), p90_ms: quantile(0.9), p99_ms: quantile(0.99), max_ms }
+        Distribution {
+            count: sorted.len(),
+            mean_ms,
+            p50_ms: quantile(0.5),
+            p90_ms: quantile(0.9),
+            p99_ms: quantile(0.99),
+            max_ms,
+        }
     }
 
     /// Cells for a table: count, p50, p90, p99, max.
@@ -38,7 +45,8 @@ impl Distribution {
     }
 }
 
-/// The smallest of ascending values that a share of all (0 to 1) does not exceed. There is at least one value.
+/// The smallest of ascending values that a share of all (0 to 1) does not exceed. There is at least
+/// one value.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1]
 }
@@ -51,7 +59,10 @@ mod tests {
     fn quantiles_of_a_hundred() {
         let times: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
         let found = Distribution::of(&times);
-        assert_eq!((found.p50_ms, found.p90_ms, found.p99_ms, found.max_ms, found.count), (50.0, 90.0, 99.0, 100.0, 100));
+        assert_eq!(
+            (found.p50_ms, found.p90_ms, found.p99_ms, found.max_ms, found.count),
+            (50.0, 90.0, 99.0, 100.0, 100)
+        );
         assert_eq!(Distribution::of(&times[..1]).p99_ms, 100.0);
         assert_eq!(Distribution::of(&[]), Distribution::default());
     }

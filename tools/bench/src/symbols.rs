@@ -7,7 +7,8 @@ use atoll_kgraph::{ModelOptions, SizeRange, SizeRanges, States, size_ranges};
 /// Flags that say which sizes a model is compiled for.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct SymbolArgs {
-    /// Legal values of sizes that an ONNX model leaves open, as in seq=1..512,batch=1..64 [default: 1 to 65536, or what of it the model allows]
+    /// Legal values of sizes that an ONNX model leaves open, as in seq=1..512,batch=1..64 [default:
+    /// 1 to 65536, or what of it the model allows]
     #[arg(long, value_name = "NAME=MIN..MAX", value_parser = parse)]
     symbol: Vec<SizeRanges>,
 
@@ -22,7 +23,8 @@ pub struct ModelArgs {
     #[command(flatten)]
     symbols: SymbolArgs,
 
-    /// Inputs and outputs of an ONNX model that are one state, which a session keeps: INPUT=OUTPUT,… or auto, by the names that exporters give [default: none]
+    /// Inputs and outputs of an ONNX model that are one state, which a session keeps:
+    /// INPUT=OUTPUT,… or auto, by the names that exporters give [default: none]
     #[arg(long, value_name = "auto|INPUT=OUTPUT", value_parser = parse_states)]
     state: Option<States>,
 }

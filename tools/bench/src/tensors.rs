@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Random integers are below this: valid as bytes, as tokens of every vocabulary, and as small counts.
+/// Random integers are below this: valid as bytes, as tokens of every vocabulary, and as small
+/// counts.
 const RANDOM_INTEGER_MAX: u64 = 100;
 
 /// Where the content of an input comes from.
@@ -41,7 +42,8 @@ pub struct InputArgs {
     #[arg(long, value_name = "NAME=FILE|NUMBER|random")]
     input: Vec<String>,
 
-    /// Shape of an input that is not from a file. A size that varies has one value in all inputs; it is 1 where no shape and no file gives it
+    /// Shape of an input that is not from a file. A size that varies has one value in all inputs;
+    /// it is 1 where no shape and no file gives it
     #[arg(long, value_name = "NAME=SIZES")]
     shape: Vec<String>,
 
@@ -67,7 +69,8 @@ pub struct InputSpecs {
 }
 
 impl InputSpecs {
-    /// From `NAME=CONTENT` and `NAME=SHAPE`; for a model with one input the name may be left out. Files are read.
+    /// From `NAME=CONTENT` and `NAME=SHAPE`; for a model with one input the name may be left out.
+    /// Files are read.
     ///
     /// # Errors
     /// The user's mistakes, among them two arguments that give one symbol two values.
@@ -76,7 +79,8 @@ impl InputSpecs {
         for text in shapes {
             let (name, shape) = named(text, metadata)?;
             let sizes: Result<Vec<i64>, _> = shape.split([',', 'x']).map(|size| size.trim().parse()).collect();
-            let sizes = sizes.map_err(|_| user_error(format!("--shape {text}: sizes are expected, as in {name}=1,3,224,224")))?;
+            let sizes = sizes
+                .map_err(|_| user_error(format!("--shape {text}: sizes are expected, as in {name}=1,3,224,224")))?;
             specs.bind(&name, &sizes, &format!("--shape {text}"), metadata)?;
             specs.shapes.insert(name, sizes);
         }
@@ -91,7 +95,8 @@ impl InputSpecs {
         Ok(specs)
     }
 
-    /// Takes the values of symbols from the shape of an input. A shape of another rank says nothing; the model refuses it.
+    /// Takes the values of symbols from the shape of an input. A shape of another rank says
+    /// nothing; the model refuses it.
     fn bind(&mut self, name: &str, shape: &[i64], argument: &str, metadata: &[TensorMetadata]) -> Result<()> {
         let symbols = metadata.iter().find(|input| input.name == name).map_or(&[][..], |input| &input.symbols);
         if symbols.len() != shape.len() {
@@ -136,7 +141,9 @@ fn named<'a>(text: &'a str, metadata: &[TensorMetadata]) -> Result<(String, &'a 
     let names = || metadata.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ");
     match text.split_once('=') {
         Some((name, value)) if metadata.iter().any(|m| m.name == name) => Ok((name.into(), value)),
-        Some((name, _)) if !Path::new(text).exists() => Err(user_error(format!("the model has no input `{name}`; it has {}", names()))),
+        Some((name, _)) if !Path::new(text).exists() => {
+            Err(user_error(format!("the model has no input `{name}`; it has {}", names())))
+        }
         _ if metadata.len() == 1 => Ok((metadata[0].name.clone(), text)),
         _ => Err(user_error(format!("`{text}`: say for which input, as NAME={text}; the model has {}", names()))),
     }
@@ -152,12 +159,15 @@ fn random_element(datatype: DataType, random: &mut Random) -> f64 {
 
 fn generate(input: &TensorMetadata, shape: Vec<i64>, mut element: impl FnMut() -> f64) -> Result<Tensor> {
     let count = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(usize::try_from(size).ok()?));
-    let count = count.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| user_error(format!("shape {shape:?} of `{}` cannot be", input.name)))?;
+    let count = count
+        .filter(|n| *n <= ELEMENTS_MAX)
+        .ok_or_else(|| user_error(format!("shape {shape:?} of `{}` cannot be", input.name)))?;
     let values: Vec<f64> = (0..count).map(|_| element()).collect();
     Tensor::from_f64(input.name.clone(), input.datatype, shape, &values).blame_user()
 }
 
-/// Elements of a tensor that is made here: 8 GiB as numbers, beyond which a mistyped shape is more likely than a wish.
+/// Elements of a tensor that is made here: 8 GiB as numbers, beyond which a mistyped shape is more
+/// likely than a wish.
 const ELEMENTS_MAX: usize = 1 << 30;
 
 /// Writes tensors into a folder, as NAME.npy.
@@ -172,7 +182,8 @@ pub fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
 /// The file of a tensor in a folder.
 pub fn saved_as(folder: &Path, tensor: &Tensor) -> PathBuf {
     // Names of tensors may hold anything; names of files may not.
-    let name: String = tensor.name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+    let name: String =
+        tensor.name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
     folder.join(format!("{name}.npy"))
 }
 
@@ -183,7 +194,11 @@ pub fn summaries_text(summaries: &[Summary]) -> String {
     for output in summaries {
         let shape: Vec<String> = output.shape.iter().map(i64::to_string).collect();
         let (name, datatype, shape) = (&output.name, output.datatype, shape.join(", "));
-        let _ = writeln!(text, "{name}: {datatype}[{shape}]  min {:.6}  max {:.6}  mean {:.6}", output.min, output.max, output.mean);
+        let _ = writeln!(
+            text,
+            "{name}: {datatype}[{shape}]  min {:.6}  max {:.6}  mean {:.6}",
+            output.min, output.max, output.mean
+        );
         if output.not_finite > 0 {
             let _ = writeln!(text, "  {} elements are NaN or infinite", output.not_finite);
         }
@@ -249,7 +264,12 @@ mod tests {
     use super::*;
 
     fn metadata(name: &str, datatype: DataType, shape: &[i64], symbols: &[&str]) -> TensorMetadata {
-        TensorMetadata { name: name.into(), datatype, shape: shape.to_vec(), symbols: symbols.iter().map(|s| (*s).into()).collect() }
+        TensorMetadata {
+            name: name.into(),
+            datatype,
+            shape: shape.to_vec(),
+            symbols: symbols.iter().map(|s| (*s).into()).collect(),
+        }
     }
 
     fn parse(given: &[&str], shapes: &[&str], inputs: &[TensorMetadata]) -> Result<InputSpecs> {
@@ -264,14 +284,19 @@ mod tests {
         let tensors = specs.tensors(&inputs, &mut Random::new(3)).unwrap();
         assert_eq!((tensors[0].shape.as_slice(), tensors[0].bytes.len()), (&[2, 3][..], 24));
         assert_eq!(tensors[1].bytes, 16000_i64.to_le_bytes());
-        assert_eq!(specs.tensors(&inputs, &mut Random::new(3)).unwrap(), tensors, "the same seed gives the same inputs");
+        assert_eq!(
+            specs.tensors(&inputs, &mut Random::new(3)).unwrap(),
+            tensors,
+            "the same seed gives the same inputs"
+        );
         assert_eq!(InputSpecs::default().tensors(&inputs, &mut Random::new(3)).unwrap()[0].shape, [1, 3]);
     }
 
     #[test]
     fn a_shape_binds_its_symbols_for_every_input() {
         let ids = |name: &str| metadata(name, DataType::Int64, &[-1, -1], &["batch", "length"]);
-        let inputs = [ids("ids"), ids("mask"), metadata("bias", DataType::Fp32, &[-1, 4, -1], &["length", "", "other"])];
+        let inputs =
+            [ids("ids"), ids("mask"), metadata("bias", DataType::Fp32, &[-1, 4, -1], &["length", "", "other"])];
         let shapes = |specs: &InputSpecs| -> Vec<Vec<i64>> {
             specs.tensors(&inputs, &mut Random::new(3)).unwrap().into_iter().map(|tensor| tensor.shape).collect()
         };
@@ -280,14 +305,24 @@ mod tests {
         let file = folder.path().join("ids.npy");
         npy::write(&file, &Tensor::new("ids", DataType::Int64, vec![3, 5], vec![0; 120]).unwrap()).unwrap();
         let from_file = format!("ids={}", file.display());
-        assert_eq!(shapes(&parse(&[&from_file], &[], &inputs).unwrap()), [vec![3, 5], vec![3, 5], vec![5, 4, 1]], "and so does a file");
+        assert_eq!(
+            shapes(&parse(&[&from_file], &[], &inputs).unwrap()),
+            [vec![3, 5], vec![3, 5], vec![5, 4, 1]],
+            "and so does a file"
+        );
 
         let message = |given: &[&str], shapes: &[&str]| parse(given, shapes, &inputs).unwrap_err().to_string();
         let both = message(&[], &["ids=1,64", "mask=1,32"]);
         assert_eq!(both, "--shape ids=1,64 makes `length` 64, --shape mask=1,32 makes it 32");
-        assert_eq!(message(&[], &["ids=1,64", "bias=8,4,1"]), "--shape ids=1,64 makes `length` 64, --shape bias=8,4,1 makes it 8");
+        assert_eq!(
+            message(&[], &["ids=1,64", "bias=8,4,1"]),
+            "--shape ids=1,64 makes `length` 64, --shape bias=8,4,1 makes it 8"
+        );
         let beside_file = message(&[&from_file], &["mask=3,6"]);
-        assert!(beside_file.starts_with("--shape mask=3,6 makes `length` 6, ids=") && beside_file.ends_with("makes it 5"), "{beside_file}");
+        assert!(
+            beside_file.starts_with("--shape mask=3,6 makes `length` 6, ids=") && beside_file.ends_with("makes it 5"),
+            "{beside_file}"
+        );
         let within = [metadata("square", DataType::Fp32, &[-1, -1], &["n", "n"])];
         assert!(parse(&[], &["square=2,3"], &within).unwrap_err().to_string().contains("makes `n` 2"));
     }

@@ -9,10 +9,12 @@ use std::sync::atomic::Ordering;
 /// Kernels that wait; see the file.
 pub(crate) const SPIN_PTX: &str = include_str!("../kernels/spin.ptx");
 
-/// Longest time a waiting kernel waits. A display driver may reset a device whose kernel runs for longer than two seconds.
+/// Longest time a waiting kernel waits. A display driver may reset a device whose kernel runs for
+/// longer than two seconds.
 pub(crate) const HOLD_TIME_MAX_NS: u64 = 1_000_000_000;
 
-/// Most launches that wait behind a held stream. Beyond about a thousand `cuLaunchKernel` itself waits, for the very launch that holds the stream.
+/// Most launches that wait behind a held stream. Beyond about a thousand `cuLaunchKernel` itself
+/// waits, for the very launch that holds the stream.
 pub(crate) const QUEUED_LAUNCHES_MAX: u32 = 512;
 
 /// A device to probe.
@@ -54,7 +56,8 @@ impl Bench {
     }
 }
 
-/// Times launches behind a kernel that holds the stream until all of them are queued, so that the host's launch cost is not counted.
+/// Times launches behind a kernel that holds the stream until all of them are queued, so that the
+/// host's launch cost is not counted.
 pub(crate) struct QueueTimer {
     module: Module,
     gate: HostWords,
@@ -76,7 +79,8 @@ impl QueueTimer {
         })
     }
 
-    /// Queues `count` launches by `launch(stream, index)`, lets them run, and says how many microseconds one took on average.
+    /// Queues `count` launches by `launch(stream, index)`, lets them run, and says how many
+    /// microseconds one took on average.
     pub(crate) fn micros_per_launch(
         &self,
         count: u32,

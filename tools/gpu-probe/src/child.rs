@@ -1,4 +1,5 @@
-//! Probes in a process of their own: what hangs is ended, what breaks its context breaks only its own.
+//! Probes in a process of their own: what hangs is ended, what breaks its context breaks only its
+//! own.
 
 use crate::report::Row;
 use std::io::{self, BufRead, BufReader, Read};
@@ -60,7 +61,8 @@ fn wait(child: &mut Child, time_max: Duration) -> io::Result<Ended> {
         return Ok(ended);
     }
     child.kill()?;
-    // A process whose kernel hangs can outlive its end by as long as the driver needs to take the device away from it.
+    // A process whose kernel hangs can outlive its end by as long as the driver needs to take the
+    // device away from it.
     wait_until(child, Instant::now() + END_TIME_MAX)?;
     Ok(Ended::Stopped)
 }

@@ -25,8 +25,9 @@ pub(crate) enum ProbeError {
 
 /// Enters a device's context. To be called before the program starts any thread.
 pub(crate) fn open(index: u32) -> Result<Arc<Context>, OpenError> {
-    // A kernel that is loaded when it is first launched waits for the kernels that run, and the probes have kernels that wait for later ones.
-    // SAFETY: no other thread is there to read the environment meanwhile: `main` calls this before it starts any.
+    // A kernel that is loaded when it is first launched waits for the kernels that run, and the probes
+    // have kernels that wait for later ones. SAFETY: no other thread is there to read the
+    // environment meanwhile: `main` calls this before it starts any.
     unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
     Driver::load()?.gpu(index)?.enter()
 }

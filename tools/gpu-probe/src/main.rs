@@ -1,7 +1,9 @@
-//! `gpu-probe`: measures on an NVIDIA machine what Atoll's design takes from papers or from guesses.
+//! `gpu-probe`: measures on an NVIDIA machine what Atoll's design takes from papers or from
+//! guesses.
 //!
-//! It needs the driver and nothing else: the CUDA driver is loaded when the program starts, the kernels are hand-written PTX in `kernels/`. Every probe stands for
-//! itself: one that fails says so and the next one runs; one that may hang or break its context runs in a process of its own.
+//! It needs the driver and nothing else: the CUDA driver is loaded when the program starts, the
+//! kernels are hand-written PTX in `kernels/`. Every probe stands for itself: one that fails says
+//! so and the next one runs; one that may hang or break its context runs in a process of its own.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a command-line program is for")]
 
@@ -55,7 +57,8 @@ struct Arguments {
     /// Which device, counted as the driver does.
     #[arg(long, value_name = "INDEX", default_value_t = 0)]
     device: u32,
-    /// Run one probe in this process and write its rows as JSON lines; how the program calls itself.
+    /// Run one probe in this process and write its rows as JSON lines; how the program calls
+    /// itself.
     #[arg(long, hide = true, value_name = "NAME", value_parser = probe_name)]
     child: Option<String>,
 }
@@ -102,7 +105,8 @@ fn run_all(bench: &Bench, arguments: &Arguments) -> ExitCode {
     };
     let started = Instant::now();
     let mut report = Report { version: REPORT_VERSION, device, rows: Vec::new() };
-    for probe in PROBES.iter().filter(|p| arguments.only.is_empty() || arguments.only.iter().any(|name| name == p.name)) {
+    for probe in PROBES.iter().filter(|p| arguments.only.is_empty() || arguments.only.iter().any(|name| name == p.name))
+    {
         eprintln!("gpu-probe: {} …", probe.name);
         let mut rows = if started.elapsed() > START_TIME_MAX {
             vec![Row::error("all", format!("not run: the probes before took {} s", started.elapsed().as_secs()))]
@@ -166,7 +170,8 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Arguments::command().debug_assert();
-        let arguments = Arguments::try_parse_from(["gpu-probe", "--only", "read-cost,dispatch", "--json", "x.json"]).expect("valid");
+        let arguments = Arguments::try_parse_from(["gpu-probe", "--only", "read-cost,dispatch", "--json", "x.json"])
+            .expect("valid");
         assert_eq!(arguments.only, ["read-cost", "dispatch"]);
         assert!(Arguments::try_parse_from(["gpu-probe", "--only", "no-such-probe"]).is_err());
     }

@@ -56,7 +56,12 @@ impl Row {
 
     /// A failure.
     pub(crate) fn error(case: impl Into<String>, error: impl ToString) -> Row {
-        Row { probe: String::new(), case: case.into(), metric: "failed".to_owned(), value: Value::Error(error.to_string()) }
+        Row {
+            probe: String::new(),
+            case: case.into(),
+            metric: "failed".to_owned(),
+            value: Value::Error(error.to_string()),
+        }
     }
 }
 
@@ -119,8 +124,9 @@ impl Report {
             "{} ({}, {} compute units, {} MHz, CUDA {})\n",
             device.name, device.architecture, device.compute_units, device.clock_mhz, device.driver
         );
-        let wide =
-            |column: fn(&Row) -> &str, least: usize| self.rows.iter().map(|r| column(r).chars().count()).max().unwrap_or(0).max(least);
+        let wide = |column: fn(&Row) -> &str, least: usize| {
+            self.rows.iter().map(|r| column(r).chars().count()).max().unwrap_or(0).max(least)
+        };
         let (case_width, metric_width) = (wide(|r| &r.case, 4), wide(|r| &r.metric, 6));
         let mut probe = None;
         for row in &self.rows {
@@ -136,7 +142,9 @@ impl Report {
             }
             _ = write!(text, "  {:case_width$}  {:metric_width$}  ", row.case, row.metric);
             _ = match &row.value {
-                Value::Samples { unit, count, p50, p99 } => writeln!(text, "{p50:>10.3}  {p99:>10.3}  {unit:6} {count:>6}"),
+                Value::Samples { unit, count, p50, p99 } => {
+                    writeln!(text, "{p50:>10.3}  {p99:>10.3}  {unit:6} {count:>6}")
+                }
                 Value::Text(words) => writeln!(text, "{words}"),
                 Value::Error(error) => writeln!(text, "error: {error}"),
             };
@@ -150,8 +158,13 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let device =
-            DeviceFacts { name: "Test".into(), architecture: "sm_75".into(), compute_units: 2, clock_mhz: 1000, driver: "12.4".into() };
+        let device = DeviceFacts {
+            name: "Test".into(),
+            architecture: "sm_75".into(),
+            compute_units: 2,
+            clock_mhz: 1000,
+            driver: "12.4".into(),
+        };
         let mut rows = vec![
             Row::samples("one block", "per kernel", "us", &[1.0, 2.0, 3.0]),
             Row::text("exit", "barriers", "correct"),

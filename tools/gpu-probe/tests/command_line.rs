@@ -1,4 +1,5 @@
-//! What can be tested without a GPU: the command line, the message where no driver is, and that every kernel assembles.
+//! What can be tested without a GPU: the command line, the message where no driver is, and that
+//! every kernel assembles.
 
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
@@ -26,8 +27,16 @@ fn list_names_every_probe_without_a_driver() {
     let output = gpu_probe(&["--list"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success());
-    for name in ["evicted-kernel", "flag-routes", "read-cost", "entry-check", "dispatch", "barrier-exit", "indirect-entry", "sticky-error"]
-    {
+    for name in [
+        "evicted-kernel",
+        "flag-routes",
+        "read-cost",
+        "entry-check",
+        "dispatch",
+        "barrier-exit",
+        "indirect-entry",
+        "sticky-error",
+    ] {
         assert!(text.contains(name), "{name} is missing in\n{text}");
     }
 }
@@ -57,14 +66,19 @@ fn every_kernel_assembles() {
         return;
     };
     // Those of its own, and those that it shares with the runtime.
-    let folders = ["kernels", "../../runtime/cuda/kernels"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
-    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("kernels").flatten()).map(|entry| entry.path());
+    let folders =
+        ["kernels", "../../runtime/cuda/kernels"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+    let files = folders
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).expect("kernels").flatten())
+        .map(|entry| entry.path());
     let files: Vec<_> = files.collect();
     assert_eq!(files.len(), 8, "{files:?}");
     for file in files {
         let ptx = std::fs::read_to_string(&file).expect("text");
         for architecture in ARCHITECTURES {
-            let report = ptxas.assemble(&ptx, architecture).unwrap_or_else(|error| panic!("{}: {error}", file.display())).report;
+            let report =
+                ptxas.assemble(&ptx, architecture).unwrap_or_else(|error| panic!("{}: {error}", file.display())).report;
             let spilling: Vec<_> = report.kernels.iter().filter(|(_, kernel)| kernel.spill_store_bytes > 0).collect();
             assert!(spilling.is_empty(), "{}: {spilling:?}", file.display());
         }

@@ -1,10 +1,12 @@
-//! How long the host target takes for one kernel, over the corpus: each kernel of each PTX file, at the first block shape it is run with, from text to native code.
+//! How long the host target takes for one kernel, over the corpus: each kernel of each PTX file, at
+//! the first block shape it is run with, from text to native code.
 //!
 //! ```text
 //! cargo run --release -p atoll-workbench --example compile_time [ROUNDS]
 //! ```
 //!
-//! One thread compiles, and time on the processor counts, the best of each kernel's rounds (3 unless told), so that what else the machine does is left out as far as it can be.
+//! One thread compiles, and time on the processor counts, the best of each kernel's rounds (3
+//! unless told), so that what else the machine does is left out as far as it can be.
 
 use atoll_ptx::Module;
 use atoll_target_host::{CpuLevel, KernelShape, Options, compile};
@@ -41,7 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/kernels");
     let cases: Cases = toml::from_str(&std::fs::read_to_string(corpus.join("cases.toml"))?)?;
     let level = CpuLevel::of_this_machine().ok_or("no native code for this machine")?;
-    let mut files: Vec<PathBuf> = std::fs::read_dir(corpus.join("ptx"))?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(corpus.join("ptx"))?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     files.sort();
     let (mut samples, mut refused) = (Vec::new(), Vec::new());
     for case in &cases.case {
@@ -84,7 +87,12 @@ fn measure(case: &Case, path: &Path, level: CpuLevel, rounds: u32) -> Result<Sam
         compiled = compiled.min(on_processor() - started);
         kernels = module.kernels().count().max(1);
     }
-    Ok(Sample { label: format!("{} ({})", case.name, name(path)), lines: text.lines().count() / kernels, read, compile: compiled })
+    Ok(Sample {
+        label: format!("{} ({})", case.name, name(path)),
+        lines: text.lines().count() / kernels,
+        read,
+        compile: compiled,
+    })
 }
 
 #[expect(clippy::print_stdout, reason = "the table is what the program is for")]
@@ -94,7 +102,9 @@ fn report(samples: &mut [Sample], refused: &[String]) {
     let Some(last) = samples.len().checked_sub(1) else { return };
     let milliseconds = |d: Duration| d.as_secs_f64() * 1e3;
     println!("{:<16} {:>8} {:>8} {:>8} {:>8}  ms", "", "min", "p50", "p90", "max");
-    for (what, time) in [("read the file", (|s| s.read) as fn(&Sample) -> Duration), ("compile a kernel", |s| s.compile)] {
+    for (what, time) in
+        [("read the file", (|s| s.read) as fn(&Sample) -> Duration), ("compile a kernel", |s| s.compile)]
+    {
         samples.sort_by_key(time);
         let [min, p50, p90, max] = [0, last / 2, last * 9 / 10, last].map(|at| milliseconds(time(&samples[at])));
         println!("{what:<16} {min:>8.2} {p50:>8.2} {p90:>8.2} {max:>8.2}");

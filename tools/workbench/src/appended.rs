@@ -46,11 +46,12 @@ impl Appended {
         [self.fence, self.preempt, self.virtual_launch.map(|v| v.offset)].into_iter().flatten().min()
     }
 
-    /// Bytes of the parameter block up to the end of the last appended parameter; 0 where there are none.
+    /// Bytes of the parameter block up to the end of the last appended parameter; 0 where there are
+    /// none.
     pub(crate) fn end(&self) -> u32 {
-        let virtual_end = self
-            .virtual_launch
-            .map_or(0, |v| v.offset + if v.block.is_none() { virtual_params::BYTES } else { virtual_params::BYTES_WITHOUT_BLOCK });
+        let virtual_end = self.virtual_launch.map_or(0, |v| {
+            v.offset + if v.block.is_none() { virtual_params::BYTES } else { virtual_params::BYTES_WITHOUT_BLOCK }
+        });
         let preempt_end = self.preempt.map_or(0, |offset| offset + preempt_params::BYTES);
         let fence_end = self.fence.map_or(0, |offset| offset + fence_params::BYTES);
         virtual_end.max(preempt_end).max(fence_end)

@@ -90,8 +90,16 @@ impl ParameterBlock {
         Ok(())
     }
 
-    /// Notes an address at a place of the block. One past a buffer's end is an address that a kernel may be given.
-    fn point(&mut self, index: usize, at: usize, buffer: usize, offset: u64, buffers: &[Buffer]) -> Result<(), BenchError> {
+    /// Notes an address at a place of the block. One past a buffer's end is an address that a
+    /// kernel may be given.
+    fn point(
+        &mut self,
+        index: usize,
+        at: usize,
+        buffer: usize,
+        offset: u64,
+        buffers: &[Buffer],
+    ) -> Result<(), BenchError> {
         if buffers.get(buffer).is_none_or(|b| offset > b.bytes.len() as u64) {
             return Err(BenchError::NoSuchBuffer { index, buffer, offset });
         }
@@ -122,18 +130,31 @@ mod tests {
     #[test]
     fn arguments_lie_where_the_kernel_reads_them() {
         let buffer = Buffer { name: "a".into(), bytes: vec![0; 4], writable: true };
-        let args = [Arg::buffer(0), Arg::Value(vec![7]), Arg::Value((0..16).collect()), Arg::Value(1f32.to_le_bytes().to_vec())];
+        let args = [
+            Arg::buffer(0),
+            Arg::Value(vec![7]),
+            Arg::Value((0..16).collect()),
+            Arg::Value(1f32.to_le_bytes().to_vec()),
+        ];
         let block = lay_out(&args, &[buffer]).unwrap();
         assert_eq!((block.bytes.len(), block.addresses.as_slice()), (36, &[(0, 0, 0)][..]));
-        assert_eq!((block.bytes[8], block.bytes[16], block.bytes[31], &block.bytes[32..]), (7, 0, 15, &1f32.to_le_bytes()[..]));
+        assert_eq!(
+            (block.bytes[8], block.bytes[16], block.bytes[31], &block.bytes[32..]),
+            (7, 0, 15, &1f32.to_le_bytes()[..])
+        );
     }
 
     #[test]
     fn arguments_that_do_not_fit_are_named() {
         let message = |args: &[Arg]| lay_out(args, &[]).unwrap_err().to_string();
         let value = |n: usize| Arg::Value(vec![0; n]);
-        assert!(message(&[value(8)]).contains("takes 4 arguments (.u64 a, .u8 flag, .b8 pair[16], .f32 x), 1 are given"));
-        assert!(message(&[value(8), value(4), value(16), value(4)]).contains("argument 1 has 4 bytes, parameter `.u8 flag` takes 1"));
+        assert!(
+            message(&[value(8)]).contains("takes 4 arguments (.u64 a, .u8 flag, .b8 pair[16], .f32 x), 1 are given")
+        );
+        assert!(
+            message(&[value(8), value(4), value(16), value(4)])
+                .contains("argument 1 has 4 bytes, parameter `.u8 flag` takes 1")
+        );
         assert!(message(&[Arg::buffer(3), value(1), value(16), value(4)]).contains("byte 0 of buffer 3"));
     }
 

@@ -1,6 +1,8 @@
-//! Two devices held against each other: the same launch of the same kernel on both, and where its results differ.
+//! Two devices held against each other: the same launch of the same kernel on both, and where its
+//! results differ.
 //!
-//! Nothing here knows what is right. Whoever compares chooses the reference: the interpreter, which takes PTX literally and thread by thread, or a device that was compared with it.
+//! Nothing here knows what is right. Whoever compares chooses the reference: the interpreter, which
+//! takes PTX literally and thread by thread, or a device that was compared with it.
 
 use crate::error::BenchError;
 use crate::launch::{Buffer, Inputs, Kernel, KernelDevice, Launch, Outcome};
@@ -24,7 +26,8 @@ pub enum Agreement {
 pub enum Verdict {
     /// The results are the same.
     Equal,
-    /// They are as close as they have to be. The largest difference is this share of what is allowed.
+    /// They are as close as they have to be. The largest difference is this share of what is
+    /// allowed.
     Close(f64),
     /// Both devices ran the kernel, and its results cannot be compared.
     Unordered,
@@ -72,7 +75,10 @@ impl fmt::Display for Difference {
         match self {
             Difference::Memory { buffer, element, count, of, index, found, expected } => {
                 let element = format!("{element:?}").to_lowercase();
-                write!(f, "`{buffer}`: {count} of {of} elements differ, the first ({element}) at {index}: {found}, expected {expected}")
+                write!(
+                    f,
+                    "`{buffer}`: {count} of {of} elements differ, the first ({element}) at {index}: {found}, expected {expected}"
+                )
             }
             Difference::Printed { found, expected } => write!(f, "it prints {found:?}, expected {expected:?}"),
         }
@@ -232,7 +238,13 @@ mod tests {
             }
         }
 
-        fn launch(&mut self, kernel: &InterpKernel, launch: &Launch, buffers: &mut [Buffer], repeat: u32) -> Result<Outcome, BenchError> {
+        fn launch(
+            &mut self,
+            kernel: &InterpKernel,
+            launch: &Launch,
+            buffers: &mut [Buffer],
+            repeat: u32,
+        ) -> Result<Outcome, BenchError> {
             let mut outcome = self.interp.launch(kernel, launch, buffers, repeat)?;
             match self.mistake {
                 Mistake::Fails => return Err(BenchError::Launch("failed".into())),

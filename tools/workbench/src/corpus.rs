@@ -1,4 +1,5 @@
-//! A folder of kernels with what to run them on: `cases.toml`, and below `ptx/` what compilers made of the kernels of each source file, as `FILE.COMPILER.ptx`.
+//! A folder of kernels with what to run them on: `cases.toml`, and below `ptx/` what compilers made
+//! of the kernels of each source file, as `FILE.COMPILER.ptx`.
 //!
 //! The one of the project is `tests/kernels`; its cases say how they are written.
 
@@ -69,7 +70,8 @@ pub struct Case {
     args: Vec<String>,
     /// How far results may be from the reference.
     pub tolerance: Tolerance,
-    /// What makes results comparable that depend on the order of blocks: a function of the reference that they go through.
+    /// What makes results comparable that depend on the order of blocks: a function of the
+    /// reference that they go through.
     #[serde(default)]
     pub compare: Option<String>,
     /// What the kernel prints.
@@ -126,7 +128,8 @@ impl Corpus {
         let ptx = list(&folder.join("ptx"))?;
         for case in &mut cases {
             let begin = format!("{}.", case.file);
-            let is_of_case = |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begin));
+            let is_of_case =
+                |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begin));
             case.ptx = ptx.iter().filter(is_of_case).cloned().collect();
         }
         Ok(Corpus { cases, ptx })
@@ -160,7 +163,8 @@ impl Case {
                 Argument::Literal { ty, value } => args.push(Arg::Value(element(ty, value))),
                 Argument::Memory { usage, ty, shape, content } => {
                     let mut random = Random::of(&format!("{} {index}", self.name));
-                    let bytes = fill(ty, shape.iter().product(), &content, &mut random).map_err(|reason| self.wrong(text, reason))?;
+                    let bytes = fill(ty, shape.iter().product(), &content, &mut random)
+                        .map_err(|reason| self.wrong(text, reason))?;
                     args.push(Arg::buffer(buffers.len()));
                     buffers.push(Buffer { name: format!("argument {index}"), bytes, writable: usage != "in" });
                     elements.push(ty);

@@ -36,13 +36,20 @@ impl Machine for CudaMachine {
 
     const HEARS: bool = false;
 
-    /// The driver compiles the text, and adds the shared memory that it declares. Compilers write the newest version they know, which older drivers would not take.
+    /// The driver compiles the text, and adds the shared memory that it declares. Compilers write
+    /// the newest version they know, which older drivers would not take.
     fn compile(&self, kernel: &Kernel<'_>, _block: [u32; 3]) -> Result<Compiled, BenchError> {
         let function = kernel.module.function(kernel.entry);
         let function = function.ok_or_else(|| BenchError::Launch(format!("there is no kernel `{}`", kernel.entry)))?;
         // Every GPU that the text is not too new for is said to run its own target.
         let target = self.info().targets.first().cloned().unwrap_or_default();
         let params_bytes = u32::try_from(parameter_bytes(function)).unwrap_or(u32::MAX);
-        Ok(Compiled { target, code: lowest_text(kernel.module).into_bytes(), params_bytes, shared_bytes: 0, scratch_bytes: 0 })
+        Ok(Compiled {
+            target,
+            code: lowest_text(kernel.module).into_bytes(),
+            params_bytes,
+            shared_bytes: 0,
+            scratch_bytes: 0,
+        })
     }
 }

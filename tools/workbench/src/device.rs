@@ -1,4 +1,5 @@
-//! Kernels on a device of the runtime, whatever it is: a launch is bound, submitted, evicted and resumed as the engine would.
+//! Kernels on a device of the runtime, whatever it is: a launch is bound, submitted, evicted and
+//! resumed as the engine would.
 
 use crate::appended::Appended;
 use crate::block::{ParameterBlock, parameter_count};
@@ -8,8 +9,8 @@ use crate::fence::{BUFFER_ALIGN, FenceLayout};
 use crate::launch::{Buffer, Kernel, KernelDevice, Launch, Outcome};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::{
-    AddressSlots, Completion, Device, DeviceInfo, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules,
-    PARAMS_BYTES_MAX,
+    AddressSlots, Completion, Device, DeviceInfo, LaunchRecord, LaunchStatus, Launching, Memory, ModuleId, ModuleImage,
+    Modules, PARAMS_BYTES_MAX,
 };
 use atoll_device_host::CheckedBuffer;
 use atoll_kgraph::KernelFacts;
@@ -21,10 +22,12 @@ use std::time::{Duration, Instant};
 /// The one queue that is used.
 const QUEUE: QueueId = QueueId(0);
 
-/// Where buffers begin; below lie a launch's control words, and an address of null plus a little is nobody's.
+/// Where buffers begin; below lie a launch's control words, and an address of null plus a little is
+/// nobody's.
 const BUFFERS_BEGIN: u64 = 1 << 16;
 
-/// Evictions of a launch, for those who want to see it resumed: a wait before each, after which the epoch is raised.
+/// Evictions of a launch, for those who want to see it resumed: a wait before each, after which the
+/// epoch is raised.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evictions {
     /// How long the launch runs before each eviction.
@@ -62,7 +65,8 @@ pub trait Machine {
     /// Makes code of a kernel, for its block shape.
     fn compile(&self, kernel: &Kernel<'_>, block: [u32; 3]) -> Result<Compiled, BenchError>;
 
-    /// From the next launch on, kernels may access these buffers alone, on devices that can hold them to that.
+    /// From the next launch on, kernels may access these buffers alone, on devices that can hold
+    /// them to that.
     fn check_buffers(&mut self, _buffers: &dyn Fn() -> Vec<CheckedBuffer>) -> Result<(), BenchError> {
         Ok(())
     }
@@ -104,14 +108,17 @@ impl<M: Machine> DeviceBench<M> {
         DeviceBench { machine, memory_bytes: device_bytes(buffers_bytes), launches: 0, epoch: Epoch(0), patience: None }
     }
 
-    /// Gives a launch up that has not ended by then ([`BenchError::Stuck`]). For devices that cannot stop one; such a bench is good for nothing more, and dropping it may wait.
+    /// Gives a launch up that has not ended by then ([`BenchError::Stuck`]). For devices that
+    /// cannot stop one; such a bench is good for nothing more, and dropping it may wait.
     pub fn with_patience(self, patience: Duration) -> DeviceBench<M> {
         DeviceBench { patience: Some(patience), ..self }
     }
 
-    /// Bytes of device memory that a launch on these buffers takes at most. Pages that nobody touches cost nothing.
+    /// Bytes of device memory that a launch on these buffers takes at most. Pages that nobody
+    /// touches cost nothing.
     pub fn bytes_for(buffers: &[Buffer]) -> u64 {
-        let apart: u64 = buffers.iter().map(|b| (b.bytes.len() as u64).next_multiple_of(BUFFER_ALIGN) + BUFFER_ALIGN).sum();
+        let apart: u64 =
+            buffers.iter().map(|b| (b.bytes.len() as u64).next_multiple_of(BUFFER_ALIGN) + BUFFER_ALIGN).sum();
         let fence = Self::fence(buffers);
         apart.max(fence.region.end.max(fence.constants.end))
     }
@@ -240,7 +247,10 @@ impl<M: Machine> DeviceBench<M> {
         };
         let progress = take(if kernel.facts.preempt_offset.is_some() { blocks } else { 0 });
         if end > self.memory_bytes {
-            return Err(BenchError::Launch(format!("the buffers take {end} bytes, the device has {}", self.memory_bytes)));
+            return Err(BenchError::Launch(format!(
+                "the buffers take {end} bytes, the device has {}",
+                self.memory_bytes
+            )));
         }
         Ok(Places { buffers, progress, epoch_word: 256, evicted_word: 512 })
     }
@@ -251,7 +261,8 @@ impl<M: Machine> DeviceBench<M> {
         self.machine.device().submit(QUEUE, &record, &bound.params).map_err(|e| BenchError::Launch(e.to_string()))
     }
 
-    /// Whether a block of a kernel left that the device does not watch, because it keeps no progress map: only the kernel itself says so.
+    /// Whether a block of a kernel left that the device does not watch, because it keeps no
+    /// progress map: only the kernel itself says so.
     fn has_left(&mut self, kernel: &LoadedKernel, bound: &Bound) -> Result<bool, BenchError> {
         let mut word = [0; 4];
         if kernel.facts.preempt_offset.is_some() && !kernel.appended.keeps_progress {
@@ -265,7 +276,8 @@ impl<M: Machine> DeviceBench<M> {
         self.machine.device().write(bound.record.evicted_word, &[0; 4])?;
         bound.record.epoch = self.epoch;
         if let Some(offset) = kernel.facts.preempt_offset {
-            bound.params[(offset + preempt_params::ISSUED_EPOCH) as usize..][..4].copy_from_slice(&self.epoch.0.to_le_bytes());
+            bound.params[(offset + preempt_params::ISSUED_EPOCH) as usize..][..4]
+                .copy_from_slice(&self.epoch.0.to_le_bytes());
         }
         Ok(())
     }
@@ -292,12 +304,14 @@ impl<M: Machine> DeviceBench<M> {
             (LaunchStatus::Failed, Some(fault)) => {
                 Err(BenchError::Fault { fault: Box::new(fault), printed: std::mem::take(&mut outcome.printed) })
             }
-            (LaunchStatus::Failed, None) => {
-                Err(BenchError::Launch(format!("kernel `{}` failed, and the device does not say why", kernel.facts.name)))
-            }
-            (LaunchStatus::Aborted, _) => {
-                Err(BenchError::Launch(format!("kernel `{}` was aborted, and nobody asked for that", kernel.facts.name)))
-            }
+            (LaunchStatus::Failed, None) => Err(BenchError::Launch(format!(
+                "kernel `{}` failed, and the device does not say why",
+                kernel.facts.name
+            ))),
+            (LaunchStatus::Aborted, _) => Err(BenchError::Launch(format!(
+                "kernel `{}` was aborted, and nobody asked for that",
+                kernel.facts.name
+            ))),
         }
     }
 
@@ -332,10 +346,16 @@ impl Places {
             ("evicted word", self.evicted_word, 4, false),
             ("progress map", self.progress, blocks, false),
         ];
-        let given = buffers.iter().zip(&self.buffers).map(|(b, &at)| (b.name.as_str(), at, b.bytes.len() as u64, !b.writable));
+        let given =
+            buffers.iter().zip(&self.buffers).map(|(b, &at)| (b.name.as_str(), at, b.bytes.len() as u64, !b.writable));
         own.into_iter()
             .chain(given)
-            .map(|(name, at, bytes, read_only)| CheckedBuffer { name: name.into(), at: DeviceOffset(at), bytes, read_only })
+            .map(|(name, at, bytes, read_only)| CheckedBuffer {
+                name: name.into(),
+                at: DeviceOffset(at),
+                bytes,
+                read_only,
+            })
             .collect()
     }
 }
@@ -346,7 +366,8 @@ impl<M: Machine> KernelDevice for DeviceBench<M> {
     fn load(&mut self, kernel: &Kernel<'_>) -> Result<LoadedKernel, BenchError> {
         let appended = Appended::of(kernel)?;
         let block = appended.real_block(kernel.block);
-        let Compiled { target, code, params_bytes, shared_bytes, scratch_bytes } = self.machine.compile(kernel, block)?;
+        let Compiled { target, code, params_bytes, shared_bytes, scratch_bytes } =
+            self.machine.compile(kernel, block)?;
         let function = kernel.module.function(kernel.entry).expect("it was compiled").clone();
         let facts = KernelFacts {
             name: kernel.entry.to_owned(),
@@ -357,13 +378,20 @@ impl<M: Machine> KernelDevice for DeviceBench<M> {
             scratch_bytes,
             ..KernelFacts::default()
         };
-        let image = ModuleImage { domain: "", target: &target, code: &code, ptx: None, kernels: std::slice::from_ref(&facts) };
+        let image =
+            ModuleImage { domain: "", target: &target, code: &code, ptx: None, kernels: std::slice::from_ref(&facts) };
         let module = self.machine.device().load_module(image)?;
         let own_params = parameter_count(&function, appended.begin());
         Ok(LoadedKernel { module, function, facts, appended, block: kernel.block, own_params })
     }
 
-    fn launch(&mut self, kernel: &LoadedKernel, launch: &Launch, buffers: &mut [Buffer], repeat: u32) -> Result<Outcome, BenchError> {
+    fn launch(
+        &mut self,
+        kernel: &LoadedKernel,
+        launch: &Launch,
+        buffers: &mut [Buffer],
+        repeat: u32,
+    ) -> Result<Outcome, BenchError> {
         let mut outcome = Outcome::default();
         let bound = self.bind(kernel, launch, buffers)?;
         for repetition in 0..repeat.max(1) {

@@ -1,4 +1,5 @@
-//! Where the buffers of a fenced kernel lie: what it may write in one range of memory, what it may only read in another, each aligned to its size, a power of two.
+//! Where the buffers of a fenced kernel lie: what it may write in one range of memory, what it may
+//! only read in another, each aligned to its size, a power of two.
 
 use crate::launch::Buffer;
 use std::ops::Range;
@@ -87,7 +88,10 @@ mod tests {
         assert_eq!((layout.region_bytes, layout.constants_bytes), (2048, 8192));
         let fence = layout.behind(1 << 16);
         assert_eq!(fence, Fence { region: 0x12000..0x12800, constants: 0x10000..0x12000 });
-        assert_eq!(layout.addresses(fence.region.start, fence.constants.start), [0x12000, 0x10000, 0x12400, 0x10100, 0x12600]);
+        assert_eq!(
+            layout.addresses(fence.region.start, fence.constants.start),
+            [0x12000, 0x10000, 0x12400, 0x10100, 0x12600]
+        );
         let (region, constants) = layout.contents(&buffers);
         assert_eq!((region[999], region[1000], region[1024], region[1323]), (232, 0, 44, 44));
         assert_eq!((constants[4], constants[5], constants[256]), (5, 0, 0));

@@ -19,13 +19,19 @@ pub struct HostOptions {
     pub memory_bytes: u64,
     /// How long a launch may run.
     pub time_limit: Duration,
-    /// Bound every access to the buffers of the launch, and name thread and address of one that lies outside. Slow.
+    /// Bound every access to the buffers of the launch, and name thread and address of one that
+    /// lies outside. Slow.
     pub check: bool,
 }
 
 impl Default for HostOptions {
     fn default() -> HostOptions {
-        HostOptions { compute_units: 0, memory_bytes: 64 << 20, time_limit: HostConfig::default().time_limit, check: false }
+        HostOptions {
+            compute_units: 0,
+            memory_bytes: 64 << 20,
+            time_limit: HostConfig::default().time_limit,
+            check: false,
+        }
     }
 }
 
@@ -47,7 +53,14 @@ impl HostBench {
         let default = HostConfig::default();
         let compute_units = if options.compute_units == 0 { default.compute_units } else { options.compute_units };
         let memory_bytes = device_bytes(options.memory_bytes);
-        let config = HostConfig { compute_units, memory_bytes, queues: 1, twins: false, time_limit: options.time_limit, ..default };
+        let config = HostConfig {
+            compute_units,
+            memory_bytes,
+            queues: 1,
+            twins: false,
+            time_limit: options.time_limit,
+            ..default
+        };
         let level = CpuLevel::of_this_machine().ok_or(BenchError::NoNativeCode)?;
         let machine = HostMachine { device: HostDevice::start(config)?, level, check: options.check, cache: None };
         Ok(DeviceBench::on(machine, options.memory_bytes))

@@ -39,7 +39,13 @@ impl KernelDevice for InterpBench {
         Ok(InterpKernel { program, function, appended, block: kernel.block, own_params })
     }
 
-    fn launch(&mut self, kernel: &InterpKernel, launch: &Launch, buffers: &mut [Buffer], repeat: u32) -> Result<Outcome, BenchError> {
+    fn launch(
+        &mut self,
+        kernel: &InterpKernel,
+        launch: &Launch,
+        buffers: &mut [Buffer],
+        repeat: u32,
+    ) -> Result<Outcome, BenchError> {
         let mut outcome = Outcome::default();
         let mut working = buffers.to_vec();
         for repetition in 0..repeat.max(1) {
@@ -138,7 +144,12 @@ fn add_fenced(memory: &mut Memory, layout: &FenceLayout, buffers: &[Buffer]) -> 
 }
 
 impl InterpBench {
-    fn once(&self, kernel: &InterpKernel, launch: &Launch, buffers: &mut [Buffer]) -> Result<atoll_interp::Report, BenchError> {
+    fn once(
+        &self,
+        kernel: &InterpKernel,
+        launch: &Launch,
+        buffers: &mut [Buffer],
+    ) -> Result<atoll_interp::Report, BenchError> {
         let mut bound = kernel.bind(launch, buffers)?;
         let report = atoll_interp::run(&kernel.program, &bound.launch, &mut bound.memory, &self.options);
         for (index, buffer) in buffers.iter_mut().enumerate() {

@@ -17,7 +17,8 @@ pub struct Kernel<'a> {
     pub module: &'a Module,
     /// The entry's name.
     pub entry: &'a str,
-    /// What the passes did to it, where some ran: they append parameters and move shared memory, which a launch must supply.
+    /// What the passes did to it, where some ran: they append parameters and move shared memory,
+    /// which a launch must supply.
     pub report: Option<&'a KernelReport>,
     /// Threads of a block in x, y, z.
     pub block: [u32; 3],
@@ -117,13 +118,21 @@ pub trait KernelDevice {
     /// Compiles and loads a kernel.
     fn load(&mut self, kernel: &Kernel<'_>) -> Result<Self::Loaded, BenchError>;
 
-    /// Launches it `repeat` times. Buffers come back as the first launch left them; the others are for their times.
-    fn launch(&mut self, kernel: &Self::Loaded, launch: &Launch, buffers: &mut [Buffer], repeat: u32) -> Result<Outcome, BenchError>;
+    /// Launches it `repeat` times. Buffers come back as the first launch left them; the others are
+    /// for their times.
+    fn launch(
+        &mut self,
+        kernel: &Self::Loaded,
+        launch: &Launch,
+        buffers: &mut [Buffer],
+        repeat: u32,
+    ) -> Result<Outcome, BenchError>;
 
     /// Forgets a kernel.
     fn unload(&mut self, kernel: Self::Loaded);
 
-    /// Whether what kernels print comes back with the outcome. The driver of a GPU writes it to standard output.
+    /// Whether what kernels print comes back with the outcome. The driver of a GPU writes it to
+    /// standard output.
     fn hears(&self) -> bool {
         true
     }
@@ -132,6 +141,8 @@ pub trait KernelDevice {
 /// A module without its kernels but one: on a device that compiles whole modules, what one costs.
 pub fn without_others(module: &Module, entry: &str) -> Module {
     let mut alone = module.clone();
-    alone.items.retain(|item| !matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.name != entry));
+    alone.items.retain(
+        |item| !matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.name != entry),
+    );
     alone
 }

@@ -1,4 +1,5 @@
-//! Numbers from a seed, the same on every machine: what random kernels and the memory of the corpus are made of.
+//! Numbers from a seed, the same on every machine: what random kernels and the memory of the corpus
+//! are made of.
 
 use atoll_core::rng::Rng;
 
@@ -13,7 +14,10 @@ impl Random {
 
     /// Seeded by a text (FNV-1a).
     pub(crate) fn of(text: &str) -> Random {
-        Random::new(text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
+        Random::new(
+            text.bytes()
+                .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)),
+        )
     }
 
     pub(crate) fn next_u64(&mut self) -> u64 {

@@ -1,7 +1,10 @@
-//! Random well-formed kernels: the same seed is the same kernel, and any two devices must run it to the same bits.
+//! Random well-formed kernels: the same seed is the same kernel, and any two devices must run it to
+//! the same bits.
 //!
-//! A kernel is a tree of statements over a few registers of each type. It holds what makes devices differ: divergent branches and loops, barriers in uniform ones, warp instructions under the
-//! mask of those that are there, early exits (out of divergent code too), broken loops, calls, branch tables, barriers of some warps, atomics in any order. Every statement can be left out and
+//! A kernel is a tree of statements over a few registers of each type. It holds what makes devices
+//! differ: divergent branches and loops, barriers in uniform ones, warp instructions under the mask
+//! of those that are there, early exits (out of divergent code too), broken loops, calls, branch
+//! tables, barriers of some warps, atomics in any order. Every statement can be left out and
 //! the rest still makes sense, which is how a failure is made small, see [`RandomKernel::shrink`].
 
 mod templates;
@@ -50,7 +53,8 @@ enum Statement {
         trips: Trips,
         body: Vec<Statement>,
     },
-    /// Threads for which a predicate holds leave the loop around them, or skip the rest of its body.
+    /// Threads for which a predicate holds leave the loop around them, or skip the rest of its
+    /// body.
     Jump {
         predicate: u64,
         breaks: bool,
@@ -130,8 +134,20 @@ impl RandomKernel {
     pub fn new(seed: u64) -> RandomKernel {
         let mut maker = Maker { random: Random::new(seed), left: 0, all_stay: false, whole: false };
         maker.left = 8 + maker.random.below(STATEMENTS_MAX - 8);
-        let blocks = [[1, 1, 1], [7, 1, 1], [32, 1, 1], [33, 1, 1], [64, 1, 1], [16, 4, 1], [5, 3, 2], [96, 1, 1], [100, 1, 1], [8, 4, 4]];
-        let (grid, block) = ([1 + maker.random.below(3) as u32, 1 + maker.random.below(2) as u32, 1], maker.random.one_of(&blocks));
+        let blocks = [
+            [1, 1, 1],
+            [7, 1, 1],
+            [32, 1, 1],
+            [33, 1, 1],
+            [64, 1, 1],
+            [16, 4, 1],
+            [5, 3, 2],
+            [96, 1, 1],
+            [100, 1, 1],
+            [8, 4, 4],
+        ];
+        let (grid, block) =
+            ([1 + maker.random.below(3) as u32, 1 + maker.random.below(2) as u32, 1], maker.random.one_of(&blocks));
         maker.all_stay = maker.random.below(3) == 0;
         maker.whole = maker.all_stay && block.iter().product::<u32>().is_multiple_of(32);
         let mut statements = Vec::new();
@@ -236,7 +252,9 @@ fn children(statement: &mut Statement) -> Vec<&mut Vec<Statement>> {
 
 fn count(list: &[Statement]) -> usize {
     let of = |statement: &Statement| match statement {
-        Statement::If { then, otherwise, .. } | Statement::Choose { then, otherwise, .. } => count(then) + count(otherwise),
+        Statement::If { then, otherwise, .. } | Statement::Choose { then, otherwise, .. } => {
+            count(then) + count(otherwise)
+        }
         Statement::Loop { body, .. } => count(body),
         Statement::Switch { arms, .. } => arms.iter().map(|arm| count(arm)).sum(),
         Statement::Row(_) | Statement::Leave { .. } | Statement::Quit { .. } | Statement::Jump { .. } => 0,
@@ -283,8 +301,11 @@ impl Maker {
             0 if at.who == Who::Block && !self.all_stay && self.random.below(3) == 0 => {
                 Statement::Leave { predicate, stores: self.random.below(2) == 0 }
             }
-            0 if at.quits && self.random.below(2) == 0 => Statement::Quit { predicate, stores: self.random.below(2) == 0 },
-            // The lanes that go on with the next round would have to be counted, so only threads that nobody counts skip the rest of one.
+            0 if at.quits && self.random.below(2) == 0 => {
+                Statement::Quit { predicate, stores: self.random.below(2) == 0 }
+            }
+            // The lanes that go on with the next round would have to be counted, so only threads that nobody counts
+            // skip the rest of one.
             1 if at.breaks => Statement::Jump { predicate, breaks: at.who != Who::Some || self.random.below(2) == 0 },
             2..4 if at.who == Who::Block && self.whole => self.row(WHOLE),
             4..6 if at.who == Who::Block => self.row(BLOCK),
@@ -300,15 +321,25 @@ impl Maker {
         let parted = Place { breaks: at.breaks && at.who == Who::Some, ..at.parted() };
         Some(match self.random.below(20) {
             0..2 => Statement::If { predicate, then: self.body(parted), otherwise: self.body(parted) },
-            2 => Statement::Loop { trips: Trips::Register(self.random.below(8)), body: self.body(Place { breaks: true, ..at.parted() }) },
+            2 => Statement::Loop {
+                trips: Trips::Register(self.random.below(8)),
+                body: self.body(Place { breaks: true, ..at.parted() }),
+            },
             3 => {
                 let breaks = at.who == Who::Some;
-                Statement::Loop { trips: Trips::Same(1 + self.random.below(4)), body: self.body(Place { breaks, ..at }) }
+                Statement::Loop {
+                    trips: Trips::Same(1 + self.random.below(4)),
+                    body: self.body(Place { breaks, ..at }),
+                }
             }
             4 => {
                 let loses = at.who == Who::Block && !self.all_stay && self.random.below(3) == 0;
                 let alone = Place { who: Who::Some, breaks: false, quits: loses || at.quits, ..at };
-                Statement::Switch { register: self.random.below(8), arms: (0..4).map(|_| self.body(alone)).collect(), loses }
+                Statement::Switch {
+                    register: self.random.below(8),
+                    arms: (0..4).map(|_| self.body(alone)).collect(),
+                    loses,
+                }
             }
             5 if at.who == Who::Block => {
                 let by = match self.random.below(3) {
@@ -408,13 +439,17 @@ impl Writer {
         self.labels += 1;
         let (label, inner) = (self.labels, depth + 1);
         match statement {
-            Statement::Row(text) => self.line(&text.replace("%m;", &format!("%m{depth};")).replace("%m,", &format!("%m{depth},"))),
+            Statement::Row(text) => {
+                self.line(&text.replace("%m;", &format!("%m{depth};")).replace("%m,", &format!("%m{depth},")))
+            }
             Statement::If { predicate, then, otherwise } => {
                 self.line(&format!("vote.sync.ballot.b32 %m{inner}, %p{predicate}, %m{depth};"));
                 self.line(&format!("@!%p{predicate} bra else{label};"));
                 self.list(then, inner);
                 self.line(&format!("bra end{label};"));
-                self.line(&format!("else{label}: not.b32 %m{inner}, %m{inner}; and.b32 %m{inner}, %m{inner}, %m{depth};"));
+                self.line(&format!(
+                    "else{label}: not.b32 %m{inner}, %m{inner}; and.b32 %m{inner}, %m{inner}, %m{depth};"
+                ));
                 self.list(otherwise, inner);
                 self.line(&format!("end{label}:"));
             }
@@ -485,7 +520,9 @@ impl Writer {
 
     /// The lanes of each warp that have not left, into all masks up to a depth.
     fn count_those_left(&mut self, depth: usize) {
-        self.line("shr.u32 %a0, %t, 5; shl.b32 %a0, %a0, 2; mov.u32 %a1, alive; add.u32 %a0, %a0, %a1; mov.u32 %a1, 0;");
+        self.line(
+            "shr.u32 %a0, %t, 5; shl.b32 %a0, %a0, 2; mov.u32 %a1, alive; add.u32 %a0, %a0, %a1; mov.u32 %a1, 0;",
+        );
         self.line("bar.sync 0; st.shared.u32 [%a0], %a1; bar.sync 0; mov.u32 %a1, %lanemask_eq; red.shared.or.b32 [%a0], %a1; bar.sync 0;");
         (0..=depth).for_each(|outer| self.line(&format!("ld.shared.u32 %m{outer}, [%a0];")));
     }
@@ -517,7 +554,9 @@ impl Writer {
     fn stores(&mut self) {
         let mut at = 0;
         self.line("finish:");
-        self.line("mov.u32 %a0, %nctaid.x; mov.u32 %a1, %nctaid.y; mul.lo.u32 %a0, %a0, %a1; mul.lo.u32 %a2, %a0, %threads;");
+        self.line(
+            "mov.u32 %a0, %nctaid.x; mov.u32 %a1, %nctaid.y; mul.lo.u32 %a0, %a0, %a1; mul.lo.u32 %a2, %a0, %threads;",
+        );
         self.line("mad.lo.u32 %a3, %block, %threads, %t;");
         // By register, then by thread, so that a warp stores vectors.
         let mut store = |writer: &mut Writer, before: String, ty: &str, bytes: usize, register: &str| {
@@ -532,10 +571,22 @@ impl Writer {
             store(self, String::new(), "u64", 8, &format!("%d{n}"));
         }
         for n in 0..4 {
-            store(self, format!("setp.nan.f64 %u0, %g{n}, %g{n}; mov.b64 %e1, %g{n}; selp.b64 %e1, -1, %e1, %u0; "), "u64", 8, "%e1");
+            store(
+                self,
+                format!("setp.nan.f64 %u0, %g{n}, %g{n}; mov.b64 %e1, %g{n}; selp.b64 %e1, -1, %e1, %u0; "),
+                "u64",
+                8,
+                "%e1",
+            );
         }
         for n in 0..6 {
-            store(self, format!("setp.nan.f32 %u0, %f{n}, %f{n}; mov.b32 %a1, %f{n}; selp.b32 %a1, -1, %a1, %u0; "), "u32", 4, "%a1");
+            store(
+                self,
+                format!("setp.nan.f32 %u0, %f{n}, %f{n}; mov.b32 %a1, %f{n}; selp.b32 %a1, -1, %a1, %u0; "),
+                "u32",
+                4,
+                "%a1",
+            );
         }
         for n in 0..4 {
             store(self, String::new(), "u16", 2, &format!("%h{n}"));
@@ -543,7 +594,10 @@ impl Writer {
         for (class, ty, count) in [("k", "f16", 4), ("z", "bf16", 3)] {
             for n in 0..count {
                 let mut text = String::new();
-                let _ = write!(text, "setp.nan.{ty} %u0, %{class}{n}, %{class}{n}; mov.b16 %n0, %{class}{n}; selp.b16 %n0, -1, %n0, %u0; ");
+                let _ = write!(
+                    text,
+                    "setp.nan.{ty} %u0, %{class}{n}, %{class}{n}; mov.b16 %n0, %{class}{n}; selp.b16 %n0, -1, %n0, %u0; "
+                );
                 store(self, text, "u16", 2, "%n0");
             }
         }

@@ -52,13 +52,18 @@ fn buffers(n: u32) -> [Buffer; 2] {
 
 fn launch(n: u32) -> Launch {
     let value = |v: u32| Arg::Value(v.to_le_bytes().to_vec());
-    Launch { grid: [n.div_ceil(256), 1, 1], shared_bytes: 0, args: vec![Arg::buffer(0), Arg::buffer(1), value(5), value(n)] }
+    Launch {
+        grid: [n.div_ceil(256), 1, 1],
+        shared_bytes: 0,
+        args: vec![Arg::buffer(0), Arg::buffer(1), value(5), value(n)],
+    }
 }
 
 #[test]
 fn a_kernel_runs_as_it_is_and_transformed_evicted_and_resumed() {
     let n = 1 << 20;
-    let mut host = HostBench::start(HostOptions { compute_units: 2, memory_bytes: 64 << 20, ..HostOptions::default() }).unwrap();
+    let mut host =
+        HostBench::start(HostOptions { compute_units: 2, memory_bytes: 64 << 20, ..HostOptions::default() }).unwrap();
     let mut module = atoll_ptx::parse(ADD).unwrap();
     let expected = bytes((0..n).map(|i| i + 5));
 
@@ -83,7 +88,8 @@ fn a_kernel_runs_as_it_is_and_transformed_evicted_and_resumed() {
 
 #[test]
 fn mistakes_of_the_caller_are_named() {
-    let mut host = HostBench::start(HostOptions { compute_units: 1, memory_bytes: 1 << 20, ..HostOptions::default() }).unwrap();
+    let mut host =
+        HostBench::start(HostOptions { compute_units: 1, memory_bytes: 1 << 20, ..HostOptions::default() }).unwrap();
     let module = atoll_ptx::parse(ADD).unwrap();
     let kernel = Kernel { module: &module, entry: "add", report: None, block: [256, 1, 1] };
     let message = host.load(&Kernel { entry: "sub", ..kernel }).unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! Concatenation: one kernel copies the rows of several operands to their places. The operand is chosen per block.
+//! Concatenation: one kernel copies the rows of several operands to their places. The operand is
+//! chosen per block.
 
 use crate::error::CodegenError;
 use crate::schedule::Tensor;
@@ -8,7 +9,8 @@ use crate::writer::{Int, LANES, Writer, Written};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, ScalarType};
 
-/// Writes `inputs` one after the other from index `first` of the axis on. Block row `i` (`%ctaid.y`) copies operand `i`.
+/// Writes `inputs` one after the other from index `first` of the axis on. Block row `i`
+/// (`%ctaid.y`) copies operand `i`.
 pub(crate) fn concat(
     target: &TargetDescription,
     axis: usize,
@@ -35,7 +37,9 @@ pub(crate) fn concat(
         let from = w.base(input);
         let choose = |w: &mut Writer, this: &Int, other: &Int| match this == other {
             true => this.clone(),
-            false => Int::Reg(w.make(ScalarType::U32, "selp.u32", [this.operand(), other.operand(), (&is_this).into()])),
+            false => {
+                Int::Reg(w.make(ScalarType::U32, "selp.u32", [this.operand(), other.operand(), (&is_this).into()]))
+            }
         };
         let (length, at) = (w.size(&row(input)), w.size(&place));
         chosen.length = choose(&mut w, &length, &chosen.length);

@@ -14,7 +14,8 @@ use atoll_kgraph::Expr;
 /// Fewest filters of a group for which a product pays: below, most of a tile's rows would be empty.
 const PRODUCT_FILTERS_MIN: i64 = 8;
 
-/// Fewest pixels of an image for which its columns are tiled on their own; smaller images share tiles, at the price of less regular windows.
+/// Fewest pixels of an image for which its columns are tiled on their own; smaller images share
+/// tiles, at the price of less regular windows.
 const IMAGE_PIXELS_MIN: i64 = 784;
 
 /// The shapes of a convolution.
@@ -28,9 +29,17 @@ pub(crate) struct Shapes {
     pub(crate) axes: Vec<Axis>,
 }
 
-/// Inputs `x [N, C, spatial…]`, `w [M, C/group, window…]`, then the epilogue's extra inputs. Output `[N, M, spatial…]`.
-pub(crate) fn conv(target: &TargetDescription, conv: &Conv, inputs: &[Tensor], output: &Tensor) -> Result<Written, CodegenError> {
-    let [x, weights, extras @ ..] = inputs else { return Err(CodegenError::inconsistent("a convolution has two operands")) };
+/// Inputs `x [N, C, spatial…]`, `w [M, C/group, window…]`, then the epilogue's extra inputs. Output
+/// `[N, M, spatial…]`.
+pub(crate) fn conv(
+    target: &TargetDescription,
+    conv: &Conv,
+    inputs: &[Tensor],
+    output: &Tensor,
+) -> Result<Written, CodegenError> {
+    let [x, weights, extras @ ..] = inputs else {
+        return Err(CodegenError::inconsistent("a convolution has two operands"));
+    };
     let shapes = Shapes::new(conv, x, weights, output)?;
     if let Some(written) = depthwise::depthwise(target, conv, &shapes, inputs, output)? {
         return Ok(written);
@@ -38,18 +47,22 @@ pub(crate) fn conv(target: &TargetDescription, conv: &Conv, inputs: &[Tensor], o
     if shapes.filters < PRODUCT_FILTERS_MIN {
         return direct_conv::direct(target, conv, &shapes, inputs, output);
     }
-    let product = if shapes.is_pointwise() { pointwise(conv, &shapes, x, weights) } else { windows(conv, &shapes, x, weights) };
+    let product =
+        if shapes.is_pointwise() { pointwise(conv, &shapes, x, weights) } else { windows(conv, &shapes, x, weights) };
     let spreads = std::iter::once(output).chain(extras).map(|t| spread(t, output, &shapes)).collect();
     gemm::gemm(target, Product { spreads, ..product })
 }
 
 impl Shapes {
     fn new(conv: &Conv, x: &Tensor, weights: &Tensor, output: &Tensor) -> Result<Shapes, CodegenError> {
-        let ([images, _, extents @ ..], [m, c, window @ ..], [_, _, outputs @ ..]) = (&x.shape[..], &weights.shape[..], &output.shape[..])
+        let ([images, _, extents @ ..], [m, c, window @ ..], [_, _, outputs @ ..]) =
+            (&x.shape[..], &weights.shape[..], &output.shape[..])
         else {
             return Err(CodegenError::inconsistent("a convolution of tensors without channels"));
         };
-        let known = |e: &Expr| e.as_const().ok_or_else(|| CodegenError::unsupported("a convolution with a symbolic filter shape"));
+        let known = |e: &Expr| {
+            e.as_const().ok_or_else(|| CodegenError::unsupported("a convolution with a symbolic filter shape"))
+        };
         let groups = i64::from(conv.groups);
         let axis = |axis: usize| {
             Ok(Axis {
@@ -106,7 +119,12 @@ fn spread(tensor: &Tensor, output: &Tensor, shapes: &Shapes) -> Spread {
     if shapes.is_by_image() {
         Spread { tensor, batch: vec![image, group], row, columns: pixels.to_vec() }
     } else {
-        Spread { tensor, batch: vec![group], row, columns: std::iter::once(image).chain(pixels.iter().cloned()).collect() }
+        Spread {
+            tensor,
+            batch: vec![group],
+            row,
+            columns: std::iter::once(image).chain(pixels.iter().cloned()).collect(),
+        }
     }
 }
 

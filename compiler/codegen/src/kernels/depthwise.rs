@@ -1,8 +1,10 @@
-//! Depthwise convolutions with large windows: a warp takes some rows of one channel, whose pixels it keeps in shared memory with the padding around them.
+//! Depthwise convolutions with large windows: a warp takes some rows of one channel, whose pixels
+//! it keeps in shared memory with the padding around them.
 //!
-//! In shared memory a row of the image and the padding behind it follow each other, so that a tap is the same distance away from every pixel: neither loads nor sums need a guard, and lanes run
-//! on across the ends of rows. Sums between two rows are of no pixel; they are computed and not stored. A block goes through three phases for the rows of each warp: stage, multiply,
-//! store.
+//! In shared memory a row of the image and the padding behind it follow each other, so that a tap
+//! is the same distance away from every pixel: neither loads nor sums need a guard, and lanes run
+//! on across the ends of rows. Sums between two rows are of no pixel; they are computed and not
+//! stored. A block goes through three phases for the rows of each warp: stage, multiply, store.
 
 use super::conv::Shapes;
 use crate::error::CodegenError;
@@ -18,7 +20,8 @@ use atoll_ptx::{Name, Operand};
 
 /// Fewest taps of a window for which staging pays.
 const TAPS_MIN: i64 = 16;
-/// Floats that the rows of one warp take at most, staged and summed up: all warps of a block then stay in a cache of the first level.
+/// Floats that the rows of one warp take at most, staged and summed up: all warps of a block then
+/// stay in a cache of the first level.
 const WARP_FLOATS_MAX: i64 = 1536;
 /// Most sums of a thread.
 const PARTS_MAX: i64 = 4;
@@ -118,7 +121,10 @@ pub(crate) fn depthwise(
         x: w.base(x),
         weights: w.base(weights),
         dtype: x.dtype,
-        tensors: std::iter::once(output).chain(extras).map(|t| (w.base(t), strides::broadcast(&t.shape, &output.shape), t.dtype)).collect(),
+        tensors: std::iter::once(output)
+            .chain(extras)
+            .map(|t| (w.base(t), strides::broadcast(&t.shape, &output.shape), t.dtype))
+            .collect(),
         lane,
         staged,
     };
@@ -170,7 +176,9 @@ impl Depthwise<'_> {
         let lanes = i64::from(LANES);
         let starts = (0..length).step_by(LANES as usize);
         starts
-            .map(|first| (first, (length - first < lanes).then(|| w.compare("lt.u32", &self.lane, &Int::Known(length - first)))))
+            .map(|first| {
+                (first, (length - first < lanes).then(|| w.compare("lt.u32", &self.lane, &Int::Known(length - first))))
+            })
             .collect()
     }
 

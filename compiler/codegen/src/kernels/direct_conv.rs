@@ -1,4 +1,5 @@
-//! Convolutions with few filters per group, depthwise ones above all: a thread computes a few filters at one pixel.
+//! Convolutions with few filters per group, depthwise ones above all: a thread computes a few
+//! filters at one pixel.
 
 use super::conv::Shapes;
 use crate::error::CodegenError;
@@ -13,7 +14,8 @@ use atoll_frontend::tensor_graph::Conv;
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand, ScalarType};
 
-/// Rows of pixels with at least this many get a warp of their own; the pixels of smaller images are numbered through.
+/// Rows of pixels with at least this many get a warp of their own; the pixels of smaller images are
+/// numbered through.
 const PIXEL_ROW_MIN: i64 = 24;
 
 /// Writes the kernel.
@@ -24,7 +26,9 @@ pub(crate) fn direct(
     inputs: &[Tensor],
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
-    let [x, weights, extras @ ..] = inputs else { return Err(CodegenError::inconsistent("a convolution has two operands")) };
+    let [x, weights, extras @ ..] = inputs else {
+        return Err(CodegenError::inconsistent("a convolution has two operands"));
+    };
     if x.dtype == DType::F64 || weights.dtype != x.dtype {
         return Err(CodegenError::unsupported(format!("a convolution of {:?} and {:?}", x.dtype, weights.dtype)));
     }
@@ -44,7 +48,10 @@ pub(crate) fn direct(
         by_row,
         x: w.base(x),
         weights: w.base(weights),
-        tensors: std::iter::once(output).chain(extras).map(|t| (w.base(t), strides::broadcast(&t.shape, &output.shape), t.dtype)).collect(),
+        tensors: std::iter::once(output)
+            .chain(extras)
+            .map(|t| (w.base(t), strides::broadcast(&t.shape, &output.shape), t.dtype))
+            .collect(),
         dtype: x.dtype,
     };
     let products = (shapes.depth() * at_once).clamp(1, i64::from(target.products_per_block)) as u32;
@@ -86,7 +93,8 @@ struct Window {
 }
 
 impl Direct<'_> {
-    /// The window of the output element at `pixel`, which is the `at`-th of its row, or of its image.
+    /// The window of the output element at `pixel`, which is the `at`-th of its row, or of its
+    /// image.
     fn window(&self, w: &mut Writer, at: &Int, pixel: &[Int]) -> Window {
         let axes = &self.shapes.axes;
         let first: Vec<Int> = axes.iter().zip(pixel).map(|(axis, at)| axis.first(w, at)).collect();
@@ -132,7 +140,8 @@ impl Direct<'_> {
         });
     }
 
-    /// Adds the taps of one plane: `[its address, that of the window's corner, that of the weights]`.
+    /// Adds the taps of one plane: `[its address, that of the window's corner, that of the
+    /// weights]`.
     fn plane(&self, w: &mut Writer, row: &Row, sums: &[Name], [plane, corner, weights]: [&Name; 3], first: &[Int]) {
         let [.., rows, columns] = &self.shapes.axes[..] else { return };
         let bytes = self.dtype.bytes() as u32;
@@ -148,7 +157,8 @@ impl Direct<'_> {
             }
         };
         if rows.window * columns.window <= TAPS_UNROLLED_MAX {
-            let inside_columns: Vec<Option<Name>> = (0..columns.window).map(|tap| columns.inside(w, &first[1], tap)).collect();
+            let inside_columns: Vec<Option<Name>> =
+                (0..columns.window).map(|tap| columns.inside(w, &first[1], tap)).collect();
             for tap_row in 0..rows.window {
                 let inside_row = rows.inside(w, &first[0], tap_row);
                 let down = w.mul(&width, &(tap_row * rows.dilation).into());
@@ -226,8 +236,10 @@ impl Body for Direct<'_> {
         let planes = w.at(&self.x, &first, bytes);
         let weights = w.mul(&filter, &Int::Known(shapes.depth()));
         let weights = w.at(&self.weights, &weights, bytes);
-        let is_small =
-            self.at_once == 1 && shapes.axes.len() == 2 && shapes.channels == 1 && shapes.depth() <= i64::from(TAPS_UNROLLED_MAX) / 2;
+        let is_small = self.at_once == 1
+            && shapes.axes.len() == 2
+            && shapes.channels == 1
+            && shapes.depth() <= i64::from(TAPS_UNROLLED_MAX) / 2;
         let taps = if is_small {
             (0..shapes.depth()).map(|tap| w.load_f32(self.dtype, &weights, tap * i64::from(bytes))).collect()
         } else {

@@ -8,7 +8,8 @@ use crate::writer::{Int, LANES, Writer, Written};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, ScalarType};
 
-/// `output[o, i, n] = data[o, indices[i], n]`; an index that lies outside violates the kernel's check and is held at the nearest end, so that nothing outside the data is read.
+/// `output[o, i, n] = data[o, indices[i], n]`; an index that lies outside violates the kernel's
+/// check and is held at the nearest end, so that nothing outside the data is read.
 pub(crate) fn gather(
     target: &TargetDescription,
     axis: usize,

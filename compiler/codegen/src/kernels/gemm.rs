@@ -1,8 +1,11 @@
 //! The tiled product: shared memory, a tile of accumulators per thread.
 //!
-//! A block of W warps computes `W * TM` rows by `32 * TN` columns. Each warp owns TM rows, its lanes are 32 neighbouring columns, TN times. Round by round the block stages
-//! `KT` products' worth of both operands in shared memory (two buffers, so that one barrier per round is enough), where an element of `a` is read by a whole warp at once
-//! and elements of `b` by neighbouring lanes side by side. Nothing in the inner loop computes an address: they are a base and a constant.
+//! A block of W warps computes `W * TM` rows by `32 * TN` columns. Each warp owns TM rows, its
+//! lanes are 32 neighbouring columns, TN times. Round by round the block stages `KT` products'
+//! worth of both operands in shared memory (two buffers, so that one barrier per round is enough),
+//! where an element of `a` is read by a whole warp at once and elements of `b` by neighbouring
+//! lanes side by side. Nothing in the inner loop computes an address: they are a base and a
+//! constant.
 
 use crate::error::CodegenError;
 use crate::product::{Epilogue, Product, Source};
@@ -26,7 +29,8 @@ pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Resu
     let mut w = Writer::new(product.stem);
     let block = Block::new(&mut w, &product, tile);
 
-    let sums: Vec<Vec<Name>> = (0..tile.rows).map(|_| (0..tile.columns).map(|_| w.f32_variable(0.0)).collect()).collect();
+    let sums: Vec<Vec<Name>> =
+        (0..tile.rows).map(|_| (0..tile.columns).map(|_| w.f32_variable(0.0)).collect()).collect();
     let mut rows = Rows::new(&mut w, &block, &product);
     let mut columns = Columns::new(&mut w, &block, &product);
     let depth = w.size(&product.depth);
@@ -153,11 +157,16 @@ fn multiply(w: &mut Writer, block: &Block, sums: &[Vec<Name>], buffer: &Name) {
         let group = if tile.vector_rows { 4 } else { 1 };
         for first in (0..tile.unroll).step_by(group as usize) {
             let columns: Vec<Vec<Operand>> = (first..first + group)
-                .map(|k| (0..tile.columns).map(|part| load_shared(w, &columns_at, k * line_bytes + part * LANES * 4)).collect())
+                .map(|k| {
+                    (0..tile.columns)
+                        .map(|part| load_shared(w, &columns_at, k * line_bytes + part * LANES * 4))
+                        .collect()
+                })
                 .collect();
             for (row, sums) in sums.iter().enumerate() {
                 let at = row as u32 * row_bytes + first * 4;
-                let factors = if group == 4 { load_shared_four(w, &rows_at, at) } else { vec![load_shared(w, &rows_at, at)] };
+                let factors =
+                    if group == 4 { load_shared_four(w, &rows_at, at) } else { vec![load_shared(w, &rows_at, at)] };
                 for (factor, columns) in factors.iter().zip(&columns) {
                     for (sum, column) in sums.iter().zip(columns) {
                         w.emit("fma.rn.f32", [sum.into(), factor.clone(), column.clone(), sum.into()]);

@@ -1,4 +1,5 @@
-//! Products with few rows: every thread has whole columns, the warps of a block divide k among them and add up through shared memory.
+//! Products with few rows: every thread has whole columns, the warps of a block divide k among them
+//! and add up through shared memory.
 
 use crate::error::CodegenError;
 use crate::product::{Epilogue, Matrix, Product, Source};
@@ -46,7 +47,8 @@ pub(crate) fn gemv(target: &TargetDescription, mut product: Product<'_>, rows: u
             w.add(&first, &lane)
         })
         .collect();
-    let guards: Vec<Option<Name>> = columns.iter().map(|column| ragged.then(|| w.compare("lt.u32", column, &column_count))).collect();
+    let guards: Vec<Option<Name>> =
+        columns.iter().map(|column| ragged.then(|| w.compare("lt.u32", column, &column_count))).collect();
     let operands = Operands::new(&mut w, &product, &b, &batch, &from, &first_column, rows);
     let count = w.sub(&to, &from);
     let (rounds, rest) = w.div_rem(&count, &UNROLL.into());
@@ -69,7 +71,15 @@ struct Operands {
 }
 
 impl Operands {
-    fn new(w: &mut Writer, product: &Product<'_>, b: &Matrix, batch: &[Int], k: &Int, first_column: &Int, rows: u32) -> Operands {
+    fn new(
+        w: &mut Writer,
+        product: &Product<'_>,
+        b: &Matrix,
+        batch: &[Int],
+        k: &Int,
+        first_column: &Int,
+        rows: u32,
+    ) -> Operands {
         let a = &product.a;
         let (row, a_step, b_step) = (w.size(&a.row), w.size(&a.column), w.size(&b.row));
         let start = sweep::offset(w, batch, &a.batch);
@@ -129,7 +139,8 @@ impl Operands {
     }
 }
 
-/// The row that accumulators `i` are for. Where there are fewer rows, surplus accumulators compute the last one again; their sums are not stored.
+/// The row that accumulators `i` are for. Where there are fewer rows, surplus accumulators compute
+/// the last one again; their sums are not stored.
 fn row_index(w: &mut Writer, product: &Product<'_>, i: u32) -> Int {
     if i == 0 || product.rows.as_const().is_some() {
         return i.into();

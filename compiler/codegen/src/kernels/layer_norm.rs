@@ -15,7 +15,9 @@ pub(crate) fn layer_norm(
     inputs: &[Tensor],
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
-    let [x, scale, ..] = inputs else { return Err(CodegenError::inconsistent("a layer normalisation has at least two operands")) };
+    let [x, scale, ..] = inputs else {
+        return Err(CodegenError::inconsistent("a layer normalisation has at least two operands"));
+    };
     if x.dtype == DType::F64 {
         return Err(CodegenError::unsupported("a layer normalisation of F64"));
     }

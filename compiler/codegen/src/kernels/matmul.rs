@@ -9,7 +9,8 @@ use crate::writer::Written;
 use atoll_frontend::tensor_graph::MatMul;
 use atoll_kgraph::Expr;
 
-/// Inputs `a [..., M, K]`, `b [..., K, N]` (before transposition), then the epilogue's extra inputs. `rows_most`: most rows that the kernel is launched with, where they are a symbol's.
+/// Inputs `a [..., M, K]`, `b [..., K, N]` (before transposition), then the epilogue's extra
+/// inputs. `rows_most`: most rows that the kernel is launched with, where they are a symbol's.
 pub(crate) fn matmul(
     target: &TargetDescription,
     matmul: &MatMul,
@@ -26,7 +27,9 @@ pub(crate) fn rows(matmul: &MatMul, inputs: &[Tensor], output: &Tensor) -> Resul
 }
 
 fn product<'a>(matmul: &'a MatMul, inputs: &[Tensor], output: &Tensor) -> Result<Product<'a>, CodegenError> {
-    let [a, b, extras @ ..] = inputs else { return Err(CodegenError::inconsistent("a matrix product has two operands")) };
+    let [a, b, extras @ ..] = inputs else {
+        return Err(CodegenError::inconsistent("a matrix product has two operands"));
+    };
     let [outer @ .., rows, columns] = &output.shape[..] else {
         return Err(CodegenError::unsupported("a matrix product of vectors"));
     };
@@ -92,7 +95,8 @@ fn spread(tensor: &Tensor, output: &[Expr]) -> Spread {
     }
 }
 
-/// Makes the batches more rows where every batch has the same second operand: `[B, T, K] x [K, N]` is one product of `B * T` rows.
+/// Makes the batches more rows where every batch has the same second operand: `[B, T, K] x [K, N]`
+/// is one product of `B * T` rows.
 fn merge_batch_into_rows(product: &mut Product<'_>) {
     while let Some(dim) = product.batch.last().cloned() {
         let is_shared = |strides: &[Expr]| strides.last() == Some(&Expr::Const(0));

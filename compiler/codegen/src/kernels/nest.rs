@@ -12,7 +12,12 @@ use atoll_kgraph::DType;
 use atoll_ptx::{Name, Operand, ScalarType};
 
 /// Writes a nest. Operands and results are addressed as dense tensors.
-pub(crate) fn nest(target: &TargetDescription, nest: &Nest, inputs: &[Tensor], outputs: &[Tensor]) -> Result<Written, CodegenError> {
+pub(crate) fn nest(
+    target: &TargetDescription,
+    nest: &Nest,
+    inputs: &[Tensor],
+    outputs: &[Tensor],
+) -> Result<Written, CodegenError> {
     let mut w = Writer::new(&nest.stem);
     let bases = |w: &mut Writer, tensors: &[Tensor]| tensors.iter().map(|t| (w.base(t), t.dtype)).collect();
     let operands = bases(&mut w, inputs);
@@ -35,7 +40,8 @@ struct Body<'a> {
     results: Vec<(Name, DType)>,
     /// Slots that are assigned in one place only: they are names of what is computed there.
     single: Vec<bool>,
-    /// Where each slot is held. A slot that is assigned in several places has a register from its first assignment on.
+    /// Where each slot is held. A slot that is assigned in several places has a register from its
+    /// first assignment on.
     slots: Vec<Option<Operand>>,
     /// How many refusals were written.
     refusals: u32,
@@ -48,7 +54,9 @@ impl Body<'_> {
 
     fn statement(&mut self, w: &mut Writer, statement: &Statement) -> Result<(), CodegenError> {
         match statement {
-            Statement::Step { to, op, ty, args } => self.step(w, *to, &PointStep { op: *op, ty: *ty, args: Vec::new() }, args),
+            Statement::Step { to, op, ty, args } => {
+                self.step(w, *to, &PointStep { op: *op, ty: *ty, args: Vec::new() }, args)
+            }
             Statement::Load { to, from, at } => {
                 let (address, dtype) = self.address(w, *from, at)?;
                 let value = w.load(dtype, &address, 0);
@@ -60,10 +68,13 @@ impl Body<'_> {
                 w.store(&Scalar { dtype, operand }, &address, 0);
                 Ok(())
             }
-            Statement::Loop { counter, from, to, while_true, body } => self.count(w, *counter, [from, to], *while_true, body),
+            Statement::Loop { counter, from, to, while_true, body } => {
+                self.count(w, *counter, [from, to], *while_true, body)
+            }
             Statement::If { condition, then, otherwise } => self.choose(w, condition, then, otherwise),
             Statement::Refuse { condition, .. } => {
-                let predicate = Scalar { dtype: DType::Bool, operand: self.operand(w, condition, DType::Bool)? }.predicate()?;
+                let predicate =
+                    Scalar { dtype: DType::Bool, operand: self.operand(w, condition, DType::Bool)? }.predicate()?;
                 w.violated(FIRST_OWN + self.refusals, &predicate);
                 self.refusals += 1;
                 Ok(())
@@ -85,7 +96,8 @@ impl Body<'_> {
         // A power with a known exponent is written out; where the exponent stands, the step says.
         let shown = args.iter().enumerate().map(|(i, arg)| shown(arg, i)).collect();
         let result = w.step(&PointStep { args: shown, ..step.clone() }, &scalars)?;
-        // The result may be an operand itself, which changes later: the slot then needs a register of its own.
+        // The result may be an operand itself, which changes later: the slot then needs a register of its
+        // own.
         let is_operand = scalars.iter().any(|scalar| scalar.operand == result.operand);
         let value = if is_operand && self.single[to.0 as usize] {
             let ty = held_as(self.nest.slots[to.0 as usize]);
@@ -116,9 +128,9 @@ impl Body<'_> {
 
     fn operand(&mut self, w: &mut Writer, arg: &NestArg, dtype: DType) -> Result<Operand, CodegenError> {
         match arg {
-            NestArg::Slot(Slot(index)) => self.slots[*index as usize]
-                .clone()
-                .ok_or_else(|| CodegenError::inconsistent(format!("{}: slot {index} is read before it is assigned", self.nest.stem))),
+            NestArg::Slot(Slot(index)) => self.slots[*index as usize].clone().ok_or_else(|| {
+                CodegenError::inconsistent(format!("{}: slot {index} is read before it is assigned", self.nest.stem))
+            }),
             NestArg::Const(value) => Ok(w.constant(dtype, *value).operand),
             NestArg::Size(size) => Ok(w.size(size).operand()),
         }
@@ -181,7 +193,13 @@ impl Body<'_> {
         Ok(())
     }
 
-    fn choose(&mut self, w: &mut Writer, condition: &NestArg, then: &[Statement], otherwise: &[Statement]) -> Result<(), CodegenError> {
+    fn choose(
+        &mut self,
+        w: &mut Writer,
+        condition: &NestArg,
+        then: &[Statement],
+        otherwise: &[Statement],
+    ) -> Result<(), CodegenError> {
         let guard = Scalar { dtype: DType::Bool, operand: self.operand(w, condition, DType::Bool)? }.predicate()?;
         let end = w.label("end");
         if otherwise.is_empty() {

@@ -1,4 +1,5 @@
-//! Products in f64 and in integers: a thread per element adds up its products in order. Exact for integers, and enough for what models do in these types.
+//! Products in f64 and in integers: a thread per element adds up its products in order. Exact for
+//! integers, and enough for what models do in these types.
 
 use crate::error::CodegenError;
 use crate::product::{Epilogue, Matrix, Product, Source};
@@ -17,7 +18,8 @@ pub(crate) fn plain_product(target: &TargetDescription, mut product: Product<'_>
     };
     let mut w = Writer::new("product");
     let bases = [w.base(&product.a.tensor), w.base(&b.tensor)];
-    let dims: Vec<Expr> = product.batch.iter().chain([&product.rows]).chain([&product.column_count()]).cloned().collect();
+    let dims: Vec<Expr> =
+        product.batch.iter().chain([&product.rows]).chain([&product.column_count()]).cloned().collect();
     let taps = product.depth.as_const().unwrap_or(64).clamp(1, i64::from(target.elements_per_block)) as u32;
     let mut body = Plain { product: &product, b, bases };
     sweep::sweep(w, target, &dims, (target.elements_per_block / taps).max(1), &mut body)

@@ -1,4 +1,5 @@
-//! Scalar programs over strided operands: pointwise operators, and everything that only moves elements (transpose, slice, parts of a concatenation).
+//! Scalar programs over strided operands: pointwise operators, and everything that only moves
+//! elements (transpose, slice, parts of a concatenation).
 
 use crate::error::CodegenError;
 use crate::scalar::Scalar;
@@ -18,7 +19,8 @@ pub(crate) fn pointwise(
     inputs: &[Tensor],
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
-    let operands: Vec<Strided> = inputs.iter().map(|t| Strided { tensor: t.clone(), strides: t.spread(&output.shape) }).collect();
+    let operands: Vec<Strided> =
+        inputs.iter().map(|t| Strided { tensor: t.clone(), strides: t.spread(&output.shape) }).collect();
     let result = Strided { tensor: output.clone(), strides: output.strides() };
     strided("point", target, program, &operands, &result, &output.shape)
 }
@@ -35,7 +37,8 @@ pub(crate) fn transpose(
     strided("transpose", target, &PointProgram::default(), &[operand], &result, &output.shape)
 }
 
-/// `output[i] = input[start + i * step]` on every axis: where it starts goes into the address, the steps into the strides.
+/// `output[i] = input[start + i * step]` on every axis: where it starts goes into the address, the
+/// steps into the strides.
 pub(crate) fn slice(
     target: &TargetDescription,
     starts: &[Expr],
@@ -44,7 +47,8 @@ pub(crate) fn slice(
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
     let own = input.strides();
-    let start = starts.iter().zip(&own).fold(Expr::Const(0), |sum, (start, stride)| sum + start.clone() * stride.clone());
+    let start =
+        starts.iter().zip(&own).fold(Expr::Const(0), |sum, (start, stride)| sum + start.clone() * stride.clone());
     let tensor = Tensor { offset: input.offset.clone() + start * i64::from(input.element_bytes()), ..input.clone() };
     let strides = own.into_iter().zip(steps).map(|(stride, &step)| stride * step).collect();
     let result = Strided { tensor: output.clone(), strides: output.strides() };
@@ -99,7 +103,8 @@ impl Body for Pointwise<'_> {
         for index in 0..count {
             let dtype = self.dtypes[index];
             let bytes = dtype.bytes() as u32;
-            let (inner, outer_strides) = self.walk.strides[index].split_last().map_or((Expr::Const(0), &[][..]), |(i, o)| (i.clone(), o));
+            let (inner, outer_strides) =
+                self.walk.strides[index].split_last().map_or((Expr::Const(0), &[][..]), |(i, o)| (i.clone(), o));
             let start = sweep::offset(w, outer, outer_strides);
             let line = w.at(&self.bases[index], &start, bytes);
             if inner == Expr::Const(0) && index + 1 < count {

@@ -11,8 +11,15 @@ use atoll_kgraph::DType;
 use atoll_ptx::{Name, Operand, ScalarType};
 
 /// Input `[N, C, H, W]`, output `[N, C, OH, OW]`.
-pub(crate) fn pool(target: &TargetDescription, pool: &Pool, input: &Tensor, output: &Tensor) -> Result<Written, CodegenError> {
-    let [n, c, oh, ow] = &output.shape[..] else { return Err(CodegenError::unsupported("pooling of other than two dimensions")) };
+pub(crate) fn pool(
+    target: &TargetDescription,
+    pool: &Pool,
+    input: &Tensor,
+    output: &Tensor,
+) -> Result<Written, CodegenError> {
+    let [n, c, oh, ow] = &output.shape[..] else {
+        return Err(CodegenError::unsupported("pooling of other than two dimensions"));
+    };
     if input.dtype == DType::F64 {
         return Err(CodegenError::unsupported("pooling of F64 by the kernel for smaller floats"));
     }
@@ -28,7 +35,14 @@ pub(crate) fn pool(target: &TargetDescription, pool: &Pool, input: &Tensor, outp
     });
     let taps = pool.window[0] * pool.window[1];
     let dims = [n.clone() * c.clone(), oh.clone(), ow.clone()];
-    let mut body = Pooling { kind: pool.kind, after: [pool.pads[2], pool.pads[3]], axes, from, to, dtypes: [input.dtype, output.dtype] };
+    let mut body = Pooling {
+        kind: pool.kind,
+        after: [pool.pads[2], pool.pads[3]],
+        axes,
+        from,
+        to,
+        dtypes: [input.dtype, output.dtype],
+    };
     sweep::sweep(w, target, &dims, (target.products_per_block / taps.max(1) / 4).max(1), &mut body)
 }
 
@@ -59,7 +73,9 @@ impl Pooling {
         let extent = w.size(&self.axes[axis].extent);
         match self.kind {
             PoolKind::Max | PoolKind::Sum => Int::Known(1),
-            PoolKind::Average { count_include_pad: false } => self.axes[axis].taps_inside(w, first, &Int::Known(0), &extent),
+            PoolKind::Average { count_include_pad: false } => {
+                self.axes[axis].taps_inside(w, first, &Int::Known(0), &extent)
+            }
             PoolKind::Average { count_include_pad: true } => {
                 let end = w.add(&extent, &self.after[axis].into());
                 let before = Int::Known(-i64::from(self.axes[axis].before));
@@ -101,7 +117,8 @@ impl Pooling {
         let corner = w.mad(&row.top, &width, left);
         let corner = w.at(&row.plane, &corner, bytes);
         if rows.window * columns.window <= TAPS_UNROLLED_MAX {
-            let inside_columns: Vec<Option<Name>> = (0..columns.window).map(|tap| columns.inside(w, left, tap)).collect();
+            let inside_columns: Vec<Option<Name>> =
+                (0..columns.window).map(|tap| columns.inside(w, left, tap)).collect();
             for tap_row in 0..rows.window {
                 let inside_row = rows.inside(w, &row.top, tap_row);
                 let down = w.mul(&width, &(tap_row * rows.dilation).into());

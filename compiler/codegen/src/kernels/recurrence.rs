@@ -1,8 +1,11 @@
-//! The recurrence of an RNN, a GRU or an LSTM: one block per direction and batch element, all steps in one launch.
+//! The recurrence of an RNN, a GRU or an LSTM: one block per direction and batch element, all steps
+//! in one launch.
 //!
-//! The state `h` is in shared memory twice, the step before and this one, so that one barrier per step is enough. A thread owns some hidden units: it computes their gates
-//! from the rows of `r`, which neighbouring lanes read contiguously: packed, `[D, H / 32, H, G, 32]`, so that a warp reads all its weights in one line after the other, or plain, `[D, H, G H]`.
-//! An LSTM keeps its cells in shared memory too, each touched by one thread only.
+//! The state `h` is in shared memory twice, the step before and this one, so that one barrier per
+//! step is enough. A thread owns some hidden units: it computes their gates from the rows of `r`,
+//! which neighbouring lanes read contiguously: packed, `[D, H / 32, H, G, 32]`, so that a warp
+//! reads all its weights in one line after the other, or plain, `[D, H, G H]`. An LSTM keeps its
+//! cells in shared memory too, each touched by one thread only.
 
 use crate::error::CodegenError;
 use crate::schedule::{Recurrence, Tensor};
@@ -17,7 +20,8 @@ const UNROLL: u32 = 4;
 /// Most warps of a block: with more, threads would have fewer than one unit on common sizes.
 const WARPS_MAX: u32 = 8;
 
-/// Inputs `gates [T, B, D * G H]`, `r [D, H, G H]`, `bias [D, 2 G H]`, `h0`, and an LSTM's `c0`; outputs `y [T, D, B, H]`, `h [D, B, H]`, and an LSTM's `c [D, B, H]`.
+/// Inputs `gates [T, B, D * G H]`, `r [D, H, G H]`, `bias [D, 2 G H]`, `h0`, and an LSTM's `c0`;
+/// outputs `y [T, D, B, H]`, `h [D, B, H]`, and an LSTM's `c [D, B, H]`.
 pub(crate) fn recurrence(
     target: &TargetDescription,
     layer: Recurrence,
@@ -38,7 +42,9 @@ pub(crate) fn recurrence(
     let state_bytes = hidden.next_multiple_of(4) * 4;
     let shared_bytes = (1 + layer.cell.states() as u32) * state_bytes;
     if shared_bytes > target.shared_bytes_max {
-        return Err(CodegenError::unsupported(format!("a recurrent layer of {hidden} hidden units: its state does not fit shared memory")));
+        return Err(CodegenError::unsupported(format!(
+            "a recurrent layer of {hidden} hidden units: its state does not fit shared memory"
+        )));
     }
     let weights = Weights::new(r, hidden, gate_count);
     let mut w = Writer::new(match layer.cell {
@@ -186,7 +192,8 @@ impl Cell {
         self.groups(w, |w, _, unit| body(w, unit));
     }
 
-    /// Runs `body` for the units of this thread, with the number of the 32 units that its warp has just then.
+    /// Runs `body` for the units of this thread, with the number of the 32 units that its warp has
+    /// just then.
     fn groups(&self, w: &mut Writer, mut body: impl FnMut(&mut Writer, &Int, &Int)) {
         let count = self.hidden.div_ceil(LANES);
         let certain = self.hidden.is_multiple_of(self.warps * LANES);
@@ -232,7 +239,8 @@ impl Cell {
         }
     }
 
-    /// What comes from the input, and the sums of the gates before the products with the state. A GRU's last sum is of the state alone: the reset gate applies to it.
+    /// What comes from the input, and the sums of the gates before the products with the state. A
+    /// GRU's last sum is of the state alone: the reset gate applies to it.
     fn start(&self, w: &mut Writer, unit: &Int, gates_row: &Name) -> (Vec<Operand>, Vec<Name>) {
         let (hidden, gates) = (self.hidden, self.kind.gates() as i64);
         let gate_bytes = i64::from(hidden) * 4;

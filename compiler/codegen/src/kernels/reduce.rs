@@ -14,12 +14,24 @@ use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand};
 
 /// Reduces some axes of the input.
-pub(crate) fn reduce(target: &TargetDescription, reduce: &Reduce, input: &Tensor, output: &Tensor) -> Result<Written, CodegenError> {
-    let kept: Vec<Expr> =
-        input.shape.iter().enumerate().map(|(axis, dim)| if reduce.axes.contains(&axis) { Expr::Const(1) } else { dim.clone() }).collect();
+pub(crate) fn reduce(
+    target: &TargetDescription,
+    reduce: &Reduce,
+    input: &Tensor,
+    output: &Tensor,
+) -> Result<Written, CodegenError> {
+    let kept: Vec<Expr> = input
+        .shape
+        .iter()
+        .enumerate()
+        .map(|(axis, dim)| if reduce.axes.contains(&axis) { Expr::Const(1) } else { dim.clone() })
+        .collect();
     let dense = strides::dense(&kept);
-    let result: Vec<Expr> =
-        dense.iter().enumerate().map(|(axis, s)| if reduce.axes.contains(&axis) { Expr::Const(0) } else { s.clone() }).collect();
+    let result: Vec<Expr> = dense
+        .iter()
+        .enumerate()
+        .map(|(axis, s)| if reduce.axes.contains(&axis) { Expr::Const(0) } else { s.clone() })
+        .collect();
     let walk = Walk::collapsed(&input.shape, &[input.strides(), result]);
     let reduction = Reduction::new(reduce, input, output, &walk);
     let is_lane_axis_reduced = walk.strides[1].last() == Some(&Expr::Const(0));
@@ -149,8 +161,10 @@ fn by_warp(target: &TargetDescription, reduction: &Reduction<'_>) -> Result<Writ
         let start = sweep::offset(w, &indices, &reduction.kept.1);
         let line = w.at(&from, &start, bytes);
         let accumulator = reduction.start(w);
-        let (length, dims) = reduction.reduced.0.split_last().ok_or_else(|| CodegenError::inconsistent("nothing to reduce"))?;
-        let (stride, strides) = reduction.reduced.1.split_last().ok_or_else(|| CodegenError::inconsistent("nothing to reduce"))?;
+        let (length, dims) =
+            reduction.reduced.0.split_last().ok_or_else(|| CodegenError::inconsistent("nothing to reduce"))?;
+        let (stride, strides) =
+            reduction.reduced.1.split_last().ok_or_else(|| CodegenError::inconsistent("nothing to reduce"))?;
         let (length, stride) = (w.size(length), w.size(stride));
         w.nested(dims, strides, &Int::Known(0), &mut |w, at| {
             let line = w.at(&line, at, bytes);
@@ -179,7 +193,9 @@ fn store_by_first_lane(w: &mut Writer, value: &Scalar, to: &Name, item: &Int) {
 fn by_thread(target: &TargetDescription, reduction: Reduction<'_>) -> Result<Written, CodegenError> {
     let mut w = Writer::new("reduce");
     let (from, to) = (w.base(reduction.input), w.base(reduction.output));
-    let taps = Expr::product(&reduction.reduced.0).as_const().unwrap_or(64).clamp(1, i64::from(target.elements_per_block)) as u32;
+    let taps =
+        Expr::product(&reduction.reduced.0).as_const().unwrap_or(64).clamp(1, i64::from(target.elements_per_block))
+            as u32;
     let dims = reduction.kept.0.clone();
     let mut body = ByThread { reduction, from, to };
     sweep::sweep(w, target, &dims, (target.elements_per_block / taps).max(1), &mut body)

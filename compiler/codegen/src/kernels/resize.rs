@@ -10,8 +10,15 @@ use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand, ScalarType};
 
 /// Input `[N, C, H, W]`, output `[N, C, OH, OW]`.
-pub(crate) fn resize(target: &TargetDescription, resize: &Resize, input: &Tensor, output: &Tensor) -> Result<Written, CodegenError> {
-    let [n, c, oh, ow] = &output.shape[..] else { return Err(CodegenError::unsupported("resizing of other than two dimensions")) };
+pub(crate) fn resize(
+    target: &TargetDescription,
+    resize: &Resize,
+    input: &Tensor,
+    output: &Tensor,
+) -> Result<Written, CodegenError> {
+    let [n, c, oh, ow] = &output.shape[..] else {
+        return Err(CodegenError::unsupported("resizing of other than two dimensions"));
+    };
     if input.dtype == DType::F64 {
         return Err(CodegenError::unsupported("resizing of F64 by the kernel for smaller floats"));
     }
@@ -54,7 +61,9 @@ impl Resample<'_> {
         let is_single = self.output[axis] == Expr::Const(1);
         match self.resize.coordinates {
             CoordinateMode::Asymmetric => w.f32("div.rn.f32", [x, scale]),
-            CoordinateMode::AlignCorners | CoordinateMode::PytorchHalfPixel if is_single => w.f32("mov.f32", [0.0f32.into()]),
+            CoordinateMode::AlignCorners | CoordinateMode::PytorchHalfPixel if is_single => {
+                w.f32("mov.f32", [0.0f32.into()])
+            }
             CoordinateMode::HalfPixel | CoordinateMode::PytorchHalfPixel => {
                 let centre = w.fadd(&x, &0.5.into());
                 let scaled = w.f32("div.rn.f32", [centre, scale]);

@@ -60,7 +60,8 @@ fn along_rows(
         })?;
         let greatest = w.combine_lanes(&greatest.into(), |w, a, b| w.fmax(a, b));
 
-        // The exponentials are kept in the result where it holds them exactly, so that they are computed once.
+        // The exponentials are kept in the result where it holds them exactly, so that they are computed
+        // once.
         let keeps = dtype == DType::F32 && !log;
         let sum = w.f32_variable(0.0);
         let read = w.lane_cursor(&source, &one, bytes);
@@ -135,7 +136,11 @@ struct Strided {
 
 impl Strided {
     /// Calls `body` with the address offsets of every element of a line.
-    fn line(&self, w: &mut Writer, mut body: impl FnMut(&mut Writer, &Int) -> Result<(), CodegenError>) -> Result<(), CodegenError> {
+    fn line(
+        &self,
+        w: &mut Writer,
+        mut body: impl FnMut(&mut Writer, &Int) -> Result<(), CodegenError>,
+    ) -> Result<(), CodegenError> {
         let dims = [self.length.clone()];
         let strides = [self.inner.clone()];
         w.nested(&dims, &strides, &Int::Known(0), &mut body)

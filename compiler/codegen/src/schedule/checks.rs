@@ -29,7 +29,8 @@ pub(super) fn of(kind: &WorkKind, inputs: &[Tensor]) -> Vec<OwnCheck> {
         }
         Op::Nest(nest) => {
             let own = (FIRST_OWN..).zip(nest.refusals());
-            own.map(|(number, (text, values))| OwnCheck { number, text: text.into(), values: values.to_vec() }).collect()
+            own.map(|(number, (text, values))| OwnCheck { number, text: text.into(), values: values.to_vec() })
+                .collect()
         }
         _ => Vec::new(),
     }

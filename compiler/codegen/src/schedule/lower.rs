@@ -8,12 +8,12 @@ use atoll_frontend::tensor_graph::{Conv, Direction, MatMul, Op, PointProgram, Te
 use atoll_kgraph::{DType, Expr};
 use std::sync::Arc;
 
-/// Operands of a concatenation that one kernel takes: their addresses and sizes fit the parameter block, and the chain that selects one stays short.
+/// Operands of a concatenation that one kernel takes: their addresses and sizes fit the parameter
+/// block, and the chain that selects one stays short.
 const CONCAT_OPERANDS_MAX: usize = 12;
 
 /// Why a state that grows is refused: its rows would have to be moved at every step.
-const NOT_GROWING: &str =
-    "a state that grows must be the first operand of a Concat along the axis that grows, whose result is the output that continues it";
+const NOT_GROWING: &str = "a state that grows must be the first operand of a Concat along the axis that grows, whose result is the output that continues it";
 
 impl Scheduler<'_> {
     /// Adds the nodes of one operator.
@@ -49,7 +49,8 @@ impl Scheduler<'_> {
         values.iter().map(|&v| self.tensor(v)).collect()
     }
 
-    /// A constant operand stored transposed is turned at compile time: kernels then read rows of `a` along k and rows of `b` along n.
+    /// A constant operand stored transposed is turned at compile time: kernels then read rows of
+    /// `a` along k and rows of `b` along n.
     fn matmul(&mut self, node: &TensorNode, product: &MatMul) -> Result<(), CodegenError> {
         let mut product = product.clone();
         let mut inputs = Vec::with_capacity(node.inputs.len());
@@ -72,7 +73,8 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// A convolution whose window is the whole image is a matrix product with one column per filter; every other one is a kernel of its own.
+    /// A convolution whose window is the whole image is a matrix product with one column per
+    /// filter; every other one is a kernel of its own.
     fn conv(&mut self, node: &TensorNode, conv: &Conv) -> Result<(), CodegenError> {
         let mut outputs = self.tensors(&node.outputs)?;
         let shapes: Vec<&[Expr]> = node.inputs.iter().map(|&v| &self.graph.value(v).shape[..]).collect();
@@ -98,7 +100,8 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// The constant, read under `shape`, with its two innermost axes exchanged; `None` where the value is not constant.
+    /// The constant, read under `shape`, with its two innermost axes exchanged; `None` where the
+    /// value is not constant.
     fn turned(&mut self, value: ValueId, shape: &[Expr]) -> Result<Option<Tensor>, CodegenError> {
         let Some(content) = self.storage.content(value) else { return Ok(None) };
         let [outer @ .., rows, columns] = shape else { return Ok(None) };
@@ -127,7 +130,8 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// The result of a concatenation that adds to a state: its first operand is the state already, and only what follows is written.
+    /// The result of a concatenation that adds to a state: its first operand is the state already,
+    /// and only what follows is written.
     fn growing(&mut self, node: &TensorNode, axis: usize) -> Result<Option<Tensor>, CodegenError> {
         let Some(growth) = self.storage.grown(node.outputs[0]).copied() else { return Ok(None) };
         let output = self.view(node.outputs[0])?;
@@ -139,10 +143,14 @@ impl Scheduler<'_> {
         Err(CodegenError::unsupported(NOT_GROWING))
     }
 
-    /// A recurrent layer: the input products of all steps and directions as one matrix product, then the recurrence.
+    /// A recurrent layer: the input products of all steps and directions as one matrix product,
+    /// then the recurrence.
     fn recurrence(&mut self, node: &TensorNode, layer: Recurrence) -> Result<(), CodegenError> {
         let [x, w, r, ref others @ ..] = node.inputs[..] else {
-            return Err(CodegenError::inconsistent(format!("a recurrent layer has more than {} operands", node.inputs.len())));
+            return Err(CodegenError::inconsistent(format!(
+                "a recurrent layer has more than {} operands",
+                node.inputs.len()
+            )));
         };
         let (hidden, direction) = (layer.hidden, layer.direction);
         let outputs = self.tensors(&node.outputs)?;
@@ -183,17 +191,20 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// Constant weights `[D, G H, H]` of a recurrence as its kernel reads them: `[D, H / 32, H, G, 32]`, zeros behind the last unit.
+    /// Constant weights `[D, G H, H]` of a recurrence as its kernel reads them: `[D, H / 32, H, G,
+    /// 32]`, zeros behind the last unit.
     fn packed_recurrence(&mut self, r: ValueId, layer: Recurrence) -> Result<Option<Tensor>, CodegenError> {
         let (hidden, gates) = (layer.hidden, layer.cell.gates());
         let value = self.graph.value(r);
-        let (Some(content), Some(&Expr::Const(directions)), DType::F32) = (self.storage.content(r), value.shape.first(), value.dtype)
+        let (Some(content), Some(&Expr::Const(directions)), DType::F32) =
+            (self.storage.content(r), value.shape.first(), value.dtype)
         else {
             return Ok(None);
         };
         let lanes = LANES as usize;
         let groups = hidden.div_ceil(lanes);
-        let shape: Vec<Expr> = [directions as usize, groups, hidden, gates, lanes].map(|size| Expr::Const(size as i64)).into();
+        let shape: Vec<Expr> =
+            [directions as usize, groups, hidden, gates, lanes].map(|size| Expr::Const(size as i64)).into();
         let make = || pack_recurrence(&content, [directions as usize, hidden, gates]);
         let buffer = self.storage.derived(r, "packed", &shape, make)?;
         Ok(Some(Tensor { buffer, offset: Expr::Const(0), dtype: DType::F32, shape, within: None }))
@@ -213,7 +224,9 @@ impl Scheduler<'_> {
 
 /// Filters and products per filter of a convolution whose window is the whole image.
 fn whole_image(conv: &Conv, inputs: &[&[Expr]], outputs: &[Tensor]) -> Option<[Expr; 2]> {
-    let ([_, channels, image @ ..], [filters, _, window @ ..]) = (*inputs.first()?, *inputs.get(1)?) else { return None };
+    let ([_, channels, image @ ..], [filters, _, window @ ..]) = (*inputs.first()?, *inputs.get(1)?) else {
+        return None;
+    };
     let is_single = outputs.first()?.shape[2..].iter().all(|d| *d == Expr::Const(1));
     let is_whole = image == window && conv.pads.iter().all(|pad| *pad == 0) && conv.groups == 1;
     (is_single && is_whole).then(|| [filters.clone(), channels.clone() * Expr::product(image)])

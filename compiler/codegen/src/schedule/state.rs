@@ -1,12 +1,14 @@
 //! States of a model in buffers of a session.
 //!
-//! A state that a step replaces by as much has a buffer of two halves: a step reads one and writes the other, and a symbol of the session says which. One that grows has a buffer of its largest size, in which the
-//! rows of a step stand behind those of the steps before it.
+//! A state that a step replaces by as much has a buffer of two halves: a step reads one and writes
+//! the other, and a symbol of the session says which. One that grows has a buffer of its largest
+//! size, in which the rows of a step stand behind those of the steps before it.
 
 use atoll_frontend::size::canonical;
 use atoll_frontend::tensor_graph::{State, TensorGraph, Value};
 use atoll_kgraph::{
-    BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, Expr, InputElement, Session, SessionSymbol, StateSpec, SymbolId, SymbolSpec,
+    BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, Expr, InputElement, Session, SessionSymbol, StateSpec, SymbolId,
+    SymbolSpec,
 };
 
 /// Name of the symbol that says which half of a state a step reads; no model has such a name.

@@ -30,7 +30,8 @@ pub(super) struct Storage<'g> {
     weights_bytes: u64,
     /// Offset of constant bytes in the weights.
     offsets: HashMap<Arc<[u8]>, u64>,
-    /// Constants that were rearranged at compile time, by the constant, what was done and the resulting shape.
+    /// Constants that were rearranged at compile time, by the constant, what was done and the
+    /// resulting shape.
     derived: HashMap<(ValueId, &'static str, Vec<Expr>), BufferId>,
 }
 
@@ -74,7 +75,8 @@ impl<'g> Storage<'g> {
         storage
     }
 
-    /// The place of a value's elements; a constant or a temporary buffer is made when it is first asked for.
+    /// The place of a value's elements; a constant or a temporary buffer is made when it is first
+    /// asked for.
     pub(super) fn place(&mut self, value: ValueId) -> Result<Home, CodegenError> {
         let root = self.roots[value.0 as usize];
         if let Some(home) = &self.places[root.0 as usize] {
@@ -135,7 +137,8 @@ impl<'g> Storage<'g> {
         self.graph.value(self.roots[value.0 as usize]).constant.clone()
     }
 
-    /// A constant computed at compile time from the constant `of`; `how` names the computation and runs at most once per constant.
+    /// A constant computed at compile time from the constant `of`; `how` names the computation and
+    /// runs at most once per constant.
     pub(super) fn derived(
         &mut self,
         of: ValueId,
@@ -156,7 +159,13 @@ impl<'g> Storage<'g> {
 
     /// A temporary buffer that is no value of the graph.
     pub(super) fn temporary(&mut self, name: &str, dtype: DType, shape: &[Expr]) -> BufferId {
-        self.add(BufferSpec { name: name.to_owned(), kind: BufferKind::Temp, dtype, shape: shape.to_vec(), weights_offset: None })
+        self.add(BufferSpec {
+            name: name.to_owned(),
+            kind: BufferKind::Temp,
+            dtype,
+            shape: shape.to_vec(),
+            weights_offset: None,
+        })
     }
 
     pub(super) fn output(&self, index: usize) -> Home {
@@ -180,7 +189,13 @@ impl<'g> Storage<'g> {
         (self.buffers, self.weights, self.weights_bytes)
     }
 
-    fn constant(&mut self, name: &str, dtype: DType, shape: &[Expr], bytes: Arc<[u8]>) -> Result<BufferId, CodegenError> {
+    fn constant(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: &[Expr],
+        bytes: Arc<[u8]>,
+    ) -> Result<BufferId, CodegenError> {
         let expected = Expr::product(shape).as_const().map(|count| count as u64 * dtype.bytes());
         if expected != Some(bytes.len() as u64) {
             let reason = format!("the constant {name} has {} bytes, its shape asks for {expected:?}", bytes.len());
@@ -196,16 +211,26 @@ impl<'g> Storage<'g> {
                 offset
             }
         };
-        let spec =
-            BufferSpec { name: name.to_owned(), kind: BufferKind::Const, dtype, shape: shape.to_vec(), weights_offset: Some(offset) };
+        let spec = BufferSpec {
+            name: name.to_owned(),
+            kind: BufferKind::Const,
+            dtype,
+            shape: shape.to_vec(),
+            weights_offset: Some(offset),
+        };
         Ok(self.add(spec))
     }
 
     fn add_value(&mut self, value: ValueId, kind: BufferKind, weights_offset: Option<u64>) -> BufferId {
         let of = value;
         let value = self.graph.value(value);
-        let buffer =
-            self.add(BufferSpec { name: value.name.clone(), kind, dtype: value.dtype, shape: value.shape.clone(), weights_offset });
+        let buffer = self.add(BufferSpec {
+            name: value.name.clone(),
+            kind,
+            dtype: value.dtype,
+            shape: value.shape.clone(),
+            weights_offset,
+        });
         self.values[buffer.0 as usize] = Some(of);
         buffer
     }

@@ -100,7 +100,9 @@ pub fn functions() -> Vec<Model> {
             m.output(&[y])
         })
         .collect();
-    for (name, exponent) in [("pow_square", 2.0), ("pow_cube", 3.0), ("pow_half", 0.5), ("pow_odd", -3.0), ("pow_any", 1.7)] {
+    for (name, exponent) in
+        [("pow_square", 2.0), ("pow_cube", 3.0), ("pow_half", 0.5), ("pow_odd", -3.0), ("pow_any", 1.7)]
+    {
         let mut m = Model::new(name);
         let x = m.input_of(dims(&[1000]), spread(if exponent == 0.5 || exponent == 1.7 { 0.0 } else { -4.0 }, 4.0));
         let op = Op::Pointwise(steps(F32, &[(PointOp::Pow, &[Input(0), Const(exponent)])]));
@@ -153,8 +155,10 @@ fn special_values(dtype: DType) -> Model {
         PointOp::Acosh,
         PointOp::Atanh,
     ];
-    let mut outputs: Vec<ValueId> =
-        functions.iter().map(|&op| m.op(Op::Pointwise(steps(dtype, &[(op, &[Input(0)])])), &[x], dtype, dims(&[count]))).collect();
+    let mut outputs: Vec<ValueId> = functions
+        .iter()
+        .map(|&op| m.op(Op::Pointwise(steps(dtype, &[(op, &[Input(0)])])), &[x], dtype, dims(&[count])))
+        .collect();
     let clip = steps(dtype, &[(PointOp::Clip, &[Input(0), Const(-0.5), Const(0.5)])]);
     outputs.push(m.op(Op::Pointwise(clip), &[x], dtype, dims(&[count])));
     for op in [PointOp::Min, PointOp::Max, PointOp::Mod] {
@@ -201,7 +205,8 @@ pub fn integers() -> Vec<Model> {
         outputs.push(m.op(Op::Pointwise(modulo), &[a, b], dtype, dims(&[300])));
         let power = steps(dtype, &[(PointOp::Pow, &[Input(0), Const(3.0)])]);
         outputs.push(m.op(Op::Pointwise(power), &[a], dtype, dims(&[300])));
-        let power = steps(dtype, &[(PointOp::Clip, &[Input(1), Const(0.0), Const(9.0)]), (PointOp::Pow, &[Input(0), Step(0)])]);
+        let power =
+            steps(dtype, &[(PointOp::Clip, &[Input(1), Const(0.0), Const(9.0)]), (PointOp::Pow, &[Input(0), Step(0)])]);
         outputs.push(m.op(Op::Pointwise(power), &[a, b], dtype, dims(&[300])));
         let clip = steps(dtype, &[(PointOp::Clip, &[Input(0), Const(5.0), Const(40.0)])]);
         outputs.push(m.op(Op::Pointwise(clip), &[a], dtype, dims(&[300])));
@@ -211,12 +216,15 @@ pub fn integers() -> Vec<Model> {
         let mut m = Model::new(&format!("comparisons_{dtype:?}"));
         let (a, b) = (m.input(dtype, &[200]), m.input(dtype, &[200]));
         let ops = [PointOp::Equal, PointOp::Less, PointOp::LessOrEqual, PointOp::Greater, PointOp::GreaterOrEqual];
-        let found: Vec<ValueId> = ops.into_iter().map(|op| m.op(binary(op, dtype), &[a, b], Bool, dims(&[200]))).collect();
+        let found: Vec<ValueId> =
+            ops.into_iter().map(|op| m.op(binary(op, dtype), &[a, b], Bool, dims(&[200]))).collect();
         let logic = [PointOp::And, PointOp::Or, PointOp::Xor, PointOp::Equal];
         let mut outputs: Vec<ValueId> =
             logic.into_iter().map(|op| m.op(binary(op, Bool), &[found[1], found[4]], Bool, dims(&[200]))).collect();
         outputs.push(m.op(Op::Pointwise(steps(Bool, &[(PointOp::Not, &[Input(0)])])), &[found[0]], Bool, dims(&[200])));
-        let choice = PointProgram { steps: vec![PointStep { op: PointOp::Where, ty: dtype, args: vec![Input(0), Input(1), Input(2)] }] };
+        let choice = PointProgram {
+            steps: vec![PointStep { op: PointOp::Where, ty: dtype, args: vec![Input(0), Input(1), Input(2)] }],
+        };
         outputs.push(m.op(Op::Pointwise(choice), &[found[3], a, b], dtype, dims(&[200])));
         models.push(m.output(&outputs));
     }
@@ -234,7 +242,8 @@ pub fn integers() -> Vec<Model> {
         for &from in types {
             let x = m.input(from, &[50]);
             for &to in types {
-                let step = PointProgram { steps: vec![PointStep { op: PointOp::BitCast, ty: to, args: vec![Input(0)] }] };
+                let step =
+                    PointProgram { steps: vec![PointStep { op: PointOp::BitCast, ty: to, args: vec![Input(0)] }] };
                 outputs.push(m.op(Op::Pointwise(step), &[x], to, dims(&[50])));
             }
         }
@@ -244,7 +253,8 @@ pub fn integers() -> Vec<Model> {
         // Each step is rounded: without it the small term would survive.
         let mut m = Model::new(&format!("rounding_{dtype:?}"));
         let x = m.input(dtype, &[100]);
-        let program = steps(dtype, &[(PointOp::Add, &[Input(0), Const(300.0)]), (PointOp::Sub, &[Step(0), Const(300.0)])]);
+        let program =
+            steps(dtype, &[(PointOp::Add, &[Input(0), Const(300.0)]), (PointOp::Sub, &[Step(0), Const(300.0)])]);
         let y = m.op(Op::Pointwise(program), &[x], dtype, dims(&[100]));
         models.push(m.output(&[y]));
     }
@@ -302,7 +312,11 @@ fn special_powers(dtype: DType) -> Model {
 fn integer_powers(dtype: DType) -> Model {
     let mut m = Model::new(&format!("integer_powers_{dtype:?}"));
     let base = m.input_of(dims(&[7]), Tensor::ints(dtype, vec![7], [0, 1, -1, 2, 3, -5, 10]));
-    let exponents = if matches!(dtype, U8 | U16 | U32 | U64) { [0, 1, 2, 5, 31, 40, 64, 100] } else { [0, 1, 2, 5, 31, 64, -1, -2] };
+    let exponents = if matches!(dtype, U8 | U16 | U32 | U64) {
+        [0, 1, 2, 5, 31, 40, 64, 100]
+    } else {
+        [0, 1, 2, 5, 31, 64, -1, -2]
+    };
     let exponent = m.input_of(dims(&[8, 1]), Tensor::ints(dtype, vec![8, 1], exponents));
     let y = m.op(binary(PointOp::Pow, dtype), &[base, exponent], dtype, dims(&[8, 7]));
     m.output(&[y])
@@ -323,7 +337,8 @@ fn casts(from: DType) -> Model {
     };
     let count = dims(&[x.len() as i64]);
     let x = m.input_of(count.clone(), x);
-    let outputs: Vec<ValueId> = TYPES.into_iter().map(|to| m.op(Op::Pointwise(PointProgram::cast(to)), &[x], to, count.clone())).collect();
+    let outputs: Vec<ValueId> =
+        TYPES.into_iter().map(|to| m.op(Op::Pointwise(PointProgram::cast(to)), &[x], to, count.clone())).collect();
     m.output(&outputs)
 }
 
@@ -356,8 +371,13 @@ pub fn broadcasting() -> Vec<Model> {
 /// What moves elements.
 pub fn movement() -> Vec<Model> {
     let mut models = Vec::new();
-    let transposes: &[(&[i64], &[usize])] =
-        &[(&[30, 50], &[1, 0]), (&[2, 3, 40], &[1, 0, 2]), (&[2, 5, 6, 7], &[0, 2, 3, 1]), (&[4, 3], &[0, 1]), (&[3, 4, 2], &[2, 1, 0])];
+    let transposes: &[(&[i64], &[usize])] = &[
+        (&[30, 50], &[1, 0]),
+        (&[2, 3, 40], &[1, 0, 2]),
+        (&[2, 5, 6, 7], &[0, 2, 3, 1]),
+        (&[4, 3], &[0, 1]),
+        (&[3, 4, 2], &[2, 1, 0]),
+    ];
     for (i, (shape, permutation)) in transposes.iter().enumerate() {
         let mut m = Model::new(&format!("transpose_{i}"));
         let x = m.x(shape);
@@ -482,9 +502,11 @@ pub fn reductions() -> Vec<Model> {
         let outputs = [false, true].map(|log| m.f32(Op::Softmax { axis, log }, &[x], &shape));
         models.push(m.output(&outputs));
     }
-    for (name, shape, axis, bias) in
-        [("layer_norm", vec![5, 96], 1, true), ("layer_norm_plain", vec![2, 3, 50], 2, false), ("layer_norm_two", vec![4, 5, 6], 1, true)]
-    {
+    for (name, shape, axis, bias) in [
+        ("layer_norm", vec![5, 96], 1, true),
+        ("layer_norm_plain", vec![2, 3, 50], 2, false),
+        ("layer_norm_two", vec![4, 5, 6], 1, true),
+    ] {
         let mut m = Model::new(name);
         let x = m.x(&shape);
         let mut inputs = vec![x, m.weights(&shape[axis..])];
@@ -501,18 +523,32 @@ pub fn reductions() -> Vec<Model> {
 fn typed_reductions(dtype: DType) -> Model {
     let mut m = Model::new(&format!("reduce_{dtype:?}"));
     let x = m.input(dtype, &[5, 40]);
-    let none = m
-        .input_of(dims(&[3, 0]), if is_float(dtype) { Tensor::floats(dtype, vec![3, 0], []) } else { Tensor::ints(dtype, vec![3, 0], []) });
+    let none = m.input_of(
+        dims(&[3, 0]),
+        if is_float(dtype) { Tensor::floats(dtype, vec![3, 0], []) } else { Tensor::ints(dtype, vec![3, 0], []) },
+    );
     let mut outputs = Vec::new();
-    for kind in [ReduceKind::Sum, ReduceKind::Mean, ReduceKind::Max, ReduceKind::Min, ReduceKind::Prod, ReduceKind::SumSquare] {
+    for kind in
+        [ReduceKind::Sum, ReduceKind::Mean, ReduceKind::Max, ReduceKind::Min, ReduceKind::Prod, ReduceKind::SumSquare]
+    {
         for (axis, out) in [(1, 5), (0, 40)] {
             // Means of sums that overflowed depend on the width of the sum.
             if kind != ReduceKind::Mean || is_float(dtype) {
-                outputs.push(m.op(Op::Reduce(Reduce { kind, axes: vec![axis], keep_dims: false }), &[x], dtype, dims(&[out])));
+                outputs.push(m.op(
+                    Op::Reduce(Reduce { kind, axes: vec![axis], keep_dims: false }),
+                    &[x],
+                    dtype,
+                    dims(&[out]),
+                ));
             }
         }
         if kind != ReduceKind::Mean || is_float(dtype) {
-            outputs.push(m.op(Op::Reduce(Reduce { kind, axes: vec![1], keep_dims: false }), &[none], dtype, dims(&[3])));
+            outputs.push(m.op(
+                Op::Reduce(Reduce { kind, axes: vec![1], keep_dims: false }),
+                &[none],
+                dtype,
+                dims(&[3]),
+            ));
         }
     }
     m.output(&outputs)
@@ -521,7 +557,8 @@ fn typed_reductions(dtype: DType) -> Model {
 /// Matrix products of every form.
 pub fn products() -> Vec<Model> {
     let mut models = Vec::new();
-    let sizes: &[(i64, i64, i64)] = &[(64, 64, 64), (65, 33, 70), (9, 200, 31), (100, 1, 40), (130, 96, 257), (17, 40, 1)];
+    let sizes: &[(i64, i64, i64)] =
+        &[(64, 64, 64), (65, 33, 70), (9, 200, 31), (100, 1, 40), (130, 96, 257), (17, 40, 1)];
     for &(rows, depth, columns) in sizes {
         for (transpose_a, transpose_b) in [(false, false), (true, false), (false, true)] {
             let mut m = Model::new(&format!("matmul_{rows}_{depth}_{columns}_{transpose_a}_{transpose_b}"));
@@ -542,14 +579,22 @@ pub fn products() -> Vec<Model> {
     let plain = |transpose_b| Op::MatMul(MatMul { transpose_a: false, transpose_b, epilogue: PointProgram::default() });
     let mut m = Model::new("matmul_batched_weights");
     let (a, b, bias, residual) = (m.x(&[3, 11, 64]), m.weights(&[64, 48]), m.weights(&[48]), m.x(&[3, 11, 48]));
-    let epilogue = steps(F32, &[(PointOp::Add, &[Input(0), Input(1)]), (PointOp::Erf, &[Step(0)]), (PointOp::Add, &[Step(1), Input(2)])]);
-    let y = m.f32(Op::MatMul(MatMul { transpose_a: false, transpose_b: false, epilogue }), &[a, b, bias, residual], &[3, 11, 48]);
+    let epilogue = steps(
+        F32,
+        &[(PointOp::Add, &[Input(0), Input(1)]), (PointOp::Erf, &[Step(0)]), (PointOp::Add, &[Step(1), Input(2)])],
+    );
+    let y = m.f32(
+        Op::MatMul(MatMul { transpose_a: false, transpose_b: false, epilogue }),
+        &[a, b, bias, residual],
+        &[3, 11, 48],
+    );
     models.push(m.output(&[y]));
     let mut m = Model::new("matmul_attention");
     let (q, k, v) = (m.x(&[2, 3, 20, 16]), m.x(&[2, 3, 20, 16]), m.x(&[2, 3, 20, 16]));
     let mask = m.x(&[2, 1, 1, 20]);
     let epilogue = steps(F32, &[(PointOp::Mul, &[Input(0), Const(0.25)]), (PointOp::Add, &[Step(0), Input(1)])]);
-    let scores = m.f32(Op::MatMul(MatMul { transpose_a: false, transpose_b: true, epilogue }), &[q, k, mask], &[2, 3, 20, 20]);
+    let scores =
+        m.f32(Op::MatMul(MatMul { transpose_a: false, transpose_b: true, epilogue }), &[q, k, mask], &[2, 3, 20, 20]);
     let weights = m.f32(Op::Softmax { axis: 3, log: false }, &[scores], &[2, 3, 20, 20]);
     let y = m.f32(plain(false), &[weights, v], &[2, 3, 20, 16]);
     models.push(m.output(&[y]));
@@ -570,7 +615,11 @@ pub fn products() -> Vec<Model> {
         let (a, b) = (m.input(dtype, &[2, 1, 7, 30]), m.input(dtype, &[3, 30, 45]));
         let y = m.op(plain(false), &[a, b], dtype, dims(&[2, 3, 7, 45]));
         let (c, d) = (m.input(dtype, &[30, 1]), m.input(dtype, &[9, 30]));
-        let product = MatMul { transpose_a: true, transpose_b: true, epilogue: steps(dtype, &[(PointOp::Add, &[Input(0), Input(1)])]) };
+        let product = MatMul {
+            transpose_a: true,
+            transpose_b: true,
+            epilogue: steps(dtype, &[(PointOp::Add, &[Input(0), Input(1)])]),
+        };
         let extra = m.input(dtype, &[9]);
         let z = m.op(Op::MatMul(product), &[c, d, extra], dtype, dims(&[1, 9]));
         models.push(m.output(&[y, z]));
@@ -620,16 +669,40 @@ pub fn convolutions() -> Vec<Model> {
         Case { name: "conv3x3_valid", x: [2, 8, 12, 40], filters: 16, kernel: [3, 3], ..plain },
         Case { name: "conv3x3_small_images", x: [3, 12, 7, 7], filters: 24, kernel: [3, 3], pads: [1; 4], ..plain },
         Case { name: "conv5x5_uneven", x: [1, 9, 15, 33], filters: 20, kernel: [5, 3], pads: [2, 1, 2, 1], ..plain },
-        Case { name: "conv7x7_stride", x: [1, 3, 40, 40], filters: 64, kernel: [7, 7], strides: [2, 2], pads: [3; 4], ..plain },
+        Case {
+            name: "conv7x7_stride",
+            x: [1, 3, 40, 40],
+            filters: 64,
+            kernel: [7, 7],
+            strides: [2, 2],
+            pads: [3; 4],
+            ..plain
+        },
         Case { name: "conv3x3_dilated", kernel: [3, 3], pads: [2; 4], dilations: [2, 2], ..plain },
         Case { name: "conv_row", x: [1, 12, 1, 90], kernel: [1, 5], pads: [0, 2, 0, 2], ..plain },
         Case { name: "conv_one_sided", x: [2, 10, 9, 30], kernel: [3, 3], pads: [0, 2, 1, 0], ..plain },
-        Case { name: "conv_grouped", x: [1, 32, 10, 10], filters: 64, groups: 4, kernel: [3, 3], pads: [1; 4], ..plain },
+        Case {
+            name: "conv_grouped",
+            x: [1, 32, 10, 10],
+            filters: 64,
+            groups: 4,
+            kernel: [3, 3],
+            pads: [1; 4],
+            ..plain
+        },
         Case { name: "conv_grouped_1x1", x: [2, 32, 10, 10], filters: 48, groups: 2, ..plain },
         Case { name: "conv_resnext", x: [1, 32, 9, 40], filters: 32, groups: 8, kernel: [3, 3], pads: [1; 4], ..plain },
         Case { name: "conv_few_filters", x: [1, 20, 9, 9], filters: 3, kernel: [3, 3], pads: [1; 4], ..plain },
         Case { name: "depthwise", x: [1, 24, 30, 30], filters: 24, groups: 24, kernel: [3, 3], pads: [1; 4], ..plain },
-        Case { name: "depthwise_small", x: [2, 24, 7, 7], filters: 24, groups: 24, kernel: [5, 5], pads: [2; 4], ..plain },
+        Case {
+            name: "depthwise_small",
+            x: [2, 24, 7, 7],
+            filters: 24,
+            groups: 24,
+            kernel: [5, 5],
+            pads: [2; 4],
+            ..plain
+        },
         Case {
             name: "depthwise_stride",
             x: [1, 24, 28, 56],
@@ -640,9 +713,33 @@ pub fn convolutions() -> Vec<Model> {
             pads: [1; 4],
             ..plain
         },
-        Case { name: "depthwise_double", x: [1, 6, 8, 8], filters: 12, groups: 6, kernel: [3, 3], pads: [1; 4], ..plain },
-        Case { name: "depthwise_large", x: [1, 4, 20, 33], filters: 4, groups: 4, kernel: [9, 9], pads: [4; 4], ..plain },
-        Case { name: "depthwise_bands", x: [2, 3, 61, 50], filters: 3, groups: 3, kernel: [7, 7], pads: [3; 4], ..plain },
+        Case {
+            name: "depthwise_double",
+            x: [1, 6, 8, 8],
+            filters: 12,
+            groups: 6,
+            kernel: [3, 3],
+            pads: [1; 4],
+            ..plain
+        },
+        Case {
+            name: "depthwise_large",
+            x: [1, 4, 20, 33],
+            filters: 4,
+            groups: 4,
+            kernel: [9, 9],
+            pads: [4; 4],
+            ..plain
+        },
+        Case {
+            name: "depthwise_bands",
+            x: [2, 3, 61, 50],
+            filters: 3,
+            groups: 3,
+            kernel: [7, 7],
+            pads: [3; 4],
+            ..plain
+        },
         Case { name: "depthwise_valid", x: [1, 5, 20, 20], filters: 5, groups: 5, kernel: [5, 4], ..plain },
         Case {
             name: "depthwise_dilated",
@@ -669,8 +766,14 @@ pub fn convolutions() -> Vec<Model> {
             let shape = [c.x[0], c.filters, out(0), out(1)];
             let (x, w) = (m.x(&c.x), m.weights(&[c.filters, c.x[1] / c.groups, c.kernel[0], c.kernel[1]]));
             let (bias, residual) = (m.weights(&[c.filters, 1, 1]), m.x(&shape));
-            let epilogue =
-                steps(F32, &[(PointOp::Add, &[Input(0), Input(1)]), (PointOp::Add, &[Step(0), Input(2)]), (PointOp::Relu, &[Step(1)])]);
+            let epilogue = steps(
+                F32,
+                &[
+                    (PointOp::Add, &[Input(0), Input(1)]),
+                    (PointOp::Add, &[Step(0), Input(2)]),
+                    (PointOp::Relu, &[Step(1)]),
+                ],
+            );
             let conv = Conv {
                 strides: c.strides.to_vec(),
                 pads: c.pads.to_vec(),
@@ -724,8 +827,12 @@ pub fn volumes() -> Vec<Model> {
 /// Pooling and resizing.
 pub fn windows() -> Vec<Model> {
     let mut models = Vec::new();
-    let kinds =
-        [PoolKind::Max, PoolKind::Sum, PoolKind::Average { count_include_pad: true }, PoolKind::Average { count_include_pad: false }];
+    let kinds = [
+        PoolKind::Max,
+        PoolKind::Sum,
+        PoolKind::Average { count_include_pad: true },
+        PoolKind::Average { count_include_pad: false },
+    ];
     let pools: &[(&str, [i64; 4], [u32; 2], [u32; 2], [u32; 4], [u32; 2], [i64; 2])] = &[
         ("pool2", [1, 5, 20, 60], [2, 2], [2, 2], [0; 4], [1, 1], [10, 30]),
         ("pool3", [2, 5, 13, 13], [3, 3], [2, 2], [1; 4], [1, 1], [7, 7]),
@@ -758,15 +865,22 @@ pub fn windows() -> Vec<Model> {
         ResizeMode::NearestRoundPreferCeil,
         ResizeMode::Linear,
     ];
-    for coordinates in
-        [CoordinateMode::HalfPixel, CoordinateMode::PytorchHalfPixel, CoordinateMode::AlignCorners, CoordinateMode::Asymmetric]
-    {
+    for coordinates in [
+        CoordinateMode::HalfPixel,
+        CoordinateMode::PytorchHalfPixel,
+        CoordinateMode::AlignCorners,
+        CoordinateMode::Asymmetric,
+    ] {
         let mut m = Model::new(&format!("resize_{coordinates:?}"));
         let (x, y) = (m.x(&[1, 3, 10, 20]), m.x(&[1, 2, 9, 9]));
         let mut outputs = Vec::new();
         for mode in modes {
             outputs.push(m.f32(Op::Resize(Resize { mode, coordinates, scales: [2.0, 2.0] }), &[x], &[1, 3, 20, 40]));
-            outputs.push(m.f32(Op::Resize(Resize { mode, coordinates, scales: [0.6, 1.0 / 9.0] }), &[y], &[1, 2, 5, 1]));
+            outputs.push(m.f32(
+                Op::Resize(Resize { mode, coordinates, scales: [0.6, 1.0 / 9.0] }),
+                &[y],
+                &[1, 2, 5, 1],
+            ));
         }
         models.push(m.output(&outputs));
     }
@@ -788,8 +902,12 @@ pub fn recurrence() -> Vec<Model> {
         let mut m = Model::new(name);
         let d = if direction == Direction::Bidirectional { 2 } else { 1 };
         let rows = cell.gates() as i64 * hidden;
-        let mut inputs =
-            vec![m.x(&[steps, batch, width]), m.weights(&[d, rows, width]), m.weights(&[d, rows, hidden]), m.weights(&[d, 2 * rows])];
+        let mut inputs = vec![
+            m.x(&[steps, batch, width]),
+            m.weights(&[d, rows, width]),
+            m.weights(&[d, rows, hidden]),
+            m.weights(&[d, 2 * rows]),
+        ];
         let state = dims(&[d, batch, hidden]);
         let mut shapes = vec![dims(&[steps, d, batch, hidden])];
         for _ in 0..cell.states() {
@@ -800,9 +918,11 @@ pub fn recurrence() -> Vec<Model> {
         models.push(m.output(&outputs));
     }
     let mut m = Model::new("lstm_of_inputs");
-    let inputs = [m.x(&[3, 1, 6]), m.x(&[1, 40, 6]), m.x(&[1, 40, 10]), m.x(&[1, 80]), m.x(&[1, 1, 10]), m.x(&[1, 1, 10])];
+    let inputs =
+        [m.x(&[3, 1, 6]), m.x(&[1, 40, 6]), m.x(&[1, 40, 10]), m.x(&[1, 80]), m.x(&[1, 1, 10]), m.x(&[1, 1, 10])];
     let shapes = vec![dims(&[3, 1, 1, 10]), dims(&[1, 1, 10]), dims(&[1, 1, 10])];
-    let outputs = m.ops(Op::Recurrent { cell: Cell::Lstm, hidden: 10, direction: Direction::Forward }, &inputs, F32, shapes);
+    let outputs =
+        m.ops(Op::Recurrent { cell: Cell::Lstm, hidden: 10, direction: Direction::Forward }, &inputs, F32, shapes);
     models.push(m.output(&outputs));
     models
 }
@@ -840,10 +960,16 @@ pub fn symbolic() -> Vec<Model> {
     for extent in [1, 5, 40] {
         let mut m = Model::new(&format!("symbolic_transformer_{extent}"));
         let (batch, tokens) = (m.symbol("batch"), m.symbol("tokens"));
-        let of = |last: &[i64]| -> Vec<Expr> { [batch.clone(), tokens.clone()].into_iter().chain(dims(last)).collect() };
+        let of =
+            |last: &[i64]| -> Vec<Expr> { [batch.clone(), tokens.clone()].into_iter().chain(dims(last)).collect() };
         let x = m.x_of(of(&[32]), &[2, extent, 32]);
         let (w, bias) = (m.weights(&[32, 64]), m.weights(&[64]));
-        let up = m.op(Op::MatMul(MatMul { transpose_a: false, transpose_b: false, epilogue: bias_relu() }), &[x, w, bias], F32, of(&[64]));
+        let up = m.op(
+            Op::MatMul(MatMul { transpose_a: false, transpose_b: false, epilogue: bias_relu() }),
+            &[x, w, bias],
+            F32,
+            of(&[64]),
+        );
         let (scale, shift) = (m.weights(&[64]), m.weights(&[64]));
         let normal = m.op(Op::LayerNorm { axis: 2, epsilon: 1e-5 }, &[up, scale, shift], F32, of(&[64]));
         let heads = m.op(Op::Reshape, &[normal], F32, of(&[4, 16]));
@@ -878,14 +1004,26 @@ pub fn symbolic() -> Vec<Model> {
         let (w, bias) = (m.weights(&[16, 3, 3, 3]), m.weights(&[16, 1, 1]));
         let half = |e: &Expr| (e.clone() - 1).floor_div(2) + 1;
         let (h2, w2) = (half(&height), half(&width));
-        let conv = Conv { strides: vec![2, 2], pads: vec![1; 4], dilations: vec![1, 1], groups: 1, epilogue: bias_relu() };
+        let conv =
+            Conv { strides: vec![2, 2], pads: vec![1; 4], dilations: vec![1, 1], groups: 1, epilogue: bias_relu() };
         let y = m.op(Op::Conv(conv), &[x, w, bias], F32, of(16, &h2, &w2));
         let w = m.weights(&[20, 16, 1, 1]);
-        let one = Conv { strides: vec![1, 1], pads: vec![0; 4], dilations: vec![1, 1], groups: 1, epilogue: PointProgram::default() };
+        let one = Conv {
+            strides: vec![1, 1],
+            pads: vec![0; 4],
+            dilations: vec![1, 1],
+            groups: 1,
+            epilogue: PointProgram::default(),
+        };
         let y = m.op(Op::Conv(one), &[y, w], F32, of(20, &h2, &w2));
         let w = m.weights(&[20, 1, 3, 3]);
-        let depthwise =
-            Conv { strides: vec![1, 1], pads: vec![1; 4], dilations: vec![1, 1], groups: 20, epilogue: PointProgram::default() };
+        let depthwise = Conv {
+            strides: vec![1, 1],
+            pads: vec![1; 4],
+            dilations: vec![1, 1],
+            groups: 20,
+            epilogue: PointProgram::default(),
+        };
         let y = m.op(Op::Conv(depthwise), &[y, w], F32, of(20, &h2, &w2));
         let (h4, w4) = (h2.clone() * 2, w2.clone() * 2);
         let resize = Resize { mode: ResizeMode::Linear, coordinates: CoordinateMode::HalfPixel, scales: [2.0, 2.0] };
@@ -895,7 +1033,10 @@ pub fn symbolic() -> Vec<Model> {
         let mean = m.op(mean, &[joined], F32, dims(&[1, 40, 1, 1]));
         models.push(m.output(&[joined, mean]));
     }
-    models.extend([[1, 70, 5, 1], [6, 70, 1, 70], [6, 1, 6, 70], [1, 1, 1, 1]].map(|[a, b, c, d]| broadcast_at_run_time([a, b], [c, d])));
+    models.extend(
+        [[1, 70, 5, 1], [6, 70, 1, 70], [6, 1, 6, 70], [1, 1, 1, 1]]
+            .map(|[a, b, c, d]| broadcast_at_run_time([a, b], [c, d])),
+    );
     models.extend([0, 1, 9].map(reversed_and_cut));
     models
 }
@@ -907,7 +1048,8 @@ fn broadcast_at_run_time(left: [i64; 2], right: [i64; 2]) -> Model {
     let [a, b] = [["n", "k"], ["rows", "columns"]].map(|names| names.map(|name| m.symbol(name)));
     let result: Vec<Expr> = a.iter().zip(&b).map(|(a, b)| a.clone().max(b.clone())).collect();
     for (dim, to) in a.iter().zip(&result).chain(b.iter().zip(&result)) {
-        let condition = Condition { place: "test".into(), relation: Relation::Broadcasts, left: dim.clone(), right: to.clone() };
+        let condition =
+            Condition { place: "test".into(), relation: Relation::Broadcasts, left: dim.clone(), right: to.clone() };
         m.graph.conditions.push(condition);
     }
     let (x, y) = (m.x_of(a.to_vec(), &left), m.x_of(b.to_vec(), &right));
@@ -915,18 +1057,27 @@ fn broadcast_at_run_time(left: [i64; 2], right: [i64; 2]) -> Model {
     m.output(&[sum])
 }
 
-/// A slice backwards within a dimension that lies behind a symbolic one, sizes stored as a tensor, and a part that may have no elements.
+/// A slice backwards within a dimension that lies behind a symbolic one, sizes stored as a tensor,
+/// and a part that may have no elements.
 fn reversed_and_cut(extent: i64) -> Model {
     let mut m = Model::new(&format!("reversed_and_cut_{extent}"));
     let n = m.symbol("n");
     m.graph.symbols[0].min = 0;
     let x = m.x_of(vec![n.clone(), n.clone() + 2, Expr::Const(3)], &[extent, extent + 2, 3]);
     let (zero, last) = (Expr::Const(0), n.clone() + 1);
-    let slice =
-        |starts: &[&Expr], steps: [i64; 3]| Op::Slice { starts: starts.iter().map(|s| (*s).clone()).collect(), steps: steps.to_vec() };
-    let back = m.op(slice(&[&zero, &last, &zero], [1, -1, 1]), &[x], F32, vec![n.clone(), n.clone() + 2, Expr::Const(3)]);
+    let slice = |starts: &[&Expr], steps: [i64; 3]| Op::Slice {
+        starts: starts.iter().map(|s| (*s).clone()).collect(),
+        steps: steps.to_vec(),
+    };
+    let back =
+        m.op(slice(&[&zero, &last, &zero], [1, -1, 1]), &[x], F32, vec![n.clone(), n.clone() + 2, Expr::Const(3)]);
     let few = n.clone().min(1);
-    let cut = m.op(slice(&[&zero, &zero, &zero], [1, 2, 1]), &[back], F32, vec![few, (n.clone() + 2).ceil_div(2), Expr::Const(3)]);
+    let cut = m.op(
+        slice(&[&zero, &zero, &zero], [1, 2, 1]),
+        &[back],
+        F32,
+        vec![few, (n.clone() + 2).ceil_div(2), Expr::Const(3)],
+    );
     let mut nest = NestBuilder::new("sizes", Vec::new());
     for (index, size) in [n.clone(), n.clone() * 2 - 7].iter().enumerate() {
         let value = nest.cast(&NestArg::from(size), DType::I64);

@@ -47,7 +47,10 @@ impl Memory {
 /// The levels this machine can run.
 pub fn levels() -> Vec<(CpuLevel, HostLevel)> {
     let highest = CpuLevel::of_this_machine();
-    [(CpuLevel::V3, HostLevel::V3), (CpuLevel::V4, HostLevel::V4)].into_iter().filter(|(l, _)| Some(*l) <= highest).collect()
+    [(CpuLevel::V3, HostLevel::V3), (CpuLevel::V4, HostLevel::V4)]
+        .into_iter()
+        .filter(|(l, _)| Some(*l) <= highest)
+        .collect()
 }
 
 /// A compiled model with memory for all its buffers.
@@ -74,7 +77,8 @@ impl Session {
         // The host reads text that the printer wrote, as it would from a bundle.
         let text = atoll_ptx::print(&emitted.module);
         let module = atoll_ptx::parse(&text).unwrap_or_else(|e| panic!("{}: {e}\n{text}", model.graph.name));
-        let object = compile(&module, &shapes, level, &Options::default()).unwrap_or_else(|e| panic!("{}: {e}\n{text}", model.graph.name));
+        let object = compile(&module, &shapes, level, &Options::default())
+            .unwrap_or_else(|e| panic!("{}: {e}\n{text}", model.graph.name));
         let (library, file) = load(&object.elf);
         let kernels: HashMap<_, _> = object
             .kernels
@@ -91,7 +95,18 @@ impl Session {
         let buffers = buffers(&schedule, model, &symbols);
         let mut checks = Memory::new(4 * schedule.graph.checks.len());
         checks.fill(&vec![0; 4 * schedule.graph.checks.len()]);
-        Session { schedule, emitted, kernels, buffers, symbols, checks, shared, scratch, _library: library, _file: file }
+        Session {
+            schedule,
+            emitted,
+            kernels,
+            buffers,
+            symbols,
+            checks,
+            shared,
+            scratch,
+            _library: library,
+            _file: file,
+        }
     }
 
     /// Runs every node once.
@@ -132,7 +147,9 @@ impl Session {
     /// Blocks of a node's launch.
     pub fn blocks(&self, index: usize) -> u64 {
         let launch = self.emitted.launches[index].as_ref();
-        launch.map_or(0, |l| l.choose(&self.symbols).1.grid.iter().map(|e| e.eval(&self.symbols).expect("grid") as u64).product())
+        launch.map_or(0, |l| {
+            l.choose(&self.symbols).1.grid.iter().map(|e| e.eval(&self.symbols).expect("grid") as u64).product()
+        })
     }
 
     /// What the first check that is violated says.
@@ -146,7 +163,8 @@ impl Session {
         let outputs = self.schedule.graph.buffers_of(BufferKind::Output);
         outputs
             .map(|(id, spec)| {
-                let shape: Vec<usize> = spec.shape.iter().map(|e| e.eval(&self.symbols).expect("shape") as usize).collect();
+                let shape: Vec<usize> =
+                    spec.shape.iter().map(|e| e.eval(&self.symbols).expect("shape") as usize).collect();
                 let bytes = shape.iter().product::<usize>() * spec.dtype.bytes() as usize;
                 let content = self.buffers[id.0 as usize].content();
                 Tensor::from_bytes(spec.dtype, &shape, &content[..bytes]).expect("as many bytes as elements")
@@ -231,7 +249,8 @@ fn load(elf: &[u8]) -> (libloading::Library, std::fs::File) {
     let mut file = std::fs::File::from(file);
     file.write_all(elf).expect("write to memory");
     // SAFETY: the object has no initialisers; what it exports is what the contract says.
-    let library = unsafe { libloading::Library::new(format!("/proc/self/fd/{}", file.as_raw_fd())) }.expect("load the object");
+    let library =
+        unsafe { libloading::Library::new(format!("/proc/self/fd/{}", file.as_raw_fd())) }.expect("load the object");
     (library, file)
 }
 
@@ -275,7 +294,8 @@ fn buffers(schedule: &Schedule, model: &Model, symbols: &[i64]) -> Vec<Memory> {
 /// Runs a model at some levels and compares with the reference interpreter.
 pub fn check(model: &Model, levels: &[(CpuLevel, HostLevel)]) {
     model.graph.verify().unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
-    let expected = atoll_frontend::reference::run(&model.graph, &model.inputs).unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
+    let expected = atoll_frontend::reference::run(&model.graph, &model.inputs)
+        .unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
     for &(level, host) in levels {
         let mut session = Session::new(model, level, &TargetDescription::host(host));
         session.run();

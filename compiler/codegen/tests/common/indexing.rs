@@ -1,10 +1,11 @@
-//! ONNX operators that read or write where an index says, through the importer: what they become is loop nests and compositions.
+//! ONNX operators that read or write where an index says, through the importer: what they become is
+//! loop nests and compositions.
 
 use super::Model;
 use DType::{Bool, F16, F32, F64, I8, I32, I64, U8, U16};
 use atoll_frontend::onnx::proto::{
-    AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
-    TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use atoll_frontend::onnx::{ImportOptions, import_model};
 use atoll_frontend::tensor::Tensor;
@@ -34,7 +35,8 @@ impl Case {
         self
     }
 
-    /// Indices of an axis with `extent` elements, negative ones among them; `step` decides how they jump about.
+    /// Indices of an axis with `extent` elements, negative ones among them; `step` decides how they
+    /// jump about.
     fn indices(mut self, dtype: DType, shape: &[i64], extent: i64, step: i64) -> Case {
         let count: i64 = shape.iter().product();
         let values = (0..count).map(|i| (i * step + 1).rem_euclid(2 * extent) - extent);
@@ -48,13 +50,23 @@ impl Case {
     }
 
     fn int(mut self, name: &str, i: i64) -> Case {
-        self.attributes.push(AttributeProto { name: name.into(), i, r#type: AttributeType::Int as i32, ..AttributeProto::default() });
+        self.attributes.push(AttributeProto {
+            name: name.into(),
+            i,
+            r#type: AttributeType::Int as i32,
+            ..AttributeProto::default()
+        });
         self
     }
 
     fn text(mut self, name: &str, text: &str) -> Case {
         let s = text.as_bytes().to_vec().into();
-        self.attributes.push(AttributeProto { name: name.into(), s, r#type: AttributeType::String as i32, ..AttributeProto::default() });
+        self.attributes.push(AttributeProto {
+            name: name.into(),
+            s,
+            r#type: AttributeType::String as i32,
+            ..AttributeProto::default()
+        });
         self
     }
 
@@ -81,8 +93,8 @@ impl Case {
         graph.output = outputs.into_iter().map(|name| ValueInfoProto { name, ..ValueInfoProto::default() }).collect();
         let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 24 }];
         let proto = ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..ModelProto::default() };
-        self.model.graph =
-            import_model(&proto, "case", None, &ImportOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", self.operator));
+        self.model.graph = import_model(&proto, "case", None, &ImportOptions::default())
+            .unwrap_or_else(|e| panic!("{}: {e}", self.operator));
         self.model
     }
 }
@@ -99,7 +111,8 @@ fn initializer(name: &str, tensor: &Tensor) -> TensorProto {
 
 fn value_info(name: &str, tensor: &Tensor) -> ValueInfoProto {
     let dim = tensor.shape.iter().map(|d| Dimension { value: Some(DimensionValue::DimValue(*d as i64)) }).collect();
-    let tensor_type = Some(TensorTypeProto { elem_type: number_of(tensor.dtype), shape: Some(TensorShapeProto { dim }) });
+    let tensor_type =
+        Some(TensorTypeProto { elem_type: number_of(tensor.dtype), shape: Some(TensorShapeProto { dim }) });
     ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..ValueInfoProto::default() }
 }
 
@@ -141,16 +154,24 @@ fn scatters() -> Vec<Model> {
         let all = matches!(dtype, F32 | I64);
         for reduction in if all { &["none", "add", "mul", "max", "min"][..] } else { &["add"] } {
             let name = |operator: &str| format!("{operator}_{reduction}_{dtype:?}");
-            let case = Case::new(&name("scatter_elements"), "ScatterElements").random(dtype, &[5, 9, 6]).indices(I64, &[4, 12, 6], 9, 5);
+            let case = Case::new(&name("scatter_elements"), "ScatterElements").random(dtype, &[5, 9, 6]).indices(
+                I64,
+                &[4, 12, 6],
+                9,
+                5,
+            );
             models.push(case.random(dtype, &[4, 12, 6]).int("axis", 1).text("reduction", reduction).model(1));
-            let case = Case::new(&name("scatter_nd"), "ScatterND").random(dtype, &[300, 8]).indices(I64, &[4, 1], 300, 77);
+            let case =
+                Case::new(&name("scatter_nd"), "ScatterND").random(dtype, &[300, 8]).indices(I64, &[4, 1], 300, 77);
             models.push(case.random(dtype, &[4, 8]).text("reduction", reduction).model(1));
         }
     }
     let case = Case::new("scatter_elements_Bool", "ScatterElements").random(Bool, &[9, 6]).indices(I32, &[12, 6], 9, 5);
     models.push(case.random(Bool, &[12, 6]).int("axis", 0).model(1));
     for mode in ["linear", "circular"] {
-        let case = Case::new(&format!("tensor_scatter_{mode}"), "TensorScatter").random(F32, &[2, 3, 8, 5]).random(F32, &[2, 3, 3, 5]);
+        let case = Case::new(&format!("tensor_scatter_{mode}"), "TensorScatter")
+            .random(F32, &[2, 3, 8, 5])
+            .random(F32, &[2, 3, 3, 5]);
         models.push(case.numbers(&[2], &[1, 5]).text("mode", mode).model(1));
     }
     models
@@ -160,7 +181,8 @@ fn lines() -> Vec<Model> {
     let mut models = Vec::new();
     for dtype in [F32, F16, F64, U8, I8, I64] {
         for largest in [0, 1] {
-            let case = Case::new(&format!("top_k_{largest}_{dtype:?}"), "TopK").random(dtype, &[3, 60, 4]).numbers(&[1], &[7]);
+            let case =
+                Case::new(&format!("top_k_{largest}_{dtype:?}"), "TopK").random(dtype, &[3, 60, 4]).numbers(&[1], &[7]);
             models.push(case.int("axis", 1).int("largest", largest).model(2));
         }
     }

@@ -33,7 +33,9 @@ pub fn dims(values: &[i64]) -> Vec<Expr> {
 
 impl Model {
     pub fn new(name: &str) -> Model {
-        let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        let seed = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
         Model {
             graph: TensorGraph { name: name.to_owned(), ..TensorGraph::default() },
             inputs: Vec::new(),
@@ -54,7 +56,9 @@ impl Model {
                 let values: Vec<f64> = (0..count).map(|_| self.unit()).collect();
                 Tensor::floats(dtype, shape, values)
             }
-            DType::Bool => Tensor::ints(dtype, shape, (0..count).map(|_| i64::from(self.unit() > 0.0)).collect::<Vec<_>>()),
+            DType::Bool => {
+                Tensor::ints(dtype, shape, (0..count).map(|_| i64::from(self.unit() > 0.0)).collect::<Vec<_>>())
+            }
             _ => Tensor::ints(dtype, shape, (0..count).map(|_| (self.unit() * 100.0) as i64).collect::<Vec<_>>()),
         }
     }

@@ -51,7 +51,8 @@ fn chosen_elements() -> Model {
     m
 }
 
-/// For each line the first element above 0.5 and whether there is one: a loop that ends early, and two results.
+/// For each line the first element above 0.5 and whether there is one: a loop that ends early, and
+/// two results.
 fn first_above() -> Model {
     let mut m = Model::new("nest_first_above");
     let shape = dims(&[40, 9]);
@@ -84,7 +85,8 @@ fn first_above() -> Model {
     m
 }
 
-/// A line is copied, then changed where an index says, twice at the same place: a load of what was stored, and a copy of a variable that changes later.
+/// A line is copied, then changed where an index says, twice at the same place: a load of what was
+/// stored, and a copy of a variable that changes later.
 fn scattered_lines() -> Model {
     let mut m = Model::new("nest_scattered_lines");
     let x = m.x(&[6, 50]);
@@ -136,7 +138,21 @@ fn symbolic_sums() -> Model {
 fn every_type() -> Model {
     let mut m = Model::new("nest_every_type");
     let shape: [Expr; 3] = [3, 4, 5].map(Expr::Const);
-    for ty in [F32, F16, DType::Bf16, DType::F64, I32, I64, DType::U8, DType::I8, DType::I16, DType::U16, DType::U32, DType::U64, Bool] {
+    for ty in [
+        F32,
+        F16,
+        DType::Bf16,
+        DType::F64,
+        I32,
+        I64,
+        DType::U8,
+        DType::I8,
+        DType::I16,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+        Bool,
+    ] {
         let x = m.input(ty, &[3, 4, 5]);
         let mut nest = NestBuilder::new("reversed", shape.to_vec());
         let point = nest.point();

@@ -1,8 +1,10 @@
 //! The batch axis: proves that the rows of a batch are independent of each other.
 //!
-//! A symbol `n` counts rows if every input and output has exactly one dimension that is `n`, and row `i` of every value depends on row `i` of the inputs alone. The analysis goes
-//! through the nodes once and keeps for each value where its rows lie (`Rows`); a rule per operator, in `rules`, says where those of the result lie. It is conservative:
-//! an operator or a shape that no rule is for means that there is no batch axis, which costs speed and never a wrong answer.
+//! A symbol `n` counts rows if every input and output has exactly one dimension that is `n`, and
+//! row `i` of every value depends on row `i` of the inputs alone. The analysis goes through the
+//! nodes once and keeps for each value where its rows lie (`Rows`); a rule per operator, in
+//! `rules`, says where those of the result lie. It is conservative: an operator or a shape that no
+//! rule is for means that there is no batch axis, which costs speed and never a wrong answer.
 
 mod rules;
 
@@ -44,12 +46,14 @@ pub struct NoBatch {
     pub reason: String,
 }
 
-/// The batch axis of a verified graph, or why each of its symbols is none. Of two that are, the one that lies further out in the inputs is taken.
+/// The batch axis of a verified graph, or why each of its symbols is none. Of two that are, the one
+/// that lies further out in the inputs is taken.
 pub fn analyse(graph: &TensorGraph) -> Result<Batch, Vec<NoBatch>> {
     let mut candidates: Vec<SymbolId> = (0..graph.symbols.len() as u32).map(SymbolId).collect();
     let position = |symbol: &SymbolId| -> usize {
-        let of_input =
-            |id: &ValueId| graph.value(*id).shape.iter().position(|dim| *dim == Expr::Symbol(*symbol)).unwrap_or(usize::MAX / 4096);
+        let of_input = |id: &ValueId| {
+            graph.value(*id).shape.iter().position(|dim| *dim == Expr::Symbol(*symbol)).unwrap_or(usize::MAX / 4096)
+        };
         graph.inputs.iter().map(of_input).fold(0, usize::saturating_add)
     };
     candidates.sort_by_key(position);
@@ -57,7 +61,9 @@ pub fn analyse(graph: &TensorGraph) -> Result<Batch, Vec<NoBatch>> {
     for symbol in candidates {
         match prove(graph, symbol) {
             Ok(axes) => return Ok(Batch { symbol, axes }),
-            Err((place, reason)) => refusals.push(NoBatch { symbol: graph.symbols[symbol.0 as usize].name.clone(), place, reason }),
+            Err((place, reason)) => {
+                refusals.push(NoBatch { symbol: graph.symbols[symbol.0 as usize].name.clone(), place, reason })
+            }
         }
     }
     Err(refusals)
@@ -80,17 +86,21 @@ fn prove(graph: &TensorGraph, symbol: SymbolId) -> Result<Vec<Option<usize>>, Re
     if graph.inputs.is_empty() || graph.outputs.is_empty() {
         return Err((graph.name.clone(), "there is no input or no output".into()));
     }
-    let conditioned = graph.conditions.iter().find(|condition| condition.left.depends_on(symbol) || condition.right.depends_on(symbol));
+    let conditioned = graph
+        .conditions
+        .iter()
+        .find(|condition| condition.left.depends_on(symbol) || condition.right.depends_on(symbol));
     if let Some(condition) = conditioned {
         return Err((condition.place.clone(), "it needs something of the number of rows".into()));
     }
     for &id in &graph.inputs {
-        let axis = axis_of(&graph.value(id).shape, symbol).ok_or_else(|| at(id, "the input has not exactly one dimension that is it"))?;
+        let axis = axis_of(&graph.value(id).shape, symbol)
+            .ok_or_else(|| at(id, "the input has not exactly one dimension that is it"))?;
         rows.insert(id, Rows::Axis(axis));
     }
     for node in &graph.nodes {
-        let found =
-            rules::apply(&Application { graph, node, symbol, rows: &rows }).map_err(|reason| (node.name.clone(), reason.to_string()))?;
+        let found = rules::apply(&Application { graph, node, symbol, rows: &rows })
+            .map_err(|reason| (node.name.clone(), reason.to_string()))?;
         for (&output, found) in node.outputs.iter().zip(found) {
             check(&graph.value(output).shape, symbol, found).map_err(|reason| (node.name.clone(), reason))?;
             rows.insert(output, found);
@@ -132,7 +142,8 @@ impl fmt::Display for Dependence {
     }
 }
 
-/// What every rule promises: the dimension of the rows is the symbol, and no other dimension depends on it.
+/// What every rule promises: the dimension of the rows is the symbol, and no other dimension
+/// depends on it.
 fn check(shape: &[Expr], symbol: SymbolId, rows: Rows) -> Result<(), String> {
     let right = match rows {
         Rows::Same => shape.iter().all(|dim| !dim.depends_on(symbol)),

@@ -13,7 +13,8 @@ fn mixes<T>(what: &'static str) -> Result<T, Dependence> {
 
 /// Where the rows of each result of a node lie.
 pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependence> {
-    let operands: Vec<Rows> = application.node.inputs.iter().map(|id| application.rows_of(*id)).collect::<Result<_, _>>()?;
+    let operands: Vec<Rows> =
+        application.node.inputs.iter().map(|id| application.rows_of(*id)).collect::<Result<_, _>>()?;
     let all_same = operands.iter().all(|rows| *rows == Rows::Same);
     if let Op::Pointwise(_) = &application.node.op {
         return Ok(vec![application.broadcast(None, &application.node.inputs)?]);
@@ -52,7 +53,9 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
         },
         Op::Gather { axis } => application.gather(*axis, first, operands[1]),
         Op::Transpose { permutation } => match first {
-            Rows::Axis(rows) => permutation.iter().position(|from| *from == rows).map(Rows::Axis).ok_or(Dependence::Unknown),
+            Rows::Axis(rows) => {
+                permutation.iter().position(|from| *from == rows).map(Rows::Axis).ok_or(Dependence::Unknown)
+            }
             Rows::Same => Ok(Rows::Same),
         },
         Op::Reshape => application.reshape(first),
@@ -74,7 +77,8 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
     Ok(vec![found?])
 }
 
-/// `x [T, B, I]` and the states `[D, B, H]` have their rows in the middle, the weights are the same for all.
+/// `x [T, B, I]` and the states `[D, B, H]` have their rows in the middle, the weights are the same
+/// for all.
 fn recurrent(operands: &[Rows]) -> Result<Vec<Rows>, Dependence> {
     let middle = Rows::Axis(1);
     let why = "its steps go over rows, or its weights differ by row";
@@ -111,13 +115,17 @@ impl Application<'_> {
     /// Whether numbers of the operator itself depend on the number of rows.
     fn numbers_mention_rows(&self) -> bool {
         match &self.node.op {
-            Op::Slice { starts: numbers, .. } | Op::Pad { before: numbers, .. } => numbers.iter().any(|n| n.depends_on(self.symbol)),
+            Op::Slice { starts: numbers, .. } | Op::Pad { before: numbers, .. } => {
+                numbers.iter().any(|n| n.depends_on(self.symbol))
+            }
             Op::Nest(nest) => nest.sizes().iter().any(|size| size.depends_on(self.symbol)),
             _ => false,
         }
     }
 
-    /// The rows of values that are broadcast to the result's shape, beside what is known of the result already. Each has its rows along the same dimension of the result, or is the same for all rows.
+    /// The rows of values that are broadcast to the result's shape, beside what is known of the
+    /// result already. Each has its rows along the same dimension of the result, or is the same for
+    /// all rows.
     fn broadcast(&self, known: Option<Rows>, operands: &[ValueId]) -> Found {
         let output = self.output()?;
         let mut found = known;

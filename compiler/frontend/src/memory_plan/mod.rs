@@ -1,14 +1,17 @@
 //! The memory planner: gives every temporary buffer of a kernel graph its place in one arena.
 //!
-//! Vocabulary: a buffer *lives* from the node that first writes it to the node that last touches it, both included. Two buffers that live at the same time never overlap;
-//! others may, and that is the whole saving.
+//! Vocabulary: a buffer *lives* from the node that first writes it to the node that last touches
+//! it, both included. Two buffers that live at the same time never overlap; others may, and that is
+//! the whole saving.
 //!
 //! 1. `lifetime`: when each temporary buffer lives, in node order.
-//! 2. `place`: buffers whose size is a number times the same symbols (`64 * batch`) form a *family* and are packed like numbers, largest first, each into the smallest hole
-//!    that fits; offsets are that number times the same symbols. Sizes of other forms share *slots*. Families and slots stand one after the other. Hence the plan is sound for
-//!    every value of the symbols.
+//! 2. `place`: buffers whose size is a number times the same symbols (`64 * batch`) form a *family*
+//!    and are packed like numbers, largest first, each into the smallest hole that fits; offsets
+//!    are that number times the same symbols. Sizes of other forms share *slots*. Families and
+//!    slots stand one after the other. Hence the plan is sound for every value of the symbols.
 //! 3. `restore`: from which nodes the graph may be run again (design D5 g).
-//! 4. Nodes that may run at the same time: where a buffer takes the place of a dead one, its writer must wait for the last user of the old. Such edges are added to `after`.
+//! 4. Nodes that may run at the same time: where a buffer takes the place of a dead one, its writer
+//!    must wait for the last user of the old. Such edges are added to `after`.
 
 mod lifetime;
 mod order;
@@ -18,9 +21,11 @@ mod restore;
 use atoll_kgraph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, Expr, KernelGraph, MemoryPlan, TempPlacement};
 use lifetime::Lifetime;
 
-/// Fills in the memory plan of a graph whose nodes and buffers are final, and adds the ordering edges that reuse asks for.
+/// Fills in the memory plan of a graph whose nodes and buffers are final, and adds the ordering
+/// edges that reuse asks for.
 ///
-/// Every node must be able to finish before the next in order starts; a temporary buffer that no node touches gets no memory.
+/// Every node must be able to finish before the next in order starts; a temporary buffer that no
+/// node touches gets no memory.
 pub fn plan(graph: &mut KernelGraph) {
     let lifetimes = lifetime::of_temps(graph);
     let placed = place::place(graph, &lifetimes);
@@ -50,7 +55,8 @@ fn sum(terms: &[Expr]) -> Expr {
     }
 }
 
-/// State buffers live as long as each other: one stands behind the other. Nothing where there are none.
+/// State buffers live as long as each other: one stands behind the other. Nothing where there are
+/// none.
 fn states(graph: &KernelGraph) -> (Vec<TempPlacement>, Option<Expr>) {
     let mut end = Expr::Const(0);
     let place = |(buffer, _): (BufferId, &BufferSpec)| {
@@ -68,7 +74,8 @@ fn aligned_bytes(graph: &KernelGraph, buffer: BufferId) -> Expr {
     graph.buffers[buffer.0 as usize].bytes().align_up(BUFFER_ALIGN as i64)
 }
 
-/// For every temporary buffer (by position in the lifetimes) the others that have memory in common with it.
+/// For every temporary buffer (by position in the lifetimes) the others that have memory in common
+/// with it.
 struct Conflicts {
     by_buffer: std::collections::HashMap<BufferId, Vec<BufferId>>,
 }

@@ -21,7 +21,8 @@ impl Ancestors {
         self.bits[node * self.words + ancestor / 64] & (1 << (ancestor % 64)) != 0
     }
 
-    /// Makes `before`, and what comes before it, ancestors of `node`. Ancestors of `before` must be complete.
+    /// Makes `before`, and what comes before it, ancestors of `node`. Ancestors of `before` must be
+    /// complete.
     fn add(&mut self, node: usize, before: usize) {
         let (front, back) = self.bits.split_at_mut(node * self.words);
         let row = &mut back[..self.words];
@@ -30,7 +31,8 @@ impl Ancestors {
     }
 }
 
-/// Lets the first writer of a buffer wait for every node that touches a buffer whose memory it takes over, unless it does already.
+/// Lets the first writer of a buffer wait for every node that touches a buffer whose memory it
+/// takes over, unless it does already.
 pub(super) fn add_reuse_edges(graph: &mut KernelGraph, lifetimes: &[Lifetime], conflicts: &Conflicts) {
     let users = users(graph);
     let by_buffer: HashMap<BufferId, &Lifetime> = lifetimes.iter().map(|l| (l.buffer, l)).collect();
@@ -38,7 +40,8 @@ pub(super) fn add_reuse_edges(graph: &mut KernelGraph, lifetimes: &[Lifetime], c
     for node in 0..graph.nodes.len() {
         let after: Vec<usize> = graph.nodes[node].after.iter().map(|before| before.0 as usize).collect();
         after.into_iter().filter(|before| *before < node).for_each(|before| ancestors.add(node, before));
-        let written: Vec<BufferId> = graph.nodes[node].writes.iter().filter(|b| by_buffer.contains_key(b)).copied().collect();
+        let written: Vec<BufferId> =
+            graph.nodes[node].writes.iter().filter(|b| by_buffer.contains_key(b)).copied().collect();
         for buffer in written {
             let dead = conflicts.of(buffer).iter().filter(|old| by_buffer[old].last < node);
             // The latest users first: earlier ones are mostly their ancestors.

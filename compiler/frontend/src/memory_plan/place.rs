@@ -32,7 +32,9 @@ pub(super) enum Region {
 impl Region {
     pub(super) fn overlaps(&self, other: &Region) -> bool {
         match (self, other) {
-            (Region::Family { family: f, start: s, end: e }, Region::Family { family: g, start: t, end: u }) => f == g && s < u && t < e,
+            (Region::Family { family: f, start: s, end: e }, Region::Family { family: g, start: t, end: u }) => {
+                f == g && s < u && t < e
+            }
             (Region::Slot(a), Region::Slot(b)) => a == b,
             _ => false,
         }
@@ -66,11 +68,15 @@ pub(super) fn place(graph: &KernelGraph, lifetimes: &[Lifetime]) -> Placed {
         }
         base = base + members.bytes;
     }
-    let temps = lifetimes.iter().zip(regions).filter_map(|(l, r)| r.map(|(offset, region)| Temp { buffer: l.buffer, offset, region }));
+    let temps = lifetimes
+        .iter()
+        .zip(regions)
+        .filter_map(|(l, r)| r.map(|(offset, region)| Temp { buffer: l.buffer, offset, region }));
     Placed { temps: temps.collect(), arena_bytes: base }
 }
 
-/// A size as a multiple of the alignment times symbols that are at least 1: `c * s` bytes are at most `align(c) * s`. Sizes without memory have no family.
+/// A size as a multiple of the alignment times symbols that are at least 1: `c * s` bytes are at
+/// most `align(c) * s`. Sizes without memory have no family.
 fn family_of(graph: &KernelGraph, buffer: BufferId) -> Option<(i64, Vec<Expr>)> {
     let (factor, symbols) = as_monomial(&graph.buffers[buffer.0 as usize].bytes())?;
     let at_least_one = symbols.iter().all(|e| crate::size::bounds(e, &graph.symbols).is_some_and(|(low, _)| low >= 1));
@@ -79,7 +85,8 @@ fn family_of(graph: &KernelGraph, buffer: BufferId) -> Option<(i64, Vec<Expr>)> 
     (factor > 0 && at_least_one).then_some((aligned, symbols))
 }
 
-/// Largest first, each into the smallest hole between the buffers that live at the same time; gives the start of each member and the length of the whole.
+/// Largest first, each into the smallest hole between the buffers that live at the same time; gives
+/// the start of each member and the length of the whole.
 fn pack(lifetimes: &[Lifetime], members: &[(usize, i64)]) -> (Vec<i64>, i64) {
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by_key(|m| (-members[*m].1, lifetimes[members[*m].0].first));
@@ -101,7 +108,8 @@ fn pack(lifetimes: &[Lifetime], members: &[(usize, i64)]) -> (Vec<i64>, i64) {
     (starts, length)
 }
 
-/// Start of the smallest hole of at least `bytes` between sorted ranges; behind all of them where none is large enough.
+/// Start of the smallest hole of at least `bytes` between sorted ranges; behind all of them where
+/// none is large enough.
 fn best_hole(taken: &[(i64, i64)], bytes: i64) -> i64 {
     let mut best: Option<(i64, i64)> = None;
     let mut free_from = 0;
@@ -121,7 +129,8 @@ struct Slot {
     bytes: Expr,
 }
 
-/// Buffers whose sizes cannot be compared for all symbol values: each goes into the free slot that grows least at the symbols' largest values.
+/// Buffers whose sizes cannot be compared for all symbol values: each goes into the free slot that
+/// grows least at the symbols' largest values.
 fn share_slots(graph: &KernelGraph, lifetimes: &[Lifetime], members: &[usize]) -> Vec<Slot> {
     let largest: Vec<i64> = graph.symbols.iter().map(|s| s.max).collect();
     let weight = |size: &Expr| size.eval(&largest).unwrap_or(i64::MAX);
@@ -133,7 +142,8 @@ fn share_slots(graph: &KernelGraph, lifetimes: &[Lifetime], members: &[usize]) -
         let bytes = size(index);
         let free = |slot: &&mut Slot| slot.lifetimes.iter().all(|other| !lifetimes[*other].meets(&lifetimes[index]));
         let grown = |slot: &Slot| canonical(&slot.bytes.clone().max(bytes.clone()));
-        match slots.iter_mut().filter(free).min_by_key(|slot| weight(&grown(slot)).saturating_sub(weight(&slot.bytes))) {
+        match slots.iter_mut().filter(free).min_by_key(|slot| weight(&grown(slot)).saturating_sub(weight(&slot.bytes)))
+        {
             Some(slot) => {
                 slot.bytes = grown(slot);
                 slot.lifetimes.push(index);

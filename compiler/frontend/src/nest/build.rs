@@ -198,12 +198,15 @@ impl NestBuilder {
 
     // ---- control ----
 
-    /// Fails the invocation where a Bool holds, with a text in which `{}` stands for the next of `values`. The point goes on: an index that was found to be wrong has to be brought inside.
+    /// Fails the invocation where a Bool holds, with a text in which `{}` stands for the next of
+    /// `values`. The point goes on: an index that was found to be wrong has to be brought inside.
     pub fn refuse(&mut self, condition: &NestArg, text: &str, values: &[Expr]) {
         self.push(Statement::Refuse { condition: condition.clone(), text: text.to_owned(), values: values.to_vec() });
     }
 
-    /// An index, I32 or I64, of an axis of `extent` elements as one that counts from the start: where it is negative it counts from the end, and where it is outside of the axis it fails the invocation and gives 0.
+    /// An index, I32 or I64, of an axis of `extent` elements as one that counts from the start:
+    /// where it is negative it counts from the end, and where it is outside of the axis it fails
+    /// the invocation and gives 0.
     pub fn checked_index(&mut self, index: &NestArg, ty: DType, extent: &Expr) -> NestArg {
         let wide = if ty == DType::I32 { size(extent.clone()) } else { self.cast(&size(extent.clone()), ty) };
         let is_negative = self.compare(PointOp::Less, ty, index, &NestArg::Const(0.0));
@@ -224,7 +227,13 @@ impl NestBuilder {
     }
 
     /// `for counter in from..to`, while a Bool variable is true.
-    pub fn count_while(&mut self, from: &NestArg, to: &NestArg, condition: &NestArg, body: impl FnOnce(&mut NestBuilder, &NestArg)) {
+    pub fn count_while(
+        &mut self,
+        from: &NestArg,
+        to: &NestArg,
+        condition: &NestArg,
+        body: impl FnOnce(&mut NestBuilder, &NestArg),
+    ) {
         let while_true = match condition {
             NestArg::Slot(slot) => Some(*slot),
             _ => None,
@@ -232,7 +241,13 @@ impl NestBuilder {
         self.loop_while(from, to, while_true, body);
     }
 
-    fn loop_while(&mut self, from: &NestArg, to: &NestArg, while_true: Option<Slot>, body: impl FnOnce(&mut NestBuilder, &NestArg)) {
+    fn loop_while(
+        &mut self,
+        from: &NestArg,
+        to: &NestArg,
+        while_true: Option<Slot>,
+        body: impl FnOnce(&mut NestBuilder, &NestArg),
+    ) {
         let counter = self.slot(DType::I32);
         let body = self.block(|nest| body(nest, &NestArg::Slot(counter)));
         self.push(Statement::Loop { counter, from: from.clone(), to: to.clone(), while_true, body });
@@ -244,7 +259,12 @@ impl NestBuilder {
     }
 
     /// Runs `then` where the condition holds and `otherwise` where it does not.
-    pub fn choose(&mut self, condition: &NestArg, then: impl FnOnce(&mut NestBuilder), otherwise: impl FnOnce(&mut NestBuilder)) {
+    pub fn choose(
+        &mut self,
+        condition: &NestArg,
+        then: impl FnOnce(&mut NestBuilder),
+        otherwise: impl FnOnce(&mut NestBuilder),
+    ) {
         let (then, otherwise) = (self.block(then), self.block(otherwise));
         self.push(Statement::If { condition: condition.clone(), then, otherwise });
     }

@@ -1,14 +1,19 @@
 //! Loop nests: kernels of operators that index their operands in a way of their own.
 //!
-//! A [`Nest`] has a domain of points. One thread runs the body once for each point; threads do not work together. The body is a list of statements over *slots*: typed scalars of the
-//! thread. It loads elements of operands and results, computes with the steps of scalar programs ([`PointOp`]), loops, branches, and stores to results.
+//! A [`Nest`] has a domain of points. One thread runs the body once for each point; threads do not
+//! work together. The body is a list of statements over *slots*: typed scalars of the thread. It
+//! loads elements of operands and results, computes with the steps of scalar programs
+//! ([`PointOp`]), loops, branches, and stores to results.
 //!
-//! An operator becomes a nest where no other operator of the tensor graph expresses it and no model needs it to be fast; a hot one gets a kernel of its own. The price is
-//! that the compiler sees nothing of what a nest does: it is not fused, and its rows are not proven independent.
+//! An operator becomes a nest where no other operator of the tensor graph expresses it and no model
+//! needs it to be fast; a hot one gets a kernel of its own. The price is that the compiler sees
+//! nothing of what a nest does: it is not fused, and its rows are not proven independent.
 //!
-//! Rules, which [`verify`](Nest::check) and the reference interpreter hold: a slot is assigned before it is read, on every path; operands of a step have the step's type;
-//! indices are I32, count elements from the start of the tensor, and lie inside it. A body stores every element of every result, and no two points store the same element. A body may
-//! load from a result only what its own point stored before.
+//! Rules, which [`verify`](Nest::check) and the reference interpreter hold: a slot is assigned
+//! before it is read, on every path; operands of a step have the step's type; indices are I32,
+//! count elements from the start of the tensor, and lie inside it. A body stores every element of
+//! every result, and no two points store the same element. A body may load from a result only what
+//! its own point stored before.
 
 mod build;
 mod text;
@@ -19,7 +24,8 @@ pub use build::NestBuilder;
 use crate::tensor_graph::PointOp;
 use atoll_kgraph::{DType, Expr};
 
-/// Most statements of a nest: a body is unrolled by nobody, so a longer one is a mistake of its builder.
+/// Most statements of a nest: a body is unrolled by nobody, so a longer one is a mistake of its
+/// builder.
 pub const STATEMENTS_MAX: usize = 4096;
 
 /// A kernel as loops over scalars.
@@ -29,7 +35,8 @@ pub struct Nest {
     pub stem: String,
     /// Extents of the domain, outermost first. No dimension means one point.
     pub domain: Vec<Expr>,
-    /// Type of every slot. The first ones, as many as the domain has dimensions, hold the point's coordinates.
+    /// Type of every slot. The first ones, as many as the domain has dimensions, hold the point's
+    /// coordinates.
     pub slots: Vec<DType>,
     /// What a thread does at its point.
     pub body: Vec<Statement>,
@@ -113,7 +120,8 @@ pub enum Statement {
         /// Where it is false.
         otherwise: Vec<Statement>,
     },
-    /// Fails the invocation where a condition holds; the point goes on, so what follows must not harm anybody whatever the condition says.
+    /// Fails the invocation where a condition holds; the point goes on, so what follows must not
+    /// harm anybody whatever the condition says.
     Refuse {
         /// A Bool.
         condition: NestArg,
@@ -149,7 +157,8 @@ impl Nest {
         counts
     }
 
-    /// The texts of its [`Statement::Refuse`]s and the numbers in them, in the order in which they stand.
+    /// The texts of its [`Statement::Refuse`]s and the numbers in them, in the order in which they
+    /// stand.
     pub fn refusals(&self) -> Vec<(&str, &[Expr])> {
         let mut found = Vec::new();
         visit(&self.body, &mut |statement| {

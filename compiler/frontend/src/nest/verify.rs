@@ -17,7 +17,9 @@ impl Nest {
         visit(&self.body, &mut |_| statements += 1);
         ensure(statements <= STATEMENTS_MAX, || format!("{statements} statements are too many"))?;
         let points = self.domain.len();
-        ensure(self.slots.len() >= points && self.slots[..points].iter().all(|ty| *ty == DType::I32), || "coordinates are I32".into())?;
+        ensure(self.slots.len() >= points && self.slots[..points].iter().all(|ty| *ty == DType::I32), || {
+            "coordinates are I32".into()
+        })?;
         let mut assigned = vec![false; self.slots.len()];
         assigned[..points].fill(true);
         let mut fixed = vec![false; self.slots.len()];
@@ -49,7 +51,9 @@ impl Checker<'_> {
     fn statement(&mut self, statement: &Statement) -> Check {
         match statement {
             Statement::Step { to, op, ty, args } => {
-                ensure(args.len() == op.arity(), || format!("{op:?} takes {} operands, not {}", op.arity(), args.len()))?;
+                ensure(args.len() == op.arity(), || {
+                    format!("{op:?} takes {} operands, not {}", op.arity(), args.len())
+                })?;
                 for (position, arg) in args.iter().enumerate() {
                     let found = self.read(arg)?;
                     let wanted = match op {
@@ -110,7 +114,9 @@ impl Checker<'_> {
             NestArg::Const(_) => Ok(None),
             NestArg::Size(_) => Ok(Some(DType::I32)),
             NestArg::Slot(Slot(index)) => {
-                ensure(self.assigned.get(*index as usize) == Some(&true), || format!("slot {index} is read before it is assigned"))?;
+                ensure(self.assigned.get(*index as usize) == Some(&true), || {
+                    format!("slot {index} is read before it is assigned")
+                })?;
                 Ok(Some(self.nest.slots[*index as usize]))
             }
         }

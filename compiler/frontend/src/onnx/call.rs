@@ -60,7 +60,8 @@ impl<'m> Call<'m> {
         let Some((_, attribute)) = self.attributes.iter().find(|(known, _)| *known == name) else { return Ok(None) };
         // Files of IR version 1 leave the type out.
         if attribute.r#type != wanted as i32 && attribute.r#type != AttributeType::Undefined as i32 {
-            let found = AttributeType::try_from(attribute.r#type).map_or_else(|_| attribute.r#type.to_string(), |t| format!("{t:?}"));
+            let found = AttributeType::try_from(attribute.r#type)
+                .map_or_else(|_| attribute.r#type.to_string(), |t| format!("{t:?}"));
             return invalid(format!("attribute {name} is a {found}, it must be a {wanted:?}"));
         }
         Ok(Some(attribute))
@@ -92,7 +93,9 @@ impl<'m> Call<'m> {
     }
 
     pub(crate) fn string(&self, name: &str, default: &str) -> LowerResult<String> {
-        Ok(self.attribute(name, AttributeType::String)?.map_or_else(|| default.into(), |a| String::from_utf8_lossy(&a.s).into_owned()))
+        Ok(self
+            .attribute(name, AttributeType::String)?
+            .map_or_else(|| default.into(), |a| String::from_utf8_lossy(&a.s).into_owned()))
     }
 
     pub(crate) fn strings(&self, name: &str) -> LowerResult<Option<Vec<String>>> {
@@ -108,7 +111,9 @@ impl<'m> Call<'m> {
     /// A required subgraph.
     pub(super) fn graph(&self, name: &str) -> LowerResult<&'m GraphProto> {
         let attribute = self.attribute(name, AttributeType::Graph)?;
-        attribute.and_then(|a| a.g.as_ref()).ok_or_else(|| LowerError::Invalid(format!("attribute {name} has no graph")))
+        attribute
+            .and_then(|a| a.g.as_ref())
+            .ok_or_else(|| LowerError::Invalid(format!("attribute {name} has no graph")))
     }
 
     /// A required attribute's list.

@@ -5,7 +5,8 @@ use crate::verify::VerifyErrors;
 use atoll_kgraph::SymbolId;
 use std::path::PathBuf;
 
-/// Why a model could not be imported. Every variant says what to do, or names the place in the model.
+/// Why a model could not be imported. Every variant says what to do, or names the place in the
+/// model.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file cannot be read.
@@ -170,12 +171,16 @@ impl LowerError {
     /// The error with its place.
     pub(super) fn at(self, node: &str, operator: &str) -> ImportError {
         match self {
-            LowerError::Unsupported(reason) => ImportError::Unsupported { node: node.into(), operator: operator.into(), reason },
+            LowerError::Unsupported(reason) => {
+                ImportError::Unsupported { node: node.into(), operator: operator.into(), reason }
+            }
             LowerError::Invalid(reason) => ImportError::Invalid { place: format!("node {node} ({operator})"), reason },
             LowerError::TooLarge { what, found, limit } => {
                 ImportError::TooLarge { what: format!("{what} of node {node} ({operator})"), found, limit }
             }
-            LowerError::Learned(_) => ImportError::Invalid { place: node.into(), reason: "sizes do not fit each other".into() },
+            LowerError::Learned(_) => {
+                ImportError::Invalid { place: node.into(), reason: "sizes do not fit each other".into() }
+            }
         }
     }
 }

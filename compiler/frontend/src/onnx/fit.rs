@@ -1,11 +1,15 @@
-//! Sizes that must fit each other: for broadcasting, for reshaping, for operators that walk two operands together.
+//! Sizes that must fit each other: for broadcasting, for reshaping, for operators that walk two
+//! operands together.
 //!
-//! What can be shown is shown. What a range of symbols decides is learned: the import begins again with that range. What neither decides becomes a [`Condition`] that is checked
-//! when inputs are bound.
+//! What can be shown is shown. What a range of symbols decides is learned: the import begins again
+//! with that range. What neither decides becomes a [`Condition`] that is checked when inputs are
+//! bound.
 
 use super::error::{Lesson, LowerError, LowerResult, invalid};
 use super::lowering::{Lowering, shape_text};
-use crate::size::{at_least, bounds, elements, equal_up_to, larger, narrowed, not_negative_from, only_value, simplified, smaller};
+use crate::size::{
+    at_least, bounds, elements, equal_up_to, larger, narrowed, not_negative_from, only_value, simplified, smaller,
+};
 use crate::tensor_graph::{Op, PointProgram, ValueId};
 use atoll_kgraph::{Condition, Expr, Relation, SymbolId};
 
@@ -67,7 +71,12 @@ impl Lowering {
             return Err(self.learn_range(symbol, value, value));
         }
         if self.is_different(a, b) {
-            return invalid(format!("sizes {} and {} do not fit each other{}", self.text(a), self.text(b), self.ranges_text(&[a, b])));
+            return invalid(format!(
+                "sizes {} and {} do not fit each other{}",
+                self.text(a),
+                self.text(b),
+                self.ranges_text(&[a, b])
+            ));
         }
         if let Some((symbol, max)) = equal_up_to(a, b, symbols) {
             return Err(self.learn_range(symbol, symbols[symbol.0 as usize].min, max));
@@ -113,11 +122,14 @@ impl Lowering {
     /// The shape that two shapes broadcast to.
     pub(crate) fn broadcast_shapes(&self, a: &[Expr], b: &[Expr]) -> LowerResult<Vec<Expr>> {
         let rank = a.len().max(b.len());
-        let dim = |shape: &[Expr], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(Expr::Const(1), |i| shape[i].clone());
+        let dim = |shape: &[Expr], axis: usize| {
+            (axis + shape.len()).checked_sub(rank).map_or(Expr::Const(1), |i| shape[i].clone())
+        };
         (0..rank).map(|axis| self.broadcast_dims(dim(a, axis), dim(b, axis))).collect()
     }
 
-    /// What two dimensions broadcast to; where only the invocation tells whether one of them is 1, whoever reads the operands makes sure that they fit ([`Lowering::fit`]).
+    /// What two dimensions broadcast to; where only the invocation tells whether one of them is 1,
+    /// whoever reads the operands makes sure that they fit ([`Lowering::fit`]).
     fn broadcast_dims(&self, a: Expr, b: Expr) -> LowerResult<Expr> {
         if b.as_const() == Some(1) || self.is_same(&a, &b) {
             return Ok(a);
@@ -145,15 +157,19 @@ impl Lowering {
         Ok(simplified(&(larger(a, b, symbols) * any), symbols))
     }
 
-    /// An operand as one that broadcasts to a shape: where a dimension of it may be 1 or not, it is expanded along that.
+    /// An operand as one that broadcasts to a shape: where a dimension of it may be 1 or not, it is
+    /// expanded along that.
     pub(crate) fn fit(&mut self, name: &str, id: ValueId, shape: &[Expr]) -> LowerResult<ValueId> {
         let own = self.shape(id).to_vec();
         let Some(missing) = shape.len().checked_sub(own.len()) else {
             return invalid(format!("{} does not broadcast to {}", shape_text(&own), shape_text(shape)));
         };
         let fits = |dim: &Expr, to: &Expr| dim.as_const() == Some(1) || self.is_same(dim, to);
-        let expanded: Vec<Expr> =
-            own.iter().zip(&shape[missing..]).map(|(dim, to)| if fits(dim, to) { dim.clone() } else { to.clone() }).collect();
+        let expanded: Vec<Expr> = own
+            .iter()
+            .zip(&shape[missing..])
+            .map(|(dim, to)| if fits(dim, to) { dim.clone() } else { to.clone() })
+            .collect();
         if expanded == own { Ok(id) } else { self.expand(&format!("{name}.expanded"), id, expanded) }
     }
 
@@ -178,7 +194,11 @@ impl Lowering {
             if self.is_different(dim, &Expr::Const(1)) {
                 self.require_equal(dim, to)?;
             }
-            self.require(&simplified(dim, &self.graph.symbols), Relation::Broadcasts, &simplified(to, &self.graph.symbols));
+            self.require(
+                &simplified(dim, &self.graph.symbols),
+                Relation::Broadcasts,
+                &simplified(to, &self.graph.symbols),
+            );
         }
         Ok(())
     }
@@ -191,7 +211,12 @@ impl Lowering {
         let shape: Vec<Expr> = shape.iter().map(|dim| simplified(dim, &self.graph.symbols)).collect();
         let (from, to) = (elements(self.shape(id)), elements(&shape));
         if self.is_different(&from, &to) {
-            return invalid(format!("{} elements cannot be reshaped to {} of {}", self.text(&from), self.text(&to), shape_text(&shape)));
+            return invalid(format!(
+                "{} elements cannot be reshaped to {} of {}",
+                self.text(&from),
+                self.text(&to),
+                shape_text(&shape)
+            ));
         }
         self.require_equal(&from, &to)?;
         self.emit_one(name, Op::Reshape, &[id], self.dtype(id), shape)

@@ -1,6 +1,7 @@
 //! Model-local functions: a node that calls one becomes the nodes of its body.
 //!
-//! A function has its own names, attributes and operator sets. A model's function comes before an operator of the same name: the model says what it means.
+//! A function has its own names, attributes and operator sets. A model's function comes before an
+//! operator of the same name: the model says what it means.
 
 use super::call::Call;
 use super::error::LowerError;
@@ -36,7 +37,11 @@ fn domain(name: &str) -> &str {
 }
 
 /// Lowers the body of a function in the place of the node that calls it.
-pub(super) fn inline<'m>(import: &mut Import<'m>, function: &'m FunctionProto, call: &Call<'m>) -> Result<Vec<Item>, Failure> {
+pub(super) fn inline<'m>(
+    import: &mut Import<'m>,
+    function: &'m FunctionProto,
+    call: &Call<'m>,
+) -> Result<Vec<Item>, Failure> {
     if import.scopes.is_inside(function) {
         return Err(LowerError::Invalid(format!("function {} calls itself", function.name)).into());
     }

@@ -8,7 +8,8 @@ use crate::tensor_graph::ValueId;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The state of an import: where names stand for what, and the graph under construction. What happens to nodes is in `nodes`, to inputs and outputs of the model in `mod`.
+/// The state of an import: where names stand for what, and the graph under construction. What
+/// happens to nodes is in `nodes`, to inputs and outputs of the model in `mod`.
 pub(super) struct Import<'m> {
     pub(super) graph: &'m GraphProto,
     pub(super) folder: Option<&'m Path>,

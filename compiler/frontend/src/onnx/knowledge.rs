@@ -1,7 +1,8 @@
 //! What an import knows of the symbols before it begins: options, and what earlier rounds learned.
 //!
-//! Lowering a node may teach that two symbols are one, that a symbol has fewer values, or that the elements of an input are sizes ([`Lesson`]). The import then begins again with
-//! that. Every round leaves fewer possibilities.
+//! Lowering a node may teach that two symbols are one, that a symbol has fewer values, or that the
+//! elements of an input are sizes ([`Lesson`]). The import then begins again with that. Every round
+//! leaves fewer possibilities.
 
 use super::error::{ImportError, Lesson};
 use super::options::{DIMENSION_MAX, ImportOptions};
@@ -39,7 +40,8 @@ impl<'o> Knowledge<'o> {
         self.options
     }
 
-    /// The size that a dimension with a name has. `least` is the smallest value that the file itself leaves open.
+    /// The size that a dimension with a name has. `least` is the smallest value that the file
+    /// itself leaves open.
     pub(super) fn dimension(&mut self, graph: &mut TensorGraph, name: &str, least: i64) -> Result<Expr, ImportError> {
         self.names.insert(name.into());
         let mut name = name;
@@ -58,7 +60,8 @@ impl<'o> Knowledge<'o> {
             return Ok(spec.clone());
         }
         let options = self.options;
-        let Some(SizeRange { min, max }) = options.symbols.get(name).or_else(|| options.common.get(name)).copied() else {
+        let Some(SizeRange { min, max }) = options.symbols.get(name).or_else(|| options.common.get(name)).copied()
+        else {
             return Ok(SymbolSpec::new(name, least, self.options.symbol_max));
         };
         if min < 0 || max < min || max > DIMENSION_MAX {
@@ -132,7 +135,12 @@ impl<'o> Knowledge<'o> {
                 if (kept.min, kept.max) == (other.min, other.max) {
                     return Ok(());
                 }
-                self.narrow(kept, other.min, other.max, format!("{place} needs {} = {}, and {}", kept.name, other.name, other.range_text()))
+                self.narrow(
+                    kept,
+                    other.min,
+                    other.max,
+                    format!("{place} needs {} = {}, and {}", kept.name, other.name, other.range_text()),
+                )
             }
         }
     }
@@ -143,14 +151,17 @@ impl<'o> Knowledge<'o> {
         if min > max {
             return Err(ImportError::Range { symbol: spec.name.clone(), needs, range: spec.range_text() });
         }
-        self.ranges.insert(spec.name.clone(), SymbolSpec { reason: needs, ..SymbolSpec::new(spec.name.clone(), min, max) });
+        self.ranges
+            .insert(spec.name.clone(), SymbolSpec { reason: needs, ..SymbolSpec::new(spec.name.clone(), min, max) });
         Ok(())
     }
 }
 
-/// Sizes that are computed while the model runs are neither learned nor checked when inputs are bound.
+/// Sizes that are computed while the model runs are neither learned nor checked when inputs are
+/// bound.
 pub(super) fn run_time_size(place: &str) -> ImportError {
-    let reason = "it needs to know something of a size that is computed while the model runs, and that cannot be shown".into();
+    let reason =
+        "it needs to know something of a size that is computed while the model runs, and that cannot be shown".into();
     ImportError::Unsupported { node: place.into(), operator: "a size".into(), reason }
 }
 

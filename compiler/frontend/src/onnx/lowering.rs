@@ -1,8 +1,10 @@
 //! The graph under construction: emitting operators, folding what is known.
 //!
-//! Three kinds of values exist here. *Constants* have bytes. *Sizes* are small integer tensors whose elements are expressions over symbols (the result of `Shape` and of
-//! arithmetic on it); they exist at compile time only. All others are computed at run time by a node. [`Lowering::emit`] decides: constants give constants, sizes give
-//! sizes, and only what is left becomes a node.
+//! Three kinds of values exist here. *Constants* have bytes. *Sizes* are small integer tensors
+//! whose elements are expressions over symbols (the result of `Shape` and of arithmetic on it);
+//! they exist at compile time only. All others are computed at run time by a node.
+//! [`Lowering::emit`] decides: constants give constants, sizes give sizes, and only what is left
+//! becomes a node.
 
 use super::error::{Lesson, LowerError, LowerResult, invalid, unsupported};
 use super::read::{Literal, RANK_MAX, TENSOR_BYTES_MAX};
@@ -21,9 +23,11 @@ use std::sync::Arc;
 /// Type and shape.
 pub(crate) type Type = (DType, Vec<Expr>);
 
-/// Largest folded constant that is not made of larger ones: a compile-time `Expand` must not blow a model up.
+/// Largest folded constant that is not made of larger ones: a compile-time `Expand` must not blow a
+/// model up.
 const FOLDED_BYTES_MAX: u64 = 64 << 20;
-/// Most bytes that all folding of a model reads and writes; what is left is computed by every run. A hostile file must not keep the importer busy.
+/// Most bytes that all folding of a model reads and writes; what is left is computed by every run.
+/// A hostile file must not keep the importer busy.
 const FOLDED_IN_ALL_MAX: u64 = 1 << 33;
 /// Most elements of a tensor, which kernels index in 31 bits.
 const ELEMENTS_MAX: i64 = i32::MAX as i64;
@@ -42,7 +46,8 @@ pub(crate) struct Lowering {
     sizes: HashMap<ValueId, Vec<Expr>>,
     /// Where sizes are that a node needs at run time.
     stored: HashMap<ValueId, ValueId>,
-    /// Where elements of a tensor are that are not zero, and how many, for tensors of which that was asked.
+    /// Where elements of a tensor are that are not zero, and how many, for tensors of which that
+    /// was asked.
     selections: HashMap<ValueId, Selection>,
     /// Names of nodes; with the number that was given last to one made from it.
     node_names: HashMap<String, u32>,
@@ -57,14 +62,16 @@ pub(crate) struct Lowering {
 /// Which elements of a tensor are not zero.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
-    /// Their row-major indices, I32, ascending; as many elements as the tensor has, of which those behind the last are 0.
+    /// Their row-major indices, I32, ascending; as many elements as the tensor has, of which those
+    /// behind the last are 0.
     pub(crate) positions: ValueId,
     /// How many they are.
     pub(crate) count: Expr,
 }
 
 impl Lowering {
-    /// The value of a scalar of integers, at most `most`, as a size: known, or a symbol that gets its value while the model runs.
+    /// The value of a scalar of integers, at most `most`, as a size: known, or a symbol that gets
+    /// its value while the model runs.
     pub(crate) fn run_time_size(&mut self, name: &str, value: ValueId, most: Expr) -> LowerResult<Expr> {
         if let Some([known]) = self.known(value).as_deref() {
             return Ok(known.clone());
@@ -136,7 +143,12 @@ impl Lowering {
     /// Adds a constant from the model.
     pub(crate) fn literal(&mut self, name: &str, literal: Literal) -> ValueId {
         let shape = literal.shape.iter().map(|d| Expr::Const(*d as i64)).collect();
-        let id = self.graph.add_value(Value { name: name.into(), dtype: literal.dtype, shape, constant: Some(literal.bytes) });
+        let id = self.graph.add_value(Value {
+            name: name.into(),
+            dtype: literal.dtype,
+            shape,
+            constant: Some(literal.bytes),
+        });
         if literal.is_unpacked {
             self.unpacked.insert(id);
         }
@@ -154,7 +166,8 @@ impl Lowering {
 
     /// Adds a computed constant.
     pub(crate) fn constant(&mut self, name: &str, tensor: &Tensor) -> ValueId {
-        let literal = Literal { dtype: tensor.dtype, shape: tensor.shape.clone(), bytes: tensor.to_bytes(), is_unpacked: false };
+        let literal =
+            Literal { dtype: tensor.dtype, shape: tensor.shape.clone(), bytes: tensor.to_bytes(), is_unpacked: false };
         self.literal(name, literal)
     }
 
@@ -186,7 +199,8 @@ impl Lowering {
         reference::constant(&self.graph, id)
     }
 
-    /// The elements of a small tensor of integers (or of floats that are integers) known at compile time.
+    /// The elements of a small tensor of integers (or of floats that are integers) known at compile
+    /// time.
     pub(crate) fn known(&self, id: ValueId) -> Option<Vec<Expr>> {
         if let Some(sizes) = self.sizes.get(&id) {
             return Some(sizes.clone());
@@ -194,17 +208,20 @@ impl Lowering {
         static_shape(self.shape(id)).filter(|shape| shape.iter().product::<usize>() <= SIZES_MAX)?;
         match self.tensor(id)?.data {
             Data::Int(values) => Some(values.into_iter().map(Expr::Const).collect()),
-            Data::Float(values) => {
-                values.into_iter().map(|v| (v == v.trunc() && v.abs() < 9e15).then_some(Expr::Const(v as i64))).collect()
-            }
+            Data::Float(values) => values
+                .into_iter()
+                .map(|v| (v == v.trunc() && v.abs() < 9e15).then_some(Expr::Const(v as i64)))
+                .collect(),
         }
     }
 
-    /// As [`Lowering::known`]. Elements of an input become symbols when they are first asked for; an error where there is no way to know.
+    /// As [`Lowering::known`]. Elements of an input become symbols when they are first asked for;
+    /// an error where there is no way to know.
     pub(crate) fn require_known(&self, id: ValueId, what: &str) -> LowerResult<Vec<Expr>> {
         self.known(id).ok_or_else(|| {
             let count = static_shape(self.shape(id)).map(|shape| shape.iter().product::<usize>());
-            let is_short = count.is_some_and(|count| count <= INPUT_SIZES_MAX) && !crate::tensor::is_float(self.dtype(id));
+            let is_short =
+                count.is_some_and(|count| count <= INPUT_SIZES_MAX) && !crate::tensor::is_float(self.dtype(id));
             match self.graph.inputs.contains(&id) && is_short {
                 true => LowerError::Learned(Lesson::Elements(id)),
                 false => LowerError::Unsupported(format!("its {what} is known only at run time")),
@@ -214,21 +231,35 @@ impl Lowering {
 
     /// Plain numbers known at compile time.
     pub(crate) fn require_ints(&self, id: ValueId, what: &str) -> LowerResult<Vec<i64>> {
-        let known = self.known(id).ok_or_else(|| LowerError::Unsupported(format!("its {what} is known only at run time")))?;
+        let known =
+            self.known(id).ok_or_else(|| LowerError::Unsupported(format!("its {what} is known only at run time")))?;
         known
             .iter()
-            .map(|e| e.as_const().ok_or_else(|| LowerError::Unsupported(format!("its {what} depends on a symbolic size"))))
+            .map(|e| {
+                e.as_const().ok_or_else(|| LowerError::Unsupported(format!("its {what} depends on a symbolic size")))
+            })
             .collect()
     }
 
     /// The content of a constant as numbers.
     pub(crate) fn require_floats(&self, id: ValueId, what: &str) -> LowerResult<Vec<f64>> {
-        self.tensor(id).map(|t| t.to_f64()).ok_or_else(|| LowerError::Unsupported(format!("its {what} is known only at run time")))
+        self.tensor(id)
+            .map(|t| t.to_f64())
+            .ok_or_else(|| LowerError::Unsupported(format!("its {what} is known only at run time")))
     }
 
     /// Applies an operator: folds it where everything is known, adds a node otherwise.
-    pub(crate) fn emit(&mut self, name: &str, op: Op, inputs: &[ValueId], outputs: Vec<Type>) -> LowerResult<Vec<ValueId>> {
-        let outputs = outputs.into_iter().map(|(dtype, shape)| self.check_type(dtype, shape)).collect::<LowerResult<Vec<Type>>>()?;
+    pub(crate) fn emit(
+        &mut self,
+        name: &str,
+        op: Op,
+        inputs: &[ValueId],
+        outputs: Vec<Type>,
+    ) -> LowerResult<Vec<ValueId>> {
+        let outputs = outputs
+            .into_iter()
+            .map(|(dtype, shape)| self.check_type(dtype, shape))
+            .collect::<LowerResult<Vec<Type>>>()?;
         if let Some(folded) = self.fold(name, &op, inputs, &outputs)? {
             return Ok(folded);
         }
@@ -254,7 +285,14 @@ impl Lowering {
     }
 
     /// As [`Lowering::emit`], for one result.
-    pub(crate) fn emit_one(&mut self, name: &str, op: Op, inputs: &[ValueId], dtype: DType, shape: Vec<Expr>) -> LowerResult<ValueId> {
+    pub(crate) fn emit_one(
+        &mut self,
+        name: &str,
+        op: Op,
+        inputs: &[ValueId],
+        dtype: DType,
+        shape: Vec<Expr>,
+    ) -> LowerResult<ValueId> {
         Ok(self.emit(name, op, inputs, vec![(dtype, shape)])?[0])
     }
 
@@ -294,7 +332,8 @@ impl Lowering {
         let types: Option<Vec<_>> = outputs.iter().map(|(dtype, shape)| Some((*dtype, static_shape(shape)?))).collect();
         let Some(types) = types else { return Ok(None) };
         let bytes = |dtype: DType, shape: &[usize]| shape.iter().product::<usize>() as u64 * dtype.bytes();
-        let given: u64 = inputs.iter().map(|id| self.graph.value(*id).constant.as_ref().map_or(0, |c| c.len() as u64)).sum();
+        let given: u64 =
+            inputs.iter().map(|id| self.graph.value(*id).constant.as_ref().map_or(0, |c| c.len() as u64)).sum();
         if types.iter().any(|(dtype, shape)| bytes(*dtype, shape) > FOLDED_BYTES_MAX.max(given)) {
             return Ok(None);
         }
@@ -303,7 +342,8 @@ impl Lowering {
         if self.folded_bytes > FOLDED_IN_ALL_MAX {
             return Ok(None);
         }
-        if let (Op::Reshape, Some(bytes)) = (op, inputs.first().and_then(|id| self.graph.value(*id).constant.as_ref())) {
+        if let (Op::Reshape, Some(bytes)) = (op, inputs.first().and_then(|id| self.graph.value(*id).constant.as_ref()))
+        {
             let literal = Literal {
                 dtype: types[0].0,
                 shape: types[0].1.clone(),
@@ -314,7 +354,9 @@ impl Lowering {
         }
         let tensors: Vec<Tensor> = inputs.iter().filter_map(|id| self.tensor(*id)).collect();
         let numbers_known = match op {
-            Op::Slice { starts: numbers, .. } | Op::Pad { before: numbers, .. } => numbers.iter().all(|n| n.as_const().is_some()),
+            Op::Slice { starts: numbers, .. } | Op::Pad { before: numbers, .. } => {
+                numbers.iter().all(|n| n.as_const().is_some())
+            }
             Op::Nest(nest) => nest.sizes().iter().all(|s| s.as_const().is_some()),
             _ => true,
         };
@@ -328,15 +370,22 @@ impl Lowering {
 
     /// Evaluates an operator on sizes.
     fn emit_sizes(&mut self, name: &str, op: &Op, inputs: &[ValueId], outputs: &[Type]) -> Option<ValueId> {
-        let operands: Option<Vec<sizes::Operand>> =
-            inputs.iter().map(|id| Some(sizes::Operand { shape: static_shape(self.shape(*id))?, values: self.known(*id)? })).collect();
-        let shape = outputs.first().and_then(|(_, shape)| static_shape(shape)).filter(|s| s.iter().product::<usize>() <= SIZES_MAX);
-        let folded =
-            operands.zip(shape).and_then(|(operands, shape)| Some((sizes::evaluate(op, &operands, &shape, &self.graph.symbols)?, shape)));
+        let operands: Option<Vec<sizes::Operand>> = inputs
+            .iter()
+            .map(|id| Some(sizes::Operand { shape: static_shape(self.shape(*id))?, values: self.known(*id)? }))
+            .collect();
+        let shape = outputs
+            .first()
+            .and_then(|(_, shape)| static_shape(shape))
+            .filter(|s| s.iter().product::<usize>() <= SIZES_MAX);
+        let folded = operands
+            .zip(shape)
+            .and_then(|(operands, shape)| Some((sizes::evaluate(op, &operands, &shape, &self.graph.symbols)?, shape)));
         folded.map(|(values, shape)| self.add_sizes(name, outputs[0].0, shape, values))
     }
 
-    /// Applies a scalar program to operands, broadcast to each other. One-element constants become numbers of the program.
+    /// Applies a scalar program to operands, broadcast to each other. One-element constants become
+    /// numbers of the program.
     pub(crate) fn pointwise(
         &mut self,
         name: &str,
@@ -398,7 +447,13 @@ impl Lowering {
     }
 
     /// A pointwise operator whose program takes its operands as they are.
-    fn pointwise_of_inputs(&mut self, name: &str, inputs: &[ValueId], dtype: DType, program: PointProgram) -> LowerResult<ValueId> {
+    fn pointwise_of_inputs(
+        &mut self,
+        name: &str,
+        inputs: &[ValueId],
+        dtype: DType,
+        program: PointProgram,
+    ) -> LowerResult<ValueId> {
         let shape = self.broadcast(inputs)?;
         self.emit_one(name, Op::Pointwise(program), inputs, dtype, shape)
     }
@@ -434,7 +489,9 @@ impl Lowering {
 
     /// A value that exists at run time: sizes are stored by a node.
     pub(crate) fn computed(&mut self, id: ValueId) -> LowerResult<ValueId> {
-        let Some(sizes) = self.sizes.get(&id).filter(|_| !self.graph.inputs.contains(&id)).cloned() else { return Ok(id) };
+        let Some(sizes) = self.sizes.get(&id).filter(|_| !self.graph.inputs.contains(&id)).cloned() else {
+            return Ok(id);
+        };
         if let Some(stored) = self.stored.get(&id) {
             return Ok(*stored);
         }

@@ -1,10 +1,14 @@
 //! ONNX (opset 7 to 27) to a verified tensor graph.
 //!
-//! [`import`] reads a file once and checks everything once. The steps: decode ([`proto`], `read`), bind dimensions to symbols, order the nodes that the outputs need, lower
-//! each node through the table in `ops`, verify. Lowering infers shapes, folds constants and resolves arithmetic on shapes as it goes (`lowering`).
+//! [`import`] reads a file once and checks everything once. The steps: decode ([`proto`], `read`),
+//! bind dimensions to symbols, order the nodes that the outputs need, lower each node through the
+//! table in `ops`, verify. Lowering infers shapes, folds constants and resolves arithmetic on
+//! shapes as it goes (`lowering`).
 //!
-//! Functions are inlined (`functions`), subgraphs are taken or unrolled (`subgraph`), sequences and optionals are lists that exist at compile time only (`sequence`): what
-//! comes out has no control flow. A graph input that has an initialiser (IR version 3) is a constant: the client cannot override it.
+//! Functions are inlined (`functions`), subgraphs are taken or unrolled (`subgraph`), sequences and
+//! optionals are lists that exist at compile time only (`sequence`): what comes out has no control
+//! flow. A graph input that has an initialiser (IR version 3) is a constant: the client cannot
+//! override it.
 
 mod call;
 mod error;
@@ -65,9 +69,16 @@ pub fn import_bytes(bytes: impl Into<Bytes>, name: &str, options: &ImportOptions
     import_model(&model, name, None, options)
 }
 
-/// Imports a decoded model. `folder` is where external data may lie; `name` names the graph where the model does not.
-pub fn import_model(model: &ModelProto, name: &str, folder: Option<&Path>, options: &ImportOptions) -> Result<TensorGraph, ImportError> {
-    let graph = model.graph.as_ref().ok_or_else(|| ImportError::Malformed { reason: "there is no graph in it".into() })?;
+/// Imports a decoded model. `folder` is where external data may lie; `name` names the graph where
+/// the model does not.
+pub fn import_model(
+    model: &ModelProto,
+    name: &str,
+    folder: Option<&Path>,
+    options: &ImportOptions,
+) -> Result<TensorGraph, ImportError> {
+    let graph =
+        model.graph.as_ref().ok_or_else(|| ImportError::Malformed { reason: "there is no graph in it".into() })?;
     if let Some(version) = opset_of(model) {
         check_opset(version, &graph.node)?;
     }
@@ -91,7 +102,8 @@ pub fn read_tensor_proto(tensor: &proto::TensorProto) -> Result<crate::tensor::T
         .ok_or_else(|| ImportError::Malformed { reason: "the tensor's bytes do not fit its shape".into() })
 }
 
-/// The version of the default domain's operators; a model of other domains names none. One that names nothing at all is from before there were versions.
+/// The version of the default domain's operators; a model of other domains names none. One that
+/// names nothing at all is from before there were versions.
 fn opset_of(model: &ModelProto) -> Option<i64> {
     let default = model.opset_import.iter().filter(|o| is_default_domain(&o.domain)).map(|o| o.version).max();
     if model.opset_import.is_empty() { Some(1) } else { default }
@@ -125,7 +137,9 @@ impl Import<'_> {
         let mut graph = std::mem::take(&mut self.lowering.graph);
         graph.conditions = self.lowering.conditions.take();
         let is_run_time = |size: &Expr| graph.run_time_sizes.iter().any(|known| size.depends_on(known.symbol));
-        if let Some(condition) = graph.conditions.iter().find(|condition| is_run_time(&condition.left) || is_run_time(&condition.right)) {
+        if let Some(condition) =
+            graph.conditions.iter().find(|condition| is_run_time(&condition.left) || is_run_time(&condition.right))
+        {
             return Err(knowledge::run_time_size(&condition.place));
         }
         states::find(&mut graph, knowledge.options())?;
@@ -135,8 +149,9 @@ impl Import<'_> {
 
     fn bind_inputs(&mut self, knowledge: &mut Knowledge<'_>) -> Result<(), ImportError> {
         let graph = self.graph;
-        let is_constant =
-            |input: &&ValueInfoProto| self.scopes.find(&input.name).is_some_and(|found| matches!(found, Found::Initializer(_)));
+        let is_constant = |input: &&ValueInfoProto| {
+            self.scopes.find(&input.name).is_some_and(|found| matches!(found, Found::Initializer(_)))
+        };
         let inputs: Vec<&ValueInfoProto> = graph.input.iter().filter(|input| !is_constant(input)).collect();
         let params: HashSet<&str> = inputs.iter().flat_map(|input| dimensions(input)).filter_map(named).collect();
         for (position, input) in inputs.into_iter().enumerate() {
@@ -149,7 +164,10 @@ impl Import<'_> {
                 self.lowering.name_elements(id, sizes);
             }
             if self.scopes.define(&input.name, Item::Tensor(id)).is_some() {
-                return Err(ImportError::Invalid { place: format!("input {}", input.name), reason: "two inputs have this name".into() });
+                return Err(ImportError::Invalid {
+                    place: format!("input {}", input.name),
+                    reason: "two inputs have this name".into(),
+                });
             }
         }
         knowledge.check_options(&self.lowering.graph)
@@ -164,13 +182,15 @@ impl Import<'_> {
         let place = || format!("input {}", input.name);
         let invalid = |reason: String| ImportError::Invalid { place: place(), reason };
         let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-        let tensor = tensor.ok_or_else(|| ImportError::DType { what: place(), dtype: "no tensor (a sequence, map or optional)".into() })?;
+        let tensor = tensor.ok_or_else(|| ImportError::DType {
+            what: place(),
+            dtype: "no tensor (a sequence, map or optional)".into(),
+        })?;
         let dtype = read::dtype_of(tensor.elem_type)
             .ok_or_else(|| ImportError::DType { what: place(), dtype: read::dtype_name(tensor.elem_type) })?;
-        let shape = tensor
-            .shape
-            .as_ref()
-            .ok_or_else(|| invalid("its number of dimensions is not given; run shape inference on the model first".into()))?;
+        let shape = tensor.shape.as_ref().ok_or_else(|| {
+            invalid("its number of dimensions is not given; run shape inference on the model first".into())
+        })?;
         if shape.dim.len() > RANK_MAX {
             return Err(read::too_large(&place(), format!("{} dimensions", shape.dim.len()), RANK_MAX.to_string()));
         }
@@ -178,11 +198,16 @@ impl Import<'_> {
         for (axis, dim) in shape.dim.iter().enumerate() {
             dims.push(match &dim.value {
                 Some(DimensionValue::DimValue(value)) if *value > DIMENSION_MAX => {
-                    return Err(read::too_large(&place(), format!("{value} in dimension {axis}"), DIMENSION_MAX.to_string()));
+                    return Err(read::too_large(
+                        &place(),
+                        format!("{value} in dimension {axis}"),
+                        DIMENSION_MAX.to_string(),
+                    ));
                 }
                 Some(DimensionValue::DimValue(value)) if *value > 0 => Expr::Const(*value),
                 value => {
-                    // Exporters write -1 for any size, and some write 0, which also is a size: what of it is possible, the nodes teach.
+                    // Exporters write -1 for any size, and some write 0, which also is a size: what of it is possible,
+                    // the nodes teach.
                     let least = i64::from(!matches!(value, Some(DimensionValue::DimValue(0))));
                     let name = named(dim).map_or_else(|| own_name(input, axis, params), str::to_owned);
                     match states::sum(&name, params) {
@@ -211,7 +236,8 @@ impl Import<'_> {
             self.lowering.require_own_type(id, "a result").map_err(Failure::Lower)?;
             let id = self.lowering.computed(id)?;
             let graph = &self.lowering.graph;
-            let is_own = graph.value(id).constant.is_none() && !graph.inputs.contains(&id) && !graph.outputs.contains(&id);
+            let is_own =
+                graph.value(id).constant.is_none() && !graph.inputs.contains(&id) && !graph.outputs.contains(&id);
             let id = if is_own { id } else { self.lowering.copy(&output.name, id) };
             self.lowering.graph.values[id.0 as usize].name.clone_from(&output.name);
             self.lowering.graph.outputs.push(id);

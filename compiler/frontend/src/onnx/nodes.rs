@@ -14,7 +14,8 @@ use super::{functions, read};
 const TRAINING_DOMAIN: &str = "ai.onnx.preview.training";
 
 impl<'m> Import<'m> {
-    /// Lowers a subgraph or function in a scope of its own; `items` are what its inputs stand for. Gives what its outputs stand for.
+    /// Lowers a subgraph or function in a scope of its own; `items` are what its inputs stand for.
+    /// Gives what its outputs stand for.
     pub(super) fn lower_body(
         &mut self,
         body: &Body<'m>,
@@ -23,9 +24,15 @@ impl<'m> Import<'m> {
         frame: Option<Frame<'m>>,
     ) -> Result<Vec<Item>, Failure> {
         let values = body.inputs.iter().copied().zip(items).collect();
-        self.scopes.enter(Scope { values, initializers: body.initializers.clone(), prefix: format!("{prefix}/"), frame })?;
-        let results =
-            self.lower_nodes(body).and_then(|()| body.outputs.iter().map(|name| self.item(name, &format!("{prefix}, a result"))).collect());
+        self.scopes.enter(Scope {
+            values,
+            initializers: body.initializers.clone(),
+            prefix: format!("{prefix}/"),
+            frame,
+        })?;
+        let results = self
+            .lower_nodes(body)
+            .and_then(|()| body.outputs.iter().map(|name| self.item(name, &format!("{prefix}, a result"))).collect());
         self.scopes.leave();
         results
     }
@@ -46,7 +53,8 @@ impl<'m> Import<'m> {
         Ok(())
     }
 
-    /// Counts nodes that come from inlining and unrolling as well: a small file must not become an endless graph.
+    /// Counts nodes that come from inlining and unrolling as well: a small file must not become an
+    /// endless graph.
     pub(super) fn count_nodes(&mut self, more: usize) -> Result<(), ImportError> {
         self.nodes += more;
         if self.nodes > NODES_MAX {
@@ -57,7 +65,11 @@ impl<'m> Import<'m> {
     }
 
     fn lower_node(&mut self, node: &'m NodeProto, name: &str, body: &Body<'m>) -> Result<(), Failure> {
-        let items = node.input.iter().map(|input| self.item(input, &format!("node {name}"))).collect::<Result<Vec<Item>, Failure>>()?;
+        let items = node
+            .input
+            .iter()
+            .map(|input| self.item(input, &format!("node {name}")))
+            .collect::<Result<Vec<Item>, Failure>>()?;
         let opset = self.scopes.opset(&node.domain).ok_or_else(|| {
             let domain = if is_default_domain(&node.domain) { "ai.onnx" } else { &node.domain };
             LowerError::Invalid(format!("the model does not say which version of domain {domain} it uses"))
@@ -90,7 +102,10 @@ impl<'m> Import<'m> {
     fn operator(&self, call: &Call<'m>) -> Result<Operator, Failure> {
         let node = call.node;
         if node.domain == TRAINING_DOMAIN {
-            return Err(LowerError::Unsupported(format!("operators of domain {TRAINING_DOMAIN}; export the model for inference")).into());
+            return Err(LowerError::Unsupported(format!(
+                "operators of domain {TRAINING_DOMAIN}; export the model for inference"
+            ))
+            .into());
         }
         ops::find(&node.domain, &node.op_type).ok_or_else(|| {
             Failure::Import(ImportError::UnsupportedOperator {

@@ -8,7 +8,8 @@ use atoll_kgraph::{SizeRanges, States};
 pub const OPSET_MIN: i64 = 7;
 /// Newest operator set whose changes were read and followed.
 pub const OPSET_MAX: i64 = 27;
-/// Most nodes of a graph, with functions inlined and loops unrolled; the largest known models have a few ten thousand.
+/// Most nodes of a graph, with functions inlined and loops unrolled; the largest known models have
+/// a few ten thousand.
 pub const NODES_MAX: usize = 1 << 18;
 /// Largest dimension that an input may have: sizes then stay far from overflowing.
 pub const DIMENSION_MAX: i64 = (1 << 31) - 1;
@@ -18,7 +19,8 @@ pub const SYMBOL_MAX: i64 = 65_536;
 /// What the user decides about an import.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
-    /// Ranges of named dimensions (`dim_param`, or `<input>_dim_<axis>` where the model gives no name). The others are `1..=symbol_max`, or what of it the model allows.
+    /// Ranges of named dimensions (`dim_param`, or `<input>_dim_<axis>` where the model gives no
+    /// name). The others are `1..=symbol_max`, or what of it the model allows.
     pub symbols: SizeRanges,
     /// The same for names that the model need not have.
     pub common: SizeRanges,
@@ -30,11 +32,17 @@ pub struct ImportOptions {
 
 impl Default for ImportOptions {
     fn default() -> ImportOptions {
-        ImportOptions { symbols: SizeRanges::new(), common: SizeRanges::new(), symbol_max: SYMBOL_MAX, states: States::None }
+        ImportOptions {
+            symbols: SizeRanges::new(),
+            common: SizeRanges::new(),
+            symbol_max: SYMBOL_MAX,
+            states: States::None,
+        }
     }
 }
 
-/// Operators that mean in operator sets 1 to 6 what they mean in 7, but for attributes that were hints.
+/// Operators that mean in operator sets 1 to 6 what they mean in 7, but for attributes that were
+/// hints.
 const UNCHANGED: [&str; 40] = [
     "Abs",
     "Ceil",
@@ -78,7 +86,8 @@ const UNCHANGED: [&str; 40] = [
     "Transpose",
 ];
 
-/// Refuses operator sets that were not read. Of those before [`OPSET_MIN`] models of operators that did not change are read.
+/// Refuses operator sets that were not read. Of those before [`OPSET_MIN`] models of operators that
+/// did not change are read.
 pub(super) fn check_opset(version: i64, nodes: &[NodeProto]) -> Result<(), ImportError> {
     let is_unchanged = || nodes.iter().all(|node| UNCHANGED.contains(&node.op_type.as_str()));
     if (OPSET_MIN..=OPSET_MAX).contains(&version) || ((1..OPSET_MIN).contains(&version) && is_unchanged()) {

@@ -17,8 +17,13 @@ type Visited = <Flow as Visitable>::Map;
 /// Most nodes of a cycle that an error names.
 const CYCLE_NODES_SHOWN: usize = 8;
 
-/// Indices of the needed nodes in topological order; the model's own order where that is one. `outer` names what is defined without a node.
-pub(super) fn needed_nodes(nodes: &[NodeProto], outputs: &[&str], outer: &HashSet<&str>) -> Result<Vec<usize>, ImportError> {
+/// Indices of the needed nodes in topological order; the model's own order where that is one.
+/// `outer` names what is defined without a node.
+pub(super) fn needed_nodes(
+    nodes: &[NodeProto],
+    outputs: &[&str],
+    outer: &HashSet<&str>,
+) -> Result<Vec<usize>, ImportError> {
     let producers = producers(nodes, outer)?;
     let flow = flow(nodes, outer, &producers);
     let needed = needed(outputs, &producers, &flow);
@@ -27,7 +32,8 @@ pub(super) fn needed_nodes(nodes: &[NodeProto], outputs: &[&str], outer: &HashSe
         return Ok(flow.node_indices().filter(|index| is_needed(*index)).map(NodeIndex::index).collect());
     }
     let part = NodeFiltered(&flow, needed);
-    let order = toposort(&part, None).map_err(|found| ImportError::Cycle { nodes: cycle(nodes, &part, found.node_id()) })?;
+    let order =
+        toposort(&part, None).map_err(|found| ImportError::Cycle { nodes: cycle(nodes, &part, found.node_id()) })?;
     Ok(order.into_iter().map(NodeIndex::index).collect())
 }
 
@@ -43,7 +49,8 @@ fn reads_of_graph(graph: &GraphProto) -> HashSet<&str> {
     let nodes = graph.node.iter().flat_map(reads);
     let mut names: HashSet<&str> = nodes.chain(graph.output.iter().map(|output| output.name.as_str())).collect();
     let inputs = graph.input.iter().map(|input| &input.name);
-    let defined = inputs.chain(graph.initializer.iter().map(|t| &t.name)).chain(graph.node.iter().flat_map(|node| &node.output));
+    let defined =
+        inputs.chain(graph.initializer.iter().map(|t| &t.name)).chain(graph.node.iter().flat_map(|node| &node.output));
     for name in defined {
         names.remove(name.as_str());
     }
@@ -57,7 +64,9 @@ fn flow(nodes: &[NodeProto], outer: &HashSet<&str>, producers: &HashMap<&str, us
         flow.add_node(());
     }
     for (index, node) in nodes.iter().enumerate() {
-        for producer in reads(node).into_iter().filter(|name| !outer.contains(name)).filter_map(|name| producers.get(name)) {
+        for producer in
+            reads(node).into_iter().filter(|name| !outer.contains(name)).filter_map(|name| producers.get(name))
+        {
             flow.add_edge(NodeIndex::new(*producer), NodeIndex::new(index), ());
         }
     }

@@ -1,5 +1,6 @@
-//! Element types of 8 bits and less that no kernel computes in: integers of 2 and 4 bits, floats of 4 and 8. A constant of such a type is unpacked at import to the next type that holds
-//! its numbers exactly; what needs the type itself is refused.
+//! Element types of 8 bits and less that no kernel computes in: integers of 2 and 4 bits, floats of
+//! 4 and 8. A constant of such a type is unpacked at import to the next type that holds its numbers
+//! exactly; what needs the type itself is refused.
 
 use super::proto::{DataType, TensorProto};
 use atoll_kgraph::DType;
@@ -136,7 +137,10 @@ mod tests {
         assert_eq!(floats(DataType::Float8e4m3fn, &[0x38, 0x7e, 0x01, 0xc0]), [1.0, 448.0, 2f32.powi(-9), -2.0]);
         assert!(floats(DataType::Float8e4m3fn, &[0x7f, 0xff]).iter().all(|v| v.is_nan()));
         assert_eq!(floats(DataType::Float8e4m3fnuz, &[0x40, 0x7f]), [1.0, 240.0]);
-        assert_eq!(floats(DataType::Float8e5m2, &[0x3c, 0x7b, 0x7c, 0x01]), [1.0, 57_344.0, f32::INFINITY, 2f32.powi(-16)]);
+        assert_eq!(
+            floats(DataType::Float8e5m2, &[0x3c, 0x7b, 0x7c, 0x01]),
+            [1.0, 57_344.0, f32::INFINITY, 2f32.powi(-16)]
+        );
         assert_eq!(floats(DataType::Float8e5m2fnuz, &[0x40, 0x7f]), [1.0, 57_344.0]);
         assert!(floats(DataType::Float8e5m2fnuz, &[0x80]).iter().all(|v| v.is_nan()));
     }

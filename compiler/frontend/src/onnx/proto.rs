@@ -1,6 +1,8 @@
-//! The part of ONNX's protobuf schema that Atoll reads and writes, field for field as in `onnx.proto3`.
+//! The part of ONNX's protobuf schema that Atoll reads and writes, field for field as in
+//! `onnx.proto3`.
 //!
-//! Unknown fields are skipped on reading, so a newer schema does no harm. Raw tensor bytes are [`Bytes`]: decoding a model from one buffer copies no weight.
+//! Unknown fields are skipped on reading, so a newer schema does no harm. Raw tensor bytes are
+//! [`Bytes`]: decoding a model from one buffer copies no weight.
 
 #![allow(missing_docs, reason = "names and meaning are ONNX's own, documented in onnx.proto3")]
 

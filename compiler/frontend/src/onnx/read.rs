@@ -1,4 +1,5 @@
-//! Bytes to protobuf, and tensors to plain little-endian bytes: every check of untrusted input that needs no operator.
+//! Bytes to protobuf, and tensors to plain little-endian bytes: every check of untrusted input that
+//! needs no operator.
 
 use super::packed::{Packed, packed};
 use super::proto::{DataLocation, DataType, ModelProto, TensorProto};
@@ -74,7 +75,8 @@ pub(crate) struct Literal {
     pub(crate) is_unpacked: bool,
 }
 
-/// Decodes a tensor. `folder` is where its external data may lie; `None` where there is no such place.
+/// Decodes a tensor. `folder` is where its external data may lie; `None` where there is no such
+/// place.
 pub(super) fn read_tensor(tensor: &TensorProto, name: &str, folder: Option<&Path>) -> Result<Literal, ImportError> {
     let packed = packed(tensor.data_type);
     let dtype = packed
@@ -98,7 +100,9 @@ pub(super) fn read_tensor(tensor: &TensorProto, name: &str, folder: Option<&Path
         return Err(ImportError::Invalid { place: format!("tensor {name}"), reason });
     }
     match packed {
-        Some(packed) => Ok(Literal { dtype, shape, bytes: packed.unpack(&bytes, count as usize).into(), is_unpacked: true }),
+        Some(packed) => {
+            Ok(Literal { dtype, shape, bytes: packed.unpack(&bytes, count as usize).into(), is_unpacked: true })
+        }
         None => Ok(Literal { dtype, shape, bytes, is_unpacked: false }),
     }
 }
@@ -111,12 +115,13 @@ fn tensor_shape(tensor: &TensorProto, name: &str, dtype: DType) -> Result<(Vec<u
     let mut bytes = dtype.bytes();
     let mut shape = Vec::with_capacity(tensor.dims.len());
     for dim in &tensor.dims {
-        let dim = u64::try_from(*dim)
-            .map_err(|_| ImportError::Invalid { place: what.clone(), reason: format!("dimension {dim} is negative") })?;
-        bytes = bytes
-            .checked_mul(dim)
-            .filter(|b| *b <= TENSOR_BYTES_MAX)
-            .ok_or_else(|| too_large(&what, format!("of shape {:?}", tensor.dims), format!("{TENSOR_BYTES_MAX} bytes")))?;
+        let dim = u64::try_from(*dim).map_err(|_| ImportError::Invalid {
+            place: what.clone(),
+            reason: format!("dimension {dim} is negative"),
+        })?;
+        bytes = bytes.checked_mul(dim).filter(|b| *b <= TENSOR_BYTES_MAX).ok_or_else(|| {
+            too_large(&what, format!("of shape {:?}", tensor.dims), format!("{TENSOR_BYTES_MAX} bytes"))
+        })?;
         shape.push(dim as usize);
     }
     Ok((shape, bytes))
@@ -135,15 +140,23 @@ fn typed_data(tensor: &TensorProto, dtype: DType) -> Vec<u8> {
     }
 }
 
-fn external_data(tensor: &TensorProto, name: &str, bytes_count: u64, folder: Option<&Path>) -> Result<Vec<u8>, ImportError> {
+fn external_data(
+    tensor: &TensorProto,
+    name: &str,
+    bytes_count: u64,
+    folder: Option<&Path>,
+) -> Result<Vec<u8>, ImportError> {
     let refuse = |reason: String| ImportError::ExternalData { tensor: name.into(), reason };
     let entry = |key: &str| tensor.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
     let number = |key: &str, default: u64| {
-        entry(key).map_or(Ok(default), |text| text.parse().map_err(|_| refuse(format!("its {key} is {text:?}, not a number"))))
+        entry(key).map_or(Ok(default), |text| {
+            text.parse().map_err(|_| refuse(format!("its {key} is {text:?}, not a number")))
+        })
     };
     let location = entry("location").ok_or_else(|| refuse("it names no file".into()))?;
-    let folder =
-        folder.ok_or_else(|| refuse(format!("the model was given as bytes, so there is no folder to look for {location:?} in")))?;
+    let folder = folder.ok_or_else(|| {
+        refuse(format!("the model was given as bytes, so there is no folder to look for {location:?} in"))
+    })?;
     let path = inside(folder, location).map_err(refuse)?;
     let (offset, length) = (number("offset", 0)?, number("length", bytes_count)?);
     if length != bytes_count {
@@ -153,7 +166,10 @@ fn external_data(tensor: &TensorProto, name: &str, bytes_count: u64, folder: Opt
     let mut file = File::open(&path).map_err(missing)?;
     let file_bytes = file.metadata().map_err(missing)?.len();
     if offset.checked_add(length).is_none_or(|end| end > file_bytes) {
-        return Err(refuse(format!("bytes {offset} to {offset}+{length} lie outside {} of {file_bytes} bytes", path.display())));
+        return Err(refuse(format!(
+            "bytes {offset} to {offset}+{length} lie outside {} of {file_bytes} bytes",
+            path.display()
+        )));
     }
     let mut bytes = vec![0; length as usize];
     file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(&mut bytes)).map_err(missing)?;
@@ -169,7 +185,9 @@ fn inside(folder: &Path, location: &str) -> Result<PathBuf, String> {
     let path = folder.join(relative);
     // A file that does not exist cannot lead anywhere; opening it reports that.
     match (path.canonicalize(), folder.canonicalize()) {
-        (Ok(real), Ok(root)) if !real.starts_with(&root) => Err(format!("its file {location:?} is a link that leaves the model's folder")),
+        (Ok(real), Ok(root)) if !real.starts_with(&root) => {
+            Err(format!("its file {location:?} is a link that leaves the model's folder"))
+        }
         _ => Ok(path),
     }
 }

@@ -1,4 +1,5 @@
-//! Names and what they stand for: the scopes of the graph, of subgraphs inside of it, and of functions.
+//! Names and what they stand for: the scopes of the graph, of subgraphs inside of it, and of
+//! functions.
 
 use super::error::ImportError;
 use super::options::{NODES_MAX, is_default_domain};
@@ -16,9 +17,11 @@ const SCOPES_MAX: usize = 64;
 pub(super) enum Item {
     /// A tensor.
     Tensor(ValueId),
-    /// A list of tensors whose length is known at compile time; it leaves no trace in the tensor graph.
+    /// A list of tensors whose length is known at compile time; it leaves no trace in the tensor
+    /// graph.
     Sequence(Vec<ValueId>),
-    /// An optional without an element, or an operand that is left out. An optional with an element is that element.
+    /// An optional without an element, or an operand that is left out. An optional with an element
+    /// is that element.
     Nothing,
 }
 
@@ -61,7 +64,8 @@ impl<'m> Body<'m> {
         }
         let outer = initializers.keys().chain(&inputs).copied().collect();
         let order = order::needed_nodes(nodes, &outputs, &outer)?;
-        let consumed = order.iter().flat_map(|index| order::reads(&nodes[*index])).chain(outputs.iter().copied()).collect();
+        let consumed =
+            order.iter().flat_map(|index| order::reads(&nodes[*index])).chain(outputs.iter().copied()).collect();
         Ok(Body { nodes, order, inputs, outputs, consumed, initializers })
     }
 }
@@ -80,7 +84,8 @@ pub(super) struct Scope<'m> {
     pub(super) initializers: HashMap<&'m str, &'m TensorProto>,
     /// Stands before the names of its nodes.
     pub(super) prefix: String,
-    /// Where it is the body of a function. A function sees nothing of the graph around the node that calls it.
+    /// Where it is the body of a function. A function sees nothing of the graph around the node
+    /// that calls it.
     pub(super) frame: Option<Frame<'m>>,
 }
 
@@ -105,7 +110,11 @@ impl<'m> Scopes<'m> {
     pub(super) fn enter(&mut self, scope: Scope<'m>) -> Result<(), ImportError> {
         if self.stack.len() >= SCOPES_MAX {
             let found = format!("more than {SCOPES_MAX}");
-            return Err(read::too_large("the number of subgraphs and functions inside of each other", found, SCOPES_MAX.to_string()));
+            return Err(read::too_large(
+                "the number of subgraphs and functions inside of each other",
+                found,
+                SCOPES_MAX.to_string(),
+            ));
         }
         self.stack.push(scope);
         Ok(())
@@ -147,7 +156,8 @@ impl<'m> Scopes<'m> {
         self.frames().any(|frame| std::ptr::eq(frame.function, function))
     }
 
-    /// A node's attributes by name. In a function, an attribute may stand for one of the calling node, which may have left it out.
+    /// A node's attributes by name. In a function, an attribute may stand for one of the calling
+    /// node, which may have left it out.
     pub(super) fn attributes(&self, node: &'m NodeProto) -> Vec<(&'m str, &'m AttributeProto)> {
         let resolve = |attribute: &'m AttributeProto| match attribute.ref_attr_name.as_str() {
             "" => Some(attribute),
@@ -156,7 +166,8 @@ impl<'m> Scopes<'m> {
         node.attribute.iter().filter_map(|a| Some((a.name.as_str(), resolve(a)?))).collect()
     }
 
-    /// The version of a domain's operators here; a function has its own, and the model's for domains that it does not name.
+    /// The version of a domain's operators here; a function has its own, and the model's for
+    /// domains that it does not name.
     pub(super) fn opset(&self, domain: &str) -> Option<i64> {
         let is_it = |other: &str| other == domain || (is_default_domain(other) && is_default_domain(domain));
         let of = |opsets: &[OperatorSetIdProto]| opsets.iter().filter(|o| is_it(&o.domain)).map(|o| o.version).max();

@@ -7,20 +7,37 @@ use crate::size::same_shape;
 use crate::tensor_graph::{PointOp, ValueId};
 
 /// `then` where the condition holds, `other` elsewhere.
-pub(super) fn select(lowering: &mut Lowering, name: &str, condition: ValueId, then: &Item, other: &Item) -> LowerResult<Item> {
+pub(super) fn select(
+    lowering: &mut Lowering,
+    name: &str,
+    condition: ValueId,
+    then: &Item,
+    other: &Item,
+) -> LowerResult<Item> {
     match (then, other) {
-        (Item::Tensor(then), Item::Tensor(other)) => Ok(Item::Tensor(select_tensor(lowering, name, condition, *then, *other)?)),
+        (Item::Tensor(then), Item::Tensor(other)) => {
+            Ok(Item::Tensor(select_tensor(lowering, name, condition, *then, *other)?))
+        }
         (Item::Sequence(then), Item::Sequence(other)) if then.len() == other.len() => {
             let pairs = then.iter().zip(other).enumerate();
-            let elements = pairs.map(|(i, (then, other))| select_tensor(lowering, &format!("{name}.{i}"), condition, *then, *other));
+            let elements = pairs
+                .map(|(i, (then, other))| select_tensor(lowering, &format!("{name}.{i}"), condition, *then, *other));
             Ok(Item::Sequence(elements.collect::<LowerResult<_>>()?))
         }
         (Item::Nothing, Item::Nothing) => Ok(Item::Nothing),
-        _ => unsupported("its condition is known only at run time and decides about a sequence's length or about an optional"),
+        _ => unsupported(
+            "its condition is known only at run time and decides about a sequence's length or about an optional",
+        ),
     }
 }
 
-fn select_tensor(lowering: &mut Lowering, name: &str, condition: ValueId, then: ValueId, other: ValueId) -> LowerResult<ValueId> {
+fn select_tensor(
+    lowering: &mut Lowering,
+    name: &str,
+    condition: ValueId,
+    then: ValueId,
+    other: ValueId,
+) -> LowerResult<ValueId> {
     if then == other {
         return Ok(then);
     }
@@ -30,7 +47,9 @@ fn select_tensor(lowering: &mut Lowering, name: &str, condition: ValueId, then: 
     }
     if !same_shape(&shape, lowering.shape(other)) {
         let (then, other) = (shape_text(&shape), shape_text(lowering.shape(other)));
-        return unsupported(format!("its condition is known only at run time and decides between shapes {then} and {other}"));
+        return unsupported(format!(
+            "its condition is known only at run time and decides between shapes {then} and {other}"
+        ));
     }
     lowering.pointwise_to(name, &[condition, then, other], dtype, shape, |p, args| {
         p.step(PointOp::Where, dtype, args);

@@ -1,4 +1,5 @@
-//! Sequences and optionals: lists of tensors whose length is known at compile time. They move values and leave no node behind.
+//! Sequences and optionals: lists of tensors whose length is known at compile time. They move
+//! values and leave no node behind.
 
 use super::call::{Call, axis_of};
 use super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -48,7 +49,8 @@ pub(super) fn sequence_length<'m>(import: &mut Import<'m>, call: &Call<'m>) -> I
 pub(super) fn sequence_at<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     let elements = sequence(call, 0)?;
     let at = position(import, call, 1, elements.len())?;
-    let element = elements.get(at).ok_or_else(|| LowerError::Invalid(format!("position {at} of {} tensors", elements.len())))?;
+    let element =
+        elements.get(at).ok_or_else(|| LowerError::Invalid(format!("position {at} of {} tensors", elements.len())))?;
     Ok(vec![Item::Tensor(*element)])
 }
 
@@ -92,15 +94,20 @@ pub(super) fn concat_from_sequence<'m>(import: &mut Import<'m>, call: &Call<'m>)
     Ok(vec![Item::Tensor(join(&mut import.lowering, &call.name, elements, axis)?)])
 }
 
-/// `split` is a list of sizes, one size for all parts but the last, or left out: then every element is a part.
+/// `split` is a list of sizes, one size for all parts but the last, or left out: then every element
+/// is a part.
 pub(super) fn split_to_sequence<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     let x = call.input(0)?;
     let lowering = &mut import.lowering;
     let axis = axis_of(call.int("axis", 0)?, lowering.rank(x))?;
     let dim = lowering.shape(x)[axis].as_const();
-    let Some(dim) = dim else { return Ok(unsupported(format!("its dimension {axis} is a symbolic size, so is the number of parts"))?) };
+    let Some(dim) = dim else {
+        return Ok(unsupported(format!("its dimension {axis} is a symbolic size, so is the number of parts"))?);
+    };
     let (sizes, keep_axis) = match call.optional(1) {
-        Some(sizes) if lowering.rank(sizes) == 0 => (chunks(dim, lowering.require_ints(sizes, "list of sizes")?[0])?, true),
+        Some(sizes) if lowering.rank(sizes) == 0 => {
+            (chunks(dim, lowering.require_ints(sizes, "list of sizes")?[0])?, true)
+        }
         Some(sizes) => (lowering.require_ints(sizes, "list of sizes")?, true),
         None => (chunks(dim, 1)?, call.flag("keepdims", true)?),
     };
@@ -128,7 +135,8 @@ fn chunks(dim: i64, size: i64) -> LowerResult<Vec<i64>> {
     Ok((0..dim).step_by(size as usize).map(|start| size.min(dim - start)).collect())
 }
 
-/// Applies a subgraph to each tensor of the first sequence, with the tensors at the same place of the other sequences; operands that are tensors are the same each time.
+/// Applies a subgraph to each tensor of the first sequence, with the tensors at the same place of
+/// the other sequences; operands that are tensors are the same each time.
 pub(super) fn sequence_map<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     let body = Body::of_graph(call.graph("body")?)?;
     let count = sequence(call, 0)?.len();

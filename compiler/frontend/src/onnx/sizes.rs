@@ -1,4 +1,5 @@
-//! Operators on tensors of sizes: the arithmetic that exporters do on shapes, over symbols instead of numbers.
+//! Operators on tensors of sizes: the arithmetic that exporters do on shapes, over symbols instead
+//! of numbers.
 
 use crate::reference;
 use crate::size::{at_least, canonical, divide_exact, larger, same, smaller};
@@ -17,7 +18,9 @@ pub(super) fn evaluate(op: &Op, operands: &[Operand], shape: &[usize], symbols: 
     match op {
         Op::Pointwise(program) => pointwise(program, operands, shape, symbols),
         Op::Reduce(reduce) => reduce_all(reduce, operands.first()?, shape),
-        Op::Gather { .. } | Op::Transpose { .. } | Op::Reshape | Op::Slice { .. } | Op::Concat { .. } => movement(op, operands, shape),
+        Op::Gather { .. } | Op::Transpose { .. } | Op::Reshape | Op::Slice { .. } | Op::Concat { .. } => {
+            movement(op, operands, shape)
+        }
         _ => None,
     }
 }
@@ -38,7 +41,8 @@ fn movement(op: &Op, operands: &[Operand], shape: &[usize]) -> Option<Vec<Expr>>
         }
         tensors.push(Tensor::ints(DType::I64, operand.shape.clone(), numbers));
     }
-    let result = reference::evaluate(op, &tensors.iter().collect::<Vec<_>>(), &[(DType::I64, shape.to_vec())], &[]).ok()?;
+    let result =
+        reference::evaluate(op, &tensors.iter().collect::<Vec<_>>(), &[(DType::I64, shape.to_vec())], &[]).ok()?;
     let Data::Int(numbers) = &result.first()?.data else { return None };
     numbers.iter().map(|n| all.get(*n as usize).map(|e| (*e).clone())).collect()
 }
@@ -57,14 +61,20 @@ fn reduce_all(reduce: &Reduce, operand: &Operand, shape: &[usize]) -> Option<Vec
     }
 }
 
-fn pointwise(program: &PointProgram, operands: &[Operand], shape: &[usize], symbols: &[SymbolSpec]) -> Option<Vec<Expr>> {
+fn pointwise(
+    program: &PointProgram,
+    operands: &[Operand],
+    shape: &[usize],
+    symbols: &[SymbolSpec],
+) -> Option<Vec<Expr>> {
     let indices: Vec<Vec<usize>> = operands.iter().map(|o| reference::broadcast_indices(&o.shape, shape)).collect();
     (0..shape.iter().product())
         .map(|element| {
             let inputs: Vec<&Expr> = operands.iter().zip(&indices).map(|(o, at)| &o.values[at[element]]).collect();
             let mut results: Vec<Expr> = Vec::new();
             for step in &program.steps {
-                let args = step.args.iter().map(|arg| argument(arg, &inputs, &results)).collect::<Option<Vec<Expr>>>()?;
+                let args =
+                    step.args.iter().map(|arg| argument(arg, &inputs, &results)).collect::<Option<Vec<Expr>>>()?;
                 results.push(canonical(&run_step(step, args, symbols)?));
             }
             results.pop().or_else(|| inputs.first().map(|e| (*e).clone()))
@@ -76,11 +86,14 @@ fn argument(arg: &PointArg, inputs: &[&Expr], results: &[Expr]) -> Option<Expr> 
     match arg {
         PointArg::Input(i) => inputs.get(*i as usize).map(|e| (*e).clone()),
         PointArg::Step(i) => results.get(*i as usize).cloned(),
-        PointArg::Const(number) => (number.trunc() == *number && number.abs() < 9e15).then_some(Expr::Const(*number as i64)),
+        PointArg::Const(number) => {
+            (number.trunc() == *number && number.abs() < 9e15).then_some(Expr::Const(*number as i64))
+        }
     }
 }
 
-/// One step. Float steps are allowed while the values stay integers, as in `Cast(float) -> Mul(2.0) -> Floor -> Cast(int64)`. Booleans are 0 and 1.
+/// One step. Float steps are allowed while the values stay integers, as in `Cast(float) -> Mul(2.0)
+/// -> Floor -> Cast(int64)`. Booleans are 0 and 1.
 fn run_step(step: &PointStep, args: Vec<Expr>, symbols: &[SymbolSpec]) -> Option<Expr> {
     let zero = || Expr::Const(0);
     let mut operands = args.into_iter();
@@ -126,7 +139,8 @@ fn run_step(step: &PointStep, args: Vec<Expr>, symbols: &[SymbolSpec]) -> Option
     }
 }
 
-/// ONNX truncates; that is rounding down where nothing is negative. A quotient of floats must be exact.
+/// ONNX truncates; that is rounding down where nothing is negative. A quotient of floats must be
+/// exact.
 fn divide(a: Expr, b: Expr, ty: DType, symbols: &[SymbolSpec]) -> Option<Expr> {
     if let Some(exact) = divide_exact(&a, &b) {
         return Some(exact);

@@ -1,7 +1,9 @@
 //! What is computed although it may be thrown away.
 //!
-//! Both branches of an `If` whose condition is known only at run time are computed, and iterations of a `Loop` behind its end. What these do not take (an index outside of its axis, an integer divided by
-//! zero) is no fault of the request: the model guards against it by that very condition. So operators that may fail an invocation are replaced by ones that go on with a harmless value.
+//! Both branches of an `If` whose condition is known only at run time are computed, and iterations
+//! of a `Loop` behind its end. What these do not take (an index outside of its axis, an integer
+//! divided by zero) is no fault of the request: the model guards against it by that very condition.
+//! So operators that may fail an invocation are replaced by ones that go on with a harmless value.
 
 use super::error::LowerResult;
 use super::lowering::Lowering;
@@ -12,7 +14,8 @@ use crate::tensor_graph::{Op, PointArg, PointOp, PointProgram, ValueId};
 use atoll_kgraph::DType;
 
 impl Lowering {
-    /// What is lowered from here on may be thrown away. Gives what [`Lowering::end_speculation`] takes.
+    /// What is lowered from here on may be thrown away. Gives what [`Lowering::end_speculation`]
+    /// takes.
     pub(super) fn begin_speculation(&mut self) -> bool {
         std::mem::replace(&mut self.speculative, true)
     }
@@ -23,7 +26,12 @@ impl Lowering {
     }
 
     /// An operator as one that computes the same and never fails the invocation.
-    pub(super) fn without_refusals(&mut self, name: &str, op: Op, mut inputs: Vec<ValueId>) -> LowerResult<(Op, Vec<ValueId>)> {
+    pub(super) fn without_refusals(
+        &mut self,
+        name: &str,
+        op: Op,
+        mut inputs: Vec<ValueId>,
+    ) -> LowerResult<(Op, Vec<ValueId>)> {
         let op = match op {
             Op::Nest(mut nest) => {
                 nest.drop_refusals();
@@ -41,7 +49,8 @@ impl Lowering {
 
     /// Indices of an axis, 0 where they lie outside of it.
     fn indices_inside(&mut self, name: &str, data: ValueId, axis: usize, indices: ValueId) -> LowerResult<ValueId> {
-        let (dtype, shape, extent) = (self.dtype(indices), self.shape(indices).to_vec(), self.shape(data)[axis].clone());
+        let (dtype, shape, extent) =
+            (self.dtype(indices), self.shape(indices).to_vec(), self.shape(data)[axis].clone());
         let mut nest = NestBuilder::new("indices_inside", vec![elements(&shape)]);
         let at = nest.point()[0].clone();
         let index = nest.load(0, dtype, &at);

@@ -1,4 +1,5 @@
-//! Which inputs and outputs are one state: as options name them, or by the names that exporters give.
+//! Which inputs and outputs are one state: as options name them, or by the names that exporters
+//! give.
 
 use super::error::ImportError;
 use super::options::ImportOptions;
@@ -7,12 +8,19 @@ use crate::tensor_graph::{Growth, State, TensorGraph, Value, ValueId};
 use atoll_kgraph::{Condition, Expr, Relation, StatePair, States};
 use std::collections::HashSet;
 
-/// Outputs that exporters pair with an input whose name has a part on the left: that part becomes one on the right.
-const PARTS: [(&str, &str); 5] =
-    [("past_key_values", "present"), ("past_key_values", "present_key_values"), ("past", "present"), ("_in", "_out"), ("0", "n")];
+/// Outputs that exporters pair with an input whose name has a part on the left: that part becomes
+/// one on the right.
+const PARTS: [(&str, &str); 5] = [
+    ("past_key_values", "present"),
+    ("past_key_values", "present_key_values"),
+    ("past", "present"),
+    ("_in", "_out"),
+    ("0", "n"),
+];
 
 /// The same by what stands behind or in front of the input's name.
-const AFFIXES: [(&str, &str); 7] = [("", "N"), ("", "n"), ("", "_n"), ("", "_out"), ("", "_new"), ("new_", ""), ("next_", "")];
+const AFFIXES: [(&str, &str); 7] =
+    [("", "N"), ("", "n"), ("", "_n"), ("", "_out"), ("", "_new"), ("new_", ""), ("next_", "")];
 
 /// Finds the states of a graph, and asks for room in those that grow.
 pub(super) fn find(graph: &mut TensorGraph, options: &ImportOptions) -> Result<(), ImportError> {
@@ -21,22 +29,33 @@ pub(super) fn find(graph: &mut TensorGraph, options: &ImportOptions) -> Result<(
         States::Auto => by_names(graph, options)?,
         States::Pairs(pairs) => pairs.iter().map(|pair| named(graph, pair, options)).collect::<Result<Vec<_>, _>>()?,
     };
-    let (inputs, outputs): (HashSet<usize>, HashSet<usize>) = states.iter().map(|state| (state.input, state.output)).unzip();
+    let (inputs, outputs): (HashSet<usize>, HashSet<usize>) =
+        states.iter().map(|state| (state.input, state.output)).unzip();
     if inputs.len() < states.len() || outputs.len() < states.len() {
         return Err(invalid("states", "an input or an output is named twice".into()));
     }
     if let Some(element) = graph.elements.iter().find(|element| inputs.contains(&(element.input as usize))) {
         let name = &graph.value(graph.inputs[element.input as usize]).name;
-        return Err(invalid(&format!("state {name}"), "its elements are sizes, which have to come with each request".into()));
+        return Err(invalid(
+            &format!("state {name}"),
+            "its elements are sizes, which have to come with each request".into(),
+        ));
     }
     for State { input, output, growth } in &states {
         let Some(growth) = growth else { continue };
-        let (name, total) =
-            (graph.value(graph.inputs[*input]).name.clone(), graph.value(graph.outputs[*output]).shape[growth.axis].clone());
-        let condition =
-            Condition { place: format!("state {name}"), relation: Relation::AtLeast, left: Expr::Const(growth.capacity), right: total };
-        let is_known =
-            |known: &Condition| (known.relation, &known.left, &known.right) == (Relation::AtLeast, &condition.left, &condition.right);
+        let (name, total) = (
+            graph.value(graph.inputs[*input]).name.clone(),
+            graph.value(graph.outputs[*output]).shape[growth.axis].clone(),
+        );
+        let condition = Condition {
+            place: format!("state {name}"),
+            relation: Relation::AtLeast,
+            left: Expr::Const(growth.capacity),
+            right: total,
+        };
+        let is_known = |known: &Condition| {
+            (known.relation, &known.left, &known.right) == (Relation::AtLeast, &condition.left, &condition.right)
+        };
         if !graph.conditions.iter().any(is_known) {
             graph.conditions.push(condition);
         }
@@ -56,7 +75,11 @@ fn by_names(graph: &TensorGraph, options: &ImportOptions) -> Result<Vec<State>, 
         for output in free {
             // A name alone says little: what is no state by its shapes is none.
             if let Ok(form) = form(graph, input, output) {
-                states.push(State { input, output, growth: form.map(|form| checked(graph, form, name, options)).transpose()? });
+                states.push(State {
+                    input,
+                    output,
+                    growth: form.map(|form| checked(graph, form, name, options)).transpose()?,
+                });
                 break;
             }
         }
@@ -80,25 +103,32 @@ fn candidates(input: &str) -> Vec<String> {
 fn named(graph: &TensorGraph, pair: &StatePair, options: &ImportOptions) -> Result<State, ImportError> {
     let place = format!("state {}", pair.input);
     let at = |list: &[ValueId], name: &str, what: &str| {
-        position(graph, list, name).ok_or_else(|| invalid(&place, format!("there is no {what} {name}; there are {}", names(graph, list))))
+        position(graph, list, name)
+            .ok_or_else(|| invalid(&place, format!("there is no {what} {name}; there are {}", names(graph, list))))
     };
     let (input, output) = (at(&graph.inputs, &pair.input, "input")?, at(&graph.outputs, &pair.output, "output")?);
     let form = form(graph, input, output).map_err(|reason| invalid(&place, reason))?;
     Ok(State { input, output, growth: form.map(|form| checked(graph, form, &pair.input, options)).transpose()? })
 }
 
-/// How the shapes of an input and an output make them a state: as large as it was, or longer on an axis.
+/// How the shapes of an input and an output make them a state: as large as it was, or longer on an
+/// axis.
 fn form(graph: &TensorGraph, input: usize, output: usize) -> Result<Option<Growth>, String> {
     let (before, after): (&Value, &Value) = (graph.value(graph.inputs[input]), graph.value(graph.outputs[output]));
-    let differ =
-        || format!("input {} and output {} are no state: their types or shapes differ in more than one axis", before.name, after.name);
+    let differ = || {
+        format!(
+            "input {} and output {} are no state: their types or shapes differ in more than one axis",
+            before.name, after.name
+        )
+    };
     if before.dtype != after.dtype || before.shape.len() != after.shape.len() {
         return Err(differ());
     }
     if same_shape(&before.shape, &after.shape) {
         return Ok(None);
     }
-    let axes: Vec<usize> = (0..before.shape.len()).filter(|axis| !same(&before.shape[*axis], &after.shape[*axis])).collect();
+    let axes: Vec<usize> =
+        (0..before.shape.len()).filter(|axis| !same(&before.shape[*axis], &after.shape[*axis])).collect();
     let [axis] = axes[..] else { return Err(differ()) };
     let Expr::Symbol(past) = before.shape[axis] else {
         return Err(format!(
@@ -108,7 +138,10 @@ fn form(graph: &TensorGraph, input: usize, output: usize) -> Result<Option<Growt
     };
     let added = canonical(&(after.shape[axis].clone() - before.shape[axis].clone()));
     if added.depends_on(past) {
-        return Err(format!("a step adds {} to its axis {axis}, which depends on how long it is", added.named(&graph.symbols)));
+        return Err(format!(
+            "a step adds {} to its axis {axis}, which depends on how long it is",
+            added.named(&graph.symbols)
+        ));
     }
     Ok(Some(Growth { axis, past, capacity: graph.symbols[past.0 as usize].max }))
 }
@@ -117,7 +150,10 @@ fn form(graph: &TensorGraph, input: usize, output: usize) -> Result<Option<Growt
 fn checked(graph: &TensorGraph, growth: Growth, name: &str, options: &ImportOptions) -> Result<Growth, ImportError> {
     let spec = &graph.symbols[growth.past.0 as usize];
     let place = format!("state {name}");
-    if spec.max >= options.symbol_max && !options.symbols.contains_key(&spec.name) && !options.common.contains_key(&spec.name) {
+    if spec.max >= options.symbol_max
+        && !options.symbols.contains_key(&spec.name)
+        && !options.common.contains_key(&spec.name)
+    {
         let reason = format!(
             "it grows along `{0}`; say how long it may become, as in --symbol {0}=0..1024: that much memory a session takes",
             spec.name
@@ -136,7 +172,8 @@ fn checked(graph: &TensorGraph, growth: Growth, name: &str, options: &ImportOpti
     Ok(growth)
 }
 
-/// Two names of dimensions, where a third one is their sum by the way it is written: exporters call the length of a mask `past_sequence_length + sequence_length`.
+/// Two names of dimensions, where a third one is their sum by the way it is written: exporters call
+/// the length of a mask `past_sequence_length + sequence_length`.
 pub(super) fn sum<'n>(name: &'n str, params: &HashSet<&str>) -> Option<(&'n str, &'n str)> {
     let (a, b) = name.split_once('+').map(|(a, b)| (a.trim(), b.trim()))?;
     (params.contains(a) && params.contains(b)).then_some((a, b))

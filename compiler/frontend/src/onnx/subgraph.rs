@@ -1,8 +1,10 @@
 //! `If`, `Loop` and `Scan` without control flow at run time.
 //!
-//! A branch whose condition is known at compile time is taken; a loop whose trip count is known is unrolled. What is known only at run time is computed and then selected:
-//! both branches of an `If`, and all iterations of a `Loop` whose condition may end it early. That costs the time of what is not selected, at every run, so it is bounded
-//! by the limits below; beyond them the model is refused.
+//! A branch whose condition is known at compile time is taken; a loop whose trip count is known is
+//! unrolled. What is known only at run time is computed and then selected: both branches of an
+//! `If`, and all iterations of a `Loop` whose condition may end it early. That costs the time of
+//! what is not selected, at every run, so it is bounded by the limits below; beyond them the model
+//! is refused.
 
 use super::call::{Call, axis_of};
 use super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -45,7 +47,9 @@ fn truth_of(import: &mut Import<'_>, call: &Call<'_>, id: ValueId) -> LowerResul
     match lowering.known(id).as_deref() {
         Some([known]) => match known.as_const() {
             Some(value) => Ok(Truth::Known(value != 0)),
-            None => unsupported(format!("its condition depends on a symbolic size ({known}); give the size a fixed value")),
+            None => {
+                unsupported(format!("its condition depends on a symbolic size ({known}); give the size a fixed value"))
+            }
         },
         _ if lowering.dtype(id) != DType::Bool => invalid("a condition that is no Bool"),
         _ => Ok(Truth::Computed(lowering.reshape(&format!("{}.condition", call.name), id, vec![])?)),
@@ -73,7 +77,11 @@ pub(super) fn if_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
         return Ok(invalid("its branches have different numbers of results")?);
     }
     let pairs = then.iter().zip(&other).enumerate();
-    pairs.map(|(i, (then, other))| Ok(select(&mut import.lowering, &format!("{}.{i}", call.name), condition, then, other)?)).collect()
+    pairs
+        .map(|(i, (then, other))| {
+            Ok(select(&mut import.lowering, &format!("{}.{i}", call.name), condition, then, other)?)
+        })
+        .collect()
 }
 
 fn branch<'m>(import: &mut Import<'m>, call: &Call<'m>, name: &str) -> Items {
@@ -98,10 +106,13 @@ impl Growth {
         import.count_nodes(1)?;
         let graph = &import.lowering.graph;
         let new = &graph.values[self.values_seen..];
-        self.constant_bytes += new.iter().filter_map(|value| value.constant.as_ref()).map(|bytes| bytes.len() as u64).sum::<u64>();
+        self.constant_bytes +=
+            new.iter().filter_map(|value| value.constant.as_ref()).map(|bytes| bytes.len() as u64).sum::<u64>();
         self.values_seen = graph.values.len();
         let nodes = graph.nodes.len() - self.nodes_before;
-        let too_large = |found: String, limit: String| Err(LowerError::TooLarge { what: "the unrolled loop".into(), found, limit }.into());
+        let too_large = |found: String, limit: String| {
+            Err(LowerError::TooLarge { what: "the unrolled loop".into(), found, limit }.into())
+        };
         if nodes > UNROLLED_NODES_MAX {
             return too_large(format!("more than {UNROLLED_NODES_MAX} nodes"), UNROLLED_NODES_MAX.to_string());
         }
@@ -141,7 +152,8 @@ pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
         if matches!(go, Truth::Computed(_)) {
             import.lowering.begin_speculation();
         }
-        let mut results = import.lower_body(&body, &name, items.into_iter().chain(carried.iter().cloned()).collect(), None)?;
+        let mut results =
+            import.lower_body(&body, &name, items.into_iter().chain(carried.iter().cloned()).collect(), None)?;
         import.lowering.end_speculation(outer);
         for (row, item) in rows.iter_mut().zip(results.split_off(1 + states)) {
             row.push(tensor_of(&item, "a scan result")?);
@@ -177,8 +189,13 @@ fn check_iteration(iteration: i64, trips: Option<i64>, go: Truth, scans: usize) 
         }
     }
     if iteration >= ITERATIONS_MAX {
-        let found = trips.map_or_else(|| format!("more than {ITERATIONS_MAX} iterations"), |trips| format!("{trips} iterations"));
-        return Err(LowerError::TooLarge { what: "the loop to unroll".into(), found, limit: ITERATIONS_MAX.to_string() });
+        let found = trips
+            .map_or_else(|| format!("more than {ITERATIONS_MAX} iterations"), |trips| format!("{trips} iterations"));
+        return Err(LowerError::TooLarge {
+            what: "the loop to unroll".into(),
+            found,
+            limit: ITERATIONS_MAX.to_string(),
+        });
     }
     Ok(())
 }
@@ -190,9 +207,9 @@ fn iteration_number(import: &mut Import<'_>, name: &str, iteration: i64) -> Item
 fn condition_item(import: &mut Import<'_>, name: &str, truth: Truth) -> Item {
     Item::Tensor(match truth {
         Truth::Computed(id) => id,
-        Truth::Known(known) => {
-            import.lowering.constant(&format!("{name}.condition"), &Tensor::ints(DType::Bool, vec![], [i64::from(known)]))
-        }
+        Truth::Known(known) => import
+            .lowering
+            .constant(&format!("{name}.condition"), &Tensor::ints(DType::Bool, vec![], [i64::from(known)])),
     })
 }
 
@@ -202,29 +219,41 @@ fn both(import: &mut Import<'_>, name: &str, before: Truth, next: Truth) -> Lowe
         (Truth::Known(true), next) | (next, Truth::Known(true)) => Ok(next),
         (Truth::Known(false), _) | (_, Truth::Known(false)) => Ok(Truth::Known(false)),
         (Truth::Computed(before), Truth::Computed(next)) => {
-            let and = import.lowering.pointwise(&format!("{name}.goes_on"), &[before, next], DType::Bool, |p, args| {
-                p.step(PointOp::And, DType::Bool, args);
-            })?;
+            let and =
+                import.lowering.pointwise(&format!("{name}.goes_on"), &[before, next], DType::Bool, |p, args| {
+                    p.step(PointOp::And, DType::Bool, args);
+                })?;
             Ok(Truth::Computed(and))
         }
     }
 }
 
-/// The scan results of all iterations as one tensor; where there was no iteration, the body's result `output` says what is in it.
-fn stack(import: &mut Import<'_>, name: &str, rows: &[ValueId], axis: i64, graph: &GraphProto, output: usize) -> Result<Item, Failure> {
+/// The scan results of all iterations as one tensor; where there was no iteration, the body's
+/// result `output` says what is in it.
+fn stack(
+    import: &mut Import<'_>,
+    name: &str,
+    rows: &[ValueId],
+    axis: i64,
+    graph: &GraphProto,
+    output: usize,
+) -> Result<Item, Failure> {
     if let Some(first) = rows.first() {
         let axis = axis_of(axis, import.lowering.rank(*first) + 1)?;
         return Ok(Item::Tensor(layout::stack(&mut import.lowering, name, rows, axis)?));
     }
     let tensor = graph.output.get(output).and_then(|o| o.r#type.as_ref()).and_then(|t| t.tensor_type.as_ref());
     let dtype = tensor.and_then(|t| read::dtype_of(t.elem_type));
-    let dims: Option<Vec<usize>> = tensor.and_then(|t| t.shape.as_ref()).and_then(|shape| {
-        shape
-            .dim
-            .iter()
-            .map(|dim| if let Some(DimensionValue::DimValue(size)) = dim.value { usize::try_from(size).ok() } else { None })
-            .collect()
-    });
+    let dims: Option<Vec<usize>> =
+        tensor.and_then(|t| t.shape.as_ref()).and_then(|shape| {
+            shape
+                .dim
+                .iter()
+                .map(|dim| {
+                    if let Some(DimensionValue::DimValue(size)) = dim.value { usize::try_from(size).ok() } else { None }
+                })
+                .collect()
+        });
     let (Some(dtype), Some(mut shape)) = (dtype, dims) else {
         return Ok(unsupported("it has no iteration, and the model does not say what shape a scan result has")?);
     };
@@ -286,20 +315,25 @@ pub(super) fn scan<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     let mut rows = vec![Vec::new(); body.outputs.len()];
     for row in 0..batch {
         let name = format!("{}/{row}", call.name);
-        let of_row = |(i, id): (usize, &ValueId)| layout::element(&mut import.lowering, &format!("{name}.{i}"), *id, 0, row);
+        let of_row =
+            |(i, id): (usize, &ValueId)| layout::element(&mut import.lowering, &format!("{name}.{i}"), *id, 0, row);
         let tensors = tensors.iter().enumerate().map(of_row).collect::<LowerResult<Vec<ValueId>>>()?;
         for (rows, item) in rows.iter_mut().zip(scan.run(import, &name, &tensors[..states], &tensors[states..])?) {
             rows.push(tensor_of(&item, "a result")?);
         }
     }
     let results = rows.iter().enumerate();
-    results.map(|(i, rows)| Ok(Item::Tensor(layout::stack(&mut import.lowering, &format!("{}.{i}", call.name), rows, 0)?))).collect()
+    results
+        .map(|(i, rows)| Ok(Item::Tensor(layout::stack(&mut import.lowering, &format!("{}.{i}", call.name), rows, 0)?)))
+        .collect()
 }
 
 /// A dimension that must be a number.
 fn static_dim(import: &Import<'_>, id: ValueId, axis: usize) -> LowerResult<i64> {
-    let dim = &import.lowering.shape(id).get(axis).ok_or_else(|| LowerError::Invalid(format!("no dimension {axis}")))?;
-    dim.as_const().ok_or_else(|| LowerError::Unsupported(format!("its length is a symbolic size ({dim}); give it a fixed value")))
+    let dim =
+        &import.lowering.shape(id).get(axis).ok_or_else(|| LowerError::Invalid(format!("no dimension {axis}")))?;
+    dim.as_const()
+        .ok_or_else(|| LowerError::Unsupported(format!("its length is a symbolic size ({dim}); give it a fixed value")))
 }
 
 impl<'m> Scan<'_, 'm> {
@@ -322,7 +356,13 @@ impl<'m> Scan<'_, 'm> {
                     return Ok(invalid("scanned tensors of different lengths")?);
                 }
                 let at = if way.is_reverse { length - 1 - iteration } else { iteration };
-                items.push(Item::Tensor(layout::element(&mut import.lowering, &format!("{name}.{i}"), *id, *axis, at)?));
+                items.push(Item::Tensor(layout::element(
+                    &mut import.lowering,
+                    &format!("{name}.{i}"),
+                    *id,
+                    *axis,
+                    at,
+                )?));
             }
             let mut results = import.lower_body(self.body, &name, items, None)?;
             for (row, item) in rows.iter_mut().zip(results.split_off(states.len())) {

@@ -17,7 +17,8 @@ pub(super) fn cast(from: DType, to: DType, value: Scalar) -> Scalar {
 
 /// The bits of a float as an integer that is at least as wide as the type; U64 as its bits.
 fn truncated(to: DType, value: f64) -> i64 {
-    let narrow = |value: f64| if value > -2_147_483_649.0 && value < 2_147_483_648.0 { value as i64 } else { i32::MIN.into() };
+    let narrow =
+        |value: f64| if value > -2_147_483_649.0 && value < 2_147_483_648.0 { value as i64 } else { i32::MIN.into() };
     let wide = |value: f64| if (-TWO_63..TWO_63).contains(&value) { value as i64 } else { i64::MIN };
     match to {
         DType::U64 if value >= TWO_63 => wide(value - TWO_63) ^ i64::MIN,

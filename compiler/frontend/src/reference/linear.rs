@@ -49,7 +49,15 @@ pub(super) fn conv(
 }
 
 /// Adds one channel's products to the sums of one filter, row by row and tap by tap.
-fn add_channel(conv: &Conv, sums: &mut [f64], shape: &[usize], source: &[f64], extents: &[usize], factors: &[f64], kernel: &[usize]) {
+fn add_channel(
+    conv: &Conv,
+    sums: &mut [f64],
+    shape: &[usize],
+    source: &[f64],
+    extents: &[usize],
+    factors: &[f64],
+    kernel: &[usize],
+) {
     let last = shape.len() - 1;
     let (row_size, width) = (shape[last].max(1), extents[last]);
     let rows: Vec<Vec<usize>> = all_indices(&shape[..last]);
@@ -79,7 +87,10 @@ struct Axis {
 }
 
 fn axis(conv: &Conv, axis: usize, tap: usize) -> Axis {
-    Axis { stride: conv.strides[axis] as usize, offset: (tap * conv.dilations[axis] as usize) as isize - conv.pads[axis] as isize }
+    Axis {
+        stride: conv.strides[axis] as usize,
+        offset: (tap * conv.dilations[axis] as usize) as isize - conv.pads[axis] as isize,
+    }
 }
 
 impl Axis {

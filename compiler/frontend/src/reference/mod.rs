@@ -1,6 +1,8 @@
-//! A reference interpreter of the tensor graph: obviously right rather than fast, the oracle that kernels are compared with.
+//! A reference interpreter of the tensor graph: obviously right rather than fast, the oracle that
+//! kernels are compared with.
 //!
-//! Sums are taken in `f64` and rounded once; a pointwise step rounds to its own type. It also is the evaluator of constant folding.
+//! Sums are taken in `f64` and rounded once; a pointwise step rounds to its own type. It also is
+//! the evaluator of constant folding.
 
 mod convert;
 mod linear;
@@ -58,9 +60,16 @@ pub enum ReferenceError {
 pub type OutputType = (DType, Vec<usize>);
 
 /// Evaluates one operator. `symbols` are the values of the graph's symbols.
-pub fn evaluate(op: &Op, inputs: &[&Tensor], outputs: &[OutputType], symbols: &[i64]) -> Result<Vec<Tensor>, ReferenceError> {
-    let (dtype, shape) = outputs.first().ok_or_else(|| ReferenceError::Invalid("an operator without results".into()))?;
-    let input = |i: usize| inputs.get(i).copied().ok_or_else(|| ReferenceError::Invalid(format!("operand {i} is missing")));
+pub fn evaluate(
+    op: &Op,
+    inputs: &[&Tensor],
+    outputs: &[OutputType],
+    symbols: &[i64],
+) -> Result<Vec<Tensor>, ReferenceError> {
+    let (dtype, shape) =
+        outputs.first().ok_or_else(|| ReferenceError::Invalid("an operator without results".into()))?;
+    let input =
+        |i: usize| inputs.get(i).copied().ok_or_else(|| ReferenceError::Invalid(format!("operand {i} is missing")));
     let extras = |from: usize| inputs.get(from..).unwrap_or(&[]);
     Ok(vec![match op {
         Op::Pointwise(program) => pointwise::run(program, inputs, *dtype, shape)?,
@@ -70,7 +79,9 @@ pub fn evaluate(op: &Op, inputs: &[&Tensor], outputs: &[OutputType], symbols: &[
         Op::Resize(resize) => window::resize(resize, input(0)?, shape),
         Op::Reduce(reduce) => reduce::reduce(reduce, input(0)?, shape),
         Op::Softmax { axis, log } => reduce::softmax(*axis, *log, input(0)?),
-        Op::LayerNorm { axis, epsilon } => reduce::layer_norm(*axis, *epsilon, input(0)?, input(1)?, inputs.get(2).copied()),
+        Op::LayerNorm { axis, epsilon } => {
+            reduce::layer_norm(*axis, *epsilon, input(0)?, input(1)?, inputs.get(2).copied())
+        }
         Op::Gather { axis } => movement::gather(*axis, input(0)?, input(1)?, shape)?,
         Op::Transpose { permutation } => movement::transpose(permutation, input(0)?, shape),
         Op::Reshape => input(0)?.reshaped(shape.clone()),
@@ -78,7 +89,9 @@ pub fn evaluate(op: &Op, inputs: &[&Tensor], outputs: &[OutputType], symbols: &[
         Op::Concat { axis } => movement::concat(*axis, inputs, shape),
         Op::Pad { before, mode } => movement::pad(&sizes(before, symbols, "a pad")?, *mode, input(0)?, shape),
         Op::Nest(nest) => return nest::run(nest, inputs, outputs, symbols),
-        Op::Recurrent { cell, hidden, direction } => return recurrent::run(*cell, *hidden, *direction, inputs, outputs),
+        Op::Recurrent { cell, hidden, direction } => {
+            return recurrent::run(*cell, *hidden, *direction, inputs, outputs);
+        }
     }])
 }
 
@@ -103,7 +116,12 @@ pub fn run(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refere
     graph.outputs.iter().map(|id| fetch(graph, &values, *id)).collect()
 }
 
-fn run_node(graph: &TensorGraph, node: &TensorNode, values: &[Option<Tensor>], symbols: &[i64]) -> Result<Vec<Tensor>, ReferenceError> {
+fn run_node(
+    graph: &TensorGraph,
+    node: &TensorNode,
+    values: &[Option<Tensor>],
+    symbols: &[i64],
+) -> Result<Vec<Tensor>, ReferenceError> {
     let owned: Vec<Option<Tensor>> = node.inputs.iter().map(|id| constant(graph, *id)).collect();
     let inputs: Vec<&Tensor> = node
         .inputs
@@ -128,12 +146,14 @@ fn bind_size(graph: &TensorGraph, id: ValueId, tensor: &Tensor, symbols: &mut [i
             crate::tensor::Data::Int(values) => values.first().copied().filter(|value| (0..=most).contains(value)),
             crate::tensor::Data::Float(_) => None,
         };
-        symbols[size.symbol.0 as usize] = value.ok_or_else(|| ReferenceError::Invalid(format!("{name} is no size of at most {most}")))?;
+        symbols[size.symbol.0 as usize] =
+            value.ok_or_else(|| ReferenceError::Invalid(format!("{name} is no size of at most {most}")))?;
     }
     Ok(())
 }
 
-/// For every value the index of the node that reads it last; values the client gets are never dropped.
+/// For every value the index of the node that reads it last; values the client gets are never
+/// dropped.
 fn last_uses(graph: &TensorGraph) -> Vec<usize> {
     let mut last = vec![usize::MAX; graph.values.len()];
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -177,9 +197,11 @@ fn bind_symbols(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<i64>, Refe
         session: Vec::new(),
         run_time: graph.run_time_sizes.iter().map(|size| (size.symbol, Some(&size.most))).collect(),
     };
-    let shapes: Vec<Vec<i64>> = inputs.iter().map(|tensor| tensor.shape.iter().map(|dim| *dim as i64).collect()).collect();
+    let shapes: Vec<Vec<i64>> =
+        inputs.iter().map(|tensor| tensor.shape.iter().map(|dim| *dim as i64).collect()).collect();
     let is_read = |input: usize| graph.elements.iter().any(|element| element.input as usize == input);
-    let data: Vec<Option<_>> = inputs.iter().enumerate().map(|(i, tensor)| is_read(i).then(|| tensor.to_bytes())).collect();
+    let data: Vec<Option<_>> =
+        inputs.iter().enumerate().map(|(i, tensor)| is_read(i).then(|| tensor.to_bytes())).collect();
     let forms: Vec<InputForm<'_>> = inputs
         .iter()
         .zip(&shapes)
@@ -199,7 +221,10 @@ fn sizes_of(graph: &TensorGraph, id: ValueId, symbols: &[i64]) -> Result<Vec<usi
     let sizes = sizes(&value.shape, symbols, &value.name)?;
     sizes
         .into_iter()
-        .map(|dim| usize::try_from(dim).map_err(|_| ReferenceError::Size { value: value.name.clone(), source: EvalError::Overflow }))
+        .map(|dim| {
+            usize::try_from(dim)
+                .map_err(|_| ReferenceError::Size { value: value.name.clone(), source: EvalError::Overflow })
+        })
         .collect()
 }
 
@@ -230,12 +255,14 @@ fn for_each_index(shape: &[usize], mut visit: impl FnMut(&[usize])) {
     }
 }
 
-/// For every element of `output` the linear index of the element of `input` that NumPy's broadcasting puts there.
+/// For every element of `output` the linear index of the element of `input` that NumPy's
+/// broadcasting puts there.
 pub(crate) fn broadcast_indices(input: &[usize], output: &[usize]) -> Vec<usize> {
     let own = strides(input);
     let surplus = output.len() - input.len();
-    let steps: Vec<usize> =
-        (0..output.len()).map(|axis| if axis < surplus || input[axis - surplus] == 1 { 0 } else { own[axis - surplus] }).collect();
+    let steps: Vec<usize> = (0..output.len())
+        .map(|axis| if axis < surplus || input[axis - surplus] == 1 { 0 } else { own[axis - surplus] })
+        .collect();
     let mut indices = Vec::with_capacity(output.iter().product());
     for_each_index(output, |index| indices.push(index.iter().zip(&steps).map(|(i, s)| i * s).sum()));
     indices

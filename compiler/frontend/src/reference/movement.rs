@@ -12,19 +12,25 @@ fn moved(input: &Tensor, shape: &[usize], fill: f64, source: impl Fn(&[usize]) -
 }
 
 pub(super) fn gather(axis: usize, data: &Tensor, indices: &Tensor, shape: &[usize]) -> Result<Tensor, ReferenceError> {
-    let Data::Int(indices_data) = &indices.data else { return Err(ReferenceError::Invalid("the indices of a gather are integers".into())) };
+    let Data::Int(indices_data) = &indices.data else {
+        return Err(ReferenceError::Invalid("the indices of a gather are integers".into()));
+    };
     let extent = data.shape[axis];
     let resolved: Vec<usize> = indices_data
         .iter()
         .map(|index| {
             let at = if *index < 0 { index + extent as i64 } else { *index };
-            usize::try_from(at).ok().filter(|at| *at < extent).ok_or(ReferenceError::IndexOutOfRange { index: *index, extent })
+            usize::try_from(at)
+                .ok()
+                .filter(|at| *at < extent)
+                .ok_or(ReferenceError::IndexOutOfRange { index: *index, extent })
         })
         .collect::<Result<_, _>>()?;
     let outer: usize = data.shape[..axis].iter().product();
     let inner: usize = data.shape[axis + 1..].iter().product();
     let resolved = &resolved;
-    let sources = (0..outer).flat_map(|o| resolved.iter().flat_map(move |at| (0..inner).map(move |i| Some((o * extent + at) * inner + i))));
+    let sources = (0..outer)
+        .flat_map(|o| resolved.iter().flat_map(move |at| (0..inner).map(move |i| Some((o * extent + at) * inner + i))));
     Ok(data.pick(shape.to_vec(), 0.0, sources))
 }
 
@@ -36,7 +42,13 @@ pub(super) fn transpose(permutation: &[usize], input: &Tensor, shape: &[usize]) 
 pub(super) fn slice(starts: &[i64], steps: &[i64], input: &Tensor, shape: &[usize]) -> Tensor {
     let own = strides(&input.shape);
     moved(input, shape, 0.0, |index| {
-        Some(index.iter().enumerate().map(|(axis, i)| (starts[axis] + *i as i64 * steps[axis]) as usize * own[axis]).sum())
+        Some(
+            index
+                .iter()
+                .enumerate()
+                .map(|(axis, i)| (starts[axis] + *i as i64 * steps[axis]) as usize * own[axis])
+                .sum(),
+        )
     })
 }
 
@@ -45,9 +57,9 @@ pub(super) fn concat(axis: usize, inputs: &[&Tensor], shape: &[usize]) -> Tensor
     let outer: usize = shape[..axis].iter().product();
     // One long tensor of all inputs, one after the other; then the rows in turn.
     let data = match inputs.first().map(|t| &t.data) {
-        Some(Data::Int(_)) => {
-            Data::Int(inputs.iter().flat_map(|t| if let Data::Int(v) = &t.data { v.clone() } else { Vec::new() }).collect())
-        }
+        Some(Data::Int(_)) => Data::Int(
+            inputs.iter().flat_map(|t| if let Data::Int(v) = &t.data { v.clone() } else { Vec::new() }).collect(),
+        ),
         _ => Data::Float(inputs.iter().flat_map(|t| t.to_f64()).collect()),
     };
     let mut starts = Vec::with_capacity(inputs.len());

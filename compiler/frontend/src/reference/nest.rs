@@ -7,9 +7,16 @@ use crate::tensor::{Data, Tensor};
 use crate::tensor_graph::PointStep;
 use atoll_kgraph::DType;
 
-pub(super) fn run(nest: &Nest, inputs: &[&Tensor], outputs: &[OutputType], symbols: &[i64]) -> Result<Vec<Tensor>, ReferenceError> {
-    let domain: Vec<usize> =
-        super::sizes(&nest.domain, symbols, &nest.stem)?.into_iter().map(|extent| usize::try_from(extent).unwrap_or(0)).collect();
+pub(super) fn run(
+    nest: &Nest,
+    inputs: &[&Tensor],
+    outputs: &[OutputType],
+    symbols: &[i64],
+) -> Result<Vec<Tensor>, ReferenceError> {
+    let domain: Vec<usize> = super::sizes(&nest.domain, symbols, &nest.stem)?
+        .into_iter()
+        .map(|extent| usize::try_from(extent).unwrap_or(0))
+        .collect();
     let results = outputs.iter().map(|(_, shape)| vec![None; shape.iter().product()]).collect();
     let mut thread = Thread { nest, inputs, symbols, slots: vec![None; nest.slots.len()], results };
     let mut outcome = Ok(());
@@ -25,7 +32,8 @@ pub(super) fn run(nest: &Nest, inputs: &[&Tensor], outputs: &[OutputType], symbo
     finished
         .map(|(index, ((dtype, shape), elements))| {
             let elements: Option<Vec<Scalar>> = elements.into_iter().collect();
-            let elements = elements.ok_or_else(|| fault(nest, format!("result {index} has elements that no point stores")))?;
+            let elements =
+                elements.ok_or_else(|| fault(nest, format!("result {index} has elements that no point stores")))?;
             Ok(collect(*dtype, shape, elements.into_iter()))
         })
         .collect()
@@ -66,7 +74,8 @@ impl Thread<'_> {
             }
             Statement::Store { result, at, value } => {
                 let at = self.index(at)?;
-                let stem = || fault(self.nest, format!("a store to element {at} of result {result}, which does not exist"));
+                let stem =
+                    || fault(self.nest, format!("a store to element {at} of result {result}, which does not exist"));
                 let results = self.results.get(*result as usize).ok_or_else(stem)?;
                 let place = usize::try_from(at).ok().filter(|at| *at < results.len()).ok_or_else(stem)?;
                 let ty = self.type_of(value);
@@ -114,11 +123,12 @@ impl Thread<'_> {
 
     fn read(&self, arg: &NestArg, ty: DType) -> Result<Scalar, ReferenceError> {
         match arg {
-            NestArg::Slot(Slot(index)) => {
-                self.slots[*index as usize].ok_or_else(|| fault(self.nest, format!("slot {index} is read before it is assigned")))
-            }
+            NestArg::Slot(Slot(index)) => self.slots[*index as usize]
+                .ok_or_else(|| fault(self.nest, format!("slot {index} is read before it is assigned"))),
             NestArg::Const(value) => Ok(number(ty, *value)),
-            NestArg::Size(size) => Ok(Scalar::Int(super::sizes(std::slice::from_ref(size), self.symbols, &self.nest.stem)?[0])),
+            NestArg::Size(size) => {
+                Ok(Scalar::Int(super::sizes(std::slice::from_ref(size), self.symbols, &self.nest.stem)?[0]))
+            }
         }
     }
 
@@ -130,7 +140,8 @@ impl Thread<'_> {
     }
 
     fn element(&self, from: NestTensor, at: i64) -> Result<Scalar, ReferenceError> {
-        let outside = || fault(self.nest, format!("a load of element {at} of {from}, which does not exist or is not stored yet"));
+        let outside =
+            || fault(self.nest, format!("a load of element {at} of {from}, which does not exist or is not stored yet"));
         let place = usize::try_from(at).map_err(|_| outside())?;
         match from {
             NestTensor::Operand(index) => match &self.inputs.get(index as usize).ok_or_else(outside)?.data {

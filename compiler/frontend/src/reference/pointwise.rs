@@ -30,7 +30,12 @@ impl Scalar {
     }
 }
 
-pub(super) fn run(program: &PointProgram, inputs: &[&Tensor], dtype: DType, shape: &[usize]) -> Result<Tensor, ReferenceError> {
+pub(super) fn run(
+    program: &PointProgram,
+    inputs: &[&Tensor],
+    dtype: DType,
+    shape: &[usize],
+) -> Result<Tensor, ReferenceError> {
     let count: usize = shape.iter().product();
     let operands = Operands::new(inputs, shape);
     let results = (0..count).map(|i| operands.apply(program, None, i)).collect::<Result<Vec<Scalar>, _>>()?;
@@ -47,7 +52,8 @@ impl<'a> Operands<'a> {
         Operands { tensors: inputs.iter().map(|t| (*t, broadcast_indices(&t.shape, shape))).collect() }
     }
 
-    /// Runs the program for output element `element`. With `accumulated`, that is input 0 and the tensors follow (an epilogue).
+    /// Runs the program for output element `element`. With `accumulated`, that is input 0 and the
+    /// tensors follow (an epilogue).
     pub(super) fn apply(
         &self,
         program: &PointProgram,
@@ -119,7 +125,8 @@ pub(super) fn run_step(step: &PointStep, from: DType, args: &[Scalar]) -> Scalar
     }
     if is_float(step.ty) {
         let values: Vec<f64> = args.iter().map(|a| a.float()).collect();
-        return compare(step.op, &values).map_or_else(|| Scalar::Float(round_float(step.ty, float_step(step.op, &values))), truth);
+        return compare(step.op, &values)
+            .map_or_else(|| Scalar::Float(round_float(step.ty, float_step(step.op, &values))), truth);
     }
     let values: Vec<i64> = args.iter().map(|a| a.int()).collect();
     if step.ty == DType::U64 {
@@ -207,7 +214,8 @@ pub(super) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// Division truncates as in ONNX; by zero it never comes here but for a constant. The remainder has the divisor's sign.
+/// Division truncates as in ONNX; by zero it never comes here but for a constant. The remainder has
+/// the divisor's sign.
 fn int_step(op: PointOp, ty: DType, x: &[i64]) -> i64 {
     let a = x[0];
     match op {

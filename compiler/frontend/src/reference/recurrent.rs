@@ -53,9 +53,12 @@ impl Line<'_> {
     fn step(&self, x: &[f64], h: &mut [f64], c: &mut [f64]) {
         let before = h.to_vec();
         let row = |gate: usize, unit: usize| gate * self.hidden + unit;
-        let dot = |weights: &[f64], row: usize, v: &[f64]| weights[row * v.len()..].iter().zip(v).map(|(w, x)| w * x).sum::<f64>();
+        let dot = |weights: &[f64], row: usize, v: &[f64]| {
+            weights[row * v.len()..].iter().zip(v).map(|(w, x)| w * x).sum::<f64>()
+        };
         let of_input = |gate, unit| dot(self.w, row(gate, unit), x) + self.bias[row(gate, unit)];
-        let of_state = |gate, unit| dot(self.r, row(gate, unit), &before) + self.bias[row(self.cell.gates() + gate, unit)];
+        let of_state =
+            |gate, unit| dot(self.r, row(gate, unit), &before) + self.bias[row(self.cell.gates() + gate, unit)];
         let gate = |gate, unit| of_input(gate, unit) + of_state(gate, unit);
         for unit in 0..self.hidden {
             h[unit] = match self.cell {

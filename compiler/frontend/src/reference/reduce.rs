@@ -8,20 +8,31 @@ use atoll_kgraph::DType;
 
 pub(super) fn reduce(reduce: &Reduce, input: &Tensor, shape: &[usize]) -> Tensor {
     // The result's strides over the input's axes; reduced axes stay where they are.
-    let kept: Vec<usize> = input.shape.iter().enumerate().map(|(axis, dim)| if reduce.axes.contains(&axis) { 1 } else { *dim }).collect();
+    let kept: Vec<usize> =
+        input.shape.iter().enumerate().map(|(axis, dim)| if reduce.axes.contains(&axis) { 1 } else { *dim }).collect();
     let steps = strides(&kept);
     let mut groups = Vec::with_capacity(input.len());
     for_each_index(&input.shape, |index| {
-        groups
-            .push(index.iter().enumerate().filter(|(axis, _)| !reduce.axes.contains(axis)).map(|(axis, i)| i * steps[axis]).sum::<usize>());
+        groups.push(
+            index
+                .iter()
+                .enumerate()
+                .filter(|(axis, _)| !reduce.axes.contains(axis))
+                .map(|(axis, i)| i * steps[axis])
+                .sum::<usize>(),
+        );
     });
     let results: usize = kept.iter().product();
     let count: usize = reduce.axes.iter().map(|axis| input.shape[*axis]).product();
     match &input.data {
-        Data::Float(values) => Tensor::floats(input.dtype, shape.to_vec(), reduce_floats(reduce.kind, values, &groups, results, count)),
-        Data::Int(values) => {
-            Tensor::ints(input.dtype, shape.to_vec(), reduce_ints(reduce.kind, input.dtype, values, &groups, results, count))
+        Data::Float(values) => {
+            Tensor::floats(input.dtype, shape.to_vec(), reduce_floats(reduce.kind, values, &groups, results, count))
         }
+        Data::Int(values) => Tensor::ints(
+            input.dtype,
+            shape.to_vec(),
+            reduce_ints(reduce.kind, input.dtype, values, &groups, results, count),
+        ),
     }
 }
 
@@ -44,7 +55,14 @@ fn reduce_floats(kind: ReduceKind, values: &[f64], groups: &[usize], results: us
 }
 
 /// Unsigned numbers of 64 bits are ordered and divided as such.
-fn reduce_ints(kind: ReduceKind, ty: DType, values: &[i64], groups: &[usize], results: usize, count: usize) -> Vec<i64> {
+fn reduce_ints(
+    kind: ReduceKind,
+    ty: DType,
+    values: &[i64],
+    groups: &[usize],
+    results: usize,
+    count: usize,
+) -> Vec<i64> {
     let (lowest, highest) = int_bounds(ty);
     let is_unsigned = ty == DType::U64;
     let (start, step): (i64, fn(i64, i64) -> i64) = match kind {
@@ -59,7 +77,9 @@ fn reduce_ints(kind: ReduceKind, ty: DType, values: &[i64], groups: &[usize], re
     let mut sums = vec![start; results];
     values.iter().zip(groups).for_each(|(x, group)| sums[*group] = step(sums[*group], *x));
     match kind {
-        ReduceKind::Mean if is_unsigned => sums.iter_mut().for_each(|s| *s = (*s as u64).checked_div(count as u64).unwrap_or(0) as i64),
+        ReduceKind::Mean if is_unsigned => {
+            sums.iter_mut().for_each(|s| *s = (*s as u64).checked_div(count as u64).unwrap_or(0) as i64)
+        }
         ReduceKind::Mean => sums.iter_mut().for_each(|s| *s = s.checked_div(count as i64).unwrap_or(0)),
         ReduceKind::L2 if is_unsigned => sums.iter_mut().for_each(|s| *s = (*s as u64 as f64).sqrt() as i64),
         ReduceKind::L2 => sums.iter_mut().for_each(|s| *s = (*s as f64).sqrt() as i64),

@@ -17,14 +17,19 @@ pub(super) fn pool(pool: &Pool, x: &Tensor, shape: &[usize]) -> Tensor {
         results.push(match pool.kind {
             PoolKind::Max => inside.fold(f64::NEG_INFINITY, nan_max),
             PoolKind::Sum => inside.sum(),
-            PoolKind::Average { count_include_pad: true } => inside.sum::<f64>() / (rows.with_padding * columns.with_padding) as f64,
-            PoolKind::Average { count_include_pad: false } => inside.sum::<f64>() / (rows.inside.len() * columns.inside.len()) as f64,
+            PoolKind::Average { count_include_pad: true } => {
+                inside.sum::<f64>() / (rows.with_padding * columns.with_padding) as f64
+            }
+            PoolKind::Average { count_include_pad: false } => {
+                inside.sum::<f64>() / (rows.inside.len() * columns.inside.len()) as f64
+            }
         });
     });
     Tensor::floats(x.dtype, shape.to_vec(), results)
 }
 
-/// One axis of a window: the input positions it covers, and how many positions it covers with the padding (but not beyond it).
+/// One axis of a window: the input positions it covers, and how many positions it covers with the
+/// padding (but not beyond it).
 struct Taps {
     inside: Vec<usize>,
     with_padding: usize,
@@ -52,10 +57,12 @@ pub(super) fn resize(resize: &Resize, x: &Tensor, shape: &[usize]) -> Tensor {
         let plane = &values[(index[0] * x.shape[1] + index[1]) * extents[0] * extents[1]..];
         let [rows, columns] = [0, 1].map(|axis| {
             let (extent, out_extent) = (extents[axis], shape[2 + axis]);
-            let coordinate = resample::coordinate(resize.coordinates, resize.scales[axis], index[2 + axis], extent, out_extent);
+            let coordinate =
+                resample::coordinate(resize.coordinates, resize.scales[axis], index[2 + axis], extent, out_extent);
             resample::neighbours(resize.mode, coordinate, extent)
         });
-        let weighted = rows.iter().flat_map(|(r, wr)| columns.iter().map(move |(c, wc)| plane[r * extents[1] + c] * wr * wc));
+        let weighted =
+            rows.iter().flat_map(|(r, wr)| columns.iter().map(move |(c, wc)| plane[r * extents[1] + c] * wr * wc));
         results.push(weighted.sum());
     });
     Tensor::floats(x.dtype, shape.to_vec(), results)

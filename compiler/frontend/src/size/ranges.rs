@@ -12,7 +12,8 @@ const PAIRED_MAX: usize = 8;
 /// Sizes with more parts than this stay as they are written.
 const PARTS_MAX: usize = 160;
 
-/// Smallest and largest value for all legal symbol values; `None` where it is not known or does not fit.
+/// Smallest and largest value for all legal symbol values; `None` where it is not known or does not
+/// fit.
 pub fn bounds(expr: &Expr, symbols: &[SymbolSpec]) -> Option<(i64, i64)> {
     let both = |a: &Expr, b: &Expr| Some((bounds(a, symbols)?, bounds(b, symbols)?));
     match expr {
@@ -21,10 +22,12 @@ pub fn bounds(expr: &Expr, symbols: &[SymbolSpec]) -> Option<(i64, i64)> {
         Expr::Add(a, b) => both(a, b).and_then(|(a, b)| Some((a.0.checked_add(b.0)?, a.1.checked_add(b.1)?))),
         Expr::Sub(a, b) => both(a, b).and_then(|(a, b)| Some((a.0.checked_sub(b.1)?, a.1.checked_sub(b.0)?))),
         Expr::Mul(a, b) => both(a, b).and_then(|(a, b)| corners(a, b, i64::checked_mul)),
-        Expr::FloorDiv(a, b) => both(a, b).filter(|(_, b)| b.0 > 0).and_then(|(a, b)| corners(a, b, |x, y| Some(x.div_euclid(y)))),
-        Expr::CeilDiv(a, b) => {
-            both(a, b).filter(|(_, b)| b.0 > 0).and_then(|(a, b)| corners(a, b, |x, y| x.checked_neg().map(|x| -x.div_euclid(y))))
+        Expr::FloorDiv(a, b) => {
+            both(a, b).filter(|(_, b)| b.0 > 0).and_then(|(a, b)| corners(a, b, |x, y| Some(x.div_euclid(y))))
         }
+        Expr::CeilDiv(a, b) => both(a, b)
+            .filter(|(_, b)| b.0 > 0)
+            .and_then(|(a, b)| corners(a, b, |x, y| x.checked_neg().map(|x| -x.div_euclid(y)))),
         Expr::Max(a, b) => both(a, b).map(|(a, b)| (a.0.max(b.0), a.1.max(b.1))),
         Expr::Min(a, b) => both(a, b).map(|(a, b)| (a.0.min(b.0), a.1.min(b.1))),
     }
@@ -41,10 +44,12 @@ pub fn at_least(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> bool {
     if !is_short(&difference) {
         return bounds(&difference, symbols).is_some_and(|(low, _)| low >= 0);
     }
-    Polynomial::of(&difference).is_some_and(|difference| never_negative(&difference, symbols, DEPTH_MAX, &mut STEPS_MAX.clone()))
+    Polynomial::of(&difference)
+        .is_some_and(|difference| never_negative(&difference, symbols, DEPTH_MAX, &mut STEPS_MAX.clone()))
 }
 
-/// Looks into one minimum, maximum or quotient after the other: the term of one is bounded by what is in it.
+/// Looks into one minimum, maximum or quotient after the other: the term of one is bounded by what
+/// is in it.
 fn never_negative(sum: &Polynomial, symbols: &[SymbolSpec], depth: u32, steps: &mut u32) -> bool {
     if bounds(&sum.to_expr(), symbols).is_some_and(|(low, _)| low >= 0) {
         return true;
@@ -54,7 +59,8 @@ fn never_negative(sum: &Polynomial, symbols: &[SymbolSpec], depth: u32, steps: &
     sum.terms.iter().any(|(monomial, &coefficient)| {
         let [atom] = &monomial[..] else { return false };
         let mut holds = |value: &Expr, scale: i64, offset: i64| {
-            replaced(sum, atom, coefficient, value, scale, offset).is_some_and(|sum| never_negative(&sum, symbols, depth, steps))
+            replaced(sum, atom, coefficient, value, scale, offset)
+                .is_some_and(|sum| never_negative(&sum, symbols, depth, steps))
         };
         match atom {
             // `-min(x, y)` is at least `-x` and at least `-y`; `min(x, y)` is one of the two.
@@ -62,19 +68,28 @@ fn never_negative(sum: &Polynomial, symbols: &[SymbolSpec], depth: u32, steps: &
             Expr::Max(x, y) if coefficient > 0 => holds(x, 1, 0) || holds(y, 1, 0),
             Expr::Min(x, y) | Expr::Max(x, y) => holds(x, 1, 0) && holds(y, 1, 0),
             // `x - by + 1 <= by * floor(x / by) <= x`
-            Expr::FloorDiv(x, by) => {
-                by.as_const().filter(|by| *by > 0).is_some_and(|by| holds(x, by, if coefficient > 0 { 1 - by } else { 0 }))
-            }
-            Expr::CeilDiv(x, by) => {
-                by.as_const().filter(|by| *by > 0).is_some_and(|by| holds(x, by, if coefficient > 0 { 0 } else { by - 1 }))
-            }
+            Expr::FloorDiv(x, by) => by
+                .as_const()
+                .filter(|by| *by > 0)
+                .is_some_and(|by| holds(x, by, if coefficient > 0 { 1 - by } else { 0 })),
+            Expr::CeilDiv(x, by) => by
+                .as_const()
+                .filter(|by| *by > 0)
+                .is_some_and(|by| holds(x, by, if coefficient > 0 { 0 } else { by - 1 })),
             _ => false,
         }
     })
 }
 
 /// `scale * sum` with `value + offset` in place of `scale * atom`.
-fn replaced(sum: &Polynomial, atom: &Expr, coefficient: i64, value: &Expr, scale: i64, offset: i64) -> Option<Polynomial> {
+fn replaced(
+    sum: &Polynomial,
+    atom: &Expr,
+    coefficient: i64,
+    value: &Expr,
+    scale: i64,
+    offset: i64,
+) -> Option<Polynomial> {
     let mut rest = sum.clone();
     rest.terms.remove(std::slice::from_ref(atom));
     let rest = rest.times(&Polynomial::constant(scale))?;
@@ -145,7 +160,8 @@ pub(super) fn is_short(expr: &Expr) -> bool {
     count(expr, &mut PARTS_MAX.clone())
 }
 
-/// What may be taken for granted about sizes: the ranges of the symbols, and the conditions that every invocation is checked for.
+/// What may be taken for granted about sizes: the ranges of the symbols, and the conditions that
+/// every invocation is checked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The symbols.
@@ -187,12 +203,16 @@ impl Facts<'_> {
     fn is_conditioned(&self, difference: &Expr) -> bool {
         let equal = self.conditions.iter().filter(|condition| condition.relation == Relation::Equal);
         let zeros: Vec<Expr> = equal.map(|condition| self.difference(&condition.left, &condition.right)).collect();
-        let rest = |from: &Expr, zero: &Expr| [canonical(&(from.clone() - zero.clone())), canonical(&(from.clone() + zero.clone()))];
+        let rest = |from: &Expr, zero: &Expr| {
+            [canonical(&(from.clone() - zero.clone())), canonical(&(from.clone() + zero.clone()))]
+        };
         let is_zero = |rest: &Expr| *rest == Expr::Const(0);
         if zeros.iter().any(|zero| rest(difference, zero).iter().any(is_zero)) {
             return true;
         }
         let pairs = if zeros.len() <= PAIRED_MAX { &zeros[..] } else { &[] };
-        pairs.iter().any(|first| rest(difference, first).iter().any(|left| pairs.iter().any(|zero| rest(left, zero).iter().any(is_zero))))
+        pairs.iter().any(|first| {
+            rest(difference, first).iter().any(|left| pairs.iter().any(|zero| rest(left, zero).iter().any(is_zero)))
+        })
     }
 }

@@ -6,7 +6,8 @@ use atoll_kgraph::{Expr, SymbolId, SymbolSpec};
 
 /// The only symbol that sizes depend on.
 fn only_symbol(sizes: &[&Expr], symbols: &[SymbolSpec]) -> Option<SymbolId> {
-    let mut found = (0..symbols.len() as u32).map(SymbolId).filter(|symbol| sizes.iter().any(|size| size.depends_on(*symbol)));
+    let mut found =
+        (0..symbols.len() as u32).map(SymbolId).filter(|symbol| sizes.iter().any(|size| size.depends_on(*symbol)));
     let symbol = found.next()?;
     found.next().is_none().then_some(symbol)
 }
@@ -19,7 +20,8 @@ pub(crate) fn narrowed(symbols: &[SymbolSpec], symbol: SymbolId, min: i64, max: 
     symbols
 }
 
-/// The smallest number in a range from which on something holds, where it holds for the last one and, once it holds, for all that follow.
+/// The smallest number in a range from which on something holds, where it holds for the last one
+/// and, once it holds, for all that follow.
 fn first_that(min: i64, max: i64, mut holds: impl FnMut(i64) -> bool) -> Option<i64> {
     if !holds(max) {
         return None;
@@ -32,7 +34,8 @@ fn first_that(min: i64, max: i64, mut holds: impl FnMut(i64) -> bool) -> Option<
     Some(low)
 }
 
-/// The symbol and its largest value up to which two sizes are equal, where they are equal for no larger one: `s` and `min(512, s)` are up to 512.
+/// The symbol and its largest value up to which two sizes are equal, where they are equal for no
+/// larger one: `s` and `min(512, s)` are up to 512.
 pub(crate) fn equal_up_to(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Option<(SymbolId, i64)> {
     let symbol = only_symbol(&[a, b], symbols)?;
     let SymbolSpec { min, max, .. } = symbols[symbol.0 as usize];
@@ -49,7 +52,8 @@ pub(crate) fn equal_up_to(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Option<
     (end > min && differ).then_some((symbol, end - 1))
 }
 
-/// The only value of a symbol for which two sizes are equal, where their difference is a multiple of the symbol and a number.
+/// The only value of a symbol for which two sizes are equal, where their difference is a multiple
+/// of the symbol and a number.
 pub(crate) fn only_value(a: &Expr, b: &Expr) -> Option<(SymbolId, i64)> {
     let difference = a.clone() - b.clone();
     let difference = is_short(&difference).then(|| Polynomial::of(&difference)).flatten()?;
@@ -65,7 +69,8 @@ pub(crate) fn only_value(a: &Expr, b: &Expr) -> Option<(SymbolId, i64)> {
     (constant % coefficient == 0).then(|| (symbol, -(constant / coefficient)))
 }
 
-/// The symbol and its smallest value from which on a size is not negative, where it is negative for every smaller one.
+/// The symbol and its smallest value from which on a size is not negative, where it is negative for
+/// every smaller one.
 pub(crate) fn not_negative_from(size: &Expr, symbols: &[SymbolSpec]) -> Option<(SymbolId, i64)> {
     let symbol = only_symbol(&[size], symbols)?;
     let SymbolSpec { min, max, .. } = symbols[symbol.0 as usize];

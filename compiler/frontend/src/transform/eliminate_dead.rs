@@ -1,4 +1,5 @@
-//! Removes nodes that no output needs and values that nobody reads, and gives the values that are left names of their own.
+//! Removes nodes that no output needs and values that nobody reads, and gives the values that are
+//! left names of their own.
 
 use crate::tensor_graph::{TensorGraph, ValueId};
 use std::collections::HashSet;
@@ -38,7 +39,8 @@ fn renumber(graph: &mut TensorGraph, live: &[bool]) {
     }
 }
 
-/// Passes name a value after the one it comes from, so names may double. Inputs and outputs keep the model's names.
+/// Passes name a value after the one it comes from, so names may double. Inputs and outputs keep
+/// the model's names.
 fn rename_doubles(graph: &mut TensorGraph) {
     let kept: HashSet<ValueId> = graph.inputs.iter().chain(&graph.outputs).copied().collect();
     let mut names: HashSet<String> = kept.iter().map(|id| graph.value(*id).name.clone()).collect();

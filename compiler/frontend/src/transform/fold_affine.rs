@@ -1,7 +1,9 @@
-//! Folds what is affine per channel behind a convolution into its weights and bias: batch normalisation in every spelling, and plain scales and shifts.
+//! Folds what is affine per channel behind a convolution into its weights and bias: batch
+//! normalisation in every spelling, and plain scales and shifts.
 //!
-//! The node behind the convolution is evaluated symbolically: each step of its program must give `a * y + b` with one `a` and one `b` per channel, where `y` is the bare sum of
-//! the convolution. If it does, the weights are multiplied by `a` and `b` becomes the bias.
+//! The node behind the convolution is evaluated symbolically: each step of its program must give `a
+//! * y + b` with one `a` and one `b` per channel, where `y` is the bare sum of the convolution. If
+//! it does, the weights are multiplied by `a` and `b` becomes the bias.
 
 use super::uses::Uses;
 use crate::program::{Applied, inline};
@@ -74,7 +76,11 @@ fn fold(graph: &mut TensorGraph, producer: usize, index: usize, applied: &Applie
 fn scaled(weights: &Tensor, factors: &[f64]) -> Tensor {
     let per_filter: usize = weights.shape[1..].iter().product();
     let values = weights.to_f64();
-    Tensor::floats(weights.dtype, weights.shape.clone(), values.iter().enumerate().map(|(i, w)| w * factors[i / per_filter.max(1)]))
+    Tensor::floats(
+        weights.dtype,
+        weights.shape.clone(),
+        values.iter().enumerate().map(|(i, w)| w * factors[i / per_filter.max(1)]),
+    )
 }
 
 fn add_constant(graph: &mut TensorGraph, name: &str, tensor: &Tensor) -> ValueId {
@@ -137,7 +143,8 @@ fn evaluate(graph: &TensorGraph, applied: &Applied, channels: usize, rank: usize
     result.a.iter().chain(&result.b).all(|v| v.is_finite()).then_some(result)
 }
 
-/// The values of a constant that broadcasts along the channels of a tensor `[N, C, spatial…]` of `rank` dimensions, one per channel.
+/// The values of a constant that broadcasts along the channels of a tensor `[N, C, spatial…]` of
+/// `rank` dimensions, one per channel.
 fn channel_values(graph: &TensorGraph, id: ValueId, channels: usize, rank: usize) -> Option<Vec<f64>> {
     let tensor = reference::constant(graph, id)?;
     let mut shape = vec![1; rank.checked_sub(tensor.shape.len())?];

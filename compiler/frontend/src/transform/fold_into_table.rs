@@ -1,7 +1,8 @@
 //! Folds what is done to each looked-up row into the table.
 //!
-//! `f(gather(table, indices))` is `gather(f(table), indices)` where `f` is pointwise and its other operands are the same for every row: then `f` is computed once per row of the
-//! table at compile time, not once per lookup.
+//! `f(gather(table, indices))` is `gather(f(table), indices)` where `f` is pointwise and its other
+//! operands are the same for every row: then `f` is computed once per row of the table at compile
+//! time, not once per lookup.
 
 use super::uses::Uses;
 use crate::reference;
@@ -45,15 +46,19 @@ fn folded(graph: &mut TensorGraph, uses: &Uses, index: usize) -> Option<TensorNo
         .map(|id| if *id == looked_up { Some(table.clone()) } else { row_constant(graph, *id, &table) })
         .collect::<Option<_>>()?;
     let outputs = [(result.dtype, table.shape.clone())];
-    let folded = reference::evaluate(&Op::Pointwise(program.clone()), &operands.iter().collect::<Vec<_>>(), &outputs, &[]).ok()?;
+    let folded =
+        reference::evaluate(&Op::Pointwise(program.clone()), &operands.iter().collect::<Vec<_>>(), &outputs, &[])
+            .ok()?;
     let folded = folded.first()?;
     let shape = folded.shape.iter().map(|d| Expr::Const(*d as i64)).collect();
-    let value = Value { name: format!("{}.table", node.name), dtype: folded.dtype, shape, constant: Some(folded.to_bytes()) };
+    let value =
+        Value { name: format!("{}.table", node.name), dtype: folded.dtype, shape, constant: Some(folded.to_bytes()) };
     let table = graph.add_value(value);
     Some(TensorNode { op: Op::Gather { axis: 0 }, inputs: vec![table, gather.inputs[1]], ..node })
 }
 
-/// A constant that is the same for every row of the table, with its leading dimensions of 1 dropped.
+/// A constant that is the same for every row of the table, with its leading dimensions of 1
+/// dropped.
 fn row_constant(graph: &TensorGraph, id: ValueId, table: &Tensor) -> Option<Tensor> {
     let tensor = reference::constant(graph, id)?;
     let ones = tensor.shape.iter().take_while(|d| **d == 1).count();

@@ -1,6 +1,8 @@
-//! Fuses a pointwise node into the epilogue of the convolution or matrix product before it: bias, activation, residual sum.
+//! Fuses a pointwise node into the epilogue of the convolution or matrix product before it: bias,
+//! activation, residual sum.
 //!
-//! The fused node stands where the pointwise node stood, so every other operand is there before it. Only where nobody else reads the bare result.
+//! The fused node stands where the pointwise node stood, so every other operand is there before it.
+//! Only where nobody else reads the bare result.
 
 use super::uses::{FUSED_INPUTS_MAX, FUSED_STEPS_MAX, Uses};
 use crate::program::{Applied, inline};
@@ -21,12 +23,14 @@ pub fn fuse_epilogue(graph: &mut TensorGraph) {
 fn fused(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<TensorNode> {
     let node = &graph.nodes[index];
     let Op::Pointwise(program) = &node.op else { return None };
-    // An epilogue is also computed for elements outside of the result, which must not fail the invocation.
+    // An epilogue is also computed for elements outside of the result, which must not fail the
+    // invocation.
     if program.may_divide_by_zero() {
         return None;
     }
     let result = graph.value(node.outputs[0]);
-    // Of two products that are summed the later one takes the sum in: the other one's result is there by then.
+    // Of two products that are summed the later one takes the sum in: the other one's result is there
+    // by then.
     let fits = |id: &ValueId| {
         let value = graph.value(*id);
         uses.is_single(*id) && value.dtype == result.dtype && same_shape(&value.shape, &result.shape)
@@ -35,7 +39,8 @@ fn fused(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<TensorNode> {
     let (producer, sum) = candidates.filter(|(p, _)| epilogue_of(&graph.nodes[*p].op).is_some()).max()?;
     let producer = &graph.nodes[producer];
     let extras = producer.inputs[2..].iter().copied();
-    let before = Applied { program: epilogue_of(&producer.op)?.clone(), inputs: std::iter::once(sum).chain(extras).collect() };
+    let before =
+        Applied { program: epilogue_of(&producer.op)?.clone(), inputs: std::iter::once(sum).chain(extras).collect() };
     let after = inline(&before, sum, &Applied { program: program.clone(), inputs: node.inputs.clone() });
     if after.inputs.len() > FUSED_INPUTS_MAX || after.program.steps.len() > FUSED_STEPS_MAX {
         return None;

@@ -1,6 +1,7 @@
 //! Finds layer normalisation that an exporter took apart, and makes it one node again.
 //!
-//! The pattern, over trailing axes: `d = x - mean(x)`, `y = d / sqrt(mean(d * d) + epsilon)`, and behind it optionally `y * scale` and `+ bias` with constants.
+//! The pattern, over trailing axes: `d = x - mean(x)`, `y = d / sqrt(mean(d * d) + epsilon)`, and
+//! behind it optionally `y * scale` and `+ bias` with constants.
 
 use super::uses::{Uses, operand, single_step};
 use crate::size::static_shape;
@@ -44,9 +45,14 @@ fn find_core(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<Core> {
     let rank = graph.value(x).shape.len();
     let axes: Vec<usize> = mean.1.to_vec();
     let axis = *axes.first()?;
-    let matches = a == centred && b == centred && mean.0 == x && axes == square.1 && axes.iter().copied().eq(axis..rank);
+    let matches =
+        a == centred && b == centred && mean.0 == x && axes == square.1 && axes.iter().copied().eq(axis..rank);
     // The kernel computes in f32.
-    (matches && is_float(graph.value(x).dtype) && graph.value(x).dtype != DType::F64).then_some(Core { x, axis, epsilon })
+    (matches && is_float(graph.value(x).dtype) && graph.value(x).dtype != DType::F64).then_some(Core {
+        x,
+        axis,
+        epsilon,
+    })
 }
 
 /// `value + number`, in either order.
@@ -60,7 +66,9 @@ fn plus_number(node: &TensorNode) -> Option<(ValueId, f64)> {
 /// What a mean is taken of, and over which axes.
 fn mean_of(node: &TensorNode) -> Option<(ValueId, &[usize])> {
     match &node.op {
-        Op::Reduce(reduce) if reduce.kind == ReduceKind::Mean && reduce.keep_dims => Some((node.inputs[0], &reduce.axes)),
+        Op::Reduce(reduce) if reduce.kind == ReduceKind::Mean && reduce.keep_dims => {
+            Some((node.inputs[0], &reduce.axes))
+        }
         _ => None,
     }
 }
@@ -82,7 +90,12 @@ fn replace(graph: &mut TensorGraph, uses: &Uses, division: usize, core: Core) {
         Some(id) => shaped(graph, id, &row),
         None => {
             let ones = Tensor::floats(dtype, extents.clone(), vec![1.0; extents.iter().product()]);
-            graph.add_value(Value { name: format!("{name}.ones"), dtype, shape: row.clone(), constant: Some(ones.to_bytes()) })
+            graph.add_value(Value {
+                name: format!("{name}.ones"),
+                dtype,
+                shape: row.clone(),
+                constant: Some(ones.to_bytes()),
+            })
         }
     };
     let mut inputs = vec![core.x, scale];
@@ -90,8 +103,12 @@ fn replace(graph: &mut TensorGraph, uses: &Uses, division: usize, core: Core) {
         inputs.push(shaped(graph, id, &row));
     }
     let outputs = graph.nodes[last].outputs.clone();
-    graph.nodes[last] =
-        TensorNode { name: format!("{name}.norm"), op: Op::LayerNorm { axis: core.axis, epsilon: core.epsilon as f32 }, inputs, outputs };
+    graph.nodes[last] = TensorNode {
+        name: format!("{name}.norm"),
+        op: Op::LayerNorm { axis: core.axis, epsilon: core.epsilon as f32 },
+        inputs,
+        outputs,
+    };
 }
 
 /// The only reader of a node's result, where it combines that with a constant of the row's shape.
@@ -105,8 +122,9 @@ fn next(graph: &TensorGraph, uses: &Uses, index: usize, op: PointOp, row: &[Expr
     let step = single_step(node).filter(|s| s.op == op)?;
     let other = step.args.iter().filter_map(|arg| operand(node, *arg)).find(|id| *id != result)?;
     let constant = graph.value(other);
-    let fits =
-        constant.constant.is_some() && trimmed(&constant.shape) == trimmed(row) && constant.shape.len() <= graph.value(result).shape.len();
+    let fits = constant.constant.is_some()
+        && trimmed(&constant.shape) == trimmed(row)
+        && constant.shape.len() <= graph.value(result).shape.len();
     fits.then_some((reader, other))
 }
 

@@ -11,7 +11,9 @@ pub fn fuse_square(graph: &mut TensorGraph) {
         let Op::Reduce(reduce) = &node.op else { continue };
         let square = node.inputs[0];
         let Some(producer) = uses.producer(square).map(|p| &graph.nodes[p]) else { continue };
-        let Some(step) = single_step(producer).filter(|s| s.op == PointOp::Mul && s.args[0] == s.args[1]) else { continue };
+        let Some(step) = single_step(producer).filter(|s| s.op == PointOp::Mul && s.args[0] == s.args[1]) else {
+            continue;
+        };
         let Some(x) = operand(producer, step.args[0]) else { continue };
         let same_size = graph.value(x).shape == graph.value(square).shape;
         if reduce.kind == ReduceKind::Sum && uses.is_single(square) && same_size {

@@ -1,7 +1,8 @@
 //! Replaces the product of a one-hot matrix and a constant by a lookup.
 //!
-//! Frameworks write embeddings as `cast(index == 0..K) x W`: K products for each element where one read does. An index outside `0..K` gives a row of zeros there, so here it is
-//! sent to one more row of zeros behind the table.
+//! Frameworks write embeddings as `cast(index == 0..K) x W`: K products for each element where one
+//! read does. An index outside `0..K` gives a row of zeros there, so here it is sent to one more
+//! row of zeros behind the table.
 
 use super::uses::Uses;
 use crate::program::ProgramBuilder;
@@ -55,7 +56,9 @@ fn find(graph: &TensorGraph, index: usize) -> Option<OneHot> {
 fn compared(program: &PointProgram) -> Option<(usize, usize)> {
     let [equal, cast] = &program.steps[..] else { return None };
     match (equal.op, &equal.args[..], cast.op, &cast.args[..]) {
-        (PointOp::Equal, [PointArg::Input(a), PointArg::Input(b)], PointOp::Cast, [PointArg::Step(0)]) => Some((*a as usize, *b as usize)),
+        (PointOp::Equal, [PointArg::Input(a), PointArg::Input(b)], PointOp::Cast, [PointArg::Step(0)]) => {
+            Some((*a as usize, *b as usize))
+        }
         _ => None,
     }
 }
@@ -64,7 +67,8 @@ fn compared(program: &PointProgram) -> Option<(usize, usize)> {
 fn is_count(graph: &TensorGraph, id: ValueId, count: usize) -> bool {
     let tensor = reference::constant(graph, id);
     tensor.is_some_and(|t| {
-        t.shape.last() == Some(&count) && matches!(&t.data, Data::Int(values) if values.iter().copied().eq(0..count as i64))
+        t.shape.last() == Some(&count)
+            && matches!(&t.data, Data::Int(values) if values.iter().copied().eq(0..count as i64))
     })
 }
 

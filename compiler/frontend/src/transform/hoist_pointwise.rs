@@ -1,7 +1,10 @@
-//! Hoists pointwise nodes over nodes that only move elements, up to where they can become an epilogue.
+//! Hoists pointwise nodes over nodes that only move elements, up to where they can become an
+//! epilogue.
 //!
-//! A 1-D convolution is a 2-D one between two reshapes, and attention splits heads between a product and its scaling: `conv, reshape, relu` becomes `conv, relu, reshape`. With
-//! one operand any reshape or transposition may be crossed; with constants beside it only a reshape that adds or drops dimensions of 1, so that they still broadcast.
+//! A 1-D convolution is a 2-D one between two reshapes, and attention splits heads between a
+//! product and its scaling: `conv, reshape, relu` becomes `conv, relu, reshape`. With one operand
+//! any reshape or transposition may be crossed; with constants beside it only a reshape that adds
+//! or drops dimensions of 1, so that they still broadcast.
 
 use super::uses::Uses;
 use crate::size::{same, same_shape};
@@ -25,7 +28,8 @@ struct Hoist {
     mover: usize,
     /// The mover's operand.
     source: ValueId,
-    /// For every axis of the source the axis of the pointwise result it is; `None` for a dimension of 1 that the mover drops. Without constants beside it nobody asks.
+    /// For every axis of the source the axis of the pointwise result it is; `None` for a dimension
+    /// of 1 that the mover drops. Without constants beside it nobody asks.
     axes: Vec<Option<usize>>,
 }
 
@@ -56,7 +60,8 @@ fn mover_operand(node: &TensorNode) -> Option<ValueId> {
     matches!(node.op, Op::Reshape | Op::Transpose { .. }).then(|| node.inputs[0])
 }
 
-/// Whether a value comes, maybe over more movers that nobody else reads, from a node that can take a pointwise one in.
+/// Whether a value comes, maybe over more movers that nobody else reads, from a node that can take
+/// a pointwise one in.
 fn leads_to_epilogue(graph: &TensorGraph, uses: &Uses, mut id: ValueId) -> bool {
     while let Some(maker) = uses.producer(id).filter(|_| uses.is_single(id)).map(|p| &graph.nodes[p]) {
         match mover_operand(maker) {
@@ -78,12 +83,16 @@ fn align(from: &[Expr], to: &[Expr]) -> Option<Vec<Option<usize>>> {
     rest.next().is_none().then_some(axes)
 }
 
-/// Lets the two nodes change places. All other operands are constants, so the pointwise node can stand where the mover stood.
+/// Lets the two nodes change places. All other operands are constants, so the pointwise node can
+/// stand where the mover stood.
 fn apply(graph: &mut TensorGraph, hoist: Hoist) {
     let node = graph.nodes[hoist.index].clone();
     let result = node.outputs[0];
-    let inputs =
-        node.inputs.iter().map(|id| if *id == hoist.moved { hoist.source } else { realigned(graph, *id, result, &hoist.axes) }).collect();
+    let inputs = node
+        .inputs
+        .iter()
+        .map(|id| if *id == hoist.moved { hoist.source } else { realigned(graph, *id, result, &hoist.axes) })
+        .collect();
     let Value { name, dtype, .. } = graph.value(result).clone();
     let shape = graph.value(hoist.source).shape.clone();
     let hoisted = graph.add_value(Value { name: format!("{name}.hoisted"), dtype, shape, constant: None });
@@ -92,7 +101,8 @@ fn apply(graph: &mut TensorGraph, hoist: Hoist) {
     graph.nodes[hoist.index] = TensorNode { inputs: vec![hoisted], outputs: vec![result], ..mover };
 }
 
-/// A constant that broadcasts to the pointwise result, as one that broadcasts to the source in the same way.
+/// A constant that broadcasts to the pointwise result, as one that broadcasts to the source in the
+/// same way.
 fn realigned(graph: &mut TensorGraph, id: ValueId, result: ValueId, axes: &[Option<usize>]) -> ValueId {
     let rank = graph.value(result).shape.len();
     let mut value = graph.value(id).clone();

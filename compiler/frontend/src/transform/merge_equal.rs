@@ -4,7 +4,8 @@ use super::uses::replace_uses;
 use crate::tensor_graph::{TensorGraph, ValueId};
 use std::collections::HashMap;
 
-/// Keeps the first of equal nodes. A node that produces an output of the graph stays: outputs are distinct values.
+/// Keeps the first of equal nodes. A node that produces an output of the graph stays: outputs are
+/// distinct values.
 pub fn merge_equal(graph: &mut TensorGraph) {
     let mut known: HashMap<String, usize> = HashMap::new();
     for index in 0..graph.nodes.len() {
@@ -19,7 +20,8 @@ pub fn merge_equal(graph: &mut TensorGraph) {
         if node.outputs.iter().any(|id| graph.outputs.contains(id)) {
             continue;
         }
-        let pairs: Vec<(ValueId, ValueId)> = node.outputs.iter().copied().zip(graph.nodes[first].outputs.iter().copied()).collect();
+        let pairs: Vec<(ValueId, ValueId)> =
+            node.outputs.iter().copied().zip(graph.nodes[first].outputs.iter().copied()).collect();
         for (from, to) in pairs {
             replace_uses(graph, from, to);
         }

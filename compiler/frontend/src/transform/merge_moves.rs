@@ -1,4 +1,5 @@
-//! Merges pairs of reshapes, transpositions and slices, makes reshapes of transpositions that move only dimensions of 1, and drops what does nothing.
+//! Merges pairs of reshapes, transpositions and slices, makes reshapes of transpositions that move
+//! only dimensions of 1, and drops what does nothing.
 
 use super::uses::replace_uses;
 use crate::size::{canonical, same_shape};
@@ -51,7 +52,12 @@ fn joined(first: &Op, second: &Op) -> Option<Op> {
             Some(Op::Transpose { permutation: outer.iter().map(|i| inner[*i]).collect() })
         }
         (Op::Slice { starts, steps }, Op::Slice { starts: outer_starts, steps: outer_steps }) => Some(Op::Slice {
-            starts: starts.iter().zip(steps).zip(outer_starts).map(|((s, step), o)| canonical(&(s.clone() + o.clone() * *step))).collect(),
+            starts: starts
+                .iter()
+                .zip(steps)
+                .zip(outer_starts)
+                .map(|((s, step), o)| canonical(&(s.clone() + o.clone() * *step)))
+                .collect(),
             steps: steps.iter().zip(outer_steps).map(|(a, b)| a.checked_mul(*b)).collect::<Option<_>>()?,
         }),
         _ => None,

@@ -1,7 +1,8 @@
 //! Passes over the tensor graph, one file and one verb each. The order is [`PASSES`].
 //!
-//! A pass may leave nodes behind that nobody needs: [`transform`] removes them and verifies the graph after each pass. No pass keeps state, and none changes the graph's
-//! inputs, outputs or symbols.
+//! A pass may leave nodes behind that nobody needs: [`transform`] removes them and verifies the
+//! graph after each pass. No pass keeps state, and none changes the graph's inputs, outputs or
+//! symbols.
 
 mod eliminate_dead;
 mod fold_affine;
@@ -49,7 +50,8 @@ pub static PASSES: &[Pass] = &[
     Pass { name: "fold_affine", run: fold_affine },
     Pass { name: "fuse_layer_norm", run: fuse_layer_norm },
     Pass { name: "fuse_square", run: fuse_square },
-    // Chains first: what two pointwise nodes read twice (`x * sigmoid(x)`), one reads once, and it fits into an epilogue.
+    // Chains first: what two pointwise nodes read twice (`x * sigmoid(x)`), one reads once, and it fits into an
+    // epilogue.
     Pass { name: "fuse_pointwise", run: fuse_pointwise },
     Pass { name: "gather_one_hot", run: gather_one_hot },
     Pass { name: "fold_into_table", run: fold_into_table },
@@ -75,7 +77,10 @@ pub fn transform(graph: TensorGraph) -> Result<TensorGraph, TransformError> {
 }
 
 /// As [`transform`]; `after` sees the graph after each pass, for `--emit graph`.
-pub fn transform_with(mut graph: TensorGraph, mut after: impl FnMut(&'static str, &TensorGraph)) -> Result<TensorGraph, TransformError> {
+pub fn transform_with(
+    mut graph: TensorGraph,
+    mut after: impl FnMut(&'static str, &TensorGraph),
+) -> Result<TensorGraph, TransformError> {
     for pass in PASSES {
         (pass.run)(&mut graph);
         eliminate_dead(&mut graph);

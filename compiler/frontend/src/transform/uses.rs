@@ -1,4 +1,5 @@
-//! What passes ask of a graph: who makes and who reads a value, what a node's one step is; and how large a fused program may become.
+//! What passes ask of a graph: who makes and who reads a value, what a node's one step is; and how
+//! large a fused program may become.
 
 use crate::tensor_graph::{Op, PointArg, PointStep, TensorGraph, TensorNode, ValueId};
 
@@ -26,7 +27,13 @@ pub(super) fn operand(node: &TensorNode, arg: PointArg) -> Option<ValueId> {
 /// Lets everything that reads `from` read `to`.
 pub(super) fn replace_uses(graph: &mut TensorGraph, from: ValueId, to: ValueId) {
     let of_sizes = graph.run_time_sizes.iter_mut().map(|size| &mut size.value);
-    graph.nodes.iter_mut().flat_map(|n| &mut n.inputs).chain(of_sizes).filter(|id| **id == from).for_each(|id| *id = to);
+    graph
+        .nodes
+        .iter_mut()
+        .flat_map(|n| &mut n.inputs)
+        .chain(of_sizes)
+        .filter(|id| **id == from)
+        .for_each(|id| *id = to);
 }
 
 /// An index by which reads and producers of values can be asked while nodes change in place.

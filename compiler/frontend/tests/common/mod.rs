@@ -41,7 +41,10 @@ impl Model {
     pub fn new(opset: i64) -> Model {
         let graph = GraphProto { name: "test".into(), ..GraphProto::default() };
         let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: opset }];
-        Model { proto: ModelProto { ir_version: 8, graph: Some(graph), opset_import, ..ModelProto::default() }, seed: 1 }
+        Model {
+            proto: ModelProto { ir_version: 8, graph: Some(graph), opset_import, ..ModelProto::default() },
+            seed: 1,
+        }
     }
 
     pub fn graph(&mut self) -> &mut GraphProto {
@@ -59,7 +62,11 @@ impl Model {
             })
             .collect();
         let tensor_type = Some(TensorTypeProto { elem_type: data_type as i32, shape: Some(TensorShapeProto { dim }) });
-        self.graph().input.push(ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..ValueInfoProto::default() });
+        self.graph().input.push(ValueInfoProto {
+            name: name.into(),
+            r#type: Some(TypeProto { tensor_type }),
+            ..ValueInfoProto::default()
+        });
         name.into()
     }
 
@@ -132,7 +139,8 @@ impl Model {
         import_bytes(self.bytes(), "test", &ImportOptions::default())
     }
 
-    /// Imports and transforms; checks that both give the same answers for `inputs`, and gives the transformed graph and the answers.
+    /// Imports and transforms; checks that both give the same answers for `inputs`, and gives the
+    /// transformed graph and the answers.
     pub fn transformed(&self, inputs: &[Tensor]) -> (TensorGraph, Vec<Tensor>) {
         let imported = self.import().unwrap();
         let expected = reference::run(&imported, inputs).unwrap();
@@ -141,7 +149,10 @@ impl Model {
         for (found, expected) in found.iter().zip(&expected) {
             assert_eq!(found.shape, expected.shape);
             let close = |(a, b): (f64, f64)| (a - b).abs() <= 1e-5 + 1e-4 * b.abs();
-            assert!(found.to_f64().into_iter().zip(expected.to_f64()).all(close), "the passes change the result:\n{graph}");
+            assert!(
+                found.to_f64().into_iter().zip(expected.to_f64()).all(close),
+                "the passes change the result:\n{graph}"
+            );
         }
         (graph, found)
     }
@@ -163,12 +174,29 @@ pub fn int(name: &str, i: i64) -> AttributeProto {
 }
 
 pub fn ints(name: &str, ints: &[i64]) -> AttributeProto {
-    AttributeProto { name: name.into(), ints: ints.to_vec(), r#type: AttributeType::Ints as i32, ..AttributeProto::default() }
+    AttributeProto {
+        name: name.into(),
+        ints: ints.to_vec(),
+        r#type: AttributeType::Ints as i32,
+        ..AttributeProto::default()
+    }
 }
 
 /// `conv` with batch normalisation, and `relu` where wanted.
-pub fn conv_bn(m: &mut Model, name: &str, x: &str, [from, to]: [i64; 2], [kernel, stride]: [i64; 2], relu: bool) -> String {
-    let w = m.random(&format!("{name}.w"), &[to, from, kernel, kernel], 0.0, (3.0 / (from * kernel * kernel) as f32).sqrt());
+pub fn conv_bn(
+    m: &mut Model,
+    name: &str,
+    x: &str,
+    [from, to]: [i64; 2],
+    [kernel, stride]: [i64; 2],
+    relu: bool,
+) -> String {
+    let w = m.random(
+        &format!("{name}.w"),
+        &[to, from, kernel, kernel],
+        0.0,
+        (3.0 / (from * kernel * kernel) as f32).sqrt(),
+    );
     let pad = kernel / 2;
     let attributes = vec![ints("kernel_shape", &[kernel; 2]), ints("strides", &[stride; 2]), ints("pads", &[pad; 4])];
     let y = m.node("Conv", &format!("{name}.conv"), &[x, &w], attributes);
@@ -196,8 +224,11 @@ pub fn resnet50(width: i64, size: i64) -> Model {
             let y = conv_bn(&mut m, &format!("{name}.a"), &x, [channels, inner], [1, 1], true);
             let y = conv_bn(&mut m, &format!("{name}.b"), &y, [inner, inner], [3, stride], true);
             let y = conv_bn(&mut m, &format!("{name}.c"), &y, [inner, inner * 4], [1, 1], false);
-            let shortcut =
-                if block == 0 { conv_bn(&mut m, &format!("{name}.d"), &x, [channels, inner * 4], [1, stride], false) } else { x };
+            let shortcut = if block == 0 {
+                conv_bn(&mut m, &format!("{name}.d"), &x, [channels, inner * 4], [1, stride], false)
+            } else {
+                x
+            };
             let sum = m.node("Add", &format!("{name}.add"), &[&y, &shortcut], vec![]);
             x = m.node("Relu", &format!("{name}.out"), &[&sum], vec![]);
             channels = inner * 4;

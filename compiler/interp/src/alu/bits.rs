@@ -106,7 +106,8 @@ fn find_highest(t: ScalarType, value: u64, amount: bool) -> u64 {
     u64::from(if amount { t.bits() - 1 - place } else { place })
 }
 
-/// `fns`: the `|offset|`-th set bit from `base` on, upwards or downwards; for 0, the bit at `base` itself.
+/// `fns`: the `|offset|`-th set bit from `base` on, upwards or downwards; for 0, the bit at `base`
+/// itself.
 fn find_nth_set(mask: u32, base: u32, offset: i32) -> u32 {
     let is_set = |bit: &u32| mask >> bit & 1 == 1;
     let nth = offset.unsigned_abs().saturating_sub(1) as usize;
@@ -128,7 +129,9 @@ fn field(i: &Instruction) -> Result<Alu, String> {
         "bfi" => Alu::new(4, move |s| {
             let (at, length) = (s[2] & 0xff, s[3] & 0xff);
             let inside = |bit: u64| bit >= at && bit - at < length;
-            (0..u64::from(bits)).fold(s[1], |out, bit| if inside(bit) { out & !(1 << bit) | (s[0] >> (bit - at) & 1) << bit } else { out })
+            (0..u64::from(bits)).fold(s[1], |out, bit| {
+                if inside(bit) { out & !(1 << bit) | (s[0] >> (bit - at) & 1) << bit } else { out }
+            })
         }),
         "szext" => Alu::new(2, move |s| {
             let length = if wrap { s[1] & 31 } else { low(32, s[1]).min(32) };
@@ -142,7 +145,8 @@ fn field(i: &Instruction) -> Result<Alu, String> {
     })
 }
 
-/// The field of `length` bits from `at` on; a signed one is filled with its highest bit, which is the value's own where the field reaches beyond it.
+/// The field of `length` bits from `at` on; a signed one is filled with its highest bit, which is
+/// the value's own where the field reaches beyond it.
 fn extract(t: ScalarType, value: u64, at: u64, length: u64) -> u64 {
     let bits = u64::from(t.bits());
     let bit = |place: u64| value >> place & 1;
@@ -179,7 +183,8 @@ fn permute(i: &Instruction) -> Result<Alu, String> {
     }))
 }
 
-/// `slct.type.{s32,f32} d, a, b, c`: `a` where `c ≥ 0`. As a float, −0 counts as 0 and NaN as negative.
+/// `slct.type.{s32,f32} d, a, b, c`: `a` where `c ≥ 0`. As a float, −0 counts as 0 and NaN as
+/// negative.
 fn select_by_sign(i: &Instruction) -> Result<Alu, String> {
     only(i, &["ftz"])?;
     let (float, flush) = (ty(i)? == ScalarType::F32, i.has("ftz"));

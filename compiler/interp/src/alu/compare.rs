@@ -7,8 +7,9 @@ use atoll_ptx::{Instruction, ScalarType};
 use std::cmp::Ordering;
 
 /// Names of comparisons.
-const COMPARISONS: [&str; 18] =
-    ["eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"];
+const COMPARISONS: [&str; 18] = [
+    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
+];
 
 /// Two source values to whether they compare so.
 type Test = Box<dyn Fn(u64, u64) -> bool + Send + Sync>;
@@ -52,7 +53,8 @@ pub(super) fn order(format: Format, a: u64, b: u64) -> Option<Ordering> {
 }
 
 fn test(i: &Instruction, t: ScalarType) -> Result<Test, String> {
-    let name = i.modifiers.iter().find(|m| COMPARISONS.contains(&m.as_str())).ok_or("its comparison is not covered")?.clone();
+    let name =
+        i.modifiers.iter().find(|m| COMPARISONS.contains(&m.as_str())).ok_or("its comparison is not covered")?.clone();
     let flush = i.has("ftz");
     // An unordered `lo`, `ls`, `hi`, `hs` compares unsigned, whatever the type says.
     if let Some(format) = format_of(t) {

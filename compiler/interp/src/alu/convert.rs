@@ -6,7 +6,8 @@ use crate::format::{self, Format, Rounding};
 use atoll_ptx::{Instruction, ScalarType};
 
 /// Modifiers that are not types.
-const MODIFIERS: [&str; 13] = ["rn", "rna", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi", "ftz", "sat", "satfinite", "relu"];
+const MODIFIERS: [&str; 13] =
+    ["rn", "rna", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi", "ftz", "sat", "satfinite", "relu"];
 
 pub(super) fn decode(i: &Instruction) -> Decoded {
     if i.opcode != "cvt" {
@@ -36,9 +37,8 @@ impl Kind {
         let ty = ScalarType::from_name(name)?;
         match format_of(ty) {
             Some(format) => Some(Kind::Float(format)),
-            None => {
-                matches!(ty.class(), atoll_ptx::types::TypeClass::Signed | atoll_ptx::types::TypeClass::Unsigned).then_some(Kind::Int(ty))
-            }
+            None => matches!(ty.class(), atoll_ptx::types::TypeClass::Signed | atoll_ptx::types::TypeClass::Unsigned)
+                .then_some(Kind::Int(ty)),
         }
     }
 }
@@ -88,7 +88,8 @@ impl FloatToFloat {
         if self.to_integer {
             number = number.round_to_integer(self.rounding);
         }
-        let mut result = if self.finite { self.to.pack_finite(number, self.rounding) } else { self.to.pack(number, self.rounding) };
+        let mut result =
+            if self.finite { self.to.pack_finite(number, self.rounding) } else { self.to.pack(number, self.rounding) };
         if flushes(self.to) {
             result = self.to.flush(result);
         }
@@ -133,7 +134,8 @@ fn scalar(i: &Instruction, to: Kind, from: Kind) -> Result<Alu, String> {
     })
 }
 
-/// `cvt.rn.f16x2.f32 d, a, b` puts `a` into the upper half; from a packed type each half goes its way.
+/// `cvt.rn.f16x2.f32 d, a, b` puts `a` into the upper half; from a packed type each half goes its
+/// way.
 fn packed(i: &Instruction, to: Format, from: &str) -> Result<Alu, String> {
     if from == "f32" {
         let conversion = FloatToFloat::of(i, format::F32, to);
@@ -142,12 +144,14 @@ fn packed(i: &Instruction, to: Format, from: &str) -> Result<Alu, String> {
     let half = half_of(from).ok_or_else(|| format!("conversion from .{from} is not covered"))?;
     let conversion = FloatToFloat::of(i, half, to);
     Ok(Alu::new(1, move |s| {
-        let part = |index: u32| conversion.convert(low(half.bits(), s[0] >> (half.bits() * index))) << (to.bits() * index);
+        let part =
+            |index: u32| conversion.convert(low(half.bits(), s[0] >> (half.bits() * index))) << (to.bits() * index);
         part(0) | part(1)
     }))
 }
 
-/// `cvt.pack.sat.u16.s32 d, a, b`, and with bytes `cvt.pack.sat.u8.s32.b32 d, a, b, c`, which shifts `c` up and puts `a`, `b` below.
+/// `cvt.pack.sat.u16.s32 d, a, b`, and with bytes `cvt.pack.sat.u8.s32.b32 d, a, b, c`, which
+/// shifts `c` up and puts `a`, `b` below.
 fn pack(i: &Instruction) -> Result<Alu, String> {
     only(i, &["pack", "sat"])?;
     let types: Vec<ScalarType> = i.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();

@@ -1,4 +1,5 @@
-//! Floating-point arithmetic: exact, then rounded once; the approximate functions in f64, then rounded.
+//! Floating-point arithmetic: exact, then rounded once; the approximate functions in f64, then
+//! rounded.
 
 use super::compare::order;
 use super::{Alu, Decoded, format_of, only, rounding};
@@ -102,7 +103,8 @@ fn exact(i: &Instruction, format: Format) -> Result<Alu, String> {
     }))
 }
 
-/// The processor's own arithmetic, which is the same for rounding to nearest (a test of [`crate::format`] says so) and much faster.
+/// The processor's own arithmetic, which is the same for rounding to nearest (a test of
+/// [`crate::format`] says so) and much faster.
 fn native(opcode: &str, format: Format) -> Option<fn([u64; 3]) -> u64> {
     let single: fn([u64; 3]) -> u64 = match opcode {
         "add" => |s| f32_of(s, |a, b, _| a + b),
@@ -177,7 +179,8 @@ fn approximation(i: &Instruction, format: Format) -> Result<Alu, String> {
     }))
 }
 
-/// `min` and `max` of two or three: a NaN gives way to a number unless `.NaN` is there; −0 is less than 0.
+/// `min` and `max` of two or three: a NaN gives way to a number unless `.NaN` is there; −0 is less
+/// than 0.
 fn extreme(i: &Instruction, format: Format) -> Result<Alu, String> {
     only(i, &["ftz", "NaN", "xorsign", "abs"])?;
     let finish = Finish::of(i, format);

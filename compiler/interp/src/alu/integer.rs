@@ -21,7 +21,9 @@ pub(super) fn decode(i: &Instruction) -> Decoded {
         }
         "sad" => {
             only(i, &[])?;
-            Alu::new(3, move |s| int(t, ((int(t, s[0]) - int(t, s[1])).unsigned_abs() as u64).wrapping_add(s[2])) as u64)
+            Alu::new(3, move |s| {
+                int(t, ((int(t, s[0]) - int(t, s[1])).unsigned_abs() as u64).wrapping_add(s[2])) as u64
+            })
         }
         "abs" => unary(i, t, i128::abs)?,
         "neg" => unary(i, t, |a| -a)?,
@@ -47,7 +49,8 @@ fn extreme(i: &Instruction, t: ScalarType, f: fn(i128, i128) -> i128) -> Result<
     }))
 }
 
-/// `add`, `addc`, `sub`, `subc`. A subtraction adds the complement and 1, and its carry is that of this sum: 0 where it borrows. So does the hardware, which has one adder.
+/// `add`, `addc`, `sub`, `subc`. A subtraction adds the complement and 1, and its carry is that of
+/// this sum: 0 where it borrows. So does the hardware, which has one adder.
 fn sum(i: &Instruction, t: ScalarType) -> Result<Alu, String> {
     only(i, &["sat", "cc"])?;
     let (subtract, carry_in) = (i.opcode.starts_with("sub"), i.opcode.ends_with('c'));
@@ -128,7 +131,8 @@ fn product24(i: &Instruction, t: ScalarType) -> Result<Alu, String> {
     }))
 }
 
-/// As NVIDIA's code divides: by zero, quotient and remainder are all ones; the least number by −1 is itself, remainder 0.
+/// As NVIDIA's code divides: by zero, quotient and remainder are all ones; the least number by −1
+/// is itself, remainder 0.
 fn divide(t: ScalarType, a: i128, b: i128, remainder: bool) -> u64 {
     if b == 0 {
         return u64::MAX;
@@ -136,7 +140,8 @@ fn divide(t: ScalarType, a: i128, b: i128, remainder: bool) -> u64 {
     int(t, (if remainder { a % b } else { a / b }) as u64) as u64
 }
 
-/// `dp4a` and `dp2a`: the types of both factors, then a sum of products of bytes or of halves and bytes.
+/// `dp4a` and `dp2a`: the types of both factors, then a sum of products of bytes or of halves and
+/// bytes.
 fn dot(i: &Instruction) -> Result<Alu, String> {
     only(i, &["lo", "hi"])?;
     let types: Vec<ScalarType> = i.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();

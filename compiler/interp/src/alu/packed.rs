@@ -11,7 +11,8 @@ pub(super) fn decode(i: &Instruction) -> Decoded {
     if i.opcode == "cvt" {
         return Ok(None);
     }
-    let Some(&(packed, half, bits)) = PACKED.iter().find(|(name, ..)| i.modifiers.last().is_some_and(|m| m == name)) else {
+    let Some(&(packed, half, bits)) = PACKED.iter().find(|(name, ..)| i.modifiers.last().is_some_and(|m| m == name))
+    else {
         return Ok(None);
     };
     let mut scalar = i.clone();

@@ -1,6 +1,8 @@
-//! Video instructions: `vadd`, `vset`, `vmad` and their like on bytes, halves and words that operands select, and `vadd2`, `vadd4` and theirs on two or four numbers in a register.
+//! Video instructions: `vadd`, `vset`, `vmad` and their like on bytes, halves and words that
+//! operands select, and `vadd2`, `vadd4` and theirs on two or four numbers in a register.
 //!
-//! Whole numbers are exact here; where the ISA has 33 or 34 bits of them, they are cut to that many.
+//! Whole numbers are exact here; where the ISA has 33 or 34 bits of them, they are cut to that
+//! many.
 
 use super::{Alu, int, is_signed, low, only, range};
 use atoll_ptx::{Instruction, Name, Operand, ScalarType};
@@ -8,7 +10,8 @@ use atoll_ptx::{Instruction, Name, Operand, ScalarType};
 /// An operation on two whole numbers.
 type Operation = Box<dyn Fn(i128, i128) -> i128 + Send + Sync>;
 
-/// What an instruction does, with its plain form: registers in place of the parts of them that it selects.
+/// What an instruction does, with its plain form: registers in place of the parts of them that it
+/// selects.
 pub(crate) fn decode(i: &Instruction) -> Result<Option<(Alu, Instruction)>, String> {
     let opcode = i.opcode.as_str();
     let alu = match opcode {
@@ -148,7 +151,8 @@ fn scalar(i: &Instruction) -> Result<Alu, String> {
     }))
 }
 
-/// `vmad`: a product and a summand, one of which may be negated, 1 more with `.po`, shifted and clamped.
+/// `vmad`: a product and a summand, one of which may be negated, 1 more with `.po`, shifted and
+/// clamped.
 fn product(i: &Instruction) -> Result<Alu, String> {
     only(i, &["sat", "po", "shr7", "shr15"])?;
     let [_, a_type, b_type] = types(i)?;
@@ -177,7 +181,8 @@ fn product(i: &Instruction) -> Result<Alu, String> {
     }))
 }
 
-/// On two or four numbers; those outside of the mask come from the third source, or the sum of those inside is added to it.
+/// On two or four numbers; those outside of the mask come from the third source, or the sum of
+/// those inside is added to it.
 fn several(i: &Instruction, bits: u32) -> Result<Alu, String> {
     only(i, &["sat", "add", "eq", "ne", "lt", "le", "gt", "ge"])?;
     let [d_type, a_type, b_type] = types(i)?;
@@ -198,8 +203,9 @@ fn several(i: &Instruction, bits: u32) -> Result<Alu, String> {
     Ok(Alu::new(3, move |s| {
         let both = low(32, s[0]) | s[1] << 32;
         // The first digit of a selector is the highest number.
-        let number =
-            |chosen: &[u32], lane: u32, t: ScalarType| extended(both, (chosen[(count - 1 - lane) as usize] * bits, bits), is_signed(t));
+        let number = |chosen: &[u32], lane: u32, t: ScalarType| {
+            extended(both, (chosen[(count - 1 - lane) as usize] * bits, bits), is_signed(t))
+        };
         let result = |lane: u32| {
             let value = operation(number(&chosen_a, lane, a_type), number(&chosen_b, lane, b_type));
             if saturate { value.clamp(least, most) } else { value }
@@ -216,6 +222,7 @@ fn numbers(selector: Option<&str>, count: u32, otherwise: Vec<u32>) -> Result<Ve
     let Some(selector) = selector else { return Ok(otherwise) };
     let letter = if otherwise.len() == 4 { 'b' } else { 'h' };
     let digits = selector.strip_prefix(letter).filter(|digits| !digits.is_empty());
-    let found: Option<Vec<u32>> = digits.and_then(|digits| digits.chars().map(|c| c.to_digit(10).filter(|n| *n < count)).collect());
+    let found: Option<Vec<u32>> =
+        digits.and_then(|digits| digits.chars().map(|c| c.to_digit(10).filter(|n| *n < count)).collect());
     found.ok_or_else(|| format!("it selects .{selector}"))
 }

@@ -28,12 +28,15 @@ impl Decoder<'_> {
     }
 
     fn indexed_branch(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
-        let [index, Operand::Name(table)] = i.operands.as_slice() else { return Err("it needs an index and a table".into()) };
+        let [index, Operand::Name(table)] = i.operands.as_slice() else {
+            return Err("it needs an index and a table".into());
+        };
         let at = self.code.label_at(id, table).ok_or_else(|| format!("table `{table}` is not known"))?;
         let StatementKind::BranchTargets { targets, .. } = &self.code.statement(at).kind else {
             return Err(format!("`{table}` is no table of branch targets"));
         };
-        let targets = targets.iter().map(|t| self.label(at, Some(&Operand::Name(t.clone())))).collect::<Result<_, _>>()?;
+        let targets =
+            targets.iter().map(|t| self.label(at, Some(&Operand::Name(t.clone())))).collect::<Result<_, _>>()?;
         Ok(Op::BranchIndexed { index: self.source(id, index, ScalarType::U32)?, targets })
     }
 
@@ -70,7 +73,10 @@ impl Decoder<'_> {
             return Ok(Passed::Param(place, variable.bytes().unwrap_or(0) as u32));
         }
         if is_return {
-            return self.destination(id, operand)?.map(Passed::Register).ok_or_else(|| "a return value needs a place".into());
+            return self
+                .destination(id, operand)?
+                .map(Passed::Register)
+                .ok_or_else(|| "a return value needs a place".into());
         }
         Ok(Passed::Value(self.source(id, operand, ScalarType::B64)?))
     }

@@ -18,7 +18,13 @@ impl Decoder<'_> {
             "bar" | "barrier" if i.has("warp") => {
                 let mask = i.operands.first().ok_or("it needs a mask")?;
                 let mask = Some(self.source(id, mask, ScalarType::B32)?);
-                return Ok(Some(Op::Warp(Box::new(WarpOp { kind: WarpKind::Barrier, mask, addr: None, src: [].into(), dst: [].into() }))));
+                return Ok(Some(Op::Warp(Box::new(WarpOp {
+                    kind: WarpKind::Barrier,
+                    mask,
+                    addr: None,
+                    src: [].into(),
+                    dst: [].into(),
+                }))));
             }
             "shfl" | "vote" | "match" | "redux" | "elect" => {
                 if !i.has("sync") {
@@ -43,10 +49,22 @@ impl Decoder<'_> {
         if let WarpKind::Product(product) = &kind {
             product.check(src.len())?;
         }
-        Ok(Some(Op::Warp(Box::new(WarpOp { kind, mask, addr: None, src: src.into(), dst: self.flat_destinations(id, to)? }))))
+        Ok(Some(Op::Warp(Box::new(WarpOp {
+            kind,
+            mask,
+            addr: None,
+            src: src.into(),
+            dst: self.flat_destinations(id, to)?,
+        }))))
     }
 
-    fn flat_sources(&self, id: StatementId, operand: &Operand, literal: ScalarType, out: &mut Vec<Src>) -> Result<(), String> {
+    fn flat_sources(
+        &self,
+        id: StatementId,
+        operand: &Operand,
+        literal: ScalarType,
+        out: &mut Vec<Src>,
+    ) -> Result<(), String> {
         match operand {
             Operand::Vector(parts) => parts.iter().try_for_each(|part| self.flat_sources(id, part, literal, out)),
             one => {
@@ -67,7 +85,9 @@ impl Decoder<'_> {
     /// Movements of fragments between memory and registers, and `wmma.mma`.
     fn fragments(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
         let none = Box::new([]);
-        let op = |kind, addr: Option<Addr>, src: Vec<Src>, dst| Op::Warp(Box::new(WarpOp { kind, mask: None, addr, src: src.into(), dst }));
+        let op = |kind, addr: Option<Addr>, src: Vec<Src>, dst| {
+            Op::Warp(Box::new(WarpOp { kind, mask: None, addr, src: src.into(), dst }))
+        };
         let (mut src, literal) = (Vec::new(), width_of_literals(i));
         match (i.opcode.as_str(), i.operands.as_slice()) {
             ("ldmatrix" | "stmatrix", [first, second]) => {
@@ -111,7 +131,8 @@ impl Decoder<'_> {
     }
 }
 
-/// The type that literals among the sources are given: registers of fragments have 32 bits, but for those of f64.
+/// The type that literals among the sources are given: registers of fragments have 32 bits, but for
+/// those of f64.
 fn width_of_literals(i: &Instruction) -> ScalarType {
     if i.ty().is_some_and(|t| t.bits() == 64) { ScalarType::B64 } else { ScalarType::B32 }
 }
@@ -119,7 +140,8 @@ fn width_of_literals(i: &Instruction) -> ScalarType {
 /// The kind of an instruction with a member mask, and how many sources stand before the mask.
 fn masked(i: &Instruction) -> Result<(WarpKind, usize), String> {
     let ty = i.ty();
-    let one_of = |names: &[&str]| names.iter().position(|n| i.has(n)).ok_or_else(|| "its mode is not covered".to_owned());
+    let one_of =
+        |names: &[&str]| names.iter().position(|n| i.has(n)).ok_or_else(|| "its mode is not covered".to_owned());
     Ok(match i.opcode.as_str() {
         "shfl" => {
             let shuffles = [Shuffle::Up, Shuffle::Down, Shuffle::Butterfly, Shuffle::Index];

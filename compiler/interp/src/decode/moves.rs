@@ -11,10 +11,11 @@ use atoll_ptx::analysis::StatementId;
 use atoll_ptx::types::TypeClass;
 use atoll_ptx::{Instruction, Operand, ScalarType, StateSpace};
 
-/// Modifiers of loads and stores that say how memory is ordered or cached, which makes no difference here.
+/// Modifiers of loads and stores that say how memory is ordered or cached, which makes no
+/// difference here.
 const ORDERING: &[&str] = &[
-    "volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "cta", "gpu", "sys", "cluster", "nc", "ca", "cg", "cs", "lu",
-    "cv", "wb", "wt", "noftz", "unified",
+    "volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "cta", "gpu", "sys", "cluster", "nc", "ca",
+    "cg", "cs", "lu", "cv", "wb", "wt", "noftz", "unified",
 ];
 
 /// The same with a `::`.
@@ -42,7 +43,8 @@ impl Decoder<'_> {
         let (to_parts, from_parts) = (self.parts(id, to), self.parts(id, from));
         // `mov.v2.u32 {a, b}, {c, d}`: the type is that of an element.
         let by_element = i.modifiers.iter().any(|m| m.starts_with('v'));
-        if by_element && to_parts.len() != from_parts.len() || !by_element && to_parts.len() > 1 && from_parts.len() > 1 {
+        if by_element && to_parts.len() != from_parts.len() || !by_element && to_parts.len() > 1 && from_parts.len() > 1
+        {
             return Err("it moves vectors of different lengths, or lacks .v2 or .v4".into());
         }
         let whole = if by_element { ty.bits() * to_parts.len() as u32 } else { ty.bits() };
@@ -57,7 +59,9 @@ impl Decoder<'_> {
             let bits = whole / to_parts.len() as u32;
             dst.extend(words(bits).map(|(word, bits)| (part, word, bits)));
         }
-        let dst = dst.into_iter().map(|(part, word, bits)| Ok((self.destination(id, part)?.map(|d| at_word(d, word, bits)), bits)));
+        let dst = dst
+            .into_iter()
+            .map(|(part, word, bits)| Ok((self.destination(id, part)?.map(|d| at_word(d, word, bits)), bits)));
         let mut src = Vec::new();
         for part in &from_parts {
             let bits = whole / from_parts.len() as u32;
@@ -73,7 +77,10 @@ impl Decoder<'_> {
                 || ORDERING.contains(&m)
                 || ORDERING_PREFIXES.iter().any(|p| m.starts_with(p))
                 || matches!(m, "v2" | "v4" | "v8")
-                || matches!(m, "global" | "shared" | "shared::cta" | "local" | "const" | "param" | "param::entry" | "param::func")
+                || matches!(
+                    m,
+                    "global" | "shared" | "shared::cta" | "local" | "const" | "param" | "param::entry" | "param::func"
+                )
         };
         if let Some(stranger) = i.modifiers.iter().find(|m| !known(m)) {
             return Err(format!("the modifier .{stranger} is not covered"));
@@ -84,7 +91,11 @@ impl Decoder<'_> {
     fn elements(&self, id: StatementId, i: &Instruction, operand: &Operand) -> Result<Vec<Operand>, String> {
         let count = i.modifiers.iter().find_map(|m| m.strip_prefix('v')?.parse().ok()).unwrap_or(1usize);
         let parts = self.parts(id, operand);
-        if parts.len() == count { Ok(parts) } else { Err(format!("it needs {count} elements, {} are given", parts.len())) }
+        if parts.len() == count {
+            Ok(parts)
+        } else {
+            Err(format!("it needs {count} elements, {} are given", parts.len()))
+        }
     }
 
     fn load(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
@@ -117,7 +128,12 @@ impl Decoder<'_> {
         let window = if i.has("to") { window.wrapping_neg() } else { window };
         let [to, from] = i.operands.as_slice() else { return Err("it needs two operands".into()) };
         let src = [self.source(id, from, ScalarType::U64)?];
-        let alu = Alu { function: Box::new(move |s| [s[0].wrapping_add(window), 0]), sources: 1, carry_in: false, carry_out: false };
+        let alu = Alu {
+            function: Box::new(move |s| [s[0].wrapping_add(window), 0]),
+            sources: 1,
+            carry_in: false,
+            carry_out: false,
+        };
         Ok(Op::Alu { alu, src: src.into(), dst: [self.destination(id, to)?, None] })
     }
 
@@ -132,7 +148,8 @@ impl Decoder<'_> {
             if wanted != 0 { window == wanted } else { !others.contains(&window) }
         };
         let src = [self.source(id, from, ScalarType::U64)?];
-        let alu = Alu { function: Box::new(move |s| [test(s[0]).into(), 0]), sources: 1, carry_in: false, carry_out: false };
+        let alu =
+            Alu { function: Box::new(move |s| [test(s[0]).into(), 0]), sources: 1, carry_in: false, carry_out: false };
         Ok(Op::Alu { alu, src: src.into(), dst: [self.destination(id, to)?, None] })
     }
 
@@ -144,7 +161,8 @@ impl Decoder<'_> {
         let [address, sources @ ..] = rest else { return Err("it needs an address".into()) };
         let (function, ty) = Atomic::function(i, ORDERING)?;
         // What stands behind the values is a cache policy.
-        let sources = sources.get(..function.sources()).ok_or_else(|| format!("it needs {} values", function.sources()))?;
+        let sources =
+            sources.get(..function.sources()).ok_or_else(|| format!("it needs {} values", function.sources()))?;
         let sources = sources.iter().map(|s| self.elements(id, i, s)).collect::<Result<Vec<_>, _>>()?;
         let targets = returns.map(|r| self.elements(id, i, r)).transpose()?;
         let mut elements = Vec::new();
@@ -177,7 +195,8 @@ impl Decoder<'_> {
         let [to, from, Operand::Immediate(atoll_ptx::Immediate::Int(bytes)), rest @ ..] = i.operands.as_slice() else {
             return Err("it needs two addresses and a size".into());
         };
-        let bytes = u32::try_from(*bytes).ok().filter(|b| matches!(b, 4 | 8 | 16)).ok_or("it copies 4, 8 or 16 bytes")?;
+        let bytes =
+            u32::try_from(*bytes).ok().filter(|b| matches!(b, 4 | 8 | 16)).ok_or("it copies 4, 8 or 16 bytes")?;
         let (mut source_bytes, mut ignore) = (None, None);
         if let [extra, ..] = rest {
             let is_predicate = match extra {
@@ -191,7 +210,8 @@ impl Decoder<'_> {
                 source_bytes = Some(value);
             }
         }
-        let (to, from) = (self.address_in(id, Space::Shared, to)?, self.address_in(id, space_of(Some(StateSpace::Global))?, from)?);
+        let (to, from) =
+            (self.address_in(id, Space::Shared, to)?, self.address_in(id, space_of(Some(StateSpace::Global))?, from)?);
         Ok(Op::Copy { to, from, bytes, source_bytes, ignore })
     }
 }

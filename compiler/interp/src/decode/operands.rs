@@ -5,7 +5,9 @@ use crate::memory::CODE_WINDOW;
 use crate::op::{Addr, Dst, LaneMask, Space, Special, Src};
 use crate::symbols::immediate_bits;
 use atoll_ptx::analysis::StatementId;
-use atoll_ptx::{Address, AddressBase, Instruction, Name, Operand, ScalarType, StateSpace, Variable, is_special_register};
+use atoll_ptx::{
+    Address, AddressBase, Instruction, Name, Operand, ScalarType, StateSpace, Variable, is_special_register,
+};
 
 /// A register as an operand names it.
 #[derive(Clone, Copy)]
@@ -23,7 +25,9 @@ impl Decoder<'_> {
         let index = match name.split_once('.').map(|(_, component)| component) {
             None if declared.vector.is_some() => return Err(format!("`{name}` is a vector of registers")),
             None => 0,
-            Some(component) if declared.vector.is_none() => return Err(format!("`{name}` has no .{component}: it is no vector")),
+            Some(component) if declared.vector.is_none() => {
+                return Err(format!("`{name}` has no .{component}: it is no vector"));
+            }
             Some("x" | "r") => 0,
             Some("y" | "g") => 1,
             Some("z" | "b") => 2,
@@ -36,7 +40,8 @@ impl Decoder<'_> {
         Ok(Some(Register { slot: self.slots[register.index()] + index * words, ty: declared.ty }))
     }
 
-    /// The values of an operand, one by one: those of `{a, b}`, the elements of a register or special register that is a vector, or the operand itself.
+    /// The values of an operand, one by one: those of `{a, b}`, the elements of a register or
+    /// special register that is a vector, or the operand itself.
     pub(super) fn parts(&self, id: StatementId, operand: &Operand) -> Vec<Operand> {
         let of_name = |name: &Name| {
             let declared = self.code.register_at(id, name).and_then(|register| self.code.register(register).vector);
@@ -79,7 +84,9 @@ impl Decoder<'_> {
     /// A value; literals are read as `ty`.
     pub(super) fn source(&self, id: StatementId, operand: &Operand, ty: ScalarType) -> Result<Src, String> {
         match operand {
-            Operand::Immediate(immediate) => Ok(Src::Imm(crate::alu::low(ty.bits().min(64), immediate_bits(*immediate, ty)))),
+            Operand::Immediate(immediate) => {
+                Ok(Src::Imm(crate::alu::low(ty.bits().min(64), immediate_bits(*immediate, ty))))
+            }
             Operand::Not(name) => Ok(Src::Not(self.predicate(id, name)?)),
             Operand::Name(name) => self.named(id, name, 0),
             Operand::NameOffset(name, offset) => self.named(id, name, *offset),
@@ -89,7 +96,11 @@ impl Decoder<'_> {
 
     fn named(&self, id: StatementId, name: &str, offset: i64) -> Result<Src, String> {
         if let Some(register) = self.register(id, name)? {
-            return if offset == 0 { Ok(Src::Reg(register.slot)) } else { Err("a register with an offset is not a value".into()) };
+            return if offset == 0 {
+                Ok(Src::Reg(register.slot))
+            } else {
+                Err("a register with an offset is not a value".into())
+            };
         }
         if is_special_register(name) {
             return special(name);
@@ -113,10 +124,15 @@ impl Decoder<'_> {
         match variable.space {
             StateSpace::Local | StateSpace::Param => {
                 let place = self.frame.place(variable).ok_or_else(|| format!("`{}` has no place", variable.name))?;
-                Ok(if variable.space == StateSpace::Local { Src::Local(at(place.into())) } else { Src::Imm(at(place.into())) })
+                Ok(if variable.space == StateSpace::Local {
+                    Src::Local(at(place.into()))
+                } else {
+                    Src::Imm(at(place.into()))
+                })
             }
             _ => {
-                let address = self.symbols.address(variable).ok_or_else(|| format!("`{}` has no address", variable.name))?;
+                let address =
+                    self.symbols.address(variable).ok_or_else(|| format!("`{}` has no address", variable.name))?;
                 Ok(Src::Imm(at(address)))
             }
         }
@@ -128,7 +144,9 @@ impl Decoder<'_> {
     }
 
     pub(super) fn address_in(&self, id: StatementId, space: Space, operand: &Operand) -> Result<Addr, String> {
-        let Operand::Address(Address { base, offset }) = operand else { return Err("its address is not covered".into()) };
+        let Operand::Address(Address { base, offset }) = operand else {
+            return Err("its address is not covered".into());
+        };
         let (base, short) = match base {
             AddressBase::Absolute(address) => (Src::Imm(*address), false),
             AddressBase::Name(name) => {

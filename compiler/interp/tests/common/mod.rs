@@ -14,13 +14,22 @@ pub(crate) fn program(text: &str) -> Program {
 }
 
 /// Runs a kernel with one parameter, the address of `words` zeroed words, and answers them.
-pub(crate) fn try_words(text: &str, grid: u32, block: u32, words: usize, options: &Options) -> Result<(Vec<u32>, Report), Box<Fault>> {
+pub(crate) fn try_words(
+    text: &str,
+    grid: u32,
+    block: u32,
+    words: usize,
+    options: &Options,
+) -> Result<(Vec<u32>, Report), Box<Fault>> {
     let program = program(text);
     let mut memory = Memory::new();
     let out = memory.add("out", vec![0; words * 4], Access::ReadWrite);
-    let launch = Launch { grid: [grid, 1, 1], block: [block, 1, 1], shared_bytes: 0, params: out.to_le_bytes().to_vec() };
+    let launch =
+        Launch { grid: [grid, 1, 1], block: [block, 1, 1], shared_bytes: 0, params: out.to_le_bytes().to_vec() };
     match run(&program, &launch, &mut memory, options) {
-        Ok(report) => Ok((memory.bytes(out).chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect(), report)),
+        Ok(report) => {
+            Ok((memory.bytes(out).chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect(), report))
+        }
         Err(RunError::Fault(fault)) => Err(fault),
         Err(other) => panic!("{other}"),
     }

@@ -45,7 +45,8 @@ pub enum BundleError {
 }
 
 impl BundleError {
-    /// The same about the bytes of a bundle, for somebody to whom the name of this copy means nothing. What the system answers about the copy keeps its name.
+    /// The same about the bytes of a bundle, for somebody to whom the name of this copy means
+    /// nothing. What the system answers about the copy keeps its name.
     pub fn about(self, file: &str) -> BundleError {
         let path = PathBuf::from(file);
         match self {

@@ -1,4 +1,5 @@
-//! Members in JSON. How large they are and how deep they are nested is bounded, the same way when they are read and when they are written.
+//! Members in JSON. How large they are and how deep they are nested is bounded, the same way when
+//! they are read and when they are written.
 
 use crate::limits::{JSON_BYTES_MAX, JSON_DEPTH_MAX};
 use serde::Serialize;
@@ -13,7 +14,8 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     if depth > JSON_DEPTH_MAX {
         return Err(format!("its values are nested {depth} deep, at most {JSON_DEPTH_MAX} are possible"));
     }
-    // The bound above replaces the parser's own, which is too low for sizes; the stack grows with the nesting.
+    // The bound above replaces the parser's own, which is too low for sizes; the stack grows with the
+    // nesting.
     let mut parser = serde_json::Deserializer::from_slice(bytes);
     parser.disable_recursion_limit();
     let value = T::deserialize(serde_stacker::Deserializer::new(&mut parser)).map_err(|error| error.to_string())?;

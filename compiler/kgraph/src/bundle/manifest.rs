@@ -32,7 +32,8 @@ pub(super) struct Manifest {
 #[serde(deny_unknown_fields)]
 pub(super) struct Member {
     pub(super) bytes: u64,
-    /// Of the whole member: what is checked where there are no pieces, and what other programs can check in any case.
+    /// Of the whole member: what is checked where there are no pieces, and what other programs can
+    /// check in any case.
     pub(super) sha256: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pieces: Option<Pieces>,

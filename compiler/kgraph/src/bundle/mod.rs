@@ -1,4 +1,5 @@
-//! The bundle: one file `*.kg` that holds a kernel graph, its weights and the code of one or more targets (design D7).
+//! The bundle: one file `*.kg` that holds a kernel graph, its weights and the code of one or more
+//! targets (design D7).
 //!
 //! It is a zip archive with stored, page-aligned members, so that it can be mapped:
 //!
@@ -12,7 +13,8 @@
 //! | `targets/<name>/kernels.ptx` | for native targets: the PTX the native code was made from |
 //! | `sources/<digest>.ptx.gz` | PTX from before the passes, by the digest of its text; targets with the same text share it |
 //!
-//! [`Bundle::open`] checks everything once; after that the types carry the proof. A bundle is immutable: nothing ever writes into a file that may be mapped.
+//! [`Bundle::open`] checks everything once; after that the types carry the proof. A bundle is
+//! immutable: nothing ever writes into a file that may be mapped.
 
 mod error;
 mod json;
@@ -95,20 +97,24 @@ impl Bundle {
         &self.map[self.weights.clone()]
     }
 
-    /// The constants with the digests of their contents, in the order of their buffers. The first call reads those that the manifest has no digest of.
+    /// The constants with the digests of their contents, in the order of their buffers. The first
+    /// call reads those that the manifest has no digest of.
     pub fn constants(&self) -> &[Constant] {
         self.constants.get_or_init(|| Constant::all_of(self))
     }
 
-    /// The digest of a range of the weights: one that was checked when the bundle was opened, or a new one.
+    /// The digest of a range of the weights: one that was checked when the bundle was opened, or a
+    /// new one.
     pub(crate) fn weights_digest(&self, offset: u64, bytes: u64) -> ConstantDigest {
         let known = self.digests.get(&(self.header_bytes + offset, bytes)).copied();
         known.unwrap_or_else(|| ConstantDigest::of(&self.weights()[offset as usize..(offset + bytes) as usize]))
     }
 
-    /// Device memory that the constants take: each content once, in whole granules of the device (a power of two).
+    /// Device memory that the constants take: each content once, in whole granules of the device (a
+    /// power of two).
     pub fn constant_bytes(&self, granule: u64) -> u64 {
-        let distinct: BTreeMap<_, _> = self.constants().iter().map(|constant| (constant.digest, constant.bytes)).collect();
+        let distinct: BTreeMap<_, _> =
+            self.constants().iter().map(|constant| (constant.digest, constant.bytes)).collect();
         distinct.values().map(|bytes| bytes.next_multiple_of(granule)).sum()
     }
 
@@ -132,15 +138,20 @@ impl Bundle {
         self.targets.get(name).map(|t| &self.map[t.ptx.clone().unwrap_or(t.code.clone())])
     }
 
-    /// PTX of a target's kernels from before the passes; `None` where the target has none, as in bundles of format 1.
+    /// PTX of a target's kernels from before the passes; `None` where the target has none, as in
+    /// bundles of format 1.
     ///
     /// # Errors
     /// The text is too large, damaged, or another than its digest says.
     pub fn source(&self, name: &str) -> Result<Option<String>, BundleError> {
-        let Some((target, member)) = self.targets.get(name).and_then(|target| Some((target, target.source.clone()?))) else {
+        let Some((target, member)) = self.targets.get(name).and_then(|target| Some((target, target.source.clone()?)))
+        else {
             return Ok(None);
         };
-        let corrupt = |reason: String| BundleError::Corrupt { path: self.path.clone(), reason: format!("the source of {name}: {reason}") };
+        let corrupt = |reason: String| BundleError::Corrupt {
+            path: self.path.clone(),
+            reason: format!("the source of {name}: {reason}"),
+        };
         let mut text = String::new();
         let read = GzDecoder::new(&self.map[member]).take(SOURCE_BYTES_MAX + 1).read_to_string(&mut text);
         read.map_err(|error| corrupt(error.to_string()))?;

@@ -4,7 +4,8 @@ use super::Bundle;
 use std::ops::Range;
 
 impl Bundle {
-    /// Asks the system to have a range of the weights in memory soon. It is advice: nothing waits, and nothing goes wrong without it.
+    /// Asks the system to have a range of the weights in memory soon. It is advice: nothing waits,
+    /// and nothing goes wrong without it.
     pub fn read_ahead(&self, range: Range<usize>) {
         let range = range.start.min(self.weights.len())..range.end.min(self.weights.len());
         #[cfg(unix)]
@@ -25,22 +26,27 @@ impl Bundle {
         }
     }
 
-    /// How much of the weights is in memory, by the system's count of pages: its page cache is the tier between disk and device. `None` where the system does not say.
+    /// How much of the weights is in memory, by the system's count of pages: its page cache is the
+    /// tier between disk and device. `None` where the system does not say.
     pub fn weights_in_memory(&self) -> Option<u64> {
         let (start, length) = self.weights_pages();
         let page = page_bytes();
         let mut pages = vec![0_u8; length.div_ceil(page)];
-        // SAFETY: the range lies within the mapping and begins at a page, since the mapping does; there is a byte for every page of it, and nothing else is written.
-        let answer = unsafe { libc::mincore(self.map.as_ptr().add(start).cast_mut().cast(), length, pages.as_mut_ptr().cast()) };
+        // SAFETY: the range lies within the mapping and begins at a page, since the mapping does; there is
+        // a byte for every page of it, and nothing else is written.
+        let answer =
+            unsafe { libc::mincore(self.map.as_ptr().add(start).cast_mut().cast(), length, pages.as_mut_ptr().cast()) };
         let resident = pages.iter().filter(|page| **page & 1 != 0).count();
         // The first page holds the end of the header, and the last one may be a part.
         (answer == 0).then(|| ((resident * page) as u64).min(self.weights.len() as u64))
     }
 
-    /// Asks the system to take the weights out of memory, as it does by itself where it needs the room. Returns whether it did.
+    /// Asks the system to take the weights out of memory, as it does by itself where it needs the
+    /// room. Returns whether it did.
     pub fn page_out(&self) -> bool {
         let (start, length) = self.weights_pages();
-        // SAFETY: the range lies within the mapping and begins at a page; what is read of it again comes from the file, which does not change.
+        // SAFETY: the range lies within the mapping and begins at a page; what is read of it again comes
+        // from the file, which does not change.
         #[cfg(target_os = "linux")]
         let _ = unsafe { libc::madvise(self.map.as_ptr().add(start).cast_mut().cast(), length, libc::MADV_PAGEOUT) };
         // Pages that others use too stay.

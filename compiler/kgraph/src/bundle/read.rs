@@ -27,11 +27,13 @@ impl Bundle {
         Bundle::of_file(&File::open(path).map_err(|source| BundleError::Io { path: path.into(), source })?, path)
     }
 
-    /// The same of a file that is open, which nobody changes as long as the bundle is there. `path` names it in messages, and is what [`Bundle::path`] tells.
+    /// The same of a file that is open, which nobody changes as long as the bundle is there. `path`
+    /// names it in messages, and is what [`Bundle::path`] tells.
     pub fn of_file(file: &File, path: &Path) -> Result<Arc<Bundle>, BundleError> {
         let io_error = |source| BundleError::Io { path: path.into(), source };
-        // SAFETY: bundles are immutable by contract: writers rename a finished file into place and never change one. A process that truncates a mapped
-        // file ends this one with SIGBUS, as with every mapped library.
+        // SAFETY: bundles are immutable by contract: writers rename a finished file into place and never
+        // change one. A process that truncates a mapped file ends this one with SIGBUS, as with
+        // every mapped library.
         let map = unsafe { Mmap::map(file) }.map_err(io_error)?;
         let loader = Loader { path, map: &map };
         let members = loader.members()?;
@@ -91,8 +93,9 @@ impl Loader<'_> {
             }
             let start = usize::try_from(member.data_start()).ok();
             let range = start.and_then(|s| Some(s..s.checked_add(usize::try_from(member.size()).ok()?)?));
-            let range =
-                range.filter(|r| r.end <= self.map.len()).ok_or_else(|| self.corrupt(format!("member {name} reaches beyond the file")))?;
+            let range = range
+                .filter(|r| r.end <= self.map.len())
+                .ok_or_else(|| self.corrupt(format!("member {name} reaches beyond the file")))?;
             members.insert(name, range);
         }
         Ok(members)
@@ -128,7 +131,10 @@ impl Loader<'_> {
         for target in targets.values() {
             validate::target(graph, &target.image, weights_bytes)?;
         }
-        let used = targets.values().flat_map(|target| features::of_target(graph, &target.image)).chain(features::of_graph(graph));
+        let used = targets
+            .values()
+            .flat_map(|target| features::of_target(graph, &target.image))
+            .chain(features::of_graph(graph));
         validate::features(manifest.format, &used.collect::<Vec<Feature>>())
     }
 
@@ -136,7 +142,8 @@ impl Loader<'_> {
         json::parse(&self.map[range.clone()]).map_err(|reason| self.corrupt(format!("{name}: {reason}")))
     }
 
-    /// Every member but the manifest is listed in it, and has the listed size and digest. Returns those of the pieces of the weights, which come to the same as that of the whole: each
+    /// Every member but the manifest is listed in it, and has the listed size and digest. Returns
+    /// those of the pieces of the weights, which come to the same as that of the whole: each
     /// byte is read once.
     fn check_digests(
         &self,
@@ -164,7 +171,8 @@ impl Loader<'_> {
     /// Where the weights' bytes lie, after safetensors' own check of the header.
     fn weights(&self, range: &Range<usize>) -> Result<Range<usize>, BundleError> {
         let bytes = &self.map[range.clone()];
-        let tensors = safetensors::SafeTensors::deserialize(bytes).map_err(|e| self.corrupt(format!("{WEIGHTS}: {e}")))?;
+        let tensors =
+            safetensors::SafeTensors::deserialize(bytes).map_err(|e| self.corrupt(format!("{WEIGHTS}: {e}")))?;
         let tensor = tensors.tensor(WEIGHTS_TENSOR).map_err(|e| self.corrupt(format!("{WEIGHTS}: {e}")))?;
         let start = range.end - tensor.data().len();
         Ok(start..range.end)
@@ -173,14 +181,17 @@ impl Loader<'_> {
     fn targets(&self, members: &BTreeMap<String, Range<usize>>) -> Result<BTreeMap<String, Target>, BundleError> {
         let mut targets = BTreeMap::new();
         for (name, range) in members {
-            let Some(target_name) = name.strip_prefix("targets/").and_then(|n| n.strip_suffix("/target.json")) else { continue };
+            let Some(target_name) = name.strip_prefix("targets/").and_then(|n| n.strip_suffix("/target.json")) else {
+                continue;
+            };
             let image: TargetImage = self.json(range, name)?;
             if image.name != target_name {
                 return Err(self.corrupt(format!("{name} says it is for {}", image.name)));
             }
             let code = self.member(members, &format!("targets/{target_name}/code"))?;
             let ptx = members.get(&format!("targets/{target_name}/kernels.ptx")).cloned();
-            let source = image.source.as_ref().map(|digest| self.member(members, &manifest::source(digest))).transpose()?;
+            let source =
+                image.source.as_ref().map(|digest| self.member(members, &manifest::source(digest))).transpose()?;
             targets.insert(target_name.to_string(), Target { image, code, ptx, source });
         }
         Ok(targets)

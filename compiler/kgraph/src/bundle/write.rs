@@ -43,11 +43,13 @@ pub struct TargetContents {
     pub code: Vec<u8>,
     /// For native targets: the PTX the code was made from.
     pub ptx: Option<String>,
-    /// PTX of the kernels from before the passes. It is stored once for all targets that have the same.
+    /// PTX of the kernels from before the passes. It is stored once for all targets that have the
+    /// same.
     pub source: Option<String>,
 }
 
-/// Writes a bundle: into a temporary file beside `path`, renamed when it is whole. Returns the digest.
+/// Writes a bundle: into a temporary file beside `path`, renamed when it is whole. Returns the
+/// digest.
 pub fn write_bundle(path: &Path, contents: &BundleContents<'_>) -> Result<String, BundleError> {
     let invalid = |source| BundleError::Invalid { path: path.into(), source };
     let weights_bytes = contents.weights.last().map_or(0, |(offset, bytes)| offset + bytes.len() as u64);
@@ -58,12 +60,14 @@ pub fn write_bundle(path: &Path, contents: &BundleContents<'_>) -> Result<String
     }
     let io_error = |source| BundleError::Io { path: path.into(), source };
     let temporary = path.with_extension(format!("kg.{}.partial", std::process::id()));
-    let written = write_file(&temporary, contents, weights_bytes).and_then(|digest| std::fs::rename(&temporary, path).map(|()| digest));
+    let written = write_file(&temporary, contents, weights_bytes)
+        .and_then(|digest| std::fs::rename(&temporary, path).map(|()| digest));
     written.inspect_err(|_| drop(std::fs::remove_file(&temporary))).map_err(io_error)
 }
 
 fn write_file(path: &Path, contents: &BundleContents<'_>, weights_bytes: u64) -> io::Result<String> {
-    let mut writer = MemberWriter { zip: ZipWriter::new(io::BufWriter::new(File::create(path)?)), members: BTreeMap::new() };
+    let mut writer =
+        MemberWriter { zip: ZipWriter::new(io::BufWriter::new(File::create(path)?)), members: BTreeMap::new() };
     let graph = json(GRAPH, contents.graph)?;
     writer.member(GRAPH, |out| out.write_all(&graph))?;
     let header = weights_header(weights_bytes);
@@ -94,13 +98,16 @@ fn write_file(path: &Path, contents: &BundleContents<'_>, weights_bytes: u64) ->
 
 /// A member as JSON that readers take.
 fn json<T: Serialize + DeserializeOwned>(name: &str, value: &T) -> io::Result<Vec<u8>> {
-    let refused = |reason| io::Error::new(io::ErrorKind::InvalidInput, format!("{name} could not be read again: {reason}"));
+    let refused =
+        |reason| io::Error::new(io::ErrorKind::InvalidInput, format!("{name} could not be read again: {reason}"));
     super::json::print(value).map_err(refused)
 }
 
-/// What stands in front of the weights: their size, and the safetensors header padded so that the data starts at a multiple of 256 bytes.
+/// What stands in front of the weights: their size, and the safetensors header padded so that the
+/// data starts at a multiple of 256 bytes.
 fn weights_header(bytes: u64) -> Vec<u8> {
-    let mut header = format!("{{\"{WEIGHTS_TENSOR}\":{{\"dtype\":\"U8\",\"shape\":[{bytes}],\"data_offsets\":[0,{bytes}]}}}}");
+    let mut header =
+        format!("{{\"{WEIGHTS_TENSOR}\":{{\"dtype\":\"U8\",\"shape\":[{bytes}],\"data_offsets\":[0,{bytes}]}}}}");
     while !(header.len() + 8).is_multiple_of(256) {
         header.push(' ');
     }
@@ -112,7 +119,8 @@ fn write_weights(out: &mut dyn Write, header: &[u8], weights: &[(u64, &[u8])]) -
     out.write_all(header)?;
     let mut at = 0;
     for (offset, content) in weights {
-        let gap = offset.checked_sub(at).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "weights overlap"))?;
+        let gap =
+            offset.checked_sub(at).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "weights overlap"))?;
         io::copy(&mut io::Read::take(io::repeat(0), gap), out)?;
         out.write_all(content)?;
         at = offset + content.len() as u64;
@@ -127,7 +135,8 @@ struct MemberWriter<W: Write + Seek> {
 }
 
 impl<W: Write + Seek> MemberWriter<W> {
-    /// Writes the text of kernels unless it is there, and gives its digest. It is compressed, since nothing maps it: only a compiler reads it.
+    /// Writes the text of kernels unless it is there, and gives its digest. It is compressed, since
+    /// nothing maps it: only a compiler reads it.
     fn source(&mut self, text: &str) -> io::Result<String> {
         let digest = hexadecimal::text(&Sha256::digest(text));
         let name = manifest::source(&digest);
@@ -144,8 +153,10 @@ impl<W: Write + Seek> MemberWriter<W> {
 
     fn member(&mut self, name: &str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         // Without a time of writing, equal content gives equal files.
-        let options =
-            SimpleFileOptions::default().compression_method(CompressionMethod::Stored).with_alignment(MEMBER_ALIGN).large_file(true);
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Stored)
+            .with_alignment(MEMBER_ALIGN)
+            .large_file(true);
         self.zip.start_file(name, options).map_err(io::Error::from)?;
         let mut hashing = Hashing { inner: &mut self.zip, hash: Sha256::new(), bytes: 0 };
         write(&mut hashing)?;

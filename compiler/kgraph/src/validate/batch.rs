@@ -1,4 +1,5 @@
-//! What a structurally right batch axis is. Whether the rows are independent only the analysis can tell that is named as its proof.
+//! What a structurally right batch axis is. Whether the rows are independent only the analysis can
+//! tell that is named as its proof.
 
 use super::{Invalid, invalid};
 use crate::batch::BatchAxis;
@@ -16,7 +17,10 @@ pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
         return Err(invalid(place, format!("{} axes for {} buffers", axes.len(), graph.buffers.len())));
     }
     if proof.is_empty() || proof.len() > NAME_BYTES_MAX {
-        return Err(invalid(place, format!("a proof with a name of {} bytes, 1 to {NAME_BYTES_MAX} are possible", proof.len())));
+        return Err(invalid(
+            place,
+            format!("a proof with a name of {} bytes, 1 to {NAME_BYTES_MAX} are possible", proof.len()),
+        ));
     }
     if graph.read_backs.iter().any(|read_back| read_back.symbol == *symbol) {
         return Err(invalid(place, "its symbol is read back from the device"));

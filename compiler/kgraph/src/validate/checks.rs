@@ -15,7 +15,10 @@ pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
             return Err(invalid(place, format!("node {} does not exist", check.node.0)));
         }
         if check.text.is_empty() || check.text.len() > CHECK_TEXT_BYTES_MAX {
-            return Err(invalid(place, format!("a text of {} bytes, 1 to {CHECK_TEXT_BYTES_MAX} are possible", check.text.len())));
+            return Err(invalid(
+                place,
+                format!("a text of {} bytes, 1 to {CHECK_TEXT_BYTES_MAX} are possible", check.text.len()),
+            ));
         }
         if check.holes() != check.values.len() {
             return Err(invalid(place, format!("a text for {} numbers has {}", check.holes(), check.values.len())));

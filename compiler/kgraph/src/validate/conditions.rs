@@ -5,7 +5,8 @@ use crate::expr::Expr;
 use crate::graph::{BufferKind, DType, KernelGraph};
 use std::collections::HashSet;
 
-/// Symbols have ranges, those that are elements of an input an element each; conditions are about symbols of the graph.
+/// Symbols have ranges, those that are elements of an input an element each; conditions are about
+/// symbols of the graph.
 pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
     let elements = elements(graph)?;
     for (id, symbol) in graph.symbols.iter().enumerate() {
@@ -19,7 +20,10 @@ pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
         expression(graph, &condition.place, &condition.right)?;
         let depends = |side: &Expr| graph.read_backs.iter().any(|read_back| side.depends_on(read_back.symbol));
         if depends(&condition.left) || depends(&condition.right) {
-            return Err(invalid(&condition.place, "a condition on a size that is read back cannot be checked when inputs are bound"));
+            return Err(invalid(
+                &condition.place,
+                "a condition on a size that is read back cannot be checked when inputs are bound",
+            ));
         }
     }
     Ok(())

@@ -38,7 +38,9 @@ pub fn format(bundle: u32, graph: u32) -> Result<(), Invalid> {
 /// Format 1 has none of the features that came later.
 pub fn features(format: u32, used: &[Feature]) -> Result<(), Invalid> {
     match used.first() {
-        Some(feature) if format < 2 => Err(invalid("graph", format!("it uses {feature}, which format {format} does not have"))),
+        Some(feature) if format < 2 => {
+            Err(invalid("graph", format!("it uses {feature}, which format {format} does not have")))
+        }
         _ => Ok(()),
     }
 }
@@ -79,7 +81,10 @@ fn buffers(graph: &KernelGraph, weights_bytes: u64) -> Result<(), Invalid> {
             return Err(invalid(&buffer.name, "two buffers have this name"));
         }
         if buffer.shape.len() > RANK_MAX {
-            return Err(invalid(&buffer.name, format!("{} dimensions, at most {RANK_MAX} are allowed", buffer.shape.len())));
+            return Err(invalid(
+                &buffer.name,
+                format!("{} dimensions, at most {RANK_MAX} are allowed", buffer.shape.len()),
+            ));
         }
         for dimension in &buffer.shape {
             expression(graph, &buffer.name, dimension)?;
@@ -124,7 +129,10 @@ fn check_node(graph: &KernelGraph, index: usize, node: &Node) -> Result<(), Inva
                 return Err(invalid(&node.name, "fills a buffer it does not list"));
             }
             if !matches!(pattern.len(), 1 | 2 | 4 | 8) {
-                return Err(invalid(&node.name, format!("a pattern of {} bytes, 1, 2, 4 and 8 are possible", pattern.len())));
+                return Err(invalid(
+                    &node.name,
+                    format!("a pattern of {} bytes, 1, 2, 4 and 8 are possible", pattern.len()),
+                ));
             }
             vec![offset, bytes]
         }
@@ -140,7 +148,9 @@ fn plan(graph: &KernelGraph) -> Result<(), Invalid> {
         expression(graph, place, bytes)?;
     }
     let points = &graph.plan.restore_points;
-    if points.len() != graph.nodes.len() || points.iter().enumerate().any(|(node, &NodeId(point))| point as usize > node + 1) {
+    if points.len() != graph.nodes.len()
+        || points.iter().enumerate().any(|(node, &NodeId(point))| point as usize > node + 1)
+    {
         return Err(invalid(place, "needs one restore point per node, at most the one behind it"));
     }
     Ok(())

@@ -14,7 +14,10 @@ pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
     let mut checker = Checker { graph, next: 0 };
     checker.list(&graph.segments, 0)?;
     if checker.next as usize != graph.nodes.len() {
-        return Err(invalid("segments", format!("they end before node {}, the graph has {}", checker.next, graph.nodes.len())));
+        return Err(invalid(
+            "segments",
+            format!("they end before node {}, the graph has {}", checker.next, graph.nodes.len()),
+        ));
     }
     Ok(())
 }
@@ -53,7 +56,10 @@ impl Checker<'_> {
                     return Err(invalid(place, "neither a number of iterations nor a condition ends it"));
                 }
                 if *trips_max == 0 || *trips_max > TRIPS_MAX {
-                    return Err(invalid(place, format!("at most {trips_max} iterations, 1 to {TRIPS_MAX} are possible")));
+                    return Err(invalid(
+                        place,
+                        format!("at most {trips_max} iterations, 1 to {TRIPS_MAX} are possible"),
+                    ));
                 }
                 self.list(body, depth + 1)
             }
@@ -62,18 +68,25 @@ impl Checker<'_> {
 
     fn nodes(&mut self, first: NodeId, end: NodeId) -> Result<(), Invalid> {
         if first.0 != self.next || end.0 <= first.0 || end.0 as usize > self.graph.nodes.len() {
-            return Err(invalid("segments", format!("nodes {} to {} where node {} is the next", first.0, end.0, self.next)));
+            return Err(invalid(
+                "segments",
+                format!("nodes {} to {} where node {} is the next", first.0, end.0, self.next),
+            ));
         }
         let points = &self.graph.plan.restore_points[first.0 as usize..end.0 as usize];
         if points.iter().any(|point| *point < first) {
-            return Err(invalid("segments", format!("a node of the segment from node {} on restores to another segment", first.0)));
+            return Err(invalid(
+                "segments",
+                format!("a node of the segment from node {} on restores to another segment", first.0),
+            ));
         }
         self.next = end.0;
         Ok(())
     }
 }
 
-/// Symbols that are read back: each once, after a node that writes the value, and only used behind it.
+/// Symbols that are read back: each once, after a node that writes the value, and only used behind
+/// it.
 pub(super) fn read_backs(graph: &KernelGraph) -> Result<(), Invalid> {
     let mut seen = HashSet::new();
     if !graph.read_backs.is_sorted_by_key(|read_back| read_back.after) {
@@ -87,20 +100,28 @@ pub(super) fn read_backs(graph: &KernelGraph) -> Result<(), Invalid> {
         let place = format!("the size `{}`", spec.name);
         if let Some(most) = most {
             expression(graph, &place, most)?;
-            let later = graph.read_backs.iter().filter(|other| !seen.contains(&other.symbol) || other.symbol == *symbol);
+            let later =
+                graph.read_backs.iter().filter(|other| !seen.contains(&other.symbol) || other.symbol == *symbol);
             if let Some(unknown) = later.map(|other| other.symbol).find(|other| most.depends_on(*other)) {
                 let name = &graph.symbols[unknown.0 as usize].name;
-                return Err(invalid(place, format!("its largest value depends on `{name}`, which is not known before")));
+                return Err(invalid(
+                    place,
+                    format!("its largest value depends on `{name}`, which is not known before"),
+                ));
             }
         }
         scalar(graph, &place, value)?;
         match graph.nodes.get(after.0 as usize) {
             None => return Err(invalid(place, format!("node {} does not exist", after.0))),
-            Some(node) if !node.writes.contains(&value.buffer) => return Err(invalid(place, format!("{} does not write it", node.name))),
+            Some(node) if !node.writes.contains(&value.buffer) => {
+                return Err(invalid(place, format!("{} does not write it", node.name)));
+            }
             Some(_) => {}
         }
         let fixed = graph.buffers.iter().filter(|buffer| matches!(buffer.kind, BufferKind::Input | BufferKind::State));
-        if let Some(buffer) = fixed.clone().find(|buffer| buffer.shape.iter().any(|dimension| dimension.depends_on(*symbol))) {
+        if let Some(buffer) =
+            fixed.clone().find(|buffer| buffer.shape.iter().any(|dimension| dimension.depends_on(*symbol)))
+        {
             return Err(invalid(place, format!("{} depends on it and is there before it is read", buffer.name)));
         }
         let early = graph.nodes[..=after.0 as usize].iter().find(|node| match &node.kind {
@@ -129,7 +150,10 @@ fn scalar(graph: &KernelGraph, place: &str, scalar: &Scalar) -> Result<(), Inval
     let smallest: Vec<i64> = graph.symbols.iter().map(|symbol| symbol.min).collect();
     let fits = spec.bytes().eval(&smallest).is_ok_and(|bytes| end.is_some_and(|end| end <= bytes));
     if !offset.is_multiple_of(dtype.bytes()) || !fits {
-        return Err(invalid(place, format!("byte {offset} of {} is not aligned, or outside of it with the smallest symbols", spec.name)));
+        return Err(invalid(
+            place,
+            format!("byte {offset} of {} is not aligned, or outside of it with the smallest symbols", spec.name),
+        ));
     }
     Ok(())
 }

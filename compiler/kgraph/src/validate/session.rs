@@ -10,8 +10,12 @@ pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
     let mut seen = HashSet::new();
     for SessionSymbol { symbol, first, next } in &graph.session.symbols {
         let place = format!("session symbol {}", symbol.0);
-        let Some(spec) = graph.symbols.get(symbol.0 as usize) else { return Err(invalid(place, "there is no such symbol")) };
-        if !seen.insert(*symbol) || graph.read_back_of(*symbol).is_some() || graph.elements.iter().any(|element| element.symbol == *symbol)
+        let Some(spec) = graph.symbols.get(symbol.0 as usize) else {
+            return Err(invalid(place, "there is no such symbol"));
+        };
+        if !seen.insert(*symbol)
+            || graph.read_back_of(*symbol).is_some()
+            || graph.elements.iter().any(|element| element.symbol == *symbol)
         {
             return Err(invalid(place, "its value comes from two places"));
         }
@@ -20,8 +24,9 @@ pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
         }
         expression(graph, &place, next)?;
         // The memory of a session stays as large as it is.
-        let moves =
-            |buffer: &&crate::graph::BufferSpec| buffer.kind == BufferKind::State && buffer.shape.iter().any(|d| d.depends_on(*symbol));
+        let moves = |buffer: &&crate::graph::BufferSpec| {
+            buffer.kind == BufferKind::State && buffer.shape.iter().any(|d| d.depends_on(*symbol))
+        };
         if let Some(buffer) = graph.buffers.iter().find(moves) {
             return Err(invalid(place, format!("the size of state buffer {} depends on it", buffer.name)));
         }

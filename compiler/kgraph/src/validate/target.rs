@@ -5,14 +5,18 @@ use crate::expr::Expr;
 use crate::graph::{BUFFER_ALIGN, BufferId, BufferKind, KernelGraph, Node, NodeKind, ReadBack};
 use crate::limits::{BLOCK_THREADS_MAX, KERNEL_NAME_BYTES_MAX, NAME_BYTES_MAX, PARAMS_BYTES_MAX, VARIANTS_MAX};
 use crate::target::{
-    AmdFacts, Argument, KernelFacts, LaunchSpec, LaunchVariant, PackedConstant, Relocation, SymbolRange, TargetImage, preempt_params,
+    AmdFacts, Argument, KernelFacts, LaunchSpec, LaunchVariant, PackedConstant, Relocation, SymbolRange, TargetImage,
+    preempt_params,
 };
 use std::collections::HashSet;
 
 /// Checks a target against a valid graph whose weights are `weights_bytes` long.
 pub fn target(graph: &KernelGraph, target: &TargetImage, weights_bytes: u64) -> Result<(), Invalid> {
     if target.launches.len() != graph.nodes.len() {
-        return Err(invalid(&target.name, format!("{} launches for {} nodes", target.launches.len(), graph.nodes.len())));
+        return Err(invalid(
+            &target.name,
+            format!("{} launches for {} nodes", target.launches.len(), graph.nodes.len()),
+        ));
     }
     target.kernels.iter().try_for_each(kernel)?;
     for (index, (node, spec)) in graph.nodes.iter().zip(&target.launches).enumerate() {
@@ -36,17 +40,24 @@ fn sizes_are_known(graph: &KernelGraph, target: &TargetImage) -> Result<(), Inva
         let uses = |launch: &LaunchSpec| {
             let in_argument = |argument: &Argument| match argument {
                 Argument::Buffer { offset: expr, .. } | Argument::Int { value: expr, .. } => expr.depends_on(*symbol),
-                Argument::Bytes { relocations, .. } => relocations.iter().any(|relocation| relocation.offset.depends_on(*symbol)),
+                Argument::Bytes { relocations, .. } => {
+                    relocations.iter().any(|relocation| relocation.offset.depends_on(*symbol))
+                }
                 Argument::F32 { .. } | Argument::F64 { .. } | Argument::Check { .. } => false,
             };
             launch.grid.iter().any(|blocks| blocks.depends_on(*symbol)) || launch.args.iter().any(in_argument)
         };
-        let chosen = |spec: &LaunchSpec| spec.variants.iter().flat_map(|variant| &variant.ranges).any(|range| range.symbol == *symbol);
+        let chosen = |spec: &LaunchSpec| {
+            spec.variants.iter().flat_map(|variant| &variant.ranges).any(|range| range.symbol == *symbol)
+        };
         let early = graph.nodes.iter().zip(&target.launches).take(after.0 as usize + 1);
         let mut early = early.filter_map(|(node, spec)| Some((node, spec.as_ref()?)));
         if let Some((node, _)) = early.find(|(_, spec)| spec.all().any(uses) || chosen(spec)) {
             let size = &graph.symbols[symbol.0 as usize].name;
-            return Err(invalid(format!("the size `{size}`"), format!("{} is launched with it and comes before it is read", node.name)));
+            return Err(invalid(
+                format!("the size `{size}`"),
+                format!("{} is launched with it and comes before it is read", node.name),
+            ));
         }
     }
     Ok(())
@@ -54,16 +65,28 @@ fn sizes_are_known(graph: &KernelGraph, target: &TargetImage) -> Result<(), Inva
 
 fn kernel(kernel: &KernelFacts) -> Result<(), Invalid> {
     if kernel.name.len() > KERNEL_NAME_BYTES_MAX {
-        return Err(invalid("a kernel", format!("its name has {} bytes, at most {KERNEL_NAME_BYTES_MAX} are possible", kernel.name.len())));
+        return Err(invalid(
+            "a kernel",
+            format!("its name has {} bytes, at most {KERNEL_NAME_BYTES_MAX} are possible", kernel.name.len()),
+        ));
     }
     let threads = kernel.block.iter().fold(1, |threads: u64, &d| threads.saturating_mul(d.into()));
     if threads == 0 || threads > BLOCK_THREADS_MAX {
-        return Err(invalid(&kernel.name, format!("a block of {threads} threads, 1 to {BLOCK_THREADS_MAX} are possible")));
+        return Err(invalid(
+            &kernel.name,
+            format!("a block of {threads} threads, 1 to {BLOCK_THREADS_MAX} are possible"),
+        ));
     }
     if kernel.params_bytes > PARAMS_BYTES_MAX {
-        return Err(invalid(&kernel.name, format!("{} bytes of parameters, at most {PARAMS_BYTES_MAX} are possible", kernel.params_bytes)));
+        return Err(invalid(
+            &kernel.name,
+            format!("{} bytes of parameters, at most {PARAMS_BYTES_MAX} are possible", kernel.params_bytes),
+        ));
     }
-    if kernel.preempt_offset.is_some_and(|at| !at.is_multiple_of(8) || at.checked_add(preempt_params::BYTES) != Some(kernel.params_bytes)) {
+    if kernel
+        .preempt_offset
+        .is_some_and(|at| !at.is_multiple_of(8) || at.checked_add(preempt_params::BYTES) != Some(kernel.params_bytes))
+    {
         return Err(invalid(&kernel.name, "the preemption parameters are not the last ones"));
     }
     if kernel.leaves_silently && kernel.preempt_offset.is_none() {
@@ -74,7 +97,9 @@ fn kernel(kernel: &KernelFacts) -> Result<(), Invalid> {
     {
         return Err(invalid(
             &kernel.name,
-            format!("no AMD device has waves of {wave_lanes} lanes with {vgprs} + {agprs} vector and {sgprs} scalar registers"),
+            format!(
+                "no AMD device has waves of {wave_lanes} lanes with {vgprs} + {agprs} vector and {sgprs} scalar registers"
+            ),
         ));
     }
     Ok(())
@@ -88,7 +113,12 @@ struct Owner<'a> {
     buffers: HashSet<BufferId>,
 }
 
-fn check_launch(graph: &KernelGraph, target: &TargetImage, owner: &Owner<'_>, spec: &LaunchSpec) -> Result<(), Invalid> {
+fn check_launch(
+    graph: &KernelGraph,
+    target: &TargetImage,
+    owner: &Owner<'_>,
+    spec: &LaunchSpec,
+) -> Result<(), Invalid> {
     let node = owner.node;
     let Some(kernel) = target.kernels.get(spec.kernel.0 as usize) else {
         return Err(invalid(&node.name, "names a kernel that does not exist"));
@@ -142,7 +172,10 @@ fn check_argument(graph: &KernelGraph, owner: &Owner<'_>, argument: &Argument) -
                 end = behind.ok_or_else(|| {
                     invalid(
                         &node.name,
-                        format!("the relocation at byte {at} overlaps another or lies outside of its {} bytes", bytes.len()),
+                        format!(
+                            "the relocation at byte {at} overlaps another or lies outside of its {} bytes",
+                            bytes.len()
+                        ),
                     )
                 })?;
                 address(graph, owner, *buffer, offset)?;
@@ -160,10 +193,14 @@ fn address(graph: &KernelGraph, owner: &Owner<'_>, buffer: BufferId, offset: &Ex
     expression(graph, &node.name, offset)
 }
 
-/// Every variant can be chosen for some values of the symbols. All values have a launch, since what no variant is for falls to the launch itself.
+/// Every variant can be chosen for some values of the symbols. All values have a launch, since what
+/// no variant is for falls to the launch itself.
 fn variants(graph: &KernelGraph, node: &Node, spec: &LaunchSpec) -> Result<(), Invalid> {
     if spec.variants.len() > VARIANTS_MAX {
-        return Err(invalid(&node.name, format!("{} variants, at most {VARIANTS_MAX} are allowed", spec.variants.len())));
+        return Err(invalid(
+            &node.name,
+            format!("{} variants, at most {VARIANTS_MAX} are allowed", spec.variants.len()),
+        ));
     }
     for (index, LaunchVariant { ranges, launch }) in spec.variants.iter().enumerate() {
         let place = format!("{}, variant {index}", node.name);
@@ -179,14 +216,18 @@ fn variants(graph: &KernelGraph, node: &Node, spec: &LaunchSpec) -> Result<(), I
                 let (name, least, most) = (&known.name, known.min, known.max);
                 return Err(invalid(
                     place,
-                    format!("the range {min} to {max} of `{name}` is empty, given twice, or outside of {least} to {most}"),
+                    format!(
+                        "the range {min} to {max} of `{name}` is empty, given twice, or outside of {least} to {most}"
+                    ),
                 ));
             }
         }
         if ranges.is_empty() {
             return Err(invalid(place, "it has no range, so nothing behind it could be chosen"));
         }
-        if let Some(earlier) = spec.variants[..index].iter().position(|earlier| contains(graph, &earlier.ranges, ranges)) {
+        if let Some(earlier) =
+            spec.variants[..index].iter().position(|earlier| contains(graph, &earlier.ranges, ranges))
+        {
             return Err(invalid(place, format!("variant {earlier} is for all of its values and comes first")));
         }
     }
@@ -198,7 +239,8 @@ fn contains(graph: &KernelGraph, outer: &[SymbolRange], inner: &[SymbolRange]) -
     outer.iter().all(|outer| {
         let known = &graph.symbols[outer.symbol.0 as usize];
         let inner = inner.iter().find(|inner| inner.symbol == outer.symbol);
-        let (min, max) = inner.map_or((known.min, known.max), |inner| (inner.min.max(known.min), inner.max.min(known.max)));
+        let (min, max) =
+            inner.map_or((known.min, known.max), |inner| (inner.min.max(known.min), inner.max.min(known.max)));
         outer.min <= min && max <= outer.max
     })
 }
@@ -209,7 +251,10 @@ fn packed(graph: &KernelGraph, target: &TargetImage, weights_bytes: u64) -> Resu
     for PackedConstant { buffer, layout, weights_offset, bytes } in &target.packed {
         let is_const = graph.buffers.get(buffer.0 as usize).is_some_and(|spec| spec.kind == BufferKind::Const);
         if !is_const || !seen.insert(buffer) {
-            return Err(invalid(&target.name, format!("packs buffer {}, which is no constant or is packed twice", buffer.0)));
+            return Err(invalid(
+                &target.name,
+                format!("packs buffer {}, which is no constant or is packed twice", buffer.0),
+            ));
         }
         let end = weights_offset.checked_add(*bytes);
         if !weights_offset.is_multiple_of(BUFFER_ALIGN) || end.is_none_or(|end| end > weights_bytes) {
@@ -236,7 +281,8 @@ fn fits(kernel: &KernelFacts, own_bytes: u32) -> bool {
     kernel.preempt_offset.map_or(kernel.params_bytes == own_bytes, |at| at == own_bytes.next_multiple_of(8))
 }
 
-/// Byte offset of every argument in the parameter block by natural alignment, and the end of the last one.
+/// Byte offset of every argument in the parameter block by natural alignment, and the end of the
+/// last one.
 pub fn params_layout(args: &[Argument]) -> (Vec<u32>, u32) {
     let mut end = 0_u32;
     let offsets = args

@@ -1,16 +1,20 @@
 //! Calls: the called function is read in place of the call.
 //!
-//! Functions that call themselves cannot be read so and are refused. A call through a register becomes comparisons of it with every function it may hold; the "address" of a function is a number
-//! that no memory has.
+//! Functions that call themselves cannot be read so and are refused. A call through a register
+//! becomes comparisons of it with every function it may hold; the "address" of a function is a
+//! number that no memory has.
 
 use super::*;
 use atoll_ptx::{FunctionKind, Initializer, Role};
 
-/// Functions that call each other deeper than this are refused: the reader's own stack grows with them.
+/// Functions that call each other deeper than this are refused: the reader's own stack grows with
+/// them.
 const MAX_CALL_DEPTH: usize = 64;
-/// Functions that one call through a register is compared with, where only a prototype narrows them down.
+/// Functions that one call through a register is compared with, where only a prototype narrows them
+/// down.
 const MAX_CALLEES: usize = 256;
-/// Addresses of functions start here: no address of memory is as large, so that reading through one is a fault.
+/// Addresses of functions start here: no address of memory is as large, so that reading through one
+/// is a fault.
 const FIRST_FUNCTION_ADDRESS: u64 = 0xF1 << 56;
 /// Distance of functions' addresses, as if each had some bytes.
 const FUNCTION_STEP: u64 = 16;
@@ -50,7 +54,12 @@ impl<'i> Call<'i> {
 
 impl<'m> Reader<'m> {
     /// `call`
-    pub(super) fn call(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), LowerError> {
+    pub(super) fn call(
+        &mut self,
+        instruction: &Instruction,
+        guard: Option<(Reg, bool)>,
+        line: u32,
+    ) -> Result<(), LowerError> {
         let call = Call::of(instruction).ok_or_else(|| self.malformed(line, "this form of `call` is not known"))?;
         let past = self.under_guard(guard, line)?;
         match self.register(call.callee) {
@@ -73,7 +82,9 @@ impl<'m> Reader<'m> {
             Some(function) if function.body.is_some() => self.inline(function, call, line),
             _ if name == "vprintf" => self.print(call, line),
             _ if name == "__assertfail" => self.assert_fail(call, line),
-            Some(_) => Err(self.unsupported(line, format!("calls of `{name}`, which the module declares and does not define"))),
+            Some(_) => {
+                Err(self.unsupported(line, format!("calls of `{name}`, which the module declares and does not define")))
+            }
             None => Err(self.malformed(line, format!("there is no function `{name}`"))),
         }
     }
@@ -103,14 +114,18 @@ impl<'m> Reader<'m> {
 
     /// The functions that a call through a register may reach.
     fn callees(&mut self, call: &Call<'_>, line: u32) -> Result<Vec<&'m Function>, LowerError> {
-        let table = call.table.ok_or_else(|| self.malformed(line, "a call through a register needs a prototype or a table of targets"))?;
+        let table = call
+            .table
+            .ok_or_else(|| self.malformed(line, "a call through a register needs a prototype or a table of targets"))?;
         let module = self.module;
         match self.table(table) {
             Some(Table::Functions(names)) => names
                 .iter()
                 .map(|n| {
                     let function = module.function(n).filter(|f| f.body.is_some());
-                    function.ok_or_else(|| self.unsupported(line, format!("calls of `{n}`, which the module does not define")))
+                    function.ok_or_else(|| {
+                        self.unsupported(line, format!("calls of `{n}`, which the module does not define"))
+                    })
                 })
                 .collect(),
             Some(Table::Prototype(signature)) => {
@@ -119,7 +134,9 @@ impl<'m> Reader<'m> {
                     known.iter().copied().filter(|f| Signature::new(&f.params, &f.returns) == signature).collect();
                 match fitting.len() {
                     0..=MAX_CALLEES => Ok(fitting),
-                    many => Err(self.unsupported(line, format!("calls through a register that may hold {many} functions"))),
+                    many => {
+                        Err(self.unsupported(line, format!("calls through a register that may hold {many} functions")))
+                    }
                 }
             }
             _ => Err(self.malformed(line, format!("`{table}` is neither a prototype nor a table of functions"))),
@@ -134,7 +151,9 @@ impl<'m> Reader<'m> {
             return Err(self.unsupported(line, format!("recursion: `{name}` calls itself")));
         }
         if self.calls.len() > MAX_CALL_DEPTH {
-            return Err(self.unsupported(line, format!("functions that call each other more than {MAX_CALL_DEPTH} deep")));
+            return Err(
+                self.unsupported(line, format!("functions that call each other more than {MAX_CALL_DEPTH} deep"))
+            );
         }
         if call.arguments.len() != function.params.len() || call.returns.len() != function.returns.len() {
             return Err(self.malformed(line, format!("the call does not fit the parameters of `{name}`")));
@@ -156,7 +175,13 @@ impl<'m> Reader<'m> {
     }
 
     /// Opens the callee's scope, in which its parameters hold the arguments.
-    fn enter(&mut self, function: &'m Function, body: &'m Body, call: &Call<'_>, line: u32) -> Result<Callee, LowerError> {
+    fn enter(
+        &mut self,
+        function: &'m Function,
+        body: &'m Body,
+        call: &Call<'_>,
+        line: u32,
+    ) -> Result<Callee, LowerError> {
         let accesses = formal::Accesses::of(body);
         let callers = self.scopes.split_off(1);
         self.scopes.push(Scope::default());
@@ -185,7 +210,12 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    fn declare_slot(&mut self, variable: &Variable, accesses: &formal::Accesses, line: u32) -> Result<Slot, LowerError> {
+    fn declare_slot(
+        &mut self,
+        variable: &Variable,
+        accesses: &formal::Accesses,
+        line: u32,
+    ) -> Result<Slot, LowerError> {
         match variable.space {
             StateSpace::Reg if variable.vector.is_some() => {
                 Err(self.unsupported(line, format!("vectors of registers as parameters (`{}`)", variable.name)))
@@ -301,10 +331,12 @@ impl<'m> Reader<'m> {
         }
     }
 
-    /// `__assertfail(message, file, line, function, size of a character)`: tells what failed, and ends the launch.
+    /// `__assertfail(message, file, line, function, size of a character)`: tells what failed, and
+    /// ends the launch.
     fn assert_fail(&mut self, call: &Call<'_>, line: u32) -> Result<(), LowerError> {
         let sizes = [8, 8, 4, 8];
-        let operands = (0..).zip(sizes).map(|(i, bytes)| self.argument(call, i, bytes, line)).collect::<Result<Vec<_>, _>>()?;
+        let operands =
+            (0..).zip(sizes).map(|(i, bytes)| self.argument(call, i, bytes, line)).collect::<Result<Vec<_>, _>>()?;
         self.emit("__assertfail", None, operands, line);
         self.end(Term::Goto(EXIT), line);
         // What the text has behind it is read, and unreachable.
@@ -333,7 +365,9 @@ fn functions_with_address(module: &Module) -> Vec<&Function> {
     for item in &module.items {
         match &item.kind {
             ItemKind::Function(Function { body: Some(body), .. }) => in_body(body, &mut named),
-            ItemKind::Variable(Variable { initializer: Some(initializer), .. }) => in_initializer(initializer, &mut named),
+            ItemKind::Variable(Variable { initializer: Some(initializer), .. }) => {
+                in_initializer(initializer, &mut named)
+            }
             _ => {}
         }
     }

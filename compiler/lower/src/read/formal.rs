@@ -1,7 +1,8 @@
 //! `.param` variables of functions: what a call hands over and gets back.
 //!
-//! Such a variable becomes registers, one per *piece* that the code around it accesses as a whole, so that a uniform pointer stays one through a call. Only where its address is
-//! taken it lies in local memory.
+//! Such a variable becomes registers, one per *piece* that the code around it accesses as a whole,
+//! so that a uniform pointer stays one through a call. Only where its address is taken it lies in
+//! local memory.
 
 use super::*;
 use atoll_ptx::Role;
@@ -28,14 +29,16 @@ pub(super) struct Piece {
     reg: Reg,
 }
 
-/// How a body accesses variables: offset and size of each access by name, `None` once the address is used otherwise.
+/// How a body accesses variables: offset and size of each access by name, `None` once the address
+/// is used otherwise.
 #[derive(Debug, Default)]
 pub(super) struct Accesses(HashMap<Name, Option<Vec<(u32, u32)>>>);
 
 impl Accesses {
     /// Those of the `.param` variables that a body declares itself.
     pub(super) fn of_declared(body: &Body) -> Accesses {
-        let is_formal = |s: &atoll_ptx::Statement| matches!(&s.kind, StatementKind::Variable(v) if v.space == StateSpace::Param);
+        let is_formal =
+            |s: &atoll_ptx::Statement| matches!(&s.kind, StatementKind::Variable(v) if v.space == StateSpace::Param);
         if body.statements.iter().any(is_formal) { Accesses::of(body) } else { Accesses::default() }
     }
 
@@ -128,7 +131,12 @@ impl<'m> Reader<'m> {
     }
 
     /// Declares a `.param` variable in the innermost scope.
-    pub(super) fn declare_formal(&mut self, variable: &Variable, accesses: &Accesses, line: u32) -> Result<(), LowerError> {
+    pub(super) fn declare_formal(
+        &mut self,
+        variable: &Variable,
+        accesses: &Accesses,
+        line: u32,
+    ) -> Result<(), LowerError> {
         let bytes = variable.bytes().and_then(|b| u32::try_from(b).ok());
         let bytes = bytes.ok_or_else(|| self.malformed(line, format!("variable `{}` is too large", variable.name)))?;
         if variable.dimensions.contains(&None) {
@@ -143,7 +151,8 @@ impl<'m> Reader<'m> {
                     list.push((0, bytes));
                 }
                 let name = &variable.name;
-                let mut piece = |(at, bytes): (u32, u32)| Piece { at, bytes, reg: self.new_register(name, Elem::int(8 * bytes)) };
+                let mut piece =
+                    |(at, bytes): (u32, u32)| Piece { at, bytes, reg: self.new_register(name, Elem::int(8 * bytes)) };
                 Place::Pieces(pieces_of(&list, bytes).into_iter().map(&mut piece).collect())
             }
             None => Place::Local(self.reserve_local(bytes, variable.alignment().max(1))),
@@ -160,8 +169,14 @@ impl<'m> Reader<'m> {
     }
 
     /// `ld.param` and `st.param` of such a variable.
-    pub(super) fn access_formal(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), LowerError> {
-        let (Some((name, offset)), Some((bytes, _)), Some(ty)) = (named_address(instruction), access_size(instruction), instruction.ty())
+    pub(super) fn access_formal(
+        &mut self,
+        instruction: &Instruction,
+        guard: Option<(Reg, bool)>,
+        line: u32,
+    ) -> Result<(), LowerError> {
+        let (Some((name, offset)), Some((bytes, _)), Some(ty)) =
+            (named_address(instruction), access_size(instruction), instruction.ty())
         else {
             return Err(self.malformed(line, format!("`{}` has no type", instruction.dotted())));
         };
@@ -204,7 +219,9 @@ impl<'m> Reader<'m> {
     /// The local address of a variable whose address is taken.
     pub(super) fn local_formal(&self, formal: usize, offset: i64, line: u32) -> Result<u32, LowerError> {
         match self.formals[formal].place {
-            Place::Local(at) => u32::try_from(i64::from(at) + offset).map_err(|_| self.malformed(line, "an address outside its space")),
+            Place::Local(at) => {
+                u32::try_from(i64::from(at) + offset).map_err(|_| self.malformed(line, "an address outside its space"))
+            }
             Place::Pieces(_) => Err(self.unsupported(line, "this use of a parameter")),
         }
     }
@@ -235,13 +252,20 @@ impl<'m> Reader<'m> {
                 match pieces.iter().find(inside) {
                     Some(piece) if piece.bytes == bytes => Ok(Opnd::Reg(piece.reg)),
                     // Nobody on this side wrote it: any value does.
-                    None if !pieces.iter().any(|p| p.at < at + bytes && at < p.at + p.bytes) => Ok(Opnd::Imm(Immediate::Int(0))),
+                    None if !pieces.iter().any(|p| p.at < at + bytes && at < p.at + p.bytes) => {
+                        Ok(Opnd::Imm(Immediate::Int(0)))
+                    }
                     None => self.read_part(formal, at, bytes, line),
                     Some(_) => {
                         let halves = [at, at + bytes / 2].map(|at| self.read_formal(formal, at, bytes / 2, line));
                         let [low, high] = halves;
                         let whole = Opnd::Reg(self.new_register("%param", Elem::int(8 * bytes)));
-                        self.emit(&format!("mov.b{}", 8 * bytes), None, vec![whole.clone(), Opnd::Vec(vec![low?, high?])], line);
+                        self.emit(
+                            &format!("mov.b{}", 8 * bytes),
+                            None,
+                            vec![whole.clone(), Opnd::Vec(vec![low?, high?])],
+                            line,
+                        );
                         Ok(whole)
                     }
                 }
@@ -255,8 +279,10 @@ impl<'m> Reader<'m> {
             Place::Pieces(pieces) => pieces.iter().find(|p| p.at <= at && at + bytes <= p.at + p.bytes).copied(),
             Place::Local(_) => None,
         };
-        let whole = whole.ok_or_else(|| self.unsupported(line, "accesses of a parameter that overlap each other unevenly"))?;
-        let parts: Vec<Opnd> = (0..whole.bytes / bytes).map(|_| Opnd::Reg(self.new_register("%param", Elem::int(8 * bytes)))).collect();
+        let whole =
+            whole.ok_or_else(|| self.unsupported(line, "accesses of a parameter that overlap each other unevenly"))?;
+        let parts: Vec<Opnd> =
+            (0..whole.bytes / bytes).map(|_| Opnd::Reg(self.new_register("%param", Elem::int(8 * bytes)))).collect();
         let wanted = parts[((at - whole.at) / bytes) as usize].clone();
         self.emit(&format!("mov.b{}", 8 * whole.bytes), None, vec![Opnd::Vec(parts), Opnd::Reg(whole.reg)], line);
         Ok(wanted)
@@ -293,7 +319,12 @@ impl<'m> Reader<'m> {
             None => self.write_part(&pieces, at, bytes, value, guard, line),
             Some(_) => {
                 let [low, high] = [0; 2].map(|_| Opnd::Reg(self.new_register("%param", Elem::int(4 * bytes))));
-                self.emit(&format!("mov.b{}", 8 * bytes), None, vec![Opnd::Vec(vec![low.clone(), high.clone()]), value.clone()], line);
+                self.emit(
+                    &format!("mov.b{}", 8 * bytes),
+                    None,
+                    vec![Opnd::Vec(vec![low.clone(), high.clone()]), value.clone()],
+                    line,
+                );
                 self.write_formal(formal, at, bytes / 2, &low, guard, line)?;
                 self.write_formal(formal, at + bytes / 2, bytes / 2, &high, guard, line)
             }
@@ -311,8 +342,10 @@ impl<'m> Reader<'m> {
         line: u32,
     ) -> Result<(), LowerError> {
         let whole = pieces.iter().find(|p| p.at <= at && at + bytes <= p.at + p.bytes).copied();
-        let whole = whole.ok_or_else(|| self.unsupported(line, "accesses of a parameter that overlap each other unevenly"))?;
-        let mut parts: Vec<Opnd> = (0..whole.bytes / bytes).map(|_| Opnd::Reg(self.new_register("%param", Elem::int(8 * bytes)))).collect();
+        let whole =
+            whole.ok_or_else(|| self.unsupported(line, "accesses of a parameter that overlap each other unevenly"))?;
+        let mut parts: Vec<Opnd> =
+            (0..whole.bytes / bytes).map(|_| Opnd::Reg(self.new_register("%param", Elem::int(8 * bytes)))).collect();
         let form = format!("mov.b{}", 8 * whole.bytes);
         self.emit(&form, None, vec![Opnd::Vec(parts.clone()), Opnd::Reg(whole.reg)], line);
         parts[((at - whole.at) / bytes) as usize] = value.clone();

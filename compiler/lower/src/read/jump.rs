@@ -6,10 +6,16 @@ use super::*;
 const SHORT_TABLE: usize = 4;
 
 impl<'m> Reader<'m> {
-    /// `brx.idx`: comparisons, since the tables of compilers' switches that reach PTX are short. Beyond the table PTX leaves open what happens; here the last
-    /// target is taken.
-    pub(super) fn branch_by_index(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), LowerError> {
-        let (Some(index), Some(Operand::Name(table))) = (instruction.operands.first(), instruction.operands.get(1)) else {
+    /// `brx.idx`: comparisons, since the tables of compilers' switches that reach PTX are short.
+    /// Beyond the table PTX leaves open what happens; here the last target is taken.
+    pub(super) fn branch_by_index(
+        &mut self,
+        instruction: &Instruction,
+        guard: Option<(Reg, bool)>,
+        line: u32,
+    ) -> Result<(), LowerError> {
+        let (Some(index), Some(Operand::Name(table))) = (instruction.operands.first(), instruction.operands.get(1))
+        else {
             return Err(self.malformed(line, "`brx.idx` needs an index and a table"));
         };
         let index = self.operand(index, line)?;
@@ -66,7 +72,12 @@ impl<'m> Reader<'m> {
     }
 
     /// `bar` and `barrier` of several warps: the end of a block.
-    pub(super) fn barrier(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), LowerError> {
+    pub(super) fn barrier(
+        &mut self,
+        instruction: &Instruction,
+        guard: Option<(Reg, bool)>,
+        line: u32,
+    ) -> Result<(), LowerError> {
         if instruction.has("cluster") {
             return Err(self.unsupported(line, format!("`{}`", instruction.dotted())));
         }

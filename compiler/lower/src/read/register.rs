@@ -41,7 +41,9 @@ impl Reader<'_> {
         }
         for (name, count) in &declaration.names {
             match count {
-                Some(count) => self.innermost().ranges.push(Range { prefix: name.clone(), count: *count, elem, vector }),
+                Some(count) => {
+                    self.innermost().ranges.push(Range { prefix: name.clone(), count: *count, elem, vector })
+                }
                 None => {
                     let declared = self.new_declared(name, elem, vector);
                     self.innermost().regs.insert(name.clone(), declared);
@@ -65,7 +67,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What a name stands for that is declared as a register: itself, a whole vector, an element of one, or a part that a video instruction selects.
+    /// What a name stands for that is declared as a register: itself, a whole vector, an element of
+    /// one, or a part that a video instruction selects.
     pub(super) fn register_operand(&mut self, name: &Name) -> Option<Opnd> {
         let Some((whole, letters)) = name.split_once('.') else {
             return Some(match self.declared(name)? {
@@ -88,7 +91,9 @@ impl Reader<'_> {
             if let Some(declared) = self.scopes[at].regs.get(name) {
                 return Some(declared.clone());
             }
-            if let Some(Range { elem, vector, .. }) = self.scopes[at].ranges.iter().find(|range| range.has(name)).cloned() {
+            if let Some(Range { elem, vector, .. }) =
+                self.scopes[at].ranges.iter().find(|range| range.has(name)).cloned()
+            {
                 let declared = self.new_declared(&Name::new(name), elem, vector);
                 self.scopes[at].regs.insert(Name::new(name), declared.clone());
                 return Some(declared);

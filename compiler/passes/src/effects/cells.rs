@@ -1,6 +1,7 @@
 //! What local variables, and the parameters of calls, hold.
 //!
-//! One value for each place that is always accessed alike, whatever the order of the accesses; for everything else, only what it may point into.
+//! One value for each place that is always accessed alike, whatever the order of the accesses; for
+//! everything else, only what it may point into.
 
 use super::linear::{Linear, RootSet};
 use std::collections::HashMap;
@@ -49,7 +50,8 @@ impl Cells {
     pub(super) fn store(&mut self, place: (VariableKey, i64, u32), value: &Linear, roots: RootSet) -> bool {
         let (variable, offset, width) = place;
         let end = offset.saturating_add(i64::from(width / 8));
-        let overlaps = |&(o, w): &(i64, u32)| (o, w) != (offset, width) && o < end && offset < o.saturating_add(i64::from(w / 8));
+        let overlaps =
+            |&(o, w): &(i64, u32)| (o, w) != (offset, width) && o < end && offset < o.saturating_add(i64::from(w / 8));
         let mut news = false;
         if self.cells.get(&variable).is_some_and(|own| own.keys().any(overlaps)) {
             news |= self.tear(variable, RootSet::NONE);

@@ -7,8 +7,9 @@ use atoll_ptx::{Instruction, Name, Operand, ScalarType, types::TypeClass};
 
 /// Integer operations whose result follows from their operands, and that are kept as what they are.
 const PURE: &[&str] = &[
-    "mul", "mad", "mul24", "mad24", "sad", "div", "rem", "abs", "min", "max", "popc", "clz", "bfind", "brev", "bfe", "bfi", "szext",
-    "bmsk", "set", "setp", "selp", "slct", "and", "or", "xor", "not", "cnot", "lop3", "shf", "shl", "shr", "prmt", "cvt",
+    "mul", "mad", "mul24", "mad24", "sad", "div", "rem", "abs", "min", "max", "popc", "clz", "bfind", "brev", "bfe",
+    "bfi", "szext", "bmsk", "set", "setp", "selp", "slct", "and", "or", "xor", "not", "cnot", "lop3", "shf", "shl",
+    "shr", "prmt", "cvt",
 ];
 
 /// The evaluation of one instruction.
@@ -119,7 +120,8 @@ impl<'m> Evaluation<'_, 'm> {
         }
     }
 
-    /// An address keeps its value where it becomes generic or not; for shared and local memory only what it points into matters.
+    /// An address keeps its value where it becomes generic or not; for shared and local memory only
+    /// what it points into matters.
     fn cvta(&mut self, bits: u32) -> Outcome {
         let value = self.operand(1, bits);
         if let Some(value) = &value
@@ -135,7 +137,9 @@ impl<'m> Evaluation<'_, 'm> {
 
     /// `cvt.to.from`, where both are integers.
     fn cvt(&mut self, from: ScalarType) -> Outcome {
-        let Some(to) = self.instruction.modifiers.iter().find_map(|m| ScalarType::from_name(m)) else { return Outcome::Unknown };
+        let Some(to) = self.instruction.modifiers.iter().find_map(|m| ScalarType::from_name(m)) else {
+            return Outcome::Unknown;
+        };
         if to.class() == TypeClass::Float {
             return Outcome::Unknown;
         }
@@ -161,7 +165,8 @@ impl<'m> Evaluation<'_, 'm> {
         sum
     }
 
-    /// A sum with more bits, by zeros or by its sign. Where it cannot wrap around it is the same sum.
+    /// A sum with more bits, by zeros or by its sign. Where it cannot wrap around it is the same
+    /// sum.
     fn widened(&mut self, value: &Linear, width: u32, by_sign: bool) -> Linear {
         if let Some(constant) = value.as_constant() {
             let extended = if by_sign { value.signed(constant) as u64 } else { constant & mask(value.width()) };
@@ -190,14 +195,18 @@ impl<'m> Evaluation<'_, 'm> {
     /// `mul.lo`, or `mul.wide` of operands with half the bits of the result.
     fn product(&mut self, bits: u32, is_wide: bool) -> Outcome {
         let (Some(left), Some(right)) = (self.operand(1, bits), self.operand(2, bits)) else { return Outcome::NotYet };
-        self.multiply(&left, &right, is_wide).map_or_else(|| self.pure(if is_wide { 2 * bits } else { bits }), Outcome::Value)
+        self.multiply(&left, &right, is_wide)
+            .map_or_else(|| self.pure(if is_wide { 2 * bits } else { bits }), Outcome::Value)
     }
 
     fn multiply(&mut self, left: &Linear, right: &Linear, is_wide: bool) -> Option<Linear> {
         let by_sign = self.instruction.ty().is_some_and(|ty| ty.class() == TypeClass::Signed);
         let width = if is_wide { 2 * left.width() } else { left.width() };
-        let (left, right) =
-            if is_wide { (self.widened(left, width, by_sign), self.widened(right, width, by_sign)) } else { (left.clone(), right.clone()) };
+        let (left, right) = if is_wide {
+            (self.widened(left, width, by_sign), self.widened(right, width, by_sign))
+        } else {
+            (left.clone(), right.clone())
+        };
         match (left.as_constant(), right.as_constant()) {
             (_, Some(factor)) => Some(left.times(factor)),
             (Some(factor), _) => Some(right.times(factor)),
@@ -208,7 +217,9 @@ impl<'m> Evaluation<'_, 'm> {
     fn product_and_sum(&mut self, bits: u32) -> Outcome {
         let is_wide = self.instruction.has("wide");
         let width = if is_wide { 2 * bits } else { bits };
-        let (Some(left), Some(right), Some(addend)) = (self.operand(1, bits), self.operand(2, bits), self.operand(3, width)) else {
+        let (Some(left), Some(right), Some(addend)) =
+            (self.operand(1, bits), self.operand(2, bits), self.operand(3, width))
+        else {
             return Outcome::NotYet;
         };
         let product = match self.multiply(&left, &right, is_wide) {
@@ -227,10 +238,13 @@ impl<'m> Evaluation<'_, 'm> {
         }
     }
 
-    /// `or` with bits that are zero on the other side is a sum; compilers write it for the low bits of indices.
+    /// `or` with bits that are zero on the other side is a sum; compilers write it for the low bits
+    /// of indices.
     fn or(&mut self, bits: u32) -> Outcome {
         let (Some(left), Some(right)) = (self.operand(1, bits), self.operand(2, bits)) else { return Outcome::NotYet };
-        let fits = |constant: &Linear, other: &Linear| constant.as_constant().is_some_and(|c| c <= mask(other.trailing_zeros()));
+        let fits = |constant: &Linear, other: &Linear| {
+            constant.as_constant().is_some_and(|c| c <= mask(other.trailing_zeros()))
+        };
         if bits > 1 && (fits(&left, &right) || fits(&right, &left)) {
             return left.plus(&right, 1).map_or(Outcome::Unknown, Outcome::Value);
         }
@@ -303,7 +317,9 @@ impl<'m> Evaluation<'_, 'm> {
                 let small = |index: usize| constant(index).or_else(|| atoms.range(operands.get(index)?).map(|r| r.1));
                 Some((0, small(0).into_iter().chain(small(1)).min()?))
             }
-            "rem" if !is_signed || first.is_some() => constant(1).filter(|c| *c > 0).map(|c| (0, first.map_or(c - 1, |r| r.1.min(c - 1)))),
+            "rem" if !is_signed || first.is_some() => {
+                constant(1).filter(|c| *c > 0).map(|c| (0, first.map_or(c - 1, |r| r.1.min(c - 1))))
+            }
             "div" => {
                 let by = constant(1).filter(|c| *c > 0)?;
                 first.map(|(low, high)| (low / by, high / by))
@@ -312,7 +328,11 @@ impl<'m> Evaluation<'_, 'm> {
                 let by = constant(1).filter(|c| (0..63).contains(c))?;
                 match first {
                     Some((low, high)) => Some((low >> by, high >> by)),
-                    None if !is_signed && operands[0].width() == 32 && !rest.starts_with("b64") && !rest.starts_with("u64") => {
+                    None if !is_signed
+                        && operands[0].width() == 32
+                        && !rest.starts_with("b64")
+                        && !rest.starts_with("u64") =>
+                    {
                         Some((0, (u32::MAX as i64) >> by))
                     }
                     None => None,

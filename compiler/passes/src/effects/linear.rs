@@ -1,8 +1,10 @@
 //! Integers as sums: what an address is made of, as far as it can be known before a launch.
 //!
-//! A [`Linear`] of width `w` is `constant + Σ coefficient · atom` modulo 2ʷ, exactly. An *atom* is a value that is not taken apart: a parameter, a special register, the
-//! result of an operation that is not linear, a register with several definitions. Atoms are interned: the same operation on the same operands is the same
-//! atom. How much two uses of an atom have in common is its [`Class`].
+//! A [`Linear`] of width `w` is `constant + Σ coefficient · atom` modulo 2ʷ, exactly. An *atom* is
+//! a value that is not taken apart: a parameter, a special register, the result of an operation
+//! that is not linear, a register with several definitions. Atoms are interned: the same operation
+//! on the same operands is the same atom. How much two uses of an atom have in common is its
+//! [`Class`].
 
 use std::collections::HashMap;
 
@@ -109,9 +111,11 @@ pub(crate) struct Atom {
     pub(crate) range: Option<(i64, i64)>,
     /// What it points into where it is a pointer.
     pub(crate) roots: RootSet,
-    /// For an integer made wider by sign or zeros: the narrow one. Both agree in the bits of the narrow one.
+    /// For an integer made wider by sign or zeros: the narrow one. Both agree in the bits of the
+    /// narrow one.
     pub(crate) narrow: Option<Linear>,
-    /// For a register that moves on in steps: where it starts, and a number that all its steps are multiples of.
+    /// For a register that moves on in steps: where it starts, and a number that all its steps are
+    /// multiples of.
     pub(crate) stride: Option<(Linear, u64)>,
 }
 
@@ -186,7 +190,8 @@ impl Atoms {
         linear.terms.iter().map(|(atom, _)| self.get(*atom).class).max().unwrap_or(Class::Stable)
     }
 
-    /// Smallest and largest value of a sum as an integer, where no wrap-around is possible below the sign bit.
+    /// Smallest and largest value of a sum as an integer, where no wrap-around is possible below
+    /// the sign bit.
     pub(crate) fn range(&self, linear: &Linear) -> Option<(i64, i64)> {
         let mut range = (linear.signed(linear.constant), linear.signed(linear.constant));
         for &(atom, coefficient) in &linear.terms {
@@ -282,7 +287,8 @@ impl Linear {
         }
     }
 
-    /// The same sum read with another width: exact where it is the smaller one, or where the caller knows that no bit is lost.
+    /// The same sum read with another width: exact where it is the smaller one, or where the caller
+    /// knows that no bit is lost.
     pub(crate) fn with_width(&self, width: u32) -> Linear {
         let from = self.width;
         let widen = |value: u64| signed(value, from) as u64 & mask(width);

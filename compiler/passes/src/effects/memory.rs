@@ -22,7 +22,8 @@ pub(crate) struct MemoryAct {
     pub(crate) writes: bool,
     /// Read and write are one: `atom`, `red`.
     pub(crate) atomic: bool,
-    /// Takes part in the talk between threads or with the host: `volatile`, `relaxed`, `acquire`, `release`, `mmio`, `.cv`.
+    /// Takes part in the talk between threads or with the host: `volatile`, `relaxed`, `acquire`,
+    /// `release`, `mmio`, `.cv`.
     pub(crate) strong: bool,
     /// The state space, `None` for generic addresses.
     pub(crate) space: Option<StateSpace>,
@@ -154,7 +155,9 @@ const UNFOLLOWED: &[(&str, &str)] = &[
 /// What an instruction does.
 pub(crate) fn act(instruction: &Instruction) -> Act {
     let opcode = instruction.opcode.as_str();
-    if instruction.modifiers.iter().any(|m| m.ends_with("::cluster")) || instruction.has("cluster") && opcode == "barrier" {
+    if instruction.modifiers.iter().any(|m| m.ends_with("::cluster"))
+        || instruction.has("cluster") && opcode == "barrier"
+    {
         return Act::Unfollowed("thread block clusters");
     }
     if let Some((_, what)) = UNFOLLOWED.iter().find(|(name, _)| *name == opcode) {
@@ -163,7 +166,9 @@ pub(crate) fn act(instruction: &Instruction) -> Act {
     match opcode {
         "call" => Act::Call,
         "barrier" => Act::Nothing,
-        "fence" if instruction.has("tensormap::generic") || instruction.has("tensormap") => Act::Unfollowed("tensor maps"),
+        "fence" if instruction.has("tensormap::generic") || instruction.has("tensormap") => {
+            Act::Unfollowed("tensor maps")
+        }
         "fence" => Act::Nothing,
         "prefetch" | "prefetchu" if instruction.has("tensormap") => Act::Unfollowed("tensor maps"),
         _ if instruction.has("async") && matches!(opcode, "st" | "red") => Act::Unfollowed("thread block clusters"),
@@ -172,8 +177,12 @@ pub(crate) fn act(instruction: &Instruction) -> Act {
         "atom" => Act::Access(MemoryAct { atomic: true, ..plain(instruction, 1, (true, true)) }),
         "red" => Act::Access(MemoryAct { atomic: true, ..plain(instruction, 0, (true, true)) }),
         "cp" => copy(instruction),
-        "wmma" if instruction.has("load") => Act::Access(MemoryAct { bytes: None, ..plain(instruction, 1, (true, false)) }),
-        "wmma" if instruction.has("store") => Act::Access(MemoryAct { bytes: None, ..plain(instruction, 0, (false, true)) }),
+        "wmma" if instruction.has("load") => {
+            Act::Access(MemoryAct { bytes: None, ..plain(instruction, 1, (true, false)) })
+        }
+        "wmma" if instruction.has("store") => {
+            Act::Access(MemoryAct { bytes: None, ..plain(instruction, 0, (false, true)) })
+        }
         "wmma" => Act::Nothing,
         _ if COMPUTE.contains(&opcode) || SHARED_ONLY.contains(&opcode) => Act::Nothing,
         _ => Act::Unfollowed("instructions not known here"),

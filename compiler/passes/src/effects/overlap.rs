@@ -1,7 +1,8 @@
 //! Can two accesses of one block, by whichever threads and at whatever times, touch the same byte?
 //!
-//! The difference of the addresses is a constant, plus what differs between the threads and times. What is the same for a whole block cancels out; a value with a known
-//! range adds an interval; every other value adds a multiple of its coefficient. Sign or zero extension of a 32-bit sum may
+//! The difference of the addresses is a constant, plus what differs between the threads and times.
+//! What is the same for a whole block cancels out; a value with a known range adds an interval;
+//! every other value adds a multiple of its coefficient. Sign or zero extension of a 32-bit sum may
 //! or may not wrap around, which adds a multiple of 2³².
 
 use super::linear::{Atoms, Class, Linear};
@@ -21,7 +22,8 @@ struct Difference {
     ranged: Vec<(i128, (i128, i128))>,
 }
 
-/// Whether `write` (address and bytes) may overlap `read`. The addresses must point into the same thing.
+/// Whether `write` (address and bytes) may overlap `read`. The addresses must point into the same
+/// thing.
 pub(crate) fn may_overlap(atoms: &Atoms, read: (&Linear, u64), write: (&Linear, u64)) -> bool {
     let mut difference = Difference { constant: 0, modulus: 1 << 64, ranged: Vec::new() };
     let Some(common) = write.0.plus(read.0, u64::MAX) else { return true };
@@ -47,9 +49,11 @@ pub(crate) fn may_overlap(atoms: &Atoms, read: (&Linear, u64), write: (&Linear, 
 }
 
 impl Difference {
-    /// Adds values that differ between threads and times, and a stable sum; false where that is too much to look at.
+    /// Adds values that differ between threads and times, and a stable sum; false where that is too
+    /// much to look at.
     fn add_all(&mut self, atoms: &Atoms, parts: Vec<(Linear, i128)>, stable: Linear) -> bool {
-        // The stable parts of what was extended cancel out only after it is taken apart, so they are collected first.
+        // The stable parts of what was extended cancel out only after it is taken apart, so they are
+        // collected first.
         let mut stable_terms = stable;
         let mut waiting = parts;
         let mut sums = 0;
@@ -97,7 +101,8 @@ impl Difference {
         self.modulus = gcd(self.modulus, factor.unsigned_abs() as i128);
     }
 
-    /// Whether the difference may be one of `low..=high`. Each value with a range is tried as an interval and as a multiple of its factor.
+    /// Whether the difference may be one of `low..=high`. Each value with a range is tried as an
+    /// interval and as a multiple of its factor.
     fn may_lie_within(&self, low: i128, high: i128) -> bool {
         (0..1_u32 << self.ranged.len()).all(|choice| {
             let Some((least, most, modulus)) = self.interval(choice) else { return true };
@@ -108,7 +113,8 @@ impl Difference {
         })
     }
 
-    /// Smallest and largest difference, and what it is known modulo; `None` where the numbers become too large.
+    /// Smallest and largest difference, and what it is known modulo; `None` where the numbers
+    /// become too large.
     fn interval(&self, choice: u32) -> Option<(i128, i128, i128)> {
         /// Far beyond every address, far below what sums of 128 bits hold.
         const FAR: i128 = 1 << 100;

@@ -1,8 +1,10 @@
-//! Where addresses come from: a value for every register of a kernel and of the device functions it can call.
+//! Where addresses come from: a value for every register of a kernel and of the device functions it
+//! can call.
 //!
-//! A register with one definition has the value of that definition, one with several is an atom of its own that may point into whatever any of the definitions
-//! does. What is found holds wherever the register is read, in whatever order the code runs; it needs no single-assignment form and no paths. Definitions are evaluated
-//! until nothing changes: what a value may point into only grows.
+//! A register with one definition has the value of that definition, one with several is an atom of
+//! its own that may point into whatever any of the definitions does. What is found holds wherever
+//! the register is read, in whatever order the code runs; it needs no single-assignment form and no
+//! paths. Definitions are evaluated until nothing changes: what a value may point into only grows.
 
 use super::cells::{Cells, Held, VariableKey};
 use super::eval::Evaluation;
@@ -10,10 +12,14 @@ use super::linear::{ATOMS_MAX, AtomId, AtomKey, Atoms, Class, Linear, RootSet, g
 use super::memory::{Act, MemoryAct, act, element};
 use super::roots::{Root, Roots, variable_atom};
 use atoll_ptx::analysis::{Code, DefUse, RegisterId, StatementId};
-use atoll_ptx::{AddressBase, Function, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable};
+use atoll_ptx::{
+    AddressBase, Function, Instruction, ItemKind, Module, Name, Operand, ScalarType, StateSpace, StatementKind,
+    Variable,
+};
 use std::collections::HashMap;
 
-/// Most rounds of evaluation; compilers' code needs three to five. Twice the depth to which pointers are handed on through registers with several definitions is enough.
+/// Most rounds of evaluation; compilers' code needs three to five. Twice the depth to which
+/// pointers are handed on through registers with several definitions is enough.
 const ROUNDS_MAX: usize = 100;
 
 /// Most times that everything is evaluated anew because a parameter turned out to be a pointer.
@@ -64,7 +70,11 @@ fn key(variable: &Variable) -> VariableKey {
 
 impl<'m> Provenance<'m> {
     /// Evaluates a kernel and the device functions that it reaches.
-    pub(super) fn of(module: &'m Module, kernel: &'m Function, reachable: &[&'m Function]) -> Result<Provenance<'m>, TooComplex> {
+    pub(super) fn of(
+        module: &'m Module,
+        kernel: &'m Function,
+        reachable: &[&'m Function],
+    ) -> Result<Provenance<'m>, TooComplex> {
         let functions: Vec<&'m Function> = std::iter::once(kernel).chain(reachable.iter().copied()).collect();
         let mut roots = Roots::new();
         for (index, param) in kernel.params.iter().enumerate() {
@@ -93,7 +103,8 @@ impl<'m> Provenance<'m> {
         for (index, function) in functions.iter().enumerate() {
             let code = Code::of(function);
             let sites = DefUse::of(&code);
-            let definitions = (0..code.registers().len()).map(|r| sites.defs(RegisterId::new(r)).len() as u32).collect();
+            let definitions =
+                (0..code.registers().len()).map(|r| sites.defs(RegisterId::new(r)).len() as u32).collect();
             for (statement, _) in code.statements() {
                 let Some(call) = code.instruction(statement).filter(|i| i.opcode == "call") else { continue };
                 let callees = callees(&code, statement, call).iter().filter_map(position).collect();
@@ -147,7 +158,9 @@ impl<'m> Provenance<'m> {
     /// Finds the registers that start from one value and move on in steps.
     fn find_strides(&mut self) {
         for ((function, register), values) in &self.given {
-            let Some(own) = self.values[*function][register.index()].as_ref().and_then(Linear::as_atom) else { continue };
+            let Some(own) = self.values[*function][register.index()].as_ref().and_then(Linear::as_atom) else {
+                continue;
+            };
             if self.atoms.get(own).key != AtomKey::Register(*function, register.index()) || values.contains_key(&None) {
                 continue;
             }
@@ -158,7 +171,10 @@ impl<'m> Provenance<'m> {
             if starts.any(|other| *other != start) || start.terms().iter().any(|(atom, _)| *atom == own) {
                 continue;
             }
-            let steps = values.values().filter(|value| moves(value)).filter_map(|value| value.plus(&Linear::atom(width, own), u64::MAX));
+            let steps = values
+                .values()
+                .filter(|value| moves(value))
+                .filter_map(|value| value.plus(&Linear::atom(width, own), u64::MAX));
             if let Some(multiple) = steps.map(|step| self.atoms.factor(&step)).reduce(gcd) {
                 self.atoms.set_stride(own, start, multiple);
             }
@@ -170,7 +186,9 @@ impl<'m> Provenance<'m> {
         match act(instruction) {
             Act::Access(access) => self.evaluate_access(function, statement, instruction, &access),
             Act::Call => {}
-            Act::Nothing | Act::Unfollowed(_) => Evaluation { provenance: self, function, statement, instruction }.run(),
+            Act::Nothing | Act::Unfollowed(_) => {
+                Evaluation { provenance: self, function, statement, instruction }.run()
+            }
         }
     }
 
@@ -184,7 +202,12 @@ impl<'m> Provenance<'m> {
     }
 
     /// The address that an operand stands for.
-    pub(super) fn operand_address(&mut self, function: usize, statement: StatementId, operand: usize) -> Option<Linear> {
+    pub(super) fn operand_address(
+        &mut self,
+        function: usize,
+        statement: StatementId,
+        operand: usize,
+    ) -> Option<Linear> {
         match self.instruction(function, statement)?.operands.get(operand)? {
             Operand::Address(address) => match &address.base {
                 AddressBase::Name(name) => {
@@ -197,13 +220,15 @@ impl<'m> Provenance<'m> {
         }
     }
 
-    /// The one shared, local or constant variable that an address lies in, with the range of offsets where it is known.
+    /// The one shared, local or constant variable that an address lies in, with the range of
+    /// offsets where it is known.
     pub(super) fn variable_at(&self, address: &Linear) -> Option<(&'m Variable, Option<(i64, i64)>)> {
         let set = self.points_into(address);
         let of_module = |name: &Name| self.module_variables.get(name).map(|variable| key(variable));
         let key = self.roots.variable(set).or_else(|| self.roots.module_variable(set).and_then(of_module))?;
         let atom = self.variables.get(&key)?;
-        let offset = address.plus(&Linear::atom(64, *atom), u64::MAX).filter(|rest| rest.terms().iter().all(|(a, _)| a != atom));
+        let offset =
+            address.plus(&Linear::atom(64, *atom), u64::MAX).filter(|rest| rest.terms().iter().all(|(a, _)| a != atom));
         let range = offset.and_then(|rest| match rest.as_constant() {
             Some(constant) => Some((rest.signed(constant), rest.signed(constant))),
             None => self.atoms.range(&rest),
@@ -238,7 +263,13 @@ impl<'m> Provenance<'m> {
         self.roots.of_sum(&self.atoms, address)
     }
 
-    fn evaluate_access(&mut self, function: usize, statement: StatementId, instruction: &'m Instruction, access: &MemoryAct) {
+    fn evaluate_access(
+        &mut self,
+        function: usize,
+        statement: StatementId,
+        instruction: &'m Instruction,
+        access: &MemoryAct,
+    ) {
         let address = self.address(function, statement, access);
         let width = element(instruction).bits();
         let touches = self.touched(access, address.as_ref());
@@ -330,7 +361,14 @@ impl<'m> Provenance<'m> {
         };
     }
 
-    fn load(&mut self, function: usize, statement: StatementId, instruction: &'m Instruction, touched: &Touched, width: u32) {
+    fn load(
+        &mut self,
+        function: usize,
+        statement: StatementId,
+        instruction: &'m Instruction,
+        touched: &Touched,
+        width: u32,
+    ) {
         let parts = match instruction.operands.first() {
             Some(Operand::Vector(parts)) => parts.as_slice(),
             Some(one) => std::slice::from_ref(one),
@@ -339,8 +377,11 @@ impl<'m> Provenance<'m> {
         for (lane, part) in parts.iter().enumerate() {
             let Operand::Name(name) = part else { continue };
             let register = self.functions[function].code.register_at(statement, name);
-            let Some(register_width) = register.map(|r| self.functions[function].code.register(r).ty.bits()) else { continue };
-            // Whatever is not a pointer where it was stored is none where it is loaded; memory outside may hold any.
+            let Some(register_width) = register.map(|r| self.functions[function].code.register(r).ty.bits()) else {
+                continue;
+            };
+            // Whatever is not a pointer where it was stored is none where it is loaded; memory outside may hold
+            // any.
             let foreign = if width >= 64 { RootSet::UNKNOWN } else { RootSet::NONE };
             let roots = match *touched {
                 Touched::Outside => foreign,
@@ -379,7 +420,9 @@ impl<'m> Provenance<'m> {
     fn held(&mut self, variable: VariableKey, offset: Option<i64>, width: u32) -> Held {
         let foreign = if width >= 64 { RootSet::UNKNOWN } else { RootSet::NONE };
         match (self.kernel_params.get(&variable).copied(), offset) {
-            (Some(index), Some(offset)) if !self.cells.is_written(variable) => Held::Value(self.parameter(index, offset, width)),
+            (Some(index), Some(offset)) if !self.cells.is_written(variable) => {
+                Held::Value(self.parameter(index, offset, width))
+            }
             (Some(_), _) => Held::Mixture(self.cells.anything_in(variable).union(foreign)),
             (None, Some(offset)) => self.cells.load((variable, offset, width)),
             (None, None) => Held::Mixture(self.cells.anything_in(variable)),
@@ -407,7 +450,8 @@ impl<'m> Provenance<'m> {
         roots: RootSet,
         range: Option<(i64, i64)>,
     ) -> Linear {
-        let atom = self.atoms.intern(AtomKey::Result(function, statement.index(), position), || (Class::Changing, range));
+        let atom =
+            self.atoms.intern(AtomKey::Result(function, statement.index(), position), || (Class::Changing, range));
         self.news |= self.atoms.add_roots(atom, roots);
         Linear::atom(width, atom)
     }
@@ -453,7 +497,13 @@ impl<'m> Provenance<'m> {
     }
 
     /// The value of an operand at a width, `None` while nothing is known.
-    pub(super) fn operand_value(&mut self, function: usize, statement: StatementId, operand: &Operand, width: u32) -> Option<Linear> {
+    pub(super) fn operand_value(
+        &mut self,
+        function: usize,
+        statement: StatementId,
+        operand: &Operand,
+        width: u32,
+    ) -> Option<Linear> {
         let value = match operand {
             Operand::Name(name) => self.name_value(function, statement, name)?,
             Operand::NameOffset(name, offset) => {
@@ -481,7 +531,8 @@ impl<'m> Provenance<'m> {
         reads.into_iter().any(|a| self.values[function][a.register.index()].is_none())
     }
 
-    /// The value behind a name: of a register, a special register, or the address of a variable or function.
+    /// The value behind a name: of a register, a special register, or the address of a variable or
+    /// function.
     pub(super) fn name_value(&mut self, function: usize, statement: StatementId, name: &Name) -> Option<Linear> {
         let code = &self.functions[function].code;
         if let Some(register) = code.register_at(statement, name) {
@@ -553,7 +604,14 @@ impl<'m> Provenance<'m> {
         }
     }
 
-    fn pass(&mut self, function: usize, statement: StatementId, argument: &Operand, callee: usize, param: &'m Variable) {
+    fn pass(
+        &mut self,
+        function: usize,
+        statement: StatementId,
+        argument: &Operand,
+        callee: usize,
+        param: &'m Variable,
+    ) {
         if param.space == StateSpace::Reg {
             let value = self.operand_value(function, statement, argument, param.ty.bits());
             let code = &self.functions[callee].code;
@@ -569,7 +627,14 @@ impl<'m> Provenance<'m> {
         }
     }
 
-    fn pass_back(&mut self, function: usize, statement: StatementId, result: &Operand, callee: usize, returned: &'m Variable) {
+    fn pass_back(
+        &mut self,
+        function: usize,
+        statement: StatementId,
+        result: &Operand,
+        callee: usize,
+        returned: &'m Variable,
+    ) {
         if returned.space == StateSpace::Reg {
             let code = &self.functions[callee].code;
             let register = if code.is_empty() { None } else { code.register_at(StatementId::new(0), &returned.name) };
@@ -579,7 +644,9 @@ impl<'m> Provenance<'m> {
             }
         } else if let Some(to) = self.variable_operand(function, statement, result) {
             self.copy_variable(key(returned), to);
-        } else if let (Held::Value(value), Operand::Name(name)) = (self.cells.load((key(returned), 0, returned.ty.bits())), result) {
+        } else if let (Held::Value(value), Operand::Name(name)) =
+            (self.cells.load((key(returned), 0, returned.ty.bits())), result)
+        {
             self.define(function, statement, name, &value);
         }
     }
@@ -623,7 +690,8 @@ enum Touched {
     Anything,
 }
 
-/// Every call defines the registers that are parameters of its callees, and its results once for each callee.
+/// Every call defines the registers that are parameters of its callees, and its results once for
+/// each callee.
 fn count_arguments(functions: &mut [FunctionCode<'_>], calls: &[CallSite]) {
     for call in calls {
         for &callee in &call.callees {
@@ -671,8 +739,12 @@ fn describe_special(name: &str, kernel: &Function) -> (Class, Option<(i64, i64)>
     let threads = |d: usize| {
         let extents = |directive: &str| {
             let declared = kernel.attributes.iter().find(|a| a.name == directive)?;
-            let extent =
-                |d: usize| declared.arguments.get(d).map_or(Some(1), |text| text.parse::<i64>().ok().filter(|n| (1..=1024).contains(n)));
+            let extent = |d: usize| {
+                declared
+                    .arguments
+                    .get(d)
+                    .map_or(Some(1), |text| text.parse::<i64>().ok().filter(|n| (1..=1024).contains(n)))
+            };
             Some([extent(0)?, extent(1)?, extent(2)?])
         };
         // `.maxntid` bounds the product only.

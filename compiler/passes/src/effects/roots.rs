@@ -7,8 +7,8 @@ use atoll_ptx::Name;
 /// Something that holds bytes, and that a pointer is derived from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Root {
-    /// Whatever the pointer in this kernel parameter points to: the parameter's position, and the byte offset of the pointer in it where the
-    /// parameter is a structure.
+    /// Whatever the pointer in this kernel parameter points to: the parameter's position, and the
+    /// byte offset of the pointer in it where the parameter is a structure.
     Param {
         /// Position in the parameter list.
         index: usize,
@@ -33,7 +33,8 @@ impl std::fmt::Display for Root {
 
 /// Parameters, of the kernel and of calls: memory of the thread.
 const PARAMETERS: usize = 0;
-/// Most variables and parameters that get roots of their own; what is left is for parameters that turn up as pointers.
+/// Most variables and parameters that get roots of their own; what is left is for parameters that
+/// turn up as pointers.
 const VARIABLES_MAX: usize = 96;
 /// The sum of two pointers, or something else that is none: poison.
 const MIXED: usize = RootSet::ROOTS_MAX - 1;
@@ -61,7 +62,12 @@ enum Place {
 impl Roots {
     pub(super) fn new() -> Roots {
         let private = RootSet::of(PARAMETERS);
-        Roots { roots: vec![Place::Parameters], declared: private.union(RootSet::of(MIXED)), private, constant: RootSet::NONE }
+        Roots {
+            roots: vec![Place::Parameters],
+            declared: private.union(RootSet::of(MIXED)),
+            private,
+            constant: RootSet::NONE,
+        }
     }
 
     /// The set of one root.
@@ -83,7 +89,8 @@ impl Roots {
         RootSet::of(PARAMETERS)
     }
 
-    /// The set of one variable in shared, local or constant memory. Where there are too many, one stands for the rest: these are pointers in any case.
+    /// The set of one variable in shared, local or constant memory. Where there are too many, one
+    /// stands for the rest: these are pointers in any case.
     pub(super) fn intern_variable(&mut self, variable: VariableKey, is_constant: bool) -> RootSet {
         let known = self.roots.contains(&Place::Variable(variable));
         let has_room = known || self.roots.len() < VARIABLES_MAX;
@@ -127,16 +134,22 @@ impl Roots {
         before != self.declared
     }
 
-    /// What a sum points into. A number added to a pointer stays within what it points into; two pointers make none.
+    /// What a sum points into. A number added to a pointer stays within what it points into; two
+    /// pointers make none.
     pub(super) fn of_sum(&self, atoms: &Atoms, sum: &Linear) -> RootSet {
-        let rooted = || sum.terms().iter().map(|&(atom, c)| (atoms.get(atom).roots, sum.signed(c))).filter(|(roots, _)| !roots.is_empty());
+        let rooted = || {
+            sum.terms()
+                .iter()
+                .map(|&(atom, c)| (atoms.get(atom).roots, sum.signed(c)))
+                .filter(|(roots, _)| !roots.is_empty())
+        };
         let pointers: Vec<(RootSet, i64)> = rooted().filter(|(roots, _)| self.has_pointer(*roots)).collect();
         match self.of_pointers(&pointers) {
             Some(set) => set,
             // Parameters and loaded values may be numbers as well; scaled ones are.
-            None => {
-                rooted().filter(|(roots, c)| *c == 1 && !self.has_pointer(*roots)).fold(RootSet::NONE, |all, (roots, _)| all.union(roots))
-            }
+            None => rooted()
+                .filter(|(roots, c)| *c == 1 && !self.has_pointer(*roots))
+                .fold(RootSet::NONE, |all, (roots, _)| all.union(roots)),
         }
     }
 
@@ -183,7 +196,8 @@ impl Roots {
         !set.is_empty() && set.is_subset_of(self.private)
     }
 
-    /// Whether a set holds memory of the block itself, or what is no pointer any more and may have been one.
+    /// Whether a set holds memory of the block itself, or what is no pointer any more and may have
+    /// been one.
     pub(super) fn may_be_private(&self, set: RootSet) -> bool {
         !set.intersection(self.private.union(RootSet::of(MIXED))).is_empty()
     }
@@ -205,11 +219,14 @@ impl Roots {
     }
 }
 
-/// The atom of an address, where the address is that of one variable, with a known or unknown offset.
+/// The atom of an address, where the address is that of one variable, with a known or unknown
+/// offset.
 pub(super) fn variable_atom(address: &Linear, is_variable: impl Fn(AtomId) -> bool) -> Option<(AtomId, Option<i64>)> {
     let mut variables = address.terms().iter().filter(|(atom, _)| is_variable(*atom));
     match (variables.next(), variables.next()) {
-        (Some(&(atom, 1)), None) => Some((atom, (address.terms().len() == 1).then(|| address.signed(address.offset())))),
+        (Some(&(atom, 1)), None) => {
+            Some((atom, (address.terms().len() == 1).then(|| address.signed(address.offset()))))
+        }
         _ => None,
     }
 }

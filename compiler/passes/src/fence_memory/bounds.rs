@@ -30,7 +30,8 @@ fn mask_of(bytes: u64) -> String {
     if bytes == 1 { MASK.into() } else { format!("%atoll_mask_{bytes}") }
 }
 
-/// The bits in which an address among the constants agrees with their start, and those that an aligned access has clear.
+/// The bits in which an address among the constants agrees with their start, and those that an
+/// aligned access has clear.
 fn outer_of(bytes: u64) -> String {
     format!("%atoll_outer_{bytes}")
 }
@@ -141,9 +142,10 @@ impl Fixes {
 
     /// The largest offsets at which an access fits; a region is larger than every access.
     fn declare_limits(&self, prologue: &mut Code) {
-        for (sizes, mask, limit_of) in
-            [(&self.regions, MASK, region_limit_of as fn(u64) -> String), (&self.loads, CONSTANTS_MASK, constants_limit_of)]
-        {
+        for (sizes, mask, limit_of) in [
+            (&self.regions, MASK, region_limit_of as fn(u64) -> String),
+            (&self.loads, CONSTANTS_MASK, constants_limit_of),
+        ] {
             for &bytes in sizes {
                 let limit = limit_of(bytes);
                 prologue.registers(ScalarType::B64, &[&limit]);
@@ -197,7 +199,8 @@ fn into_region(from: &Operand, bytes: u64, is_load: bool, result: &str, code: &m
     code.emit("selp.b64", [result.into(), from.clone(), OTHER.into(), STAYS.into()]);
 }
 
-/// Traps where an access that is made lies neither in the region nor, as a load, among the constants. The host target knows this form.
+/// Traps where an access that is made lies neither in the region nor, as a load, among the
+/// constants. The host target knows this form.
 fn trap_outside(from: &Operand, bytes: u64, is_load: bool, guard: Option<&Guard>, code: &mut Code) {
     let outside = |code: &mut Code, start: &str, limit: String, also: Option<Operand>| {
         let limit = limit.as_str().into();
@@ -207,7 +210,8 @@ fn trap_outside(from: &Operand, bytes: u64, is_load: bool, guard: Option<&Guard>
             Some(also) => code.emit("setp.gt.and.u64", [STAYS.into(), OTHER.into(), limit, also]),
         }
     };
-    let made = guard.map(|guard| if guard.negated { Operand::Not(guard.predicate.clone()) } else { (&guard.predicate).into() });
+    let made = guard
+        .map(|guard| if guard.negated { Operand::Not(guard.predicate.clone()) } else { (&guard.predicate).into() });
     outside(code, BASE, region_limit_of(bytes), made);
     if is_load {
         outside(code, CONSTANTS, constants_limit_of(bytes), Some(STAYS.into()));
@@ -215,7 +219,14 @@ fn trap_outside(from: &Operand, bytes: u64, is_load: bool, guard: Option<&Guard>
     code.emit_if(STAYS, "trap", []);
 }
 
-fn into_variable(from: &Operand, name: &Name, (space, is_generic): (StateSpace, bool), extent: Extent, result: &str, code: &mut Code) {
+fn into_variable(
+    from: &Operand,
+    name: &Name,
+    (space, is_generic): (StateSpace, bool),
+    extent: Extent,
+    result: &str,
+    code: &mut Code,
+) {
     let mut from = from.clone();
     if is_generic && space != StateSpace::Global {
         code.emit(&format!("cvta.to.{space}.u64"), [result.into(), from]);
@@ -239,6 +250,7 @@ fn set_space(instruction: &mut Instruction, space: StateSpace) {
         // Nobody else sees that memory.
         instruction.modifiers.retain(|m| !BEFORE.contains(&m.as_str()));
     }
-    let position = instruction.modifiers.iter().position(|m| !BEFORE.contains(&m.as_str())).unwrap_or(instruction.modifiers.len());
+    let position =
+        instruction.modifiers.iter().position(|m| !BEFORE.contains(&m.as_str())).unwrap_or(instruction.modifiers.len());
     instruction.modifiers.insert(position, Name::new(space.as_str()));
 }

@@ -7,7 +7,10 @@ use crate::effects::{Access, Opaque, Root, Trace};
 use crate::module_facts::Dialect;
 use crate::virtual_registers::with_fixed_signature;
 use atoll_ptx::analysis::{Cfg, Code, Liveness, StatementId};
-use atoll_ptx::{AddressBase, Function, FunctionKind, Instruction, Module, Name, Operand, ScalarType, StateSpace, StatementKind, Variable};
+use atoll_ptx::{
+    AddressBase, Function, FunctionKind, Instruction, Module, Name, Operand, ScalarType, StateSpace, StatementKind,
+    Variable,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One operand, and how it is bounded.
@@ -52,7 +55,8 @@ pub(super) enum Extent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FunctionPlan {
     pub(super) fixes: BTreeMap<StatementId, Vec<Fix>>,
-    /// Registers that may be read before they are written. They begin as 0: what a target makes of nothing might be one thing to a comparison and another to an access.
+    /// Registers that may be read before they are written. They begin as 0: what a target makes of
+    /// nothing might be one thing to a comparison and another to an access.
     pub(super) initial: Vec<(Name, ScalarType)>,
 }
 
@@ -69,7 +73,8 @@ pub(super) fn plans(module: &Module, dialect: Dialect) -> (Plans, BTreeMap<Name,
             Err(reason) => drop(refused.insert(kernel.name.clone(), reason)),
         }
     }
-    // A function is fenced for all kernels that call it, or for none. Each round but the last refuses a kernel.
+    // A function is fenced for all kernels that call it, or for none. Each round but the last refuses a
+    // kernel.
     loop {
         let mut lost: BTreeSet<Name> = BTreeSet::new();
         for kernel in module.kernels().filter(|k| refused.contains_key(&k.name)) {
@@ -117,8 +122,13 @@ fn plan(module: &Module, kernel: &Function, dialect: Dialect, fixed: &BTreeSet<N
 
 /// Registers that may be read before they are written; refuses names that the fence has for itself.
 fn initial(code: &Code<'_>) -> Result<Vec<(Name, ScalarType)>, NotFenced> {
-    let declared =
-        code.function().params.iter().chain(&code.function().returns).filter(|v| v.space == StateSpace::Reg).map(|v| (0, &v.name));
+    let declared = code
+        .function()
+        .params
+        .iter()
+        .chain(&code.function().returns)
+        .filter(|v| v.space == StateSpace::Reg)
+        .map(|v| (0, &v.name));
     let in_body = code.statements().flat_map(|(_, statement)| match &statement.kind {
         StatementKind::Registers(declaration) => {
             declaration.names.iter().map(|(name, _)| (statement.origin.line, name)).collect::<Vec<_>>()
@@ -144,14 +154,16 @@ fn initial(code: &Code<'_>) -> Result<Vec<(Name, ScalarType)>, NotFenced> {
     Ok(found)
 }
 
-/// For each function, the registers that may hold what nobody wrote there, or what follows from such. Whatever is proven of values does not hold for them.
+/// For each function, the registers that may hold what nobody wrote there, or what follows from
+/// such. Whatever is proven of values does not hold for them.
 fn undefined(trace: &Trace<'_>) -> Vec<Vec<bool>> {
     (0..trace.function_count()).map(|function| undefined_in(trace.code(function), function == 0)).collect()
 }
 
 fn undefined_in(code: &Code<'_>, is_kernel: bool) -> Vec<bool> {
     let count = code.registers().len();
-    let Some((cfg, live)) = Cfg::of(code).ok().and_then(|cfg| Liveness::of(code, &cfg).ok().map(|live| (cfg, live))) else {
+    let Some((cfg, live)) = Cfg::of(code).ok().and_then(|cfg| Liveness::of(code, &cfg).ok().map(|live| (cfg, live)))
+    else {
         return vec![true; count];
     };
     let mut undefined = vec![false; count];
@@ -173,7 +185,8 @@ fn undefined_in(code: &Code<'_>, is_kernel: bool) -> Vec<bool> {
     }
 }
 
-/// Whether an instruction may find what nobody stored, in memory whose content the analysis follows: local memory, and the parameters and results of calls.
+/// Whether an instruction may find what nobody stored, in memory whose content the analysis
+/// follows: local memory, and the parameters and results of calls.
 fn may_load_undefined(instruction: &Instruction, code: &Code<'_>, is_kernel: bool) -> bool {
     let of_kernel = |name: &&Name| is_kernel && code.function().params.iter().any(|p| p.name == **name);
     match act(instruction) {
@@ -240,11 +253,19 @@ impl<'m> Planner<'m> {
             Rule::KnownCallee => known_callee(module, instruction, line).map(|()| Vec::new()),
             Rule::BoundAddress => self.access(function, id, instruction, line),
             Rule::BoundCopy => self.copy(function, id, instruction, line),
-            &Rule::BoundRow(operand, bytes) => self.private(function, id, operand, bytes, Some(StateSpace::Shared), line),
+            &Rule::BoundRow(operand, bytes) => {
+                self.private(function, id, operand, bytes, Some(StateSpace::Shared), line)
+            }
         }
     }
 
-    fn index(&self, function: usize, id: StatementId, instruction: &Instruction, line: u32) -> Result<Vec<Fix>, NotFenced> {
+    fn index(
+        &self,
+        function: usize,
+        id: StatementId,
+        instruction: &Instruction,
+        line: u32,
+    ) -> Result<Vec<Fix>, NotFenced> {
         let code = self.trace.code(function);
         let table = match instruction.operands.get(1) {
             Some(Operand::Name(table)) => code.label_at(id, table).map(|at| &code.statement(at).kind),
@@ -258,7 +279,13 @@ impl<'m> Planner<'m> {
         }
     }
 
-    fn access(&mut self, function: usize, id: StatementId, instruction: &Instruction, line: u32) -> Result<Vec<Fix>, NotFenced> {
+    fn access(
+        &mut self,
+        function: usize,
+        id: StatementId,
+        instruction: &Instruction,
+        line: u32,
+    ) -> Result<Vec<Fix>, NotFenced> {
         let found = self.trace.accesses.iter().find(|a| (a.function, a.statement) == (function, id)).cloned();
         let unknown = || NotFenced::Instruction { instruction: instruction.dotted(), what: String::new(), line };
         let access = found.ok_or_else(unknown)?;
@@ -286,7 +313,14 @@ impl<'m> Planner<'m> {
         });
         if let Some(variable) = variable {
             if !writes {
-                return self.private(access.function, access.statement, address, bytes, Some(StateSpace::Global), access.line);
+                return self.private(
+                    access.function,
+                    access.statement,
+                    address,
+                    bytes,
+                    Some(StateSpace::Global),
+                    access.line,
+                );
             }
             return Err(NotFenced::ModuleVariable { variable: variable.to_string(), line: access.line });
         }
@@ -300,7 +334,13 @@ impl<'m> Planner<'m> {
         }])
     }
 
-    fn copy(&mut self, function: usize, id: StatementId, instruction: &Instruction, line: u32) -> Result<Vec<Fix>, NotFenced> {
+    fn copy(
+        &mut self,
+        function: usize,
+        id: StatementId,
+        instruction: &Instruction,
+        line: u32,
+    ) -> Result<Vec<Fix>, NotFenced> {
         let unknown = || NotFenced::Instruction { instruction: instruction.dotted(), what: String::new(), line };
         let bytes = match act(instruction) {
             Act::Access(MemoryAct { bytes: Some(bytes), .. }) if bytes.is_power_of_two() => bytes,
@@ -312,7 +352,14 @@ impl<'m> Planner<'m> {
     }
 
     /// Parameters are accessed by their names, within their size.
-    fn parameter(&self, function: usize, id: StatementId, operand: usize, bytes: u64, line: u32) -> Result<Vec<Fix>, NotFenced> {
+    fn parameter(
+        &self,
+        function: usize,
+        id: StatementId,
+        operand: usize,
+        bytes: u64,
+        line: u32,
+    ) -> Result<Vec<Fix>, NotFenced> {
         let code = self.trace.code(function);
         let named = match code.instruction(id).and_then(|i| i.operands.get(operand)) {
             Some(Operand::Address(address)) => match &address.base {
@@ -349,7 +396,8 @@ impl<'m> Planner<'m> {
         if visible.is_none() && !self.trace.is_of_module(variable) {
             return Err(unknown());
         }
-        let is_proven = !self.is_undefined(function, id) && range.is_some_and(|range| fits_within(variable, range, bytes));
+        let is_proven =
+            !self.is_undefined(function, id) && range.is_some_and(|range| fits_within(variable, range, bytes));
         if is_proven {
             return Ok(Vec::new());
         }
@@ -358,14 +406,17 @@ impl<'m> Planner<'m> {
             Some(size) if size >= bytes => Extent::Known(size - bytes),
             _ => return Err(unknown()),
         };
-        let bound = Bound::Variable { name: variable.name.clone(), space: variable.space, extent, is_generic: space.is_none() };
+        let bound =
+            Bound::Variable { name: variable.name.clone(), space: variable.space, extent, is_generic: space.is_none() };
         Ok(vec![Fix { operand, base: self.base(function, id, operand), bound }])
     }
 
     /// What the address of an operand starts from.
     fn base(&self, function: usize, id: StatementId, operand: usize) -> Base {
         let code = self.trace.code(function);
-        let Some(Operand::Address(address)) = code.instruction(id).and_then(|i| i.operands.get(operand)) else { return Base::Wide };
+        let Some(Operand::Address(address)) = code.instruction(id).and_then(|i| i.operands.get(operand)) else {
+            return Base::Wide;
+        };
         match &address.base {
             AddressBase::Absolute(_) => Base::Wide,
             AddressBase::Name(name) => match code.register_at(id, name).map(|r| code.register(r).ty.bits()) {
@@ -410,8 +461,10 @@ fn is_known(modifier: &Name) -> bool {
     MODIFIERS.iter().any(|kind| kind.contains(&modifier.as_str())) || is_type() || is_hint()
 }
 
-/// Whether an instruction neither touches memory nor jumps. What changes the stack of the thread or its registers is none of these.
+/// Whether an instruction neither touches memory nor jumps. What changes the stack of the thread or
+/// its registers is none of these.
 fn only_computes(instruction: &Instruction) -> bool {
-    const NOT: [&str; 8] = ["alloca", "stacksave", "stackrestore", "setmaxnreg", "mbarrier", "applypriority", "prefetch", "prefetchu"];
+    const NOT: [&str; 8] =
+        ["alloca", "stacksave", "stackrestore", "setmaxnreg", "mbarrier", "applypriority", "prefetch", "prefetchu"];
     act(instruction) == Act::Nothing && !NOT.contains(&instruction.opcode.as_str()) && instruction.opcode != "cp"
 }

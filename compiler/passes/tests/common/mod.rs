@@ -1,4 +1,5 @@
-//! Runs kernels on this machine's processor: the host target compiles them, the loader of the system loads them.
+//! Runs kernels on this machine's processor: the host target compiles them, the loader of the
+//! system loads them.
 
 use atoll_kgraph::host_abi::{HOST_ABI_VERSION, HostContext, HostHelpers, HostKernel};
 use atoll_ptx::Module;
@@ -30,17 +31,19 @@ unsafe extern "C" fn on_trap(_: *const HostContext, code: u32, line: u32, _threa
 }
 
 impl Loaded {
-    /// Compiles a kernel of a module; `None` on a machine whose processor the host target does not support.
+    /// Compiles a kernel of a module; `None` on a machine whose processor the host target does not
+    /// support.
     pub(crate) fn new(module: &Module, name: &str, block: [u32; 3]) -> Option<Loaded> {
         let level = CpuLevel::of_this_machine()?;
         let shape = KernelShape { name: name.into(), block };
-        let object =
-            compile(module, &[shape], level, &Options { threads: 1, ..Options::default() }).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let object = compile(module, &[shape], level, &Options { threads: 1, ..Options::default() })
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
         let descriptor = rustix::fs::memfd_create("kernel", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
         let mut file = std::fs::File::from(descriptor);
         file.write_all(&object.elf).expect("room in memory");
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // SAFETY: the object has no initialisers, and its kernels are of this type by the contract of the host target.
+        // SAFETY: the object has no initialisers, and its kernels are of this type by the contract of the
+        // host target.
         let library = unsafe { libloading::Library::new(path) }.expect("a loadable object");
         // SAFETY: as above; the pointer is kept no longer than the library.
         let kernel = unsafe { *library.get::<HostKernel>(name.as_bytes()).expect("the kernel's symbol") };
@@ -49,7 +52,12 @@ impl Loaded {
 
     /// Runs some blocks of a launch, one after the other. `params` is the parameter block.
     pub(crate) fn run(&self, grid: [u32; 3], blocks: std::ops::Range<u64>, dynamic_shared_bytes: u32, params: &[u8]) {
-        assert_eq!(params.len(), self.facts.params_bytes as usize, "the arguments are not those of {}", self.facts.name);
+        assert_eq!(
+            params.len(),
+            self.facts.params_bytes as usize,
+            "the arguments are not those of {}",
+            self.facts.name
+        );
         let mut block = arena(self.facts.params_bytes);
         block.iter_mut().flat_map(|chunk| chunk.0.iter_mut()).zip(params).for_each(|(to, from)| *to = *from);
         let shared_bytes = self.facts.shared_static_bytes.next_multiple_of(16) + dynamic_shared_bytes;
@@ -73,7 +81,8 @@ impl Loaded {
             block_word: &raw mut running as u64,
             halt_word: &raw const stop as u64,
         };
-        // SAFETY: the context and all memory it names outlive the call; the test's kernels only touch memory that their arguments name.
+        // SAFETY: the context and all memory it names outlive the call; the test's kernels only touch
+        // memory that their arguments name.
         unsafe { (self.kernel)(&raw const context) };
     }
 }

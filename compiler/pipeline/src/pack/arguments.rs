@@ -5,7 +5,11 @@ use atoll_kgraph::{Argument, DType, Expr};
 use atoll_ptx::{ScalarType, Variable};
 
 /// A value as a parameter wants it.
-pub(super) fn literal(parameter: &Variable, value: &Value, expr: impl Fn(&Value) -> Result<Expr, String>) -> Result<Argument, String> {
+pub(super) fn literal(
+    parameter: &Variable,
+    value: &Value,
+    expr: impl Fn(&Value) -> Result<Expr, String>,
+) -> Result<Argument, String> {
     use ScalarType::{B32, B64, F32, F64, S32, S64, U32, U64};
     let integer = |dtype| Ok(Argument::Int { dtype, value: expr(value)? });
     let float = || match value {

@@ -27,7 +27,8 @@ pub(super) fn parse(text: &str, symbols: &Symbols) -> Result<Expr, String> {
 
 /// Whether the text is one word, as names of symbols and buffers are.
 pub(super) fn is_word(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 struct Parser<'a> {

@@ -7,8 +7,8 @@ use super::manifest::{Arg, Buffer, Copy, Fill, Kind, Manifest, Step, Value};
 use super::{PackError, arguments};
 use atoll_frontend::tensor::{Tensor, is_float, wrap_int};
 use atoll_kgraph::{
-    Argument, BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, DType, Expr, FORMAT_VERSION, KernelGraph, LaunchSpec, Node, NodeId, NodeKind,
-    SymbolId, SymbolSpec,
+    Argument, BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, DType, Expr, FORMAT_VERSION, KernelGraph, LaunchSpec,
+    Node, NodeId, NodeKind, SymbolId, SymbolSpec,
 };
 use atoll_ptx::{Function, Name};
 use std::collections::BTreeMap;
@@ -26,7 +26,8 @@ pub(super) struct Planned {
 
 /// Builds the graph; sizes of constants are those of `constants`, by name.
 pub(super) fn build(manifest: &Manifest, kernels: &mut KernelSet, constants: &Constants) -> Result<Planned, PackError> {
-    let symbols: Symbols = manifest.symbols.keys().enumerate().map(|(id, name)| (name.clone(), SymbolId(id as u32))).collect();
+    let symbols: Symbols =
+        manifest.symbols.keys().enumerate().map(|(id, name)| (name.clone(), SymbolId(id as u32))).collect();
     let mut builder = Builder {
         kernels,
         buffers: manifest.buffers.keys().enumerate().map(|(id, name)| (name.as_str(), BufferId(id as u32))).collect(),
@@ -73,10 +74,16 @@ fn buffers(manifest: &Manifest, symbols: &Symbols, constants: &Constants) -> Res
         };
         match constants.get(name) {
             Some(bytes) => {
-                let declared = spec.bytes().eval(&[]).map_err(|e| PackError::at(place(), format!("its size is not fixed: {e}")))?;
+                let declared = spec
+                    .bytes()
+                    .eval(&[])
+                    .map_err(|e| PackError::at(place(), format!("its size is not fixed: {e}")))?;
                 if u64::try_from(declared) != Ok(bytes.len() as u64) {
                     let found = bytes.len();
-                    return Err(PackError::at(place(), format!("its file holds {found} bytes, its shape and dtype take {declared}")));
+                    return Err(PackError::at(
+                        place(),
+                        format!("its file holds {found} bytes, its shape and dtype take {declared}"),
+                    ));
                 }
                 spec.weights_offset = Some(weights_end);
                 weights_end = (weights_end + bytes.len() as u64).next_multiple_of(BUFFER_ALIGN);
@@ -124,10 +131,14 @@ impl Builder<'_> {
     fn step(&mut self, step: &Step, place: &str, depth: u32) -> Result<(), PackError> {
         let at = |reason: String| PackError::at(place, reason);
         match (&step.kernel, &step.copy, &step.fill, step.repeat) {
-            (Some(kernel), None, None, None) => self.launch(step, kernel).map_err(|e| PackError::at(format!("{place} (`{kernel}`)"), e)),
+            (Some(kernel), None, None, None) => {
+                self.launch(step, kernel).map_err(|e| PackError::at(format!("{place} (`{kernel}`)"), e))
+            }
             (None, Some(copy), None, None) => self.copy(copy).map_err(at),
             (None, None, Some(fill), None) => self.fill(fill).map_err(at),
-            (None, None, None, Some(_)) if depth == REPEAT_NESTING_MAX => Err(at(format!("more than {depth} repeats inside each other"))),
+            (None, None, None, Some(_)) if depth == REPEAT_NESTING_MAX => {
+                Err(at(format!("more than {depth} repeats inside each other")))
+            }
             (None, None, None, Some(0)) => Err(at("`repeat` is 0".into())),
             (None, None, None, Some(_)) if step.steps.is_empty() => Err(at("`repeat` needs `steps`".into())),
             (None, None, None, Some(times)) => (0..times).try_for_each(|_| self.steps(&step.steps, place, depth + 1)),
@@ -189,7 +200,9 @@ impl Builder<'_> {
         let args: Vec<Argument> = parameters
             .iter()
             .zip(&step.args)
-            .map(|(parameter, arg)| self.argument(parameter, arg).map_err(|e| format!("parameter `{}`: {e}", parameter.name)))
+            .map(|(parameter, arg)| {
+                self.argument(parameter, arg).map_err(|e| format!("parameter `{}`: {e}", parameter.name))
+            })
             .collect::<Result<_, _>>()?;
         let (reads, writes) = self.effects(step, &entry, &args)?;
         let mut grid = [Expr::Const(1), Expr::Const(1), Expr::Const(1)];
@@ -209,7 +222,9 @@ impl Builder<'_> {
     fn argument(&self, parameter: &atoll_ptx::Variable, arg: &Arg) -> Result<Argument, String> {
         let (buffer, offset) = match arg {
             Arg::Part(part) => (self.buffer(&part.buffer)?, expr(&part.offset, &self.symbols)?),
-            Arg::Value(Value::Text(name)) if self.buffers.contains_key(name.as_str()) => (self.buffer(name)?, Expr::Const(0)),
+            Arg::Value(Value::Text(name)) if self.buffers.contains_key(name.as_str()) => {
+                (self.buffer(name)?, Expr::Const(0))
+            }
             Arg::Value(Value::Text(name)) if expression::is_word(name) && !self.symbols.contains_key(name) => {
                 return Err(format!("there is neither a buffer nor a symbol `{name}`"));
             }
@@ -223,7 +238,8 @@ impl Builder<'_> {
         Ok(Argument::Buffer { buffer, offset })
     }
 
-    /// Whether an offset lies in its buffer, where both are known before the function is invoked. Others are checked when it is.
+    /// Whether an offset lies in its buffer, where both are known before the function is invoked.
+    /// Others are checked when it is.
     fn check_offset(&self, buffer: BufferId, offset: &Expr) -> Result<(), String> {
         let spec = &self.specs[buffer.0 as usize];
         match (offset.as_const(), spec.bytes().eval(&[])) {
@@ -235,7 +251,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Buffers that a launch reads and writes: as the kernel shows, or as the manifest says where it cannot be followed.
+    /// Buffers that a launch reads and writes: as the kernel shows, or as the manifest says where
+    /// it cannot be followed.
     fn effects(&self, step: &Step, entry: &Name, args: &[Argument]) -> Result<(Vec<BufferId>, Vec<BufferId>), String> {
         let effects = self.kernels.effects(entry);
         let by_name = |names: &Option<Vec<String>>| -> Result<Option<Vec<BufferId>>, String> {
@@ -243,7 +260,9 @@ impl Builder<'_> {
         };
         let found = |roots, unfollowed: Option<u32>, what: &str| -> Result<Vec<BufferId>, String> {
             if let Some(line) = effects.unfollowed.or(unfollowed) {
-                return Err(format!("what it {what} cannot be found out (line {line} of the PTX); list the buffers as `{what}`"));
+                return Err(format!(
+                    "what it {what} cannot be found out (line {line} of the PTX); list the buffers as `{what}`"
+                ));
             }
             let positions = kernels::parameters(roots)?;
             let buffers = positions.iter().map(|&index| match &args[index] {
@@ -260,7 +279,10 @@ impl Builder<'_> {
             let Some(listed) = by_name(names)? else { return found };
             // What was found out is true, whatever is listed.
             match found.unwrap_or_default().iter().find(|buffer| !listed.contains(buffer)) {
-                Some(buffer) => Err(format!("it also {what} `{}`, which `{what}` does not list", self.specs[buffer.0 as usize].name)),
+                Some(buffer) => Err(format!(
+                    "it also {what} `{}`, which `{what}` does not list",
+                    self.specs[buffer.0 as usize].name
+                )),
                 None => Ok(listed),
             }
         };
@@ -286,7 +308,9 @@ impl Builder<'_> {
             is_ours && self.writers[buffer.0 as usize].is_none() && !writes.contains(buffer)
         };
         match reads.iter().find(empty) {
-            Some(buffer) => Err(format!("it reads `{}`, which nothing has written", self.specs[buffer.0 as usize].name)),
+            Some(buffer) => {
+                Err(format!("it reads `{}`, which nothing has written", self.specs[buffer.0 as usize].name))
+            }
             None => Ok(()),
         }
     }
@@ -327,7 +351,11 @@ impl Builder<'_> {
     }
 
     fn check_outputs(&self) -> Result<(), PackError> {
-        let silent = self.specs.iter().zip(&self.writers).find(|(spec, writer)| spec.kind == BufferKind::Output && writer.is_none());
+        let silent = self
+            .specs
+            .iter()
+            .zip(&self.writers)
+            .find(|(spec, writer)| spec.kind == BufferKind::Output && writer.is_none());
         match silent {
             Some((spec, _)) => Err(PackError::at(format!("buffer `{}`", spec.name), "no step writes this output")),
             None => Ok(()),
@@ -357,7 +385,9 @@ fn check_block(function: &Function, block: [u32; 3]) -> Result<(), String> {
     let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
     match (declared("reqntid"), declared("maxntid")) {
         _ if threads == 0 => Err("a block has at least one thread".into()),
-        (Some(wanted), _) if wanted != block => Err(format!("its PTX requires blocks of {wanted:?} threads, {block:?} are given")),
+        (Some(wanted), _) if wanted != block => {
+            Err(format!("its PTX requires blocks of {wanted:?} threads, {block:?} are given"))
+        }
         (_, Some(most)) if threads > most.iter().map(|&n| u64::from(n)).product() => {
             Err(format!("its PTX allows blocks of {most:?} threads, {block:?} are given"))
         }

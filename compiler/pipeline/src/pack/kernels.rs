@@ -1,4 +1,5 @@
-//! The kernels of a packed function, by the names that its manifest has for them, and one copy for each shape that they are launched with.
+//! The kernels of a packed function, by the names that its manifest has for them, and one copy for
+//! each shape that they are launched with.
 
 use super::PackError;
 use super::manifest::Manifest;
@@ -36,7 +37,11 @@ impl KernelSet {
         }
         let Merged { module, kernels } = merge::together(modules)?;
         let names = names(manifest, &kernels)?;
-        let effects = module.kernels().filter(|k| k.body.is_some()).map(|k| (k.name.clone(), analyze_effects(&module, k))).collect();
+        let effects = module
+            .kernels()
+            .filter(|k| k.body.is_some())
+            .map(|k| (k.name.clone(), analyze_effects(&module, k)))
+            .collect();
         Ok(KernelSet { module, names, effects, launched: HashMap::new(), kernels: Vec::new() })
     }
 
@@ -79,8 +84,9 @@ impl KernelSet {
             if !used.insert(kernel.name.clone()) {
                 let [x, y, z] = kernel.block;
                 let stem = format!("{}_{x}x{y}x{z}_{}", kernel.name, kernel.dynamic_shared_bytes);
-                let free =
-                    (0..).map(|n| Name::from(if n == 0 { stem.clone() } else { format!("{stem}_{n}") })).find(|n| !taken.contains(n));
+                let free = (0..)
+                    .map(|n| Name::from(if n == 0 { stem.clone() } else { format!("{stem}_{n}") }))
+                    .find(|n| !taken.contains(n));
                 function.name = free.unwrap_or_else(|| stem.into());
                 taken.insert(function.name.clone());
                 kernel.name = function.name.to_string();
@@ -92,7 +98,10 @@ impl KernelSet {
 }
 
 /// What kernels are called in the manifest. A name that several files have belongs to none of them.
-fn names(manifest: &Manifest, kernels: &HashMap<(usize, Name), Name>) -> Result<HashMap<String, Result<Name, String>>, PackError> {
+fn names(
+    manifest: &Manifest,
+    kernels: &HashMap<(usize, Name), Name>,
+) -> Result<HashMap<String, Result<Name, String>>, PackError> {
     let mut names: HashMap<String, Result<Name, String>> = HashMap::new();
     let mut found: Vec<_> = kernels.iter().collect();
     found.sort_unstable_by_key(|((file, _), _)| *file);
@@ -101,7 +110,10 @@ fn names(manifest: &Manifest, kernels: &HashMap<(usize, Name), Name>) -> Result<
             let file = manifest.ptx[*file].display();
             format!("{file} and another file define `{entry}`; give each a name of its own in `kernels`")
         };
-        names.entry(entry.to_string()).and_modify(|known| *known = Err(ambiguous())).or_insert_with(|| Ok(name.clone()));
+        names
+            .entry(entry.to_string())
+            .and_modify(|known| *known = Err(ambiguous()))
+            .or_insert_with(|| Ok(name.clone()));
     }
     let mut given = HashMap::new();
     for (own, kernel) in &manifest.kernels {
@@ -124,7 +136,9 @@ pub(super) fn parameters(roots: &[Root]) -> Result<Vec<usize>, String> {
         .map(|root| match root {
             Root::Param { index, offset: 0, .. } => Ok(*index),
             Root::Param { name, .. } => Err(format!("a pointer within the structure `{name}` cannot be given here")),
-            Root::Variable(name) => Err(format!("the module's variable `{name}` would outlive the invocation; pass a buffer instead")),
+            Root::Variable(name) => {
+                Err(format!("the module's variable `{name}` would outlive the invocation; pass a buffer instead"))
+            }
         })
         .collect()
 }

@@ -33,7 +33,8 @@ pub(super) struct Manifest {
     /// Sizes that are known only when the function is invoked.
     #[serde(default)]
     pub(super) symbols: BTreeMap<String, Range>,
-    /// What kernels work on. Inputs and outputs of the function have the order of a JSON file, and that of their names in a TOML file.
+    /// What kernels work on. Inputs and outputs of the function have the order of a JSON file, and
+    /// that of their names in a TOML file.
     pub(super) buffers: IndexMap<String, Buffer>,
     /// What is done, in order.
     #[serde(rename = "step", alias = "steps")]
@@ -54,7 +55,10 @@ impl Manifest {
         };
         match manifest.format {
             FORMAT => Ok(manifest),
-            other => Err(PackError::at(path.display(), format!("it has format {other}, and format {FORMAT} is the only one so far"))),
+            other => Err(PackError::at(
+                path.display(),
+                format!("it has format {other}, and format {FORMAT} is the only one so far"),
+            )),
         }
     }
 }
@@ -115,7 +119,8 @@ pub(super) enum Value {
     Text(String),
 }
 
-/// An argument: a value, the name of a buffer, a buffer from an offset in bytes on, or a parameter's very bytes.
+/// An argument: a value, the name of a buffer, a buffer from an offset in bytes on, or a
+/// parameter's very bytes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Arg {
@@ -158,7 +163,8 @@ pub(super) struct Step {
     /// One for each parameter of the kernel.
     #[serde(default)]
     pub(super) args: Vec<Arg>,
-    /// Buffers it reads and writes, where that cannot be found out from the kernel. Must name all that were found out.
+    /// Buffers it reads and writes, where that cannot be found out from the kernel. Must name all
+    /// that were found out.
     pub(super) reads: Option<Vec<String>>,
     pub(super) writes: Option<Vec<String>>,
 

@@ -1,6 +1,7 @@
 //! Puts PTX files together into one module.
 //!
-//! Files that were compiled apart define things of one name. Such a name belongs to the first of them; the others' get the number of their file in front.
+//! Files that were compiled apart define things of one name. Such a name belongs to the first of
+//! them; the others' get the number of their file in front.
 
 use super::PackError;
 use atoll_ptx::rename::{rename_in_function, rename_initializer};
@@ -19,17 +20,24 @@ pub(super) struct Merged {
     pub(super) kernels: HashMap<(usize, Name), Name>,
 }
 
-/// Puts modules together. The newest version and architecture that one of them declares is that of the whole.
+/// Puts modules together. The newest version and architecture that one of them declares is that of
+/// the whole.
 pub(super) fn together(mut modules: Vec<(PathBuf, Module)>) -> Result<Merged, PackError> {
-    let newest = |key: &dyn Fn(&Module) -> u64| modules.iter().map(|(_, m)| key(m)).enumerate().max_by_key(|&(i, k)| (k, usize::MAX - i));
+    let newest = |key: &dyn Fn(&Module) -> u64| {
+        modules.iter().map(|(_, m)| key(m)).enumerate().max_by_key(|&(i, k)| (k, usize::MAX - i))
+    };
     let version = newest(&|m| declared_version(m).map_or(0, |v| u64::from(v.major) << 32 | u64::from(v.minor)));
     let target = newest(&|m| declared_sm(m).map_or(0, u64::from));
     let (Some((version, _)), Some((target, _))) = (version, target) else {
         return Err(PackError::at("ptx", "no file is listed"));
     };
-    let directive = |from: usize, name: &str| modules[from].1.items.iter().find(|item| is_directive(item, name)).cloned();
+    let directive =
+        |from: usize, name: &str| modules[from].1.items.iter().find(|item| is_directive(item, name)).cloned();
     let mut items: Vec<Item> =
-        [directive(version, "version"), directive(target, "target"), directive(0, "address_size")].into_iter().flatten().collect();
+        [directive(version, "version"), directive(target, "target"), directive(0, "address_size")]
+            .into_iter()
+            .flatten()
+            .collect();
 
     let mut kernels = HashMap::new();
     for (file, renamed) in new_names(&modules)?.into_iter().enumerate() {
@@ -64,7 +72,8 @@ pub(super) fn together(mut modules: Vec<(PathBuf, Module)>) -> Result<Merged, Pa
 
 /// For each module, other names for what an earlier one defines under the same name.
 fn new_names(modules: &[(PathBuf, Module)]) -> Result<Vec<BTreeMap<Name, Name>>, PackError> {
-    let mut taken: HashSet<Name> = modules.iter().flat_map(|(_, module)| module.items.iter().filter_map(name_of)).collect();
+    let mut taken: HashSet<Name> =
+        modules.iter().flat_map(|(_, module)| module.items.iter().filter_map(name_of)).collect();
     let mut owners: HashMap<Name, (usize, bool)> = HashMap::new();
     let mut all = Vec::new();
     for (file, (path, module)) in modules.iter().enumerate() {
@@ -77,7 +86,9 @@ fn new_names(modules: &[(PathBuf, Module)]) -> Result<Vec<BTreeMap<Name, Name>>,
                 Some(&(_, true)) if declares => {}
                 Some(&(owner, declared)) if declared != declares => return Err(linked(path, &modules[owner].0, &name)),
                 Some(_) => {
-                    let free = (0..).map(|n| Name::from(format!("f{file}_{}{name}", "_".repeat(n)))).find(|free| !taken.contains(free));
+                    let free = (0..)
+                        .map(|n| Name::from(format!("f{file}_{}{name}", "_".repeat(n))))
+                        .find(|free| !taken.contains(free));
                     let free = free.unwrap_or_else(|| name.clone());
                     taken.insert(free.clone());
                     renamed.insert(name, free);
@@ -98,7 +109,8 @@ fn linked(path: &Path, other: &Path, name: &Name) -> PackError {
     PackError::at(path.display(), reason)
 }
 
-/// Whether an item only tells of something: dynamic shared memory, or a function that is defined elsewhere.
+/// Whether an item only tells of something: dynamic shared memory, or a function that is defined
+/// elsewhere.
 fn is_declaration(item: &Item) -> bool {
     match &item.kind {
         ItemKind::Function(function) => function.body.is_none(),

@@ -30,12 +30,15 @@
 //! fill = { to = "t", value = 0 }             # every element
 //! ```
 //!
-//! What a kernel reads and writes is found out from its instructions, and with it the order of the steps and the memory plan; where an address cannot be
-//! followed, the step says so itself (`reads = […]`, `writes = […]`). Arguments get the types of their parameters: an argument is an expression over symbols,
-//! a number, the name of a buffer, a buffer from an offset in bytes on, or the bytes of the parameter.
+//! What a kernel reads and writes is found out from its instructions, and with it the order of the
+//! steps and the memory plan; where an address cannot be followed, the step says so itself (`reads
+//! = […]`, `writes = […]`). Arguments get the types of their parameters: an argument is an
+//! expression over symbols, a number, the name of a buffer, a buffer from an offset in bytes on, or
+//! the bytes of the parameter.
 //!
-//! Tools that export what another compiler made write the same in JSON, as `manifest.json`. It may also have `format` (1), `producer`, and `kernels`, which gives
-//! kernels other names where several files have one of the same name:
+//! Tools that export what another compiler made write the same in JSON, as `manifest.json`. It may
+//! also have `format` (1), `producer`, and `kernels`, which gives kernels other names where several
+//! files have one of the same name:
 //!
 //! ```json
 //! {"format": 1, "producer": "triton 3.9.0", "name": "mlp", "ptx": ["a.ptx", "b.ptx"],
@@ -44,8 +47,9 @@
 //!  "steps": [{"kernel": "wide", "grid": [4, 4], "block": [128], "shared": 8192, "args": ["x", {"bytes": "003c"}]}]}
 //! ```
 //!
-//! The way through: `manifest` is what was written, `constants` reads the files of constants, `merge` puts the PTX files together, `kernels` knows which of their
-//! kernels are launched and how, `graph` makes the kernel graph; behind that a function is compiled as a model is.
+//! The way through: `manifest` is what was written, `constants` reads the files of constants,
+//! `merge` puts the PTX files together, `kernels` knows which of their kernels are launched and
+//! how, `graph` makes the kernel graph; behind that a function is compiled as a model is.
 
 mod arguments;
 mod constants;
@@ -84,14 +88,20 @@ impl PackError {
 }
 
 /// Makes a bundle of a function: its manifest, the PTX files and the constants it names.
-pub fn pack(manifest: &Path, output: &Path, options: &CompileOptions, observer: &dyn Observer) -> Result<CompileReport, CompileError> {
+pub fn pack(
+    manifest: &Path,
+    output: &Path,
+    options: &CompileOptions,
+    observer: &dyn Observer,
+) -> Result<CompileReport, CompileError> {
     let mut clock = Clock::new(observer, 3 + 3 * options.targets.len().max(Target::defaults().len()));
     let folder = manifest.parent().unwrap_or(Path::new("."));
     let (manifest, mut kernels, constants) = clock.stage(Stage::Import, || Ok(read(manifest, folder)?))?;
     let planned = clock.stage(Stage::Schedule, || Ok(graph::build(&manifest, &mut kernels, &constants)?))?;
     let mut kernels = crate::Kernels { launches: planned.launches, ..kernels.finish() };
     crate::transfers::add(&planned.graph, &mut kernels)?;
-    let weights = planned.graph.buffers.iter().filter_map(|buffer| Some((buffer.weights_offset?, constants.get(&buffer.name)?)));
+    let weights =
+        planned.graph.buffers.iter().filter_map(|buffer| Some((buffer.weights_offset?, constants.get(&buffer.name)?)));
     let weights = weights.collect();
     let mut built = Built::new(&planned.graph, weights);
     let by_default = if options.targets.is_empty() { Target::defaults_for(kernels.declared_sm()) } else { Vec::new() };

@@ -15,7 +15,8 @@ entity! {
 pub struct BasicBlock {
     first: StatementId,
     end: StatementId,
-    /// Where control may go from here, in order of the cases of a table; a branch comes before falling through.
+    /// Where control may go from here, in order of the cases of a table; a branch comes before
+    /// falling through.
     pub successors: Vec<Edge>,
     /// From where control may come; a block that branches here twice is there twice.
     pub predecessors: Vec<BlockId>,
@@ -28,7 +29,8 @@ impl BasicBlock {
         range.map(StatementId::new)
     }
 
-    /// Its last statement, which decides where control goes; the exit and the entry of an empty function have none.
+    /// Its last statement, which decides where control goes; the exit and the entry of an empty
+    /// function have none.
     pub fn last(&self) -> Option<StatementId> {
         self.statements().next_back()
     }
@@ -56,8 +58,9 @@ pub enum When {
     Case(u32),
 }
 
-/// Basic blocks and their edges. There is one entry and one exit; the exit is an empty block that all of `ret`, `exit`, `trap` and the end of the body
-/// lead to. Blocks that nothing leads to are part of the graph.
+/// Basic blocks and their edges. There is one entry and one exit; the exit is an empty block that
+/// all of `ret`, `exit`, `trap` and the end of the body lead to. Blocks that nothing leads to are
+/// part of the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cfg {
     blocks: Vec<BasicBlock>,
@@ -112,7 +115,8 @@ fn flow(statement: &Statement) -> Flow<'_> {
 }
 
 impl Instruction {
-    /// Whether control does not simply go on behind this instruction: `bra`, `brx`, `ret`, `exit`, `trap`, guarded or not.
+    /// Whether control does not simply go on behind this instruction: `bra`, `brx`, `ret`, `exit`,
+    /// `trap`, guarded or not.
     pub fn is_terminator(&self) -> bool {
         matches!(self.opcode.as_str(), "bra" | "brx" | "ret" | "exit" | "trap")
     }
@@ -179,7 +183,8 @@ impl Cfg {
         self.block_of[statement.index()]
     }
 
-    /// Blocks that the entry leads to, in reverse postorder: before its successors comes every block, but for loops.
+    /// Blocks that the entry leads to, in reverse postorder: before its successors comes every
+    /// block, but for loops.
     pub fn reverse_postorder(&self) -> Vec<BlockId> {
         let mut seen = vec![false; self.len()];
         let mut order = Vec::with_capacity(self.len());
@@ -221,7 +226,8 @@ impl Cfg {
     }
 
     fn target(&self, code: &Code<'_>, from: StatementId, label: &Name) -> Result<BlockId, CfgError> {
-        let target = code.label_at(from, label).filter(|&id| matches!(code.statement(id).kind, StatementKind::Label(_)));
+        let target =
+            code.label_at(from, label).filter(|&id| matches!(code.statement(id).kind, StatementKind::Label(_)));
         let unknown = || CfgError::UnknownLabel { label: label.clone(), line: code.statement(from).origin.line };
         target.map(|id| self.block_of(id)).ok_or_else(unknown)
     }
@@ -236,7 +242,8 @@ impl Cfg {
     }
 }
 
-/// Cuts the statements into blocks: the range of each, the exit's empty one last, and the block of every statement.
+/// Cuts the statements into blocks: the range of each, the exit's empty one last, and the block of
+/// every statement.
 fn cut(code: &Code<'_>) -> (Vec<(usize, usize)>, Vec<BlockId>) {
     let mut ranges = Vec::new();
     let mut block_of = Vec::with_capacity(code.len());

@@ -1,7 +1,8 @@
 //! The statements of a function laid flat, and what its names mean.
 //!
-//! A nested block `{ … }` has its own scope: nvcc opens one around every call and declares the same names in each. A name belongs to the innermost scope
-//! around it that declares it, wherever in that scope the declaration stands.
+//! A nested block `{ … }` has its own scope: nvcc opens one around every call and declares the same
+//! names in each. A name belongs to the innermost scope around it that declares it, wherever in
+//! that scope the declaration stands.
 
 use super::entity::entity;
 use crate::ast::*;
@@ -147,13 +148,15 @@ impl<'a> Code<'a> {
         &self.registers[id.index()]
     }
 
-    /// The registers a statement mentions, in the order of its operands, the guard first. One mentioned twice is there twice.
+    /// The registers a statement mentions, in the order of its operands, the guard first. One
+    /// mentioned twice is there twice.
     pub fn accesses(&self, id: StatementId) -> &[Access] {
         let range = self.first_access[id.index()] as usize..self.first_access[id.index() + 1] as usize;
         &self.accesses[range]
     }
 
-    /// The register a name means at a statement, `None` where it is none (a variable, a special register, not declared). Components are ignored.
+    /// The register a name means at a statement, `None` where it is none (a variable, a special
+    /// register, not declared). Components are ignored.
     pub fn register_at(&self, id: StatementId, name: &str) -> Option<RegisterId> {
         let (scope, _, base) = self.find_register(self.scope(id), name)?;
         self.ids.get(&(scope, base)).copied()
@@ -165,7 +168,8 @@ impl<'a> Code<'a> {
         registers.filter_map(|v| self.ids.get(&(ScopeId::new(0), v.name.clone())).copied())
     }
 
-    /// The variable or parameter a name means at a statement: of the innermost scope, or of the function itself. Module-scope variables are not here.
+    /// The variable or parameter a name means at a statement: of the innermost scope, or of the
+    /// function itself. Module-scope variables are not here.
     pub fn variable_at(&self, id: StatementId, name: &str) -> Option<&'a Variable> {
         self.enclosing(self.scope(id)).find_map(|scope| self.scopes[scope.index()].variables.get(name).copied())
     }
@@ -175,7 +179,8 @@ impl<'a> Code<'a> {
         self.enclosing(self.scope(id)).find_map(|scope| self.scopes[scope.index()].labels.get(name).copied())
     }
 
-    /// Names that are declared more than once in one scope, at the second declaration; a parameter has no statement.
+    /// Names that are declared more than once in one scope, at the second declaration; a parameter
+    /// has no statement.
     pub fn duplicates(&self) -> &[(Option<StatementId>, Name)] {
         &self.duplicates
     }
@@ -283,7 +288,8 @@ impl<'a> Code<'a> {
     }
 }
 
-/// The range that declares `name`: `%r<100>` for `%r42`. The prefix may end in digits itself, so every split is tried.
+/// The range that declares `name`: `%r<100>` for `%r42`. The prefix may end in digits itself, so
+/// every split is tried.
 fn find_in_range<'m>(ranges: &'m HashMap<Name, Declared>, name: &str) -> Option<&'m Declared> {
     let digits = name.bytes().rev().take(MAX_NUMBER_DIGITS).take_while(u8::is_ascii_digit).count();
     (name.len() - digits..name.len()).find_map(|split| {

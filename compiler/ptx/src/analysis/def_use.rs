@@ -2,8 +2,9 @@
 
 use super::code::{Code, RegisterId, StatementId};
 
-/// The statements that write and read each register, in source order. Registers are not in single-assignment form: which of several writes reaches a read
-/// is a question for the control-flow graph.
+/// The statements that write and read each register, in source order. Registers are not in
+/// single-assignment form: which of several writes reaches a read is a question for the
+/// control-flow graph.
 #[derive(Clone, Debug)]
 pub struct DefUse {
     defs: Vec<Vec<StatementId>>,
@@ -13,7 +14,8 @@ pub struct DefUse {
 impl DefUse {
     /// Collects them.
     pub fn of(code: &Code<'_>) -> DefUse {
-        let mut sites = DefUse { defs: vec![Vec::new(); code.registers().len()], uses: vec![Vec::new(); code.registers().len()] };
+        let mut sites =
+            DefUse { defs: vec![Vec::new(); code.registers().len()], uses: vec![Vec::new(); code.registers().len()] };
         for (id, _) in code.statements() {
             for access in code.accesses(id) {
                 let register = access.register.index();

@@ -5,27 +5,32 @@
 use super::cfg::{BasicBlock, BlockId, Cfg};
 use crate::flow::Dominators;
 
-/// Which block lies on every way from the entry to another (dominators), or from another to the exit (postdominators).
+/// Which block lies on every way from the entry to another (dominators), or from another to the
+/// exit (postdominators).
 #[derive(Clone, Debug)]
 pub struct DominatorTree(Dominators);
 
 impl DominatorTree {
-    /// What lies on every way from the entry. Blocks the entry does not lead to are outside of the tree.
+    /// What lies on every way from the entry. Blocks the entry does not lead to are outside of the
+    /// tree.
     pub fn dominators(cfg: &Cfg) -> DominatorTree {
         DominatorTree(Dominators::new(cfg.len(), cfg.entry().index(), |b| successors(cfg, b), |b| predecessors(cfg, b)))
     }
 
-    /// What lies on every way to the exit. Blocks from which it cannot be reached, as in an endless loop, are outside of the tree.
+    /// What lies on every way to the exit. Blocks from which it cannot be reached, as in an endless
+    /// loop, are outside of the tree.
     pub fn postdominators(cfg: &Cfg) -> DominatorTree {
         DominatorTree(Dominators::new(cfg.len(), cfg.exit().index(), |b| predecessors(cfg, b), |b| successors(cfg, b)))
     }
 
-    /// The closest block that dominates this one, itself excepted; `None` for the root and for blocks outside of the tree.
+    /// The closest block that dominates this one, itself excepted; `None` for the root and for
+    /// blocks outside of the tree.
     pub fn immediate(&self, block: BlockId) -> Option<BlockId> {
         self.0.immediate(block.index()).map(BlockId::new)
     }
 
-    /// Whether `above` dominates `below`; every block in the tree dominates itself, and a block outside of it neither dominates nor is dominated.
+    /// Whether `above` dominates `below`; every block in the tree dominates itself, and a block
+    /// outside of it neither dominates nor is dominated.
     pub fn dominates(&self, above: BlockId, below: BlockId) -> bool {
         self.0.dominates(above.index(), below.index())
     }

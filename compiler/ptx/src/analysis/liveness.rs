@@ -6,10 +6,11 @@ use crate::limits::MAX_LIVENESS_BITS;
 use fixedbitset::FixedBitSet;
 use std::collections::BTreeSet;
 
-/// Live registers at the borders of blocks. A guarded write does not end the life of the old value, since it may stay.
+/// Live registers at the borders of blocks. A guarded write does not end the life of the old value,
+/// since it may stay.
 ///
-/// Only registers that are read in some block before being written there can live across a border; the sets are as long as their number, which in real
-/// kernels is a small part of all.
+/// Only registers that are read in some block before being written there can live across a border;
+/// the sets are as long as their number, which in real kernels is a small part of all.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     /// The registers that cross borders, by their place in the sets.
@@ -41,7 +42,8 @@ impl Liveness {
         let empty = FixedBitSet::with_capacity(crossing.len());
         let mut live_in = vec![empty.clone(); cfg.len()];
         let mut live_out = live_in.clone();
-        let effects: Vec<Effect> = cfg.blocks().map(|(_, block)| Effect::of(code, block.statements(), &place, &empty)).collect();
+        let effects: Vec<Effect> =
+            cfg.blocks().map(|(_, block)| Effect::of(code, block.statements(), &place, &empty)).collect();
         for register in code.return_registers() {
             live_in[cfg.exit().index()].extend(place[register.index()]);
         }
@@ -81,8 +83,15 @@ impl Liveness {
         self.live_out[block.index()].ones().map(|place| self.crossing[place])
     }
 
-    /// Calls `visit` with every statement of a block from the last to the first, and the registers that are live behind it.
-    pub fn walk_back(&self, code: &Code<'_>, cfg: &Cfg, block: BlockId, mut visit: impl FnMut(StatementId, &BTreeSet<RegisterId>)) {
+    /// Calls `visit` with every statement of a block from the last to the first, and the registers
+    /// that are live behind it.
+    pub fn walk_back(
+        &self,
+        code: &Code<'_>,
+        cfg: &Cfg,
+        block: BlockId,
+        mut visit: impl FnMut(StatementId, &BTreeSet<RegisterId>),
+    ) {
         let mut live: BTreeSet<RegisterId> = self.live_out(block).collect();
         for id in cfg.block(block).statements().rev() {
             visit(id, &live);
@@ -90,7 +99,8 @@ impl Liveness {
         }
     }
 
-    /// The registers that are live behind a statement. For many statements of one block use [`Liveness::walk_back`].
+    /// The registers that are live behind a statement. For many statements of one block use
+    /// [`Liveness::walk_back`].
     pub fn live_after(&self, code: &Code<'_>, cfg: &Cfg, statement: StatementId) -> BTreeSet<RegisterId> {
         let mut found = BTreeSet::new();
         self.walk_back(code, cfg, cfg.block_of(statement), |id, live| {

@@ -10,7 +10,8 @@ entity! {
     LoopId
 }
 
-/// A natural loop: all back edges to one header, and the blocks from which they can be reached without it.
+/// A natural loop: all back edges to one header, and the blocks from which they can be reached
+/// without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loop {
     /// The only block through which the loop is entered.
@@ -67,7 +68,10 @@ impl Loops {
 
     /// The edges that leave a loop, as pairs of blocks.
     pub fn exits<'a>(&'a self, id: LoopId, cfg: &'a Cfg) -> impl Iterator<Item = (BlockId, BlockId)> + 'a {
-        let edges = self.blocks(id).iter().flat_map(move |&from| cfg.block(from).successors.iter().map(move |edge| (from, edge.to)));
+        let edges = self
+            .blocks(id)
+            .iter()
+            .flat_map(move |&from| cfg.block(from).successors.iter().map(move |edge| (from, edge.to)));
         edges.filter(move |&(_, to)| !self.contains(id, to))
     }
 
@@ -101,7 +105,8 @@ struct Found {
     outermost: usize,
 }
 
-/// Inner loops are found first, so that a loop steps over those inside it as over single blocks, and the whole is about linear in the edges.
+/// Inner loops are found first, so that a loop steps over those inside it as over single blocks,
+/// and the whole is about linear in the edges.
 struct Finder<'a> {
     cfg: &'a Cfg,
     dominators: &'a DominatorTree,
@@ -116,7 +121,8 @@ impl Finder<'_> {
         let mut position = vec![usize::MAX; self.cfg.len()];
         order.iter().enumerate().for_each(|(index, block)| position[block.index()] = index);
         let mut irreducible = Vec::new();
-        // The header of an outer loop dominates those inside, so it stands before them in reverse postorder.
+        // The header of an outer loop dominates those inside, so it stands before them in reverse
+        // postorder.
         for &header in order.iter().rev() {
             let mut latches = Vec::new();
             for &from in self.cfg.block(header).predecessors.iter().filter(|p| self.dominators.contains(**p)) {
@@ -135,7 +141,8 @@ impl Finder<'_> {
         irreducible
     }
 
-    /// Gives the blocks that reach a latch without passing the header to a new loop, unless an inner loop has them.
+    /// Gives the blocks that reach a latch without passing the header to a new loop, unless an
+    /// inner loop has them.
     fn claim(&mut self, header: BlockId, latches: Vec<BlockId>) {
         let this = self.found.len();
         let mut stack = latches.clone();
@@ -188,8 +195,10 @@ impl Finder<'_> {
             loops.push(Loop { header: *header, latches: latches.clone(), parent, depth, end: id, blocks: 0..0 });
             waiting.append(&mut children[index]);
         }
-        let innermost: Vec<Option<LoopId>> = self.innermost.iter().map(|found| found.map(|index| id_of[index])).collect();
-        let mut blocks: Vec<BlockId> = self.cfg.blocks().map(|(id, _)| id).filter(|b| innermost[b.index()].is_some()).collect();
+        let innermost: Vec<Option<LoopId>> =
+            self.innermost.iter().map(|found| found.map(|index| id_of[index])).collect();
+        let mut blocks: Vec<BlockId> =
+            self.cfg.blocks().map(|(id, _)| id).filter(|b| innermost[b.index()].is_some()).collect();
         blocks.sort_by_key(|block| innermost[block.index()]);
         set_ranges(&mut loops, &blocks, &innermost);
         Loops { loops, blocks, innermost, irreducible }

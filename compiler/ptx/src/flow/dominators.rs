@@ -1,14 +1,17 @@
 //! Dominators and postdominators.
 //!
-//! Found by semidominators and nearest common ancestors (the Semi-NCA algorithm of Georgiadis and Tarjan). The simpler iterative algorithm that graph
-//! libraries have takes half a minute for a hundred thousand loops in each other, and modules come from anybody.
+//! Found by semidominators and nearest common ancestors (the Semi-NCA algorithm of Georgiadis and
+//! Tarjan). The simpler iterative algorithm that graph libraries have takes half a minute for a
+//! hundred thousand loops in each other, and modules come from anybody.
 
-/// Which node lies on every way from the root to another. With the edges turned around, from the other to the root: postdominators.
+/// Which node lies on every way from the root to another. With the edges turned around, from the
+/// other to the root: postdominators.
 #[derive(Clone, Debug)]
 pub struct Dominators {
     root: usize,
     immediate: Vec<Option<usize>>,
-    /// Entry and exit times of a walk over the tree: a node dominates those whose times lie within its own. `None` for nodes outside the tree.
+    /// Entry and exit times of a walk over the tree: a node dominates those whose times lie within
+    /// its own. `None` for nodes outside the tree.
     times: Vec<Option<(u32, u32)>>,
 }
 
@@ -29,12 +32,14 @@ impl Dominators {
         self.root
     }
 
-    /// The closest node that dominates this one, itself excepted; `None` for the root and for nodes outside of the tree.
+    /// The closest node that dominates this one, itself excepted; `None` for the root and for nodes
+    /// outside of the tree.
     pub fn immediate(&self, node: usize) -> Option<usize> {
         self.immediate[node]
     }
 
-    /// Whether `above` dominates `below`; every node in the tree dominates itself, and a node outside of it neither dominates nor is dominated.
+    /// Whether `above` dominates `below`; every node in the tree dominates itself, and a node
+    /// outside of it neither dominates nor is dominated.
     pub fn dominates(&self, above: usize, below: usize) -> bool {
         match (self.times[above], self.times[below]) {
             (Some((first, last)), Some((time, _))) => (first..=last).contains(&time),
@@ -75,9 +80,18 @@ impl Search {
         search
     }
 
-    fn immediate_dominators<I: IntoIterator<Item = usize>>(self, nodes: usize, previous: impl Fn(usize) -> I) -> Vec<Option<usize>> {
+    fn immediate_dominators<I: IntoIterator<Item = usize>>(
+        self,
+        nodes: usize,
+        previous: impl Fn(usize) -> I,
+    ) -> Vec<Option<usize>> {
         let count = self.order.len();
-        let mut forest = Forest { above: self.parent.clone(), label: (0..count).collect(), semi: (0..count).collect(), path: Vec::new() };
+        let mut forest = Forest {
+            above: self.parent.clone(),
+            label: (0..count).collect(),
+            semi: (0..count).collect(),
+            path: Vec::new(),
+        };
         for number in (1..count).rev() {
             let before = previous(self.order[number]).into_iter().filter_map(|node| self.number[node]);
             let least = before.map(|from| forest.least_semidominator(from, number + 1)).min();
@@ -111,7 +125,8 @@ struct Forest {
 }
 
 impl Forest {
-    /// The least semidominator of a vertex and those above it, as far as they are in the forest: from number `linked` on.
+    /// The least semidominator of a vertex and those above it, as far as they are in the forest:
+    /// from number `linked` on.
     fn least_semidominator(&mut self, vertex: usize, linked: usize) -> usize {
         let mut top = vertex;
         while self.above[top] >= linked {

@@ -1,8 +1,10 @@
-//! Literals and constant expressions (ISA chapter 4.5): evaluated here, so that the tree holds numbers.
+//! Literals and constant expressions (ISA chapter 4.5): evaluated here, so that the tree holds
+//! numbers.
 //!
-//! A value is signed or unsigned with 64 bits, or a double; both kinds of integers wrap. Mostly as in C on a machine of 64 bits, but `%` and `~` make their operands
-//! unsigned and `?:` converts nothing: where the ISA's table leaves room, `ptxas` decides. What C leaves undefined (a division by zero, a shift by 64 or more) is an
-//! error here.
+//! A value is signed or unsigned with 64 bits, or a double; both kinds of integers wrap. Mostly as
+//! in C on a machine of 64 bits, but `%` and `~` make their operands unsigned and `?:` converts
+//! nothing: where the ISA's table leaves room, `ptxas` decides. What C leaves undefined (a division
+//! by zero, a shift by 64 or more) is an error here.
 
 use super::{Parsed, Parser};
 use crate::ast::Immediate;
@@ -18,7 +20,8 @@ enum Value {
     Single(u32),
 }
 
-/// A binary operator: its spelling and how strongly it binds. Longer spellings come before their beginnings.
+/// A binary operator: its spelling and how strongly it binds. Longer spellings come before their
+/// beginnings.
 const OPERATORS: [(&str, u8); 18] = [
     ("||", 1),
     ("&&", 2),
@@ -77,14 +80,16 @@ impl Parser<'_> {
         })
     }
 
-    /// Operators that bind at least as strongly as `level`. Recursion is bounded by the number of levels.
+    /// Operators that bind at least as strongly as `level`. Recursion is bounded by the number of
+    /// levels.
     fn binary(&mut self, level: u8, what: &str) -> Parsed<Value> {
         let mut left = self.unary(what)?;
         while let Some((operator, strength)) = self.operator().filter(|(_, strength)| *strength >= level) {
             let token = self.token();
             self.at += operator.len();
             let right = self.binary(strength + 1, "a number")?;
-            left = apply(operator, left, right).ok_or_else(|| self.expected_at(token, "an operation that has a value"))?;
+            left =
+                apply(operator, left, right).ok_or_else(|| self.expected_at(token, "an operation that has a value"))?;
         }
         Ok(left)
     }
@@ -92,8 +97,9 @@ impl Parser<'_> {
     /// The operator here: one byte of punctuation, or two without anything between them.
     fn operator(&self) -> Option<(&'static str, u8)> {
         let TokenKind::Punctuation(first) = self.kind() else { return None };
-        let follows =
-            |byte: u8| self.peek_kind(1) == TokenKind::Punctuation(byte) && self.tokens.list[self.at + 1].start == self.token().end;
+        let follows = |byte: u8| {
+            self.peek_kind(1) == TokenKind::Punctuation(byte) && self.tokens.list[self.at + 1].start == self.token().end
+        };
         OPERATORS.into_iter().find(|(spelling, _)| match *spelling.as_bytes() {
             [one] => one == first,
             [one, two] => one == first && follows(two),
@@ -126,7 +132,9 @@ impl Parser<'_> {
             TokenKind::Punctuation(b'(') => {
                 self.bump();
                 self.nested(|p| match p.cast() {
-                    Some(to) => Ok(p.unary(what)?.cast(to).ok_or_else(|| p.expected_at(token, "a cast of an integer"))?),
+                    Some(to) => {
+                        Ok(p.unary(what)?.cast(to).ok_or_else(|| p.expected_at(token, "a cast of an integer"))?)
+                    }
                     None => {
                         let value = p.conditional(what)?;
                         p.expect(b')')?;
@@ -168,7 +176,9 @@ impl Parser<'_> {
         let text = self.tokens.text(token);
         let value = match text.as_bytes() {
             [b'0', b'f' | b'F', ..] => u32::from_str_radix(&text[2..], 16).ok().map(Value::Single),
-            [b'0', b'd' | b'D', ..] => u64::from_str_radix(&text[2..], 16).ok().map(|bits| Value::Double(f64::from_bits(bits))),
+            [b'0', b'd' | b'D', ..] => {
+                u64::from_str_radix(&text[2..], 16).ok().map(|bits| Value::Double(f64::from_bits(bits)))
+            }
             _ => text.parse().ok().map(Value::Double),
         };
         value.ok_or_else(|| self.expected_at(token, "a floating-point literal"))
@@ -214,7 +224,8 @@ impl Value {
     }
 }
 
-/// Brings two operands to one kind: doubles stay among themselves, one unsigned integer makes the other so.
+/// Brings two operands to one kind: doubles stay among themselves, one unsigned integer makes the
+/// other so.
 fn convert(left: Value, right: Value) -> Option<(Value, Value)> {
     match (left, right) {
         (Value::Signed(_), Value::Signed(_)) | (Value::Double(_), Value::Double(_)) => Some((left, right)),

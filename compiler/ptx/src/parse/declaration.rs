@@ -6,8 +6,9 @@ use crate::lex::TokenKind;
 use crate::types::{ScalarType, StateSpace};
 
 impl Parser<'_> {
-    /// `.shared .b32 a, b[3];` from its state space on: one variable per name, each with its part of the text; `first` is the token the text begins with. `None`
-    /// where the tree has no shape for it (opaque types): the caller then keeps its words.
+    /// `.shared .b32 a, b[3];` from its state space on: one variable per name, each with its part
+    /// of the text; `first` is the token the text begins with. `None` where the tree has no
+    /// shape for it (opaque types): the caller then keeps its words.
     pub(super) fn variables(&mut self, first: usize, linkage: Linkage) -> Parsed<Option<Vec<(Origin, Variable)>>> {
         let Some(mut variable) = self.variable()?.filter(|variable| variable.opaque.is_none()) else { return Ok(None) };
         variable.linkage = linkage;
@@ -24,7 +25,8 @@ impl Parser<'_> {
         Ok(Some(variables))
     }
 
-    /// A variable or parameter from its state space on, without linkage and `;`. `None` where it has an opaque type and is no parameter.
+    /// A variable or parameter from its state space on, without linkage and `;`. `None` where it
+    /// has an opaque type and is no parameter.
     pub(super) fn variable(&mut self) -> Parsed<Option<Variable>> {
         let space = self.dot_word().and_then(StateSpace::from_name).ok_or_else(|| self.expected("a state space"))?;
         self.bump();
@@ -37,7 +39,8 @@ impl Parser<'_> {
         Ok(Some(variable))
     }
 
-    /// The words between state space and name, which come in any order; the type is the one that must be there.
+    /// The words between state space and name, which come in any order; the type is the one that
+    /// must be there.
     fn specifiers(&mut self, variable: &mut Variable) -> Parsed<()> {
         let mut ty = None;
         while let Some(word) = self.dot_word() {

@@ -47,7 +47,8 @@ impl Parser<'_> {
         }
     }
 
-    /// `(returns), callee, (arguments), prototype;`, where all but the callee may be missing. The tree always has both lists.
+    /// `(returns), callee, (arguments), prototype;`, where all but the callee may be missing. The
+    /// tree always has both lists.
     fn call_operands(&mut self) -> Parsed<Vec<Operand>> {
         let mut returns = Vec::new();
         if self.eat(b'(') {
@@ -125,10 +126,13 @@ impl Parser<'_> {
         })
     }
 
-    /// `3]` behind `array[`: its address for `mov`, the memory there for all others. The tree has bytes, so the array must have been declared above.
+    /// `3]` behind `array[`: its address for `mov`, the memory there for all others. The tree has
+    /// bytes, so the array must have been declared above.
     fn element(&mut self, array: Token, name: Name) -> Parsed<Operand> {
         let bytes = self.arrays.get(&name).copied();
-        let bytes = bytes.ok_or_else(|| self.expected_at(array, "an operand, or an array of one dimension that is declared above"))?;
+        let bytes = bytes.ok_or_else(|| {
+            self.expected_at(array, "an operand, or an array of one dimension that is declared above")
+        })?;
         let token = self.token();
         let index = self.integer("a constant index")?;
         self.expect(b']')?;
@@ -170,7 +174,9 @@ fn bracketed(parts: Vec<Operand>) -> Operand {
     let address = match parts.as_slice() {
         [Operand::Name(name)] => Some((AddressBase::Name(name.clone()), 0)),
         [Operand::NameOffset(name, offset)] => Some((AddressBase::Name(name.clone()), *offset)),
-        [Operand::Immediate(Immediate::Int(value))] => u64::try_from(*value).ok().map(|absolute| (AddressBase::Absolute(absolute), 0)),
+        [Operand::Immediate(Immediate::Int(value))] => {
+            u64::try_from(*value).ok().map(|absolute| (AddressBase::Absolute(absolute), 0))
+        }
         _ => None,
     };
     match address {

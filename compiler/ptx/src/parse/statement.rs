@@ -42,7 +42,8 @@ impl Parser<'_> {
         Ok(body)
     }
 
-    /// Goes behind the `;` of a statement that could not be parsed, or in front of the `}` that closes the block around it.
+    /// Goes behind the `;` of a statement that could not be parsed, or in front of the `}` that
+    /// closes the block around it.
     fn skip_statement(&mut self, first: usize) {
         self.go_back(first);
         let mut braces = 0u32;
@@ -71,11 +72,14 @@ impl Parser<'_> {
         }
         let kind = match (self.kind(), self.peek_kind(1)) {
             (TokenKind::Identifier, TokenKind::Punctuation(b':')) => self.labelled()?,
-            (TokenKind::Identifier | TokenKind::Punctuation(b'@'), _) => StatementKind::Instruction(self.instruction()?),
+            (TokenKind::Identifier | TokenKind::Punctuation(b'@'), _) => {
+                StatementKind::Instruction(self.instruction()?)
+            }
             (TokenKind::DotWord, _) => match self.dot_word() {
                 Some(word) if word != "reg" && StateSpace::from_name(word).is_some() => {
                     if let Some(variables) = self.variables(first, Linkage::Internal)? {
-                        let statement = |(origin, variable)| Statement { origin, kind: StatementKind::Variable(variable) };
+                        let statement =
+                            |(origin, variable)| Statement { origin, kind: StatementKind::Variable(variable) };
                         statements.extend(variables.into_iter().map(statement));
                         return Ok(());
                     }
@@ -206,8 +210,9 @@ impl Parser<'_> {
         }
     }
 
-    /// The words of a directive of unknown shape. It ends behind its `;` or, where it has none, with its line; brackets that are open then are closed first, and at
-    /// module scope `(` and `{` on the next line still belong to it.
+    /// The words of a directive of unknown shape. It ends behind its `;` or, where it has none,
+    /// with its line; brackets that are open then are closed first, and at module scope `(` and
+    /// `{` on the next line still belong to it.
     fn unknown_words(&mut self, place: Place) -> Parsed<Vec<Name>> {
         let mut words = Vec::new();
         while !self.at_directive_end(place, words.last()) {

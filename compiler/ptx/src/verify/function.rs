@@ -86,7 +86,9 @@ impl<'m> Verifier<'m> {
         instruction.visit_names(&mut |role, name| self.name(code, id, instruction, role, name));
         match instruction.opcode.as_str() {
             "bra" if !matches!(instruction.operands.as_slice(), [Operand::Name(_)]) => self.fault(FaultKind::NoTarget),
-            "brx" if !matches!(instruction.operands.as_slice(), [_, Operand::Name(_)]) => self.fault(FaultKind::NoTarget),
+            "brx" if !matches!(instruction.operands.as_slice(), [_, Operand::Name(_)]) => {
+                self.fault(FaultKind::NoTarget)
+            }
             "call" => self.call(instruction),
             _ => {
                 self.operands(code, id, instruction);
@@ -102,7 +104,8 @@ impl<'m> Verifier<'m> {
         let symbol = local.or_else(|| self.symbol(name));
         let fault = match role {
             Role::Label => (!is_label(code, id, name)).then(|| FaultKind::UnknownLabel(name.clone())),
-            Role::Table => (!is_table(code, id, instruction, name) && symbol.is_none()).then(|| FaultKind::UnknownTable(name.clone())),
+            Role::Table => (!is_table(code, id, instruction, name) && symbol.is_none())
+                .then(|| FaultKind::UnknownTable(name.clone())),
             Role::Callee => {
                 let is_function = matches!(symbol, Some(Symbol::Function(_) | Symbol::Opaque));
                 (!is_function && !is_register()).then(|| FaultKind::NotCallable(name.clone()))
@@ -110,9 +113,11 @@ impl<'m> Verifier<'m> {
             Role::Def | Role::Update => {
                 // The return value of a call may be a parameter variable.
                 let is_written = is_register() || instruction.opcode == "call" && code.variable_at(id, name).is_some();
-                (!is_written).then(|| match symbol.is_some() || is_special_register(name) || code.variable_at(id, name).is_some() {
-                    true => FaultKind::NotWritable(name.clone()),
-                    false => FaultKind::Undeclared(name.clone()),
+                (!is_written).then(|| {
+                    match symbol.is_some() || is_special_register(name) || code.variable_at(id, name).is_some() {
+                        true => FaultKind::NotWritable(name.clone()),
+                        false => FaultKind::Undeclared(name.clone()),
+                    }
                 })
             }
             Role::Use => {
@@ -137,14 +142,19 @@ impl<'m> Verifier<'m> {
 
     /// Numbers of arguments and return values of a direct call.
     fn call(&mut self, instruction: &Instruction) {
-        let [Operand::List(returns), Operand::Name(callee), Operand::List(arguments), ..] = instruction.operands.as_slice() else {
+        let [Operand::List(returns), Operand::Name(callee), Operand::List(arguments), ..] =
+            instruction.operands.as_slice()
+        else {
             let found = instruction.operands.len();
             return self.fault(FaultKind::OperandCount { expected: "(returns), function, (arguments)".into(), found });
         };
         let Some(Symbol::Function(function)) = self.symbol(callee) else { return };
         // A last parameter without a length takes any number of arguments.
         let is_variadic = function.params.last().is_some_and(|p| p.dimensions == [None]);
-        let counts = [("return values", function.returns.len(), returns.len()), ("arguments", function.params.len(), arguments.len())];
+        let counts = [
+            ("return values", function.returns.len(), returns.len()),
+            ("arguments", function.params.len(), arguments.len()),
+        ];
         for (what, expected, found) in counts {
             if expected != found && !(is_variadic && what == "arguments") {
                 self.fault(FaultKind::CallMismatch { callee: callee.clone(), what, expected, found });
@@ -181,7 +191,10 @@ impl<'m> Verifier<'m> {
 
     fn parameter_access(&mut self, instruction: &Instruction, variable: &Variable, offset: i64) {
         let (Some(ty), Some(bytes)) = (instruction.ty(), variable.bytes()) else { return };
-        let vector = [("v2", 2), ("v4", 4), ("v8", 8)].into_iter().find(|(word, _)| instruction.has(word)).map_or(1, |(_, width)| width);
+        let vector = [("v2", 2), ("v4", 4), ("v8", 8)]
+            .into_iter()
+            .find(|(word, _)| instruction.has(word))
+            .map_or(1, |(_, width)| width);
         let end = offset.saturating_add(i64::from(ty.bytes()) * vector);
         let is_sized = variable.dimensions.iter().all(Option::is_some);
         if is_sized && (offset < 0 || u64::try_from(end).is_ok_and(|end| end > bytes)) {
@@ -208,7 +221,8 @@ impl<'m> Verifier<'m> {
         }
     }
 
-    /// Whether control can run off the end: only the last block can. Branches without a target have been reported.
+    /// Whether control can run off the end: only the last block can. Branches without a target have
+    /// been reported.
     fn end(&mut self, code: &Code<'_>) {
         let Ok(cfg) = Cfg::of(code) else { return };
         let last_block = BlockId::new(cfg.exit().index() - 1);
@@ -223,7 +237,8 @@ impl<'m> Verifier<'m> {
     }
 }
 
-/// Whether nothing is executed behind an instruction. A call at the very end calls a function that does not return.
+/// Whether nothing is executed behind an instruction. A call at the very end calls a function that
+/// does not return.
 fn is_final(instruction: &Instruction) -> bool {
     instruction.guard.is_none() && (instruction.is_terminator() || instruction.opcode == "call")
 }

@@ -10,7 +10,8 @@ use crate::types::{ScalarType, TypeClass};
 enum Want {
     /// A value of the type.
     Exactly(ScalarType),
-    /// A register at least as wide as the type, where the instruction widens or narrows; one declared as a float is as wide as it.
+    /// A register at least as wide as the type, where the instruction widens or narrows; one
+    /// declared as a float is as wide as it.
     AtLeast(ScalarType),
     /// `[…]`
     Memory,
@@ -18,9 +19,10 @@ enum Want {
     Anything,
 }
 
-/// Opcode, a modifier that must be there, and the operands by letter: `t` of the last type, `f` of the first type, `T` and `F` the same but the register may be
-/// wider, `w` of twice the last type's width, `u` of 32 bits, `p` a predicate, `m` memory, `*` anything; those behind `?` may be missing.
-/// The first row that fits counts.
+/// Opcode, a modifier that must be there, and the operands by letter: `t` of the last type, `f` of
+/// the first type, `T` and `F` the same but the register may be wider, `w` of twice the last type's
+/// width, `u` of 32 bits, `p` a predicate, `m` memory, `*` anything; those behind `?` may be
+/// missing. The first row that fits counts.
 const ROWS: &[(&str, Option<&str>, &str)] = &[
     ("abs", None, "tt"),
     ("add", None, "ttt"),
@@ -76,14 +78,17 @@ const ROWS: &[(&str, Option<&str>, &str)] = &[
 impl Verifier<'_> {
     /// Number and types of the operands, for the instructions of the table.
     pub(super) fn operands(&mut self, code: &Code<'_>, id: StatementId, instruction: &Instruction) {
-        let fits = |row: &&(&str, Option<&str>, &str)| row.0 == instruction.opcode && row.1.is_none_or(|m| instruction.has(m));
+        let fits =
+            |row: &&(&str, Option<&str>, &str)| row.0 == instruction.opcode && row.1.is_none_or(|m| instruction.has(m));
         let Some((_, _, letters)) = ROWS.iter().find(fits).filter(|row| !row.2.is_empty()) else { return };
         let types: Vec<ScalarType> = instruction.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
-        // Types the table cannot speak about, as `e4m3x2`, leave the instruction unchecked but for one that never has any.
+        // Types the table cannot speak about, as `e4m3x2`, leave the instruction unchecked but for one that
+        // never has any.
         let (Some(&first), Some(&last)) = (types.first(), types.last()) else {
             return self.untyped(instruction);
         };
-        // Mixed precision (`add.f32.f16`) and packing conversions have more types than the table has letters for.
+        // Mixed precision (`add.f32.f16`) and packing conversions have more types than the table has
+        // letters for.
         if types.len() != if instruction.opcode == "cvt" { 2 } else { 1 } {
             return;
         }
@@ -115,8 +120,12 @@ impl Verifier<'_> {
             (_, Want::Anything) | (Operand::Address(_) | Operand::Bracket(_), Want::Memory) => None,
             (_, Want::Memory) => Some("none".to_string()),
             (Operand::Address(_) | Operand::Bracket(_), _) => Some("a memory operand".to_string()),
-            (Operand::Name(name) | Operand::Not(name) | Operand::Negated(name), _) => register_misfit(code, id, name, want),
-            (Operand::Immediate(value), Want::Exactly(ty) | Want::AtLeast(ty)) => immediate_misfit(position, *value, ty),
+            (Operand::Name(name) | Operand::Not(name) | Operand::Negated(name), _) => {
+                register_misfit(code, id, name, want)
+            }
+            (Operand::Immediate(value), Want::Exactly(ty) | Want::AtLeast(ty)) => {
+                immediate_misfit(position, *value, ty)
+            }
             // `setp` and `shfl` write a predicate beside their result.
             (Operand::Pair(value, _), _) => return self.operand(code, id, position, value, want),
             // Vectors: `ld.v4` has parts of the type; `mov` packs, which only adds up as a whole.
@@ -166,7 +175,8 @@ fn widened(ty: ScalarType) -> Option<ScalarType> {
     })
 }
 
-/// What a register is, where it is not what is wanted. Names that are no registers (variables, special registers) are not judged.
+/// What a register is, where it is not what is wanted. Names that are no registers (variables,
+/// special registers) are not judged.
 fn register_misfit(code: &Code<'_>, id: StatementId, name: &str, want: Want) -> Option<String> {
     let register = code.register(code.register_at(id, name)?);
     // A component has a type that depends on the instruction.
@@ -175,14 +185,17 @@ fn register_misfit(code: &Code<'_>, id: StatementId, name: &str, want: Want) -> 
     }
     let fits = match want {
         Want::Exactly(ty) => register.ty.bits() == ty.bits() && classes_agree(register.ty, ty),
-        Want::AtLeast(ty) if register.ty.class() == TypeClass::Float => register.ty.bits() == ty.bits() && classes_agree(register.ty, ty),
+        Want::AtLeast(ty) if register.ty.class() == TypeClass::Float => {
+            register.ty.bits() == ty.bits() && classes_agree(register.ty, ty)
+        }
         Want::AtLeast(ty) => register.ty.bits() >= ty.bits() && classes_agree(register.ty, ty),
         Want::Memory | Want::Anything => true,
     };
     (!fits).then(|| described(register.ty))
 }
 
-/// ISA chapter 9.4: integers of either sign agree, untyped bits agree with all but predicates, floats only with floats.
+/// ISA chapter 9.4: integers of either sign agree, untyped bits agree with all but predicates,
+/// floats only with floats.
 fn classes_agree(register: ScalarType, ty: ScalarType) -> bool {
     use TypeClass::*;
     match (register.class(), ty.class()) {

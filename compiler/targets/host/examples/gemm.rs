@@ -3,8 +3,9 @@
 //! ```text
 //! cargo run --release -p atoll-target-host --example gemm [size]
 //! ```
-//! A block has 32×W threads and makes W·TM rows by 32·TN columns; a thread makes TM rows by TN columns that lie 32 apart, so that a warp reads A as one scalar
-//! and B as contiguous vectors from shared memory.
+//! A block has 32×W threads and makes W·TM rows by 32·TN columns; a thread makes TM rows by TN
+//! columns that lie 32 apart, so that a warp reads A as one scalar and B as contiguous vectors from
+//! shared memory.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
@@ -60,7 +61,10 @@ fn kernel(tile: Tile) -> String {
     put("TILE:".into());
     put("mov.u64 %rd20, %rd10;".into());
     for row in 0..rows {
-        put(format!("ld.global.f32 %t0, [%rd20]; st.shared.f32 [%rd8+{}], %t0; add.s64 %rd20, %rd20, %rd12;", row * DEPTH * 4));
+        put(format!(
+            "ld.global.f32 %t0, [%rd20]; st.shared.f32 [%rd8+{}], %t0; add.s64 %rd20, %rd20, %rd12;",
+            row * DEPTH * 4
+        ));
     }
     put("mov.u64 %rd21, %rd11;".into());
     for step in 0..DEPTH / warps {
@@ -87,7 +91,11 @@ fn kernel(tile: Tile) -> String {
     put(format!("add.u32 %r11, %r11, 1; setp.lt.u32 %p1, %r11, {DEPTH};"));
     put("@%p1 bra INNER;".into());
     put("bar.sync 0;".into());
-    put(format!("add.s64 %rd10, %rd10, {}; mul.wide.s32 %rd24, %r1, {}; add.s64 %rd11, %rd11, %rd24;", 4 * DEPTH, 4 * DEPTH));
+    put(format!(
+        "add.s64 %rd10, %rd10, {}; mul.wide.s32 %rd24, %r1, {}; add.s64 %rd11, %rd11, %rd24;",
+        4 * DEPTH,
+        4 * DEPTH
+    ));
     put(format!("add.u32 %r10, %r10, {DEPTH}; setp.lt.u32 %p2, %r10, %r1;"));
     put("@%p2 bra TILE;".into());
     put("mad.lo.s32 %r12, %r6, %r1, %r7; mul.wide.s32 %rd25, %r12, 4; add.s64 %rd25, %rd25, %rd3;".into());
@@ -129,11 +137,16 @@ fn main() {
             let loaded = try_compile(&kernel(tile), "gemm", [32, warps, 1], level).unwrap_or_else(|e| panic!("{e}"));
             let compile = start.elapsed();
             if let (Ok(folder), Some(ir)) = (std::env::var("GEMM_IR"), &loaded.facts.optimised_ir) {
-                std::fs::write(format!("{folder}/gemm-{}-{warps}-{rows}-{columns}.ll", level.target_name()), ir).expect("write IR");
+                std::fs::write(format!("{folder}/gemm-{}-{warps}-{rows}-{columns}.ll", level.target_name()), ir)
+                    .expect("write IR");
             }
             let gflops = measure(&loaded, tile, side);
             let name = level.target_name();
-            println!("{name:<16} {warps:>5} {rows:>4}x{:<4} {side:>6} {:>7.0} ms {gflops:>8.1}", 32 * columns, compile.as_secs_f64() * 1e3);
+            println!(
+                "{name:<16} {warps:>5} {rows:>4}x{:<4} {side:>6} {:>7.0} ms {gflops:>8.1}",
+                32 * columns,
+                compile.as_secs_f64() * 1e3
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Code of kernels that were compiled before. What LLVM gets decides what it gives, so the IR, in which kernel and block shape are one, is the key.
+//! Code of kernels that were compiled before. What LLVM gets decides what it gives, so the IR, in
+//! which kernel and block shape are one, is the key.
 
 use crate::CpuLevel;
 use crate::error::HostError;

@@ -1,4 +1,5 @@
-//! How much stack a function takes, as LLVM tells it: by a warning that the attribute `warn-stack-size` asks for.
+//! How much stack a function takes, as LLVM tells it: by a warning that the attribute
+//! `warn-stack-size` asks for.
 //!
 //! It comes through a callback that inkwell keeps to itself.
 
@@ -12,7 +13,9 @@ use std::ffi::{CStr, c_void};
 pub(crate) fn largest_frame<R>(context: &Context, compile: impl FnOnce() -> R) -> (R, Option<u32>) {
     let largest: Cell<Option<u32>> = Cell::new(None);
     // SAFETY: the context is alive, and `largest` lives until the handler is taken away again below.
-    unsafe { LLVMContextSetDiagnosticHandler(context.raw(), Some(on_diagnostic), (&raw const largest).cast_mut().cast()) };
+    unsafe {
+        LLVMContextSetDiagnosticHandler(context.raw(), Some(on_diagnostic), (&raw const largest).cast_mut().cast())
+    };
     let result = compile();
     // SAFETY: as above.
     unsafe { LLVMContextSetDiagnosticHandler(context.raw(), None, std::ptr::null_mut()) };
@@ -44,7 +47,10 @@ fn frame_bytes(message: &str) -> Option<u32> {
 mod tests {
     #[test]
     fn the_size_is_read_from_the_warning() {
-        assert_eq!(super::frame_bytes("<unknown>:0:0: stack frame size (4296) exceeds limit (0) in function 'k.warp'"), Some(4296));
+        assert_eq!(
+            super::frame_bytes("<unknown>:0:0: stack frame size (4296) exceeds limit (0) in function 'k.warp'"),
+            Some(4296)
+        );
         assert_eq!(super::frame_bytes("something else (12)"), None);
     }
 }

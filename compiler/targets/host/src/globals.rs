@@ -1,4 +1,5 @@
-//! Module variables: `.global` and `.const` arrays, defined once in the object and shared by its kernels.
+//! Module variables: `.global` and `.const` arrays, defined once in the object and shared by its
+//! kernels.
 
 use crate::emit::quoted;
 use crate::error::HostError;
@@ -48,13 +49,16 @@ pub(crate) fn definitions(module: &Module) -> Result<Globals, HostError> {
 }
 
 fn definition(module: &Module, name: &Name, variable: &Variable, line: u32) -> Result<String, HostError> {
-    let unsupported = |what: String| LowerError::Unsupported { target: crate::TARGET, kernel: variable.name.clone(), line, what };
+    let unsupported =
+        |what: String| LowerError::Unsupported { target: crate::TARGET, kernel: variable.name.clone(), line, what };
     if variable.linkage == Linkage::Extern {
         return Err(unsupported("variables defined in another module".into()).into());
     }
     let mut value = Value::of(module, variable).map_err(unsupported)?;
-    let declared =
-        variable.bytes().filter(|b| *b <= MAX_BYTES).ok_or_else(|| unsupported(format!("module variables above {MAX_BYTES} bytes")))?;
+    let declared = variable
+        .bytes()
+        .filter(|b| *b <= MAX_BYTES)
+        .ok_or_else(|| unsupported(format!("module variables above {MAX_BYTES} bytes")))?;
     // An array without a size has that of its initialiser.
     let size = if declared == 0 { value.bytes.len() } else { declared as usize };
     if value.bytes.len() > size {

@@ -1,13 +1,17 @@
 //! The host target: transformed PTX to native x86-64 code (design D2).
 //!
-//! [`compile`] takes a module and the block shapes its kernels are launched with and returns one ELF shared object without undefined symbols.
-//! It obeys the contract of [`atoll_kgraph::host_abi`].
+//! [`compile`] takes a module and the block shapes its kernels are launched with and returns one
+//! ELF shared object without undefined symbols. It obeys the contract of
+//! [`atoll_kgraph::host_abi`].
 //!
-//! The way through the crate: `atoll_lower` reads a kernel and finds out its structure and the shapes of its registers; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object` optimises and
-//! compiles it; `link` makes one shared object.
+//! The way through the crate: `atoll_lower` reads a kernel and finds out its structure and the
+//! shapes of its registers; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object`
+//! optimises and compiles it; `link` makes one shared object.
 //!
-//! *Numbers.* Every operation that PTX defines exactly is exact: all rounding modes, `.ftz`, `.sat`, carries, halves rounded once. A NaN is a NaN; its payload is not NVIDIA's. Approximate
-//! instructions err by at most this much, which the tests check, against what the ISA allows (ulp: units in the last place):
+//! *Numbers.* Every operation that PTX defines exactly is exact: all rounding modes, `.ftz`,
+//! `.sat`, carries, halves rounded once. A NaN is a NaN; its payload is not NVIDIA's. Approximate
+//! instructions err by at most this much, which the tests check, against what the ISA allows (ulp:
+//! units in the last place):
 //!
 //! | instruction | here | the ISA |
 //! |---|---|---|
@@ -21,7 +25,8 @@
 //! | `rcp`, `rsqrt.approx.ftz.f64` | 2⁻²⁰: 32 bits in, 32 out | as here |
 //! | `mma`, `wmma` of floats | each product added in ascending k, one rounding each | not said |
 //!
-//! Integer quotients and remainders by zero are all ones in every width, signed or not: what the code gives that NVIDIA's assembler writes for them.
+//! Integer quotients and remainders by zero are all ones in every width, signed or not: what the
+//! code gives that NVIDIA's assembler writes for them.
 //!
 //! Invariants:
 //! - a kernel is specialised on its block shape, never on its grid or parameters;
@@ -86,7 +91,13 @@ impl CpuLevel {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::is_x86_feature_detected as has;
-            let v3 = has!("avx2") && has!("fma") && has!("f16c") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("movbe");
+            let v3 = has!("avx2")
+                && has!("fma")
+                && has!("f16c")
+                && has!("bmi1")
+                && has!("bmi2")
+                && has!("lzcnt")
+                && has!("movbe");
             let v4 = has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
             v3.then_some(if v4 { CpuLevel::V4 } else { CpuLevel::V3 })
         }
@@ -127,7 +138,8 @@ pub struct KernelShape {
 }
 
 impl KernelShape {
-    /// The shape a kernel requires by `.reqntid`, or else is bounded to by `.maxntid`, where it says so.
+    /// The shape a kernel requires by `.reqntid`, or else is bounded to by `.maxntid`, where it
+    /// says so.
     pub fn of_directives(function: &Function) -> Option<KernelShape> {
         let find = |name: &str| function.attributes.iter().find(|a| a.name == name);
         let directive = find("reqntid").or_else(|| find("maxntid"))?;
@@ -144,7 +156,8 @@ pub struct Options {
     pub keep_ir: bool,
     /// Compile on this many threads; 0 is as many as the machine has.
     pub threads: usize,
-    /// Ask the device before every access to memory whether it may be made ([`HostHelpers::check`](atoll_kgraph::host_abi::HostHelpers::check)); slow.
+    /// Ask the device before every access to memory whether it may be made
+    /// ([`HostHelpers::check`](atoll_kgraph::host_abi::HostHelpers::check)); slow.
     pub check: bool,
     /// Where code of kernels is kept and looked for; not used where IR is to be kept.
     pub cache: Option<Arc<DiskCache>>,
@@ -179,7 +192,12 @@ pub struct CompiledKernel {
 }
 
 /// Compiles kernels of a module into one native object.
-pub fn compile(module: &Module, kernels: &[KernelShape], level: CpuLevel, options: &Options) -> Result<HostObject, HostError> {
+pub fn compile(
+    module: &Module,
+    kernels: &[KernelShape],
+    level: CpuLevel,
+    options: &Options,
+) -> Result<HostObject, HostError> {
     let globals = globals::definitions(module)?;
     let jobs: Vec<Job<'_>> = kernels.iter().map(|k| Job::new(module, k)).collect::<Result<_, _>>()?;
     let results = in_parallel(&jobs, options.threads, |job| job.run(&globals, level, options))?;
@@ -210,7 +228,8 @@ impl<'a> Job<'a> {
             available: module.kernels().map(|k| format!("`{}`", k.name)).collect::<Vec<_>>().join(", "),
         })?;
         let refuse = |reason| HostError::BlockShape { kernel: kernel.name.to_string(), block: kernel.block, reason };
-        let threads = kernel.block.iter().try_fold(1u32, |n, d| n.checked_mul(*d)).ok_or_else(|| refuse("it is too large"))?;
+        let threads =
+            kernel.block.iter().try_fold(1u32, |n, d| n.checked_mul(*d)).ok_or_else(|| refuse("it is too large"))?;
         match threads {
             0 => Err(refuse("it is empty")),
             1..=MAX_BLOCK_THREADS => Ok(Job { module, function, block: BlockShape { dims: kernel.block } }),
@@ -218,7 +237,12 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn run(&self, globals: &globals::Globals, level: CpuLevel, options: &Options) -> Result<(Vec<u8>, CompiledKernel), HostError> {
+    fn run(
+        &self,
+        globals: &globals::Globals,
+        level: CpuLevel,
+        options: &Options,
+    ) -> Result<(Vec<u8>, CompiledKernel), HostError> {
         let Kernel { program, analysis } = Kernel::of(self.module, self.function, self.block, TARGET)?;
         let emitted = emit::emit_kernel(&program, &analysis, level, options.check)?;
         let ir = kernel_ir(&emitted, globals, level);
@@ -244,13 +268,15 @@ fn scratch_bytes(kernel: &EmittedKernel, compiled: &object::Compiled) -> Result<
     if kernel.fibers == 0 {
         return Ok(kernel.scratch_bytes);
     }
-    let untold = || HostError::Llvm { kernel: "a warp".into(), message: "it does not say how much stack the code takes".into() };
+    let untold =
+        || HostError::Llvm { kernel: "a warp".into(), message: "it does not say how much stack the code takes".into() };
     let frame = compiled.frame_bytes.ok_or_else(untold)?;
     let stack = (frame + emit::FIBER_RESERVE_BYTES).next_multiple_of(emit::FIBER_ALIGN);
     Ok(kernel.scratch_bytes + kernel.fibers * stack)
 }
 
-/// The module of one kernel: the function, the routines it calls, declarations of the variables it uses.
+/// The module of one kernel: the function, the routines it calls, declarations of the variables it
+/// uses.
 fn kernel_ir(kernel: &EmittedKernel, globals: &globals::Globals, level: CpuLevel) -> String {
     let mut text = header();
     for name in &kernel.globals {
@@ -267,7 +293,8 @@ fn kernel_ir(kernel: &EmittedKernel, globals: &globals::Globals, level: CpuLevel
 
 /// The object of what is there once. Most modules have no variables, and are the same in this.
 fn shared_object(globals: &globals::Globals, level: CpuLevel) -> Result<Vec<u8>, HostError> {
-    static WITHOUT_VARIABLES: [OnceLock<Vec<u8>>; CpuLevel::ALL.len()] = [const { OnceLock::new() }; CpuLevel::ALL.len()];
+    static WITHOUT_VARIABLES: [OnceLock<Vec<u8>>; CpuLevel::ALL.len()] =
+        [const { OnceLock::new() }; CpuLevel::ALL.len()];
     let compile = || Ok(object::compile_ir("module", &shared_ir(globals, level), level, false)?.object);
     if !globals.is_empty() {
         return compile();
@@ -291,13 +318,22 @@ fn header() -> String {
 
 fn attributes(level: CpuLevel) -> String {
     let bits = level.vector_bits();
-    // An access through a null pointer is one that faults, and nothing that LLVM may count on never to happen.
-    let common = format!("null_pointer_is_valid \"prefer-vector-width\"=\"{bits}\" \"min-legal-vector-width\"=\"{bits}\" \"no-builtins\"");
-    format!("attributes #0 = {{ nounwind {common} }}\nattributes #1 = {{ nounwind alwaysinline {common} }}\n!0 = !{{}}\n")
+    // An access through a null pointer is one that faults, and nothing that LLVM may count on never to
+    // happen.
+    let common = format!(
+        "null_pointer_is_valid \"prefer-vector-width\"=\"{bits}\" \"min-legal-vector-width\"=\"{bits}\" \"no-builtins\""
+    );
+    format!(
+        "attributes #0 = {{ nounwind {common} }}\nattributes #1 = {{ nounwind alwaysinline {common} }}\n!0 = !{{}}\n"
+    )
 }
 
 /// Runs jobs on several threads and returns their results in order, or the first error.
-fn in_parallel<J: Sync, R: Send>(jobs: &[J], threads: usize, run: impl Fn(&J) -> Result<R, HostError> + Sync) -> Result<Vec<R>, HostError> {
+fn in_parallel<J: Sync, R: Send>(
+    jobs: &[J],
+    threads: usize,
+    run: impl Fn(&J) -> Result<R, HostError> + Sync,
+) -> Result<Vec<R>, HostError> {
     let wanted = if threads == 0 { std::thread::available_parallelism().map_or(1, |n| n.get()) } else { threads };
     if wanted.min(jobs.len()) == 1 {
         // A new thread would have to get all its memory from the system first.

@@ -1,6 +1,8 @@
-//! Which line of PTX an instruction comes from, as LLVM's debug metadata: line tables and nothing else.
+//! Which line of PTX an instruction comes from, as LLVM's debug metadata: line tables and nothing
+//! else.
 //!
-//! A *location* is a line and how many lines above it stands the load that the instruction consumes (see [`atoll_kgraph::host_abi`]); the latter rides in the column, since x86 reads memory in the
+//! A *location* is a line and how many lines above it stands the load that the instruction consumes
+//! (see [`atoll_kgraph::host_abi`]); the latter rides in the column, since x86 reads memory in the
 //! operation that uses the value and LLVM gives such an operation the line of the use.
 
 use std::collections::HashMap;
@@ -35,7 +37,8 @@ impl Lines {
         Suffix(self.current)
     }
 
-    /// The metadata of a function of this name, which starts at its first location. The function refers to it as `!103`.
+    /// The metadata of a function of this name, which starts at its first location. The function
+    /// refers to it as `!103`.
     pub(crate) fn metadata(&self, name: &str) -> String {
         let first = self.list.iter().map(|l| l.0).min().unwrap_or(0);
         let mut text = format!(

@@ -1,16 +1,22 @@
-//! Puts the objects of a module's kernels together into one shared object that needs nothing from outside.
+//! Puts the objects of a module's kernels together into one shared object that needs nothing from
+//! outside.
 //!
-//! A linker for just what LLVM makes of our IR: code, constants, variables and debugging information, and a handful of relocations; everything else is refused. It exists because starting
-//! a linker's process took longer than compiling most kernels.
+//! A linker for just what LLVM makes of our IR: code, constants, variables and debugging
+//! information, and a handful of relocations; everything else is refused. It exists because
+//! starting a linker's process took longer than compiling most kernels.
 //!
-//! The way: take the sections of all objects, one behind the other by kind; take the symbols; resolve the relocations to places; lay the image out (`image`), which gives every place its address;
-//! write what the relocations ask for.
+//! The way: take the sections of all objects, one behind the other by kind; take the symbols;
+//! resolve the relocations to places; lay the image out (`image`), which gives every place its
+//! address; write what the relocations ask for.
 
 mod image;
 
 use crate::error::HostError;
 use object::elf::{self, RelocationType};
-use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SectionIndex, SymbolFlags, SymbolKind};
+use object::{
+    Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags, SectionIndex, SymbolFlags,
+    SymbolKind,
+};
 use std::collections::HashMap;
 
 /// What a section of the image holds.
@@ -26,7 +32,8 @@ enum Kind {
 }
 
 /// The sections that are loaded, in the order of their addresses.
-const LOADED: [(&str, Kind); 4] = [(".rodata", Kind::Constants), (".text", Kind::Code), (".data", Kind::Variables), (".bss", Kind::Zeros)];
+const LOADED: [(&str, Kind); 4] =
+    [(".rodata", Kind::Constants), (".text", Kind::Code), (".data", Kind::Variables), (".bss", Kind::Zeros)];
 
 /// A section of the image.
 #[derive(Debug)]
@@ -110,7 +117,14 @@ struct Linker {
 
 impl Linker {
     fn new() -> Linker {
-        let empty = |(name, kind): (&str, Kind)| Section { name: name.to_owned(), kind, bytes: Vec::new(), size: 0, align: 1, address: 0 };
+        let empty = |(name, kind): (&str, Kind)| Section {
+            name: name.to_owned(),
+            kind,
+            bytes: Vec::new(),
+            size: 0,
+            align: 1,
+            address: 0,
+        };
         Linker { sections: LOADED.map(empty).into(), symbols: Vec::new(), globals: HashMap::new() }
     }
 
@@ -151,7 +165,14 @@ impl Linker {
         let is_it = |s: &Section| s.kind == kind && (kind != Kind::Debug || s.name == name);
         let found = self.sections.iter().position(is_it);
         Ok(Some(found.unwrap_or_else(|| {
-            self.sections.push(Section { name: name.to_owned(), kind, bytes: Vec::new(), size: 0, align: 1, address: 0 });
+            self.sections.push(Section {
+                name: name.to_owned(),
+                kind,
+                bytes: Vec::new(),
+                size: 0,
+                align: 1,
+                address: 0,
+            });
             self.sections.len() - 1
         })))
     }
@@ -167,7 +188,14 @@ impl Linker {
                 return Err(failure(format!("`{name}` is defined twice")));
             }
             let is_function = symbol.kind() == SymbolKind::Text;
-            self.symbols.push(Symbol { name, place, size: symbol.size(), is_function, is_global, is_exported: is_global && is_visible });
+            self.symbols.push(Symbol {
+                name,
+                place,
+                size: symbol.size(),
+                is_function,
+                is_global,
+                is_exported: is_global && is_visible,
+            });
         }
         // As ELF asks for it.
         self.symbols.sort_by_key(|symbol| symbol.is_global);
@@ -178,9 +206,16 @@ impl Linker {
         for section in file.sections() {
             let Some(place) = placed.get(&section.index()) else { continue };
             for (offset, relocation) in section.relocations() {
-                let RelocationFlags::Elf { r_type: how } = relocation.flags() else { return Err(failure("an object is not ELF")) };
+                let RelocationFlags::Elf { r_type: how } = relocation.flags() else {
+                    return Err(failure("an object is not ELF"));
+                };
                 let target = self.target(file, placed, relocation.target())?;
-                into.push(Fixup { at: Place { offset: place.offset + offset, ..*place }, how, target, addend: relocation.addend() });
+                into.push(Fixup {
+                    at: Place { offset: place.offset + offset, ..*place },
+                    how,
+                    target,
+                    addend: relocation.addend(),
+                });
             }
         }
         Ok(())
@@ -232,8 +267,10 @@ impl Section {
     /// Writes into its bytes; what is written needs no loader.
     fn put(&mut self, offset: u64, word: &[u8]) -> Result<Option<Relative>, HostError> {
         let at = offset as usize;
-        let to =
-            self.bytes.get_mut(at..at.saturating_add(word.len())).ok_or_else(|| failure("a relocation lies outside of its section"))?;
+        let to = self
+            .bytes
+            .get_mut(at..at.saturating_add(word.len()))
+            .ok_or_else(|| failure("a relocation lies outside of its section"))?;
         to.copy_from_slice(word);
         Ok(None)
     }

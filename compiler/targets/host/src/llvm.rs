@@ -1,7 +1,8 @@
 //! Writing LLVM IR as text.
 //!
-//! The lowering writes text rather than calling a builder: the text is what `--emit llvm` shows, it does not change between the LLVM versions we
-//! support except where [`intrinsics`] says so, and vector types need no second set of functions.
+//! The lowering writes text rather than calling a builder: the text is what `--emit llvm` shows, it
+//! does not change between the LLVM versions we support except where [`intrinsics`] says so, and
+//! vector types need no second set of functions.
 
 use crate::lines::Lines;
 pub(crate) use atoll_lower::elem::Elem;
@@ -81,7 +82,8 @@ pub(crate) fn float(ty: Ty, value: f32) -> Val {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label(pub(crate) Spelling);
 
-/// That lanes of a mask, or all, access memory at a parameter plus an offset, and that it is aligned: the parameter's place, the offset within the alignment, the alignment.
+/// That lanes of a mask, or all, access memory at a parameter plus an offset, and that it is
+/// aligned: the parameter's place, the offset within the alignment, the alignment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Check {
     pub(crate) parameter: u32,
@@ -118,8 +120,9 @@ impl Writer {
         format!("%v{}", self.next).into()
     }
 
-    /// A slot that nothing but [`Writer::load`] and [`Writer::store`] gets to see. Registers live in such slots until LLVM makes SSA values of them; within a block we do
-    /// ([`Known`]), and LLVM has less to read.
+    /// A slot that nothing but [`Writer::load`] and [`Writer::store`] gets to see. Registers live
+    /// in such slots until LLVM makes SSA values of them; within a block we do ([`Known`]), and
+    /// LLVM has less to read.
     pub(crate) fn register(&mut self, ty: Ty) -> Val {
         let slot = self.alloca(ty);
         self.registers.insert(slot.text.clone());
@@ -154,7 +157,8 @@ impl Writer {
         self.known.clone()
     }
 
-    /// Starts the block of a label that one only comes to from where that much was known, with no store to a register on the way.
+    /// Starts the block of a label that one only comes to from where that much was known, with no
+    /// store to a register on the way.
     pub(crate) fn place_behind(&mut self, label: &Label, known: Known) {
         self.place(label);
         self.known = known;
@@ -311,7 +315,11 @@ impl Writer {
 
     /// `pointer + bytes` for a known distance.
     pub(crate) fn offset_const(&mut self, pointer: &Val, bytes: u64) -> Val {
-        if bytes == 0 { pointer.clone() } else { self.value(pointer.ty, format_args!("getelementptr i8, {pointer}, i64 {bytes}")) }
+        if bytes == 0 {
+            pointer.clone()
+        } else {
+            self.value(pointer.ty, format_args!("getelementptr i8, {pointer}, i64 {bytes}"))
+        }
     }
 
     /// The finished body, from the entry block on.
@@ -326,7 +334,11 @@ pub(crate) mod intrinsics {
 
     /// `align n` stands on the pointer since LLVM 22 and is an operand of its own before.
     fn pointer_and_align(pointer: &Val, align: u32) -> String {
-        if cfg!(feature = "llvm19") { format!("{pointer}, i32 {align}") } else { format!("{} align {align} {}", pointer.ty, pointer.text) }
+        if cfg!(feature = "llvm19") {
+            format!("{pointer}, i32 {align}")
+        } else {
+            format!("{} align {align} {}", pointer.ty, pointer.text)
+        }
     }
 
     /// The smaller or larger of two numbers, where −0 is below +0 and a NaN loses against a number.
@@ -343,9 +355,17 @@ pub(crate) mod intrinsics {
 
     /// Contiguous load of the lanes in `mask`; the others are zero.
     ///
-    /// A wide load is written in pieces of one register: where LLVM 22 has to split one itself, it takes a piece whose mask is constant false
-    /// for a load without a mask, and so reads what the lanes must not read.
-    pub(crate) fn masked_load(w: &mut Writer, ty: Ty, pointer: &Val, align: u32, mask: &Val, register_bits: u32) -> Val {
+    /// A wide load is written in pieces of one register: where LLVM 22 has to split one itself, it
+    /// takes a piece whose mask is constant false for a load without a mask, and so reads what
+    /// the lanes must not read.
+    pub(crate) fn masked_load(
+        w: &mut Writer,
+        ty: Ty,
+        pointer: &Val,
+        align: u32,
+        mask: &Val,
+        register_bits: u32,
+    ) -> Val {
         let lanes = (register_bits / ty.elem.bits()).min(ty.lanes);
         let piece = Ty { lanes, ..ty };
         let mut pieces: Vec<Val> = (0..ty.lanes / lanes)
@@ -354,11 +374,20 @@ pub(crate) mod intrinsics {
                 let mask = if lanes == ty.lanes { mask.clone() } else { w.shuffle(mask, &part) };
                 let at = w.offset_const(pointer, u64::from(i * lanes * ty.elem.bytes()));
                 let at = pointer_and_align(&at, align);
-                w.value(piece, format_args!("call {piece} @llvm.masked.load.{}.p0({at}, {mask}, {piece} zeroinitializer)", piece.mangled()))
+                w.value(
+                    piece,
+                    format_args!(
+                        "call {piece} @llvm.masked.load.{}.p0({at}, {mask}, {piece} zeroinitializer)",
+                        piece.mangled()
+                    ),
+                )
             })
             .collect();
         while pieces.len() > 1 {
-            pieces = pieces.chunks(2).map(|pair| w.shuffle2(&pair[0], &pair[1], &(0..2 * pair[0].ty.lanes).collect::<Vec<_>>())).collect();
+            pieces = pieces
+                .chunks(2)
+                .map(|pair| w.shuffle2(&pair[0], &pair[1], &(0..2 * pair[0].ty.lanes).collect::<Vec<_>>()))
+                .collect();
         }
         pieces.remove(0)
     }

@@ -14,17 +14,20 @@ use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Tar
 /// Host code is for Linux.
 pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
-/// Passes over a kernel. Vectorisation is done already, so what remains is to clean up, simplify and unroll. Against `default<O2>` this takes less than two thirds of the time for code that is as fast
-/// (`atoll bench kernel`).
+/// Passes over a kernel. Vectorisation is done already, so what remains is to clean up, simplify
+/// and unroll. Against `default<O2>` this takes less than two thirds of the time for code that is
+/// as fast (`atoll bench kernel`).
 const PIPELINE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
                         gvn,loop-unroll,instsimplify,simplifycfg,adce)";
 
-/// The same for a kernel of more than [`MAX_UNROLLED_BLOCKS`] basic blocks, without unrolling: for each loop that LLVM unrolls, or asks whether to, it goes through what follows, which takes a time
-/// that is quadratic in loops.
+/// The same for a kernel of more than [`MAX_UNROLLED_BLOCKS`] basic blocks, without unrolling: for
+/// each loop that LLVM unrolls, or asks whether to, it goes through what follows, which takes a
+/// time that is quadratic in loops.
 const PIPELINE_OF_LARGE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
                         gvn,instsimplify,simplifycfg,adce)";
 
-/// Basic blocks of a kernel up to which its loops are unrolled. Kernels of models have some hundreds.
+/// Basic blocks of a kernel up to which its loops are unrolled. Kernels of models have some
+/// hundreds.
 const MAX_UNROLLED_BLOCKS: usize = 1500;
 
 /// The passes for an IR text.
@@ -47,7 +50,8 @@ pub(crate) struct Compiled {
 pub(crate) fn compile_ir(name: &str, text: &str, level: CpuLevel, keep_ir: bool) -> Result<Compiled, HostError> {
     let failure = |message: String| HostError::Llvm { kernel: name.to_owned(), message };
     let context = Context::create();
-    // LLVM 22 does not take the buffer over any more, and inkwell 0.11 forgets it all the same: with a copy of the text in it that would stay for good. The parser looks at the byte behind the end.
+    // LLVM 22 does not take the buffer over any more, and inkwell 0.11 forgets it all the same: with a
+    // copy of the text in it that would stay for good. The parser looks at the byte behind the end.
     let text = format!("{text}\0");
     let buffer = MemoryBuffer::create_from_memory_range(&text.as_bytes()[..text.len() - 1], name);
     let module = context.create_module_from_ir(buffer).map_err(|e| failure(e.to_string()))?;

@@ -68,7 +68,8 @@ fn tiled_gemm_with_barriers_in_a_loop() {
     });
 }
 
-/// Threads whose input is negative leave before the barrier; the others count each other, find whether all or any is large, and agree.
+/// Threads whose input is negative leave before the barrier; the others count each other, find
+/// whether all or any is large, and agree.
 const REDUCTIONS: &str = "
 .visible .entry reduce(.param .u64 in, .param .u64 out, .param .u32 limit)
 {
@@ -110,7 +111,8 @@ fn block_reductions_count_the_threads_alive() {
     }
 }
 
-/// Sums a block's values by halving in dynamic shared memory; the warps of the upper half idle at the barriers.
+/// Sums a block's values by halving in dynamic shared memory; the warps of the upper half idle at
+/// the barriers.
 const TREE: &str = "
 .extern .shared .align 16 .b8 space[];
 .visible .entry tree(.param .u64 in, .param .u64 out)
@@ -161,7 +163,8 @@ fn tree_reduction_in_dynamic_shared_memory() {
     }
 }
 
-/// The form that the preemption pass gives a kernel: agree on the epoch, run, write the progress byte behind a barrier.
+/// The form that the preemption pass gives a kernel: agree on the epoch, run, write the progress
+/// byte behind a barrier.
 const PREEMPTIBLE: &str = "
 .visible .entry work(.param .u64 out, .param .u32 n, .param .u64 epoch, .param .u64 evicted, .param .u64 progress, .param .u32 issued)
 {
@@ -202,7 +205,13 @@ fn a_block_is_all_or_nothing_under_its_epoch() {
             for (word, issued, runs) in [(3u32, 3u32, true), (4, 3, false), (3, 4, true), (0, u32::MAX, false)] {
                 let (mut out, mut epoch, mut evicted) = (vec![u32::MAX; 4 * threads as usize], vec![word], vec![0u32]);
                 let mut progress = vec![0u8; 4];
-                let args = Args::new().slice(&mut out).u32(n).slice(&mut epoch).slice(&mut evicted).slice(&mut progress).u32(issued);
+                let args = Args::new()
+                    .slice(&mut out)
+                    .u32(n)
+                    .slice(&mut epoch)
+                    .slice(&mut evicted)
+                    .slice(&mut progress)
+                    .u32(issued);
                 kernel.run(Launch::grid(4, 1, 1), args);
                 assert_eq!(evicted[0], u32::from(!runs));
                 assert!(progress.iter().all(|p| *p == u8::from(runs)));
@@ -215,7 +224,8 @@ fn a_block_is_all_or_nothing_under_its_epoch() {
     }
 }
 
-/// Threads beyond the end count themselves out in shared memory and leave; the others meet at a barrier they do not take part in.
+/// Threads beyond the end count themselves out in shared memory and leave; the others meet at a
+/// barrier they do not take part in.
 const COUNTED_EXIT: &str = "
 .visible .entry counted(.param .u64 out, .param .u32 n, .param .u64 progress)
 {

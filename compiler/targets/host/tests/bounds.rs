@@ -1,4 +1,5 @@
-//! Traps that bound an address, which are lowered as a whole, trap exactly where the same comparisons do one by one.
+//! Traps that bound an address, which are lowered as a whole, trap exactly where the same
+//! comparisons do one by one.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -43,12 +44,14 @@ fn kernel(address: &str, bounds: &str, between: &str) -> String {
 #[test]
 fn bounds_trap_where_their_comparisons_do() {
     let near = |edge: u64| [-256_i64, -124, -4, -1, 0, 1, 4, 60, 124].map(|by| edge.wrapping_add(by as u64));
-    let ranges = [(0x1000_u64, 0xFFF_u64, 0x4000_u64, 0xFF_u64), (0, 3, u64::MAX - 3, 3), (1 << 63, 1 << 60, 0x1000, 1 << 62)];
+    let ranges =
+        [(0x1000_u64, 0xFFF_u64, 0x4000_u64, 0xFF_u64), (0, 3, u64::MAX - 3, 3), (1 << 63, 1 << 60, 0x1000, 1 << 62)];
     let (mut trapped, mut passed) = (0, 0);
     for (level, address) in levels().into_iter().flat_map(|level| ADDRESSES.map(|address| (level, address))) {
         for bounds in BOUNDS {
-            let compile =
-                |between| try_compile(&kernel(address, bounds, between), "k", [48, 1, 1], level).unwrap_or_else(|e| panic!("{e}"));
+            let compile = |between| {
+                try_compile(&kernel(address, bounds, between), "k", [48, 1, 1], level).unwrap_or_else(|e| panic!("{e}"))
+            };
             // A predicate that goes through one more instruction is not recognised.
             let (whole, apart) = (compile(""), compile("or.pred %p, %p, %p;"));
             for (b, l, c, m) in ranges {
@@ -57,7 +60,10 @@ fn bounds_trap_where_their_comparisons_do() {
                         let args = || Args::new().u64(a).u64(b).u64(l).u64(c).u64(m).u32(n);
                         let expected = apart.run(Launch::grid(1, 1, 1), args()).is_some();
                         let found = whole.run(Launch::grid(1, 1, 1), args()).is_some();
-                        assert_eq!(found, expected, "{address}\n{bounds}\na {a:#x}, b {b:#x}, l {l:#x}, c {c:#x}, m {m:#x}, n {n}");
+                        assert_eq!(
+                            found, expected,
+                            "{address}\n{bounds}\na {a:#x}, b {b:#x}, l {l:#x}, c {c:#x}, m {m:#x}, n {n}"
+                        );
                         if found { trapped += 1 } else { passed += 1 }
                     }
                 }
@@ -71,7 +77,8 @@ fn bounds_trap_where_their_comparisons_do() {
 fn bounds_are_recognised() {
     for level in levels() {
         for bounds in BOUNDS {
-            let kernel = try_compile(&kernel(ADDRESSES[1], bounds, ""), "k", [64, 1, 1], level).unwrap_or_else(|e| panic!("{e}"));
+            let kernel = try_compile(&kernel(ADDRESSES[1], bounds, ""), "k", [64, 1, 1], level)
+                .unwrap_or_else(|e| panic!("{e}"));
             assert!(kernel.facts.ir.as_ref().is_some_and(|ir| ir.contains("inside")), "{bounds}");
         }
     }

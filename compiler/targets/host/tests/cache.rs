@@ -32,7 +32,8 @@ fn a_kernel_is_compiled_once_for_a_shape() {
     let cache = Arc::new(DiskCache::new(folder.path().into(), "o", 1 << 20));
     let kernel = |text: &str, block: u32, cache: Option<Arc<DiskCache>>| -> HostObject {
         let shape = KernelShape { name: "k".into(), block: [block, 1, 1] };
-        compile(&parse(text).unwrap(), &[shape], CpuLevel::V3, &Options { cache, threads: 1, ..Options::default() }).unwrap()
+        compile(&parse(text).unwrap(), &[shape], CpuLevel::V3, &Options { cache, threads: 1, ..Options::default() })
+            .unwrap()
     };
     let fresh = kernel(text, 64, None);
     assert!(files(folder.path()).is_empty());

@@ -5,14 +5,16 @@ mod common;
 use atoll_target_host::{CpuLevel, HostError, LowerError};
 use common::{Args, Launch, at_every_level, try_compile};
 
-/// Opens a kernel that computes `%r4`, its global thread index, and `%rd5`, the address of its u32 of output.
+/// Opens a kernel that computes `%r4`, its global thread index, and `%rd5`, the address of its u32
+/// of output.
 const PROLOGUE: &str = "
   .reg .pred %p<9>; .reg .b32 %r<40>; .reg .f32 %f<9>; .reg .b64 %rd<20>;
   ld.param.u64 %rd1, [out];
   mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;
   mul.wide.u32 %rd4, %r4, 4; add.u64 %rd5, %rd1, %rd4;";
 
-/// Runs `functions` and a kernel with `body` over two blocks, and compares what thread `i` of a block wrote with `expected`.
+/// Runs `functions` and a kernel with `body` over two blocks, and compares what thread `i` of a
+/// block wrote with `expected`.
 fn check(functions: &str, body: &str, threads: u32, expected: impl Fn(u32) -> u32) {
     let text = format!("{functions}\n.visible .entry k(.param .u64 out)\n{{{PROLOGUE}\n{body}\n}}");
     at_every_level(&text, "k", [threads, 1, 1], |kernel| {
@@ -249,7 +251,8 @@ fn what_cannot_be_called_is_refused_with_its_name() {
 fn a_long_switch_finds_its_case() {
     let cases = 37u32;
     let labels: Vec<String> = (0..cases).map(|c| format!("L{c}")).collect();
-    let mut body = format!("  table: .branchtargets {};\n  rem.u32 %r6, %r4, {cases}; brx.idx %r6, table;\n", labels.join(", "));
+    let mut body =
+        format!("  table: .branchtargets {};\n  rem.u32 %r6, %r4, {cases}; brx.idx %r6, table;\n", labels.join(", "));
     for c in 0..cases {
         body += &format!("L{c}: add.u32 %r5, %r4, {}; bra DONE;\n", c * c);
     }

@@ -46,7 +46,8 @@ fn vector_add_stops_at_its_tail_guard() {
 fn only_the_blocks_asked_for_run() {
     at_every_level(VECTOR_ADD, "vadd", [32, 1, 1], |kernel| {
         let (mut a, mut b, mut c) = (vec![1f32; 320], vec![2f32; 320], vec![0f32; 320]);
-        let args = |a: &mut Vec<f32>, b: &mut Vec<f32>, c: &mut Vec<f32>| Args::new().slice(a).slice(b).slice(c).u32(320);
+        let args =
+            |a: &mut Vec<f32>, b: &mut Vec<f32>, c: &mut Vec<f32>| Args::new().slice(a).slice(b).slice(c).u32(320);
         kernel.run(Launch::grid(10, 1, 1).blocks(3, 5), args(&mut a, &mut b, &mut c));
         let written: Vec<usize> = (0..320).filter(|i| c[*i] != 0.0).collect();
         assert_eq!(written, (96..160).collect::<Vec<_>>());
@@ -111,7 +112,8 @@ DONE:
 
 #[test]
 fn nested_divergence_keeps_lanes_apart() {
-    // Triangle loops: lane l sums j over j < i for i < l % 7, and odd lanes skip i = 3 by `continue`; lanes above 20 leave by `ret` inside.
+    // Triangle loops: lane l sums j over j < i for i < l % 7, and odd lanes skip i = 3 by `continue`;
+    // lanes above 20 leave by `ret` inside.
     let text = "
 .visible .entry nest(.param .u64 out)
 {
@@ -203,7 +205,10 @@ STORE:
         let (rows, columns) = (70usize, 9usize);
         let mut input = Random::new(5).floats(rows * columns);
         let mut out = vec![9f32; 96];
-        kernel.run(Launch::grid(3, 1, 1), Args::new().slice(&mut input).slice(&mut out).u32(rows as u32).u32(columns as u32));
+        kernel.run(
+            Launch::grid(3, 1, 1),
+            Args::new().slice(&mut input).slice(&mut out).u32(rows as u32).u32(columns as u32),
+        );
         for r in 0..96 {
             let expected = if r < rows { (0..columns).fold(0f32, |s, c| s + input[c * rows + r]) } else { 0.0 };
             assert_eq!(out[r], expected, "row {r}");
@@ -249,7 +254,8 @@ D:
 
 #[test]
 fn a_loop_whose_way_out_is_the_end_reconverges_inside() {
-    // Every warp adds up rows; lanes part at the tail of a row, and the loop over rows is left only by the end of the kernel.
+    // Every warp adds up rows; lanes part at the tail of a row, and the loop over rows is left only by
+    // the end of the kernel.
     let text = "
 .visible .entry rows(.param .u64 in, .param .u64 out)
 {

@@ -1,4 +1,5 @@
-//! Control flow that parts lanes deeper than code is written for is refused, and does not overflow the stack.
+//! Control flow that parts lanes deeper than code is written for is refused, and does not overflow
+//! the stack.
 
 use atoll_target_host::{CpuLevel, HostError, KernelShape, LowerError, Options, compile};
 use std::fmt::Write as _;
@@ -24,7 +25,9 @@ fn nested(loops: u32) -> Result<(), HostError> {
 #[test]
 fn divergent_loops_in_each_other_are_refused_beyond_a_limit() {
     nested(8).unwrap();
-    let Err(HostError::Lower(LowerError::Unsupported { line, what, .. })) = nested(300) else { panic!("300 loops in each other") };
+    let Err(HostError::Lower(LowerError::Unsupported { line, what, .. })) = nested(300) else {
+        panic!("300 loops in each other")
+    };
     assert_eq!(what, "more than 256 loops that lanes leave in different iterations");
     assert!(line > 0);
 }

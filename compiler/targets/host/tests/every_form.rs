@@ -1,7 +1,10 @@
-//! Every instruction in every form over edge operands and random ones: code for each CPU level, for operands that differ between lanes and for operands that are the same in all of them
-//! (which are computed as scalars), and the interpreter agree bit for bit; approximate instructions agree within [`APPROXIMATE`].
+//! Every instruction in every form over edge operands and random ones: code for each CPU level, for
+//! operands that differ between lanes and for operands that are the same in all of them (which are
+//! computed as scalars), and the interpreter agree bit for bit; approximate instructions agree
+//! within [`APPROXIMATE`].
 //!
-//! NaNs: one is as good as another where an instruction makes it, since the host does not have NVIDIA's payloads; an instruction that moves bits must keep them.
+//! NaNs: one is as good as another where an instruction makes it, since the host does not have
+//! NVIDIA's payloads; an instruction that moves bits must keep them.
 
 mod common;
 
@@ -15,15 +18,17 @@ use std::collections::BTreeMap;
 /// Forms in one kernel.
 const BATCH: usize = 24;
 
-/// Bytes of the global memory that each thread has for itself; it has as many in shared and in local memory.
+/// Bytes of the global memory that each thread has for itself; it has as many in shared and in
+/// local memory.
 const CELL: usize = 32;
 
 /// Threads of a block, and the same for operands that are the same in a whole block.
 const THREADS: usize = 64;
 const UNIFORM_THREADS: usize = 32;
 
-/// By how much an approximate instruction may differ between the devices: in units of the result's last place, or absolutely. The host's errors stand on the first page of
-/// `atoll-target-host`; the interpreter is right to half a unit.
+/// By how much an approximate instruction may differ between the devices: in units of the result's
+/// last place, or absolutely. The host's errors stand on the first page of `atoll-target-host`; the
+/// interpreter is right to half a unit.
 const APPROXIMATE: &[(&str, Bound)] = &[
     // The last of the 32 bits that these make.
     ("rcp.approx.ftz.f64", Bound { ulps: 1 << 32, absolute: 0.0 }),
@@ -33,7 +38,8 @@ const APPROXIMATE: &[(&str, Bound)] = &[
     ("lg2.approx", Bound { ulps: 2, absolute: 1e-10 }),
     ("rsqrt.approx", Bound { ulps: 2, absolute: 0.0 }),
     ("tanh.approx", Bound { ulps: 7, absolute: 0.0 }),
-    // Near a multiple of π the result is small, and its error is that of the reduction. Beyond 10⁴ there is only the range.
+    // Near a multiple of π the result is small, and its error is that of the reduction. Beyond 10⁴ there is only the
+    // range.
     ("sin.approx", Bound { ulps: 3, absolute: 1.2e-7 }),
     ("cos.approx", Bound { ulps: 3, absolute: 1.2e-7 }),
 ];
@@ -72,7 +78,8 @@ fn lanes_agree() {
     check_all(forms::of_lanes(), true);
 }
 
-/// Checks forms, those with the same operands together. Where `crosses` is set, a lane's result depends on the other lanes.
+/// Checks forms, those with the same operands together. Where `crosses` is set, a lane's result
+/// depends on the other lanes.
 fn check_all(forms: Vec<Form>, crosses: bool) {
     let mut groups: BTreeMap<String, Vec<Form>> = BTreeMap::new();
     for form in forms {
@@ -97,7 +104,8 @@ fn check_batch(forms: &[Form], crosses: bool, failures: &mut Vec<String>) -> Res
     let varying = Batch { forms, lists: &lists, uniform: false };
     let expected = varying.interpreted()?;
     let same_in_block = Batch { forms, lists: &lists, uniform: true };
-    let expected_of_uniform = if crosses { same_in_block.interpreted()? } else { repeat_each(&expected, UNIFORM_THREADS) };
+    let expected_of_uniform =
+        if crosses { same_in_block.interpreted()? } else { repeat_each(&expected, UNIFORM_THREADS) };
     for level in levels() {
         for (batch, expected) in [(&varying, &expected), (&same_in_block, &expected_of_uniform)] {
             let found = batch.native(level)?;
@@ -162,11 +170,16 @@ impl Batch<'_> {
             ".global .align 16 .b32 variable[4];\n.const .align 16 .b32 constants[16] = {7, 77, -1, 0x80000000, 4, 5, -60000, 7, 8, 9, 10, 11, 12, 13, 14, 15};\n\
              .visible .entry op(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pg, .param .u64 pd)\n{\n",
         );
-        text += &format!("  .shared .align 16 .b8 cells[{}]; .local .align 16 .b8 cell[{CELL}];\n", self.block() * CELL);
-        text += "  .reg .b32 %r<3>, %cs; .reg .b64 %x<3>, %cg, %cx, %ci;\n";
         text +=
-            &format!("  mov.u32 %r1, %tid.x; mov.u32 %r0, %ctaid.x; mad.lo.u32 %r0, %r0, {}, %r1; mov.u32 %r2, {index};\n", self.block());
-        text += &format!("  mov.u32 %cs, cells; mad.lo.u32 %cs, %r1, {CELL}, %cs; cvt.u64.u32 %cx, %cs; cvta.shared.u64 %cx, %cx;\n");
+            &format!("  .shared .align 16 .b8 cells[{}]; .local .align 16 .b8 cell[{CELL}];\n", self.block() * CELL);
+        text += "  .reg .b32 %r<3>, %cs; .reg .b64 %x<3>, %cg, %cx, %ci;\n";
+        text += &format!(
+            "  mov.u32 %r1, %tid.x; mov.u32 %r0, %ctaid.x; mad.lo.u32 %r0, %r0, {}, %r1; mov.u32 %r2, {index};\n",
+            self.block()
+        );
+        text += &format!(
+            "  mov.u32 %cs, cells; mad.lo.u32 %cs, %r1, {CELL}, %cs; cvt.u64.u32 %cx, %cs; cvta.shared.u64 %cx, %cx;\n"
+        );
         text += &format!("  ld.param.u64 %cg, [pg]; mad.wide.u32 %cg, %r0, {CELL}, %cg; ld.param.u64 %ci, [pa];\n");
         text += "  mul.wide.u32 %x0, %r2, 8;\n";
         for (name, kind) in ["a", "b", "c"].iter().zip(kinds) {
@@ -179,7 +192,10 @@ impl Batch<'_> {
         for (number, form) in self.forms.iter().enumerate() {
             let bits = form.result.bits();
             let code = form.code.replace('$', &format!("label{number}_"));
-            text += &format!("  {{ .reg .b{bits} %d; {code} st.global.b{bits} [%x1+{}], %d; }}\n", number * self.threads() * 8);
+            text += &format!(
+                "  {{ .reg .b{bits} %d; {code} st.global.b{bits} [%x1+{}], %d; }}\n",
+                number * self.threads() * 8
+            );
         }
         text + "  ret;\n}\n"
     }
@@ -205,7 +221,8 @@ impl Batch<'_> {
         let mut memory = Memory::new();
         let mut inputs = self.lists.to_vec();
         inputs.resize(3, vec![0]);
-        let mut params: Vec<u64> = inputs.iter().map(|list| memory.add("operands", bytes(list), Access::Read)).collect();
+        let mut params: Vec<u64> =
+            inputs.iter().map(|list| memory.add("operands", bytes(list), Access::Read)).collect();
         params.push(memory.add("cells", vec![0; self.threads() * CELL], Access::ReadWrite));
         let out = memory.add("results", vec![0; self.threads() * self.forms.len() * 8], Access::ReadWrite);
         params.push(out);
@@ -215,14 +232,16 @@ impl Batch<'_> {
             shared_bytes: 0,
             params: bytes(&params),
         };
-        let report = atoll_interp::run(&program, &launch, &mut memory, &Options { steps: u64::MAX, ..Options::default() });
+        let report =
+            atoll_interp::run(&program, &launch, &mut memory, &Options { steps: u64::MAX, ..Options::default() });
         report.map_err(|e| self.refusal(&e.to_string()))?;
         Ok(memory.bytes(out).as_chunks::<8>().0.iter().map(|c| u64::from_le_bytes(*c)).collect())
     }
 
     /// An error with the text that it speaks of.
     fn refusal(&self, error: &str) -> String {
-        let numbered: Vec<String> = self.text().lines().enumerate().map(|(n, line)| format!("{:4} {line}", n + 4)).collect();
+        let numbered: Vec<String> =
+            self.text().lines().enumerate().map(|(n, line)| format!("{:4} {line}", n + 4)).collect();
         format!("{error}\n{}", numbered.join("\n"))
     }
 }
@@ -230,8 +249,12 @@ impl Batch<'_> {
 /// Whether two results of a form are as equal as they must be.
 fn agree(form: &Form, given: &[u64], found: u64, expected: u64) -> bool {
     let bound = APPROXIMATE.iter().find(|(name, _)| form.code.starts_with(name));
-    let Some((name, bound)) = bound.filter(|_| !form.result.same(found, expected)) else { return form.result.same(found, expected) };
-    let parts = |bits: u64, kind: Kind| kind.parts(bits).into_iter().map(|(kind, bits)| (kind.ordered(bits), kind.number(bits)));
+    let Some((name, bound)) = bound.filter(|_| !form.result.same(found, expected)) else {
+        return form.result.same(found, expected);
+    };
+    let parts = |bits: u64, kind: Kind| {
+        kind.parts(bits).into_iter().map(|(kind, bits)| (kind.ordered(bits), kind.number(bits)))
+    };
     let is_angle = name.starts_with("sin") || name.starts_with("cos");
     let angles: Vec<f64> = form.operands[0].parts(given[0]).into_iter().map(|(kind, bits)| kind.number(bits)).collect();
     let pairs = parts(found, form.result).zip(parts(expected, form.result)).zip(angles);

@@ -31,9 +31,11 @@ fn compiling_again_and_again_takes_no_more_memory() {
     let module = atoll_ptx::parse(&text()).expect("PTX");
     let kernels = [KernelShape { name: "long".into(), block: [256, 1, 1] }];
     let compiled = |options: &Options| compile(&module, &kernels, CpuLevel::V3, options).expect("it compiles");
-    let ir_bytes =
-        compiled(&Options { keep_ir: true, threads: 1, ..Options::default() }).kernels[0].ir.as_ref().expect("it was asked for").len()
-            as u64;
+    let ir_bytes = compiled(&Options { keep_ir: true, threads: 1, ..Options::default() }).kernels[0]
+        .ir
+        .as_ref()
+        .expect("it was asked for")
+        .len() as u64;
     let plain = Options { threads: 1, ..Options::default() };
     (0..WARM_UP).for_each(|_| drop(compiled(&plain)));
     let before = resident_bytes();

@@ -1,4 +1,5 @@
-//! Code that is written for a kernel grows as the kernel does: twice the instructions make less than three times as many lines of LLVM IR.
+//! Code that is written for a kernel grows as the kernel does: twice the instructions make less
+//! than three times as many lines of LLVM IR.
 
 mod common;
 
@@ -10,7 +11,9 @@ type Family = fn(usize) -> String;
 
 /// Kernels of as many parts as wanted, each of a few instructions.
 const FAMILIES: &[(&str, Family)] = &[
-    ("instructions one after the other", |parts| repeat(parts, |_| "add.u32 %r1, %r1, %r2; xor.b32 %r2, %r2, %r1;".into())),
+    ("instructions one after the other", |parts| {
+        repeat(parts, |_| "add.u32 %r1, %r1, %r2; xor.b32 %r2, %r2, %r1;".into())
+    }),
     ("branches that whole blocks take", |parts| {
         repeat(parts, |n| format!("setp.eq.u32 %p, %r3, {n}; @%p bra L{n}; add.u32 %r1, %r1, {n}; L{n}:"))
     }),
@@ -19,12 +22,17 @@ const FAMILIES: &[(&str, Family)] = &[
     }),
     ("a chain of branches that part lanes, with one end", |parts| {
         let tests = repeat(parts, |n| format!("setp.eq.u32 %p, %r0, {n}; @%p bra C{n};"));
-        tests + "bra END;" + &repeat(parts, |n| format!("C{n}: add.u32 %r1, %r1, {n}; xor.b32 %r2, %r2, %r1; bra END;")) + "END:"
+        tests
+            + "bra END;"
+            + &repeat(parts, |n| format!("C{n}: add.u32 %r1, %r1, {n}; xor.b32 %r2, %r2, %r1; bra END;"))
+            + "END:"
     }),
     ("loops that lanes leave apart", |parts| {
         repeat(parts, |n| format!("mov.u32 %r2, 0; L{n}: add.u32 %r2, %r2, 1; setp.lt.u32 %p, %r2, %r0; @%p bra L{n};"))
     }),
-    ("exits of single lanes", |parts| repeat(parts, |n| format!("setp.eq.u32 %p, %r1, {n}; @%p exit; add.u32 %r1, %r1, {n};"))),
+    ("exits of single lanes", |parts| {
+        repeat(parts, |n| format!("setp.eq.u32 %p, %r1, {n}; @%p exit; add.u32 %r1, %r1, {n};"))
+    }),
     ("barriers", |parts| repeat(parts, |n| format!("add.u32 %r1, %r1, %r2; bar.sync 0; xor.b32 %r2, %r1, {n};"))),
 ];
 
@@ -34,7 +42,8 @@ fn repeat(parts: usize, part: impl Fn(usize) -> String) -> String {
     (0..parts).map(part).collect::<Vec<_>>().join("\n")
 }
 
-/// Each thread begins with its number in `%r0` and `%r1` and 7 in `%r2`, and stores the sum of `%r1` and `%r2`.
+/// Each thread begins with its number in `%r0` and `%r1` and 7 in `%r2`, and stores the sum of
+/// `%r1` and `%r2`.
 fn kernel(code: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 p) {{ .reg .b32 %r<4>; .reg .b64 %d<3>; .reg .pred %p;\nmov.u32 %r0, %tid.x; mov.u32 %r1, %r0; mov.u32 %r2, 7; mov.u32 %r3, %ctaid.x;\n\

@@ -5,7 +5,8 @@ mod common;
 use atoll_target_host::{CpuLevel, HostError, LowerError};
 use common::{Args, Launch, Random, at_every_level, try_compile};
 
-/// A kernel over three u32 inputs `%r1`, `%r2`, `%r3` per thread, which must leave its result in `%r4`.
+/// A kernel over three u32 inputs `%r1`, `%r2`, `%r3` per thread, which must leave its result in
+/// `%r4`.
 fn ternary(code: &str) -> String {
     format!(
         ".visible .entry op(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d)
@@ -26,7 +27,24 @@ fn ternary(code: &str) -> String {
 
 /// Numbers that matter, and some that do not.
 fn inputs() -> [Vec<u32>; 3] {
-    let edges = [0u32, 1, 2, 3, 7, 31, 32, 33, 255, 0x7fff_ffff, 0x8000_0000, 0x8000_0001, 0xffff_fffe, 0xffff_ffff, 0x0001_0000, 1000];
+    let edges = [
+        0u32,
+        1,
+        2,
+        3,
+        7,
+        31,
+        32,
+        33,
+        255,
+        0x7fff_ffff,
+        0x8000_0000,
+        0x8000_0001,
+        0xffff_fffe,
+        0xffff_ffff,
+        0x0001_0000,
+        1000,
+    ];
     let mut lists = [Vec::new(), Vec::new(), Vec::new()];
     let mut random = Random::new(11);
     for a in edges {
@@ -51,7 +69,10 @@ fn check_on(lists: [Vec<u32>; 3], code: &str, expected: impl Fn(u32, u32, u32) -
     at_every_level(&text, "op", [64, 1, 1], |kernel| {
         let [mut a, mut b, mut c] = lists.clone();
         let mut d = vec![0u32; a.len()];
-        kernel.run(Launch::grid(a.len() as u32 / 64, 1, 1), Args::new().slice(&mut a).slice(&mut b).slice(&mut c).slice(&mut d));
+        kernel.run(
+            Launch::grid(a.len() as u32 / 64, 1, 1),
+            Args::new().slice(&mut a).slice(&mut b).slice(&mut c).slice(&mut d),
+        );
         for i in 0..a.len() {
             let want = expected(a[i], b[i], c[i]);
             assert_eq!(d[i], want, "{code} of {:#x}, {:#x}, {:#x}: {:#x}, not {want:#x}", a[i], b[i], c[i], d[i]);
@@ -66,9 +87,12 @@ fn division_never_traps() {
     check("div.s32 %r4, %r1, %r2;", |a, b, _| if b == 0 { u32::MAX } else { (a as i32).wrapping_div(b as i32) as u32 });
     check("rem.s32 %r4, %r1, %r2;", |a, b, _| if b == 0 { u32::MAX } else { (a as i32).wrapping_rem(b as i32) as u32 });
     check("div.u32 %r4, %r1, 7;", |a, _, _| a / 7);
-    check("cvt.s64.s32 %rd10, %r1; cvt.s64.s32 %rd11, %r2; div.s64 %rd12, %rd10, %rd11; cvt.u32.u64 %r4, %rd12;", |a, b, _| {
-        if b == 0 { u32::MAX } else { (i64::from(a as i32)).wrapping_div(i64::from(b as i32)) as u32 }
-    });
+    check(
+        "cvt.s64.s32 %rd10, %r1; cvt.s64.s32 %rd11, %r2; div.s64 %rd12, %rd10, %rd11; cvt.u32.u64 %r4, %rd12;",
+        |a, b, _| {
+            if b == 0 { u32::MAX } else { (i64::from(a as i32)).wrapping_div(i64::from(b as i32)) as u32 }
+        },
+    );
 }
 
 #[test]
@@ -91,7 +115,9 @@ fn bits() {
     check("shl.b32 %r4, %r1, %r2;", |a, b, _| if b > 31 { 0 } else { a << b });
     check("shr.u32 %r4, %r1, %r2;", |a, b, _| if b > 31 { 0 } else { a >> b });
     check("shr.s32 %r4, %r1, %r2;", |a, b, _| ((a as i32) >> b.min(31)) as u32);
-    check("shf.l.wrap.b32 %r4, %r1, %r2, %r3;", |a, b, c| ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32);
+    check("shf.l.wrap.b32 %r4, %r1, %r2, %r3;", |a, b, c| {
+        ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32
+    });
     check("popc.b32 %r4, %r1;", |a, _, _| a.count_ones());
     check("clz.b32 %r4, %r1;", |a, _, _| a.leading_zeros());
     check("brev.b32 %r4, %r1;", |a, _, _| a.reverse_bits());
@@ -132,10 +158,15 @@ fn predicates_and_choices() {
     );
     check("set.ge.u32.s32 %r4, %r1, %r2;", |a, b, _| if a as i32 >= b as i32 { u32::MAX } else { 0 });
     check("slct.b32.s32 %r4, %r1, %r2, %r3;", |a, b, c| if c as i32 >= 0 { a } else { b });
-    check("mov.u32 %r4, 5; setp.lt.u32 %p1, %r1, %r2; @%p1 mov.u32 %r4, %r3; @!%p1 add.u32 %r4, %r4, %r1;", |a, b, c| {
-        if a < b { c } else { 5u32.wrapping_add(a) }
+    check(
+        "mov.u32 %r4, 5; setp.lt.u32 %p1, %r1, %r2; @%p1 mov.u32 %r4, %r3; @!%p1 add.u32 %r4, %r4, %r1;",
+        |a, b, c| {
+            if a < b { c } else { 5u32.wrapping_add(a) }
+        },
+    );
+    check("setp.lt.u32 %p1, %r1, %r2; xor.pred %p2, %p1, 1; not.pred %p3, %p2; selp.u32 %r4, 1, 0, %p3;", |a, b, _| {
+        u32::from(a < b)
     });
-    check("setp.lt.u32 %p1, %r1, %r2; xor.pred %p2, %p1, 1; not.pred %p3, %p2; selp.u32 %r4, 1, 0, %p3;", |a, b, _| u32::from(a < b));
 }
 
 #[test]
@@ -150,8 +181,24 @@ fn packing_and_narrow_types() {
 
 /// Float inputs in the bits of the usual lists.
 fn floats() -> [Vec<u32>; 3] {
-    let edges =
-        [0.0f32, -0.0, 1.0, -1.0, 0.5, 2.5, -3.5, 65504.0, 1e-7, -6e-8, 3e9, -3e9, 1e20, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+    let edges = [
+        0.0f32,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        2.5,
+        -3.5,
+        65504.0,
+        1e-7,
+        -6e-8,
+        3e9,
+        -3e9,
+        1e20,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+    ];
     let mut lists = [Vec::new(), Vec::new(), Vec::new()];
     let mut random = Random::new(12);
     for a in edges {
@@ -168,10 +215,14 @@ fn floats() -> [Vec<u32>; 3] {
 }
 
 fn check_float(code: &str, expected: impl Fn(f32, f32, f32) -> f32) {
-    check_on(floats(), &format!("{code} mov.b32 %r4, %f4; setp.nan.f32 %p5, %f4, %f4; selp.b32 %r4, 0x7fc00000, %r4, %p5;"), |a, b, c| {
-        let value = expected(f32::from_bits(a), f32::from_bits(b), f32::from_bits(c));
-        if value.is_nan() { 0x7fc0_0000 } else { value.to_bits() }
-    });
+    check_on(
+        floats(),
+        &format!("{code} mov.b32 %r4, %f4; setp.nan.f32 %p5, %f4, %f4; selp.b32 %r4, 0x7fc00000, %r4, %p5;"),
+        |a, b, c| {
+            let value = expected(f32::from_bits(a), f32::from_bits(b), f32::from_bits(c));
+            if value.is_nan() { 0x7fc0_0000 } else { value.to_bits() }
+        },
+    );
 }
 
 #[test]
@@ -185,15 +236,20 @@ fn float_arithmetic_is_exactly_rounded() {
     check_float("max.f32 %f4, %f1, %f3;", |a, _, c| if a.is_nan() { c } else { a.max(c) });
     check_float("abs.f32 %f5, %f1; neg.f32 %f4, %f5;", |a, _, _| -a.abs());
     check_float("copysign.f32 %f4, %f1, %f2;", |a, b, _| b.copysign(a));
-    check_float("add.sat.f32 %f4, %f1, %f2;", |a, b, _| if (a + b).is_nan() { 0.0 } else { (a + b).clamp(0.0, 1.0) + 0.0 });
-    check_float("cvt.f64.f32 %fd1, %f1; cvt.f64.f32 %fd2, %f3; mul.f64 %fd3, %fd1, %fd2; cvt.rn.f32.f64 %f4, %fd3;", |a, _, c| {
-        (f64::from(a) * f64::from(c)) as f32
-    });
+    check_float(
+        "add.sat.f32 %f4, %f1, %f2;",
+        |a, b, _| if (a + b).is_nan() { 0.0 } else { (a + b).clamp(0.0, 1.0) + 0.0 },
+    );
+    check_float(
+        "cvt.f64.f32 %fd1, %f1; cvt.f64.f32 %fd2, %f3; mul.f64 %fd3, %fd1, %fd2; cvt.rn.f32.f64 %f4, %fd3;",
+        |a, _, c| (f64::from(a) * f64::from(c)) as f32,
+    );
 }
 
 #[test]
 fn conversions_of_floats() {
-    let int = |code: &str, expected: &dyn Fn(f32) -> u32| check_on(floats(), code, |a, _, _| expected(f32::from_bits(a)));
+    let int =
+        |code: &str, expected: &dyn Fn(f32) -> u32| check_on(floats(), code, |a, _, _| expected(f32::from_bits(a)));
     int("cvt.rzi.s32.f32 %r4, %f1;", &|a| a as i32 as u32);
     int("cvt.rni.s32.f32 %r4, %f1;", &|a| a.round_ties_even() as i32 as u32);
     int("cvt.rmi.u32.f32 %r4, %f1;", &|a| a.floor() as u32);
@@ -238,7 +294,11 @@ fn half_precision() {
         |a, _, _| a,
     );
     check_on(
-        [vec![to_half(1.5).into(); 1024], (0..1024).map(|i| to_half(i as f32 / 8.0).into()).collect(), vec![to_half(-2.25).into(); 1024]],
+        [
+            vec![to_half(1.5).into(); 1024],
+            (0..1024).map(|i| to_half(i as f32 / 8.0).into()).collect(),
+            vec![to_half(-2.25).into(); 1024],
+        ],
         "cvt.u16.u32 %h1, %r1; cvt.u16.u32 %h2, %r2; cvt.u16.u32 %h3, %r3; fma.rn.f16 %h4, %h1, %h2, %h3; cvt.f32.f16 %f4, %h4; mov.b32 %r4, %f4;",
         |_, b, _| {
             // All of it is exact but the last rounding.
@@ -251,7 +311,8 @@ fn half_precision() {
 /// The value of finite half-precision bits.
 fn half_value(bits: u16) -> f32 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 0x3ff));
-    let magnitude = if exponent == 0 { fraction * 2f32.powi(-24) } else { (1024.0 + fraction) * 2f32.powi(exponent - 25) };
+    let magnitude =
+        if exponent == 0 { fraction * 2f32.powi(-24) } else { (1024.0 + fraction) * 2f32.powi(exponent - 25) };
     if bits & 0x8000 != 0 { -magnitude } else { magnitude }
 }
 

@@ -26,7 +26,9 @@ fn carries_run_through_a_number() {
         &[I64, I64],
         |v| v[0].wrapping_sub(v[1]),
     );
-    check("add.cc.u64 %x2, %a, %b; addc.u64 %d, 0, 0;", I64, &[I64, I64], |v| u64::from(v[0].checked_add(v[1]).is_none()));
+    check("add.cc.u64 %x2, %a, %b; addc.u64 %d, 0, 0;", I64, &[I64, I64], |v| {
+        u64::from(v[0].checked_add(v[1]).is_none())
+    });
     check("sub.cc.u64 %x2, %a, %b; subc.u64 %d, 0, 0;", I64, &[I64, I64], |v| if v[0] < v[1] { u64::MAX } else { 0 });
     check(
         "mov.b64 {%r2, %r3}, %a; mov.b64 {%r4, %r5}, %b; mad.lo.cc.u32 %r6, %r2, %r4, %r5; madc.hi.u32 %r7, %r2, %r4, 0; mov.b64 %d, {%r6, %r7};",
@@ -37,31 +39,46 @@ fn carries_run_through_a_number() {
     check("mad.lo.cc.u64 %x2, %a, %b, %c; madc.hi.u64 %d, %a, %b, 0;", I64, &[I64, I64, I64], |v| {
         ((u128::from(v[0]) * u128::from(v[1]) + u128::from(v[2])) >> 64) as u64
     });
-    // A subtraction sets the carry where it does not borrow: what is added to or taken from another number then depends on what follows.
+    // A subtraction sets the carry where it does not borrow: what is added to or taken from another
+    // number then depends on what follows.
     let two = &[I32, I32];
     let low = |x: u64| x & 0xffff_ffff;
     check("sub.cc.u32 %r2, %a, %b; addc.u32 %d, 7, 0;", I32, two, |v| 7 + u64::from(v[0] >= v[1]));
     check("add.cc.u32 %r2, %a, %b; subc.u32 %d, 7, 0;", I32, two, |v| 6 + u64::from(v[0] + v[1] > 0xffff_ffff));
-    check("sub.cc.u32 %r2, %a, %b; madc.lo.u32 %d, %a, %b, 5;", I32, two, |v| low(v[0] * v[1] + 5 + u64::from(v[0] >= v[1])));
+    check("sub.cc.u32 %r2, %a, %b; madc.lo.u32 %d, %a, %b, 5;", I32, two, |v| {
+        low(v[0] * v[1] + 5 + u64::from(v[0] >= v[1]))
+    });
     check("mad.lo.cc.u32 %r2, %a, %b, %a; subc.u32 %d, %a, %b;", I32, two, |v| {
         low(v[0].wrapping_sub(v[1]).wrapping_sub(1 - ((low(v[0] * v[1]) + v[0]) >> 32)))
     });
-    check("sub.cc.u32 %r2, %a, %b; addc.cc.u32 %r3, %b, %b; subc.cc.u32 %r4, %r3, %a; addc.u32 %d, 0, 0;", I32, two, |v| {
-        let sum = 2 * v[1] + u64::from(v[0] >= v[1]);
-        u64::from(low(sum) + (sum >> 32) > v[0])
-    });
+    check(
+        "sub.cc.u32 %r2, %a, %b; addc.cc.u32 %r3, %b, %b; subc.cc.u32 %r4, %r3, %a; addc.u32 %d, 0, 0;",
+        I32,
+        two,
+        |v| {
+            let sum = 2 * v[1] + u64::from(v[0] >= v[1]);
+            u64::from(low(sum) + (sum >> 32) > v[0])
+        },
+    );
     check("sub.cc.u64 %x2, %a, %b; addc.u64 %d, 0, 0;", I64, &[I64, I64], |v| u64::from(v[0] >= v[1]));
     // A guarded instruction leaves the flag alone where it does not run.
-    check("setp.lt.u32 %p0, %a, 1000; add.cc.u32 %r2, %a, %b; @%p0 add.cc.u32 %r3, 1, 1; addc.u32 %d, 0, 0;", I32, &[I32, I32], |v| {
-        u64::from(v[0] >= 1000 && v[0] + v[1] > 0xffff_ffff)
-    });
+    check(
+        "setp.lt.u32 %p0, %a, 1000; add.cc.u32 %r2, %a, %b; @%p0 add.cc.u32 %r3, 1, 1; addc.u32 %d, 0, 0;",
+        I32,
+        &[I32, I32],
+        |v| u64::from(v[0] >= 1000 && v[0] + v[1] > 0xffff_ffff),
+    );
 }
 
 #[test]
 fn products() {
     check("mul.hi.u32 %d, %a, %b;", I32, &[I32, I32], |v| (v[0] * v[1]) >> 32);
-    check("mul.hi.s64 %d, %a, %b;", I64, &[I64, I64], |v| ((i128::from(v[0] as i64) * i128::from(v[1] as i64)) >> 64) as u64);
-    check("mul.hi.s16 %d, %a, %b;", I16, &[I16, I16], |v| u64::from(((i32::from(v[0] as i16) * i32::from(v[1] as i16)) >> 16) as u16));
+    check("mul.hi.s64 %d, %a, %b;", I64, &[I64, I64], |v| {
+        ((i128::from(v[0] as i64) * i128::from(v[1] as i64)) >> 64) as u64
+    });
+    check("mul.hi.s16 %d, %a, %b;", I16, &[I16, I16], |v| {
+        u64::from(((i32::from(v[0] as i16) * i32::from(v[1] as i16)) >> 16) as u16)
+    });
     check("mul.wide.u16 %d, %a, %b;", I32, &[I16, I16], |v| v[0] * v[1]);
     check("mad.wide.s16 %d, %a, %b, %c;", I32, &[I16, I16, I32], |v| {
         u64::from((i32::from(v[0] as i16) * i32::from(v[1] as i16)).wrapping_add(v[2] as i32) as u32)
@@ -75,8 +92,12 @@ fn products() {
     });
     let s24 = |x: u64| i64::from((x as i32) << 8 >> 8);
     check("mul24.lo.s32 %d, %a, %b;", I32, &[I32, I32], |v| (s24(v[0]) * s24(v[1])) as u32 as u64);
-    check("mul24.hi.u32 %d, %a, %b;", I32, &[I32, I32], |v| (((v[0] & 0xff_ffff) * (v[1] & 0xff_ffff)) >> 16) & 0xffff_ffff);
-    check("mad24.lo.u32 %d, %a, %b, %c;", I32, &[I32, I32, I32], |v| ((v[0] & 0xff_ffff) * (v[1] & 0xff_ffff) + v[2]) & 0xffff_ffff);
+    check("mul24.hi.u32 %d, %a, %b;", I32, &[I32, I32], |v| {
+        (((v[0] & 0xff_ffff) * (v[1] & 0xff_ffff)) >> 16) & 0xffff_ffff
+    });
+    check("mad24.lo.u32 %d, %a, %b, %c;", I32, &[I32, I32, I32], |v| {
+        ((v[0] & 0xff_ffff) * (v[1] & 0xff_ffff) + v[2]) & 0xffff_ffff
+    });
     check("mad24.hi.sat.s32 %d, %a, %b, %c;", I32, &[I32, I32, I32], |v| {
         u64::from((((s24(v[0]) * s24(v[1])) >> 16) as i32).saturating_add(v[2] as i32) as u32)
     });
@@ -85,7 +106,8 @@ fn products() {
         u64::from((v[2] as i32).wrapping_add(sum) as u32)
     });
     check("dp2a.hi.u32.s32 %d, %a, %b, %c;", I32, &[I32, I32, I32], |v| {
-        let sum: i32 = (0..2).map(|i| i32::from((v[0] >> (16 * i)) as u16) * i32::from((v[1] >> (16 + 8 * i)) as i8)).sum();
+        let sum: i32 =
+            (0..2).map(|i| i32::from((v[0] >> (16 * i)) as u16) * i32::from((v[1] >> (16 + 8 * i)) as i8)).sum();
         u64::from((v[2] as i32).wrapping_add(sum) as u32)
     });
 }
@@ -93,13 +115,16 @@ fn products() {
 #[test]
 fn numbers_side_by_side() {
     let lanes = |v: &[u64], of: &dyn Fn(i32, i32) -> i32, signed: bool| -> Vec<i32> {
-        let byte = |x: u64, i: u32| if signed { i32::from((x >> (8 * i)) as i8) } else { i32::from((x >> (8 * i)) as u8) };
+        let byte =
+            |x: u64, i: u32| if signed { i32::from((x >> (8 * i)) as i8) } else { i32::from((x >> (8 * i)) as u8) };
         (0..4).map(|i| of(byte(v[0], i), byte(v[1], i))).collect()
     };
     let joined = |all: Vec<i32>| all.iter().enumerate().map(|(i, &x)| u64::from(x as u8) << (8 * i)).sum::<u64>();
     let three = &[I32, I32, I32];
     check("vadd4.u32.u32.u32 %d, %a, %b, %c;", I32, three, |v| joined(lanes(v, &|a, b| a + b, false)));
-    check("vadd4.s32.s32.s32.sat %d, %a, %b, %c;", I32, three, |v| joined(lanes(v, &|a, b| (a + b).clamp(-128, 127), true)));
+    check("vadd4.s32.s32.s32.sat %d, %a, %b, %c;", I32, three, |v| {
+        joined(lanes(v, &|a, b| (a + b).clamp(-128, 127), true))
+    });
     check("vsub4.u32.u32.u32.sat %d, %a, %b, %c;", I32, three, |v| joined(lanes(v, &|a, b| (a - b).max(0), false)));
     check("vabsdiff4.u32.u32.u32.add %d, %a, %b, %c;", I32, three, |v| {
         (v[2] + lanes(v, &|a, b| (a - b).abs(), false).iter().sum::<i32>() as u64) & 0xffff_ffff
@@ -128,7 +153,9 @@ fn quotients_of_every_width() {
         if v[1] == 0 { 0xffff } else { u64::from((v[0] as i16).wrapping_div(v[1] as i16) as u16) }
     });
     check("rem.u16 %d, %a, %b;", I16, &[I16, I16], |v| v[0].checked_rem(v[1]).unwrap_or(0xffff));
-    check("rem.s64 %d, %a, %b;", I64, &[I64, I64], |v| if v[1] == 0 { u64::MAX } else { (v[0] as i64).wrapping_rem(v[1] as i64) as u64 });
+    check("rem.s64 %d, %a, %b;", I64, &[I64, I64], |v| {
+        if v[1] == 0 { u64::MAX } else { (v[0] as i64).wrapping_rem(v[1] as i64) as u64 }
+    });
     check("div.u64 %d, %a, %b;", I64, &[I64, I64], |v| v[0].checked_div(v[1]).unwrap_or(u64::MAX));
 }
 
@@ -159,11 +186,15 @@ fn fields_and_counts() {
         let folded = if (v[0] as i64) < 0 { !v[0] } else { v[0] };
         if folded == 0 { 0xffff_ffff } else { 63 - u64::from(folded.leading_zeros()) }
     });
-    check("bfind.shiftamt.u32 %d, %a;", I32, &[I32], |v| if v[0] == 0 { 0xffff_ffff } else { u64::from((v[0] as u32).leading_zeros()) });
+    check("bfind.shiftamt.u32 %d, %a;", I32, &[I32], |v| {
+        if v[0] == 0 { 0xffff_ffff } else { u64::from((v[0] as u32).leading_zeros()) }
+    });
     check("popc.b64 %d, %a;", I32, &[I64], |v| v[0].count_ones().into());
     check("clz.b64 %d, %a;", I32, &[I64], |v| v[0].leading_zeros().into());
     check("brev.b64 %d, %a;", I64, &[I64], |v| v[0].reverse_bits());
-    check("bmsk.clamp.b32 %d, %a, %b;", I32, &[I32, I32], |v| (0..32).filter(|&i| i >= v[0] && i < v[0] + v[1]).map(|i| 1u64 << i).sum());
+    check("bmsk.clamp.b32 %d, %a, %b;", I32, &[I32, I32], |v| {
+        (0..32).filter(|&i| i >= v[0] && i < v[0] + v[1]).map(|i| 1u64 << i).sum()
+    });
     check("bmsk.wrap.b32 %d, %a, %b;", I32, &[I32, I32], |v| {
         (0..32).filter(|&i| i >= v[0] & 31 && i < (v[0] & 31) + (v[1] & 31)).map(|i| 1u64 << i).sum()
     });
@@ -223,10 +254,14 @@ fn bytes_in_every_order() {
         ("ecr", [0x0000, 0x1110, 0x2210, 0x3210]),
         ("rc16", [0x1010, 0x3232, 0x1010, 0x3232]),
     ] {
-        check(&format!("prmt.b32.{mode} %d, %a, %b, %c;"), I32, &[I32, I32, I32], |v| pick(v, rows[(v[2] & 3) as usize]));
+        check(&format!("prmt.b32.{mode} %d, %a, %b, %c;"), I32, &[I32, I32, I32], |v| {
+            pick(v, rows[(v[2] & 3) as usize])
+        });
         check(&format!("prmt.b32.{mode} %d, %a, %b, 2;"), I32, &[I32, I32], |v| pick(v, rows[2]));
     }
-    check("lop3.or.b32 %d|%p0, %a, %b, %c, 0xe8, %p1;", I32, &[I32, I32, I32], |v| (v[0] & v[1]) | (v[0] & v[2]) | (v[1] & v[2]));
+    check("lop3.or.b32 %d|%p0, %a, %b, %c, 0xe8, %p1;", I32, &[I32, I32, I32], |v| {
+        (v[0] & v[1]) | (v[0] & v[2]) | (v[1] & v[2])
+    });
 }
 
 #[test]
@@ -238,12 +273,14 @@ fn a_modifier_that_is_not_obeyed_is_refused() {
         ("shl.wrap.b32 %r1, %r2, %r3;", ".wrap"),
     ] {
         let text = common::op::kernel(&format!("{code} mov.b32 %d, %a;"), I32, &[I32]);
-        let error = common::try_compile(&text, "op", [32, 1, 1], atoll_target_host::CpuLevel::V3).err().map(|e| e.to_string());
+        let error =
+            common::try_compile(&text, "op", [32, 1, 1], atoll_target_host::CpuLevel::V3).err().map(|e| e.to_string());
         assert!(error.as_ref().is_some_and(|e| e.contains(word)), "{code}: {error:?}");
     }
 }
 
-/// The sum of numbers that step from lane to lane steps too, or is the same in all; its carry is neither.
+/// The sum of numbers that step from lane to lane steps too, or is the same in all; its carry is
+/// neither.
 #[test]
 fn carries_of_stepping_numbers_are_those_of_each_lane() {
     let text = ".visible .entry k(.param .u64 o) { .reg .b32 %r<6>; .reg .b64 %x<2>; mov.u32 %r0, %tid.x;

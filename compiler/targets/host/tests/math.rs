@@ -26,12 +26,13 @@ fn ulps(found: f32, exact: f64) -> f64 {
     if found == reference || (found.is_nan() && reference.is_nan()) {
         return 0.0;
     }
-    let spacing =
-        f64::from(f32::from_bits(reference.abs().max(f32::MIN_POSITIVE).to_bits() + 1)) - f64::from(reference.abs().max(f32::MIN_POSITIVE));
+    let spacing = f64::from(f32::from_bits(reference.abs().max(f32::MIN_POSITIVE).to_bits() + 1))
+        - f64::from(reference.abs().max(f32::MIN_POSITIVE));
     (f64::from(found) - exact).abs() / spacing
 }
 
-/// Runs over `inputs` and checks that each result is within `bound` ulps or `absolute` of the exact one.
+/// Runs over `inputs` and checks that each result is within `bound` ulps or `absolute` of the exact
+/// one.
 fn check(instruction: &str, inputs: &[f32], exact: impl Fn(f64) -> f64, bound: f64, absolute: f64) {
     at_every_level(&kernel(instruction), "f", [32, 1, 1], |kernel| {
         let mut input = inputs.to_vec();
@@ -70,7 +71,13 @@ fn powers_of_two() {
     check("ex2.approx.f32", &inputs, f64::exp2, 1.0, 0.0);
     // Subnormal results, and beyond both ends.
     check("ex2.approx.f32", &range(-150.0, -126.0, 1000), f64::exp2, 2.0, 2e-45);
-    check("ex2.approx.f32", &[200.0, 1e30, f32::INFINITY, -200.0, f32::NEG_INFINITY, f32::NAN, 128.0, 0.0, -0.0], f64::exp2, 0.0, 0.0);
+    check(
+        "ex2.approx.f32",
+        &[200.0, 1e30, f32::INFINITY, -200.0, f32::NEG_INFINITY, f32::NAN, 128.0, 0.0, -0.0],
+        f64::exp2,
+        0.0,
+        0.0,
+    );
 }
 
 #[test]
@@ -89,7 +96,8 @@ fn sines_and_cosines() {
     check("cos.approx.f32", &inputs, f64::cos, 2.0, 1.2e-7);
     check("sin.approx.f32", &[0.0, f32::NAN], f64::sin, 1.0, 0.0);
     // Nothing is left of the angle of so large a number, but a sine is a sine.
-    let huge: Vec<f32> = (0..3200).map(|i| f32::from_bits(0x4b00_0000 + i * 0x4_0000)).filter(|x| x.is_finite()).collect();
+    let huge: Vec<f32> =
+        (0..3200).map(|i| f32::from_bits(0x4b00_0000 + i * 0x4_0000)).filter(|x| x.is_finite()).collect();
     check("sin.approx.f32", &huge, |_| 0.0, 0.0, 1.0);
     check("cos.approx.f32", &huge, |_| 0.0, 0.0, 1.0);
 }

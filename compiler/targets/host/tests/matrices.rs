@@ -1,4 +1,5 @@
-//! Matrix products and the movements of matrices, against the ISA's own descriptions of where elements live.
+//! Matrix products and the movements of matrices, against the ISA's own descriptions of where
+//! elements live.
 
 mod common;
 
@@ -72,9 +73,13 @@ fn half_value(bits: u16) -> f64 {
 fn place_a(ty: Ty, k: usize, lane: usize, i: usize) -> (usize, usize) {
     let (g, t) = (lane / 4, lane % 4);
     match (ty, k) {
-        (Ty::F16 | Ty::Bf16, 16) => (if [0, 1, 4, 5].contains(&i) { g } else { g + 8 }, t * 2 + (i & 1) + if i < 4 { 0 } else { 8 }),
+        (Ty::F16 | Ty::Bf16, 16) => {
+            (if [0, 1, 4, 5].contains(&i) { g } else { g + 8 }, t * 2 + (i & 1) + if i < 4 { 0 } else { 8 })
+        }
         (Ty::F16 | Ty::Bf16, _) => (if i < 2 { g } else { g + 8 }, t * 2 + (i & 1)),
-        (Ty::S8 | Ty::U8, 32) => (if i < 4 || (8..12).contains(&i) { g } else { g + 8 }, t * 4 + (i & 3) + if i < 8 { 0 } else { 16 }),
+        (Ty::S8 | Ty::U8, 32) => {
+            (if i < 4 || (8..12).contains(&i) { g } else { g + 8 }, t * 4 + (i & 3) + if i < 8 { 0 } else { 16 })
+        }
         (Ty::S8 | Ty::U8, _) => (if i < 4 { g } else { g + 8 }, t * 4 + (i & 3)),
         (Ty::Tf32 | Ty::F64, _) => (if i.is_multiple_of(2) { g } else { g + 8 }, t + i / 2 * 4),
     }
@@ -150,7 +155,10 @@ fn check_product(ty: Ty, other: Ty, (m, n, k): (usize, usize, usize), accumulato
         let start = c[row * n + column];
         match accumulator {
             "f64" => pairs.fold(f64::from_bits(start), |sum, (x, y)| x.mul_add(y, sum)).to_bits(),
-            "f32" => pairs.fold(f32::from_bits(start as u32), |sum, (x, y)| (x as f32).mul_add(y as f32, sum)).to_bits().into(),
+            "f32" => pairs
+                .fold(f32::from_bits(start as u32), |sum, (x, y)| (x as f32).mul_add(y as f32, sum))
+                .to_bits()
+                .into(),
             "f16" => {
                 let sum = pairs.fold(half_value(start as u16) as f32, |sum, (x, y)| (x as f32).mul_add(y as f32, sum));
                 let step = 2f64.powi(((f64::from(sum).abs().to_bits() >> 52) as i32 - 1023).max(-14) - 10);
@@ -194,7 +202,10 @@ fn check_product(ty: Ty, other: Ty, (m, n, k): (usize, usize, usize), accumulato
     });
     at_every_level(&text, "op", [32, 1, 1], |kernel| {
         let mut d = vec![0u64; c_count * 32];
-        kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut a_regs).slice(&mut b_regs).slice(&mut c_regs).slice(&mut d));
+        kernel.run(
+            Launch::grid(1, 1, 1),
+            Args::new().slice(&mut a_regs).slice(&mut b_regs).slice(&mut c_regs).slice(&mut d),
+        );
         for lane in 0..32 {
             for i in 0..m * n / 32 {
                 let per = sum_bits / element;
@@ -241,7 +252,8 @@ fn products_that_are_not_there_are_refused() {
 
 #[test]
 fn matrices_go_through_shared_memory() {
-    // In: four 8 × 8 matrices of numbered halves. Out: as loaded, as loaded transposed, stored again transposed, moved.
+    // In: four 8 × 8 matrices of numbered halves. Out: as loaded, as loaded transposed, stored again
+    // transposed, moved.
     let text = "
 .visible .entry op(.param .u64 in, .param .u64 out)
 {
@@ -274,7 +286,8 @@ fn matrices_go_through_shared_memory() {
             for lane in 0..32 {
                 for half in 0..2 {
                     let (row, column) = (lane / 4, lane % 4 * 2 + half);
-                    let (plain, turned) = (input[matrix * 64 + row * 8 + column], input[matrix * 64 + column * 8 + row]);
+                    let (plain, turned) =
+                        (input[matrix * 64 + row * 8 + column], input[matrix * 64 + column * 8 + row]);
                     assert_eq!(out[matrix * 64 + lane * 2 + half], plain, "x4");
                     assert_eq!(out[256 + matrix * 64 + lane * 2 + half], turned, "x4.trans");
                     assert_eq!(out[640 + matrix * 64 + row * 8 + column], turned, "stored transposed");
@@ -317,7 +330,9 @@ fn check_fragments(m: usize, n: usize, a_layout: &str, b_layout: &str, accumulat
     let a: Vec<(u64, f64)> = (0..m * k).map(|_| Ty::F16.number(&mut random)).collect();
     let b: Vec<(u64, f64)> = (0..n * k).map(|_| Ty::F16.number(&mut random)).collect();
     let turn = |values: &[(u64, f64)], rows: usize, columns: usize, layout: &str| -> Vec<u16> {
-        (0..rows * columns).map(|i| if layout == "row" { values[i].0 } else { values[i % rows * columns + i / rows].0 } as u16).collect()
+        (0..rows * columns)
+            .map(|i| if layout == "row" { values[i].0 } else { values[i % rows * columns + i / rows].0 } as u16)
+            .collect()
     };
     let (mut a_memory, mut b_memory) = (turn(&a, m, k, a_layout), turn(&b, k, n, b_layout));
     at_every_level(&text, "op", [32, 1, 1], |kernel| {
@@ -327,14 +342,20 @@ fn check_fragments(m: usize, n: usize, a_layout: &str, b_layout: &str, accumulat
         if accumulator == "f32" {
             let mut c: Vec<f32> = (0..m * n).map(|i| i as f32 / 7.0).collect();
             let mut d = vec![0f32; m * n];
-            kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut a_memory).slice(&mut b_memory).slice(&mut c).slice(&mut d));
+            kernel.run(
+                Launch::grid(1, 1, 1),
+                Args::new().slice(&mut a_memory).slice(&mut b_memory).slice(&mut c).slice(&mut d),
+            );
             for i in 0..m * n {
                 assert_eq!(d[i % n * m + i / n], exact(i / n, i % n, c[i]), "m{m}n{n} {a_layout} {b_layout} at {i}");
             }
         } else {
             let mut c = vec![0x3c00u16; m * n];
             let mut d = vec![0u16; m * n];
-            kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut a_memory).slice(&mut b_memory).slice(&mut c).slice(&mut d));
+            kernel.run(
+                Launch::grid(1, 1, 1),
+                Args::new().slice(&mut a_memory).slice(&mut b_memory).slice(&mut c).slice(&mut d),
+            );
             for i in 0..m * n {
                 let wanted = f64::from(exact(i / n, i % n, 1.0));
                 let found = half_value(d[i % n * m + i / n]);
@@ -390,7 +411,9 @@ fn copies_fill_up_with_zeros() {
     };
     let byte = |lane: usize, i: usize| ((lane * 16 + i) % 250) as u8;
     let some = |lane: usize| (lane % 17) as u32;
-    check("cp.async.cg.shared.global [%r2], [%x1], 16, %r1;", &some, &|lane, i| if i < lane % 17 { byte(lane, i) } else { 0 });
+    check("cp.async.cg.shared.global [%r2], [%x1], 16, %r1;", &some, &|lane, i| {
+        if i < lane % 17 { byte(lane, i) } else { 0 }
+    });
     check("cp.async.cg.shared.global [%r2], [%x1], 16, %r1;", &|_| 16, &byte);
     check("cp.async.ca.shared.global.L2::128B [%r2], [%x1], 8, %r1;", &some, &|lane, i| match i {
         8.. => 255,
@@ -398,8 +421,12 @@ fn copies_fill_up_with_zeros() {
         _ => 0,
     });
     check("cp.async.ca.shared.global [%r2], [%x1], 4;", &some, &|lane, i| if i < 4 { byte(lane, i) } else { 255 });
-    check("cp.async.cg.shared.global [%r2], [%x1], 16, %p1;", &some, &|lane, i| if lane % 17 == 0 { 0 } else { byte(lane, i) });
-    check("@%p2 cp.async.cg.shared.global [%r2], [%x1], 16;", &some, &|lane, i| if lane % 17 > 7 { byte(lane, i) } else { 255 });
+    check("cp.async.cg.shared.global [%r2], [%x1], 16, %p1;", &some, &|lane, i| {
+        if lane % 17 == 0 { 0 } else { byte(lane, i) }
+    });
+    check("@%p2 cp.async.cg.shared.global [%r2], [%x1], 16;", &some, &|lane, i| {
+        if lane % 17 > 7 { byte(lane, i) } else { 255 }
+    });
     check("@%p2 cp.async.cg.shared.global [%r2], [%x1], 16, %r1;", &some, &|lane, i| match lane % 17 {
         0..=7 => 255,
         size if i < size => byte(lane, i),

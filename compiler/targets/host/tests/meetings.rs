@@ -1,4 +1,5 @@
-//! Threads that leave from loops and branches, and others that meet afterwards: random kernels in which every meeting must wait for all threads that have not left, against the interpreter.
+//! Threads that leave from loops and branches, and others that meet afterwards: random kernels in
+//! which every meeting must wait for all threads that have not left, against the interpreter.
 
 mod common;
 
@@ -35,7 +36,8 @@ impl Writer<'_> {
         self.labels
     }
 
-    /// Code that all threads come to which have not left; `within` a loop that all go round equally often.
+    /// Code that all threads come to which have not left; `within` a loop that all go round equally
+    /// often.
     fn together(&mut self, within: bool) {
         for _ in 0..2 + self.below(3) {
             match self.below(7) {
@@ -92,7 +94,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A loop that counts down, tested at its head or at its end; not entered at 0. `body` hears where the loop ends.
+    /// A loop that counts down, tested at its head or at its end; not entered at 0. `body` hears
+    /// where the loop ends.
     fn loop_of(&mut self, start: &str, counter: u32, body: impl FnOnce(&mut Self, u32)) {
         let (head, end) = (self.label(), self.label());
         let test = format!("setp.eq.u32 %p2, %c{counter}, 0; @%p2 bra L{end}; sub.u32 %c{counter}, %c{counter}, 1;");
@@ -100,7 +103,9 @@ impl Writer<'_> {
         self.line(&if at_end { format!("{start} {test}\nL{head}:") } else { format!("{start}\nL{head}:\n  {test}") });
         body(self, end);
         if at_end {
-            self.line(&format!("setp.ne.u32 %p2, %c{counter}, 0; sub.u32 %c{counter}, %c{counter}, 1; @%p2 bra L{head};\nL{end}:"));
+            self.line(&format!(
+                "setp.ne.u32 %p2, %c{counter}, 0; sub.u32 %c{counter}, %c{counter}, 1; @%p2 bra L{head};\nL{end}:"
+            ));
         } else {
             self.line(&format!("bra L{head};\nL{end}:"));
         }
@@ -154,12 +159,17 @@ fn random_kernel(random: &mut Random) -> String {
 }
 
 fn interpreted(text: &str, threads: u32) -> Vec<u32> {
-    let module =
-        atoll_ptx::parse(&format!(".version 7.0\n.target sm_80\n.address_size 64\n{text}")).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let module = atoll_ptx::parse(&format!(".version 7.0\n.target sm_80\n.address_size 64\n{text}"))
+        .unwrap_or_else(|e| panic!("{e}\n{text}"));
     let program = Program::new(&module, "k").unwrap_or_else(|e| panic!("{e}\n{text}"));
     let mut memory = Memory::new();
     let out = memory.add("out", vec![0; (threads * BLOCKS * 8) as usize], Access::ReadWrite);
-    let launch = atoll_interp::Launch { grid: [BLOCKS, 1, 1], block: [threads, 1, 1], shared_bytes: 0, params: out.to_le_bytes().to_vec() };
+    let launch = atoll_interp::Launch {
+        grid: [BLOCKS, 1, 1],
+        block: [threads, 1, 1],
+        shared_bytes: 0,
+        params: out.to_le_bytes().to_vec(),
+    };
     atoll_interp::run(&program, &launch, &mut memory, &Options::default()).unwrap_or_else(|e| panic!("{e}\n{text}"));
     memory.bytes(out).as_chunks::<4>().0.iter().map(|c| u32::from_le_bytes(*c)).collect()
 }
@@ -171,7 +181,8 @@ fn meetings_wait_for_all_that_have_not_left() {
         let mut random = Random::new(seed);
         let text = random_kernel(&mut random);
         for threads in [32, 96, 40] {
-            let kernel = try_compile(&text, "k", [threads, 1, 1], level).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}"));
+            let kernel =
+                try_compile(&text, "k", [threads, 1, 1], level).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}"));
             let mut out = vec![0u32; (2 * threads * BLOCKS) as usize];
             assert_eq!(
                 kernel.run(Launch::grid(BLOCKS, 1, 1), Args::new().slice(&mut out)),

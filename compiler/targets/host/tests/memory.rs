@@ -1,10 +1,12 @@
-//! Loads and stores of every type and width in every pattern of addresses, and atomics of every type.
+//! Loads and stores of every type and width in every pattern of addresses, and atomics of every
+//! type.
 
 mod common;
 
 use common::{Args, Launch, at_every_level, try_compile};
 
-/// A pattern of addresses: its name, PTX that makes a lane's place of its number, and the same in Rust.
+/// A pattern of addresses: its name, PTX that makes a lane's place of its number, and the same in
+/// Rust.
 type Pattern = (&'static str, &'static str, fn(usize) -> usize);
 
 const PATTERNS: [Pattern; 4] = [
@@ -45,8 +47,11 @@ fn accesses_of_every_type_and_width() {
 fn check_access(ty: &str, bytes: usize, register: usize, count: usize, (name, code, place): Pattern) {
     let size = bytes * count;
     let registers: Vec<String> = (0..count).map(|i| format!("%v{i}")).collect();
-    let (width, list) =
-        if count == 1 { (String::new(), "%v0".to_owned()) } else { (format!(".v{count}"), format!("{{{}}}", registers.join(", "))) };
+    let (width, list) = if count == 1 {
+        (String::new(), "%v0".to_owned())
+    } else {
+        (format!(".v{count}"), format!("{{{}}}", registers.join(", ")))
+    };
     let guard = if name == "even ones" { "@%p0 " } else { "" };
     let text = format!(
         ".visible .entry op(.param .u64 in, .param .u64 out)
@@ -139,12 +144,16 @@ fn bf16(value: f32) -> u64 {
     u64::from(value.to_bits() >> 16)
 }
 
-/// Every thread of a warp updates one of five places, and keeps what it found there; in global, shared and generic memory, and once without a result.
+/// Every thread of a warp updates one of five places, and keeps what it found there; in global,
+/// shared and generic memory, and once without a result.
 fn check_atomic(op: &str, bytes: usize, combine: &dyn Fn(u64, u64) -> u64, operand: impl Fn(usize, u64) -> u64) {
     let bits = bytes * 8;
-    for (space, instruction) in
-        [("global", "atom.global"), ("shared", "atom.shared"), ("generic", "atom"), ("global", "red.relaxed.gpu.global")]
-    {
+    for (space, instruction) in [
+        ("global", "atom.global"),
+        ("shared", "atom.shared"),
+        ("generic", "atom"),
+        ("global", "red.relaxed.gpu.global"),
+    ] {
         let is_red = instruction.starts_with("red");
         if is_red && (op.starts_with("exch") || op.starts_with("inc") || op.starts_with("dec")) {
             continue;

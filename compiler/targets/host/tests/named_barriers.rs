@@ -1,4 +1,5 @@
-//! Barriers that only some warps meet at, by number and count; barriers where lanes have parted; warps that wait for each other for ever.
+//! Barriers that only some warps meet at, by number and count; barriers where lanes have parted;
+//! warps that wait for each other for ever.
 
 mod common;
 
@@ -13,7 +14,8 @@ const PROLOGUE: &str = "
   mul.wide.u32 %rd4, %r4, 4; add.u64 %rd5, %rd1, %rd4;
   mov.u32 %r20, box; shl.b32 %r21, %r1, 2; add.u32 %r22, %r20, %r21;";
 
-/// Runs a kernel with `body` over three blocks, and compares what thread `i` of a block of `threads` wrote.
+/// Runs a kernel with `body` over three blocks, and compares what thread `i` of a block of
+/// `threads` wrote.
 fn check(body: &str, threads: u32, expected: impl Fn(u32) -> u32) {
     let text = format!(".visible .entry k(.param .u64 out)\n{{{PROLOGUE}\n{body}\n}}");
     at_every_level(&text, "k", [threads, 1, 1], |kernel| {
@@ -50,7 +52,8 @@ TAKE:
 
 #[test]
 fn groups_of_warps_meet_apart_at_barriers_that_registers_number() {
-    // Each pair of warps turns its own part around, by a barrier of its own, and counts its odd threads.
+    // Each pair of warps turns its own part around, by a barrier of its own, and counts its odd
+    // threads.
     let body = "
   shr.u32 %r5, %r1, 6; add.u32 %r6, %r5, 3; mov.u32 %r7, 64;
   st.shared.u32 [%r22], %r4;

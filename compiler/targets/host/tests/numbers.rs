@@ -1,4 +1,5 @@
-//! Instructions on edge values and random ones, against the same in Rust: bit for bit, but for NaNs, which are all alike.
+//! Instructions on edge values and random ones, against the same in Rust: bit for bit, but for
+//! NaNs, which are all alike.
 
 mod common;
 
@@ -54,7 +55,8 @@ in_mode!(from_i64, f64, "movq rax, {b}\ncvtsi2sd {a}, rax");
 
 const MODES: [(&str, u32); 4] = [("rn", 0), ("rm", 1), ("rp", 2), ("rz", 3)];
 
-/// Exact rounding of a number to a format of `fraction` bits, whose least exponent is `least`, to nearest even.
+/// Exact rounding of a number to a format of `fraction` bits, whose least exponent is `least`, to
+/// nearest even.
 fn round(value: f64, fraction: i32, least: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -107,10 +109,14 @@ fn single_precision_in_every_rounding_mode() {
         check(&format!("sub.{name}.f32 %d, %a, %b;"), F32, &[F32, F32], |v| fb(sub32(mode, f(v[0]), f(v[1]))));
         check(&format!("mul.{name}.f32 %d, %a, %b;"), F32, &[F32, F32], |v| fb(mul32(mode, f(v[0]), f(v[1]))));
         check(&format!("div.{name}.f32 %d, %a, %b;"), F32, &[F32, F32], |v| fb(div32(mode, f(v[0]), f(v[1]))));
-        check(&format!("fma.{name}.f32 %d, %a, %b, %c;"), F32, &[F32, F32, F32], |v| fb(fma32(mode, f(v[0]), f(v[1]), f(v[2]))));
+        check(&format!("fma.{name}.f32 %d, %a, %b, %c;"), F32, &[F32, F32, F32], |v| {
+            fb(fma32(mode, f(v[0]), f(v[1]), f(v[2])))
+        });
         check(&format!("rcp.{name}.f32 %d, %a;"), F32, &[F32], |v| fb(div32(mode, 1.0, f(v[0]))));
         check(&format!("sqrt.{name}.f32 %d, %a;"), F32, &[F32], |v| fb(sqrt32(mode, 0.0, f(v[0]))));
-        check(&format!("cvt.{name}.f32.f64 %d, %a;"), F32, &[F64], |v| narrow(mode, 0.0, g(v[0])).to_bits() & 0xffff_ffff);
+        check(&format!("cvt.{name}.f32.f64 %d, %a;"), F32, &[F64], |v| {
+            narrow(mode, 0.0, g(v[0])).to_bits() & 0xffff_ffff
+        });
     }
 }
 
@@ -120,7 +126,9 @@ fn double_precision_in_every_rounding_mode() {
         check(&format!("add.{name}.f64 %d, %a, %b;"), F64, &[F64, F64], |v| add64(mode, g(v[0]), g(v[1])).to_bits());
         check(&format!("mul.{name}.f64 %d, %a, %b;"), F64, &[F64, F64], |v| mul64(mode, g(v[0]), g(v[1])).to_bits());
         check(&format!("div.{name}.f64 %d, %a, %b;"), F64, &[F64, F64], |v| div64(mode, g(v[0]), g(v[1])).to_bits());
-        check(&format!("fma.{name}.f64 %d, %a, %b, %c;"), F64, &[F64, F64, F64], |v| fma64(mode, g(v[0]), g(v[1]), g(v[2])).to_bits());
+        check(&format!("fma.{name}.f64 %d, %a, %b, %c;"), F64, &[F64, F64, F64], |v| {
+            fma64(mode, g(v[0]), g(v[1]), g(v[2])).to_bits()
+        });
         check(&format!("sqrt.{name}.f64 %d, %a;"), F64, &[F64], |v| sqrt64(mode, 0.0, g(v[0])).to_bits());
         check(&format!("cvt.{name}.f64.s64 %d, %a;"), F64, &[I64], |v| from_i64(mode, 0.0, g(v[0])).to_bits());
     }
@@ -148,7 +156,9 @@ fn a_uniform_operation_rounds_as_asked_too() {
 fn flushing_to_zero_and_saturating() {
     check("add.ftz.f32 %d, %a, %b;", F32, &[F32, F32], |v| fb(ftz(ftz(f(v[0])) + ftz(f(v[1])))));
     check("mul.ftz.f32 %d, %a, %b;", F32, &[F32, F32], |v| fb(ftz(ftz(f(v[0])) * ftz(f(v[1])))));
-    check("fma.rn.ftz.f32 %d, %a, %b, %c;", F32, &[F32, F32, F32], |v| fb(ftz(ftz(f(v[0])).mul_add(ftz(f(v[1])), ftz(f(v[2]))))));
+    check("fma.rn.ftz.f32 %d, %a, %b, %c;", F32, &[F32, F32, F32], |v| {
+        fb(ftz(ftz(f(v[0])).mul_add(ftz(f(v[1])), ftz(f(v[2])))))
+    });
     check("mul.ftz.f32 %f0, %a, %b; add.ftz.f32 %d, %f0, %f0;", F32, &[F32, F32], |v| {
         let product = ftz(ftz(f(v[0])) * ftz(f(v[1])));
         fb(ftz(product + product))
@@ -159,7 +169,9 @@ fn flushing_to_zero_and_saturating() {
     check("cvt.ftz.f32.f32 %d, %a;", F32, &[F32], |v| fb(ftz(f(v[0]))));
     check("cvt.rpi.ftz.s32.f32 %d, %a;", I32, &[F32], |v| u64::from(ftz(f(v[0])).ceil() as i32 as u32));
     check("cvt.rn.ftz.f32.f64 %d, %a;", F32, &[F64], |v| fb(ftz(g(v[0]) as f32)));
-    check("setp.lt.ftz.f32 %p0, %a, %b; selp.b32 %d, 1, 0, %p0;", I32, &[F32, F32], |v| u64::from(ftz(f(v[0])) < ftz(f(v[1]))));
+    check("setp.lt.ftz.f32 %p0, %a, %b; selp.b32 %d, 1, 0, %p0;", I32, &[F32, F32], |v| {
+        u64::from(ftz(f(v[0])) < ftz(f(v[1])))
+    });
     let sat = |x: f32| if x > 0.0 { x.min(1.0) } else { 0.0 };
     check("add.sat.f32 %d, %a, %b;", F32, &[F32, F32], |v| fb(sat(f(v[0]) + f(v[1]))));
     check("fma.rz.sat.f32 %d, %a, %b, %c;", F32, &[F32, F32, F32], |v| fb(sat(fma32(3, f(v[0]), f(v[1]), f(v[2])))));
@@ -213,7 +225,8 @@ fn smallest_and_largest() {
     }
     check("max.relu.s32 %d, %a, %b;", I32, &[I32, I32], |v| u64::from((v[0] as i32).max(v[1] as i32).max(0) as u32));
     check("add.u16x2 %d, %a, %b;", I32, &[I32, I32], |v| {
-        u64::from((v[0] as u16).wrapping_add(v[1] as u16)) | u64::from(((v[0] >> 16) as u16).wrapping_add((v[1] >> 16) as u16)) << 16
+        u64::from((v[0] as u16).wrapping_add(v[1] as u16))
+            | u64::from(((v[0] >> 16) as u16).wrapping_add((v[1] >> 16) as u16)) << 16
     });
 }
 
@@ -222,7 +235,8 @@ fn halves_round_once() {
     check("add.f16 %d, %a, %b;", F16, &[F16, F16], |v| f16_bits(f16(v[0]) + f16(v[1])));
     check("sub.rn.f16 %d, %a, %b;", F16, &[F16, F16], |v| f16_bits(f16(v[0]) - f16(v[1])));
     check("mul.f16 %d, %a, %b;", F16, &[F16, F16], |v| f16_bits(f16(v[0]) * f16(v[1])));
-    // In double precision the product is exact, and what the sum loses does not decide a rounding to f16.
+    // In double precision the product is exact, and what the sum loses does not decide a rounding to
+    // f16.
     check("fma.rn.f16 %d, %a, %b, %c;", F16, &[F16, F16, F16], |v| f16_bits(f16(v[0]).mul_add(f16(v[1]), f16(v[2]))));
     check("fma.rn.relu.f16 %d, %a, %b, %c;", F16, &[F16, F16, F16], |v| {
         let value = f16(v[0]).mul_add(f16(v[1]), f16(v[2]));
@@ -233,7 +247,9 @@ fn halves_round_once() {
         f16_bits(if value > 0.0 { value.min(1.0) } else { 0.0 })
     });
     let flush = |v: f64| if v.abs() < 2f64.powi(-14) { 0f64.copysign(v) } else { v };
-    check("add.ftz.f16 %d, %a, %b;", F16, &[F16, F16], |v| f16_bits(flush(f16(f16_bits(flush(f16(v[0])) + flush(f16(v[1])))))));
+    check("add.ftz.f16 %d, %a, %b;", F16, &[F16, F16], |v| {
+        f16_bits(flush(f16(f16_bits(flush(f16(v[0])) + flush(f16(v[1]))))))
+    });
     check("fma.rn.f16x2 %d, %a, %b, %c;", F16x2, &[F16x2, F16x2, F16x2], |v| {
         let half = |s: u32| f16_bits(f16(v[0] >> s & 0xffff).mul_add(f16(v[1] >> s & 0xffff), f16(v[2] >> s & 0xffff)));
         half(0) | half(16) << 16
@@ -248,7 +264,8 @@ fn halves_round_once() {
     check("fma.rn.bf16 %d, %a, %b, %c;", Bf16, &[Bf16, Bf16, Bf16], |v| bf16_sum(bf16(v[0]) * bf16(v[1]), bf16(v[2])));
 }
 
-/// The sum of two numbers that are far shorter than doubles, rounded once: what a double loses of it only says on which side of a tie it lies.
+/// The sum of two numbers that are far shorter than doubles, rounded once: what a double loses of
+/// it only says on which side of a tie it lies.
 fn bf16_sum(a: f64, b: f64) -> u64 {
     let sum = a + b;
     let error = (a - (sum - (sum - a))) + (b - (sum - a));
@@ -262,13 +279,17 @@ fn bf16_sum(a: f64, b: f64) -> u64 {
 
 #[test]
 fn conversions_from_floats() {
-    for (mode, of) in [("rni", f64::round_ties_even as fn(f64) -> f64), ("rzi", f64::trunc), ("rmi", f64::floor), ("rpi", f64::ceil)] {
+    for (mode, of) in
+        [("rni", f64::round_ties_even as fn(f64) -> f64), ("rzi", f64::trunc), ("rmi", f64::floor), ("rpi", f64::ceil)]
+    {
         check(&format!("cvt.{mode}.s32.f32 %d, %a;"), I32, &[F32], |v| u64::from(of(f(v[0]).into()) as i32 as u32));
         check(&format!("cvt.{mode}.u32.f64 %d, %a;"), I32, &[F64], |v| u64::from(of(g(v[0])) as u32));
         check(&format!("cvt.{mode}.s64.f64 %d, %a;"), I64, &[F64], |v| of(g(v[0])) as i64 as u64);
         check(&format!("cvt.{mode}.u64.f32 %d, %a;"), I64, &[F32], |v| of(f(v[0]).into()) as u64);
         check(&format!("cvt.{mode}.s16.f16 %d, %a;"), I16, &[F16], |v| u64::from(of(f16(v[0])) as i16 as u16));
-        check(&format!("cvt.{mode}.u8.f32 %h0, %a; cvt.u32.u16 %d, %h0;"), I32, &[F32], |v| u64::from(of(f(v[0]).into()) as u8));
+        check(&format!("cvt.{mode}.u8.f32 %h0, %a; cvt.u32.u16 %d, %h0;"), I32, &[F32], |v| {
+            u64::from(of(f(v[0]).into()) as u8)
+        });
         check(&format!("cvt.{mode}.f32.f32 %d, %a;"), F32, &[F32], |v| fb(of(f(v[0]).into()) as f32));
         check(&format!("cvt.{mode}.f16.f16 %d, %a;"), F16, &[F16], |v| f16_bits(of(f16(v[0]))));
     }
@@ -278,10 +299,16 @@ fn conversions_from_floats() {
     check("cvt.rn.f16.f32 %d, %a;", F16, &[F32], |v| f16_bits(f(v[0]).into()));
     check("cvt.rn.f16.f64 %d, %a;", F16, &[F64], |v| f16_bits(g(v[0])));
     check("cvt.rn.bf16.f32 %d, %a;", Bf16, &[F32], |v| bf16_bits(f(v[0]).into()));
-    check("cvt.rn.relu.bf16.f32 %d, %a;", Bf16, &[F32], |v| bf16_bits(if f(v[0]) <= 0.0 { 0.0 } else { f(v[0]).into() }));
+    check("cvt.rn.relu.bf16.f32 %d, %a;", Bf16, &[F32], |v| {
+        bf16_bits(if f(v[0]) <= 0.0 { 0.0 } else { f(v[0]).into() })
+    });
     check("cvt.rz.bf16.f32 %d, %a;", Bf16, &[F32], |v| v[0] >> 16);
-    check("cvt.rn.f16x2.f32 %d, %a, %b;", F16x2, &[F32, F32], |v| f16_bits(f(v[1]).into()) | f16_bits(f(v[0]).into()) << 16);
-    check("cvt.rn.bf16x2.f32 %d, %a, %b;", Bf16x2, &[F32, F32], |v| bf16_bits(f(v[1]).into()) | bf16_bits(f(v[0]).into()) << 16);
+    check("cvt.rn.f16x2.f32 %d, %a, %b;", F16x2, &[F32, F32], |v| {
+        f16_bits(f(v[1]).into()) | f16_bits(f(v[0]).into()) << 16
+    });
+    check("cvt.rn.bf16x2.f32 %d, %a, %b;", Bf16x2, &[F32, F32], |v| {
+        bf16_bits(f(v[1]).into()) | bf16_bits(f(v[0]).into()) << 16
+    });
     let toward = |value: f64, up: bool| {
         let near = f16_bits(value);
         let is_wrong = !value.is_nan() && if up { f16(near) < value } else { f16(near) > value };
@@ -300,7 +327,12 @@ fn conversions_from_floats() {
     check("cvt.rm.f16.f32 %d, %a;", F16, &[F32], |v| toward(f(v[0]).into(), false));
     check("cvt.rp.f16.f32 %d, %a;", F16, &[F32], |v| toward(f(v[0]).into(), true));
     check("cvt.rz.f16.f32 %d, %a;", F16, &[F32], |v| toward(f(v[0]).into(), f(v[0]) < 0.0));
-    check("cvt.rna.tf32.f32 %d, %a;", F32, &[F32], |v| if f(v[0]).is_nan() { v[0] } else { (v[0] + 0x1000) & 0xffff_e000 });
+    check(
+        "cvt.rna.tf32.f32 %d, %a;",
+        F32,
+        &[F32],
+        |v| if f(v[0]).is_nan() { v[0] } else { (v[0] + 0x1000) & 0xffff_e000 },
+    );
 }
 
 #[test]
@@ -319,7 +351,12 @@ fn conversions_from_integers() {
         let large = (high << 1 | sticky) as f64 * 2f64.powi(31);
         bf16_bits(if (v[0] as i64).unsigned_abs() >> 48 == 0 { v[0] as i64 as f64 } else { large })
     });
-    check("cvt.sat.s8.s32 %r2, %a; mov.b32 %d, %r2;", I32, &[I32], |v| u64::from((v[0] as i32).clamp(-128, 127) as u32));
+    check(
+        "cvt.sat.s8.s32 %r2, %a; mov.b32 %d, %r2;",
+        I32,
+        &[I32],
+        |v| u64::from((v[0] as i32).clamp(-128, 127) as u32),
+    );
     check("cvt.sat.u32.s64 %d, %a;", I32, &[I64], |v| (v[0] as i64).clamp(0, 0xffff_ffff) as u64);
     check("cvt.u64.s16 %d, %a;", I64, &[I16], |v| v[0] as i16 as i64 as u64);
 }
@@ -340,7 +377,9 @@ fn eight_bit_floats() {
     };
     for (name, fraction, bias, max, e4m3) in [("e4m3x2", 3, 7, 448.0, true), ("e5m2x2", 2, 15, 57344.0, false)] {
         let of = move |byte: u64| value(byte, fraction, bias, e4m3);
-        check(&format!("cvt.rn.f16x2.{name} %d, %a;"), F16x2, &[I16], |v| f16_bits(of(v[0] & 0xff)) | f16_bits(of(v[0] >> 8)) << 16);
+        check(&format!("cvt.rn.f16x2.{name} %d, %a;"), F16x2, &[I16], |v| {
+            f16_bits(of(v[0] & 0xff)) | f16_bits(of(v[0] >> 8)) << 16
+        });
         // The nearest of all that there are, the even one of two.
         let nearest = move |x: f64| {
             if x.is_nan() {
@@ -388,7 +427,9 @@ fn comparisons_with_nan() {
     ];
     for (name, holds) in tests {
         check(
-            &format!("setp.{name}.f32 %p0|%p1, %a, %b; selp.b32 %r2, 1, 0, %p0; selp.b32 %r3, 2, 0, %p1; or.b32 %d, %r2, %r3;"),
+            &format!(
+                "setp.{name}.f32 %p0|%p1, %a, %b; selp.b32 %r2, 1, 0, %p0; selp.b32 %r3, 2, 0, %p1; or.b32 %d, %r2, %r3;"
+            ),
             I32,
             &[F32, F32],
             |v| {
@@ -399,16 +440,23 @@ fn comparisons_with_nan() {
             u64::from(holds(f16(v[0]), f16(v[1])))
         });
         check(
-            &format!("setp.{name}.bf16x2 %p0|%p1, %a, %b; selp.b32 %r2, 1, 0, %p0; selp.b32 %r3, 2, 0, %p1; or.b32 %d, %r2, %r3;"),
+            &format!(
+                "setp.{name}.bf16x2 %p0|%p1, %a, %b; selp.b32 %r2, 1, 0, %p0; selp.b32 %r3, 2, 0, %p1; or.b32 %d, %r2, %r3;"
+            ),
             I32,
             &[Bf16x2, Bf16x2],
-            |v| u64::from(holds(bf16(v[0] & 0xffff), bf16(v[1] & 0xffff))) | u64::from(holds(bf16(v[0] >> 16), bf16(v[1] >> 16))) << 1,
+            |v| {
+                u64::from(holds(bf16(v[0] & 0xffff), bf16(v[1] & 0xffff)))
+                    | u64::from(holds(bf16(v[0] >> 16), bf16(v[1] >> 16))) << 1
+            },
         );
         check(&format!("set.{name}.f16x2.f16x2 %d, %a, %b;"), F16x2, &[F16x2, F16x2], |v| {
             let one = |s: u32| if holds(f16(v[0] >> s & 0xffff), f16(v[1] >> s & 0xffff)) { 0x3c00u64 << s } else { 0 };
             one(0) | one(16)
         });
-        check(&format!("set.{name}.f32.f64 %d, %a, %b;"), F32, &[F64, F64], |v| fb(f32::from(u8::from(holds(g(v[0]), g(v[1]))))));
+        check(&format!("set.{name}.f32.f64 %d, %a, %b;"), F32, &[F64, F64], |v| {
+            fb(f32::from(u8::from(holds(g(v[0]), g(v[1])))))
+        });
     }
     check("setp.ne.u32 %p0, 0, 0; set.lt.and.s32.f32 %d, %a, %b, %p0;", I32, &[F32, F32], |_| 0);
     check("slct.b32.f32 %d, %a, %b, %c;", I32, &[I32, I32, F32], |v| if f(v[2]) >= 0.0 { v[0] } else { v[1] });
@@ -420,7 +468,9 @@ fn comparisons_with_nan() {
         ("normal", |x| x.is_normal()),
         ("subnormal", f32::is_subnormal),
     ] {
-        check(&format!("testp.{name}.f32 %p0, %a; selp.b32 %d, 1, 0, %p0;"), I32, &[F32], |v| u64::from(holds(f(v[0]))));
+        check(&format!("testp.{name}.f32 %p0, %a; selp.b32 %d, 1, 0, %p0;"), I32, &[F32], |v| {
+            u64::from(holds(f(v[0])))
+        });
     }
 }
 
@@ -438,12 +488,9 @@ fn odds_and_ends() {
     let flush = |x: f64| if x.is_subnormal() { 0f64.copysign(x) } else { x };
     check("rcp.approx.ftz.f64 %d, %a;", F64, &[F64], |v| upper(flush(1.0 / flush(g(upper(v[0])))).to_bits()));
     check("rsqrt.approx.ftz.f64 %d, %a;", F64, &[F64], |v| upper((1.0 / flush(g(upper(v[0]))).sqrt()).to_bits()));
-    check(
-        "setp.ne.u32 %p0, 0, 0; set.gt.or.u32.f32 %d, %a, %b, %p0;",
-        I32,
-        &[F32, F32],
-        |v| if f(v[0]) > f(v[1]) { 0xffff_ffff } else { 0 },
-    );
+    check("setp.ne.u32 %p0, 0, 0; set.gt.or.u32.f32 %d, %a, %b, %p0;", I32, &[F32, F32], |v| {
+        if f(v[0]) > f(v[1]) { 0xffff_ffff } else { 0 }
+    });
     check("setp.ne.u32 %p0, 0, 0; setp.gt.and.f32 %p1, %a, %b, !%p0; selp.b32 %d, 1, 0, %p1;", I32, &[F32, F32], |v| {
         u64::from(f(v[0]) > f(v[1]))
     });

@@ -1,5 +1,5 @@
-//! Random control flow, mostly not structured and often irreducible: a kernel run by blocks of one thread, where no lane can part from another, must give what it gives by
-//! whole warps.
+//! Random control flow, mostly not structured and often irreducible: a kernel run by blocks of one
+//! thread, where no lane can part from another, must give what it gives by whole warps.
 
 mod common;
 
@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 
 const THREADS: u32 = 192;
 
-/// A kernel of `blocks` basic blocks over six values. Each block spends fuel, so that every thread comes to an end.
+/// A kernel of `blocks` basic blocks over six values. Each block spends fuel, so that every thread
+/// comes to an end.
 fn random_kernel(random: &mut Random, blocks: u32) -> String {
     let mut text = String::from(
         ".visible .entry flow(.param .u64 in, .param .u64 out)
@@ -29,7 +30,8 @@ fn random_kernel(random: &mut Random, blocks: u32) -> String {
             if !guard.is_empty() {
                 let _ = writeln!(text, "  and.b32 %r6, %v{a}, 2; setp.eq.u32 %p2, %r6, 0;");
             }
-            let op = ["add.u32", "sub.u32", "xor.b32", "mul.lo.u32", "max.u32", "and.b32"][random.next_u32() as usize % 6];
+            let op =
+                ["add.u32", "sub.u32", "xor.b32", "mul.lo.u32", "max.u32", "and.b32"][random.next_u32() as usize % 6];
             let _ = match random.next_u32() % 5 {
                 0 => writeln!(text, "  {guard}add.u32 %v{d}, %v{a}, {};", random.next_u32() % 9),
                 1 => writeln!(text, "  {guard}mov.u32 %v{d}, %v{a};"),
@@ -75,7 +77,8 @@ fn warps_do_what_single_threads_do() {
         let text = random_kernel(&mut random, blocks);
         let mut input: Vec<u32> = (0..THREADS).map(|_| random.next_u32() % 16).collect();
         let mut run = |block: u32| {
-            let kernel = try_compile(&text, "flow", [block, 1, 1], level).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            let kernel =
+                try_compile(&text, "flow", [block, 1, 1], level).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             let mut out = vec![u32::MAX; 2 * THREADS as usize];
             kernel.run(Launch::grid(THREADS / block, 1, 1), Args::new().slice(&mut input).slice(&mut out));
             out

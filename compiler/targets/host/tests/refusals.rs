@@ -1,4 +1,5 @@
-//! What cannot be lowered is refused by both the host target and the interpreter, with its line and its cause.
+//! What cannot be lowered is refused by both the host target and the interpreter, with its line and
+//! its cause.
 
 mod common;
 
@@ -6,7 +7,8 @@ use atoll_interp::Program;
 use atoll_target_host::{CpuLevel, HostError};
 use common::{HEADER, try_compile};
 
-/// Declarations of the module, code of the kernel, and what both refusals must say. The code is in the last line.
+/// Declarations of the module, code of the kernel, and what both refusals must say. The code is in
+/// the last line.
 const REFUSED: &[(&str, &str, &str)] = &[
     // Types that PTX has no approximation of.
     ("", "sqrt.approx.f64 %g1, %g0;", "no approximation"),
@@ -69,7 +71,9 @@ fn addresses_of_32_bits_are_refused() {
     let text = ".version 7.0\n.target sm_80\n.address_size 32\n.visible .entry k() { ret; }\n";
     let module = atoll_ptx::parse(text).unwrap();
     let shape = atoll_target_host::KernelShape { name: "k".into(), block: [32, 1, 1] };
-    let host = atoll_target_host::compile(&module, &[shape], CpuLevel::V3, &atoll_target_host::Options::default()).unwrap_err().to_string();
+    let host = atoll_target_host::compile(&module, &[shape], CpuLevel::V3, &atoll_target_host::Options::default())
+        .unwrap_err()
+        .to_string();
     let interp = Program::new(&module, "k").unwrap_err().to_string();
     for said in [host, interp] {
         assert!(said.contains("line 3") && said.contains("address_size 32") && said.contains("ptxas"), "{said}");

@@ -1,4 +1,5 @@
-//! The file that native code comes in: what a loader and a debugger need is there, and nothing that asks for more.
+//! The file that native code comes in: what a loader and a debugger need is there, and nothing that
+//! asks for more.
 
 mod common;
 
@@ -46,7 +47,8 @@ fn variables_point_to_each_other() {
 
 #[test]
 fn an_object_needs_nothing_and_shows_what_it_has() {
-    let module = atoll_ptx::parse(&format!(".version 7.0\n.target sm_80\n.address_size 64\n{TEXT}")).expect("well-formed");
+    let module =
+        atoll_ptx::parse(&format!(".version 7.0\n.target sm_80\n.address_size 64\n{TEXT}")).expect("well-formed");
     let shape = |name: &str| KernelShape { name: name.into(), block: [32, 1, 1] };
     for level in levels() {
         let object = compile(&module, &[shape("add"), shape("other")], level, &Options::default()).expect("compiles");
@@ -85,7 +87,8 @@ fn check_symbols(elf: &[u8]) {
         assert!(exported.iter().any(|e| e == name), "{name} in {exported:?}");
     }
     assert!(file.symbols().chain(file.dynamic_symbols()).all(|s| s.is_definition()));
-    let size = |name: &str| file.symbols().find(|s| s.name() == Ok(name)).map(|s| (s.size(), s.section_index().is_some()));
+    let size =
+        |name: &str| file.symbols().find(|s| s.name() == Ok(name)).map(|s| (s.size(), s.section_index().is_some()));
     assert_eq!((size("atoll_var_table"), size("atoll_var_count")), (Some((16, true)), Some((4, true))));
     let lines = file.section_by_name(".debug_line").expect("lines");
     assert!(lines.size() > 0 && lines.address() == 0);

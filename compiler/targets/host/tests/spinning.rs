@@ -1,4 +1,5 @@
-//! Threads that wait for each other by reading memory again and again: lanes of a warp, warps of a block.
+//! Threads that wait for each other by reading memory again and again: lanes of a warp, warps of a
+//! block.
 
 mod common;
 
@@ -33,14 +34,19 @@ fn lanes_take_a_lock_one_after_the_other() {
         "atom.global.exch.b32 %r1, [%rd1], 1;",
         "mov.u32 %r10, 0; mov.u32 %r11, 1; atom.acquire.gpu.global.cas.b32 %r1, [%rd1], %r10, %r11;",
     ];
-    let gives = ["atom.global.exch.b32 %r5, [%rd1], 0;", "st.volatile.global.u32 [%rd1], 0;", "st.global.u32 [%rd1], 0;"];
+    let gives =
+        ["atom.global.exch.b32 %r5, [%rd1], 0;", "st.volatile.global.u32 [%rd1], 0;", "st.global.u32 [%rd1], 0;"];
     for (take, give) in takes.iter().zip(gives) {
         for threads in [32, 40, 128] {
             at_every_level(&lock(take, give), "k", [threads, 1, 1], |kernel| {
                 let (mut held, mut count) = (vec![0u32], vec![0u32; 2]);
                 let trap = kernel.run(Launch::grid(3, 1, 1), Args::new().slice(&mut held).slice(&mut count));
                 assert_eq!(trap, None);
-                assert_eq!((held[0], count[0], count[1]), (0, 3 * threads * (threads + 1) / 2, threads - 1), "{take} {give} {threads}");
+                assert_eq!(
+                    (held[0], count[0], count[1]),
+                    (0, 3 * threads * (threads + 1) / 2, threads - 1),
+                    "{take} {give} {threads}"
+                );
             });
         }
     }
@@ -74,7 +80,8 @@ fn a_lock_in_a_loop_keeps_lanes_apart_and_lets_them_meet_again() {
     for threads in [32, 96] {
         at_every_level(LOCK_IN_LOOP, "k", [threads, 1, 1], |kernel| {
             let (mut held, mut count, mut out) = (vec![0u32], vec![0u32], vec![0u32; threads as usize]);
-            let trap = kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut held).slice(&mut count).slice(&mut out));
+            let trap =
+                kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut held).slice(&mut count).slice(&mut out));
             assert_eq!(trap, None);
             let sum = |t: u32| (0..8).filter(|r| !(t + r).is_multiple_of(4)).sum::<u32>();
             assert_eq!(count[0], threads * 6);
@@ -85,7 +92,8 @@ fn a_lock_in_a_loop_keeps_lanes_apart_and_lets_them_meet_again() {
     }
 }
 
-/// Warps go one after the other, the last first: the first thread of each waits for the flag of the warp behind it.
+/// Warps go one after the other, the last first: the first thread of each waits for the flag of the
+/// warp behind it.
 const CHAIN: &str = "
 .visible .entry k(.param .u64 out)
 {

@@ -4,7 +4,8 @@ mod common;
 
 use common::{Args, Launch, Random, at_every_level};
 
-/// A kernel over one value `%r1` per thread of one warp or more, leaving its result in `%r2`; lane in `%r3`.
+/// A kernel over one value `%r1` per thread of one warp or more, leaving its result in `%r2`; lane
+/// in `%r3`.
 fn warp_kernel(code: &str) -> String {
     format!(
         ".visible .entry op(.param .u64 in, .param .u64 out, .param .u32 by)
@@ -40,13 +41,22 @@ fn shuffles() {
         for operand in ["%r4".to_owned(), by.to_string()] {
             let by_lane = by as usize;
             check(&format!("shfl.sync.bfly.b32 %r2, %r1, {operand}, 31, -1;"), by, 64, |w, l| w[l ^ by_lane]);
-            check(&format!("shfl.sync.down.b32 %r2, %r1, {operand}, 31, -1;"), by, 32, |w, l| *w.get(l + by_lane).unwrap_or(&w[l]));
-            check(&format!("shfl.sync.up.b32 %r2|%p1, %r1, {operand}, 0, -1; @!%p1 mov.u32 %r2, 7;"), by, 32, |w, l| {
-                if l >= by_lane { w[l - by_lane] } else { 7 }
+            check(&format!("shfl.sync.down.b32 %r2, %r1, {operand}, 31, -1;"), by, 32, |w, l| {
+                *w.get(l + by_lane).unwrap_or(&w[l])
             });
+            check(
+                &format!("shfl.sync.up.b32 %r2|%p1, %r1, {operand}, 0, -1; @!%p1 mov.u32 %r2, 7;"),
+                by,
+                32,
+                |w, l| {
+                    if l >= by_lane { w[l - by_lane] } else { 7 }
+                },
+            );
             check(&format!("shfl.sync.idx.b32 %r2, %r1, {operand}, 31, -1;"), by, 64, |w, _| w[by_lane]);
             // Segments of eight lanes.
-            check(&format!("shfl.sync.idx.b32 %r2, %r1, {operand}, 0x181f, -1;"), by, 32, |w, l| w[(l & 24) | (by_lane & 7)]);
+            check(&format!("shfl.sync.idx.b32 %r2, %r1, {operand}, 0x181f, -1;"), by, 32, |w, l| {
+                w[(l & 24) | (by_lane & 7)]
+            });
             check(&format!("shfl.sync.down.b32 %r2, %r1, {operand}, 0x1807, -1;"), by, 32, |w, l| {
                 if (l & 7) + by_lane < 8 { w[l + by_lane] } else { w[l] }
             });
@@ -80,7 +90,9 @@ fn votes_and_masks() {
     });
     check("activemask.b32 %r2;", 0, 40, |w, _| if w.len() == 32 { u32::MAX } else { 255 });
     // Prefix count: how many lanes below this one have a big value.
-    let prefix = format!("{big} vote.sync.ballot.b32 %r6, %p1, -1; mov.u32 %r7, %lanemask_lt; and.b32 %r6, %r6, %r7; popc.b32 %r2, %r6;");
+    let prefix = format!(
+        "{big} vote.sync.ballot.b32 %r6, %p1, -1; mov.u32 %r7, %lanemask_lt; and.b32 %r6, %r6, %r7; popc.b32 %r2, %r6;"
+    );
     check(&prefix, 500, 32, |w, l| (ballot(w) & ((1u32 << l) - 1)).count_ones());
     // Only odd lanes vote.
     let odd = format!(
@@ -125,7 +137,10 @@ fn histogram_by_atomics() {
             let mut random = Random::new(9);
             let mut input: Vec<u32> = (0..1000).map(|_| random.next_u32()).collect();
             let mut out = vec![0u32; 17];
-            kernel.run(Launch::grid(1000u32.div_ceil(threads), 1, 1), Args::new().slice(&mut input).slice(&mut out).u32(1000));
+            kernel.run(
+                Launch::grid(1000u32.div_ceil(threads), 1, 1),
+                Args::new().slice(&mut input).slice(&mut out).u32(1000),
+            );
             let mut most = 0;
             for bin in 0..16u32 {
                 let count = |part: &[u32]| part.iter().filter(|v| *v & 15 == bin).count() as u32;
@@ -173,9 +188,19 @@ fn thread_indices_of_every_block_shape() {
   st.global.u32 [%rd3], %r16;
   ret;
 }";
-    for block in
-        [[32, 1, 1], [64, 1, 1], [33, 1, 1], [32, 4, 1], [64, 2, 2], [16, 16, 1], [8, 3, 5], [1, 40, 1], [96, 1, 3], [1, 1, 64], [32, 3, 2]]
-    {
+    for block in [
+        [32, 1, 1],
+        [64, 1, 1],
+        [33, 1, 1],
+        [32, 4, 1],
+        [64, 2, 2],
+        [16, 16, 1],
+        [8, 3, 5],
+        [1, 40, 1],
+        [96, 1, 3],
+        [1, 1, 64],
+        [32, 3, 2],
+    ] {
         at_every_level(text, "indices", block, |kernel| {
             let threads = (block[0] * block[1] * block[2]) as usize;
             let mut out = vec![0u32; threads * 12];
@@ -191,7 +216,8 @@ fn thread_indices_of_every_block_shape() {
 
 #[test]
 fn every_way_to_lay_out_an_access() {
-    // Reversed, strided, vectors of two and four, bytes, and a table looked up by data; through a local array in between.
+    // Reversed, strided, vectors of two and four, bytes, and a table looked up by data; through a local
+    // array in between.
     let text = "
 .const .align 4 .u32 table[4] = {10, 20, 30, 40};
 .global .align 4 .u32 counter;
@@ -260,7 +286,8 @@ fn every_way_to_lay_out_an_access() {
 
 #[test]
 fn indices_that_run_below_zero_are_masked_not_wrapped() {
-    // out[i] = in[i - 5] where that exists: a u32 index that wraps in the first lanes, as in a padded convolution.
+    // out[i] = in[i - 5] where that exists: a u32 index that wraps in the first lanes, as in a padded
+    // convolution.
     let text = "
 .visible .entry padded(.param .u64 in, .param .u64 out, .param .u32 n, .param .u32 pad)
 {
@@ -315,11 +342,17 @@ fn lanes_with_the_same_value_find_each_other() {
             let mut out = vec![0u32; 96];
             kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut input).slice(&mut out));
             for lane in 0..32 {
-                let same = |lanes: std::ops::Range<usize>| lanes.filter(|&i| input[i] == input[lane]).map(|i| 1u32 << i).sum::<u32>();
+                let same = |lanes: std::ops::Range<usize>| {
+                    lanes.filter(|&i| input[i] == input[lane]).map(|i| 1u32 << i).sum::<u32>()
+                };
                 assert_eq!(out[3 * lane], same(0..32), "any, lane {lane} modulo {modulus}");
                 // All lanes, as −1, and 2 for their agreement.
                 assert_eq!(out[3 * lane + 1], u32::from(modulus == 1), "all, lane {lane} modulo {modulus}");
-                assert_eq!(out[3 * lane + 2], if lane > 19 { same(20..32) } else { 0 }, "some, lane {lane} modulo {modulus}");
+                assert_eq!(
+                    out[3 * lane + 2],
+                    if lane > 19 { same(20..32) } else { 0 },
+                    "some, lane {lane} modulo {modulus}"
+                );
             }
         }
     });

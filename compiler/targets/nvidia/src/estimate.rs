@@ -1,7 +1,9 @@
 //! Registers of a kernel where no assembler is there to count them.
 //!
-//! The estimate is the most 32-bit registers that hold a value at once, in the kernel or in a function it calls on top of what its caller keeps, and a few more that every kernel has. An assembler
-//! schedules, rematerialises and pipelines, so it may come out on either side; whoever uses an estimate must be able to live with that.
+//! The estimate is the most 32-bit registers that hold a value at once, in the kernel or in a
+//! function it calls on top of what its caller keeps, and a few more that every kernel has. An
+//! assembler schedules, rematerialises and pipelines, so it may come out on either side; whoever
+//! uses an estimate must be able to live with that.
 
 use atoll_ptx::analysis::{Cfg, Code, Liveness, RegisterId};
 use atoll_ptx::{Function, Module, Name, Operand, ScalarType};
@@ -16,7 +18,8 @@ const GRANULE: u32 = 2;
 /// Most registers of a thread.
 const MAX: u32 = 255;
 
-/// Estimates the registers of a thread of `kernel`; `None` where its control flow cannot be followed.
+/// Estimates the registers of a thread of `kernel`; `None` where its control flow cannot be
+/// followed.
 pub fn estimate_registers(module: &Module, kernel: &Function) -> Option<u32> {
     let peak = Estimator { module, peaks: BTreeMap::new() }.peak(kernel, &mut BTreeSet::new())?;
     Some((peak + OVERHEAD).next_multiple_of(GRANULE).min(MAX))
@@ -29,7 +32,8 @@ struct Estimator<'m> {
 }
 
 impl<'m> Estimator<'m> {
-    /// The most 32-bit registers that are live at once, callees included. `calling` are the functions on the way here; one that calls itself counts once.
+    /// The most 32-bit registers that are live at once, callees included. `calling` are the
+    /// functions on the way here; one that calls itself counts once.
     fn peak(&mut self, function: &'m Function, calling: &mut BTreeSet<Name>) -> Option<u32> {
         if let Some(peak) = self.peaks.get(&function.name) {
             return Some(*peak);
@@ -46,7 +50,9 @@ impl<'m> Estimator<'m> {
             liveness.walk_back(&code, &cfg, block, |id, live| {
                 let words: u32 = live.iter().map(|register| words(&code, *register)).sum();
                 peak = peak.max(words);
-                if let Some(Operand::Name(callee)) = code.instruction(id).filter(|i| i.opcode == "call").and_then(|i| i.operands.get(1)) {
+                if let Some(Operand::Name(callee)) =
+                    code.instruction(id).filter(|i| i.opcode == "call").and_then(|i| i.operands.get(1))
+                {
                     calls.push((callee.clone(), words));
                 }
             });

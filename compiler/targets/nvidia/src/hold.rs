@@ -1,9 +1,13 @@
 //! Keeps what passes added from costing occupancy.
 //!
-//! A pass that adds a few instructions changes how an assembler schedules all others, and it may take registers that it could do without: one more can mean a warp less for every
-//! four. So a kernel that came out above the registers of its plain form is assembled again with a limit, unless that makes it spill or cannot be done.
+//! A pass that adds a few instructions changes how an assembler schedules all others, and it may
+//! take registers that it could do without: one more can mean a warp less for every four. So a
+//! kernel that came out above the registers of its plain form is assembled again with a limit,
+//! unless that makes it spill or cannot be done.
 
-use crate::{Architecture, AssembleError, AssembleReport, Assembled, KernelResources, NvidiaError, Ptxas, portable_text};
+use crate::{
+    Architecture, AssembleError, AssembleReport, Assembled, KernelResources, NvidiaError, Ptxas, portable_text,
+};
 use atoll_ptx::{Directive, ItemKind, Module, Name};
 use std::collections::BTreeMap;
 
@@ -19,11 +23,20 @@ pub struct Held {
     pub limits: BTreeMap<Name, u32>,
 }
 
-/// Assembles a module whose kernels shall need no more registers than those of `plain`, as far as that makes no kernel spill.
-pub fn assemble_held(ptxas: &Ptxas, module: &Module, architecture: Architecture, plain: &AssembleReport) -> Result<Held, NvidiaError> {
+/// Assembles a module whose kernels shall need no more registers than those of `plain`, as far as
+/// that makes no kernel spill.
+pub fn assemble_held(
+    ptxas: &Ptxas,
+    module: &Module,
+    architecture: Architecture,
+    plain: &AssembleReport,
+) -> Result<Held, NvidiaError> {
     let assemble = |limits: &BTreeMap<Name, u32>| -> Result<Assembled, NvidiaError> {
-        let text =
-            if limits.is_empty() { portable_text(module, architecture) } else { portable_text(&limited(module, limits), architecture) };
+        let text = if limits.is_empty() {
+            portable_text(module, architecture)
+        } else {
+            portable_text(&limited(module, limits), architecture)
+        };
         Ok(ptxas.assemble(&text?, &architecture.to_string())?)
     };
     let free = assemble(&BTreeMap::new())?;
@@ -31,8 +44,11 @@ pub fn assemble_held(ptxas: &Ptxas, module: &Module, architecture: Architecture,
     while !limits.is_empty() {
         let assembled = match assemble(&limits) {
             Ok(assembled) => assembled,
-            // Some instructions need more registers at once than a small limit leaves, and assemblers do not always say so in good order. Who has the smallest limit is the likeliest cause.
-            Err(NvidiaError::Assemble(AssembleError::Refused { .. } | AssembleError::Crashed { .. } | AssembleError::TooSlow)) => {
+            // Some instructions need more registers at once than a small limit leaves, and assemblers do not always say
+            // so in good order. Who has the smallest limit is the likeliest cause.
+            Err(NvidiaError::Assemble(
+                AssembleError::Refused { .. } | AssembleError::Crashed { .. } | AssembleError::TooSlow,
+            )) => {
                 let tightest = limits.iter().min_by_key(|(_, limit)| **limit).map(|(name, _)| name.clone());
                 tightest.map(|name| limits.remove(&name));
                 continue;
@@ -40,7 +56,9 @@ pub fn assemble_held(ptxas: &Ptxas, module: &Module, architecture: Architecture,
             Err(error) => return Err(error),
         };
         let held = limits.len();
-        let spilled = |report: &AssembleReport, name: &Name| report.kernels.get(name.as_str()).map_or(0, KernelResources::spill_bytes);
+        let spilled = |report: &AssembleReport, name: &Name| {
+            report.kernels.get(name.as_str()).map_or(0, KernelResources::spill_bytes)
+        };
         limits.retain(|name, _| spilled(&assembled.report, name) <= spilled(&free.report, name));
         if limits.len() == held {
             return Ok(Held { assembled, limits });
@@ -72,7 +90,9 @@ fn limited(module: &Module, limits: &BTreeMap<Name, u32>) -> Module {
         {
             // One that was there before is higher, or the kernel would not be above.
             kernel.attributes.retain(|attribute| attribute.name != "maxnreg");
-            kernel.attributes.push(Directive { name: Name::new("maxnreg"), arguments: vec![Name::from(limit.to_string())] });
+            kernel
+                .attributes
+                .push(Directive { name: Name::new("maxnreg"), arguments: vec![Name::from(limit.to_string())] });
         }
     }
     module

@@ -1,7 +1,9 @@
 //! The NVIDIA target: PTX text is the code, and the driver assembles it (design D1). No LLVM.
 //!
-//! [`compile`] prints a module under the lowest `.version` that it needs, so that old drivers take it, and has `ptxas`, where it is asked for and installed, assemble it for one
-//! architecture and tell registers and spills of each kernel: the facts that occupancy is computed from. Without it registers are estimated, and marked as such.
+//! [`compile`] prints a module under the lowest `.version` that it needs, so that old drivers take
+//! it, and has `ptxas`, where it is asked for and installed, assemble it for one architecture and
+//! tell registers and spills of each kernel: the facts that occupancy is computed from. Without it
+//! registers are estimated, and marked as such.
 //!
 //! What it is not: it transforms no kernels and models no occupancy.
 
@@ -52,8 +54,9 @@ pub struct NvidiaImage {
     pub cubin: Option<Vec<u8>>,
 }
 
-/// Compiles a module; `kernels` learn their registers and spills. With an assembler the module is checked, and there is machine code, in which kernels are held to the registers of their
-/// forms in `plain`, the module before passes.
+/// Compiles a module; `kernels` learn their registers and spills. With an assembler the module is
+/// checked, and there is machine code, in which kernels are held to the registers of their forms in
+/// `plain`, the module before passes.
 pub fn compile(
     module: &Module,
     plain: Option<&Module>,
@@ -78,7 +81,8 @@ pub fn compile(
         None => ptxas.assemble(&ptx, &architecture.to_string())?,
     };
     for facts in kernels {
-        let resources = assembled.report.kernels.get(&facts.name).ok_or_else(|| NvidiaError::NoKernel(facts.name.clone()))?;
+        let resources =
+            assembled.report.kernels.get(&facts.name).ok_or_else(|| NvidiaError::NoKernel(facts.name.clone()))?;
         facts.registers = Some(resources.registers);
         facts.registers_estimated = false;
         facts.spill_bytes = Some(resources.spill_bytes());
@@ -86,7 +90,8 @@ pub fn compile(
     Ok(NvidiaImage { ptx, cubin: Some(assembled.cubin) })
 }
 
-/// The text of a module for an architecture, under the lowest `.version` that it needs: what [`compile`] assembles.
+/// The text of a module for an architecture, under the lowest `.version` that it needs: what
+/// [`compile`] assembles.
 pub fn portable_text(module: &Module, architecture: Architecture) -> Result<String, NvidiaError> {
     match declared_sm(module) {
         Some(sm) if sm <= architecture.sm() => {}
@@ -98,8 +103,10 @@ pub fn portable_text(module: &Module, architecture: Architecture) -> Result<Stri
     Ok(lowest_text(module))
 }
 
-/// The text of a module under the lowest `.version` that it needs, for the GPUs that it was written for.
+/// The text of a module under the lowest `.version` that it needs, for the GPUs that it was written
+/// for.
 pub fn lowest_text(module: &Module) -> String {
-    let lowest = lowest_version(module).filter(|&lowest| declared_version(module).is_some_and(|declared| lowest < declared));
+    let lowest =
+        lowest_version(module).filter(|&lowest| declared_version(module).is_some_and(|declared| lowest < declared));
     lowest.map_or_else(|| atoll_ptx::print(module), |lowest| atoll_ptx::print(&version::with_version(module, lowest)))
 }

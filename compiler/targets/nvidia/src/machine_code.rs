@@ -1,6 +1,7 @@
 //! Machine code as an assembler made it: how long a kernel is, and what its inner loops do.
 //!
-//! Of an instruction only what that takes is decoded: its operation, and where a branch goes. An instruction has 16 bytes since Volta.
+//! Of an instruction only what that takes is decoded: its operation, and where a branch goes. An
+//! instruction has 16 bytes since Volta.
 
 use crate::Architecture;
 use object::{Object, ObjectSection};
@@ -15,13 +16,15 @@ pub struct MachineCode {
     pub inner_loops: Vec<InnerLoop>,
 }
 
-/// The instructions from where a branch goes back to up to this branch, where no other branch goes back in between.
+/// The instructions from where a branch goes back to up to this branch, where no other branch goes
+/// back in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InnerLoop {
     /// How many.
     pub instructions: u32,
-    /// Those among them that a loop is written for: they compute with floating-point numbers and matrices, or access memory. An assembler that unrolls a loop repeats them as often as it unrolls; addresses,
-    /// conditions and copies it makes fewer of.
+    /// Those among them that a loop is written for: they compute with floating-point numbers and
+    /// matrices, or access memory. An assembler that unrolls a loop repeats them as often as it
+    /// unrolls; addresses, conditions and copies it makes fewer of.
     pub work: u32,
 }
 
@@ -33,7 +36,8 @@ pub struct NoMachineCode(#[from] object::Error);
 /// Bytes of an instruction.
 const INSTRUCTION_BYTES: usize = 16;
 
-/// What an instruction does is in its lowest nine bits; the next three say where an operand comes from.
+/// What an instruction does is in its lowest nine bits; the next three say where an operand comes
+/// from.
 const OPERATION: u64 = 0x1ff;
 
 const BRA: u64 = 0x147;
@@ -88,7 +92,9 @@ pub fn machine_code(cubin: &[u8], architecture: Architecture) -> Result<BTreeMap
 impl MachineCode {
     fn of(section: &[u8], architecture: Architecture) -> MachineCode {
         // The lower half of an instruction holds its operation and the distance of a branch.
-        let lower = section.chunks_exact(INSTRUCTION_BYTES).filter_map(|bytes| bytes.first_chunk().copied().map(u64::from_le_bytes));
+        let lower = section
+            .chunks_exact(INSTRUCTION_BYTES)
+            .filter_map(|bytes| bytes.first_chunk().copied().map(u64::from_le_bytes));
         let mut code: Vec<u64> = lower.collect();
         let end = code.iter().rposition(|&word| word & OPERATION != NOP).map_or(0, |last| last + 1);
         code.truncate(end);
@@ -106,7 +112,9 @@ fn inner_loops(code: &[u64], architecture: Architecture) -> Vec<InnerLoop> {
         Some((usize::try_from(at as i64 + 1 + distance).ok()?, at))
     };
     let spans: Vec<(usize, usize)> = code.iter().enumerate().filter_map(back).collect();
-    let is_inner = |&(first, last): &(usize, usize)| !spans.iter().any(|&(a, b)| (a, b) != (first, last) && first <= a && b <= last);
+    let is_inner = |&(first, last): &(usize, usize)| {
+        !spans.iter().any(|&(a, b)| (a, b) != (first, last) && first <= a && b <= last)
+    };
     let describe = |(first, last): (usize, usize)| {
         let body = &code[first..=last];
         InnerLoop { instructions: body.len() as u32, work: body.iter().filter(|&&word| is_work(word)).count() as u32 }
@@ -118,12 +126,14 @@ fn is_work(word: u64) -> bool {
     WORK.contains(&(word & OPERATION)) && word & OPERATION_AND_FORM != CONSTANT_HFMA2
 }
 
-/// How many instructions a branch goes, counted from the one behind it; `None` for what is no branch to a fixed place.
+/// How many instructions a branch goes, counted from the one behind it; `None` for what is no
+/// branch to a fixed place.
 fn branch_distance(word: u64, architecture: Architecture) -> Option<i64> {
     if word & OPERATION != BRA {
         return None;
     }
-    // In units of four bytes, from bit 34 on. From Hopper on, the lowest eight bits of it stand at bit 16.
+    // In units of four bytes, from bit 34 on. From Hopper on, the lowest eight bits of it stand at bit
+    // 16.
     let high = (word as i64) >> 34;
     let words = if architecture.sm() < 90 { high } else { (high << 8) | ((word >> 16) & 0xff) as i64 };
     Some(words / (INSTRUCTION_BYTES as i64 / 4))
@@ -144,7 +154,8 @@ mod tests {
     /// As `nvdisasm` reads them.
     #[test]
     fn branches_go_where_the_disassembler_says() {
-        let goes = |name, at: i64, word| branch_distance(word, architecture(name)).map(|distance| at + 16 + 16 * distance);
+        let goes =
+            |name, at: i64, word| branch_distance(word, architecture(name)).map(|distance| at + 16 + 16 * distance);
         assert_eq!(goes("sm_80", 0xa0, 0x0000_0260_0000_0947), Some(0x310));
         assert_eq!(goes("sm_80", 0x300, 0xffff_fe40_0000_8947), Some(0x150));
         assert_eq!(goes("sm_90", 0xb0, 0x0000_0000_00a0_0947), Some(0x340));

@@ -1,7 +1,8 @@
 //! Runs NVIDIA's assembler and reads its report.
 //!
-//! `ptxas` is a tool the user installs (it comes with CUDA and with the `nvidia-cuda-nvcc` Python wheels); Atoll works without it, since the driver assembles PTX
-//! too, but then registers and spills are not known before a kernel is loaded.
+//! `ptxas` is a tool the user installs (it comes with CUDA and with the `nvidia-cuda-nvcc` Python
+//! wheels); Atoll works without it, since the driver assembles PTX too, but then registers and
+//! spills are not known before a kernel is loaded.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +17,8 @@ const ASSEMBLE_TIME_MAX: Duration = Duration::from_secs(120);
 /// How often a running assembler is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Most bytes of the assembler's messages that are kept; its report has about 300 bytes per function.
+/// Most bytes of the assembler's messages that are kept; its report has about 300 bytes per
+/// function.
 const MESSAGES_BYTES_MAX: usize = 4 << 20;
 
 /// An assembler.
@@ -92,19 +94,22 @@ pub enum AssembleError {
     },
 }
 
-/// Finds an assembler: the file that `ATOLL_PTXAS` names, one on `PATH`, one in the virtual environment `ATOLL_VENV` (`~/.cache/atoll/venv` where not set).
+/// Finds an assembler: the file that `ATOLL_PTXAS` names, one on `PATH`, one in the virtual
+/// environment `ATOLL_VENV` (`~/.cache/atoll/venv` where not set).
 pub fn find_ptxas() -> Option<Ptxas> {
     if let Some(path) = std::env::var_os("ATOLL_PTXAS").filter(|p| !p.is_empty()) {
         return Ptxas::at(path);
     }
-    let on_path = std::env::var_os("PATH").and_then(|path| std::env::split_paths(&path).find_map(|folder| Ptxas::at(folder.join("ptxas"))));
+    let on_path = std::env::var_os("PATH")
+        .and_then(|path| std::env::split_paths(&path).find_map(|folder| Ptxas::at(folder.join("ptxas"))));
     on_path.or_else(|| {
         let default = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/atoll/venv"));
         in_venv(&std::env::var_os("ATOLL_VENV").map(PathBuf::from).or_else(default)?)
     })
 }
 
-/// Looks for `lib/python*/site-packages/nvidia/*/bin/ptxas`; the folder is named after the CUDA release line, of which the last one counts.
+/// Looks for `lib/python*/site-packages/nvidia/*/bin/ptxas`; the folder is named after the CUDA
+/// release line, of which the last one counts.
 fn in_venv(venv: &Path) -> Option<Ptxas> {
     let pythons = children(&venv.join("lib"));
     let releases = pythons.iter().flat_map(|python| children(&python.join("site-packages/nvidia")));
@@ -136,19 +141,25 @@ impl Ptxas {
         let folder = tempfile::tempdir().map_err(io)?;
         let file = |name: &str| folder.path().join(name);
         fs::write(file("module.ptx"), ptx).map_err(io)?;
-        let status =
-            self.run(arch, &file("module.ptx"), &file("module.cubin"), &file("messages")).map_err(io)?.ok_or(AssembleError::TooSlow)?;
+        let status = self
+            .run(arch, &file("module.ptx"), &file("module.cubin"), &file("messages"))
+            .map_err(io)?
+            .ok_or(AssembleError::TooSlow)?;
         let mut messages = fs::read(file("messages")).map_err(io)?;
         messages.truncate(MESSAGES_BYTES_MAX);
         let messages = String::from_utf8_lossy(&messages).replace(&*folder.path().to_string_lossy(), "");
         match status.code() {
-            Some(0) => Ok(Assembled { cubin: fs::read(file("module.cubin")).map_err(io)?, report: AssembleReport::parse(&messages) }),
+            Some(0) => Ok(Assembled {
+                cubin: fs::read(file("module.cubin")).map_err(io)?,
+                report: AssembleReport::parse(&messages),
+            }),
             Some(_) => Err(AssembleError::Refused { arch: arch.to_owned(), messages }),
             None => Err(AssembleError::Crashed { status, messages }),
         }
     }
 
-    /// Runs the assembler to its end; `None` where it was stopped for being slow. It writes its messages to a file, so no pipe can fill up.
+    /// Runs the assembler to its end; `None` where it was stopped for being slow. It writes its
+    /// messages to a file, so no pipe can fill up.
     fn run(&self, arch: &str, input: &Path, output: &Path, messages: &Path) -> io::Result<Option<ExitStatus>> {
         let log = File::create(messages)?;
         let mut command = Command::new(&self.path);
@@ -179,7 +190,8 @@ impl AssembleReport {
     /// ptxas info    : Used 14 registers, used 1 barriers, 16 bytes smem, 396 bytes cmem[0]
     /// ```
     ///
-    /// Device functions have a line of properties and no line of registers; they are left out. What is not known is passed over.
+    /// Device functions have a line of properties and no line of registers; they are left out. What
+    /// is not known is passed over.
     pub fn parse(messages: &str) -> AssembleReport {
         let mut report = AssembleReport::default();
         let mut entry = None;
@@ -194,7 +206,10 @@ impl AssembleReport {
             } else if line.contains("warning") {
                 report.warnings.push(line.to_owned());
             } else if text.contains("spill stores") {
-                let kernel = described.take().filter(|name| Some(name) == entry.as_ref()).and_then(|name| report.kernels.get_mut(&name));
+                let kernel = described
+                    .take()
+                    .filter(|name| Some(name) == entry.as_ref())
+                    .and_then(|name| report.kernels.get_mut(&name));
                 kernel.into_iter().for_each(|kernel| kernel.read_quantities(text));
             } else if text.starts_with("Used ") {
                 let kernel = entry.as_ref().and_then(|name| report.kernels.get_mut(name));
@@ -249,8 +264,14 @@ mod tests {
              ptxas info    : Function properties for a\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n\
              ptxas info    : Used 10 registers, 360 bytes cmem[0]\n",
         );
-        let b =
-            KernelResources { registers: 32, spill_store_bytes: 8, spill_load_bytes: 12, stack_bytes: 24, shared_bytes: 1040, barriers: 2 };
+        let b = KernelResources {
+            registers: 32,
+            spill_store_bytes: 8,
+            spill_load_bytes: 12,
+            stack_bytes: 24,
+            shared_bytes: 1040,
+            barriers: 2,
+        };
         assert_eq!(report.kernels["b"], b);
         assert_eq!(report.kernels["a"], KernelResources { registers: 10, ..KernelResources::default() });
         assert_eq!(report.kernels.len(), 2);

@@ -1,7 +1,8 @@
 //! The lowest `.version` that a module needs.
 //!
-//! A driver assembles PTX up to the version it was released with and refuses anything newer, so a module should ask for no more than it uses. Instructions that
-//! this table does not know keep the module at the version it declares.
+//! A driver assembles PTX up to the version it was released with and refuses anything newer, so a
+//! module should ask for no more than it uses. Instructions that this table does not know keep the
+//! module at the version it declares.
 
 use atoll_ptx::{Body, Directive, Instruction, ItemKind, Module, Name, Operand, ScalarType, StatementKind};
 use std::fmt;
@@ -286,12 +287,17 @@ const YOUNGER_MODIFIERS: [(&str, PtxVersion); 25] = [
 const HALF_FORMS: [(&str, PtxVersion); 6] =
     [("abs", v(6, 5)), ("neg", v(6, 0)), ("max", v(7, 0)), ("min", v(7, 0)), ("ex2", v(7, 0)), ("tanh", v(7, 0))];
 
-/// The lowest version that knows the module's architecture and everything in the module; `None` where something is not in the tables.
+/// The lowest version that knows the module's architecture and everything in the module; `None`
+/// where something is not in the tables.
 pub fn lowest_version(module: &Module) -> Option<PtxVersion> {
     let sm = declared_sm(module)?;
     let mut version = ARCHITECTURES.iter().find(|(known, _)| *known == sm)?.1;
     for function in module.functions() {
-        if function.attributes.iter().any(|a| !matches!(a.name.as_str(), "maxntid" | "reqntid" | "minnctapersm" | "maxnreg")) {
+        if function
+            .attributes
+            .iter()
+            .any(|a| !matches!(a.name.as_str(), "maxntid" | "reqntid" | "minnctapersm" | "maxnreg"))
+        {
             return None;
         }
         if let Some(body) = &function.body {
@@ -311,7 +317,8 @@ fn needed_by_body(body: &Body) -> Option<PtxVersion> {
     needed.try_fold(v(6, 0), |version, needed| Some(version.max(needed?)))
 }
 
-/// Lines and hints change nothing, yet an assembler refuses those that came after the declared version.
+/// Lines and hints change nothing, yet an assembler refuses those that came after the declared
+/// version.
 fn needed_by_directive(directive: &Directive) -> Option<PtxVersion> {
     match directive.name.as_str() {
         "loc" if directive.arguments.iter().any(|word| *word == "inlined_at") => Some(v(7, 0)),
@@ -335,14 +342,17 @@ fn needed_by(instruction: &Instruction) -> Option<PtxVersion> {
 
 /// Whether an operand is a special register that came with clusters or later.
 fn names_young_register(operand: &Operand) -> bool {
-    const YOUNG: [&str; 5] = ["%cluster", "%nclusterid", "%is_explicit_cluster", "%reserved_smem", "%current_graph_exec"];
+    const YOUNG: [&str; 5] =
+        ["%cluster", "%nclusterid", "%is_explicit_cluster", "%reserved_smem", "%current_graph_exec"];
     matches!(operand, Operand::Name(name) if YOUNG.iter().any(|prefix| name.starts_with(prefix)))
 }
 
 fn needed_by_modifier(opcode: &str, modifier: &Name) -> Option<PtxVersion> {
     use ScalarType::{B128, Bf16, Bf16x2, F16, F16x2, F64, Tf32};
     match ScalarType::from_name(modifier) {
-        Some(F16 | F16x2) => Some(HALF_FORMS.iter().find(|(name, _)| *name == opcode).map_or(v(6, 0), |(_, version)| *version)),
+        Some(F16 | F16x2) => {
+            Some(HALF_FORMS.iter().find(|(name, _)| *name == opcode).map_or(v(6, 0), |(_, version)| *version))
+        }
         Some(Bf16 | Bf16x2) => Some(v(7, 8)),
         Some(Tf32) => Some(v(7, 0)),
         Some(F64) if opcode == "mma" => Some(v(7, 8)),
@@ -360,7 +370,8 @@ pub fn declared_version(module: &Module) -> Option<PtxVersion> {
     Some(v(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The architecture a module declares: 75 for `.target sm_75`. Architecture-specific variants (`sm_90a`) are `None`.
+/// The architecture a module declares: 75 for `.target sm_75`. Architecture-specific variants
+/// (`sm_90a`) are `None`.
 pub fn declared_sm(module: &Module) -> Option<u32> {
     directive(module, "target")?.arguments.first()?.strip_prefix("sm_")?.parse().ok()
 }

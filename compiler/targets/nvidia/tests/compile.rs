@@ -3,7 +3,9 @@
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
 use atoll_kgraph::KernelFacts;
-use atoll_target_nvidia::{Architecture, NvidiaError, Ptxas, assemble_held, compile, declared_version, find_ptxas, lowest_version};
+use atoll_target_nvidia::{
+    Architecture, NvidiaError, Ptxas, assemble_held, compile, declared_version, find_ptxas, lowest_version,
+};
 
 fn ptxas() -> Option<Ptxas> {
     let found = find_ptxas();
@@ -42,7 +44,11 @@ const VERSIONS: [(&str, &str, &str); 9] = [
     ("sm_75", "7.0", "tanh.approx.f32 %f1, %f2; st.global.f32 [%rd1], %f1;"),
     ("sm_80", "7.0", "max.NaN.f32 %f1, %f2, %f3; st.global.f32 [%rd1], %f1;"),
     ("sm_80", "7.0", "cp.async.commit_group; cp.async.wait_group 0;"),
-    ("sm_75", "6.3", "shfl.sync.bfly.b32 %r1|%p1, %r2, 1, 31, -1; ex2.approx.ftz.f32 %f1, %f2; vote.sync.any.pred %p2, %p1, -1;"),
+    (
+        "sm_75",
+        "6.3",
+        "shfl.sync.bfly.b32 %r1|%p1, %r2, 1, 31, -1; ex2.approx.ftz.f32 %f1, %f2; vote.sync.any.pred %p2, %p1, -1;",
+    ),
     ("sm_89", "7.8", "cvt.rn.f16.f32 %h1, %f1; cvt.f32.f16 %f2, %h1; st.global.f32 [%rd1], %f2;"),
 ];
 
@@ -68,7 +74,9 @@ fn what_is_not_known_keeps_the_declared_version() {
     for body in ["mov.u32 %r1, %clusterid.x;", "frobnicate.b32 %r1, %r2;", "add.sideways.s32 %r1, %r1, %r2;"] {
         let parsed = atoll_ptx::parse(&module("8.5", "sm_75", body)).expect("valid PTX");
         assert_eq!(lowest_version(&parsed), None, "{body}");
-        let text = compile(&parsed, None, &mut [], Architecture::TURING, None).map(|image| image.ptx).expect("nothing to object to");
+        let text = compile(&parsed, None, &mut [], Architecture::TURING, None)
+            .map(|image| image.ptx)
+            .expect("nothing to object to");
         assert!(text.starts_with(".version 8.5"), "{text}");
     }
 }
@@ -101,7 +109,10 @@ fn a_newer_target_and_a_missing_kernel_are_refused() {
         matches!(compile(&parsed, None, &mut [facts("other")], Architecture::TURING, Some(&ptxas)), Err(NvidiaError::NoKernel(name)) if name == "other")
     );
     let broken = atoll_ptx::parse(&module("6.3", "sm_75", "add.f32 %r1, %rd1, %f1;")).expect("reads well");
-    assert!(matches!(compile(&broken, None, &mut [], Architecture::TURING, Some(&ptxas)), Err(NvidiaError::Assemble(_))));
+    assert!(matches!(
+        compile(&broken, None, &mut [], Architecture::TURING, Some(&ptxas)),
+        Err(NvidiaError::Assemble(_))
+    ));
 }
 
 /// Sums `count` numbers times one that is loaded after them, so that all of them must be kept.
@@ -110,7 +121,11 @@ fn summing(count: usize) -> String {
     let loads: String = (0..count).map(|i| load(&format!("%v{i}"), i)).collect();
     let sums: String = (0..count).map(|i| format!("fma.rn.f32 %f2, %v{i}, %f1, %f2;\n")).collect();
     let factor = load("%f1", count);
-    module("6.3", "sm_75", &format!(".reg .f32 %v<{count}>;\nmov.f32 %f2, 0f00000000;\n{loads}{factor}{sums}st.global.f32 [%rd1], %f2;"))
+    module(
+        "6.3",
+        "sm_75",
+        &format!(".reg .f32 %v<{count}>;\nmov.f32 %f2, 0f00000000;\n{loads}{factor}{sums}st.global.f32 [%rd1], %f2;"),
+    )
 }
 
 #[test]
@@ -121,6 +136,9 @@ fn what_would_spill_is_not_held_to_its_plain_form() {
         let module = atoll_ptx::parse(&summing(count)).unwrap();
         let held = assemble_held(&ptxas, &module, Architecture::TURING, &plain).unwrap();
         let resources = held.assembled.report.kernels["k"];
-        assert!(held.limits.is_empty() && resources.spill_bytes() == 0 && resources.registers > at_least, "{count}: {resources:?}");
+        assert!(
+            held.limits.is_empty() && resources.spill_bytes() == 0 && resources.registers > at_least,
+            "{count}: {resources:?}"
+        );
     }
 }

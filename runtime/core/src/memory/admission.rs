@@ -1,8 +1,11 @@
 //! Admission: which invocations get memory, in which order.
 //!
-//! Memory is given to cold invocations in turn, real-time ones first, all that one needs or nothing. First goes what nobody pins: leftovers, memory kept from past invocations, constants by
-//! the residency policy. Warm invocations may overtake the first cold one while it waits, but only [`OVERTAKES_MAX`] times; then those behind it are held back, what they pinned is taken
-//! from them, and only running invocations stand between it and its memory. So nobody starves, and an invocation that waits holds nothing that the first one needs. Constants in use a moment ago
+//! Memory is given to cold invocations in turn, real-time ones first, all that one needs or
+//! nothing. First goes what nobody pins: leftovers, memory kept from past invocations, constants by
+//! the residency policy. Warm invocations may overtake the first cold one while it waits, but only
+//! [`OVERTAKES_MAX`] times; then those behind it are held back, what they pinned is taken
+//! from them, and only running invocations stand between it and its memory. So nobody starves, and
+//! an invocation that waits holds nothing that the first one needs. Constants in use a moment ago
 //! stay for a minimum residency (`min_residency.rs`).
 
 use super::event::{Action, InvocationSpec, Refusal, SessionSpec, Turn};
@@ -15,7 +18,8 @@ use crate::tenant::Tenant;
 use std::ops::Bound;
 
 impl Memory {
-    /// Returns an error if an invocation would not fit if it had the device, or its tenant's quota, for itself.
+    /// Returns an error if an invocation would not fit if it had the device, or its tenant's quota,
+    /// for itself.
     ///
     /// # Errors
     ///
@@ -28,8 +32,14 @@ impl Memory {
         }
     }
 
-    /// Why an invocation with these constants and this memory per stage would not fit the device if it had what sessions leave of it for itself; `None` if it would.
-    fn misfit(&self, sets: &[ItemId], stages: impl Iterator<Item = u64>, session: Option<&SessionSpec>) -> Option<Refusal> {
+    /// Why an invocation with these constants and this memory per stage would not fit the device if
+    /// it had what sessions leave of it for itself; `None` if it would.
+    fn misfit(
+        &self,
+        sets: &[ItemId],
+        stages: impl Iterator<Item = u64>,
+        session: Option<&SessionSpec>,
+    ) -> Option<Refusal> {
         let constants = match sets {
             [only] => self.constants.set_bytes(*only),
             several => self.constants.bytes_of(several),
@@ -37,12 +47,18 @@ impl Memory {
         let state_bytes = self.state_bytes(session);
         let wanted = stages.fold(constants, u64::saturating_add).saturating_add(state_bytes);
         let total = self.ledger.total().saturating_sub(self.ledger.withheld() + self.sessions.bytes());
-        let refusal =
-            || Refusal::OutOfMemory { wanted, constants, free: self.ledger.free_bytes(), obtainable: self.obtainable_bytes(), total };
+        let refusal = || Refusal::OutOfMemory {
+            wanted,
+            constants,
+            free: self.ledger.free_bytes(),
+            obtainable: self.obtainable_bytes(),
+            total,
+        };
         (wanted > total || self.exceeds_share(state_bytes)).then(refusal)
     }
 
-    /// Refuses invocations that fitted when they came, and do not since memory was withheld or a session has it.
+    /// Refuses invocations that fitted when they came, and do not since memory was withheld or a
+    /// session has it.
     pub(super) fn refuse_misfits(&mut self) {
         let waiting: Vec<TaskId> = self.cold.iter().map(|(_, task)| *task).collect();
         for task in waiting {
@@ -63,7 +79,8 @@ impl Memory {
 
     /// The sets of constants of an invocation, each once.
     fn sets_of(&self, spec: &InvocationSpec) -> Vec<ItemId> {
-        let mut sets: Vec<ItemId> = spec.stages.iter().map(|stage| self.functions[&stage.function].membership.set).collect();
+        let mut sets: Vec<ItemId> =
+            spec.stages.iter().map(|stage| self.functions[&stage.function].membership.set).collect();
         sets.sort_unstable();
         sets.dedup();
         sets
@@ -133,7 +150,8 @@ impl Memory {
         self.forget_tenant(&tenant);
     }
 
-    /// Enters an invocation among the cold ones, or takes it out. Returns whether that changed anything.
+    /// Enters an invocation among the cold ones, or takes it out. Returns whether that changed
+    /// anything.
     pub(super) fn set_cold(&mut self, turn: Turn, is_cold: bool) -> bool {
         let changed = if is_cold { self.cold.insert(turn) } else { self.cold.remove(&turn) };
         if changed {
@@ -153,7 +171,8 @@ impl Memory {
             return self.make_cold(task);
         }
         let has_memory = !self.invocations[&task].slots.is_empty()
-            || (self.make_quota_room(turn, true, Victims::All) && self.until_room(turn, true, |memory| memory.obtain_all(task)));
+            || (self.make_quota_room(turn, true, Victims::All)
+                && self.until_room(turn, true, |memory| memory.obtain_all(task)));
         if has_memory {
             self.actions.push_back(Action::Begin { task });
         } else {
@@ -233,7 +252,8 @@ impl Memory {
         }
     }
 
-    /// Takes from an invocation that is not prepared what it pinned and what memory it got; it is cold from then on.
+    /// Takes from an invocation that is not prepared what it pinned and what memory it got; it is
+    /// cold from then on.
     pub(super) fn make_cold(&mut self, task: TaskId) {
         let turn = self.turn(task);
         let invocation = self.invocation_mut(task);
@@ -310,14 +330,18 @@ impl Memory {
                 (self.ledger.total() - self.sessions.bytes(), self.ledger.free_bytes(), self.obtainable_bytes());
             let Invocation { sets, stages, session, .. } = &self.invocations[&turn.1];
             let constants = self.constants.bytes_of(sets);
-            let wanted = stages.iter().map(|stage| stage.bytes).fold(constants + self.state_bytes(session.as_ref()), u64::saturating_add);
+            let wanted = stages
+                .iter()
+                .map(|stage| stage.bytes)
+                .fold(constants + self.state_bytes(session.as_ref()), u64::saturating_add);
             self.refuse(turn.1, Refusal::OutOfMemory { wanted, constants, free, obtainable, total });
             return true;
         }
         false
     }
 
-    /// Whether there is room for a cold invocation in its tenant's quota; if not, those behind it of the same tenant wait too, or those of them that lack constants.
+    /// Whether there is room for a cold invocation in its tenant's quota; if not, those behind it
+    /// of the same tenant wait too, or those of them that lack constants.
     fn passes_quota(&mut self, turn: Turn) -> bool {
         let (_, task) = turn;
         let Invocation { short, ref tenant, .. } = self.invocations[&task];
@@ -341,7 +365,8 @@ impl Memory {
         self.invocations[&task].sets.iter().all(|&set| self.constants.is_resident(set))
     }
 
-    /// Whether a cold invocation has all constants it needs, and its executors have not mapped all of them.
+    /// Whether a cold invocation has all constants it needs, and its executors have not mapped all
+    /// of them.
     fn waits_for_mapping(&self, task: TaskId) -> bool {
         self.invocations[&task].pinned && self.is_unmapped(task) && self.has_constants(task)
     }
@@ -350,7 +375,8 @@ impl Memory {
         (self.blocked, self.overtakes) = (None, 0);
     }
 
-    /// Gives a cold invocation all that it needs, or nothing; takes it from those behind if it may, and leaves others their minimum residency if it has to. Returns whether it got it.
+    /// Gives a cold invocation all that it needs, or nothing; takes it from those behind if it may,
+    /// and leaves others their minimum residency if it has to. Returns whether it got it.
     fn serve(&mut self, turn: Turn, takes: bool, respects: bool) -> bool {
         let (_, task) = turn;
         if self.invocations[&task].ending {
@@ -364,7 +390,8 @@ impl Memory {
         let victims = if respects { Victims::Cool } else { Victims::All };
         let may_hold = has_room && (!respects || self.fits_beside_warm(task));
         let held = sets.iter().all(|&set| {
-            self.constants.state(set) != SetState::Away || (may_hold && self.until_room(turn, takes, |memory| memory.hold(set, victims)))
+            self.constants.state(set) != SetState::Away
+                || (may_hold && self.until_room(turn, takes, |memory| memory.hold(set, victims)))
         });
         if !held {
             self.unpin(task);
@@ -383,7 +410,8 @@ impl Memory {
         true
     }
 
-    /// Gives the first cold invocation what it needs on a device that is empty but for that: where nothing runs and yet its memory is not to be had, it is in pieces.
+    /// Gives the first cold invocation what it needs on a device that is empty but for that: where
+    /// nothing runs and yet its memory is not to be had, it is in pieces.
     fn serve_afresh(&mut self, turn: Turn) -> bool {
         while self.take_from_behind(turn, None) || self.reclaim_one(Victims::All) {}
         self.serve(turn, true, false)
@@ -401,7 +429,8 @@ impl Memory {
         }
     }
 
-    /// Makes the last of those cold that are not running and come after a turn, of all or of a tenant's. Returns whether there was one.
+    /// Makes the last of those cold that are not running and come after a turn, of all or of a
+    /// tenant's. Returns whether there was one.
     pub(super) fn take_from_behind(&mut self, turn: Turn, tenant: Option<&Tenant>) -> bool {
         let pinning = match tenant {
             None => Some(&self.pinning),

@@ -1,10 +1,14 @@
 //! Constants on the device, held once by content.
 //!
-//! A *constant* is one buffer's bytes under their digest. A *set* is all that one function needs at a time; functions with equal constants have one set, and sets may share
-//! constants. Sets come and go as wholes: one that is being loaded, or is loaded, *holds* its constants. Those that nobody holds any more are *leftovers*: their memory goes to whoever
-//! needs it, oldest first, and a set that comes back before that finds them still there. Where they are is decided by who calls: places are given, and handed back when nobody needs them.
+//! A *constant* is one buffer's bytes under their digest. A *set* is all that one function needs at
+//! a time; functions with equal constants have one set, and sets may share constants. Sets come and
+//! go as wholes: one that is being loaded, or is loaded, *holds* its constants. Those that nobody
+//! holds any more are *leftovers*: their memory goes to whoever needs it, oldest first, and a set
+//! that comes back before that finds them still there. Where they are is decided by who calls:
+//! places are given, and handed back when nobody needs them.
 //!
-//! Invocations *pin* the sets they need; what is pinned stays. Who goes is decided elsewhere ([`crate::residency`], and `admission.rs`).
+//! Invocations *pin* the sets they need; what is pinned stays. Who goes is decided elsewhere
+//! ([`crate::residency`], and `admission.rs`).
 
 use super::event::{ConstantSpec, FunctionId, Place, Turn};
 use super::ledger::granules;
@@ -84,7 +88,8 @@ pub enum SetState {
     Resident,
 }
 
-/// The set of a function, and where its constants are found: one entry per constant of the bundle, in their order.
+/// The set of a function, and where its constants are found: one entry per constant of the bundle,
+/// in their order.
 #[derive(Clone, Debug)]
 pub(super) struct Membership {
     pub(super) set: ItemId,
@@ -115,7 +120,8 @@ impl Constants {
 
     /// A function with these constants is loaded; none of them needs to be on the device.
     pub(super) fn join(&mut self, function: FunctionId, specs: &[ConstantSpec], class: Class) -> Membership {
-        let constants: Box<[ConstantId]> = specs.iter().map(|constant| self.constant(constant.digest, constant.bytes)).collect();
+        let constants: Box<[ConstantId]> =
+            specs.iter().map(|constant| self.constant(constant.digest, constant.bytes)).collect();
         let mut members: Vec<ConstantId> = constants.to_vec();
         members.sort_unstable();
         members.dedup();
@@ -142,7 +148,8 @@ impl Constants {
         Membership { set, constants }
     }
 
-    /// A function of this set is unloaded. The last one takes the set along, with all memory that no other set needs; `None` while there are others.
+    /// A function of this set is unloaded. The last one takes the set along, with all memory that
+    /// no other set needs; `None` while there are others.
     pub(super) fn leave(&mut self, function: FunctionId, set: ItemId) -> Option<Vec<Place>> {
         let was_there = self.set_mut(set).functions.remove(&function);
         assert!(was_there, "a function leaves its set once");
@@ -167,7 +174,8 @@ impl Constants {
         Some(freed)
     }
 
-    /// Holds every constant of a set. What has no place yet ([`Constants::unplaced`]) is to be given one with [`Constants::place`].
+    /// Holds every constant of a set. What has no place yet ([`Constants::unplaced`]) is to be
+    /// given one with [`Constants::place`].
     pub(super) fn hold(&mut self, set: ItemId) {
         assert_eq!(self.sets[&set].state, SetState::Away, "a set is held once");
         for (id, _) in self.pieces(set).iter() {
@@ -183,7 +191,8 @@ impl Constants {
         (set.state, set.generation) = (SetState::Loading { piece: 0, written: 0 }, generation);
     }
 
-    /// Lets go of a set that is held. What was there stays as leftovers; the places of what was on its way are nobody's.
+    /// Lets go of a set that is held. What was there stays as leftovers; the places of what was on
+    /// its way are nobody's.
     pub(super) fn let_go(&mut self, set: ItemId) -> Vec<Place> {
         let mut freed = Vec::new();
         if self.sets[&set].state == SetState::Away {
@@ -210,7 +219,11 @@ impl Constants {
 
     /// The sets that hold their constants.
     pub(super) fn held(&self) -> Vec<ItemId> {
-        self.sets.iter().filter(|(_, set)| set.state != SetState::Away && !set.pieces.is_empty()).map(|(id, _)| *id).collect()
+        self.sets
+            .iter()
+            .filter(|(_, set)| set.state != SetState::Away && !set.pieces.is_empty())
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     /// The place of the oldest leftover, which is gone then; `None` if there is none.
@@ -235,7 +248,8 @@ impl Constants {
         pieces.filter(|(_, constant)| constant.place.is_none()).map(|(id, constant)| (id, constant.bytes)).collect()
     }
 
-    /// Takes these places from held constants, since the device has no memory there; the sets that hold them.
+    /// Takes these places from held constants, since the device has no memory there; the sets that
+    /// hold them.
     pub(super) fn unplace(&mut self, places: &[Place]) -> BTreeSet<ItemId> {
         let mut gone = HashSet::new();
         for (id, constant) in &mut self.constants {
@@ -278,7 +292,8 @@ impl Constants {
         self.device_bytes += self.constants[&id].bytes;
     }
 
-    /// How many bytes of device memory each set is answerable for: a constant that several sets hold is divided among them, so that together they come to all there are.
+    /// How many bytes of device memory each set is answerable for: a constant that several sets
+    /// hold is divided among them, so that together they come to all there are.
     pub(super) fn shares(&self) -> BTreeMap<ItemId, u64> {
         let mut seen: HashMap<ConstantId, usize> = HashMap::new();
         let mut shares = BTreeMap::new();
@@ -305,9 +320,12 @@ impl Constants {
         missing.collect()
     }
 
-    /// The next bytes to write, at most so many and only such in front of `staged` in the weights; `None` if there are none, which may be because all are there and the set is now resident.
+    /// The next bytes to write, at most so many and only such in front of `staged` in the weights;
+    /// `None` if there are none, which may be because all are there and the set is now resident.
     pub(super) fn next_chunk(&mut self, set: ItemId, bytes_max: usize, staged: usize) -> Option<Chunk> {
-        let Set { state: SetState::Loading { mut piece, mut written }, ref pieces, .. } = self.sets[&set] else { return None };
+        let Set { state: SetState::Loading { mut piece, mut written }, ref pieces, .. } = self.sets[&set] else {
+            return None;
+        };
         let pieces = Arc::clone(pieces);
         while let Some((id, range)) = pieces.get(piece) {
             let constant = self.constant_mut(*id);
@@ -425,7 +443,8 @@ impl Constants {
         let id = ConstantId(self.next());
         // It is a range of a file, so that rounding it up does not overflow.
         let bytes = granules(bytes, self.granule).unwrap_or(bytes);
-        self.constants.insert(id, Constant { digest, bytes, sets: 0, holders: 0, place: None, whole: false, leftover: None });
+        self.constants
+            .insert(id, Constant { digest, bytes, sets: 0, holders: 0, place: None, whole: false, leftover: None });
         self.by_digest.insert(digest, id);
         id
     }
@@ -515,7 +534,10 @@ mod tests {
         let b = constants.join(FunctionId(3), &second, Class::BestEffort);
         assert_eq!(constants.unplaced(b.set).len(), 1);
         assert_eq!(load(&mut constants, &mut memory, b.set), 500);
-        assert_eq!((memory.used(), constants.offset(b.constants[0])), (1024 + 512 + 512, constants.offset(a.constants[1])));
+        assert_eq!(
+            (memory.used(), constants.offset(b.constants[0])),
+            (1024 + 512 + 512, constants.offset(a.constants[1]))
+        );
         free(&mut memory, constants.leave(FunctionId(1), a.set).into_iter().flatten());
         free(&mut memory, constants.leave(FunctionId(2), a.set).into_iter().flatten());
         assert_eq!(memory.used(), 512 + 512, "what the second function needs");
@@ -537,9 +559,16 @@ mod tests {
         load(&mut constants, &mut memory, a.set);
         load(&mut constants, &mut memory, b.set);
         free(&mut memory, constants.let_go(a.set));
-        assert_eq!((memory.used(), constants.leftover_bytes()), (1024 + 512 + 768, 1024 + 768), "what another set holds is none");
+        assert_eq!(
+            (memory.used(), constants.leftover_bytes()),
+            (1024 + 512 + 768, 1024 + 768),
+            "what another set holds is none"
+        );
         free(&mut memory, constants.reclaim_leftover());
-        assert_eq!((memory.used(), constants.device_bytes(), constants.set_device_bytes(a.set)), (512 + 768, 512 + 768, 512 + 768));
+        assert_eq!(
+            (memory.used(), constants.device_bytes(), constants.set_device_bytes(a.set)),
+            (512 + 768, 512 + 768, 512 + 768)
+        );
         let old = constants.generation(a.set);
         assert_eq!(load(&mut constants, &mut memory, a.set), 1000, "only what is gone is loaded again");
         assert_eq!((constants.leftover_bytes(), constants.reclaim_leftover()), (0, None));

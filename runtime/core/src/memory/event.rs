@@ -80,7 +80,8 @@ pub struct FunctionSpec {
 pub struct StageSpec {
     /// The function that it calls.
     pub function: FunctionId,
-    /// Memory of an earlier invocation is reused where this is equal: the values of the function's symbols.
+    /// Memory of an earlier invocation is reused where this is equal: the values of the function's
+    /// symbols.
     pub shape: Box<[i64]>,
     /// Bytes of memory of its own.
     pub bytes: u64,
@@ -104,31 +105,37 @@ pub struct InvocationSpec {
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// An invocation arrives that [`super::Memory::check`] lets in. Answered by [`Action::Admitted`].
+    /// An invocation arrives that [`super::Memory::check`] lets in. Answered by
+    /// [`Action::Admitted`].
     Arrived(InvocationSpec),
-    /// The scheduler wants an invocation prepared. Answered by [`Action::Begin`], or [`Action::Unready`] where there is no memory for it.
+    /// The scheduler wants an invocation prepared. Answered by [`Action::Begin`], or
+    /// [`Action::Unready`] where there is no memory for it.
     Prepare {
         /// The invocation.
         task: TaskId,
     },
-    /// The inputs of an invocation are in place: it keeps its memory and its constants until it leaves.
+    /// The inputs of an invocation are in place: it keeps its memory and its constants until it
+    /// leaves.
     Prepared {
         /// The invocation.
         task: TaskId,
     },
-    /// An invocation has failed or was cancelled, and will leave: nothing is reserved for it any more.
+    /// An invocation has failed or was cancelled, and will leave: nothing is reserved for it any
+    /// more.
     Ending {
         /// The invocation.
         task: TaskId,
     },
-    /// An invocation is over; nothing of it is on the device. [`Event::Resume`] follows when all that this frees was told.
+    /// An invocation is over; nothing of it is on the device. [`Event::Resume`] follows when all
+    /// that this frees was told.
     Left {
         /// The invocation.
         task: TaskId,
     },
     /// Memory may have become free: looks at those who wait.
     Resume,
-    /// A session ends, at once or when its invocations have left. Unknown ones are ended already. [`Event::Resume`] follows.
+    /// A session ends, at once or when its invocations have left. Unknown ones are ended already.
+    /// [`Event::Resume`] follows.
     SessionClosed {
         /// The session.
         session: SessionId,
@@ -159,7 +166,8 @@ pub enum Event {
         /// The offset.
         end: usize,
     },
-    /// There is time to write a piece of a constant. Answered by at most one [`Action::Write`] or [`Action::Loaded`].
+    /// There is time to write a piece of a constant. Answered by at most one [`Action::Write`] or
+    /// [`Action::Loaded`].
     Advance,
     /// An [`Action::Write`] was carried out.
     Written {
@@ -168,7 +176,8 @@ pub enum Event {
         /// How long it took.
         took_ns: u64,
     },
-    /// The device refused an [`Action::Write`]. Not told where all constants are lost, since [`Event::ConstantsLost`] follows.
+    /// The device refused an [`Action::Write`]. Not told where all constants are lost, since
+    /// [`Event::ConstantsLost`] follows.
     WriteFailed {
         /// The set.
         set: ItemId,
@@ -185,7 +194,8 @@ pub enum Event {
         /// The functions.
         functions: Vec<FunctionId>,
     },
-    /// Fresh memory of an [`Action::Grant`] cannot be cleared; none of the grant was taken. The task ends.
+    /// Fresh memory of an [`Action::Grant`] cannot be cleared; none of the grant was taken. The
+    /// task ends.
     GrantFailed {
         /// The invocation.
         task: TaskId,
@@ -237,7 +247,8 @@ pub enum Action {
         /// Why.
         why: Arc<str>,
     },
-    /// End an invocation that waits: it fitted when it came, and does not since memory was withheld.
+    /// End an invocation that waits: it fitted when it came, and does not since memory was
+    /// withheld.
     Refuse {
         /// The invocation.
         task: TaskId,
@@ -289,7 +300,8 @@ pub enum Action {
         /// Where it was.
         place: Place,
     },
-    /// Let a tenant's kernels read the constants of a function, as far as they have places ([`super::Memory::places`]).
+    /// Let a tenant's kernels read the constants of a function, as far as they have places
+    /// ([`super::Memory::places`]).
     Show {
         /// The function.
         function: FunctionId,

@@ -1,6 +1,7 @@
 //! Device memory: what is taken, and where. It only counts; the memory itself is the device's.
 //!
-//! [`Ledger`] is the one ledger over the parts of a device's address space, each of which has an allocator of its own: best fit over a list of free ranges.
+//! [`Ledger`] is the one ledger over the parts of a device's address space, each of which has an
+//! allocator of its own: best fit over a list of free ranges.
 
 use super::event::{MemorySpec, Place};
 use crate::ids::DeviceOffset;
@@ -18,7 +19,8 @@ pub(super) enum Purpose {
     Constant,
 }
 
-/// The memory of a device: one count of bytes against its limit, over the parts of its address space.
+/// The memory of a device: one count of bytes against its limit, over the parts of its address
+/// space.
 #[derive(Debug)]
 pub(super) struct Ledger {
     total: u64,
@@ -34,9 +36,11 @@ impl Ledger {
     /// All of a device's memory, or so many bytes of it.
     pub(super) fn new(device: &MemorySpec) -> Ledger {
         let total = device.limit_bytes.unwrap_or(u64::MAX).min(device.memory_bytes);
-        let constants = (device.constants_bytes > 0)
-            .then(|| Memory::new(device.constants_base, device.constants_bytes, device.constants_granule.next_multiple_of(ALIGN)));
-        let invocations = Memory::new(DeviceOffset(0), if constants.is_some() { device.memory_bytes } else { total }, ALIGN);
+        let constants = (device.constants_bytes > 0).then(|| {
+            Memory::new(device.constants_base, device.constants_bytes, device.constants_granule.next_multiple_of(ALIGN))
+        });
+        let invocations =
+            Memory::new(DeviceOffset(0), if constants.is_some() { device.memory_bytes } else { total }, ALIGN);
         Ledger { total: total - total % ALIGN, used_max: 0, withheld: 0, invocations, constants }
     }
 
@@ -89,7 +93,8 @@ impl Ledger {
     }
 
     pub(super) fn free_bytes(&self) -> u64 {
-        // Memory that could not be given back is counted as used, and may have been promised to others just before.
+        // Memory that could not be given back is counted as used, and may have been promised to others just
+        // before.
         self.total.saturating_sub(self.used())
     }
 
@@ -114,7 +119,8 @@ pub(super) fn granules(bytes: u64, granule: u64) -> Option<u64> {
 
 /// Which bytes of one part of a device's address space are taken.
 ///
-/// Invariant: the free ranges are disjoint, never touch each other, and together with the allocations make up the whole.
+/// Invariant: the free ranges are disjoint, never touch each other, and together with the
+/// allocations make up the whole.
 #[derive(Debug)]
 struct Memory {
     base: u64,
@@ -129,7 +135,8 @@ struct Memory {
 
 impl Memory {
     fn new(base: DeviceOffset, bytes: u64, granule: u64) -> Memory {
-        let mut memory = Memory { base: base.0, granule, by_offset: BTreeMap::new(), by_bytes: BTreeSet::new(), used: 0 };
+        let mut memory =
+            Memory { base: base.0, granule, by_offset: BTreeMap::new(), by_bytes: BTreeSet::new(), used: 0 };
         if bytes >= granule {
             memory.insert(base.0, bytes - bytes % granule);
         }
@@ -171,8 +178,12 @@ impl Memory {
     fn withhold(&mut self, place: Place) -> u64 {
         let before = self.used;
         let (begin, end) = (place.at.0, place.at.0 + place.bytes);
-        let free: Vec<(u64, u64)> =
-            self.by_offset.range(..end).map(|(&at, &bytes)| (at, bytes)).filter(|(at, bytes)| at + bytes > begin).collect();
+        let free: Vec<(u64, u64)> = self
+            .by_offset
+            .range(..end)
+            .map(|(&at, &bytes)| (at, bytes))
+            .filter(|(at, bytes)| at + bytes > begin)
+            .collect();
         for (at, bytes) in free {
             self.remove(at, bytes);
             let (from, to) = (at.max(begin), (at + bytes).min(end));
@@ -236,7 +247,10 @@ mod tests {
         assert_eq!(constant.at, DeviceOffset(1 << 40));
         let own = memory.allocate(Purpose::Invocation, 4 * ALIGN).expect("room");
         assert_eq!((own.at, memory.free_bytes()), (DeviceOffset(0), 0));
-        assert!(memory.allocate(Purpose::Invocation, 1).is_none() && memory.allocate(Purpose::Invocation, u64::MAX).is_none());
+        assert!(
+            memory.allocate(Purpose::Invocation, 1).is_none()
+                && memory.allocate(Purpose::Invocation, u64::MAX).is_none()
+        );
         memory.free(constant);
         assert_eq!((memory.used(), memory.used_max()), (4 * ALIGN, 7 * ALIGN));
         memory.free(own);

@@ -20,7 +20,8 @@ pub(super) struct Load {
 }
 
 impl Memory {
-    /// Gives every constant of a set its place, at the cost of what nobody pins, and has it loaded. Returns whether there was memory for all of them.
+    /// Gives every constant of a set its place, at the cost of what nobody pins, and has it loaded.
+    /// Returns whether there was memory for all of them.
     pub(super) fn hold(&mut self, set: ItemId, victims: Victims) -> bool {
         self.constants.hold(set);
         let wanted = self.unplaced_bytes(set);
@@ -39,7 +40,12 @@ impl Memory {
         self.constants.unplaced(set).iter().map(|(_, bytes)| bytes).sum()
     }
 
-    fn place_all(&mut self, set: ItemId, is_possible: bool, allocate: impl Fn(&mut Memory, u64) -> Option<Place>) -> bool {
+    fn place_all(
+        &mut self,
+        set: ItemId,
+        is_possible: bool,
+        allocate: impl Fn(&mut Memory, u64) -> Option<Place>,
+    ) -> bool {
         let unplaced = if is_possible { self.constants.unplaced(set) } else { Vec::new() };
         let mut places = Vec::with_capacity(unplaced.len());
         let placed = is_possible
@@ -64,7 +70,8 @@ impl Memory {
 
     /// Frees places, of which the device knows nothing of some.
     fn free_unreserved(&mut self, freed: Vec<Place>, unreserved: &[Place]) {
-        let (unknown, known): (Vec<Place>, Vec<Place>) = freed.into_iter().partition(|place| unreserved.contains(place));
+        let (unknown, known): (Vec<Place>, Vec<Place>) =
+            freed.into_iter().partition(|place| unreserved.contains(place));
         unknown.into_iter().for_each(|place| self.ledger.free(place));
         self.free_constants(known);
     }
@@ -116,14 +123,20 @@ impl Memory {
         }
     }
 
-    /// What could be had at the cost of what nobody pins. Sets that share constants are counted as if they did not.
+    /// What could be had at the cost of what nobody pins. Sets that share constants are counted as
+    /// if they did not.
     pub(super) fn obtainable_bytes(&self) -> u64 {
         let unpinned = self.loading.iter().map(|load| load.set).filter(|&set| !self.constants.is_pinned(set));
         let unpinned: u64 = unpinned.map(|set| self.constants.set_bytes(set)).sum();
-        self.ledger.free_bytes() + self.constants.leftover_bytes() + self.slots.idle_bytes() + self.residency.reclaimable_bytes() + unpinned
+        self.ledger.free_bytes()
+            + self.constants.leftover_bytes()
+            + self.slots.idle_bytes()
+            + self.residency.reclaimable_bytes()
+            + unpinned
     }
 
-    /// Takes a set that nobody pins off the device; its memory is reclaimed piece by piece. Returns whether there was one.
+    /// Takes a set that nobody pins off the device; its memory is reclaimed piece by piece. Returns
+    /// whether there was one.
     pub(super) fn evict_one(&mut self, victims: Victims) -> bool {
         if let Some(load) = self.loading.iter().find(|load| !self.constants.is_pinned(load.set)) {
             self.cancel_loading(load.set);
@@ -162,7 +175,8 @@ impl Memory {
         }
     }
 
-    /// Where the device lost all constants, none is there any more, pinned or not: invocations that wait are cold until theirs are loaded again; those that run have lost their memory too
+    /// Where the device lost all constants, none is there any more, pinned or not: invocations that
+    /// wait are cold until theirs are loaded again; those that run have lost their memory too
     /// and are about to fail.
     pub(super) fn lose_constants(&mut self) {
         let waiting: Vec<Turn> = self.pinning.iter().copied().collect();
@@ -185,7 +199,8 @@ impl Memory {
         self.loading.iter_mut().filter(|load| load.set == set).for_each(|load| load.staged = end);
     }
 
-    /// Writes the next piece of a set that is being loaded, of the most urgent one whose bytes are in memory.
+    /// Writes the next piece of a set that is being loaded, of the most urgent one whose bytes are
+    /// in memory.
     pub(super) fn advance(&mut self) {
         for (set, task) in self.loading_by_urgency() {
             if self.lost {
@@ -209,10 +224,13 @@ impl Memory {
         self.ns_per_byte += (ns_per_byte - self.ns_per_byte) * weight;
     }
 
-    /// The sets that are being loaded, those first for which the first invocations wait; with the first invocation that does.
+    /// The sets that are being loaded, those first for which the first invocations wait; with the
+    /// first invocation that does.
     fn loading_by_urgency(&self) -> Vec<(ItemId, Option<TaskId>)> {
-        let first_of = |set: ItemId| self.constants.cold(set).iter().find(|(_, task)| self.invocations[task].pinned).copied();
-        let mut order: Vec<(Option<Turn>, ItemId)> = self.loading.iter().map(|load| (first_of(load.set), load.set)).collect();
+        let first_of =
+            |set: ItemId| self.constants.cold(set).iter().find(|(_, task)| self.invocations[task].pinned).copied();
+        let mut order: Vec<(Option<Turn>, ItemId)> =
+            self.loading.iter().map(|load| (first_of(load.set), load.set)).collect();
         // Sets of one invocation in its order, those of none in the order in which loading began.
         let within = |turn: Option<Turn>, set: ItemId| {
             turn.and_then(|(_, task)| self.invocations[&task].sets.iter().position(|other| *other == set))

@@ -1,12 +1,19 @@
-//! Minimum residency: a cold best-effort invocation leaves constants alone for a while that were in use a moment ago.
+//! Minimum residency: a cold best-effort invocation leaves constants alone for a while that were in
+//! use a moment ago.
 //!
-//! Where more is asked for than fits on the device, somebody always waits for memory. If the next in turn took what a request gave back the moment it was over, a client that comes again at once
-//! would never find its constants in place, and nearly every request would load some. So a set stays for as long as writing it to the device again would take, while others have what they
-//! need, and with it the memory kept from past invocations: an invocation that took that would have the next one take a set for its memory. The first in turn waits for [`LOADS_WAITED`] times as
-//! long as its own loading takes, or until sixteen have overtaken it; those behind it until they are first; real-time invocations do not wait.
+//! Where more is asked for than fits on the device, somebody always waits for memory. If the next
+//! in turn took what a request gave back the moment it was over, a client that comes again at once
+//! would never find its constants in place, and nearly every request would load some. So a set
+//! stays for as long as writing it to the device again would take, while others have what they
+//! need, and with it the memory kept from past invocations: an invocation that took that would have
+//! the next one take a set for its memory. The first in turn waits for [`LOADS_WAITED`] times as
+//! long as its own loading takes, or until sixteen have overtaken it; those behind it until they
+//! are first; real-time invocations do not wait.
 //!
-//! On a full device the first of a tenant that is at its quota waits for as long for what the tenant's other invocations had in use, and lets those pass that find their constants in place, however
-//! many. It has then waited for the device as well. An invocation that lacks memory of its own does not wait.
+//! On a full device the first of a tenant that is at its quota waits for as long for what the
+//! tenant's other invocations had in use, and lets those pass that find their constants in place,
+//! however many. It has then waited for the device as well. An invocation that lacks memory of its
+//! own does not wait.
 
 use super::event::{Turn, earlier};
 use super::limits::LOADS_WAITED;
@@ -37,7 +44,8 @@ impl Memory {
         anybody_runs && self.is_patient(turn)
     }
 
-    /// Whether it has to do so with what its tenant has. While the device has room for what it lacks, what goes for it is a leftover that nothing is written over.
+    /// Whether it has to do so with what its tenant has. While the device has room for what it
+    /// lacks, what goes for it is a leftover that nothing is written over.
     pub(super) fn respects_own_residency(&self, turn: Turn) -> bool {
         let is_full = self.lacking_bytes(turn.1) > self.ledger.free_bytes();
         let tenant = &self.tenants[&self.invocations[&turn.1].tenant];
@@ -50,7 +58,8 @@ impl Memory {
         class == Class::BestEffort && self.invocations[&task].waits_until.is_none_or(|until| self.now < until)
     }
 
-    /// Whether there is room for the constants that an invocation lacks beside those in their minimum residency. If not, it is looked at again when that may have changed.
+    /// Whether there is room for the constants that an invocation lacks beside those in their
+    /// minimum residency. If not, it is looked at again when that may have changed.
     pub(super) fn fits_beside_warm(&mut self, task: TaskId) -> bool {
         let warm = self.residency.warm(self.now);
         let fits = self.lacking_bytes(task) + warm.bytes + self.slots.idle_bytes() <= self.obtainable_bytes();
@@ -66,7 +75,8 @@ impl Memory {
         away.flat_map(|&set| self.constants.unplaced(set)).map(|(_, bytes)| bytes).sum()
     }
 
-    /// Looks at an invocation again once the first minimum residency is over, or it has waited for long enough.
+    /// Looks at an invocation again once the first minimum residency is over, or it has waited for
+    /// long enough.
     pub(super) fn look_again(&mut self, task: TaskId, warm_until: Option<Nanos>) {
         let waits_until = self.invocations[&task].waits_until;
         self.look_at = earlier(self.look_at, earlier(warm_until, waits_until));

@@ -1,19 +1,26 @@
-//! Memory decisions as a pure function of (state, event, now): admission, residency, quotas, memory of invocations (design D12).
+//! Memory decisions as a pure function of (state, event, now): admission, residency, quotas, memory
+//! of invocations (design D12).
 //!
-//! [`Memory`] is told events ([`Event`]) and asks for actions ([`Action`]); whoever drives it carries them out in order and tells their outcomes. It knows no device, no clock and no bytes: constants are
-//! digests and sizes, an invocation's memory is a slot with a size and a shape. The engine and the model tests drive the same code.
+//! [`Memory`] is told events ([`Event`]) and asks for actions ([`Action`]); whoever drives it
+//! carries them out in order and tells their outcomes. It knows no device, no clock and no bytes:
+//! constants are digests and sizes, an invocation's memory is a slot with a size and a shape. The
+//! engine and the model tests drive the same code.
 //!
-//! An invocation *pins* the constants it needs; what is pinned is neither evicted nor overwritten. If all of them are on the device when it arrives, it is ready at once. Otherwise it is *cold*: it
-//! keeps its place in the scheduler's queue without blocking others, while its constants are written in pieces. Loading begins on arrival, not at its turn. A second thing it waits for is memory of
-//! its own, which it gets at its turn, for all stages or none.
+//! An invocation *pins* the constants it needs; what is pinned is neither evicted nor overwritten.
+//! If all of them are on the device when it arrives, it is ready at once. Otherwise it is *cold*:
+//! it keeps its place in the scheduler's queue without blocking others, while its constants are
+//! written in pieces. Loading begins on arrival, not at its turn. A second thing it waits for is
+//! memory of its own, which it gets at its turn, for all stages or none.
 //!
 //! # Invariants
 //!
-//! - A pinned set stays on the device, and a prepared invocation keeps its memory, until the invocation leaves or the device loses them.
+//! - A pinned set stays on the device, and a prepared invocation keeps its memory, until the
+//!   invocation leaves or the device loses them.
 //! - Bytes of slots and constants add up to what the ledger counts as used; ranges never overlap.
 //! - A session that has begun keeps its memory until it is closed, expires, or its function goes.
 //! - What is held for a tenant's invocations and sessions fits its quota ([`MemoryQuotas`]).
-//! - Every cold invocation gets what it needs if those that run end: after [`limits::OVERTAKES_MAX`] overtakes the first one in turn is served before anybody behind it.
+//! - Every cold invocation gets what it needs if those that run end: after
+//!   [`limits::OVERTAKES_MAX`] overtakes the first one in turn is served before anybody behind it.
 //! - An invocation that waits holds nothing that the first one in turn cannot take.
 
 mod admission;
@@ -30,8 +37,8 @@ mod tenant_room;
 
 pub use constants::{SetState, divide};
 pub use event::{
-    Action, ConstantSpec, Event, Fresh, FunctionId, FunctionSpec, Granted, InvocationSpec, LoadRefusal, MemorySpec, Place, Refusal,
-    SessionId, SessionSpec, SlotId, StageSpec, TenantUse, Turn,
+    Action, ConstantSpec, Event, Fresh, FunctionId, FunctionSpec, Granted, InvocationSpec, LoadRefusal, MemorySpec,
+    Place, Refusal, SessionId, SessionSpec, SlotId, StageSpec, TenantUse, Turn,
 };
 pub use ledger::ALIGN;
 pub use quota::{MemoryQuotas, TenantBytes};
@@ -77,7 +84,8 @@ pub struct Memory {
     blocked: Option<Turn>,
     /// Invocations behind `blocked` that were prepared meanwhile.
     overtakes: u32,
-    /// The invocation of each tenant that waits for the tenant's quota, and what it may take: the first, or behind one that leaves others their minimum residency the first that does not.
+    /// The invocation of each tenant that waits for the tenant's quota, and what it may take: the
+    /// first, or behind one that leaves others their minimum residency the first that does not.
     short_of_quota: BTreeMap<Tenant, (Turn, Victims)>,
     /// When to look again at those that leave others their minimum residency.
     look_at: Option<Nanos>,
@@ -107,7 +115,8 @@ struct Invocation {
     /// Those of them that were not on the device when it arrived and have not come since.
     missing: Vec<ItemId>,
     pinned: bool,
-    /// Until when it leaves others their minimum residency; `None` before it was the first in turn for memory, or for its tenant's quota.
+    /// Until when it leaves others their minimum residency; `None` before it was the first in turn
+    /// for memory, or for its tenant's quota.
     waits_until: Option<Nanos>,
     /// At its turn there was no memory for it, which it therefore gets before the next one.
     short: bool,
@@ -221,7 +230,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// Its constants exceed the device's memory or its tenant's quota, alone or with those of other functions beyond the overcommit limit. The function is not known then.
+    /// Its constants exceed the device's memory or its tenant's quota, alone or with those of other
+    /// functions beyond the overcommit limit. The function is not known then.
     pub fn join(&mut self, spec: FunctionSpec) -> Result<ItemId, LoadRefusal> {
         let FunctionSpec { function, tenant, class, constants } = spec;
         let before = self.constants.bytes();
@@ -238,7 +248,8 @@ impl Memory {
         Ok(set)
     }
 
-    /// Returns an error if constants exceed device memory, or the overcommit limit together with those of other functions.
+    /// Returns an error if constants exceed device memory, or the overcommit limit together with
+    /// those of other functions.
     fn check_commitment(&self, set: ItemId, before: u64) -> Result<(), LoadRefusal> {
         let (total, free) = (self.ledger.total(), self.ledger.free_bytes());
         let wanted = self.constants.set_bytes(set);
@@ -252,7 +263,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Loads the constants of a function that was just made known, if there is room that nobody has. Otherwise the first invocation brings them.
+    /// Loads the constants of a function that was just made known, if there is room that nobody
+    /// has. Otherwise the first invocation brings them.
     fn load(&mut self, function: FunctionId) {
         let Function { tenant, class, membership } = &self.functions[&function];
         let (tenant, class, set) = (tenant.clone(), *class, membership.set);
@@ -265,7 +277,8 @@ impl Memory {
         }
     }
 
-    /// A function is gone: its constants are hidden from its tenant and, if it was the last of its set, freed.
+    /// A function is gone: its constants are hidden from its tenant and, if it was the last of its
+    /// set, freed.
     fn unload(&mut self, function: FunctionId) {
         let Some(Function { tenant, membership, .. }) = self.functions.remove(&function) else { return };
         self.unmapped.remove(&function);
@@ -279,7 +292,9 @@ impl Memory {
         *count -= 1;
         if *count == 0 {
             sets.remove(&membership.set);
-            [Class::RealTime, Class::BestEffort].into_iter().for_each(|class| self.quotas.discharge(&tenant, class, membership.set));
+            [Class::RealTime, Class::BestEffort]
+                .into_iter()
+                .for_each(|class| self.quotas.discharge(&tenant, class, membership.set));
         }
         self.leave_set(function, membership.set);
         self.forget_tenant(&tenant);
@@ -290,7 +305,8 @@ impl Memory {
     fn hide(&mut self, tenant: &Tenant, membership: &Membership) {
         let others = self.functions.values().filter(|other| other.tenant == *tenant);
         let kept: BTreeSet<DeviceOffset> = others.flat_map(|other| self.constants.places(&other.membership)).collect();
-        let places: Vec<_> = self.constants.places(membership).into_iter().filter(|place| !kept.contains(place)).collect();
+        let places: Vec<_> =
+            self.constants.places(membership).into_iter().filter(|place| !kept.contains(place)).collect();
         self.actions.push_back(Action::Hide { tenant: tenant.clone(), places });
     }
 
@@ -324,7 +340,8 @@ impl Memory {
 
     /// Whether an invocation has to wait until executors have mapped its functions' constants.
     fn is_unmapped(&self, task: TaskId) -> bool {
-        !self.unmapped.is_empty() && self.invocations[&task].stages.iter().any(|stage| self.unmapped.contains(&stage.function))
+        !self.unmapped.is_empty()
+            && self.invocations[&task].stages.iter().any(|stage| self.unmapped.contains(&stage.function))
     }
 
     fn invocation_mut(&mut self, task: TaskId) -> &mut Invocation {
@@ -386,7 +403,8 @@ impl Memory {
         self.functions.get(&function).map_or_else(Vec::new, |function| self.constants.places(&function.membership))
     }
 
-    /// Where the constants of a function are whose set is resident, and the generation of the set: they stay there while that is the same.
+    /// Where the constants of a function are whose set is resident, and the generation of the set:
+    /// they stay there while that is the same.
     pub fn constant_offsets(&self, function: FunctionId) -> (u64, Box<[DeviceOffset]>) {
         let membership = &self.functions[&function].membership;
         (self.constants.generation(membership.set), self.constants.offsets(membership))

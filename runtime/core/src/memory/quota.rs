@@ -1,8 +1,12 @@
 //! What tenants may have of a device's memory, and what is charged to them.
 //!
-//! A tenant *uses* the memory of its invocations, what is kept of past ones for the next, and the constants that are *charged* to it. A set of constants is charged to a tenant, for a class,
-//! from when one of its invocations needs the set, or a function is loaded with it, until the set leaves the device or the tenant needs the room for something else. What several tenants use
-//! is charged to each of them in full, and what one of them causes is charged to nobody else: so no tenant's room depends on what others do. (Bills divide instead: they have to add up to what the device holds.)
+//! A tenant *uses* the memory of its invocations, what is kept of past ones for the next, and the
+//! constants that are *charged* to it. A set of constants is charged to a tenant, for a class, from
+//! when one of its invocations needs the set, or a function is loaded with it, until the set leaves
+//! the device or the tenant needs the room for something else. What several tenants use is charged
+//! to each of them in full, and what one of them causes is charged to nobody else: so no tenant's
+//! room depends on what others do. (Bills divide instead: they have to add up to what the device
+//! holds.)
 
 use super::constants::{ConstantId, Constants};
 use crate::ids::Class;
@@ -81,7 +85,8 @@ impl MemoryQuotas {
     }
 }
 
-/// The quotas of a device's memory, with what is charged against them. Tenants that have none are not counted.
+/// The quotas of a device's memory, with what is charged against them. Tenants that have none are
+/// not counted.
 #[derive(Debug)]
 pub(super) struct Quotas {
     quotas: MemoryQuotas,
@@ -127,7 +132,9 @@ impl Quotas {
     /// What is charged to a tenant, by set and class.
     pub(super) fn charges(&self, tenant: &Tenant) -> impl Iterator<Item = (ItemId, Class)> {
         let sets = self.tenants.get(tenant).into_iter().flat_map(|charges| &charges.sets);
-        sets.flat_map(|(&set, charge)| CLASSES.into_iter().filter(|&class| charge.classes[class as usize]).map(move |class| (set, class)))
+        sets.flat_map(|(&set, charge)| {
+            CLASSES.into_iter().filter(|&class| charge.classes[class as usize]).map(move |class| (set, class))
+        })
     }
 
     pub(super) fn is_charged(&self, tenant: &Tenant, set: ItemId, class: Class) -> bool {
@@ -141,7 +148,13 @@ impl Quotas {
     }
 
     /// What charging these sets would add.
-    pub(super) fn added_by(&self, tenant: &Tenant, class: Class, sets: &[ItemId], constants: &Constants) -> TenantBytes {
+    pub(super) fn added_by(
+        &self,
+        tenant: &Tenant,
+        class: Class,
+        sets: &[ItemId],
+        constants: &Constants,
+    ) -> TenantBytes {
         let known = self.tenants.get(tenant).map(|charges| &charges.constants);
         let counts = |id: &ConstantId| known.and_then(|known| known.get(id)).copied().unwrap_or_default();
         let mut added = TenantBytes::default();

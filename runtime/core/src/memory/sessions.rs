@@ -1,8 +1,11 @@
 //! Memory of sessions: what one invocation leaves in it, the next one of the session finds.
 //!
-//! A session begins with its first invocation, which gets the session's memory together with its own, or waits without any. From when that invocation is prepared the memory is the session's until the session is
-//! closed, was not used for its idle time, or its function goes: it is neither reclaimed nor evicted. It counts for its tenant's quota. So that sessions cannot take a device from everybody, all of them together
-//! have [`SESSIONS_SHARE`] of it, and an invocation that would only fit if sessions ended is refused and does not wait for that.
+//! A session begins with its first invocation, which gets the session's memory together with its
+//! own, or waits without any. From when that invocation is prepared the memory is the session's
+//! until the session is closed, was not used for its idle time, or its function goes: it is neither
+//! reclaimed nor evicted. It counts for its tenant's quota. So that sessions cannot take a device
+//! from everybody, all of them together have [`SESSIONS_SHARE`] of it, and an invocation that would
+//! only fit if sessions ended is refused and does not wait for that.
 
 use super::Memory;
 use super::event::{Action, FunctionId, InvocationSpec, Place, SessionId, SessionSpec};
@@ -33,7 +36,8 @@ struct Session {
     place: Option<Place>,
     /// An invocation was prepared with the memory, which is the session's since then.
     begun: bool,
-    /// Parts of its memory that could not be cleared when others gave them back, and were not since.
+    /// Parts of its memory that could not be cleared when others gave them back, and were not
+    /// since.
     unclear: Vec<Place>,
     /// Invocations that have arrived and not left.
     invocations: u32,
@@ -105,7 +109,8 @@ impl Memory {
     /// Whether so many bytes more would leave too little of the device to those without sessions.
     pub(super) fn exceeds_share(&self, state_bytes: u64) -> bool {
         let (numerator, denominator) = SESSIONS_SHARE;
-        state_bytes > 0 && self.sessions.bytes.saturating_add(state_bytes) > self.ledger.total() / denominator * numerator
+        state_bytes > 0
+            && self.sessions.bytes.saturating_add(state_bytes) > self.ledger.total() / denominator * numerator
     }
 
     /// An invocation of a session arrives; its first one begins the session.
@@ -127,7 +132,8 @@ impl Memory {
         self.sessions.set_expiry(id, None);
     }
 
-    /// Memory for an invocation's session, if it has none. Returns whether there is, and whether that is new.
+    /// Memory for an invocation's session, if it has none. Returns whether there is, and whether
+    /// that is new.
     pub(super) fn obtain_state(&mut self, task: TaskId) -> Option<bool> {
         let Some(spec) = self.invocations[&task].session else { return Some(false) };
         let bytes = self.state_bytes(Some(&spec));
@@ -149,7 +155,9 @@ impl Memory {
         let change = TenantBytes::of(class, bytes);
         let add = |sum: &mut TenantBytes| match is_more {
             true => *sum += change,
-            false => *sum = TenantBytes { all: sum.all - change.all, best_effort: sum.best_effort - change.best_effort },
+            false => {
+                *sum = TenantBytes { all: sum.all - change.all, best_effort: sum.best_effort - change.best_effort }
+            }
         };
         add(&mut self.tenant_mut(tenant).held);
         let own = self.sessions.by_tenant.entry(tenant.clone()).or_default();
@@ -164,7 +172,8 @@ impl Memory {
     pub(super) fn take_state_back(&mut self, task: TaskId) {
         let Some(SessionSpec { session: id, .. }) = self.invocations[&task].session else { return };
         let untouched = self.sessions.get_mut(id).filter(|session| !session.begun && session.invocations == 1);
-        let taken = untouched.and_then(|s| Some((s.place.take()?, s.tenant.clone(), s.class, std::mem::take(&mut s.unclear))));
+        let taken =
+            untouched.and_then(|s| Some((s.place.take()?, s.tenant.clone(), s.class, std::mem::take(&mut s.unclear))));
         if let Some((place, tenant, class, unclear)) = taken {
             self.count_state(&tenant, class, place.bytes, false);
             self.ledger.free(place);

@@ -1,6 +1,7 @@
 //! Memory of invocations: reused, reclaimed, waited for.
 //!
-//! An invocation gets all of its memory at once or waits without any, so that those who wait cannot block each other; it then waits among the cold ones (`admission.rs`). What it had is kept for
+//! An invocation gets all of its memory at once or waits without any, so that those who wait cannot
+//! block each other; it then waits among the cold ones (`admission.rs`). What it had is kept for
 //! the next invocation of the same function and shape, until memory is short.
 
 use super::event::{Action, Fresh, FunctionId, Granted, Place, SlotId, StageSpec};
@@ -100,7 +101,8 @@ impl Slots {
 }
 
 impl Memory {
-    /// Memory for every stage of an invocation, or for none. Its constants are there. Returns whether there was.
+    /// Memory for every stage of an invocation, or for none. Its constants are there. Returns
+    /// whether there was.
     pub(super) fn obtain_all(&mut self, task: TaskId) -> bool {
         let Invocation { class, tenant, stages, .. } = &self.invocations[&task];
         let (class, tenant, stages) = (*class, tenant.clone(), stages.clone());
@@ -190,7 +192,9 @@ impl Memory {
     /// A slot never came to be. It may have been taken from its invocation again meanwhile.
     fn forget_slot(&mut self, id: SlotId) {
         match self.slots.slots.get(&id).map(|slot| slot.holder) {
-            None => return self.actions.retain(|action| !matches!(action, Action::GiveBack { slot, .. } if *slot == id)),
+            None => {
+                return self.actions.retain(|action| !matches!(action, Action::GiveBack { slot, .. } if *slot == id));
+            }
             Some(Holder::Invocation(_)) => self.release_held(id),
             Some(Holder::Idle(_)) => {
                 self.slots.leave_idle(id);
@@ -217,7 +221,8 @@ impl Memory {
         }
     }
 
-    /// Gives back a piece of memory, or takes constants off the device so that theirs can be given back. Returns whether there was any that is not in use.
+    /// Gives back a piece of memory, or takes constants off the device so that theirs can be given
+    /// back. Returns whether there was any that is not in use.
     pub(super) fn reclaim_one(&mut self, victims: Victims) -> bool {
         if let Some(place) = self.constants.reclaim_leftover() {
             self.free_constants([place]);
@@ -226,7 +231,8 @@ impl Memory {
         (victims == Victims::All && self.reclaim_idle(None)) || self.evict_one(victims)
     }
 
-    /// Gives back what was released longest ago, by anybody or by a tenant. Returns whether anything was idle.
+    /// Gives back what was released longest ago, by anybody or by a tenant. Returns whether
+    /// anything was idle.
     pub(super) fn reclaim_idle(&mut self, tenant: Option<&Tenant>) -> bool {
         let idle = match tenant {
             None => Some(&self.slots.idle),
@@ -258,7 +264,8 @@ impl Memory {
         }
     }
 
-    /// Gives memory that is kept back. Nobody else ever finds in it what was there: it goes back to the system, and reads as zero when it comes again.
+    /// Gives memory that is kept back. Nobody else ever finds in it what was there: it goes back to
+    /// the system, and reads as zero when it comes again.
     pub(super) fn give_back(&mut self, id: SlotId) {
         self.slots.leave_idle(id);
         let Slot { tenant, place, .. } = self.slots.slots.remove(&id).expect("an idle slot exists");
@@ -268,7 +275,8 @@ impl Memory {
         self.ledger.free(place);
     }
 
-    /// Memory that was given back cannot be cleared that way. It is taken out of use; what was promised of it meanwhile is cleared before it is used.
+    /// Memory that was given back cannot be cleared that way. It is taken out of use; what was
+    /// promised of it meanwhile is cleared before it is used.
     pub(super) fn withhold(&mut self, place: Place) {
         let overlaps = |other: &Place| other.at.0 < place.at.0 + place.bytes && place.at.0 < other.at.0 + other.bytes;
         for action in &mut self.actions {

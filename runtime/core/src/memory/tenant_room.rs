@@ -1,8 +1,12 @@
-//! Quotas of tenants: nothing is held for an invocation that would not fit its tenant's ([`super::MemoryQuotas`]).
+//! Quotas of tenants: nothing is held for an invocation that would not fit its tenant's
+//! ([`super::MemoryQuotas`]).
 //!
-//! They are asked before the device is, and by the same rules: an invocation that could never fit is refused at once; one that does not fit now waits, in the order of turns, and gets all that it
-//! needs or nothing. Room is made at the cost of what nobody of the tenant uses: memory kept from past invocations, then constants, which leave the device unless others have them as well. An
-//! invocation that waits for its own tenant's quota blocks no other tenant: it is passed over until there is room, and only what comes behind it of the same tenant waits with it; while it leaves
+//! They are asked before the device is, and by the same rules: an invocation that could never fit
+//! is refused at once; one that does not fit now waits, in the order of turns, and gets all that it
+//! needs or nothing. Room is made at the cost of what nobody of the tenant uses: memory kept from
+//! past invocations, then constants, which leave the device unless others have them as well. An
+//! invocation that waits for its own tenant's quota blocks no other tenant: it is passed over until
+//! there is room, and only what comes behind it of the same tenant waits with it; while it leaves
 //! others their minimum residency (`min_residency.rs`), only those that lack constants as well.
 
 use super::event::{FunctionId, InvocationSpec, LoadRefusal, Refusal, SessionSpec, StageSpec, TenantUse, Turn};
@@ -28,12 +32,14 @@ struct Demand {
 }
 
 impl Memory {
-    /// Refuses what would not fit its tenant's quota if nothing but the tenant's sessions were there.
+    /// Refuses what would not fit its tenant's quota if nothing but the tenant's sessions were
+    /// there.
     pub(super) fn check_quota(&self, spec: &InvocationSpec, sets: &[ItemId]) -> Result<(), Refusal> {
         self.quota_misfit(&spec.tenant, spec.class, &spec.stages, sets, spec.session.as_ref()).map_or(Ok(()), Err)
     }
 
-    /// Why an invocation would not fit its tenant's quota if it had what the tenant's sessions leave of it for itself; `None` if it would.
+    /// Why an invocation would not fit its tenant's quota if it had what the tenant's sessions
+    /// leave of it for itself; `None` if it would.
     pub(super) fn quota_misfit(
         &self,
         tenant: &Tenant,
@@ -54,10 +60,12 @@ impl Memory {
         Some(Refusal::OverQuota { wanted, constants, free, quota })
     }
 
-    /// Refuses a function whose constants a tenant's quota has no room for: ever, or with those of its other functions as far as over-commit is allowed.
+    /// Refuses a function whose constants a tenant's quota has no room for: ever, or with those of
+    /// its other functions as far as over-commit is allowed.
     pub(super) fn check_quota_commitment(&self, tenant: &Tenant, set: ItemId) -> Result<(), LoadRefusal> {
         let Some(TenantBytes { all: quota, .. }) = self.quotas.of(tenant) else { return Ok(()) };
-        let mut sets: Vec<ItemId> = self.tenants.get(tenant).into_iter().flat_map(|state| state.sets.keys().copied()).collect();
+        let mut sets: Vec<ItemId> =
+            self.tenants.get(tenant).into_iter().flat_map(|state| state.sets.keys().copied()).collect();
         let (before, wanted) = (self.constants.bytes_of(&sets), self.constants.bytes_of(&[set]));
         sets.push(set);
         let all = self.constants.bytes_of(&sets);
@@ -74,7 +82,8 @@ impl Memory {
         self.demand(task, false).is_none_or(|demand| self.use_with(&demand).fits(demand.quota))
     }
 
-    /// Makes room in its tenant's quota for an invocation, at the cost of what nobody of the tenant uses and of those behind it; if it leaves others their minimum residency, of nothing but
+    /// Makes room in its tenant's quota for an invocation, at the cost of what nobody of the tenant
+    /// uses and of those behind it; if it leaves others their minimum residency, of nothing but
     /// the rest. Returns whether there is.
     pub(super) fn make_quota_room(&mut self, turn: Turn, with_memory: bool, victims: Victims) -> bool {
         let Some(demand) = self.demand(turn.1, with_memory) else { return true };
@@ -112,7 +121,8 @@ impl Memory {
         }
     }
 
-    /// Charges constants that are to be loaded with a function, if there is room for them as things are.
+    /// Charges constants that are to be loaded with a function, if there is room for them as things
+    /// are.
     pub(super) fn charge_load(&mut self, tenant: &Tenant, class: Class, set: ItemId) -> bool {
         let Some(quota) = self.quotas.of(tenant) else { return true };
         let mut used = self.used_by(tenant);
@@ -125,7 +135,8 @@ impl Memory {
         fits
     }
 
-    /// Whether an earlier invocation of the same tenant is blocked on its quota and must not be overtaken.
+    /// Whether an earlier invocation of the same tenant is blocked on its quota and must not be
+    /// overtaken.
     pub(super) fn waits_for_quota(&self, turn: Turn) -> bool {
         let first = self.short_of_quota.get(&self.invocations[&turn.1].tenant);
         first.is_some_and(|&(first, victims)| first < turn && victims == Victims::All)
@@ -152,8 +163,11 @@ impl Memory {
         let quota = self.quotas.of(&invocation.tenant)?;
         let with_memory = with_memory && invocation.slots.is_empty();
         let state_bytes = self.state_bytes(invocation.session.as_ref());
-        let (bytes, fresh_bytes) =
-            if with_memory { (chain_bytes(&invocation.stages) + state_bytes, self.fresh_bytes(invocation) + state_bytes) } else { (0, 0) };
+        let (bytes, fresh_bytes) = if with_memory {
+            (chain_bytes(&invocation.stages) + state_bytes, self.fresh_bytes(invocation) + state_bytes)
+        } else {
+            (0, 0)
+        };
         let Invocation { tenant, class, sets, .. } = invocation;
         Some(Demand { tenant: tenant.clone(), class: *class, quota, sets: sets.clone(), bytes, fresh_bytes })
     }
@@ -195,10 +209,12 @@ impl Memory {
         used
     }
 
-    /// Whether an invocation would fit its tenant's quota if everything went that nobody uses; where some constants stay, memory kept from past invocations stays as well.
+    /// Whether an invocation would fit its tenant's quota if everything went that nobody uses;
+    /// where some constants stay, memory kept from past invocations stays as well.
     fn need_fits(&self, demand: &Demand, kept: Option<&[(ItemId, Class)]>) -> bool {
         let (held, idle_bytes) = self.held_by(&demand.tenant);
-        let stays: Vec<(ItemId, Class)> = self.in_use(demand).into_iter().chain(kept.unwrap_or_default().iter().copied()).collect();
+        let stays: Vec<(ItemId, Class)> =
+            self.in_use(demand).into_iter().chain(kept.unwrap_or_default().iter().copied()).collect();
         let mut need = held;
         need += TenantBytes::of(demand.class, demand.bytes);
         need += TenantBytes { all: kept.map_or(0, |_| idle_bytes), best_effort: 0 };
@@ -216,7 +232,8 @@ impl Memory {
         need.fits(demand.quota)
     }
 
-    /// Whether there is room for an invocation in its tenant's quota beside the constants in their minimum residency. If not, it is looked at again when that may have changed.
+    /// Whether there is room for an invocation in its tenant's quota beside the constants in their
+    /// minimum residency. If not, it is looked at again when that may have changed.
     fn fits_quota_beside_warm(&mut self, demand: &Demand, turn: Turn) -> bool {
         let warm = self.residency.warm_items(self.now);
         let own: Vec<(Nanos, ItemId)> = warm.filter(|&(_, set)| !self.is_shared(&demand.tenant, set)).collect();
@@ -240,11 +257,13 @@ impl Memory {
     /// Whether a set is charged to a tenant for a class and not in use, if this invocation is.
     fn is_droppable(&self, demand: &Demand, (set, class): (ItemId, Class)) -> bool {
         let pins = self.tenants.get(&demand.tenant).map(|state| &state.pins);
-        let in_use = class == demand.class && demand.sets.contains(&set) || pins.is_some_and(|pins| pins.contains_key(&(set, class)));
+        let in_use = class == demand.class && demand.sets.contains(&set)
+            || pins.is_some_and(|pins| pins.contains_key(&(set, class)));
         !in_use && self.quotas.is_charged(&demand.tenant, set, class)
     }
 
-    /// Takes something from a tenant that it does not use: for any of its work, or what counts as best-effort.
+    /// Takes something from a tenant that it does not use: for any of its work, or what counts as
+    /// best-effort.
     fn reclaim_of(&mut self, demand: &Demand, of_any: bool, victims: Victims) -> Option<()> {
         let tenant = &demand.tenant;
         if of_any && victims == Victims::All && self.reclaim_idle(Some(tenant)) {
@@ -252,7 +271,12 @@ impl Memory {
         }
         let stays: BTreeSet<ItemId> = match victims {
             Victims::All => BTreeSet::new(),
-            Victims::Cool => self.residency.warm_items(self.now).map(|(_, set)| set).filter(|&set| !self.is_shared(tenant, set)).collect(),
+            Victims::Cool => self
+                .residency
+                .warm_items(self.now)
+                .map(|(_, set)| set)
+                .filter(|&set| !self.is_shared(tenant, set))
+                .collect(),
         };
         let in_use = self.in_use(demand);
         let may_go = |charge: &(ItemId, Class)| {
@@ -261,7 +285,8 @@ impl Memory {
         };
         let droppable: Vec<(ItemId, Class)> = self.quotas.charges(tenant).filter(may_go).collect();
         let shared = self.tenants.get(tenant).map(|state| &state.shared);
-        let has_other_use = |set| shared.is_some_and(|shared| shared.contains(&set)) || self.quotas.is_charged_twice(tenant, set);
+        let has_other_use =
+            |set| shared.is_some_and(|shared| shared.contains(&set)) || self.quotas.is_charged_twice(tenant, set);
         if let Some(&(set, class)) = droppable.iter().find(|(set, _)| has_other_use(*set)) {
             self.quotas.discharge(tenant, class, set);
             return Some(());
@@ -277,7 +302,8 @@ impl Memory {
         Some(())
     }
 
-    /// Notes which tenants have a set together with others, after a function has joined or left it. What others have as well stays on the device without being charged.
+    /// Notes which tenants have a set together with others, after a function has joined or left it.
+    /// What others have as well stays on the device without being charged.
     pub(super) fn note_sharing(&mut self, set: ItemId) {
         let all = self.constants.functions(set).len();
         for state in self.tenants.values_mut() {

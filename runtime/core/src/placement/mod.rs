@@ -1,6 +1,7 @@
 //! Placement: chooses the device that a function is loaded onto.
 //!
-//! A function that names its device is placed there by whoever loads it; this chooses for the others. The rule is plain: the emptiest device that can serve the function.
+//! A function that names its device is placed there by whoever loads it; this chooses for the
+//! others. The rule is plain: the emptiest device that can serve the function.
 
 use crate::DeviceId;
 
@@ -15,7 +16,8 @@ pub struct Candidate {
     pub suits: bool,
 }
 
-/// The suitable device with the fewest bytes on it; of equal ones the one with the lowest id. `None` if no device is suitable.
+/// The suitable device with the fewest bytes on it; of equal ones the one with the lowest id.
+/// `None` if no device is suitable.
 pub fn emptiest(candidates: &[Candidate]) -> Option<DeviceId> {
     candidates
         .iter()

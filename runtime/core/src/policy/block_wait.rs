@@ -1,10 +1,12 @@
-//! Wait-based preemption (REEF §7.3, extended to several best-effort tasks): the baseline for preemption.
+//! Wait-based preemption (REEF §7.3, extended to several best-effort tasks): the baseline for
+//! preemption.
 
 use super::{Policy, View, own_queues};
 use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
-/// A real-time task that arrives stops best-effort tasks from issuing and waits until what they have on the device has run to its end.
+/// A real-time task that arrives stops best-effort tasks from issuing and waits until what they
+/// have on the device has run to its end.
 pub(super) struct BlockWait;
 
 impl Policy for BlockWait {

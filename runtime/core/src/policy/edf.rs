@@ -1,4 +1,5 @@
-//! Earliest deadline first (Liu, Layland: Scheduling Algorithms for Multiprogramming in a Hard-Real-Time Environment), within each class.
+//! Earliest deadline first (Liu, Layland: Scheduling Algorithms for Multiprogramming in a
+//! Hard-Real-Time Environment), within each class.
 
 use super::reset::Reset;
 use super::{Policy, View};
@@ -6,9 +7,11 @@ use crate::event::TaskSpec;
 use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
-/// As [`Reset`]; but the earlier its deadline, the more urgent a task is. Those without one come last, in the order of their arrival.
+/// As [`Reset`]; but the earlier its deadline, the more urgent a task is. Those without one come
+/// last, in the order of their arrival.
 ///
-/// So a real-time task evicts those of later deadlines. Best-effort tasks only start in the order of their deadlines.
+/// So a real-time task evicts those of later deadlines. Best-effort tasks only start in the order
+/// of their deadlines.
 pub(super) struct Edf;
 
 impl Policy for Edf {

@@ -1,7 +1,8 @@
 //! Policies: who may use which device queue, when, and who has to leave.
 //!
-//! A policy is a set of small pure answers; the scheduler asks them after every event and does the rest. To add one, write a file beside this one and
-//! a row in [`POLICIES`]: its name then works in configuration and on the command line, and the simulation covers it.
+//! A policy is a set of small pure answers; the scheduler asks them after every event and does the
+//! rest. To add one, write a file beside this one and a row in [`POLICIES`]: its name then works in
+//! configuration and on the command line, and the simulation covers it.
 
 mod block_wait;
 mod edf;
@@ -29,7 +30,8 @@ pub struct View {
 }
 
 impl View {
-    /// Whether somebody has to wait for a real-time task: best-effort tasks for any, real-time ones for one of lower rank.
+    /// Whether somebody has to wait for a real-time task: best-effort tasks for any, real-time ones
+    /// for one of lower rank.
     fn is_outranked(&self, task: Urgency) -> bool {
         self.rt_first.is_some_and(|rank| Urgency { class: Class::RealTime, rank } < task)
     }
@@ -42,13 +44,16 @@ pub trait Policy: Send {
         true
     }
 
-    /// The device queues that tasks of a class are bound to. Not empty; queue 0 has the highest priority on the device.
+    /// The device queues that tasks of a class are bound to. Not empty; queue 0 has the highest
+    /// priority on the device.
     fn queues(&self, class: Class, view: &View) -> Range<u32>;
 
-    /// Whether a task may issue launches now. Where a task may not, neither may less urgent ones of its class.
+    /// Whether a task may issue launches now. Where a task may not, neither may less urgent ones of
+    /// its class.
     fn may_issue(&self, task: Urgency, view: &View) -> bool;
 
-    /// Whether a task may be bound to a device queue and prepared now. One that may and may not issue is a candidate for padding.
+    /// Whether a task may be bound to a device queue and prepared now. One that may and may not
+    /// issue is a candidate for padding.
     fn may_start(&self, task: Urgency, view: &View) -> bool {
         self.may_issue(task, view)
     }
@@ -58,11 +63,13 @@ pub trait Policy: Send {
         false
     }
 
-    /// Whether launches of a task have to leave the device queues now. They are issued again once [`Policy::may_issue`] allows it. Where a task has to leave, so do
-    /// all less urgent ones of its class.
+    /// Whether launches of a task have to leave the device queues now. They are issued again once
+    /// [`Policy::may_issue`] allows it. Where a task has to leave, so do all less urgent ones
+    /// of its class.
     fn evicts(&self, task: Urgency, view: &View) -> bool;
 
-    /// Within its class a task of lower rank starts first; tasks of equal rank start in the order of their arrival.
+    /// Within its class a task of lower rank starts first; tasks of equal rank start in the order
+    /// of their arrival.
     fn rank(&self, task: &TaskSpec) -> u64 {
         u64::from(task.priority)
     }
@@ -126,7 +133,8 @@ pub fn policy_by_name(name: &str) -> Option<&'static PolicyEntry> {
     POLICIES.iter().find(|entry| entry.name == name)
 }
 
-/// Queue 0 for real-time tasks, the others for best-effort ones. A device with a single queue serves both with it.
+/// Queue 0 for real-time tasks, the others for best-effort ones. A device with a single queue
+/// serves both with it.
 fn own_queues(class: Class, view: &View) -> Range<u32> {
     match class {
         Class::RealTime => 0..1,
@@ -135,7 +143,8 @@ fn own_queues(class: Class, view: &View) -> Range<u32> {
     }
 }
 
-/// Real-time queues where there are enough for two: a task that evicts another real-time task issues at once, and not behind what has yet to leave.
+/// Real-time queues where there are enough for two: a task that evicts another real-time task
+/// issues at once, and not behind what has yet to leave.
 const RT_QUEUES: u32 = 2;
 
 /// The first queues for real-time tasks, all others for best-effort ones.
@@ -156,7 +165,11 @@ mod tests {
     #[test]
     fn names_are_unique_and_the_default_exists() {
         for (i, entry) in POLICIES.iter().enumerate() {
-            assert!(POLICIES[..i].iter().all(|other| other.name != entry.name), "two policies are called {}", entry.name);
+            assert!(
+                POLICIES[..i].iter().all(|other| other.name != entry.name),
+                "two policies are called {}",
+                entry.name
+            );
             assert!(!entry.about.is_empty());
         }
         assert!(policy_by_name(POLICY_DEFAULT).is_some());

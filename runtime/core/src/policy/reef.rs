@@ -5,7 +5,8 @@ use super::{Policy, View};
 use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
-/// As [`Reset`]; but while real-time tasks are there, the next launches of best-effort tasks run beside theirs, as far as that slows nobody down.
+/// As [`Reset`]; but while real-time tasks are there, the next launches of best-effort tasks run
+/// beside theirs, as far as that slows nobody down.
 pub(super) struct Reef;
 
 impl Policy for Reef {

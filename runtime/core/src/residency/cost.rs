@@ -1,22 +1,30 @@
-//! Eviction by cost: what goes is what would cost least to bring back, per byte, for the time until it is likely to be used again.
+//! Eviction by cost: what goes is what would cost least to bring back, per byte, for the time until
+//! it is likely to be used again.
 //!
-//! Vocabulary: *time* counts uses, of whatever item, so that nothing depends on how fast requests come; the *gap* of an item is the time from one use to the next; its
-//! *saving* is its reload time per byte, weighted by class. The worth of an item is its saving divided by the gap that is expected to be left:
+//! Vocabulary: *time* counts uses, of whatever item, so that nothing depends on how fast requests
+//! come; the *gap* of an item is the time from one use to the next; its *saving* is its reload time
+//! per byte, weighted by class. The worth of an item is its saving divided by the gap that is
+//! expected to be left:
 //!
-//! - For what is used at random, the expected gap is one over its rate, and how long ago the last use was says nothing by itself. The rate is a mean of three counts of
-//!   uses that decay at different speeds: the quick one follows bursts, the slow one knows what is popular in the long run. Any single speed lost on one of the recorded mixes.
-//! - What is used regularly, in a loop or at a period, is next due one gap after its last use: just used means not needed for long, the very opposite of what recency says.
-//!   How far gaps differ from their mean says how much of each applies.
+//! - For what is used at random, the expected gap is one over its rate, and how long ago the last
+//!   use was says nothing by itself. The rate is a mean of three counts of uses that decay at
+//!   different speeds: the quick one follows bursts, the slow one knows what is popular in the long
+//!   run. Any single speed lost on one of the recorded mixes.
+//! - What is used regularly, in a loop or at a period, is next due one gap after its last use: just
+//!   used means not needed for long, the very opposite of what recency says. How far gaps differ
+//!   from their mean says how much of each applies.
 //!
-//! That worth is no fixed order, it changes with time. So a victim is the least worthy of a sample of the candidates, which for as many functions as one device serves is
-//! all of them, and every event takes constant time.
+//! That worth is no fixed order, it changes with time. So a victim is the least worthy of a sample
+//! of the candidates, which for as many functions as one device serves is all of them, and every
+//! event takes constant time.
 
 use super::{ItemFacts, ItemId, ResidencyPolicy};
 use crate::ids::{Class, Nanos};
 use crate::rng::Rng;
 use std::collections::HashMap;
 
-/// Candidates that are compared for one victim. Beyond some dozens the least of a sample is hardly worth more than the least of all.
+/// Candidates that are compared for one victim. Beyond some dozens the least of a sample is hardly
+/// worth more than the least of all.
 const SAMPLE: usize = 64;
 /// Uses after which a use counts half, for each of the counts.
 const HALF_LIVES: [f64; 3] = [8.0, 64.0, 1024.0];
@@ -71,7 +79,8 @@ impl Gap {
         (1.0 - self.deviation / (IRREGULAR * self.mean)).max(0.0)
     }
 
-    /// Time until a regular use that was last seen `age` ago. What is overdue may have ended: it is expected ever later.
+    /// Time until a regular use that was last seen `age` ago. What is overdue may have ended: it is
+    /// expected ever later.
     fn left(self, age: f64) -> f64 {
         let late = self.mean + 2.0 * self.deviation + 1.0;
         if age <= late { (self.mean - age).max(0.0) + self.deviation + 1.0 } else { age }
@@ -95,8 +104,12 @@ impl Item {
 
     fn worth(&self, now: f64) -> f64 {
         // A count that is fed at a rate r comes to r × half-life / ln 2.
-        let rates =
-            self.uses_at(now).iter().zip(HALF_LIVES).map(|(count, half_life)| count * std::f64::consts::LN_2 / half_life).sum::<f64>();
+        let rates = self
+            .uses_at(now)
+            .iter()
+            .zip(HALF_LIVES)
+            .map(|(count, half_life)| count * std::f64::consts::LN_2 / half_life)
+            .sum::<f64>();
         let rate = rates / HALF_LIVES.len() as f64;
         let Some(gap) = self.gap else { return self.saving * rate };
         let regularity = gap.regularity();
@@ -116,7 +129,8 @@ impl Cost {
         self.items.get_mut(&item).expect("what came to the device is known until it is forgotten")
     }
 
-    /// The least worthy of a sample of those that may go; of equal ones the lowest id, since a map's order is not the same twice.
+    /// The least worthy of a sample of those that may go; of equal ones the lowest id, since a
+    /// map's order is not the same twice.
     fn least(&mut self, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
         let all = self.candidates.iter().copied().filter(|&item| may_go(item));
         if self.candidates.len() <= SAMPLE {
@@ -201,7 +215,8 @@ mod tests {
 
     #[test]
     fn reload_time_per_byte_and_class_decide_between_equals() {
-        let items = [PLAIN, (2000, 1000, Class::BestEffort), (1000, 5000, Class::BestEffort), (1000, 1000, Class::RealTime)];
+        let items =
+            [PLAIN, (2000, 1000, Class::BestEffort), (1000, 5000, Class::BestEffort), (1000, 1000, Class::RealTime)];
         assert_eq!(victims(&items, [0, 1, 2, 3]), [1, 0, 3, 2]);
     }
 

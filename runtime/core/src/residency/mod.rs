@@ -1,12 +1,15 @@
 //! Residency: which constants stay on the device, and which have to go when bytes are needed.
 //!
-//! [`Residency`] knows what lies on the device and what is pinned; a [`ResidencyPolicy`] only says whom it would miss least. So no policy can pick a pinned item, give
-//! too few bytes, or take what is not there. Pure like everything here: the engine, the simulation of recorded mixes and the tests drive the same code.
+//! [`Residency`] knows what lies on the device and what is pinned; a [`ResidencyPolicy`] only says
+//! whom it would miss least. So no policy can pick a pinned item, give too few bytes, or take what
+//! is not there. Pure like everything here: the engine, the simulation of recorded mixes and the
+//! tests drive the same code.
 //!
-//! To add a policy, write a file beside this one and a row in [`RESIDENCY_POLICIES`]: its name then works in configuration and in `atoll bench residency`, and the
-//! tests below cover it.
+//! To add a policy, write a file beside this one and a row in [`RESIDENCY_POLICIES`]: its name then
+//! works in configuration and in `atoll bench residency`, and the tests below cover it.
 //!
-//! There is no tenant here: whose bytes count against which quota is decided outside, which may then ask for a victim among some items only.
+//! There is no tenant here: whose bytes count against which quota is decided outside, which may
+//! then ask for a victim among some items only.
 
 mod cost;
 mod two_level_lru;
@@ -31,7 +34,8 @@ pub struct ItemFacts {
     pub class: Class,
 }
 
-/// Ranks items that may go. It is told of every item that is known, also of those that are not on the device: how often something was used survives its eviction.
+/// Ranks items that may go. It is told of every item that is known, also of those that are not on
+/// the device: how often something was used survives its eviction.
 pub trait ResidencyPolicy: Send {
     /// The item came to the device. It is no candidate before [`ResidencyPolicy::release`].
     fn admit(&mut self, now: Nanos, item: ItemId, facts: &ItemFacts);
@@ -45,7 +49,8 @@ pub trait ResidencyPolicy: Send {
     /// The item may go.
     fn release(&mut self, item: ItemId);
 
-    /// Takes the candidate that would be missed least of those that `may_go` lets pass; it leaves the device. Equal ones go in an order that depends on nothing but the events.
+    /// Takes the candidate that would be missed least of those that `may_go` lets pass; it leaves
+    /// the device. Equal ones go in an order that depends on nothing but the events.
     fn victim(&mut self, now: Nanos, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId>;
 
     /// Which of these candidates would be missed least. It stays one.
@@ -120,8 +125,10 @@ struct Resident {
     used_until: Option<Nanos>,
 }
 
-/// Items that may go and were in use a moment ago: less long ago than it would take to bring them back. The rule is that of renting skis, which are bought when the rent has come to their
-/// price: for an item by itself, keeping it for so long costs at most twice what could not be avoided.
+/// Items that may go and were in use a moment ago: less long ago than it would take to bring them
+/// back. The rule is that of renting skis, which are bought when the rent has come to their
+/// price: for an item by itself, keeping it for so long costs at most twice what could not be
+/// avoided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warm {
     /// All of them together.
@@ -131,13 +138,15 @@ pub struct Warm {
 }
 
 impl Resident {
-    /// When it stops to count as in use a moment ago, past times included; `None` while it is in use and if it never was.
+    /// When it stops to count as in use a moment ago, past times included; `None` while it is in
+    /// use and if it never was.
     fn cools_at(&self) -> Option<Nanos> {
         let used_until = self.used_until.filter(|_| self.pins == 0)?;
         Some(Nanos(used_until.0.saturating_add(self.reload_ns)))
     }
 
-    /// Until when it counts as in use a moment ago; `None` if it does not, which is so while it is in use as well.
+    /// Until when it counts as in use a moment ago; `None` if it does not, which is so while it is
+    /// in use as well.
     fn warm_until(&self, now: Nanos) -> Option<Nanos> {
         self.cools_at().filter(|until| now < *until)
     }
@@ -146,7 +155,13 @@ impl Resident {
 impl Residency {
     /// Nothing is on the device.
     pub fn new(policy: Box<dyn ResidencyPolicy>) -> Residency {
-        Residency { policy, resident: BTreeMap::new(), resident_bytes: 0, reclaimable_bytes: 0, warm: WarmItems::default() }
+        Residency {
+            policy,
+            resident: BTreeMap::new(),
+            resident_bytes: 0,
+            reclaimable_bytes: 0,
+            warm: WarmItems::default(),
+        }
     }
 
     /// An item, which was not on the device, is there now, unpinned.
@@ -182,21 +197,25 @@ impl Residency {
 
     /// Takes back one [`Residency::pin`].
     pub fn unpin(&mut self, item: ItemId) {
-        let resident = self.change(item, |resident| resident.pins = resident.pins.checked_sub(1).expect("what is unpinned was pinned"));
+        let resident = self.change(item, |resident| {
+            resident.pins = resident.pins.checked_sub(1).expect("what is unpinned was pinned")
+        });
         if resident.pins == 0 {
             self.reclaimable_bytes += resident.bytes;
             self.policy.release(item);
         }
     }
 
-    /// The item left the device for a reason of its own. It may come back, and how it was used is remembered.
+    /// The item left the device for a reason of its own. It may come back, and how it was used is
+    /// remembered.
     pub fn remove(&mut self, item: ItemId) {
         assert_eq!(self.expect(item).pins, 0, "a pinned item stays");
         self.policy.leave(item);
         self.drop_resident(item);
     }
 
-    /// The item was lost with the device's memory, also where it was pinned: those pins are gone with it. How it was used is remembered.
+    /// The item was lost with the device's memory, also where it was pinned: those pins are gone
+    /// with it. How it was used is remembered.
     pub fn lose(&mut self, item: ItemId) {
         let pins = self.expect(item).pins;
         let resident = self.change(item, |resident| resident.pins = 0);
@@ -207,7 +226,8 @@ impl Residency {
         self.remove(item);
     }
 
-    /// The item is gone for good, whether or not it was on the device. Whoever adds items has to forget them, or what is remembered grows.
+    /// The item is gone for good, whether or not it was on the device. Whoever adds items has to
+    /// forget them, or what is remembered grows.
     pub fn forget(&mut self, item: ItemId) {
         if self.resident.contains_key(&item) {
             self.remove(item);
@@ -215,8 +235,9 @@ impl Residency {
         self.policy.forget(item);
     }
 
-    /// Takes items off the device until `wanted_bytes` are free that were not, and names them, first to go first. No item is taken that is not needed in the order of the
-    /// policy; if all that may go are too few, none is.
+    /// Takes items off the device until `wanted_bytes` are free that were not, and names them,
+    /// first to go first. No item is taken that is not needed in the order of the policy; if
+    /// all that may go are too few, none is.
     pub fn reclaim(&mut self, now: Nanos, wanted_bytes: u64) -> Result<Vec<ItemId>, CannotReclaim> {
         if wanted_bytes > self.reclaimable_bytes {
             return Err(CannotReclaim { wanted_bytes, reclaimable_bytes: self.reclaimable_bytes });
@@ -232,7 +253,8 @@ impl Residency {
         Ok(victims)
     }
 
-    /// Takes the one of these items off the device that would be missed least; `None` if none of them is there and unpinned.
+    /// Takes the one of these items off the device that would be missed least; `None` if none of
+    /// them is there and unpinned.
     pub fn reclaim_one_of(&mut self, now: Nanos, items: &[ItemId]) -> Option<ItemId> {
         let may_go = |item: &ItemId| self.resident.get(item).is_some_and(|resident| resident.pins == 0);
         let candidates: Vec<ItemId> = items.iter().copied().filter(may_go).collect();
@@ -261,7 +283,8 @@ impl Residency {
         self.resident.get(&item)?.warm_until(now)
     }
 
-    /// The items that may go and were in use a moment ago, with the time until which they count so, the first first.
+    /// The items that may go and were in use a moment ago, with the time until which they count so,
+    /// the first first.
     pub fn warm_items(&self, now: Nanos) -> impl Iterator<Item = (Nanos, ItemId)> {
         self.warm.items(now)
     }
@@ -271,7 +294,8 @@ impl Residency {
         self.warm.at(now)
     }
 
-    /// Takes the item off the device that would be missed least of those that may go and were not in use a moment ago; `None` if there is none.
+    /// Takes the item off the device that would be missed least of those that may go and were not
+    /// in use a moment ago; `None` if there is none.
     pub fn reclaim_cool(&mut self, now: Nanos) -> Option<ItemId> {
         let resident = &self.resident;
         let victim = self.policy.victim(now, &|item| resident[&item].warm_until(now).is_none())?;
@@ -284,7 +308,8 @@ impl Residency {
         *self.resident.get(&item).expect("the item is on the device")
     }
 
-    /// Changes what is known of an item on the device, and with it whether it was in use a moment ago; returns what is known now.
+    /// Changes what is known of an item on the device, and with it whether it was in use a moment
+    /// ago; returns what is known now.
     fn change(&mut self, item: ItemId, change: impl FnOnce(&mut Resident)) -> Resident {
         let resident = self.resident.get_mut(&item).expect("the item is on the device");
         let before = resident.cools_at();

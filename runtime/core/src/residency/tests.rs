@@ -58,8 +58,12 @@ impl World {
     }
 
     fn warm(&self) -> Warm {
-        let warm: Vec<(&Known, Nanos)> = self.known.values().filter_map(|known| Some((known, self.warm_until(known)?))).collect();
-        Warm { bytes: warm.iter().map(|(known, _)| known.bytes).sum(), until: warm.iter().map(|(_, until)| *until).min() }
+        let warm: Vec<(&Known, Nanos)> =
+            self.known.values().filter_map(|known| Some((known, self.warm_until(known)?))).collect();
+        Warm {
+            bytes: warm.iter().map(|(known, _)| known.bytes).sum(),
+            until: warm.iter().map(|(_, until)| *until).min(),
+        }
     }
 
     fn step(&mut self) {
@@ -118,8 +122,12 @@ impl World {
     }
 
     fn reclaim_cool(&mut self) {
-        let may_go: Vec<ItemId> =
-            self.known.iter().filter(|(_, known)| known.pins == 0 && self.warm_until(known).is_none()).map(|(item, _)| *item).collect();
+        let may_go: Vec<ItemId> = self
+            .known
+            .iter()
+            .filter(|(_, known)| known.pins == 0 && self.warm_until(known).is_none())
+            .map(|(item, _)| *item)
+            .collect();
         let victim = self.residency.reclaim_cool(self.now);
         assert_eq!(victim.is_some(), !may_go.is_empty());
         if let Some(victim) = victim {
@@ -164,14 +172,22 @@ fn victims_are_unpinned_enough_and_the_same_every_time() {
             victims += first.0.len();
             refused += first.1;
         }
-        assert!(victims > 3_000 && refused > 300, "{}: the events are too tame: {victims} victims, {refused} refusals", policy.name);
+        assert!(
+            victims > 3_000 && refused > 300,
+            "{}: the events are too tame: {victims} victims, {refused} refusals",
+            policy.name
+        );
     }
 }
 
 #[test]
 fn names_are_unique_and_the_default_exists() {
     for (i, entry) in RESIDENCY_POLICIES.iter().enumerate() {
-        assert!(RESIDENCY_POLICIES[..i].iter().all(|other| other.name != entry.name), "two policies are called {}", entry.name);
+        assert!(
+            RESIDENCY_POLICIES[..i].iter().all(|other| other.name != entry.name),
+            "two policies are called {}",
+            entry.name
+        );
         assert!(!entry.about.is_empty());
     }
     assert!(residency_policy_by_name(RESIDENCY_POLICY_DEFAULT).is_some());

@@ -4,12 +4,15 @@ use super::{ItemFacts, ItemId, ResidencyPolicy};
 use crate::ids::Nanos;
 use std::collections::{BTreeMap, HashMap};
 
-/// Uses beyond which an item is protected. How often it was used is remembered when it leaves, as KaaS does.
+/// Uses beyond which an item is protected. How often it was used is remembered when it leaves, as
+/// KaaS does.
 const PROTECTED_ABOVE: u64 = 2;
 
-/// Items that were used more than twice are protected: none of them goes while another is left. Among their like the least recently released goes first.
+/// Items that were used more than twice are protected: none of them goes while another is left.
+/// Among their like the least recently released goes first.
 ///
-/// KaaS counts a use when it releases a buffer; here it was counted before that, which comes to the same: an item is no candidate in between.
+/// KaaS counts a use when it releases a buffer; here it was counted before that, which comes to the
+/// same: an item is no candidate in between.
 #[derive(Default)]
 pub(super) struct TwoLevelLru {
     uses: HashMap<ItemId, u64>,

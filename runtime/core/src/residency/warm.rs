@@ -4,7 +4,8 @@ use super::{ItemId, Warm};
 use crate::ids::Nanos;
 use std::collections::BTreeMap;
 
-/// Unpinned items by the time at which they cool, with their bytes. Items whose time has come stay until somebody asks what is warm, so that no event looks at more than one item.
+/// Unpinned items by the time at which they cool, with their bytes. Items whose time has come stay
+/// until somebody asks what is warm, so that no event looks at more than one item.
 #[derive(Default)]
 pub(super) struct WarmItems {
     by_time: BTreeMap<(Nanos, ItemId), u64>,
@@ -12,7 +13,8 @@ pub(super) struct WarmItems {
 }
 
 impl WarmItems {
-    /// An item of so many bytes cools at another time than before; `None` says that it is in use, was never used, or is not on the device.
+    /// An item of so many bytes cools at another time than before; `None` says that it is in use,
+    /// was never used, or is not on the device.
     pub(super) fn moved(&mut self, item: ItemId, bytes: u64, before: Option<Nanos>, after: Option<Nanos>) {
         if before == after {
             return;

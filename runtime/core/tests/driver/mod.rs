@@ -1,10 +1,13 @@
-//! A small engine and device around the scheduler: it makes up events from a seed, carries actions out, and says everything to whoever listens.
+//! A small engine and device around the scheduler: it makes up events from a seed, carries actions
+//! out, and says everything to whoever listens.
 //!
-//! What it draws depends on the seed and on the actions alone, so two schedulers that answer alike see the same events.
+//! What it draws depends on the seed and on the actions alone, so two schedulers that answer alike
+//! see the same events.
 
 use atoll_core::rng::Rng;
 use atoll_core::{
-    Action, Class, ClientId, Epoch, Event, LaneId, LaunchEnd, LaunchId, LaunchProfile, Nanos, QueueId, Step, TaskId, TaskSpec,
+    Action, Class, ClientId, Epoch, Event, LaneId, LaunchEnd, LaunchId, LaunchProfile, Nanos, QueueId, Step, TaskId,
+    TaskSpec,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -36,7 +39,8 @@ pub(crate) struct Running {
 pub(crate) struct Mix {
     /// Tasks that arrive.
     pub(crate) tasks: u64,
-    /// One in so many launches that end fails; 0 for none. Cancellations, deadlines and failing preparations go with it.
+    /// One in so many launches that end fails; 0 for none. Cancellations, deadlines and failing
+    /// preparations go with it.
     pub(crate) mishaps: u64,
     /// Whether what tasks need may be missing.
     pub(crate) cold: bool,
@@ -59,7 +63,17 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(seed: u64, mix: Mix) -> Driver {
         let (tasks, queues, lanes) = (BTreeMap::new(), BTreeMap::new(), vec![LaneId::DEFAULT]);
-        Driver { rng: Rng::new(seed), now: Nanos(0), mix, arrived: 0, tasks, queues, lanes, closed: Vec::new(), hung: false }
+        Driver {
+            rng: Rng::new(seed),
+            now: Nanos(0),
+            mix,
+            arrived: 0,
+            tasks,
+            queues,
+            lanes,
+            closed: Vec::new(),
+            hung: false,
+        }
     }
 
     /// Whether every task arrived and is finished.
@@ -101,12 +115,25 @@ impl Driver {
         let tells = !self.rng.one_in(4);
         let steps: Arc<[Step]> = (0..self.rng.below(12) as u32).map(|index| self.step(index, tells)).collect();
         let profiles = (0..steps.len()).map(|_| self.profile()).collect();
-        let deadline = (self.mix.mishaps > 0 && self.rng.one_in(self.mix.mishaps)).then(|| Nanos(self.now.0 + self.rng.below(3_000_000)));
+        let deadline = (self.mix.mishaps > 0 && self.rng.one_in(self.mix.mishaps))
+            .then(|| Nanos(self.now.0 + self.rng.below(3_000_000)));
         let away = self.mix.cold && self.rng.one_in(2);
         let (word, priority) = (Epoch::default(), self.rng.below(3) as u32);
-        let running = Running { steps: Arc::clone(&steps), word, leaves: false, in_flight: 0, prepared: false, away, host_step: false };
+        let running = Running {
+            steps: Arc::clone(&steps),
+            word,
+            leaves: false,
+            in_flight: 0,
+            prepared: false,
+            away,
+            host_step: false,
+        };
         self.tasks.insert(task, running);
-        let lane = if self.lanes.len() > 1 { self.lanes[self.rng.below(self.lanes.len() as u64) as usize] } else { LaneId::DEFAULT };
+        let lane = if self.lanes.len() > 1 {
+            self.lanes[self.rng.below(self.lanes.len() as u64) as usize]
+        } else {
+            LaneId::DEFAULT
+        };
         Event::TaskArrived(TaskSpec {
             task,
             lane,
@@ -132,12 +159,14 @@ impl Driver {
 
     fn profile(&mut self) -> Option<LaunchProfile> {
         let blocks = 1 + self.rng.below(20) as u32;
-        let waves: Vec<u64> = (0..1 + self.rng.below(3)).map(|on_each| 1_000 * (1 + on_each) + self.rng.below(2_000)).collect();
+        let waves: Vec<u64> =
+            (0..1 + self.rng.below(3)).map(|on_each| 1_000 * (1 + on_each) + self.rng.below(2_000)).collect();
         (!self.rng.one_in(6)).then(|| LaunchProfile::new(blocks, waves))
     }
 
     fn any_task(&mut self, is_one: impl Fn(&Running) -> bool) -> Option<TaskId> {
-        let all: Vec<TaskId> = self.tasks.iter().filter(|(_, running)| is_one(running)).map(|(task, _)| *task).collect();
+        let all: Vec<TaskId> =
+            self.tasks.iter().filter(|(_, running)| is_one(running)).map(|(task, _)| *task).collect();
         (!all.is_empty()).then(|| all[self.rng.below(all.len() as u64) as usize])
     }
 

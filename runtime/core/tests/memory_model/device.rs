@@ -12,7 +12,8 @@ pub(crate) struct Device {
     dirty: BTreeMap<u64, String>,
 }
 
-/// Granules that are freshly reserved hold bytes of constants, which anybody of that tenant may read.
+/// Granules that are freshly reserved hold bytes of constants, which anybody of that tenant may
+/// read.
 const CONSTANTS: &str = "constants";
 
 fn granules(place: Place) -> impl Iterator<Item = u64> {

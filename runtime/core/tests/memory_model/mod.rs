@@ -1,11 +1,12 @@
-//! A world for memory decisions: tenants with functions, an engine that carries actions out, and a device that refuses and forgets.
+//! A world for memory decisions: tenants with functions, an engine that carries actions out, and a
+//! device that refuses and forgets.
 
 mod device;
 mod sessions;
 
 use atoll_core::memory::{
-    Action, ConstantSpec, Event, FunctionId, FunctionSpec, Granted, InvocationSpec, Memory, MemoryQuotas, MemorySpec, SessionId, SetState,
-    SlotId, StageSpec, TenantBytes,
+    Action, ConstantSpec, Event, FunctionId, FunctionSpec, Granted, InvocationSpec, Memory, MemoryQuotas, MemorySpec,
+    SessionId, SetState, SlotId, StageSpec, TenantBytes,
 };
 use atoll_core::residency::{ItemId, RESIDENCY_POLICIES, Residency};
 use atoll_core::rng::Rng;
@@ -22,7 +23,8 @@ const INVOCATIONS_MAX: usize = 12;
 /// Steps after the last arrival in which everybody has to be served.
 const DRAIN_STEPS_MAX: u64 = 20_000;
 
-/// Steps for which an invocation may be there while others keep coming. Loading takes some ten; the longest of a million steps was there for 605.
+/// Steps for which an invocation may be there while others keep coming. Loading takes some ten; the
+/// longest of a million steps was there for 605.
 const WAIT_STEPS_MAX: u64 = 2_000;
 
 /// What was seen, to show that the scenarios are not tame.
@@ -182,7 +184,8 @@ impl World {
         }
     }
 
-    /// What a seed comes to: a digest of every action, and of what is answered about the state after every step.
+    /// What a seed comes to: a digest of every action, and of what is answered about the state
+    /// after every step.
     pub(crate) fn recorded(mut self, steps: u64) -> u64 {
         for _ in 0..steps {
             self.step(true);
@@ -193,13 +196,27 @@ impl World {
 
     fn note_state(&mut self) {
         let memory = &self.memory;
-        let bytes = [memory.used_bytes(), memory.used_bytes_max(), memory.constant_bytes(), memory.constant_bytes_all()];
-        self.digest.note(&(bytes, memory.cold_count(), memory.is_loading(), memory.next_wakeup(), memory.shares(), memory.tenant_memory()));
+        let bytes =
+            [memory.used_bytes(), memory.used_bytes_max(), memory.constant_bytes(), memory.constant_bytes_all()];
+        self.digest.note(&(
+            bytes,
+            memory.cold_count(),
+            memory.is_loading(),
+            memory.next_wakeup(),
+            memory.shares(),
+            memory.tenant_memory(),
+        ));
         self.digest.note(&memory.unmapped().collect::<Vec<_>>());
         for (id, function) in &self.functions {
             let set = function.set;
-            let of_set = (memory.state(set), memory.set_bytes(set), memory.set_device_bytes(set), memory.is_placed(set));
-            self.digest.note(&(of_set, memory.functions_of(set).collect::<Vec<_>>(), memory.places(*id), memory.generation(*id)));
+            let of_set =
+                (memory.state(set), memory.set_bytes(set), memory.set_device_bytes(set), memory.is_placed(set));
+            self.digest.note(&(
+                of_set,
+                memory.functions_of(set).collect::<Vec<_>>(),
+                memory.places(*id),
+                memory.generation(*id),
+            ));
         }
     }
 
@@ -330,7 +347,8 @@ impl World {
         if self.invocations.len() >= INVOCATIONS_MAX {
             return;
         }
-        let loaded: Vec<FunctionId> = self.functions.iter().filter(|(_, function)| !function.unloading).map(|(id, _)| *id).collect();
+        let loaded: Vec<FunctionId> =
+            self.functions.iter().filter(|(_, function)| !function.unloading).map(|(id, _)| *id).collect();
         let Some(first) = self.any_of(loaded.clone()) else { return };
         let tenant = self.functions[&first].tenant.clone();
         let own: Vec<FunctionId> = loaded.into_iter().filter(|id| self.functions[id].tenant == tenant).collect();
@@ -352,12 +370,14 @@ impl World {
         if let Some(session) = session {
             self.join_session(first, session);
         }
-        self.invocations.insert(task, Invocation { spec: spec.clone(), stage: Stage::Cold, slots: Vec::new(), since: self.steps });
+        self.invocations
+            .insert(task, Invocation { spec: spec.clone(), stage: Stage::Cold, slots: Vec::new(), since: self.steps });
         self.tell(Event::Arrived(spec));
     }
 
     fn cancel(&mut self) {
-        let waiting = self.invocations.iter().filter(|(_, invocation)| invocation.stage != Stage::Running).map(|(task, _)| *task);
+        let waiting =
+            self.invocations.iter().filter(|(_, invocation)| invocation.stage != Stage::Running).map(|(task, _)| *task);
         if let Some(task) = self.any_of(waiting.collect()) {
             self.end(task);
         }
@@ -380,7 +400,8 @@ impl World {
     }
 
     fn end_one(&mut self) {
-        let running = self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Running).map(|(task, _)| *task);
+        let running =
+            self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Running).map(|(task, _)| *task);
         if let Some(task) = self.any_of(running.collect()) {
             self.totals.completed += 1;
             self.invocations.get_mut(&task).expect("picked").stage = Stage::Ending;
@@ -388,8 +409,9 @@ impl World {
     }
 
     fn finish_endings(&mut self) {
-        let ending =
-            |world: &World| world.invocations.iter().find(|(_, invocation)| invocation.stage == Stage::Ending).map(|(task, _)| *task);
+        let ending = |world: &World| {
+            world.invocations.iter().find(|(_, invocation)| invocation.stage == Stage::Ending).map(|(task, _)| *task)
+        };
         while let Some(task) = ending(self) {
             let Invocation { spec, slots, .. } = self.invocations.remove(&task).expect("found");
             self.constants_lost.remove(&task);
@@ -426,8 +448,9 @@ impl World {
     fn lose_constants(&mut self) {
         self.totals.lost += 1;
         self.device.forget_constants();
-        self.constants_lost
-            .extend(self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Running).map(|(task, _)| *task));
+        self.constants_lost.extend(
+            self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Running).map(|(task, _)| *task),
+        );
         self.tell(Event::ConstantsLost);
     }
 
@@ -443,7 +466,10 @@ impl World {
     }
 
     fn carry_out(&mut self, action: Action) {
-        let asks = matches!(action, Action::Reserve { .. } | Action::Write { .. } | Action::Grant { .. } | Action::Begin { .. });
+        let asks = matches!(
+            action,
+            Action::Reserve { .. } | Action::Write { .. } | Action::Grant { .. } | Action::Begin { .. }
+        );
         assert!(!(self.device_lost && asks), "the device is lost and is asked for {action:?}");
         self.digest.note(&action);
         match action {
@@ -459,7 +485,11 @@ impl World {
             Action::Fail { task, .. } | Action::Refuse { task, .. } => self.set_stage(task, Stage::Ending),
             Action::Begin { task } if self.fails() => self.end(task),
             Action::Begin { task } => {
-                assert_eq!(self.invocations[&task].slots.len(), self.invocations[&task].spec.stages.len(), "it has memory for every stage");
+                assert_eq!(
+                    self.invocations[&task].slots.len(),
+                    self.invocations[&task].spec.stages.len(),
+                    "it has memory for every stage"
+                );
                 self.set_stage(task, Stage::Running);
                 self.begin_session(task);
                 self.note(Event::Prepared { task });
@@ -532,7 +562,8 @@ impl World {
         let is_missing = slots.iter().any(|granted| granted.fresh.is_none() && !self.kept.contains_key(&granted.slot));
         if is_missing || (slots.iter().any(clears) && self.fails()) {
             self.totals.clear_failed += 1;
-            self.withheld_max += slots.iter().filter_map(|granted| granted.fresh).map(|fresh| fresh.place.bytes).sum::<u64>();
+            self.withheld_max +=
+                slots.iter().filter_map(|granted| granted.fresh).map(|fresh| fresh.place.bytes).sum::<u64>();
             self.note(Event::GrantFailed { task, slots });
             return self.set_stage(task, Stage::Ending);
         }
@@ -552,7 +583,8 @@ impl World {
             }
             self.device.check_clean(self.places[&granted.slot], tenant.as_str());
         }
-        self.invocations.get_mut(&task).expect("it has not left").slots = slots.iter().map(|granted| granted.slot).collect();
+        self.invocations.get_mut(&task).expect("it has not left").slots =
+            slots.iter().map(|granted| granted.slot).collect();
     }
 
     // What has to be true.
@@ -572,7 +604,10 @@ impl World {
                 let set = self.functions[&stage.function].set;
                 assert_eq!(self.memory.state(set), SetState::Resident, "{task:?} runs without its constants");
                 let (_, offsets) = self.memory.constant_offsets(stage.function);
-                assert!(offsets.iter().all(|at| self.device.is_reserved(*at, 1)), "{task:?} runs with constants that are elsewhere");
+                assert!(
+                    offsets.iter().all(|at| self.device.is_reserved(*at, 1)),
+                    "{task:?} runs with constants that are elsewhere"
+                );
             }
         }
         // What fitted the device before some of it was withheld may not fit any more.

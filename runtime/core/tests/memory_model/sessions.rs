@@ -32,10 +32,14 @@ impl World {
 
     pub(super) fn join_session(&mut self, function: FunctionId, SessionSpec { session, bytes, .. }: SessionSpec) {
         let tenant = self.functions[&function].tenant.clone();
-        self.sessions.entry(session).or_insert(Session { function, tenant, bytes, place: None, is_busy: false }).is_busy = true;
+        self.sessions
+            .entry(session)
+            .or_insert(Session { function, tenant, bytes, place: None, is_busy: false })
+            .is_busy = true;
     }
 
-    /// A step is prepared: its session has memory, the same as ever, and nothing of others is in it.
+    /// A step is prepared: its session has memory, the same as ever, and nothing of others is in
+    /// it.
     pub(super) fn begin_session(&mut self, task: TaskId) {
         let Some(SessionSpec { session: id, .. }) = self.invocations[&task].spec.session else { return };
         let place = self.memory.session_place(id).expect("a step that is prepared has its session's memory");

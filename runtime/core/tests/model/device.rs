@@ -6,7 +6,8 @@ use atoll_core::limits::{ABORT_GRACE_NS, PADS_MAX};
 use atoll_core::{Class, Epoch, LaunchEnd, LaunchId, Nanos, PreemptLevel, QueueId, Step, TaskId};
 use std::collections::VecDeque;
 
-/// How long the end of a launch may be kept back, and a raised epoch be overlooked, where that goes wrong.
+/// How long the end of a launch may be kept back, and a raised epoch be overlooked, where that goes
+/// wrong.
 const LATE_NS_MAX: u64 = 3_000_000;
 
 /// Blocks that run beside a launch of another task.
@@ -147,7 +148,10 @@ impl World {
         assert_eq!(oldest.id, launch, "a launch is aborted that is not the oldest");
         assert!(!std::mem::replace(&mut oldest.abort, true), "{launch:?} is aborted twice");
         let over_since = self.tasks[&oldest.task].over_since;
-        assert!(over_since.is_some_and(|since| self.now.0 >= since.0 + ABORT_GRACE_NS), "{launch:?} is aborted too early");
+        assert!(
+            over_since.is_some_and(|since| self.now.0 >= since.0 + ABORT_GRACE_NS),
+            "{launch:?} is aborted too early"
+        );
     }
 
     pub(super) fn raise_epoch(&mut self, task: TaskId, epoch: Epoch) {
@@ -232,7 +236,15 @@ impl World {
         let riders = launch.riders.iter().map(|rider| rider.task).collect();
         let is_late = self.scenario.faults.late_completions.strikes(&mut self.rng);
         let at_ns = self.now.0 + if is_late { self.rng.below(LATE_NS_MAX) } else { 0 };
-        let ended = Ended { launch: launch.id, task: launch.task, step: launch.step, epoch: launch.epoch, end, riders, at: Nanos(at_ns) };
+        let ended = Ended {
+            launch: launch.id,
+            task: launch.task,
+            step: launch.step,
+            epoch: launch.epoch,
+            end,
+            riders,
+            at: Nanos(at_ns),
+        };
         self.device.ended[at].push_back(ended);
     }
 

@@ -1,6 +1,7 @@
 //! What must be true, whatever goes wrong.
 //!
-//! What a real-time task waits for, at most, before its first launch is issued (and with it, how long):
+//! What a real-time task waits for, at most, before its first launch is issued (and with it, how
+//! long):
 //!
 //! | policy | waits for | so its delay is |
 //! |---|---|---|
@@ -11,8 +12,10 @@
 //! | `streams` | nothing | the device shares itself between the queues |
 //! | `rt-only` | nothing | none |
 //!
-//! It waits besides for real-time tasks of its own or a lower rank, and for room in a real-time queue: all of these are full of launches that have yet to end. Where the scheduler has a bound on what best-effort
-//! work is spared, it waits for the slice of one best-effort task, once in that time.
+//! It waits besides for real-time tasks of its own or a lower rank, and for room in a real-time
+//! queue: all of these are full of launches that have yet to end. Where the scheduler has a bound
+//! on what best-effort work is spared, it waits for the slice of one best-effort task, once in that
+//! time.
 
 use super::scenario::Aborts;
 use super::truth::Truth;
@@ -20,7 +23,8 @@ use super::{BE_TASKS, RT_TASKS, World};
 use atoll_core::limits::ABORT_GRACE_NS;
 use atoll_core::{BEST_EFFORT_SLICE_DIVISOR, Class, LaneId, Nanos, Outcome, PreemptLevel, QueueId, Slice, TaskId};
 
-/// Policies under which best-effort tasks issue nothing beside real-time ones, and those under which they have to leave.
+/// Policies under which best-effort tasks issue nothing beside real-time ones, and those under
+/// which they have to leave.
 const EXCLUSIVE: [&str; 4] = ["reset", "reef", "edf", "block-wait"];
 const EVICTING: [&str; 3] = ["reset", "reef", "edf"];
 
@@ -35,7 +39,8 @@ pub(super) struct Slices {
     count: u64,
     /// Nobody was in its way after the event before.
     was_idle: bool,
-    /// The slices there were when the action was decided that is being carried out. It may be over since: what is carried out before it can be answered, and the scheduler decides anew.
+    /// The slices there were when the action was decided that is being carried out. It may be over
+    /// since: what is carried out before it can be answered, and the scheduler decides anew.
     pub(super) at_decision: Vec<Slice>,
 }
 
@@ -49,15 +54,17 @@ impl World {
         self.slices.at_decision.iter().any(|slice| slice.task == task)
     }
 
-    /// Best-effort work gets a slice as soon as it got nowhere for as long as is allowed, and not before; and that is over in time.
-    /// Where lanes come and go this is not judged: what is hungry changes with the tasks that move.
+    /// Best-effort work gets a slice as soon as it got nowhere for as long as is allowed, and not
+    /// before; and that is over in time. Where lanes come and go this is not judged: what is
+    /// hungry changes with the tasks that move.
     pub(super) fn judge_slices(&mut self) {
         if self.scenario.lanes {
             return;
         }
         let (now, slice, last) = (self.now, self.scheduler.slice(LaneId::DEFAULT), self.slices.last);
         let Some(wait_ns) = self.scenario.best_effort_wait_ns_max else { return assert_eq!(slice, None) };
-        let starves = self.is_wanted(LaneId::DEFAULT, Class::RealTime) && self.is_wanted(LaneId::DEFAULT, Class::BestEffort);
+        let starves =
+            self.is_wanted(LaneId::DEFAULT, Class::RealTime) && self.is_wanted(LaneId::DEFAULT, Class::BestEffort);
         let could_run = |(_, truth): (_, &Truth)| truth.wants_the_device() && truth.over_since.is_none();
         let has_somebody = self.of_class(LaneId::DEFAULT, Class::BestEffort).any(could_run);
         if self.slices.was_idle {
@@ -72,12 +79,16 @@ impl World {
         let is_spared = has_one || !starves || self.slices.is_fed;
         assert!(is_spared || !is_over || !has_somebody, "best-effort work starves");
         if let Some(until) = slice.and_then(|slice| slice.until) {
-            assert!(now < until && until.0 <= now.0 + wait_ns / BEST_EFFORT_SLICE_DIVISOR, "a slice goes on for too long");
+            assert!(
+                now < until && until.0 <= now.0 + wait_ns / BEST_EFFORT_SLICE_DIVISOR,
+                "a slice goes on for too long"
+            );
         }
         if has_one || !starves || self.slices.is_fed || is_over {
             self.slices.hungry_since = now;
         }
-        self.slices = Slices { is_fed: false, last: slice, count, was_idle: !starves, ..std::mem::take(&mut self.slices) };
+        self.slices =
+            Slices { is_fed: false, last: slice, count, was_idle: !starves, ..std::mem::take(&mut self.slices) };
     }
 
     /// The tasks of a class in a lane.
@@ -91,7 +102,10 @@ impl World {
 
     /// The rank of the most urgent real-time task that could run.
     fn rt_first(&self, lane: LaneId) -> Option<u64> {
-        self.of_class(lane, Class::RealTime).filter(|(_, truth)| truth.wants_the_device()).map(|(_, truth)| truth.rank).min()
+        self.of_class(lane, Class::RealTime)
+            .filter(|(_, truth)| truth.wants_the_device())
+            .map(|(_, truth)| truth.rank)
+            .min()
     }
 
     fn evicts(&self) -> bool {
@@ -104,8 +118,11 @@ impl World {
         assert!(truth.prepared && truth.finished.is_none() && truth.riding == 0 && truth.host_step.is_none());
         assert!(!truth.complete[step as usize], "step {step} of {task:?} is issued again although it is complete");
         let is_elsewhere = |other: &u32| *other != queue.0;
-        let elsewhere = (0..self.device.queues.len() as u32).filter(is_elsewhere).flat_map(|other| &self.device.queues[other as usize]);
-        let goes_beside = |other: u32| truth.forks.iter().any(|fork| [other, step].iter().all(|step| fork.steps().contains(step)));
+        let elsewhere = (0..self.device.queues.len() as u32)
+            .filter(is_elsewhere)
+            .flat_map(|other| &self.device.queues[other as usize]);
+        let goes_beside =
+            |other: u32| truth.forks.iter().any(|fork| [other, step].iter().all(|step| fork.steps().contains(step)));
         let is_apart = elsewhere.filter(|launch| launch.task == task).all(|launch| goes_beside(launch.step));
         assert!(is_apart, "launches of {task:?} are in two queues, and step {step} is behind them");
         let lane = truth.lane;
@@ -118,7 +135,10 @@ impl World {
             Class::BestEffort => {
                 assert_ne!(policy, "rt-only", "a best-effort launch is issued");
                 let is_exclusive = EXCLUSIVE.contains(&policy) && self.is_wanted(lane, Class::RealTime);
-                assert!(!is_exclusive || self.had_slice(task), "a best-effort launch is issued beside a real-time task");
+                assert!(
+                    !is_exclusive || self.had_slice(task),
+                    "a best-effort launch is issued beside a real-time task"
+                );
             }
             Class::RealTime => {
                 let in_flight = self.of_class(lane, Class::BestEffort).any(|(_, truth)| truth.in_flight > 0);
@@ -134,7 +154,11 @@ impl World {
         let unfinished = self.tasks.values().filter(|truth| truth.finished.is_none()).count();
         assert_eq!(unfinished, self.scheduler.task_count(), "tasks are lost or kept");
         for (at, queue) in self.device.queues.iter().enumerate() {
-            assert_eq!(self.device.depth(at), self.scheduler.device_queue_depth(QueueId(at as u32)), "launches are lost");
+            assert_eq!(
+                self.device.depth(at),
+                self.scheduler.device_queue_depth(QueueId(at as u32)),
+                "launches are lost"
+            );
             for (ahead, behind) in queue.iter().zip(queue.iter().skip(1)) {
                 let follows = behind.task != ahead.task || self.tasks[&ahead.task].may_follow(behind.step, ahead.step);
                 assert!(follows, "steps {} and {} in one queue", ahead.step, behind.step);
@@ -142,7 +166,8 @@ impl World {
         }
     }
 
-    /// What must be true once the scheduler has heard of something and all of its actions were carried out.
+    /// What must be true once the scheduler has heard of something and all of its actions were
+    /// carried out.
     pub(super) fn judge_answer(&self) {
         if self.device.is_lost {
             return;
@@ -156,10 +181,15 @@ impl World {
         self.judge_closing();
     }
 
-    /// In a lane that is being closed is only what the device or the host works on; everything else has moved.
+    /// In a lane that is being closed is only what the device or the host works on; everything else
+    /// has moved.
     fn judge_closing(&self) {
         for (id, truth) in self.tasks.iter().filter(|(_, truth)| truth.finished.is_none()) {
-            assert!(!self.lanes[&truth.lane].is_closing || truth.is_served(), "{id:?} keeps lane {} from being closed", truth.lane.0);
+            assert!(
+                !self.lanes[&truth.lane].is_closing || truth.is_served(),
+                "{id:?} keeps lane {} from being closed",
+                truth.lane.0
+            );
         }
     }
 
@@ -176,8 +206,9 @@ impl World {
     fn judge_progress(&self, lane: LaneId, class: Class) {
         let policy = self.policy.name;
         let first = self.rt_first(lane).filter(|_| self.evicts() && class == Class::RealTime);
-        let mut first =
-            self.of_class(lane, class).filter(|(_, truth)| truth.wants_the_device() && first.is_none_or(|rank| truth.rank == rank));
+        let mut first = self
+            .of_class(lane, class)
+            .filter(|(_, truth)| truth.wants_the_device() && first.is_none_or(|rank| truth.rank == rank));
         if !self.is_wanted(lane, class) || first.any(|task| self.is_served(task)) {
             return;
         }
@@ -201,7 +232,8 @@ impl World {
         assert!(has_to_wait, "{class} tasks are there, and nothing is done for them under {policy}");
     }
 
-    /// While a real-time task is there, everything that can leave for it has been told to; and so has everything that nobody wants any more.
+    /// While a real-time task is there, everything that can leave for it has been told to; and so
+    /// has everything that nobody wants any more.
     fn judge_evictions(&self) {
         if self.scenario.preempt_level < PreemptLevel::Deactivate {
             return;
@@ -223,7 +255,8 @@ impl World {
         }
     }
 
-    /// A launch at the head of its queue whose task has been over for the time of grace has been told to end.
+    /// A launch at the head of its queue whose task has been over for the time of grace has been
+    /// told to end.
     fn judge_aborts(&self) {
         let has_grace = |since: Nanos| self.now.0 <= since.0 + ABORT_GRACE_NS;
         let heads = self.device.queues.iter().zip(&self.device.ended).filter(|(_, ended)| ended.is_empty());
@@ -244,7 +277,10 @@ impl World {
         let (counted, seen) = (self.scheduler.counters(), &self.totals);
         assert_eq!(counted.issued_launches, seen.issued_launches);
         assert_eq!((counted.padded_launches, counted.padding_blocks), (seen.padded_launches, seen.padding_blocks));
-        assert_eq!((counted.evicted_launches, counted.repeated_launches), (seen.evicted_launches, seen.repeated_launches));
+        assert_eq!(
+            (counted.evicted_launches, counted.repeated_launches),
+            (seen.evicted_launches, seen.repeated_launches)
+        );
         assert_eq!((counted.aborted_launches, counted.preemptions), (seen.aborted_launches, seen.preemptions));
         assert_eq!((counted.arrived, counted.finished), ([RT_TASKS, BE_TASKS], [RT_TASKS, BE_TASKS]));
     }
@@ -263,7 +299,9 @@ impl World {
             }
             Outcome::Refused => assert!(is_refused, "{task:?} is refused"),
             Outcome::Cancelled => assert!(truth.over_since.is_some(), "{task:?} is cancelled"),
-            Outcome::DeadlineExceeded => assert!(truth.deadline.is_some_and(|at| at <= self.now), "{task:?} is not late"),
+            Outcome::DeadlineExceeded => {
+                assert!(truth.deadline.is_some_and(|at| at <= self.now), "{task:?} is not late")
+            }
             Outcome::QueueFull => panic!("the queues are large enough"),
             Outcome::Failed | Outcome::DeviceLost => {}
         }

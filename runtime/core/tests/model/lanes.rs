@@ -44,7 +44,8 @@ impl World {
         self.lanes.keys().filter_map(|lane| self.scheduler.slice(*lane)).collect()
     }
 
-    /// Any lane, also one that is being closed; where lanes do not come and go it is the default lane.
+    /// Any lane, also one that is being closed; where lanes do not come and go it is the default
+    /// lane.
     pub(super) fn some_lane(&mut self) -> LaneId {
         let lanes: Vec<LaneId> = self.lanes.keys().copied().collect();
         if lanes.len() == 1 { lanes[0] } else { lanes[self.rng.below(lanes.len() as u64) as usize] }
@@ -54,7 +55,8 @@ impl World {
         if self.lanes.len() < LANES_MAX && self.rng.one_in(2) { self.open_lane() } else { self.close_lane() }
     }
 
-    /// Opens a lane, or is refused: queues that others have, or that no device has, or a name that was there.
+    /// Opens a lane, or is refused: queues that others have, or that no device has, or a name that
+    /// was there.
     fn open_lane(&mut self) {
         let lane = if self.rng.one_in(8) { self.some_lane() } else { LaneId(self.opened.0 + 1) };
         let first = self.rng.below(u64::from(DEVICE_QUEUES_MAX) + 1) as u32;
@@ -65,21 +67,32 @@ impl World {
         let is_taken = |queue: u32| self.lanes.values().any(|other| other.queues.contains(&queue));
         match self.scheduler.open_lane(&config) {
             Ok(()) => {
-                assert!(lane > self.opened && !queues.is_empty() && compute_units > 0 && !queues.clone().any(is_taken), "{config:?} opens");
+                assert!(
+                    lane > self.opened && !queues.is_empty() && compute_units > 0 && !queues.clone().any(is_taken),
+                    "{config:?} opens"
+                );
                 self.opened = lane;
                 self.lanes.insert(lane, LaneTruth { queues, twins, is_closing: false });
             }
             Err(LaneError::Taken(_)) => assert!(lane <= self.opened),
             Err(LaneError::Queues(_)) => assert!(queues.is_empty() || queues.end > DEVICE_QUEUES_MAX),
             Err(LaneError::Twins(count)) => assert!(twins && count == queues.len() && count % 2 == 1),
-            Err(LaneError::QueueTaken(queue, owner)) => assert!(self.has_queue(owner, queue) && queues.contains(&queue.0)),
-            Err(LaneError::ComputeUnits { wanted, of }) => assert!(wanted == compute_units && !(1..=of).contains(&wanted)),
+            Err(LaneError::QueueTaken(queue, owner)) => {
+                assert!(self.has_queue(owner, queue) && queues.contains(&queue.0))
+            }
+            Err(LaneError::ComputeUnits { wanted, of }) => {
+                assert!(wanted == compute_units && !(1..=of).contains(&wanted))
+            }
             Err(other) => panic!("{other}"),
         }
     }
 
     fn close_lane(&mut self) {
-        let lane = if self.rng.one_in(8) { LaneId(self.rng.below(u64::from(self.opened.0) + 2) as u32) } else { self.some_lane() };
+        let lane = if self.rng.one_in(8) {
+            LaneId(self.rng.below(u64::from(self.opened.0) + 2) as u32)
+        } else {
+            self.some_lane()
+        };
         let mut actions = Vec::new();
         let expected = match self.lanes.get(&lane) {
             _ if lane == LaneId::DEFAULT => Err(LaneError::Default),
@@ -98,8 +111,16 @@ impl World {
     pub(super) fn lane_closed(&mut self, lane: LaneId) {
         let closed = self.lanes.remove(&lane).expect("a lane is closed once");
         assert!(closed.is_closing, "lane {} is closed and nobody asked for it", lane.0);
-        assert!(closed.queues.clone().all(|queue| self.device.depth(queue as usize) == 0), "launches are left in lane {}", lane.0);
-        assert!(!self.tasks.values().any(|truth| truth.finished.is_none() && truth.lane == lane), "tasks are left in lane {}", lane.0);
+        assert!(
+            closed.queues.clone().all(|queue| self.device.depth(queue as usize) == 0),
+            "launches are left in lane {}",
+            lane.0
+        );
+        assert!(
+            !self.tasks.values().any(|truth| truth.finished.is_none() && truth.lane == lane),
+            "tasks are left in lane {}",
+            lane.0
+        );
         self.totals.closed_lanes += 1;
     }
 
@@ -119,7 +140,8 @@ impl World {
         }
     }
 
-    /// Tasks leave lanes that are being closed, for the default lane, and only while nothing of them is under way.
+    /// Tasks leave lanes that are being closed, for the default lane, and only while nothing of
+    /// them is under way.
     pub(super) fn judge_moves(&mut self) {
         let World { scheduler, tasks, lanes, totals, now, .. } = self;
         for (&id, truth) in tasks.iter_mut().filter(|(_, truth)| truth.finished.is_none()) {
@@ -152,7 +174,11 @@ impl World {
         }
         assert_eq!(self.lanes.len(), 1, "lanes are left");
         let all: Vec<_> = self.scheduler.lanes().collect();
-        assert!(all.len() == 1 && all[0].config.queues == LaneTruth::of_all(self.scenario.queues, self.scenario.twins).queues, "{all:?}");
+        assert!(
+            all.len() == 1
+                && all[0].config.queues == LaneTruth::of_all(self.scenario.queues, self.scenario.twins).queues,
+            "{all:?}"
+        );
         assert_eq!(self.scheduler.lane_of(TaskId(0)), None);
     }
 }

@@ -1,4 +1,5 @@
-//! The memory of a task: who wrote each cell of each buffer last. A step that reads what another one should have written, and did not, is found at once.
+//! The memory of a task: who wrote each cell of each buffer last. A step that reads what another
+//! one should have written, and did not, is found at once.
 
 use atoll_core::Step;
 use atoll_core::rng::Rng;
@@ -12,7 +13,8 @@ const BUFFERS: u64 = 5;
 /// What a step does to memory.
 #[derive(Clone, Debug)]
 struct Access {
-    /// Buffers it reads, and which step wrote what it expects there; `None` for what was there from the start.
+    /// Buffers it reads, and which step wrote what it expects there; `None` for what was there from
+    /// the start.
     reads: Vec<(usize, Option<usize>)>,
     writes: usize,
     blocks: usize,
@@ -32,11 +34,15 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Steps that read one or two buffers and write one, which may be one of those: then each block reads only what it writes itself.
+    /// Steps that read one or two buffers and write one, which may be one of those: then each block
+    /// reads only what it writes itself.
     pub(super) fn of(steps: &[Step], rng: &mut Rng) -> Memory {
         let mut last = [None; BUFFERS as usize];
         let accesses = steps.iter().enumerate().map(|(number, step)| {
-            let reads = (0..1 + rng.below(2)).map(|_| rng.below(BUFFERS) as usize).map(|buffer| (buffer, last[buffer])).collect();
+            let reads = (0..1 + rng.below(2))
+                .map(|_| rng.below(BUFFERS) as usize)
+                .map(|buffer| (buffer, last[buffer]))
+                .collect();
             let writes = rng.below(BUFFERS) as usize;
             last[writes] = Some(number);
             Access { reads, writes, blocks: if *step == Step::Host { 1 } else { 1 + rng.below(CELLS as u64) as usize } }
@@ -44,13 +50,16 @@ impl Memory {
         Memory { accesses: accesses.collect(), cells: vec![[None; CELLS]; BUFFERS as usize] }
     }
 
-    /// For each step, the earliest one from which the task may run again once it has begun, as a memory plan records it: behind each reader of memory that was written since.
+    /// For each step, the earliest one from which the task may run again once it has begun, as a
+    /// memory plan records it: behind each reader of memory that was written since.
     pub(super) fn restore_points(&self) -> Vec<u32> {
         let mut behind = vec![0; self.accesses.len()];
         for (reader, access) in self.accesses.iter().enumerate() {
             for (buffer, _) in &access.reads {
                 let spoiler = self.accesses[reader..].iter().position(|later| later.writes == *buffer);
-                spoiler.into_iter().for_each(|spoiler| behind[reader + spoiler] = behind[reader + spoiler].max(reader as u32 + 1));
+                spoiler
+                    .into_iter()
+                    .for_each(|spoiler| behind[reader + spoiler] = behind[reader + spoiler].max(reader as u32 + 1));
             }
         }
         (1..behind.len()).for_each(|step| behind[step] = behind[step].max(behind[step - 1]));
@@ -59,11 +68,15 @@ impl Memory {
 
     /// For each step, the earlier ones that wrote what it reads or writes, or read what it writes.
     pub(super) fn needs(&self) -> Vec<Vec<u32>> {
-        let touches = |access: &Access, buffer: usize| access.writes == buffer || access.reads.iter().any(|(read, _)| *read == buffer);
+        let touches = |access: &Access, buffer: usize| {
+            access.writes == buffer || access.reads.iter().any(|(read, _)| *read == buffer)
+        };
         let needs = |later: usize| {
             let access = &self.accesses[later];
             (0..later)
-                .filter(|&before| touches(access, self.accesses[before].writes) || touches(&self.accesses[before], access.writes))
+                .filter(|&before| {
+                    touches(access, self.accesses[before].writes) || touches(&self.accesses[before], access.writes)
+                })
                 .map(|before| before as u32)
         };
         (0..self.accesses.len()).map(|later| needs(later).collect()).collect()
@@ -90,7 +103,8 @@ impl Memory {
                 .find(|&cell| self.cells[buffer][cell] != expected);
             if let Some(cell) = wrong {
                 let found = self.cells[buffer][cell];
-                answer = Err(format!("block {block} of step {step} reads what {found:?} wrote instead of {expected:?}"));
+                answer =
+                    Err(format!("block {block} of step {step} reads what {found:?} wrote instead of {expected:?}"));
             }
         }
         access.cells(block).for_each(|cell| self.cells[access.writes][cell] = Some(step as usize));

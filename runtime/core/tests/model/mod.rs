@@ -12,8 +12,8 @@ pub(crate) use scenario::{Aborts, Faults, Rate, Scenario, Totals};
 use atoll_core::limits::{DEVICE_QUEUES_MAX, HANG_NS};
 use atoll_core::rng::Rng;
 use atoll_core::{
-    Action, Class, ClientId, DeviceScheduler, Epoch, Event, Fork, LaneId, LaunchEnd, LaunchProfile, Nanos, Outcome, PolicyEntry,
-    SchedulerConfig, Step, StepCost, TaskId, TaskSpec, plan_forks,
+    Action, Class, ClientId, DeviceScheduler, Epoch, Event, Fork, LaneId, LaunchEnd, LaunchProfile, Nanos, Outcome,
+    PolicyEntry, SchedulerConfig, Step, StepCost, TaskId, TaskSpec, plan_forks,
 };
 use device::{Device, Ended, Rider};
 use judge::Slices;
@@ -54,7 +54,8 @@ pub(crate) struct World {
     slices: Slices,
     /// The lane of the launch whose end is being told.
     heard_end: Option<LaneId>,
-    /// The lane that the last event was for; `None` for all of them. Others hear nothing, not even that time passes.
+    /// The lane that the last event was for; `None` for all of them. Others hear nothing, not even
+    /// that time passes.
     heard: Option<LaneId>,
     totals: Totals,
 }
@@ -74,8 +75,10 @@ impl World {
             best_effort_wait_ns_max: scenario.best_effort_wait_ns_max,
             perturb: scenario.perturb,
         };
-        let mut arrivals: Vec<Class> =
-            [(Class::RealTime, RT_TASKS), (Class::BestEffort, BE_TASKS)].into_iter().flat_map(|(c, n)| vec![c; n as usize]).collect();
+        let mut arrivals: Vec<Class> = [(Class::RealTime, RT_TASKS), (Class::BestEffort, BE_TASKS)]
+            .into_iter()
+            .flat_map(|(c, n)| vec![c; n as usize])
+            .collect();
         for i in (1..arrivals.len()).rev() {
             arrivals.swap(i, rng.below(i as u64 + 1) as usize);
         }
@@ -85,7 +88,10 @@ impl World {
             scheduler: DeviceScheduler::new(&config),
             opened: LaneId::DEFAULT,
             lanes: BTreeMap::from([(LaneId::DEFAULT, LaneTruth::of_all(scenario.queues, scenario.twins))]),
-            device: Device::new(if scenario.lanes { DEVICE_QUEUES_MAX } else { scenario.queues << u32::from(scenario.twins) }, capacity),
+            device: Device::new(
+                if scenario.lanes { DEVICE_QUEUES_MAX } else { scenario.queues << u32::from(scenario.twins) },
+                capacity,
+            ),
             scenario,
             rng,
             now: Nanos(0),
@@ -105,7 +111,9 @@ impl World {
         while !self.arrivals.is_empty() || self.scheduler.task_count() > 0 {
             self.totals.steps += 1;
             assert!(self.totals.steps < STEPS_MAX, "{} tasks are starving", self.scheduler.task_count());
-            if self.scenario.lost_after == Some(self.totals.steps) || self.scenario.faults.lost_device.strikes(&mut self.rng) {
+            if self.scenario.lost_after == Some(self.totals.steps)
+                || self.scenario.faults.lost_device.strikes(&mut self.rng)
+            {
                 self.lose_device();
             }
             self.now.0 += self.rng.below(20_000);
@@ -144,9 +152,13 @@ impl World {
         }
     }
 
-    /// Where nothing may be left to happen but that a device is found to hang, time passes in leaps.
+    /// Where nothing may be left to happen but that a device is found to hang, time passes in
+    /// leaps.
     fn wait_for_hung(&mut self) {
-        if self.scenario.aborts == Aborts::Broken && self.device.ended.iter().all(VecDeque::is_empty) && self.rng.one_in(100) {
+        if self.scenario.aborts == Aborts::Broken
+            && self.device.ended.iter().all(VecDeque::is_empty)
+            && self.rng.one_in(100)
+        {
             self.now.0 += self.rng.below(HANG_NS / 20);
         }
     }
@@ -177,7 +189,12 @@ impl World {
         let steps: Arc<[Step]> = steps.into();
         let blocks: Vec<Vec<bool>> = (0..steps.len() as u32).map(|step| vec![false; memory.blocks(step)]).collect();
         let profiles: Arc<[_]> = blocks.iter().map(|blocks| self.profile(blocks.len() as u32)).collect();
-        let deadline = self.scenario.faults.deadlines.strikes(&mut self.rng).then(|| Nanos(self.now.0 + self.rng.below(3_000_000)));
+        let deadline = self
+            .scenario
+            .faults
+            .deadlines
+            .strikes(&mut self.rng)
+            .then(|| Nanos(self.now.0 + self.rng.below(3_000_000)));
         let away = self.scenario.cold && self.rng.one_in(2);
         let priority = self.rng.below(3) as u32;
         let rank = if self.policy.name == "edf" { deadline.map_or(u64::MAX, |at| at.0) } else { priority.into() };
@@ -249,7 +266,8 @@ impl World {
     /// What some task needs comes, or goes while the task waits.
     fn change_readiness(&mut self) {
         let unfinished = self.tasks.iter().filter(|(_, truth)| truth.finished.is_none() && !truth.prepared);
-        let candidates: Vec<TaskId> = unfinished.map(|(&task, _)| task).filter(|task| !self.preparing.contains(task)).collect();
+        let candidates: Vec<TaskId> =
+            unfinished.map(|(&task, _)| task).filter(|task| !self.preparing.contains(task)).collect();
         if candidates.is_empty() {
             return;
         }
@@ -291,7 +309,8 @@ impl World {
             let task = self.preparing.swap_remove(self.rng.below(self.preparing.len() as u64) as usize);
             self.truth(task).prepared = !fails;
             self.tell(if fails { Event::TaskFailed { task } } else { Event::TaskPrepared { task } });
-        } else if let Some(task) = self.tasks.iter().find(|(_, truth)| truth.host_step.is_some()).map(|(&task, _)| task) {
+        } else if let Some(task) = self.tasks.iter().find(|(_, truth)| truth.host_step.is_some()).map(|(&task, _)| task)
+        {
             let event = self.run_host_step(task, fails);
             self.tell(event);
         }
@@ -315,7 +334,8 @@ impl World {
     fn deliver(&mut self) {
         let can_be_told = |queue: &usize| self.device.ended[*queue].front().is_some_and(|ended| ended.at <= self.now);
         let Some(at) = pick(&mut self.rng, (0..self.device.ended.len()).filter(can_be_told)) else { return };
-        let Ended { launch, task, step, epoch, end, riders, .. } = self.device.ended[at].pop_front().expect("looked at");
+        let Ended { launch, task, step, epoch, end, riders, .. } =
+            self.device.ended[at].pop_front().expect("looked at");
         let truth = self.tasks.get_mut(&task).expect("a task");
         truth.in_flight -= 1;
         let is_unsure = end == LaunchEnd::Complete && truth.tells_nothing(step) && epoch.is_raised_by(truth.raised);
@@ -378,7 +398,9 @@ impl World {
     fn carry_out(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::RaiseEpoch { task, epoch } => self.raise_epoch(task, epoch),
-            Action::Prepare { task } if self.truth(task).away => panic!("{task:?} is prepared although something is missing"),
+            Action::Prepare { task } if self.truth(task).away => {
+                panic!("{task:?} is prepared although something is missing")
+            }
             Action::Prepare { task } if self.scenario.cold && self.rng.one_in(8) => {
                 self.truth(task).away = true;
                 self.totals.unready += 1;
@@ -389,16 +411,24 @@ impl World {
                 self.truth(task).prepared = true;
                 return Some(Event::TaskPrepared { task });
             }
-            Action::Pad { task, step, first, shape, epoch } => self.pad(Rider { task, step, first, blocks: shape.blocks, epoch }),
+            Action::Pad { task, step, first, shape, epoch } => {
+                self.pad(Rider { task, step, first, blocks: shape.blocks, epoch })
+            }
             Action::Issue { launch, task, step, queue, epoch } => self.issue(launch, task, step, queue, epoch),
             Action::Abort { launch, queue } => self.abort(launch, queue),
             // Another one was found to hang at the same time.
             Action::DeclareHung { .. } if self.device.is_lost => {}
             // It ended after all.
-            Action::DeclareHung { launch, queue } if self.device.ended[queue.0 as usize].iter().any(|ended| ended.launch == launch) => {}
+            Action::DeclareHung { launch, queue }
+                if self.device.ended[queue.0 as usize].iter().any(|ended| ended.launch == launch) => {}
             Action::DeclareHung { launch, queue } => {
-                let told = self.device.queues[queue.0 as usize].front().is_some_and(|oldest| oldest.id == launch && oldest.abort);
-                assert!(told && self.scenario.aborts == Aborts::Broken, "{launch:?} counts as hung although the device obeys");
+                let told = self.device.queues[queue.0 as usize]
+                    .front()
+                    .is_some_and(|oldest| oldest.id == launch && oldest.abort);
+                assert!(
+                    told && self.scenario.aborts == Aborts::Broken,
+                    "{launch:?} counts as hung although the device obeys"
+                );
                 self.totals.hung += 1;
                 self.forget_launches();
                 return Some(Event::DeviceLost);
@@ -446,7 +476,8 @@ fn pick<T>(rng: &mut Rng, from: impl Iterator<Item = T> + Clone) -> Option<T> {
     (count > 0).then(|| from.clone().nth(rng.below(count) as usize)).flatten()
 }
 
-/// How many steps are known once `known` of them are: as far as to the next host step, which finds out more.
+/// How many steps are known once `known` of them are: as far as to the next host step, which finds
+/// out more.
 fn next_known(steps: &[Step], known: usize) -> usize {
     steps[known..].iter().position(|step| *step == Step::Host).map_or(steps.len(), |host| known + host + 1)
 }

@@ -38,7 +38,8 @@ pub(crate) struct Faults {
     pub(crate) stuck_kernels: Rate,
     /// The end of a launch is told long after it.
     pub(crate) late_completions: Rate,
-    /// The scheduler is not woken when it wanted to be, and hears nothing until something else happens.
+    /// The scheduler is not woken when it wanted to be, and hears nothing until something else
+    /// happens.
     pub(crate) lost_wakeups: Rate,
     /// A raised epoch is not seen for so long that launches run to their end anyway.
     pub(crate) failing_resets: Rate,
@@ -124,7 +125,8 @@ impl Scenario {
         self
     }
 
-    /// Everything by chance: each fault is absent from about half of the runs, so that it does not hide what others bring to light.
+    /// Everything by chance: each fault is absent from about half of the runs, so that it does not
+    /// hide what others bring to light.
     pub(crate) fn any(seed: u64) -> (&'static PolicyEntry, Scenario) {
         let rng = &mut Rng::new(seed ^ 0x5EED);
         let policy = &POLICIES[rng.below(POLICIES.len() as u64) as usize];

@@ -19,7 +19,8 @@ pub(super) struct Truth {
     pub(super) blocks: Vec<Vec<bool>>,
     /// Per step, whether the scheduler was told that it is complete.
     pub(super) complete: Vec<bool>,
-    /// What the device reads, and raised values it does not see yet, with the times from which it may.
+    /// What the device reads, and raised values it does not see yet, with the times from which it
+    /// may.
     pub(super) word: Epoch,
     pub(super) stored: VecDeque<(Nanos, Epoch)>,
     /// The last epoch that the scheduler raised.
@@ -33,7 +34,8 @@ pub(super) struct Truth {
     pub(super) prepared: bool,
     /// What it needs is missing.
     pub(super) away: bool,
-    /// Launches with which its blocks beside them were cut short, and of which the scheduler has yet to hear.
+    /// Launches with which its blocks beside them were cut short, and of which the scheduler has
+    /// yet to hear.
     pub(super) cut_short: u32,
     /// A kernel failed; what runs behind it computes nonsense until it is stopped.
     pub(super) broken: bool,
@@ -48,7 +50,8 @@ impl Truth {
         self.blocks[step as usize].iter().all(|&ran| ran)
     }
 
-    /// Whether one step may stand behind another in a queue: it is the next one, or both are in a part that may run in two lines.
+    /// Whether one step may stand behind another in a queue: it is the next one, or both are in a
+    /// part that may run in two lines.
     pub(super) fn may_follow(&self, behind: u32, ahead: u32) -> bool {
         let has_both = |fork: &Fork| fork.steps().contains(&ahead) && fork.steps().contains(&behind);
         behind == ahead + 1 || self.forks.iter().any(has_both)
@@ -78,7 +81,8 @@ impl Truth {
         self.in_flight > 0 || self.riding > 0 || self.host_step.is_some()
     }
 
-    /// A block computes. Whether it counts is another thing: it may be stopped before it is through.
+    /// A block computes. Whether it counts is another thing: it may be stopped before it is
+    /// through.
     pub(super) fn compute(&mut self, step: u32, block: usize) {
         let answer = self.memory.run(step, block);
         let is_nonsense = self.broken || self.cut_short > 0;

@@ -1,8 +1,11 @@
-//! What compute units ran, chunk by chunk, for people who watch: a ring per compute unit in the shared memory.
+//! What compute units ran, chunk by chunk, for people who watch: a ring per compute unit in the
+//! shared memory.
 //!
-//! The ring is always written, by its compute unit alone, and overwritten when it is full, so that nobody who does not read can hold a compute unit up. A record is a
-//! cache line with its number in front: zero while it is written, and looked at before and after it is read. The reader believes nothing: a count that goes back, records that are
-//! no records and numbers that do not fit cost the peer its track and nobody anything else.
+//! The ring is always written, by its compute unit alone, and overwritten when it is full, so that
+//! nobody who does not read can hold a compute unit up. A record is a cache line with its number in
+//! front: zero while it is written, and looked at before and after it is read. The reader believes
+//! nothing: a count that goes back, records that are no records and numbers that do not fit cost
+//! the peer its track and nobody anything else.
 
 use crate::record::{ChunkEnd, ChunkRecord, ComputeUnitUse};
 use crate::shm::Region;
@@ -10,13 +13,15 @@ use atoll_core::{LaunchId, QueueId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Chunks that a ring keeps: a fifth of a second of ordinary ones, a hundredth of the shortest. Takes 256 KiB per compute unit.
+/// Chunks that a ring keeps: a fifth of a second of ordinary ones, a hundredth of the shortest.
+/// Takes 256 KiB per compute unit.
 const CHUNKS_KEPT: u64 = 4096;
 
 /// The number, the chunk, and nothing: a cache line.
 const RECORD_WORDS: usize = 8;
 
-/// How many chunks there were and how long they took, in a cache line of their own and the one that is fetched with it.
+/// How many chunks there were and how long they took, in a cache line of their own and the one that
+/// is fetched with it.
 const HEADER_WORDS: usize = 16;
 const COUNT_WORD: usize = 0;
 const BUSY_WORD: usize = 1;

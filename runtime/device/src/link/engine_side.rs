@@ -1,4 +1,5 @@
-//! The engine's side of the rings: it puts launches in and takes completions out. Where they run is not its business.
+//! The engine's side of the rings: it puts launches in and takes completions out. Where they run is
+//! not its business.
 
 use super::{CommandProducer, Link, LinkShape, State};
 use crate::doorbell::FdBell;
@@ -163,7 +164,8 @@ impl EngineSide {
         queues.all(|queue| self.queues[queue as usize].in_flight.is_empty())
     }
 
-    /// Stops running blocks of an evicted launch; see [`Launching::interrupt`](crate::Launching::interrupt).
+    /// Stops running blocks of an evicted launch; see
+    /// [`Launching::interrupt`](crate::Launching::interrupt).
     ///
     /// # Panics
     /// If the device has no such queue.
@@ -198,7 +200,11 @@ impl EngineSide {
 
     fn silence(&self) -> bool {
         let flag = self.link.completion_flag();
-        if self.distrusts { self.completion_bell.silence_distrustfully(flag) } else { self.completion_bell.silence(flag) }
+        if self.distrusts {
+            self.completion_bell.silence_distrustfully(flag)
+        } else {
+            self.completion_bell.silence(flag)
+        }
     }
 
     /// The oldest completion that is waiting, of the most urgent queue that has one.

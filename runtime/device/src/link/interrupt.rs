@@ -1,19 +1,25 @@
-//! Interruption: compute units are taken from the blocks they run, for more urgent ones (design D2, D4).
+//! Interruption: compute units are taken from the blocks they run, for more urgent ones (design D2,
+//! D4).
 //!
-//! The stop word alone gets a compute unit back at the end of the block it is in. Where that block is long, or nobody knows how long it is, whoever has the more urgent blocks also sends
-//! [`HALT_SIGNAL`]: the engine's side with a submission, and a compute unit that took a launch and cannot run all of its blocks alone. There is no thread in between, and no
-//! answer: the signal says no more than *look at your stop word*, and its handler (`fault`) drops the call if the word is set, the call may be dropped and the program counter lies in the kernel's own
-//! code. So one signal too many harms nobody. One that came while the kernel was in a helper is lost; the watchdog sends another.
+//! The stop word alone gets a compute unit back at the end of the block it is in. Where that block
+//! is long, or nobody knows how long it is, whoever has the more urgent blocks also sends [`HALT_SIGNAL`]: the engine's side with a submission, and a compute unit that took a launch and cannot run all of its blocks alone. There is no thread in between, and no
+//! answer: the signal says no more than *look at your stop word*, and its handler (`fault`) drops
+//! the call if the word is set, the call may be dropped and the program counter lies in the
+//! kernel's own code. So one signal too many harms nobody. One that came while the kernel was in a
+//! helper is lost; the watchdog sends another.
 //!
-//! What the engine's side reads here, another process may have written. The most that a wrong word does is a signal to a wrong thread of that process.
+//! What the engine's side reads here, another process may have written. The most that a wrong word
+//! does is a signal to a wrong thread of that process.
 
 use super::{Link, QUEUES_MAX};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Stops a kernel that has to stop. Nobody else sends it to threads, and by default it does nothing.
+/// Stops a kernel that has to stop. Nobody else sends it to threads, and by default it does
+/// nothing.
 pub const HALT_SIGNAL: i32 = libc::SIGURG;
 
-/// A compute unit whose blocks take no longer than this is not interrupted: it comes by itself, and on average sooner than a signal and the lost work would be worth.
+/// A compute unit whose blocks take no longer than this is not interrupted: it comes by itself, and
+/// on average sooner than a signal and the lost work would be worth.
 const GRACE_NS: u64 = 40_000;
 
 /// What a compute unit shows of itself.
@@ -26,7 +32,8 @@ pub struct UnitWords<'a> {
 
 /// What a compute unit runs, as one word: 0 for nothing.
 ///
-/// Bits 0 to 7: the queue, plus one. Bit 8: it may be interrupted. Bit 9: a signal is on its way. From bit 16: how long a block of it takes in nanoseconds, 0 where nobody knows.
+/// Bits 0 to 7: the queue, plus one. Bit 8: it may be interrupted. Bit 9: a signal is on its way.
+/// From bit 16: how long a block of it takes in nanoseconds, 0 where nobody knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupation(u64);
 
@@ -74,9 +81,12 @@ impl Occupation {
 }
 
 impl Occupation {
-    /// Whether it runs long blocks of this queue that may be interrupted, and no signal is on its way.
+    /// Whether it runs long blocks of this queue that may be interrupted, and no signal is on its
+    /// way.
     fn is_interruptible_in(self, queue: u32) -> bool {
-        self.queue() == Some(queue) && self.0 & (INTERRUPTIBLE | SIGNALLED) == INTERRUPTIBLE && !(1..=GRACE_NS).contains(&self.block_ns())
+        self.queue() == Some(queue)
+            && self.0 & (INTERRUPTIBLE | SIGNALLED) == INTERRUPTIBLE
+            && !(1..=GRACE_NS).contains(&self.block_ns())
     }
 }
 
@@ -86,7 +96,8 @@ impl UnitWords<'_> {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), Relaxed);
     }
 
-    /// It begins to run blocks. Either the kernel sees a stop word that was set before, or who set it sees this.
+    /// It begins to run blocks. Either the kernel sees a stop word that was set before, or who set
+    /// it sees this.
     pub fn begin(&self, occupation: Occupation) {
         self.occupation.store(occupation.0, SeqCst);
     }
@@ -98,7 +109,8 @@ impl UnitWords<'_> {
 
     /// Has its thread look at its stop and halt words.
     pub fn signal(&self, process: i32) {
-        // SAFETY: a system call without memory. Whatever thread it reaches of that process, the signal does nothing by default and nothing to a call that was not told to stop.
+        // SAFETY: a system call without memory. Whatever thread it reaches of that process, the signal does
+        // nothing by default and nothing to a call that was not told to stop.
         let _ = unsafe { libc::syscall(libc::SYS_tgkill, process, self.thread.load(Relaxed), HALT_SIGNAL) };
     }
 
@@ -117,7 +129,9 @@ impl UnitWords<'_> {
 }
 
 impl Link {
-    /// Sees that compute units come for so many blocks of a queue, as far as they run what may be interrupted; `process` is theirs. To be called when the blocks are in the queue and the stop words set.
+    /// Sees that compute units come for so many blocks of a queue, as far as they run what may be
+    /// interrupted; `process` is theirs. To be called when the blocks are in the queue and the stop
+    /// words set.
     pub fn interrupt_for(&self, queue: u32, blocks: u64, process: i32) {
         if !(0..self.shape().all_queues()).any(|other| self.outranks(queue, other)) {
             return;
@@ -139,7 +153,8 @@ impl Link {
         }
     }
 
-    /// Interrupts compute units that run blocks of a queue whose work was evicted, until `blocks` compute units are idle or leave; `process` is theirs.
+    /// Interrupts compute units that run blocks of a queue whose work was evicted, until `blocks`
+    /// compute units are idle or leave; `process` is theirs.
     pub fn interrupt_evicted(&self, queue: u32, blocks: u64, process: i32) {
         self.raise_evicted(queue);
         let occupation = |unit: u32| Occupation(self.unit(unit).occupation.load(SeqCst));
@@ -159,7 +174,8 @@ impl Link {
 
     /// Whether a compute unit runs blocks of this queue, so that it will look there again.
     pub fn is_served(&self, queue: u32) -> bool {
-        (0..self.shape().compute_units).any(|unit| Occupation(self.unit(unit).occupation.load(SeqCst)).queue() == Some(queue))
+        (0..self.shape().compute_units)
+            .any(|unit| Occupation(self.unit(unit).occupation.load(SeqCst)).queue() == Some(queue))
     }
 }
 
@@ -195,8 +211,11 @@ mod tests {
     fn evicted_work_is_interrupted_where_it_runs() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         for (blocks, signalled) in [(0, 0), (1, 0), (2, 1), (9, 2)] {
-            let link = Link::create(LinkShape { queues: 3, twins: false, lane_queues: 0, capacity: 1, compute_units: 5 }).unwrap();
-            // One idles, two run long blocks of queue 1, one runs blocks that may not be interrupted, one runs another queue. Nobody has a thread, so no signal arrives.
+            let link =
+                Link::create(LinkShape { queues: 3, twins: false, lane_queues: 0, capacity: 1, compute_units: 5 })
+                    .unwrap();
+            // One idles, two run long blocks of queue 1, one runs blocks that may not be interrupted, one runs
+            // another queue. Nobody has a thread, so no signal arrives.
             link.unit(1).begin(Occupation::new(1, true, None));
             link.unit(2).begin(Occupation::new(1, false, None));
             link.unit(3).begin(Occupation::new(1, true, Some(1_000_000)));
@@ -215,8 +234,11 @@ mod tests {
     fn no_more_are_interrupted_than_there_are_blocks_for() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         for (blocks, signalled) in [(1, 0), (2, 1), (3, 2), (9, 2)] {
-            let link = Link::create(LinkShape { queues: 2, twins: false, lane_queues: 0, capacity: 1, compute_units: 4 }).unwrap();
-            // One idles, two run what may be interrupted, one what may not. Nobody has a thread, so no signal arrives.
+            let link =
+                Link::create(LinkShape { queues: 2, twins: false, lane_queues: 0, capacity: 1, compute_units: 4 })
+                    .unwrap();
+            // One idles, two run what may be interrupted, one what may not. Nobody has a thread, so no signal
+            // arrives.
             link.unit(1).begin(Occupation::new(1, true, None));
             link.unit(2).begin(Occupation::new(1, false, None));
             link.unit(3).begin(Occupation::new(1, true, Some(1_000_000)));
@@ -226,7 +248,11 @@ mod tests {
             link.interrupt_for(0, blocks, own);
             link.interrupt_for(1, blocks, own);
             link.unit(0).signal_again();
-            assert_eq!((0..4).filter(|&unit| link.unit(unit).occupation.load(SeqCst) & SIGNALLED != 0).count(), count, "once");
+            assert_eq!(
+                (0..4).filter(|&unit| link.unit(unit).occupation.load(SeqCst) & SIGNALLED != 0).count(),
+                count,
+                "once"
+            );
             assert!(link.is_served(1) && !link.is_served(0));
         }
     }

@@ -1,6 +1,7 @@
 //! Lanes in the rings: which compute units serve which queues, and which queue comes before which.
 //!
-//! The engine's side writes these words while the queues concerned are idle; compute units read them. Where they run in a process that nobody trusts, that process may write them too: it then
+//! The engine's side writes these words while the queues concerned are idle; compute units read
+//! them. Where they run in a process that nobody trusts, that process may write them too: it then
 //! serves its own launches in another order, and nothing else depends on them.
 
 use super::{LINE_BYTES, Link, QUEUES_MAX};
@@ -26,7 +27,8 @@ const STOPS_AT: u64 = LINE_BYTES + 8;
 pub(super) const LANES_BYTES: u64 = QUEUES_MAX as u64 * QUEUE_BYTES + LINE_BYTES;
 const VERSION_AT: u64 = QUEUES_MAX as u64 * QUEUE_BYTES;
 
-/// The queues that a compute unit serves, the most urgent first: the first queue of every lane before the second ones.
+/// The queues that a compute unit serves, the most urgent first: the first queue of every lane
+/// before the second ones.
 #[derive(Debug, Default)]
 pub struct Order {
     version: u32,
@@ -35,8 +37,10 @@ pub struct Order {
 }
 
 impl Link {
-    /// Has the queues served by these compute units, the first queue before the others, and by nobody if there are none. With twins the second half of the queues come where the first half does, one with one: neither
-    /// of two twins comes before the other. Nothing is in the queues.
+    /// Has the queues served by these compute units, the first queue before the others, and by
+    /// nobody if there are none. With twins the second half of the queues come where the first half
+    /// does, one with one: neither of two twins comes before the other. Nothing is in the
+    /// queues.
     pub fn set_lane(&self, queues: Range<u32>, twins: bool, units: &[u32]) {
         let places = (queues.end - queues.start) / if twins { 2 } else { 1 };
         for queue in queues.clone() {
@@ -45,7 +49,8 @@ impl Link {
                 self.clear(other, queue);
             }
             for index in 0..MASK_WORDS {
-                let bits = units.iter().filter(|&&unit| unit / 64 == index).fold(0, |bits, unit| bits | 1 << (unit % 64));
+                let bits =
+                    units.iter().filter(|&&unit| unit / 64 == index).fold(0, |bits, unit| bits | 1 << (unit % 64));
                 self.mask_word(queue, index).store(bits, SeqCst);
             }
             let place = if units.is_empty() { 0 } else { (queue - queues.start) % places + 1 };
@@ -61,8 +66,9 @@ impl Link {
         self.bell().ring(self.shape.compute_units);
     }
 
-    /// Whether compute units that run blocks of `other` have to leave them for `queue`: it is more urgent, and whoever serves `other` serves it as well. Of other units none would come for it, so those
-    /// of its own look at it between chunks, or are interrupted.
+    /// Whether compute units that run blocks of `other` have to leave them for `queue`: it is more
+    /// urgent, and whoever serves `other` serves it as well. Of other units none would come for it,
+    /// so those of its own look at it between chunks, or are interrupted.
     fn stops(&self, queue: u32, other: u32) -> bool {
         let serves_both = (0..MASK_WORDS).all(|index| {
             let [mine, theirs] = [queue, other].map(|queue| self.mask_word(queue, index).load(SeqCst));
@@ -104,19 +110,22 @@ impl Link {
         self.lane_word(queue, UNITS_AT).load(SeqCst).max(1)
     }
 
-    /// Brings the queues that a compute unit serves up to date; costs a look at one word where nothing has changed.
+    /// Brings the queues that a compute unit serves up to date; costs a look at one word where
+    /// nothing has changed.
     pub fn refresh(&self, unit: u32, order: &mut Order) {
         let version = self.version_word().load(SeqCst);
         if order.version == version {
             return;
         }
         order.version = version;
-        let mut queues: Vec<u32> = (0..self.shape.all_queues()).filter(|&queue| self.is_open(queue) && self.serves(unit, queue)).collect();
+        let mut queues: Vec<u32> =
+            (0..self.shape.all_queues()).filter(|&queue| self.is_open(queue) && self.serves(unit, queue)).collect();
         queues.sort_by_key(|&queue| self.place(queue));
         order.queues = queues;
     }
 
-    /// Wakes so many compute units for a queue: all, where a sleeper may be one that does not serve it.
+    /// Wakes so many compute units for a queue: all, where a sleeper may be one that does not serve
+    /// it.
     pub fn wake(&self, queue: u32, units: u32) {
         let all = self.shape.compute_units;
         self.bell().ring(if self.units_of(queue) < all { all } else { units });
@@ -150,7 +159,8 @@ mod tests {
 
     /// Two queues for all of 70 compute units, and room for lanes.
     fn link() -> Link {
-        Link::create(LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 70 }).expect("memory")
+        Link::create(LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 70 })
+            .expect("memory")
     }
 
     fn order(link: &Link, unit: u32) -> Vec<u32> {
@@ -187,7 +197,8 @@ mod tests {
 
     #[test]
     fn twins_leave_each_other_alone() {
-        let link = Link::create(LinkShape { queues: 2, twins: true, lane_queues: 4, capacity: 1, compute_units: 2 }).expect("memory");
+        let link = Link::create(LinkShape { queues: 2, twins: true, lane_queues: 4, capacity: 1, compute_units: 2 })
+            .expect("memory");
         link.set_lane(4..8, true, &[0, 1]);
         assert_eq!(order(&link, 1), [0, 2, 4, 6, 1, 3, 5, 7]);
         let stopped = |queue: u32| link.stopped_by(queue).collect::<Vec<_>>();

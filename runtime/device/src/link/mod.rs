@@ -1,6 +1,8 @@
-//! The shared memory between the engine's side of a device and its compute units, and the engine's end of it.
+//! The shared memory between the engine's side of a device and its compute units, and the engine's
+//! end of it.
 //!
-//! One region holds the control words, per device queue a command ring and a completion ring, and per compute unit what it is doing and the ring of its chunks. Each word has its own cache line.
+//! One region holds the control words, per device queue a command ring and a completion ring, and
+//! per compute unit what it is doing and the ring of its chunks. Each word has its own cache line.
 
 mod chunks;
 mod engine_side;
@@ -27,10 +29,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCs
 /// Most device queues: a bit each in a stop mask.
 pub const QUEUES_MAX: u32 = 64;
 
-/// Most launches in a device queue; a command takes 4,224 bytes, of which only those are touched that it has.
+/// Most launches in a device queue; a command takes 4,224 bytes, of which only those are touched
+/// that it has.
 pub const CAPACITY_MAX: u32 = 1 << 16;
 
-/// Bit of a stop word that says that the device ends; far above the number of queues, which the bits below count.
+/// Bit of a stop word that says that the device ends; far above the number of queues, which the
+/// bits below count.
 const SHUTDOWN_BIT: u32 = 1 << 31;
 
 /// Where the stop mask stands behind the stop word of a queue.
@@ -81,7 +85,8 @@ pub struct Link {
 pub struct LinkShape {
     /// Device queues of the default lane that tasks are given.
     pub queues: u32,
-    /// Whether as many follow them as their twins, and lanes of several compute units have twins too.
+    /// Whether as many follow them as their twins, and lanes of several compute units have twins
+    /// too.
     pub twins: bool,
     /// Device queues for lanes that are opened.
     pub lane_queues: u32,
@@ -96,7 +101,10 @@ impl LinkShape {
     pub fn is_possible(self) -> bool {
         let own = self.queues.saturating_mul(if self.twins { 2 } else { 1 });
         let queues = own.saturating_add(self.lane_queues);
-        self.queues > 0 && queues <= QUEUES_MAX && (1..=CAPACITY_MAX).contains(&self.capacity) && self.compute_units <= UNITS_MAX
+        self.queues > 0
+            && queues <= QUEUES_MAX
+            && (1..=CAPACITY_MAX).contains(&self.capacity)
+            && self.compute_units <= UNITS_MAX
     }
 
     /// Device queues of the default lane, with their twins.
@@ -122,7 +130,8 @@ impl LinkShape {
     }
 
     fn rings_bytes(self) -> u64 {
-        ring_bytes::<COMMAND_WORDS, COMMAND_ARENA_WORDS>(self.capacity) + ring_bytes::<COMPLETION_WORDS, 0>(self.capacity)
+        ring_bytes::<COMMAND_WORDS, COMMAND_ARENA_WORDS>(self.capacity)
+            + ring_bytes::<COMPLETION_WORDS, 0>(self.capacity)
     }
 }
 
@@ -167,7 +176,9 @@ impl Link {
 
     /// The engine's end of that.
     pub fn chunk_readers(&self) -> Vec<ChunkReader> {
-        (0..self.shape.compute_units).map(|unit| ChunkReader::new(self.region.clone(), self.chunks_at(unit), unit)).collect()
+        (0..self.shape.compute_units)
+            .map(|unit| ChunkReader::new(self.region.clone(), self.chunks_at(unit), unit))
+            .collect()
     }
 
     /// The bell that wakes compute units.
@@ -191,7 +202,8 @@ impl Link {
         self.abort_word(queue).load(SeqCst) == launch.0.wrapping_add(1)
     }
 
-    /// The launch of a queue whose end was asked for last, plus one; 0 at first. A launch that is over has no namesake, so nobody has to clear it.
+    /// The launch of a queue whose end was asked for last, plus one; 0 at first. A launch that is
+    /// over has no namesake, so nobody has to clear it.
     fn abort_word(&self, queue: u32) -> &AtomicU64 {
         self.long_word(ABORT_WORDS_AT + u64::from(queue) * LINE_BYTES)
     }
@@ -226,13 +238,17 @@ impl Link {
         self.word(BEAT_AT)
     }
 
-    /// The word that stops compute units which run blocks of `queue`, not 0 while they have to stop: the number of more urgent queues that have blocks which nobody took, and one more while
-    /// running blocks of `queue` itself are wanted gone, because their launch was evicted.
+    /// The word that stops compute units which run blocks of `queue`, not 0 while they have to
+    /// stop: the number of more urgent queues that have blocks which nobody took, and one more
+    /// while running blocks of `queue` itself are wanted gone, because their launch was
+    /// evicted.
     pub fn stop_word(&self, queue: u32) -> &AtomicU32 {
         self.word(STOP_WORDS_AT + u64::from(queue) * LINE_BYTES)
     }
 
-    /// Which queues those are: bit `h` is set while the stop word counts queue `h`, its own where its launch was evicted. Kernels look at one word of 32 bits, in which there is no room for a bit of each.
+    /// Which queues those are: bit `h` is set while the stop word counts queue `h`, its own where
+    /// its launch was evicted. Kernels look at one word of 32 bits, in which there is no room for a
+    /// bit of each.
     fn stop_mask(&self, queue: u32) -> &AtomicU64 {
         self.long_word(STOP_WORDS_AT + u64::from(queue) * LINE_BYTES + STOP_MASK_BEHIND)
     }
@@ -252,7 +268,8 @@ impl Link {
         self.raise(queue, queue);
     }
 
-    /// A compute unit takes blocks of `queue`: those are to run, whatever was asked of others before.
+    /// A compute unit takes blocks of `queue`: those are to run, whatever was asked of others
+    /// before.
     pub fn clear_evicted(&self, queue: u32) {
         self.clear(queue, queue);
     }
@@ -339,7 +356,8 @@ mod tests {
     const QUEUES: u32 = 40;
 
     fn link() -> Link {
-        Link::create(LinkShape { queues: QUEUES, twins: false, lane_queues: 0, capacity: 1, compute_units: 1 }).expect("memory")
+        Link::create(LinkShape { queues: QUEUES, twins: false, lane_queues: 0, capacity: 1, compute_units: 1 })
+            .expect("memory")
     }
 
     #[test]

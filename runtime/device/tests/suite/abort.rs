@@ -66,7 +66,8 @@ pub fn what_is_over_or_not_the_oldest_is_not_aborted(make: Make) {
     assert_eq!(ends, [(oldest, LaunchStatus::Complete), (behind, LaunchStatus::Complete)]);
 }
 
-/// Launches are aborted at moments of every kind: before, while and after they run. What is not aborted is right, and the bill comes to what the device counted.
+/// Launches are aborted at moments of every kind: before, while and after they run. What is not
+/// aborted is right, and the bill comes to what the device counted.
 pub fn random_aborts_spoil_nothing_and_the_bill_is_right(make: Make) {
     for seed in 0..8 {
         let (mut rng, mut rig) = (Rng::new(seed), make(Wanted { compute_units: 3, queue_capacity: 1 }));
@@ -83,7 +84,9 @@ pub fn random_aborts_spoil_nothing_and_the_bill_is_right(make: Make) {
             let end = rig.wait();
             busy_ns += end.busy_ns;
             match end.status {
-                LaunchStatus::Complete => assert!(rig.u32s(counts, blocks as usize).iter().all(|&n| n == 1), "seed {seed}, round {round}"),
+                LaunchStatus::Complete => {
+                    assert!(rig.u32s(counts, blocks as usize).iter().all(|&n| n == 1), "seed {seed}, round {round}")
+                }
                 LaunchStatus::Aborted => aborted += 1,
                 other => panic!("seed {seed}, round {round}: {other:?}"),
             }

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 const UNITS: u32 = 3;
 
-/// Rounds, and how many more there may be until a long launch was stopped, which takes a CPU for each side at the right moment.
+/// Rounds, and how many more there may be until a long launch was stopped, which takes a CPU for
+/// each side at the right moment.
 const ROUNDS_MIN: usize = 20;
 const ROUNDS_MAX: usize = 500;
 
@@ -27,7 +28,8 @@ fn round(rig: &mut Rig, ends: &mut Vec<(Completion, u64)>) {
     ends.push((end, blocks[&end.launch]));
 }
 
-/// Every block is in a chunk, no compute unit does two things at once, and the times come to what launches cost and the device counted.
+/// Every block is in a chunk, no compute unit does two things at once, and the times come to what
+/// launches cost and the device counted.
 pub fn compute_units_tell_what_they_ran(make: Make) {
     let mut rig = make(Wanted { compute_units: UNITS, queue_capacity: 4 });
     let (mut chunks, mut ends): (Vec<ChunkRecord>, Vec<(Completion, u64)>) = (Vec::new(), Vec::new());
@@ -44,11 +46,15 @@ pub fn compute_units_tell_what_they_ran(make: Make) {
         });
         assert!(own > 0 && lost == 0, "{own} chunks, {lost} lost");
     }
-    let units: Vec<Vec<&ChunkRecord>> = (0..UNITS).map(|unit| chunks.iter().filter(|chunk| chunk.unit == unit).collect()).collect();
+    let units: Vec<Vec<&ChunkRecord>> =
+        (0..UNITS).map(|unit| chunks.iter().filter(|chunk| chunk.unit == unit).collect()).collect();
     assert_eq!(units.iter().map(Vec::len).sum::<usize>(), chunks.len(), "units are numbered from 0");
     for unit in &units {
         assert!(unit.iter().all(|chunk| chunk.began_ns <= chunk.ended_ns));
-        assert!(unit.windows(2).all(|pair| pair[0].ended_ns <= pair[1].began_ns), "a compute unit does one thing at a time");
+        assert!(
+            unit.windows(2).all(|pair| pair[0].ended_ns <= pair[1].began_ns),
+            "a compute unit does one thing at a time"
+        );
     }
     for (end, blocks) in &ends {
         assert_eq!(end.status, LaunchStatus::Complete);

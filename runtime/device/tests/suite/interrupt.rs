@@ -85,7 +85,11 @@ pub fn an_interrupted_launch_of_a_raised_task_comes_back_at_once(make: Make) {
     let (log, gate) = (held.rig.alloc(64), held.rig.alloc(4));
     held.rig.device.store_epoch(held.preempt.epoch_word, Epoch(1));
     let urgent = held.rig.submit(0, &Launch::note(1, log, 7, gate, 1)).expect("room");
-    assert_eq!(end(held.rig.wait()), (launch, LaunchStatus::Evicted, 1), "while the compute unit is at the urgent block");
+    assert_eq!(
+        end(held.rig.wait()),
+        (launch, LaunchStatus::Evicted, 1),
+        "while the compute unit is at the urgent block"
+    );
     held.rig.device.store_epoch(gate, Epoch(1));
     assert_eq!(end(held.rig.wait()), (urgent, LaunchStatus::Complete, 0));
     // It resumes under the new epoch.
@@ -113,7 +117,11 @@ pub fn an_evicted_block_leaves_when_its_place_is_wanted(make: Make) {
     }
     let launch = held.hold(20);
     held.open_gate();
-    assert_eq!(end(held.rig.wait()), (launch, LaunchStatus::Complete, 0), "what was asked of earlier launches is not asked of this one");
+    assert_eq!(
+        end(held.rig.wait()),
+        (launch, LaunchStatus::Complete, 0),
+        "what was asked of earlier launches is not asked of this one"
+    );
 }
 
 pub fn a_launch_may_be_interrupted_and_aborted_at_once(make: Make) {
@@ -139,7 +147,8 @@ pub fn a_launch_may_be_interrupted_and_aborted_at_once(make: Make) {
     }
 }
 
-/// Urgent launches at random moments, epochs raised at random, until every block of every launch is done; the bill comes to what the device counted.
+/// Urgent launches at random moments, epochs raised at random, until every block of every launch is
+/// done; the bill comes to what the device counted.
 pub fn random_interruptions_spoil_nothing_and_the_bill_is_right(make: Make) {
     const BLOCKS: u32 = 24;
     let mut reexecuted = 0;
@@ -156,7 +165,8 @@ pub fn random_interruptions_spoil_nothing_and_the_bill_is_right(make: Make) {
         while launches < 60 {
             let blocks = 1 + rng.below(BLOCKS.into()) as u32;
             let params = vec![Param::At(out), Param::U64(rng.below(400_000))];
-            let launch = Launch { may_run_again: !rng.one_in(4), ..Launch::new(Kernel::SettlePreemptible, blocks, params) };
+            let launch =
+                Launch { may_run_again: !rng.one_in(4), ..Launch::new(Kernel::SettlePreemptible, blocks, params) };
             let launch = launch.preemptible(preempt);
             let resumes = rig.submit(1, &launch).expect("room");
             // Often it is in the middle of its first block; on a busy machine it would hardly ever be.
@@ -167,7 +177,8 @@ pub fn random_interruptions_spoil_nothing_and_the_bill_is_right(make: Make) {
             let mut urgent = 0;
             for _ in 0..rng.below(4) {
                 (0..rng.below(5_000)).for_each(|_| std::hint::spin_loop());
-                urgent += u64::from(rig.submit(0, &Launch::spin(1 + rng.below(4) as u32, counts, rng.below(20_000))).is_ok());
+                urgent +=
+                    u64::from(rig.submit(0, &Launch::spin(1 + rng.below(4) as u32, counts, rng.below(20_000))).is_ok());
                 if rng.one_in(4) {
                     preempt.epoch = preempt.epoch.next();
                     rig.device.store_epoch(preempt.epoch_word, preempt.epoch);

@@ -1,6 +1,8 @@
-//! The conformance suite: what every device must do, whatever executes its launches. A device passes it with one line per test (see `host.rs`).
+//! The conformance suite: what every device must do, whatever executes its launches. A device
+//! passes it with one line per test (see `host.rs`).
 //!
-//! Times are never asserted. Where an order of events matters, kernels wait for a gate word that the test opens with `store_epoch`.
+//! Times are never asserted. Where an order of events matters, kernels wait for a gate word that
+//! the test opens with `store_epoch`.
 
 mod abort;
 mod chunks;
@@ -24,7 +26,8 @@ use std::collections::HashMap;
 /// Makes a device of the kind under test.
 pub type Make = fn(Wanted) -> Rig;
 
-/// Makes tests of all of the suite's, of those that GPUs pass too (`common`), or of those that are named, for the device that `make` makes.
+/// Makes tests of all of the suite's, of those that GPUs pass too (`common`), or of those that are
+/// named, for the device that `make` makes.
 macro_rules! conforms {
     ($make:ident) => {
         conforms! { common $make }
@@ -202,12 +205,17 @@ pub fn the_urgent_queue_stops_preemptible_blocks(make: Make) {
         rig.device.fill(counts, 0, 50_000 * 4).unwrap();
         rig.device.fill(preempt.progress, 0, 50_000).unwrap();
         rig.device.fill(log, 0, 4).unwrap();
-        // Blocks so short that they are handed out by the dozen, and so many that a busy machine has no time to finish them in between.
+        // Blocks so short that they are handed out by the dozen, and so many that a busy machine has no
+        // time to finish them in between.
         let long = rig.submit(1, &Launch::spin_preemptible(50_000, counts, 2500, preempt)).unwrap();
         for _ in 0..5 {
             let urgent = rig.submit(0, &Launch::note(1, log, 0, gate, 0)).unwrap();
             let completion = rig.wait();
-            assert_eq!((completion.launch, completion.status), (urgent, LaunchStatus::Complete), "the real-time launch ends first");
+            assert_eq!(
+                (completion.launch, completion.status),
+                (urgent, LaunchStatus::Complete),
+                "the real-time launch ends first"
+            );
         }
         let completion = rig.wait();
         assert_eq!((completion.launch, completion.status), (long, LaunchStatus::Complete));
@@ -309,7 +317,11 @@ pub fn blocks_that_are_done_are_not_run_again(make: Make) {
     for (i, (count, done)) in rig.u32s(counts, 1000).into_iter().zip(progress).enumerate() {
         assert_eq!(count, u32::from(done == 0), "block {i}");
     }
-    assert_eq!(rig.run(1, &Launch::spin_preemptible(1000, counts, 10, preempt)).status, LaunchStatus::Complete, "nothing is left to do");
+    assert_eq!(
+        rig.run(1, &Launch::spin_preemptible(1000, counts, 10, preempt)).status,
+        LaunchStatus::Complete,
+        "nothing is left to do"
+    );
 }
 
 pub fn a_trap_fails_its_launch_and_no_other(make: Make) {
@@ -324,9 +336,11 @@ pub fn a_trap_fails_its_launch_and_no_other(make: Make) {
 pub fn a_trap_says_where_it_was(make: Make) {
     let mut rig = make(Wanted::default());
     let counts = rig.alloc(400);
-    for (code, kind) in
-        [(TrapCode::Trap, FaultKind::Trap), (TrapCode::Assert, FaultKind::Assert), (TrapCode::Deadlock, FaultKind::Deadlock)]
-    {
+    for (code, kind) in [
+        (TrapCode::Trap, FaultKind::Trap),
+        (TrapCode::Assert, FaultKind::Assert),
+        (TrapCode::Deadlock, FaultKind::Deadlock),
+    ] {
         let launch = Launch { grid: [5, 4, 5], ..Launch::trap_at(100, counts, 37, code) };
         let completion = rig.run(1, &launch);
         assert_eq!(completion.status, LaunchStatus::Failed);
@@ -384,7 +398,9 @@ pub fn constants_are_read_by_kernels_and_written_by_the_engine(make: Make) {
     rig.device.write(first, &ones).unwrap();
     rig.device.write(last, &ones).unwrap();
     let out = rig.alloc(1024);
-    let add = |out| Launch::new(Kernel::VectorAdd, 1, vec![Param::At(first), Param::At(last), Param::At(out), Param::U32(256)]);
+    let add = |out| {
+        Launch::new(Kernel::VectorAdd, 1, vec![Param::At(first), Param::At(last), Param::At(out), Param::U32(256)])
+    };
     assert_eq!(rig.run(0, &add(out)).status, LaunchStatus::Complete);
     assert_eq!(rig.u32s(out, 256), [2f32.to_bits(); 256]);
 
@@ -392,10 +408,19 @@ pub fn constants_are_read_by_kernels_and_written_by_the_engine(make: Make) {
     assert_eq!(completion.status, LaunchStatus::Failed);
     let fault = rig.device.report(completion.launch).and_then(|report| report.fault).expect("a fault");
     let range = rig.device.info().constants_range();
-    assert_eq!((range.base, fault.address.map(|address| address & range.mask())), (begin, Some(4096)), "aligned for kernels too");
+    assert_eq!(
+        (range.base, fault.address.map(|address| address & range.mask())),
+        (begin, Some(4096)),
+        "aligned for kernels too"
+    );
     let text = fault.to_string();
     assert!(text.starts_with("kernel 'vector_add' faulted in block (0,0,0)") && text.contains(" at line "), "{text}");
-    assert!(text.contains(": write to 0x") && text.contains("bytes into 'constants'") && text.ends_with("which is read-only"), "{text}");
+    assert!(
+        text.contains(": write to 0x")
+            && text.contains("bytes into 'constants'")
+            && text.ends_with("which is read-only"),
+        "{text}"
+    );
     assert_eq!(rig.u32s(first, 256), [1f32.to_bits(); 256]);
     rig.device.copy(first, out, 1024).unwrap();
     assert_eq!(rig.u32s(out, 256), [1f32.to_bits(); 256]);
@@ -409,7 +434,8 @@ pub fn a_constant_that_is_gone_is_not_seen_again(make: Make) {
     let mut rig = make(Wanted::default());
     let begin = rig.device.info().constants_base;
     let (place, out) = (DeviceOffset(begin.0 + (1 << 20)), rig.alloc(1024));
-    let add = Launch::new(Kernel::VectorAdd, 1, vec![Param::At(place), Param::At(place), Param::At(out), Param::U64(256)]);
+    let add =
+        Launch::new(Kernel::VectorAdd, 1, vec![Param::At(place), Param::At(place), Param::At(out), Param::U64(256)]);
     for value in [1f32, 0.] {
         rig.constant(place, 8192);
         if value != 0. {
@@ -431,8 +457,16 @@ pub fn constants_have_places_of_their_own(make: Make) {
     let mut rig = make(Wanted::default());
     let (begin, bytes) = (rig.device.info().constants_base.0, rig.device.info().constants_bytes);
     rig.constant(DeviceOffset(begin + 8192), 8192);
-    for (at, bytes) in [(8192, 4096), (4096, 8192), (0, 1 << 20), (12288, 4096), (16384, 100), (20, 4096), (20480, 0), (bytes - 4096, 8192)]
-    {
+    for (at, bytes) in [
+        (8192, 4096),
+        (4096, 8192),
+        (0, 1 << 20),
+        (12288, 4096),
+        (16384, 100),
+        (20, 4096),
+        (20480, 0),
+        (bytes - 4096, 8192),
+    ] {
         assert!(rig.device.reserve_constant(DeviceOffset(begin + at), bytes).is_err(), "{bytes} bytes at {at}");
     }
     assert!(
@@ -522,7 +556,8 @@ pub fn random_traffic_on_two_queues(make: Make) {
         let launch = if urgent {
             Launch::spin(blocks, counts, random.below(2000))
         } else {
-            // Several launches share the map until the queue was empty once; each block then runs in one of them.
+            // Several launches share the map until the queue was empty once; each block then runs in one of
+            // them.
             if !open.values().any(|urgent| !urgent) {
                 rig.device.fill(preempt.progress, 0, BLOCKS).unwrap();
                 rig.device.fill(preempt.evicted_word, 0, 4).unwrap();
@@ -564,5 +599,8 @@ pub fn a_busy_device_can_be_dropped(make: Make) {
 /// Each launch ends once, and only launches that may be evicted are.
 fn ends(completion: Completion, open: &mut HashMap<LaunchId, bool>) {
     let urgent = open.remove(&completion.launch).expect("a launch ends once");
-    assert!(completion.status == LaunchStatus::Complete || (completion.status == LaunchStatus::Evicted && !urgent), "{completion:?}");
+    assert!(
+        completion.status == LaunchStatus::Complete || (completion.status == LaunchStatus::Evicted && !urgent),
+        "{completion:?}"
+    );
 }

@@ -84,7 +84,9 @@ pub fn a_relocation_outside_the_memory_is_refused(make: Make) {
     let reason = refusal(&mut rig, &wide(out, &[0; WIDE_VALUES], DeviceOffset(end + 1)), |_| {});
     assert!(reason.contains("holds no offset of the device's memory"), "{reason}");
     // An offset is no address.
-    let reason = refusal(&mut rig, &wide(out, &[0; WIDE_VALUES], out), |record| record.address_slots = record.address_slots.absolute());
+    let reason = refusal(&mut rig, &wide(out, &[0; WIDE_VALUES], out), |record| {
+        record.address_slots = record.address_slots.absolute()
+    });
     assert!(reason.contains("holds no offset of the device's memory"), "{reason}");
 }
 
@@ -108,7 +110,8 @@ pub fn a_large_block_keeps_its_preemption_parameters(make: Make) {
     let mut rig = make(Wanted::default());
     let counts = rig.alloc(4 * u64::from(BLOCKS));
     let preempt = rig.preempt(BLOCKS.into());
-    let params = |value| [Param::At(counts)].into_iter().chain([Param::U64(9); 506]).chain([Param::U64(value)]).collect();
+    let params =
+        |value| [Param::At(counts)].into_iter().chain([Param::U64(9); 506]).chain([Param::U64(value)]).collect();
     let launch = |preempt| Launch::new(Kernel::WidePreemptible, BLOCKS, params(1)).preemptible(preempt);
     rig.device.store_epoch(preempt.epoch_word, Epoch(1));
     assert_eq!(rig.run(1, &launch(preempt)).status, LaunchStatus::Evicted);

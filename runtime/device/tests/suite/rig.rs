@@ -57,7 +57,11 @@ pub fn facts() -> Vec<KernelFacts> {
         scratch_bytes: 0,
         ..KernelFacts::default()
     };
-    let arenas = KernelFacts { shared_bytes: ARENAS_SHARED_BYTES, scratch_bytes: ARENAS_SCRATCH_BYTES, ..fact("arenas", 16, None) };
+    let arenas = KernelFacts {
+        shared_bytes: ARENAS_SHARED_BYTES,
+        scratch_bytes: ARENAS_SCRATCH_BYTES,
+        ..fact("arenas", 16, None)
+    };
     vec![
         fact("vector_add", 28, None),
         fact("spin", 16, None),
@@ -135,7 +139,13 @@ impl Rig {
     /// Loads the kernels once more.
     pub fn load(&mut self) -> Result<ModuleId, DeviceError> {
         let target = self.device.info().targets.last().expect("a target").clone();
-        self.device.load_module(ModuleImage { domain: "suite", target: &target, code: self.code, ptx: None, kernels: &facts() })
+        self.device.load_module(ModuleImage {
+            domain: "suite",
+            target: &target,
+            code: self.code,
+            ptx: None,
+            kernels: &facts(),
+        })
     }
 
     /// Zeroed device memory.
@@ -161,7 +171,12 @@ impl Rig {
 
     /// State of a preemptible launch of so many blocks.
     pub fn preempt(&mut self, blocks: u64) -> Preempt {
-        Preempt { epoch_word: self.alloc(4), evicted_word: self.alloc(4), progress: self.alloc(blocks), epoch: Epoch(0) }
+        Preempt {
+            epoch_word: self.alloc(4),
+            evicted_word: self.alloc(4),
+            progress: self.alloc(blocks),
+            epoch: Epoch(0),
+        }
     }
 
     pub fn submit(&mut self, queue: u32, launch: &Launch) -> Result<LaunchId, SubmitError> {
@@ -169,7 +184,12 @@ impl Rig {
     }
 
     /// Submits a launch whose record was changed.
-    pub fn submit_changed(&mut self, queue: u32, launch: &Launch, change: impl FnOnce(&mut LaunchRecord)) -> Result<LaunchId, SubmitError> {
+    pub fn submit_changed(
+        &mut self,
+        queue: u32,
+        launch: &Launch,
+        change: impl FnOnce(&mut LaunchRecord),
+    ) -> Result<LaunchId, SubmitError> {
         let (params, address_slots) = layout(launch);
         let preempt = launch.preempt;
         let mut record = LaunchRecord {
@@ -261,14 +281,24 @@ fn layout(launch: &Launch) -> (Vec<u8>, AddressSlots) {
     };
     launch.params.iter().for_each(&mut push);
     if let Some(p) = launch.preempt {
-        [Param::At(p.epoch_word), Param::At(p.evicted_word), Param::At(p.progress), Param::U32(p.epoch.0)].iter().for_each(push);
+        [Param::At(p.epoch_word), Param::At(p.evicted_word), Param::At(p.progress), Param::U32(p.epoch.0)]
+            .iter()
+            .for_each(push);
     }
     (bytes, slots)
 }
 
 impl Launch {
     pub fn new(kernel: Kernel, blocks: u32, params: Vec<Param>) -> Launch {
-        Launch { kernel, grid: [blocks, 1, 1], shared_bytes: 0, params, preempt: None, may_run_again: false, followed: false }
+        Launch {
+            kernel,
+            grid: [blocks, 1, 1],
+            shared_bytes: 0,
+            params,
+            preempt: None,
+            may_run_again: false,
+            followed: false,
+        }
     }
 
     pub fn preemptible(self, preempt: Preempt) -> Launch {
@@ -301,7 +331,14 @@ impl Launch {
         Launch::new(Kernel::Note, blocks, vec![Param::At(log), Param::At(gate), Param::U32(tag), Param::U32(until)])
     }
 
-    pub fn note_preemptible(blocks: u32, log: DeviceOffset, tag: u32, gate: DeviceOffset, until: u32, preempt: Preempt) -> Launch {
+    pub fn note_preemptible(
+        blocks: u32,
+        log: DeviceOffset,
+        tag: u32,
+        gate: DeviceOffset,
+        until: u32,
+        preempt: Preempt,
+    ) -> Launch {
         Launch { kernel: Kernel::NotePreemptible, ..Launch::note(blocks, log, tag, gate, until) }.preemptible(preempt)
     }
 }
@@ -330,7 +367,8 @@ fn compile_kernels() -> Vec<u8> {
         "-fno-stack-protector",
         "-fcf-protection=none",
     ];
-    let status = std::process::Command::new("cc").args(flags).arg("-o").arg(&object).arg(source).status().expect("a C compiler");
+    let status =
+        std::process::Command::new("cc").args(flags).arg("-o").arg(&object).arg(source).status().expect("a C compiler");
     assert!(status.success(), "kernels.c does not compile");
     std::fs::read(&object).expect("an object")
 }
@@ -339,7 +377,11 @@ fn compile_kernels() -> Vec<u8> {
 ///
 /// # Panics
 /// If it is not found within a minute.
-pub fn wait_for<O, D: Device, T>(owner: &mut O, device: impl Fn(&O) -> &D, mut found: impl FnMut(&mut O) -> Option<T>) -> T {
+pub fn wait_for<O, D: Device, T>(
+    owner: &mut O,
+    device: impl Fn(&O) -> &D,
+    mut found: impl FnMut(&mut O) -> Option<T>,
+) -> T {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(found) = found(owner) {

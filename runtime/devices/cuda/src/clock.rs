@@ -1,8 +1,10 @@
 //! Times of events on the host's clock.
 //!
-//! An event only says how long it was after another one. So each queue keeps the last event it saw, with the time it is taken for. The next one is that much later, and never later than
-//! now, when it was seen to have passed: the smallest delay of seeing one corrects all that were seen later. As the two clocks do not run at quite the same speed, what
-//! is estimated is let drift towards later times, by more than clocks differ.
+//! An event only says how long it was after another one. So each queue keeps the last event it saw,
+//! with the time it is taken for. The next one is that much later, and never later than
+//! now, when it was seen to have passed: the smallest delay of seeing one corrects all that were
+//! seen later. As the two clocks do not run at quite the same speed, what is estimated is let drift
+//! towards later times, by more than clocks differ.
 
 use atoll_cuda::{CudaError, Event};
 
@@ -29,8 +31,15 @@ impl Clock {
         Clock { last: passed, last_ns: at_ns }
     }
 
-    /// Where a launch lies whose events have passed. The second event is kept, and the one kept before is given back in its place.
-    pub(super) fn place(&mut self, began: &Event, ended: &mut Event, submitted_ns: u64, seen_ns: u64) -> Result<Span, CudaError> {
+    /// Where a launch lies whose events have passed. The second event is kept, and the one kept
+    /// before is given back in its place.
+    pub(super) fn place(
+        &mut self,
+        began: &Event,
+        ended: &mut Event,
+        submitted_ns: u64,
+        seen_ns: u64,
+    ) -> Result<Span, CudaError> {
         let (since_last, took) = (ended.nanos_since(&self.last)?, ended.nanos_since(began)?);
         let span = place(self.last_ns, since_last, took, submitted_ns, seen_ns);
         std::mem::swap(&mut self.last, ended);
@@ -59,7 +68,8 @@ mod tests {
 
     #[test]
     fn a_late_sight_is_forgotten_and_a_slow_clock_is_followed() {
-        // The device's clock is slow by 50 parts in a million; ends are seen 20 µs late, once in ten times 5 µs.
+        // The device's clock is slow by 50 parts in a million; ends are seen 20 µs late, once in ten times
+        // 5 µs.
         let (mut last, mut worst) = (5_000_000_u64, 0);
         for launch in 1..=2000_u64 {
             let truth = 1_000_000 + launch * 1_000_000;

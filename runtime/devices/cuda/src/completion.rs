@@ -15,7 +15,8 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a call of the driver that submits a launch may take when the context is lost; far above what it takes.
+/// How long a call of the driver that submits a launch may take when the context is lost; far above
+/// what it takes.
 const HEAR_WITHIN: Duration = Duration::from_millis(100);
 
 /// How long it asks without a pause: no kernel is shorter than a few microseconds.
@@ -96,7 +97,10 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    #[expect(clippy::too_many_arguments, reason = "both ends of what the device's two threads share are made in one place")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "both ends of what the device's two threads share are made in one place"
+    )]
     pub(super) fn new(
         context: &Arc<Context>,
         queues: u32,
@@ -109,10 +113,22 @@ impl Poller {
     ) -> Result<Poller, CudaError> {
         let lane = |_| Ok(Lane { flights: VecDeque::new(), clock: start_clock(context)? });
         let lanes = (0..queues).map(lane).collect::<Result<_, CudaError>>()?;
-        Ok(Poller { lanes, inbox, outbox, bell, bell_rang, reports, lost, is_shared: false, begun: Arc::default(), taken: 0 })
+        Ok(Poller {
+            lanes,
+            inbox,
+            outbox,
+            bell,
+            bell_rang,
+            reports,
+            lost,
+            is_shared: false,
+            begun: Arc::default(),
+            taken: 0,
+        })
     }
 
-    /// What it takes to say who ended the context: whether other processes can, so that nobody here need have done it, and how many launches the driver has been given or is being given.
+    /// What it takes to say who ended the context: whether other processes can, so that nobody here
+    /// need have done it, and how many launches the driver has been given or is being given.
     pub(super) fn judging(self, is_shared: bool, begun: Arc<AtomicU64>) -> Poller {
         Poller { is_shared, begun, ..self }
     }
@@ -178,7 +194,8 @@ impl Poller {
         self.lanes[queue.0 as usize].flights.push_back(flight);
     }
 
-    /// Takes in what was being submitted when the context was lost, since that may be what ended it. False if it does not come.
+    /// Takes in what was being submitted when the context was lost, since that may be what ended
+    /// it. False if it does not come.
     fn hears_of_all(&mut self) -> bool {
         let until = Instant::now() + HEAR_WITHIN;
         while self.taken < self.begun.load(SeqCst) {
@@ -195,7 +212,8 @@ impl Poller {
         let cause = if error.is_context_lost() { error::fault(error) } else { error.to_string() };
         let fronts = self.lanes.iter().filter_map(|lane| lane.flights.front()).flat_map(Flight::runs);
         let names: Vec<String> = fronts.map(|run| format!("`{}`", run.kernel)).collect();
-        let cause = if names.is_empty() { cause } else { format!("{cause}; {} may have run then", names.join(" and ")) };
+        let cause =
+            if names.is_empty() { cause } else { format!("{cause}; {} may have run then", names.join(" and ")) };
         // It may have been lost by the engine's thread meanwhile, which is as good a cause.
         let _ = self.lost.set(cause);
     }
@@ -239,8 +257,13 @@ impl Poller {
         };
         let count = launches.len() as u64;
         let completion = |(index, run): (usize, InRun)| {
-            let status = if run.evicted_word.is_some() && evicted.is_set(index) { LaunchStatus::Evicted } else { LaunchStatus::Complete };
-            // Of launches that went together nobody says when each began: all of them get the whole time, and a part of what it cost.
+            let status = if run.evicted_word.is_some() && evicted.is_set(index) {
+                LaunchStatus::Evicted
+            } else {
+                LaunchStatus::Complete
+            };
+            // Of launches that went together nobody says when each began: all of them get the whole time, and a
+            // part of what it cost.
             let busy_ns = (span.ended_ns - span.started_ns).saturating_mul(run.units) / count;
             let completion = Completion {
                 launch: run.launch,

@@ -27,23 +27,28 @@ pub struct CudaConfig {
     pub index: u32,
     /// The driver's library; the installed one where none is named.
     pub library: Option<PathBuf>,
-    /// Device memory to reserve; what is free, but for a spare half gigabyte, where nothing is said.
+    /// Device memory to reserve; what is free, but for a spare half gigabyte, where nothing is
+    /// said.
     pub memory_bytes: Option<u64>,
     /// The part of the GPU to run on, a partition of its own. All of it, where nothing is said.
     pub part: Option<GpuPart>,
-    /// The share of the GPU that an executor with this device gets through MPS; in this process it is without effect.
+    /// The share of the GPU that an executor with this device gets through MPS; in this process it
+    /// is without effect.
     pub mps: Option<MpsShare>,
     /// Device queues; 0 is the most urgent.
     pub queues: u32,
     /// Launches a device queue takes.
     pub queue_capacity: u32,
-    /// Launches that go to the driver together, as a CUDA graph, where one says that another one follows at once and the same came before; each by itself at 1.
+    /// Launches that go to the driver together, as a CUDA graph, where one says that another one
+    /// follows at once and the same came before; each by itself at 1.
     pub segment: u32,
     /// Where kernels look for epochs; measured where nothing is said.
     pub flag_route: Option<FlagRoute>,
-    /// GDRCopy's library, by which one of these places is reached; the installed one where none is named.
+    /// GDRCopy's library, by which one of these places is reached; the installed one where none is
+    /// named.
     pub bar_library: Option<PathBuf>,
-    /// How long a launch may run before the executor that has it is replaced. Nothing but the end of its process ends a kernel, so in this process there is no limit.
+    /// How long a launch may run before the executor that has it is replaced. Nothing but the end
+    /// of its process ends a kernel, so in this process there is no limit.
     pub time_limit: Duration,
 }
 
@@ -103,7 +108,8 @@ impl CudaConfig {
         self.queues <= QUEUES_MAX / 2
     }
 
-    /// The control daemon of MPS whose client a process with this device may be, because it was given a share or because one runs here anyway.
+    /// The control daemon of MPS whose client a process with this device may be, because it was
+    /// given a share or because one runs here anyway.
     pub(crate) fn control(&self) -> Option<MpsControl> {
         self.mps.as_ref().map(MpsShare::control).or_else(MpsControl::ambient)
     }

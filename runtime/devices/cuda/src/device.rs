@@ -11,8 +11,8 @@ use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_cuda::{Context, DeviceMemory, Gpu, Partition, Stream, TransferError};
 use atoll_device::doorbell::FdBell;
 use atoll_device::{
-    Completion, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, LaneTable, LaunchRecord, LaunchReport, LaunchStatus,
-    Launching, Memory, ModuleId, ModuleImage, Modules, Reports, SubmitError, Telemetry,
+    Completion, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, LaneTable, LaunchRecord,
+    LaunchReport, LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules, Reports, SubmitError, Telemetry,
 };
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -66,7 +66,8 @@ impl CudaDevice {
         self.context.gpu()
     }
 
-    /// The fewest compute units that a part of the GPU can have; an error says why there are no parts.
+    /// The fewest compute units that a part of the GPU can have; an error says why there are no
+    /// parts.
     pub fn smallest_partition(&self) -> Result<u32, DeviceError> {
         Ok(Partition::new(&self.context, 1).map_err(GpuError::from)?.compute_units())
     }
@@ -92,9 +93,11 @@ impl CudaDevice {
     }
 
     pub(super) fn lose(&self, why: &str) {
-        // The completion thread knows whose launches run. It hears of a fault while one of them is in flight, if later than a call that was made meanwhile.
+        // The completion thread knows whose launches run. It hears of a fault while one of them is in
+        // flight, if later than a call that was made meanwhile.
         let deadline = Instant::now() + VERDICT_TIME_MAX;
-        while self.lost.get().is_none() && self.queues.iter().flatten().any(Queue::is_busy) && Instant::now() < deadline {
+        while self.lost.get().is_none() && self.queues.iter().flatten().any(Queue::is_busy) && Instant::now() < deadline
+        {
             std::thread::sleep(Duration::from_micros(100));
         }
         if self.lost.set(why.to_owned()).is_ok() {
@@ -135,8 +138,14 @@ impl CudaDevice {
     }
 }
 
-/// Sees that an epoch word is where kernels look for epochs; one outside the memory is found elsewhere.
-pub(super) fn watch(epochs: &mut EpochWords, word: DeviceOffset, service: &Stream, memory: &DeviceMemory) -> Result<(), TransferError> {
+/// Sees that an epoch word is where kernels look for epochs; one outside the memory is found
+/// elsewhere.
+pub(super) fn watch(
+    epochs: &mut EpochWords,
+    word: DeviceOffset,
+    service: &Stream,
+    memory: &DeviceMemory,
+) -> Result<(), TransferError> {
     let is_word = word.0.is_multiple_of(4) && memory.range(word.0, 4).is_ok();
     if is_word { epochs.watch(word, service, memory) } else { Ok(()) }
 }
@@ -255,7 +264,10 @@ impl Drop for CudaDevice {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
-                    tracing::error!(device = self.info.name, "a kernel does not end; freeing the device's memory waits for it");
+                    tracing::error!(
+                        device = self.info.name,
+                        "a kernel does not end; freeing the device's memory waits for it"
+                    );
                     return;
                 }
             }

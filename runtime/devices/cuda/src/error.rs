@@ -1,6 +1,7 @@
 //! The driver's answers as errors of a device.
 //!
-//! [`GpuError`] stands between the two: neither type is this crate's, so `?` cannot go from one to the other at once.
+//! [`GpuError`] stands between the two: neither type is this crate's, so `?` cannot go from one to
+//! the other at once.
 
 use atoll_cuda::{CudaError, OpenError, PartitionError, TransferError, status};
 use atoll_device::DeviceError;

@@ -1,9 +1,12 @@
 //! Where kernels look for the epoch: measured on the device, since no two kinds of them agree.
 //!
-//! A word in mapped host memory is raised by one store, and every block that reads it waits for the bus; a word in device memory is raised through a stream, and reading it costs next to nothing. So what is
-//! wanted is the cheapest read of those that are raised in time.
+//! A word in mapped host memory is raised by one store, and every block that reads it waits for the
+//! bus; a word in device memory is raised through a stream, and reading it costs next to nothing.
+//! So what is wanted is the cheapest read of those that are raised in time.
 
-use atoll_cuda::{Arg, BarWords, Context, DeviceMemory, FLAG_PTX, HostWords, Kernel, LoadError, Module, Stream, TransferError};
+use atoll_cuda::{
+    Arg, BarWords, Context, DeviceMemory, FLAG_PTX, HostWords, Kernel, LoadError, Module, Stream, TransferError,
+};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -32,7 +35,8 @@ pub enum FlagRoute {
     Mapped,
     /// In device memory, which a stream writes.
     StreamWrite,
-    /// In device memory that the host sees through the GPU's BAR, where raising is one store. For machines with GDRCopy.
+    /// In device memory that the host sees through the GPU's BAR, where raising is one store. For
+    /// machines with GDRCopy.
     Bar,
 }
 
@@ -59,19 +63,28 @@ pub struct FlagRoutes {
 }
 
 impl FlagRoutes {
-    /// The cheapest read among the routes that are fast enough, the faster one of two that read the same memory; where none is fast enough, the fastest.
+    /// The cheapest read among the routes that are fast enough, the faster one of two that read the
+    /// same memory; where none is fast enough, the fastest.
     fn choose(mapped: Option<RouteCost>, stream_write: Option<RouteCost>, bar: Option<RouteCost>) -> FlagRoutes {
         let reads_of_device = stream_write.into_iter().chain(bar).map(|cost| cost.read_ns).min().unwrap_or(0);
-        let rank = |read_ns, visible_ns| if visible_ns <= VISIBLE_NS_MAX { (0, read_ns, visible_ns) } else { (1, visible_ns, 0) };
-        let of_device = |route, cost: Option<RouteCost>| cost.map(|cost| (rank(reads_of_device, cost.visible_ns), route));
+        let rank = |read_ns, visible_ns| {
+            if visible_ns <= VISIBLE_NS_MAX { (0, read_ns, visible_ns) } else { (1, visible_ns, 0) }
+        };
+        let of_device =
+            |route, cost: Option<RouteCost>| cost.map(|cost| (rank(reads_of_device, cost.visible_ns), route));
         let mapped_rank = mapped.map(|cost| (rank(cost.read_ns, cost.visible_ns), FlagRoute::Mapped));
         let ranks = [mapped_rank, of_device(FlagRoute::Bar, bar), of_device(FlagRoute::StreamWrite, stream_write)];
-        let chosen = ranks.into_iter().flatten().min_by_key(|(rank, _)| *rank).map_or(FlagRoute::Mapped, |(_, route)| route);
+        let chosen =
+            ranks.into_iter().flatten().min_by_key(|(rank, _)| *rank).map_or(FlagRoute::Mapped, |(_, route)| route);
         FlagRoutes { mapped, stream_write, bar, chosen }
     }
 
     /// Measures all that are there on an idle device; some milliseconds.
-    pub(super) fn measure(context: &Arc<Context>, service: &Stream, bar: Option<&BarWords>) -> Result<FlagRoutes, MeasureError> {
+    pub(super) fn measure(
+        context: &Arc<Context>,
+        service: &Stream,
+        bar: Option<&BarWords>,
+    ) -> Result<FlagRoutes, MeasureError> {
         let bench = Bench::new(context)?;
         let mapped = bench.cost(bench.host.address(), |value| {
             bench.host.word(WORD).store(value, Release);
@@ -118,13 +131,18 @@ impl Bench {
     fn new(context: &Arc<Context>) -> Result<Bench, MeasureError> {
         let module = Module::load(context, FLAG_PTX.as_bytes())?;
         let (echo, read_chain) = (module.kernel("echo")?, module.kernel("read_chain")?);
-        let (stream, host, memory) = (Stream::new(context, 0)?, HostWords::new(context, 2)?, DeviceMemory::new(context, 16)?);
+        let (stream, host, memory) =
+            (Stream::new(context, 0)?, HostWords::new(context, 2)?, DeviceMemory::new(context, 16)?);
         stream.fill(&memory, 0, 0, 16)?;
         Ok(Bench { echo, read_chain, stream, host, memory })
     }
 
     /// The cost of a route that raises a word; `None` where it does not get there.
-    fn cost(&self, word: u64, raise: impl Fn(u32) -> Result<(), TransferError>) -> Result<Option<RouteCost>, MeasureError> {
+    fn cost(
+        &self,
+        word: u64,
+        raise: impl Fn(u32) -> Result<(), TransferError>,
+    ) -> Result<Option<RouteCost>, MeasureError> {
         let read_ns = self.read_ns(word)?;
         let answer = self.host.address() + ANSWER as u64 * 4;
         self.host.word(ANSWER).store(0, Release);
@@ -175,7 +193,11 @@ mod tests {
         assert_eq!(chosen(None, cost(90_000, 9_000)), FlagRoute::StreamWrite);
         assert_eq!(chosen(None, None), FlagRoute::Mapped);
         let three = |mapped, written, bar| FlagRoutes::choose(mapped, written, bar).chosen;
-        assert_eq!(three(cost(2_000, 900), cost(7_000, 300), cost(1_500, 310)), FlagRoute::Bar, "the same memory, and sooner");
+        assert_eq!(
+            three(cost(2_000, 900), cost(7_000, 300), cost(1_500, 310)),
+            FlagRoute::Bar,
+            "the same memory, and sooner"
+        );
         assert_eq!(three(cost(2_000, 200), cost(7_000, 300), cost(1_500, 310)), FlagRoute::Mapped);
         assert_eq!(three(cost(2_000, 900), cost(7_000, 300), cost(30_000, 300)), FlagRoute::StreamWrite);
     }

@@ -35,7 +35,14 @@ impl CudaDevice {
             return Err(DeviceError::Lanes("a lane needs at least one compute unit".to_owned()));
         };
         let partition = Partition::range(&self.context, *first..*last + 1).map_err(GpuError::from)?;
-        let opened = open_queues(&self.context, &mut self.queues, lane, Some(&partition), self.highest_priority, self.queue_capacity);
+        let opened = open_queues(
+            &self.context,
+            &mut self.queues,
+            lane,
+            Some(&partition),
+            self.highest_priority,
+            self.queue_capacity,
+        );
         Ok(opened.inspect_err(|_| self.leave_lane(lane.queues.clone()))?)
     }
 
@@ -82,7 +89,8 @@ mod tests {
 
     #[test]
     fn the_first_queue_is_the_most_urgent() {
-        let priorities = |queues, highest| (0..queues).map(|queue| stream_priority(queue, queues, highest)).collect::<Vec<_>>();
+        let priorities =
+            |queues, highest| (0..queues).map(|queue| stream_priority(queue, queues, highest)).collect::<Vec<_>>();
         assert_eq!(priorities(1, -5), [-5]);
         assert_eq!(priorities(2, -5), [-5, 0]);
         assert_eq!(priorities(3, -5), [-5, -2, 0]);

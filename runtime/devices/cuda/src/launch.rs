@@ -1,4 +1,5 @@
-//! A launch as the GPU gets it: checked, its kernel found, its device offsets turned into addresses.
+//! A launch as the GPU gets it: checked, its kernel found, its device offsets turned into
+//! addresses.
 
 use super::module::{Kernel, Module};
 use atoll_core::DeviceOffset;
@@ -67,12 +68,16 @@ pub(super) struct Checked<'m> {
 }
 
 /// The kernel of a launch.
-pub(super) fn kernel<'m>(record: &LaunchRecord, modules: &'m HashMap<ModuleId, Module>) -> Result<&'m Kernel, refusal::Refusal> {
+pub(super) fn kernel<'m>(
+    record: &LaunchRecord,
+    modules: &'m HashMap<ModuleId, Module>,
+) -> Result<&'m Kernel, refusal::Refusal> {
     let module = modules.get(&record.module).ok_or(refusal::Refusal::Module)?;
     module.kernel(record.kernel).ok_or(refusal::Refusal::Kernel)
 }
 
-/// Checks a launch and binds it to the device. `find` says where an epoch word is found that is not in device memory.
+/// Checks a launch and binds it to the device. `find` says where an epoch word is found that is not
+/// in device memory.
 pub(super) fn bind<'m>(
     record: &LaunchRecord,
     params: &[u8],

@@ -26,7 +26,11 @@ pub(super) struct Kernel {
 }
 
 impl Module {
-    pub(super) fn load(context: &Arc<Context>, info: &DeviceInfo, image: ModuleImage<'_>) -> Result<Module, DeviceError> {
+    pub(super) fn load(
+        context: &Arc<Context>,
+        info: &DeviceInfo,
+        image: ModuleImage<'_>,
+    ) -> Result<Module, DeviceError> {
         if !info.targets.iter().any(|target| target == image.target) {
             let runs = info.targets.join(", ");
             return Err(DeviceError::BadModule(format!(
@@ -97,26 +101,31 @@ fn refused(context: &Context, image: ModuleImage<'_>, refusal: &LoadError) -> De
     }
     DeviceError::BadModule(match error.code {
         status::UNSUPPORTED_PTX_VERSION => unsupported_version(context, image.ptx.unwrap_or(image.code)),
-        status::NO_BINARY_FOR_GPU => format!("there is no code for this GPU in it ({error}); compile for {}", image.target),
+        status::NO_BINARY_FOR_GPU => {
+            format!("there is no code for this GPU in it ({error}); compile for {}", image.target)
+        }
         status::OUT_OF_MEMORY => format!("the GPU has no memory left for code ({error}); set a lower memory limit"),
         _ => refusal.to_string(),
     })
 }
 
 fn unsupported_version(context: &Context, code: &[u8]) -> String {
-    let speaks = context
-        .gpu()
-        .driver()
-        .version()
-        .map_or_else(|_| "an unknown version".to_owned(), |version| format!("{}.{}", version / 1000, version % 1000 / 10));
-    let Some((major, minor)) = ptx_version(code) else { return format!("its PTX is newer than this driver, which speaks CUDA {speaks}") };
+    let speaks = context.gpu().driver().version().map_or_else(
+        |_| "an unknown version".to_owned(),
+        |version| format!("{}.{}", version / 1000, version % 1000 / 10),
+    );
+    let Some((major, minor)) = ptx_version(code) else {
+        return format!("its PTX is newer than this driver, which speaks CUDA {speaks}");
+    };
     match driver_for(major, minor) {
         Some((cuda, driver)) => {
             format!(
                 "its PTX is of version {major}.{minor}, which needs a driver for CUDA {cuda} ({driver} or newer); this one speaks CUDA {speaks}"
             )
         }
-        None => format!("its PTX is of version {major}.{minor}, newer than any driver known here; this one speaks CUDA {speaks}"),
+        None => format!(
+            "its PTX is of version {major}.{minor}, newer than any driver known here; this one speaks CUDA {speaks}"
+        ),
     }
 }
 
@@ -128,7 +137,8 @@ fn ptx_version(code: &[u8]) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The first CUDA whose driver takes a version of PTX, and the first driver of that on Linux, as NVIDIA's release notes give them.
+/// The first CUDA whose driver takes a version of PTX, and the first driver of that on Linux, as
+/// NVIDIA's release notes give them.
 const DRIVERS: [(u32, u32, &str, u32); 26] = [
     (6, 0, "9.0", 384),
     (6, 1, "9.1", 390),
@@ -160,7 +170,10 @@ const DRIVERS: [(u32, u32, &str, u32); 26] = [
 
 fn driver_for(major: u32, minor: u32) -> Option<(&'static str, u32)> {
     // Versions in between came with the next CUDA that is listed.
-    DRIVERS.iter().find(|(of_major, of_minor, ..)| (*of_major, *of_minor) >= (major, minor)).map(|(.., cuda, driver)| (*cuda, *driver))
+    DRIVERS
+        .iter()
+        .find(|(of_major, of_minor, ..)| (*of_major, *of_minor) >= (major, minor))
+        .map(|(.., cuda, driver)| (*cuda, *driver))
 }
 
 #[cfg(test)]
@@ -177,7 +190,9 @@ mod tests {
 
     #[test]
     fn a_driver_is_named_for_every_version() {
-        assert!(DRIVERS.windows(2).all(|pair| (pair[0].0, pair[0].1) < (pair[1].0, pair[1].1) && pair[0].3 < pair[1].3));
+        assert!(
+            DRIVERS.windows(2).all(|pair| (pair[0].0, pair[0].1) < (pair[1].0, pair[1].1) && pair[0].3 < pair[1].3)
+        );
         assert_eq!(driver_for(8, 4), Some(("12.4", 550)));
         assert_eq!(driver_for(9, 7), None);
     }

@@ -1,9 +1,14 @@
-//! Segments: launches that follow each other at once, captured as a CUDA graph that goes to the driver in one call.
+//! Segments: launches that follow each other at once, captured as a CUDA graph that goes to the
+//! driver in one call.
 //!
-//! A call of the driver per launch costs as much as a short kernel runs. Real-time launches that say that another one follows ([`LaunchRecord::followed`]) are held until it is there, or
-//! as many are as may go together, and are launched as one graph if the very same ones, to the last parameter, were launched together before. So nothing is captured that comes only once, and a function
-//! whose memory stays where it is has its graphs from the second request on. Kernels look for their epoch as ever, and each launch of a segment has an evicted word and a progress map of its own: one that
-//! leaves takes with it what is behind it in the segment, as in a stream, and preemption waits for no more than what runs.
+//! A call of the driver per launch costs as much as a short kernel runs. Real-time launches that
+//! say that another one follows ([`LaunchRecord::followed`]) are held until it is there, or as many
+//! are as may go together, and are launched as one graph if the very same ones, to the last
+//! parameter, were launched together before. So nothing is captured that comes only once, and a
+//! function whose memory stays where it is has its graphs from the second request on. Kernels look
+//! for their epoch as ever, and each launch of a segment has an evicted word and a progress map of
+//! its own: one that leaves takes with it what is behind it in the segment, as in a stream, and
+//! preemption waits for no more than what runs.
 //!
 //! [`LaunchRecord::followed`]: crate::LaunchRecord
 
@@ -73,7 +78,8 @@ impl Segments {
         self.launches_max
     }
 
-    /// The segment of some launches, if they go together now: `capture` makes a graph of those that come for the second time. Until it is back ([`Segments::ended`]) nobody else gets it.
+    /// The segment of some launches, if they go together now: `capture` makes a graph of those that
+    /// come for the second time. Until it is back ([`Segments::ended`]) nobody else gets it.
     pub(super) fn take(
         &mut self,
         key: &Key,

@@ -1,4 +1,5 @@
-//! A GPU in executors: beside what any CUDA device does, what it does with the memory that the daemon shares with it.
+//! A GPU in executors: beside what any CUDA device does, what it does with the memory that the
+//! daemon shares with it.
 
 use super::config::CudaConfig;
 use super::device::CudaDevice;
@@ -10,7 +11,8 @@ use atoll_core::{DeviceOffset, QueueId};
 use atoll_cuda::HostMemory;
 use atoll_device::link::LinkShape;
 use atoll_device::process::{
-    DeviceKind, DevicePlan, LoadModule, LoadedModule, MemoryHome, OpenDevice, Plan, ProcessService, RelayedDevice, StartRelayed,
+    DeviceKind, DevicePlan, LoadModule, LoadedModule, MemoryHome, OpenDevice, Plan, ProcessService, RelayedDevice,
+    StartRelayed,
 };
 use atoll_device::shm::Region;
 use atoll_device::{Device, DeviceError, DeviceFacts, DeviceInfo, Lane, ModuleId, ModuleImage};
@@ -26,10 +28,13 @@ const COMPILE_WITHIN: Duration = Duration::from_secs(600);
 pub const KIND: DeviceKind = DeviceKind { name: "cuda", open };
 
 fn open(config: &str, memory_bytes: Option<u64>) -> Result<OpenDevice, DeviceError> {
-    let config: CudaConfig =
-        serde_json::from_str(config).map_err(|error| DeviceError::Unavailable(format!("the configuration of a GPU: {error}")))?;
+    let config: CudaConfig = serde_json::from_str(config)
+        .map_err(|error| DeviceError::Unavailable(format!("the configuration of a GPU: {error}")))?;
     let link = config.link_shape()?;
-    Ok(OpenDevice::Relayed(Box::new(Opened { link, config: CudaConfig { memory_bytes: memory_bytes.or(config.memory_bytes), ..config } })))
+    Ok(OpenDevice::Relayed(Box::new(Opened {
+        link,
+        config: CudaConfig { memory_bytes: memory_bytes.or(config.memory_bytes), ..config },
+    })))
 }
 
 impl Plan for CudaConfig {
@@ -51,7 +56,8 @@ impl Plan for CudaConfig {
 
 /// The variables of this process's environment that a driver looks at, and those of the share.
 fn environment(config: &CudaConfig) -> Vec<(OsString, OsString)> {
-    let is_meant = |name: &str| name == "HOME" || ["CUDA_", "NVIDIA_", "ATOLL_"].iter().any(|begin| name.starts_with(begin));
+    let is_meant =
+        |name: &str| name == "HOME" || ["CUDA_", "NVIDIA_", "ATOLL_"].iter().any(|begin| name.starts_with(begin));
     let of_this_process = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_meant));
     // Of two values for a name the last one counts.
     of_this_process.chain(config.mps.iter().flat_map(MpsShare::environment)).collect()
@@ -85,7 +91,8 @@ impl StartRelayed for Opened {
     }
 }
 
-/// A CUDA device whose epoch words are the daemon's, and whose transfers pass through memory of the daemon.
+/// A CUDA device whose epoch words are the daemon's, and whose transfers pass through memory of the
+/// daemon.
 #[derive(Debug)]
 struct SharedCuda {
     device: CudaDevice,
@@ -96,7 +103,8 @@ impl SharedCuda {
     fn start(config: &CudaConfig, region: &Arc<Region>, words_at: u64) -> Result<SharedCuda, GpuError> {
         let mut device = CudaDevice::start(config)?;
         let begin = std::ptr::with_exposed_provenance_mut(region.address(0).unwrap_or_default() as usize);
-        // SAFETY: the device's words keep the region mapped, the only other references into it are to atomics, and whoever has the device does not copy its memory away.
+        // SAFETY: the device's words keep the region mapped, the only other references into it are to
+        // atomics, and whoever has the device does not copy its memory away.
         let memory = Arc::new(unsafe { HostMemory::register(&device.context, begin, region.bytes())? });
         device.epochs.share(SharedWords::new(region.clone(), memory.clone(), words_at));
         Ok(SharedCuda { device, memory })

@@ -1,4 +1,5 @@
-//! What a launch needs on its way through a stream: events around it, and words in which blocks that leave say so.
+//! What a launch needs on its way through a stream: events around it, and words in which blocks
+//! that leave say so.
 
 use atoll_cuda::{CudaError, Event, HostWords, Stream};
 use std::sync::Arc;
@@ -36,7 +37,8 @@ impl EvictedWords {
     }
 }
 
-/// What goes into a stream at once needs on its way: the events around it, and an evicted word for a launch that goes alone.
+/// What goes into a stream at once needs on its way: the events around it, and an evicted word for
+/// a launch that goes alone.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) began: Event,
@@ -46,7 +48,11 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Puts something between the slot's events into a stream.
-    pub(super) fn enclose(&self, stream: &Stream, put: impl FnOnce(&Stream) -> Result<(), CudaError>) -> Result<(), CudaError> {
+    pub(super) fn enclose(
+        &self,
+        stream: &Stream,
+        put: impl FnOnce(&Stream) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
         self.began.record(stream)?;
         put(stream)?;
         match self.ended.record(stream) {

@@ -45,16 +45,29 @@ impl CudaDevice {
         let lanes = LaneTable::new(shape, info.compute_units, info.lane_units);
         let bell = FdBell::new().map_err(|source| DeviceError::Os { what: "create an eventfd", source })?;
         let ring = bell.try_clone().map_err(|source| DeviceError::Os { what: "duplicate an eventfd", source })?;
-        let (bell_rang, reports, lost) = (Arc::new(AtomicU32::new(0)), Arc::new(Reports::default()), Arc::new(OnceLock::new()));
+        let (bell_rang, reports, lost) =
+            (Arc::new(AtomicU32::new(0)), Arc::new(Reports::default()), Arc::new(OnceLock::new()));
         let (flights, inbox) = channel();
         let (outbox, ended) = channel();
-        let poller = Poller::new(&context, shape.all_queues(), inbox, outbox, ring, bell_rang.clone(), reports.clone(), lost.clone())?;
+        let poller = Poller::new(
+            &context,
+            shape.all_queues(),
+            inbox,
+            outbox,
+            ring,
+            bell_rang.clone(),
+            reports.clone(),
+            lost.clone(),
+        )?;
         let begun = Arc::new(AtomicU64::new(0));
         let poller = poller.judging(config.mps.is_some() || MpsControl::ambient().is_some(), begun.clone());
         let thread = std::thread::Builder::new().name(format!("atoll-{}", info.name));
-        thread.spawn(move || poller.run()).map_err(|source| DeviceError::Os { what: "start the completion thread", source })?;
+        thread
+            .spawn(move || poller.run())
+            .map_err(|source| DeviceError::Os { what: "start the completion thread", source })?;
         let service = Stream::new(&context, highest)?;
-        // Whoever had it before may have left something in it: another process, or the one that this one replaces.
+        // Whoever had it before may have left something in it: another process, or the one that this one
+        // replaces.
         service.fill(&memory, 0, 0, memory.bytes())?;
         let bar = bar_words(&context, &service, config)?;
         let flag_routes = match config.flag_route {
@@ -90,7 +103,8 @@ impl CudaDevice {
     }
 }
 
-/// Words behind the GPU's BAR, where they may be wanted: most machines have none, and nobody minds unless they were asked for.
+/// Words behind the GPU's BAR, where they may be wanted: most machines have none, and nobody minds
+/// unless they were asked for.
 fn bar_words(context: &Arc<Context>, service: &Stream, config: &CudaConfig) -> Result<Option<BarWords>, GpuError> {
     if !matches!(config.flag_route, None | Some(FlagRoute::Bar)) {
         return Ok(None);
@@ -106,7 +120,8 @@ fn bar_words(context: &Arc<Context>, service: &Stream, config: &CudaConfig) -> R
     }
 }
 
-/// What raising and reading a flag costs. A driver that does not take the kernels of that may take others, as machine code.
+/// What raising and reading a flag costs. A driver that does not take the kernels of that may take
+/// others, as machine code.
 fn measured(context: &Arc<Context>, service: &Stream, bar: Option<&BarWords>) -> Result<Option<FlagRoutes>, GpuError> {
     match FlagRoutes::measure(context, service, bar) {
         Ok(routes) => Ok(Some(routes)),
@@ -143,7 +158,9 @@ fn describe(context: &Arc<Context>, partition: Option<&Partition>, memory_bytes:
         // A part is not divided once more.
         lane_units: match partition {
             Some(_) => LaneUnits::None,
-            None => Partition::step(context).map_err(GpuError::from)?.map_or(LaneUnits::None, |step| LaneUnits::Ranges { step }),
+            None => Partition::step(context)
+                .map_err(GpuError::from)?
+                .map_or(LaneUnits::None, |step| LaneUnits::Ranges { step }),
         },
     })
 }

@@ -14,7 +14,8 @@ use atoll_device::{Fault, FaultKind, LaunchRecord};
 use std::sync::atomic::Ordering::SeqCst;
 
 impl CudaDevice {
-    /// Takes a launch, and gives to the driver what waits no longer. What the driver does not take is answered for.
+    /// Takes a launch, and gives to the driver what waits no longer. What the driver does not take
+    /// is answered for.
     pub(super) fn accept(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) {
         self.queue(queue).begun();
         let is_last = match self.bind(record, params) {
@@ -40,7 +41,9 @@ impl CudaDevice {
             watch(&mut self.epochs, record.epoch_word, &self.service, &self.memory)?;
         }
         let Checked { kernel, shape, params, evicted_slot, blocks } =
-            launch::bind(record, params, kernel, &self.memory, self.info.shared_bytes_max, |word| self.epochs.find(word))?;
+            launch::bind(record, params, kernel, &self.memory, self.info.shared_bytes_max, |word| {
+                self.epochs.find(word)
+            })?;
         kernel.allow(shape.shared_bytes)?;
         Ok(Bound {
             launch: record.launch,
@@ -75,7 +78,8 @@ impl CudaDevice {
         let mut key = vec![u64::from(queue.0)];
         launches.iter().for_each(|bound| bound.add_to(&mut key));
         let capture = |evicted: &EvictedWords| {
-            let params: Vec<Vec<u8>> = launches.iter_mut().enumerate().map(|(index, bound)| bound.params_with(evicted, index)).collect();
+            let params: Vec<Vec<u8>> =
+                launches.iter_mut().enumerate().map(|(index, bound)| bound.params_with(evicted, index)).collect();
             let launches: Vec<GraphLaunch<'_>> =
                 launches.iter().zip(&params).filter_map(|(bound, params)| bound.in_graph(params)).collect();
             Graph::capture(stream, &launches)
@@ -142,7 +146,9 @@ impl CudaDevice {
     pub(super) fn abandon_held(&mut self) {
         let cause = self.lost.get().cloned().unwrap_or_default();
         for index in 0..self.queues.len() {
-            for Bound { launch, name, .. } in std::mem::take(self.queues[index].as_mut().map_or(&mut Vec::new(), |queue| &mut queue.held)) {
+            for Bound { launch, name, .. } in
+                std::mem::take(self.queues[index].as_mut().map_or(&mut Vec::new(), |queue| &mut queue.held))
+            {
                 let kind = FaultKind::Lost { cause: cause.clone(), may_have_run: false };
                 self.begun.fetch_add(1, SeqCst);
                 self.send(QueueId(index as u32), Flight::Refused(launch, Fault::of_kernel(kind, &name)));

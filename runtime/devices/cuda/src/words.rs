@@ -1,7 +1,9 @@
 //! Epoch words in host memory that the device sees, beside those in device memory ([`WordTable`]).
 //!
-//! In the process of the engine, an epoch word gets one of host memory when it is first heard of, and launches find that in their parameters. In an executor, the words are shared with the daemon, which
-//! raises them itself and says which is whose; here is only seen that device memory says the same.
+//! In the process of the engine, an epoch word gets one of host memory when it is first heard of,
+//! and launches find that in their parameters. In an executor, the words are shared with the
+//! daemon, which raises them itself and says which is whose; here is only seen that device memory
+//! says the same.
 
 use super::flag::FlagRoute;
 use atoll_core::{DeviceOffset, Epoch};
@@ -58,9 +60,18 @@ impl SharedWords {
 
 impl EpochWords {
     /// `bar` has [`WORDS_MAX`] words, where the route is through it.
-    pub(super) fn new(context: &Arc<Context>, route: FlagRoute, bar: Option<BarWords>) -> Result<EpochWords, CudaError> {
+    pub(super) fn new(
+        context: &Arc<Context>,
+        route: FlagRoute,
+        bar: Option<BarWords>,
+    ) -> Result<EpochWords, CudaError> {
         let words = HostWords::new(context, WORDS_MAX)?;
-        Ok(EpochWords { words: Words::Own { words, table: WordTable::default() }, route, bar, writes_values: Cell::new(true) })
+        Ok(EpochWords {
+            words: Words::Own { words, table: WordTable::default() },
+            route,
+            bar,
+            writes_values: Cell::new(true),
+        })
     }
 
     /// From now on another process raises the words.
@@ -76,8 +87,14 @@ impl EpochWords {
         }
     }
 
-    /// Sees that a word that lies in device memory has one that the host raises by a store, if that is where kernels are to look and there is one left.
-    pub(super) fn watch(&mut self, word: DeviceOffset, service: &Stream, memory: &DeviceMemory) -> Result<(), TransferError> {
+    /// Sees that a word that lies in device memory has one that the host raises by a store, if that
+    /// is where kernels are to look and there is one left.
+    pub(super) fn watch(
+        &mut self,
+        word: DeviceOffset,
+        service: &Stream,
+        memory: &DeviceMemory,
+    ) -> Result<(), TransferError> {
         if self.route != FlagRoute::StreamWrite
             && let Words::Own { words, table } = &mut self.words
             && table.find(word).is_none()
@@ -103,7 +120,13 @@ impl EpochWords {
     }
 
     /// Gives an offset a word that is shared, and sets that to what device memory says.
-    pub(super) fn bind(&mut self, word: DeviceOffset, index: usize, service: &Stream, memory: &DeviceMemory) -> Result<(), TransferError> {
+    pub(super) fn bind(
+        &mut self,
+        word: DeviceOffset,
+        index: usize,
+        service: &Stream,
+        memory: &DeviceMemory,
+    ) -> Result<(), TransferError> {
         let Words::Shared(shared) = &mut self.words else { return Ok(()) };
         let value = read_word(word, service, memory)?;
         // Whoever had it before has none now.
@@ -156,14 +179,17 @@ impl EpochWords {
     ) -> Result<(), TransferError> {
         if self.writes_values.get() {
             match service.write_word(memory, word.0, epoch.0) {
-                Err(TransferError::Driver(error)) if error.code == status::NOT_SUPPORTED => self.writes_values.set(false),
+                Err(TransferError::Driver(error)) if error.code == status::NOT_SUPPORTED => {
+                    self.writes_values.set(false)
+                }
                 answer => return answer,
             }
         }
         service.fill_word(memory, word.0, epoch.0)
     }
 
-    /// Device memory was changed: what words of this process follow. The daemon sees to those that it shares.
+    /// Device memory was changed: what words of this process follow. The daemon sees to those that
+    /// it shares.
     pub(super) fn changed(&mut self, change: impl FnOnce(&mut WordTable, &dyn Fn(usize, u32))) {
         if let Words::Own { words, table } = &mut self.words {
             let bar = self.bar.as_ref();

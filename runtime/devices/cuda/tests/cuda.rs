@@ -1,4 +1,5 @@
-//! An NVIDIA GPU under the conformance suite, on the stand-in for the CUDA driver, which runs PTX on this machine's CPUs; and what only such a device can get wrong.
+//! An NVIDIA GPU under the conformance suite, on the stand-in for the CUDA driver, which runs PTX
+//! on this machine's CPUs; and what only such a device can get wrong.
 #![cfg(target_arch = "x86_64")]
 
 #[allow(unreachable_pub, dead_code, unused_imports, reason = "the suite is shared by the tests of all devices")]
@@ -22,7 +23,8 @@ use atoll_kgraph::KernelFacts;
 use std::path::{Path, PathBuf};
 use suite::rig::{Kernel, Launch, Param, Preempt, Rig, Wanted};
 
-/// Names a GPU of this machine, as `cuda:0`, to run the suite on; otherwise it runs on the stand-in.
+/// Names a GPU of this machine, as `cuda:0`, to run the suite on; otherwise it runs on the
+/// stand-in.
 const DEVICE: &str = "ATOLL_TEST_DEVICE";
 
 const KERNELS: &str = include_str!("../../../device/tests/kernels/kernels.ptx");
@@ -56,7 +58,8 @@ fn make(wanted: Wanted) -> Rig {
     Rig::new(Box::new(device(wanted)), KERNELS.as_bytes())
 }
 
-// What is missing here: tests of aborts, interruptions and chunks, which this device does not do; of faults that end one launch alone; of constants in a part of their own; and of blocks on a
+// What is missing here: tests of aborts, interruptions and chunks, which this device does not do;
+// of faults that end one launch alone; of constants in a part of their own; and of blocks on a
 // single compute unit.
 conforms! { common make }
 conforms! {
@@ -146,7 +149,11 @@ fn times_lie_between_the_submission_and_now() {
         let before = now_ns();
         let completion = rig.run(0, &Launch::spin(4, counts, 100_000));
         let after = now_ns();
-        assert!(before <= completion.started_ns && completion.started_ns <= completion.ended_ns && completion.ended_ns <= after);
+        assert!(
+            before <= completion.started_ns
+                && completion.started_ns <= completion.ended_ns
+                && completion.ended_ns <= after
+        );
         assert!(last_ended_ns <= completion.ended_ns, "ends of a queue are in order");
         let took_ns = completion.ended_ns - completion.started_ns;
         assert!(completion.busy_ns >= took_ns && completion.busy_ns <= took_ns * 4);
@@ -175,7 +182,10 @@ fn bad_code_is_refused_with_what_would_help() {
     let target = "nvidia-sm_75";
     let newer = KERNELS.replace(".version 6.3", ".version 99.0");
     let refused = refusal(target, newer.as_bytes(), &[]);
-    assert!(refused.contains("its PTX is of version 99.0, newer than any driver known here; this one speaks CUDA "), "{refused}");
+    assert!(
+        refused.contains("its PTX is of version 99.0, newer than any driver known here; this one speaks CUDA "),
+        "{refused}"
+    );
     let broken = refusal(target, b".version 6.3\n.target sm_75\n.visible .entry (\n", &[]);
     assert!(broken.contains("CUDA_ERROR_INVALID_PTX") && broken.contains('\n'), "the driver's log: {broken}");
     assert!(refusal("host-x86-64-v3", KERNELS.as_bytes(), &[]).contains("compile for one of these"));
@@ -209,7 +219,8 @@ fn routes() -> (Option<PathBuf>, Vec<FlagRoute>) {
     }
 }
 
-/// A fault ends the driver's context, and with it every device of the process. So this runs in a process of its own, as an executor does.
+/// A fault ends the driver's context, and with it every device of the process. So this runs in a
+/// process of its own, as an executor does.
 #[test]
 #[ignore = "`a_fault_loses_the_device_and_every_launch_is_answered` runs it"]
 fn fault_here() {
@@ -233,7 +244,10 @@ fn fault_here() {
     let fault = rig.device.report(first.launch).and_then(|report| report.fault).expect("a fault");
     assert!(matches!(&fault.kind, FaultKind::Fatal { .. }), "nothing else ran: {fault:?}");
     let lost = rig.device.lost().expect("it is gone");
-    assert!(lost.contains("the GPU's context ended with it") && lost.contains("`fault_at` may have run then"), "{lost}");
+    assert!(
+        lost.contains("the GPU's context ended with it") && lost.contains("`fault_at` may have run then"),
+        "{lost}"
+    );
     let mut unanswered = waits.filter(|launch| *launch != first.launch);
     while let Some(completion) = rig.device.next_completion() {
         assert_eq!(completion.status, LaunchStatus::Failed);
@@ -250,8 +264,10 @@ fn fault_here() {
 #[test]
 fn a_fault_loses_the_device_and_every_launch_is_answered() {
     let program = std::env::current_exe().expect("this program");
-    let output =
-        std::process::Command::new(program).args(["--exact", "fault_here", "--ignored", "--nocapture"]).output().expect("a process");
+    let output = std::process::Command::new(program)
+        .args(["--exact", "fault_here", "--ignored", "--nocapture"])
+        .output()
+        .expect("a process");
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
 }
@@ -275,7 +291,10 @@ fn a_part_of_a_gpu_is_a_device() {
     assert!(rest > 0 && units + rest <= whole, "{units} and {rest} of {whole}");
     let refused = |part| start(part).expect_err("there are not so many").to_string();
     assert_eq!(refused(GpuPart::Of(whole + 1)), format!("the GPU has {whole} compute units, not {}", whole + 1));
-    assert_eq!(refused(GpuPart::Beside(whole)), format!("a part of {whole} compute units leaves none of the GPU's over"));
+    assert_eq!(
+        refused(GpuPart::Beside(whole)),
+        format!("a part of {whole} compute units leaves none of the GPU's over")
+    );
 }
 
 #[test]
@@ -290,10 +309,13 @@ fn nobody_finds_what_was_in_the_memory_before() {
 fn kernels_look_where_it_was_measured_to_be_best() {
     let (bar_library, all) = routes();
     for flag_route in all.iter().copied().map(Some).chain([None]) {
-        let device = CudaDevice::start(&CudaConfig { flag_route, bar_library: bar_library.clone(), ..config_of_one() }).expect("a GPU");
+        let device = CudaDevice::start(&CudaConfig { flag_route, bar_library: bar_library.clone(), ..config_of_one() })
+            .expect("a GPU");
         assert_eq!(device.flag_routes().is_some(), flag_route.is_none());
         if let Some(routes) = device.flag_routes() {
-            let works = routes.mapped.is_some() && routes.stream_write.is_some() && (routes.bar.is_some() || bar_library.is_none());
+            let works = routes.mapped.is_some()
+                && routes.stream_write.is_some()
+                && (routes.bar.is_some() || bar_library.is_none());
             assert!(works, "all work here: {routes:?}");
         }
         let mut rig = Rig::new(Box::new(device), KERNELS.as_bytes());
@@ -313,6 +335,7 @@ fn a_machine_without_gdrcopy_has_the_other_routes() {
     let nowhere = CudaConfig { bar_library: Some(PathBuf::from("/nowhere/libgdrapi.so.2")), ..config_of_one() };
     let device = CudaDevice::start(&CudaConfig { flag_route: None, ..nowhere.clone() }).expect("a GPU");
     assert!(device.flag_routes().is_some_and(|routes| routes.bar.is_none() && routes.mapped.is_some()));
-    let refused = CudaDevice::start(&CudaConfig { flag_route: Some(FlagRoute::Bar), ..nowhere }).expect_err("it was asked for");
+    let refused =
+        CudaDevice::start(&CudaConfig { flag_route: Some(FlagRoute::Bar), ..nowhere }).expect_err("it was asked for");
     assert!(refused.to_string().contains("GDRCopy is not here (/nowhere/libgdrapi.so.2"), "{refused}");
 }

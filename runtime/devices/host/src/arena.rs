@@ -20,7 +20,9 @@ impl Arena {
         let bytes = (bytes as usize).max(1).next_multiple_of(4096);
         let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)?
+        };
         let base = NonNull::new(base).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
         Ok(Arena { base, bytes })
     }
@@ -44,7 +46,8 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and addresses of it only go to kernels, which run while the arena is borrowed.
+        // SAFETY: the mapping is ours, and addresses of it only go to kernels, which run while the arena is
+        // borrowed.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr(), self.bytes) };
     }
 }

@@ -84,8 +84,11 @@ impl Bounds {
         let after = self.ranges.iter().find(|range| range.begin > address);
         let behind = before.map(|range| (address - range.end, range, "behind the end of"));
         let ahead = after.map(|range| (range.begin - address, range, "in front of"));
-        let (distance, range, side) =
-            behind.into_iter().chain(ahead).min_by_key(|(distance, ..)| *distance).filter(|(distance, ..)| *distance < NEAR_BYTES)?;
+        let (distance, range, side) = behind
+            .into_iter()
+            .chain(ahead)
+            .min_by_key(|(distance, ..)| *distance)
+            .filter(|(distance, ..)| *distance < NEAR_BYTES)?;
         let distance = if distance == 0 { "right".to_owned() } else { format!("{distance} bytes") };
         Some(format!("{distance} {side} '{}' ({} bytes)", range.name, range.end - range.begin))
     }

@@ -1,4 +1,5 @@
-//! A compute unit: a thread that runs chunks of blocks, always of the most urgent queue that has some.
+//! A compute unit: a thread that runs chunks of blocks, always of the most urgent queue that has
+//! some.
 
 use super::arena::Arena;
 use super::device_side::Shared;
@@ -78,13 +79,15 @@ impl ComputeUnit<'_> {
         self.shared.claim(&self.order.queues, now_ns())
     }
 
-    /// Scratch memory for the largest kernel that is loaded; between chunks and after a load, so that no request pays for it.
+    /// Scratch memory for the largest kernel that is loaded; between chunks and after a load, so
+    /// that no request pays for it.
     fn prepare_scratch(&mut self) {
         // A failure shows again, and is answered, when a chunk needs the memory.
         let _ = self.scratch.grow(self.shared.scratch_bytes.load(Relaxed));
     }
 
-    /// Waits for the bell: spins for a moment, then sleeps. While others run blocks, the next launch is at most about a chunk away, and waking a sleeper would cost more than that
+    /// Waits for the bell: spins for a moment, then sleeps. While others run blocks, the next
+    /// launch is at most about a chunk away, and waking a sleeper would cost more than that
     /// moment is worth.
     fn idle(&self, ticket: u32) {
         let bell = self.shared.link.bell();
@@ -113,7 +116,8 @@ impl ComputeUnit<'_> {
         words.end();
         self.shared.running.fetch_sub(1, Relaxed);
         let given = chunk.blocks.clone();
-        // Blocks without a progress byte either found the epoch raised, then the launch is evicted and they are done with it, or the kernel was stopped in front of them.
+        // Blocks without a progress byte either found the epoch raised, then the launch is evicted and they
+        // are done with it, or the kernel was stopped in front of them.
         let missing = launch.first_missing(given.start, given.end);
         let stopped_at = if missing < given.end && !launch.is_evicted() { missing } else { given.end };
         Outcome { given, stopped_at, end, started_ns, ended_ns: now_ns() }
@@ -125,7 +129,12 @@ impl ComputeUnit<'_> {
         let stop_word = if launch.is_preemptible() { self.shared.link.stop_word(queue) } else { &NEVER_STOP };
         let watch = &self.shared.watches[self.index as usize];
         let words = self.shared.link.unit(self.index);
-        let stops = Stops { halt_word: watch.halt_word(), stop_word, interruptible_from_ns: chunk.interruptible_from_ns, words };
+        let stops = Stops {
+            halt_word: watch.halt_word(),
+            stop_word,
+            interruptible_from_ns: chunk.interruptible_from_ns,
+            words,
+        };
         let context = HostContext {
             version: HOST_ABI_VERSION,
             compute_unit: self.index,
@@ -151,9 +160,12 @@ impl ComputeUnit<'_> {
             watch.end();
             return End::Aborted;
         }
-        // SAFETY: the context and all it points to live across the call; params, shared and scratch memory are as large as the kernel's facts say (checked by `Launch::bind`,
-        // `Module::load` and `execute`); that addresses in the parameters are good for the kernel is the engine's promise.
-        let ended = unsafe { fault::call(kernel.entry, launch.module().code(), &stops, (&raw const unit).cast::<HostContext>()) };
+        // SAFETY: the context and all it points to live across the call; params, shared and scratch memory
+        // are as large as the kernel's facts say (checked by `Launch::bind`, `Module::load` and
+        // `execute`); that addresses in the parameters are good for the kernel is the engine's promise.
+        let ended = unsafe {
+            fault::call(kernel.entry, launch.module().code(), &stops, (&raw const unit).cast::<HostContext>())
+        };
         let was_halted = watch.end();
         if was_halted && is_aborted() {
             // Whatever else happened to it, nobody asks.
@@ -163,7 +175,8 @@ impl ComputeUnit<'_> {
         if !was_halted && trap.is_none() && ended.is_err_and(|interruption| interruption.signal == HALT_SIGNAL) {
             return End::Interrupted;
         }
-        let limits = Limits { time_ns: self.shared.time_limit_ns, is_ending: self.shared.link.state() != State::Running };
+        let limits =
+            Limits { time_ns: self.shared.time_limit_ns, is_ending: self.shared.link.state() != State::Running };
         let fault = match (ended, trap) {
             (Err(interruption), None) => diagnose::of_interruption(&unit, &interruption, limits),
             (_, Some(note)) => diagnose::of_trap(&unit, &note, limits),

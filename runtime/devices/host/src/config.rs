@@ -24,7 +24,8 @@ pub struct HostConfig {
     pub constants_bytes: u64,
     /// Device queues of the default lane; 0 is the most urgent.
     pub queues: u32,
-    /// Whether each has a twin, where there are several compute units and queues enough; see [`DeviceInfo::twins`].
+    /// Whether each has a twin, where there are several compute units and queues enough; see
+    /// [`DeviceInfo::twins`].
     pub twins: bool,
     /// Device queues for lanes that are opened; as many fewer as there would be too many in all.
     pub lane_queues: u32,
@@ -38,9 +39,11 @@ pub struct HostConfig {
     pub spin_ns: u64,
     /// The same while other compute units run blocks.
     pub busy_spin_ns: u64,
-    /// CPUs for the compute units, each of which stays on its own. Where there are fewer than compute units, the system places them.
+    /// CPUs for the compute units, each of which stays on its own. Where there are fewer than
+    /// compute units, the system places them.
     pub cpus: Vec<usize>,
-    /// How long a launch may run before it is ended as failed; waiting behind others does not count.
+    /// How long a launch may run before it is ended as failed; waiting behind others does not
+    /// count.
     pub time_limit: Duration,
 }
 
@@ -85,7 +88,13 @@ impl HostConfig {
     pub(crate) fn link_shape(&self) -> LinkShape {
         let twins = self.has_twins();
         let lane_queues = self.lane_queues.min(QUEUES_MAX - self.queues * if twins { 2 } else { 1 });
-        LinkShape { queues: self.queues, twins, lane_queues, capacity: self.queue_capacity, compute_units: self.compute_units }
+        LinkShape {
+            queues: self.queues,
+            twins,
+            lane_queues,
+            capacity: self.queue_capacity,
+            compute_units: self.compute_units,
+        }
     }
 
     fn has_twins(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Which native code this CPU can run.
 
-/// The bundle targets this CPU runs, best first. Empty on a CPU below x86-64-v3 and on other architectures.
+/// The bundle targets this CPU runs, best first. Empty on a CPU below x86-64-v3 and on other
+/// architectures.
 pub(crate) fn targets() -> Vec<String> {
     let mut levels = Vec::new();
     if has_v3() && has_v4() {

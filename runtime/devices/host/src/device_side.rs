@@ -89,7 +89,8 @@ impl Shared {
         Ok(claim)
     }
 
-    /// Ends launches that have nothing to run at the heads of their queues. Compute units do that on their way; this is for when they are all busy elsewhere.
+    /// Ends launches that have nothing to run at the heads of their queues. Compute units do that
+    /// on their way; this is for when they are all busy elsewhere.
     pub(crate) fn clear_heads(&self, now_ns: u64) -> Result<(), Corrupt> {
         for (index, queue) in self.queues.iter().enumerate() {
             let mut queue = lock(queue);
@@ -152,7 +153,8 @@ impl Bind for Shared {
     }
 }
 
-/// A compute unit that panicked has marked the device as lost; what it left behind is only torn down.
+/// A compute unit that panicked has marked the device as lost; what it left behind is only torn
+/// down.
 fn lock(queue: &Mutex<DeviceQueue>) -> MutexGuard<'_, DeviceQueue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -22,7 +22,8 @@ const ADDRESS_MAX: u64 = 1 << 40;
 pub(crate) struct Segment {
     /// Where it lies in the file.
     pub(crate) file: Range<u64>,
-    /// Where it lies in memory, from the object's beginning; at least as large. Zero where the file has nothing.
+    /// Where it lies in memory, from the object's beginning; at least as large. Zero where the file
+    /// has nothing.
     pub(crate) memory: Range<u64>,
     pub(crate) is_writable: bool,
     pub(crate) is_executable: bool,
@@ -40,7 +41,8 @@ impl Segment {
     }
 }
 
-/// Refuses what is not a whole x86-64 shared object; the answer is what is to be loaded, in order, no two parts on one page. Says nothing about the code itself.
+/// Refuses what is not a whole x86-64 shared object; the answer is what is to be loaded, in order,
+/// no two parts on one page. Says nothing about the code itself.
 pub(crate) fn check_shared_object(code: &[u8]) -> Result<Vec<Segment>, String> {
     let header = code.get(..HEADER_BYTES).ok_or("it is too short for an ELF header")?;
     if header[..4] != *b"\x7fELF" {

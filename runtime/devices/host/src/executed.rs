@@ -12,8 +12,8 @@ use atoll_device::{DeviceError, ModuleId, ModuleImage};
 pub const KIND: DeviceKind = DeviceKind { name: "host", open };
 
 fn open(config: &str, _memory_bytes: Option<u64>) -> Result<OpenDevice, DeviceError> {
-    let config: HostConfig =
-        serde_json::from_str(config).map_err(|error| DeviceError::Unavailable(format!("the configuration of a host device: {error}")))?;
+    let config: HostConfig = serde_json::from_str(config)
+        .map_err(|error| DeviceError::Unavailable(format!("the configuration of a host device: {error}")))?;
     Ok(OpenDevice::Units(Box::new(config.checked()?)))
 }
 

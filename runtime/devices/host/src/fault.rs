@@ -1,8 +1,12 @@
-//! A fault inside native code ends the kernel, not the process; and so does a signal that stops a kernel which runs for too long, or whose compute unit is needed for something more urgent.
+//! A fault inside native code ends the kernel, not the process; and so does a signal that stops a
+//! kernel which runs for too long, or whose compute unit is needed for something more urgent.
 //!
-//! [`call`] notes where its frame is and calls the kernel. A signal that the kernel's own instruction raised (SIGSEGV, SIGBUS, SIGFPE, SIGILL) resumes the thread at that frame instead
-//! of where it faulted. Kernels are leaf code without destructors, so their frames can be dropped. [`HALT_SIGNAL`] does the same, but only while the program counter lies in the kernel's own
-//! object, never inside a helper, and only while a word says so that the caller of [`call`] named. Every other signal goes to whoever handled it before us.
+//! [`call`] notes where its frame is and calls the kernel. A signal that the kernel's own
+//! instruction raised (SIGSEGV, SIGBUS, SIGFPE, SIGILL) resumes the thread at that frame instead of
+//! where it faulted. Kernels are leaf code without destructors, so their frames can be dropped.
+//! [`HALT_SIGNAL`] does the same, but only while the program counter lies in the kernel's own
+//! object, never inside a helper, and only while a word says so that the caller of [`call`] named.
+//! Every other signal goes to whoever handled it before us.
 
 use atoll_device::link::{HALT_SIGNAL, UnitWords};
 use atoll_device::now_ns;
@@ -51,14 +55,17 @@ thread_local! {
 /// Installs the handlers, once in a process.
 pub(crate) fn install() -> std::io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
-    let outcome = INSTALLED.get_or_init(|| SIGNALS.iter().zip(&PREVIOUS).try_for_each(|(signal, previous)| install_one(*signal, previous)));
+    let outcome = INSTALLED.get_or_init(|| {
+        SIGNALS.iter().zip(&PREVIOUS).try_for_each(|(signal, previous)| install_one(*signal, previous))
+    });
     outcome.map_err(std::io::Error::from_raw_os_error)
 }
 
 fn install_one(signal: c_int, previous: &OnceLock<libc::sigaction>) -> Result<(), i32> {
     let error = || std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
     let handler = if signal == HALT_SIGNAL { on_halt as *const () } else { on_fault as *const () };
-    // SAFETY: all-zero is a valid `sigaction`; both pointers are to locals, and the handler has the signature that SA_SIGINFO asks for.
+    // SAFETY: all-zero is a valid `sigaction`; both pointers are to locals, and the handler has the
+    // signature that SA_SIGINFO asks for.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(signal, std::ptr::null(), &raw mut old) != 0 {
@@ -92,8 +99,10 @@ impl Stops<'_> {
 
     /// Calls nothing but the clock, which does no more than read memory.
     fn are_set(&self) -> bool {
-        let interrupts =
-            || self.stop_word.load(Acquire) != 0 && (self.interruptible_from_ns == 0 || self.interruptible_from_ns <= now_ns());
+        let interrupts = || {
+            self.stop_word.load(Acquire) != 0
+                && (self.interruptible_from_ns == 0 || self.interruptible_from_ns <= now_ns())
+        };
         self.halt_word.load(Acquire) != 0 || interrupts()
     }
 }
@@ -110,7 +119,8 @@ pub(crate) unsafe fn call(
 ) -> Result<(), Interruption> {
     CODE.set((code.start, code.end));
     STOPS.set(std::ptr::from_ref(stops).cast());
-    // SAFETY: `guarded_call` calls `kernel(context)` and leaves 0 in the thread's own cell, which lives as long as the thread.
+    // SAFETY: `guarded_call` calls `kernel(context)` and leaves 0 in the thread's own cell, which lives
+    // as long as the thread.
     let faulted = FRAME.with(|frame| unsafe { guarded_call(kernel, context, frame.as_ptr()) });
     STOPS.set(std::ptr::null());
     if faulted == 0 { Ok(()) } else { Err(LAST.get()) }
@@ -119,7 +129,8 @@ pub(crate) unsafe fn call(
 /// Runs on the faulting thread; touches its own cells and nothing that allocates or locks.
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let frame = FRAME.get();
-    // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler. A positive code means that an instruction raised it, not another process.
+    // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler. A positive code means that an
+    // instruction raised it, not another process.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
     if frame == 0 || code <= 0 {
         // SAFETY: the arguments are those of this call.
@@ -135,7 +146,8 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         address: (is_access && code != SI_KERNEL).then_some(address),
         is_write: is_access && error & PAGE_FAULT_WRITE != 0,
     });
-    // SAFETY: as above; `frame` is the stack of a `guarded_call` that has not returned, which is what `landing` expects.
+    // SAFETY: as above; `frame` is the stack of a `guarded_call` that has not returned, which is what
+    // `landing` expects.
     unsafe { resume_at_landing(context, frame) };
 }
 
@@ -147,7 +159,8 @@ unsafe extern "C" fn on_halt(signal: c_int, info: *mut libc::siginfo_t, context:
         return unsafe { pass_on(signal, info, context) };
     }
     let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler, and `stops` outlives the call that `frame` stands for.
+    // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler, and `stops` outlives the call
+    // that `frame` stands for.
     let (instruction, stops) = unsafe { (program_counter(context), &*stops) };
     let (begin, end) = CODE.get();
     // Elsewhere the kernel is in a helper; it finds the word set, or hears from us again.
@@ -166,7 +179,8 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
     match previous {
         Some(old) if old.sa_sigaction != libc::SIG_DFL && old.sa_sigaction != libc::SIG_IGN => {
             type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-            // SAFETY: it was registered as a handler for this signal; one without SA_SIGINFO ignores the other two arguments.
+            // SAFETY: it was registered as a handler for this signal; one without SA_SIGINFO ignores the other
+            // two arguments.
             unsafe { std::mem::transmute::<usize, Handler>(old.sa_sigaction)(signal, info, context) }
         }
         _ if signal == HALT_SIGNAL => {}
@@ -201,9 +215,11 @@ unsafe fn resume_at_landing(context: *mut libc::ucontext_t, frame: u64) {
     registers[libc::REG_RIP as usize] = landing as *const () as i64;
 }
 
-/// Calls `kernel(context)` with the stack pointer noted in `frame`; 0 if it returned, 1 if it came back through [`landing`].
+/// Calls `kernel(context)` with the stack pointer noted in `frame`; 0 if it returned, 1 if it came
+/// back through [`landing`].
 ///
-/// Frame, from the stack pointer up: MXCSR, x87 control word, `frame`, padding, then the registers that a function must preserve.
+/// Frame, from the stack pointer up: MXCSR, x87 control word, `frame`, padding, then the registers
+/// that a function must preserve.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn guarded_call(kernel: HostKernel, context: *const HostContext, frame: *mut u64) -> u64 {
@@ -228,7 +244,8 @@ unsafe extern "C" fn guarded_call(kernel: HostKernel, context: *const HostContex
     )
 }
 
-/// Where a thread goes on whose kernel faulted, its stack pointer that of the frame of [`guarded_call`].
+/// Where a thread goes on whose kernel faulted, its stack pointer that of the frame of
+/// [`guarded_call`].
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn landing() {

@@ -1,14 +1,16 @@
 //! `printf` of kernels: a format and packed arguments to text.
 //!
-//! Flags, widths, precisions and conversions are C's, and C does them: each directive is checked, given its argument, and handed to `snprintf` alone. `%n` is not done, as in CUDA; what is no directive comes
-//! out as it stands.
+//! Flags, widths, precisions and conversions are C's, and C does them: each directive is checked,
+//! given its argument, and handed to `snprintf` alone. `%n` is not done, as in CUDA; what is no
+//! directive comes out as it stands.
 
 use std::ffi::{CString, c_int};
 
 /// Text of one call; a kernel that prints more in one go loses the rest.
 pub(crate) const CALL_BYTES_MAX: usize = 16 << 10;
 
-/// Longest directive (`%-+ #0123.456lld`), and the largest width or precision: beyond these it is no directive any more.
+/// Longest directive (`%-+ #0123.456lld`), and the largest width or precision: beyond these it is
+/// no directive any more.
 const DIRECTIVE_BYTES_MAX: usize = 32;
 const WIDTH_MAX: usize = 1024;
 
@@ -30,7 +32,8 @@ enum Kind {
     String,
 }
 
-/// One directive of a format: its text without `*`, made whole by `widths` arguments, and what it takes.
+/// One directive of a format: its text without `*`, made whole by `widths` arguments, and what it
+/// takes.
 #[derive(Debug, PartialEq, Eq)]
 struct Directive {
     /// Bytes of the format it takes.
@@ -65,7 +68,8 @@ pub(crate) fn format(format: &[u8], arguments: &mut impl Arguments) -> Option<(S
     Some((String::from_utf8_lossy(&text).into_owned(), taken))
 }
 
-/// The directive that a text begins with, and how many arguments its `*` took. Outer `None`: an argument is missing; inner: it is none.
+/// The directive that a text begins with, and how many arguments its `*` took. Outer `None`: an
+/// argument is missing; inner: it is none.
 fn directive(text: &[u8], arguments: &mut impl Arguments) -> Option<Option<(Directive, i32)>> {
     let (mut at, mut modifiers, mut widths) = (1, String::new(), 0);
     let mut long = 0;
@@ -80,9 +84,12 @@ fn directive(text: &[u8], arguments: &mut impl Arguments) -> Option<Option<(Dire
             b'l' | b'z' | b'j' | b't' => long += 1,
             b'h' => {}
             letter => {
-                let is_sane = modifiers.split(|c: char| !c.is_ascii_digit()).all(|n| n.parse().unwrap_or(0) <= WIDTH_MAX);
+                let is_sane =
+                    modifiers.split(|c: char| !c.is_ascii_digit()).all(|n| n.parse().unwrap_or(0) <= WIDTH_MAX);
                 let kind = kind(letter, long > 0).filter(|_| is_sane);
-                return Some(kind.map(|kind| (Directive { bytes: at, modifiers, conversion: letter.into(), kind }, widths)));
+                return Some(
+                    kind.map(|kind| (Directive { bytes: at, modifiers, conversion: letter.into(), kind }, widths)),
+                );
             }
         }
     }
@@ -107,7 +114,8 @@ fn convert(directive: &Directive, arguments: &mut impl Arguments) -> Option<Vec<
     let mut buffer = vec![0u8; CALL_BYTES_MAX];
     let (to, bytes, spec) = (buffer.as_mut_ptr().cast(), buffer.len(), spec.as_ptr());
     let string = if directive.kind == Kind::String { arguments.string(bits) } else { CString::default() };
-    // SAFETY: the buffer has `bytes` bytes; the format holds exactly one directive, whose argument has the type it takes; the string ends with a zero.
+    // SAFETY: the buffer has `bytes` bytes; the format holds exactly one directive, whose argument has
+    // the type it takes; the string ends with a zero.
     let written = unsafe {
         match directive.kind {
             Kind::Int => libc::snprintf(to, bytes, spec, bits as c_int),

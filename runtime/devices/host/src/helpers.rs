@@ -1,7 +1,9 @@
 //! What native code may call ([`HostHelpers`]), and where it leaves word for the compute unit.
 //!
-//! A helper runs on the thread of the kernel that called it, between two frames that may be dropped: what it reads through a kernel's pointers may fault, and then its own frame is gone
-//! without its destructors having run. So no lock is held while such a pointer is followed; what else is lost is memory, once per fault.
+//! A helper runs on the thread of the kernel that called it, between two frames that may be
+//! dropped: what it reads through a kernel's pointers may fault, and then its own frame is gone
+//! without its destructors having run. So no lock is held while such a pointer is followed; what
+//! else is lost is memory, once per fault.
 
 use super::bounds::{self, Bounds};
 use super::format;
@@ -13,7 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// Longest format and longest string of a directive; what comes behind is not looked at.
 const STRING_BYTES_MAX: usize = 4 << 10;
 
-/// What a compute unit hands to a kernel, with room behind it for what the helpers have to say. One per call.
+/// What a compute unit hands to a kernel, with room behind it for what the helpers have to say. One
+/// per call.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct UnitContext<'a> {
@@ -56,7 +59,8 @@ impl<'a> UnitContext<'a> {
             // A kernel that reports what does not exist has trapped all the same.
             code => TrapCode::from_u32(code).unwrap_or(TrapCode::Trap),
         };
-        let (line, thread, local_bytes) = (self.line.load(Relaxed), self.thread.load(Relaxed), self.local_bytes.load(Relaxed));
+        let (line, thread, local_bytes) =
+            (self.line.load(Relaxed), self.thread.load(Relaxed), self.local_bytes.load(Relaxed));
         let access = Access::from_bits(self.access.load(Relaxed));
         Some(TrapNote { code, line, thread, access, address: self.address.load(Relaxed), local_bytes })
     }
@@ -69,14 +73,20 @@ impl<'a> UnitContext<'a> {
         self.code.store(code.max(1), Relaxed);
     }
 
-    /// The memory of the compute unit that a thread may touch with accesses which say that they go to `space`.
+    /// The memory of the compute unit that a thread may touch with accesses which say that they go
+    /// to `space`.
     fn own_memory(&self, space: AccessSpace, thread: u32, local_bytes: u32) -> impl Iterator<Item = OwnMemory> {
         let host = &self.host;
         let local_bytes = if thread == NO_THREAD { 0 } else { u64::from(local_bytes) };
         let local = host.scratch + u64::from(thread) * local_bytes;
         let params_bytes = u64::from(self.launch.kernel().facts.params_bytes);
         [
-            OwnMemory { space: AccessSpace::Shared, name: "shared memory", begin: host.shared, bytes: host.shared_bytes.into() },
+            OwnMemory {
+                space: AccessSpace::Shared,
+                name: "shared memory",
+                begin: host.shared,
+                bytes: host.shared_bytes.into(),
+            },
             OwnMemory { space: AccessSpace::Local, name: "local memory", begin: local, bytes: local_bytes },
             OwnMemory { space: AccessSpace::Param, name: "parameters", begin: host.params, bytes: params_bytes },
         ]
@@ -90,14 +100,16 @@ impl<'a> UnitContext<'a> {
             let inside = address.checked_sub(memory.begin).is_some_and(|at| at.saturating_add(bytes) <= memory.bytes);
             inside && (memory.space != AccessSpace::Param || access.kind == AccessKind::Read)
         };
-        is_device_memory(access.space) && self.launch.bounds().iter().any(|bounds| bounds.check(address, bytes, access.kind).is_ok())
+        is_device_memory(access.space)
+            && self.launch.bounds().iter().any(|bounds| bounds.check(address, bytes, access.kind).is_ok())
             || self.own_memory(access.space, thread, local_bytes).any(fits)
     }
 
     /// Where the address of a trap is, as seen from what its access may touch.
     pub(crate) fn describe(&self, note: &TrapNote) -> Option<String> {
         let access = note.access?;
-        let mut ranges: Vec<bounds::Range> = self.own_memory(access.space, note.thread, note.local_bytes).map(OwnMemory::range).collect();
+        let mut ranges: Vec<bounds::Range> =
+            self.own_memory(access.space, note.thread, note.local_bytes).map(OwnMemory::range).collect();
         if is_device_memory(access.space) {
             ranges.extend(self.launch.bounds().iter().flat_map(|bounds| bounds.ranges()).cloned());
         }
@@ -139,7 +151,8 @@ pub(crate) fn table() -> HostHelpers {
 /// # Safety
 /// `context` is the one the running kernel was called with.
 unsafe fn unit<'a>(context: *const HostContext) -> &'a UnitContext<'a> {
-    // SAFETY: kernels get the address of the `host` field of a `UnitContext`, its first, and no other context; what changes in it is atomic.
+    // SAFETY: kernels get the address of the `host` field of a `UnitContext`, its first, and no other
+    // context; what changes in it is atomic.
     unsafe { &*context.cast::<UnitContext<'a>>() }
 }
 
@@ -156,7 +169,14 @@ unsafe extern "C" fn trap(context: *const HostContext, code: u32, line: u32, thr
 ///
 /// # Safety
 /// As for [`unit`].
-unsafe extern "C" fn check(context: *const HostContext, access: u32, line: u32, thread: u32, address: u64, local_bytes: u32) -> u32 {
+unsafe extern "C" fn check(
+    context: *const HostContext,
+    access: u32,
+    line: u32,
+    thread: u32,
+    address: u64,
+    local_bytes: u32,
+) -> u32 {
     // SAFETY: the caller's.
     let unit = unsafe { unit(context) };
     let code = match Access::from_bits(access) {
@@ -173,14 +193,26 @@ unsafe extern "C" fn check(context: *const HostContext, access: u32, line: u32, 
 ///
 /// # Safety
 /// As for [`unit`]; the pointers may be anything.
-unsafe extern "C" fn print(context: *const HostContext, format: u64, arguments: u64, arguments_bytes: u32, line: u32, thread: u32) -> i32 {
+unsafe extern "C" fn print(
+    context: *const HostContext,
+    format: u64,
+    arguments: u64,
+    arguments_bytes: u32,
+    line: u32,
+    thread: u32,
+) -> i32 {
     // SAFETY: the caller's.
     let unit = unsafe { unit(context) };
     // SAFETY: what cannot be read ends the kernel.
     let format = unsafe { string_at(format) };
     let mut packed = Packed { at: arguments, taken: 0, bytes: u64::from(arguments_bytes) };
     let Some((text, taken)) = format::format(format.as_bytes(), &mut packed) else {
-        tracing::warn!(kernel = unit.launch.kernel().facts.name, line, thread, "a kernel's printf asks for more arguments than it has");
+        tracing::warn!(
+            kernel = unit.launch.kernel().facts.name,
+            line,
+            thread,
+            "a kernel's printf asks for more arguments than it has"
+        );
         return -1;
     };
     unit.launch.draft.print(&text);

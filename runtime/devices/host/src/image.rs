@@ -1,7 +1,8 @@
 //! A shared object in memory, put there by ourselves.
 //!
-//! The system's loader finds objects by path, and an executor may open none (`executor::jail`); it also runs what an object asks it to before anybody looked at it. Ours need little: segments,
-//! and words that hold addresses of their own. Everything else is refused by name.
+//! The system's loader finds objects by path, and an executor may open none (`executor::jail`); it
+//! also runs what an object asks it to before anybody looked at it. Ours need little: segments, and
+//! words that hold addresses of their own. Everything else is refused by name.
 
 use super::elf::{Segment, check_shared_object};
 use object::elf as abi;
@@ -28,7 +29,8 @@ pub(crate) struct Image {
 
 // SAFETY: the mapping belongs to the image until it is dropped, and is not tied to a thread.
 unsafe impl Send for Image {}
-// SAFETY: nothing changes it after `load`; what its code does to its variables is the business of kernels.
+// SAFETY: nothing changes it after `load`; what its code does to its variables is the business of
+// kernels.
 unsafe impl Sync for Image {}
 
 impl Image {
@@ -79,21 +81,26 @@ impl Image {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
         let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags) };
-        let start = start.ok().and_then(NonNull::new).ok_or_else(|| format!("there is no memory for its {bytes} bytes"))?;
+        let start =
+            start.ok().and_then(NonNull::new).ok_or_else(|| format!("there is no memory for its {bytes} bytes"))?;
         Ok(Image { start, bytes, code: 0..0, symbols: HashMap::new() })
     }
 
     fn fill(&mut self, segment: &Segment, code: &[u8]) -> Result<(), String> {
         self.allow(segment, MprotectFlags::READ | MprotectFlags::WRITE)?;
-        let from = code.get(segment.file.start as usize..segment.file.end as usize).ok_or("a segment lies outside the file")?;
-        // SAFETY: `check_shared_object` has seen that a segment takes at least as much memory as it has in the file, and the reservation is as large as the last one's end.
+        let from = code
+            .get(segment.file.start as usize..segment.file.end as usize)
+            .ok_or("a segment lies outside the file")?;
+        // SAFETY: `check_shared_object` has seen that a segment takes at least as much memory as it has in
+        // the file, and the reservation is as large as the last one's end.
         unsafe {
             let to = self.start.byte_add(segment.memory.start as usize).cast::<u8>();
             std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len());
         }
         if segment.is_executable {
             let (begin, end) = (self.base() + segment.memory.start, self.base() + segment.memory.end);
-            self.code = if self.code.is_empty() { begin..end } else { self.code.start.min(begin)..self.code.end.max(end) };
+            self.code =
+                if self.code.is_empty() { begin..end } else { self.code.start.min(begin)..self.code.end.max(end) };
         }
         Ok(())
     }
@@ -108,7 +115,8 @@ impl Image {
                 }
                 return Err(format!("it needs `{name}` from outside"));
             }
-            // With room for the number that it may stand for. Linkers also mark ends, which are of no use to us.
+            // With room for the number that it may stand for. Linkers also mark ends, which are of no use to
+            // us.
             if segments.iter().any(|segment| segment.holds(symbol.address(), 4)) {
                 self.symbols.insert(name.to_owned(), symbol.address());
             }
@@ -120,15 +128,18 @@ impl Image {
     fn relocate(&self, file: &object::File<'_>, segments: &[Segment]) -> Result<(), String> {
         let Some(relocations) = file.dynamic_relocations() else { return Ok(()) };
         for (at, relocation) in relocations {
-            let RelocationFlags::Elf { r_type } = relocation.flags() else { return Err("a relocation of another kind of file".to_owned()) };
+            let RelocationFlags::Elf { r_type } = relocation.flags() else {
+                return Err("a relocation of another kind of file".to_owned());
+            };
             let value = match r_type {
                 abi::R_X86_64_RELATIVE => self.base().wrapping_add_signed(relocation.addend()),
                 abi::R_X86_64_64 | abi::R_X86_64_GLOB_DAT | abi::R_X86_64_JUMP_SLOT => {
                     let RelocationTarget::Symbol(index) = relocation.target() else {
                         return Err("a relocation without a symbol".to_owned());
                     };
-                    let symbol =
-                        file.dynamic_symbol_table().and_then(|table| object::ObjectSymbolTable::symbol_by_index(&table, index).ok());
+                    let symbol = file
+                        .dynamic_symbol_table()
+                        .and_then(|table| object::ObjectSymbolTable::symbol_by_index(&table, index).ok());
                     let symbol = symbol.ok_or("a relocation without a symbol")?;
                     if symbol.is_undefined() {
                         0
@@ -138,7 +149,10 @@ impl Image {
                 }
                 other => return Err(format!("it has relocations of type {}, which are not done", other.0)),
             };
-            let segment = segments.iter().find(|segment| segment.holds(at, 8)).ok_or("a relocation lies outside of its segments")?;
+            let segment = segments
+                .iter()
+                .find(|segment| segment.holds(at, 8))
+                .ok_or("a relocation lies outside of its segments")?;
             if segment.is_executable {
                 return Err("it has relocations in its code".to_owned());
             }
@@ -158,8 +172,13 @@ impl Image {
     fn allow(&self, segment: &Segment, flags: MprotectFlags) -> Result<(), String> {
         let pages = segment.pages(page());
         // SAFETY: pages of our own mapping that belong to one segment.
-        let answer =
-            unsafe { rustix::mm::mprotect(self.start.byte_add(pages.start as usize).as_ptr(), (pages.end - pages.start) as usize, flags) };
+        let answer = unsafe {
+            rustix::mm::mprotect(
+                self.start.byte_add(pages.start as usize).as_ptr(),
+                (pages.end - pages.start) as usize,
+                flags,
+            )
+        };
         answer.map_err(|error| format!("a segment cannot be protected: {error}"))
     }
 }
@@ -179,7 +198,9 @@ fn refuse_what_is_not_done(file: &object::File<'_>) -> Result<(), String> {
         if sh_flags.0 & abi::SHF_TLS.0 != 0 {
             return Err(format!("its section {name} is for variables of a thread, which are not done"));
         }
-        if matches!(name, ".init" | ".fini" | ".init_array" | ".fini_array" | ".preinit_array" | ".relr.dyn") && section.size() > 0 {
+        if matches!(name, ".init" | ".fini" | ".init_array" | ".fini_array" | ".preinit_array" | ".relr.dyn")
+            && section.size() > 0
+        {
             return Err(format!("its section {name} is not done"));
         }
     }

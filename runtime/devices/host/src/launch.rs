@@ -1,4 +1,5 @@
-//! A launch as the compute units see it: checked, its kernel found, its device offsets turned into addresses.
+//! A launch as the compute units see it: checked, its kernel found, its device offsets turned into
+//! addresses.
 
 use super::bounds::Bounds;
 use super::draft::Draft;
@@ -94,12 +95,14 @@ impl Launch {
         self.params.address()
     }
 
-    /// Whether the kernel says in a progress map which blocks it ran, so that stopping it between blocks loses nothing.
+    /// Whether the kernel says in a progress map which blocks it ran, so that stopping it between
+    /// blocks loses nothing.
     pub(crate) fn is_preemptible(&self) -> bool {
         self.preempt.is_some()
     }
 
-    /// Whether a block may be stopped midway: another run of it does no harm, and whether it is done can be told.
+    /// Whether a block may be stopped midway: another run of it does no harm, and whether it is
+    /// done can be told.
     pub(crate) fn is_interruptible(&self) -> bool {
         self.is_preemptible() && self.record.may_run_again == 1
     }
@@ -126,7 +129,8 @@ impl Launch {
         }
     }
 
-    /// The first of the blocks `begin..end` without a progress byte; `end` if there is none or the launch has no progress map.
+    /// The first of the blocks `begin..end` without a progress byte; `end` if there is none or the
+    /// launch has no progress map.
     pub(crate) fn first_missing(&self, begin: u64, end: u64) -> u64 {
         let Some(preempt) = self.preempt else { return end };
         let count = end - begin;
@@ -144,7 +148,8 @@ impl Preempt {
         let slot = (at / 8) as usize;
         let (slots, memory) = (&command.record.address_slots, &space.memory);
         let progress = command.params.get(slot).ok_or(Refusal::PreemptWords)?;
-        let progress = if slots.are_absolute() { space.offset(progress).ok_or(Refusal::PreemptWords)? } else { progress };
+        let progress =
+            if slots.are_absolute() { space.offset(progress).ok_or(Refusal::PreemptWords)? } else { progress };
         let is_marked = at.is_multiple_of(8) && slots.contains(slot);
         let is_inside = is_marked
             && memory.atomic_bytes(progress, blocks).is_some()

@@ -1,6 +1,7 @@
 //! The host device: it runs native code of the transformed kernels on CPU cores (design D2).
 //!
-//! A compute unit is a worker thread; a block runs on one compute unit from beginning to end. Two sides meet in shared memory only:
+//! A compute unit is a worker thread; a block runs on one compute unit from beginning to end. Two
+//! sides meet in shared memory only:
 //!
 //! ```text
 //! engine's side                    shared memory                      device's side
@@ -10,14 +11,20 @@
 //!            ── write ─────▶ memory; constants, which kernels cannot write ──────────▶ kernels
 //! ```
 //!
-//! There is no thread between a submission and a compute unit: compute units pull records themselves, those that sleep are woken by a futex. Queue 0 is the most urgent.
-//! Submitting to it also sets the *stop word* of compute units that run preemptible blocks of other queues; they come back after the block at hand (the progress map says where
-//! they stopped), and go on later. Where that block is long, and running it again does no harm, they are interrupted in the middle of it (`interrupt`). So a real-time launch waits for a short block at most, whatever is
+//! There is no thread between a submission and a compute unit: compute units pull records
+//! themselves, those that sleep are woken by a futex. Queue 0 is the most urgent. Submitting to it
+//! also sets the *stop word* of compute units that run preemptible blocks of other queues; they
+//! come back after the block at hand (the progress map says where they stopped), and go on later.
+//! Where that block is long, and running it again does no harm, they are interrupted in the middle
+//! of it (`interrupt`). So a real-time launch waits for a short block at most, whatever is
 //! queued, and raising the epoch is only needed to get the launches behind it out of the queue.
 //!
-//! A kernel that traps or faults fails its launch (`fault`), and so does one that runs for longer than its limit (`watchdog`); what it did is told with block, thread and line of PTX as far as they are known
-//! (`diagnose`). A launch that nobody wants any more is ended the same way, when the engine asks for it through a word of its queue. What a wild store hit on the way there nobody knows, unless
-//! the code was compiled with checks, which bound each access to its own buffer (`bounds`); so untrusted code belongs into an executor process (design D11).
+//! A kernel that traps or faults fails its launch (`fault`), and so does one that runs for longer
+//! than its limit (`watchdog`); what it did is told with block, thread and line of PTX as far as
+//! they are known (`diagnose`). A launch that nobody wants any more is ended the same way, when the
+//! engine asks for it through a word of its queue. What a wild store hit on the way there nobody
+//! knows, unless the code was compiled with checks, which bound each access to its own buffer
+//! (`bounds`); so untrusted code belongs into an executor process (design D11).
 
 mod arena;
 mod bounds;
@@ -51,8 +58,9 @@ use atoll_device::extent::{Window, discard};
 use atoll_device::link::EngineSide;
 use atoll_device::space::{CONSTANTS_BASE, ConstantStore, EngineSpace, constants_window, memory_region};
 use atoll_device::{
-    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceInfo, Domains, Lane, LaneSpec, LaneTable, LaneUnits,
-    Lanes, LaunchRecord, LaunchReport, Launching, Memory, ModuleId, ModuleImage, Modules, Reports, SubmitError, Telemetry,
+    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceInfo, Domains, Lane, LaneSpec,
+    LaneTable, LaneUnits, Lanes, LaunchRecord, LaunchReport, Launching, Memory, ModuleId, ModuleImage, Modules,
+    Reports, SubmitError, Telemetry,
 };
 use device_side::DeviceSide;
 use space::KernelSpace;
@@ -77,17 +85,36 @@ impl HostDevice {
     /// Reserves memory and starts the compute units.
     pub fn start(config: HostConfig) -> Result<HostDevice, DeviceError> {
         let config = config.checked()?;
-        let space = EngineSpace { memory: memory_region(config.memory_bytes)?, constants: ConstantStore::new(config.constants_bytes) };
+        let space = EngineSpace {
+            memory: memory_region(config.memory_bytes)?,
+            constants: ConstantStore::new(config.constants_bytes),
+        };
         let window = Arc::new(constants_window(config.constants_bytes)?);
         let kernel_space = KernelSpace::new(space.memory.clone(), window.clone());
         let engine_side = EngineSide::new(config.link_shape())?;
         let reports = Arc::new(Reports::default());
-        let device_side = DeviceSide::start(&config, engine_side.link.clone(), kernel_space, engine_side.device_bell()?, reports.clone())?;
+        let device_side = DeviceSide::start(
+            &config,
+            engine_side.link.clone(),
+            kernel_space,
+            engine_side.device_bell()?,
+            reports.clone(),
+        )?;
         let lanes = LaneTable::new(config.link_shape(), config.compute_units, LaneUnits::Any);
-        Ok(HostDevice { info: config.info(), engine_side, lanes, space, device_side, window, reports, modules_loaded: 0 })
+        Ok(HostDevice {
+            info: config.info(),
+            engine_side,
+            lanes,
+            space,
+            device_side,
+            window,
+            reports,
+            modules_loaded: 0,
+        })
     }
 
-    /// From the next launch on, code that was compiled with checks may access these buffers, its module's variables and its block's own memory, and nothing else. Before the first
+    /// From the next launch on, code that was compiled with checks may access these buffers, its
+    /// module's variables and its block's own memory, and nothing else. Before the first
     /// call it may access all device memory. Buffers do not overlap.
     pub fn set_checked_buffers(&mut self, buffers: &[CheckedBuffer]) -> Result<(), DeviceError> {
         self.device_side.set_checked_buffers(buffers)
@@ -300,7 +327,8 @@ mod tests {
             // The bell of the last completion may still be on its way; it is silenced by the next look.
             while device.next_completion().is_some()
                 || device.engine_side.link.completion_flag().load(std::sync::atomic::Ordering::SeqCst) == 1
-            {}
+            {
+            }
             assert!(!readable(&device, 0));
         }
     }

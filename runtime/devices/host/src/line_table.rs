@@ -3,7 +3,8 @@
 use gimli::{DebugLine, DebugLineOffset, LittleEndian, Reader};
 use object::{Object, ObjectSection};
 
-/// Rows of an object's line tables, in the order of their addresses. Built when a kernel faults for the first time.
+/// Rows of an object's line tables, in the order of their addresses. Built when a kernel faults for
+/// the first time.
 #[derive(Debug, Default)]
 pub(crate) struct LineTable {
     rows: Vec<Row>,
@@ -31,7 +32,9 @@ pub(crate) struct Lines {
 impl LineTable {
     /// What [`LineTable::read`] needs of an ELF object; nothing where there is none.
     pub(crate) fn section_of(elf: &[u8]) -> Vec<u8> {
-        let data = object::File::parse(elf).ok().and_then(|file| Some(file.section_by_name(".debug_line")?.data().ok()?.to_vec()));
+        let data = object::File::parse(elf)
+            .ok()
+            .and_then(|file| Some(file.section_by_name(".debug_line")?.data().ok()?.to_vec()));
         data.unwrap_or_default()
     }
 
@@ -47,7 +50,8 @@ impl LineTable {
         LineTable { rows }
     }
 
-    /// The lines of the instruction at an address of the object. Code without a line of its own counts to what stands in front of it in the same kernel.
+    /// The lines of the instruction at an address of the object. Code without a line of its own
+    /// counts to what stands in front of it in the same kernel.
     pub(crate) fn find(&self, address: u64) -> Option<Lines> {
         let behind = self.rows.partition_point(|row| row.address <= address);
         let row = self.rows[..behind].iter().rev().take_while(|row| row.line != END).find(|row| row.line != 0)?;
@@ -83,7 +87,8 @@ mod tests {
     #[test]
     fn the_row_in_front_counts_up_to_the_end_of_a_kernel() {
         let row = |address, line, above| Row { address, line, above };
-        let table = LineTable { rows: vec![row(16, 0, 0), row(20, 7, 2), row(24, 0, 0), row(30, END, 0), row(32, 9, 0)] };
+        let table =
+            LineTable { rows: vec![row(16, 0, 0), row(20, 7, 2), row(24, 0, 0), row(30, END, 0), row(32, 9, 0)] };
         assert_eq!(table.find(10), None);
         assert_eq!(table.find(16), None);
         assert_eq!(table.find(23), Some(Lines { line: 7, load: 5 }));

@@ -11,7 +11,8 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Most scratch memory a kernel may want per compute unit; more is a compiler's mistake, not a need.
+/// Most scratch memory a kernel may want per compute unit; more is a compiler's mistake, not a
+/// need.
 pub(crate) const SCRATCH_BYTES_MAX: u32 = 256 << 20;
 
 /// What the names of module variables begin with in an object.
@@ -51,7 +52,13 @@ impl Module {
         check_version(&loaded)?;
         let kernels = image.kernels.iter().map(|facts| Kernel::find(&loaded, facts)).collect::<Result<_, _>>()?;
         let variables = variables(image.code, loaded.base());
-        Ok(Module { kernels, image: loaded, variables, debug_line: LineTable::section_of(image.code), lines: OnceLock::new() })
+        Ok(Module {
+            kernels,
+            image: loaded,
+            variables,
+            debug_line: LineTable::section_of(image.code),
+            lines: OnceLock::new(),
+        })
     }
 
     pub(crate) fn kernel(&self, index: u32) -> Option<&Kernel> {
@@ -87,7 +94,12 @@ fn variables(code: &[u8], base: u64) -> Bounds {
         let section = file.section_by_index(symbol.section_index()?).ok()?;
         let object::SectionFlags::Elf { sh_flags, .. } = section.flags() else { return None };
         let begin = base.wrapping_add(symbol.address());
-        Some(bounds::Range { name, begin, end: begin.saturating_add(symbol.size()), read_only: sh_flags.0 & object::elf::SHF_WRITE.0 == 0 })
+        Some(bounds::Range {
+            name,
+            begin,
+            end: begin.saturating_add(symbol.size()),
+            read_only: sh_flags.0 & object::elf::SHF_WRITE.0 == 0,
+        })
     });
     Bounds::new(ranges.collect())
 }
@@ -96,8 +108,11 @@ impl Kernel {
     fn find(image: &Image, facts: &KernelFacts) -> Result<Kernel, DeviceError> {
         let address = image.function(&facts.name);
         let address = address.ok_or_else(|| DeviceError::BadModule(format!("it has no kernel `{}`", facts.name)))?;
-        // SAFETY: the compiler exports kernels with this type and nothing else under their names; the ABI version was checked.
-        let entry = unsafe { std::mem::transmute::<*const (), HostKernel>(std::ptr::with_exposed_provenance(address as usize)) };
+        // SAFETY: the compiler exports kernels with this type and nothing else under their names; the ABI
+        // version was checked.
+        let entry = unsafe {
+            std::mem::transmute::<*const (), HostKernel>(std::ptr::with_exposed_provenance(address as usize))
+        };
         Ok(Kernel { facts: facts.clone(), entry })
     }
 }
@@ -105,10 +120,16 @@ impl Kernel {
 fn check_facts(facts: &KernelFacts, shared_bytes_max: u32) -> Result<(), DeviceError> {
     let refuse = |what: String| Err(DeviceError::BadModule(format!("kernel `{}` {what}", facts.name)));
     if facts.shared_bytes > shared_bytes_max {
-        return refuse(format!("wants {} bytes of shared memory, a compute unit has {shared_bytes_max}", facts.shared_bytes));
+        return refuse(format!(
+            "wants {} bytes of shared memory, a compute unit has {shared_bytes_max}",
+            facts.shared_bytes
+        ));
     }
     if facts.scratch_bytes > SCRATCH_BYTES_MAX {
-        return refuse(format!("wants {} bytes of scratch memory, {SCRATCH_BYTES_MAX} is the limit", facts.scratch_bytes));
+        return refuse(format!(
+            "wants {} bytes of scratch memory, {SCRATCH_BYTES_MAX} is the limit",
+            facts.scratch_bytes
+        ));
     }
     Ok(())
 }
@@ -117,9 +138,11 @@ fn check_facts(facts: &KernelFacts, shared_bytes_max: u32) -> Result<(), DeviceE
 fn check_version(image: &Image) -> Result<(), DeviceError> {
     match image.number(HOST_ABI_SYMBOL) {
         Some(HOST_ABI_VERSION) => Ok(()),
-        Some(other) => {
-            Err(DeviceError::BadModule(format!("it is for host ABI {other}, this device speaks {HOST_ABI_VERSION}; compile it again")))
-        }
-        None => Err(DeviceError::BadModule(format!("it has no symbol `{HOST_ABI_SYMBOL}`; it was not made by Atoll's compiler"))),
+        Some(other) => Err(DeviceError::BadModule(format!(
+            "it is for host ABI {other}, this device speaks {HOST_ABI_VERSION}; compile it again"
+        ))),
+        None => Err(DeviceError::BadModule(format!(
+            "it has no symbol `{HOST_ABI_SYMBOL}`; it was not made by Atoll's compiler"
+        ))),
     }
 }

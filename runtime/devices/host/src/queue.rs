@@ -1,8 +1,10 @@
 //! The device's side of one device queue: which blocks of which launch are next.
 //!
-//! Launches run in order, one at a time; the blocks of a launch go to compute units in chunks. A compute unit comes back after each chunk and may then go to a more urgent
-//! queue, so a chunk should be short against what a real-time launch may wait; and long against what fetching it costs. Nobody knows a kernel's block time before it ran, so
-//! each launch starts with single blocks and grows its chunks from what it measured.
+//! Launches run in order, one at a time; the blocks of a launch go to compute units in chunks. A
+//! compute unit comes back after each chunk and may then go to a more urgent queue, so a chunk
+//! should be short against what a real-time launch may wait; and long against what fetching it
+//! costs. Nobody knows a kernel's block time before it ran, so each launch starts with single
+//! blocks and grows its chunks from what it measured.
 
 use super::fault::Stops;
 use super::launch::Launch;
@@ -16,16 +18,19 @@ use atoll_device::ring::{Corrupt, Producer, PushError};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A chunk is at most this much larger than the largest one that was measured: a wrong estimate then costs little.
+/// A chunk is at most this much larger than the largest one that was measured: a wrong estimate
+/// then costs little.
 const CHUNK_GROWTH: u64 = 8;
 
 /// Work that is shorter than this in all is not split: handing it out costs about as much.
 const SPLIT_NS_MIN: u64 = 2_000;
 
-/// Chunks in a row that may come back without one finished block before the launch counts as broken. Only a kernel that stops without writing its progress map gets there.
+/// Chunks in a row that may come back without one finished block before the launch counts as
+/// broken. Only a kernel that stops without writing its progress map gets there.
 const FRUITLESS_CHUNKS_MAX: u32 = 100_000;
 
-/// Launches that end without a call before a claim comes back empty-handed: a long queue of stale launches must not keep a compute unit from a more urgent one.
+/// Launches that end without a call before a claim comes back empty-handed: a long queue of stale
+/// launches must not keep a compute unit from a more urgent one.
 const ENDED_PER_CLAIM: u32 = 16;
 
 /// Blocks for one compute unit.
@@ -69,7 +74,16 @@ impl Outcome {
             End::Interrupted => ChunkEnd::Interrupted,
         };
         let (first_block, blocks) = (self.given.start, self.stopped_at - self.given.start);
-        ChunkRecord { unit, launch, queue, first_block, blocks, began_ns: self.started_ns, ended_ns: self.ended_ns, end }
+        ChunkRecord {
+            unit,
+            launch,
+            queue,
+            first_block,
+            blocks,
+            began_ns: self.started_ns,
+            ended_ns: self.ended_ns,
+            end,
+        }
     }
 }
 
@@ -160,7 +174,8 @@ impl DeviceQueue {
         DeviceQueue { index, link: link.clone(), commands, completions, active: None, pacing, reports }
     }
 
-    /// The next chunk. Launches that have nothing to run end here, stale ones as evicted without a call.
+    /// The next chunk. Launches that have nothing to run end here, stale ones as evicted without a
+    /// call.
     pub(crate) fn claim(&mut self, binder: &impl Bind, now_ns: u64) -> Result<Claim, Corrupt> {
         let mut claim = Claim { chunk: None, waiting: 0, completed: self.advance(binder, now_ns)? };
         if let Some(active) = &mut self.active
@@ -172,7 +187,8 @@ impl DeviceQueue {
         Ok(claim)
     }
 
-    /// Ends launches that have nothing to run and of which nothing runs, until one that has is at the head, or many are over. Returns how many are.
+    /// Ends launches that have nothing to run and of which nothing runs, until one that has is at
+    /// the head, or many are over. Returns how many are.
     pub(crate) fn advance(&mut self, binder: &impl Bind, now_ns: u64) -> Result<u32, Corrupt> {
         let mut completed = 0;
         while completed < ENDED_PER_CLAIM {
@@ -278,7 +294,8 @@ impl Active {
         self.launch.blocks - self.next + self.returned.iter().map(|r| r.end - r.start).sum::<u64>()
     }
 
-    /// Finds out what there is still to run: nothing where the launch is to end or to leave, or its time is over.
+    /// Finds out what there is still to run: nothing where the launch is to end or to leave, or its
+    /// time is over.
     fn look_around(&mut self, pacing: Pacing, is_aborted: bool, now_ns: u64) {
         if self.waiting() > 0 && is_aborted {
             self.aborted = true;
@@ -376,7 +393,8 @@ impl Active {
         }
     }
 
-    /// A longer block counts at once, a shorter one by half: chunks that are too long hurt more than ones that are too short.
+    /// A longer block counts at once, a shorter one by half: chunks that are too long hurt more
+    /// than ones that are too short.
     fn measure(&mut self, outcome: &Outcome) {
         let blocks = outcome.stopped_at - outcome.given.start;
         if blocks == 0 {

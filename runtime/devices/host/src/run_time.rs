@@ -1,10 +1,14 @@
 //! How long a launch has run, and what interruptions cost it.
 //!
-//! A launch runs while at least one compute unit runs blocks of it; each such stretch either finishes blocks or was for nothing. Its time limit counts what was for nothing only until blocks are
-//! finished again, so that work which is done twice counts once, and a block that never ends is found all the same, however often it is interrupted.
+//! A launch runs while at least one compute unit runs blocks of it; each such stretch either
+//! finishes blocks or was for nothing. Its time limit counts what was for nothing only until blocks
+//! are finished again, so that work which is done twice counts once, and a block that never ends is
+//! found all the same, however often it is interrupted.
 
-/// Interruptions in a row, without a block finished between them, after which blocks are left alone for a while: so best-effort work gets somewhere beside real-time work that comes more often than its blocks end, and one
-/// real-time launch in so many waits for it, which is below what a 99th percentile sees.
+/// Interruptions in a row, without a block finished between them, after which blocks are left alone
+/// for a while: so best-effort work gets somewhere beside real-time work that comes more often than
+/// its blocks end, and one real-time launch in so many waits for it, which is below what a 99th
+/// percentile sees.
 pub(super) const FRUITLESS_INTERRUPTIONS_MAX: u32 = 128;
 
 /// How long they are. Blocks that take longer may have to wait until there is less real-time work.
@@ -18,7 +22,8 @@ pub(super) struct RunTime {
     /// When the first of them began, and whether a block was finished since.
     since_ns: u64,
     is_fruitful: bool,
-    /// How long it ran before, in stretches that finished blocks, and in others since the last of these.
+    /// How long it ran before, in stretches that finished blocks, and in others since the last of
+    /// these.
     ran_ns: u64,
     lost_ns: u64,
     /// Interruptions since a block was finished.

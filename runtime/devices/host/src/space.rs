@@ -1,4 +1,5 @@
-//! The address space of a host device as its kernels see it: memory that they change, and constants that they only read.
+//! The address space of a host device as its kernels see it: memory that they change, and constants
+//! that they only read.
 
 use crate::bounds::{self, Bounds};
 use atoll_core::DeviceOffset;
@@ -27,18 +28,21 @@ impl KernelSpace {
         }
     }
 
-    /// The offset of an address, if that lies in memory or among the constants, or one past the end of either.
+    /// The offset of an address, if that lies in memory or among the constants, or one past the end
+    /// of either.
     pub(crate) fn offset(&self, address: u64) -> Option<u64> {
         let within = |base: Option<u64>, bytes: u64| address.checked_sub(base?).filter(|within| *within <= bytes);
         let in_constants = || Some(within(self.constants.address(0), self.constants.bytes())? + CONSTANTS_BASE.0);
         within(self.memory.address(0), self.memory.bytes()).or_else(in_constants)
     }
 
-    /// The addresses of a range and whether kernels may only read it, or how large the part of the space is that it does not lie in.
+    /// The addresses of a range and whether kernels may only read it, or how large the part of the
+    /// space is that it does not lie in.
     pub(crate) fn range(&self, at: DeviceOffset, bytes: u64) -> Result<(u64, u64, bool), u64> {
         let is_constant = at >= CONSTANTS_BASE;
         let region_bytes = if is_constant { self.constants.bytes() } else { self.memory.bytes() };
-        let end = at.0.checked_add(bytes).filter(|end| is_constant || *end <= region_bytes).and_then(|end| self.address(end));
+        let end =
+            at.0.checked_add(bytes).filter(|end| is_constant || *end <= region_bytes).and_then(|end| self.address(end));
         let end = end.ok_or(region_bytes)?;
         Ok((end - bytes, end, is_constant))
     }

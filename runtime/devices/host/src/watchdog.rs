@@ -1,34 +1,42 @@
-//! Ends calls that must not go on: a thread that looks at every compute unit now and then for calls whose time is over, and at once when the engine wants a launch ended.
+//! Ends calls that must not go on: a thread that looks at every compute unit now and then for calls
+//! whose time is over, and at once when the engine wants a launch ended.
 //!
-//! A call is asked first, through its halt word, which kernels poll where they wait for other threads, and then told, by a signal (`fault`); at once where nobody wants to know what it
+//! A call is asked first, through its halt word, which kernels poll where they wait for other
+//! threads, and then told, by a signal (`fault`); at once where nobody wants to know what it
 //! was waiting for. What the watchdog and a compute unit say to each other goes
-//! through one word per compute unit; only a call that is being ended takes the lock, so an ordinary one costs two atomic stores and an exchange.
+//! through one word per compute unit; only a call that is being ended takes the lock, so an
+//! ordinary one costs two atomic stores and an exchange.
 
 use super::device_side::Shared;
 use atoll_core::LaunchId;
 use atoll_device::link::UnitWords;
 use atoll_device::link::{Link, State};
 use atoll_device::now_ns;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a call may go on after its halt word was set, before it gets the signal; and again after each signal that found it inside a helper.
+/// How long a call may go on after its halt word was set, before it gets the signal; and again
+/// after each signal that found it inside a helper.
 const GRACE: Duration = Duration::from_millis(1);
 
 /// How often the watchdog looks, at most and at least; in between it is an eighth of the limit.
 const LOOK_MIN: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 
-/// The same while blocks run: how late an interruption can be that nobody sent a signal for, because blocks used to be short, or whose signal was lost.
+/// The same while blocks run: how late an interruption can be that nobody sent a signal for,
+/// because blocks used to be short, or whose signal was lost.
 const LOOK_BUSY: Duration = Duration::from_millis(5);
 
 /// How long calls may still run once the device ends.
 const ENDING_NS: u64 = 1_000_000_000;
 
-/// Phases of a call, in the lowest bits of [`Watch::state`]; above them counts the number of the call.
+/// Phases of a call, in the lowest bits of [`Watch::state`]; above them counts the number of the
+/// call.
 const IDLE: u64 = 0;
 const RUNNING: u64 = 1;
 const HALTING: u64 = 2;
@@ -79,12 +87,15 @@ impl Watch {
         true
     }
 
-    /// Ends the call of a compute unit if it should be over at `now_ns`, or its launch is to end; true while one is being ended. Interrupts it where a signal to that end was lost, or nobody sent one.
+    /// Ends the call of a compute unit if it should be over at `now_ns`, or its launch is to end;
+    /// true while one is being ended. Interrupts it where a signal to that end was lost, or nobody
+    /// sent one.
     fn look(&self, unit: UnitWords<'_>, now_ns: u64, link: &Link, process: i32) -> bool {
         let state = self.state.load(Acquire);
         let signal = || unit.signal(process);
         match state % PHASES {
-            // Read after the state and before the exchange, what is read here belongs to the same call as the state if that succeeds.
+            // Read after the state and before the exchange, what is read here belongs to the same call as the state if
+            // that succeeds.
             RUNNING if link.is_aborted(self.queue.load(Relaxed), LaunchId(self.launch.load(Relaxed))) => {
                 if self.ask(state) {
                     self.tell(halting(state), signal);
@@ -93,7 +104,8 @@ impl Watch {
             RUNNING if self.deadline_ns.load(Relaxed) <= now_ns => drop(self.ask(state)),
             HALTING => self.tell(state, signal),
             RUNNING
-                if self.interruptible_from_ns.load(Relaxed) <= now_ns && link.stop_word(self.queue.load(Relaxed)).load(Relaxed) != 0 =>
+                if self.interruptible_from_ns.load(Relaxed) <= now_ns
+                    && link.stop_word(self.queue.load(Relaxed)).load(Relaxed) != 0 =>
             {
                 signal();
                 return false;
@@ -239,7 +251,9 @@ mod tests {
     fn only_the_launch_that_is_named_is_aborted() {
         let (watch, link) = (Watch::default(), link(2));
         link.abort(1, LAUNCH);
-        for (queue, launch, is_meant) in [(1, LAUNCH, true), (0, LAUNCH, false), (1, LaunchId(8), false), (1, LaunchId(6), false)] {
+        for (queue, launch, is_meant) in
+            [(1, LAUNCH, true), (0, LAUNCH, false), (1, LaunchId(8), false), (1, LaunchId(6), false)]
+        {
             watch.begin(queue, launch, u64::MAX, Stops::NEVER);
             assert_eq!((look(&watch, 0, &link), watch.end()), (is_meant, is_meant), "{launch:?} in queue {queue}");
         }

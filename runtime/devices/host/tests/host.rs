@@ -49,11 +49,11 @@ fn garbage_is_not_loaded() {
     for cut in (64..code.len()).step_by(97) {
         let mut device = device(Wanted { compute_units: 1, queue_capacity: 1 });
         // Section headers are of no interest to a loader, so a cut behind the last segment may load.
-        let _ = device.load_module(ModuleImage { domain: "suite", target: v3, code: &code[..cut], ptx: None, kernels: &facts() }).map_err(
-            |e| {
+        let _ = device
+            .load_module(ModuleImage { domain: "suite", target: v3, code: &code[..cut], ptx: None, kernels: &facts() })
+            .map_err(|e| {
                 assert!(matches!(e, DeviceError::BadModule(_)), "{e}");
-            },
-        );
+            });
     }
 }
 
@@ -63,7 +63,13 @@ fn damaged_objects_are_refused_or_loaded_and_nothing_worse() {
     for at in (0..kernels().len().min(4096)).chain(kernels().len().saturating_sub(3000)..kernels().len()) {
         let mut code = kernels().to_vec();
         code[at] ^= if at % 2 == 0 { 0xff } else { 0x11 };
-        match device.load_module(ModuleImage { domain: "suite", target: "host-x86-64-v3", code: &code, ptx: None, kernels: &facts() }) {
+        match device.load_module(ModuleImage {
+            domain: "suite",
+            target: "host-x86-64-v3",
+            code: &code,
+            ptx: None,
+            kernels: &facts(),
+        }) {
             Ok(module) => device.unload_module(module),
             Err(DeviceError::BadModule(_)) => refused += 1,
             Err(error) => panic!("byte {at}: {error}"),
@@ -84,7 +90,13 @@ fn a_kernel_that_cannot_be_had_is_named() {
         let mut wanted = facts();
         change(&mut wanted[0]);
         device(Wanted::default())
-            .load_module(ModuleImage { domain: "suite", target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &wanted })
+            .load_module(ModuleImage {
+                domain: "suite",
+                target: "host-x86-64-v3",
+                code: kernels(),
+                ptx: None,
+                kernels: &wanted,
+            })
             .unwrap_err()
             .to_string()
     };
@@ -106,8 +118,14 @@ fn impossible_configurations_are_refused() {
 }
 
 fn large(compute_units: u32, queues: u32) -> Rig {
-    let config =
-        HostConfig { compute_units, queues, memory_bytes: 16 << 20, constants_bytes: 1 << 20, cpus: vec![], ..HostConfig::default() };
+    let config = HostConfig {
+        compute_units,
+        queues,
+        memory_bytes: 16 << 20,
+        constants_bytes: 1 << 20,
+        cpus: vec![],
+        ..HostConfig::default()
+    };
     Rig::new(Box::new(HostDevice::start(config).expect("a host device")), kernels())
 }
 
@@ -136,7 +154,8 @@ fn forty_queues_go_in_the_order_of_their_urgency() {
     let (log, gate, counts) = (rig.alloc(8), rig.alloc(4), rig.alloc(4));
     rig.submit(QUEUES - 1, &Launch::note(1, log, 1, gate, 1)).expect("room");
     rig.wait_for(log, 1);
-    let launches: Vec<_> = (0..QUEUES - 1).rev().map(|queue| rig.submit(queue, &Launch::spin(1, counts, 0)).expect("room")).collect();
+    let launches: Vec<_> =
+        (0..QUEUES - 1).rev().map(|queue| rig.submit(queue, &Launch::spin(1, counts, 0)).expect("room")).collect();
     rig.device.store_epoch(gate, Epoch(1));
     let mut completions: Vec<_> = (0..QUEUES).map(|_| rig.wait()).collect();
     assert!(completions.iter().all(|completion| completion.status == LaunchStatus::Complete));

@@ -1,4 +1,5 @@
-//! Kernels that go wrong on a host device: every way ends the launch with a report, and the device goes on.
+//! Kernels that go wrong on a host device: every way ends the launch with a report, and the device
+//! goes on.
 #![cfg(target_arch = "x86_64")]
 
 #[path = "../../../device/tests/suite/rig.rs"]
@@ -73,7 +74,11 @@ fn a_fault_says_what_happened_where() {
             let launch = Launch { grid: [10, 10, 1], ..Launch::fault_at(100, counts, 37, kind, at) };
             let fault = fault(&mut rig, &launch);
             assert_eq!(fault.kind, expected, "{fault}");
-            assert_eq!((fault.kernel.as_str(), fault.block, fault.thread), ("fault_at", Some([7, 3, 0]), None), "{fault}");
+            assert_eq!(
+                (fault.kernel.as_str(), fault.block, fault.thread),
+                ("fault_at", Some([7, 3, 0]), None),
+                "{fault}"
+            );
             assert_eq!(fault.access.map(|a| a.kind), access, "{fault}");
             if let Some(remark) = remark {
                 assert_eq!(fault.line, line_of(remark), "{fault}");
@@ -96,7 +101,8 @@ fn a_launch_that_takes_too_long_is_ended() {
         assert!(start.elapsed() >= TIME_LIMIT);
         assert_eq!(fault.kind, FaultKind::TimeLimit { limit_ns: TIME_LIMIT.as_nanos() as u64 });
         assert_eq!((fault.kernel.as_str(), fault.block), ("forever_at", Some([37, 0, 0])), "{fault}");
-        // The kernel that looks at the halt word may be told by a signal all the same, where it does not get a CPU in time.
+        // The kernel that looks at the halt word may be told by a signal all the same, where it does not
+        // get a CPU in time.
         assert!(fault.line.is_some() && (kind == 0 || fault.line != Some(4321)), "{fault}");
     }
 }
@@ -121,7 +127,8 @@ fn what_never_ends_gives_way_again_and_again_until_its_time_is_over() {
     };
     assert_eq!(end.status, LaunchStatus::Failed);
     assert!(gave_way > 0 && end.reexecuted_blocks > 0, "{gave_way} times");
-    // Not by how long compute units were busy: the limit counts from when one takes a block, which may wait for a CPU before it begins.
+    // Not by how long compute units were busy: the limit counts from when one takes a block, which may
+    // wait for a CPU before it begins.
     assert!(end.ended_ns - end.started_ns >= TIME_LIMIT.as_nanos() as u64, "it was ended before its time was over");
     let fault = rig.device.report(endless).and_then(|report| report.fault).expect("a fault");
     assert_eq!(fault.kind, FaultKind::TimeLimit { limit_ns: TIME_LIMIT.as_nanos() as u64 });
@@ -134,12 +141,17 @@ fn blocks_that_are_short_but_too_many_run_out_of_time() {
     let counts = rig.alloc(400_000);
     let fault = fault(&mut rig, &Launch::spin(100_000, counts, 100_000));
     assert!(matches!(fault.kind, FaultKind::TimeLimit { .. }) && fault.block.is_some(), "{fault}");
-    assert_eq!(rig.run(1, &Launch::spin(100, counts, 100_000)).status, LaunchStatus::Complete, "a launch has its own limit");
+    assert_eq!(
+        rig.run(1, &Launch::spin(100, counts, 100_000)).status,
+        LaunchStatus::Complete,
+        "a launch has its own limit"
+    );
 }
 
 #[test]
 fn a_device_with_an_endless_kernel_can_be_dropped() {
-    let mut rig = rig_on(HostDevice::start(HostConfig { time_limit: Duration::MAX, ..config() }).expect("a host device"));
+    let mut rig =
+        rig_on(HostDevice::start(HostConfig { time_limit: Duration::MAX, ..config() }).expect("a host device"));
     let counts = rig.alloc(400);
     rig.submit(1, &Launch { kernel: Kernel::ForeverAt, ..Launch::fault_at(100, counts, 0, 1, 0) }).expect("room");
     rig.wait_for(counts, 1);
@@ -168,7 +180,9 @@ fn what_a_kernel_prints_comes_with_its_report() {
 
 #[test]
 fn a_kernel_that_prints_too_much_loses_the_rest() {
-    let mut rig = rig_on(HostDevice::start(HostConfig { time_limit: Duration::from_secs(10), ..config() }).expect("a host device"));
+    let mut rig = rig_on(
+        HostDevice::start(HostConfig { time_limit: Duration::from_secs(10), ..config() }).expect("a host device"),
+    );
     let report = print(&mut rig, 100_000, 0).1.expect("a report");
     assert!(report.printed.len() <= 1 << 20 && report.printed_lost_bytes > 0);
     assert!(report.printed.ends_with(" seven\n"), "no call is cut");
@@ -179,7 +193,10 @@ fn a_format_that_cannot_be_read_faults() {
     let mut rig = rig_on(device());
     let (status, report) = print(&mut rig, 3, 8);
     let fault = report.and_then(|report| report.fault).expect("a fault");
-    assert_eq!((status, fault.kind, fault.address), (LaunchStatus::Failed, FaultKind::BadAddress { signal: libc::SIGSEGV }, Some(8)));
+    assert_eq!(
+        (status, fault.kind, fault.address),
+        (LaunchStatus::Failed, FaultKind::BadAddress { signal: libc::SIGSEGV }, Some(8))
+    );
 }
 
 /// What checked code that makes one access hears.
@@ -198,14 +215,17 @@ fn checked_accesses_keep_to_their_buffers() {
     use AccessKind::{Atomic, Read, Write};
     use AccessSpace::{Generic, Global, Local, Param as Params, Shared};
     let mut device = device();
-    let buffer = |name: &str, at, bytes, read_only| CheckedBuffer { name: name.into(), at: DeviceOffset(at), bytes, read_only };
+    let buffer =
+        |name: &str, at, bytes, read_only| CheckedBuffer { name: name.into(), at: DeviceOffset(at), bytes, read_only };
     device.set_checked_buffers(&[buffer("x", 1 << 20, 1000, true), buffer("y", 2 << 20, 64, false)]).expect("inside");
     assert!(device.set_checked_buffers(&[buffer("z", 16 << 20, 1, true)]).is_err());
     let mut rig = rig_on(device);
     let at = |offset| Param::At(DeviceOffset(offset));
-    for (kind, space, bytes, address) in
-        [(Read, Global, 8, at((1 << 20) + 992)), (Write, Generic, 16, at(2 << 20)), (Atomic, Global, 4, at((2 << 20) + 60))]
-    {
+    for (kind, space, bytes, address) in [
+        (Read, Global, 8, at((1 << 20) + 992)),
+        (Write, Generic, 16, at(2 << 20)),
+        (Atomic, Global, 4, at((2 << 20) + 60)),
+    ] {
         assert_eq!(check(&mut rig, kind, space, bytes, address), None);
     }
     for (kind, space, bytes, address, says) in [

@@ -1,7 +1,13 @@
 //! Lanes of the host device.
 #![cfg(target_arch = "x86_64")]
 
-#[allow(dead_code, unused_imports, unused_macros, unreachable_pub, reason = "the suite is shared by the tests of all devices")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    unreachable_pub,
+    reason = "the suite is shared by the tests of all devices"
+)]
 #[macro_use]
 #[path = "../../../device/tests/suite/mod.rs"]
 mod suite;
@@ -13,7 +19,13 @@ use std::collections::BTreeSet;
 use suite::rig::{Launch, Rig, kernels};
 
 fn rig(compute_units: u32) -> Rig {
-    let config = HostConfig { compute_units, memory_bytes: 16 << 20, constants_bytes: 1 << 20, cpus: vec![], ..HostConfig::default() };
+    let config = HostConfig {
+        compute_units,
+        memory_bytes: 16 << 20,
+        constants_bytes: 1 << 20,
+        cpus: vec![],
+        ..HostConfig::default()
+    };
     Rig::new(Box::new(HostDevice::start(config).expect("a host device")), kernels())
 }
 
@@ -24,11 +36,16 @@ fn open(rig: &mut Rig, units: &[u32]) -> Lane {
 /// The compute units that ran something since the last call.
 fn units_used(rig: &mut Rig) -> BTreeSet<u32> {
     let mut units = BTreeSet::new();
-    assert_eq!(rig.device.take_chunks(u64::MAX, &mut |_, chunk| units.extend([chunk.unit])), 0, "chunks were overwritten");
+    assert_eq!(
+        rig.device.take_chunks(u64::MAX, &mut |_, chunk| units.extend([chunk.unit])),
+        0,
+        "chunks were overwritten"
+    );
     units
 }
 
-/// Blocks in a queue that begin, one on each compute unit of its lane, and wait until a gate is opened.
+/// Blocks in a queue that begin, one on each compute unit of its lane, and wait until a gate is
+/// opened.
 fn hold(rig: &mut Rig, queue: u32, blocks: u32, gate: DeviceOffset) -> DeviceOffset {
     let (log, preempt) = (rig.alloc(4096), rig.preempt(blocks.into()));
     let launch = Launch { may_run_again: true, ..Launch::note_preemptible(blocks, log, 1, gate, 1, preempt) };
@@ -50,7 +67,10 @@ fn blocks_of_a_lane_run_on_its_compute_units_only() {
             assert_eq!(rig.run(queue, &Launch::spin(500, counts, 50_000)).status, LaunchStatus::Complete);
         }
         let queues = lane.queues.len() as u32;
-        assert!(rig.u32s(counts, 500).iter().all(|count| *count == queues * round), "each block runs once in each queue");
+        assert!(
+            rig.u32s(counts, 500).iter().all(|count| *count == queues * round),
+            "each block runs once in each queue"
+        );
         used.extend(units_used(&mut rig));
         assert!(used.iter().all(|unit| wanted.contains(unit)), "{used:?} ran blocks of a lane of {wanted:?}");
         if used.len() == wanted.len() {
@@ -70,7 +90,11 @@ fn a_lane_that_is_busy_keeps_nobody_in_another_waiting() {
     rig.submit(second.queues.start, &Launch::note(3, log, 1, gate, 1)).expect("room");
     rig.wait_for(log, 1);
     for queue in first.queues.clone() {
-        assert_eq!(rig.run(queue, &Launch::spin(50, counts, 1_000)).status, LaunchStatus::Complete, "although the gate is closed");
+        assert_eq!(
+            rig.run(queue, &Launch::spin(50, counts, 1_000)).status,
+            LaunchStatus::Complete,
+            "although the gate is closed"
+        );
     }
     // What the default lane has runs where there is a compute unit for it.
     assert_eq!(rig.run(1, &Launch::spin(50, counts, 1_000)).status, LaunchStatus::Complete);
@@ -85,12 +109,18 @@ fn twins_run_beside_each_other_and_interrupt_nobody() {
     let mut rig = rig(2);
     let both = open(&mut rig, &[0, 1]);
     assert!(both.twins && both.queues.len() == 4 && rig.device.info().twins);
-    for (queue, twin) in [(0, 2), (1, 3), (both.queues.start, both.queues.start + 2), (both.queues.start + 1, both.queues.start + 3)] {
+    for (queue, twin) in
+        [(0, 2), (1, 3), (both.queues.start, both.queues.start + 2), (both.queues.start + 1, both.queues.start + 3)]
+    {
         let gate = rig.alloc(4);
         // Each holds a compute unit, so both begin only if they run beside each other.
         let logs = [queue, twin].map(|queue| hold(&mut rig, queue, 1, gate));
         rig.device.store_epoch(gate, Epoch(1));
-        assert_eq!([rig.wait(), rig.wait()].map(|completion| completion.reexecuted_blocks), [0, 0], "neither made the other begin again");
+        assert_eq!(
+            [rig.wait(), rig.wait()].map(|completion| completion.reexecuted_blocks),
+            [0, 0],
+            "neither made the other begin again"
+        );
         assert_eq!(logs.map(|log| rig.u32(log)), [1, 1]);
     }
 }

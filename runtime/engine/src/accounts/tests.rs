@@ -33,7 +33,10 @@ fn total(rows: &[UsageRow], tenant: Option<&Tenant>) -> Usage {
 
 /// Memory as one number: bytes and their integral over all kinds.
 fn memory(usage: &Usage) -> (u128, u128) {
-    usage.memory.iter().fold((0, 0), |(bytes, byte_ns), memory| (bytes + u128::from(memory.bytes), byte_ns + memory.byte_ns))
+    usage
+        .memory
+        .iter()
+        .fold((0, 0), |(bytes, byte_ns), memory| (bytes + u128::from(memory.bytes), byte_ns + memory.byte_ns))
 }
 
 proptest! {

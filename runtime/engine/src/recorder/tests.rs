@@ -4,7 +4,12 @@ use atoll_core::{Epoch, QueueId};
 fn recorder() -> Recorder {
     let mut recorder = Recorder::new();
     for (id, tenant) in [(1, "a"), (2, "b")] {
-        let name = FunctionName { tenant: tenant.into(), name: "f".into(), class: atoll_core::Class::RealTime, nodes: Vec::new() };
+        let name = FunctionName {
+            tenant: tenant.into(),
+            name: "f".into(),
+            class: atoll_core::Class::RealTime,
+            nodes: Vec::new(),
+        };
         recorder.functions.insert(id, Arc::new(name));
     }
     recorder

@@ -7,8 +7,13 @@ use crate::instance::Instance;
 use atoll_device::DeviceError;
 
 impl Worker {
-    /// Reads the words of the checks of a stage. Where a word is not zero its check was violated, and what the kernels computed from there on means nothing.
-    pub(super) fn read_checks(&mut self, stage: &Stage, instance: &Instance) -> Result<Option<InvokeError>, DeviceError> {
+    /// Reads the words of the checks of a stage. Where a word is not zero its check was violated,
+    /// and what the kernels computed from there on means nothing.
+    pub(super) fn read_checks(
+        &mut self,
+        stage: &Stage,
+        instance: &Instance,
+    ) -> Result<Option<InvokeError>, DeviceError> {
         let place = instance.binding.layout.checks;
         if place.bytes == 0 {
             return Ok(None);

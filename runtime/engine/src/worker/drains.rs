@@ -8,26 +8,35 @@ use atoll_core::{Action, Epoch, LaunchId, Nanos, TaskId};
 use atoll_device::{Completion, LaunchStatus};
 
 impl Worker {
-    /// Notes whether a real-time invocation evicts others, by the actions that followed on its arrival.
+    /// Notes whether a real-time invocation evicts others, by the actions that followed on its
+    /// arrival.
     pub(super) fn note_preemptions(&mut self, task: TaskId, before: usize) {
         if self.invocation(task).is_real_time() {
-            let raised = |action: &Action| if let Action::RaiseEpoch { task, epoch } = action { Some((*task, *epoch)) } else { None };
-            let raised: Vec<(TaskId, Epoch)> = self.actions.range(before.min(self.actions.len())..).filter_map(raised).collect();
+            let raised = |action: &Action| {
+                if let Action::RaiseEpoch { task, epoch } = action { Some((*task, *epoch)) } else { None }
+            };
+            let raised: Vec<(TaskId, Epoch)> =
+                self.actions.range(before.min(self.actions.len())..).filter_map(raised).collect();
             let (evicted, now): (Vec<TaskId>, Nanos) = (raised.iter().map(|(task, _)| *task).collect(), clock::now());
             for (task, epoch) in raised {
                 self.invocation(task).evicted_for_others = Some((epoch, now));
             }
             self.invocation(task).preempted_others = !evicted.is_empty();
             let submitted = self.invocation(task).submission.submitted;
-            let leaving: Vec<LaunchId> =
-                self.launches.iter().filter(|(_, launch)| evicted.contains(&launch.task)).map(|(launch, _)| *launch).collect();
+            let leaving: Vec<LaunchId> = self
+                .launches
+                .iter()
+                .filter(|(_, launch)| evicted.contains(&launch.task))
+                .map(|(launch, _)| *launch)
+                .collect();
             if !leaving.is_empty() {
                 self.drains.push((submitted, leaving));
             }
         }
     }
 
-    /// Notes how soon a launch was off the device, by the device's own stamp, if its task had been evicted for others and nothing else happened to it since.
+    /// Notes how soon a launch was off the device, by the device's own stamp, if its task had been
+    /// evicted for others and nothing else happened to it since.
     pub(super) fn note_left(&mut self, task: TaskId, completion: &Completion) {
         let invocation = self.invocation(task);
         let since = invocation.evicted_for_others.filter(|(epoch, _)| *epoch == invocation.epoch).map(|(_, at)| at);
@@ -52,7 +61,8 @@ impl Worker {
         });
     }
 
-    /// Interrupts what was evicted for a task, as far as its first launch has blocks: it leaves while the inputs are written, so that the first block finds a compute unit.
+    /// Interrupts what was evicted for a task, as far as its first launch has blocks: it leaves
+    /// while the inputs are written, so that the first block finds a compute unit.
     pub(super) fn interrupt_evicted(&mut self, task: TaskId, instances: &[Instance]) {
         let invocation = self.invocation(task);
         let submitted = invocation.submission.submitted;

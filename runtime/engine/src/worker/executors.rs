@@ -1,8 +1,12 @@
-//! What the engine does about executors: where memory of a function is, who waits for one that is being replaced, and what is tried again.
+//! What the engine does about executors: where memory of a function is, who waits for one that is
+//! being replaced, and what is tried again.
 //!
-//! A device may run functions of different tenants in different processes, each of which can be lost and replaced without the others (`atoll-executor`'s pool). An invocation whose executor was lost is
-//! tried once more (more often if it had not begun), unless it was cancelled or its own kernel faulted: nothing of it was answered, and its inputs are kept until its end. Invocations of a domain whose executor is being
-//! replaced wait here, in front of the scheduler, so that they stand in nobody's way.
+//! A device may run functions of different tenants in different processes, each of which can be
+//! lost and replaced without the others (`atoll-executor`'s pool). An invocation whose executor was
+//! lost is tried once more (more often if it had not begun), unless it was cancelled or its own
+//! kernel faulted: nothing of it was answered, and its inputs are kept until its end. Invocations
+//! of a domain whose executor is being replaced wait here, in front of the scheduler, so that they
+//! stand in nobody's way.
 
 use super::Worker;
 use super::parked::Parked;
@@ -15,7 +19,8 @@ use crate::request::{InvocationId, PendingReply};
 use atoll_core::{Nanos, TaskId};
 use atoll_device::{DeviceError, DomainState};
 
-/// Times an invocation is tried again after its executor was lost while it may have been running there. More would let one that kills its executors do so for longer.
+/// Times an invocation is tried again after its executor was lost while it may have been running
+/// there. More would let one that kills its executors do so for longer.
 const RETRIES_MAX: u32 = 1;
 
 impl Worker {
@@ -41,7 +46,8 @@ impl Worker {
         state
     }
 
-    /// Lets those go on whose executor is there again, or will not be, or who have waited for too long.
+    /// Lets those go on whose executor is there again, or will not be, or who have waited for too
+    /// long.
     pub(super) fn serve_parked(&mut self) {
         let now = clock::now();
         for Parked { submission, reply } in std::mem::take(&mut self.parked) {

@@ -1,6 +1,7 @@
 //! Functions on the device: loading and unloading.
 //!
-//! Constants are loaded in pieces between events, so that a large model delays nobody (`memory.rs`); only the loading of its code is one piece, because devices offer it as one.
+//! Constants are loaded in pieces between events, so that a large model delays nobody
+//! (`memory.rs`); only the loading of its code is one piece, because devices offer it as one.
 
 use super::Worker;
 use super::loaded::{LoadAnswer, LoadJob, Loaded, Stage};
@@ -21,7 +22,8 @@ use std::sync::Arc;
 
 impl Worker {
     pub(super) fn begin_load(&mut self, function: Arc<Function>, answer: LoadAnswer) {
-        let taken = self.functions.values().map(|loaded| &loaded.function).chain(self.loads.iter().map(|job| &job.function));
+        let taken =
+            self.functions.values().map(|loaded| &loaded.function).chain(self.loads.iter().map(|job| &job.function));
         let refusal = if self.closing.is_some() {
             Some(EngineError::ShuttingDown)
         } else if let Some(reason) = &self.lost {
@@ -46,14 +48,18 @@ impl Worker {
         let step = match std::mem::replace(&mut job.stage, Stage::Waiting) {
             Stage::Waiting => self.begin_code(&job.function),
             Stage::Code { module } => match self.device.poll_load(module) {
-                Some(answer) => self.check(answer).map_err(EngineError::from).and_then(|()| self.after_code(&job.function, module)),
+                Some(answer) => {
+                    self.check(answer).map_err(EngineError::from).and_then(|()| self.after_code(&job.function, module))
+                }
                 None => {
                     job.stage = Stage::Code { module };
                     self.loads.push_front(job);
                     return false;
                 }
             },
-            Stage::Constants { module, set, was_there, before } => self.after_constants(&job.function, module, set, was_there, before),
+            Stage::Constants { module, set, was_there, before } => {
+                self.after_constants(&job.function, module, set, was_there, before)
+            }
         };
         match step {
             Ok(LoadStep::Continue(stage)) => {
@@ -103,7 +109,8 @@ impl Worker {
         self.repad(&function.key.tenant);
     }
 
-    /// Divides the bytes of constants among the functions that have them; to be called whenever that changes. What is being loaded is nobody's yet.
+    /// Divides the bytes of constants among the functions that have them; to be called whenever
+    /// that changes. What is being loaded is nobody's yet.
     pub(super) fn bill_constants(&mut self) {
         let now = clock::now();
         let mut sharers: BTreeMap<ItemId, Vec<AccountId>> = BTreeMap::new();
@@ -171,7 +178,8 @@ impl Worker {
             SetState::Loading { .. } => Ok(LoadStep::Continue(Stage::Constants { module, set, was_there, before })),
             SetState::Away | SetState::Resident => {
                 let now = self.holdings.counters(set);
-                let (written_bytes, from_disk) = (now.loaded_bytes - before.loaded_bytes, now.disk_loads > before.disk_loads);
+                let (written_bytes, from_disk) =
+                    (now.loaded_bytes - before.loaded_bytes, now.disk_loads > before.disk_loads);
                 Ok(LoadStep::Done { module, set, shared: was_there, written_bytes, from_disk })
             }
         }
@@ -184,7 +192,13 @@ impl Worker {
         }
     }
 
-    fn info(&self, function: &Function, module: ModuleId, weights_shared: bool, weights_resident: bool) -> FunctionInfo {
+    fn info(
+        &self,
+        function: &Function,
+        module: ModuleId,
+        weights_shared: bool,
+        weights_resident: bool,
+    ) -> FunctionInfo {
         FunctionInfo {
             key: function.key.clone(),
             target: function.target.clone(),
@@ -202,9 +216,12 @@ impl Worker {
         (0..function.image().kernels.len() as u32).map(|kernel| self.device.occupancy(module, kernel)).collect()
     }
 
-    /// Withdraws a function, ends those of its invocations that wait, and frees it when the others are over.
+    /// Withdraws a function, ends those of its invocations that wait, and frees it when the others
+    /// are over.
     pub(super) fn unload(&mut self, key: &FunctionKey, answer: Sender<Result<(), EngineError>>) {
-        let Some(loaded) = self.functions.values_mut().find(|loaded| loaded.function.key == *key && !loaded.is_unloading()) else {
+        let Some(loaded) =
+            self.functions.values_mut().find(|loaded| loaded.function.key == *key && !loaded.is_unloading())
+        else {
             return drop(answer.send(Err(EngineError::NotLoaded(key.clone()))));
         };
         loaded.unloading = Some(answer);
@@ -215,7 +232,8 @@ impl Worker {
             let chain = &invocation.submission.chain;
             chain.calls(id) && chain.is_waiting()
         };
-        let waiting: Vec<TaskId> = self.invocations.values().filter(waits).map(|invocation| TaskId(invocation.submission.id.0)).collect();
+        let waiting: Vec<TaskId> =
+            self.invocations.values().filter(waits).map(|invocation| TaskId(invocation.submission.id.0)).collect();
         waiting.into_iter().for_each(|task| self.cancel(task, InvokeError::Unloaded));
         self.act();
         self.finish_unload(id);
@@ -245,13 +263,20 @@ impl Worker {
 
 fn constants_of(function: &Function) -> Vec<ConstantSpec> {
     let constants = function.bundle.constants().iter();
-    constants.map(|constant| ConstantSpec { digest: constant.digest.bytes(), bytes: constant.bytes, offset: constant.offset }).collect()
+    constants
+        .map(|constant| ConstantSpec {
+            digest: constant.digest.bytes(),
+            bytes: constant.bytes,
+            offset: constant.offset,
+        })
+        .collect()
 }
 
 /// What a piece of loading leads to.
 enum LoadStep {
     Continue(Stage),
-    /// What is on the device; whether the constants were there already, how many bytes of them were written, and whether from disk.
+    /// What is on the device; whether the constants were there already, how many bytes of them were
+    /// written, and whether from disk.
     Done {
         module: ModuleId,
         set: ItemId,

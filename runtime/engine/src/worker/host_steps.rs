@@ -11,7 +11,8 @@ use atoll_device::{Device, DeviceError};
 const FILL_CHUNK_BYTES: u64 = 1 << 20;
 
 impl Worker {
-    /// Copies between two buffers of a function, or from outputs of stages to inputs of a later one; or reads a size back.
+    /// Copies between two buffers of a function, or from outputs of stages to inputs of a later
+    /// one; or reads a size back.
     pub(super) fn run_host_step(&mut self, task: TaskId, step: u32) {
         if self.lost.is_some() {
             return;
@@ -30,7 +31,8 @@ impl Worker {
         }
     }
 
-    /// Tells the scheduler which host steps are done. The steps behind them wait for the next turn of the engine's thread, so that a task of many copies and fills keeps nobody else waiting.
+    /// Tells the scheduler which host steps are done. The steps behind them wait for the next turn
+    /// of the engine's thread, so that a task of many copies and fills keeps nobody else waiting.
     pub(super) fn take_host_steps_done(&mut self) -> bool {
         let any = !self.host_steps_done.is_empty();
         for done in std::mem::take(&mut self.host_steps_done) {
@@ -49,7 +51,9 @@ impl Worker {
         let instance = &instances[stage];
         if let Some(step) = step {
             return vec![match instance.binding.work[step as usize] {
-                Work::Copy { from, to, bytes } => Transfer::Copy { from: instance.resolve(from), to: instance.resolve(to), bytes },
+                Work::Copy { from, to, bytes } => {
+                    Transfer::Copy { from: instance.resolve(from), to: instance.resolve(to), bytes }
+                }
                 Work::Fill { to, pattern, bytes } => Transfer::Fill { to: instance.resolve(to), pattern, bytes },
                 Work::Launch(_) | Work::ReadBack(_) => unreachable!("a host step that moves bytes"),
             }];

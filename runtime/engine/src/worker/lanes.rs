@@ -14,7 +14,8 @@ impl Worker {
         lane == LaneId::DEFAULT || self.lanes.units.contains_key(&lane) && !self.lanes.closing.contains_key(&lane)
     }
 
-    /// The compute units on which two lines of an invocation run beside each other; 0 where they do not.
+    /// The compute units on which two lines of an invocation run beside each other; 0 where they do
+    /// not.
     pub(super) fn units_of(&self, lane: LaneId) -> u32 {
         let units = self.scheduler.lanes().find(|state| state.config.lane == lane && state.config.twins);
         units.map_or(0, |state| state.config.compute_units)
@@ -25,7 +26,12 @@ impl Worker {
             return Err(EngineError::Device(DeviceError::Lost(reason.clone())));
         }
         let lane = self.device.open_lane(spec)?;
-        let config = LaneConfig { lane: lane.id, queues: lane.queues.clone(), twins: lane.twins, compute_units: spec.units.len() as u32 };
+        let config = LaneConfig {
+            lane: lane.id,
+            queues: lane.queues.clone(),
+            twins: lane.twins,
+            compute_units: spec.units.len() as u32,
+        };
         if let Err(error) = self.scheduler.open_lane(&config) {
             self.device.close_lane(lane.id)?;
             return Err(EngineError::Lane(error));
@@ -67,7 +73,12 @@ impl Worker {
         let depth = |queue| self.scheduler.device_queue_depth(QueueId(queue)) as u64;
         let lanes = self.scheduler.lanes().map(|state| LaneStatistics {
             lane: state.config.lane,
-            units: self.lanes.units.get(&state.config.lane).cloned().unwrap_or_else(|| (0..state.config.compute_units).collect()),
+            units: self
+                .lanes
+                .units
+                .get(&state.config.lane)
+                .cloned()
+                .unwrap_or_else(|| (0..state.config.compute_units).collect()),
             invocations: state.tasks as u64,
             queue_depths: state.config.queues.map(depth).collect(),
             is_closing: state.is_closing,

@@ -14,7 +14,8 @@ impl Worker {
         if completion.status == LaunchStatus::Complete {
             self.launch_ns = completion.ended_ns.saturating_sub(completion.started_ns);
         }
-        let launch = self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
+        let launch =
+            self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
         let InFlight { task, step, epoch: issued, .. } = launch;
         self.note_drained(completion.launch, now);
         self.note_left(task, completion);
@@ -23,8 +24,8 @@ impl Worker {
         let completion = &self.shared_launch_ended(launch, completion, &mut report, may_leave, now);
         let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
         let place = invocation.submission.chain.locate(step);
-        let busy_ns_max =
-            u64::from(self.shared.device.compute_units).saturating_mul(now.0.saturating_sub(invocation.submission.submitted.0));
+        let busy_ns_max = u64::from(self.shared.device.compute_units)
+            .saturating_mul(now.0.saturating_sub(invocation.submission.submitted.0));
         self.reexecuted_blocks = self.reexecuted_blocks.saturating_add(completion.reexecuted_blocks);
         self.discarded_ns = self.discarded_ns.saturating_add(completion.discarded_ns.min(busy_ns_max));
         let started = invocation.note_launch(place, completion, busy_ns_max, now);
@@ -75,7 +76,8 @@ impl Worker {
         self.end_doubted();
     }
 
-    /// A launch that failed may be the last sign of a lost device, whose launches all fail. Reads a word that no launch writes to find out.
+    /// A launch that failed may be the last sign of a lost device, whose launches all fail. Reads a
+    /// word that no launch writes to find out.
     fn probe(&mut self, task: TaskId) {
         let word = self.invocation(task).instances.first().map(Instance::epoch_word);
         if let Some(word) = word {

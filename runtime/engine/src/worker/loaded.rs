@@ -92,6 +92,7 @@ pub(super) enum Stage {
     Waiting,
     /// The code is on its way.
     Code { module: ModuleId },
-    /// The code is there; the constants are on their way, were there, or stay away for now; what had happened to them before.
+    /// The code is there; the constants are on their way, were there, or stay away for now; what
+    /// had happened to them before.
     Constants { module: ModuleId, set: ItemId, was_there: bool, before: ConstantStatistics },
 }

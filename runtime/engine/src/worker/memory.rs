@@ -18,7 +18,8 @@ use std::sync::Arc;
 const _: () = assert!(memory::ALIGN == atoll_kgraph::BUFFER_ALIGN);
 
 impl Worker {
-    /// Tells memory decisions what happened and carries out what follows. Returns whether anything did. What the scheduler then wants waits for [`Worker::act`].
+    /// Tells memory decisions what happened and carries out what follows. Returns whether anything
+    /// did. What the scheduler then wants waits for [`Worker::act`].
     pub(super) fn tell_memory(&mut self, event: Event) -> bool {
         self.note_memory(event);
         let mut any = false;
@@ -40,7 +41,9 @@ impl Worker {
             Action::Ready { task } => self.become_ready(task),
             Action::Unready { task } => self.become_unready(task),
             Action::Begin { task } => self.write_all_inputs(task),
-            Action::Fail { task, why } => self.fail(task, InvokeError::Device(format!("the constants cannot be loaded: {why}"))),
+            Action::Fail { task, why } => {
+                self.fail(task, InvokeError::Device(format!("the constants cannot be loaded: {why}")))
+            }
             Action::Refuse { task, refusal } => {
                 let error = InvokeError::refused(refusal, self.invocation(task).submission.chain.tenant());
                 self.fail(task, error);
@@ -54,7 +57,9 @@ impl Worker {
             Action::Release { place } if self.lost.is_none() => self.device.release_constant(place.at),
             Action::Release { .. } => {}
             Action::Show { function, tenant } => self.show(function, &tenant),
-            Action::Hide { tenant, places } if self.lost.is_none() => self.device.hide_constants(tenant.as_str(), &places),
+            Action::Hide { tenant, places } if self.lost.is_none() => {
+                self.device.hide_constants(tenant.as_str(), &places)
+            }
             Action::Hide { .. } => {}
             Action::Stage { set, ranges, urgent } => {
                 let bundle = Arc::clone(&self.holdings.bundles[&set]);
@@ -146,7 +151,8 @@ impl Worker {
     fn take_back(&mut self, task: TaskId) {
         let invocation = self.invocation(task);
         let (instances, slots) = (std::mem::take(&mut invocation.instances), std::mem::take(&mut invocation.slots));
-        let functions: Vec<FunctionId> = invocation.submission.chain.stages.iter().map(|stage| stage.function.id).collect();
+        let functions: Vec<FunctionId> =
+            invocation.submission.chain.stages.iter().map(|stage| stage.function.id).collect();
         self.keep(functions, slots, instances);
     }
 
@@ -279,7 +285,8 @@ impl Worker {
     }
 
     fn note_loaded(&mut self, set: ItemId, tasks: &[TaskId]) {
-        let from_disk = self.holdings.staged.extract_if(.., |(other, _)| *other == set).any(|(_, staged)| staged.was_on_disk());
+        let from_disk =
+            self.holdings.staged.extract_if(.., |(other, _)| *other == set).any(|(_, staged)| staged.was_on_disk());
         self.holdings.count(set, |counters| {
             counters.loads += 1;
             counters.disk_loads += u64::from(from_disk);
@@ -311,6 +318,8 @@ impl Worker {
     /// What tenants with quotas use.
     pub(super) fn tenant_memory(&self) -> Vec<TenantMemory> {
         let tenants = self.memory.tenant_memory().into_iter();
-        tenants.map(|memory::TenantUse { tenant, quota, used, most }| TenantMemory { tenant, quota, used, most }).collect()
+        tenants
+            .map(|memory::TenantUse { tenant, quota, used, most }| TenantMemory { tenant, quota, used, most })
+            .collect()
     }
 }

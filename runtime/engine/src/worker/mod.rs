@@ -1,7 +1,9 @@
-//! The engine's thread: one loop that owns the device, the memory, the functions and the invocations.
+//! The engine's thread: one loop that owns the device, the memory, the functions and the
+//! invocations.
 //!
-//! The scheduler thinks, this acts: whatever happens is told to the scheduler as an event, and the actions it answers with are carried out in order. Carrying one
-//! out may cause further events; their actions line up behind.
+//! The scheduler thinks, this acts: whatever happens is told to the scheduler as an event, and the
+//! actions it answers with are carried out in order. Carrying one out may cause further events;
+//! their actions line up behind.
 
 mod checks;
 mod drains;
@@ -42,7 +44,9 @@ use crate::shared::{Inbox, Shared};
 use crate::staging::Stager;
 use atoll_core::memory::{Event as MemoryEvent, Memory, MemorySpec};
 use atoll_core::residency::{Residency, ResidencyPolicyEntry};
-use atoll_core::{Action, DeviceScheduler, Epoch, Event, LaunchId, Nanos, PolicyEntry, QueueId, SchedulerConfig, TaskId};
+use atoll_core::{
+    Action, DeviceScheduler, Epoch, Event, LaunchId, Nanos, PolicyEntry, QueueId, SchedulerConfig, TaskId,
+};
 use atoll_device::priority::WakePriority;
 use atoll_device::{Device, cpus, priority};
 use holdings::Holdings;
@@ -95,7 +99,8 @@ pub(crate) struct Worker {
     closing: Option<Closing>,
     rt_start_latency: Histogram,
     preemption_latency: Histogram,
-    /// Launches that were told to leave for a real-time invocation and are still there, with when that came.
+    /// Launches that were told to leave for a real-time invocation and are still there, with when
+    /// that came.
     drains: Vec<(Nanos, Vec<LaunchId>)>,
     drain_latency: Histogram,
     flag_latency: Histogram,
@@ -149,7 +154,9 @@ impl Worker {
             preempt_level: info.preempt_level,
             can_abort: info.can_abort,
             compute_units: info.compute_units,
-            best_effort_wait_ns_max: config.best_effort_wait_max.map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)),
+            best_effort_wait_ns_max: config
+                .best_effort_wait_max
+                .map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)),
             perturb: config.evict_at_random,
         };
         let memory = MemorySpec {
@@ -233,12 +240,14 @@ impl Worker {
         }
     }
 
-    /// Loads constants a piece further. Copying them is long work, for which compute units must not be kept from their CPUs.
+    /// Loads constants a piece further. Copying them is long work, for which compute units must not
+    /// be kept from their CPUs.
     fn advance_loading_aside(&mut self) -> bool {
         self.memory.is_loading() && priority::aside(self.wake_priority, || self.advance_loading())
     }
 
-    /// Whether to look again at once instead of sleeping: something on the device is about to end, and nobody else needs the core, or would have it for long (design D11).
+    /// Whether to look again at once instead of sleeping: something on the device is about to end,
+    /// and nobody else needs the core, or would have it for long (design D11).
     fn spins(&self, idle_since: Nanos) -> bool {
         let spin_ns = match self.cores.spins {
             true => limits::SPIN_NS,
@@ -338,7 +347,10 @@ impl Worker {
 
     fn close(&mut self, grace: Duration) {
         let at = |after: Duration| Nanos(clock::now().0.saturating_add(after.as_nanos().min(u64::MAX.into()) as u64));
-        self.closing = Some(Closing { cancel_at: Some(at(grace)), give_up_at: at(grace.saturating_add(limits::SHUTDOWN_CANCEL_GRACE)) });
+        self.closing = Some(Closing {
+            cancel_at: Some(at(grace)),
+            give_up_at: at(grace.saturating_add(limits::SHUTDOWN_CANCEL_GRACE)),
+        });
         self.loads.clear();
     }
 
@@ -346,7 +358,10 @@ impl Worker {
         let Some(closing) = self.closing else { return false };
         let gives_up = clock::now() >= closing.give_up_at;
         if gives_up && !self.launches.is_empty() {
-            tracing::error!(launches = self.launches.len(), "launches are stuck on the device; shutting down without them");
+            tracing::error!(
+                launches = self.launches.len(),
+                "launches are stuck on the device; shutting down without them"
+            );
         }
         gives_up || self.invocations.is_empty() && self.parked.is_empty()
     }
@@ -381,7 +396,8 @@ impl Worker {
         }
     }
 
-    /// Whether a real-time launch that is being issued is followed at once by the next one of its task.
+    /// Whether a real-time launch that is being issued is followed at once by the next one of its
+    /// task.
     pub(super) fn is_followed(&mut self, task: TaskId, queue: QueueId) -> bool {
         let is_next = |action: &Action| matches!(*action, Action::Issue { task: next, queue: at, .. } if next == task && at == queue);
         self.actions.front().is_some_and(is_next) && self.invocation(task).is_real_time()

@@ -1,4 +1,5 @@
-//! Modules in which functions of a tenant can share launches: made when functions come and go, loaded beside what runs, dropped when no launch uses them any more.
+//! Modules in which functions of a tenant can share launches: made when functions come and go,
+//! loaded beside what runs, dropped when no launch uses them any more.
 
 use crate::padding::LoadedPadding;
 use crate::padding_thread::PaddingThread;
@@ -55,17 +56,20 @@ impl PadModules {
 }
 
 impl Modules {
-    /// Takes a job's modules into use once all of them are loaded that can be, and drops those that nobody uses any more. Returns whether there were any.
+    /// Takes a job's modules into use once all of them are loaded that can be, and drops those that
+    /// nobody uses any more. Returns whether there were any.
     pub(super) fn advance(&mut self, tenant: &Tenant, device: &mut dyn Device) -> bool {
         let mut any = false;
-        self.loading.retain_mut(|Loading { module, is_there }| match (!*is_there).then(|| device.poll_load(module.id)).flatten() {
-            None => true,
-            Some(answer) => {
-                (any, *is_there) = (true, answer.is_ok());
-                if let Err(error) = answer {
-                    tracing::warn!(%tenant, %error, "a padding module cannot be loaded");
+        self.loading.retain_mut(|Loading { module, is_there }| {
+            match (!*is_there).then(|| device.poll_load(module.id)).flatten() {
+                None => true,
+                Some(answer) => {
+                    (any, *is_there) = (true, answer.is_ok());
+                    if let Err(error) = answer {
+                        tracing::warn!(%tenant, %error, "a padding module cannot be loaded");
+                    }
+                    *is_there
                 }
-                *is_there
             }
         });
         if any && !self.loading.is_empty() && self.loading.iter().all(|loading| loading.is_there) {
@@ -86,6 +90,9 @@ impl Modules {
 }
 
 /// The module that has a kernel of a function, and the candidate that it is there.
-pub(super) fn find(modules: &[Arc<LoadedPadding>], kernel: (crate::function::FunctionId, u32)) -> Option<(&Arc<LoadedPadding>, usize)> {
+pub(super) fn find(
+    modules: &[Arc<LoadedPadding>],
+    kernel: (crate::function::FunctionId, u32),
+) -> Option<(&Arc<LoadedPadding>, usize)> {
     modules.iter().find_map(|module| Some((module, *module.candidates.get(&kernel)?)))
 }

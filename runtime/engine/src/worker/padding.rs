@@ -63,10 +63,12 @@ impl Worker {
         self.clear_evicted_word(task, step)?;
         let module = self.padding_module(task, step);
         let own = self.part(&module, task, step, launch, epoch, None);
-        let riders: Vec<Part> = pads.iter().map(|pad| self.part(&module, pad.task, pad.step, launch, pad.epoch, Some(pad))).collect();
+        let riders: Vec<Part> =
+            pads.iter().map(|pad| self.part(&module, pad.task, pad.step, launch, pad.epoch, Some(pad))).collect();
         let parts: Vec<&Part> = std::iter::once(&own).chain(&riders).collect();
         let ranges: Vec<Range> = parts.iter().map(|part| part.range.clone()).collect();
-        let laid_out = lay_out(&module.facts, &ranges).map_err(|error| format!("a padded launch cannot be laid out: {error}"))?;
+        let laid_out =
+            lay_out(&module.facts, &ranges).map_err(|error| format!("a padded launch cannot be laid out: {error}"))?;
         let mut address_slots = AddressSlots::NONE;
         let places = parts.iter().zip(&laid_out.arguments_at);
         places.for_each(|(part, at)| address_slots.extend_shifted(&part.record.address_slots, at / 8));
@@ -87,7 +89,13 @@ impl Worker {
         let whole = parts.iter().map(|part| part.cost_ns).sum::<u64>().max(1);
         let share = |part: &Part| (u128::from(part.cost_ns) * u128::from(WHOLE) / u128::from(whole)) as u64;
         let shares = riders.iter().map(share).collect();
-        let shared = SharedLaunch { _module: module, evicted_word: own.record.evicted_word, blocks: own.range.blocks, pads, shares };
+        let shared = SharedLaunch {
+            _module: module,
+            evicted_word: own.record.evicted_word,
+            blocks: own.range.blocks,
+            pads,
+            shares,
+        };
         self.padding.shared.insert(launch, shared);
         Ok(())
     }
@@ -101,7 +109,15 @@ impl Worker {
     }
 
     /// A task's part of a launch: all of a step, or some of its blocks.
-    fn part(&mut self, module: &LoadedPadding, task: TaskId, step: u32, launch: LaunchId, epoch: Epoch, pad: Option<&Pad>) -> Part {
+    fn part(
+        &mut self,
+        module: &LoadedPadding,
+        task: TaskId,
+        step: u32,
+        launch: LaunchId,
+        epoch: Epoch,
+        pad: Option<&Pad>,
+    ) -> Part {
         let invocation = self.invocation(task);
         let stage = &invocation.submission.chain.stages[0];
         let (function, symbols) = (stage.function.id, &stage.binding.symbols);
@@ -111,8 +127,9 @@ impl Worker {
         let candidate = module.candidates[&(function, kernel)];
         let facts = &module.facts.candidates[candidate].facts;
         let wave_ns = module.profiles.get(&function).and_then(|profile| profile.shape(symbols));
-        let wave_ns =
-            wave_ns.and_then(|shape| shape.launches.iter().find(|launch| launch.node == node)).map_or(1, |launch| launch.wave_ns[0]);
+        let wave_ns = wave_ns
+            .and_then(|shape| shape.launches.iter().find(|launch| launch.node == node))
+            .map_or(1, |launch| launch.wave_ns[0]);
         let (mut record, params) = instance.record(step, launch, epoch).expect("only launches have profiles");
         let mut arguments = params.to_vec();
         arguments.resize(facts.virtual_offset as usize, 0);
@@ -121,10 +138,15 @@ impl Worker {
         record.address_slots = record.address_slots.before(facts.virtual_offset as usize / 8);
         let blocks = grid.iter().product();
         let (first, blocks) = pad.map_or((0, blocks), |pad| (pad.first, pad.shape.blocks));
-        Part { range: Range { candidate, arguments, grid, first, blocks }, record, cost_ns: wave_ns.saturating_mul(u64::from(blocks)) }
+        Part {
+            range: Range { candidate, arguments, grid, first, blocks },
+            record,
+            cost_ns: wave_ns.saturating_mul(u64::from(blocks)),
+        }
     }
 
-    /// A launch that was shared is over: bills the tasks whose blocks ran beside it, and says what is left of the completion and its report for the task whose launch it was.
+    /// A launch that was shared is over: bills the tasks whose blocks ran beside it, and says what
+    /// is left of the completion and its report for the task whose launch it was.
     pub(super) fn shared_launch_ended(
         &mut self,
         InFlight { task, step, .. }: InFlight,
@@ -158,7 +180,8 @@ impl Worker {
         own
     }
 
-    /// A shared launch failed or was ended: who of those that share it did what, and what that means for the others. Leaves in the report what the task gets to hear whose launch it was.
+    /// A shared launch failed or was ended: who of those that share it did what, and what that
+    /// means for the others. Leaves in the report what the task gets to hear whose launch it was.
     fn share_out(&mut self, task: TaskId, step: u32, shared: &SharedLaunch, report: &mut LaunchReport) {
         let Some(fault) = report.fault.take() else { return shared.pads.iter().for_each(|pad| self.doubt(pad)) };
         let may_have_run = !matches!(fault.kind, FaultKind::Lost { may_have_run: false, .. });
@@ -188,11 +211,19 @@ impl Worker {
     fn own_fault(&mut self, task: TaskId, step: u32, block: u32, fault: &Fault) -> Fault {
         let invocation = self.invocation(task);
         let function = &invocation.submission.chain.stages[0].function;
-        let Some(launch) = invocation.instances.first().and_then(|instance| instance.launch(step)) else { return fault.clone() };
+        let Some(launch) = invocation.instances.first().and_then(|instance| instance.launch(step)) else {
+            return fault.clone();
+        };
         let kernel = &function.image().kernels[launch.kernel as usize];
         let thread = fault.thread.map(|[thread, ..]| place(thread, kernel.block));
         // Lines are those of a text that nobody has.
-        Fault { kernel: kernel.name.clone(), block: Some(place(block, launch.grid)), thread, line: None, ..fault.clone() }
+        Fault {
+            kernel: kernel.name.clone(),
+            block: Some(place(block, launch.grid)),
+            thread,
+            line: None,
+            ..fault.clone()
+        }
     }
 
     /// A block of a task faulted beside another one's: the task is over.
@@ -203,7 +234,8 @@ impl Worker {
         }
     }
 
-    /// A task's blocks were lost with the device that ran them, and everything else that it had there.
+    /// A task's blocks were lost with the device that ran them, and everything else that it had
+    /// there.
     fn lose(&mut self, pad: &Pad, fault: &Fault) {
         if let Some(invocation) = self.invocations.get_mut(&pad.task) {
             invocation.note_loss(Some(fault));
@@ -211,10 +243,16 @@ impl Worker {
         }
     }
 
-    /// Blocks of a task may have been stopped midway. Where they cannot be run again, the task is over.
+    /// Blocks of a task may have been stopped midway. Where they cannot be run again, the task is
+    /// over.
     fn doubt(&mut self, pad: &Pad) {
         let Some(invocation) = self.invocations.get_mut(&pad.task) else { return };
-        if invocation.instances.first().and_then(|instance| instance.launch(pad.step)).is_none_or(|launch| launch.may_run_again) {
+        if invocation
+            .instances
+            .first()
+            .and_then(|instance| instance.launch(pad.step))
+            .is_none_or(|launch| launch.may_run_again)
+        {
             return;
         }
         let reason = "blocks of it ran beside a launch that was cut off, and running them again is not harmless";
@@ -222,7 +260,8 @@ impl Worker {
         self.padding.doubted.push(pad.task);
     }
 
-    /// Ends the tasks about which there is doubt, once the scheduler knows that nothing of them is on the device.
+    /// Ends the tasks about which there is doubt, once the scheduler knows that nothing of them is
+    /// on the device.
     pub(super) fn end_doubted(&mut self) {
         for task in std::mem::take(&mut self.padding.doubted) {
             self.tell(Event::CancelTask { task });

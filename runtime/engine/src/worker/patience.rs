@@ -1,7 +1,8 @@
 //! Launches that are evicted again and again and get nowhere.
 //!
-//! A device ends a launch that runs for too long, but what is evicted begins anew as another launch. So the time of a step's evicted launches is added up here until one of its blocks is seen to be
-//! finished: a kernel that never ends is found however often it makes way.
+//! A device ends a launch that runs for too long, but what is evicted begins anew as another
+//! launch. So the time of a step's evicted launches is added up here until one of its blocks is
+//! seen to be finished: a kernel that never ends is found however often it makes way.
 
 use super::Worker;
 use crate::chain::StagePlace;
@@ -10,7 +11,8 @@ use atoll_core::TaskId;
 use atoll_device::{Completion, Fault, FaultKind, LaunchStatus};
 
 impl Worker {
-    /// Whether a launch that was evicted has used up its time together with those before it; what is to be told then.
+    /// Whether a launch that was evicted has used up its time together with those before it; what
+    /// is to be told then.
     pub(super) fn outlasts_its_time(&mut self, task: TaskId, step: u32, completion: &Completion) -> Option<Fault> {
         let limit_ns = self.shared.device.time_limit?.as_nanos().min(u64::MAX.into()) as u64;
         if completion.status != LaunchStatus::Evicted {
@@ -34,7 +36,10 @@ impl Worker {
         let StagePlace { stage, step } = invocation.submission.chain.locate(step);
         let function = &invocation.submission.chain.stages[stage].function;
         let launch = invocation.instances[stage].launch(step?)?;
-        Some(Fault::of_kernel(FaultKind::TimeLimit { limit_ns }, &function.image().kernels[launch.kernel as usize].name))
+        Some(Fault::of_kernel(
+            FaultKind::TimeLimit { limit_ns },
+            &function.image().kernels[launch.kernel as usize].name,
+        ))
     }
 
     /// Blocks of a step with a progress byte; `None` if nobody can tell.

@@ -42,7 +42,8 @@ impl Worker {
     }
 }
 
-/// The number of a type in the first of these bytes; one that is too large for 64 bits with a sign is as large as those can be.
+/// The number of a type in the first of these bytes; one that is too large for 64 bits with a sign
+/// is as large as those can be.
 fn integer(dtype: DType, bytes: [u8; 8]) -> i64 {
     let number = i64::from_le_bytes(bytes);
     match dtype {
@@ -70,7 +71,10 @@ mod tests {
         for dtype in [DType::I8, DType::I16, DType::I32, DType::I64] {
             assert_eq!((of(-3, dtype), of(100, dtype)), (-3, 100));
         }
-        assert_eq!([DType::Bool, DType::U8, DType::U16, DType::U32].map(|dtype| of(-1, dtype)), [255, 255, 65_535, 4_294_967_295]);
+        assert_eq!(
+            [DType::Bool, DType::U8, DType::U16, DType::U32].map(|dtype| of(-1, dtype)),
+            [255, 255, 65_535, 4_294_967_295]
+        );
         assert_eq!(of(-1, DType::U64), i64::MAX);
     }
 }

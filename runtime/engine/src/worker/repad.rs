@@ -1,4 +1,5 @@
-//! Asks for modules in which functions of a tenant can share launches, loads them, and says what of an invocation can be shared.
+//! Asks for modules in which functions of a tenant can share launches, loads them, and says what of
+//! an invocation can be shared.
 
 use super::Worker;
 use super::pad_modules::{Loading, PadModules, find};
@@ -17,12 +18,19 @@ impl Worker {
         let PadModules { thread: Some(thread), jobs, owners, .. } = &mut padding.modules else { return };
         let mut by_target: BTreeMap<String, Vec<_>> = BTreeMap::new();
         for loaded in functions.values().filter(|loaded| loaded.key().tenant == *tenant && !loaded.is_unloading()) {
-            by_target.entry(loaded.function.target.clone()).or_default().push((loaded.function.id, Arc::clone(&loaded.function.bundle)));
+            by_target
+                .entry(loaded.function.target.clone())
+                .or_default()
+                .push((loaded.function.id, Arc::clone(&loaded.function.bundle)));
         }
         // What nobody has any more goes when no launch uses it; what is on its way nobody will use.
         for (_, modules) in owners.iter_mut().filter(|(key, _)| key.0 == *tenant && !by_target.contains_key(&key.1)) {
             modules.wanted = 0;
-            modules.loading.drain(..).filter(|_| lost.is_none()).for_each(|loading| device.unload_module(loading.module.id));
+            modules
+                .loading
+                .drain(..)
+                .filter(|_| lost.is_none())
+                .for_each(|loading| device.unload_module(loading.module.id));
             modules.retired.append(&mut modules.current);
         }
         for (target, functions) in by_target {
@@ -48,7 +56,8 @@ impl Worker {
         let profiles = Arc::new(functions.into_iter().collect::<HashMap<_, _>>());
         let mut loading = Vec::new();
         for PaddingModule { code, kernels, facts, candidates } in modules {
-            let image = ModuleImage { domain: key.0.as_str(), target: &key.1, code: &code, ptx: None, kernels: &kernels };
+            let image =
+                ModuleImage { domain: key.0.as_str(), target: &key.1, code: &code, ptx: None, kernels: &kernels };
             let begun = self.device.begin_load(image);
             match self.check(begun) {
                 Ok(id) => {
@@ -68,7 +77,8 @@ impl Worker {
         }
     }
 
-    /// Goes on with modules that are being loaded or are not needed any more. Returns whether something happened.
+    /// Goes on with modules that are being loaded or are not needed any more. Returns whether
+    /// something happened.
     pub(super) fn advance_padding(&mut self) -> bool {
         if self.lost.is_some() {
             return false;
@@ -78,10 +88,12 @@ impl Worker {
         owners.fold(false, |any, ((tenant, _), modules)| modules.advance(tenant, &mut **device) || any)
     }
 
-    /// What the scheduler should know of an invocation's launches so that they can be padded, or pad.
+    /// What the scheduler should know of an invocation's launches so that they can be padded, or
+    /// pad.
     pub(super) fn profiles(&mut self, task: TaskId) -> Option<Arc<[Option<LaunchProfile>]>> {
         let invocation = self.invocations.get_mut(&task)?;
-        // Of a chain nobody measured the copies; and what may have ended its executor runs alone the next time, which shows who did.
+        // Of a chain nobody measured the copies; and what may have ended its executor runs alone the next
+        // time, which shows who did.
         let [stage] = invocation.submission.chain.stages.as_slice() else { return None };
         if invocation.submission.retries > 0 {
             return None;

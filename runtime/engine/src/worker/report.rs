@@ -6,7 +6,9 @@ use crate::accounts::UsageRow;
 use crate::clock;
 use crate::event::Submission;
 use crate::function::FunctionId;
-use crate::statistics::{ClassStatistics, ConstantState, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics};
+use crate::statistics::{
+    ClassStatistics, ConstantState, DeviceStatistics, EngineStatistics, FunctionMemory, FunctionStatistics,
+};
 use atoll_core::memory::SetState;
 use atoll_core::{Class, Nanos, QueueId};
 use std::collections::BTreeMap;
@@ -25,7 +27,8 @@ impl Worker {
         };
         let (padding_candidates, padding_modules) = self.padding.modules.candidates();
         let bytes = self.invocation_bytes();
-        let mut functions: Vec<_> = self.functions.values().map(|loaded| self.function_statistics(loaded, &bytes)).collect();
+        let mut functions: Vec<_> =
+            self.functions.values().map(|loaded| self.function_statistics(loaded, &bytes)).collect();
         functions.sort_by(|a, b| a.key.cmp(&b.key));
         EngineStatistics {
             uptime_ns: now.0.saturating_sub(self.started.0),
@@ -41,7 +44,9 @@ impl Worker {
                 constant_bytes_all: self.memory.constant_bytes_all(),
                 compute_units: self.shared.device.compute_units,
                 units: self.device.compute_units(),
-                queue_depths: (0..self.scheduling.queues).map(|queue| self.scheduler.device_queue_depth(QueueId(queue)) as u64).collect(),
+                queue_depths: (0..self.scheduling.queues)
+                    .map(|queue| self.scheduler.device_queue_depth(QueueId(queue)) as u64)
+                    .collect(),
                 queue_capacity: self.scheduling.queue_capacity,
                 lanes: self.lane_statistics(),
                 busy_ns: self.device.busy_ns(),

@@ -1,4 +1,5 @@
-//! Memory of sessions: cleared when a session begins, shown to each of its steps, given back when it ends.
+//! Memory of sessions: cleared when a session begins, shown to each of its steps, given back when
+//! it ends.
 
 use super::Worker;
 use super::holdings::SessionMemory;
@@ -17,8 +18,13 @@ impl Worker {
         self.invocation(task).submission.session.clone()
     }
 
-    /// Shows a step its session's memory, which is cleared for the first one. Returns why there is none any more.
-    pub(super) fn enter_session(&mut self, task: TaskId, instances: &mut [Instance]) -> Result<Option<InvokeError>, DeviceError> {
+    /// Shows a step its session's memory, which is cleared for the first one. Returns why there is
+    /// none any more.
+    pub(super) fn enter_session(
+        &mut self,
+        task: TaskId,
+        instances: &mut [Instance],
+    ) -> Result<Option<InvokeError>, DeviceError> {
         let (Some(session), Some(instance)) = (self.session_of(task), instances.first_mut()) else { return Ok(None) };
         let Some(Place { at, bytes }) = self.memory.session_place(session.id) else { return Ok(None) };
         let at = DeviceOffset(self.device.domain(session.function.key.tenant.as_str())?.0 + at.0);
@@ -48,7 +54,8 @@ impl Worker {
         lost_executor && session.is_some_and(|session| self.holdings.sessions.contains_key(&session.id))
     }
 
-    /// Ends a session: its steps are refused from now on, and its memory is free once the last one has left.
+    /// Ends a session: its steps are refused from now on, and its memory is free once the last one
+    /// has left.
     pub(super) fn close_session(&mut self, session: SessionId) {
         self.shared.sessions.remove(session);
         self.tell_memory(MemoryEvent::SessionClosed { session });

@@ -18,8 +18,7 @@ use atoll_device::{DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, Su
 use std::sync::Arc;
 
 /// What fails without a fault was refused by the scheduler, which knows what can be.
-const INCREDIBLE: &str =
-    "a launch ended as it cannot have: a kernel of the tenant may have written over what the device keeps beside its buffers";
+const INCREDIBLE: &str = "a launch ended as it cannot have: a kernel of the tenant may have written over what the device keeps beside its buffers";
 
 impl Worker {
     /// An invocation arrives.
@@ -50,7 +49,18 @@ impl Worker {
         let (lane, client) = (first.lane, self.lanes.client(&first.key.tenant));
         let before = self.actions.len();
         let profiles = self.profiles(task);
-        self.tell(Event::TaskArrived(TaskSpec { task, lane, client, class, priority, steps, deadline, profiles, forks, ready }));
+        self.tell(Event::TaskArrived(TaskSpec {
+            task,
+            lane,
+            client,
+            class,
+            priority,
+            steps,
+            deadline,
+            profiles,
+            forks,
+            ready,
+        }));
         self.note_preemptions(task, before);
     }
 
@@ -146,7 +156,14 @@ impl Worker {
     }
 
     /// An error here means that the device does not keep its contract, or is lost.
-    fn try_issue(&mut self, launch: LaunchId, task: TaskId, step: u32, queue: QueueId, epoch: Epoch) -> Result<(), String> {
+    fn try_issue(
+        &mut self,
+        launch: LaunchId,
+        task: TaskId,
+        step: u32,
+        queue: QueueId,
+        epoch: Epoch,
+    ) -> Result<(), String> {
         self.clear_evicted_word(task, step)?;
         let (stage, within) = self.launch_place(task, step);
         let followed = self.is_followed(task, queue);
@@ -217,8 +234,9 @@ impl Worker {
         let happened = fault.map_or_else(|| format!("kernel '{kernel}' failed"), ToString::to_string);
         let mut reason = format!("{happened} (node '{node}', step {} of {steps}, on {device})", step + 1);
         if fault.is_some_and(|fault| matches!(fault.kind, FaultKind::BadAddress { .. })) {
-            reason +=
-                &format!("; to find the thread and the buffer, run the bundle's PTX alone: atoll kernel run --entry {kernel} --check");
+            reason += &format!(
+                "; to find the thread and the buffer, run the bundle's PTX alone: atoll kernel run --entry {kernel} --check"
+            );
         }
         tracing::warn!(function = %function.key, task_id = task.0, %reason);
         // The first failure is the cause of what fails behind it.
@@ -235,7 +253,9 @@ impl Worker {
             Outcome::DeadlineExceeded => Err(InvokeError::DeadlineExceeded),
             Outcome::Refused => Err(InvokeError::ClassRefused(invocation.submission.class)),
             Outcome::QueueFull => Err(InvokeError::QueueFull { capacity: atoll_core::limits::HOST_QUEUE_TASKS_MAX }),
-            Outcome::DeviceLost => Err(InvokeError::Device(format!("the device is lost: {}", self.lost.as_deref().unwrap_or_default()))),
+            Outcome::DeviceLost => {
+                Err(InvokeError::Device(format!("the device is lost: {}", self.lost.as_deref().unwrap_or_default())))
+            }
         };
         if answer.is_ok() && invocation.epoch == Epoch::default() {
             invocation.submission.chain.stages.iter().for_each(|stage| stage.binding.branches.note_run());
@@ -264,7 +284,12 @@ impl Worker {
     }
 
     /// Puts what an invocation took into the accounts; without an answer it will be tried again.
-    fn bill(&mut self, invocation: &mut Invocation, answer: Option<&Result<InvocationResult, InvokeError>>, preemptions: u32) {
+    fn bill(
+        &mut self,
+        invocation: &mut Invocation,
+        answer: Option<&Result<InvocationResult, InvokeError>>,
+        preemptions: u32,
+    ) {
         let timing = answer.and_then(|answer| answer.as_ref().ok()).map(|result| result.timing);
         for stage in 0..invocation.stages.len() {
             let function = invocation.submission.chain.stages[stage].function.id;

@@ -8,7 +8,8 @@ use atoll_device::Completion;
 use atoll_trace::{Raise, Record, What};
 
 impl Worker {
-    /// An event that the scheduler is told. Ends of launches are recorded where they are heard of, with what the device stamped; ticks say nothing.
+    /// An event that the scheduler is told. Ends of launches are recorded where they are heard of,
+    /// with what the device stamped; ticks say nothing.
     pub(super) fn record_event(&mut self, now: Nanos, event: &Event) {
         let (task, what) = match event {
             Event::TaskArrived(spec) => (spec.task, What::Arrived { class: spec.class, ready: spec.ready }),
@@ -25,7 +26,8 @@ impl Worker {
         self.recorder.note(now, task, function, what);
     }
 
-    /// An action that is about to be carried out: a launch is recorded before any block of it can begin.
+    /// An action that is about to be carried out: a launch is recorded before any block of it can
+    /// begin.
     pub(super) fn record_action(&mut self, action: &Action) {
         let (task, what) = match *action {
             Action::RaiseEpoch { task, epoch } => {
@@ -53,7 +55,12 @@ impl Worker {
         let InFlight { task, step, queue, .. } = launch;
         let (function, node) = self.node_of(task, step);
         let (started, ended) = (Nanos(completion.started_ns), Nanos(completion.ended_ns));
-        self.recorder.note(now, task, function, What::Ended { launch: completion.launch, node, queue, started, ended, end });
+        self.recorder.note(
+            now,
+            task,
+            function,
+            What::Ended { launch: completion.launch, node, queue, started, ended, end },
+        );
     }
 
     /// The function that a step belongs to, and the node that it is of its graph.
@@ -61,7 +68,10 @@ impl Worker {
         let Some(invocation) = self.invocations.get(&task) else { return (None, u32::MAX) };
         let StagePlace { stage, step } = invocation.submission.chain.locate(step);
         let template = step.and_then(|step| invocation.instances.get(stage)?.launch(step));
-        (Some(invocation.submission.chain.stages[stage].function.id), template.map_or(u32::MAX, |template| template.node))
+        (
+            Some(invocation.submission.chain.stages[stage].function.id),
+            template.map_or(u32::MAX, |template| template.node),
+        )
     }
 
     /// The function that a task calls first.

@@ -1,7 +1,9 @@
 //! A device for tests that computes real answers on a thread of its own, block by block.
 //!
-//! Its kernels are those of the toy model as functions in Rust, found by name. Blocks of launches in different device queues interleave at random, and a block looks at the epoch word at its entry like a
-//! transformed kernel. The kernels work in place, so that a block that runs twice, or out of order, gives a wrong answer.
+//! Its kernels are those of the toy model as functions in Rust, found by name. Blocks of launches
+//! in different device queues interleave at random, and a block looks at the epoch word at its
+//! entry like a transformed kernel. The kernels work in place, so that a block that runs twice, or
+//! out of order, gives a wrong answer.
 
 pub(crate) mod mortal;
 mod shown;
@@ -69,7 +71,8 @@ impl Controls {
         self.0.deaf.store(true, Ordering::SeqCst);
     }
 
-    /// Says from now on of launches that left early that nobody told to, as a kernel can that writes into its control words.
+    /// Says from now on of launches that left early that nobody told to, as a kernel can that
+    /// writes into its control words.
     pub(crate) fn leave_unasked(&self) {
         self.0.leaves.store(true, Ordering::SeqCst);
     }
@@ -154,7 +157,8 @@ struct State {
     shown: Shown,
     rng: Rng,
     memory: Vec<u8>,
-    /// Whose bytes lie there: 0 is nobody's, [`HOST`] what the engine wrote, others are 1 and the place in `domains`.
+    /// Whose bytes lie there: 0 is nobody's, [`HOST`] what the engine wrote, others are 1 and the
+    /// place in `domains`.
     owners: Vec<u16>,
     domains: Vec<String>,
     modules: Vec<Option<Module>>,
@@ -300,7 +304,9 @@ impl Launching for FakeDevice {
         assert!(!self.shared.panics.load(Ordering::SeqCst), "the device panics, as the test wants");
         self.check().map_err(|_| SubmitError::Lost)?;
         let mut state = self.shared.state.lock().expect("no panic");
-        let word = |at: DeviceOffset| u32::from_le_bytes(state.memory[at.0 as usize..at.0 as usize + 4].try_into().expect("four bytes"));
+        let word = |at: DeviceOffset| {
+            u32::from_le_bytes(state.memory[at.0 as usize..at.0 as usize + 4].try_into().expect("four bytes"))
+        };
         assert_eq!(word(record.evicted_word), 0, "the evicted word of a submitted launch is 0");
         assert!(record.grid.iter().all(|&d| d > 0));
         let Module { kernels, owner } = state.modules[record.module.0 as usize].clone().expect("a loaded module");
@@ -319,7 +325,15 @@ impl Launching for FakeDevice {
         if state.queues[queue.0 as usize].len() >= self.info.queue_capacity as usize {
             return Err(SubmitError::Full);
         }
-        let launch = Launch { record: *record, params: params.to_vec(), kernel, next_block: 0, started_ns: 0, busy_ns: 0, failed: false };
+        let launch = Launch {
+            record: *record,
+            params: params.to_vec(),
+            kernel,
+            next_block: 0,
+            started_ns: 0,
+            busy_ns: 0,
+            failed: false,
+        };
         state.queues[queue.0 as usize].push_back(launch);
         self.shared.work.notify_all();
         Ok(())
@@ -517,7 +531,8 @@ impl Shared {
 }
 
 impl State {
-    /// A launch is about to use its buffers, whose bytes are its tenant's from now on. What it has not written yet must not hold anything of others.
+    /// A launch is about to use its buffers, whose bytes are its tenant's from now on. What it has
+    /// not written yet must not hold anything of others.
     fn take_over(&mut self, kernel: &Kernel, params: &[u8], owner: u16) {
         let bytes = u64::from(u32::from_le_bytes(params[16..20].try_into().expect("four bytes"))) * 4;
         let range = |at: u64| at as usize..(at + bytes) as usize;
@@ -558,7 +573,9 @@ impl State {
         };
         let [epoch_word, evicted_word, progress] = [0, 8, 16].map(|at| u64_at(&launch.params, base as usize + at));
         assert_eq!((epoch_word, evicted_word), (launch.record.epoch_word.0, launch.record.evicted_word.0));
-        let issued = Epoch(u32::from_le_bytes(launch.params[base as usize + 24..base as usize + 28].try_into().expect("four bytes")));
+        let issued = Epoch(u32::from_le_bytes(
+            launch.params[base as usize + 24..base as usize + 28].try_into().expect("four bytes"),
+        ));
         assert_eq!(issued, launch.record.epoch);
         if launch.kernel.leaves_silently {
             let leaves = issued.is_raised_by(Epoch(u32::from_le_bytes(*self.u32_at(epoch_word))));
@@ -606,7 +623,8 @@ impl State {
     /// Ends the launches that are to be ended and stand at the head of their queues.
     fn take_aborted(&mut self) -> Vec<Completion> {
         let State { aborted, queues, .. } = self;
-        let is_aborted = |queue: &VecDeque<Launch>| queue.front().is_some_and(|oldest| aborted.contains(&oldest.record.launch));
+        let is_aborted =
+            |queue: &VecDeque<Launch>| queue.front().is_some_and(|oldest| aborted.contains(&oldest.record.launch));
         let heads = queues.iter_mut().filter_map(|queue| is_aborted(queue).then(|| queue.pop_front())?);
         let status = LaunchStatus::Aborted;
         heads
@@ -624,9 +642,12 @@ fn u64_at(params: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(params[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// One block of a launch: `step(x, w, n, k)`, `move(from, to, n)`, `judge(x, word, n)`, or `size(x, size, 1)`.
+/// One block of a launch: `step(x, w, n, k)`, `move(from, to, n)`, `judge(x, word, n)`, or `size(x,
+/// size, 1)`.
 fn run_kernel(launch: &mut Launch, block: u32, memory: &mut [u8]) {
-    let word = |memory: &[u8], at: u64| u32::from_le_bytes(memory[at as usize..at as usize + 4].try_into().expect("four bytes"));
+    let word = |memory: &[u8], at: u64| {
+        u32::from_le_bytes(memory[at as usize..at as usize + 4].try_into().expect("four bytes"))
+    };
     let int = |params: &[u8], at: usize| u32::from_le_bytes(params[at..at + 4].try_into().expect("four bytes"));
     let (first, second, n) = (u64_at(&launch.params, 0), u64_at(&launch.params, 8), int(&launch.params, 16));
     assert_eq!(launch.record.address_slots.before(3), [0, 1].into_iter().collect(), "two addresses, then numbers");
@@ -636,7 +657,10 @@ fn run_kernel(launch: &mut Launch, block: u32, memory: &mut [u8]) {
         let (to, value) = match launch.kernel.name.as_str() {
             "step" => {
                 let k = int(&launch.params, 20);
-                (first + offset, x.wrapping_mul(3).wrapping_add(k).wrapping_add(word(memory, second + u64::from(i % 8) * 4)))
+                (
+                    first + offset,
+                    x.wrapping_mul(3).wrapping_add(k).wrapping_add(word(memory, second + u64::from(i % 8) * 4)),
+                )
             }
             "move" => (second + offset, x),
             "size" => (second, x),

@@ -1,6 +1,8 @@
-//! A fake device that loses its memory now and then, with all constants in it and all launches in flight, as a GPU does whose executor ends.
+//! A fake device that loses its memory now and then, with all constants in it and all launches in
+//! flight, as a GPU does whose executor ends.
 //!
-//! Memory has a number, which stands in the upper bits of offsets that are not of constants. A loss gives it another one, and what still carries the old number is refused.
+//! Memory has a number, which stands in the upper bits of offsets that are not of constants. A loss
+//! gives it another one, and what still carries the old number is refused.
 
 use super::{FakeDevice, MEMORY_BYTES};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
@@ -39,7 +41,8 @@ impl Mortal {
         self.is_dying || self.constants_lost
     }
 
-    /// Where an offset is in the inner device: one of constants, which has no number, or of the memory there is now.
+    /// Where an offset is in the inner device: one of constants, which has no number, or of the
+    /// memory there is now.
     fn within(&self, at: DeviceOffset) -> Result<DeviceOffset, DeviceError> {
         let (number, within) = (at.0 >> NUMBER_SHIFT, at.0 & ((1 << NUMBER_SHIFT) - 1));
         let is_there = !self.is_gone() && (number == 0 || number == self.number);
@@ -48,11 +51,13 @@ impl Mortal {
 
     fn fail(&mut self, launch: LaunchId) {
         let fault = FaultKind::Lost { cause: "the device died".into(), may_have_run: true };
-        self.reports.insert(launch, LaunchReport { fault: Some(Fault::of_kernel(fault, "")), ..LaunchReport::default() });
+        self.reports
+            .insert(launch, LaunchReport { fault: Some(Fault::of_kernel(fault, "")), ..LaunchReport::default() });
         self.failed.push_back(Completion::unrun(launch, LaunchStatus::Failed));
     }
 
-    /// Goes on with a death that has begun, or begins one: everything fails that was in flight, and when nothing touches the memory any more, it is another one.
+    /// Goes on with a death that has begun, or begins one: everything fails that was in flight, and
+    /// when nothing touches the memory any more, it is another one.
     fn advance(&mut self) {
         self.is_dying |= self.inner.shared.dies.swap(false, SeqCst);
         if !self.is_dying {
@@ -105,7 +110,8 @@ impl Launching for Mortal {
             let at = u64::from_le_bytes((&*bytes).try_into().expect("eight bytes"));
             bytes.copy_from_slice(&here(DeviceOffset(at)).0.to_le_bytes());
         }
-        let record = LaunchRecord { evicted_word: here(record.evicted_word), epoch_word: here(record.epoch_word), ..*record };
+        let record =
+            LaunchRecord { evicted_word: here(record.evicted_word), epoch_word: here(record.epoch_word), ..*record };
         if !is_there {
             self.fail(record.launch);
             return Ok(());
@@ -128,7 +134,8 @@ impl Launching for Mortal {
         if let Some(first) = first.filter(|at| self.in_flight.iter().all(|launch| *launch > self.failed[*at].launch)) {
             return self.failed.remove(first);
         }
-        // What ends while it dies fails, and must not overtake what failed before it and waits for its turn.
+        // What ends while it dies fails, and must not overtake what failed before it and waits for its
+        // turn.
         if self.is_dying {
             return None;
         }

@@ -1,4 +1,5 @@
-//! Which constants kernels of which domain may read. The engine's part of the contract is checked here; what is wrong panics under the engine's feet.
+//! Which constants kernels of which domain may read. The engine's part of the contract is checked
+//! here; what is wrong panics under the engine's feet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -64,9 +65,15 @@ impl Shown {
 
     /// A launch of a domain reads what is there.
     pub(super) fn check_read(&self, domain: &str, at: u64) {
-        let found = self.reserved.range(..=at).next_back().filter(|(begin, bytes)| at < *begin + *bytes).map(|(begin, _)| begin);
+        let found = self
+            .reserved
+            .range(..=at)
+            .next_back()
+            .filter(|(begin, bytes)| at < *begin + *bytes)
+            .map(|(begin, _)| begin);
         let is_shown = found.is_some_and(|begin| self.shown.get(domain).is_some_and(|shown| shown.contains(begin)));
-        let is_unseen = found.is_some_and(|begin| self.due.get(domain).is_some_and(|(_, unseen)| unseen.contains(begin)));
+        let is_unseen =
+            found.is_some_and(|begin| self.due.get(domain).is_some_and(|(_, unseen)| unseen.contains(begin)));
         assert!(is_shown && !is_unseen, "{domain} launches what reads a constant that it cannot see");
     }
 

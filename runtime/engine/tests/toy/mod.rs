@@ -1,6 +1,8 @@
-//! The model that the tests serve: `out = steps(x)` on `x[n]`, where step `k` makes `3 x + k + w[i mod 8]` of `x`, in place.
+//! The model that the tests serve: `out = steps(x)` on `x[n]`, where step `k` makes `3 x + k + w[i
+//! mod 8]` of `x`, in place.
 //!
-//! It has everything in it that an engine meets: a copy, launches that may leave, launches that may not, constants, a literal, a symbol.
+//! It has everything in it that an engine meets: a copy, launches that may leave, launches that may
+//! not, constants, a literal, a symbol.
 
 use atoll_engine::{Class, FunctionKey, InputTensor, InvocationRequest};
 use atoll_kgraph::*;
@@ -22,7 +24,8 @@ pub(crate) const BAD: u32 = 0xBAD;
 /// Compiles the kernels of the host device with the C compiler that links Rust programs.
 pub(crate) fn compile() -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
-    let (source, object) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/toy/kernels.c"), folder.path().join("kernels.so"));
+    let (source, object) =
+        (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/toy/kernels.c"), folder.path().join("kernels.so"));
     let flags = ["-O2", "-shared", "-fPIC", "-nostdlib", "-fno-stack-protector", "-fcf-protection=none"];
     let status = Command::new("cc").args(flags).arg("-o").arg(&object).arg(source).status().expect("a C compiler");
     assert!(status.success());
@@ -64,7 +67,8 @@ pub(crate) fn expected(input: &[u32]) -> Vec<u8> {
 /// What the function with these constants gives.
 pub(crate) fn expected_of(constants: &Constants, input: &[u32]) -> Vec<u8> {
     let w = constants.weights();
-    let steps = |i: usize, x: u32| (0..FUNCTION_STEPS).fold(x, |x, k| x.wrapping_mul(3).wrapping_add(k).wrapping_add(w[i % 8]));
+    let steps =
+        |i: usize, x: u32| (0..FUNCTION_STEPS).fold(x, |x, k| x.wrapping_mul(3).wrapping_add(k).wrapping_add(w[i % 8]));
     input.iter().enumerate().flat_map(|(i, &x)| steps(i, x).to_le_bytes()).collect()
 }
 
@@ -79,7 +83,8 @@ fn graph(constants: &Constants) -> KernelGraph {
         let weights_offset = (kind == BufferKind::Const).then_some(0);
         BufferSpec { name: name.into(), kind, dtype: DType::U32, shape: vec![shape], weights_offset }
     };
-    let node = |name: String, kind, reads: Vec<BufferId>, to| Node { name, kind, reads, writes: vec![to], after: vec![] };
+    let node =
+        |name: String, kind, reads: Vec<BufferId>, to| Node { name, kind, reads, writes: vec![to], after: vec![] };
     let mut nodes = vec![node("begin".into(), NodeKind::copy(X, TMP, n.clone() * 4), vec![X], TMP)];
     nodes.extend((0..FUNCTION_STEPS).map(|k| node(format!("step_{k}"), NodeKind::Kernel, vec![TMP, W], TMP)));
     nodes.push(node("end".into(), NodeKind::Kernel, vec![TMP], OUT));
@@ -92,7 +97,13 @@ fn graph(constants: &Constants) -> KernelGraph {
     let mut offset = BUFFER_ALIGN;
     for (index, &(bytes, _)) in constants.more.iter().enumerate() {
         let (name, shape) = (format!("more_{index}"), vec![Expr::Const(bytes.into())]);
-        buffers.push(BufferSpec { name, kind: BufferKind::Const, dtype: DType::U8, shape, weights_offset: Some(offset) });
+        buffers.push(BufferSpec {
+            name,
+            kind: BufferKind::Const,
+            dtype: DType::U8,
+            shape,
+            weights_offset: Some(offset),
+        });
         offset += u64::from(bytes).next_multiple_of(BUFFER_ALIGN);
     }
     KernelGraph {
@@ -126,10 +137,14 @@ fn target(name: &str) -> TargetImage {
     };
     let address = |buffer| Argument::Buffer { buffer, offset: Expr::Const(0) };
     let number = |value| Argument::Int { dtype: DType::U32, value };
-    let launch =
-        |kernel, args| Some(LaunchSpec::new(KernelId(kernel), [n.clone().ceil_div(i64::from(PER_BLOCK)), 1.into(), 1.into()], args));
+    let launch = |kernel, args| {
+        Some(LaunchSpec::new(KernelId(kernel), [n.clone().ceil_div(i64::from(PER_BLOCK)), 1.into(), 1.into()], args))
+    };
     let mut launches = vec![None];
-    launches.extend((0..i64::from(FUNCTION_STEPS)).map(|k| launch(0, vec![address(TMP), address(W), number(n.clone()), number(k.into())])));
+    launches.extend(
+        (0..i64::from(FUNCTION_STEPS))
+            .map(|k| launch(0, vec![address(TMP), address(W), number(n.clone()), number(k.into())])),
+    );
     launches.push(launch(1, vec![address(TMP), address(OUT), number(n.clone())]));
     TargetImage {
         name: name.into(),
@@ -144,7 +159,8 @@ pub(crate) fn invocation_memory(n: i64) -> u64 {
     invocation_bytes(&graph(&Constants::default()), &target("any"), &[n]).expect("a layout")
 }
 
-/// The same function by kernels that leave without saying so, each from one of three buffers to the next, but for one in place.
+/// The same function by kernels that leave without saying so, each from one of three buffers to the
+/// next, but for one in place.
 pub(crate) fn silent_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     const IN_PLACE: u32 = 5;
     let mut graph = graph(&Constants::default());
@@ -172,7 +188,8 @@ pub(crate) fn silent_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     }
     let end = graph.nodes.len() - 1;
     graph.nodes[end].reads = vec![temps[at]];
-    image.launches[end].as_mut().expect("a kernel").args[0] = Argument::Buffer { buffer: temps[at], offset: Expr::Const(0) };
+    image.launches[end].as_mut().expect("a kernel").args[0] =
+        Argument::Buffer { buffer: temps[at], offset: Expr::Const(0) };
     graph.plan.restore_points = restore_points(&graph);
     write(&graph, vec![(0, &[0; 32])], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
 }
@@ -181,7 +198,8 @@ pub(crate) fn silent_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
 pub(crate) fn checked_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     let (mut graph, mut image) = (graph(&Constants::default()), target(target_name));
     let n = Expr::from(SymbolId(0));
-    let facts = KernelFacts { params_bytes: 24 + preempt_params::BYTES, preempt_offset: Some(24), ..image.kernels[1].clone() };
+    let facts =
+        KernelFacts { params_bytes: 24 + preempt_params::BYTES, preempt_offset: Some(24), ..image.kernels[1].clone() };
     image.kernels.push(KernelFacts { name: "judge".into(), ..facts });
     let grid = [n.clone().ceil_div(i64::from(PER_BLOCK)), 1.into(), 1.into()];
     for (check, at) in [(0, 1), (1, 2)] {
@@ -193,14 +211,19 @@ pub(crate) fn checked_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
             Argument::Int { dtype: DType::U32, value: n.clone() },
         ];
         image.launches.insert(at, Some(LaunchSpec::new(KernelId(2), grid.clone(), args)));
-        graph.checks.push(Check { node: NodeId(at as u32), text: "one of {} numbers is bad".into(), values: vec![n.clone()] });
+        graph.checks.push(Check {
+            node: NodeId(at as u32),
+            text: "one of {} numbers is bad".into(),
+            values: vec![n.clone()],
+        });
     }
     graph.plan.restore_points = (0..graph.nodes.len() as u32).map(NodeId).collect();
     let own: Vec<u8> = Constants::default().weights().into_iter().flat_map(u32::to_le_bytes).collect();
     write(&graph, vec![(0, &own)], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
 }
 
-/// The same function on as many elements as the second of the input says, of which there are at most as many as the first says: two sizes that are read back.
+/// The same function on as many elements as the second of the input says, of which there are at
+/// most as many as the first says: two sizes that are read back.
 pub(crate) fn counted_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     const SIZES: BufferId = BufferId(4);
     let (mut graph, mut image) = (graph(&Constants::default()), target(target_name));
@@ -209,18 +232,26 @@ pub(crate) fn counted_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     graph.symbols.extend(["found", "kept"].map(|name| SymbolSpec { name: name.into(), ..graph.symbols[0].clone() }));
     graph.symbols[1..].iter_mut().for_each(|symbol| symbol.min = 0);
     graph.buffers[OUT.0 as usize].shape = vec![kept.clone()];
-    let spec = BufferSpec { name: "sizes".into(), shape: vec![Expr::Const(2)], ..graph.buffers[TMP.0 as usize].clone() };
+    let spec =
+        BufferSpec { name: "sizes".into(), shape: vec![Expr::Const(2)], ..graph.buffers[TMP.0 as usize].clone() };
     graph.buffers.push(spec);
     let behind = n.clone().ceil_div(BUFFER_ALIGN as i64 / 4) * BUFFER_ALIGN as i64;
     graph.plan.temps.push(TempPlacement { buffer: SIZES, offset: behind.clone() });
     graph.plan.arena_bytes = Some(behind + BUFFER_ALIGN as i64);
-    let facts = KernelFacts { params_bytes: 24 + preempt_params::BYTES, preempt_offset: Some(24), ..image.kernels[1].clone() };
+    let facts =
+        KernelFacts { params_bytes: 24 + preempt_params::BYTES, preempt_offset: Some(24), ..image.kernels[1].clone() };
     image.kernels.push(KernelFacts { name: "size".into(), ..facts });
     for at in 0..2_u32 {
         let offset = Expr::Const(4 * i64::from(at));
         let place = |buffer| Argument::Buffer { buffer, offset: offset.clone() };
         let args = vec![place(X), place(SIZES), Argument::Int { dtype: DType::U32, value: Expr::Const(1) }];
-        let node = Node { name: format!("size_{at}"), kind: NodeKind::Kernel, reads: vec![X], writes: vec![SIZES], after: vec![] };
+        let node = Node {
+            name: format!("size_{at}"),
+            kind: NodeKind::Kernel,
+            reads: vec![X],
+            writes: vec![SIZES],
+            after: vec![],
+        };
         graph.nodes.insert(1 + at as usize, node);
         image.launches.insert(1 + at as usize, Some(LaunchSpec::new(KernelId(2), [1, 1, 1].map(Expr::Const), args)));
         let value = Scalar { buffer: SIZES, offset: 4 * u64::from(at), dtype: DType::U32 };
@@ -245,7 +276,9 @@ pub(crate) fn counted_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
 
 /// Behind each reader of a buffer that was written since; no two buffers share memory.
 fn restore_points(graph: &KernelGraph) -> Vec<NodeId> {
-    let spoils = |writer: usize, reader: usize| graph.nodes[writer].writes.iter().any(|buffer| graph.nodes[reader].reads.contains(buffer));
+    let spoils = |writer: usize, reader: usize| {
+        graph.nodes[writer].writes.iter().any(|buffer| graph.nodes[reader].reads.contains(buffer))
+    };
     let mut point = 0;
     let points = (0..graph.nodes.len()).map(|node| {
         point = (point..=node).filter(|&reader| spoils(node, reader)).map(|reader| reader + 1).max().unwrap_or(point);

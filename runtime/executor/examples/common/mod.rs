@@ -1,4 +1,5 @@
-//! What the examples that measure share: the conformance suite's rig on a host device, and the time stamp counter.
+//! What the examples that measure share: the conformance suite's rig on a host device, and the time
+//! stamp counter.
 #![allow(dead_code, unreachable_pub, reason = "each example uses its part")]
 
 #[path = "../../../device/tests/suite/rig.rs"]

@@ -1,4 +1,5 @@
-//! Executors come and go: they are started when something is loaded, replaced when they are lost, after a pause that grows with how often that happens, and end when nothing is loaded any more.
+//! Executors come and go: they are started when something is loaded, replaced when they are lost,
+//! after a pause that grows with how often that happens, and end when nothing is loaded any more.
 
 use super::places::gone;
 use super::{EVERYBODY, ExecutorPool, os};
@@ -24,7 +25,8 @@ const UNAVAILABLE_FOR: Duration = Duration::from_secs(30);
 /// Pause before the second replacement; it doubles with each.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The domain whose code comes from the daemon's own compiler; the others are less urgent to the system.
+/// The domain whose code comes from the daemon's own compiler; the others are less urgent to the
+/// system.
 const OWN_DOMAIN: &str = "local";
 const NICE_OF_OTHERS: i32 = 5;
 
@@ -122,7 +124,8 @@ impl ExecutorPool {
         }
     }
 
-    /// Does what there is to do beyond completions. Whether an executor was found dead, which may have left some.
+    /// Does what there is to do beyond completions. Whether an executor was found dead, which may
+    /// have left some.
     pub(super) fn advance(&mut self) -> bool {
         let mut any_dead = false;
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
@@ -169,7 +172,8 @@ impl ExecutorPool {
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 
-    /// Ends an executor that has nothing to do. Its domain starts afresh when something is loaded again.
+    /// Ends an executor that has nothing to do. Its domain starts afresh when something is loaded
+    /// again.
     pub(super) fn end(&mut self, index: usize) {
         // It may have got some since it lost its last executor, too.
         self.domains[index].memory = None;

@@ -1,14 +1,22 @@
 //! One physical device under several executors: one for each domain of those who trust each other.
 //!
-//! Towards the engine it is a single [`Device`] with one scheduler above it. A module belongs to a domain, its launches go to that domain's executor. Constants are held once and mapped
-//! by the executors of those domains that they were shown to; memory belongs to one domain. An executor that is lost is replaced after a pause that grows with how often that happens, and gets
-//! its modules again; its launches end as failed, with the cause, and the other domains go on. A domain whose executors keep dying is unavailable for a while, with the cause.
+//! Towards the engine it is a single [`Device`] with one scheduler above it. A module belongs to a
+//! domain, its launches go to that domain's executor. Constants are held once and mapped
+//! by the executors of those domains that they were shown to; memory belongs to one domain. An
+//! executor that is lost is replaced after a pause that grows with how often that happens, and gets
+//! its modules again; its launches end as failed, with the cause, and the other domains go on. A
+//! domain whose executors keep dying is unavailable for a while, with the cause.
 //!
-//! A device with memory of its own, as a GPU, is one executor for all domains, since processes share its compute units badly: to all of them it is the domain [`EVERYBODY`]. Its constants lie in the memory that goes with it; whoever put them there is
-//! told ([`Constants::take_constants_lost`]) and puts them there again, and until then nothing is started anew.
+//! A device with memory of its own, as a GPU, is one executor for all domains, since processes
+//! share its compute units badly: to all of them it is the domain [`EVERYBODY`]. Its constants lie
+//! in the memory that goes with it; whoever put them there is
+//! told ([`Constants::take_constants_lost`]) and puts them there again, and until then nothing is
+//! started anew.
 //!
-//! *Memory of a domain* is found at [`Domains::domain`]: the domain's number in the upper bits of the offset. A lost executor's memory is lost too: the domain gets a new number and new memory, which is zero, so
-//! that nobody mistakes one for the other, and whatever still carries the old number is refused.
+//! *Memory of a domain* is found at [`Domains::domain`]: the domain's number in the upper bits of
+//! the offset. A lost executor's memory is lost too: the domain gets a new number and new memory,
+//! which is zero, so that nobody mistakes one for the other, and whatever still carries the old
+//! number is refused.
 
 mod lives;
 mod places;
@@ -23,9 +31,9 @@ use atoll_device::extent::discard;
 use atoll_device::process::{DevicePlan, KeptService, MemoryHome, ProcessService};
 use atoll_device::space::ConstantStore;
 use atoll_device::{
-    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, DomainState, Domains,
-    ExecutorStatistics, Fault, FaultKind, Lane, LaneSpec, LaneTable, Lanes, LaunchRecord, LaunchReport, LaunchStatus, Launching, Memory,
-    ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
+    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, DomainState,
+    Domains, ExecutorStatistics, Fault, FaultKind, Lane, LaneSpec, LaneTable, Lanes, LaunchRecord, LaunchReport,
+    LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
 };
 use lives::{is_kept, watch};
 use places::{DOMAIN_SHIFT, split, translate};
@@ -55,7 +63,8 @@ pub struct ExecutorPool {
     launches: HashMap<LaunchId, usize>,
     /// Completions of launches whose executor took them with it.
     buried: VecDeque<Completion>,
-    /// Completions of launches that no executor took, with their domain; they wait for earlier launches of it, since those of a queue end in order.
+    /// Completions of launches that no executor took, with their domain; they wait for earlier
+    /// launches of it, since those of a queue end in order.
     refused: VecDeque<(Option<usize>, Completion)>,
     reports: HashMap<LaunchId, LaunchReport>,
     lanes: LaneTable,
@@ -73,12 +82,14 @@ pub struct ExecutorPool {
     ready: OwnedFd,
     timer: OwnedFd,
     bell: OwnedFd,
-    /// The service that executors are clients of, where it is this pool's to keep running; it outlives them.
+    /// The service that executors are clients of, where it is this pool's to keep running; it
+    /// outlives them.
     service: Option<Box<dyn KeptService>>,
 }
 
 impl ExecutorPool {
-    /// A device whose executors are started when something is loaded; that of a device with memory of its own is now, since it says what the device is.
+    /// A device whose executors are started when something is loaded; that of a device with memory
+    /// of its own is now, since it says what the device is.
     ///
     /// # Errors
     /// If there is no such device, or the system refuses.
@@ -111,8 +122,8 @@ impl ExecutorPool {
 
     fn with(config: ExecutorConfig, info: DeviceInfo) -> Result<ExecutorPool, DeviceError> {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("create an epoll descriptor"))?;
-        let timer =
-            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).map_err(os("create a timer"))?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(os("create a timer"))?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(os("create an eventfd"))?;
         watch(&ready, timer.as_fd())?;
         watch(&ready, bell.as_fd())?;
@@ -235,7 +246,8 @@ impl Launching for ExecutorPool {
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         let (number, within) = split(word);
-        if let Some(executor) = self.domains.iter().find(|domain| domain.number() == number).and_then(Domain::executor) {
+        if let Some(executor) = self.domains.iter().find(|domain| domain.number() == number).and_then(Domain::executor)
+        {
             executor.store_epoch(within, epoch);
         }
     }
@@ -255,14 +267,16 @@ impl Launching for ExecutorPool {
             return Ok(());
         };
         let answer = match domain {
-            Some(Domain { state: State::Running(device), modules, .. }) => match modules.get(&record.module).map(Module::ready) {
-                // The executor took the place of another one and does not have it yet.
-                Some(None) => Err(SubmitError::Lost),
-                ready => {
-                    let local = ready.flatten().unwrap_or(ModuleId(u32::MAX));
-                    device.submit(queue, &LaunchRecord { module: local, ..record_there }, &self.params)
+            Some(Domain { state: State::Running(device), modules, .. }) => {
+                match modules.get(&record.module).map(Module::ready) {
+                    // The executor took the place of another one and does not have it yet.
+                    Some(None) => Err(SubmitError::Lost),
+                    ready => {
+                        let local = ready.flatten().unwrap_or(ModuleId(u32::MAX));
+                        device.submit(queue, &LaunchRecord { module: local, ..record_there }, &self.params)
+                    }
                 }
-            },
+            }
             _ => Err(SubmitError::Lost),
         };
         match answer {
@@ -507,7 +521,11 @@ impl Domains for ExecutorPool {
 
     fn executors(&self) -> ExecutorStatistics {
         let alive = self.domains.iter().filter(|domain| domain.executor().is_some()).count() as u64;
-        ExecutorStatistics { alive, processes: self.domains.iter().filter_map(Domain::process).collect(), ..self.statistics.clone() }
+        ExecutorStatistics {
+            alive,
+            processes: self.domains.iter().filter_map(Domain::process).collect(),
+            ..self.statistics.clone()
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Where things are: each domain's memory by its number in the upper bits of an offset, and constants, which belong to none.
+//! Where things are: each domain's memory by its number in the upper bits of an offset, and
+//! constants, which belong to none.
 
 use super::ExecutorPool;
 use crate::device::ExecutorDevice;
@@ -16,7 +17,8 @@ pub(crate) const NUMBERS_MAX: u64 = 1 << (64 - DOMAIN_SHIFT);
 const _: () = assert!(MEMORY_BYTES_MAX <= 1 << 45, "memory and constants lie below the numbers of domains");
 
 impl ExecutorPool {
-    /// The memory of a domain. One that has none gets some that nobody has used, under a number that nobody has had.
+    /// The memory of a domain. One that has none gets some that nobody has used, under a number
+    /// that nobody has had.
     pub(super) fn memory(&mut self, index: usize) -> Result<&Memory, DeviceError> {
         if self.constants_lost {
             return Err(gone());
@@ -35,7 +37,8 @@ impl ExecutorPool {
     /// Where an offset is: in the memory of a domain, or among the constants, which belong to none.
     pub(super) fn place(&self, at: DeviceOffset) -> Result<Place<'_>, DeviceError> {
         let (number, within) = split(at);
-        let memory = self.domains.iter().filter_map(|domain| domain.memory.as_ref()).find(|memory| memory.number == number);
+        let memory =
+            self.domains.iter().filter_map(|domain| domain.memory.as_ref()).find(|memory| memory.number == number);
         match memory.map(|memory| memory.region.as_ref()) {
             Some(Some(region)) => Ok(Place::of_memory(region, at, within.0)),
             None if number == 0 => self.constants.place(at).ok_or_else(gone),
@@ -43,7 +46,8 @@ impl ExecutorPool {
         }
     }
 
-    /// The executor that reaches an offset, and what it calls that, where memory is not mapped here.
+    /// The executor that reaches an offset, and what it calls that, where memory is not mapped
+    /// here.
     pub(super) fn far(&mut self, at: DeviceOffset) -> Result<Option<(&mut ExecutorDevice, DeviceOffset)>, DeviceError> {
         if !self.is_remote() {
             return Ok(None);
@@ -65,7 +69,8 @@ pub(super) fn split(at: DeviceOffset) -> (u64, DeviceOffset) {
     (at.0 >> DOMAIN_SHIFT, DeviceOffset(at.0 & ((1 << DOMAIN_SHIFT) - 1)))
 }
 
-/// A launch as a domain's executor understands it, its parameters in `block`; `None` where it names memory of another one.
+/// A launch as a domain's executor understands it, its parameters in `block`; `None` where it names
+/// memory of another one.
 pub(super) fn translate(
     record: &LaunchRecord,
     params: &[u8],

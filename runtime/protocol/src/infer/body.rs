@@ -1,4 +1,5 @@
-//! What requests and answers share: a JSON part, and behind it the bytes of binary tensors in the order of the tensors.
+//! What requests and answers share: a JSON part, and behind it the bytes of binary tensors in the
+//! order of the tensors.
 
 use crate::datatype::DataType;
 use crate::elements::{self, JsonElements};
@@ -14,7 +15,8 @@ use serde_json::value::RawValue;
 pub struct Encoded {
     /// JSON, then the binary tensors.
     pub bytes: Vec<u8>,
-    /// Bytes of JSON, for the header [`crate::JSON_LENGTH_HEADER`]; `None` where everything is JSON.
+    /// Bytes of JSON, for the header [`crate::JSON_LENGTH_HEADER`]; `None` where everything is
+    /// JSON.
     pub json_bytes: Option<usize>,
 }
 
@@ -33,7 +35,8 @@ pub(crate) struct RawTensor<'a> {
 /// Splits a body into its JSON and its binary part.
 pub(crate) fn split(body: &[u8], json_bytes: Option<usize>) -> Result<(&[u8], Binary<'_>), ProtocolError> {
     let json_bytes = json_bytes.unwrap_or(body.len());
-    let (json, rest) = body.split_at_checked(json_bytes).ok_or(ProtocolError::JsonLength { json_bytes, body_bytes: body.len() })?;
+    let (json, rest) =
+        body.split_at_checked(json_bytes).ok_or(ProtocolError::JsonLength { json_bytes, body_bytes: body.len() })?;
     Ok((json, Binary { rest }))
 }
 
@@ -58,16 +61,24 @@ impl Binary<'_> {
     /// Completes a tensor, from its JSON data or from the binary part. Also says which it was.
     pub(crate) fn tensor(&mut self, raw: RawTensor<'_>) -> Result<(Tensor, bool), ProtocolError> {
         if raw.parameters.get("shared_memory_region").is_some() {
-            return Err(ProtocolError::tensor(&raw.name, "shared memory is not supported; send the data in the request"));
+            return Err(ProtocolError::tensor(
+                &raw.name,
+                "shared memory is not supported; send the data in the request",
+            ));
         }
         let binary_bytes = raw.parameters.unsigned("binary_data_size")?;
         let bytes = match (binary_bytes, raw.data) {
             (Some(_), Some(_)) => {
-                return Err(ProtocolError::tensor(&raw.name, "has both data and binary_data_size; one of them is expected"));
+                return Err(ProtocolError::tensor(
+                    &raw.name,
+                    "has both data and binary_data_size; one of them is expected",
+                ));
             }
             (None, None) => return Err(ProtocolError::tensor(&raw.name, "has neither data nor binary_data_size")),
             (Some(bytes), None) => self.take(&raw.name, bytes)?.to_vec(),
-            (None, Some(data)) => elements::decode(&raw.name, raw.datatype, element_count(&raw.name, &raw.shape)?, data)?,
+            (None, Some(data)) => {
+                elements::decode(&raw.name, raw.datatype, element_count(&raw.name, &raw.shape)?, data)?
+            }
         };
         Ok((Tensor::new(raw.name, raw.datatype, raw.shape, bytes)?, binary_bytes.is_some()))
     }

@@ -1,4 +1,5 @@
-//! Inference requests and answers, in both directions and in both forms: all JSON, or JSON followed by the tensors' bytes.
+//! Inference requests and answers, in both directions and in both forms: all JSON, or JSON followed
+//! by the tensors' bytes.
 
 mod body;
 mod request;

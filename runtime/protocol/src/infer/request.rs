@@ -61,7 +61,8 @@ struct RequestJson<'a> {
 }
 
 impl InferRequest {
-    /// Reads a body. `json_bytes` is the value of [`crate::JSON_LENGTH_HEADER`], if the header is there.
+    /// Reads a body. `json_bytes` is the value of [`crate::JSON_LENGTH_HEADER`], if the header is
+    /// there.
     pub fn decode(body: &[u8], json_bytes: Option<usize>) -> Result<InferRequest, ProtocolError> {
         let (json, mut binary) = body::split(body, json_bytes)?;
         let raw: RawRequest<'_> = body::from_json(json)?;
@@ -98,7 +99,10 @@ impl InferRequest {
 
 fn requested_output(raw: OutputJson) -> Result<RequestedOutput, ProtocolError> {
     if raw.parameters.get("shared_memory_region").is_some() {
-        return Err(ProtocolError::tensor(&raw.name, "shared memory is not supported; take the output from the answer"));
+        return Err(ProtocolError::tensor(
+            &raw.name,
+            "shared memory is not supported; take the output from the answer",
+        ));
     }
     let classes = raw.parameters.unsigned("classification")?.filter(|count| *count > 0);
     let classes = classes.map(|count| usize::try_from(count).unwrap_or(usize::MAX));

@@ -55,7 +55,8 @@ struct ResponseJson<'a> {
 }
 
 impl InferResponse {
-    /// Reads a body. `json_bytes` is the value of [`crate::JSON_LENGTH_HEADER`], if the header is there.
+    /// Reads a body. `json_bytes` is the value of [`crate::JSON_LENGTH_HEADER`], if the header is
+    /// there.
     pub fn decode(body: &[u8], json_bytes: Option<usize>) -> Result<InferResponse, ProtocolError> {
         let (json, mut binary) = body::split(body, json_bytes)?;
         let raw: RawResponse<'_> = body::from_json(json)?;
@@ -63,7 +64,13 @@ impl InferResponse {
         let output = |raw| binary.tensor(raw).map(|(tensor, binary)| OutputTensor { tensor, binary });
         let outputs = raw.outputs.into_iter().map(output).collect::<Result<_, _>>()?;
         binary.finish()?;
-        Ok(InferResponse { model_name: raw.model_name, model_version: raw.model_version, id: raw.id, parameters: raw.parameters, outputs })
+        Ok(InferResponse {
+            model_name: raw.model_name,
+            model_version: raw.model_version,
+            id: raw.id,
+            parameters: raw.parameters,
+            outputs,
+        })
     }
 
     /// Writes the answer.

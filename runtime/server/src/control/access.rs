@@ -49,7 +49,8 @@ pub struct TenantLimits {
     pub class: Class,
     /// Functions.
     pub functions: u64,
-    /// Device memory at once. The engine sees to it ([`Access::memory_quotas`]), also where no connection asks for anything.
+    /// Device memory at once. The engine sees to it ([`Access::memory_quotas`]), also where no
+    /// connection asks for anything.
     pub device: TenantBytes,
     /// Objects.
     pub objects: Quota,
@@ -88,7 +89,9 @@ pub(crate) struct Principal {
 /// Why a peer may not act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
-    #[error("user {uid} has no tenant here; a section [tenant.NAME] with uids = [{uid}] in the daemon's configuration gives one")]
+    #[error(
+        "user {uid} has no tenant here; a section [tenant.NAME] with uids = [{uid}] in the daemon's configuration gives one"
+    )]
     Unknown { uid: u32 },
     #[error("user {uid} acts for tenant `{own}` and no other")]
     NotYours { uid: u32, own: Tenant },
@@ -130,7 +133,8 @@ impl TenantLimits {
     pub(super) const ALL: TenantLimits =
         TenantLimits { class: Class::RealTime, functions: 4096, device: TenantBytes::UNLIMITED, objects: Quota::NONE };
 
-    /// Of tenants where the configuration says nothing: enough to work, too little to be in the way of others.
+    /// Of tenants where the configuration says nothing: enough to work, too little to be in the way
+    /// of others.
     const DEFAULT: TenantLimits = TenantLimits {
         class: Class::RealTime,
         functions: 64,
@@ -154,7 +158,11 @@ impl Section {
             },
             objects: Quota {
                 all: limit(self.object_bytes, self.object_count, base.objects.all),
-                best_effort: limit(self.best_effort_object_bytes, self.best_effort_object_count, base.objects.best_effort),
+                best_effort: limit(
+                    self.best_effort_object_bytes,
+                    self.best_effort_object_count,
+                    base.objects.best_effort,
+                ),
             },
         }
     }
@@ -258,7 +266,9 @@ mod tests {
     #[test]
     fn users_are_their_tenants() {
         let access = Access::parse(TEXT, 500).unwrap();
-        let who = |uid, wanted: Option<&str>| access.principal(uid, wanted.map(|name| name.parse().unwrap())).map(|p| p.tenant.to_string());
+        let who = |uid, wanted: Option<&str>| {
+            access.principal(uid, wanted.map(|name| name.parse().unwrap())).map(|p| p.tenant.to_string())
+        };
         assert_eq!(who(1001, None).as_deref(), Ok("vision"));
         assert_eq!(who(1001, Some("vision")).as_deref(), Ok("vision"));
         let denied = Denied::NotYours { uid: 1001, own: "vision".parse().unwrap() };
@@ -283,7 +293,10 @@ mod tests {
         assert_eq!((vision.class, vision.functions), (Class::BestEffort, 2));
         assert_eq!(vision.device, TenantBytes { all: 2 << 30, best_effort: 1 << 20 });
         let quotas = access.memory_quotas();
-        assert_eq!((quotas.tenants[&"vision".parse().unwrap()], quotas.default), (vision.device, TenantBytes::UNLIMITED));
+        assert_eq!(
+            (quotas.tenants[&"vision".parse().unwrap()], quotas.default),
+            (vision.device, TenantBytes::UNLIMITED)
+        );
         assert_eq!(vision.objects.all, Limit { bytes: 1024, count: 7 });
         assert_eq!((limits(1002).objects.all.bytes, limits(500)), (5, TenantLimits::ALL));
         assert_eq!(access.socket_mode, 0o660);

@@ -10,7 +10,8 @@ use crate::inference::{blocking, invoke};
 use crate::model::{Model, dtype_of};
 use atoll_control::limits::{PLANS_MAX, STAGES_MAX};
 use atoll_control::{
-    Answer, Attachments, Call, Content, Fate, Form, Input, Invoke, Invoked, Output, Refusal, RefusalKind, Rename, Stage, Timing, Value,
+    Answer, Attachments, Call, Content, Fate, Form, Input, Invoke, Invoked, Output, Refusal, RefusalKind, Rename,
+    Stage, Timing, Value,
 };
 use atoll_engine::{ChainRequest, Class, InputTensor, InvocationResult, StageInput, StageRequest, Tenant};
 use atoll_protocol::{DataType, TensorMetadata};
@@ -48,7 +49,8 @@ impl Plans {
     fn renamed(&self, index: u32, rename: Vec<Rename>) -> Result<Plan, Refusal> {
         let mut plan = self.0.get(index as usize).cloned().ok_or_else(|| bad_request("no such call is remembered"))?;
         for Rename { stage, input, to } in rename {
-            let stage = plan.stages.get_mut(stage).ok_or_else(|| bad_request(format!("the call has no function {stage}")))?;
+            let stage =
+                plan.stages.get_mut(stage).ok_or_else(|| bad_request(format!("the call has no function {stage}")))?;
             stage.inputs.insert(input, to);
         }
         Ok(plan)
@@ -74,7 +76,10 @@ impl Control {
             }
             Call::Again { plan: index, rename } => {
                 let plan = session.plans.renamed(index, rename)?;
-                (Plan { class: class.or(plan.class), deadline_us: deadline_us.or(plan.deadline_us), ..plan }, Some(index))
+                (
+                    Plan { class: class.or(plan.class), deadline_us: deadline_us.or(plan.deadline_us), ..plan },
+                    Some(index),
+                )
             }
         };
         let principal = &session.principal;
@@ -92,7 +97,8 @@ impl Control {
         };
         let (requests, stages, _rooms) = blocking(read).await.ok_or_else(panicked)??;
         let deadline = plan.deadline_us.map(Duration::from_micros);
-        let request = ChainRequest { stages: requests, class: Some(class), priority: 0, deadline, times_launches: false };
+        let request =
+            ChainRequest { stages: requests, class: Some(class), priority: 0, deadline, times_launches: false };
         let result = invoke(&self.app.engine, request).await.blame()?;
         let (store, principal) = (self.store.clone(), principal.clone());
         let encode = move || encode(&store, &principal, class, &stages, result, remembered);
@@ -156,14 +162,19 @@ impl Reader<'_> {
         let Bound { model, inputs, outputs } = &stages[index];
         let read = |metadata: &TensorMetadata| {
             let input = inputs.get(&metadata.name);
-            let input = input.ok_or_else(|| bad_request(format!("function `{}` needs input `{}`", model.key.name, metadata.name)))?;
+            let input = input
+                .ok_or_else(|| bad_request(format!("function `{}` needs input `{}`", model.key.name, metadata.name)))?;
             match input {
                 Input::Output { stage, name } => {
                     let from = stages[..index].get(*stage);
                     let from = from.ok_or_else(|| {
-                        bad_request(format!("input `{}` comes from function {stage}, which is not before it", metadata.name))
+                        bad_request(format!(
+                            "input `{}` comes from function {stage}, which is not before it",
+                            metadata.name
+                        ))
                     })?;
-                    let output = position(&from.model.outputs, name).ok_or_else(|| unknown_tensor(&from.model, "output", name))?;
+                    let output = position(&from.model.outputs, name)
+                        .ok_or_else(|| unknown_tensor(&from.model, "output", name))?;
                     Ok(StageInput::Output { stage: *stage, output })
                 }
                 Input::Bytes { form, blob } => {
@@ -174,7 +185,10 @@ impl Reader<'_> {
                     let lease = self.store.lease(self.tenant, *digest).blame()?;
                     let form = form.clone().or(lease.form.map(wire_form)).or_else(|| declared(metadata));
                     let unknown = || {
-                        bad_request(format!("object {digest} has no shape, and the sizes of input `{}` vary; say its shape", metadata.name))
+                        bad_request(format!(
+                            "object {digest} has no shape, and the sizes of input `{}` vary; say its shape",
+                            metadata.name
+                        ))
                     };
                     let content = &lease.content;
                     self.tensor(metadata, form.ok_or_else(unknown)?, content.bytes(), || content.to_vec())
@@ -203,7 +217,11 @@ impl Reader<'_> {
             return Err(Refusal { kind: RefusalKind::Busy, message });
         }
         self.rooms.push(room);
-        Ok(StageInput::Tensor(InputTensor { dtype: dtype_of(form.datatype), shape: form.shape, bytes: read().blame()? }))
+        Ok(StageInput::Tensor(InputTensor {
+            dtype: dtype_of(form.datatype),
+            shape: form.shape,
+            bytes: read().blame()?,
+        }))
     }
 }
 
@@ -214,9 +232,19 @@ fn declared(metadata: &TensorMetadata) -> Option<Form> {
 }
 
 /// Keeps or attaches what was asked for. Blocks.
-fn encode(store: &Store, principal: &Principal, class: Class, stages: &[Bound], result: InvocationResult, plan: Option<u32>) -> Answered {
+fn encode(
+    store: &Store,
+    principal: &Principal,
+    class: Class,
+    stages: &[Bound],
+    result: InvocationResult,
+    plan: Option<u32>,
+) -> Answered {
     let mut attachments = Attachments::default();
-    let wanted = stages.iter().enumerate().flat_map(|(stage, bound)| bound.outputs.iter().map(move |output| (stage, bound, output)));
+    let wanted = stages
+        .iter()
+        .enumerate()
+        .flat_map(|(stage, bound)| bound.outputs.iter().map(move |output| (stage, bound, output)));
     let mut outputs = Vec::with_capacity(result.outputs.len());
     for ((stage, bound, (index, fate)), tensor) in wanted.zip(result.outputs) {
         let metadata = &bound.model.outputs[*index];
@@ -226,7 +254,9 @@ fn encode(store: &Store, principal: &Principal, class: Class, stages: &[Bound], 
             Fate::Keep => {
                 let content = Content::Bytes(tensor.bytes).into_sealed().blame()?;
                 let form = stored_form(form.clone());
-                Value::Object(store.put(&principal.tenant, &principal.limits.objects, class, Some(form), content).blame()?)
+                Value::Object(
+                    store.put(&principal.tenant, &principal.limits.objects, class, Some(form), content).blame()?,
+                )
             }
         };
         outputs.push(Output { stage, name: metadata.name.clone(), form, value });

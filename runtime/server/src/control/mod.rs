@@ -1,6 +1,7 @@
 //! The control socket: deploy and call functions, keep objects, as a tenant.
 //!
-//! A peer is known by its user, which the kernel tells ([`access`]); what it may touch follows from the tenant of its connection and from nothing that it says. One task serves a connection,
+//! A peer is known by its user, which the kernel tells ([`access`]); what it may touch follows from
+//! the tenant of its connection and from nothing that it says. One task serves a connection,
 //! one request at a time; a peer that goes away takes its call with it.
 
 mod access;
@@ -45,7 +46,8 @@ pub struct ControlConfig {
     pub object_memory_bytes: u64,
     /// Who may use it.
     pub access: Access,
-    /// Whether code of tenants is run although the device keeps no tenant out of another one's memory. The daemon's own is run anyway.
+    /// Whether code of tenants is run although the device keeps no tenant out of another one's
+    /// memory. The daemon's own is run anyway.
     pub trust_tenants: bool,
 }
 
@@ -66,7 +68,8 @@ pub(crate) struct ControlListener {
 }
 
 impl ControlListener {
-    /// Listens under a name. One that a daemon left behind which is gone is taken over; one that is answered is not.
+    /// Listens under a name. One that a daemon left behind which is gone is taken over; one that is
+    /// answered is not.
     pub(crate) fn bind(config: &ControlConfig) -> io::Result<ControlListener> {
         let path = config.socket.clone();
         if fs::symlink_metadata(&path).is_ok() && std::os::unix::net::UnixStream::connect(&path).is_ok() {
@@ -106,8 +109,14 @@ impl Control {
         Control { app, store, deployed, access, open: Mutex::default() }
     }
 
-    /// Serves the socket until `stop` turns true, then lets the requests that run go on for `drain`.
-    pub(crate) async fn serve(self: Arc<Self>, socket: ControlListener, mut stop: watch::Receiver<bool>, drain: Duration) {
+    /// Serves the socket until `stop` turns true, then lets the requests that run go on for
+    /// `drain`.
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        socket: ControlListener,
+        mut stop: watch::Receiver<bool>,
+        drain: Duration,
+    ) {
         let permits = Arc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX));
         let mut sessions = JoinSet::new();
         loop {
@@ -152,7 +161,10 @@ impl Control {
             Err(error) => return tracing::warn!(%error, "the user of a control connection cannot be told"),
         };
         let Some(_seat) = Seat::take(&self, uid) else {
-            return tracing::warn!(uid, "a user has {CONTROL_CONNECTIONS_PER_USER_MAX} control connections open; another one is closed");
+            return tracing::warn!(
+                uid,
+                "a user has {CONTROL_CONNECTIONS_PER_USER_MAX} control connections open; another one is closed"
+            );
         };
         if let Err(error) = session::run(&self, stream, uid, stop).await {
             tracing::debug!(uid, %error, "a control connection broke");

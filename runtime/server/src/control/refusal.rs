@@ -72,12 +72,12 @@ impl Blamed for DeployError {
             DeployError::Bundle(BundleError::Io { .. }) => RefusalKind::Daemon,
             DeployError::Bundle(_) => RefusalKind::BadRequest,
             DeployError::Store(error) => error.kind(),
-            DeployError::Engine(EngineError::NoTarget { .. } | EngineError::Unservable { .. } | EngineError::UnknownDevice { .. }) => {
-                RefusalKind::BadRequest
-            }
-            DeployError::Engine(EngineError::OutOfMemory { .. } | EngineError::OverCommitted { .. } | EngineError::ShuttingDown) => {
-                RefusalKind::Busy
-            }
+            DeployError::Engine(
+                EngineError::NoTarget { .. } | EngineError::Unservable { .. } | EngineError::UnknownDevice { .. },
+            ) => RefusalKind::BadRequest,
+            DeployError::Engine(
+                EngineError::OutOfMemory { .. } | EngineError::OverCommitted { .. } | EngineError::ShuttingDown,
+            ) => RefusalKind::Busy,
             DeployError::Engine(EngineError::Device(_)) => RefusalKind::Function,
             DeployError::Engine(_) => RefusalKind::Daemon,
         }

@@ -8,8 +8,8 @@ use crate::inference::blocking;
 use crate::limits::CONTENT_BYTES_MAX;
 use crate::model::Model;
 use atoll_control::{
-    Answer, Attachments, Blob, Content, Deploy, Form, FunctionCounts, FunctionSummary, ObjectSummary, Put, Refusal, RefusalKind, Request,
-    Statistics,
+    Answer, Attachments, Blob, Content, Deploy, Form, FunctionCounts, FunctionSummary, ObjectSummary, Put, Refusal,
+    RefusalKind, Request, Statistics,
 };
 use atoll_engine::{Class, DeviceId, FunctionKey};
 use atoll_sealed::Digest;
@@ -67,7 +67,11 @@ impl Control {
     fn describe(&self, principal: &Principal, name: &str) -> Answered {
         let function = self.function(principal, name)?;
         let model = ready(&function)?;
-        plain(Answer::Description { function: self.summary(&function), inputs: model.inputs.clone(), outputs: model.outputs.clone() })
+        plain(Answer::Description {
+            function: self.summary(&function),
+            inputs: model.inputs.clone(),
+            outputs: model.outputs.clone(),
+        })
     }
 
     async fn remove(&self, principal: &Principal, name: String) -> Answered {
@@ -151,7 +155,8 @@ impl Control {
 
     fn summary(&self, function: &DeployedFunction) -> FunctionSummary {
         let deployment = &function.deployment;
-        let device = function.model.as_ref().ok().and_then(|model| self.app.engine.devices().get(usize::from(model.device.0)));
+        let device =
+            function.model.as_ref().ok().and_then(|model| self.app.engine.devices().get(usize::from(model.device.0)));
         FunctionSummary {
             name: function.key.name.clone(),
             model: (!deployment.private).then(|| function.key.to_string()),
@@ -198,7 +203,10 @@ pub(super) fn check_class(principal: &Principal, class: Class) -> Result<(), Ref
 pub(super) fn taken(attachments: &mut Attachments, blob: Blob) -> Result<Content, Refusal> {
     let content = attachments.take(blob).blame()?;
     if content.bytes() > CONTENT_BYTES_MAX {
-        return Err(bad_request(format!("{} bytes are too many; at most {CONTENT_BYTES_MAX} are taken at once", content.bytes())));
+        return Err(bad_request(format!(
+            "{} bytes are too many; at most {CONTENT_BYTES_MAX} are taken at once",
+            content.bytes()
+        )));
     }
     Ok(content)
 }
@@ -210,7 +218,10 @@ fn check_form(form: &Form, bytes: u64) -> Result<(), Refusal> {
     if wanted == Some(bytes) {
         return Ok(());
     }
-    Err(bad_request(format!("the object has {bytes} bytes, which is not what shape {:?} of {} takes", form.shape, form.datatype)))
+    Err(bad_request(format!(
+        "the object has {bytes} bytes, which is not what shape {:?} of {} takes",
+        form.shape, form.datatype
+    )))
 }
 
 pub(super) fn stored_form(form: Form) -> atoll_store::Form {

@@ -6,7 +6,9 @@ use super::invoke::Plans;
 use super::refusal::{Blame, refused};
 use crate::limits::FRAME_TIMEOUT;
 use crate::listen::stopped;
-use atoll_control::{Answer, Attachments, Frame, Incoming, Outgoing, Progress, Refusal, RefusalKind, Request, WireError};
+use atoll_control::{
+    Answer, Attachments, Frame, Incoming, Outgoing, Progress, Refusal, RefusalKind, Request, WireError,
+};
 use rustix::net::{RecvFlags, recv};
 use std::collections::HashSet;
 use std::io;
@@ -24,7 +26,12 @@ pub(super) struct Session {
 }
 
 /// Serves a connection until its peer or the daemon ends it.
-pub(super) async fn run(control: &Control, stream: UnixStream, uid: u32, mut stop: watch::Receiver<bool>) -> Result<(), WireError> {
+pub(super) async fn run(
+    control: &Control,
+    stream: UnixStream,
+    uid: u32,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), WireError> {
     let mut session: Option<Session> = None;
     loop {
         let frame = tokio::select! {
@@ -84,7 +91,8 @@ async fn last_words(stream: &UnixStream, error: WireError) -> Result<(), WireErr
     Err(error)
 }
 
-/// The next frame; `None` when the peer is done. Waits for ever for its first byte, and not long for the rest.
+/// The next frame; `None` when the peer is done. Waits for ever for its first byte, and not long
+/// for the rest.
 async fn receive(stream: &UnixStream) -> Result<Option<Frame>, WireError> {
     let mut incoming = Incoming::default();
     loop {
@@ -106,14 +114,20 @@ async fn send(stream: &UnixStream, mut frame: Outgoing) -> Result<(), WireError>
     loop {
         let ready = timeout(FRAME_TIMEOUT, stream.ready(Interest::WRITABLE)).await;
         ready.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        if let Some(Progress::Done(()) | Progress::Closed) = step(stream, Interest::WRITABLE, || Ok(frame.step(stream)?))? {
+        if let Some(Progress::Done(()) | Progress::Closed) =
+            step(stream, Interest::WRITABLE, || Ok(frame.step(stream)?))?
+        {
             return Ok(());
         }
     }
 }
 
 /// Tries once; `None` if the socket was not ready after all.
-fn step<T>(stream: &UnixStream, interest: Interest, mut once: impl FnMut() -> Result<T, WireError>) -> Result<Option<T>, WireError> {
+fn step<T>(
+    stream: &UnixStream,
+    interest: Interest,
+    mut once: impl FnMut() -> Result<T, WireError>,
+) -> Result<Option<T>, WireError> {
     let mut failure = None;
     let tried = stream.try_io(interest, || match once() {
         Ok(value) => Ok(value),

@@ -17,7 +17,10 @@ fn status(statistics: Vec<EngineStatistics>, principal: &Principal) -> StatusRep
     let (policy, uptime_ns) = statistics.first().map_or(("", 0), |engine| (engine.policy, engine.uptime_ns));
     let devices: Vec<DeviceStatus> = statistics.iter().map(|engine| device(engine, principal)).collect();
     let functions = statistics.into_iter().flat_map(|EngineStatistics { device, functions, .. }| {
-        functions.into_iter().filter(|function| principal.sees(&function.key.tenant)).map(move |found| function(&device.name, found))
+        functions
+            .into_iter()
+            .filter(|function| principal.sees(&function.key.tenant))
+            .map(move |found| function(&device.name, found))
     });
     let functions = functions.collect();
     let first = devices.first().cloned();
@@ -44,7 +47,8 @@ fn device(statistics: &EngineStatistics, principal: &Principal) -> DeviceStatus 
 
 fn whole(statistics: &EngineStatistics) -> WholeStatus {
     let device = &statistics.device;
-    let waiting = |class: Class| statistics.classes.iter().find(|found| found.class == class).map_or(0, |found| found.waiting);
+    let waiting =
+        |class: Class| statistics.classes.iter().find(|found| found.class == class).map_or(0, |found| found.waiting);
     let unit = |unit: &ComputeUnitUse| UnitStatus { busy_s: unit.busy_ns as f64 / 1e9, chunks: unit.chunks };
     WholeStatus {
         real_time_mode: statistics.real_time_mode,
@@ -108,15 +112,20 @@ mod tests {
             ..EngineStatistics::default()
         };
         let statistics = || vec![engine("host:0", 7), engine("host:1", 9)];
-        let mut principal = Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
+        let mut principal =
+            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
         let report = status(statistics(), &principal);
         assert_eq!((report.functions.len(), &report.functions[0].tenant, report.whole), (2, &principal.tenant, None));
         assert!(report.devices.iter().all(|device| device.whole.is_none()));
         assert_eq!(report.functions.iter().map(|function| &*function.device).collect::<Vec<_>>(), ["host:0", "host:1"]);
         principal.sees_everybody = true;
         let report = status(statistics(), &principal);
-        assert_eq!((report.functions.len(), &*report.device, report.whole.map(|whole| whole.preemptions)), (4, "host:0", Some(7)));
-        let devices = report.devices.into_iter().map(|device| (device.device, device.whole.map(|whole| whole.preemptions)));
+        assert_eq!(
+            (report.functions.len(), &*report.device, report.whole.map(|whole| whole.preemptions)),
+            (4, "host:0", Some(7))
+        );
+        let devices =
+            report.devices.into_iter().map(|device| (device.device, device.whole.map(|whole| whole.preemptions)));
         assert_eq!(devices.collect::<Vec<_>>(), [("host:0".into(), Some(7)), ("host:1".into(), Some(9))]);
     }
 }

@@ -17,7 +17,11 @@ impl Control {
         let engine = self.app.engine.clone();
         let devices = engine.devices().to_vec();
         if usize::from(device.0) >= devices.len() {
-            return Err(bad_request(format!("there is no device number {}; there are {}, counted from 0", device.0, devices.join(", "))));
+            return Err(bad_request(format!(
+                "there is no device number {}; there are {}, counted from 0",
+                device.0,
+                devices.join(", ")
+            )));
         }
         let batch = blocking(move || engine.trace(device, from)).await.ok_or_else(panicked)?;
         let message = || Refusal { kind: RefusalKind::Busy, message: "the daemon is shutting down".into() };
@@ -40,11 +44,13 @@ impl Control {
     }
 }
 
-/// What a peer may see: records of its own functions. What concerns no function, or one whose name is forgotten, is for those who see everybody.
+/// What a peer may see: records of its own functions. What concerns no function, or one whose name
+/// is forgotten, is for those who see everybody.
 fn shown(mut batch: TraceBatch, principal: &Principal) -> TraceBatch {
     if !principal.sees_everybody {
         batch.functions.retain(|(_, function)| function.tenant == principal.tenant.as_str());
-        let own: HashMap<u64, &FunctionName> = batch.functions.iter().map(|(number, function)| (*number, &**function)).collect();
+        let own: HashMap<u64, &FunctionName> =
+            batch.functions.iter().map(|(number, function)| (*number, &**function)).collect();
         batch.records.retain(|record| own.contains_key(&record.function));
     }
     batch
@@ -75,7 +81,12 @@ mod tests {
     fn batch() -> TraceBatch {
         let record = |function| Record { at: Nanos(1), task: TaskId(2), function, what: What::Ready };
         let name = |tenant: &str, node: &str| {
-            Arc::new(FunctionName { tenant: tenant.into(), name: "f".into(), class: Class::RealTime, nodes: vec![node.into()] })
+            Arc::new(FunctionName {
+                tenant: tenant.into(),
+                name: "f".into(),
+                class: Class::RealTime,
+                nodes: vec![node.into()],
+            })
         };
         TraceBatch {
             records: [1, 2, 1, 3, Record::NO_FUNCTION].map(record).into(),
@@ -92,7 +103,8 @@ mod tests {
 
     #[test]
     fn a_tenant_sees_its_own_work_and_no_name_of_others() {
-        let mut principal = Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
+        let mut principal =
+            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
         let seen = |principal: &Principal| {
             let batch = shown(batch(), principal);
             let functions = batch.records.iter().map(|record| record.function).collect::<Vec<_>>();
@@ -115,7 +127,13 @@ mod tests {
             nodes: vec!["n".repeat(TRACE_NODES_BYTES_MAX - 10)],
         });
         let told = unheard([(7, long), (1, batch().functions[0].1.clone())].into(), &mut heard_of);
-        assert_eq!(told.iter().map(|function| (function.number, function.nodes.len())).collect::<Vec<_>>(), [(7, 1), (1, 0)]);
-        assert_eq!(unheard(batch().functions, &mut heard_of).iter().map(|function| function.number).collect::<Vec<_>>(), [2]);
+        assert_eq!(
+            told.iter().map(|function| (function.number, function.nodes.len())).collect::<Vec<_>>(),
+            [(7, 1), (1, 0)]
+        );
+        assert_eq!(
+            unheard(batch().functions, &mut heard_of).iter().map(|function| function.number).collect::<Vec<_>>(),
+            [2]
+        );
     }
 }

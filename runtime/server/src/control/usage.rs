@@ -1,4 +1,5 @@
-//! `ps` and `usage`: what the engine tells about itself, in the words of the wire, and no more of it than a peer may see.
+//! `ps` and `usage`: what the engine tells about itself, in the words of the wire, and no more of
+//! it than a peer may see.
 
 use super::Control;
 use super::access::Principal;
@@ -6,11 +7,12 @@ use super::refusal::panicked;
 use super::requests::{Answered, plain};
 use crate::inference::blocking;
 use atoll_control::{
-    Answer, DeviceEntry, DeviceUsage, ExecutorEntry, MemoryEntry, ProcessEntry, ProcessReport, Refusal, Residency, UsageEntry, UsageReport,
+    Answer, DeviceEntry, DeviceUsage, ExecutorEntry, MemoryEntry, ProcessEntry, ProcessReport, Refusal, Residency,
+    UsageEntry, UsageReport,
 };
 use atoll_engine::{
-    ConstantState, DeviceStatistics, EngineStatistics, ExecutorProcess, FunctionStatistics, InvocationOutcome, MemoryKind, MemoryUse,
-    Tenant, UsageRow,
+    ConstantState, DeviceStatistics, EngineStatistics, ExecutorProcess, FunctionStatistics, InvocationOutcome,
+    MemoryKind, MemoryUse, Tenant, UsageRow,
 };
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -135,7 +137,14 @@ fn device_entry(device: &DeviceStatistics) -> DeviceEntry {
 fn executor(device: &str, process: ExecutorProcess) -> Option<ExecutorEntry> {
     let ExecutorProcess { domain, pid, losses, cause, jail_lacks } = process;
     // The engine names domains after tenants.
-    Some(ExecutorEntry { device: device.to_owned(), tenant: domain.parse().ok()?, pid, restarts: losses, cause, jail_lacks })
+    Some(ExecutorEntry {
+        device: device.to_owned(),
+        tenant: domain.parse().ok()?,
+        pid,
+        restarts: losses,
+        cause,
+        jail_lacks,
+    })
 }
 
 fn process(device: &str, function: FunctionStatistics) -> ProcessEntry {
@@ -191,7 +200,9 @@ mod tests {
                 compute_units: 2,
                 busy_ns: Some(6_000_000_000),
                 executors: ExecutorStatistics {
-                    processes: ["a", "b"].map(|domain| ExecutorProcess { domain: domain.into(), ..ExecutorProcess::default() }).into(),
+                    processes: ["a", "b"]
+                        .map(|domain| ExecutorProcess { domain: domain.into(), ..ExecutorProcess::default() })
+                        .into(),
                     ..ExecutorStatistics::default()
                 },
                 ..DeviceStatistics::default()
@@ -202,14 +213,18 @@ mod tests {
 
     #[test]
     fn a_tenant_sees_its_own_and_nobody_learns_of_others() {
-        let mut principal = Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
+        let mut principal =
+            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
         let report = usage(statistics(), &principal);
         let owners = |report: &UsageReport| report.rows.iter().map(|row| row.tenant.to_string()).collect::<Vec<_>>();
         assert_eq!((owners(&report), report.device_s, report.rows[0].device_s), (vec!["b".to_owned(); 2], None, 1.5));
         assert_eq!(report.rows.iter().map(|row| &*row.device).collect::<Vec<_>>(), ["host:0", "host:1"]);
         assert!(report.devices.iter().all(|device| device.device_s.is_none()));
         let report = processes(statistics(), &principal);
-        assert_eq!((report.functions.len(), report.executors.len(), &report.executors[0].tenant), (2, 2, &principal.tenant));
+        assert_eq!(
+            (report.functions.len(), report.executors.len(), &report.executors[0].tenant),
+            (2, 2, &principal.tenant)
+        );
         assert_eq!(report.executors.iter().map(|entry| &*entry.device).collect::<Vec<_>>(), ["host:0", "host:1"]);
         principal.sees_everybody = true;
         let report = usage(statistics(), &principal);

@@ -1,6 +1,7 @@
 //! Bodies of requests: bounded in size, time and number, unpacked if they are compressed.
 //!
-//! Memory is reserved for the bytes that have arrived, never for those that a client announces: to announce costs nothing.
+//! Memory is reserved for the bytes that have arrived, never for those that a client announces: to
+//! announce costs nothing.
 
 use super::error::ApiError;
 use crate::app::App;
@@ -45,7 +46,8 @@ pub(super) async fn small_json<T: DeserializeOwned + Default>(app: &App, body: B
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(T::default());
     }
-    serde_json::from_slice(&bytes).map_err(|e| ApiError::bad_request(format!("the JSON of the body cannot be read: {e}")))
+    serde_json::from_slice(&bytes)
+        .map_err(|e| ApiError::bad_request(format!("the JSON of the body cannot be read: {e}")))
 }
 
 async fn read(app: &App, mut body: Body, bytes_max: usize) -> Result<Received, ApiError> {
@@ -81,7 +83,9 @@ fn too_slow(how: String) -> ApiError {
 fn too_large(bytes_max: usize) -> ApiError {
     ApiError::new(
         StatusCode::PAYLOAD_TOO_LARGE,
-        format!("the body is larger than {bytes_max} bytes; send smaller batches, or start the daemon with a larger --body-bytes-max"),
+        format!(
+            "the body is larger than {bytes_max} bytes; send smaller batches, or start the daemon with a larger --body-bytes-max"
+        ),
     )
 }
 
@@ -98,7 +102,8 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, ApiError> {
         b"gzip" => Ok(Encoding::Gzip),
         b"deflate" => Ok(Encoding::Deflate),
         other => {
-            let text = format!("content encoding {} is not supported; gzip and deflate are", String::from_utf8_lossy(other));
+            let text =
+                format!("content encoding {} is not supported; gzip and deflate are", String::from_utf8_lossy(other));
             Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
         }
     }

@@ -1,7 +1,9 @@
 //! Which web pages, and under which names, may call the server.
 //!
-//! A browser sends requests for any page that it shows. Without these checks a page could load and unload the models of a daemon on its reader's machine: by a request across origins (the header
-//! `Origin` names the page), or under a name of its own that it had resolved to the daemon's address (the header `Host` has that name). Programs send no `Origin` and call the daemon by its
+//! A browser sends requests for any page that it shows. Without these checks a page could load and
+//! unload the models of a daemon on its reader's machine: by a request across origins (the header
+//! `Origin` names the page), or under a name of its own that it had resolved to the daemon's
+//! address (the header `Host` has that name). Programs send no `Origin` and call the daemon by its
 //! address or a name that its operator knows.
 
 use super::error::ApiError;
@@ -22,7 +24,8 @@ pub(crate) struct Callers {
 }
 
 impl Callers {
-    /// A server that listens on `address`, which its clients may call by `hosts`, addresses and `localhost`, and pages of `origins`.
+    /// A server that listens on `address`, which its clients may call by `hosts`, addresses and
+    /// `localhost`, and pages of `origins`.
     pub(crate) fn new(address: IpAddr, hosts: &[String], origins: &[String]) -> Callers {
         let is_open = hosts.is_empty() && !address.is_loopback();
         let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect();
@@ -43,14 +46,17 @@ impl Callers {
     /// The authority by which the server was called, if the client says it.
     fn check_host(&self, headers: &HeaderMap) -> Result<Option<Authority>, String> {
         let Some(value) = headers.get(header::HOST) else { return Ok(None) };
-        let authority = value.to_str().ok().map(str::to_ascii_lowercase).and_then(|text| text.parse::<Authority>().ok());
+        let authority =
+            value.to_str().ok().map(str::to_ascii_lowercase).and_then(|text| text.parse::<Authority>().ok());
         let authority = authority.ok_or_else(|| format!("{value:?} is no value for the header Host"))?;
         let Some(hosts) = &self.hosts else { return Ok(Some(authority)) };
         let name = authority.host().trim_start_matches('[').trim_end_matches(']');
         if name == "localhost" || name.parse::<IpAddr>().is_ok() || hosts.iter().any(|host| host == name) {
             return Ok(Some(authority));
         }
-        Err(format!("this server is not called {name:?}; use its address, or have whoever runs it allow the name with --allow-host"))
+        Err(format!(
+            "this server is not called {name:?}; use its address, or have whoever runs it allow the name with --allow-host"
+        ))
     }
 }
 

@@ -32,7 +32,10 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        if self.status.is_server_error() && self.status != StatusCode::SERVICE_UNAVAILABLE && self.status != StatusCode::GATEWAY_TIMEOUT {
+        if self.status.is_server_error()
+            && self.status != StatusCode::SERVICE_UNAVAILABLE
+            && self.status != StatusCode::GATEWAY_TIMEOUT
+        {
             tracing::error!(status = self.status.as_u16(), error = self.message, "a request failed");
         }
         let mut response = (self.status, Json(ErrorBody { error: self.message })).into_response();

@@ -1,4 +1,5 @@
-//! Whether the server, and a model, is alive and ready. KServe's client reads the bodies, Triton's the status.
+//! Whether the server, and a model, is alive and ready. KServe's client reads the bodies, Triton's
+//! the status.
 
 use super::ModelPath;
 use super::error::ApiError;
@@ -16,7 +17,8 @@ pub(super) async fn live() -> Json<Live> {
     Json(Live { live: true })
 }
 
-/// Ready is a server that loaded every model (that looked at every model, where readiness is not strict) and has a device that is there, not lost and not being replaced. One of several that
+/// Ready is a server that loaded every model (that looked at every model, where readiness is not
+/// strict) and has a device that is there, not lost and not being replaced. One of several that
 /// fails takes its own models with it ([`model_ready`]) and leaves the others their requests.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let engine = app.engine.clone();
@@ -25,7 +27,10 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     (status(ready), Json(Ready { ready })).into_response()
 }
 
-pub(super) async fn model_ready(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Response, ApiError> {
+pub(super) async fn model_ready(
+    State(app): State<Arc<App>>,
+    Path(path): Path<ModelPath>,
+) -> Result<Response, ApiError> {
     let ready = match app.find(&path.name, path.version.as_deref()) {
         Ok(model) => {
             let engine = app.engine.clone();

@@ -11,7 +11,8 @@ use crate::model::{Fitted, Model, Wanted, binary_by_default};
 use crate::sequences::Place;
 use atoll_engine::{Class, DeviceId, InvocationRequest, InvocationResult};
 use atoll_protocol::{
-    Encoded, InferRequest, InferResponse, JSON_LENGTH_HEADER, OutputTensor, Parameters, ProtocolError, Tensor, top_classes,
+    Encoded, InferRequest, InferResponse, JSON_LENGTH_HEADER, OutputTensor, Parameters, ProtocolError, Tensor,
+    top_classes,
 };
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -64,7 +65,8 @@ pub(super) async fn infer(
     Ok(response(encoded))
 }
 
-/// Runs work on so many bytes here, or beside the threads that serve connections if it would take long.
+/// Runs work on so many bytes here, or beside the threads that serve connections if it would take
+/// long.
 async fn offload<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     if bytes <= DECODE_INLINE_BYTES_MAX { Ok(work()) } else { blocking(work).await.ok_or_else(ApiError::panicked) }
 }
@@ -72,7 +74,9 @@ async fn offload<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Sen
 fn json_bytes(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
     let Some(value) = headers.get(JSON_LENGTH_HEADER) else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-    number.map(Some).ok_or_else(|| ApiError::bad_request(format!("{value:?} is no value for Inference-Header-Content-Length")))
+    number
+        .map(Some)
+        .ok_or_else(|| ApiError::bad_request(format!("{value:?} is no value for Inference-Header-Content-Length")))
 }
 
 fn decode(model: &Model, body: &[u8], json_bytes: Option<usize>) -> Result<(Terms, Fitted), ApiError> {
@@ -89,7 +93,8 @@ fn decode(model: &Model, body: &[u8], json_bytes: Option<usize>) -> Result<(Term
     Ok((terms, model.fit(request.inputs, &request.outputs, binary)?))
 }
 
-/// The class and the priority within it. 1 is real-time, 2 and above best-effort, the lower the more urgent; 0 and nothing are the model's own class. Among real-time requests
+/// The class and the priority within it. 1 is real-time, 2 and above best-effort, the lower the
+/// more urgent; 0 and nothing are the model's own class. Among real-time requests
 /// `real_time_priority` says the same.
 fn class(parameters: &Parameters) -> Result<(Option<Class>, u32), ProtocolError> {
     let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -101,7 +106,8 @@ fn class(parameters: &Parameters) -> Result<(Option<Class>, u32), ProtocolError>
     })
 }
 
-/// The sooner of Triton's `timeout` and our own `deadline_us`, both in microseconds from now; 0 is none.
+/// The sooner of Triton's `timeout` and our own `deadline_us`, both in microseconds from now; 0 is
+/// none.
 fn deadline(parameters: &Parameters) -> Result<Option<Duration>, ProtocolError> {
     let given = [parameters.unsigned("timeout")?, parameters.unsigned("deadline_us")?];
     Ok(given.into_iter().flatten().filter(|us| *us > 0).min().map(Duration::from_micros))
@@ -125,8 +131,10 @@ impl Drop for Record {
 fn encode(model: &Model, id: String, mut result: InvocationResult, wanted: &[Wanted]) -> Result<Encoded, ApiError> {
     let mut outputs = Vec::with_capacity(wanted.len());
     for wanted in wanted {
-        let (metadata, output) = (&model.outputs[wanted.index], std::mem::take(&mut result.outputs[wanted.index].bytes));
-        let tensor = Tensor::new(metadata.name.clone(), metadata.datatype, result.outputs[wanted.index].shape.clone(), output)?;
+        let (metadata, output) =
+            (&model.outputs[wanted.index], std::mem::take(&mut result.outputs[wanted.index].bytes));
+        let tensor =
+            Tensor::new(metadata.name.clone(), metadata.datatype, result.outputs[wanted.index].shape.clone(), output)?;
         let tensor = match wanted.classes {
             Some(count) => top_classes(&tensor, count)?,
             None => tensor,
@@ -137,7 +145,8 @@ fn encode(model: &Model, id: String, mut result: InvocationResult, wanted: &[Wan
     if result.preemptions > 0 {
         parameters.set("preemptions", result.preemptions);
     }
-    let response = InferResponse { model_name: model.name.clone(), model_version: model.version.clone(), id, parameters, outputs };
+    let response =
+        InferResponse { model_name: model.name.clone(), model_version: model.version.clone(), id, parameters, outputs };
     Ok(response.encode())
 }
 

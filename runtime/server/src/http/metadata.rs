@@ -26,10 +26,16 @@ pub(super) async fn server() -> Json<ServerMetadata> {
     Json(ServerMetadata { name: "atoll".into(), version: env!("CARGO_PKG_VERSION").into(), extensions })
 }
 
-pub(super) async fn model(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Json<ModelMetadata>, ApiError> {
+pub(super) async fn model(
+    State(app): State<Arc<App>>,
+    Path(path): Path<ModelPath>,
+) -> Result<Json<ModelMetadata>, ApiError> {
     Ok(Json(app.find(&path.name, path.version.as_deref())?.metadata()))
 }
 
-pub(super) async fn config(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Json<ModelConfig>, ApiError> {
+pub(super) async fn config(
+    State(app): State<Arc<App>>,
+    Path(path): Path<ModelPath>,
+) -> Result<Json<ModelConfig>, ApiError> {
     Ok(Json(app.find(&path.name, path.version.as_deref())?.config()))
 }

@@ -36,7 +36,8 @@ fn health_routes() -> Router<Arc<App>> {
     Router::new().route("/v2/health/live", get(health::live)).route("/v2/health/ready", get(health::ready))
 }
 
-/// The routes of the metrics port: metrics, and health, which a flood of requests on the protocol's port does not reach here.
+/// The routes of the metrics port: metrics, and health, which a flood of requests on the protocol's
+/// port does not reach here.
 pub(crate) fn beside_metrics(metrics: Router, app: Arc<App>, callers: Arc<Callers>) -> Router {
     metrics.merge(health_routes().with_state(app)).layer(from_fn_with_state(callers, check_caller))
 }
@@ -72,7 +73,10 @@ pub(crate) fn router(app: Arc<App>, callers: Arc<Callers>) -> Router {
 }
 
 async fn unknown_route(request: Request) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, format!("there is no {}; the protocol's routes start with /v2", request.uri().path()))
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        format!("there is no {}; the protocol's routes start with /v2", request.uri().path()),
+    )
 }
 
 async fn wrong_method(request: Request) -> ApiError {

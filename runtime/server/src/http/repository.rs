@@ -13,7 +13,8 @@ use std::sync::Arc;
 pub(super) async fn index(State(app): State<Arc<App>>, body: Body) -> Result<Json<Vec<IndexEntry>>, ApiError> {
     let request: IndexRequest = small_json(&app, body).await?;
     let index = app.index();
-    let mut index = index.map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the repository cannot be read: {e}")))?;
+    let mut index = index
+        .map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the repository cannot be read: {e}")))?;
     index.retain(|entry| !request.ready || entry.state == ModelState::Ready);
     Ok(Json(index))
 }

@@ -1,4 +1,5 @@
-//! Settings of logs and traces. They are told; they are set where the daemon is started, so a request that would change one is refused.
+//! Settings of logs and traces. They are told; they are set where the daemon is started, so a
+//! request that would change one is refused.
 
 use super::ModelPath;
 use super::body::small_json;
@@ -41,7 +42,10 @@ pub(super) async fn set_trace(State(app): State<Arc<App>>, body: Body) -> Result
     unchanged(&app, body, TraceSettings::default(), "requests are not traced").await
 }
 
-pub(super) async fn model_trace(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Json<TraceSettings>, ApiError> {
+pub(super) async fn model_trace(
+    State(app): State<Arc<App>>,
+    Path(path): Path<ModelPath>,
+) -> Result<Json<TraceSettings>, ApiError> {
     app.find(&path.name, path.version.as_deref())?;
     Ok(trace().await)
 }
@@ -62,7 +66,11 @@ async fn unchanged<T: Serialize>(app: &App, body: Body, current: T, remedy: &str
     for (name, value) in wanted.iter().filter(|(_, value)| !value.is_null()) {
         match settings.get(name) {
             Some(now) if now == value => {}
-            Some(now) => return Err(ApiError::bad_request(format!("`{name}` is {now} and cannot be changed by a request; {remedy}"))),
+            Some(now) => {
+                return Err(ApiError::bad_request(format!(
+                    "`{name}` is {now} and cannot be changed by a request; {remedy}"
+                )));
+            }
             None => return Err(ApiError::bad_request(format!("there is no setting `{name}`"))),
         }
     }

@@ -1,4 +1,5 @@
-//! Shared memory by name over an open port has been the way into other servers; here no region can be registered, and so none is there.
+//! Shared memory by name over an open port has been the way into other servers; here no region can
+//! be registered, and so none is there.
 
 use super::error::ApiError;
 use crate::app::App;

@@ -15,7 +15,10 @@ pub(super) async fn all(State(app): State<Arc<App>>) -> Result<Json<ModelStatist
     statistics(&app, app.models()).await
 }
 
-pub(super) async fn model(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Result<Json<ModelStatisticsList>, ApiError> {
+pub(super) async fn model(
+    State(app): State<Arc<App>>,
+    Path(path): Path<ModelPath>,
+) -> Result<Json<ModelStatisticsList>, ApiError> {
     statistics(&app, vec![app.find(&path.name, path.version.as_deref())?]).await
 }
 

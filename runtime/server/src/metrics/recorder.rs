@@ -22,8 +22,14 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) const ALL: [Outcome; 6] =
-        [Outcome::Success, Outcome::Invalid, Outcome::Refused, Outcome::DeadlineExceeded, Outcome::Cancelled, Outcome::Failed];
+    pub(crate) const ALL: [Outcome; 6] = [
+        Outcome::Success,
+        Outcome::Invalid,
+        Outcome::Refused,
+        Outcome::DeadlineExceeded,
+        Outcome::Cancelled,
+        Outcome::Failed,
+    ];
 
     pub(crate) fn of(result: &Result<InvocationResult, InvokeError>) -> Outcome {
         match result {
@@ -38,9 +44,12 @@ impl Outcome {
                 | InvokeError::TooManySessions { .. },
             ) => Outcome::Refused,
             Err(InvokeError::DeadlineExceeded) => Outcome::DeadlineExceeded,
-            Err(InvokeError::Cancelled | InvokeError::Unloaded | InvokeError::UnknownFunction | InvokeError::ShuttingDown) => {
-                Outcome::Cancelled
-            }
+            Err(
+                InvokeError::Cancelled
+                | InvokeError::Unloaded
+                | InvokeError::UnknownFunction
+                | InvokeError::ShuttingDown,
+            ) => Outcome::Cancelled,
             Err(InvokeError::Device(_) | InvokeError::Unavailable(_) | InvokeError::SessionLost) => Outcome::Failed,
         }
     }
@@ -142,7 +151,8 @@ impl DeviceRecorder {
     }
 }
 
-/// Upper bounds of the buckets of durations, in nanoseconds: from a request that finds everything idle to a large model on a busy machine.
+/// Upper bounds of the buckets of durations, in nanoseconds: from a request that finds everything
+/// idle to a large model on a busy machine.
 pub(crate) const BUCKETS_NS: [u64; 16] = [
     50_000,
     100_000,

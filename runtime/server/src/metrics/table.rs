@@ -1,8 +1,10 @@
 //! Every metric there is: one row each.
 //!
-//! A metric is of each device, whose name is the label `device` of all its samples, or of the daemon as a whole.
+//! A metric is of each device, whose name is the label `device` of all its samples, or of the
+//! daemon as a whole.
 //!
-//! `nv_inference_*` and `nv_gpu_*` are Triton's names, kept so that dashboards made for it show something; ours end in `_total` where they count, and are in seconds and bytes.
+//! `nv_inference_*` and `nv_gpu_*` are Triton's names, kept so that dashboards made for it show
+//! something; ours end in `_total` where they count, and are in seconds and bytes.
 
 use super::recorder::{BUCKETS_NS, CLASSES, DeviceRecorder, Outcome, Recorder, class_label};
 use super::text::{Labels, Samples};
@@ -10,8 +12,8 @@ use super::usage::{per_row, per_row_and};
 use crate::model::Model;
 use crate::places::Closed;
 use atoll_engine::{
-    Class, ComputeUnitUse, EngineStatistics, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes, TenantMemory,
-    UsageRow,
+    Class, ComputeUnitUse, EngineStatistics, FunctionStatistics, Histogram, InvocationOutcome, MemoryKind, TenantBytes,
+    TenantMemory, UsageRow,
 };
 use atoll_protocol::ModelState;
 use std::fmt::Write;
@@ -90,29 +92,50 @@ const fn gauge(name: &'static str, help: &'static str, collect: fn(&DeviceSnapsh
     Metric { name, kind: Kind::Gauge, help, collect: Collect::Device(collect) }
 }
 
-const fn histogram(name: &'static str, help: &'static str, collect: fn(&DeviceSnapshot<'_>, &mut Samples<'_>)) -> Metric {
+const fn histogram(
+    name: &'static str,
+    help: &'static str,
+    collect: fn(&DeviceSnapshot<'_>, &mut Samples<'_>),
+) -> Metric {
     Metric { name, kind: Kind::Histogram, help, collect: Collect::Device(collect) }
 }
 
 /// A metric of the daemon as a whole.
-const fn of_daemon(kind: Kind, name: &'static str, help: &'static str, collect: fn(&Snapshot<'_>, &mut Samples<'_>)) -> Metric {
+const fn of_daemon(
+    kind: Kind,
+    name: &'static str,
+    help: &'static str,
+    collect: fn(&Snapshot<'_>, &mut Samples<'_>),
+) -> Metric {
     Metric { name, kind, help, collect: Collect::Daemon(collect) }
 }
 
 /// All metrics.
 pub(super) const METRICS: &[Metric] = &[
     counter("nv_inference_request_success", "Requests with a result", |s, out| per_model(s, out, |f| f.success)),
-    counter("nv_inference_request_failure", "Requests without a result", |s, out| per_model(s, out, |f| f.failure + f.rejected)),
+    counter("nv_inference_request_failure", "Requests without a result", |s, out| {
+        per_model(s, out, |f| f.failure + f.rejected)
+    }),
     counter("nv_inference_count", "Inferences; as many as requests, because requests are not batched", |s, out| {
         per_model(s, out, |f| f.success)
     }),
     counter("nv_inference_exec_count", "Executions; as many as inferences", |s, out| per_model(s, out, |f| f.success)),
-    counter("nv_inference_request_duration_us", "Sum of the time from submission to answer, in microseconds", |s, out| {
-        per_model(s, out, |f| (f.queue_ns + f.input_ns + f.compute_ns + f.output_ns) / 1000);
+    counter(
+        "nv_inference_request_duration_us",
+        "Sum of the time from submission to answer, in microseconds",
+        |s, out| {
+            per_model(s, out, |f| (f.queue_ns + f.input_ns + f.compute_ns + f.output_ns) / 1000);
+        },
+    ),
+    counter("nv_inference_queue_duration_us", "Part of it spent waiting", |s, out| {
+        per_model(s, out, |f| f.queue_ns / 1000)
     }),
-    counter("nv_inference_queue_duration_us", "Part of it spent waiting", |s, out| per_model(s, out, |f| f.queue_ns / 1000)),
-    counter("nv_inference_compute_input_duration_us", "Part of it spent writing inputs", |s, out| per_model(s, out, |f| f.input_ns / 1000)),
-    counter("nv_inference_compute_infer_duration_us", "Part of it spent computing", |s, out| per_model(s, out, |f| f.compute_ns / 1000)),
+    counter("nv_inference_compute_input_duration_us", "Part of it spent writing inputs", |s, out| {
+        per_model(s, out, |f| f.input_ns / 1000)
+    }),
+    counter("nv_inference_compute_infer_duration_us", "Part of it spent computing", |s, out| {
+        per_model(s, out, |f| f.compute_ns / 1000)
+    }),
     counter("nv_inference_compute_output_duration_us", "Part of it spent reading outputs", |s, out| {
         per_model(s, out, |f| f.output_ns / 1000)
     }),
@@ -126,23 +149,32 @@ pub(super) const METRICS: &[Metric] = &[
     counter("atoll_requests_total", "Inference requests by class and how they ended", |s, out| {
         for class in CLASSES {
             for outcome in Outcome::ALL {
-                out.integer(&[("class", class_label(class)), ("outcome", outcome.label())], s.recorder.requests(class, outcome));
+                out.integer(
+                    &[("class", class_label(class)), ("outcome", outcome.label())],
+                    s.recorder.requests(class, outcome),
+                );
             }
         }
     }),
-    histogram("atoll_request_duration_seconds", "From the head of a request to its answer, of successful requests", |s, out| {
-        for class in CLASSES {
-            let durations = s.recorder.durations(class);
-            out.histogram(&[("class", class_label(class))], &durations.cumulative(), durations.sum_ns());
-        }
-    }),
+    histogram(
+        "atoll_request_duration_seconds",
+        "From the head of a request to its answer, of successful requests",
+        |s, out| {
+            for class in CLASSES {
+                let durations = s.recorder.durations(class);
+                out.histogram(&[("class", class_label(class))], &durations.cumulative(), durations.sum_ns());
+            }
+        },
+    ),
     gauge("atoll_queue_depth", "Invocations that wait for a device queue", |s, out| {
         for class in CLASSES {
             let waiting = s.engine.classes.iter().find(|c| c.class == class).map_or(0, |c| c.waiting);
             out.integer(&[("class", class_label(class))], waiting);
         }
     }),
-    gauge("atoll_running_invocations", "Invocations that have memory on the device", |s, out| per_model(s, out, |f| f.running)),
+    gauge("atoll_running_invocations", "Invocations that have memory on the device", |s, out| {
+        per_model(s, out, |f| f.running)
+    }),
     counter("atoll_rejected_requests_total", "Requests that were refused before they could wait", |s, out| {
         per_model(s, out, |f| f.rejected)
     }),
@@ -163,9 +195,13 @@ pub(super) const METRICS: &[Metric] = &[
     counter("atoll_padding_blocks_total", "Best-effort blocks that ran beside real-time launches", |s, out| {
         out.integer(&[], s.engine.padding_blocks);
     }),
-    counter("atoll_compute_unit_busy_seconds_total", "How long a compute unit ran blocks, by its own count", |s, out| {
-        per_unit(s, |unit, used| out.number(&[("unit", unit)], used.busy_ns as f64 / 1e9));
-    }),
+    counter(
+        "atoll_compute_unit_busy_seconds_total",
+        "How long a compute unit ran blocks, by its own count",
+        |s, out| {
+            per_unit(s, |unit, used| out.number(&[("unit", unit)], used.busy_ns as f64 / 1e9));
+        },
+    ),
     counter(
         "atoll_compute_unit_chunks_total",
         "Times a compute unit ran blocks in a row without looking for more urgent work",
@@ -177,25 +213,47 @@ pub(super) const METRICS: &[Metric] = &[
     counter("atoll_parallel_branches_total", "Parts of invocations whose branches ran beside each other", |s, out| {
         out.integer(&[], s.engine.forks);
     }),
-    counter("atoll_best_effort_slices_total", "Times best-effort work was given the device although real-time work was there", |s, out| {
-        out.integer(&[], s.engine.best_effort_slices);
-    }),
+    counter(
+        "atoll_best_effort_slices_total",
+        "Times best-effort work was given the device although real-time work was there",
+        |s, out| {
+            out.integer(&[], s.engine.best_effort_slices);
+        },
+    ),
     counter("atoll_issued_launches_total", "Launches handed to the device, repeated ones included", |s, out| {
         out.integer(&[], s.engine.issued_launches);
     }),
-    counter("atoll_evicted_launches_total", "Launches that left the device early", |s, out| out.integer(&[], s.engine.evicted_launches)),
-    counter("atoll_aborted_launches_total", "Launches ended by force because nobody wanted their invocation any more", |s, out| {
-        out.integer(&[], s.engine.aborted_launches);
+    counter("atoll_evicted_launches_total", "Launches that left the device early", |s, out| {
+        out.integer(&[], s.engine.evicted_launches)
     }),
-    counter("atoll_reexecuted_blocks_total", "Times blocks were stopped midway for more urgent ones and had to begin again", |s, out| {
-        out.integer(&[], s.engine.reexecuted_blocks);
-    }),
-    counter("atoll_discarded_seconds_total", "Compute-unit time of blocks that were stopped midway, until then", |s, out| {
-        out.number(&[], s.engine.discarded_ns as f64 / 1e9);
-    }),
-    gauge("atoll_padding_modules", "Modules on the device in which kernels of several functions share launches", |s, out| {
-        out.integer(&[], s.engine.padding_modules);
-    }),
+    counter(
+        "atoll_aborted_launches_total",
+        "Launches ended by force because nobody wanted their invocation any more",
+        |s, out| {
+            out.integer(&[], s.engine.aborted_launches);
+        },
+    ),
+    counter(
+        "atoll_reexecuted_blocks_total",
+        "Times blocks were stopped midway for more urgent ones and had to begin again",
+        |s, out| {
+            out.integer(&[], s.engine.reexecuted_blocks);
+        },
+    ),
+    counter(
+        "atoll_discarded_seconds_total",
+        "Compute-unit time of blocks that were stopped midway, until then",
+        |s, out| {
+            out.number(&[], s.engine.discarded_ns as f64 / 1e9);
+        },
+    ),
+    gauge(
+        "atoll_padding_modules",
+        "Modules on the device in which kernels of several functions share launches",
+        |s, out| {
+            out.integer(&[], s.engine.padding_modules);
+        },
+    ),
     gauge("atoll_padding_candidates", "Kernels in them", |s, out| out.integer(&[], s.engine.padding_candidates)),
     histogram(
         "atoll_preemption_latency_seconds",
@@ -225,17 +283,29 @@ pub(super) const METRICS: &[Metric] = &[
             engine_histogram(out, &[], &s.engine.interrupt_latency);
         },
     ),
-    histogram("atoll_rt_start_latency_seconds", "From the submission of any real-time invocation to its first block", |s, out| {
-        engine_histogram(out, &[], &s.engine.rt_start_latency);
+    histogram(
+        "atoll_rt_start_latency_seconds",
+        "From the submission of any real-time invocation to its first block",
+        |s, out| {
+            engine_histogram(out, &[], &s.engine.rt_start_latency);
+        },
+    ),
+    gauge("atoll_device_memory_bytes", "Device memory that may be used", |s, out| {
+        out.integer(&[], s.engine.device.memory_total_bytes)
     }),
-    gauge("atoll_device_memory_bytes", "Device memory that may be used", |s, out| out.integer(&[], s.engine.device.memory_total_bytes)),
-    gauge("atoll_device_memory_used_bytes", "Device memory in use", |s, out| out.integer(&[], s.engine.device.memory_used_bytes)),
+    gauge("atoll_device_memory_used_bytes", "Device memory in use", |s, out| {
+        out.integer(&[], s.engine.device.memory_used_bytes)
+    }),
     gauge("atoll_device_memory_used_bytes_max", "The most device memory that was ever in use", |s, out| {
         out.integer(&[], s.engine.device.memory_used_bytes_max);
     }),
-    gauge("atoll_tenant_memory_bytes", "Device memory that tenants with a quota use, in all and for best-effort work", |s, out| {
-        per_tenant(s, out, |tenant| tenant.used);
-    }),
+    gauge(
+        "atoll_tenant_memory_bytes",
+        "Device memory that tenants with a quota use, in all and for best-effort work",
+        |s, out| {
+            per_tenant(s, out, |tenant| tenant.used);
+        },
+    ),
     gauge("atoll_tenant_memory_quota_bytes", "What they may use", |s, out| per_tenant(s, out, |tenant| tenant.quota)),
     gauge(
         "atoll_constants_bytes",
@@ -244,7 +314,9 @@ pub(super) const METRICS: &[Metric] = &[
             for model in &s.models {
                 let memory = function_of(s, model).map_or_else(Default::default, |f| f.memory);
                 let host = memory.constant_host_bytes.min(memory.constant_bytes);
-                for (tier, bytes) in [("device", memory.constant_device_bytes), ("host", host), ("disk", memory.constant_bytes - host)] {
+                for (tier, bytes) in
+                    [("device", memory.constant_device_bytes), ("host", host), ("disk", memory.constant_bytes - host)]
+                {
                     out.integer(&[("model", &model.name), ("version", &model.version), ("tier", tier)], bytes);
                 }
             }
@@ -253,37 +325,59 @@ pub(super) const METRICS: &[Metric] = &[
     gauge("atoll_device_constants_bytes", "Device memory that holds constants, equal ones once", |s, out| {
         out.integer(&[], s.engine.device.constant_bytes);
     }),
-    gauge("atoll_cold_invocations", "Invocations that wait for constants or memory", |s, out| out.integer(&[], s.engine.cold_invocations)),
-    counter("atoll_constants_loads_total", "Times constants were brought to the device, by where they were", |s, out| {
-        let constants = s.engine.constants;
-        for (tier, loads) in [("host", constants.loads - constants.disk_loads), ("disk", constants.disk_loads)] {
-            out.integer(&[("tier", tier)], loads);
-        }
+    gauge("atoll_cold_invocations", "Invocations that wait for constants or memory", |s, out| {
+        out.integer(&[], s.engine.cold_invocations)
     }),
+    counter(
+        "atoll_constants_loads_total",
+        "Times constants were brought to the device, by where they were",
+        |s, out| {
+            let constants = s.engine.constants;
+            for (tier, loads) in [("host", constants.loads - constants.disk_loads), ("disk", constants.disk_loads)] {
+                out.integer(&[("tier", tier)], loads);
+            }
+        },
+    ),
     counter("atoll_constants_loaded_bytes_total", "Bytes of constants written to the device", |s, out| {
         out.integer(&[], s.engine.constants.loaded_bytes);
     }),
-    counter("atoll_constants_evictions_total", "Times constants had to make room", |s, out| out.integer(&[], s.engine.constants.evictions)),
+    counter("atoll_constants_evictions_total", "Times constants had to make room", |s, out| {
+        out.integer(&[], s.engine.constants.evictions)
+    }),
     counter("atoll_constants_evicted_bytes_total", "Their sizes at those times", |s, out| {
         out.integer(&[], s.engine.constants.evicted_bytes)
     }),
-    gauge("atoll_device_lost", "1 once the device failed for good", |s, out| out.integer(&[], u64::from(s.engine.device.lost.is_some()))),
-    gauge("atoll_executors", "Processes that run launches for the device; none where it runs in the daemon itself", |s, out| {
-        out.integer(&[], s.engine.device.executors.alive);
+    gauge("atoll_device_lost", "1 once the device failed for good", |s, out| {
+        out.integer(&[], u64::from(s.engine.device.lost.is_some()))
     }),
+    gauge(
+        "atoll_executors",
+        "Processes that run launches for the device; none where it runs in the daemon itself",
+        |s, out| {
+            out.integer(&[], s.engine.device.executors.alive);
+        },
+    ),
     counter("atoll_executor_starts_total", "Processes that were started to run launches", |s, out| {
         out.integer(&[], s.engine.device.executors.started);
     }),
-    counter("atoll_executor_losses_total", "Such processes that were lost, by how: they died, hung, or did what they may not", |s, out| {
-        let executors = &s.engine.device.executors;
-        for (cause, count) in [("died", executors.died), ("hung", executors.hung), ("offended", executors.protocol_violations)] {
-            out.integer(&[("cause", cause)], count);
-        }
-    }),
+    counter(
+        "atoll_executor_losses_total",
+        "Such processes that were lost, by how: they died, hung, or did what they may not",
+        |s, out| {
+            let executors = &s.engine.device.executors;
+            for (cause, count) in
+                [("died", executors.died), ("hung", executors.hung), ("offended", executors.protocol_violations)]
+            {
+                out.integer(&[("cause", cause)], count);
+            }
+        },
+    ),
     counter("atoll_retries_total", "Invocations that were run again because their process was lost", |s, out| {
         out.integer(&[], s.engine.retries);
     }),
-    gauge("atoll_device_compute_units", "Compute units", |s, out| out.integer(&[], s.engine.device.compute_units.into())),
+    gauge("atoll_device_compute_units", "Compute units", |s, out| {
+        out.integer(&[], s.engine.device.compute_units.into())
+    }),
     counter(
         "atoll_device_busy_seconds_total",
         "How long compute units ran blocks, by their own count, divided by their number",
@@ -302,28 +396,44 @@ pub(super) const METRICS: &[Metric] = &[
     gauge("atoll_usage_memory_bytes", "Device memory held now, by what it is for", |s, out| {
         per_row_and(s, out, ("kind", MEMORY_KINDS), |usage, kind| usage.memory[kind as usize].bytes as f64);
     }),
-    counter("atoll_usage_moved_bytes_total", "Bytes written to the device (inputs, constants) and read from it (outputs)", |s, out| {
-        per_row_and(s, out, ("direction", &[(false, "written"), (true, "read")]), |usage, read| {
-            if read { usage.read_bytes as f64 } else { usage.written_bytes as f64 }
-        });
-    }),
-    counter("atoll_usage_invocations_total", "Invocations that were admitted and are over, by how they ended", |s, out| {
-        per_row_and(s, out, ("outcome", OUTCOMES), |usage, outcome| usage.invocations[outcome as usize] as f64);
-    }),
+    counter(
+        "atoll_usage_moved_bytes_total",
+        "Bytes written to the device (inputs, constants) and read from it (outputs)",
+        |s, out| {
+            per_row_and(s, out, ("direction", &[(false, "written"), (true, "read")]), |usage, read| {
+                if read { usage.read_bytes as f64 } else { usage.written_bytes as f64 }
+            });
+        },
+    ),
+    counter(
+        "atoll_usage_invocations_total",
+        "Invocations that were admitted and are over, by how they ended",
+        |s, out| {
+            per_row_and(s, out, ("outcome", OUTCOMES), |usage, outcome| usage.invocations[outcome as usize] as f64);
+        },
+    ),
     counter("atoll_usage_launches_total", "Launches that ended on the device, repeated ones included", |s, out| {
         per_row(s, out, |usage| usage.launches as f64);
     }),
     counter("atoll_usage_preemptions_total", "Times invocations were told to leave the device for others", |s, out| {
         per_row(s, out, |usage| usage.preemptions as f64);
     }),
-    counter("atoll_usage_retries_total", "Times invocations were run again because the device under them was lost", |s, out| {
-        per_row(s, out, |usage| usage.retries as f64);
-    }),
-    counter("atoll_usage_cold_starts_total", "Times constants had to be brought to the device, by where they were", |s, out| {
-        per_row_and(s, out, ("tier", &[(false, "host"), (true, "disk")]), |usage, disk| {
-            if disk { usage.disk_cold_starts as f64 } else { (usage.cold_starts - usage.disk_cold_starts) as f64 }
-        });
-    }),
+    counter(
+        "atoll_usage_retries_total",
+        "Times invocations were run again because the device under them was lost",
+        |s, out| {
+            per_row(s, out, |usage| usage.retries as f64);
+        },
+    ),
+    counter(
+        "atoll_usage_cold_starts_total",
+        "Times constants had to be brought to the device, by where they were",
+        |s, out| {
+            per_row_and(s, out, ("tier", &[(false, "host"), (true, "disk")]), |usage, disk| {
+                if disk { usage.disk_cold_starts as f64 } else { (usage.cold_starts - usage.disk_cold_starts) as f64 }
+            });
+        },
+    ),
     counter("atoll_usage_reclaims_total", "Times constants were taken off the device for others", |s, out| {
         per_row(s, out, |usage| usage.reclaims as f64);
     }),

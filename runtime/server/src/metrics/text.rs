@@ -6,7 +6,8 @@ use std::fmt::Write;
 /// Writes the samples of one metric.
 pub(super) struct Samples<'a> {
     pub(super) name: &'static str,
-    /// The device that they are about, a label of each of them; none where they are about the daemon.
+    /// The device that they are about, a label of each of them; none where they are about the
+    /// daemon.
     pub(super) device: Option<&'a str>,
     pub(super) text: &'a mut String,
 }
@@ -23,7 +24,8 @@ impl Samples<'_> {
         self.line("", labels, None, &value.to_string());
     }
 
-    /// A histogram of durations in seconds. `cumulative` has a count for each of [`BUCKETS_NS`] and then the count of all.
+    /// A histogram of durations in seconds. `cumulative` has a count for each of [`BUCKETS_NS`] and
+    /// then the count of all.
     pub(super) fn histogram(&mut self, labels: Labels<'_>, cumulative: &[u64], sum_ns: u64) {
         let count = cumulative.last().copied().unwrap_or(0);
         for (bound, value) in BUCKETS_NS.iter().zip(cumulative) {
@@ -70,6 +72,9 @@ mod tests {
         let mut samples = Samples { name: "m", device: Some("host:1"), text: &mut text };
         samples.integer(&[], 1);
         samples.histogram(&[("a", "b")], &cumulative, 0);
-        assert!(text.starts_with("m{device=\"host:1\"} 1\nm_bucket{a=\"b\",device=\"host:1\",le=\"0.00005\"} 1\n"), "{text}");
+        assert!(
+            text.starts_with("m{device=\"host:1\"} 1\nm_bucket{a=\"b\",device=\"host:1\",le=\"0.00005\"} 1\n"),
+            "{text}"
+        );
     }
 }

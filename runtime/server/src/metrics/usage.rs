@@ -1,6 +1,7 @@
 //! Samples per tenant, function and class.
 //!
-//! Series of a function are there from when it is loaded, with zeros, until it is unloaded; what it used then counts in a series of its tenant without a function, so that sums over a
+//! Series of a function are there from when it is loaded, with zeros, until it is unloaded; what it
+//! used then counts in a series of its tenant without a function, so that sums over a
 //! tenant's series never fall.
 
 use super::recorder::class_label;
@@ -13,9 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The label of functions that have no series of their own.
 const OTHERS: &str = "(others)";
 
-/// Rows in which so many functions at most have a name; the others of each tenant are one. First by name, since a set that changes with use would tear holes into every series.
+/// Rows in which so many functions at most have a name; the others of each tenant are one. First by
+/// name, since a set that changes with use would tear holes into every series.
 pub(super) fn bounded(rows: Vec<UsageRow>) -> Vec<UsageRow> {
-    let functions: BTreeSet<(Tenant, String)> = rows.iter().filter_map(|row| Some((row.tenant.clone(), row.function.clone()?))).collect();
+    let functions: BTreeSet<(Tenant, String)> =
+        rows.iter().filter_map(|row| Some((row.tenant.clone(), row.function.clone()?))).collect();
     let Some(first_without) = functions.into_iter().nth(USAGE_FUNCTIONS_MAX) else { return rows };
     let mut bounded = Vec::with_capacity(rows.len());
     let mut others: BTreeMap<(Tenant, Class), Usage> = BTreeMap::new();
@@ -27,7 +30,12 @@ pub(super) fn bounded(rows: Vec<UsageRow>) -> Vec<UsageRow> {
             _ => bounded.push(row),
         }
     }
-    bounded.extend(others.into_iter().map(|((tenant, class), usage)| UsageRow { tenant, function: Some(OTHERS.into()), class, usage }));
+    bounded.extend(others.into_iter().map(|((tenant, class), usage)| UsageRow {
+        tenant,
+        function: Some(OTHERS.into()),
+        class,
+        usage,
+    }));
     bounded
 }
 
@@ -56,7 +64,11 @@ pub(super) fn per_row_and<T: Copy>(
 
 /// A label that is empty is, to Prometheus, one that is not there.
 fn labels(row: &UsageRow) -> [(&'static str, &str); 3] {
-    [("tenant", row.tenant.as_str()), ("function", row.function.as_deref().unwrap_or_default()), ("class", class_label(row.class))]
+    [
+        ("tenant", row.tenant.as_str()),
+        ("function", row.function.as_deref().unwrap_or_default()),
+        ("class", class_label(row.class)),
+    ]
 }
 
 #[cfg(test)]
@@ -72,12 +84,18 @@ mod tests {
             usage: Usage { launches: index as u64, ..Usage::default() },
         };
         let count = USAGE_FUNCTIONS_MAX + 7;
-        let rows = (0..count).flat_map(|index| [Class::RealTime, Class::BestEffort].map(|class| row(index, class))).collect();
+        let rows =
+            (0..count).flat_map(|index| [Class::RealTime, Class::BestEffort].map(|class| row(index, class))).collect();
         let bounded = bounded(rows);
-        let named: BTreeSet<_> = bounded.iter().filter_map(|row| row.function.clone().filter(|name| name != OTHERS)).collect();
+        let named: BTreeSet<_> =
+            bounded.iter().filter_map(|row| row.function.clone().filter(|name| name != OTHERS)).collect();
         assert_eq!(named.len(), USAGE_FUNCTIONS_MAX);
         assert_eq!(bounded.iter().map(|row| row.usage.launches).sum::<u64>(), (0..count as u64).sum::<u64>() * 2);
-        assert_eq!(bounded.iter().filter(|row| row.function.as_deref() == Some(OTHERS)).count(), 2, "those of `b`, by class");
+        assert_eq!(
+            bounded.iter().filter(|row| row.function.as_deref() == Some(OTHERS)).count(),
+            2,
+            "those of `b`, by class"
+        );
         assert_eq!(bounded.iter().filter(|row| row.function.is_none()).count(), 4);
     }
 }

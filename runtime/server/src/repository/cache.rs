@@ -65,8 +65,9 @@ impl CompileCache {
     }
 }
 
-/// Digest of a model and of what compiles it. Weights may lie in files of their own beside the model; size and time of those that ONNX names so by custom
-/// stand in for their content, which would take long to read at every start.
+/// Digest of a model and of what compiles it. Weights may lie in files of their own beside the
+/// model; size and time of those that ONNX names so by custom stand in for their content, which
+/// would take long to read at every start.
 fn digest(model: &Path, identity: &str) -> io::Result<String> {
     let mut hash = Sha256::new();
     io::copy(&mut File::open(model)?, &mut hash)?;
@@ -82,12 +83,14 @@ fn digest(model: &Path, identity: &str) -> io::Result<String> {
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Files beside a model that may hold its weights: `*.data`, `*.onnx_data`, `*.bin`, `*.weights`, ascending.
+/// Files beside a model that may hold its weights: `*.data`, `*.onnx_data`, `*.bin`, `*.weights`,
+/// ascending.
 fn external_data(model: &Path) -> Vec<PathBuf> {
     let folder = model.parent().map(fs::read_dir);
     let entries = folder.and_then(Result::ok).into_iter().flatten().flatten().map(|entry| entry.path());
-    let by_custom =
-        |path: &PathBuf| path.extension().and_then(|e| e.to_str()).is_some_and(|e| ["data", "onnx_data", "bin", "weights"].contains(&e));
+    let by_custom = |path: &PathBuf| {
+        path.extension().and_then(|e| e.to_str()).is_some_and(|e| ["data", "onnx_data", "bin", "weights"].contains(&e))
+    };
     let mut paths: Vec<PathBuf> = entries.filter(|path| by_custom(path) && path.is_file()).collect();
     paths.sort_unstable();
     paths

@@ -1,9 +1,13 @@
-//! The little of Triton's `config.pbtxt` that says how a model is served, so that a repository moves by copying it.
+//! The little of Triton's `config.pbtxt` that says how a model is served, so that a repository
+//! moves by copying it.
 //!
-//! Read are `dynamic_batching.default_priority_level` (1 is real-time), `dynamic_batching.default_queue_policy.max_queue_size`, of `sequence_batching` the pairs of `state` and
-//! `max_sequence_idle_microseconds`, and of the `parameters` two: `device`, the device that the
-//! model is to be on, as in `parameters { key: "device" value { string_value: "host:1" } }`, and `symbols`, the ranges of its sizes, as in `seq=1..512,batch=8`. Names, types and shapes are the model's
-//! own business and everything else is another server's; both are skipped, whatever they are, as long as the text is well-formed.
+//! Read are `dynamic_batching.default_priority_level` (1 is real-time),
+//! `dynamic_batching.default_queue_policy.max_queue_size`, of `sequence_batching` the pairs of
+//! `state` and `max_sequence_idle_microseconds`, and of the `parameters` two: `device`, the device
+//! that the model is to be on, as in `parameters { key: "device" value { string_value: "host:1" }
+//! }`, and `symbols`, the ranges of its sizes, as in `seq=1..512,batch=8`. Names, types and shapes
+//! are the model's own business and everything else is another server's; both are skipped, whatever
+//! they are, as long as the text is well-formed.
 
 use super::settings::Settings;
 use crate::limits::SETTINGS_DEPTH_MAX;

@@ -1,10 +1,14 @@
 //! The daemon's own copies of the bundles that it serves from the repository.
 //!
-//! A file of the repository is its user's, who may overwrite it in place while it is served; and constants are read from a bundle again whenever they return to the device. So the daemon serves
-//! a copy: a reflink where the file system makes them, and the bytes otherwise, in a file that has no name. Nobody else opens or changes it, and its blocks are free once the last function
-//! that uses it is unloaded, however the daemon ends. The copy is checked when it is made and never again. Models with the same content share one copy, so the disk holds each served bundle once.
+//! A file of the repository is its user's, who may overwrite it in place while it is served; and
+//! constants are read from a bundle again whenever they return to the device. So the daemon serves
+//! a copy: a reflink where the file system makes them, and the bytes otherwise, in a file that has
+//! no name. Nobody else opens or changes it, and its blocks are free once the last function
+//! that uses it is unloaded, however the daemon ends. The copy is checked when it is made and never
+//! again. Models with the same content share one copy, so the disk holds each served bundle once.
 //!
-//! Bundles in the cache of compiled models and in the store need none: the daemon made these files itself, and replaces them by a rename only.
+//! Bundles in the cache of compiled models and in the store need none: the daemon made these files
+//! itself, and replaces them by a rename only.
 
 use super::load::LoadError;
 use atoll_kgraph::{Bundle, BundleError};
@@ -26,7 +30,8 @@ impl BundleCopies {
         BundleCopies { folder, known: Mutex::default() }
     }
 
-    /// A copy of a file, opened and checked; the one that is there already if its content is the same.
+    /// A copy of a file, opened and checked; the one that is there already if its content is the
+    /// same.
     ///
     /// # Errors
     /// The file is no bundle, or changed while it was copied, or there is no room for the copy.
@@ -65,7 +70,9 @@ impl BundleCopies {
     fn refusal(&self, path: &Path, source: io::Error) -> LoadError {
         let (path, folder) = (path.into(), self.folder.clone());
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => LoadError::NoRoom { path, folder },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                LoadError::NoRoom { path, folder }
+            }
             _ => LoadError::Copy { path, folder, source },
         }
     }

@@ -27,11 +27,15 @@ pub(crate) enum LoadError {
         "the disk of {folder} is full: the daemon serves a copy of {path} that it keeps there; free some space, or choose another folder with --cache"
     )]
     NoRoom { path: PathBuf, folder: PathBuf },
-    #[error("{path} cannot be copied into {folder}, from where it would be served: {source}; --cache chooses another folder")]
+    #[error(
+        "{path} cannot be copied into {folder}, from where it would be served: {source}; --cache chooses another folder"
+    )]
     Copy { path: PathBuf, folder: PathBuf, source: io::Error },
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    #[error("{0} has to be compiled, and this daemon has no compiler; compile it elsewhere with `atoll compile` and put the .kg file here")]
+    #[error(
+        "{0} has to be compiled, and this daemon has no compiler; compile it elsewhere with `atoll compile` and put the .kg file here"
+    )]
     NoCompiler(PathBuf),
     #[error(transparent)]
     Compile(#[from] CompileFailure),
@@ -44,7 +48,8 @@ pub(crate) enum LoadError {
 }
 
 impl Repository {
-    /// Loads every model of the folder, bundles first; what fails is logged, and stands in the index with its reason.
+    /// Loads every model of the folder, bundles first; what fails is logged, and stands in the
+    /// index with its reason.
     pub(crate) async fn load_all(&self) {
         let mut sources = self.scan().unwrap_or_default();
         sources.sort_by_key(|source| source.form);
@@ -54,10 +59,14 @@ impl Repository {
         }
     }
 
-    /// Loads a model, or loads it again if its file changed. While it is loaded again the old one answers, except for the moment of the exchange.
+    /// Loads a model, or loads it again if its file changed. While it is loaded again the old one
+    /// answers, except for the moment of the exchange.
     pub(crate) async fn load(&self, name: &str) -> Result<(), LoadError> {
-        let source =
-            self.scan().map_err(|source| LoadError::Io { path: self.folder.clone(), source })?.into_iter().find(|s| s.name == name);
+        let source = self
+            .scan()
+            .map_err(|source| LoadError::Io { path: self.folder.clone(), source })?
+            .into_iter()
+            .find(|s| s.name == name);
         self.load_source(source.ok_or_else(|| LoadError::Unknown(name.into()))?).await
     }
 
@@ -97,7 +106,8 @@ impl Repository {
         loaded
     }
 
-    /// Puts a new model in the place of the old one, if there is one; on an error before the exchange the old one stays.
+    /// Puts a new model in the place of the old one, if there is one; on an error before the
+    /// exchange the old one stays.
     async fn exchange(&self, slot: &Arc<Slot>, source: &Source) -> Result<(), LoadError> {
         let old = slot.model();
         if old.is_none() {
@@ -146,7 +156,12 @@ impl Repository {
         blocking(move || cache.compile(&path, &options, &report)).await.ok_or(LoadError::Panicked)?
     }
 
-    async fn load_function(&self, source: &Source, bundle: Arc<Bundle>, settings: Settings) -> Result<Model, LoadError> {
+    async fn load_function(
+        &self,
+        source: &Source,
+        bundle: Arc<Bundle>,
+        settings: Settings,
+    ) -> Result<Model, LoadError> {
         let (engine, source) = (self.engine.clone(), source.clone());
         let load = move || {
             let options = FunctionOptions {

@@ -1,6 +1,7 @@
 //! The models of a folder and where each is in its life.
 //!
-//! A model is changed by one load or unload at a time; whoever comes meanwhile waits. Requests never wait: they see the state as it is.
+//! A model is changed by one load or unload at a time; whoever comes meanwhile waits. Requests
+//! never wait: they see the state as it is.
 
 mod cache;
 mod config_pbtxt;
@@ -31,7 +32,8 @@ pub(crate) struct Repository {
     engine: Arc<dyn Inference>,
     cache: Arc<CompileCache>,
     copies: Arc<BundleCopies>,
-    /// Models that were ever asked for, by name. Nothing else is locked while it is held but a slot's state.
+    /// Models that were ever asked for, by name. Nothing else is locked while it is held but a
+    /// slot's state.
     slots: RwLock<BTreeMap<String, Arc<Slot>>>,
     /// Compilations take all cores and much memory: one at a time.
     compiling: tokio::sync::Semaphore,
@@ -130,7 +132,8 @@ impl Repository {
     /// The model that takes requests under a name, and under a version if one is given.
     pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
         let slot = self.slot(name).ok_or_else(|| FindError::Unknown(name.into()))?;
-        let model = slot.model().ok_or_else(|| FindError::NotReady { name: name.into(), reason: slot.state().describe().1 })?;
+        let model =
+            slot.model().ok_or_else(|| FindError::NotReady { name: name.into(), reason: slot.state().describe().1 })?;
         match version {
             Some(version) if version != model.version => {
                 Err(FindError::Version { name: name.into(), version: version.into(), only: model.version.clone() })
@@ -152,12 +155,16 @@ impl Repository {
         for (name, slot) in self.all_slots() {
             let (state, reason) = slot.state().describe();
             let version = slot.model().map_or_else(String::new, |model| model.version.clone());
-            // A model whose file is gone is listed for as long as it is on the device, or while there is a reason to tell.
+            // A model whose file is gone is listed for as long as it is on the device, or while there is a
+            // reason to tell.
             if entries.contains_key(&name) || reason != "not loaded" {
                 entries.insert(name, (state, reason, version));
             }
         }
-        Ok(entries.into_iter().map(|(name, (state, reason, version))| IndexEntry { name, version, state, reason }).collect())
+        Ok(entries
+            .into_iter()
+            .map(|(name, (state, reason, version))| IndexEntry { name, version, state, reason })
+            .collect())
     }
 
     /// Models that could not be loaded, by name, with the reasons.
@@ -192,7 +199,12 @@ impl Repository {
     }
 
     fn all_slots(&self) -> Vec<(String, Arc<Slot>)> {
-        self.slots.read().unwrap_or_else(PoisonError::into_inner).iter().map(|(name, slot)| (name.clone(), slot.clone())).collect()
+        self.slots
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .map(|(name, slot)| (name.clone(), slot.clone()))
+            .collect()
     }
 
     /// The slot of a model that lies in the folder, made if it has none.

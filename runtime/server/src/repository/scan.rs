@@ -26,7 +26,8 @@ pub(crate) struct Source {
     pub(crate) folder: Option<PathBuf>,
 }
 
-/// What a model's file is. Bundles come first: they are served where there is both, and loaded first.
+/// What a model's file is. Bundles come first: they are served where there is both, and loaded
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Form {
     Bundle,
@@ -61,7 +62,8 @@ pub(super) fn scan(folder: &Path) -> io::Result<Vec<Source>> {
     Ok(sources.into_values().collect())
 }
 
-/// The model that a file or folder of the repository holds. Hidden ones hold none: editors and downloads leave them half done.
+/// The model that a file or folder of the repository holds. Hidden ones hold none: editors and
+/// downloads leave them half done.
 fn source(path: &Path) -> Option<Source> {
     let file_name = path.file_name()?.to_str()?;
     if file_name.starts_with('.') {
@@ -79,7 +81,8 @@ fn triton_layout(folder: &Path, name: &str) -> Option<Source> {
     let version_of = |path: &Path| path.file_name().and_then(|n| n.to_str()).and_then(|n| n.parse::<u64>().ok());
     let versions = entries.flatten().map(|e| e.path()).filter_map(|path| Some((version_of(&path)?, path)));
     let (version, path) = versions.max()?;
-    let candidates = [(Form::Bundle, "model.kg"), (Form::Onnx, "model.onnx")].map(|(form, file)| (form, path.join(file)));
+    let candidates =
+        [(Form::Bundle, "model.kg"), (Form::Onnx, "model.onnx")].map(|(form, file)| (form, path.join(file)));
     let (form, path) = candidates.into_iter().find(|(_, path)| path.is_file())?;
     Some(Source { name: name.into(), version: version.to_string(), path, form, folder: Some(folder.into()) })
 }

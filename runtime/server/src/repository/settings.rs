@@ -1,4 +1,5 @@
-//! How a model is to be served: `NAME.toml` beside it, or `atoll.toml` in its folder, or what Triton's `config.pbtxt` says of it.
+//! How a model is to be served: `NAME.toml` beside it, or `atoll.toml` in its folder, or what
+//! Triton's `config.pbtxt` says of it.
 //!
 //! ```toml
 //! class = "real-time"      # or "best-effort", which it is otherwise
@@ -79,7 +80,9 @@ fn class<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Class, D::
     match String::deserialize(deserializer)?.as_str() {
         "real-time" => Ok(Class::RealTime),
         "best-effort" => Ok(Class::BestEffort),
-        other => Err(serde::de::Error::custom(format!("there is no class \"{other}\"; there are \"real-time\" and \"best-effort\""))),
+        other => Err(serde::de::Error::custom(format!(
+            "there is no class \"{other}\"; there are \"real-time\" and \"best-effort\""
+        ))),
     }
 }
 
@@ -117,7 +120,13 @@ mod tests {
     #[test]
     fn files_are_read_in_order_and_mistakes_are_named() {
         let folder = tempfile::tempdir().unwrap();
-        let flat = Source { name: "m".into(), version: "1".into(), path: folder.path().join("m.onnx"), form: Form::Onnx, folder: None };
+        let flat = Source {
+            name: "m".into(),
+            version: "1".into(),
+            path: folder.path().join("m.onnx"),
+            form: Form::Onnx,
+            folder: None,
+        };
         assert_eq!(read(&flat).unwrap(), Settings::default());
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write(

@@ -1,4 +1,5 @@
-//! Clients that hold on to what others need: connections, memory for bodies, the name of the server.
+//! Clients that hold on to what others need: connections, memory for bodies, the name of the
+//! server.
 
 use crate::support::{Behaviour, Connection, Daemon, Options, eventually, write_bundle};
 use atoll_server::ConnectionLimits;
@@ -77,7 +78,8 @@ fn a_body_that_pauses_is_refused() {
 #[test]
 fn bodies_that_are_announced_and_not_sent_take_nothing_from_others() {
     let daemon = Daemon::start();
-    let head = format!("POST /v2/models/toy/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", 128 << 20);
+    let head =
+        format!("POST /v2/models/toy/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", 128 << 20);
     let silent: Vec<Connection> = (0..32)
         .map(|_| {
             let mut connection = Connection::open(daemon.http);
@@ -96,7 +98,9 @@ fn bodies_that_are_announced_and_not_sent_take_nothing_from_others() {
 #[test]
 fn web_pages_of_others_are_refused_on_both_ports() {
     let daemon = Daemon::start();
-    for (address, path) in [(daemon.http, "/v2/health/live"), (daemon.metrics, "/metrics"), (daemon.metrics, "/v2/health/ready")] {
+    for (address, path) in
+        [(daemon.http, "/v2/health/live"), (daemon.metrics, "/metrics"), (daemon.metrics, "/v2/health/ready")]
+    {
         let mut connection = Connection::open(address);
         assert_eq!(connection.request("GET", path, &[], b"").status, 200, "{path}");
         let answer = connection.request("GET", path, &[("Origin", "https://evil.example")], b"");

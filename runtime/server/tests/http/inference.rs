@@ -25,7 +25,12 @@ fn request() -> InferRequest {
 fn send(daemon: &Daemon, request: &InferRequest) -> Answer {
     let encoded = request.encode();
     let length = encoded.json_bytes.unwrap().to_string();
-    Connection::open(daemon.http).request("POST", INFER, &[("Inference-Header-Content-Length", &length)], &encoded.bytes)
+    Connection::open(daemon.http).request(
+        "POST",
+        INFER,
+        &[("Inference-Header-Content-Length", &length)],
+        &encoded.bytes,
+    )
 }
 
 fn decoded(answer: &Answer) -> InferResponse {
@@ -37,7 +42,8 @@ fn decoded(answer: &Answer) -> InferResponse {
 #[test]
 fn both_forms_work_in_both_directions() {
     let daemon = Daemon::start();
-    let json = daemon.post(INFER, r#"{"id":"r1","inputs":[{"name":"in","datatype":"FP32","shape":[1,4],"data":[[0.5,3,-1,2]]}]}"#);
+    let json = daemon
+        .post(INFER, r#"{"id":"r1","inputs":[{"name":"in","datatype":"FP32","shape":[1,4],"data":[[0.5,3,-1,2]]}]}"#);
     assert_eq!(json.header("content-type").unwrap(), "application/json");
     assert_eq!(
         json.json(),
@@ -63,7 +69,10 @@ fn classes_take_the_place_of_scores() {
     let outputs = vec![RequestedOutput { name: "out".into(), binary: Some(false), classes: Some(2) }];
     let answer = send(&daemon, &InferRequest { outputs, ..request() });
     let output = &answer.json()["outputs"][0];
-    assert_eq!(output, &json!({ "name": "out", "datatype": "BYTES", "shape": [1, 2], "data": ["3.000000:1", "2.000000:3"] }));
+    assert_eq!(
+        output,
+        &json!({ "name": "out", "datatype": "BYTES", "shape": [1, 2], "data": ["3.000000:1", "2.000000:3"] })
+    );
 }
 
 #[test]
@@ -92,9 +101,15 @@ fn priority_and_deadline_reach_the_engine() {
     };
     assert_eq!(ask(json!({})), (None, None));
     assert_eq!(ask(json!({ "priority": 1, "timeout": 2000 })), (Some(Class::RealTime), Some(Duration::from_millis(2))));
-    assert_eq!(ask(json!({ "priority": 3, "deadline_us": 7 })), (Some(Class::BestEffort), Some(Duration::from_micros(7))));
+    assert_eq!(
+        ask(json!({ "priority": 3, "deadline_us": 7 })),
+        (Some(Class::BestEffort), Some(Duration::from_micros(7)))
+    );
     let text = daemon.metrics();
-    assert!(text.contains("atoll_requests_total{class=\"real_time\",outcome=\"success\",device=\"host:0\"} 1\n"), "{text}");
+    assert!(
+        text.contains("atoll_requests_total{class=\"real_time\",outcome=\"success\",device=\"host:0\"} 1\n"),
+        "{text}"
+    );
     assert!(text.contains("atoll_request_duration_seconds_count{class=\"best_effort\",device=\"host:0\"} 2\n"));
 }
 
@@ -123,9 +138,11 @@ fn every_failure_of_the_engine_has_a_status() {
     }
     let text = daemon.metrics();
     for outcome in ["invalid", "refused", "deadline_exceeded", "cancelled", "failed"] {
-        let sample = text
-            .lines()
-            .find(|l| l.starts_with(&format!("atoll_requests_total{{class=\"best_effort\",outcome=\"{outcome}\",device=\"host:0\"}}")));
+        let sample = text.lines().find(|l| {
+            l.starts_with(&format!(
+                "atoll_requests_total{{class=\"best_effort\",outcome=\"{outcome}\",device=\"host:0\"}}"
+            ))
+        });
         assert!(sample.is_some_and(|line| !line.ends_with(" 0")), "{outcome}: {sample:?}");
     }
 }
@@ -161,7 +178,8 @@ fn mistakes_of_clients_are_named() {
     }
     assert_eq!(daemon.post("/v2/models/nobody/infer", &input(good)).status, 404);
     assert_eq!(daemon.post("/v2/models/toy/versions/9/infer", &input(good)).status, 404);
-    let answer = Connection::open(daemon.http).request("POST", INFER, &[("Inference-Header-Content-Length", "many")], b"{}");
+    let answer =
+        Connection::open(daemon.http).request("POST", INFER, &[("Inference-Header-Content-Length", "many")], b"{}");
     assert!(answer.error().contains("Inference-Header-Content-Length"));
     assert_eq!(daemon.post(INFER, &input(good)).status, 200, "the next request is served");
 }
@@ -176,7 +194,10 @@ fn bodies_are_bounded() {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     gzip.write_all(&[b' '; 100_000]).unwrap();
     let bomb = gzip.finish().unwrap();
-    assert_eq!(Connection::open(daemon.http).request("POST", INFER, &[("Content-Encoding", "gzip")], &bomb).status, 413);
+    assert_eq!(
+        Connection::open(daemon.http).request("POST", INFER, &[("Content-Encoding", "gzip")], &bomb).status,
+        413
+    );
     assert_eq!(send(&daemon, &request()).status, 200);
 }
 
@@ -190,7 +211,11 @@ fn a_client_that_goes_away_takes_its_invocation_with_it() {
     assert_eq!(daemon.engine.cancelled(), 0);
     drop(connection);
     eventually(|| daemon.engine.cancelled() == 1);
-    eventually(|| daemon.metrics().contains("atoll_requests_total{class=\"best_effort\",outcome=\"cancelled\",device=\"host:0\"} 1\n"));
+    eventually(|| {
+        daemon
+            .metrics()
+            .contains("atoll_requests_total{class=\"best_effort\",outcome=\"cancelled\",device=\"host:0\"} 1\n")
+    });
     daemon.engine.answer_all();
     daemon.engine.behave(Behaviour::Echo);
     assert_eq!(send(&daemon, &request()).status, 200);

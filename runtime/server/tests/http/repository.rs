@@ -21,13 +21,19 @@ fn load(daemon: &Daemon, name: &str) -> crate::support::Answer {
 #[test]
 fn a_model_is_unloaded_and_loaded_again() {
     let daemon = Daemon::start();
-    assert_eq!(daemon.post("/v2/repository/models/toy/unload", r#"{"parameters":{"unload_dependents":false}}"#).status, 200);
+    assert_eq!(
+        daemon.post("/v2/repository/models/toy/unload", r#"{"parameters":{"unload_dependents":false}}"#).status,
+        200
+    );
     assert!(daemon.engine.options("toy").is_none(), "its memory is free when the answer is there");
     assert_eq!(daemon.get("/v2/models/toy/ready").json(), json!({ "name": "toy", "ready": false }));
     let refused = daemon.post("/v2/models/toy/infer", ASK);
     assert_eq!(refused.status, 503);
     assert!(refused.error().contains("`toy` is not ready: not loaded"));
-    assert_eq!(entry(&daemon, "toy"), json!({ "name": "toy", "version": "", "state": "UNAVAILABLE", "reason": "not loaded" }));
+    assert_eq!(
+        entry(&daemon, "toy"),
+        json!({ "name": "toy", "version": "", "state": "UNAVAILABLE", "reason": "not loaded" })
+    );
     assert_eq!(daemon.post("/v2/repository/models/toy/unload", "").status, 200, "twice is as good as once");
     assert_eq!(load(&daemon, "toy").status, 200);
     assert_eq!(daemon.post("/v2/models/toy/infer", ASK).status, 200);
@@ -49,7 +55,8 @@ fn loads_that_cannot_be_are_named() {
 #[test]
 fn what_is_no_file_is_not_read() {
     let daemon = Daemon::start();
-    let pipe = std::ffi::CString::new(daemon.repository().join("pipe.kg").into_os_string().into_encoded_bytes()).unwrap();
+    let pipe =
+        std::ffi::CString::new(daemon.repository().join("pipe.kg").into_os_string().into_encoded_bytes()).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
     std::os::unix::fs::symlink("/dev/zero", daemon.repository().join("endless.kg")).unwrap();
     for name in ["pipe", "endless"] {
@@ -86,7 +93,9 @@ fn settings_are_served() {
     assert!(reason.contains("odd.toml"), "{reason}");
     daemon.post("/v2/models/toy/infer", ASK);
     assert!(
-        daemon.metrics().contains("atoll_requests_total{class=\"real_time\",outcome=\"success\",device=\"host:0\"} 1\n"),
+        daemon
+            .metrics()
+            .contains("atoll_requests_total{class=\"real_time\",outcome=\"success\",device=\"host:0\"} 1\n"),
         "the model's class counts"
     );
 }
@@ -117,7 +126,8 @@ fn what_is_served_does_not_change_with_its_file() {
     assert!(Arc::ptr_eq(&served, &daemon.engine.bundle("twin").unwrap()), "equal models share one copy");
     let metric = |bytes: u64| daemon.metrics().contains(&format!("atoll_bundle_copies_bytes {bytes}\n"));
     assert!(metric(bytes), "{}", daemon.metrics());
-    // In place, as `cp` does it; the second time with less, which would end a process that has the file mapped.
+    // In place, as `cp` does it; the second time with less, which would end a process that has the file
+    // mapped.
     for with in [vec![0xAA; bytes as usize], vec![1]] {
         std::fs::write(&path, with).unwrap();
         assert_eq!(served.code("test").unwrap(), code);
@@ -187,9 +197,15 @@ fn onnx_is_compiled_once() {
     let runs = || compiler.runs.load(Ordering::Relaxed);
     assert_eq!(runs(), 1);
     let daemon = Daemon::over(daemon.stop(), options());
-    assert_eq!((runs(), daemon.post("/v2/models/m/infer", ASK).status), (1, 200), "the second start finds it in the cache");
+    assert_eq!(
+        (runs(), daemon.post("/v2/models/m/infer", ASK).status),
+        (1, 200),
+        "the second start finds it in the cache"
+    );
 
-    let cached = || std::fs::read_dir(daemon.folder.path().join("cache")).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
+    let cached = || {
+        std::fs::read_dir(daemon.folder.path().join("cache")).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>()
+    };
     let damaged = cached();
     assert_eq!(damaged.len(), 1);
     daemon.post("/v2/repository/models/m/unload", "");
@@ -211,7 +227,9 @@ fn compilations_that_fail_have_a_reason() {
         write(repository, "panic");
         write(repository, "good");
     });
-    let state = |name: &str| (entry(&daemon, name)["state"].as_str().unwrap().to_string(), entry(&daemon, name)["reason"].to_string());
+    let state = |name: &str| {
+        (entry(&daemon, name)["state"].as_str().unwrap().to_string(), entry(&daemon, name)["reason"].to_string())
+    };
     assert_eq!(state("good").0, "READY");
     for (name, expected) in [("bad", "operator Foo of node bar"), ("panic", "a bug in the server")] {
         let (state, reason) = state(name);

@@ -21,8 +21,7 @@ fn metadata_tells_what_models_take() {
     assert_eq!(server["name"], "atoll");
     assert!(server["extensions"].as_array().unwrap().contains(&json!("statistics")));
     let tensor = |name: &str| json!({ "name": name, "datatype": "FP32", "shape": [-1, 4], "symbols": ["batch", ""] });
-    let expected =
-        json!({ "name": "toy", "versions": ["1"], "platform": "atoll_kgraph", "inputs": [tensor("in")], "outputs": [tensor("out")] });
+    let expected = json!({ "name": "toy", "versions": ["1"], "platform": "atoll_kgraph", "inputs": [tensor("in")], "outputs": [tensor("out")] });
     assert_eq!(daemon.get("/v2/models/toy").json(), expected);
     assert_eq!(daemon.get("/v2/models/toy/versions/1").json(), expected);
     let error = daemon.get("/v2/models/toy/versions/2").error();
@@ -91,8 +90,10 @@ fn an_answer_is_one_write_and_the_connection_stays() {
 fn every_metric_has_samples_before_anything_happened() {
     let daemon = Daemon::start();
     let text = daemon.metrics();
-    let declared: HashSet<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    let histograms: HashSet<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" histogram")).collect();
+    let declared: HashSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let histograms: HashSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" histogram")).collect();
     assert!(declared.len() > 20);
     for name in &declared {
         let sample = if histograms.contains(name) { format!("{name}_bucket") } else { (*name).to_string() };
@@ -108,9 +109,10 @@ fn every_metric_has_samples_before_anything_happened() {
     assert!(text.contains("atoll_models{state=\"ready\"} 1\n"));
     let labels = "tenant=\"local\",function=\"toy\",class=\"best_effort\"";
     let device = "device=\"host:0\"";
-    for sample in
-        [format!("device_seconds_total{{{labels},{device}}} 0"), format!("memory_bytes{{{labels},kind=\"constants\",{device}}} 0")]
-    {
+    for sample in [
+        format!("device_seconds_total{{{labels},{device}}} 0"),
+        format!("memory_bytes{{{labels},kind=\"constants\",{device}}} 0"),
+    ] {
         assert!(text.contains(&format!("atoll_usage_{sample}\n")), "{sample}:\n{text}");
     }
 }
@@ -140,7 +142,8 @@ fn every_sample_says_its_device_and_models_are_on_the_one_they_name() {
         assert_ne!(WITHOUT_DEVICE.contains(&name), line.contains("device=\"host:"), "{line}");
     }
     for (model, device) in [("toy", "host:0"), ("other", "host:1")] {
-        let samples: Vec<&str> = text.lines().filter(|line| line.starts_with(&format!("nv_inference_count{{model=\"{model}\""))).collect();
+        let samples: Vec<&str> =
+            text.lines().filter(|line| line.starts_with(&format!("nv_inference_count{{model=\"{model}\""))).collect();
         assert_eq!(samples, [format!("nv_inference_count{{model=\"{model}\",version=\"1\",device=\"{device}\"}} 0")]);
     }
     let index = daemon.post("/v2/repository/index", "").json();

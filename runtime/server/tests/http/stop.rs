@@ -48,13 +48,20 @@ fn a_server_that_is_to_end_with_a_broken_model_says_which() {
     for name in ["one.kg", "two.kg"] {
         std::fs::write(repository.join(name), "no bundle").unwrap();
     }
-    let config =
-        ServerConfig { http_port: 0, metrics_port: 0, exit_on_error: true, ..ServerConfig::new(repository, folder.path().join("cache")) };
+    let config = ServerConfig {
+        http_port: 0,
+        metrics_port: 0,
+        exit_on_error: true,
+        ..ServerConfig::new(repository, folder.path().join("cache"))
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let server = runtime.block_on(Server::bind(config, Arc::new(Double::default()), None)).unwrap();
     let ended = runtime.block_on(server.run(std::future::pending())).unwrap_err().to_string();
     assert!(
-        ended.contains("2 models") && ended.contains("one: ") && ended.contains("two: ") && ended.contains("--exit-on-error"),
+        ended.contains("2 models")
+            && ended.contains("one: ")
+            && ended.contains("two: ")
+            && ended.contains("--exit-on-error"),
         "{ended}"
     );
 }
@@ -64,9 +71,14 @@ fn mistakes_in_the_configuration_name_the_flag() {
     let folder = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let free = ServerConfig { http_port: 0, metrics_port: 0, ..ServerConfig::new(folder.path().into(), folder.path().join("cache")) };
+    let free = ServerConfig {
+        http_port: 0,
+        metrics_port: 0,
+        ..ServerConfig::new(folder.path().into(), folder.path().join("cache"))
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let refused = |config: ServerConfig| match runtime.block_on(Server::bind(config, Arc::new(Double::default()), None)) {
+    let refused = |config: ServerConfig| match runtime.block_on(Server::bind(config, Arc::new(Double::default()), None))
+    {
         Ok(_) => panic!("it should be refused"),
         Err(error) => error.to_string(),
     };

@@ -31,10 +31,15 @@ fn read(mut bytes: &[u8]) -> BTreeMap<u64, Seen> {
         let (packet, rest) = bytes.split_at(length);
         bytes = rest;
         let packet = Packet::decode(packet).unwrap();
-        assert_eq!((packet.sequence, packet.sequence_flags), (Some(SEQUENCE), Some(if is_first { STATE_CLEARED } else { STATE_NEEDED })));
+        assert_eq!(
+            (packet.sequence, packet.sequence_flags),
+            (Some(SEQUENCE), Some(if is_first { STATE_CLEARED } else { STATE_NEEDED }))
+        );
         assert_eq!(packet.defaults.is_some(), is_first);
         is_first = false;
-        for (known, fresh) in packet.interned.iter().flat_map(|interned| [(true, &interned.events), (false, &interned.facts)]) {
+        for (known, fresh) in
+            packet.interned.iter().flat_map(|interned| [(true, &interned.events), (false, &interned.facts)])
+        {
             let names = if known { &mut events } else { &mut facts };
             for Name { id, name } in fresh {
                 assert!(names.insert(id.unwrap(), name.clone().unwrap()).is_none(), "a name is written once");
@@ -43,7 +48,10 @@ fn read(mut bytes: &[u8]) -> BTreeMap<u64, Seen> {
         match packet.data.unwrap() {
             Data::Clocks(snapshot) => assert_eq!(snapshot.clocks.len(), 3),
             Data::Track(track) => {
-                assert!(track.parent.is_none_or(|parent| tracks.contains_key(&parent)), "a parent stands before its children");
+                assert!(
+                    track.parent.is_none_or(|parent| tracks.contains_key(&parent)),
+                    "a parent stands before its children"
+                );
                 let seen = Seen { name: track.name.unwrap(), parent: track.parent, ..Seen::default() };
                 assert!(tracks.insert(track.uuid.unwrap(), seen).is_none(), "a track is described once");
             }
@@ -76,7 +84,11 @@ fn read(mut bytes: &[u8]) -> BTreeMap<u64, Seen> {
 }
 
 fn slice(begin: u64, end: u64, name: &str, children: Vec<Slice>) -> Slice {
-    let facts = vec![("blocks", Value::Number(u64::MAX)), ("end", Value::Word("finished")), ("function", Value::Text(Arc::from("f")))];
+    let facts = vec![
+        ("blocks", Value::Number(u64::MAX)),
+        ("end", Value::Word("finished")),
+        ("function", Value::Text(Arc::from("f"))),
+    ];
     Slice { begin: Nanos(begin), end: Nanos(end), name: name.into(), flow: Some(9), facts, children }
 }
 
@@ -87,7 +99,11 @@ fn what_is_written_is_what_is_read() {
         groups: vec![
             Group {
                 name: "scheduler".into(),
-                tracks: vec![Track { name: "decisions".into(), marks: vec![mark(5, "preempt"), mark(7, "preempt")], ..Track::default() }],
+                tracks: vec![Track {
+                    name: "decisions".into(),
+                    marks: vec![mark(5, "preempt"), mark(7, "preempt")],
+                    ..Track::default()
+                }],
             },
             Group {
                 name: "compute units".into(),
@@ -119,5 +135,8 @@ fn what_is_written_is_what_is_read() {
     let facts: Vec<_> = tracks[&4].slices[0].3.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(facts, [("blocks", "18446744073709551615"), ("end", "finished"), ("function", "f")]);
     assert_eq!(tracks[&5].counter, [(1, 3), (2, 0)]);
-    assert_eq!(Packet::decode(&file[2..2 + usize::from(file[1])]).unwrap().defaults.unwrap().clock, Some(CLOCK_MONOTONIC));
+    assert_eq!(
+        Packet::decode(&file[2..2 + usize::from(file[1])]).unwrap().defaults.unwrap().clock,
+        Some(CLOCK_MONOTONIC)
+    );
 }

@@ -86,7 +86,14 @@ impl<'a> Builder<'a> {
                     ("blocks", Value::Number(blocks.into())),
                     ("end", Value::Word(fate_word(end))),
                 ];
-                let slice = Slice { begin: at, end: ended, name: self.title(function), flow: None, facts, children: Vec::new() };
+                let slice = Slice {
+                    begin: at,
+                    end: ended,
+                    name: self.title(function),
+                    flow: None,
+                    facts,
+                    children: Vec::new(),
+                };
                 self.end = self.end.max(ended);
                 self.units.entry((self.owner(function), unit)).or_default().push(slice);
             }
@@ -111,7 +118,10 @@ impl<'a> Builder<'a> {
             What::HostStepDone => {
                 let open = self.open(record);
                 if let Some((begin, step)) = open.copying.take() {
-                    open.copies.push(Slice { facts: vec![("step", Value::Number(step.into()))], ..Slice::plain(begin, at, "copies") });
+                    open.copies.push(Slice {
+                        facts: vec![("step", Value::Number(step.into()))],
+                        ..Slice::plain(begin, at, "copies")
+                    });
                 }
             }
             What::Finished { outcome, preemptions } => {
@@ -119,7 +129,10 @@ impl<'a> Builder<'a> {
                 if outcome != Outcome::Complete {
                     self.mark(record, outcome_word(outcome), Vec::new());
                 }
-                let facts = vec![("outcome", Value::Word(outcome_word(outcome))), ("preemptions", Value::Number(preemptions.into()))];
+                let facts = vec![
+                    ("outcome", Value::Word(outcome_word(outcome))),
+                    ("preemptions", Value::Number(preemptions.into())),
+                ];
                 self.finish_task_with(task, at, facts);
             }
             What::Raised { epoch, why } => {
@@ -138,7 +151,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn launch_ended(&mut self, record: &Record, launch: (LaunchId, u32, QueueId), (started, ended): (Nanos, Nanos), end: LaunchEnd) {
+    fn launch_ended(
+        &mut self,
+        record: &Record,
+        launch: (LaunchId, u32, QueueId),
+        (started, ended): (Nanos, Nanos),
+        end: LaunchEnd,
+    ) {
         let (launch, node, queue) = launch;
         // A device that does not stamp is timed by when we heard of it.
         let ended = if ended.0 == 0 { record.at } else { ended };
@@ -164,7 +183,8 @@ impl<'a> Builder<'a> {
         self.queues.entry((queue.0, self.owner(record.function))).or_default().push(slice);
     }
 
-    /// The request that a record is about; one that was there before the first record seems to have arrived with it.
+    /// The request that a record is about; one that was there before the first record seems to have
+    /// arrived with it.
     fn open(&mut self, record: &Record) -> &mut Open {
         let begin = self.begin;
         if !self.open.contains_key(&record.task) {
@@ -203,7 +223,8 @@ impl<'a> Builder<'a> {
         facts.push(("launches", Value::Number(open.launches)));
         let title = self.title(open.function);
         let phase = |name, begin: Option<Nanos>, end: Option<Nanos>| Some(Slice::plain(begin?, end?, name));
-        let waited = phase("waits", Some(open.arrived), Some(open.preparing.or(open.ran.map(|ran| ran.0)).unwrap_or(at)));
+        let waited =
+            phase("waits", Some(open.arrived), Some(open.preparing.or(open.ran.map(|ran| ran.0)).unwrap_or(at)));
         let prepared = phase("prepares", open.preparing, open.prepared.or(Some(at)));
         let mut ran = open.ran.map(|(first, last)| Slice::plain(first, last, "runs"));
         match &mut ran {
@@ -278,9 +299,14 @@ impl<'a> Builder<'a> {
                 ..Track::new(if lane == 0 { title.clone() } else { format!("{title} ({})", lane + 1) })
             })
         });
-        let decisions =
-            vec![Track { slices: self.modes, ..Track::new("mode") }, Track { marks: self.decisions, ..Track::new("decisions") }];
-        let group = |name: &str, tracks: Vec<Track>| Group { name: name.into(), tracks: tracks.into_iter().map(Track::settle).collect() };
+        let decisions = vec![
+            Track { slices: self.modes, ..Track::new("mode") },
+            Track { marks: self.decisions, ..Track::new("decisions") },
+        ];
+        let group = |name: &str, tracks: Vec<Track>| Group {
+            name: name.into(),
+            tracks: tracks.into_iter().map(Track::settle).collect(),
+        };
         let groups = [
             group("scheduler", decisions),
             group("device queues", queues),

@@ -25,7 +25,8 @@ pub struct Group {
     pub tracks: Vec<Track>,
 }
 
-/// A line of the picture. Slices are in order and do not overlap; nor do the children of one, which lie within it.
+/// A line of the picture. Slices are in order and do not overlap; nor do the children of one, which
+/// lie within it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Track {
     /// Its name.
@@ -91,12 +92,14 @@ pub struct FunctionName {
 }
 
 impl Timeline {
-    /// The picture of some records in the order in which they were written; compute units and device queues have a track for each tenant where `separate` says that each has its own.
+    /// The picture of some records in the order in which they were written; compute units and
+    /// device queues have a track for each tenant where `separate` says that each has its own.
     pub fn of(records: &[Record], functions: &BTreeMap<u64, FunctionName>, separate: bool) -> Timeline {
         build::timeline(records, functions, separate)
     }
 
-    /// The pictures of several devices in one: the groups of each are named after it. One device alone keeps the names of its groups.
+    /// The pictures of several devices in one: the groups of each are named after it. One device
+    /// alone keeps the names of its groups.
     pub fn together(devices: Vec<(String, Timeline)>) -> Timeline {
         let is_alone = devices.len() == 1;
         let of = |(device, timeline): (String, Timeline)| {
@@ -113,7 +116,11 @@ impl Timeline {
         if gaps.is_empty() {
             return;
         }
-        let mark = |&(at, count): &(Nanos, u64)| Mark { at, name: "records are missing", facts: vec![("count", Value::Number(count))] };
+        let mark = |&(at, count): &(Nanos, u64)| Mark {
+            at,
+            name: "records are missing",
+            facts: vec![("count", Value::Number(count))],
+        };
         let track = Track { marks: gaps.iter().map(mark).collect(), ..Track::new("gaps") };
         self.groups.push(Group { name: "recording".into(), tracks: vec![track.settle()] });
     }
@@ -138,7 +145,8 @@ impl Track {
     }
 }
 
-/// Cuts slices so that each begins when the one before it is over, and none reaches beyond `from..=to`.
+/// Cuts slices so that each begins when the one before it is over, and none reaches beyond
+/// `from..=to`.
 fn settle(slices: &mut [Slice], from: Nanos, to: Nanos) {
     slices.sort_by_key(|slice| (slice.begin, slice.end));
     let mut last = from;

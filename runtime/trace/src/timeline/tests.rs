@@ -21,11 +21,25 @@ fn issued(launch: u64, queue: u32) -> What {
 }
 
 fn ended(launch: u64, queue: u32, (started, ended): (u64, u64), end: LaunchEnd) -> What {
-    What::Ended { launch: LaunchId(launch), node: 1, queue: QueueId(queue), started: Nanos(started), ended: Nanos(ended), end }
+    What::Ended {
+        launch: LaunchId(launch),
+        node: 1,
+        queue: QueueId(queue),
+        started: Nanos(started),
+        ended: Nanos(ended),
+        end,
+    }
 }
 
 fn chunk(unit: u32, launch: u64, ended: u64) -> What {
-    What::Chunk { unit, launch: LaunchId(launch), first_block: 0, blocks: 9, ended: Nanos(ended), end: ChunkFate::Finished }
+    What::Chunk {
+        unit,
+        launch: LaunchId(launch),
+        first_block: 0,
+        blocks: 9,
+        ended: Nanos(ended),
+        end: ChunkFate::Finished,
+    }
 }
 
 fn finished(outcome: Outcome) -> What {
@@ -71,7 +85,8 @@ fn a_preemption_is_seen_on_every_track() {
     assert_eq!(marks, [(201, "preempt"), (300, "cancel"), (301, "evict what is over"), (311, "cancelled")]);
     assert_eq!(spans(track("device queues", "queue 0")), [(221, 250, "relu")]);
     assert_eq!(spans(track("device queues", "queue 1")), [(170, 220, "relu"), (280, 305, "relu")]);
-    let depth: Vec<_> = track("device queues", "launches in queue 1").counter.iter().map(|(at, depth)| (at.0, *depth)).collect();
+    let depth: Vec<_> =
+        track("device queues", "launches in queue 1").counter.iter().map(|(at, depth)| (at.0, *depth)).collect();
     assert_eq!(depth, [(160, 1), (225, 0), (271, 1), (310, 0)]);
     assert_eq!(spans(track("compute units", "compute unit 0")), [(170, 218, "team/slow"), (221, 250, "fast")]);
     assert_eq!(spans(track("compute units", "compute unit 1")), [(222, 249, "fast")]);
@@ -79,13 +94,18 @@ fn a_preemption_is_seen_on_every_track() {
     assert_eq!((requests[0].begin.0, requests[0].end.0, requests[0].flow), (200, 270, Some(1)));
     let phases: Vec<_> = requests[0].children.iter().map(|phase| (phase.begin.0, phase.end.0, &*phase.name)).collect();
     assert_eq!(phases, [(200, 202, "waits"), (202, 210, "prepares"), (221, 250, "runs")]);
-    assert_eq!(track("device queues", "queue 0").slices[0].flow, Some(1), "an arrow leads from the request to its launch");
+    assert_eq!(
+        track("device queues", "queue 0").slices[0].flow,
+        Some(1),
+        "an arrow leads from the request to its launch"
+    );
 }
 
 #[test]
 fn tenants_with_units_of_their_own_have_tracks_of_their_own() {
     let timeline = Timeline::of(&preemption(), &functions(), true);
-    let names: Vec<_> = timeline.groups.iter().flat_map(|group| &group.tracks).map(|track| track.name.as_str()).collect();
+    let names: Vec<_> =
+        timeline.groups.iter().flat_map(|group| &group.tracks).map(|track| track.name.as_str()).collect();
     for name in ["compute unit 0 of local", "compute unit 0 of team", "queue 1 of team", "launches in queue 1"] {
         assert!(names.contains(&name), "{names:?}");
     }
@@ -100,12 +120,17 @@ fn a_recording_that_begins_and_ends_midway_is_whole() {
         }
     }
     let timeline = Timeline::of(&all[9..13], &functions(), false);
-    assert_eq!(spans(timeline.track("requests", "team/slow").unwrap()), [(225, 271, "team/slow")], "as far as it was seen");
+    assert_eq!(
+        spans(timeline.track("requests", "team/slow").unwrap()),
+        [(225, 271, "team/slow")],
+        "as far as it was seen"
+    );
 }
 
 #[test]
 fn requests_at_one_time_have_lanes() {
-    let mut records: Vec<_> = (0..3).map(|task| record(10 * task, task, What::Arrived { class: Class::RealTime, ready: true })).collect();
+    let mut records: Vec<_> =
+        (0..3).map(|task| record(10 * task, task, What::Arrived { class: Class::RealTime, ready: true })).collect();
     records.extend((0..3).map(|task| record(100 + task, task, finished(Outcome::Complete))));
     records.push(record(200, 7, What::Arrived { class: Class::RealTime, ready: true }));
     records.push(record(210, 7, finished(Outcome::Complete)));
@@ -119,7 +144,10 @@ fn assert_nests(timeline: &Timeline) {
     fn check(slices: &[Slice], from: Nanos, to: Nanos) {
         let mut last = from;
         for slice in slices {
-            assert!(last <= slice.begin && slice.begin <= slice.end && slice.end <= to, "{slice:?} in {from:?}..{to:?}");
+            assert!(
+                last <= slice.begin && slice.begin <= slice.end && slice.end <= to,
+                "{slice:?} in {from:?}..{to:?}"
+            );
             check(&slice.children, slice.begin, slice.end);
             last = slice.end;
         }

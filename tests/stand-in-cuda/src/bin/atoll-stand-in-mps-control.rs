@@ -1,7 +1,10 @@
-//! A stand-in for `nvidia-cuda-mps-control`, for the tests: the control daemon of the Multi-Process Service, and the way to it.
+//! A stand-in for `nvidia-cuda-mps-control`, for the tests: the control daemon of the Multi-Process
+//! Service, and the way to it.
 //!
-//! With `-f` it listens in the folder `CUDA_MPS_PIPE_DIRECTORY`, and clients of the stand-in driver join it. Otherwise it asks the one that does what stands in its standard input. What happened is in `journal` in that folder,
-//! a line each: `start PID`, `client PID`, `terminate PID`, `gone PID`, `quit`.
+//! With `-f` it listens in the folder `CUDA_MPS_PIPE_DIRECTORY`, and clients of the stand-in driver
+//! join it. Otherwise it asks the one that does what stands in its standard input. What happened is
+//! in `journal` in that folder, a line each: `start PID`, `client PID`, `terminate PID`, `gone
+//! PID`, `quit`.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -18,7 +21,8 @@ use std::time::Duration;
 const TERMINATE_WITHIN: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map_or_else(|| PathBuf::from("/tmp/nvidia-mps"), PathBuf::from);
+    let folder =
+        std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").map_or_else(|| PathBuf::from("/tmp/nvidia-mps"), PathBuf::from);
     let is_daemon = std::env::args().nth(1).is_some_and(|word| word == "-f");
     let outcome = if is_daemon { Control::run(folder) } else { ask(&folder) };
     match outcome {

@@ -1,12 +1,15 @@
-//! Arguments that are pointers. Values of these types come from the program under test only, which promises with them what the driver's header says; so what is done here with them is
-//! all that is unsafe about the border. [`Argument`] says which of them an implementation may take for which type of the table.
+//! Arguments that are pointers. Values of these types come from the program under test only, which
+//! promises with them what the driver's header says; so what is done here with them is all that is
+//! unsafe about the border. [`Argument`] says which of them an implementation may take for which
+//! type of the table.
 
 use super::Address;
 use crate::raw::Span;
 use crate::status::Status;
 use std::ffi::{CStr, c_char, c_void};
 
-/// What an implementation may take for a parameter that has the type `R` in the table: the same type, or one that says what a pointer is for.
+/// What an implementation may take for a parameter that has the type `R` in the table: the same
+/// type, or one that says what a pointer is for.
 pub(super) trait Argument<R> {
     /// The argument as the caller gave it.
     fn of(raw: R) -> Self;

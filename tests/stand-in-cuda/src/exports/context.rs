@@ -8,7 +8,8 @@ use crate::status::Status;
 use crate::table::Handle;
 use atoll_cuda_api::types::*;
 
-/// `CU_LIMIT_*` are below this. They are taken and change nothing: stacks, heaps and printed text have the room that they need.
+/// `CU_LIMIT_*` are below this. They are taken and change nothing: stacks, heaps and printed text
+/// have the room that they need.
 const LIMITS_END: CUlimit = 8;
 
 entry_points! { CONTEXT:

@@ -1,7 +1,9 @@
 //! Copies and fills.
 //!
-//! A copy that names a stream is done in its turn; one that does not, in that of the default stream, and waited for where the host is at one end. Memory of the program that the driver does
-//! not know is read before the call returns, and what is written there is waited for, as the driver does.
+//! A copy that names a stream is done in its turn; one that does not, in that of the default
+//! stream, and waited for where the host is at one end. Memory of the program that the driver does
+//! not know is read before the call returns, and what is written there is waited for, as the driver
+//! does.
 
 use super::arguments::Pointer;
 use super::entry_points;
@@ -123,7 +125,10 @@ fn fill(stream: CUstream, at: CUdeviceptr, pattern: Pattern, count: usize) -> Re
     let driver = Driver::get()?;
     let stream = driver.stream(Handle::of(stream))?;
     stream.context.check()?;
-    let bytes = (count as u64).checked_mul(pattern.bytes()).filter(|_| at.is_multiple_of(pattern.bytes())).ok_or(Status::InvalidValue)?;
+    let bytes = (count as u64)
+        .checked_mul(pattern.bytes())
+        .filter(|_| at.is_multiple_of(pattern.bytes()))
+        .ok_or(Status::InvalidValue)?;
     if bytes == 0 {
         return Ok(());
     }

@@ -121,8 +121,9 @@ fn attribute_of(driver: &Driver, attribute: c_int, ordinal: u32) -> Result<c_int
         75 => options.capability as c_int / 10,
         76 => options.capability as c_int % 10,
         81 | 97 => SHARED_BYTES_MAX as c_int,
-        // Copies beside kernels, mapped host memory, kernels beside each other, unified addresses, priorities, pageable memory, registered memory by its own address, cooperative
-        // launches, registration, page tables of the host, waits for long words and for missing bits.
+        // Copies beside kernels, mapped host memory, kernels beside each other, unified addresses, priorities, pageable
+        // memory, registered memory by its own address, cooperative launches, registration, page tables of the
+        // host, waits for long words and for missing bits.
         15 | 19 | 31 | 41 | 78 | 88 | 91 | 92 | 93 | 94 | 95 | 99 | 100 | 122 | 123 => 1,
         other if (1..ATTRIBUTES_END).contains(&other) => 0,
         _ => return Err(Status::InvalidValue),

@@ -1,4 +1,5 @@
-//! GDRCopy's entry points (`gdrapi.h`), which are in a library of their own elsewhere. Device memory is memory of the process here, so it has nothing to map.
+//! GDRCopy's entry points (`gdrapi.h`), which are in a library of their own elsewhere. Device
+//! memory is memory of the process here, so it has nothing to map.
 
 use super::arguments::Out;
 use crate::driver::Driver;
@@ -35,8 +36,9 @@ pub(crate) extern "C" fn gdr_pin_buffer(
     pinned: Out<c_ulong>,
 ) -> c_int {
     let allocation = Driver::get().ok().and_then(|driver| driver.memory.find(at));
-    let is_device =
-        allocation.is_some_and(|allocation| allocation.kind == Kind::Device && at + bytes as u64 <= allocation.at + allocation.bytes);
+    let is_device = allocation.is_some_and(|allocation| {
+        allocation.kind == Kind::Device && at + bytes as u64 <= allocation.at + allocation.bytes
+    });
     if is_device {
         pinned.set_if_wanted(at);
     }

@@ -1,4 +1,5 @@
-//! Green contexts: partitions of a device's compute units. Their streams are streams of the primary context whose launches run on those compute units, which are a lane of the host device.
+//! Green contexts: partitions of a device's compute units. Their streams are streams of the primary
+//! context whose launches run on those compute units, which are a lane of the host device.
 
 use super::arguments::{In, Out, Pointer};
 use super::entry_points;
@@ -19,7 +20,8 @@ const STEP: u32 = 2;
 const DRIVER_MIN: c_int = 12_040;
 const STREAMS_DRIVER_MIN: c_int = 12_050;
 
-/// Where a resource says which compute units it has: the first one, in the bytes that are the driver's.
+/// Where a resource says which compute units it has: the first one, in the bytes that are the
+/// driver's.
 const FIRST_AT: usize = 0;
 
 entry_points! { GREEN:
@@ -89,7 +91,8 @@ entry_points! { GREEN:
 }
 
 fn supported() -> Result<&'static Driver, Status> {
-    Driver::get().and_then(|driver| if driver.options.driver < DRIVER_MIN { Err(Status::NotSupported) } else { Ok(driver) })
+    Driver::get()
+        .and_then(|driver| if driver.options.driver < DRIVER_MIN { Err(Status::NotSupported) } else { Ok(driver) })
 }
 
 fn of_units(units: Range<u32>) -> CUdevResource {
@@ -101,6 +104,7 @@ fn of_units(units: Range<u32>) -> CUdevResource {
 fn units_of(resource: CUdevResource) -> Result<Range<u32>, Status> {
     let first = u32::from_le_bytes(std::array::from_fn(|at| resource.internal[FIRST_AT + at]));
     let all = Driver::get()?.options.compute_units;
-    let end = first.checked_add(resource.sm_count).filter(|end| *end <= all && resource.kind == CU_DEV_RESOURCE_TYPE_SM);
+    let end =
+        first.checked_add(resource.sm_count).filter(|end| *end <= all && resource.kind == CU_DEV_RESOURCE_TYPE_SM);
     end.map(|end| first..end).ok_or(Status::InvalidValue)
 }

@@ -68,15 +68,19 @@ entry_points! { LAUNCH:
 fn occupancy(blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize) -> Result<(), Status> {
     let function = Driver::get()?.functions.get(Handle::of(function))?;
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(Status::InvalidValue)?;
-    let fits =
-        threads <= function.threads_max() && shared_bytes as u64 + u64::from(function.shared_bytes()?) <= u64::from(SHARED_BYTES_MAX);
+    let fits = threads <= function.threads_max()
+        && shared_bytes as u64 + u64::from(function.shared_bytes()?) <= u64::from(SHARED_BYTES_MAX);
     blocks.set(fits.into())
 }
 
 /// Blocks of a cooperative launch wait for each other, so each needs a compute unit.
 fn check_cooperative(grid: [u32; 3]) -> Result<(), Status> {
     let blocks = grid.iter().fold(1u64, |blocks, size| blocks.saturating_mul(u64::from(*size)));
-    if blocks > u64::from(Driver::get()?.options.compute_units) { Err(Status::CooperativeLaunchTooLarge) } else { Ok(()) }
+    if blocks > u64::from(Driver::get()?.options.compute_units) {
+        Err(Status::CooperativeLaunchTooLarge)
+    } else {
+        Ok(())
+    }
 }
 
 fn launch(
@@ -106,7 +110,8 @@ fn launch(
 }
 
 fn check_shape(function: &Function, grid: [u32; 3], block: [u32; 3]) -> Result<(), Status> {
-    let is_grid = grid.iter().all(|size| *size > 0) && grid[0] <= i32::MAX as u32 && grid[1..].iter().all(|size| *size <= 65_535);
+    let is_grid =
+        grid.iter().all(|size| *size > 0) && grid[0] <= i32::MAX as u32 && grid[1..].iter().all(|size| *size <= 65_535);
     let threads = block.iter().fold(1u64, |threads, size| threads.saturating_mul(u64::from(*size)));
     let is_block = threads > 0 && threads <= 1024 && block[2] <= 64;
     if !is_grid || !is_block || function.block_required().is_some_and(|required| required != block) {

@@ -28,17 +28,26 @@ entry_points! { LOOKUP:
     }
 }
 
-fn tell(status: CUresult, to: Out<*const c_char>, choose: fn((&'static str, &'static str)) -> &'static str) -> Result<(), Status> {
+fn tell(
+    status: CUresult,
+    to: Out<*const c_char>,
+    choose: fn((&'static str, &'static str)) -> &'static str,
+) -> Result<(), Status> {
     let texts = Status::texts(status);
     to.set(texts.map_or(std::ptr::null(), |texts| choose(texts).as_ptr().cast()))?;
     texts.map(drop).ok_or(Status::InvalidValue)
 }
 
-/// The newest form of an entry point that a driver of this version has, by the name without a version; or the form of an exported symbol.
+/// The newest form of an entry point that a driver of this version has, by the name without a
+/// version; or the form of an exported symbol.
 fn find(name: &str, version: c_int) -> Result<Address, CUdriverProcAddressQueryResult> {
     let forms = || exported().filter(|(entry, _)| entry.name() == name || entry.symbol == name);
     let is_there = |entry: &EntryPoint| i64::from(entry.since) <= i64::from(version);
     let newest = forms().filter(|(entry, _)| is_there(entry)).max_by_key(|(entry, _)| entry.since);
-    let refusal = if forms().next().is_some() { CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT } else { CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND };
+    let refusal = if forms().next().is_some() {
+        CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+    } else {
+        CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND
+    };
     newest.map(|(_, address)| address).ok_or(refusal)
 }

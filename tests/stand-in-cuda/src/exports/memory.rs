@@ -10,9 +10,12 @@ use crate::work::Work;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 
-/// What may be asked of pinned memory: all of it is portable and mapped, and none is cached in another way. What registration has is within.
-const HOST_FLAGS: c_uint =
-    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+/// What may be asked of pinned memory: all of it is portable and mapped, and none is cached in
+/// another way. What registration has is within.
+const HOST_FLAGS: c_uint = CU_MEMHOSTREGISTER_PORTABLE
+    | CU_MEMHOSTREGISTER_DEVICEMAP
+    | CU_MEMHOSTREGISTER_IOMEMORY
+    | CU_MEMHOSTREGISTER_READ_ONLY;
 
 entry_points! { MEMORY:
     fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {

@@ -134,7 +134,8 @@ struct Logs {
 }
 
 impl Logs {
-    /// Writes a text into a log, where the caller wants one, and its size where the caller said how much room there is.
+    /// Writes a text into a log, where the caller wants one, and its size where the caller said how
+    /// much room there is.
     fn write(&self, log: CUjit_option, size: CUjit_option, text: &str) -> Result<(), Status> {
         let (Some(log), Some(size)) = (self.find(log)?, self.find(size)?) else { return Ok(()) };
         let place = self.values.as_in::<Pointer>();

@@ -1,24 +1,30 @@
-//! Variables of a module: they get places in device memory, and the text gets their addresses as numbers.
+//! Variables of a module: they get places in device memory, and the text gets their addresses as
+//! numbers.
 //!
-//! Kernels are compiled one by one, for each block shape; as symbols of their objects each would have a copy of its own.
+//! Kernels are compiled one by one, for each block shape; as symbols of their objects each would
+//! have a copy of its own.
 
 use crate::context::Context;
 use crate::memory::Kind;
 use crate::status::Status;
 use atoll_ptx::{
-    AddressBase, Body, Immediate, InitialValue, ItemKind, Linkage, Module, Name, Operand, StateSpace, Statement, StatementKind, Variable,
+    AddressBase, Body, Immediate, InitialValue, ItemKind, Linkage, Module, Name, Operand, StateSpace, Statement,
+    StatementKind, Variable,
 };
 use std::collections::{HashMap, HashSet};
 
 /// A status, and what the error log gets.
 type Refused = (Status, String);
 
-/// Gives the `.global` and `.const` variables of a module places, and takes them out of the text. Returns address and size of each.
+/// Gives the `.global` and `.const` variables of a module places, and takes them out of the text.
+/// Returns address and size of each.
 pub(super) fn place(tree: &mut Module, context: &Context) -> Result<HashMap<String, (u64, u64)>, Refused> {
     let mut places = HashMap::new();
     let mut values = Vec::new();
     for variable in tree.items.iter().filter_map(|item| item.variable()).filter(|variable| is_placed(variable)) {
-        let refuse = |what: String| (Status::NotSupported, format!("variable {}: the stand-in does not do {what}", variable.name));
+        let refuse = |what: String| {
+            (Status::NotSupported, format!("variable {}: the stand-in does not do {what}", variable.name))
+        };
         if variable.linkage == Linkage::Extern {
             return Err(refuse("variables of other modules".to_owned()));
         }
@@ -36,7 +42,8 @@ pub(super) fn place(tree: &mut Module, context: &Context) -> Result<HashMap<Stri
     tree.items.retain(|item| !item.variable().is_some_and(is_placed));
     for item in &mut tree.items {
         let ItemKind::Function(function) = &mut item.kind else { continue };
-        let mut own: HashSet<Name> = function.params.iter().chain(&function.returns).map(|param| param.name.clone()).collect();
+        let mut own: HashSet<Name> =
+            function.params.iter().chain(&function.returns).map(|param| param.name.clone()).collect();
         if let Some(body) = &mut function.body {
             declared(body, &mut own);
             replace_in_body(body, &|name| places.get(name.as_str()).filter(|_| !own.contains(name)).map(|(at, _)| *at));
@@ -49,12 +56,18 @@ fn is_placed(variable: &Variable) -> bool {
     matches!(variable.space, StateSpace::Global | StateSpace::Const)
 }
 
-fn write(at: u64, bytes: u64, value: InitialValue, places: &HashMap<String, (u64, u64)>, context: &Context) -> Result<(), Refused> {
+fn write(
+    at: u64,
+    bytes: u64,
+    value: InitialValue,
+    places: &HashMap<String, (u64, u64)>,
+    context: &Context,
+) -> Result<(), Refused> {
     let mut content = value.bytes;
     for (slot, name, offset) in value.addresses {
-        let (address, _) = places
-            .get(name.as_str())
-            .ok_or_else(|| (Status::NotSupported, format!("the stand-in does not do the address of {name} in an initialiser")))?;
+        let (address, _) = places.get(name.as_str()).ok_or_else(|| {
+            (Status::NotSupported, format!("the stand-in does not do the address of {name} in an initialiser"))
+        })?;
         content[slot..slot + 8].copy_from_slice(&address.wrapping_add_signed(offset).to_le_bytes());
     }
     content.resize(bytes as usize, 0);
@@ -114,7 +127,9 @@ fn replace(operand: &mut Operand, address: &dyn Fn(&Name) -> Option<u64>) {
                 place.base = AddressBase::Absolute(at.wrapping_add_signed(std::mem::take(&mut place.offset)));
             }
         }
-        Operand::Vector(items) | Operand::List(items) | Operand::Bracket(items) => items.iter_mut().for_each(|item| replace(item, address)),
+        Operand::Vector(items) | Operand::List(items) | Operand::Bracket(items) => {
+            items.iter_mut().for_each(|item| replace(item, address))
+        }
         Operand::Pair(first, second) => {
             replace(first, address);
             replace(second, address);

@@ -121,7 +121,8 @@ impl Gpu {
     pub(crate) fn shared(&self, count: usize) -> &'static [AtomicU32] {
         let mut at = std::ptr::null_mut::<AtomicU32>();
         ok!(cuMemHostAlloc(&mut at => *mut *mut AtomicU32, count * 4 => usize, 3 => u32));
-        // SAFETY: as many words as were allocated, fresh and aligned; tests that look at them later than their context's end do not exist.
+        // SAFETY: as many words as were allocated, fresh and aligned; tests that look at them later than
+        // their context's end do not exist.
         unsafe { std::slice::from_raw_parts(at, count) }
     }
 

@@ -69,7 +69,10 @@ fn registered_memory_is_the_devices_too() {
     let mut own = vec![0u64; 1024];
     let at = own.as_mut_ptr();
     let (kernel, mut device) = (gpu.kernel(STORE_TO), 0);
-    assert_eq!(cuda!(cuMemHostGetDevicePointer_v2(&mut device => *mut u64, at => *mut u64, 0 => u32)), code::INVALID_VALUE);
+    assert_eq!(
+        cuda!(cuMemHostGetDevicePointer_v2(&mut device => *mut u64, at => *mut u64, 0 => u32)),
+        code::INVALID_VALUE
+    );
     ok!(cuMemHostRegister_v2(at => *mut u64, 8192 => usize, 2 => u32));
     assert_eq!(cuda!(cuMemHostRegister_v2(at => *mut u64, 8 => usize, 2 => u32)), 712);
     ok!(cuMemHostGetDevicePointer_v2(&mut device => *mut u64, at => *mut u64, 0 => u32));

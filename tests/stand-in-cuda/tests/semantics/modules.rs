@@ -5,10 +5,12 @@ use crate::gpu::{DOUBLE_ADD, Gpu, STORE_TO, code, cuda, load, ok};
 #[test]
 fn a_bad_text_is_refused_with_its_place_in_the_log() {
     let _gpu = Gpu::new();
-    let (_, status, log) = load(".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ld.global.u32 %r1 [; }");
+    let (_, status, log) =
+        load(".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ld.global.u32 %r1 [; }");
     assert_eq!(status, code::INVALID_PTX);
     assert!(log.contains("4:"), "{log}");
-    let (_, status, log) = load(".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { mov.u32 %r1, 0; ret; }");
+    let (_, status, log) =
+        load(".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { mov.u32 %r1, 0; ret; }");
     assert_eq!((status, log.contains("%r1")), (code::INVALID_PTX, true), "{log}");
 }
 
@@ -34,7 +36,8 @@ fn functions_are_found_by_name_and_gone_with_their_module() {
     let module = gpu.module(DOUBLE_ADD);
     let function = gpu.function(module, "double_add");
     assert_eq!(function, gpu.function(module, "double_add"));
-    let status = cuda!(cuModuleGetFunction(&mut 0 => *mut u64, module => u64, c"triple".as_ptr() => *const std::ffi::c_char));
+    let status =
+        cuda!(cuModuleGetFunction(&mut 0 => *mut u64, module => u64, c"triple".as_ptr() => *const std::ffi::c_char));
     assert_eq!(status, code::NOT_FOUND);
     let attribute = |attribute: i32| {
         let mut value = -1;

@@ -91,7 +91,11 @@ fn an_event_without_times_has_none() {
     let (with, mut without) = (gpu.event(), 0);
     ok!(cuEventCreate(&mut without => *mut u64, 2 => u32));
     let mut elapsed = 0.0f32;
-    assert_eq!(cuda!(cuEventElapsedTime(&mut elapsed => *mut f32, with => u64, with => u64)), code::INVALID_HANDLE, "never recorded");
+    assert_eq!(
+        cuda!(cuEventElapsedTime(&mut elapsed => *mut f32, with => u64, with => u64)),
+        code::INVALID_HANDLE,
+        "never recorded"
+    );
     for event in [with, without] {
         ok!(cuEventRecord(event => u64, 0 => u64));
         ok!(cuEventSynchronize(event => u64));

@@ -12,7 +12,8 @@ fn the_library_exports_the_table_and_gdrcopy() {
     let symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.is_global());
     let exported: BTreeSet<String> = symbols.map(|symbol| symbol.name().expect("a name").to_owned()).collect();
     let gdrcopy = ["gdr_close", "gdr_map", "gdr_open", "gdr_pin_buffer", "gdr_unmap", "gdr_unpin_buffer"];
-    let declared: BTreeSet<String> = ENTRY_POINTS.iter().map(|entry| entry.symbol).chain(gdrcopy).map(str::to_owned).collect();
+    let declared: BTreeSet<String> =
+        ENTRY_POINTS.iter().map(|entry| entry.symbol).chain(gdrcopy).map(str::to_owned).collect();
     let (undeclared, missing) = (exported.difference(&declared), declared.difference(&exported));
     assert!(
         exported == declared,
@@ -29,7 +30,8 @@ fn what_is_not_implemented_says_so() {
     assert_eq!(cuda!(cuGraphCreate(&mut 0 => *mut u64, 0 => u32)), code::NOT_SUPPORTED);
 }
 
-/// The entry point that a program finds which was written for this version of CUDA, and what it is told.
+/// The entry point that a program finds which was written for this version of CUDA, and what it is
+/// told.
 fn look_up(name: &str, version: i32) -> (usize, i32) {
     let (name, mut entry, mut found) = (format!("{name}\0"), 1usize, -1);
     cuda!(cuGetProcAddress_v2(name.as_ptr() => *const u8, &mut entry => *mut usize, version => i32, 0 => u64, &mut found => *mut i32));

@@ -43,11 +43,13 @@ pub(crate) struct Args {
 /// What code is made, for models and for functions of PTX files alike.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CodeArgs {
-    /// What to compile for: host for this machine, host-x86-64-v3, host-x86-64-v4, nvidia:sm_75 to nvidia:sm_121 [default: host,nvidia:sm_75]
+    /// What to compile for: host for this machine, host-x86-64-v3, host-x86-64-v4, nvidia:sm_75 to
+    /// nvidia:sm_121 [default: host,nvidia:sm_75]
     #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
     target: Vec<String>,
 
-    /// Put NVIDIA kernels through ptxas: checks them, counts registers and spills, and adds machine code
+    /// Put NVIDIA kernels through ptxas: checks them, counts registers and spills, and adds machine
+    /// code
     #[arg(long)]
     assemble: bool,
 
@@ -112,10 +114,16 @@ mod with {
             Ok(CompileOptions { targets, ..self.options_for_ptx()? })
         }
 
-        /// The same for PTX, whose architecture says for which NVIDIA GPUs it is where no target is named.
+        /// The same for PTX, whose architecture says for which NVIDIA GPUs it is where no target is
+        /// named.
         pub(crate) fn options_for_ptx(&self) -> Result<CompileOptions> {
             let kernel_cache = if self.no_cache { None } else { cache::kernels() };
-            Ok(CompileOptions { assemble: self.assemble, targets: self.targets()?, kernel_cache, ..CompileOptions::default() })
+            Ok(CompileOptions {
+                assemble: self.assemble,
+                targets: self.targets()?,
+                kernel_cache,
+                ..CompileOptions::default()
+            })
         }
 
         /// The targets that are named, each once.
@@ -152,9 +160,13 @@ mod with {
     }
 
     pub(crate) fn as_json(report: &CompileReport, output: &Path) -> serde_json::Value {
-        let stages: Vec<_> =
-            report.times.iter().map(|t| json!({ "stage": t.stage.to_string(), "milliseconds": milliseconds(t.time) })).collect();
-        let kernels: Vec<_> = report.kernels.iter().map(|(target, count)| json!({ "target": target.name(), "count": count })).collect();
+        let stages: Vec<_> = report
+            .times
+            .iter()
+            .map(|t| json!({ "stage": t.stage.to_string(), "milliseconds": milliseconds(t.time) }))
+            .collect();
+        let kernels: Vec<_> =
+            report.kernels.iter().map(|(target, count)| json!({ "target": target.name(), "count": count })).collect();
         json!({
             "output": output,
             "digest": report.digest,
@@ -172,10 +184,18 @@ mod with {
             table.row([time.stage.to_string(), format!("{:.1}", milliseconds(time.time))]);
         }
         table.row(["total".into(), format!("{:.1}", report.times.iter().map(|t| milliseconds(t.time)).sum::<f64>())]);
-        let kernels: Vec<String> =
-            report.kernels.iter().map(|(target, count)| format!("{} for {target}", counted(*count, "kernel"))).collect();
+        let kernels: Vec<String> = report
+            .kernels
+            .iter()
+            .map(|(target, count)| format!("{} for {target}", counted(*count, "kernel")))
+            .collect();
         let size = bytes(file_bytes(output));
-        let mut text = format!("{}: {size}, {}, {}\n\n{table}", output.display(), counted(report.nodes, "node"), kernels.join(", "));
+        let mut text = format!(
+            "{}: {size}, {}, {}\n\n{table}",
+            output.display(),
+            counted(report.nodes, "node"),
+            kernels.join(", ")
+        );
         for reason in &report.not_preemptible {
             // Writing to a string cannot fail.
             let _ = write!(text, "\nnot preemptible: {reason}\n");

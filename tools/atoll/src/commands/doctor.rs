@@ -117,7 +117,11 @@ fn trials(args: &Args) -> Vec<Finding> {
 
 #[cfg(not(feature = "native"))]
 fn trials(_: &Args) -> Vec<Finding> {
-    vec![Finding::absent("preemption", "not measured: this program was built without LLVM", "build it with the cargo feature `llvm22`")]
+    vec![Finding::absent(
+        "preemption",
+        "not measured: this program was built without LLVM",
+        "build it with the cargo feature `llvm22`",
+    )]
 }
 
 fn text(findings: &[Finding]) -> String {

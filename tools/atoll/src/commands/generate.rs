@@ -23,8 +23,9 @@ Examples:
 
 /// Generate tokens with a decoder that keeps its past keys and values as state.
 ///
-/// The prompt is the first step of a session, and each token that has the largest logit is the next one. Inputs by the name of `input_ids`, `attention_mask` and `position_ids` are filled; others are
-/// given with --input and stay the same.
+/// The prompt is the first step of a session, and each token that has the largest logit is the next
+/// one. Inputs by the name of `input_ids`, `attention_mask` and `position_ids` are filled; others
+/// are given with --input and stay the same.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -78,7 +79,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         );
     }
     let text: Vec<String> = tokens.iter().map(i64::to_string).collect();
-    let mut report = format!("{}\nprompt of {} tokens {:.3} ms", text.join(","), args.tokens.len(), milliseconds(*first));
+    let mut report =
+        format!("{}\nprompt of {} tokens {:.3} ms", text.join(","), args.tokens.len(), milliseconds(*first));
     if !steps.is_empty() {
         let d = Distribution::of(steps);
         report += &format!(", then {} tokens: p50 {:.3} ms, max {:.3} ms", d.count, d.p50_ms, d.max_ms);
@@ -92,9 +94,9 @@ fn invoker(args: &Args) -> Result<Invoker> {
     match (&args.url, is_file) {
         (None, true) => Ok(Invoker::Local(Local::start(path, &args.symbols, &args.engine)?)),
         (Some(_), true) => Err(user_error("--url asks a daemon, which knows its models by name; --model is a file")),
-        (_, false) if !args.symbols.is_empty() => {
-            Err(user_error("--symbol, --fix and --state are for an .onnx file; the daemon has compiled its model already"))
-        }
+        (_, false) if !args.symbols.is_empty() => Err(user_error(
+            "--symbol, --fix and --state are for an .onnx file; the daemon has compiled its model already",
+        )),
         (url, false) => Ok(Invoker::Remote(Remote::connect(url.as_deref().unwrap_or(URL_DEFAULT), &args.model)?)),
     }
 }
@@ -102,7 +104,8 @@ fn invoker(args: &Args) -> Result<Invoker> {
 /// The tokens, and how long each step took.
 fn generate(args: &Args, invoker: &Invoker) -> Result<(Vec<i64>, Vec<Duration>)> {
     let metadata = invoker.inputs();
-    let others: Vec<TensorMetadata> = metadata.iter().filter(|input| !MADE.contains(&input.name.as_str())).cloned().collect();
+    let others: Vec<TensorMetadata> =
+        metadata.iter().filter(|input| !MADE.contains(&input.name.as_str())).cloned().collect();
     if others.len() == metadata.len() {
         return Err(user_error("the model has no input `input_ids`, so it is no decoder of tokens"));
     }
@@ -126,13 +129,25 @@ fn generate(args: &Args, invoker: &Invoker) -> Result<(Vec<i64>, Vec<Duration>)>
 }
 
 /// Runs a step and takes the token with the largest logit behind its last one.
-fn next_token(sequence: &mut Sequence<'_>, metadata: &[TensorMetadata], others: &[Tensor], step: &[i64], past: usize) -> Result<i64> {
+fn next_token(
+    sequence: &mut Sequence<'_>,
+    metadata: &[TensorMetadata],
+    others: &[Tensor],
+    step: &[i64],
+    past: usize,
+) -> Result<i64> {
     let made = |input: &TensorMetadata| -> Result<Tensor> {
         let values: Vec<i64> = match input.name.as_str() {
             "input_ids" => step.to_vec(),
             "attention_mask" => vec![1; past + step.len()],
             "position_ids" => (past as i64..).take(step.len()).collect(),
-            name => return others.iter().find(|other| other.name == name).cloned().with_context(|| format!("input {name}")),
+            name => {
+                return others
+                    .iter()
+                    .find(|other| other.name == name)
+                    .cloned()
+                    .with_context(|| format!("input {name}"));
+            }
         };
         integers(input, &values)
     };
@@ -140,10 +155,14 @@ fn next_token(sequence: &mut Sequence<'_>, metadata: &[TensorMetadata], others: 
     let answer = sequence.step(&inputs, Terms::default())?;
     let logits = answer.outputs.iter().find(|output| output.name == "logits").or(answer.outputs.first());
     let logits = logits.filter(|logits| logits.shape.len() == 3 && logits.shape[..2] == [1, step.len() as i64]);
-    let logits = logits.ok_or_else(|| user_error("the model has no output `logits` of shape [1, tokens, vocabulary]"))?;
+    let logits =
+        logits.ok_or_else(|| user_error("the model has no output `logits` of shape [1, tokens, vocabulary]"))?;
     let values = to_f64(logits.datatype, &logits.bytes);
     let row = &values[values.len() - logits.shape[2] as usize..];
-    let largest = row.iter().enumerate().fold((0, f64::NEG_INFINITY), |best, (at, &value)| if value > best.1 { (at, value) } else { best });
+    let largest = row
+        .iter()
+        .enumerate()
+        .fold((0, f64::NEG_INFINITY), |best, (at, &value)| if value > best.1 { (at, value) } else { best });
     Ok(largest.0 as i64)
 }
 

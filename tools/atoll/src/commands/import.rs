@@ -75,13 +75,16 @@ fn head(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn no_manifest(folder: &Path) -> Result<anyhow::Error> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     files.sort();
     let hint = files.iter().filter(|file| file.is_file()).find_map(|file| {
         let hint = instead_of(file, &head(file).ok()?)?;
         Some(format!("there is no {MANIFEST} in it; {} is there: {hint}", file.display()))
     });
-    Ok(anyhow!(hint.unwrap_or_else(|| format!("there is no {MANIFEST} in it; the exporters in tools/export write one"))))
+    Ok(anyhow!(
+        hint.unwrap_or_else(|| format!("there is no {MANIFEST} in it; the exporters in tools/export write one"))
+    ))
 }
 
 /// What to do with a file of another compiler, by its name and first bytes.
@@ -91,8 +94,12 @@ fn instead_of(path: &Path, head: &[u8]) -> Option<&'static str> {
     Some(match extension {
         "onnx" => "an ONNX model, which `atoll compile` takes",
         "toml" => "a function's manifest, which `atoll pack` takes",
-        "vmfb" => "a module of IREE, which has no launch schedule that others can read; tools/export/from_iree.py makes one from the model",
-        "so" => "a compiled library; for a model of TVM, tools/export/from_tvm.py makes a folder from the ONNX file or the module",
+        "vmfb" => {
+            "a module of IREE, which has no launch schedule that others can read; tools/export/from_iree.py makes one from the model"
+        }
+        "so" => {
+            "a compiled library; for a model of TVM, tools/export/from_tvm.py makes a folder from the ONNX file or the module"
+        }
         "hsaco" | "co" => {
             "a code object for AMD GPUs; kernels are taken as PTX, so compile its source for NVIDIA GPUs (tools/export/from_reef.py does so for REEF's)"
         }

@@ -99,8 +99,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             &json!({ "model": args.model, "milliseconds": milliseconds, "preemptions": answer.preemptions, "outputs": summaries, "difference": difference }),
         );
     }
-    let expected =
-        difference.map_or(String::new(), |difference| format!("as expected, but for a relative difference of {difference:.1e}\n"));
+    let expected = difference.map_or(String::new(), |difference| {
+        format!("as expected, but for a relative difference of {difference:.1e}\n")
+    });
     Ok(print(&(text(&summaries, &times) + &expected))?)
 }
 
@@ -109,11 +110,15 @@ fn invoker(args: &Args) -> Result<Invoker> {
     let path = Path::new(&args.model);
     let is_file = path.extension().is_some_and(|e| e == "kg" || e == "onnx");
     if !is_file && !args.symbols.is_empty() {
-        return Err(user_error("--symbol, --fix and --state are for an .onnx file; the daemon has compiled its model already"));
+        return Err(user_error(
+            "--symbol, --fix and --state are for an .onnx file; the daemon has compiled its model already",
+        ));
     }
     match (&args.url, is_file) {
         (None, true) => Ok(Invoker::Local(Local::start(path, &args.symbols, &args.engine)?)),
-        (Some(_), true) if path.exists() => Err(user_error("--url asks a daemon, which knows its models by name; --model is a file")),
+        (Some(_), true) if path.exists() => {
+            Err(user_error("--url asks a daemon, which knows its models by name; --model is a file"))
+        }
         (url, _) => Ok(Invoker::Remote(Remote::connect(url.as_deref().unwrap_or(URL_DEFAULT), &args.model)?)),
     }
 }

@@ -5,8 +5,8 @@ use crate::failure::{Blame, user_error};
 use crate::output::{Align, Table, bytes, print, print_json};
 use anyhow::{Context, Result};
 use atoll_kgraph::{
-    AmdFacts, BUFFER_ALIGN, BufferKind, Bundle, InvocationLayout, KernelFacts, KernelGraph, LaunchSpec, NodeKind, Place, RerunFact,
-    TargetImage, features, node_may_run_again,
+    AmdFacts, BUFFER_ALIGN, BufferKind, Bundle, InvocationLayout, KernelFacts, KernelGraph, LaunchSpec, NodeKind,
+    Place, RerunFact, TargetImage, features, node_may_run_again,
 };
 use atoll_protocol::TensorMetadata;
 use atoll_proxy_kernels::{DeviceModel, KernelNeeds, RegisterClass};
@@ -41,7 +41,8 @@ pub(crate) struct Args {
     #[arg(long)]
     target: Option<String>,
 
-    /// The device whose occupancy is shown, v100, t4, a100, h100, mi50, … [default: host, or t4 for NVIDIA targets]
+    /// The device whose occupancy is shown, v100, t4, a100, h100, mi50, … [default: host, or t4 for
+    /// NVIDIA targets]
     #[arg(long)]
     device: Option<String>,
 
@@ -171,7 +172,8 @@ struct OccupancyRow {
 /// Whether a kernel can share a launch with others.
 #[derive(Debug, Serialize)]
 struct PaddingRow {
-    /// Registers of the dkp modules that it can be in; absent where it can be in none, and on devices where registers are no limit.
+    /// Registers of the dkp modules that it can be in; absent where it can be in none, and on
+    /// devices where registers are no limit.
     class: Option<u32>,
     /// Why it can be in none.
     reason: Option<String>,
@@ -211,7 +213,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.source {
         let target = target(args, &bundle)?;
         let source = bundle.source(&target.name).blame_user()?;
-        return Ok(print(&source.ok_or_else(|| user_error("the bundle has no kernels from before the passes; compile the model again"))?)?);
+        return Ok(print(&source.ok_or_else(|| {
+            user_error("the bundle has no kernels from before the passes; compile the model again")
+        })?)?);
     }
     if let Some(path) = &args.svg {
         let picture = drawing::svg(bundle.graph())?;
@@ -227,7 +231,8 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
     let target = target(args, bundle)?;
     let device = device(args, target)?;
     let layout = InvocationLayout::new(graph, target, &symbols).context("with these symbols").blame_user()?;
-    let name = |ids: &[atoll_kgraph::BufferId]| ids.iter().map(|id| graph.buffers[id.0 as usize].name.clone()).collect();
+    let name =
+        |ids: &[atoll_kgraph::BufferId]| ids.iter().map(|id| graph.buffers[id.0 as usize].name.clone()).collect();
     let nodes = graph.nodes.iter().enumerate().map(|(index, node)| NodeRow {
         name: node.name.clone(),
         what: match (&node.kind, &target.launches[index]) {
@@ -242,13 +247,20 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
         // The last node may overwrite its own input, behind which there is none.
         restore_point: graph.nodes.get(graph.plan.restore_points[index].0 as usize).map(|point| point.name.clone()),
     });
-    let symbol =
-        |(symbol, &value): (&atoll_kgraph::SymbolSpec, &i64)| Symbol { name: symbol.name.clone(), min: symbol.min, max: symbol.max, value };
+    let symbol = |(symbol, &value): (&atoll_kgraph::SymbolSpec, &i64)| Symbol {
+        name: symbol.name.clone(),
+        min: symbol.min,
+        max: symbol.max,
+        value,
+    };
     Ok(Inspection {
         name: graph.name.clone(),
         digest: bundle.digest().into(),
         format: bundle.format(),
-        features: features::of_graph(graph).union(&features::of_target(graph, target)).map(|feature| feature.name()).collect(),
+        features: features::of_graph(graph)
+            .union(&features::of_target(graph, target))
+            .map(|feature| feature.name())
+            .collect(),
         producer: bundle.producer().into(),
         file_bytes: bundle.file_bytes(),
         targets: bundle.target_names().map(String::from).collect(),
@@ -324,9 +336,20 @@ fn memory(bundle: &Bundle, target: &TargetImage, layout: &InvocationLayout, symb
     }
 }
 
-fn kernels(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout, device: &'static DeviceModel) -> Vec<Kernel> {
+fn kernels(
+    graph: &KernelGraph,
+    target: &TargetImage,
+    layout: &InvocationLayout,
+    device: &'static DeviceModel,
+) -> Vec<Kernel> {
     let launches = |index: usize| {
-        target.launches.iter().flatten().flat_map(LaunchSpec::all).filter(|launch| launch.kernel.0 as usize == index).count()
+        target
+            .launches
+            .iter()
+            .flatten()
+            .flat_map(LaunchSpec::all)
+            .filter(|launch| launch.kernel.0 as usize == index)
+            .count()
     };
     let row = |(index, kernel): (usize, &atoll_kgraph::KernelFacts)| Kernel {
         name: kernel.name.clone(),
@@ -355,8 +378,8 @@ fn registers(device: &DeviceModel, kernel: &KernelFacts) -> Option<u32> {
 
 fn occupancy(device: &'static DeviceModel, kernel: &KernelFacts) -> OccupancyRow {
     let threads = kernel.block.iter().product();
-    let found =
-        registers(device, kernel).map(|registers| device.occupancy(KernelNeeds { registers, shared_bytes: kernel.shared_bytes, threads }));
+    let found = registers(device, kernel)
+        .map(|registers| device.occupancy(KernelNeeds { registers, shared_bytes: kernel.shared_bytes, threads }));
     OccupancyRow {
         device: device.name,
         blocks: found.map(|o| o.blocks),
@@ -373,8 +396,13 @@ fn padding(device: &'static DeviceModel, kernel: &KernelFacts) -> PaddingRow {
     match registers(device, kernel) {
         None => PaddingRow { class: None, reason: Some("its registers are not known".into()) },
         Some(registers) => match RegisterClass::of_kernel(device, registers, threads) {
-            None => PaddingRow { class: None, reason: Some(format!("no register class has {registers} registers for {threads} threads")) },
-            Some(class) => PaddingRow { class: Some(class.registers).filter(|registers| *registers != u32::MAX), reason: None },
+            None => PaddingRow {
+                class: None,
+                reason: Some(format!("no register class has {registers} registers for {threads} threads")),
+            },
+            Some(class) => {
+                PaddingRow { class: Some(class.registers).filter(|registers| *registers != u32::MAX), reason: None }
+            }
         },
     }
 }
@@ -386,11 +414,14 @@ fn rerun(graph: &KernelGraph, target: &TargetImage, layout: &InvocationLayout, k
             spec.variant(chosen).kernel.0 as usize == kernel
         })
     };
-    let outcomes: Vec<_> = (0..graph.nodes.len()).filter(launched).map(|node| node_may_run_again(graph, target, layout, node)).collect();
+    let outcomes: Vec<_> =
+        (0..graph.nodes.len()).filter(launched).map(|node| node_may_run_again(graph, target, layout, node)).collect();
     let (proven, disjoint) = match &target.kernels[kernel].rerun {
         None => (None, Vec::new()),
         Some(RerunFact::Always) => (Some("always"), Vec::new()),
-        Some(RerunFact::IfDisjoint(pairs)) => (Some("if_disjoint"), pairs.iter().map(|pair| [pair.read, pair.written]).collect()),
+        Some(RerunFact::IfDisjoint(pairs)) => {
+            (Some("if_disjoint"), pairs.iter().map(|pair| [pair.read, pair.written]).collect())
+        }
         Some(RerunFact::Never(_)) => (Some("never"), Vec::new()),
     };
     let reason = outcomes.iter().find_map(|outcome| outcome.as_ref().err()).map(ToString::to_string);
@@ -401,7 +432,14 @@ fn buffers(graph: &KernelGraph, layout: &InvocationLayout, symbols: &[i64]) -> R
     let row = |(buffer, place): (&atoll_kgraph::BufferSpec, &Place)| {
         let shape = buffer.shape.iter().map(|size| size.eval(symbols)).collect::<Result<_, _>>()?;
         let datatype = format!("{:?}", buffer.dtype).to_lowercase();
-        Ok(BufferRow { name: buffer.name.clone(), kind: buffer.kind, datatype, shape, bytes: place.bytes, offset: place.offset })
+        Ok(BufferRow {
+            name: buffer.name.clone(),
+            kind: buffer.kind,
+            datatype,
+            shape,
+            bytes: place.bytes,
+            offset: place.offset,
+        })
     };
     graph.buffers.iter().zip(&layout.buffers).map(row).collect()
 }
@@ -411,7 +449,11 @@ fn text(inspection: &Inspection) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{}  {}, by {}", inspection.name, bytes(inspection.file_bytes), inspection.producer);
-    let features = if inspection.features.is_empty() { String::new() } else { format!(", with {}", inspection.features.join(", ")) };
+    let features = if inspection.features.is_empty() {
+        String::new()
+    } else {
+        format!(", with {}", inspection.features.join(", "))
+    };
     let _ = writeln!(
         text,
         "digest   {}\nformat   {}{features}\ntargets  {}",
@@ -508,13 +550,16 @@ fn kernel_table(kernels: &[Kernel]) -> Table {
 fn may_run_again(kernel: &Kernel) -> String {
     match &kernel.rerun.reason {
         None => "yes".into(),
-        Some(reason) if kernel.rerun.launches > 0 => format!("{} of {} launches: {reason}", kernel.rerun.launches, kernel.launches),
+        Some(reason) if kernel.rerun.launches > 0 => {
+            format!("{} of {} launches: {reason}", kernel.rerun.launches, kernel.launches)
+        }
         Some(reason) => format!("no: {reason}"),
     }
 }
 
 fn node_table(nodes: &[NodeRow]) -> Table {
-    let mut table = Table::new([("", Align::Right), ("node", Align::Left), ("does", Align::Left), ("blocks", Align::Right)]);
+    let mut table =
+        Table::new([("", Align::Right), ("node", Align::Left), ("does", Align::Left), ("blocks", Align::Right)]);
     for (index, node) in nodes.iter().enumerate() {
         table.row([index.to_string(), node.name.clone(), node.what.clone(), node.grid.map_or("-".into(), dimensions)]);
     }

@@ -30,7 +30,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if index.is_empty() {
         return Ok(print("the repository holds no models\n")?);
     }
-    let mut table = Table::new([("model", Align::Left), ("version", Align::Left), ("state", Align::Left), ("reason", Align::Left)]);
+    let mut table =
+        Table::new([("model", Align::Left), ("version", Align::Left), ("state", Align::Left), ("reason", Align::Left)]);
     for entry in index {
         let state = match entry.state {
             ModelState::Ready => "ready",

@@ -127,7 +127,9 @@ fn put(args: &PutArgs) -> Result<()> {
 fn put_file(client: &mut Client, file: &Path, class: Option<Class>) -> Result<Digest> {
     if file.extension().is_some_and(|extension| extension == "npy") {
         let tensor = npy::read(file, "").blame_user()?;
-        return client.put(&Tensor { datatype: tensor.datatype, shape: tensor.shape, bytes: tensor.bytes }, class).told();
+        return client
+            .put(&Tensor { datatype: tensor.datatype, shape: tensor.shape, bytes: tensor.bytes }, class)
+            .told();
     }
     let mut opened = File::open(file).with_context(|| file.display().to_string()).blame_user()?;
     let content = Sealed::of_reader("atoll-object", &mut opened).with_context(|| file.display().to_string())?;
@@ -141,12 +143,15 @@ fn get(args: &GetArgs) -> Result<()> {
     };
     let (datatype, shape, size) = (object.datatype, object.shape.clone(), object.bytes.len());
     if path.extension().is_some_and(|extension| extension == "npy") {
-        npy::write(path, &atoll_protocol::Tensor::new("", object.datatype, object.shape, object.bytes)?).blame_user()?;
+        npy::write(path, &atoll_protocol::Tensor::new("", object.datatype, object.shape, object.bytes)?)
+            .blame_user()?;
     } else {
         std::fs::write(path, &object.bytes).with_context(|| path.display().to_string()).blame_user()?;
     }
     if args.json {
-        return print_json(&json!({ "digest": args.digest.to_string(), "datatype": datatype, "shape": shape, "bytes": size }));
+        return print_json(
+            &json!({ "digest": args.digest.to_string(), "datatype": datatype, "shape": shape, "bytes": size }),
+        );
     }
     Ok(())
 }
@@ -181,7 +186,13 @@ fn list(args: &ListArgs) -> Result<()> {
     for object in objects {
         let tensor = object.form.map_or_else(String::new, |form| format!("{}{:?}", form.datatype, form.shape));
         let place = if object.in_memory { "memory, disk" } else { "disk" };
-        table.row([object.digest.to_string(), bytes(object.bytes), tensor, class_name(object.class).into(), place.into()]);
+        table.row([
+            object.digest.to_string(),
+            bytes(object.bytes),
+            tensor,
+            class_name(object.class).into(),
+            place.into(),
+        ]);
     }
     Ok(print(&table.to_string())?)
 }

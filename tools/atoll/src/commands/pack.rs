@@ -54,7 +54,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Makes the bundle of a manifest and says what is in it; `failed` says what could not be done.
-pub(super) fn make(manifest: &Path, output: &Path, code: &CodeArgs, json: bool, failed: impl Fn() -> String) -> Result<()> {
+pub(super) fn make(
+    manifest: &Path,
+    output: &Path,
+    code: &CodeArgs,
+    json: bool,
+    failed: impl Fn() -> String,
+) -> Result<()> {
     let options = code.options_for_ptx()?;
     let bars = ProgressBars::new(manifest);
     let packed = pack(manifest, output, &options, &bars);

@@ -162,7 +162,8 @@ mod tests {
              a           1234         2  its jail lacks landlock: none\n  \
              a              -         2  executor 1234 was killed by SIGKILL\n"
         );
-        let lost = DeviceEntry { device: "host:1".into(), lost: Some("its process dies".into()), ..report.devices[0].clone() };
+        let lost =
+            DeviceEntry { device: "host:1".into(), lost: Some("its process dies".into()), ..report.devices[0].clone() };
         report.devices.push(lost);
         report.executors.push(entry(Some(7), None));
         assert_eq!(

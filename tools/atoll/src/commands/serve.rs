@@ -52,7 +52,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 8002)]
     metrics_port: u16,
 
-    /// Folder for compiled models, and for copies of the bundles that are served, which need no more room where the file system makes reflinks [default: $XDG_CACHE_HOME/atoll/compiled]
+    /// Folder for compiled models, and for copies of the bundles that are served, which need no
+    /// more room where the file system makes reflinks [default: $XDG_CACHE_HOME/atoll/compiled]
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
 
@@ -60,7 +61,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value_t = limits::BODY_BYTES_MAX_DEFAULT as u64)]
     body_bytes_max: u64,
 
-    /// A name, besides addresses and localhost, by which clients may call the daemon (the header Host). Beyond loopback any name will do unless one is given
+    /// A name, besides addresses and localhost, by which clients may call the daemon (the header
+    /// Host). Beyond loopback any name will do unless one is given
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
 
@@ -68,7 +70,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
 
-    /// Whether /v2/health/ready waits for every model of the repository: with true, the server is not ready while one has failed to load (unloading that one gives it up); with false, it
+    /// Whether /v2/health/ready waits for every model of the repository: with true, the server is
+    /// not ready while one has failed to load (unloading that one gives it up); with false, it
     /// is ready as soon as each is loaded or has failed. As Triton's
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
     strict_readiness: bool,
@@ -81,7 +84,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain_seconds: u64,
 
-    /// Socket for `atoll fn` and `atoll object` [default: $XDG_RUNTIME_DIR/atoll.sock or /run/atoll.sock]
+    /// Socket for `atoll fn` and `atoll object` [default: $XDG_RUNTIME_DIR/atoll.sock or
+    /// /run/atoll.sock]
     #[arg(long, value_name = "PATH", env = CONTROL_SOCKET_VARIABLE, conflicts_with = "no_control")]
     control_socket: Option<PathBuf>,
 
@@ -97,7 +101,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Run functions of tenants on a GPU, or with --isolation none, where nothing keeps their kernels out of each other's memory
+    /// Run functions of tenants on a GPU, or with --isolation none, where nothing keeps their
+    /// kernels out of each other's memory
     #[arg(long)]
     trust_tenants: bool,
 
@@ -119,7 +124,9 @@ impl Args {
         let state = match &self.state {
             Some(state) => state.clone(),
             None => cache::state_folder()
-                .context("neither XDG_STATE_HOME nor HOME is set; say where functions and objects are kept with --state")
+                .context(
+                    "neither XDG_STATE_HOME nor HOME is set; say where functions and objects are kept with --state",
+                )
                 .blame_user()?,
         };
         Ok(ControlConfig {
@@ -127,7 +134,11 @@ impl Args {
             state,
             object_memory_bytes: self.object_memory,
             trust_tenants: self.trust_tenants || self.devices.keeps_tenants_apart(),
-            access: self.config.as_deref().map_or_else(|| Ok(Access::own(own_uid)), |path| Access::read(path, own_uid)).blame_user()?,
+            access: self
+                .config
+                .as_deref()
+                .map_or_else(|| Ok(Access::own(own_uid)), |path| Access::read(path, own_uid))
+                .blame_user()?,
         })
     }
 
@@ -158,7 +169,8 @@ impl Args {
     }
 }
 
-/// Lets the process open as many files as the system allows it, and says how many. The usual limit of 1,024 is for programs that call `select`.
+/// Lets the process open as many files as the system allows it, and says how many. The usual limit
+/// of 1,024 is for programs that call `select`.
 fn raise_open_files() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
@@ -174,9 +186,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
         tracing::warn!(host = %config.host, "everybody who reaches this address can use the models and load and unload them");
     }
     let compiler = compiler::service(&devices.device_names(), symbols);
-    let fleet = devices.start(config.control.as_ref().map(|control| control.access.memory_quotas()).unwrap_or_default())?;
+    let fleet =
+        devices.start(config.control.as_ref().map(|control| control.access.memory_quotas()).unwrap_or_default())?;
     let served = runtime.block_on(async {
-        let control = config.control.as_ref().map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));
+        let control = config
+            .control
+            .as_ref()
+            .map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));
         let server = Server::bind(config, Arc::new(fleet.handle()), compiler).await.map_err(blame)?;
         // Scripts read these lines; people read the log.
         print(&format!("http {}\nmetrics {}\n{control}", server.http_address()?, server.metrics_address()?))?;
@@ -189,7 +205,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         server.run(stop).await.map_err(blame)
     });
     fleet.shutdown();
-    // A compilation may still run on a thread that cannot be stopped; it writes nothing that is half done.
+    // A compilation may still run on a thread that cannot be stopped; it writes nothing that is half
+    // done.
     runtime.shutdown_background();
     served?;
     tracing::info!("stopped");

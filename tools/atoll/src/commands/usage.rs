@@ -66,7 +66,9 @@ fn render(report: &UsageReport) -> String {
 
 /// Rows of zeros are for programs.
 fn was_used(row: &UsageEntry) -> bool {
-    row.launches > 0 || row.memory.values().any(|memory| memory.byte_s > 0.0) || row.invocations.values().any(|count| *count > 0)
+    row.launches > 0
+        || row.memory.values().any(|memory| memory.byte_s > 0.0)
+        || row.invocations.values().any(|count| *count > 0)
 }
 
 fn cells(row: &UsageEntry) -> [String; 13] {
@@ -116,7 +118,10 @@ mod tests {
             launches,
             evicted_launches: 0,
             aborted_launches: 0,
-            memory: BTreeMap::from([("constants".into(), MemoryEntry { bytes: 2048, byte_s: 3.0 * f64::from(1 << 30) })]),
+            memory: BTreeMap::from([(
+                "constants".into(),
+                MemoryEntry { bytes: 2048, byte_s: 3.0 * f64::from(1 << 30) },
+            )]),
             written_bytes: 10,
             read_bytes: 1 << 20,
             invocations: BTreeMap::from([("success".into(), 5), ("failed".into(), 2)]),
@@ -130,7 +135,8 @@ mod tests {
 
     #[test]
     fn a_report_is_a_table_with_units() {
-        let unused = UsageEntry { memory: BTreeMap::new(), invocations: BTreeMap::new(), ..row(Some("unused"), 0.0, 0) };
+        let unused =
+            UsageEntry { memory: BTreeMap::new(), invocations: BTreeMap::new(), ..row(Some("unused"), 0.0, 0) };
         let rows = vec![row(Some("f"), 1.25, 7), unused, row(None, 0.5, 1)];
         let mut report = UsageReport {
             started_at_s: 0,

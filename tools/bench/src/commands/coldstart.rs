@@ -27,15 +27,20 @@ enum Tier {
     Device,
 }
 
-const TIERS: [(Tier, &str); 4] =
-    [(Tier::New, "new, from disk"), (Tier::Disk, "from disk"), (Tier::Host, "from host memory"), (Tier::Device, "warm")];
+const TIERS: [(Tier, &str); 4] = [
+    (Tier::New, "new, from disk"),
+    (Tier::Disk, "from disk"),
+    (Tier::Host, "from host memory"),
+    (Tier::Device, "warm"),
+];
 
 const EXAMPLES: &str = "\
 Examples:
   atoll bench coldstart
   atoll bench coldstart --bytes 1G --count 5 --json";
 
-/// Measure the first answer of a function: never seen before, then with its constants on disk, in host memory and on the device; beside a plain copy of the same bytes.
+/// Measure the first answer of a function: never seen before, then with its constants on disk, in
+/// host memory and on the device; beside a plain copy of the same bytes.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -47,7 +52,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = NonZeroU32::new(10).expect("not zero"))]
     count: NonZeroU32,
 
-    /// Folder for the function's file, on the disk to be measured [default: that of temporary files]
+    /// Folder for the function's file, on the disk to be measured [default: that of temporary
+    /// files]
     #[arg(long)]
     folder: Option<PathBuf>,
 
@@ -62,7 +68,8 @@ pub(crate) struct Args {
 /// Times of one tier.
 struct Measured {
     name: &'static str,
-    /// From opening the file, from loading a function that is known, or from the request where it is loaded, to the answer.
+    /// From opening the file, from loading a function that is known, or from the request where it
+    /// is loaded, to the answer.
     start: Distribution,
     /// A plain copy of the same bytes from the same place.
     copy: Distribution,
@@ -88,7 +95,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let measured: Vec<Measured> = TIERS
         .iter()
         .zip(times)
-        .map(|((_, name), (starts, copies))| Measured { name, start: Distribution::of(&starts), copy: Distribution::of(&copies) })
+        .map(|((_, name), (starts, copies))| Measured {
+            name,
+            start: Distribution::of(&starts),
+            copy: Distribution::of(&copies),
+        })
         .collect();
     show(args, &measured)
 }
@@ -96,8 +107,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn show(args: &Args, measured: &[Measured]) -> Result<()> {
     let multiple = |m: &Measured| m.start.p50_ms / m.copy.p50_ms;
     if args.json {
-        let one = |m: &Measured| (m.name.replace(' ', "_"), json!({ "start": m.start, "copy": m.copy, "multiple": multiple(m) }));
-        return print_json(&json!({ "bytes": args.bytes, "tiers": measured.iter().map(one).collect::<serde_json::Map<_, _>>() }));
+        let one = |m: &Measured| {
+            (m.name.replace(' ', "_"), json!({ "start": m.start, "copy": m.copy, "multiple": multiple(m) }))
+        };
+        return print_json(
+            &json!({ "bytes": args.bytes, "tiers": measured.iter().map(one).collect::<serde_json::Map<_, _>>() }),
+        );
     }
     let mut table = Table::new([
         ("ms", Align::Left),
@@ -108,14 +123,16 @@ fn show(args: &Args, measured: &[Measured]) -> Result<()> {
         ("multiple", Align::Right),
     ]);
     for m in measured {
-        let [p50, max, copy_p50, copy_max] = [m.start.p50_ms, m.start.max_ms, m.copy.p50_ms, m.copy.max_ms].map(|ms| format!("{ms:.1}"));
+        let [p50, max, copy_p50, copy_max] =
+            [m.start.p50_ms, m.start.max_ms, m.copy.p50_ms, m.copy.max_ms].map(|ms| format!("{ms:.1}"));
         table.row([m.name.into(), p50, max, copy_p50, copy_max, format!("{:.2}", multiple(m))]);
     }
     Ok(print(&table.to_string())?)
 }
 
-/// The first answer with the constants in a tier. Of a new function everything is in it, the check of the file's digests too; one that was there before has been checked, and
-/// what is left is loading it. Afterwards the function is gone again.
+/// The first answer with the constants in a tier. Of a new function everything is in it, the check
+/// of the file's digests too; one that was there before has been checked, and what is left is
+/// loading it. Afterwards the function is gone again.
 fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
     let bring = |bundle: &Arc<Bundle>| load(handle, bundle, "cold", Class::BestEffort);
     let ask = || invoke(handle, request("cold", &[], None)).map(drop);
@@ -150,7 +167,8 @@ fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
     Ok(took)
 }
 
-/// Copies the file's bytes into fresh memory. For warm starts too, which copy nothing: what they are a fraction of.
+/// Copies the file's bytes into fresh memory. For warm starts too, which copy nothing: what they
+/// are a fraction of.
 fn copy(path: &Path, tier: Tier) -> Result<Duration> {
     let bytes = std::fs::metadata(path)?.len();
     if matches!(tier, Tier::New | Tier::Disk) {

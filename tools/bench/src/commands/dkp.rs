@@ -40,7 +40,8 @@ Examples:
 Each kernel runs as it stands in a bundle, made preemptible, and then as the only one of a launch of the dkp module that it is in: so without anything beside it. The two take turns, and each pair gives a ratio.
 What is measured is what carrying other kernels costs one: registers of the class, calls, virtual block numbers. Times are the device's own.";
 
-/// Measure what kernels lose in dkp modules, in which others may run beside them, while nothing does.
+/// Measure what kernels lose in dkp modules, in which others may run beside them, while nothing
+/// does.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -84,13 +85,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         #[cfg(feature = "native")]
         DeviceName::Host => Target::this_host(),
         #[cfg(not(feature = "native"))]
-        DeviceName::Host => return Err(user_error("this program was built without code for CPUs: --device is cuda or cuda:N")),
+        DeviceName::Host => {
+            return Err(user_error("this program was built without code for CPUs: --device is cuda or cuda:N"));
+        }
         DeviceName::Cuda(_) => GPU.parse()?,
     };
     let wanted = |kernel: &&MeasuredKernel| args.only.as_ref().is_none_or(|only| only.is_match(kernel.name));
     let kernels: Vec<&MeasuredKernel> = KERNELS.iter().filter(wanted).collect();
     if kernels.is_empty() {
-        return Err(user_error(format!("`--only` matches no kernel; there are {}", KERNELS.map(|kernel| kernel.name).join(", "))));
+        return Err(user_error(format!(
+            "`--only` matches no kernel; there are {}",
+            KERNELS.map(|kernel| kernel.name).join(", ")
+        )));
     }
     let bundle = bundle(&kernels, target)?;
     let padded = pad_bundles(target, std::slice::from_ref(&bundle), None)?;
@@ -106,7 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     args.output.show(&report, text)
 }
 
-/// The kernels as steps of one function. Its graph is never run; what counts is what the compiler makes of its kernels.
+/// The kernels as steps of one function. Its graph is never run; what counts is what the compiler
+/// makes of its kernels.
 fn bundle(kernels: &[&MeasuredKernel], target: Target) -> Result<Arc<Bundle>> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("kernels.ptx"), PTX)?;
@@ -124,13 +131,20 @@ fn bundle(kernels: &[&MeasuredKernel], target: Target) -> Result<Arc<Bundle>> {
                 }
             };
             let kind = if Some(at) == outputs { "output" } else { "input" };
-            writeln!(buffers, "{}_{at} = {{ kind = \"{kind}\", dtype = \"{dtype}\", shape = [{count}] }}", kernel.entry)?;
+            writeln!(
+                buffers,
+                "{}_{at} = {{ kind = \"{kind}\", dtype = \"{dtype}\", shape = [{count}] }}",
+                kernel.entry
+            )?;
             words.push(format!("\"{}_{at}\"", kernel.entry));
         }
         let written = outputs.map_or_else(String::new, |at| format!("\"{}_{at}\"", kernel.entry));
         let MeasuredKernel { entry, grid, block, .. } = kernel;
         let args = words.join(", ");
-        writeln!(steps, "[[step]]\nkernel = \"{entry}\"\ngrid = {grid:?}\nblock = {block:?}\nargs = [{args}]\nwrites = [{written}]")?;
+        writeln!(
+            steps,
+            "[[step]]\nkernel = \"{entry}\"\ngrid = {grid:?}\nblock = {block:?}\nargs = [{args}]\nwrites = [{written}]"
+        )?;
     }
     let (manifest, path) = (folder.path().join("kernels.toml"), folder.path().join("kernels.kg"));
     std::fs::write(&manifest, format!("name = \"kernels\"\nptx = [\"kernels.ptx\"]\n[buffers]\n{buffers}{steps}"))?;
@@ -159,16 +173,21 @@ impl<'a> Stage<'a> {
         let mut device = bench_device(device, 0, DEVICE_QUEUE_CAPACITY_DEFAULT)?;
         let name = target.name();
         let facts = &bundle.target(name).context("the bundle is for this target")?.kernels;
-        let mut load =
-            |code: &[u8], ptx, kernels: &[KernelFacts]| device.load_module(ModuleImage { domain: "", target: name, code, ptx, kernels });
+        let mut load = |code: &[u8], ptx, kernels: &[KernelFacts]| {
+            device.load_module(ModuleImage { domain: "", target: name, code, ptx, kernels })
+        };
         let plain = load(bundle.code(name).unwrap_or_default(), bundle.ptx(name), facts)?;
-        let padded = padded.iter().map(|padded| Ok((load(&padded.code, None, &padded.kernels)?, padded))).collect::<Result<_>>()?;
+        let padded = padded
+            .iter()
+            .map(|padded| Ok((load(&padded.code, None, &padded.kernels)?, padded)))
+            .collect::<Result<_>>()?;
         Ok(Stage { device, facts, plain, padded, launches: 0 })
     }
 
     /// `None` for a kernel that is in no dkp module.
     fn measure(&mut self, kernel: &MeasuredKernel, rounds: u32) -> Result<Option<Row>> {
-        let number = self.facts.iter().position(|facts| facts.name == kernel.entry).context("the kernel is in the bundle")?;
+        let number =
+            self.facts.iter().position(|facts| facts.name == kernel.entry).context("the kernel is in the bundle")?;
         let alone = self.alone(kernel, number)?;
         let Some((dkp, module)) = self.beside_nothing(kernel, number, &alone)? else { return Ok(None) };
         let mut times: [Vec<Duration>; 2] = Default::default();
@@ -181,7 +200,8 @@ impl<'a> Stage<'a> {
                 times[which].extend((round > 0).then_some(time));
             }
         }
-        let mut ratios: Vec<f64> = times[0].iter().zip(&times[1]).map(|(alone, dkp)| dkp.as_secs_f64() / alone.as_secs_f64()).collect();
+        let mut ratios: Vec<f64> =
+            times[0].iter().zip(&times[1]).map(|(alone, dkp)| dkp.as_secs_f64() / alone.as_secs_f64()).collect();
         ratios.sort_by(f64::total_cmp);
         let ratio = [0.25, 0.5, 0.75].map(|q| ratios[((ratios.len() - 1) as f64 * q) as usize]);
         let [alone, dkp] = times.map(|times| Distribution::of(&times));
@@ -209,8 +229,13 @@ impl<'a> Stage<'a> {
         if let Some(offset) = facts.preempt_offset {
             params.resize(offset as usize, 0);
             // In their order; the epoch of all of them is 0, and never raised.
-            debug_assert_eq!([preempt_params::EPOCH_WORD, preempt_params::EVICTED_WORD, preempt_params::PROGRESS], [0, 8, 16]);
-            [EPOCH_WORD, EVICTED_WORD, PROGRESS].into_iter().for_each(|at| put_address(&mut params, &mut addresses, at));
+            debug_assert_eq!(
+                [preempt_params::EPOCH_WORD, preempt_params::EVICTED_WORD, preempt_params::PROGRESS],
+                [0, 8, 16]
+            );
+            [EPOCH_WORD, EVICTED_WORD, PROGRESS]
+                .into_iter()
+                .for_each(|at| put_address(&mut params, &mut addresses, at));
         }
         params.resize(facts.params_bytes as usize, 0);
         let record = LaunchRecord {
@@ -231,7 +256,12 @@ impl<'a> Stage<'a> {
     }
 
     /// The same launch in a dkp module, and the module's name.
-    fn beside_nothing(&self, kernel: &MeasuredKernel, number: usize, alone: &Prepared) -> Result<Option<(Prepared, String)>> {
+    fn beside_nothing(
+        &self,
+        kernel: &MeasuredKernel,
+        number: usize,
+        alone: &Prepared,
+    ) -> Result<Option<(Prepared, String)>> {
         let place = self.padded.iter().find_map(|(module, padded)| {
             let candidate = padded.candidates.iter().position(|(_, of)| *of as usize == number)?;
             Some((*module, padded, candidate))

@@ -31,8 +31,9 @@ const ROUND: Duration = Duration::from_millis(400);
 
 /// Measure kernels in PTX on the host device, beside OpenBLAS and pocl in the same run.
 ///
-/// One row per kernel, number of threads and peer. pocl runs the same source as OpenCL C. Peers need Python with numpy, pocl also pyopencl and an installed driver;
-/// without them their columns are empty.
+/// One row per kernel, number of threads and peer. pocl runs the same source as OpenCL C. Peers
+/// need Python with numpy, pocl also pyopencl and an installed driver; without them their columns
+/// are empty.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -111,7 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             }
         }
     }
-    let rows: Vec<Row> = best.iter().flat_map(|(threads, best)| rows(&benches, *threads, best)).chain(scaling(&best)).collect();
+    let rows: Vec<Row> =
+        best.iter().flat_map(|(threads, best)| rows(&benches, *threads, best)).chain(scaling(&best)).collect();
     for note in best.values().flat_map(|b| &b.peers.notes).collect::<std::collections::BTreeSet<_>>() {
         writeln!(std::io::stderr(), "note: {note}")?;
     }
@@ -121,7 +123,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Runs each kernel for a while and keeps its best time.
 fn measure(benches: &[&MeasuredKernel], threads: u32, best: &mut Best) -> Result<()> {
     let module = atoll_ptx::parse(PTX).context("the measured kernels")?;
-    let mut host = HostBench::start(HostOptions { compute_units: threads, memory_bytes: 256 << 20, ..HostOptions::default() })?;
+    let mut host =
+        HostBench::start(HostOptions { compute_units: threads, memory_bytes: 256 << 20, ..HostOptions::default() })?;
     for bench in benches {
         let (mut buffers, args) = arguments(bench);
         let launch = Launch { grid: bench.grid, shared_bytes: 0, args };
@@ -184,8 +187,11 @@ fn ask_peers(args: &Args, threads: u32) -> Result<Peers> {
     std::fs::write(&source, SOURCE)?;
     let in_venv = std::env::var_os("ATOLL_VENV").map(|venv| Path::new(&venv).join("bin/python"));
     let python = args.python.clone().or(in_venv).unwrap_or_else(|| "python3".into());
-    let output = Command::new(&python).arg(&script).arg(&source).arg(threads.to_string()).stderr(Stdio::piped()).output();
-    let output = output.with_context(|| format!("{}: say where Python is with --python, or --no-peers", python.display())).blame_user()?;
+    let output =
+        Command::new(&python).arg(&script).arg(&source).arg(threads.to_string()).stderr(Stdio::piped()).output();
+    let output = output
+        .with_context(|| format!("{}: say where Python is with --python, or --no-peers", python.display()))
+        .blame_user()?;
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr);
         anyhow::bail!("the peers failed: {}", message.trim().lines().last().unwrap_or("no message"));
@@ -287,7 +293,10 @@ mod tests {
         let peers = Peers { openblas: Some(seconds(0.5)), pocl: Some(seconds(2.0)), notes: vec![] };
         let best = Best { ours: seconds(1.0), compile: seconds(0.02), peers };
         let found = rows(&[bench], 1, &best);
-        assert_eq!(found.iter().map(|r| (r.peer, r.ratio)).collect::<Vec<_>>(), [(Some("openblas"), Some(0.5)), (Some("pocl"), Some(2.0))]);
+        assert_eq!(
+            found.iter().map(|r| (r.peer, r.ratio)).collect::<Vec<_>>(),
+            [(Some("openblas"), Some(0.5)), (Some("pocl"), Some(2.0))]
+        );
         let alone = rows(&[bench], 1, &Best { peers: Peers::default(), ..best });
         assert_eq!((alone.len(), alone[0].peer), (1, None));
     }

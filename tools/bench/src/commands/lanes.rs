@@ -29,7 +29,8 @@ Caches and memory are shared in both cases, so what is left of a difference is w
 /// What the other process says once its hog runs.
 const READY: &str = "ready";
 
-/// Measure real-time requests in a lane of one compute unit beside a hog in another lane, and the same on a device of one compute unit beside the same hog in a process of its own, in turn.
+/// Measure real-time requests in a lane of one compute unit beside a hog in another lane, and the
+/// same on a device of one compute unit beside the same hog in a process of its own, in turn.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -88,7 +89,9 @@ struct Report {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !(args.rate > 0.0 && args.rate <= 1e6 && args.duration > 0.0 && args.duration <= 86_400.0) {
-        return Err(user_error("--rate is above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds"));
+        return Err(user_error(
+            "--rate is above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds",
+        ));
     }
     let [first, second, ..] = cpus::allowed()[..] else {
         return Err(user_error("two lanes need two CPUs, and this process may use fewer"));
@@ -124,7 +127,8 @@ fn in_lanes(args: &Args, cpus: [usize; 2], rt: &Arc<Bundle>, hog: &Arc<Bundle>) 
     found
 }
 
-/// Real-time requests on a device of one compute unit, and the hog in a process that has the other CPU.
+/// Real-time requests on a device of one compute unit, and the hog in a process that has the other
+/// CPU.
 fn in_processes(args: &Args, cpus: [usize; 2], rt: &Arc<Bundle>) -> Result<Distribution> {
     let engine = engine(&cpus[..1])?;
     let rt = Workload::load(&engine.handle(), "rt", rt, Class::RealTime, args.seed)?;
@@ -159,7 +163,8 @@ impl Hog {
     fn start(model: &Path, cpu: usize, seed: u64) -> Result<Hog> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench", "hog"]).arg(model).args([cpu.to_string(), seed.to_string()]);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start the hog's process")?;
+        let child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start the hog's process")?;
         let mut hog = Hog(child);
         let mut line = String::new();
         BufReader::new(hog.0.stdout.take().expect("it was piped")).read_line(&mut line)?;
@@ -198,14 +203,19 @@ fn median(rounds: &[Distribution], of: impl Fn(&Distribution) -> f64) -> f64 {
 
 fn text(report: &Report) -> String {
     use Align::{Left, Right};
-    let mut table = Table::new([("ms", Left), ("count", Right), ("p50", Right), ("p90", Right), ("p99", Right), ("max", Right)]);
+    let mut table =
+        Table::new([("ms", Left), ("count", Right), ("p50", Right), ("p90", Right), ("p99", Right), ("max", Right)]);
     for (lanes, processes) in report.lanes.iter().zip(&report.processes) {
-        for (name, distribution) in [("beside a hog in another lane", lanes), ("beside a hog in another process", processes)] {
+        for (name, distribution) in
+            [("beside a hog in another lane", lanes), ("beside a hog in another process", processes)]
+        {
             let [count, p50, p90, p99, max] = distribution.cells();
             table.row([name.into(), count, p50, p90, p99, max]);
         }
     }
     let [own, other] = report.cpus;
     let (p50, p99) = (report.p50_ratio, report.p99_ratio);
-    format!("{table}\nCPU {own} beside CPU {other}; lanes over processes, medians of the rounds: p50 {p50:.3}, p99 {p99:.3}\n")
+    format!(
+        "{table}\nCPU {own} beside CPU {other}; lanes over processes, medians of the rounds: p50 {p50:.3}, p99 {p99:.3}\n"
+    )
 }

@@ -141,7 +141,9 @@ impl From<&Histogram> for Quantiles {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !(args.rate > 0.0 && args.rate <= 1e6 && args.duration > 0.0 && args.duration <= 86_400.0) {
-        return Err(user_error("--rate is above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds"));
+        return Err(user_error(
+            "--rate is above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds",
+        ));
     }
     let device = args.engine.device_name();
     let (rt, be) = (artifact::open(&args.rt, device)?, artifact::open(&args.be, device)?);

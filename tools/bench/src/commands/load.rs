@@ -1,4 +1,5 @@
-//! Load on an engine: an open loop that keeps to its arrivals whatever happens, and a closed loop that always has something outstanding.
+//! Load on an engine: an open loop that keeps to its arrivals whatever happens, and a closed loop
+//! that always has something outstanding.
 
 use crate::invoker;
 use crate::random::Random;
@@ -30,7 +31,13 @@ pub struct Workload {
 
 impl Workload {
     /// Loads a bundle and makes random inputs.
-    pub fn load(handle: &EngineHandle, function: &str, bundle: &Arc<Bundle>, class: Class, seed: u64) -> Result<Workload> {
+    pub fn load(
+        handle: &EngineHandle,
+        function: &str,
+        bundle: &Arc<Bundle>,
+        class: Class,
+        seed: u64,
+    ) -> Result<Workload> {
         Workload::load_into(handle, function, bundle, class, seed, LaneId::DEFAULT)
     }
 
@@ -66,7 +73,8 @@ impl Workload {
         self.handle.submit(request, Box::new(reply));
     }
 
-    /// Sends a request at every arrival, whether or not the ones before were answered. Latency counts from the arrival, so that being late is not hidden.
+    /// Sends a request at every arrival, whether or not the ones before were answered. Latency
+    /// counts from the arrival, so that being late is not hidden.
     pub fn open_loop(&self, arrivals: &[Duration]) -> OpenLoop {
         let (answers, answered) = mpsc::channel();
         let begin = Instant::now();
@@ -89,7 +97,8 @@ impl Workload {
         found
     }
 
-    /// The same for requests that come one by one, with the caches cleared of them in between, as other work would.
+    /// The same for requests that come one by one, with the caches cleared of them in between, as
+    /// other work would.
     pub(crate) fn open_loop_swept(&self, arrivals: &[Duration], working_set: &mut WorkingSet) -> OpenLoop {
         let (answers, answered) = mpsc::channel();
         let begin = Instant::now();
@@ -198,13 +207,15 @@ impl ClosedLoop {
         let end = Instant::now();
         self.stop.store(true, Ordering::Relaxed);
         let answers = self.thread.join().unwrap_or_default();
-        let latencies: Vec<_> = answers.into_iter().filter(|answer| answer.at <= end).map(|answer| answer.latency).collect();
+        let latencies: Vec<_> =
+            answers.into_iter().filter(|answer| answer.at <= end).map(|answer| answer.latency).collect();
         let per_second = latencies.len() as f64 / end.duration_since(self.begin).as_secs_f64();
         (latencies, per_second)
     }
 
-    /// Ends several, and waits for what they have asked for. Returns the latencies of all answers, and how many came per second until the last one: nothing that the device did is left out, however
-    /// many requests it was busy with.
+    /// Ends several, and waits for what they have asked for. Returns the latencies of all answers,
+    /// and how many came per second until the last one: nothing that the device did is left out,
+    /// however many requests it was busy with.
     pub fn finish_all(loops: Vec<ClosedLoop>) -> (Vec<Duration>, f64) {
         loops.iter().for_each(|one| one.stop.store(true, Ordering::Relaxed));
         let begin = loops.iter().map(|one| one.begin).min();
@@ -239,6 +250,10 @@ mod tests {
         assert_eq!((periodic.len(), periodic[0]), (39, Duration::from_millis(250)));
         let poisson = arrivals(100.0, Duration::from_secs(100), true, 7);
         assert!((9_500..10_500).contains(&poisson.len()) && poisson.is_sorted());
-        assert_eq!(poisson, arrivals(100.0, Duration::from_secs(100), true, 7), "the same seed gives the same arrivals");
+        assert_eq!(
+            poisson,
+            arrivals(100.0, Duration::from_secs(100), true, 7),
+            "the same seed gives the same arrivals"
+        );
     }
 }

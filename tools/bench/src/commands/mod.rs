@@ -62,8 +62,11 @@ Examples:
   atoll bench dkp --device cuda:0
   atoll bench disb --device sim:mi50 --profiles reef-mi50";
 
-/// Measure: real-time beside best-effort, how far lanes keep work apart, what branches gain beside each other, how soon real-time work gets a full device, what the daemon adds to a request and the engine to a kernel, kernels and models beside their peers, what passes and dkp modules
-/// cost, policies on recorded mixes, many functions on one device, cold starts, how far parts of a GPU keep work apart, and policies on simulated devices.
+/// Measure: real-time beside best-effort, how far lanes keep work apart, what branches gain beside
+/// each other, how soon real-time work gets a full device, what the daemon adds to a request and
+/// the engine to a kernel, kernels and models beside their peers, what passes and dkp modules cost,
+/// policies on recorded mixes, many functions on one device, cold starts, how far parts of a GPU
+/// keep work apart, and policies on simulated devices.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {

@@ -53,7 +53,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => here(args)?,
     };
     if args.json {
-        let fields: serde_json::Map<_, _> = measured.iter().map(|(name, d)| (name.replace(' ', "_"), json!(d))).collect();
+        let fields: serde_json::Map<_, _> =
+            measured.iter().map(|(name, d)| (name.replace(' ', "_"), json!(d))).collect();
         return print_json(&fields);
     }
     let mut table = Table::new([
@@ -115,8 +116,10 @@ fn here(args: &Args) -> Result<Vec<(&'static str, Distribution)>> {
 
     let engine = args.engine.start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let config = ServerConfig { http_port: 0, metrics_port: 0, ..ServerConfig::new(repository, folder.path().join("cache")) };
-    let server = runtime.block_on(Server::bind(config, Arc::new(FleetHandle::new(vec![Box::new(engine.handle())])), None))?;
+    let config =
+        ServerConfig { http_port: 0, metrics_port: 0, ..ServerConfig::new(repository, folder.path().join("cache")) };
+    let server =
+        runtime.block_on(Server::bind(config, Arc::new(FleetHandle::new(vec![Box::new(engine.handle())])), None))?;
     let url = server.http_address()?.to_string();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = runtime.spawn(server.run(async { drop(stopped.await) }));

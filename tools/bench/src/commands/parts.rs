@@ -31,7 +31,8 @@ Examples:
 A part of a GPU is a green context: its kernels run on its compute units and on no others. Memory, caches and the driver stay common.
 The model is asked by one client that waits for each answer, the other one by a client that always has two requests outstanding; no policy tells one from the other.";
 
-/// Measure how far parts of a GPU keep work apart: a model alone on a part and beside another one on the rest, and the same where both have the whole GPU.
+/// Measure how far parts of a GPU keep work apart: a model alone on a part and beside another one
+/// on the rest, and the same where both have the whole GPU.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -47,7 +48,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cuda(0))]
     device: DeviceName,
 
-    /// Compute units of the model's part, which the driver may round up; the other model has the rest [default: half of the GPU]
+    /// Compute units of the model's part, which the driver may round up; the other model has the
+    /// rest [default: half of the GPU]
     #[arg(long, value_name = "COUNT")]
     compute_units: Option<NonZeroU32>,
 
@@ -113,7 +115,10 @@ impl Asked {
         let asking = self.workload.closed_loop(1);
         std::thread::sleep(Duration::from_secs_f64(args.duration));
         let (latencies, _) = asking.stop();
-        Row { latency: Distribution::of(&latencies), beside_per_second: background.map(|background| background.stop().1) }
+        Row {
+            latency: Distribution::of(&latencies),
+            beside_per_second: background.map(|background| background.stop().1),
+        }
     }
 }
 

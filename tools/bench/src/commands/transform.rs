@@ -20,13 +20,16 @@ Examples:
   atoll bench transform
   atoll bench transform resnet50.onnx bert.onnx --rounds 50 --json";
 
-/// Measure what the preemption passes cost on this device: each model with and without them, in pairs.
+/// Measure what the preemption passes cost on this device: each model with and without them, in
+/// pairs.
 ///
-/// The two are asked in turn, and each pair gives a ratio; so whatever slows the machine down slows both.
+/// The two are asked in turn, and each pair gives a ratio; so whatever slows the machine down slows
+/// both.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Models, as files or by the names that `atoll-models --list` shows [default: resnet18 and distilbert]
+    /// Models, as files or by the names that `atoll-models --list` shows [default: resnet18 and
+    /// distilbert]
     #[arg(value_name = "MODEL.onnx|NAME")]
     models: Vec<String>,
 
@@ -107,7 +110,12 @@ fn measure(args: &Args, name: &str) -> Result<Row> {
     transformed.stop();
     ratios.sort_by(f64::total_cmp);
     let ratio = [0.25, 0.5, 0.75].map(|q| ratios[((ratios.len() - 1) as f64 * q) as usize]);
-    Ok(Row { model: name.to_owned(), plain: Distribution::of(&times[0]), transformed: Distribution::of(&times[1]), ratio })
+    Ok(Row {
+        model: name.to_owned(),
+        plain: Distribution::of(&times[0]),
+        transformed: Distribution::of(&times[1]),
+        ratio,
+    })
 }
 
 fn start(args: &Args, model: &Path, folder: &Path, passes: TransformOptions) -> Result<Invoker> {

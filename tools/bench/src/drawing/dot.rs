@@ -40,7 +40,8 @@ pub(super) fn write(name: &str, outline: &Outline) -> String {
         format!("shape={shape} fillcolor=\"{colour}\"")
     };
     // What is around the vertices and edges: petgraph knows no name and no fonts.
-    let content = Dot::with_attr_getters(&graph, &[Config::GraphContentOnly, Config::EdgeNoLabel], &|_, _| String::new(), &look);
+    let content =
+        Dot::with_attr_getters(&graph, &[Config::GraphContentOnly, Config::EdgeNoLabel], &|_, _| String::new(), &look);
     let name = name.replace('\\', "\\\\").replace('"', "\\\"");
     format!(
         "digraph \"{name}\" {{\n    node [fontname=\"monospace\", fontsize=10, style=filled, color=\"#444444\"];\n    edge [color=\"#888888\"];\n{content}}}\n"

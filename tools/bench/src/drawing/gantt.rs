@@ -1,6 +1,7 @@
 //! Who ran where when: a row for each compute unit, a box for each time that it ran something.
 //!
-//! Written by hand, since plotters puts things on whole pixels and gives them no tooltips: of a large GPU a row is thinner than four pixels, and a box tells its kernel when it is pointed at.
+//! Written by hand, since plotters puts things on whole pixels and gives them no tooltips: of a
+//! large GPU a row is thinner than four pixels, and a box tells its kernel when it is pointed at.
 
 use super::plot::COLOURS;
 use std::fmt::Write;
@@ -79,7 +80,8 @@ impl Gantt {
         // Writing to a string cannot fail.
         for (row, name) in self.rows.iter().enumerate() {
             let y = TOP + row_height * (row as f64 + 0.5) + 4.0;
-            let _ = writeln!(text, "<text x=\"{}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text>", LEFT - 8.0, escaped(name));
+            let _ =
+                writeln!(text, "<text x=\"{}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text>", LEFT - 8.0, escaped(name));
         }
         for ran in self.boxes.iter().filter(|ran| ran.end > self.window.0 && ran.begin < self.window.1) {
             let (x, y) = (self.x(ran.begin), TOP + ran.row * row_height);
@@ -196,7 +198,10 @@ mod tests {
         assert_eq!((text.matches("class=\"cut\"").count(), text.matches("class=\"mark\"").count()), (1, 1));
         assert!(text.contains("a &lt; b") && text.contains("BE &amp; co") && !text.contains("NaN"), "{text}");
         for (begin, width) in [(150.0, 465.0), (382.5, 697.5)] {
-            assert!(text.contains(&format!("x=\"{begin:.2}\"")) && text.contains(&format!("width=\"{width:.2}\"")), "{text}");
+            assert!(
+                text.contains(&format!("x=\"{begin:.2}\"")) && text.contains(&format!("width=\"{width:.2}\"")),
+                "{text}"
+            );
         }
         assert!(!Gantt::default().svg().contains("NaN"));
     }

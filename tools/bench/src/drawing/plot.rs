@@ -9,7 +9,8 @@ use std::ops::Range;
 /// Of the plot without its legend, in pixels.
 const WIDTH: u32 = 530;
 const HEIGHT_MIN: u32 = 420;
-/// Room above for the title, on the left for the numbers and the title of one axis, and below for those of the other.
+/// Room above for the title, on the left for the numbers and the title of one axis, and below for
+/// those of the other.
 const TOP: u32 = 30;
 const LEFT: u32 = 68;
 const BOTTOM: u32 = 48;
@@ -115,7 +116,9 @@ fn draw(text: &mut String, title: &str, axes: [Axis<'_>; 2], lines: &[Line]) -> 
         .draw()?;
     for line in lines {
         match line.dashed {
-            true => chart.draw_series(DashedLineSeries::new(line.points.iter().copied(), DASH.0, DASH.1, line.style()))?,
+            true => {
+                chart.draw_series(DashedLineSeries::new(line.points.iter().copied(), DASH.0, DASH.1, line.style()))?
+            }
             false => chart.draw_series(LineSeries::new(line.points.iter().copied(), line.style()))?,
         };
     }
@@ -207,7 +210,10 @@ impl AxisScale {
             AxisScale::Decimal => (low.floor(), high.ceil()),
             AxisScale::Fine => {
                 let marks = || fine_marks(low.floor(), high.ceil()).map(f64::log10);
-                (marks().filter(|mark| *mark <= low).last().unwrap_or(low), marks().find(|mark| *mark >= high).unwrap_or(high))
+                (
+                    marks().filter(|mark| *mark <= low).last().unwrap_or(low),
+                    marks().find(|mark| *mark >= high).unwrap_or(high),
+                )
             }
             AxisScale::Share => (0.0, 1.0),
         }
@@ -215,14 +221,15 @@ impl AxisScale {
 
     /// The values that are marked between two places.
     fn marks(self, (low, high): (f64, f64)) -> Vec<f64> {
-        let powers = |base: f64| (low.ceil() as i32..=high.floor() as i32).map(move |exponent| base.powi(exponent)).collect();
+        let powers =
+            |base: f64| (low.ceil() as i32..=high.floor() as i32).map(move |exponent| base.powi(exponent)).collect();
         match self {
             AxisScale::Binary => powers(2.0),
             AxisScale::Decimal => powers(10.0),
             AxisScale::Fine if high - low > FINE_DECADES_MAX => powers(10.0),
-            AxisScale::Fine => {
-                fine_marks(low.floor(), high.ceil()).filter(|value| (low - 1e-9..=high + 1e-9).contains(&value.log10())).collect()
-            }
+            AxisScale::Fine => fine_marks(low.floor(), high.ceil())
+                .filter(|value| (low - 1e-9..=high + 1e-9).contains(&value.log10()))
+                .collect(),
             AxisScale::Share => (0..=5).map(|fifth| f64::from(fifth) / 5.0).collect(),
         }
     }
@@ -235,7 +242,8 @@ fn fine_marks(low: f64, high: f64) -> impl Iterator<Item = f64> {
 
 /// From the least to the greatest value; never empty.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+    let (low, high) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
     match low < high {
         true => (low, high),
         false if low.is_finite() => (low - 0.5, low + 0.5),
@@ -255,11 +263,13 @@ mod tests {
     fn every_point_is_drawn_inside_the_frame() {
         let scales = [AxisScale::Binary, AxisScale::Decimal, AxisScale::Fine];
         for scales in scales.into_iter().flat_map(|x| [[x, AxisScale::Decimal], [x, AxisScale::Share]]) {
-            for points in [vec![(1.0, 1.0), (64.0, 0.01)], vec![(4.0, 1.0)], vec![(0.003, 0.5), (0.0031, 0.6)], vec![]] {
+            for points in [vec![(1.0, 1.0), (64.0, 0.01)], vec![(4.0, 1.0)], vec![(0.003, 0.5), (0.0031, 0.6)], vec![]]
+            {
                 let axes = scales.map(|scale| Axis { title: "axis", scale });
                 let text = plot("t", axes, &[line("a < b", 0, false, points.clone())]);
                 assert!(text.contains("a &lt; b") && !text.contains("NaN") && !text.contains("inf"), "{text}");
-                let [x, y] = [scales[0].spread(points.iter().map(|p| p.0)), scales[1].spread(points.iter().map(|p| p.1))];
+                let [x, y] =
+                    [scales[0].spread(points.iter().map(|p| p.0)), scales[1].spread(points.iter().map(|p| p.1))];
                 for point in points {
                     let pixels = [x.map(&point.0, (0, 100)), y.map(&point.1, (100, 0))];
                     assert!(pixels.iter().all(|pixel| (0..=100).contains(pixel)), "{scales:?}: {pixels:?}");
@@ -281,9 +291,12 @@ mod tests {
 
     #[test]
     fn a_plot_as_svg() {
-        let axes = [Axis { title: "clients", scale: AxisScale::Binary }, Axis { title: "share", scale: AxisScale::Share }];
-        let lines =
-            [line("shared", 0, false, vec![(1.0, 0.1), (2.0, 0.4), (8.0, 1.0)]), line("exclusive", 1, true, vec![(1.0, 0.1), (2.0, 0.2)])];
+        let axes =
+            [Axis { title: "clients", scale: AxisScale::Binary }, Axis { title: "share", scale: AxisScale::Share }];
+        let lines = [
+            line("shared", 0, false, vec![(1.0, 0.1), (2.0, 0.4), (8.0, 1.0)]),
+            line("exclusive", 1, true, vec![(1.0, 0.1), (2.0, 0.2)]),
+        ];
         insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
             insta::assert_snapshot!("plot.svg", plot("Requests & answers", axes, &lines));
         });

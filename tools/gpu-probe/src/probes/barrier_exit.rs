@@ -1,4 +1,5 @@
-//! Whether a barrier waits only for threads that have not exited. Where it does not, the kernel hangs, and the process is ended from outside.
+//! Whether a barrier waits only for threads that have not exited. Where it does not, the kernel
+//! hangs, and the process is ended from outside.
 
 use crate::bench::Bench;
 use crate::device::{DeviceWords, ProbeError};
@@ -34,7 +35,11 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
         let args = [Arg::U64(out.address()), Arg::U32(stay), Arg::U64(progress.address())];
         module.kernel("counted_exit")?.launch(&stream, BLOCKS, THREADS, &args)?;
         stream.synchronize()?;
-        found.push(Row::text(format!("{stay} of {THREADS} threads stay, counted"), "values", verdict(&out.read()?, stay)));
+        found.push(Row::text(
+            format!("{stay} of {THREADS} threads stay, counted"),
+            "values",
+            verdict(&out.read()?, stay),
+        ));
         let missing = progress.read()?.iter().flat_map(|word| word.to_le_bytes()).filter(|&byte| byte != 1).count();
         let text = if missing == 0 { "correct".to_owned() } else { format!("WRONG: {missing} of {BLOCKS} missing") };
         found.push(Row::text(format!("{stay} of {THREADS} threads stay, counted"), "progress bytes", text));

@@ -23,7 +23,9 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
             // A block whose byte is set leaves at once, so every launch has bytes of its own.
             kernels.clear_progress()?;
             let kernel = kernels.module.kernel(form)?;
-            timer.micros_per_launch(DEPTH, |stream, launch| kernel.launch(stream, blocks, THREADS, &kernels.args(rounds, launch)))
+            timer.micros_per_launch(DEPTH, |stream, launch| {
+                kernel.launch(stream, blocks, THREADS, &kernels.args(rounds, launch))
+            })
         };
         let length = Length::calibrate(|rounds| time("plain", rounds))?;
         for target_us in TARGETS_US {
@@ -59,7 +61,8 @@ impl Length {
     pub(crate) fn calibrate(mut time: impl FnMut(u32) -> Result<f64, ProbeError>) -> Result<Length, ProbeError> {
         const FEW: u32 = 10;
         const MANY: u32 = 2_010;
-        let mut median_of = |rounds| (0..5).map(|_| time(rounds)).collect::<Result<Vec<_>, _>>().map(|samples| median(&samples));
+        let mut median_of =
+            |rounds| (0..5).map(|_| time(rounds)).collect::<Result<Vec<_>, _>>().map(|samples| median(&samples));
         let (few_us, many_us) = (median_of(FEW)?, median_of(MANY)?);
         let us_per_round = (many_us - few_us) / f64::from(MANY - FEW);
         Ok(Length { base_us: few_us - us_per_round * f64::from(FEW), us_per_round })

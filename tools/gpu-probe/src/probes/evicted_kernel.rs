@@ -1,4 +1,5 @@
-//! What one lazily evicted kernel costs: REEF's "20 µs each" on its card, unpublished for any recent one.
+//! What one lazily evicted kernel costs: REEF's "20 µs each" on its card, unpublished for any
+//! recent one.
 
 use super::preemptible::{Preemptible, THREADS};
 use crate::bench::{Bench, QueueTimer};
@@ -23,7 +24,11 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
         let mut evicted_us = Vec::new();
         for _ in 0..REPEATS {
             empty_us.push(timer.micros_per_launch(DEPTH, |stream, _| empty.launch(stream, blocks, THREADS, &[]))?);
-            evicted_us.push(timer.micros_per_launch(DEPTH, |stream, _| barrier.launch(stream, blocks, THREADS, &kernels.args(1, 0)))?);
+            evicted_us.push(
+                timer.micros_per_launch(DEPTH, |stream, _| {
+                    barrier.launch(stream, blocks, THREADS, &kernels.args(1, 0))
+                })?,
+            );
         }
         found.push(Row::samples(format!("{blocks} blocks"), "empty kernel", "us", &empty_us));
         found.push(Row::samples(format!("{blocks} blocks"), "evicted kernel", "us", &evicted_us));
@@ -31,11 +36,17 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
     for depth in [1, 4, 16, 256] {
         let mut total_us = Vec::new();
         for _ in 0..REPEATS {
-            let each = timer
-                .micros_per_launch(depth, |stream, _| barrier.launch(stream, 8 * bench.compute_units, THREADS, &kernels.args(1, 0)))?;
+            let each = timer.micros_per_launch(depth, |stream, _| {
+                barrier.launch(stream, 8 * bench.compute_units, THREADS, &kernels.args(1, 0))
+            })?;
             total_us.push(each * f64::from(depth));
         }
-        found.push(Row::samples(format!("{depth} launches of {} blocks", 8 * bench.compute_units), "whole queue", "us", &total_us));
+        found.push(Row::samples(
+            format!("{depth} launches of {} blocks", 8 * bench.compute_units),
+            "whole queue",
+            "us",
+            &total_us,
+        ));
     }
     let evicted = if kernels.evicted.read()?.first() == Some(&1) { "set" } else { "NOT set" };
     found.push(Row::text("every launch", "evicted word", evicted));

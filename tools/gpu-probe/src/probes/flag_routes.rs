@@ -1,7 +1,8 @@
 //! How fast a flag reaches a running kernel, by route.
 //!
-//! A kernel of one thread waits for the flag and answers into pinned host memory; measured is the whole round as the host sees it. The way back is the
-//! same for all routes, so differences are differences of the routes.
+//! A kernel of one thread waits for the flag and answers into pinned host memory; measured is the
+//! whole round as the host sees it. The way back is the same for all routes, so differences are
+//! differences of the routes.
 
 use crate::bench::{Bench, HOLD_TIME_MAX_NS, SPIN_PTX};
 use crate::device::{DeviceWords, ProbeError};
@@ -16,7 +17,8 @@ const ROUNDS: u32 = 300;
 const WARM_UP: usize = 20;
 /// How long an answer may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
-/// How long the answering kernel stays for one batch of rounds, which takes some tenths of a second.
+/// How long the answering kernel stays for one batch of rounds, which takes some tenths of a
+/// second.
 const ECHO_TIME_MAX_NS: u64 = 3 * HOLD_TIME_MAX_NS;
 /// What the kernel answers when it gave up.
 const GAVE_UP: u32 = u32::MAX;
@@ -26,7 +28,8 @@ const LOAD_BLOCK_NS: u64 = 50_000;
 const LOAD_THREADS: u32 = 256;
 /// Long enough for the load to fill the device, and much shorter than it runs.
 const LOAD_START_TIME: Duration = Duration::from_micros(50);
-/// Blocks of load per compute unit: several times what is resident, so that blocks are waiting throughout.
+/// Blocks of load per compute unit: several times what is resident, so that blocks are waiting
+/// throughout.
 const LOAD_BLOCKS_PER_UNIT: u32 = 32;
 
 /// The ways to write the flag.
@@ -134,7 +137,11 @@ struct Load {
 
 impl Load {
     fn new(bench: &Bench, module: &Module) -> Result<Load, ProbeError> {
-        Ok(Load { kernel: module.kernel("busy")?, stream: bench.stream(false)?, blocks: bench.compute_units * LOAD_BLOCKS_PER_UNIT })
+        Ok(Load {
+            kernel: module.kernel("busy")?,
+            stream: bench.stream(false)?,
+            blocks: bench.compute_units * LOAD_BLOCKS_PER_UNIT,
+        })
     }
 
     /// Starts it and lets it fill the device.

@@ -1,4 +1,5 @@
-//! Whether a kernel can jump into another one by its address. PTX has no word for it, and `ptxas` takes it; it may fault, so it has a process of its own.
+//! Whether a kernel can jump into another one by its address. PTX has no word for it, and `ptxas`
+//! takes it; it may fault, so it has a process of its own.
 
 use crate::bench::Bench;
 use crate::device::{DeviceWords, ProbeError};

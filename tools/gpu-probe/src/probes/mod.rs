@@ -47,10 +47,30 @@ pub(crate) const PROBES: [Probe; 8] = [
         isolated: false,
         run: entry_check::run,
     },
-    Probe { name: "dispatch", about: "candidates by direct call and by branch table", isolated: false, run: dispatch::run },
-    Probe { name: "barrier-exit", about: "whether barriers hold after some threads have exited", isolated: true, run: barrier_exit::run },
-    Probe { name: "indirect-entry", about: "whether a kernel can jump into another kernel", isolated: true, run: indirect_entry::run },
-    Probe { name: "sticky-error", about: "what remains of a process after a kernel faulted", isolated: true, run: sticky_error::run },
+    Probe {
+        name: "dispatch",
+        about: "candidates by direct call and by branch table",
+        isolated: false,
+        run: dispatch::run,
+    },
+    Probe {
+        name: "barrier-exit",
+        about: "whether barriers hold after some threads have exited",
+        isolated: true,
+        run: barrier_exit::run,
+    },
+    Probe {
+        name: "indirect-entry",
+        about: "whether a kernel can jump into another kernel",
+        isolated: true,
+        run: indirect_entry::run,
+    },
+    Probe {
+        name: "sticky-error",
+        about: "what remains of a process after a kernel faulted",
+        isolated: true,
+        run: sticky_error::run,
+    },
 ];
 
 /// The probe of a name.

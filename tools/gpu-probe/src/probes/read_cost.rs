@@ -19,7 +19,8 @@ const THREADS: u32 = 128;
 pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     let context = &bench.context;
     let module = Module::load(context, READ_COST_PTX.as_bytes())?;
-    let (host, device, sink) = (HostWords::new(context, 1)?, DeviceWords::new(context, 1)?, DeviceWords::new(context, 2)?);
+    let (host, device, sink) =
+        (HostWords::new(context, 1)?, DeviceWords::new(context, 1)?, DeviceWords::new(context, 2)?);
     let stream = bench.stream(false)?;
     let places = [("word in mapped host memory", host.address()), ("word in device memory", device.address())];
 
@@ -45,9 +46,14 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
         for _ in 0..REPEATS {
             // An address that is not 0 keeps the kernel without a read from storing.
             let args = |address| [Arg::U64(address), Arg::U64(sink.address())];
-            none_us.push(timer.micros_per_launch(DEPTH, |stream, _| without.launch(stream, blocks, THREADS, &args(device.address())))?);
+            none_us.push(timer.micros_per_launch(DEPTH, |stream, _| {
+                without.launch(stream, blocks, THREADS, &args(device.address()))
+            })?);
             for ((_, address), samples) in places.iter().zip(&mut with_us) {
-                samples.push(timer.micros_per_launch(DEPTH, |stream, _| with.launch(stream, blocks, THREADS, &args(*address)))?);
+                samples.push(
+                    timer
+                        .micros_per_launch(DEPTH, |stream, _| with.launch(stream, blocks, THREADS, &args(*address)))?,
+                );
             }
         }
         let base = median(&none_us);

@@ -1,4 +1,5 @@
-//! What a fault leaves behind in its own process: which calls fail afterwards and with what, and whether a reset of the context helps.
+//! What a fault leaves behind in its own process: which calls fail afterwards and with what, and
+//! whether a reset of the context helps.
 
 use crate::bench::Bench;
 use crate::device::{DeviceWords, ProbeError};
@@ -21,11 +22,19 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
     found.push(Row::text("faulting kernel", "synchronise", outcome(stream.synchronize())));
     found.push(Row::text("after the fault", "synchronise again", outcome(bench.context.synchronize())));
     found.push(Row::text("after the fault", "allocate", outcome(DeviceWords::new(&bench.context, 1).map(drop))));
-    found.push(Row::text("after the fault", "load a module", outcome(Module::load(&bench.context, FAULT_PTX.as_bytes()).map(drop))));
+    found.push(Row::text(
+        "after the fault",
+        "load a module",
+        outcome(Module::load(&bench.context, FAULT_PTX.as_bytes()).map(drop)),
+    ));
     drop((module, stream));
     found.push(Row::text("after the fault", "reset the context", outcome(bench.context.reset())));
     let entered = bench.context.gpu().enter();
-    found.push(Row::text("after the reset", "enter the context", outcome(entered.as_ref().map(|_| ()).map_err(Clone::clone))));
+    found.push(Row::text(
+        "after the reset",
+        "enter the context",
+        outcome(entered.as_ref().map(|_| ()).map_err(Clone::clone)),
+    ));
     found.push(Row::text(
         "after the reset",
         "run a kernel",

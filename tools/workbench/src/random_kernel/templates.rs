@@ -10,8 +10,9 @@
 //! | `$s` `$b` | a literal up to 70, up to 255 |
 //! | `$o` | one of `.rn`, `.rz`, `.rm`, `.rp` |
 //!
-//! `%a`, `%e`, `%n`, `%u`, `%fs` and so on are scratch: each row writes them before it reads them. Everything here is exact, so that any two devices must agree bit for bit. A NaN's
-//! bits never get into a register of integers: they differ between devices, and PTX leaves them open.
+//! `%a`, `%e`, `%n`, `%u`, `%fs` and so on are scratch: each row writes them before it reads them.
+//! Everything here is exact, so that any two devices must agree bit for bit. A NaN's bits never get
+//! into a register of integers: they differ between devices, and PTX leaves them open.
 
 /// Rows that any thread may run by itself.
 pub(super) const ALONE: &[&str] = &[
@@ -359,7 +360,8 @@ pub(super) const BLOCK: &[&str] = &[
     "bar.sync 0; ld.shared.u32 %a0, [cells+16]; xor.b32 $r, $r, %a0; ld.shared.v2.u32 {%a0, %a1}, [cells]; add.u32 $r, $r, %a1; bar.sync 0;",
 ];
 
-/// The same where every warp is full and nobody has left: barriers of some warps, and products of matrices.
+/// The same where every warp is full and nobody has left: barriers of some warps, and products of
+/// matrices.
 pub(super) const WHOLE: &[&str] = &[
     "{ st.shared.u32 [%slot], $r; setp.lt.u32 %u0, %threads, 64; @%u0 bra past; setp.ge.u32 %u1, %t, 64; @%u1 bra past; setp.lt.u32 %u0, %t, 32; \
      @%u0 bra first; bar.sync 8, 64; ld.shared.u32 $r, [%slot+-128]; bra past; first: bar.arrive 8, 64; past: bar.sync 0; }",

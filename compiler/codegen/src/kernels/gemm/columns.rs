@@ -1,5 +1,6 @@
-//! Staging the second operand: lanes along the columns, warps along k. Elements of a matrix are where strides say; elements of windows are
-//! gathered (implicit im2col): an address per column, and per k an offset that is the same for all lanes.
+//! Staging the second operand: lanes along the columns, warps along k. Elements of a matrix are
+//! where strides say; elements of windows are gathered (implicit im2col): an address per column,
+//! and per k an offset that is the same for all lanes.
 
 use super::{Block, load_guarded};
 use crate::product::{Matrix, Product, Source, Windows};
@@ -53,7 +54,9 @@ impl<'a> Columns<'a> {
         let place = w.mad(&block.lane, &4.into(), &place);
         let place = w.variable(&place);
         match &product.b {
-            Source::Matrix(matrix) => Columns { source: from_matrix(w, block, matrix), dtype: matrix.tensor.dtype, place },
+            Source::Matrix(matrix) => {
+                Columns { source: from_matrix(w, block, matrix), dtype: matrix.tensor.dtype, place }
+            }
             Source::Windows(windows) => {
                 let columns = (0..tile.columns).map(|part| window(w, block, windows, part)).collect();
                 Columns { source: From::Windows { windows, columns }, dtype: windows.tensor.dtype, place }
@@ -68,7 +71,8 @@ impl<'a> Columns<'a> {
         let line_bytes = tile.columns * LANES * 4;
         for first in (0..tile.depth).step_by(tile.warps as usize) {
             // The last lines may be too few for all warps.
-            let surplus = (first + tile.warps > tile.depth).then(|| w.compare("lt.u32", &block.warp, &(tile.depth - first).into()));
+            let surplus = (first + tile.warps > tile.depth)
+                .then(|| w.compare("lt.u32", &block.warp, &(tile.depth - first).into()));
             let to = i64::from(first * line_bytes);
             w.when(surplus.as_ref(), |w| {
                 let line = w.add(k, &first.into());
@@ -78,7 +82,9 @@ impl<'a> Columns<'a> {
                     From::Matrix { addresses, guards, k } => {
                         stage_matrix(w, self.dtype, addresses, guards, inside.as_ref(), k, first, &place, to)
                     }
-                    From::Windows { windows, columns } => stage_windows(w, windows, columns, inside.as_ref(), &line, &place, to),
+                    From::Windows { windows, columns } => {
+                        stage_windows(w, windows, columns, inside.as_ref(), &line, &place, to)
+                    }
                 }
             });
         }
@@ -175,13 +181,22 @@ fn window(w: &mut Writer, block: &Block, windows: &Windows, part: u32) -> Window
     };
     // A column that does not exist has its window outside the image.
     if let Some(guard) = guard {
-        first[0] = Int::Reg(w.make(ScalarType::S32, "selp.s32", [first[0].operand(), WINDOW_OUTSIDE.into(), guard.into()]));
+        first[0] =
+            Int::Reg(w.make(ScalarType::S32, "selp.s32", [first[0].operand(), WINDOW_OUTSIDE.into(), guard.into()]));
     }
     Window { corner, first }
 }
 
 /// Gathers one line: the tap and channel of `k` for every column.
-fn stage_windows(w: &mut Writer, windows: &Windows, columns: &[Window], inside: Option<&Name>, k: &Int, place: &Name, to: i64) {
+fn stage_windows(
+    w: &mut Writer,
+    windows: &Windows,
+    columns: &[Window],
+    inside: Option<&Name>,
+    k: &Int,
+    place: &Name,
+    to: i64,
+) {
     let axes = &windows.axes;
     let bytes = windows.tensor.element_bytes();
     let extents: Vec<Int> = axes.iter().map(|a| w.size(&a.extent)).collect();
@@ -200,7 +215,8 @@ fn stage_windows(w: &mut Writer, windows: &Windows, columns: &[Window], inside: 
     }
     if let Some(inside) = inside {
         // A product that does not exist has its tap outside every image.
-        steps[0] = Int::Reg(w.make(ScalarType::S32, "selp.s32", [steps[0].operand(), TAP_OUTSIDE.into(), inside.into()]));
+        steps[0] =
+            Int::Reg(w.make(ScalarType::S32, "selp.s32", [steps[0].operand(), TAP_OUTSIDE.into(), inside.into()]));
     }
     for (part, column) in columns.iter().enumerate() {
         let positions: Vec<Int> = column.first.iter().zip(&steps).map(|(first, step)| w.add(first, step)).collect();

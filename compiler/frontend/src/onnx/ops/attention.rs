@@ -1,6 +1,7 @@
 //! Attention: softmax(q k' + masks) v, as matrix products and pointwise operators.
 //!
-//! Every operator of the family brings its operands into heads `[batch, heads, sequence, size]` and its masks into [`Mask`]s; [`attend`] is what they have in common.
+//! Every operator of the family brings its operands into heads `[batch, heads, sequence, size]` and
+//! its masks into [`Mask`]s; [`attend`] is what they have in common.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -118,7 +119,8 @@ pub(super) fn weighted(b: &mut Builder<'_>, weights: ValueId, v: ValueId) -> Low
     let [batch, heads, rows, columns] = b.dims("the weights", weights)?;
     let [_, key_heads, _, size] = b.dims("the value", v)?;
     let group = group_of(b, &heads, &key_heads)?;
-    let weights = b.reshape("weights_of_groups", weights, vec![batch.clone(), key_heads, group * rows.clone(), columns])?;
+    let weights =
+        b.reshape("weights_of_groups", weights, vec![batch.clone(), key_heads, group * rows.clone(), columns])?;
     let y = b.matmul("attended", weights, v, false)?;
     b.reshape("attended_of_heads", y, vec![batch, heads, rows, size])
 }
@@ -141,7 +143,8 @@ pub(super) fn join_heads(b: &mut Builder<'_>, x: ValueId) -> LowerResult<ValueId
     b.reshape("joined", x, vec![batch, sequence, heads * size])
 }
 
-/// Whether row `i`, which stands at position `past + i`, may see column `j`: `j <= past + i`. Shape `[rows, columns]`.
+/// Whether row `i`, which stands at position `past + i`, may see column `j`: `j <= past + i`. Shape
+/// `[rows, columns]`.
 pub(super) fn causal(b: &mut Builder<'_>, rows: &Expr, columns: &Expr, past: &Expr) -> LowerResult<ValueId> {
     let column = b.positions("columns", columns, &Expr::Const(0))?;
     let row = b.positions("rows", rows, past)?;
@@ -175,7 +178,9 @@ pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         None => Expr::Const(0),
     };
     let (k, v) = match (call.optional(4), call.optional(5)) {
-        (Some(past_k), Some(past_v)) => (b.join("present_key", &[past_k, k], 2)?, b.join("present_value", &[past_v, v], 2)?),
+        (Some(past_k), Some(past_v)) => {
+            (b.join("present_key", &[past_k, k], 2)?, b.join("present_value", &[past_v, v], 2)?)
+        }
         (None, None) => (k, v),
         _ => return invalid("past_key and past_value must come together"),
     };
@@ -220,7 +225,8 @@ pub(super) fn default_scale(size: &Expr) -> LowerResult<Scale> {
     }
 }
 
-/// A mask of the model: Bool, or added. One with fewer columns says nothing about the last, which then do not take part.
+/// A mask of the model: Bool, or added. One with fewer columns says nothing about the last, which
+/// then do not take part.
 fn given_mask(b: &mut Builder<'_>, mask: ValueId, columns: &Expr) -> LowerResult<Mask> {
     let is_bool = b.dtype(mask) == DType::Bool;
     let mut shape = b.shape(mask);
@@ -245,11 +251,20 @@ pub(super) struct Rotation {
     pub(super) turned: Expr,
 }
 
-/// Turns `x [batch, heads, sequence, size]` by the angles of `cos` and `sin`, which broadcast to `[batch, heads, sequence, turned / 2]`.
-pub(super) fn rotate(b: &mut Builder<'_>, what: &str, x: ValueId, cos: ValueId, sin: ValueId, rotation: &Rotation) -> LowerResult<ValueId> {
+/// Turns `x [batch, heads, sequence, size]` by the angles of `cos` and `sin`, which broadcast to
+/// `[batch, heads, sequence, turned / 2]`.
+pub(super) fn rotate(
+    b: &mut Builder<'_>,
+    what: &str,
+    x: ValueId,
+    cos: ValueId,
+    sin: ValueId,
+    rotation: &Rotation,
+) -> LowerResult<ValueId> {
     let [batch, heads, sequence, size] = b.dims(what, x)?;
     let Rotation { interleaved, ref turned } = *rotation;
-    let half = divide_exact(turned, &Expr::Const(2)).ok_or_else(|| LowerError::Invalid(format!("{turned} elements in pairs")))?;
+    let half = divide_exact(turned, &Expr::Const(2))
+        .ok_or_else(|| LowerError::Invalid(format!("{turned} elements in pairs")))?;
     let name = |part: &str| format!("{what}.{part}");
     let front = b.part(&name("turned"), x, 3, 0, turned.clone())?;
     let lead = [batch, heads, sequence];
@@ -262,7 +277,10 @@ pub(super) fn rotate(b: &mut Builder<'_>, what: &str, x: ValueId, cos: ValueId, 
         };
         (side("first", 0)?, side("second", 1)?)
     } else {
-        (b.part(&name("first"), front, 3, 0, half.clone())?, b.part(&name("second"), front, 3, half.clone(), half.clone())?)
+        (
+            b.part(&name("first"), front, 3, 0, half.clone())?,
+            b.part(&name("second"), front, 3, half.clone(), half.clone())?,
+        )
     };
     let mut product = |part: &str, x: ValueId, y: ValueId| b.mul(&name(part), x, y);
     let (first_cos, second_sin) = (product("first_cos", first, cos)?, product("second_sin", second, sin)?);
@@ -282,8 +300,14 @@ pub(super) fn rotate(b: &mut Builder<'_>, what: &str, x: ValueId, cos: ValueId, 
     b.join(what, &[front, rest], 3)
 }
 
-/// Rows of a cache of angles, `[batch, 1, sequence, turned / 2]`: those of the positions, or the cache itself.
-pub(super) fn angles(b: &mut Builder<'_>, what: &str, cache: ValueId, positions: Option<ValueId>) -> LowerResult<ValueId> {
+/// Rows of a cache of angles, `[batch, 1, sequence, turned / 2]`: those of the positions, or the
+/// cache itself.
+pub(super) fn angles(
+    b: &mut Builder<'_>,
+    what: &str,
+    cache: ValueId,
+    positions: Option<ValueId>,
+) -> LowerResult<ValueId> {
     let rows = match positions {
         Some(positions) => b.gather(&format!("{what}.rows"), cache, positions, 0)?,
         None => cache,
@@ -309,7 +333,9 @@ pub(super) fn embed(b: &mut Builder<'_>, call: &Call<'_>, x: ValueId, cos: Value
             // One head is as wide as what is turned.
             let hidden = b.shape(x)[2].clone();
             let heads = divide_exact(&hidden, &(half.clone() * 2)).and_then(|heads| heads.as_const());
-            heads.ok_or_else(|| LowerError::Invalid(format!("num_heads is missing and {hidden} elements are no heads of 2 * {half}")))?
+            heads.ok_or_else(|| {
+                LowerError::Invalid(format!("num_heads is missing and {hidden} elements are no heads of 2 * {half}"))
+            })?
         }
         heads => heads,
     };

@@ -10,7 +10,8 @@ use atoll_kgraph::DType;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// At inference `x * scale + shift`, with both computed at compile time where the statistics are constants.
+/// At inference `x * scale + shift`, with both computed at compile time where the statistics are
+/// constants.
 pub(super) fn batch_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let rank = lowering.rank(x);
@@ -40,7 +41,8 @@ pub(super) fn batch_normalization(lowering: &mut Lowering, call: &Call<'_>) -> R
     Ok(vec![y])
 }
 
-/// Scale and shift from the constants scale, bias, mean and variance; in double precision, rounded once.
+/// Scale and shift from the constants scale, bias, mean and variance; in double precision, rounded
+/// once.
 fn constant_affine(lowering: &mut Lowering, call: &Call<'_>, tensors: &[Tensor], epsilon: f64) -> (ValueId, ValueId) {
     let [scale, bias, mean, variance] = [0, 1, 2, 3].map(|i| tensors[i].to_f64());
     let factors: Vec<f64> = scale.iter().zip(&variance).map(|(s, v)| s / (v + epsilon).sqrt()).collect();
@@ -72,7 +74,8 @@ fn computed_affine(
     Ok((factor, shift))
 }
 
-/// With the batch's own statistics; results are the normalised operand, and the running mean and variance moved towards them.
+/// With the batch's own statistics; results are the normalised operand, and the running mean and
+/// variance moved towards them.
 fn in_training(lowering: &mut Lowering, call: &Call<'_>, x: ValueId) -> Results {
     let (epsilon, momentum) = (call.float("epsilon", 1e-5)?, call.float("momentum", 0.9)?);
     let (dtype, rank) = (lowering.dtype(x), lowering.rank(x));
@@ -101,14 +104,15 @@ fn in_training(lowering: &mut Lowering, call: &Call<'_>, x: ValueId) -> Results 
     let mut results = vec![y];
     for (index, batch) in [(3, mean), (4, variance)] {
         let kept = lowering.dtype(call.input(index)?);
-        let running = lowering.pointwise(&name(&format!("{index}.running")), &[operands[index - 1], batch], kept, |p, x| {
-            let old = p.step(PointOp::Mul, ty, &[x[0], PointArg::Const(momentum.into())]);
-            let new = p.step(PointOp::Mul, ty, &[x[1], PointArg::Const(1.0 - f64::from(momentum))]);
-            let sum = p.step(PointOp::Add, ty, &[old, new]);
-            if ty != kept {
-                p.step(PointOp::Cast, kept, &[sum]);
-            }
-        })?;
+        let running =
+            lowering.pointwise(&name(&format!("{index}.running")), &[operands[index - 1], batch], kept, |p, x| {
+                let old = p.step(PointOp::Mul, ty, &[x[0], PointArg::Const(momentum.into())]);
+                let new = p.step(PointOp::Mul, ty, &[x[1], PointArg::Const(1.0 - f64::from(momentum))]);
+                let sum = p.step(PointOp::Add, ty, &[old, new]);
+                if ty != kept {
+                    p.step(PointOp::Cast, kept, &[sum]);
+                }
+            })?;
         results.push(lowering.reshape(&name(&format!("{index}.result")), running, vec![channels.clone()])?);
     }
     Ok(results)

@@ -1,4 +1,5 @@
-//! Short names for operators of the tensor graph, for ONNX operators that are made of several of them.
+//! Short names for operators of the tensor graph, for ONNX operators that are made of several of
+//! them.
 
 use super::super::error::{LowerResult, invalid};
 use super::super::lowering::{Lowering, shape_text};
@@ -35,12 +36,14 @@ impl<'l> Builder<'l> {
     /// The dimensions of a tensor with `N` of them.
     pub(super) fn dims<const N: usize>(&self, what: &str, x: ValueId) -> LowerResult<[Expr; N]> {
         let shape = self.shape(x);
-        shape
-            .try_into()
-            .map_or_else(|shape: Vec<Expr>| invalid(format!("{what} of shape {}, which needs {N} dimensions", shape_text(&shape))), Ok)
+        shape.try_into().map_or_else(
+            |shape: Vec<Expr>| invalid(format!("{what} of shape {}, which needs {N} dimensions", shape_text(&shape))),
+            Ok,
+        )
     }
 
-    /// One scalar operation on tensors, broadcast to each other; the step computes in the type of the last operand.
+    /// One scalar operation on tensors, broadcast to each other; the step computes in the type of
+    /// the last operand.
     pub(super) fn point(&mut self, what: &str, op: PointOp, operands: &[ValueId]) -> LowerResult<ValueId> {
         let ty = operands.last().map_or(DType::F32, |id| self.dtype(*id));
         self.program(what, operands, result_type(op, ty), |p, args| {
@@ -76,12 +79,24 @@ impl<'l> Builder<'l> {
     }
 
     /// `then` where the condition holds, `other` elsewhere, broadcast to each other.
-    pub(super) fn select(&mut self, what: &str, condition: ValueId, then: ValueId, other: ValueId) -> LowerResult<ValueId> {
+    pub(super) fn select(
+        &mut self,
+        what: &str,
+        condition: ValueId,
+        then: ValueId,
+        other: ValueId,
+    ) -> LowerResult<ValueId> {
         self.point(what, PointOp::Where, &[condition, then, other])
     }
 
     /// `x` where the condition holds, a number elsewhere.
-    pub(super) fn select_or(&mut self, what: &str, condition: ValueId, x: ValueId, number: f64) -> LowerResult<ValueId> {
+    pub(super) fn select_or(
+        &mut self,
+        what: &str,
+        condition: ValueId,
+        x: ValueId,
+        number: f64,
+    ) -> LowerResult<ValueId> {
         let ty = self.dtype(x);
         self.program(what, &[condition, x], ty, |p, args| {
             p.step(PointOp::Where, ty, &[args[0], args[1], PointArg::Const(number)]);
@@ -145,7 +160,8 @@ impl<'l> Builder<'l> {
         self.lowering.emit_one(&self.named(what), Op::Gather { axis }, &[data, indices], self.dtype(data), shape)
     }
 
-    /// Matrix product of the two innermost dimensions; the others broadcast. `b` is stored as `[..., N, K]` where `transpose_b`.
+    /// Matrix product of the two innermost dimensions; the others broadcast. `b` is stored as
+    /// `[..., N, K]` where `transpose_b`.
     pub(super) fn matmul(&mut self, what: &str, a: ValueId, b: ValueId, transpose_b: bool) -> LowerResult<ValueId> {
         let (a_shape, b_shape) = (self.shape(a), self.shape(b));
         if a_shape.len() < 2 || b_shape.len() < 2 || self.dtype(a) != self.dtype(b) {
@@ -166,7 +182,13 @@ impl<'l> Builder<'l> {
 
     pub(super) fn softmax(&mut self, what: &str, x: ValueId) -> LowerResult<ValueId> {
         let shape = self.shape(x);
-        self.lowering.emit_one(&self.named(what), Op::Softmax { axis: shape.len() - 1, log: false }, &[x], self.dtype(x), shape)
+        self.lowering.emit_one(
+            &self.named(what),
+            Op::Softmax { axis: shape.len() - 1, log: false },
+            &[x],
+            self.dtype(x),
+            shape,
+        )
     }
 
     /// A reduction of the last axis, which stays as 1.
@@ -209,7 +231,8 @@ impl<'l> Builder<'l> {
         })
     }
 
-    /// `past [B, N, P, D]` and `new [B, N, S, D]` in a tensor of `columns` rows: sequence `b` has `before[b]` rows of the past, then the new ones, then zeros.
+    /// `past [B, N, P, D]` and `new [B, N, S, D]` in a tensor of `columns` rows: sequence `b` has
+    /// `before[b]` rows of the past, then the new ones, then zeros.
     pub(super) fn placed(
         &mut self,
         what: &str,

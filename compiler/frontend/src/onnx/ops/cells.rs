@@ -34,19 +34,25 @@ pub(super) fn usual_activations(cell: Cell, directions: i64) -> Vec<Activation> 
     one.repeat(directions as usize)
 }
 
-/// The activations of a node. Each takes the numbers it needs from the front of `activation_alpha` and `activation_beta`.
+/// The activations of a node. Each takes the numbers it needs from the front of `activation_alpha`
+/// and `activation_beta`.
 pub(super) fn read_activations(call: &Call<'_>, cell: Cell, directions: i64) -> LowerResult<Vec<Activation>> {
     let usual = usual_activations(cell, directions);
     let Some(names) = call.strings("activations")? else { return Ok(usual) };
     if names.len() != usual.len() {
         return invalid(format!("{} activations, it needs {}", names.len(), usual.len()));
     }
-    let (alphas, betas) = (call.floats("activation_alpha")?.unwrap_or_default(), call.floats("activation_beta")?.unwrap_or_default());
+    let (alphas, betas) =
+        (call.floats("activation_alpha")?.unwrap_or_default(), call.floats("activation_beta")?.unwrap_or_default());
     let (mut alphas, mut betas) = (alphas.into_iter(), betas.into_iter());
     names.iter().map(|name| read_activation(name, &mut alphas, &mut betas)).collect()
 }
 
-fn read_activation(name: &str, alphas: &mut impl Iterator<Item = f32>, betas: &mut impl Iterator<Item = f32>) -> LowerResult<Activation> {
+fn read_activation(
+    name: &str,
+    alphas: &mut impl Iterator<Item = f32>,
+    betas: &mut impl Iterator<Item = f32>,
+) -> LowerResult<Activation> {
     let missing = || LowerError::Invalid(format!("activation {name} needs activation_alpha and activation_beta"));
     Ok(match name.to_ascii_lowercase().as_str() {
         "affine" => Activation::Affine(alphas.next().ok_or_else(missing)?, betas.next().ok_or_else(missing)?),
@@ -105,14 +111,18 @@ pub(super) fn unroll(b: &mut Builder<'_>, layer: &Layer, steps: i64) -> LowerRes
         let is_reverse = direction == 1 || layer.direction == Direction::Reverse;
         let (rows, states) = line.run(b, layer, steps, is_reverse)?;
         let y = b.stack("steps", &rows, 0)?;
-        results.iter_mut().zip([y].into_iter().chain(states)).for_each(|(result, of_direction)| result.push(of_direction));
+        results
+            .iter_mut()
+            .zip([y].into_iter().chain(states))
+            .for_each(|(result, of_direction)| result.push(of_direction));
     }
     results.iter().enumerate().map(|(i, parts)| b.stack("directions", parts, usize::from(i == 0))).collect()
 }
 
 /// What the steps of one direction have in common.
 struct Line {
-    /// `[T, B, G H]`: products of the input with the weights, and the biases that are added before any activation.
+    /// `[T, B, G H]`: products of the input with the weights, and the biases that are added before
+    /// any activation.
     inputs: ValueId,
     /// `[G H, H]`
     r: ValueId,
@@ -148,7 +158,8 @@ impl Line {
         let bias = b.add("bias", of_input, added)?;
         let inputs = b.add("biased", product, bias)?;
         let inputs = b.reshape("inputs", inputs, vec![steps, batch, Expr::Const(gates * hidden)])?;
-        let states = layer.states.iter().map(|state| b.element("state", *state, 0, direction)).collect::<LowerResult<_>>()?;
+        let states =
+            layer.states.iter().map(|state| b.element("state", *state, 0, direction)).collect::<LowerResult<_>>()?;
         let peepholes = match layer.peepholes {
             Some(peepholes) => {
                 let row = b.element("peepholes", peepholes, 0, direction)?;
@@ -163,7 +174,13 @@ impl Line {
     }
 
     /// All steps: the rows of the result in the order of time, and the last states.
-    fn run(&self, b: &mut Builder<'_>, layer: &Layer, steps: i64, is_reverse: bool) -> LowerResult<(Vec<ValueId>, Vec<ValueId>)> {
+    fn run(
+        &self,
+        b: &mut Builder<'_>,
+        layer: &Layer,
+        steps: i64,
+        is_reverse: bool,
+    ) -> LowerResult<(Vec<ValueId>, Vec<ValueId>)> {
         let lengths = match layer.lengths {
             Some(lengths) => Some(b.reshape("lengths", lengths, vec![layer.batch.clone(), 1.into()])?),
             None => None,
@@ -217,7 +234,14 @@ impl Line {
     }
 
     /// The products of a state with the weights of `count` gates from `first` on, `[B, count H]`.
-    fn product(&self, b: &mut Builder<'_>, layer: &Layer, state: ValueId, first: i64, count: i64) -> LowerResult<ValueId> {
+    fn product(
+        &self,
+        b: &mut Builder<'_>,
+        layer: &Layer,
+        state: ValueId,
+        first: i64,
+        count: i64,
+    ) -> LowerResult<ValueId> {
         let r = b.part("r", self.r, 0, first * layer.hidden, count * layer.hidden)?;
         b.matmul("product", state, r, true)
     }

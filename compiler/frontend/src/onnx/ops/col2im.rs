@@ -23,7 +23,8 @@ struct Axis {
     count: Expr,
 }
 
-/// Inputs `x [N, C * window…, windows]`, the spatial dimensions of the image, and those of a window.
+/// Inputs `x [N, C * window…, windows]`, the spatial dimensions of the image, and those of a
+/// window.
 pub(super) fn col2im(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let image = lowering.require_known(call.input(1)?, "image_shape")?;
@@ -50,13 +51,17 @@ pub(super) fn col2im(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     // Sums of integers are their own type's.
     let held = if is_float(dtype) { Real::of(dtype).0 } else { dtype };
     let operand = lowering.cast(&format!("{}.wide", call.name), x, held)?;
-    let split: Vec<Expr> =
-        [shape[0].clone(), channels.clone()].into_iter().chain(window.iter().map(|w| Expr::Const(*w))).chain(counts).collect();
+    let split: Vec<Expr> = [shape[0].clone(), channels.clone()]
+        .into_iter()
+        .chain(window.iter().map(|w| Expr::Const(*w)))
+        .chain(counts)
+        .collect();
     let result: Vec<Expr> = [shape[0].clone(), channels].into_iter().chain(image).collect();
     let mut nest = NestBuilder::new("col2im", result.clone());
     let point = nest.point();
     let sum = nest.variable(held, &NestArg::Const(0.0));
-    let mut found = Found { split, point: point.clone(), sum: sum.clone(), held, taps: Vec::new(), windows: Vec::new() };
+    let mut found =
+        Found { split, point: point.clone(), sum: sum.clone(), held, taps: Vec::new(), windows: Vec::new() };
     found.axis(&mut nest, &axes);
     let at = nest.offset(&result, &point);
     nest.store(0, &at, &sum);

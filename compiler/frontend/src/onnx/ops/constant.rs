@@ -66,7 +66,8 @@ pub(super) fn constant_of_shape(lowering: &mut Lowering, call: &Call<'_>) -> Res
         Data::Float(values) => values[0],
         Data::Int(values) => values[0] as f64,
     };
-    // Weights of generated models are made this way, so the result is a constant wherever its size is known.
+    // Weights of generated models are made this way, so the result is a constant wherever its size is
+    // known.
     Ok(vec![match static_shape(&shape) {
         Some(shape) if made_bytes(&shape, value.dtype).is_some_and(|bytes| lowering.may_make(bytes)) => {
             let bytes: Arc<[u8]> = value.to_bytes().repeat(shape.iter().product()).into();

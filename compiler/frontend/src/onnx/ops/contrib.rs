@@ -1,4 +1,5 @@
-//! Operators of domain `com.microsoft` that exporters and ONNX Runtime's optimiser write: fused activations, products and normalisations.
+//! Operators of domain `com.microsoft` that exporters and ONNX Runtime's optimiser write: fused
+//! activations, products and normalisations.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -36,7 +37,11 @@ fn gelu_of_bell(p: &mut ProgramBuilder, ty: DType, x: PointArg, bell: PointArg) 
 }
 
 /// An activation of x and a bias, if there is one.
-fn with_bias(lowering: &mut Lowering, call: &Call<'_>, activation: fn(&mut ProgramBuilder, DType, PointArg)) -> Results {
+fn with_bias(
+    lowering: &mut Lowering,
+    call: &Call<'_>,
+    activation: fn(&mut ProgramBuilder, DType, PointArg),
+) -> Results {
     let b = &mut Builder::new(lowering, &call.name);
     let mut x = call.input(0)?;
     if let Some(bias) = call.optional(1) {
@@ -108,7 +113,8 @@ fn layer_norm(b: &mut Builder<'_>, call: &Call<'_>, x: ValueId, scale: ValueId, 
     Ok(vec![y, mean, inverse, x])
 }
 
-/// `x / sqrt(mean(x^2) + epsilon) * scale` and what is on the way: y, nothing that has a mean, the inverse of the root.
+/// `x / sqrt(mean(x^2) + epsilon) * scale` and what is on the way: y, nothing that has a mean, the
+/// inverse of the root.
 fn rms_norm(b: &mut Builder<'_>, call: &Call<'_>, x: ValueId, scale: ValueId) -> LowerResult<(ValueId, ValueId)> {
     let epsilon = call.float("epsilon", 1e-5)?;
     let dtype = b.dtype(x);
@@ -159,7 +165,8 @@ pub(super) fn simplified_layer_normalization(lowering: &mut Lowering, call: &Cal
     Ok(vec![y, inverse])
 }
 
-/// The sum of three embeddings, normalised. Operands: ids, segments, words, positions, segment embedding, gamma, beta, mask, position ids.
+/// The sum of three embeddings, normalised. Operands: ids, segments, words, positions, segment
+/// embedding, gamma, beta, mask, position ids.
 pub(super) fn embed_layer_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let b = &mut Builder::new(lowering, &call.name);
     let ids = call.input(0)?;
@@ -190,7 +197,8 @@ pub(super) fn embed_layer_normalization(lowering: &mut Lowering, call: &Call<'_>
     Ok(vec![y, count, sum])
 }
 
-/// A matrix of integers of a few bits with a scale by block, as `[N, K]` numbers: only constants, which are made numbers here.
+/// A matrix of integers of a few bits with a scale by block, as `[N, K]` numbers: only constants,
+/// which are made numbers here.
 pub(super) fn matmul_n_bits(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (a, packed, scales) = (call.input(0)?, call.input(1)?, call.input(2)?);
     let (k, n) = (call.int("K", 0)?, call.int("N", 0)?);
@@ -202,8 +210,10 @@ pub(super) fn matmul_n_bits(lowering: &mut Lowering, call: &Call<'_>) -> Results
         return unsupported("g_idx");
     }
     let dtype = lowering.dtype(a);
-    let weights =
-        super::packed::dequantize(lowering, &super::packed::Packed { packed, scales, zeros: call.optional(3), n, k, bits, block })?;
+    let weights = super::packed::dequantize(
+        lowering,
+        &super::packed::Packed { packed, scales, zeros: call.optional(3), n, k, bits, block },
+    )?;
     let b = &mut Builder::new(lowering, &call.name);
     let weights = b.constant("weights", &weights);
     let weights = b.cast("weights", weights, dtype)?;
@@ -216,7 +226,9 @@ pub(super) fn matmul_n_bits(lowering: &mut Lowering, call: &Call<'_>) -> Results
 
 /// Refuses an operator by name, with what to do instead.
 pub(super) fn requantized(_: &mut Lowering, _: &Call<'_>) -> Results {
-    unsupported("it quantises its operands while it runs, as only ONNX Runtime does; export the model without dynamic quantisation")
+    unsupported(
+        "it quantises its operands while it runs, as only ONNX Runtime does; export the model without dynamic quantisation",
+    )
 }
 
 /// A size that is known, for messages.

@@ -34,14 +34,17 @@ fn heads_of(call: &Call<'_>) -> LowerResult<i64> {
     }
 }
 
-/// `filter` where a mask of integers is 0, and 0 elsewhere, to be added to `[batch, heads, rows, columns]`.
+/// `filter` where a mask of integers is 0, and 0 elsewhere, to be added to `[batch, heads, rows,
+/// columns]`.
 fn padding(b: &mut Builder<'_>, call: &Call<'_>, mask: ValueId, q: ValueId, columns: &Expr) -> LowerResult<Mask> {
     let filter = f64::from(call.float("mask_filter_value", MASK_FILTER_VALUE)?);
     let batch = b.shape(q)[0].clone();
     let shape = b.shape(mask);
     let kept = match &shape[..] {
         [rows] if same(rows, &batch) => first_columns(b, mask, columns)?,
-        [rows, total] if same(total, columns) => b.reshape("mask", mask, vec![rows.clone(), 1.into(), 1.into(), total.clone()])?,
+        [rows, total] if same(total, columns) => {
+            b.reshape("mask", mask, vec![rows.clone(), 1.into(), 1.into(), total.clone()])?
+        }
         [rows, between, total] if same(total, columns) => {
             b.reshape("mask", mask, vec![rows.clone(), 1.into(), between.clone(), total.clone()])?
         }
@@ -49,12 +52,17 @@ fn padding(b: &mut Builder<'_>, call: &Call<'_>, mask: ValueId, q: ValueId, colu
     };
     let (of_mask, ty) = (b.dtype(kept), b.dtype(q));
     Ok(Mask::Add(b.program("penalty", &[kept], ty, |p, kept| {
-        let kept = if of_mask == DType::Bool { kept[0] } else { p.step(PointOp::Greater, of_mask, &[kept[0], PointArg::Const(0.0)]) };
+        let kept = if of_mask == DType::Bool {
+            kept[0]
+        } else {
+            p.step(PointOp::Greater, of_mask, &[kept[0], PointArg::Const(0.0)])
+        };
         p.step(PointOp::Where, ty, &[kept, PointArg::Const(0.0), PointArg::Const(filter)]);
     })?))
 }
 
-/// What `Attention` and `MultiHeadAttention` have in common, once there are heads; the result and the keys and values with their past.
+/// What `Attention` and `MultiHeadAttention` have in common, once there are heads; the result and
+/// the keys and values with their past.
 struct Common {
     heads: Heads,
     past: Option<[ValueId; 2]>,
@@ -92,7 +100,8 @@ fn refuse(call: &Call<'_>, attributes: &[&str]) -> LowerResult<()> {
     }
 }
 
-/// Input, weights, bias, mask, past `[2, batch, heads, past, size]`, attention bias: the projections are part of the operator.
+/// Input, weights, bias, mask, past `[2, batch, heads, past, size]`, attention bias: the
+/// projections are part of the operator.
 pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse(call, &["do_rotary", "past_present_share_buffer"])?;
     let b = &mut Builder::new(lowering, &call.name);
@@ -122,7 +131,8 @@ pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![y, b.stack("present", &[k, v], 0)?])
 }
 
-/// Query, key, value, bias, padding mask, attention bias, past key, past value. Keys and values may be packed with the query, with each other, or be heads already.
+/// Query, key, value, bias, padding mask, attention bias, past key, past value. Keys and values may
+/// be packed with the query, with each other, or be heads already.
 pub(super) fn multi_head_attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if call.optional(8).is_some() || call.optional(9).is_some() {
         return unsupported("past_sequence_length and cache_indirection");
@@ -170,7 +180,14 @@ fn multi_heads(b: &mut Builder<'_>, call: &Call<'_>, heads: i64) -> LowerResult<
 }
 
 /// An operand plus its part of the bias.
-fn biased(b: &mut Builder<'_>, what: &str, x: ValueId, bias: Option<ValueId>, start: Expr, size: &Expr) -> LowerResult<ValueId> {
+fn biased(
+    b: &mut Builder<'_>,
+    what: &str,
+    x: ValueId,
+    bias: Option<ValueId>,
+    start: Expr,
+    size: &Expr,
+) -> LowerResult<ValueId> {
     let Some(bias) = bias else { return Ok(x) };
     let part = b.part(&format!("{what}.bias"), bias, 0, start, size.clone())?;
     b.add(&format!("{what}.biased"), x, part)
@@ -206,7 +223,8 @@ pub(super) fn rotary_embedding(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     embed(b, call, x, cos, sin)
 }
 
-/// Query, key, value, past key, past value, lengths, total length, cosines, sines, positions, attention bias. A sequence's keys stand at its own length, whatever the others' are.
+/// Query, key, value, past key, past value, lengths, total length, cosines, sines, positions,
+/// attention bias. A sequence's keys stand at its own length, whatever the others' are.
 pub(super) fn group_query_attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse(call, &["smooth_softmax", "qk_output"])?;
     if call.optional(11).is_some() {
@@ -223,7 +241,8 @@ pub(super) fn group_query_attention(lowering: &mut Lowering, call: &Call<'_>) ->
     let places = b.add("places", row, before)?;
     if call.flag("do_rotary", false)? {
         let positions = call.optional(9).unwrap_or(places);
-        let (cos, sin) = (angles(b, "cos", call.input(7)?, Some(positions))?, angles(b, "sin", call.input(8)?, Some(positions))?);
+        let (cos, sin) =
+            (angles(b, "cos", call.input(7)?, Some(positions))?, angles(b, "sin", call.input(8)?, Some(positions))?);
         let turned = b.shape(cos)[3].clone() * 2;
         let rotation = attention::Rotation { interleaved: call.flag("rotary_interleaved", false)?, turned };
         q = attention::rotate(b, "q", q, cos, sin, &rotation)?;
@@ -241,21 +260,31 @@ pub(super) fn group_query_attention(lowering: &mut Lowering, call: &Call<'_>) ->
     let mut masks = vec![Mask::Keep(window(b, call, places, &columns)?, f64::NEG_INFINITY)];
     masks.extend(call.optional(10).map(Mask::Add));
     let softcap = call.float("softcap", 0.0)?.into();
-    let attended = attend(b, &Attention { q, k, v, scale: scale(call, &size)?, softcap, masks, precision: b.dtype(q) })?;
+    let attended =
+        attend(b, &Attention { q, k, v, scale: scale(call, &size)?, softcap, masks, precision: b.dtype(q) })?;
     Ok(vec![join_heads(b, attended.y)?, k, v])
 }
 
 fn query_key_value(b: &mut Builder<'_>, call: &Call<'_>, heads: i64, key_heads: i64) -> LowerResult<Heads> {
     let query = call.input(0)?;
     if let (Some(key), Some(value)) = (call.optional(1), call.optional(2)) {
-        return Ok([split_heads(b, "q", query, heads)?, split_heads(b, "k", key, key_heads)?, split_heads(b, "v", value, key_heads)?]);
+        return Ok([
+            split_heads(b, "q", query, heads)?,
+            split_heads(b, "k", key, key_heads)?,
+            split_heads(b, "v", value, key_heads)?,
+        ]);
     }
     // All three, one after the other.
     let all = split_heads(b, "packed", query, heads + 2 * key_heads)?;
-    Ok([b.part("q", all, 1, 0, heads)?, b.part("k", all, 1, heads, key_heads)?, b.part("v", all, 1, heads + key_heads, key_heads)?])
+    Ok([
+        b.part("q", all, 1, 0, heads)?,
+        b.part("k", all, 1, heads, key_heads)?,
+        b.part("v", all, 1, heads + key_heads, key_heads)?,
+    ])
 }
 
-/// How many keys each sequence has from before, `[batch, 1]`; the operand is how many it has in the end, less one.
+/// How many keys each sequence has from before, `[batch, 1]`; the operand is how many it has in the
+/// end, less one.
 fn lengths_before(b: &mut Builder<'_>, lengths: ValueId, batch: &Expr, rows: &Expr) -> LowerResult<ValueId> {
     let wide = b.cast("lengths", lengths, DType::I64)?;
     let wide = b.reshape("lengths", wide, vec![batch.clone(), 1.into()])?;
@@ -265,7 +294,8 @@ fn lengths_before(b: &mut Builder<'_>, lengths: ValueId, batch: &Expr, rows: &Ex
     b.with_number("before", PointOp::Max, before, 0.0)
 }
 
-/// Whether a row at a place sees a column: not behind itself, and not further before than the window is long.
+/// Whether a row at a place sees a column: not behind itself, and not further before than the
+/// window is long.
 fn window(b: &mut Builder<'_>, call: &Call<'_>, places: ValueId, columns: &Expr) -> LowerResult<ValueId> {
     let [batch, rows] = b.dims("the places", places)?;
     let place = b.reshape("place", places, vec![batch, 1.into(), rows, 1.into()])?;

@@ -68,7 +68,13 @@ pub(super) fn conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 }
 
 /// The convolution of `x` with the weights `w` by the attributes of a node.
-pub(super) fn convolved(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, w: ValueId, bias: Option<ValueId>) -> LowerResult<ValueId> {
+pub(super) fn convolved(
+    lowering: &mut Lowering,
+    call: &Call<'_>,
+    x: ValueId,
+    w: ValueId,
+    bias: Option<ValueId>,
+) -> LowerResult<ValueId> {
     let kernel = kernel_shape(lowering, call, w)?;
     let window = Window::read(lowering, call, x, &kernel)?;
     let groups = conv_groups(lowering, call, x, w)?;
@@ -115,14 +121,18 @@ pub(super) fn without_height(lowering: &mut Lowering, name: &str, id: ValueId) -
 fn conv_groups(lowering: &Lowering, call: &Call<'_>, x: ValueId, w: ValueId) -> LowerResult<u32> {
     let groups = call.int("group", 1)?;
     let (per_group, filters) = (channels(lowering, w, 1)?, channels(lowering, w, 0)?);
-    if let (Some(dim), Some(wanted)) = (lowering.shape(x).get(1).filter(|dim| dim.as_const().is_none()), per_group.checked_mul(groups)) {
+    if let (Some(dim), Some(wanted)) =
+        (lowering.shape(x).get(1).filter(|dim| dim.as_const().is_none()), per_group.checked_mul(groups))
+    {
         // The weights say what a symbolic dimension is.
         lowering.equal_dims(dim.clone(), wanted.into())?;
     }
     let input = channels(lowering, x, 1)?;
     let fits = groups > 0 && per_group.checked_mul(groups) == Some(input) && filters % groups == 0;
     if !fits {
-        return invalid(format!("{input} channels, {filters} filters of {per_group} channels and {groups} groups do not fit each other"));
+        return invalid(format!(
+            "{input} channels, {filters} filters of {per_group} channels and {groups} groups do not fit each other"
+        ));
     }
     Ok(groups as u32)
 }

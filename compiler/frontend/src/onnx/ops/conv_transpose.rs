@@ -1,8 +1,10 @@
 //! Transposed convolution, as a convolution with one filter per phase.
 //!
-//! Along one axis with stride `s`, an output element at `q * s + p` takes the taps `p`, `p + s`, `p + 2s`, … of the window, from neighbouring input elements
-//! `q`, `q - 1`, `q - 2`, …. So each of the `s` phases `p` is a plain convolution of the input with every s-th tap, turned round, and all phases of all filters are
-//! one convolution with `s` times as many filters, whose results are then put between each other. Nothing is multiplied by a zero between input elements; where the
+//! Along one axis with stride `s`, an output element at `q * s + p` takes the taps `p`, `p + s`, `p
+//! + 2s`, … of the window, from neighbouring input elements `q`, `q - 1`, `q - 2`, …. So each of
+//! the `s` phases `p` is a plain convolution of the input with every s-th tap, turned round, and
+//! all phases of all filters are one convolution with `s` times as many filters, whose results are
+//! then put between each other. Nothing is multiplied by a zero between input elements; where the
 //! stride does not divide the window, the last taps of some phases are zeros.
 
 use super::super::call::Call;
@@ -80,7 +82,10 @@ fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId, kernel: &[i64]) -
     let wanted = call.ints("output_shape")?;
     // Some exporters give batch and channels too.
     let wanted = wanted.map(|shape| shape[shape.len().saturating_sub(spatial)..].to_vec());
-    if wanted.as_ref().is_some_and(|shape| shape.len() != spatial || shape.iter().any(|d| !(1..=DIMENSION_MAX).contains(d))) {
+    if wanted
+        .as_ref()
+        .is_some_and(|shape| shape.len() != spatial || shape.iter().any(|d| !(1..=DIMENSION_MAX).contains(d)))
+    {
         return invalid(format!("output_shape = {wanted:?}"));
     }
     let dims = &lowering.shape(x)[2..];
@@ -94,7 +99,9 @@ fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId, kernel: &[i64]) -
                 (Expr::Const(cut), canonical(&(full - cut - i64::from(pads[i + spatial]))))
             }
             (auto, wanted) => {
-                let output = wanted.as_ref().map_or_else(|| canonical(&(dims[i].clone() * stride)), |shape| Expr::Const(shape[i]));
+                let output = wanted
+                    .as_ref()
+                    .map_or_else(|| canonical(&(dims[i].clone() * stride)), |shape| Expr::Const(shape[i]));
                 let total = not_negative(lowering, canonical(&(full - output.clone())));
                 let half = total.clone().floor_div(2);
                 // An odd element goes behind only where the padding is `SAME_UPPER`.
@@ -131,11 +138,15 @@ fn phase_weights(lowering: &mut Lowering, name: &str, w: ValueId, groups: i64, a
     let permutation = [vec![0, 2], phases, vec![1], taps].concat();
     let w = lowering.transpose(&format!("{name}.phases"), w, permutation)?;
     let phase_count: i64 = axes.iter().map(|a| a.stride).product();
-    let shape = [groups * per_group * phase_count, input / groups].into_iter().chain(axes.iter().map(Axis::taps)).map(Expr::Const);
+    let shape = [groups * per_group * phase_count, input / groups]
+        .into_iter()
+        .chain(axes.iter().map(Axis::taps))
+        .map(Expr::Const);
     lowering.reshape(&name, w, shape.collect())
 }
 
-/// Puts the zeros of a dilation between the taps, where a convolution of phases cannot leave them out.
+/// Puts the zeros of a dilation between the taps, where a convolution of phases cannot leave them
+/// out.
 fn spread_taps(lowering: &mut Lowering, name: &str, w: ValueId, axes: &[Axis]) -> LowerResult<ValueId> {
     let mut w = w;
     for (i, axis) in axes.iter().enumerate() {
@@ -176,7 +187,8 @@ fn turned_round(lowering: &mut Lowering, name: &str, w: ValueId, axes: &[Axis]) 
 fn phase_bias(lowering: &mut Lowering, name: &str, bias: ValueId, filters: i64, axes: &[Axis]) -> LowerResult<ValueId> {
     let phases: i64 = axes.iter().map(|a| a.stride).product();
     let column = lowering.reshape(&format!("{name}.bias.column"), bias, vec![Expr::Const(filters), Expr::Const(1)])?;
-    let repeated = lowering.expand(&format!("{name}.bias.phases"), column, vec![Expr::Const(filters), Expr::Const(phases)])?;
+    let repeated =
+        lowering.expand(&format!("{name}.bias.phases"), column, vec![Expr::Const(filters), Expr::Const(phases)])?;
     lowering.reshape(&format!("{name}.bias.repeated"), repeated, vec![Expr::Const(filters * phases)])
 }
 
@@ -220,8 +232,15 @@ fn convolve(
     conv::emit(lowering, &format!("{name}.phases"), convolution)
 }
 
-/// Puts the elements of the phases between each other and cuts the output out: `[N, M * s…, Q…]` to `[N, M, Q * s…]`.
-fn interleave(lowering: &mut Lowering, name: &str, phases: ValueId, filters: i64, axes: &[Axis]) -> LowerResult<ValueId> {
+/// Puts the elements of the phases between each other and cuts the output out: `[N, M * s…, Q…]` to
+/// `[N, M, Q * s…]`.
+fn interleave(
+    lowering: &mut Lowering,
+    name: &str,
+    phases: ValueId,
+    filters: i64,
+    axes: &[Axis],
+) -> LowerResult<ValueId> {
     let shape = lowering.shape(phases).to_vec();
     let counts = &shape[2..];
     let strides = axes.iter().map(|a| Expr::Const(a.stride));
@@ -231,7 +250,9 @@ fn interleave(lowering: &mut Lowering, name: &str, phases: ValueId, filters: i64
     let joined = counts.iter().zip(axes).map(|(count, axis)| count.clone() * axis.stride);
     let joined: Vec<Expr> = lead.iter().cloned().chain(joined).collect();
     let starts = lead.iter().map(|_| Expr::Const(0));
-    let starts = starts.chain(axes.iter().map(|a| canonical(&(a.cut.clone() - a.cut.clone().floor_div(a.stride) * a.stride)))).collect();
+    let starts = starts
+        .chain(axes.iter().map(|a| canonical(&(a.cut.clone() - a.cut.clone().floor_div(a.stride) * a.stride))))
+        .collect();
     let output = lead.iter().cloned().chain(axes.iter().map(|a| a.output.clone())).collect();
     let split = lowering.reshape(&format!("{name}.split"), phases, split)?;
     let moved = lowering.transpose(&format!("{name}.moved"), split, permutation)?;

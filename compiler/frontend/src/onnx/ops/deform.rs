@@ -1,4 +1,5 @@
-//! Deformable convolution: the taps are gathered at learned positions, then multiplied as a convolution of one tap.
+//! Deformable convolution: the taps are gathered at learned positions, then multiplied as a
+//! convolution of one tap.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -16,13 +17,17 @@ type Results = LowerResult<Vec<ValueId>>;
 /// Beyond the image by more than any tap reaches; further out nothing changes.
 const FAR_OUTSIDE: f64 = 8.0;
 
-/// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, `offset [N, offset groups * KH * KW * 2, OH, OW]`, then optionally a bias and `mask [N, offset groups * KH * KW, OH, OW]`.
+/// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, `offset [N, offset groups * KH * KW * 2, OH,
+/// OW]`, then optionally a bias and `mask [N, offset groups * KH * KW, OH, OW]`.
 pub(super) fn deform_conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, w, offset) = (call.input(0)?, call.input(1)?, call.input(2)?);
     let kernel = kernel_shape(lowering, call, w)?;
     let dtype = lowering.dtype(x);
     if kernel.len() != 2 || !is_float(dtype) {
-        return unsupported(format!("a deformable convolution of {dtype:?} over {} spatial dimensions (2 are possible)", kernel.len()));
+        return unsupported(format!(
+            "a deformable convolution of {dtype:?} over {} spatial dimensions (2 are possible)",
+            kernel.len()
+        ));
     }
     let window = Window::read(lowering, call, x, &kernel)?;
     let output = window.output(lowering, &lowering.shape(x)[2..])?;
@@ -30,12 +35,17 @@ pub(super) fn deform_conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (input, per_group, filters) = (channels(lowering, x, 1)?, channels(lowering, w, 1)?, channels(lowering, w, 0)?);
     let fits = groups > 0 && offset_groups > 0 && per_group.checked_mul(groups) == Some(input) && filters % groups == 0;
     if !fits || input % offset_groups != 0 {
-        return invalid(format!("{input} channels, {filters} filters of {per_group}, {groups} groups and {offset_groups} offset groups"));
+        return invalid(format!(
+            "{input} channels, {filters} filters of {per_group}, {groups} groups and {offset_groups} offset groups"
+        ));
     }
     let taps = kernel[0] * kernel[1];
     let batch = lowering.shape(x)[0].clone();
     let per_tap = |numbers: i64| {
-        [batch.clone(), Expr::Const(offset_groups * taps * numbers)].into_iter().chain(output.iter().cloned()).collect::<Vec<Expr>>()
+        [batch.clone(), Expr::Const(offset_groups * taps * numbers)]
+            .into_iter()
+            .chain(output.iter().cloned())
+            .collect::<Vec<Expr>>()
     };
     let mask = call.optional(4);
     let is_right = |id: ValueId, numbers: i64| crate::size::same_shape(lowering.shape(id), &per_tap(numbers));
@@ -43,7 +53,8 @@ pub(super) fn deform_conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         return invalid("offsets or mask do not fit the output");
     }
     let real = Real::of(dtype);
-    let mut operands = vec![real.wide(lowering, &call.name, x)?, real.wide(lowering, &format!("{}.offset", call.name), offset)?];
+    let mut operands =
+        vec![real.wide(lowering, &call.name, x)?, real.wide(lowering, &format!("{}.offset", call.name), offset)?];
     if let Some(mask) = mask {
         operands.push(real.wide(lowering, &format!("{}.mask", call.name), mask)?);
     }
@@ -144,7 +155,8 @@ impl Deformed {
             .iter()
             .map(|(row_inside, row)| {
                 let [left, right_value] = columns.each_ref().map(|(column_inside, column)| {
-                    let at = nest.offset(&self.image, &[plane[0].clone(), plane[1].clone(), row.clone(), column.clone()]);
+                    let at =
+                        nest.offset(&self.image, &[plane[0].clone(), plane[1].clone(), row.clone(), column.clone()]);
                     let element = nest.load(0, real.0, &at);
                     let inside = nest.both(row_inside, column_inside);
                     real.select(nest, &inside, &element, &number(0.0))

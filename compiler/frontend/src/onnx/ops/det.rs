@@ -10,7 +10,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// `Det`: Gaussian elimination with partial pivoting, a thread per matrix. The second result is the matrix while it is eliminated.
+/// `Det`: Gaussian elimination with partial pivoting, a thread per matrix. The second result is the
+/// matrix while it is eliminated.
 pub(super) fn det(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -77,7 +78,8 @@ impl Matrix {
         });
     }
 
-    /// Brings the row with the largest element of a column into place; an exchange turns the sign of the result.
+    /// Brings the row with the largest element of a column into place; an exchange turns the sign
+    /// of the result.
     fn pivot(&self, nest: &mut NestBuilder, column: &NestArg, result: &NestArg) {
         let chosen = nest.variable(DType::I32, column);
         let largest = nest.variable(self.ty, &NestArg::Const(-1.0));

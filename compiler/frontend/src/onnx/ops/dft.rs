@@ -1,7 +1,9 @@
 //! Discrete Fourier transforms as matrix products with constant matrices.
 //!
-//! A transform is linear: with real and imaginary parts side by side it is one real matrix. Long transforms are split (Cooley and Tukey): a transform of `N = P * Q` points is one
-//! of P points for each of Q residues, and one of Q points with rotated factors for each of P frequencies, so that no matrix is large.
+//! A transform is linear: with real and imaginary parts side by side it is one real matrix. Long
+//! transforms are split (Cooley and Tukey): a transform of `N = P * Q` points is one of P points
+//! for each of Q residues, and one of Q points with rotated factors for each of P frequencies, so
+//! that no matrix is large.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -19,12 +21,14 @@ const WHOLE_MAX: i64 = 1 << 20;
 /// Most elements of the matrices of one step.
 const MATRIX_MAX: i64 = 1 << 26;
 
-/// What is transformed into what. Lengths are of the transformed axis; elements have one part (real) or two.
+/// What is transformed into what. Lengths are of the transformed axis; elements have one part
+/// (real) or two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transform {
     /// Points of the transform.
     pub(super) points: i64,
-    /// Elements that are given; the others up to `points` are zero, or the mirrored ones of a spectrum.
+    /// Elements that are given; the others up to `points` are zero, or the mirrored ones of a
+    /// spectrum.
     pub(super) given: i64,
     /// Parts of each given element.
     pub(super) parts: i64,
@@ -62,7 +66,8 @@ impl Transform {
     /// What the result's element `to` has of the given element `from`.
     fn factor(&self, from: i64, to: i64) -> Complex {
         let scale = if self.inverse { 1.0 / self.points as f64 } else { 1.0 };
-        // A real signal's spectrum has each frequency again, conjugated; only the real part of the sum is left.
+        // A real signal's spectrum has each frequency again, conjugated; only the real part of the sum is
+        // left.
         let is_mirrored = self.inverse && self.one_sided && from != 0 && 2 * from != self.points;
         root(self.points, from * to, self.inverse).scaled(if is_mirrored { 2.0 * scale } else { scale })
     }
@@ -104,9 +109,13 @@ pub(super) fn dft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     };
     let axis = axis_of(axis, rank)?;
     if rank < 2 || axis == rank - 1 {
-        return invalid(format!("axis {axis} of a tensor with {rank} dimensions, the last of which holds the parts of a number"));
+        return invalid(format!(
+            "axis {axis} of a tensor with {rank} dimensions, the last of which holds the parts of a number"
+        ));
     }
-    let known = |dim: &Expr, what: &str| dim.as_const().ok_or_else(|| LowerError::Unsupported(format!("{what} is the symbolic {dim}")));
+    let known = |dim: &Expr, what: &str| {
+        dim.as_const().ok_or_else(|| LowerError::Unsupported(format!("{what} is the symbolic {dim}")))
+    };
     let shape = lowering.shape(x).to_vec();
     let given = known(&shape[axis], "the length of the signal")?;
     let parts = known(&shape[rank - 1], "the last dimension")?;
@@ -136,7 +145,13 @@ pub(super) fn scalar(lowering: &Lowering, id: ValueId, what: &str) -> LowerResul
 }
 
 /// Transforms an axis of `x`, whose last dimension holds the parts.
-pub(super) fn transform(lowering: &mut Lowering, name: &str, x: ValueId, axis: usize, transform: Transform) -> LowerResult<ValueId> {
+pub(super) fn transform(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    axis: usize,
+    transform: Transform,
+) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(x);
     if !is_float(dtype) {
         return invalid(format!("a transform of {dtype:?}"));
@@ -177,21 +192,43 @@ fn factor_of(points: i64) -> Option<i64> {
     (2..=32).rev().find(|factor| points % factor == 0 && points > *factor)
 }
 
-/// `points = first * last`: element `last * p + q` of the signal goes into transform q of `first` points, and frequency `u + first * v` comes from position q of those
-/// transforms with the factor `root^(q * u) * root_last^(q * v)`.
-fn split(lowering: &mut Lowering, name: &str, x: ValueId, rows: &Expr, t: Transform, last: i64) -> LowerResult<ValueId> {
+/// `points = first * last`: element `last * p + q` of the signal goes into transform q of `first`
+/// points, and frequency `u + first * v` comes from position q of those transforms with the factor
+/// `root^(q * u) * root_last^(q * v)`.
+fn split(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    rows: &Expr,
+    t: Transform,
+    last: i64,
+) -> LowerResult<ValueId> {
     let first = t.points / last;
     let full = padded(lowering, name, x, rows, t)?;
-    let residues = lowering.reshape(&format!("{name}.residues"), full, vec![rows.clone(), first.into(), last.into(), t.parts.into()])?;
+    let residues = lowering.reshape(
+        &format!("{name}.residues"),
+        full,
+        vec![rows.clone(), first.into(), last.into(), t.parts.into()],
+    )?;
     let by_residue = lowering.transpose(&format!("{name}.by_residue"), residues, vec![0, 2, 1, 3])?;
     let inner = Transform { points: first, given: first, parts: t.parts, inverse: t.inverse, one_sided: false };
     let inner_rows = crate::size::canonical(&(rows.clone() * last));
     let inner = spectrum(lowering, &format!("{name}.inner"), by_residue, &inner_rows, inner)?;
     // [rows, last, first, 2] to one product per frequency of the inner transforms.
-    let inner = lowering.reshape(&format!("{name}.frequencies"), inner, vec![rows.clone(), last.into(), first.into(), 2.into()])?;
+    let inner = lowering.reshape(
+        &format!("{name}.frequencies"),
+        inner,
+        vec![rows.clone(), last.into(), first.into(), 2.into()],
+    )?;
     let by_frequency = lowering.transpose(&format!("{name}.by_frequency"), inner, vec![2, 0, 1, 3])?;
-    let by_frequency = lowering.reshape(&format!("{name}.batch"), by_frequency, vec![first.into(), rows.clone(), (2 * last).into()])?;
-    let matrices = constant(lowering, &format!("{name}.matrices"), x, vec![first, 2 * last, 2 * last], || rotated(t, first, last))?;
+    let by_frequency = lowering.reshape(
+        &format!("{name}.batch"),
+        by_frequency,
+        vec![first.into(), rows.clone(), (2 * last).into()],
+    )?;
+    let matrices = constant(lowering, &format!("{name}.matrices"), x, vec![first, 2 * last, 2 * last], || {
+        rotated(t, first, last)
+    })?;
     let y = product(lowering, name, by_frequency, matrices, false, false)?;
     let y = lowering.reshape(&format!("{name}.parts"), y, vec![first.into(), rows.clone(), last.into(), 2.into()])?;
     let y = lowering.transpose(&format!("{name}.ordered"), y, vec![1, 2, 0, 3])?;
@@ -205,8 +242,17 @@ fn padded(lowering: &mut Lowering, name: &str, x: ValueId, rows: &Expr, t: Trans
     if t.given == t.points {
         return Ok(x);
     }
-    let op = crate::tensor_graph::Op::Pad { before: vec![Expr::Const(0); 3], mode: crate::tensor_graph::PadMode::Constant(0.0) };
-    lowering.emit_one(&format!("{name}.padded"), op, &[x], lowering.dtype(x), vec![rows.clone(), t.points.into(), t.parts.into()])
+    let op = crate::tensor_graph::Op::Pad {
+        before: vec![Expr::Const(0); 3],
+        mode: crate::tensor_graph::PadMode::Constant(0.0),
+    };
+    lowering.emit_one(
+        &format!("{name}.padded"),
+        op,
+        &[x],
+        lowering.dtype(x),
+        vec![rows.clone(), t.points.into(), t.parts.into()],
+    )
 }
 
 /// The matrices `[first, last * 2, last * 2]` of the second step of a split.
@@ -227,7 +273,13 @@ fn rotated(t: Transform, first: i64, last: i64) -> Vec<f64> {
 }
 
 /// A constant of the type of `like`, within the limit.
-fn constant(lowering: &mut Lowering, name: &str, like: ValueId, shape: Vec<i64>, make: impl FnOnce() -> Vec<f64>) -> LowerResult<ValueId> {
+fn constant(
+    lowering: &mut Lowering,
+    name: &str,
+    like: ValueId,
+    shape: Vec<i64>,
+    make: impl FnOnce() -> Vec<f64>,
+) -> LowerResult<ValueId> {
     let count = shape.iter().try_fold(1i64, |n, d| n.checked_mul(*d)).unwrap_or(i64::MAX);
     if count > MATRIX_MAX {
         return unsupported(format!(

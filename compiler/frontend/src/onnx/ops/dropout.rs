@@ -10,7 +10,8 @@ use atoll_kgraph::DType;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// The operand and a mask of ones. An invocation in training mode is refused, unless it drops nothing.
+/// The operand and a mask of ones. An invocation in training mode is refused, unless it drops
+/// nothing.
 pub(super) fn dropout(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (ratio, training) = (call.optional(1), call.optional(2));

@@ -1,7 +1,9 @@
-//! `Einsum`: an equation over labelled axes becomes diagonals, sums, matrix products and transpositions.
+//! `Einsum`: an equation over labelled axes becomes diagonals, sums, matrix products and
+//! transpositions.
 //!
-//! Operands are taken from left to right. Two of them meet as one batched matrix product: labels that both have and somebody still needs are the batch, labels that only
-//! these two have are summed, the others are rows and columns. An axis of an ellipsis is a label like any other.
+//! Operands are taken from left to right. Two of them meet as one batched matrix product: labels
+//! that both have and somebody still needs are the batch, labels that only these two have are
+//! summed, the others are rows and columns. An axis of an ellipsis is a label like any other.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -39,8 +41,11 @@ pub(super) fn einsum(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let ranks: Vec<usize> = inputs.iter().map(|id| lowering.rank(*id)).collect();
     let (terms, result) = parse(&call.string("equation", "")?, &ranks)?;
     let mut sums = Sums { lowering, name: &call.name, steps: 0 };
-    let mut terms =
-        inputs.into_iter().zip(terms).map(|(value, labels)| sums.diagonal(Term { value, labels })).collect::<LowerResult<Vec<_>>>()?;
+    let mut terms = inputs
+        .into_iter()
+        .zip(terms)
+        .map(|(value, labels)| sums.diagonal(Term { value, labels }))
+        .collect::<LowerResult<Vec<_>>>()?;
     terms.reverse();
     let mut total = terms.pop().ok_or_else(|| LowerError::Invalid("no operands".into()))?;
     while let Some(next) = terms.pop() {
@@ -63,16 +68,26 @@ fn parse(equation: &str, ranks: &[usize]) -> LowerResult<(Vec<Vec<Label>>, Vec<L
     if texts.len() != ranks.len() {
         return invalid(format!("the equation {equation:?} names {} operands, there are {}", texts.len(), ranks.len()));
     }
-    let terms = texts.iter().zip(ranks).map(|(text, rank)| term_labels(text, Some(*rank))).collect::<LowerResult<Vec<_>>>()?;
-    let hidden = terms.iter().flatten().filter_map(|l| if let Label::Hidden(i) = l { Some(i + 1) } else { None }).max().unwrap_or(0);
+    let terms =
+        texts.iter().zip(ranks).map(|(text, rank)| term_labels(text, Some(*rank))).collect::<LowerResult<Vec<_>>>()?;
+    let hidden = terms
+        .iter()
+        .flatten()
+        .filter_map(|l| if let Label::Hidden(i) = l { Some(i + 1) } else { None })
+        .max()
+        .unwrap_or(0);
     let result = match right {
-        Some(text) => term_labels(text, text.contains("...").then(|| hidden + text.chars().filter(|c| *c != '.').count()))?,
+        Some(text) => {
+            term_labels(text, text.contains("...").then(|| hidden + text.chars().filter(|c| *c != '.').count()))?
+        }
         None => implied_result(&terms, hidden),
     };
     let known = |label: &Label| terms.iter().flatten().any(|l| l == label);
     let repeated = (1..result.len()).any(|i| result[..i].contains(&result[i]));
     if repeated || !result.iter().all(known) {
-        return invalid(format!("the result of the equation {equation:?} repeats a label or has one that no operand has"));
+        return invalid(format!(
+            "the result of the equation {equation:?} repeats a label or has one that no operand has"
+        ));
     }
     if (0..hidden).any(|i| !result.contains(&Label::Hidden(i))) {
         return invalid(format!("the result of the equation {equation:?} lacks the ellipsis of the operands"));
@@ -95,7 +110,9 @@ fn term_labels(text: &str, rank: Option<usize>) -> LowerResult<Vec<Label>> {
         (None, Some(rank)) if rank != letters => {
             return invalid(format!("{text:?} in the equation stands for an operand with {rank} dimensions"));
         }
-        (Some(_), Some(rank)) => return invalid(format!("{text:?} in the equation stands for an operand with {rank} dimensions")),
+        (Some(_), Some(rank)) => {
+            return invalid(format!("{text:?} in the equation stands for an operand with {rank} dimensions"));
+        }
         _ => 0,
     };
     let middle = (0..hidden).rev().map(Label::Hidden);
@@ -105,8 +122,11 @@ fn term_labels(text: &str, rank: Option<usize>) -> LowerResult<Vec<Label>> {
 /// Without an arrow: the ellipsis, then in alphabetical order what occurs once.
 fn implied_result(terms: &[Vec<Label>], hidden: usize) -> Vec<Label> {
     let all: Vec<Label> = terms.iter().flatten().copied().collect();
-    let mut once: Vec<Label> =
-        all.iter().copied().filter(|l| matches!(l, Label::Letter(_)) && all.iter().filter(|other| *other == l).count() == 1).collect();
+    let mut once: Vec<Label> = all
+        .iter()
+        .copied()
+        .filter(|l| matches!(l, Label::Letter(_)) && all.iter().filter(|other| *other == l).count() == 1)
+        .collect();
     once.sort_unstable();
     (0..hidden).rev().map(Label::Hidden).chain(once).collect()
 }
@@ -169,7 +189,9 @@ impl Sums<'_> {
     /// Drops the axes of one element that are longer in the other term.
     fn drop_ones(&mut self, term: Term, other: &Term) -> LowerResult<Term> {
         let is_dropped = |sums: &Self, label: &Label| {
-            other.labels.contains(label) && sums.dim(&term, *label) == Expr::Const(1) && sums.dim(other, *label) != Expr::Const(1)
+            other.labels.contains(label)
+                && sums.dim(&term, *label) == Expr::Const(1)
+                && sums.dim(other, *label) != Expr::Const(1)
         };
         let labels: Vec<Label> = term.labels.iter().copied().filter(|label| !is_dropped(self, label)).collect();
         let shape = self.dims(&term, &labels);
@@ -204,10 +226,12 @@ impl Sums<'_> {
         let name = self.next_name("product");
         let (left, left_turned) = self.matrix(&format!("{name}.a"), a, &groups.batch, &groups.rows, &groups.summed)?;
         // As it is stored, b is [batch, summed, columns].
-        let (right, right_turned) = self.matrix(&format!("{name}.b"), b, &groups.batch, &groups.summed, &groups.columns)?;
+        let (right, right_turned) =
+            self.matrix(&format!("{name}.b"), b, &groups.batch, &groups.summed, &groups.columns)?;
         let value = product(self.lowering, &name, left, right, left_turned, right_turned)?;
         let labels = groups.order();
-        let shape = labels.iter().map(|l| if a.labels.contains(l) { self.dim(a, *l) } else { self.dim(b, *l) }).collect();
+        let shape =
+            labels.iter().map(|l| if a.labels.contains(l) { self.dim(a, *l) } else { self.dim(b, *l) }).collect();
         Ok(Term { value: self.lowering.reshape(&format!("{name}.labelled"), value, shape)?, labels })
     }
 
@@ -225,9 +249,18 @@ impl Sums<'_> {
         Ok(Term { value: point(self.lowering, &name, PointOp::Mul, &[left, right])?, labels })
     }
 
-    /// The term as `[batch, rows, columns]`, or as `[batch, columns, rows]` (and then `true`) where it is stored like that.
-    fn matrix(&mut self, name: &str, term: &Term, batch: &[Label], rows: &[Label], columns: &[Label]) -> LowerResult<(ValueId, bool)> {
-        let is_turned = [batch, columns, rows].concat() == term.labels && [batch, rows, columns].concat() != term.labels;
+    /// The term as `[batch, rows, columns]`, or as `[batch, columns, rows]` (and then `true`) where
+    /// it is stored like that.
+    fn matrix(
+        &mut self,
+        name: &str,
+        term: &Term,
+        batch: &[Label],
+        rows: &[Label],
+        columns: &[Label],
+    ) -> LowerResult<(ValueId, bool)> {
+        let is_turned =
+            [batch, columns, rows].concat() == term.labels && [batch, rows, columns].concat() != term.labels;
         let order = if is_turned { term.labels.clone() } else { [batch, rows, columns].concat() };
         let arranged = self.arrange(term, &order)?;
         let count = |labels: &[Label]| elements(&self.dims(term, labels));
@@ -238,7 +271,8 @@ impl Sums<'_> {
 
     /// The term with its axes in this order.
     fn arrange(&mut self, term: &Term, order: &[Label]) -> LowerResult<Term> {
-        let permutation: Vec<usize> = order.iter().filter_map(|label| term.labels.iter().position(|l| l == label)).collect();
+        let permutation: Vec<usize> =
+            order.iter().filter_map(|label| term.labels.iter().position(|l| l == label)).collect();
         let name = self.next_name("arranged");
         Ok(Term { value: self.lowering.transpose(&name, term.value, permutation)?, labels: order.to_vec() })
     }
@@ -246,7 +280,8 @@ impl Sums<'_> {
 
 /// Two axes with one label.
 fn repeated(labels: &[Label]) -> Option<(usize, usize)> {
-    (1..labels.len()).find_map(|second| labels[..second].iter().position(|l| *l == labels[second]).map(|first| (first, second)))
+    (1..labels.len())
+        .find_map(|second| labels[..second].iter().position(|l| *l == labels[second]).map(|first| (first, second)))
 }
 
 /// What becomes of the labels of two terms.
@@ -266,7 +301,12 @@ impl Groups {
     }
 
     fn exchanged(&self) -> Groups {
-        Groups { batch: self.batch.clone(), rows: self.columns.clone(), columns: self.rows.clone(), summed: self.summed.clone() }
+        Groups {
+            batch: self.batch.clone(),
+            rows: self.columns.clone(),
+            columns: self.rows.clone(),
+            summed: self.summed.clone(),
+        }
     }
 
     /// The axes of the product.

@@ -42,7 +42,8 @@ pub(super) fn compress(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     };
     let Selection { positions, count } = lowering.selection(&call.name, condition)?;
     let first = Op::Slice { starts: vec![Expr::Const(0)], steps: vec![1] };
-    let indices = lowering.emit_one(&format!("{}/indices", call.name), first, &[positions], DType::I32, vec![count.clone()])?;
+    let indices =
+        lowering.emit_one(&format!("{}/indices", call.name), first, &[positions], DType::I32, vec![count.clone()])?;
     let mut shape = lowering.shape(data).to_vec();
     shape[axis] = count;
     Ok(vec![lowering.emit_one(&call.name, Op::Gather { axis }, &[data, indices], lowering.dtype(data), shape)?])

@@ -1,4 +1,5 @@
-//! `FlexAttention` of domain `ai.onnx.preview`: attention with subgraphs that change scores and weights.
+//! `FlexAttention` of domain `ai.onnx.preview`: attention with subgraphs that change scores and
+//! weights.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid};

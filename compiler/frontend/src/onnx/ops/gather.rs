@@ -56,7 +56,14 @@ pub(super) fn gather_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let mut nest = NestBuilder::new("gather_nd", shape.clone());
     let point = nest.point();
     let mut place = point[..batch].to_vec();
-    place.extend(row_of_positions(&mut nest, 1, index_ty, &index_shape, &point[..rows], &data_shape[batch..batch + width]));
+    place.extend(row_of_positions(
+        &mut nest,
+        1,
+        index_ty,
+        &index_shape,
+        &point[..rows],
+        &data_shape[batch..batch + width],
+    ));
     place.extend_from_slice(&point[rows..]);
     let from = nest.offset(&data_shape, &place);
     let value = nest.load(0, dtype, &from);
@@ -76,8 +83,13 @@ pub(super) fn index_type(lowering: &Lowering, indices: ValueId) -> LowerResult<D
 /// How many axes a row of indices names: the last dimension of the index tensor.
 pub(super) fn index_width(shape: &[Expr]) -> LowerResult<usize> {
     let Some(last) = shape.last() else { return invalid("the indices are a scalar") };
-    let width = last.as_const().ok_or_else(|| LowerError::Unsupported(format!("rows of indices of the symbolic length {last}")))?;
-    usize::try_from(width).ok().filter(|width| *width > 0).ok_or_else(|| LowerError::Invalid(format!("rows of {width} indices")))
+    let width = last
+        .as_const()
+        .ok_or_else(|| LowerError::Unsupported(format!("rows of indices of the symbolic length {last}")))?;
+    usize::try_from(width)
+        .ok()
+        .filter(|width| *width > 0)
+        .ok_or_else(|| LowerError::Invalid(format!("rows of {width} indices")))
 }
 
 /// Indices may be given for a part of the data: on every other axis they are no more than it has.
@@ -94,7 +106,8 @@ pub(super) fn check_within(lowering: &Lowering, indices: &[Expr], data: &[Expr],
     Ok(())
 }
 
-/// The positions that a row of indices names on axes of the data. `row` are the coordinates of the row.
+/// The positions that a row of indices names on axes of the data. `row` are the coordinates of the
+/// row.
 pub(super) fn row_of_positions(
     nest: &mut NestBuilder,
     operand: u32,
@@ -114,7 +127,8 @@ pub(super) fn row_of_positions(
     positions
 }
 
-/// The index at `at` of an operand as a position on an axis of `extent` elements: a negative one counts from the end. One that lies outside fails the invocation.
+/// The index at `at` of an operand as a position on an axis of `extent` elements: a negative one
+/// counts from the end. One that lies outside fails the invocation.
 pub(super) fn position(nest: &mut NestBuilder, operand: u32, ty: DType, at: &NestArg, extent: &Expr) -> NestArg {
     let index = nest.load(operand, ty, at);
     nest.checked_index(&index, ty, extent)

@@ -13,7 +13,8 @@ type Results = LowerResult<Vec<ValueId>>;
 
 /// Most spatial dimensions.
 const SPATIAL_MAX: usize = 3;
-/// Beyond the image by more than any tap reaches: further out nothing changes, and coordinates stay indices.
+/// Beyond the image by more than any tap reaches: further out nothing changes, and coordinates stay
+/// indices.
 const FAR_OUTSIDE: f64 = 8.0;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -48,7 +49,8 @@ struct Axis {
     real: Real,
 }
 
-/// Inputs `x [N, C, spatial…]` and `grid [N, output…, coordinates]`; the coordinates are from -1 to 1, that of the innermost axis first.
+/// Inputs `x [N, C, spatial…]` and `grid [N, output…, coordinates]`; the coordinates are from -1 to
+/// 1, that of the innermost axis first.
 pub(super) fn grid_sample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, grid) = (call.input(0)?, call.input(1)?);
     let (image, points) = (lowering.shape(x).to_vec(), lowering.shape(grid).to_vec());
@@ -76,9 +78,13 @@ pub(super) fn grid_sample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if mode != Mode::Nearest && !is_float(dtype) {
         return unsupported(format!("interpolation of {dtype:?}"));
     }
-    let operands = [lowering.cast(&format!("{}.wide", call.name), x, held)?, real.wide(lowering, &format!("{}.grid", call.name), grid)?];
+    let operands = [
+        lowering.cast(&format!("{}.wide", call.name), x, held)?,
+        real.wide(lowering, &format!("{}.grid", call.name), grid)?,
+    ];
     let align_corners = call.flag("align_corners", false)?;
-    let axes: Vec<Axis> = image[2..].iter().map(|dim| Axis { extent: NestArg::from(dim), mode, padding, align_corners, real }).collect();
+    let axes: Vec<Axis> =
+        image[2..].iter().map(|dim| Axis { extent: NestArg::from(dim), mode, padding, align_corners, real }).collect();
 
     let mut nest = NestBuilder::new("grid_sample", points[..=spatial].to_vec());
     let point = nest.point();
@@ -101,7 +107,14 @@ pub(super) fn grid_sample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 }
 
 /// The weighted sum over the taps of all axes.
-fn sample(nest: &mut NestBuilder, real: Real, held: DType, image: &[Expr], plane: &[NestArg], taps: &[Vec<Tap>]) -> NestArg {
+fn sample(
+    nest: &mut NestBuilder,
+    real: Real,
+    held: DType,
+    image: &[Expr],
+    plane: &[NestArg],
+    taps: &[Vec<Tap>],
+) -> NestArg {
     let mut total: Option<NestArg> = None;
     let combinations: usize = taps.iter().map(Vec::len).product();
     for mut number in 0..combinations {
@@ -189,7 +202,8 @@ impl Axis {
         let real = self.real;
         match self.padding {
             Padding::Zeros => x.clone(),
-            // The four positions of a cubic are each brought to the border instead, as ONNX Runtime and PyTorch have it.
+            // The four positions of a cubic are each brought to the border instead, as ONNX Runtime and PyTorch have
+            // it.
             Padding::Border if self.mode == Mode::Cubic => x.clone(),
             Padding::Reflection => self.reflected(nest, x),
             Padding::Border => {
@@ -258,10 +272,16 @@ fn cubic_weights(nest: &mut NestBuilder, real: Real, part: &NestArg) -> [NestArg
     let (near, far) = ([A + 2.0, -(A + 3.0), 0.0, 1.0], [A, -5.0 * A, 8.0 * A, -4.0 * A]);
     let rest = real.sub(nest, &number(1.0), part);
     let (beyond, behind) = (real.add(nest, part, &number(1.0)), real.add(nest, &rest, &number(1.0)));
-    [polynomial(nest, &beyond, far), polynomial(nest, part, near), polynomial(nest, &rest, near), polynomial(nest, &behind, far)]
+    [
+        polynomial(nest, &beyond, far),
+        polynomial(nest, part, near),
+        polynomial(nest, &rest, near),
+        polynomial(nest, &behind, far),
+    ]
 }
 
-/// Inputs `theta [N, d, d + 1]` and the size `[N, C, spatial…]` of the image; the result is the grid `[N, spatial…, d]`.
+/// Inputs `theta [N, d, d + 1]` and the size `[N, C, spatial…]` of the image; the result is the
+/// grid `[N, spatial…, d]`.
 pub(super) fn affine_grid(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let theta = call.input(0)?;
     let size = lowering.require_ints(call.input(1)?, "size")?;
@@ -269,7 +289,10 @@ pub(super) fn affine_grid(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (ty, shape) = (lowering.dtype(theta), lowering.shape(theta).to_vec());
     let expected = [spatial as i64, spatial as i64 + 1].map(Expr::Const);
     if !(2..=SPATIAL_MAX).contains(&spatial) || shape.len() != 3 || size[2..].iter().any(|d| *d < 0) {
-        return invalid(format!("a transformation {} of an image {size:?}", super::super::lowering::shape_text(&shape)));
+        return invalid(format!(
+            "a transformation {} of an image {size:?}",
+            super::super::lowering::shape_text(&shape)
+        ));
     }
     for (dim, number) in shape[1..].iter().zip(&expected) {
         lowering.equal_dims(dim.clone(), number.clone())?;
@@ -282,14 +305,19 @@ pub(super) fn affine_grid(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let base = Tensor::floats(ty, vec![1, points as usize, 1, spatial + 1], base);
     let base = lowering.constant(&format!("{}.base", call.name), &base);
     let [rows, columns] = expected;
-    let lines = lowering.reshape(&format!("{}.theta", call.name), theta, vec![shape[0].clone(), Expr::Const(1), rows.clone(), columns])?;
+    let lines = lowering.reshape(
+        &format!("{}.theta", call.name),
+        theta,
+        vec![shape[0].clone(), Expr::Const(1), rows.clone(), columns],
+    )?;
     let products = lowering.pointwise(&format!("{}.products", call.name), &[lines, base], ty, |p, x| {
         p.step(PointOp::Mul, ty, x);
     })?;
     let sum = Op::Reduce(Reduce { kind: ReduceKind::Sum, axes: vec![3], keep_dims: false });
     let flat = vec![shape[0].clone(), Expr::Const(points), rows.clone()];
     let grid = lowering.emit_one(&format!("{}.sum", call.name), sum, &[products], ty, flat)?;
-    let result = [shape[0].clone()].into_iter().chain(size[2..].iter().map(|d| Expr::Const(*d))).chain([rows]).collect();
+    let result =
+        [shape[0].clone()].into_iter().chain(size[2..].iter().map(|d| Expr::Const(*d))).chain([rows]).collect();
     Ok(vec![lowering.reshape(&call.name, grid, result)?])
 }
 

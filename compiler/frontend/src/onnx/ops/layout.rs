@@ -30,7 +30,8 @@ pub(super) fn concat(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![join(lowering, &call.name, &inputs, axis)?])
 }
 
-/// Sizes are an attribute before opset 13, an operand from there on, and may be left out for equal parts.
+/// Sizes are an attribute before opset 13, an operand from there on, and may be left out for equal
+/// parts.
 pub(super) fn split(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -41,7 +42,12 @@ pub(super) fn split(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     };
     let sizes = match given {
         Some(sizes) => sizes,
-        None => equal_parts(lowering, &shape[axis], call.int("num_outputs", call.node.output.len() as i64)?, call.has("num_outputs"))?,
+        None => equal_parts(
+            lowering,
+            &shape[axis],
+            call.int("num_outputs", call.node.output.len() as i64)?,
+            call.has("num_outputs"),
+        )?,
     };
     let total = sizes.iter().cloned().fold(Expr::Const(0), |a, b| a + b);
     lowering.equal_dims(shape[axis].clone(), total)?;
@@ -73,7 +79,13 @@ pub(in super::super) fn part(
 }
 
 /// The element at `index` of an axis, without that axis.
-pub(in super::super) fn element(lowering: &mut Lowering, name: &str, x: ValueId, axis: usize, index: i64) -> LowerResult<ValueId> {
+pub(in super::super) fn element(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    axis: usize,
+    index: i64,
+) -> LowerResult<ValueId> {
     let part = part(lowering, name, x, axis, Expr::Const(index), Expr::Const(1))?;
     let mut shape = lowering.shape(part).to_vec();
     shape.remove(axis);
@@ -81,7 +93,12 @@ pub(in super::super) fn element(lowering: &mut Lowering, name: &str, x: ValueId,
 }
 
 /// Tensors of one shape, one after the other along a new axis.
-pub(in super::super) fn stack(lowering: &mut Lowering, name: &str, parts: &[ValueId], axis: usize) -> LowerResult<ValueId> {
+pub(in super::super) fn stack(
+    lowering: &mut Lowering,
+    name: &str,
+    parts: &[ValueId],
+    axis: usize,
+) -> LowerResult<ValueId> {
     let mut rows = Vec::with_capacity(parts.len());
     for part in parts {
         let mut shape = lowering.shape(*part).to_vec();
@@ -92,7 +109,12 @@ pub(in super::super) fn stack(lowering: &mut Lowering, name: &str, parts: &[Valu
 }
 
 /// Tensors one after the other along an axis.
-pub(in super::super) fn join(lowering: &mut Lowering, name: &str, parts: &[ValueId], axis: usize) -> LowerResult<ValueId> {
+pub(in super::super) fn join(
+    lowering: &mut Lowering,
+    name: &str,
+    parts: &[ValueId],
+    axis: usize,
+) -> LowerResult<ValueId> {
     let [first, others @ ..] = parts else { return invalid("no tensors to put one after the other") };
     let (dtype, mut shape) = (lowering.dtype(*first), lowering.shape(*first).to_vec());
     for id in others {
@@ -101,7 +123,11 @@ pub(in super::super) fn join(lowering: &mut Lowering, name: &str, parts: &[Value
             return invalid("operands of different types or numbers of dimensions");
         }
         for (i, dim) in other.iter().enumerate() {
-            shape[i] = if i == axis { shape[i].clone() + dim.clone() } else { lowering.equal_dims(shape[i].clone(), dim.clone())? };
+            shape[i] = if i == axis {
+                shape[i].clone() + dim.clone()
+            } else {
+                lowering.equal_dims(shape[i].clone(), dim.clone())?
+            };
         }
     }
     match others {
@@ -148,7 +174,13 @@ pub(super) fn tile(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 }
 
 /// Splits dimensions, transposes, and joins them again.
-fn rearrange(lowering: &mut Lowering, call: &Call<'_>, split: Vec<Expr>, permutation: Vec<usize>, join: Vec<Expr>) -> Results {
+fn rearrange(
+    lowering: &mut Lowering,
+    call: &Call<'_>,
+    split: Vec<Expr>,
+    permutation: Vec<usize>,
+    join: Vec<Expr>,
+) -> Results {
     let split = lowering.reshape(&format!("{}.split", call.name), call.input(0)?, split)?;
     let moved = lowering.transpose(&format!("{}.moved", call.name), split, permutation)?;
     Ok(vec![lowering.reshape(&call.name, moved, join)?])

@@ -117,10 +117,11 @@ impl Selection {
     /// The value of each target's class; axis 1 stays as 1.
     fn pick(&self, lowering: &mut Lowering, name: &str, values: ValueId) -> LowerResult<ValueId> {
         let ty = lowering.dtype(values);
-        let only = lowering.pointwise(&format!("{name}.only"), &[self.target, self.positions, values], ty, |p, x| {
-            let is_target = p.step(PointOp::Equal, DType::I32, &x[..2]);
-            p.step(PointOp::Where, ty, &[is_target, x[2], PointArg::Const(0.0)]);
-        })?;
+        let only =
+            lowering.pointwise(&format!("{name}.only"), &[self.target, self.positions, values], ty, |p, x| {
+                let is_target = p.step(PointOp::Equal, DType::I32, &x[..2]);
+                p.step(PointOp::Where, ty, &[is_target, x[2], PointArg::Const(0.0)]);
+            })?;
         super::norm::reduced(lowering, name, only, ReduceKind::Sum, vec![1])
     }
 }

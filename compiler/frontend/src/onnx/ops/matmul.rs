@@ -60,7 +60,11 @@ pub(super) fn gemm(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         return unsupported(format!("alpha = {alpha} and beta = {beta} for integers"));
     }
     if lowering.rank(a) != 2 || lowering.rank(b) != 2 {
-        return invalid(format!("operands of shapes {} and {}", shape_text(lowering.shape(a)), shape_text(lowering.shape(b))));
+        return invalid(format!(
+            "operands of shapes {} and {}",
+            shape_text(lowering.shape(a)),
+            shape_text(lowering.shape(b))
+        ));
     }
     let dims = |id: ValueId, transposed: bool| {
         let [rows, columns] = [0, 1].map(|i| lowering.shape(id)[i].clone());

@@ -1,4 +1,5 @@
-//! The table of ONNX operators and how each becomes operators of the tensor graph. One file per family.
+//! The table of ONNX operators and how each becomes operators of the tensor graph. One file per
+//! family.
 
 mod activation;
 mod attention;
@@ -66,10 +67,12 @@ use super::scope::Item;
 use super::{sequence, subgraph};
 use crate::tensor_graph::ValueId;
 
-/// Lowers one node; gives the values of its results in ONNX's order. Results that nobody reads may be left out.
+/// Lowers one node; gives the values of its results in ONNX's order. Results that nobody reads may
+/// be left out.
 pub(super) type Lower = fn(&mut Lowering, &Call<'_>) -> LowerResult<Vec<ValueId>>;
 
-/// Lowers one node with subgraphs, sequences or optionals; it has the whole import, to lower more nodes.
+/// Lowers one node with subgraphs, sequences or optionals; it has the whole import, to lower more
+/// nodes.
 pub(super) type LowerItems = for<'m> fn(&mut Import<'m>, &Call<'m>) -> Result<Vec<Item>, Failure>;
 
 /// How an operator is lowered.
@@ -100,7 +103,8 @@ static ITEM_OPERATORS: &[(&str, LowerItems)] = &[
     ("ai.onnx.preview.FlexAttention", flex_attention::flex_attention),
 ];
 
-/// All operators on tensors, sorted by name. The name of an operator outside the default domain begins with its domain, as in ONNX's text format.
+/// All operators on tensors, sorted by name. The name of an operator outside the default domain
+/// begins with its domain, as in ONNX's text format.
 static OPERATORS: &[(&str, Lower)] = &[
     ("Abs", pointwise::unary),
     ("Acos", pointwise::unary),
@@ -321,18 +325,28 @@ pub fn supported_operators() -> impl Iterator<Item = &'static str> {
 
 pub(super) fn find(domain: &str, operator: &str) -> Option<Operator> {
     let name = if is_default_domain(domain) { operator.to_owned() } else { format!("{domain}.{operator}") };
-    let of_tensors = OPERATORS.binary_search_by_key(&name.as_str(), |(name, _)| name).ok().map(|i| Operator::Tensors(OPERATORS[i].1));
-    let of_items =
-        || ITEM_OPERATORS.binary_search_by_key(&name.as_str(), |(name, _)| name).ok().map(|i| Operator::Items(ITEM_OPERATORS[i].1));
+    let of_tensors = OPERATORS
+        .binary_search_by_key(&name.as_str(), |(name, _)| name)
+        .ok()
+        .map(|i| Operator::Tensors(OPERATORS[i].1));
+    let of_items = || {
+        ITEM_OPERATORS
+            .binary_search_by_key(&name.as_str(), |(name, _)| name)
+            .ok()
+            .map(|i| Operator::Items(ITEM_OPERATORS[i].1))
+    };
     of_tensors.or_else(of_items)
 }
 
-/// The operator with the most similar name, where one is similar: one name begins with the other, or few letters differ.
+/// The operator with the most similar name, where one is similar: one name begins with the other,
+/// or few letters differ.
 pub(super) fn nearest(operator: &str) -> Option<&'static str> {
     let distance = |name: &'static str| {
         let short = name.rsplit('.').next().unwrap_or(name);
         let letters = edit_distance(short, operator);
-        let is_near = begins_with_words_of(operator, short) || begins_with_words_of(short, operator) || letters * 3 <= operator.len();
+        let is_near = begins_with_words_of(operator, short)
+            || begins_with_words_of(short, operator)
+            || letters * 3 <= operator.len();
         // A common beginning says more than a common ending: ConvTranspose is a kind of Conv.
         let common = short.bytes().zip(operator.bytes()).take_while(|(a, b)| a == b).count();
         is_near.then_some((operator.len() + short.len() - 2 * common + letters, name))
@@ -342,7 +356,8 @@ pub(super) fn nearest(operator: &str) -> Option<&'static str> {
 
 /// Whether `name` is `beginning` and more words.
 fn begins_with_words_of(name: &str, beginning: &str) -> bool {
-    name.strip_prefix(beginning).is_some_and(|rest| beginning.len() > 1 && rest.starts_with(|c: char| !c.is_lowercase()))
+    name.strip_prefix(beginning)
+        .is_some_and(|rest| beginning.len() > 1 && rest.starts_with(|c: char| !c.is_lowercase()))
 }
 
 /// Letters to insert, delete or replace to make one name the other.
@@ -371,7 +386,11 @@ mod tests {
             let (domain, operator) = name.rsplit_once('.').unwrap_or(("", name));
             assert!(find(domain, operator).is_some(), "{name}");
         }
-        assert!(find("", "NoSuchOperator").is_none() && find("com.example", "Relu").is_none() && find("ai.onnx", "Relu").is_some());
+        assert!(
+            find("", "NoSuchOperator").is_none()
+                && find("com.example", "Relu").is_none()
+                && find("ai.onnx", "Relu").is_some()
+        );
     }
 
     #[test]

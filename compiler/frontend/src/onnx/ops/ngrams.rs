@@ -45,7 +45,10 @@ pub(super) fn tf_idf_vectorizer(lowering: &mut Lowering, call: &Call<'_>) -> Res
         return invalid(format!("max_skip_count = {skips}"));
     }
     let table = |lowering: &mut Lowering, part: &str, dtype: DType, values: &[i64]| {
-        lowering.constant(&format!("{}.{part}", call.name), &Tensor::ints(dtype, vec![values.len()], values.iter().copied()))
+        lowering.constant(
+            &format!("{}.{part}", call.name),
+            &Tensor::ints(dtype, vec![values.len()], values.iter().copied()),
+        )
     };
     let lengths = table(lowering, "lengths", DType::I32, &pool.lengths);
     let starts = table(lowering, "starts", DType::I32, &pool.starts);
@@ -95,8 +98,15 @@ pub(super) fn tf_idf_vectorizer(lowering: &mut Lowering, call: &Call<'_>) -> Res
     };
     let to = nest.offset(&[rows.clone(), Expr::Const(outputs as i64)], &[row, output]);
     nest.store(0, &to, &value);
-    let shape = if lowering.rank(x) == 1 { vec![Expr::Const(outputs as i64)] } else { vec![rows, Expr::Const(outputs as i64)] };
-    Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[x, lengths, starts, elements, weights], DType::F32, shape)?])
+    let shape =
+        if lowering.rank(x) == 1 { vec![Expr::Const(outputs as i64)] } else { vec![rows, Expr::Const(outputs as i64)] };
+    Ok(vec![lowering.emit_one(
+        &call.name,
+        Op::Nest(nest.finish()),
+        &[x, lengths, starts, elements, weights],
+        DType::F32,
+        shape,
+    )?])
 }
 
 fn read_pool(call: &Call<'_>) -> LowerResult<Pool> {
@@ -105,11 +115,18 @@ fn read_pool(call: &Call<'_>) -> LowerResult<Pool> {
     let (shortest, longest) = (call.int("min_gram_length", 1)?, call.int("max_gram_length", 1)?);
     let given = call.floats("weights")?;
     let outputs = indexes.iter().max().map_or(0, |most| most.saturating_add(1));
-    if indexes.iter().any(|index| *index < 0) || outputs > OUTPUTS_MAX || given.as_ref().is_some_and(|given| given.len() != indexes.len()) {
+    if indexes.iter().any(|index| *index < 0)
+        || outputs > OUTPUTS_MAX
+        || given.as_ref().is_some_and(|given| given.len() != indexes.len())
+    {
         return invalid(format!("sequences that are counted in {outputs} elements"));
     }
-    let mut pool =
-        Pool { lengths: vec![0; outputs as usize], starts: vec![0; outputs as usize], weights: vec![1.0; outputs as usize], elements };
+    let mut pool = Pool {
+        lengths: vec![0; outputs as usize],
+        starts: vec![0; outputs as usize],
+        weights: vec![1.0; outputs as usize],
+        elements,
+    };
     let mut at = 0;
     let ends = counts.iter().skip(1).copied().chain([pool.elements.len() as i64]);
     let mut sequence = 0;

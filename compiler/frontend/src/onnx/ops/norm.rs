@@ -37,7 +37,13 @@ pub(super) fn moments(lowering: &mut Lowering, name: &str, x: ValueId, axes: Vec
 }
 
 /// A reduction that keeps its axes as 1.
-pub(super) fn reduced(lowering: &mut Lowering, name: &str, x: ValueId, kind: ReduceKind, axes: Vec<usize>) -> LowerResult<ValueId> {
+pub(super) fn reduced(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    kind: ReduceKind,
+    axes: Vec<usize>,
+) -> LowerResult<ValueId> {
     let dims = lowering.shape(x).iter().enumerate();
     let shape = dims.map(|(axis, dim)| if axes.contains(&axis) { Expr::Const(1) } else { dim.clone() }).collect();
     let op = Op::Reduce(Reduce { kind, axes, keep_dims: true });
@@ -73,7 +79,8 @@ pub(super) fn instance_normalization(lowering: &mut Lowering, call: &Call<'_>) -
     Ok(vec![scale_and_shift(lowering, call, normal, affine)?])
 }
 
-/// Groups of channels of each image on their own. Scale and bias are per group before opset 21, per channel from there on.
+/// Groups of channels of each image on their own. Scale and bias are per group before opset 21, per
+/// channel from there on.
 pub(super) fn group_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -97,7 +104,8 @@ pub(super) fn group_normalization(lowering: &mut Lowering, call: &Call<'_>) -> R
     Ok(vec![scale_and_shift(lowering, call, normal, affine)?])
 }
 
-/// `x` as `[_, _, row]`, each row with mean 0 and variance 1: a layer normalisation without parameters where the row has a known length.
+/// `x` as `[_, _, row]`, each row with mean 0 and variance 1: a layer normalisation without
+/// parameters where the row has a known length.
 fn normalize_rows(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, rows: Vec<Expr>) -> LowerResult<ValueId> {
     let epsilon = call.float("epsilon", 1e-5)?;
     let dtype = lowering.dtype(x);
@@ -138,7 +146,8 @@ fn of_row(lowering: &mut Lowering, name: &str, operand: ValueId, row: &[Expr]) -
     if fits { lowering.expand(name, operand, row.to_vec()) } else { lowering.reshape(name, operand, row.to_vec()) }
 }
 
-/// Results: the normalised operand, and where they are asked for its mean and the inverse of its deviation.
+/// Results: the normalised operand, and where they are asked for its mean and the inverse of its
+/// deviation.
 pub(super) fn layer_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
@@ -185,7 +194,8 @@ pub(super) fn rms_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Res
     let square = lowering.pointwise(&format!("{}.square", call.name), &[wide], ty, |p, x| {
         p.step(PointOp::Mul, ty, &[x[0], x[0]]);
     })?;
-    let mean = reduced(lowering, &format!("{}.mean", call.name), square, ReduceKind::Mean, (axis..shape.len()).collect())?;
+    let mean =
+        reduced(lowering, &format!("{}.mean", call.name), square, ReduceKind::Mean, (axis..shape.len()).collect())?;
     let factor = inverse_root(lowering, &format!("{}.factor", call.name), mean, epsilon)?;
     let scale_ty = lowering.dtype(scale);
     Ok(vec![lowering.pointwise(&call.name, &[wide, factor, scale], scale_ty, |p, x| {
@@ -238,7 +248,8 @@ pub(super) fn lp_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     Ok(vec![y])
 }
 
-/// The sum over neighbouring channels is an average pooling over `[N, 1, C, H*W]` that counts its padding.
+/// The sum over neighbouring channels is an average pooling over `[N, 1, C, H*W]` that counts its
+/// padding.
 pub(super) fn local_response_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (ty, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());

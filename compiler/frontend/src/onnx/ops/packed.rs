@@ -26,7 +26,9 @@ pub(super) fn dequantize(lowering: &Lowering, weights: &Packed) -> LowerResult<T
     let Packed { n, k, bits, block, .. } = *weights;
     let [n, k, bits, block] = [n, k, bits, block].map(|number| number as usize);
     let blocks = k.div_ceil(block);
-    let known = |id: ValueId| lowering.tensor(id).ok_or_else(|| LowerError::Unsupported("weights that are known only at run time".into()));
+    let known = |id: ValueId| {
+        lowering.tensor(id).ok_or_else(|| LowerError::Unsupported("weights that are known only at run time".into()))
+    };
     let (packed, scales) = (known(weights.packed)?, known(weights.scales)?.to_f64());
     let Data::Int(bytes) = packed.data else { return invalid("weights that are no bytes") };
     let bytes_of_block = block * bits / 8;

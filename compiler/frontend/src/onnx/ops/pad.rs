@@ -77,7 +77,13 @@ fn checked_fill(dtype: DType, fill: f64) -> LowerResult<f64> {
 }
 
 /// Crops, then pads what is left.
-pub(super) fn apply(lowering: &mut Lowering, name: &str, x: ValueId, margins: Margins, mode: PadMode) -> LowerResult<ValueId> {
+pub(super) fn apply(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    margins: Margins,
+    mode: PadMode,
+) -> LowerResult<ValueId> {
     let shape = lowering.shape(x).to_vec();
     let zero = Expr::Const(0);
     let mut cropped = shape.clone();
@@ -101,7 +107,8 @@ pub(super) fn apply(lowering: &mut Lowering, name: &str, x: ValueId, margins: Ma
             lowering.require_at_least(&cropped[axis], &Expr::Const(1))?;
         }
     }
-    let total = |axis: usize| canonical(&(padded.before[axis].clone() + cropped[axis].clone() + padded.after[axis].clone()));
+    let total =
+        |axis: usize| canonical(&(padded.before[axis].clone() + cropped[axis].clone() + padded.after[axis].clone()));
     let result = (0..shape.len()).map(total).collect();
     lowering.emit_one(name, Op::Pad { before: padded.before, mode }, &[x], lowering.dtype(x), result)
 }
@@ -114,7 +121,13 @@ fn parts(lowering: &Lowering, margin: &Expr) -> (Expr, Expr) {
 }
 
 /// `size` elements from `starts` on along every axis.
-pub(super) fn crop(lowering: &mut Lowering, name: &str, x: ValueId, starts: Vec<Expr>, size: Vec<Expr>) -> LowerResult<ValueId> {
+pub(super) fn crop(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    starts: Vec<Expr>,
+    size: Vec<Expr>,
+) -> LowerResult<ValueId> {
     if crate::size::same_shape(lowering.shape(x), &size) {
         return Ok(x);
     }

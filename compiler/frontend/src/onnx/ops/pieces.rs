@@ -12,7 +12,14 @@ use atoll_kgraph::{DType, Expr};
 const POSITIONS_MAX: i64 = 1 << 24;
 
 /// `0, 1, 2, ...` along `axis` of a tensor with `rank` dimensions; the others are 1.
-pub(super) fn positions(lowering: &mut Lowering, name: &str, ty: DType, rank: usize, axis: usize, dim: &Expr) -> LowerResult<ValueId> {
+pub(super) fn positions(
+    lowering: &mut Lowering,
+    name: &str,
+    ty: DType,
+    rank: usize,
+    axis: usize,
+    dim: &Expr,
+) -> LowerResult<ValueId> {
     let mut shape = vec![Expr::Const(1); rank];
     shape[axis] = dim.clone();
     let numbers = positions_from(lowering, name, ty, &Expr::Const(0), dim)?;
@@ -20,8 +27,16 @@ pub(super) fn positions(lowering: &mut Lowering, name: &str, ty: DType, rank: us
 }
 
 /// `start, start + 1, ...`, `count` numbers.
-pub(super) fn positions_from(lowering: &mut Lowering, name: &str, ty: DType, start: &Expr, count: &Expr) -> LowerResult<ValueId> {
-    if let (Some(count), Some(start)) = (count.as_const().filter(|count| (0..=POSITIONS_MAX).contains(count)), start.as_const()) {
+pub(super) fn positions_from(
+    lowering: &mut Lowering,
+    name: &str,
+    ty: DType,
+    start: &Expr,
+    count: &Expr,
+) -> LowerResult<ValueId> {
+    if let (Some(count), Some(start)) =
+        (count.as_const().filter(|count| (0..=POSITIONS_MAX).contains(count)), start.as_const())
+    {
         let (shape, numbers) = (vec![count as usize], start..start + count);
         let tensor = match is_float(ty) {
             true => Tensor::floats(ty, shape, numbers.map(|i| i as f64)),
@@ -58,14 +73,22 @@ pub(super) fn point(lowering: &mut Lowering, name: &str, op: PointOp, inputs: &[
 }
 
 /// `count` elements of an axis from `start` on.
-pub(super) fn part(lowering: &mut Lowering, name: &str, x: ValueId, axis: usize, start: i64, count: Expr) -> LowerResult<ValueId> {
+pub(super) fn part(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    axis: usize,
+    start: i64,
+    count: Expr,
+) -> LowerResult<ValueId> {
     if start == 0 && lowering.shape(x)[axis] == count {
         return Ok(x);
     }
     layout::part(lowering, name, x, axis, start.into(), count)
 }
 
-/// `a [B, M, K]` times `b [B, K, N]`; a leading dimension may be 1. What the matrix kernels do not compute (integers, f64) is a sum of products.
+/// `a [B, M, K]` times `b [B, K, N]`; a leading dimension may be 1. What the matrix kernels do not
+/// compute (integers, f64) is a sum of products.
 pub(super) fn product(
     lowering: &mut Lowering,
     name: &str,

@@ -1,4 +1,5 @@
-//! Operators that work on each element: all become [`Op::Pointwise`](crate::tensor_graph::Op::Pointwise).
+//! Operators that work on each element: all become
+//! [`Op::Pointwise`](crate::tensor_graph::Op::Pointwise).
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -80,7 +81,11 @@ pub(super) fn same_type(lowering: &Lowering, inputs: &[ValueId]) -> LowerResult<
 }
 
 /// One operand of one type, and a program over it.
-pub(super) fn map(lowering: &mut Lowering, call: &Call<'_>, build: impl FnOnce(&mut ProgramBuilder, DType, PointArg)) -> Results {
+pub(super) fn map(
+    lowering: &mut Lowering,
+    call: &Call<'_>,
+    build: impl FnOnce(&mut ProgramBuilder, DType, PointArg),
+) -> Results {
     let x = call.input(0)?;
     let dtype = lowering.dtype(x);
     Ok(vec![lowering.pointwise(&call.name, &[x], dtype, |p, args| build(p, dtype, args[0]))?])
@@ -128,7 +133,8 @@ pub(super) fn select(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })?])
 }
 
-/// The type a power is computed in: the wider float of the two, else f64 for an integer with a fractional exponent, else the base's.
+/// The type a power is computed in: the wider float of the two, else f64 for an integer with a
+/// fractional exponent, else the base's.
 fn power_type(base: DType, exponent: DType) -> DType {
     match (is_float(base), is_float(exponent)) {
         (true, true) if exponent.bytes() > base.bytes() => exponent,

@@ -1,5 +1,6 @@
-//! Pooling. Windows over more than two dimensions are taken in turn, the two innermost dimensions first: a maximum of maxima, a sum of sums and an average of
-//! averages over equal windows are those of all.
+//! Pooling. Windows over more than two dimensions are taken in turn, the two innermost dimensions
+//! first: a maximum of maxima, a sum of sums and an average of averages over equal windows are
+//! those of all.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -114,7 +115,8 @@ fn pool(lowering: &mut Lowering, name: &str, kind: PoolKind, window: &Window, x:
     Ok(done)
 }
 
-/// Pools over one spatial dimension, or the two innermost ones, with all others as planes or as columns beside each other.
+/// Pools over one spatial dimension, or the two innermost ones, with all others as planes or as
+/// columns beside each other.
 fn pool_axes(
     lowering: &mut Lowering,
     name: &str,
@@ -136,7 +138,8 @@ fn pool_axes(
         ([only, ..], false) => [only.clone(), behind.clone()],
         ([], _) => [Expr::Const(1), Expr::Const(1)],
     };
-    let planes = |of_axes: &[Expr]| [shape[0].clone(), outer.clone()].into_iter().chain(two(of_axes)).collect::<Vec<Expr>>();
+    let planes =
+        |of_axes: &[Expr]| [shape[0].clone(), outer.clone()].into_iter().chain(two(of_axes)).collect::<Vec<Expr>>();
     let numbers = |list: &[u32], neutral: u32| match (&list[axes.clone()], is_last) {
         ([a, b], _) => [*a, *b],
         ([only, ..], true) => [neutral, *only],
@@ -165,7 +168,8 @@ pub(super) fn global_pool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if rank < 3 {
         return invalid(format!("a tensor of {rank} dimensions has no spatial ones"));
     }
-    let shape: Vec<Expr> = (0..rank).map(|i| if i < 2 { lowering.shape(x)[i].clone() } else { Expr::Const(1) }).collect();
+    let shape: Vec<Expr> =
+        (0..rank).map(|i| if i < 2 { lowering.shape(x)[i].clone() } else { Expr::Const(1) }).collect();
     let reduce = |lowering: &mut Lowering, name: &str, kind: ReduceKind, x: ValueId| {
         let op = Op::Reduce(Reduce { kind, axes: (2..rank).collect(), keep_dims: true });
         lowering.emit_one(name, op, &[x], lowering.dtype(x), shape.clone())

@@ -1,6 +1,7 @@
 //! Quantisation: integers that stand for `(x - zero point) * scale`.
 //!
-//! Products are exact, in 32-bit integers; scaling is in f32 (f64 where the operand is f64), rounding is to the nearest even number, and results are clipped to their type.
+//! Products are exact, in 32-bit integers; scaling is in f32 (f64 where the operand is f64),
+//! rounding is to the nearest even number, and results are clipped to their type.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -13,7 +14,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Brings a scale or zero point of a tensor, of its axis or of blocks along the axis under a shape that broadcasts to the tensor's.
+/// Brings a scale or zero point of a tensor, of its axis or of blocks along the axis under a shape
+/// that broadcasts to the tensor's.
 fn parameter(lowering: &mut Lowering, call: &Call<'_>, index: usize, shape: &[Expr]) -> LowerResult<Option<ValueId>> {
     let Some(id) = call.optional(index) else { return Ok(None) };
     let name = format!("{}.{index}", call.name);
@@ -29,7 +31,10 @@ fn parameter(lowering: &mut Lowering, call: &Call<'_>, index: usize, shape: &[Ex
     }
     let block = call.int("block_size", 0)?;
     if own.len() != rank || block < 1 {
-        return invalid(format!("operand {index} of {} dimensions for a tensor of {rank}, block_size = {block}", own.len()));
+        return invalid(format!(
+            "operand {index} of {} dimensions for a tensor of {rank}, block_size = {block}",
+            own.len()
+        ));
     }
     let between = |size: Expr| [&own[..=axis], &[size], &own[axis + 1..]].concat();
     let apart = lowering.reshape(&format!("{name}.apart"), id, between(Expr::Const(1)))?;
@@ -73,7 +78,8 @@ fn output_type(call: &Call<'_>) -> LowerResult<Option<DType>> {
 pub(super) fn dequantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
-    let scale = parameter(lowering, call, 1, &shape)?.ok_or_else(|| LowerError::Invalid("the scale is missing".into()))?;
+    let scale =
+        parameter(lowering, call, 1, &shape)?.ok_or_else(|| LowerError::Invalid("the scale is missing".into()))?;
     let scale_ty = lowering.dtype(scale);
     let result = output_type(call)?.unwrap_or(scale_ty);
     let ty = scaling_type(scale_ty);
@@ -119,7 +125,8 @@ fn quantised(dtype: DType) -> LowerResult<DType> {
 pub(super) fn quantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
-    let scale = parameter(lowering, call, 1, &shape)?.ok_or_else(|| LowerError::Invalid("the scale is missing".into()))?;
+    let scale =
+        parameter(lowering, call, 1, &shape)?.ok_or_else(|| LowerError::Invalid("the scale is missing".into()))?;
     if let Some(zero) = call.optional(2) {
         lowering.require_own_type(zero, "numbers quantised to the zero point")?;
     }
@@ -140,7 +147,8 @@ pub(super) fn quantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Resul
     })?])
 }
 
-/// Results: the operand quantised to U8, its scale and its zero point, from its own range (with 0 in it).
+/// Results: the operand quantised to U8, its scale and its zero point, from its own range (with 0
+/// in it).
 pub(super) fn dynamic_quantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (ty, rank) = (lowering.dtype(x), lowering.rank(x));
@@ -188,7 +196,8 @@ fn difference(lowering: &mut Lowering, name: &str, x: ValueId, zero: Option<Valu
     })
 }
 
-/// A parameter per row (`is_rows`) or column of a matrix, under a shape that broadcasts to the matrices; what has one element or more dimensions stays.
+/// A parameter per row (`is_rows`) or column of a matrix, under a shape that broadcasts to the
+/// matrices; what has one element or more dimensions stays.
 fn per_line(lowering: &mut Lowering, name: &str, id: ValueId, is_rows: bool) -> LowerResult<ValueId> {
     match lowering.shape(id) {
         [one] if *one == Expr::Const(1) => lowering.reshape(name, id, vec![]),
@@ -200,12 +209,14 @@ fn per_line(lowering: &mut Lowering, name: &str, id: ValueId, is_rows: bool) -> 
     }
 }
 
-/// The product of two quantised matrices, as I32. `places` are the operands a, its zero point, b, its zero point.
+/// The product of two quantised matrices, as I32. `places` are the operands a, its zero point, b,
+/// its zero point.
 fn product(lowering: &mut Lowering, call: &Call<'_>, places: [usize; 4]) -> LowerResult<ValueId> {
     let mut operands = Vec::with_capacity(2);
     for (at, (x, zero)) in [(places[0], places[1]), (places[2], places[3])].into_iter().enumerate() {
         let name = format!("{}.{}", call.name, if at == 0 { "a" } else { "b" });
-        let zero = call.optional(zero).map(|zero| per_line(lowering, &format!("{name}.zero"), zero, at == 0)).transpose()?;
+        let zero =
+            call.optional(zero).map(|zero| per_line(lowering, &format!("{name}.zero"), zero, at == 0)).transpose()?;
         operands.push(difference(lowering, &name, call.input(x)?, zero)?);
     }
     super::matmul::product(lowering, &format!("{}.product", call.name), operands[0], operands[1])
@@ -215,7 +226,8 @@ pub(super) fn matmul_integer(lowering: &mut Lowering, call: &Call<'_>) -> Result
     Ok(vec![product(lowering, call, [0, 2, 1, 3])?])
 }
 
-/// Operands a, its scale and zero point, b, its scale and zero point, the result's scale and zero point.
+/// Operands a, its scale and zero point, b, its scale and zero point, the result's scale and zero
+/// point.
 pub(super) fn qlinear_matmul(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let product = product(lowering, call, [0, 2, 3, 5])?;
     let a_scale = per_line(lowering, &format!("{}.a.scale", call.name), call.input(1)?, true)?;
@@ -225,7 +237,13 @@ pub(super) fn qlinear_matmul(lowering: &mut Lowering, call: &Call<'_>) -> Result
 }
 
 /// Sums of products as numbers of the result's scale and zero point.
-fn requantized(lowering: &mut Lowering, name: &str, sums: ValueId, scales: [ValueId; 3], zero: ValueId) -> LowerResult<ValueId> {
+fn requantized(
+    lowering: &mut Lowering,
+    name: &str,
+    sums: ValueId,
+    scales: [ValueId; 3],
+    zero: ValueId,
+) -> LowerResult<ValueId> {
     let ty = DType::F32;
     let result = quantised(lowering.dtype(zero))?;
     let mut wide = Vec::with_capacity(3);
@@ -243,7 +261,8 @@ fn requantized(lowering: &mut Lowering, name: &str, sums: ValueId, scales: [Valu
     })
 }
 
-/// A parameter per filter under a shape of `rank` dimensions, of which `axis` counts the filters; what has one element becomes a scalar.
+/// A parameter per filter under a shape of `rank` dimensions, of which `axis` counts the filters;
+/// what has one element becomes a scalar.
 fn per_filter(lowering: &mut Lowering, name: &str, id: ValueId, rank: usize, axis: usize) -> LowerResult<ValueId> {
     let own = lowering.shape(id).to_vec();
     let mut shape = Vec::new();
@@ -254,12 +273,25 @@ fn per_filter(lowering: &mut Lowering, name: &str, id: ValueId, rank: usize, axi
     lowering.reshape(name, id, shape)
 }
 
-/// The convolution of operands 0 and `weights` less their zero points, as I32. `zeros` are the places of the zero points.
-fn convolution(lowering: &mut Lowering, call: &Call<'_>, weights: usize, zeros: [usize; 2], bias: Option<ValueId>) -> LowerResult<ValueId> {
+/// The convolution of operands 0 and `weights` less their zero points, as I32. `zeros` are the
+/// places of the zero points.
+fn convolution(
+    lowering: &mut Lowering,
+    call: &Call<'_>,
+    weights: usize,
+    zeros: [usize; 2],
+    bias: Option<ValueId>,
+) -> LowerResult<ValueId> {
     let (x, w) = (call.input(0)?, call.input(weights)?);
     let rank = lowering.rank(w);
-    let x_zero = call.optional(zeros[0]).map(|zero| per_filter(lowering, &format!("{}.x.zero", call.name), zero, rank, 1)).transpose()?;
-    let w_zero = call.optional(zeros[1]).map(|zero| per_filter(lowering, &format!("{}.w.zero", call.name), zero, rank, 0)).transpose()?;
+    let x_zero = call
+        .optional(zeros[0])
+        .map(|zero| per_filter(lowering, &format!("{}.x.zero", call.name), zero, rank, 1))
+        .transpose()?;
+    let w_zero = call
+        .optional(zeros[1])
+        .map(|zero| per_filter(lowering, &format!("{}.w.zero", call.name), zero, rank, 0))
+        .transpose()?;
     let x = difference(lowering, &format!("{}.x", call.name), x, x_zero)?;
     let w = difference(lowering, &format!("{}.w", call.name), w, w_zero)?;
     // Padding stands for the zero point, which is 0 now.
@@ -270,7 +302,8 @@ pub(super) fn conv_integer(lowering: &mut Lowering, call: &Call<'_>) -> Results 
     Ok(vec![convolution(lowering, call, 1, [2, 3], None)?])
 }
 
-/// Operands x, its scale and zero point, the weights, their scales and zero points, the result's scale and zero point, optionally a bias in I32.
+/// Operands x, its scale and zero point, the weights, their scales and zero points, the result's
+/// scale and zero point, optionally a bias in I32.
 pub(super) fn qlinear_conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let sums = convolution(lowering, call, 3, [2, 5], call.optional(8))?;
     let rank = lowering.rank(sums);

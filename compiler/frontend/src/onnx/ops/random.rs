@@ -1,7 +1,8 @@
 //! Random numbers, made at compile time: constants for the shapes that are known then.
 //!
-//! The generator counts: number `i` of a node is a function of the node's seed and `i`. The numbers are not those of ONNX Runtime, and every run of a model gets the same ones. A
-//! node without a seed takes one from its name.
+//! The generator counts: number `i` of a node is a function of the node's seed and `i`. The numbers
+//! are not those of ONNX Runtime, and every run of a model gets the same ones. A node without a
+//! seed takes one from its name.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -27,14 +28,18 @@ impl Generator {
     fn of(call: &Call<'_>) -> LowerResult<Generator> {
         let seed = match call.has("seed") {
             true => u64::from(call.float("seed", 0.0)?.to_bits()),
-            false => call.name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)),
+            false => call
+                .name
+                .bytes()
+                .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)),
         };
         Ok(Generator { seed: mixed(seed) })
     }
 
     /// A number in [0, 1) of 53 bits.
     fn uniform(&self, index: usize) -> f64 {
-        (mixed(self.seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))) >> 11) as f64 / (1u64 << 53) as f64
+        (mixed(self.seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))) >> 11) as f64
+            / (1u64 << 53) as f64
     }
 
     /// A number of the normal distribution, by the method of Box and Muller.
@@ -43,7 +48,8 @@ impl Generator {
         radius * (std::f64::consts::TAU * self.uniform(2 * index + 1)).cos()
     }
 
-    /// A number of the Gumbel distribution: the largest of these, each with a logarithm of a weight added, is at a place with a probability of that weight.
+    /// A number of the Gumbel distribution: the largest of these, each with a logarithm of a weight
+    /// added, is at a place with a probability of that weight.
     fn gumbel(&self, index: usize) -> f64 {
         -(-(1.0 - self.uniform(index)).ln()).max(f64::MIN_POSITIVE).ln()
     }
@@ -56,11 +62,23 @@ fn mixed(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-fn numbers(lowering: &mut Lowering, name: &str, dtype: DType, shape: &[Expr], number: impl Fn(usize) -> f64) -> LowerResult<ValueId> {
-    let Some(shape) = static_shape(shape) else { return unsupported("random numbers of a symbolic shape; give the sizes fixed values") };
+fn numbers(
+    lowering: &mut Lowering,
+    name: &str,
+    dtype: DType,
+    shape: &[Expr],
+    number: impl Fn(usize) -> f64,
+) -> LowerResult<ValueId> {
+    let Some(shape) = static_shape(shape) else {
+        return unsupported("random numbers of a symbolic shape; give the sizes fixed values");
+    };
     let count = shape.iter().product::<usize>();
     if count > NUMBERS_MAX {
-        return Err(LowerError::TooLarge { what: "a result".into(), found: format!("{count} numbers"), limit: NUMBERS_MAX.to_string() });
+        return Err(LowerError::TooLarge {
+            what: "a result".into(),
+            found: format!("{count} numbers"),
+            limit: NUMBERS_MAX.to_string(),
+        });
     }
     Ok(lowering.constant(name, &Tensor::floats(dtype, shape, (0..count).map(number))))
 }
@@ -69,7 +87,9 @@ fn numbers(lowering: &mut Lowering, name: &str, dtype: DType, shape: &[Expr], nu
 fn result_type(call: &Call<'_>, default: DType) -> LowerResult<DType> {
     match call.int("dtype", 0)? as i32 {
         0 => Ok(default),
-        number => dtype_of(number).ok_or_else(|| LowerError::Unsupported(format!("numbers of type {}", dtype_name(number)))),
+        number => {
+            dtype_of(number).ok_or_else(|| LowerError::Unsupported(format!("numbers of type {}", dtype_name(number))))
+        }
     }
 }
 
@@ -127,13 +147,21 @@ pub(super) fn multinomial(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let generator = Generator::of(call)?;
     let drawn = vec![shape[0].clone(), Expr::Const(samples), shape[1].clone()];
     let noise = numbers(lowering, &format!("{}.noise", call.name), ty, &drawn, |i| generator.gumbel(i))?;
-    let apart = lowering.reshape(&format!("{}.apart", call.name), x, vec![shape[0].clone(), Expr::Const(1), shape[1].clone()])?;
+    let apart = lowering.reshape(
+        &format!("{}.apart", call.name),
+        x,
+        vec![shape[0].clone(), Expr::Const(1), shape[1].clone()],
+    )?;
     let scores = lowering.pointwise(&format!("{}.scores", call.name), &[apart, noise], ty, |p, x| {
         p.step(PointOp::Add, ty, x);
     })?;
     let class = softmax::first_largest(lowering, &call.name, scores, axis_of(2, 3)?)?;
     let class = lowering.cast(&format!("{}.class", call.name), class, dtype)?;
-    Ok(vec![lowering.reshape(&format!("{}.classes", call.name), class, vec![shape[0].clone(), Expr::Const(samples)])?])
+    Ok(vec![lowering.reshape(
+        &format!("{}.classes", call.name),
+        class,
+        vec![shape[0].clone(), Expr::Const(samples)],
+    )?])
 }
 
 #[cfg(test)]

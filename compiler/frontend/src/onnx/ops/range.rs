@@ -1,4 +1,5 @@
-//! `Range`: numbers at equal distances. How many there are is known, a size, or computed while the model runs.
+//! `Range`: numbers at equal distances. How many there are is known, a size, or computed while the
+//! model runs.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -11,7 +12,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most elements of a range that is a constant, or whose length is computed while the model runs: memory is laid out for as many.
+/// Most elements of a range that is a constant, or whose length is computed while the model runs:
+/// memory is laid out for as many.
 const RANGE_MAX: i64 = 1 << 20;
 /// Longest range whose elements are sizes.
 const SIZES_MAX: i64 = 64;
@@ -19,19 +21,25 @@ const SIZES_MAX: i64 = 64;
 pub(super) fn range(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let operands = [call.input(0)?, call.input(1)?, call.input(2)?];
     let dtype = lowering.dtype(operands[0]);
-    if operands.iter().any(|id| lowering.dtype(*id) != dtype || lowering.shape(*id).iter().any(|dim| dim.as_const() != Some(1))) {
+    if operands
+        .iter()
+        .any(|id| lowering.dtype(*id) != dtype || lowering.shape(*id).iter().any(|dim| dim.as_const() != Some(1)))
+    {
         return invalid("start, limit and delta are not three numbers of one type");
     }
     if is_float(dtype) && operands.iter().all(|id| lowering.is_constant(*id)) {
         return of_floats(lowering, call, dtype, operands);
     }
     match numbers(lowering, operands)? {
-        Some([start, limit, delta]) if delta.as_const().is_some() => of_sizes(lowering, call, dtype, [start, limit, delta]),
+        Some([start, limit, delta]) if delta.as_const().is_some() => {
+            of_sizes(lowering, call, dtype, [start, limit, delta])
+        }
         _ => at_run_time(lowering, call, dtype, operands),
     }
 }
 
-/// Start, limit and delta as sizes, where all are. An operand that is an input of the model becomes one where it is enough that the invocation says it.
+/// Start, limit and delta as sizes, where all are. An operand that is an input of the model becomes
+/// one where it is enough that the invocation says it.
 fn numbers(lowering: &Lowering, operands: [ValueId; 3]) -> LowerResult<Option<[Expr; 3]>> {
     let mut known = Vec::with_capacity(3);
     // The delta first: without it nothing of the others helps.
@@ -100,7 +108,8 @@ fn at_run_time(lowering: &mut Lowering, call: &Call<'_>, dtype: DType, operands:
     let (wide, zero) = (DType::F64, NestArg::from(0));
     let mut nest = NestBuilder::new("range_length", Vec::new());
     let [start, limit, delta] = [0, 1, 2].map(|operand| nest.load(operand, dtype, &zero));
-    let as_wide = |nest: &mut NestBuilder, value: &NestArg| if dtype == wide { value.clone() } else { nest.cast(value, wide) };
+    let as_wide =
+        |nest: &mut NestBuilder, value: &NestArg| if dtype == wide { value.clone() } else { nest.cast(value, wide) };
     // Floats are subtracted in their own type, as ONNX Runtime does; integers might not fit theirs.
     let span = if is_float(dtype) {
         let span = nest.step(PointOp::Sub, dtype, &[limit, start]);
@@ -120,7 +129,13 @@ fn at_run_time(lowering: &mut Lowering, call: &Call<'_>, dtype: DType, operands:
     let count = nest.select(wide, &is_length, &count, &zero);
     let count = nest.cast(&count, DType::I32);
     nest.store(0, &zero, &count);
-    let length = lowering.emit_one(&format!("{}/length", call.name), Op::Nest(nest.finish()), &operands, DType::I32, Vec::new())?;
+    let length = lowering.emit_one(
+        &format!("{}/length", call.name),
+        Op::Nest(nest.finish()),
+        &operands,
+        DType::I32,
+        Vec::new(),
+    )?;
     let count = lowering.run_time_size(&format!("{}/count", call.name), length, Expr::Const(RANGE_MAX))?;
     let mut nest = NestBuilder::new("range", vec![count.clone()]);
     let at = nest.point()[0].clone();

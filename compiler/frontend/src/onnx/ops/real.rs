@@ -67,7 +67,13 @@ impl Real {
         nest.compare(PointOp::Less, self.0, a, b)
     }
 
-    pub(super) fn select(self, nest: &mut NestBuilder, condition: &NestArg, then: &NestArg, otherwise: &NestArg) -> NestArg {
+    pub(super) fn select(
+        self,
+        nest: &mut NestBuilder,
+        condition: &NestArg,
+        then: &NestArg,
+        otherwise: &NestArg,
+    ) -> NestArg {
         nest.select(self.0, condition, then, otherwise)
     }
 

@@ -1,7 +1,8 @@
 //! Recurrent layers: `RNN`, `GRU` and `LSTM`.
 //!
-//! A layer as exporters of trained models write it is one operator of the tensor graph, with a kernel of its own. Any other (activations, clipping, peepholes, lengths by
-//! sequence, a reset gate before the product) is unrolled over its steps, whose number must then be known (`cells`).
+//! A layer as exporters of trained models write it is one operator of the tensor graph, with a
+//! kernel of its own. Any other (activations, clipping, peepholes, lengths by sequence, a reset
+//! gate before the product) is unrolled over its steps, whose number must then be known (`cells`).
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -66,7 +67,9 @@ fn lower(lowering: &mut Lowering, call: &Call<'_>, cell: Cell) -> Results {
     let mut results = match unusual(lowering, &layer) {
         None => one_operator(lowering, call, &layer)?,
         Some(unusual) => match lowering.shape(layer.x)[0].as_const() {
-            Some(steps) if steps <= UNROLLED_STEPS_MAX => cells::unroll(&mut Builder::new(lowering, &call.name), &layer, steps)?,
+            Some(steps) if steps <= UNROLLED_STEPS_MAX => {
+                cells::unroll(&mut Builder::new(lowering, &call.name), &layer, steps)?
+            }
             Some(steps) => {
                 let (what, found) = (format!("the number of steps, with {unusual},"), steps.to_string());
                 return Err(LowerError::TooLarge { what, found, limit: UNROLLED_STEPS_MAX.to_string() });
@@ -116,7 +119,11 @@ fn read(lowering: &mut Lowering, call: &Call<'_>, cell: Cell, batch_first: bool)
             shape.swap(0, 1);
         }
         let state = operand_or_zeros(lowering, call, index, name, dtype, shape)?;
-        states.push(if batch_first { lowering.transpose(&format!("{}.{name}", call.name), state, vec![1, 0, 2])? } else { state });
+        states.push(if batch_first {
+            lowering.transpose(&format!("{}.{name}", call.name), state, vec![1, 0, 2])?
+        } else {
+            state
+        });
     }
     let is_lstm = cell == Cell::Lstm;
     let peepholes = call.optional(7).filter(|_| is_lstm);
@@ -128,7 +135,8 @@ fn read(lowering: &mut Lowering, call: &Call<'_>, cell: Cell, batch_first: bool)
         expect_shape(lowering, "sequence_lens", lengths, std::slice::from_ref(&batch))?;
     }
     let clip = if call.has("clip") { Some(call.float("clip", 0.0)?) } else { None };
-    let (input_forget, reset_after) = (is_lstm && call.flag("input_forget", false)?, call.flag("linear_before_reset", false)?);
+    let (input_forget, reset_after) =
+        (is_lstm && call.flag("input_forget", false)?, call.flag("linear_before_reset", false)?);
     let activations = cells::read_activations(call, cell, directions)?;
     Ok(Layer {
         cell,

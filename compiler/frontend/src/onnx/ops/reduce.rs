@@ -9,7 +9,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// All `Reduce…` operators. Some are a reduction between two pointwise steps; booleans are reduced as integers, and roots and logarithms of integers are taken in f64.
+/// All `Reduce…` operators. Some are a reduction between two pointwise steps; booleans are reduced
+/// as integers, and roots and logarithms of integers are taken in f64.
 pub(super) fn reduce(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let Some(axes) = read_axes(lowering, call, x)? else { return Ok(vec![x]) };
@@ -37,12 +38,21 @@ fn over_axes(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, axes: Vec<usi
         "ReduceLogSumExp" => return log_sum_exp(lowering, call, x, axes, keep_dims),
         other => return unsupported(other),
     };
-    let x = if call.node.op_type == "ReduceL1" { unary(lowering, &format!("{}.abs", call.name), x, PointOp::Abs)? } else { x };
+    let x = if call.node.op_type == "ReduceL1" {
+        unary(lowering, &format!("{}.abs", call.name), x, PointOp::Abs)?
+    } else {
+        x
+    };
     let y = one(lowering, &call.name, x, Reduce { kind, axes, keep_dims })?;
-    if call.node.op_type == "ReduceLogSum" { unary(lowering, &format!("{}.log", call.name), y, PointOp::Log) } else { Ok(y) }
+    if call.node.op_type == "ReduceLogSum" {
+        unary(lowering, &format!("{}.log", call.name), y, PointOp::Log)
+    } else {
+        Ok(y)
+    }
 }
 
-/// The reduced axes; `None` where nothing is to be done. An attribute at first, an operand from opset 13 (`ReduceSum`) or 18 on.
+/// The reduced axes; `None` where nothing is to be done. An attribute at first, an operand from
+/// opset 13 (`ReduceSum`) or 18 on.
 fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId) -> LowerResult<Option<Vec<usize>>> {
     let rank = lowering.rank(x);
     let given = match call.optional(1) {
@@ -72,8 +82,15 @@ pub(super) fn one(lowering: &mut Lowering, name: &str, x: ValueId, reduce: Reduc
     lowering.emit_one(name, Op::Reduce(reduce), &[x], lowering.dtype(x), shape)
 }
 
-/// `max + log(sum(exp(x - max)))`, with 0 for an infinite maximum, whose difference from itself would be no number.
-fn log_sum_exp(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, axes: Vec<usize>, keep_dims: bool) -> LowerResult<ValueId> {
+/// `max + log(sum(exp(x - max)))`, with 0 for an infinite maximum, whose difference from itself
+/// would be no number.
+fn log_sum_exp(
+    lowering: &mut Lowering,
+    call: &Call<'_>,
+    x: ValueId,
+    axes: Vec<usize>,
+    keep_dims: bool,
+) -> LowerResult<ValueId> {
     let ty = lowering.dtype(x);
     let name = |part: &str| format!("{}.{part}", call.name);
     let max = one(lowering, &name("max"), x, Reduce { kind: ReduceKind::Max, axes: axes.clone(), keep_dims: true })?;
@@ -94,6 +111,7 @@ fn log_sum_exp(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, axes: Vec<u
     if keep_dims {
         return Ok(y);
     }
-    let kept = lowering.shape(y).iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, d)| d.clone()).collect();
+    let kept =
+        lowering.shape(y).iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, d)| d.clone()).collect();
     lowering.reshape(&name("squeezed"), y, kept)
 }

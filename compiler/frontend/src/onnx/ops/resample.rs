@@ -1,4 +1,5 @@
-//! Resampling along one axis of known size, by a table: for each output position the input positions it reads, and their weights.
+//! Resampling along one axis of known size, by a table: for each output position the input
+//! positions it reads, and their weights.
 
 use super::super::error::{LowerError, LowerResult};
 use super::super::lowering::Lowering;
@@ -56,7 +57,13 @@ pub(super) struct Line {
 }
 
 /// Resamples along one axis.
-pub(super) fn along(lowering: &mut Lowering, name: &str, x: ValueId, line: Line, sampling: &Sampling) -> LowerResult<ValueId> {
+pub(super) fn along(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    line: Line,
+    sampling: &Sampling,
+) -> LowerResult<ValueId> {
     let rows: Vec<Vec<(usize, f64)>> = (0..line.to).map(|at| line.row(sampling, at)).collect();
     let outside: Vec<bool> = (0..line.to).map(|at| line.is_outside(sampling, at)).collect();
     if let (Interpolation::Simple(mode), false) = (sampling.interpolation, outside.contains(&true))
@@ -70,7 +77,14 @@ pub(super) fn along(lowering: &mut Lowering, name: &str, x: ValueId, line: Line,
     }
     let ty = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let wide = lowering.cast(&format!("{name}.wide"), x, ty)?;
-    let y = weighted(lowering, name, wide, line, &rows, outside.contains(&true).then_some((&outside, sampling.extrapolation)))?;
+    let y = weighted(
+        lowering,
+        name,
+        wide,
+        line,
+        &rows,
+        outside.contains(&true).then_some((&outside, sampling.extrapolation)),
+    )?;
     lowering.cast(&format!("{name}.y"), y, dtype)
 }
 
@@ -112,10 +126,13 @@ impl Line {
         let counted = |position: &i64| !sampling.exclude_outside || is_inside(position);
         let total: f64 = taps.iter().filter(|(position, _)| counted(position)).map(|(_, weight)| weight).sum();
         let weight = |position: &i64, weight: f64| if counted(position) { weight / total } else { 0.0 };
-        taps.iter().map(|(position, w)| ((*position).clamp(0, self.from as i64 - 1) as usize, weight(position, *w))).collect()
+        taps.iter()
+            .map(|(position, w)| ((*position).clamp(0, self.from as i64 - 1) as usize, weight(position, *w)))
+            .collect()
     }
 
-    /// Positions around a coordinate and the weights that a kernel of some reach to both sides gives them. Averaging stretches the kernel.
+    /// Positions around a coordinate and the weights that a kernel of some reach to both sides
+    /// gives them. Averaging stretches the kernel.
     fn taps(&self, sampling: &Sampling, coordinate: f32, reach: i64, kernel: &dyn Fn(f64) -> f64) -> Vec<(i64, f64)> {
         let stretch = if sampling.antialias { f64::from(self.scale).min(1.0) } else { 1.0 };
         let reach = (reach as f64 / stretch).ceil() as i64;
@@ -135,9 +152,16 @@ fn cubic(a: f64, x: f64) -> f64 {
 }
 
 /// One position each, so nothing is computed and every type will do.
-fn gather(lowering: &mut Lowering, name: &str, x: ValueId, line: Line, rows: &[Vec<(usize, f64)>]) -> LowerResult<ValueId> {
+fn gather(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    line: Line,
+    rows: &[Vec<(usize, f64)>],
+) -> LowerResult<ValueId> {
     let positions = rows.iter().filter_map(|row| row.first()).map(|(position, _)| *position as i64);
-    let positions = lowering.constant(&format!("{name}.positions"), &Tensor::ints(DType::I64, vec![line.to], positions));
+    let positions =
+        lowering.constant(&format!("{name}.positions"), &Tensor::ints(DType::I64, vec![line.to], positions));
     let mut shape = lowering.shape(x).to_vec();
     shape[line.axis] = Expr::Const(line.to as i64);
     lowering.emit_one(name, Op::Gather { axis: line.axis }, &[x, positions], lowering.dtype(x), shape)
@@ -163,8 +187,11 @@ fn weighted(
     let entries = || rows.iter().flat_map(|row| (0..taps).map(|tap| row.get(tap).copied().unwrap_or((0, 0.0))));
     let positions = Tensor::ints(DType::I32, vec![line.to, taps], entries().map(|(position, _)| position as i64));
     let weights = Tensor::floats(ty, vec![line.to, taps], entries().map(|(_, weight)| weight));
-    let mut operands =
-        vec![x, lowering.constant(&format!("{name}.positions"), &positions), lowering.constant(&format!("{name}.weights"), &weights)];
+    let mut operands = vec![
+        x,
+        lowering.constant(&format!("{name}.positions"), &positions),
+        lowering.constant(&format!("{name}.weights"), &weights),
+    ];
 
     let mut nest = NestBuilder::new("resample", result.to_vec());
     let point = nest.point();

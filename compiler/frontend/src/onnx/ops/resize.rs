@@ -1,5 +1,6 @@
-//! Resizing: what the attributes say of each axis. Two inner axes of floats are one kernel that computes coordinates; all else goes axis by axis, by tables where
-//! sizes are known and by formula where they are symbolic.
+//! Resizing: what the attributes say of each axis. Two inner axes of floats are one kernel that
+//! computes coordinates; all else goes axis by axis, by tables where sizes are known and by formula
+//! where they are symbolic.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -16,7 +17,8 @@ type Results = LowerResult<Vec<ValueId>>;
 
 /// What every dimension becomes.
 struct Target {
-    /// Output by input, as the model gives it; `None` stands for the quotient of the sizes, which is not known.
+    /// Output by input, as the model gives it; `None` stands for the quotient of the sizes, which
+    /// is not known.
     scales: Vec<Option<f64>>,
     sizes: Vec<Expr>,
     /// Start and end of the region, as parts of the input.
@@ -70,7 +72,13 @@ pub(super) fn resize(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 }
 
 /// Scale and size of every dimension, from `scales` or from `sizes`.
-fn read_target(lowering: &Lowering, call: &Call<'_>, x: ValueId, axes: &[usize], coordinates: Coordinates) -> LowerResult<Target> {
+fn read_target(
+    lowering: &Lowering,
+    call: &Call<'_>,
+    x: ValueId,
+    axes: &[usize],
+    coordinates: Coordinates,
+) -> LowerResult<Target> {
     let shape = lowering.shape(x).to_vec();
     // An empty list stands for an operand that is left out.
     let given = |index: usize| call.optional(index).filter(|id| lowering.shape(*id) != [Expr::Const(0)]);
@@ -111,7 +119,13 @@ fn read_target(lowering: &Lowering, call: &Call<'_>, x: ValueId, axes: &[usize],
 }
 
 /// Makes one scale of all, the smallest or the largest.
-fn keep_aspect_ratio(call: &Call<'_>, shape: &[Expr], axes: &[usize], scales: &mut [Option<f64>], sizes: &mut [Expr]) -> LowerResult<()> {
+fn keep_aspect_ratio(
+    call: &Call<'_>,
+    shape: &[Expr],
+    axes: &[usize],
+    scales: &mut [Option<f64>],
+    sizes: &mut [Expr],
+) -> LowerResult<()> {
     let all = axes.iter().map(|axis| scales[*axis]).collect::<Option<Vec<f64>>>();
     let choose = match call.string("keep_aspect_ratio_policy", "stretch")?.as_str() {
         "stretch" => return Ok(()),
@@ -140,9 +154,11 @@ fn ratio(output: &Expr, input: &Expr) -> Option<f64> {
     }
 }
 
-/// The scale as a numerator and a power of two, where the product with every size that a symbol may have is exact in f32.
+/// The scale as a numerator and a power of two, where the product with every size that a symbol may
+/// have is exact in f32.
 fn exact_fraction(scale: f64) -> Option<(i64, i64)> {
-    let denominator = (0..8).map(|bits| 1_i64 << bits).find(|denominator| (scale * *denominator as f64).fract() == 0.0)?;
+    let denominator =
+        (0..8).map(|bits| 1_i64 << bits).find(|denominator| (scale * *denominator as f64).fract() == 0.0)?;
     let numerator = scale * denominator as f64;
     (numerator < 256.0).then_some((numerator as i64, denominator))
 }
@@ -159,22 +175,25 @@ fn scaled_sizes(lowering: &Lowering, x: ValueId, scales: &[f64]) -> LowerResult<
         Some(dim) => Ok(Expr::Const((dim as f32 * *scale as f32).floor() as i64)),
         None => match exact_fraction(*scale) {
             Some((numerator, denominator)) => Ok((dim.clone() * numerator).floor_div(denominator)),
-            None => unsupported(format!("a scale of {scale}, which is no fraction of a small power of two, on a symbolic dimension")),
+            None => unsupported(format!(
+                "a scale of {scale}, which is no fraction of a small power of two, on a symbolic dimension"
+            )),
         },
     });
     scaled.collect()
 }
 
 fn read_interpolation(call: &Call<'_>) -> LowerResult<Interpolation> {
-    let simple = match (call.string("mode", "nearest")?.as_str(), call.string("nearest_mode", "round_prefer_floor")?.as_str()) {
-        ("cubic", _) => return Ok(Interpolation::Cubic { a: call.float("cubic_coeff_a", -0.75)?.into() }),
-        ("linear", _) => ResizeMode::Linear,
-        ("nearest", "round_prefer_floor") => ResizeMode::NearestRoundPreferFloor,
-        ("nearest", "round_prefer_ceil") => ResizeMode::NearestRoundPreferCeil,
-        ("nearest", "floor") => ResizeMode::NearestFloor,
-        ("nearest", "ceil") => ResizeMode::NearestCeil,
-        (mode, nearest) => return invalid(format!("mode = {mode:?}, nearest_mode = {nearest:?}")),
-    };
+    let simple =
+        match (call.string("mode", "nearest")?.as_str(), call.string("nearest_mode", "round_prefer_floor")?.as_str()) {
+            ("cubic", _) => return Ok(Interpolation::Cubic { a: call.float("cubic_coeff_a", -0.75)?.into() }),
+            ("linear", _) => ResizeMode::Linear,
+            ("nearest", "round_prefer_floor") => ResizeMode::NearestRoundPreferFloor,
+            ("nearest", "round_prefer_ceil") => ResizeMode::NearestRoundPreferCeil,
+            ("nearest", "floor") => ResizeMode::NearestFloor,
+            ("nearest", "ceil") => ResizeMode::NearestCeil,
+            (mode, nearest) => return invalid(format!("mode = {mode:?}, nearest_mode = {nearest:?}")),
+        };
     Ok(Interpolation::Simple(simple))
 }
 
@@ -197,19 +216,25 @@ fn resize_to(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, target: &Targ
     if sampling.coordinates == Coordinates::HalfPixelSymmetric && is_whole(&shape, target) {
         sampling.coordinates = Coordinates::Plain(CoordinateMode::HalfPixel);
     }
-    let is_crop = |axis: usize| sampling.coordinates == Coordinates::TfCropAndResize && target.regions[axis] != [0.0, 1.0];
-    let changes = |axis: usize| !same(&shape[axis], &target.sizes[axis]) || target.scales[axis] != Some(1.0) || is_crop(axis);
+    let is_crop =
+        |axis: usize| sampling.coordinates == Coordinates::TfCropAndResize && target.regions[axis] != [0.0, 1.0];
+    let changes =
+        |axis: usize| !same(&shape[axis], &target.sizes[axis]) || target.scales[axis] != Some(1.0) || is_crop(axis);
     let axes: Vec<usize> = (0..shape.len()).filter(|axis| changes(*axis)).collect();
     if axes.is_empty() {
         return Ok(vec![x]);
     }
     let by_formula = match (sampling.interpolation, sampling.coordinates) {
-        (Interpolation::Simple(mode), Coordinates::Plain(coordinates)) if !sampling.antialias => Some((mode, coordinates)),
+        (Interpolation::Simple(mode), Coordinates::Plain(coordinates)) if !sampling.antialias => {
+            Some((mode, coordinates))
+        }
         _ => None,
     };
     let is_planar = matches!(axes[..], [_]) || (axes.len() == 2 && axes[0] + 2 == shape.len());
     let has_scales = axes.iter().all(|axis| target.scales[*axis].is_some());
-    if let Some((mode, coordinates)) = by_formula.filter(|_| is_planar && has_scales && is_small_float(lowering.dtype(x))) {
+    if let Some((mode, coordinates)) =
+        by_formula.filter(|_| is_planar && has_scales && is_small_float(lowering.dtype(x)))
+    {
         return Ok(vec![resize_plane(lowering, &call.name, x, mode, coordinates, &axes, target)?]);
     }
     let mut done = x;
@@ -242,14 +267,17 @@ fn is_small_float(dtype: DType) -> bool {
 
 /// Whether every output has just the size that its scale asks for.
 fn is_whole(shape: &[Expr], target: &Target) -> bool {
-    shape.iter().zip(&target.sizes).zip(&target.scales).all(|((from, to), scale)| match (from.as_const(), to.as_const(), scale) {
-        (_, _, None) => true,
-        (Some(from), Some(to), Some(scale)) => from as f32 * *scale as f32 == to as f32,
-        (_, _, Some(scale)) => scale.fract() == 0.0 && same(&canonical(&(from.clone() * *scale as i64)), to),
+    shape.iter().zip(&target.sizes).zip(&target.scales).all(|((from, to), scale)| {
+        match (from.as_const(), to.as_const(), scale) {
+            (_, _, None) => true,
+            (Some(from), Some(to), Some(scale)) => from as f32 * *scale as f32 == to as f32,
+            (_, _, Some(scale)) => scale.fract() == 0.0 && same(&canonical(&(from.clone() * *scale as i64)), to),
+        }
     })
 }
 
-/// Resizes one axis or the two innermost ones, with all others as planes or as columns beside each other.
+/// Resizes one axis or the two innermost ones, with all others as planes or as columns beside each
+/// other.
 fn resize_plane(
     lowering: &mut Lowering,
     name: &str,

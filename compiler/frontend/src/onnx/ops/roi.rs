@@ -11,7 +11,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most samples per bin and axis where the size of a region decides: no region of use has more, and a hostile one ends.
+/// Most samples per bin and axis where the size of a region decides: no region of use has more, and
+/// a hostile one ends.
 const SAMPLES_MAX: i64 = 4096;
 
 /// The image, the regions and the result of both operators.
@@ -29,7 +30,11 @@ impl Regions {
         let (image, regions) = (lowering.shape(x).to_vec(), lowering.shape(rois).to_vec());
         let dtype = lowering.dtype(x);
         if image.len() != 4 || regions.len() != 2 || !is_float(dtype) {
-            return invalid(format!("an image of {} dimensions of {dtype:?} and regions of {} dimensions", image.len(), regions.len()));
+            return invalid(format!(
+                "an image of {} dimensions of {dtype:?} and regions of {} dimensions",
+                image.len(),
+                regions.len()
+            ));
         }
         lowering.equal_dims(regions[1].clone(), columns.into())?;
         if pooled.iter().any(|size| !(1..=1 << 16).contains(size)) {
@@ -46,7 +51,8 @@ impl Regions {
     }
 }
 
-/// Inputs `x [N, C, H, W]`, `rois [R, 4]` (x1, y1, x2, y2) and `batch_indices [R]`. Each bin takes the mean or the maximum of samples between elements.
+/// Inputs `x [N, C, H, W]`, `rois [R, 4]` (x1, y1, x2, y2) and `batch_indices [R]`. Each bin takes
+/// the mean or the maximum of samples between elements.
 pub(super) fn roi_align(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let pooled = [call.int("output_height", 1)?, call.int("output_width", 1)?];
     let regions = Regions::read(lowering, call, pooled, 4)?;
@@ -70,7 +76,8 @@ pub(super) fn roi_align(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 
     let real = regions.real;
     let (x, rois) = (call.input(0)?, call.input(1)?);
-    let operands = [real.wide(lowering, &call.name, x)?, real.wide(lowering, &format!("{}.rois", call.name), rois)?, batches];
+    let operands =
+        [real.wide(lowering, &call.name, x)?, real.wide(lowering, &format!("{}.rois", call.name), rois)?, batches];
     let mut nest = NestBuilder::new("roi_align", regions.result.clone());
     let point = nest.point();
     let batch = nest.load(2, index_type, &point[0]);
@@ -205,7 +212,8 @@ impl Regions {
     }
 }
 
-/// Inputs `x [N, C, H, W]` and `rois [R, 5]` (batch, x1, y1, x2, y2). Each bin takes the maximum of whole elements.
+/// Inputs `x [N, C, H, W]` and `rois [R, 5]` (batch, x1, y1, x2, y2). Each bin takes the maximum of
+/// whole elements.
 pub(super) fn max_roi_pool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let [height, width] = call.required_ints("pooled_shape")?[..] else { return invalid("pooled_shape is no pair") };
     let regions = Regions::read(lowering, call, [height, width], 5)?;
@@ -241,7 +249,14 @@ pub(super) fn max_roi_pool(lowering: &mut Lowering, call: &Call<'_>) -> Results 
 
 impl Regions {
     /// First element of a bin and the one behind its last, along one axis.
-    fn whole_bin(&self, nest: &mut NestBuilder, bounds: [NestArg; 2], at: &NestArg, pooled: i64, extent: &Expr) -> [NestArg; 2] {
+    fn whole_bin(
+        &self,
+        nest: &mut NestBuilder,
+        bounds: [NestArg; 2],
+        at: &NestArg,
+        pooled: i64,
+        extent: &Expr,
+    ) -> [NestArg; 2] {
         let real = self.real;
         let extent = NestArg::from(extent);
         let size = real.of_index(nest, &extent);

@@ -1,4 +1,5 @@
-//! Resampling along one axis whose size is symbolic: each output element computes its own coordinate, and the weights of what it reads.
+//! Resampling along one axis whose size is symbolic: each output element computes its own
+//! coordinate, and the weights of what it reads.
 
 use super::super::error::{LowerError, LowerResult};
 use super::super::lowering::Lowering;
@@ -24,7 +25,13 @@ pub(super) struct SymbolicLine {
 const COORDINATE: DType = DType::F32;
 
 /// Resamples along one axis.
-pub(super) fn along(lowering: &mut Lowering, name: &str, x: ValueId, line: &SymbolicLine, sampling: &Sampling) -> LowerResult<ValueId> {
+pub(super) fn along(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    line: &SymbolicLine,
+    sampling: &Sampling,
+) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(x);
     let nearest = match sampling.interpolation {
         Interpolation::Simple(ResizeMode::Linear) | Interpolation::Cubic { .. } => None,
@@ -100,7 +107,13 @@ impl Axis {
     }
 
     /// The input coordinate of an output position.
-    fn coordinate(&self, nest: &mut NestBuilder, at: &NestArg, line: &SymbolicLine, coordinates: Coordinates) -> NestArg {
+    fn coordinate(
+        &self,
+        nest: &mut NestBuilder,
+        at: &NestArg,
+        line: &SymbolicLine,
+        coordinates: Coordinates,
+    ) -> NestArg {
         let at = nest.cast(at, COORDINATE);
         let half = NestArg::Const(0.5);
         let centred = |nest: &mut NestBuilder| {
@@ -169,7 +182,8 @@ impl Axis {
         nest.cast(&inside, DType::I32)
     }
 
-    /// The weighted mean of the elements around a coordinate; those outside count as the nearest inside, or not at all. Averaging stretches the kernel.
+    /// The weighted mean of the elements around a coordinate; those outside count as the nearest
+    /// inside, or not at all. Averaging stretches the kernel.
     fn weighted(
         &self,
         nest: &mut NestBuilder,

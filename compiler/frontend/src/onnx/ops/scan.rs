@@ -25,7 +25,8 @@ impl Lines {
         Lines { domain, shape: shape.to_vec(), axis }
     }
 
-    /// Element `i` of the line of the nest's point, in a tensor that has `length` elements along the axis.
+    /// Element `i` of the line of the nest's point, in a tensor that has `length` elements along
+    /// the axis.
     fn at(&self, nest: &mut NestBuilder, length: &Expr, i: &NestArg) -> NestArg {
         let mut shape = self.shape.clone();
         shape[self.axis] = length.clone();
@@ -78,7 +79,8 @@ fn narrowed(nest: &mut NestBuilder, variable: &NestArg, ty: DType, dtype: DType)
 pub(super) fn reverse_sequence(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, lengths) = (call.input(0)?, call.input(1)?);
     let shape = lowering.shape(x).to_vec();
-    let (batch, time) = (axis_of(call.int("batch_axis", 1)?, shape.len())?, axis_of(call.int("time_axis", 0)?, shape.len())?);
+    let (batch, time) =
+        (axis_of(call.int("batch_axis", 1)?, shape.len())?, axis_of(call.int("time_axis", 0)?, shape.len())?);
     if batch == time || batch > 1 || time > 1 || lowering.rank(lengths) != 1 || lowering.dtype(lengths) != DType::I64 {
         let lengths = shape_text(lowering.shape(lengths));
         return invalid(format!("batch axis {batch}, time axis {time}, lengths of shape {lengths}"));
@@ -101,9 +103,11 @@ pub(super) fn reverse_sequence(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[x, lengths], dtype, shape)?])
 }
 
-/// The `k` largest or smallest elements of each line in order, and where they stood; of equal ones the first comes first. A NaN counts as the largest.
+/// The `k` largest or smallest elements of each line in order, and where they stood; of equal ones
+/// the first comes first. A NaN counts as the largest.
 ///
-/// A thread keeps the best so far in the results, sorted; most elements of a long line are worse than all of them and are passed over.
+/// A thread keeps the best so far in the results, sorted; most elements of a long line are worse
+/// than all of them and are passed over.
 pub(super) fn top_k(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -124,7 +128,11 @@ pub(super) fn top_k(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     }
     let is_run_time = |size: &Expr| lowering.graph.run_time_sizes.iter().any(|known| size.depends_on(known.symbol));
     if is_run_time(&k) || is_run_time(&shape[axis]) {
-        return unsupported(format!("the {} best of {} elements, which may be too few", lowering.text(&k), lowering.text(&shape[axis])));
+        return unsupported(format!(
+            "the {} best of {} elements, which may be too few",
+            lowering.text(&k),
+            lowering.text(&shape[axis])
+        ));
     }
     lowering.require_at_least(&k, &Expr::Const(0))?;
     lowering.require_at_least(&shape[axis], &k)?;

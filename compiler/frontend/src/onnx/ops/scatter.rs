@@ -1,7 +1,8 @@
 //! Operators that write where an index tensor says.
 //!
-//! The data is copied first and then changed update by update, in their order, by the thread that owns the line: of two updates of one element the later wins, as in a loop on a
-//! CPU, and running a block again gives the same.
+//! The data is copied first and then changed update by update, in their order, by the thread that
+//! owns the line: of two updates of one element the later wins, as in a loop on a CPU, and running
+//! a block again gives the same.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -77,7 +78,8 @@ fn same_shapes(lowering: &Lowering, a: ValueId, b: ValueId) -> LowerResult<()> {
     left.iter().zip(right).try_for_each(|(a, b)| lowering.equal_dims(a.clone(), b.clone()).map(drop))
 }
 
-/// `Scatter` and `ScatterElements`: each update has its own place on all axes but one. A thread per line along that axis.
+/// `Scatter` and `ScatterElements`: each update has its own place on all axes but one. A thread per
+/// line along that axis.
 pub(super) fn scatter_elements(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (update, [data, indices, updates]) = Update::of(lowering, call)?;
     let (shape, index_shape) = (lowering.shape(data).to_vec(), lowering.shape(indices).to_vec());
@@ -124,7 +126,8 @@ fn along(nest: &mut NestBuilder, shape: &[Expr], place: &[NestArg], axis: usize,
     nest.offset(shape, &place)
 }
 
-/// `ScatterND`: each update is a slice of the data, named by a row of indices. The data is a matrix of slices here; a thread owns a column of it, or a part of one.
+/// `ScatterND`: each update is a slice of the data, named by a row of indices. The data is a matrix
+/// of slices here; a thread owns a column of it, or a part of one.
 pub(super) fn scatter_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (update, [data, indices, updates]) = Update::of(lowering, call)?;
     let (shape, index_shape) = (lowering.shape(data).to_vec(), lowering.shape(indices).to_vec());
@@ -135,7 +138,11 @@ pub(super) fn scatter_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let leading = &index_shape[..index_shape.len() - 1];
     let wanted = [leading, &shape[width..]].concat();
     if wanted.len() != lowering.rank(updates) {
-        return invalid(format!("updates of shape {} where {} is expected", shape_text(lowering.shape(updates)), shape_text(&wanted)));
+        return invalid(format!(
+            "updates of shape {} where {} is expected",
+            shape_text(lowering.shape(updates)),
+            shape_text(&wanted)
+        ));
     }
     for (a, b) in wanted.iter().zip(lowering.shape(updates)) {
         lowering.equal_dims(a.clone(), b.clone())?;
@@ -168,7 +175,8 @@ pub(super) fn scatter_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[data, indices, updates], update.dtype, shape)?])
 }
 
-/// In how many parts the rows are shared out, and the rows of a part. Every part reads all indices, so there are parts only where rows are many more than updates.
+/// In how many parts the rows are shared out, and the rows of a part. Every part reads all indices,
+/// so there are parts only where rows are many more than updates.
 fn share(rows: &Expr, count: &Expr) -> (Expr, Expr) {
     let known = static_shape(&[rows.clone(), count.clone()]);
     let parts = known.map_or(1, |sizes| (sizes[0] / (8 * sizes[1].max(1))).clamp(1, PARTS_MAX));
@@ -181,7 +189,8 @@ fn share(rows: &Expr, count: &Expr) -> (Expr, Expr) {
     }
 }
 
-/// `TensorScatter`: a stretch of each line of the cache is replaced; where it starts is given for each element of the batch.
+/// `TensorScatter`: a stretch of each line of the cache is replaced; where it starts is given for
+/// each element of the batch.
 pub(super) fn tensor_scatter(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (cache, update) = (call.input(0)?, call.input(1)?);
     let (shape, update_shape) = (lowering.shape(cache).to_vec(), lowering.shape(update).to_vec());
@@ -210,7 +219,9 @@ pub(super) fn tensor_scatter(lowering: &mut Lowering, call: &Call<'_>) -> Result
         let start_ty = index_type(lowering, starts)?;
         match lowering.shape(starts) {
             [count] => lowering.equal_dims(shape[0].clone(), count.clone())?,
-            other => return invalid(format!("write_indices of shape {}, one per sequence is needed", shape_text(other))),
+            other => {
+                return invalid(format!("write_indices of shape {}, one per sequence is needed", shape_text(other)));
+            }
         };
         inputs.push(starts);
         let start = nest.load(2, start_ty, &place[0]);

@@ -9,7 +9,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Compares every index with `0..depth`; a negative one counts from the end, and one outside hits nothing.
+/// Compares every index with `0..depth`; a negative one counts from the end, and one outside hits
+/// nothing.
 pub(super) fn one_hot(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (indices, values) = (call.input(0)?, call.input(2)?);
     let name = |part: &str| format!("{}.{part}", call.name);
@@ -33,7 +34,9 @@ pub(super) fn one_hot(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let indices = lowering.cast(&name("integers"), indices, index_ty)?;
     let indices = lowering.reshape(&name("indices"), indices, shape)?;
     let classes = positions(lowering, &name("classes"), index_ty, rank + 1, axis, depth)?;
-    let Some(depth) = depth.as_const() else { return Err(LowerError::Unsupported(format!("the symbolic depth {depth}"))) };
+    let Some(depth) = depth.as_const() else {
+        return Err(LowerError::Unsupported(format!("the symbolic depth {depth}")));
+    };
     Ok(vec![lowering.pointwise(&call.name, &[indices, classes, on, off], ty, |p, x| {
         let negative = p.step(PointOp::Less, index_ty, &[x[0], PointArg::Const(0.0)]);
         let raised = p.step(PointOp::Add, index_ty, &[x[0], PointArg::Const(depth as f64)]);
@@ -43,7 +46,8 @@ pub(super) fn one_hot(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })?])
 }
 
-/// Keeps the upper or the lower triangle of each matrix; `k` moves the diagonal and may come at run time.
+/// Keeps the upper or the lower triangle of each matrix; `k` moves the diagonal and may come at run
+/// time.
 pub(super) fn trilu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();

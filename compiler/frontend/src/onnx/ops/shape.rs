@@ -1,4 +1,5 @@
-//! Operators on shapes: what they compute is known at compile time, what they do to data is a [`Op::Reshape`](crate::tensor_graph::Op::Reshape) or nothing.
+//! Operators on shapes: what they compute is known at compile time, what they do to data is a
+//! [`Op::Reshape`](crate::tensor_graph::Op::Reshape) or nothing.
 
 use super::super::call::{Call, axes_of, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -39,7 +40,8 @@ pub(super) fn reshape(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     // Of several dimensions that may be -1 one is.
     let count = dims.iter().filter_map(|dim| dim.is_rest.clone()).fold(Expr::Const(0), |sum, is_rest| sum + is_rest);
     lowering.require_at_least(&Expr::Const(1), &simplified(&count, &lowering.graph.symbols))?;
-    let others: Vec<Expr> = dims.iter().map(|dim| dim.size.clone() + dim.is_rest.clone().unwrap_or(Expr::Const(0))).collect();
+    let others: Vec<Expr> =
+        dims.iter().map(|dim| dim.size.clone() + dim.is_rest.clone().unwrap_or(Expr::Const(0))).collect();
     let mut shape: Vec<Expr> = dims.iter().map(|dim| dim.size.clone()).collect();
     if count != Expr::Const(0) {
         let rest = rest_of(lowering, &elements(lowering.shape(x)), &elements(&others), count == Expr::Const(1))?;
@@ -59,7 +61,14 @@ struct Wanted {
 }
 
 /// What a number in the wanted shape means; a symbolic one may mean each of the three things.
-fn wanted_dim(lowering: &Lowering, x: ValueId, axis: usize, dim: Expr, allow_zero: bool, has_rest: bool) -> LowerResult<Wanted> {
+fn wanted_dim(
+    lowering: &Lowering,
+    x: ValueId,
+    axis: usize,
+    dim: Expr,
+    allow_zero: bool,
+    has_rest: bool,
+) -> LowerResult<Wanted> {
     let symbols = &lowering.graph.symbols;
     let zero = || Expr::Const(0);
     let kept = lowering.shape(x).get(axis).cloned();
@@ -88,7 +97,8 @@ fn wanted_dim(lowering: &Lowering, x: ValueId, axis: usize, dim: Expr, allow_zer
     Ok(Wanted { size, is_rest: (is_rest != zero()).then_some(is_rest) })
 }
 
-/// The dimension that -1 stands for. Where it is not certain that there is one, nothing need divide.
+/// The dimension that -1 stands for. Where it is not certain that there is one, nothing need
+/// divide.
 fn rest_of(lowering: &Lowering, all: &Expr, others: &Expr, is_certain: bool) -> LowerResult<Expr> {
     match (all.as_const(), others.as_const()) {
         (Some(0), Some(0)) => Ok(Expr::Const(0)),

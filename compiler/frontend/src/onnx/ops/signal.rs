@@ -41,8 +41,12 @@ pub(super) fn window(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         "BlackmanWindow" => [0.42, 0.5, 0.08],
         other => return unsupported(other),
     };
-    let [size] = &lowering.require_known(call.input(0)?, "size")?[..] else { return invalid("the size is not one number") };
-    let Some(size) = size.as_const() else { return symbolic_window(lowering, call, dtype, size.clone(), is_periodic, terms) };
+    let [size] = &lowering.require_known(call.input(0)?, "size")?[..] else {
+        return invalid("the size is not one number");
+    };
+    let Some(size) = size.as_const() else {
+        return symbolic_window(lowering, call, dtype, size.clone(), is_periodic, terms);
+    };
     if !(0..=ELEMENTS_MAX).contains(&size) {
         return invalid(format!("a window of {size} elements"));
     }
@@ -56,7 +60,14 @@ pub(super) fn window(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 }
 
 /// A window whose length is a size.
-fn symbolic_window(lowering: &mut Lowering, call: &Call<'_>, dtype: DType, size: Expr, is_periodic: bool, terms: [f64; 3]) -> Results {
+fn symbolic_window(
+    lowering: &mut Lowering,
+    call: &Call<'_>,
+    dtype: DType,
+    size: Expr,
+    is_periodic: bool,
+    terms: [f64; 3],
+) -> Results {
     let ty = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let mut nest = NestBuilder::new("window", vec![size.clone()]);
     let at = nest.point()[0].clone();
@@ -101,7 +112,9 @@ pub(super) fn mel_weight_matrix(lowering: &mut Lowering, call: &Call<'_>) -> Res
         })
         .collect();
     if edges.iter().any(|edge| !(0..rows).contains(edge)) {
-        return invalid(format!("filters from {low} to {high} hertz lie outside the {rows} frequencies of the transform"));
+        return invalid(format!(
+            "filters from {low} to {high} hertz lie outside the {rows} frequencies of the transform"
+        ));
     }
     let mut matrix = vec![0.0; (rows * bins) as usize];
     for (filter, edges) in edges.windows(3).enumerate() {
@@ -110,7 +123,9 @@ pub(super) fn mel_weight_matrix(lowering: &mut Lowering, call: &Call<'_>) -> Res
         if left == centre {
             put(centre, 1.0);
         }
-        (left..=centre).filter(|_| left < centre).for_each(|row| put(row, (row - left) as f64 / (centre - left) as f64));
+        (left..=centre)
+            .filter(|_| left < centre)
+            .for_each(|row| put(row, (row - left) as f64 / (centre - left) as f64));
         (centre..right).for_each(|row| put(row, (right - row) as f64 / (right - centre) as f64));
     }
     Ok(vec![constant(lowering, &call.name, dtype, vec![rows as usize, bins as usize], matrix)])
@@ -119,15 +134,22 @@ pub(super) fn mel_weight_matrix(lowering: &mut Lowering, call: &Call<'_>) -> Res
 /// The spectra of overlapping frames: each frame's samples are gathered, weighted and transformed.
 pub(super) fn stft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
-    let [batch, length, parts] =
-        lowering.shape(x).to_vec().try_into().map_err(|_| LowerError::Invalid("the signal has other than 3 dimensions".into()))?;
-    let Some(parts) = parts.as_const().filter(|p| (1..=2).contains(p)) else { return invalid(format!("elements of {parts} parts")) };
+    let [batch, length, parts] = lowering
+        .shape(x)
+        .to_vec()
+        .try_into()
+        .map_err(|_| LowerError::Invalid("the signal has other than 3 dimensions".into()))?;
+    let Some(parts) = parts.as_const().filter(|p| (1..=2).contains(p)) else {
+        return invalid(format!("elements of {parts} parts"));
+    };
     let step = scalar(lowering, call.input(1)?, "frame_step")?;
     let window = call.optional(2);
     let points = match (call.optional(3), window) {
         (Some(length), _) => scalar(lowering, length, "frame_length")?,
         (None, Some(window)) => window_length(lowering, window)?,
-        (None, None) => length.as_const().ok_or_else(|| LowerError::Unsupported(format!("frames of the symbolic length {length}")))?,
+        (None, None) => length
+            .as_const()
+            .ok_or_else(|| LowerError::Unsupported(format!("frames of the symbolic length {length}")))?,
     };
     if let Some(window) = window
         && window_length(lowering, window)? != points
@@ -136,7 +158,9 @@ pub(super) fn stft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     }
     let one_sided = call.flag("onesided", true)?;
     if step < 1 || points < 1 || (one_sided && parts == 2) {
-        return invalid(format!("frames of {points} elements every {step}, onesided = {one_sided}, elements of {parts} parts"));
+        return invalid(format!(
+            "frames of {points} elements every {step}, onesided = {one_sided}, elements of {parts} parts"
+        ));
     }
     if !at_least(&length, &points.into(), &lowering.graph.symbols) {
         return unsupported(format!("a signal of {length} elements, which may be shorter than a frame of {points}"));
@@ -150,12 +174,20 @@ pub(super) fn stft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         }
         None => framed,
     };
-    Ok(vec![transform(lowering, &call.name, weighted, 2, Transform { points, given: points, parts, inverse: false, one_sided })?])
+    Ok(vec![transform(
+        lowering,
+        &call.name,
+        weighted,
+        2,
+        Transform { points, given: points, parts, inverse: false, one_sided },
+    )?])
 }
 
 fn window_length(lowering: &Lowering, window: ValueId) -> LowerResult<i64> {
     match lowering.shape(window) {
-        [length] => length.as_const().ok_or_else(|| LowerError::Unsupported(format!("a window of the symbolic length {length}"))),
+        [length] => length
+            .as_const()
+            .ok_or_else(|| LowerError::Unsupported(format!("a window of the symbolic length {length}"))),
         _ => invalid("the window has other than one dimension"),
     }
 }
@@ -178,5 +210,11 @@ fn frame(
         p.step(PointOp::Add, ty, &[start, x[1]]);
     })?;
     let dtype = lowering.dtype(x);
-    lowering.emit_one(&name("framed"), Op::Gather { axis: 1 }, &[x, indices], dtype, vec![batch, frames, points.into(), parts.into()])
+    lowering.emit_one(
+        &name("framed"),
+        Op::Gather { axis: 1 },
+        &[x, indices],
+        dtype,
+        vec![batch, frames, points.into(), parts.into()],
+    )
 }

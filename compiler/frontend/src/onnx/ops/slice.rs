@@ -1,4 +1,5 @@
-//! `Slice`: which elements of each axis are taken, also where starts, ends, axes or steps are sizes that only an invocation knows.
+//! `Slice`: which elements of each axis are taken, also where starts, ends, axes or steps are sizes
+//! that only an invocation knows.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid};
@@ -10,7 +11,8 @@ use atoll_kgraph::{Expr, SymbolSpec};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Ends and starts beyond this are "to the end": no dimension is as large, and sums with it stay far from overflowing.
+/// Ends and starts beyond this are "to the end": no dimension is as large, and sums with it stay
+/// far from overflowing.
 const FAR: i64 = 1 << 40;
 
 /// One entry of the lists of starts, ends, axes and steps.
@@ -78,7 +80,8 @@ fn ranges(lowering: &Lowering, shape: &[Expr], cuts: &[Cut]) -> LowerResult<Vec<
         lowering.require_at_least(&(cut.axis.clone() + rank.clone()), &Expr::Const(0))?;
         lowering.require_at_least(&(rank.clone() - 1), &cut.axis)?;
         // No step is 0.
-        lowering.require_at_least(&larger(cut.step.clone(), Expr::Const(0) - cut.step.clone(), symbols), &Expr::Const(1))?;
+        lowering
+            .require_at_least(&larger(cut.step.clone(), Expr::Const(0) - cut.step.clone(), symbols), &Expr::Const(1))?;
     }
     shape
         .iter()
@@ -106,7 +109,8 @@ fn ranges(lowering: &Lowering, shape: &[Expr], cuts: &[Cut]) -> LowerResult<Vec<
         .collect()
 }
 
-/// A range without elements starts at 0: at the end of several axes it would lie outside of the tensor.
+/// A range without elements starts at 0: at the end of several axes it would lie outside of the
+/// tensor.
 fn inside(symbols: &[SymbolSpec], range: Range) -> Range {
     let Range { start, count, step } = range;
     let is_any = smaller(count.clone(), Expr::Const(1), symbols);

@@ -35,8 +35,15 @@ pub(super) fn softmax(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     along_axis(lowering, call, |lowering, x, axis| normalized(lowering, &call.name, x, axis, log))
 }
 
-/// The softmax of a value, or its logarithm. The kernel computes in f32; f64 goes through reductions.
-pub(super) fn normalized(lowering: &mut Lowering, name: &str, x: ValueId, axis: usize, log: bool) -> LowerResult<ValueId> {
+/// The softmax of a value, or its logarithm. The kernel computes in f32; f64 goes through
+/// reductions.
+pub(super) fn normalized(
+    lowering: &mut Lowering,
+    name: &str,
+    x: ValueId,
+    axis: usize,
+    log: bool,
+) -> LowerResult<ValueId> {
     let ty = lowering.dtype(x);
     if ty != DType::F64 {
         let shape = lowering.shape(x).to_vec();
@@ -79,10 +86,11 @@ pub(super) fn first_largest(lowering: &mut Lowering, name: &str, x: ValueId, axi
     let ty = lowering.dtype(x);
     let greatest = reduced(lowering, &format!("{name}.max"), x, ReduceKind::Max, vec![axis])?;
     let positions = positions(lowering, &format!("{name}.indices"), x, axis)?;
-    let candidates = lowering.pointwise(&format!("{name}.candidates"), &[x, greatest, positions], DType::I32, |p, x| {
-        let is_greatest = p.step(PointOp::Equal, ty, &x[..2]);
-        p.step(PointOp::Where, DType::I32, &[is_greatest, x[2], PointArg::Const(i32::MAX.into())]);
-    })?;
+    let candidates =
+        lowering.pointwise(&format!("{name}.candidates"), &[x, greatest, positions], DType::I32, |p, x| {
+            let is_greatest = p.step(PointOp::Equal, ty, &x[..2]);
+            p.step(PointOp::Where, DType::I32, &[is_greatest, x[2], PointArg::Const(i32::MAX.into())]);
+        })?;
     reduced(lowering, &format!("{name}.first"), candidates, ReduceKind::Min, vec![axis])
 }
 

@@ -1,4 +1,5 @@
-//! Layers that carry a state through a sequence without a gate that looks at it: `LinearAttention` and `CausalConvWithState`.
+//! Layers that carry a state through a sequence without a gate that looks at it: `LinearAttention`
+//! and `CausalConvWithState`.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -135,11 +136,13 @@ pub(super) fn linear_attention(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     Ok(vec![b.cast("y", y, dtype)?, b.cast("present_state", state, state_type)?])
 }
 
-/// All steps: rows `[batch, heads, steps, value size]` and the last state `[batch, key heads, size, value size]`.
+/// All steps: rows `[batch, heads, steps, value size]` and the last state `[batch, key heads, size,
+/// value size]`.
 fn run(b: &mut Builder<'_>, steps: &Steps, past: ValueId) -> LowerResult<(ValueId, ValueId)> {
     let [batch, heads, length, size] = b.dims("the query", steps.q)?;
     let [_, key_heads, _, value_size] = b.dims("the value", steps.v)?;
-    let group = divide_exact(&heads, &key_heads).ok_or_else(|| LowerError::Invalid(format!("{heads} heads share {key_heads} states")))?;
+    let group = divide_exact(&heads, &key_heads)
+        .ok_or_else(|| LowerError::Invalid(format!("{heads} heads share {key_heads} states")))?;
     let count = match length.as_const() {
         Some(count) if count <= STEPS_MAX => count,
         Some(count) => {

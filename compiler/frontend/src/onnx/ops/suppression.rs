@@ -1,4 +1,5 @@
-//! `NonMaxSuppression`: of boxes that overlap the best ones stay. One thread goes through the boxes of a class, another writes down what all of them chose.
+//! `NonMaxSuppression`: of boxes that overlap the best ones stay. One thread goes through the boxes
+//! of a class, another writes down what all of them chose.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -34,10 +35,13 @@ struct Suppression {
 
 pub(super) fn non_max_suppression(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (boxes, scores) = (call.input(0)?, call.input(1)?);
-    let ([batch, count, four], [score_batch, classes, score_count]) = match (lowering.shape(boxes), lowering.shape(scores)) {
-        ([a, b, c], [d, e, f]) => ([a.clone(), b.clone(), c.clone()], [d.clone(), e.clone(), f.clone()]),
-        (boxes, scores) => return invalid(format!("boxes {} and scores {}", shape_text(boxes), shape_text(scores))),
-    };
+    let ([batch, count, four], [score_batch, classes, score_count]) =
+        match (lowering.shape(boxes), lowering.shape(scores)) {
+            ([a, b, c], [d, e, f]) => ([a.clone(), b.clone(), c.clone()], [d.clone(), e.clone(), f.clone()]),
+            (boxes, scores) => {
+                return invalid(format!("boxes {} and scores {}", shape_text(boxes), shape_text(scores)));
+            }
+        };
     if lowering.dtype(boxes) != TY || lowering.dtype(scores) != TY {
         return unsupported(format!("boxes of {} and scores of {}", lowering.dtype(boxes), lowering.dtype(scores)));
     }
@@ -69,9 +73,16 @@ pub(super) fn non_max_suppression(lowering: &mut Lowering, call: &Call<'_>) -> R
     let chosen = lowering.emit(&format!("{}/choose", call.name), Op::Nest(suppression.choose()), &operands, outputs)?;
     let total = Expr::product(&all);
     let outputs = vec![(DType::I32, vec![total.clone()]), (DType::I32, Vec::new())];
-    let rows = lowering.emit(&format!("{}/rows", call.name), Op::Nest(suppression.gather()), &[chosen[0], chosen[2]], outputs)?;
+    let rows = lowering.emit(
+        &format!("{}/rows", call.name),
+        Op::Nest(suppression.gather()),
+        &[chosen[0], chosen[2]],
+        outputs,
+    )?;
     let limit = match of_each {
-        Some(most) => suppression.batch.clone() * suppression.classes.clone() * suppression.boxes.clone().min(most.max(0)),
+        Some(most) => {
+            suppression.batch.clone() * suppression.classes.clone() * suppression.boxes.clone().min(most.max(0))
+        }
         None => total,
     };
     let count = lowering.run_time_size(&format!("{}/count", call.name), rows[1], limit)?;
@@ -88,7 +99,8 @@ pub(super) fn non_max_suppression(lowering: &mut Lowering, call: &Call<'_>) -> R
 }
 
 impl Suppression {
-    /// For a class of an image: the boxes that stay, best first, as many as results 0 and 2 say; result 1 tells which are still candidates.
+    /// For a class of an image: the boxes that stay, best first, as many as results 0 and 2 say;
+    /// result 1 tells which are still candidates.
     fn choose(&self) -> Nest {
         let boxes = NestArg::from(&self.boxes);
         let mut nest = NestBuilder::new("suppression", vec![self.batch.clone(), self.classes.clone()]);
@@ -194,7 +206,8 @@ impl Suppression {
         })
     }
 
-    /// One thread writes down the chosen boxes of all classes, one after the other, as indices of `[batch, classes, boxes]`; and how many they are.
+    /// One thread writes down the chosen boxes of all classes, one after the other, as indices of
+    /// `[batch, classes, boxes]`; and how many they are.
     fn gather(&self) -> Nest {
         let (zero, boxes) = (NestArg::from(0), NestArg::from(&self.boxes));
         let pairs = self.batch.clone() * self.classes.clone();
@@ -226,7 +239,8 @@ fn area(nest: &mut NestBuilder, edges: &[[NestArg; 2]; 2]) -> NestArg {
     nest.step(PointOp::Mul, TY, &[height, width])
 }
 
-/// The common area of two boxes by the area of both; -1 where they have nothing in common or one has no area.
+/// The common area of two boxes by the area of both; -1 where they have nothing in common or one
+/// has no area.
 fn share(nest: &mut NestBuilder, a: &[[NestArg; 2]; 2], a_area: &NestArg, b: &[[NestArg; 2]; 2]) -> NestArg {
     let common = [0, 1].map(|axis: usize| {
         let low = nest.step(PointOp::Max, TY, &[a[axis][0].clone(), b[axis][0].clone()]);

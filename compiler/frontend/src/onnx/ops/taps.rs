@@ -1,4 +1,5 @@
-//! Windows as loop nests: for types that the kernels of convolution and pooling do not compute in, and where the place of an element counts.
+//! Windows as loop nests: for types that the kernels of convolution and pooling do not compute in,
+//! and where the place of an element counts.
 
 use super::super::error::LowerResult;
 use super::super::lowering::Lowering;
@@ -25,15 +26,29 @@ type Visit<'v> = &'v mut dyn FnMut(&mut NestBuilder, &[NestArg], &[NestArg]);
 impl<'a> Taps<'a> {
     pub(super) fn of_window(window: &'a Window, extents: &'a [Expr]) -> Taps<'a> {
         let size = window.size.iter().map(|size| i64::from(*size)).collect();
-        Taps { size, strides: &window.strides, before: &window.pads[..extents.len()], dilations: &window.dilations, extents }
+        Taps {
+            size,
+            strides: &window.strides,
+            before: &window.pads[..extents.len()],
+            dilations: &window.dilations,
+            extents,
+        }
     }
 
-    /// Loops over the taps that lie in the input; `pixel` are the spatial coordinates of the output element.
+    /// Loops over the taps that lie in the input; `pixel` are the spatial coordinates of the output
+    /// element.
     pub(super) fn visit(&self, nest: &mut NestBuilder, pixel: &[NestArg], visit: Visit<'_>) {
         self.visit_axis(nest, pixel, &[], &[], visit);
     }
 
-    fn visit_axis(&self, nest: &mut NestBuilder, pixel: &[NestArg], positions: &[NestArg], taps: &[NestArg], visit: Visit<'_>) {
+    fn visit_axis(
+        &self,
+        nest: &mut NestBuilder,
+        pixel: &[NestArg],
+        positions: &[NestArg],
+        taps: &[NestArg],
+        visit: Visit<'_>,
+    ) {
         let axis = positions.len();
         if axis == self.size.len() {
             return visit(nest, positions, taps);
@@ -86,7 +101,8 @@ pub(super) fn convolve(lowering: &mut Lowering, name: &str, convolution: &Convol
         dilations: &convolution.dilations,
         extents: &image[2..],
     };
-    let result: Vec<Expr> = [image[0].clone(), factors[0].clone()].into_iter().chain(convolution.output.iter().cloned()).collect();
+    let result: Vec<Expr> =
+        [image[0].clone(), factors[0].clone()].into_iter().chain(convolution.output.iter().cloned()).collect();
     let mut nest = NestBuilder::new("conv_nest", result.clone());
     let point = nest.point();
     let filters = crate::size::canonical(&factors[0].clone().floor_div(i64::from(convolution.groups)));
@@ -120,7 +136,13 @@ pub(super) enum Divisor {
 }
 
 /// A sum of every window, divided.
-pub(super) fn pool(lowering: &mut Lowering, name: &str, divisor: Divisor, window: &Window, x: ValueId) -> LowerResult<ValueId> {
+pub(super) fn pool(
+    lowering: &mut Lowering,
+    name: &str,
+    divisor: Divisor,
+    window: &Window,
+    x: ValueId,
+) -> LowerResult<ValueId> {
     let (ty, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
     let result: Vec<Expr> = shape[..2].iter().cloned().chain(window.output(lowering, &shape[2..])?).collect();
     let taps = Taps::of_window(window, &shape[2..]);

@@ -42,7 +42,8 @@ pub(super) fn unique(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let rank = lowering.emit(&name("rank"), Op::Nest(slices.rank()), &[x, first], vec![line()])?[0];
     let number = lowering.emit_one(&name("number"), Op::Nest(slices.number()), &[first], DType::I32, Vec::new())?;
     let count = lowering.run_time_size(&name("count"), number, slices.count.clone())?;
-    let outputs = vec![(DType::I32, vec![count.clone()]), (DType::I64, vec![count.clone()]), (DType::I64, vec![count.clone()])];
+    let outputs =
+        vec![(DType::I32, vec![count.clone()]), (DType::I64, vec![count.clone()]), (DType::I64, vec![count.clone()])];
     let found = lowering.emit(&name("indices"), Op::Nest(slices.indices(&count)), &[first, rank], outputs)?;
     let mut result = shape;
     result[axis] = count;
@@ -71,7 +72,8 @@ impl Slices {
         nest.finish()
     }
 
-    /// The place of each first slice among all first ones: by value, or by where they stand. That of the others does not matter.
+    /// The place of each first slice among all first ones: by value, or by where they stand. That
+    /// of the others does not matter.
     fn rank(&self) -> Nest {
         let mut nest = NestBuilder::new("unique_rank", vec![self.count.clone()]);
         let at = nest.point()[0].clone();
@@ -139,7 +141,8 @@ impl Slices {
         nest.finish()
     }
 
-    /// -1, 0 or 1 as a slice comes before another, is equal to it, or comes after it, element by element. A NaN equals a NaN and comes after all numbers.
+    /// -1, 0 or 1 as a slice comes before another, is equal to it, or comes after it, element by
+    /// element. A NaN equals a NaN and comes after all numbers.
     fn order(&self, nest: &mut NestBuilder, a: &NestArg, b: &NestArg) -> NestArg {
         let order = nest.variable(DType::I32, &0.into());
         let is_equal = nest.variable(DType::Bool, &NestArg::Const(1.0));

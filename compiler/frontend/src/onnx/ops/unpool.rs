@@ -14,9 +14,15 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// The maximum of every window and where it is, counted through the whole input; of equal ones the first. With `by_column` the spatial dimensions are counted through
-/// the other way round.
-pub(super) fn max_with_indices(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, window: &Window, by_column: bool) -> Results {
+/// The maximum of every window and where it is, counted through the whole input; of equal ones the
+/// first. With `by_column` the spatial dimensions are counted through the other way round.
+pub(super) fn max_with_indices(
+    lowering: &mut Lowering,
+    call: &Call<'_>,
+    x: ValueId,
+    window: &Window,
+    by_column: bool,
+) -> Results {
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
     if window.pads_before() {
         return unsupported("the indices of a maximum with auto_pad and a stride on a symbolic dimension");
@@ -59,7 +65,8 @@ fn by_columns(nest: &mut NestBuilder, shape: &[Expr], place: &NestArg) -> NestAr
     nest.offset(&shape, &indices)
 }
 
-/// Puts every element where its index says and zeros elsewhere. An index that lies in another plane than its element is left out: no pooling gives one.
+/// Puts every element where its index says and zeros elsewhere. An index that lies in another plane
+/// than its element is left out: no pooling gives one.
 pub(super) fn max_unpool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, indices) = (call.input(0)?, call.input(1)?);
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
@@ -100,6 +107,7 @@ pub(super) fn max_unpool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         return invalid(format!("output_shape has {} entries for {} dimensions", wanted.len(), result.len()));
     }
     let mut margins = Margins::none(result.len());
-    margins.after = wanted.iter().zip(&result).map(|(wanted, have)| canonical(&(wanted.clone() - have.clone()))).collect();
+    margins.after =
+        wanted.iter().zip(&result).map(|(wanted, have)| canonical(&(wanted.clone() - have.clone()))).collect();
     Ok(vec![pad::apply(lowering, &format!("{}.padded", call.name), y, margins, PadMode::Constant(0.0))?])
 }

@@ -1,4 +1,5 @@
-//! What convolutions and poolings share: the attributes of a sliding window over any number of spatial dimensions.
+//! What convolutions and poolings share: the attributes of a sliding window over any number of
+//! spatial dimensions.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -15,7 +16,8 @@ pub(super) struct Window {
     /// Padding in front of each dimension, then behind each.
     pub(super) pads: Vec<u32>,
     pub(super) dilations: Vec<u32>,
-    /// Padding whose width depends on the size of the input, and the output's dimensions; beside it `pads` are 0.
+    /// Padding whose width depends on the size of the input, and the output's dimensions; beside it
+    /// `pads` are 0.
     unresolved: Option<(Margins, Vec<Expr>)>,
     /// Whether the output size is rounded up.
     ceil: bool,
@@ -33,7 +35,13 @@ fn small(values: &[i64], what: &str, min: i64) -> LowerResult<Vec<u32>> {
 }
 
 /// An attribute with one number per spatial dimension.
-pub(super) fn per_dimension(call: &Call<'_>, name: &str, spatial: usize, default: i64, min: i64) -> LowerResult<Vec<u32>> {
+pub(super) fn per_dimension(
+    call: &Call<'_>,
+    name: &str,
+    spatial: usize,
+    default: i64,
+    min: i64,
+) -> LowerResult<Vec<u32>> {
     let values = call.ints(name)?.unwrap_or_else(|| vec![default; spatial]);
     if values.len() != spatial {
         return invalid(format!("{name} has {} entries for {spatial} dimensions", values.len()));
@@ -45,7 +53,8 @@ pub(super) fn per_dimension(call: &Call<'_>, name: &str, spatial: usize, default
 pub(super) enum AutoPad {
     /// By so much in front of each dimension, then behind each.
     Explicit(Vec<u32>),
-    /// So that the output has the size of the input divided by the stride; the flag says that an odd element goes in front.
+    /// So that the output has the size of the input divided by the stride; the flag says that an
+    /// odd element goes in front.
     Same { extra_in_front: bool },
 }
 
@@ -68,7 +77,8 @@ impl AutoPad {
 }
 
 impl Window {
-    /// Reads `strides`, `pads`, `dilations`, `auto_pad` and `ceil_mode` for an input `x [N, C, spatial…]` and a window of `size`.
+    /// Reads `strides`, `pads`, `dilations`, `auto_pad` and `ceil_mode` for an input `x [N, C,
+    /// spatial…]` and a window of `size`.
     pub(super) fn read(lowering: &Lowering, call: &Call<'_>, x: ValueId, size: &[i64]) -> LowerResult<Window> {
         let spatial = size.len();
         if spatial == 0 || lowering.rank(x) != spatial + 2 {
@@ -108,11 +118,13 @@ impl Window {
             let (before, after) = if extra_in_front { (rest, half) } else { (half, rest) };
             (margins.before[axis + 2], margins.after[axis + 2]) = (before, after);
         }
-        let numbers: Option<Vec<i64>> = margins.before[2..].iter().chain(&margins.after[2..]).map(Expr::as_const).collect();
+        let numbers: Option<Vec<i64>> =
+            margins.before[2..].iter().chain(&margins.after[2..]).map(Expr::as_const).collect();
         match numbers {
             Some(numbers) => self.pads = numbers.into_iter().map(|n| n as u32).collect(),
             None => {
-                let output = dims.iter().zip(&self.strides).map(|(dim, stride)| dim.clone().ceil_div(i64::from(*stride)));
+                let output =
+                    dims.iter().zip(&self.strides).map(|(dim, stride)| dim.clone().ceil_div(i64::from(*stride)));
                 self.unresolved = Some((margins, output.collect()));
             }
         }
@@ -121,7 +133,9 @@ impl Window {
     /// The input with the padding that windows cannot do themselves.
     pub(super) fn padded(&self, lowering: &mut Lowering, name: &str, x: ValueId, fill: f64) -> LowerResult<ValueId> {
         match &self.unresolved {
-            Some((margins, _)) => pad::apply(lowering, &format!("{name}.padded"), x, margins.clone(), PadMode::Constant(fill)),
+            Some((margins, _)) => {
+                pad::apply(lowering, &format!("{name}.padded"), x, margins.clone(), PadMode::Constant(fill))
+            }
             None => Ok(x),
         }
     }
@@ -147,7 +161,10 @@ impl Window {
         // A last window may reach beyond the input where the size is rounded up.
         let least = if self.ceil { 1 - stride } else { 0 };
         if bounds(&span, &lowering.graph.symbols).is_some_and(|(_, high)| high < least) {
-            return invalid(format!("the window of {reach} does not fit the padded input of {}", dim.clone() + (before + after)));
+            return invalid(format!(
+                "the window of {reach} does not fit the padded input of {}",
+                dim.clone() + (before + after)
+            ));
         }
         if !self.ceil {
             return Ok(span.floor_div(stride) + 1);

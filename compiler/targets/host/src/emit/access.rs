@@ -1,4 +1,5 @@
-//! What stands in front of an access: the question whether its address is aligned, or in checked code whether it may be made at all.
+//! What stands in front of an access: the question whether its address is aligned, or in checked
+//! code whether it may be made at all.
 
 use super::*;
 use crate::llvm::Check;
@@ -135,7 +136,8 @@ impl Emitter<'_> {
         self.w.place_behind(&aligned, known);
     }
 
-    /// The first active lane; goes to `none` where there is no such lane, since lanes that are not there make no access.
+    /// The first active lane; goes to `none` where there is no such lane, since lanes that are not
+    /// there make no access.
     fn some_lane(&mut self, none: &Label) -> Val {
         let Some(mask) = self.mask.clone() else { return constant(I32, 0) };
         let bits = self.mask_bits(&mask);
@@ -163,7 +165,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Asks the device for every active lane whether the access may be made, and returns from the kernel if not.
+    /// Asks the device for every active lane whether the access may be made, and returns from the
+    /// kernel if not.
     fn ask_device(&mut self, access: &Guarded<'_>, address: &Address) {
         let done = self.w.label("checked");
         let first = self.some_lane(&done);
@@ -193,7 +196,10 @@ impl Emitter<'_> {
         let (bits, line, local_bytes) = (access.bits(), self.line, self.program.local_bytes);
         let answer = self.w.value(
             I32,
-            format_args!("call i32 {}(ptr %context, i32 {bits}, i32 {line}, {thread}, {at}, i32 {local_bytes})", function.text),
+            format_args!(
+                "call i32 {}(ptr %context, i32 {bits}, i32 {line}, {thread}, {at}, i32 {local_bytes})",
+                function.text
+            ),
         );
         let may = self.w.compare("icmp ne", &answer, &constant(I32, 0));
         let (yes, no) = (self.w.label("may"), self.w.label("may_not"));

@@ -1,9 +1,12 @@
 //! `atom` and `red`.
 //!
-//! They go lane by lane, lowest first, since blocks of one launch run on several compute units; those on shared memory are plain accesses, since a block stays on one. What x86 has no instruction
-//! for, sums of floats among it, is compare-and-swap in a loop. A reduction of integers to one place is made within the warp first.
+//! They go lane by lane, lowest first, since blocks of one launch run on several compute units;
+//! those on shared memory are plain accesses, since a block stays on one. What x86 has no
+//! instruction for, sums of floats among it, is compare-and-swap in a loop. A reduction of integers
+//! to one place is made within the warp first.
 //!
-//! As on NVIDIA's devices, a sum of f32 in global memory flushes subnormal numbers, and one in shared memory does not.
+//! As on NVIDIA's devices, a sum of f32 in global memory flushes subnormal numbers, and one in
+//! shared memory does not.
 
 use super::*;
 use crate::llvm::intrinsics;
@@ -159,7 +162,13 @@ impl Emitter<'_> {
         let op = inst.form.modifiers.iter().find_map(|m| AtomicOp::of(m));
         let Some(op) = op.filter(|op| op.has(ty)) else { return Err(self.unsupported(inst, "")) };
         let (space, first) = (inst.form.space(), usize::from(inst.form.opcode == "atom"));
-        let update = Update { op, ty, is_plain: space == Some(StateSpace::Shared), is_generic: space.is_none(), order: order(inst) };
+        let update = Update {
+            op,
+            ty,
+            is_plain: space == Some(StateSpace::Shared),
+            is_generic: space.is_none(),
+            order: order(inst),
+        };
         let parts = |operand: &Opnd| match operand {
             Opnd::Vec(parts) => parts.clone(),
             single => vec![single.clone()],
@@ -180,14 +189,22 @@ impl Emitter<'_> {
                     operands.extend(parts(self.op(inst, index)?).get(part).cloned());
                 }
             }
-            let target = if first == 0 { Opnd::Sink } else { parts(self.op(inst, 0)?).get(part).cloned().unwrap_or(Opnd::Sink) };
+            let target =
+                if first == 0 { Opnd::Sink } else { parts(self.op(inst, 0)?).get(part).cloned().unwrap_or(Opnd::Sink) };
             self.update(inst, update, &at, &operands, &target)?;
         }
         Ok(())
     }
 
     /// One number per lane.
-    fn update(&mut self, inst: &Inst, update: Update, pointers: &Val, operands: &[Opnd], target: &Opnd) -> Result<(), HostError> {
+    fn update(
+        &mut self,
+        inst: &Inst,
+        update: Update,
+        pointers: &Val,
+        operands: &[Opnd],
+        target: &Opnd,
+    ) -> Result<(), HostError> {
         let wanted = if update.op == AtomicOp::CompareAndSwap { 2 } else { 1 };
         if operands.len() != wanted {
             return Err(self.malformed(inst, "has too few operands"));
@@ -252,7 +269,9 @@ impl Emitter<'_> {
             return self.compare_and_swap(update, pointer, value, new).0;
         }
         match update.instruction() {
-            Some(instruction) => self.w.value(ty, format_args!("atomicrmw {instruction} {pointer}, {value} {}", update.order)),
+            Some(instruction) => {
+                self.w.value(ty, format_args!("atomicrmw {instruction} {pointer}, {value} {}", update.order))
+            }
             None => self.update_in_loop(update, pointer, value),
         }
     }
@@ -270,7 +289,8 @@ impl Emitter<'_> {
     fn update_in_loop(&mut self, update: Update, pointer: &Val, value: &Val) -> Val {
         let bits = Ty::scalar(Elem::int(value.ty.elem.bits()));
         let seen = self.w.alloca(bits);
-        let first = self.w.value(bits, format_args!("load atomic {bits}, {pointer} monotonic, align {}", bits.elem.bytes()));
+        let first =
+            self.w.value(bits, format_args!("load atomic {bits}, {pointer} monotonic, align {}", bits.elem.bytes()));
         self.w.store(&first, &seen);
         let (again, done) = (self.w.label("swap"), self.w.label("swapped"));
         self.w.place(&again);

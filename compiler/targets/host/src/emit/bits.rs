@@ -93,7 +93,8 @@ impl Emitter<'_> {
         })
     }
 
-    /// `bfe d, a, pos, len`: positions and lengths are taken modulo 256; bits beyond the value are its sign, or 0.
+    /// `bfe d, a, pos, len`: positions and lengths are taken modulo 256; bits beyond the value are
+    /// its sign, or 0.
     fn extract_field(&mut self, inst: &Inst, ty: ScalarType, lanes: u32) -> Result<Val, HostError> {
         let signed = is_signed(ty);
         let bits = i128::from(ty.bits());
@@ -106,7 +107,8 @@ impl Emitter<'_> {
         let moved = self.w.bin(op, &a, &at);
         let sign = if signed { self.w.bin_const("ashr", &a, bits - 1) } else { constant(a.ty, 0) };
         let moved = self.w.select(&outside, &sign, &moved);
-        // Cut to `length` bits by moving them to the top and back; a field that reaches over the end already ends in the sign.
+        // Cut to `length` bits by moving them to the top and back; a field that reaches over the end
+        // already ends in the sign.
         let is_whole = self.w.compare("icmp uge", &length, &constant(a.ty, bits));
         let is_empty = self.w.compare("icmp eq", &length, &constant(a.ty, 0));
         let room = self.w.bin("sub", &constant(a.ty, bits), &length);
@@ -250,7 +252,8 @@ impl Emitter<'_> {
         Ok(self.w.select(&is_whole, &a, &field))
     }
 
-    /// `fns.b32 d, mask, base, offset`: the set bit that is |offset| − 1 set bits away from the first one at or after (before, for a negative offset) the base.
+    /// `fns.b32 d, mask, base, offset`: the set bit that is |offset| − 1 set bits away from the
+    /// first one at or after (before, for a negative offset) the base.
     fn find_set_bit(&mut self, inst: &Inst, lanes: u32) -> Result<Val, HostError> {
         let mut operands = Vec::new();
         for index in 1..4 {

@@ -8,14 +8,17 @@ use atoll_lower::program::Opnd;
 const STRIDE_MAX: u64 = 1 << 58;
 
 impl Emitter<'_> {
-    /// Traps if a lane's address lies in none of the ranges. Ranges are tried in turn, for the whole warp at once; only where all of that fails are lanes looked at one by one.
+    /// Traps if a lane's address lies in none of the ranges. Ranges are tried in turn, for the
+    /// whole warp at once; only where all of that fails are lanes looked at one by one.
     pub(super) fn bound(&mut self, inst: &Inst) -> Result<(), HostError> {
         let Opnd::Addr(base, _) = self.op(inst, 0)? else { return Err(self.malformed(inst, "needs an address")) };
         let ranges: Vec<(&Opnd, &Opnd)> = inst.ops[1..].chunks_exact(2).map(|range| (&range[0], &range[1])).collect();
         let inside = self.w.label("inside");
         for &(start, limit) in &ranges {
             let is_inside = match self.stride(base) {
-                Some(stride) if stride.unsigned_abs() <= STRIDE_MAX && self.is_uniform(start) && self.is_uniform(limit) => {
+                Some(stride)
+                    if stride.unsigned_abs() <= STRIDE_MAX && self.is_uniform(start) && self.is_uniform(limit) =>
+                {
                     self.progression_is_inside(base, stride, start, limit)
                 }
                 _ => {
@@ -41,7 +44,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Whether a whole progression lies in a range, wherever lanes are masked out: its lowest and its highest lane do, and it does not wrap in between.
+    /// Whether a whole progression lies in a range, wherever lanes are masked out: its lowest and
+    /// its highest lane do, and it does not wrap in between.
     fn progression_is_inside(&mut self, base: &Opnd, stride: i64, start: &Opnd, limit: &Opnd) -> Val {
         let first = self.get(base, Elem::I64, 1);
         let (start, limit) = (self.get(start, Elem::I64, 1), self.get(limit, Elem::I64, 1));

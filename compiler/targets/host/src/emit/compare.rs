@@ -12,7 +12,9 @@ impl Emitter<'_> {
         let Some(&ty) = types.last() else { return Err(self.malformed(inst, "has no type")) };
         let words: Vec<&str> = inst.form.modifiers.iter().map(|m| m.as_str()).collect();
         // The comparison comes before the operator, whose names are others.
-        let Some(op) = words.iter().find_map(|w| comparison(w, ty)) else { return Err(self.unsupported(inst, "this comparison")) };
+        let Some(op) = words.iter().find_map(|w| comparison(w, ty)) else {
+            return Err(self.unsupported(inst, "this comparison"));
+        };
         let lanes = if inst.sources().iter().all(|o| self.is_uniform(o)) { 1 } else { self.lanes_of(inst) };
         let (a, b) = (self.comparands(inst, 1, ty, lanes)?, self.comparands(inst, 2, ty, lanes)?);
         let holds: Vec<Val> = a.iter().zip(&b).map(|(a, b)| self.w.compare(op, a, b)).collect();
@@ -54,7 +56,9 @@ impl Emitter<'_> {
         let operand = self.op(inst, index)?.clone();
         let ftz = inst.has("ftz");
         Ok(match ty {
-            ScalarType::F16 | ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2 => self.halves(&operand, ty, lanes, ftz),
+            ScalarType::F16 | ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2 => {
+                self.halves(&operand, ty, lanes, ftz)
+            }
             ScalarType::F32 => vec![self.float_operand(&operand, ty, lanes, ftz)],
             _ => vec![self.get(&operand, elem_of(ty), lanes)],
         })
@@ -65,7 +69,9 @@ impl Emitter<'_> {
         let half = |ty| if matches!(ty, ScalarType::F16 | ScalarType::F16x2) { 0x3c00 } else { 0x3f80 };
         let (elem, yes) = match (ty, ty.class(), upper) {
             (ScalarType::F32, ..) => (Elem::F32, None),
-            (ScalarType::F16 | ScalarType::Bf16, ..) | (ScalarType::F16x2 | ScalarType::Bf16x2, _, Some(_)) => (Elem::I16, Some(half(ty))),
+            (ScalarType::F16 | ScalarType::Bf16, ..) | (ScalarType::F16x2 | ScalarType::Bf16x2, _, Some(_)) => {
+                (Elem::I16, Some(half(ty)))
+            }
             (_, TypeClass::Unsigned | TypeClass::Signed, Some(_)) => (Elem::I16, Some(-1)),
             (_, TypeClass::Unsigned | TypeClass::Signed, None) => (Elem::int(ty.bits()), Some(-1)),
             _ => return Err(self.unsupported(inst, "")),

@@ -1,4 +1,5 @@
-//! `cvt` between integers, floats, halves and tf32; [`quarter`](super::quarter) has the 8-bit floats.
+//! `cvt` between integers, floats, halves and tf32; [`quarter`](super::quarter) has the 8-bit
+//! floats.
 //!
 //! Out of range, a conversion to an integer saturates, and NaN becomes 0.
 
@@ -112,7 +113,8 @@ impl Emitter<'_> {
             let value = self.short_enough(&value, signed);
             return Ok(value);
         }
-        // Halves that are exact as doubles; their sum is rounded, and again the same way if the target is shorter.
+        // Halves that are exact as doubles; their sum is rounded, and again the same way if the target is
+        // shorter.
         let high = self.w.bin_const(if signed { "ashr" } else { "lshr" }, &value, 32);
         let low = self.w.bin_const("and", &value, u32::MAX.into());
         let (high, low) = (self.w.cast(op, &high, Elem::F64), self.w.cast("uitofp", &low, Elem::F64));
@@ -134,7 +136,8 @@ impl Emitter<'_> {
         let large = self.w.bin("fmul", &odd, &constant(odd.ty, ((1u64 << LOW) as f64).to_bits().into()));
         let plain = self.w.cast(convert, value, Elem::F64);
         let magnitude = self.w.call("llvm.fabs", plain.ty, &[&plain]);
-        let is_large = self.w.compare("fcmp ogt", &magnitude, &constant(magnitude.ty, ((1u64 << 40) as f64).to_bits().into()));
+        let is_large =
+            self.w.compare("fcmp ogt", &magnitude, &constant(magnitude.ty, ((1u64 << 40) as f64).to_bits().into()));
         self.w.select(&is_large, &large, &plain)
     }
 
@@ -165,7 +168,8 @@ impl Emitter<'_> {
         })
     }
 
-    /// A float or double clamped as the modifiers say, and rounded to the bits of a type (or of one half of a pair).
+    /// A float or double clamped as the modifiers say, and rounded to the bits of a type (or of one
+    /// half of a pair).
     fn finished(&mut self, inst: &Inst, value: Val, to: ScalarType) -> Val {
         let rounding = Rounding::of(inst);
         let value = match (to, value.ty.elem) {
@@ -188,7 +192,8 @@ impl Emitter<'_> {
         if inst.has("satfinite") { self.made_finite(&half, infinity, 1) } else { half }
     }
 
-    /// `.satfinite`: the bits of a float without infinities, which become the largest number, `step` below them.
+    /// `.satfinite`: the bits of a float without infinities, which become the largest number,
+    /// `step` below them.
     fn made_finite(&mut self, bits: &Val, infinity: i128, step: i128) -> Val {
         let elem_bits = bits.ty.elem.bits();
         let magnitude = self.w.bin_const("and", bits, (1 << (elem_bits - 1)) - 1);
@@ -214,7 +219,8 @@ impl Emitter<'_> {
         if lanes == 1 { self.w.extract(&whole, &constant(I32, 0)) } else { whole }
     }
 
-    /// A float to bf16 in a directed mode: the lower half is cut off, and one added in the last place where the mode leads away from zero.
+    /// A float to bf16 in a directed mode: the lower half is cut off, and one added in the last
+    /// place where the mode leads away from zero.
     fn brain_directed(&mut self, value: &Val, rounding: Rounding) -> Val {
         let bits = self.w.cast("bitcast", value, Elem::I32);
         let away = match rounding {

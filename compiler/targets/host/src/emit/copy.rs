@@ -1,4 +1,5 @@
-//! `cp.async`: copies from global to shared memory, made at once. Groups of them are complete before anyone could wait for them.
+//! `cp.async`: copies from global to shared memory, made at once. Groups of them are complete
+//! before anyone could wait for them.
 
 use super::access::Address;
 use super::*;
@@ -100,7 +101,8 @@ impl Emitter<'_> {
         self.for_each_lane(|e, lane| {
             let (to, from, given) = (e.w.extract(to, lane), e.w.extract(from, lane), e.w.extract(given, lane));
             e.w.store(&constant(I32, 0), &index);
-            let (head, read, write, done) = (e.w.label("byte"), e.w.label("given"), e.w.label("store"), e.w.label("piece_done"));
+            let (head, read, write, done) =
+                (e.w.label("byte"), e.w.label("given"), e.w.label("store"), e.w.label("piece_done"));
             let slot = e.w.alloca(Ty::scalar(Elem::I8));
             e.w.place(&head);
             let at = e.w.load(I32, &index);

@@ -13,7 +13,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Ends the open block: reports a trap of `thread`, with the access it is about in bits and its address, and returns from the kernel.
+    /// Ends the open block: reports a trap of `thread`, with the access it is about in bits and its
+    /// address, and returns from the kernel.
     pub(super) fn trap(&mut self, code: TrapCode, line: u32, thread: &Val, access: Option<(u32, &Val)>) {
         self.trap_at(code, &constant(I32, line.into()), thread, access);
     }
@@ -23,7 +24,10 @@ impl Emitter<'_> {
         let function = self.helper(offsets::HELPER_TRAP);
         let code = code as u32;
         let (bits, address) = access.map_or((0, constant(I64, 0)), |(bits, address)| (bits, address.clone()));
-        self.w.effect(format_args!("call void {}(ptr %context, i32 {code}, {line}, {thread}, i32 {bits}, {address}) cold", function.text));
+        self.w.effect(format_args!(
+            "call void {}(ptr %context, i32 {code}, {line}, {thread}, i32 {bits}, {address}) cold",
+            function.text
+        ));
         self.return_trapped();
     }
 

@@ -1,18 +1,24 @@
 //! Warps that wait for each other in ways regions cannot follow: each runs on a stack of its own.
 //!
-//! A kernel is emitted so where warps meet at different barriers or where they spin ([`atoll_lower::analysis::Analysis::scheduled`]). The warp's code is a function; the kernel's function
-//! starts one *fiber* per warp and switches to one that can run, until all have ended. At a barrier a warp says that it has come and switches back, unless it is the last one that was
-//! missing; a warp that spins switches back each time round. If no warp can run and some have not ended, they wait for each other for ever: the launch fails.
+//! A kernel is emitted so where warps meet at different barriers or where they spin
+//! ([`atoll_lower::analysis::Analysis::scheduled`]). The warp's code is a function; the kernel's
+//! function starts one *fiber* per warp and switches to one that can run, until all have ended. At
+//! a barrier a warp says that it has come and switches back, unless it is the last one that was
+//! missing; a warp that spins switches back each time round. If no warp can run and some have not
+//! ended, they wait for each other for ever: the launch fails.
 //!
-//! A barrier counts warps, as the hardware does: lanes of one warp that come to a barrier without the others bring the whole warp.
+//! A barrier counts warps, as the hardware does: lanes of one warp that come to a barrier without
+//! the others bring the whole warp.
 //!
-//! The block's *frame* and the fibers' stacks lie in scratch memory behind local memory. How large a stack must be is known once LLVM has laid out the warp's function.
+//! The block's *frame* and the fibers' stacks lie in scratch memory behind local memory. How large
+//! a stack must be is known once LLVM has laid out the warp's function.
 
 use super::*;
 use atoll_kgraph::host_abi::{NO_THREAD, TrapCode};
 use atoll_lower::program::{Meeting, Opnd, Reduce, ReduceOp};
 
-/// What a stack has beside the warp's own frame: room for the helpers it calls and for a signal's registers on threads that take signals where they are.
+/// What a stack has beside the warp's own frame: room for the helpers it calls and for a signal's
+/// registers on threads that take signals where they are.
 pub(crate) const FIBER_RESERVE_BYTES: u32 = 64 << 10;
 /// Stacks, and the frame in front of them, begin at multiples of this.
 pub(crate) const FIBER_ALIGN: u32 = 64;
@@ -55,7 +61,8 @@ pub(super) const FRAME_BYTES: u32 = at::END as u32;
 /// Registers that a switch pushes, and the address it returns to.
 const SAVED_WORDS: i64 = 7;
 
-/// Switching stacks, where a fiber starts, and barriers; once per module. `#2` is `naked noinline nounwind`, `#3` `noinline nounwind`.
+/// Switching stacks, where a fiber starts, and barriers; once per module. `#2` is `naked noinline
+/// nounwind`, `#3` `noinline nounwind`.
 const ROUTINES: &str = r#"
 define internal void @atoll_switch(ptr %save, ptr %to) #2 {
   call void asm sideeffect "pushq %rbp\0Apushq %rbx\0Apushq %r12\0Apushq %r13\0Apushq %r14\0Apushq %r15\0Amovq %rsp, (%rdi)\0Amovq %rsi, %rsp\0Apopq %r15\0Apopq %r14\0Apopq %r13\0Apopq %r12\0Apopq %rbx\0Apopq %rbp\0Aretq", ""()
@@ -182,8 +189,9 @@ impl Emitter<'_> {
         let lines = std::mem::take(&mut self.w.lines);
         let body = std::mem::take(&mut self.w).finish();
         let asks = "noinline \"warn-stack-size\"=\"0\"";
-        let mut text =
-            format!("define internal void @{warp}(ptr noundef %context, ptr noundef %frame, i32 %warp) #0 {asks} !dbg !103 {{\n{body}}}\n");
+        let mut text = format!(
+            "define internal void @{warp}(ptr noundef %context, ptr noundef %frame, i32 %warp) #0 {asks} !dbg !103 {{\n{body}}}\n"
+        );
         text.push_str(ROUTINES);
         self.frame = None;
         self.ctaid = [0; 3].map(|_| self.w.register(I32));
@@ -289,7 +297,8 @@ impl Emitter<'_> {
         self.w.place(&on);
     }
 
-    /// Lanes go round and wait for something: lets others run, and ends the launch where the device asks for it.
+    /// Lanes go round and wait for something: lets others run, and ends the launch where the device
+    /// asks for it.
     pub(super) fn wait_a_while(&mut self, line: u32) {
         if let Some(frame) = self.frame.clone() {
             let bit = self.warp_bit();
@@ -312,7 +321,8 @@ impl Emitter<'_> {
         self.w.extract(&value, &lane)
     }
 
-    /// A block in the kernel's function: starts the warps and switches to those that can run; ends at `done`.
+    /// A block in the kernel's function: starts the warps and switches to those that can run; ends
+    /// at `done`.
     pub(super) fn schedule(&mut self, done: &Label) {
         let scratch = self.fixed.scratch.clone();
         let frame = self.w.offset_const(&scratch, self.regions.local_bytes().into());
@@ -380,15 +390,23 @@ impl Emitter<'_> {
         let next = self.w.bin_const("add", &warp, 1);
         let wide = self.w.resize(&next, Elem::I64, false);
         let end = self.w.bin("mul", &wide, &stack);
-        // Below it: the words that a switch takes off, and two more so that the warp's function finds its stack aligned.
+        // Below it: the words that a switch takes off, and two more so that the warp's function finds its
+        // stack aligned.
         let start = self.w.bin_const("sub", &end, i128::from(8 * (SAVED_WORDS + 2)));
         let start = self.w.offset(&stacks, &start);
         let function = Val { ty: PTR, text: format!("@{}", quoted(&format!("{}.warp", self.program.name))).into() };
         let index = self.w.resize(&warp, Elem::I64, false);
         let context = self.context();
         // In the order in which a switch takes them off, r15 first.
-        let words =
-            [constant(I64, 0), index, frame.clone(), context, function, constant(I64, 0), Val { ty: PTR, text: "@atoll_fiber".into() }];
+        let words = [
+            constant(I64, 0),
+            index,
+            frame.clone(),
+            context,
+            function,
+            constant(I64, 0),
+            Val { ty: PTR, text: "@atoll_fiber".into() },
+        ];
         for (position, word) in (0u64..).zip(&words) {
             let to = self.w.offset_const(&start, 8 * position);
             self.w.store(word, &to);
@@ -431,7 +449,8 @@ impl Emitter<'_> {
         self.trap_at(TrapCode::Deadlock, &line, &constant(I32, NO_THREAD.into()), None);
     }
 
-    /// Returns from the kernel once a trap is reported: from a warp's function by way of the kernel's.
+    /// Returns from the kernel once a trap is reported: from a warp's function by way of the
+    /// kernel's.
     pub(super) fn return_trapped(&mut self) {
         if let Some(frame) = self.frame.clone() {
             let trapped = self.frame_field(&frame, at::TRAPPED);

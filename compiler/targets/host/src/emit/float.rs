@@ -1,6 +1,7 @@
 //! Floating-point arithmetic on f32 and f64; [`half`](super::half) does the 16-bit types.
 //!
-//! Exactly rounded operations are exact in all four rounding modes; subnormal numbers are kept unless `.ftz` says otherwise. A NaN is a NaN: its payload and sign are not NVIDIA's.
+//! Exactly rounded operations are exact in all four rounding modes; subnormal numbers are kept
+//! unless `.ftz` says otherwise. A NaN is a NaN: its payload and sign are not NVIDIA's.
 
 use super::rounding::{Rounded, Rounding};
 use super::*;
@@ -16,7 +17,9 @@ impl Emitter<'_> {
             return Err(self.unsupported(inst, "operands of different types"));
         }
         if (inst.has("approx") || inst.has("full")) && !has_approximation(inst, ty) {
-            return Err(self.malformed(inst, "does not exist: PTX has no approximation of this type, or only with `.ftz`"));
+            return Err(
+                self.malformed(inst, "does not exist: PTX has no approximation of this type, or only with `.ftz`")
+            );
         }
         match ty {
             _ if inst.form.opcode == "testp" => self.test(inst, ty),
@@ -50,7 +53,8 @@ impl Emitter<'_> {
     pub(super) fn flush(&mut self, value: &Val) -> Val {
         let elem = value.ty.elem;
         let bits = self.w.cast("bitcast", value, Elem::int(elem.bits()));
-        let (exponent, sign): (i128, i128) = if elem == Elem::F64 { (0x7ff << 52, 1 << 63) } else { (0xff << 23, 1 << 31) };
+        let (exponent, sign): (i128, i128) =
+            if elem == Elem::F64 { (0x7ff << 52, 1 << 63) } else { (0xff << 23, 1 << 31) };
         let exponent = self.w.bin_const("and", &bits, exponent);
         let has_none = self.w.compare("icmp eq", &exponent, &constant(bits.ty, 0));
         let sign = self.w.bin_const("and", &bits, sign);
@@ -78,7 +82,9 @@ impl Emitter<'_> {
             // `.approx` and `.full` allow 2 ulp; the exact quotient costs one instruction.
             ("div", [a, b]) => self.rounded(Rounded::Div, rounding, &[a, b]),
             ("fma" | "mad", [a, b, c]) => self.rounded(Rounded::Fma, rounding, &[a, b, c]),
-            ("rcp", [a]) if inst.has("approx") && !is_single => self.gross(a, |e, a| e.reciprocal(a, Rounding::Nearest)),
+            ("rcp", [a]) if inst.has("approx") && !is_single => {
+                self.gross(a, |e, a| e.reciprocal(a, Rounding::Nearest))
+            }
             ("rcp", [a]) => self.reciprocal(a, rounding),
             ("sqrt", [a]) => self.rounded(Rounded::Sqrt, rounding, &[a]),
             ("rsqrt", [a]) if !is_single && inst.has("ftz") => self.gross(a, Self::inverse_root),
@@ -109,7 +115,8 @@ impl Emitter<'_> {
         self.reciprocal(&root, Rounding::Nearest)
     }
 
-    /// `rcp` and `rsqrt.approx.ftz.f64` see the upper 32 bits of their argument and give those of the result.
+    /// `rcp` and `rsqrt.approx.ftz.f64` see the upper 32 bits of their argument and give those of
+    /// the result.
     fn gross(&mut self, a: &Val, function: impl Fn(&mut Self, &Val) -> Val) -> Val {
         let upper = |e: &mut Self, value: &Val| {
             let bits = e.w.cast("bitcast", value, Elem::I64);
@@ -123,12 +130,14 @@ impl Emitter<'_> {
 
     /// One of ex2, lg2, sin, cos and tanh of floats.
     pub(super) fn transcendental(&mut self, inst: &Inst, a: &Val) -> Result<Val, HostError> {
-        let routine = math::Routine::of(inst.form.opcode.as_str(), a.ty.lanes).ok_or_else(|| self.unsupported(inst, ""))?;
+        let routine =
+            math::Routine::of(inst.form.opcode.as_str(), a.ty.lanes).ok_or_else(|| self.unsupported(inst, ""))?;
         self.math.insert(routine);
         Ok(self.w.call_named(&routine.symbol(), a.ty, &[a]))
     }
 
-    /// `min` and `max`: −0 is below +0; a NaN loses against a number, or wins with `.NaN`. With `.xorsign.abs`, magnitudes, under the product of the signs.
+    /// `min` and `max`: −0 is below +0; a NaN loses against a number, or wins with `.NaN`. With
+    /// `.xorsign.abs`, magnitudes, under the product of the signs.
     pub(super) fn extreme(&mut self, inst: &Inst, a: &Val, b: &Val) -> Val {
         let is_max = inst.form.opcode == "max";
         let of = |e: &mut Self, a: &Val, b: &Val| match inst.has("NaN") {
@@ -191,7 +200,8 @@ impl Emitter<'_> {
 /// Whether PTX has an approximate form of an instruction for a type.
 fn has_approximation(inst: &Inst, ty: ScalarType) -> bool {
     match (inst.form.opcode.as_str(), ty) {
-        ("div" | "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh", ScalarType::F32) | ("rsqrt", ScalarType::F64) => true,
+        ("div" | "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh", ScalarType::F32)
+        | ("rsqrt", ScalarType::F64) => true,
         ("rcp", ScalarType::F64) => inst.has("ftz"),
         ("ex2" | "tanh", ScalarType::F16 | ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2) => true,
         _ => false,

@@ -1,12 +1,15 @@
 //! Control flow of one warp within a region.
 //!
-//! Vocabulary. A *context* is a copy of some blocks under one kind of mask: all lanes (`Full`), the lanes alive (`Live`), or a mask of its own (`Slot`).
-//! Inside a context blocks are copied one to one and uniform branches stay branches. The influence of a divergent branch is *linearised*: its blocks stand one behind the
-//! other in topological order, each under its own pending mask, loops are run while any lane is pending at their head, and control falls out at the
-//! reconvergence point, back in the context. Where all lanes of a divergent branch agree at run time, control stays in the context: whole warps of a
-//! kernel with a tail guard run the copy without masks.
+//! Vocabulary. A *context* is a copy of some blocks under one kind of mask: all lanes (`Full`), the
+//! lanes alive (`Live`), or a mask of its own (`Slot`). Inside a context blocks are copied one to
+//! one and uniform branches stay branches. The influence of a divergent branch is *linearised*: its
+//! blocks stand one behind the other in topological order, each under its own pending mask, loops
+//! are run while any lane is pending at their head, and control falls out at the reconvergence
+//! point, back in the context. Where all lanes of a divergent branch agree at run time, control
+//! stays in the context: whole warps of a kernel with a tail guard run the copy without masks.
 //!
-//! Since registers live in stack slots, copies of a block can be entered from anywhere at the same program point.
+//! Since registers live in stack slots, copies of a block can be entered from anywhere at the same
+//! program point.
 
 use super::*;
 use atoll_lower::analysis::Split;
@@ -15,11 +18,13 @@ use atoll_lower::program::{BlockId, EXIT, Reg, Term};
 /// An influence at least this many instructions long is skipped by a jump where no lane wants it.
 const WORTH_A_JUMP: usize = 6;
 
-/// Instructions of influences, for each instruction of the kernel and beside that, from which on no copy is made for lanes that agree.
+/// Instructions of influences, for each instruction of the kernel and beside that, from which on no
+/// copy is made for lanes that agree.
 const MAX_LINEARISED: usize = 8;
 const MIN_LINEARISED: usize = 2000;
 
-/// Loops that lanes leave in different iterations, in each other, and exits that lie on the way to others: this much deep. Writing them recurses, and each takes a copy or a mask of its own.
+/// Loops that lanes leave in different iterations, in each other, and exits that lie on the way to
+/// others: this much deep. Writing them recurses, and each takes a copy or a mask of its own.
 const MAX_NESTED: usize = 256;
 
 /// A context.
@@ -68,8 +73,9 @@ pub(super) struct Flow {
     exits: usize,
     /// Instructions of influences written so far, each as often as it was written.
     linearised: usize,
-    /// From how many of them on lanes that agree do not stay in their context any more. Influences lie in each other, and what follows in the context is written again with all
-    /// influences there: in a chain of branches with one end, as often as the chain is long.
+    /// From how many of them on lanes that agree do not stay in their context any more. Influences
+    /// lie in each other, and what follows in the context is written again with all influences
+    /// there: in a chain of branches with one end, as often as the chain is long.
     most_linearised: usize,
 }
 
@@ -109,7 +115,9 @@ impl Emitter<'_> {
             self.enter(context);
             let in_nest = self.flow.contexts[context].nest.is_some();
             match self.analysis.divergent_loop_at(block).map(|l| l.blocks.clone()) {
-                Some(inside) if !in_nest || self.nest_contains_loop(context, &inside) => self.divergent_loop(context, block, &inside)?,
+                Some(inside) if !in_nest || self.nest_contains_loop(context, &inside) => {
+                    self.divergent_loop(context, block, &inside)?
+                }
                 _ => {
                     self.instructions(block)?;
                     self.leave_copy(context, block)?;
@@ -277,7 +285,14 @@ impl Emitter<'_> {
     }
 
     /// Lanes `leaving` run to their end at once; the others go on at `next`.
-    fn exit_edge(&mut self, context: ContextId, side: BlockId, next: BlockId, leaving: &Val, staying: &Val) -> Result<(), HostError> {
+    fn exit_edge(
+        &mut self,
+        context: ContextId,
+        side: BlockId,
+        next: BlockId,
+        leaving: &Val,
+        staying: &Val,
+    ) -> Result<(), HostError> {
         let (some, none) = (self.w.label("leave"), self.w.label("stay"));
         let any = self.any(leaving);
         self.w.br_if(&any, &some, &none);
@@ -320,14 +335,16 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Runs everything from `side` to the exit for some lanes, and restores what the others still need.
+    /// Runs everything from `side` to the exit for some lanes, and restores what the others still
+    /// need.
     fn run_to_exit(&mut self, side: BlockId, lanes: &Val) -> Result<(), HostError> {
         if self.flow.exits >= MAX_NESTED {
             return Err(self.too_deep(side, "exits that part lanes behind others"));
         }
         let reached = self.analysis.flow.reachable(&[side], None);
         let nodes: Vec<BlockId> = (0..reached.len()).filter(|&b| reached[b] && b != EXIT).collect();
-        let mut written: Vec<Reg> = nodes.iter().flat_map(|&b| self.program.blocks[b].insts.iter().flat_map(Inst::defs)).collect();
+        let mut written: Vec<Reg> =
+            nodes.iter().flat_map(|&b| self.program.blocks[b].insts.iter().flat_map(Inst::defs)).collect();
         written.sort_unstable();
         written.dedup();
         let saved: Vec<(Reg, Val)> = written.into_iter().map(|r| (r, self.load_slot(r))).collect();
@@ -358,7 +375,13 @@ impl Emitter<'_> {
     }
 
     /// A divergent branch whose lanes meet again.
-    fn diverge(&mut self, context: ContextId, block: BlockId, yes: (BlockId, &Val), no: (BlockId, &Val)) -> Result<(), HostError> {
+    fn diverge(
+        &mut self,
+        context: ContextId,
+        block: BlockId,
+        yes: (BlockId, &Val),
+        no: (BlockId, &Val),
+    ) -> Result<(), HostError> {
         let nodes = self.analysis.influence(block);
         let length: usize = nodes.iter().map(|&b| self.program.blocks[b].insts.len() + 1).sum();
         self.flow.linearised += length;
@@ -397,9 +420,17 @@ impl Emitter<'_> {
     }
 
     /// Runs an influence whose pending masks are set, and goes on at `meet` in the context.
-    fn linearised(&mut self, context: ContextId, pending: &Pending, nodes: &[BlockId], meet: BlockId) -> Result<(), HostError> {
+    fn linearised(
+        &mut self,
+        context: ContextId,
+        pending: &Pending,
+        nodes: &[BlockId],
+        meet: BlockId,
+    ) -> Result<(), HostError> {
         self.linearise(pending, nodes, &mut Vec::new())?;
-        let leaves = |b: BlockId| self.analysis.exit_side[b].is_some() || self.program.blocks[b].term.successors().contains(&EXIT);
+        let leaves = |b: BlockId| {
+            self.analysis.exit_side[b].is_some() || self.program.blocks[b].term.successors().contains(&EXIT)
+        };
         let loses_lanes = nodes.iter().any(|&b| leaves(b));
         if meet == EXIT {
             self.enter(context);
@@ -432,12 +463,14 @@ impl Emitter<'_> {
         self.go_on_with(context, meet, remaining);
     }
 
-    /// Emits blocks one behind the other, each under its pending mask. `cut` holds the heads of the loops around.
+    /// Emits blocks one behind the other, each under its pending mask. `cut` holds the heads of the
+    /// loops around.
     fn linearise(&mut self, pending: &Pending, nodes: &[BlockId], cut: &mut Vec<BlockId>) -> Result<(), HostError> {
         let components = self.analysis.flow.components(nodes, |_, to| cut.contains(&to));
         for component in components {
             let only = component[0];
-            let repeats = component.len() > 1 || (self.analysis.flow.succs[only].contains(&only) && !cut.contains(&only));
+            let repeats =
+                component.len() > 1 || (self.analysis.flow.succs[only].contains(&only) && !cut.contains(&only));
             if !repeats {
                 self.pending_block(pending, only)?;
             } else if let Some(entry) = self.coherent_entry(&component) {
@@ -453,9 +486,12 @@ impl Emitter<'_> {
     fn coherent_entry(&self, component: &[BlockId]) -> Option<BlockId> {
         let inside = |b: &BlockId| component.contains(b);
         let parts = |b: &BlockId| {
-            self.analysis.split[*b] == Split::Divergent && self.analysis.exit_side[*b].is_none() && !inside(&self.analysis.meet[*b])
+            self.analysis.split[*b] == Split::Divergent
+                && self.analysis.exit_side[*b].is_none()
+                && !inside(&self.analysis.meet[*b])
         };
-        let entries: Vec<BlockId> = component.iter().copied().filter(|&b| self.analysis.flow.preds[b].iter().any(|p| !inside(p))).collect();
+        let entries: Vec<BlockId> =
+            component.iter().copied().filter(|&b| self.analysis.flow.preds[b].iter().any(|p| !inside(p))).collect();
         (entries.len() == 1 && !component.iter().any(parts)).then(|| entries[0])
     }
 
@@ -478,7 +514,12 @@ impl Emitter<'_> {
     }
 
     /// A loop that runs while any lane is pending at its head.
-    fn masked_loop(&mut self, pending: &Pending, component: &[BlockId], cut: &mut Vec<BlockId>) -> Result<(), HostError> {
+    fn masked_loop(
+        &mut self,
+        pending: &Pending,
+        component: &[BlockId],
+        cut: &mut Vec<BlockId>,
+    ) -> Result<(), HostError> {
         let order = self.analysis.flow.reverse_postorder(atoll_lower::program::ENTRY);
         let entered = |b: &&BlockId| self.analysis.flow.preds[**b].iter().any(|p| !component.contains(p));
         let place = |b: &&BlockId| order.iter().position(|o| o == *b);

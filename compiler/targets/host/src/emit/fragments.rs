@@ -1,6 +1,8 @@
-//! Matrices between memory and the registers of a warp: `ldmatrix`, `stmatrix`, `movmatrix`, `wmma.load` and `wmma.store`.
+//! Matrices between memory and the registers of a warp: `ldmatrix`, `stmatrix`, `movmatrix`,
+//! `wmma.load` and `wmma.store`.
 //!
-//! All of them are for whole warps; lanes that are not there would be a fault of the program, and are not looked for.
+//! All of them are for whole warps; lanes that are not there would be a fault of the program, and
+//! are not looked for.
 
 use super::access::{Address, Guarded};
 use super::matrix::{MatrixShape, per_register};
@@ -26,7 +28,8 @@ enum Fragment {
 }
 
 impl Emitter<'_> {
-    /// `ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {…}, [a]`: lane 8i + j has the address of row j of matrix i.
+    /// `ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {…}, [a]`: lane 8i + j has the address of
+    /// row j of matrix i.
     pub(super) fn load_matrices(&mut self, inst: &Inst) -> Result<(), HostError> {
         let count = self.matrices(inst)?;
         let pointers = self.row_pointers(inst, 1, AccessKind::Read, count)?;
@@ -125,7 +128,8 @@ impl Emitter<'_> {
         for register in 0..registers_of(fragment, shape, per) {
             let mut numbers = Vec::new();
             for place in 0..per {
-                let at = self.element_pointers(inst, &base, &stride, fragment, shape, per, register * per + place, element);
+                let at =
+                    self.element_pointers(inst, &base, &stride, fragment, shape, per, register * per + place, element);
                 self.check_elements(inst, 1, AccessKind::Read, element, &at);
                 let mask = self.mask_value();
                 numbers.push(intrinsics::gather(&mut self.w, element, &at, element.bytes(), &mask));
@@ -154,7 +158,8 @@ impl Emitter<'_> {
             for place in 0..per {
                 let number = self.w.bin_const("lshr", &value, (place * ty.bits()).into());
                 let number = self.w.resize(&number, Elem::int(ty.bits()), false);
-                let at = self.element_pointers(inst, &base, &stride, fragment, shape, per, register * per + place, element);
+                let at =
+                    self.element_pointers(inst, &base, &stride, fragment, shape, per, register * per + place, element);
                 self.check_elements(inst, 0, AccessKind::Write, element, &at);
                 let mask = self.mask_value();
                 intrinsics::scatter(&mut self.w, &number, &at, element.bytes(), &mask);
@@ -172,8 +177,9 @@ impl Emitter<'_> {
             _ => return Err(self.unsupported(inst, "")),
         };
         let (ty, shape) = (self.ty_of(inst)?, MatrixShape::of(inst));
-        let is_known =
-            shape.is_some_and(|s| s.m % ROWS == 0 && s.n % ROWS == 0 && s.k % (ROW_REGISTERS * per_register(ty)) == 0 && s.m * s.n <= 256);
+        let is_known = shape.is_some_and(|s| {
+            s.m % ROWS == 0 && s.n % ROWS == 0 && s.k % (ROW_REGISTERS * per_register(ty)) == 0 && s.m * s.n <= 256
+        });
         match shape {
             Some(shape) if is_known => Ok((fragment, ty, shape)),
             _ => Err(self.unsupported(inst, "a fragment of this shape and type")),
@@ -181,7 +187,13 @@ impl Emitter<'_> {
     }
 
     /// The distance between rows (of a `.col` matrix: columns), in elements.
-    fn leading_dimension(&mut self, inst: &Inst, index: usize, fragment: Fragment, shape: MatrixShape) -> Result<Val, HostError> {
+    fn leading_dimension(
+        &mut self,
+        inst: &Inst,
+        index: usize,
+        fragment: Fragment,
+        shape: MatrixShape,
+    ) -> Result<Val, HostError> {
         match inst.ops.get(index) {
             Some(stride) if self.is_uniform(stride) => {
                 let stride = self.get(stride, Elem::I32, 1);
@@ -240,7 +252,8 @@ impl Emitter<'_> {
         self.w.value(Ty { elem: Elem::Ptr, lanes: LANES }, format_args!("getelementptr i8, {base}, {offset}"))
     }
 
-    /// In checked code, asks for the elements one by one; the operand itself says only where the first one lies.
+    /// In checked code, asks for the elements one by one; the operand itself says only where the
+    /// first one lies.
     fn check_elements(&mut self, inst: &Inst, operand: usize, kind: AccessKind, element: Elem, at: &Val) {
         if let (true, Some(base)) = (self.check, inst.ops.get(operand)) {
             let sum = constant(at.ty.with(Elem::I64), 0);

@@ -1,7 +1,8 @@
 //! f16 and bf16, alone and in pairs: computed in a wider type and rounded once.
 //!
-//! Sums, differences and (of f16) products of halves are exact enough in single precision that rounding the rounded result gives the right half. A fused multiply-add is not, nor is a product of
-//! bf16, whose exponents reach as far as single precision's: those are rounded to odd first.
+//! Sums, differences and (of f16) products of halves are exact enough in single precision that
+//! rounding the rounded result gives the right half. A fused multiply-add is not, nor is a product
+//! of bf16, whose exponents reach as far as single precision's: those are rounded to odd first.
 
 use super::*;
 use crate::llvm::float;

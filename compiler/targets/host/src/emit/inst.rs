@@ -91,7 +91,9 @@ impl Emitter<'_> {
             return Err(self.unsupported(inst, &format!("modifier .{word}")));
         }
         let ty = inst.form.ty();
-        let is_float = ty.is_some_and(|t| elem_of(t).is_float() || matches!(t, ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2));
+        let is_float = ty.is_some_and(|t| {
+            elem_of(t).is_float() || matches!(t, ScalarType::F16x2 | ScalarType::Bf16 | ScalarType::Bf16x2)
+        });
         match inst.form.opcode.as_str() {
             "mov" => self.mov(inst),
             "cvt" => self.cvt(inst),
@@ -126,7 +128,8 @@ impl Emitter<'_> {
             "vprintf" => self.vprintf(inst),
             "__assertfail" => self.assert_fail(inst),
             // Hints, and waits that a warp in lock step does not need.
-            "prefetch" | "prefetchu" | "nanosleep" | "applypriority" | "discard" | "pmevent" | "griddepcontrol" | "brkpt" => Ok(()),
+            "prefetch" | "prefetchu" | "nanosleep" | "applypriority" | "discard" | "pmevent" | "griddepcontrol"
+            | "brkpt" => Ok(()),
             "setp" | "set" => self.compare(inst),
             "selp" => self.selp(inst),
             "slct" => self.slct(inst),

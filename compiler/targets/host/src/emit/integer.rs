@@ -1,4 +1,5 @@
-//! Integer arithmetic and logic; [`bits`](super::bits) has shifts, fields and counts, [`packed`](super::packed) pairs of 16-bit numbers.
+//! Integer arithmetic and logic; [`bits`](super::bits) has shifts, fields and counts,
+//! [`packed`](super::packed) pairs of 16-bit numbers.
 
 use super::*;
 use atoll_lower::program::{Opnd, elem_of, is_signed};
@@ -47,7 +48,11 @@ impl Emitter<'_> {
                 self.w.call("llvm.abs", a.ty, &[&a, &constant(I1, 0)])
             }
             "sad" => {
-                let (a, b, c) = (self.source(inst, 1, ty, lanes)?, self.source(inst, 2, ty, lanes)?, self.source(inst, 3, ty, lanes)?);
+                let (a, b, c) = (
+                    self.source(inst, 1, ty, lanes)?,
+                    self.source(inst, 2, ty, lanes)?,
+                    self.source(inst, 3, ty, lanes)?,
+                );
                 let (low, high) = if signed { ("llvm.smin", "llvm.smax") } else { ("llvm.umin", "llvm.umax") };
                 let (low, high) = (self.w.call(low, a.ty, &[&a, &b]), self.w.call(high, a.ty, &[&a, &b]));
                 let distance = self.w.bin("sub", &high, &low);
@@ -56,7 +61,11 @@ impl Emitter<'_> {
             "lop3" => return self.lop3(inst, lanes),
             _ => self.bits(inst, ty, lanes)?,
         };
-        let value = if inst.has("relu") { self.w.call("llvm.smax", value.ty, &[&value, &constant(value.ty, 0)]) } else { value };
+        let value = if inst.has("relu") {
+            self.w.call("llvm.smax", value.ty, &[&value, &constant(value.ty, 0)])
+        } else {
+            value
+        };
         self.set_operand(&inst.ops[0], &value, signed);
         Ok(())
     }
@@ -87,7 +96,11 @@ impl Emitter<'_> {
             true => {
                 let c = self.get(self.op(inst, 3)?, value.ty.elem, lanes);
                 // Only `mad.hi.sat.s32` saturates.
-                if inst.has("sat") { self.w.call("llvm.sadd.sat", value.ty, &[&value, &c]) } else { self.w.bin("add", &value, &c) }
+                if inst.has("sat") {
+                    self.w.call("llvm.sadd.sat", value.ty, &[&value, &c])
+                } else {
+                    self.w.bin("add", &value, &c)
+                }
             }
         };
         self.set_operand(&inst.ops[0], &value, is_signed(ty));
@@ -124,11 +137,17 @@ impl Emitter<'_> {
             return Ok(product);
         }
         let c = self.source(inst, 3, ty, lanes)?;
-        Ok(if inst.has("sat") { self.w.call("llvm.sadd.sat", c.ty, &[&product, &c]) } else { self.w.bin("add", &product, &c) })
+        Ok(if inst.has("sat") {
+            self.w.call("llvm.sadd.sat", c.ty, &[&product, &c])
+        } else {
+            self.w.bin("add", &product, &c)
+        })
     }
 
-    /// What reads or writes the carry, which is an operand by now: written as the second of a pair, read as the last source. NVIDIA's adder subtracts by adding the complement, so a
-    /// subtraction sets the carry where it does *not* borrow, and `subc` takes one more away where the carry is 0.
+    /// What reads or writes the carry, which is an operand by now: written as the second of a pair,
+    /// read as the last source. NVIDIA's adder subtracts by adding the complement, so a
+    /// subtraction sets the carry where it does *not* borrow, and `subc` takes one more away where
+    /// the carry is 0.
     fn with_carry(&mut self, inst: &Inst, ty: ScalarType, lanes: u32) -> Result<(), HostError> {
         let opcode = inst.form.opcode.as_str();
         let (a, b) = match opcode {
@@ -177,8 +196,10 @@ impl Emitter<'_> {
         Ok(self.extended(operand, ty, Elem::int(ty.bits() * 2), lanes))
     }
 
-    /// An integer operand extended from `ty`. Lane 0 of a progression that is not known to stay within `ty` is extended so that
-    /// the lanes behind the wrap, if there is one, are right: those in front of it would be addresses some 2³² elements away (see [`atoll_lower::shape::Shape::assumed`]).
+    /// An integer operand extended from `ty`. Lane 0 of a progression that is not known to stay
+    /// within `ty` is extended so that the lanes behind the wrap, if there is one, are right:
+    /// those in front of it would be addresses some 2³² elements away (see
+    /// [`atoll_lower::shape::Shape::assumed`]).
     pub(super) fn extended(&mut self, operand: &Opnd, ty: ScalarType, to: Elem, lanes: u32) -> Val {
         let signed = is_signed(ty);
         let value = self.get(operand, Elem::int(ty.bits()), lanes);
@@ -197,8 +218,9 @@ impl Emitter<'_> {
         self.w.select(&wraps, &below, &above)
     }
 
-    /// Division as the code does that NVIDIA's assembler writes for it: by zero, quotient and remainder are all ones, in every width, signed or not; the least number by −1 is
-    /// itself, and leaves nothing.
+    /// Division as the code does that NVIDIA's assembler writes for it: by zero, quotient and
+    /// remainder are all ones, in every width, signed or not; the least number by −1 is itself,
+    /// and leaves nothing.
     fn divide(&mut self, inst: &Inst, ty: ScalarType, lanes: u32, quotient: bool) -> Result<Val, HostError> {
         let (a, b) = (self.source(inst, 1, ty, lanes)?, self.source(inst, 2, ty, lanes)?);
         let signed = is_signed(ty);
@@ -223,7 +245,8 @@ impl Emitter<'_> {
         Ok(self.w.select(&by_zero, &constant(a.ty, -1), &value))
     }
 
-    /// `lop3.b32 d, a, b, c, table`: the or of the minterms that the table has. `lop3.op.b32 d|p, …, q` also says whether the result is not 0, combined with q.
+    /// `lop3.b32 d, a, b, c, table`: the or of the minterms that the table has. `lop3.op.b32 d|p,
+    /// …, q` also says whether the result is not 0, combined with q.
     fn lop3(&mut self, inst: &Inst, lanes: u32) -> Result<(), HostError> {
         let Opnd::Imm(Immediate::Int(table)) = *self.op(inst, 4)? else {
             return Err(self.malformed(inst, "needs a literal table"));

@@ -1,4 +1,5 @@
-//! The approximate transcendental functions, as IR that every target has inline: range reduction and a polynomial.
+//! The approximate transcendental functions, as IR that every target has inline: range reduction
+//! and a polynomial.
 //!
 //! Their errors stand in the table on the crate's first page.
 
@@ -120,7 +121,10 @@ impl Math {
         let whole = self.w.call("llvm.roundeven", self.ty, &[&clamped]);
         let f = self.w.bin("fsub", &clamped, &whole);
         // Coefficients ln(2)^k / k!, the last ones adjusted for the interval.
-        let p = self.polynomial(&f, &[1.535_336_2e-4, 1.339_887_4e-3, 9.618_437e-3, 5.550_332_5e-2, 2.402_264_8e-1, 6.931_472e-1, 1.0]);
+        let p = self.polynomial(
+            &f,
+            &[1.535_336_2e-4, 1.339_887_4e-3, 9.618_437e-3, 5.550_332_5e-2, 2.402_264_8e-1, 6.931_472e-1, 1.0],
+        );
         let n = self.w.cast("fptosi", &whole, Elem::I32);
         let half = self.w.bin_const("ashr", &n, 1);
         let rest = self.w.bin("sub", &n, &half);
@@ -197,12 +201,14 @@ impl Math {
         let scaled = self.w.bin("fmul", x, &two_over_pi);
         let whole = self.w.call("llvm.roundeven", self.ty, &[&scaled]);
         let mut r = x.clone();
-        // π/2 in three floats (the first two have few bits set, so that products with small integers are exact without fma too).
+        // π/2 in three floats (the first two have few bits set, so that products with small integers are
+        // exact without fma too).
         for part in [-1.570_796_4_f32, 4.371_139e-8, 1.717_588_6e-15] {
             let part = self.c(part);
             r = self.fma(&whole, &part, &r);
         }
-        // For an argument so large that it is no multiple of anything, what comes out is a number between −1 and 1.
+        // For an argument so large that it is no multiple of anything, what comes out is a number between
+        // −1 and 1.
         let limit = self.c(0.786);
         let magnitude = self.w.call("llvm.fabs", self.ty, &[&r]);
         let is_beyond = self.w.compare("fcmp ogt", &magnitude, &limit);
@@ -229,7 +235,8 @@ impl Math {
         self.as_float(&bits)
     }
 
-    /// A rational function of x up to where it comes closest to 1 (the form used by Eigen), and 1 where tanh is 1 in single precision.
+    /// A rational function of x up to where it comes closest to 1 (the form used by Eigen), and 1
+    /// where tanh is 1 in single precision.
     fn tanh(&mut self, x: &Val) -> Val {
         let (low, high) = (self.c(-7.905_311), self.c(7.905_311));
         let clamped = self.w.call("llvm.maxnum", self.ty, &[x, &low]);
@@ -237,7 +244,15 @@ impl Math {
         let square = self.w.bin("fmul", &clamped, &clamped);
         let p = self.polynomial(
             &square,
-            &[-2.760_768_5e-16, 2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619_3e-4, 4.893_525e-3],
+            &[
+                -2.760_768_5e-16,
+                2.000_188e-13,
+                -8.604_672e-11,
+                5.122_297e-8,
+                1.485_722_4e-5,
+                6.372_619_3e-4,
+                4.893_525e-3,
+            ],
         );
         let q = self.polynomial(&square, &[1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3]);
         // The quotient first: p · x would lose bits where x is hardly a normal number.

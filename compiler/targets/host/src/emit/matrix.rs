@@ -1,15 +1,20 @@
 //! Matrix products of a warp: `mma.sync` and `wmma.mma`.
 //!
-//! *Where elements live.* A matrix is cut into tiles of 8 rows (of A; columns of B) by as many numbers as four registers hold; lane l holds the l mod 4-th register of row l div 4. A result has tiles of 8 by 8, of
-//! which each lane holds two neighbours. Registers go through the tiles along the rows of A first, then along k. That is the ISA's layout of `mma`; the fragments of `wmma` have no
-//! layout that a program may know, and get the same one.
+//! *Where elements live.* A matrix is cut into tiles of 8 rows (of A; columns of B) by as many
+//! numbers as four registers hold; lane l holds the l mod 4-th register of row l div 4. A result
+//! has tiles of 8 by 8, of which each lane holds two neighbours. Registers go through the tiles
+//! along the rows of A first, then along k. That is the ISA's layout of `mma`; the fragments of
+//! `wmma` have no layout that a program may know, and get the same one.
 //!
-//! *How sums are rounded.* Products of f16, bf16 and tf32 (of which only the 10 bits of fraction are looked at) are exact. They are added to the f32 accumulator in ascending k, one fused multiply-add each, so with one
-//! rounding per product; an f16 result is rounded once more at the end. f64 goes the same way in double precision. NVIDIA adds several products before it rounds and does not say in which order: results differ from its
-//! by no more than 2·k units in the last place of the largest partial sum.
-//! Integers wrap around, or saturate with `.satfinite`.
+//! *How sums are rounded.* Products of f16, bf16 and tf32 (of which only the 10 bits of fraction
+//! are looked at) are exact. They are added to the f32 accumulator in ascending k, one fused
+//! multiply-add each, so with one rounding per product; an f16 result is rounded once more at the
+//! end. f64 goes the same way in double precision. NVIDIA adds several products before it rounds
+//! and does not say in which order: results differ from its by no more than 2·k units in the last
+//! place of the largest partial sum. Integers wrap around, or saturate with `.satfinite`.
 //!
-//! *How it is fast.* For each k, the column of A and the row of B are put beside the accumulators by one constant shuffle each; what follows is fused multiply-adds of whole registers.
+//! *How it is fast.* For each k, the column of A and the row of B are put beside the accumulators
+//! by one constant shuffle each; what follows is fused multiply-adds of whole registers.
 
 use super::*;
 use atoll_lower::program::Opnd;
@@ -59,7 +64,9 @@ fn is_known(shape: MatrixShape, ty: ScalarType, is_wmma: bool) -> bool {
         (ScalarType::F64, true) => (m, n, k) == (8, 8, 4),
         (ScalarType::F16 | ScalarType::Bf16, false) => (m, n) == (16, 8) && (k == 8 || k == 16),
         (ScalarType::Tf32, false) => (m, n) == (16, 8) && (k == 4 || k == 8),
-        (ScalarType::S8 | ScalarType::U8, false) => (m, n, k) == (8, 8, 16) || (m, n) == (16, 8) && (k == 16 || k == 32),
+        (ScalarType::S8 | ScalarType::U8, false) => {
+            (m, n, k) == (8, 8, 16) || (m, n) == (16, 8) && (k == 16 || k == 32)
+        }
         (ScalarType::F64, false) => (m, n, k) == (8, 8, 4) || (m, n) == (16, 8) && [4, 8, 16].contains(&k),
         _ => false,
     }
@@ -149,13 +156,22 @@ impl Emitter<'_> {
     fn accumulators(&mut self, inst: &Inst, operand: &Opnd, count: u32, ty: ScalarType) -> Result<Vec<Val>, HostError> {
         if ty == ScalarType::F16 {
             let registers = self.registers(inst, operand, count / 2)?.to_vec();
-            return Ok(registers[..count as usize / 2].iter().flat_map(|r| self.halves(r, ScalarType::F16x2, LANES, false)).collect());
+            return Ok(registers[..count as usize / 2]
+                .iter()
+                .flat_map(|r| self.halves(r, ScalarType::F16x2, LANES, false))
+                .collect());
         }
         let registers = self.registers(inst, operand, count)?.to_vec();
         Ok(registers[..count as usize].iter().map(|r| self.get(r, atoll_lower::program::elem_of(ty), LANES)).collect())
     }
 
-    fn write_accumulators(&mut self, inst: &Inst, operand: &Opnd, sums: &[Val], ty: ScalarType) -> Result<(), HostError> {
+    fn write_accumulators(
+        &mut self,
+        inst: &Inst,
+        operand: &Opnd,
+        sums: &[Val],
+        ty: ScalarType,
+    ) -> Result<(), HostError> {
         let values: Vec<Val> = match ty {
             ScalarType::F16 => {
                 let halves: Vec<Val> = sums.iter().map(|s| self.float_to_half(s, ty)).collect();
@@ -174,7 +190,8 @@ impl Emitter<'_> {
         let is_int = !start[0].ty.elem.is_float();
         let saturates = is_int && inst.has("satfinite");
         // Sums of bytes stay far from overflow; what went in is added last where that must saturate.
-        let mut sums: Vec<Val> = if saturates { start.iter().map(|s| constant(s.ty, 0)).collect() } else { start.clone() };
+        let mut sums: Vec<Val> =
+            if saturates { start.iter().map(|s| constant(s.ty, 0)).collect() } else { start.clone() };
         let row_tiles = factors.shape.m / TILE;
         for k in 0..factors.shape.k {
             for (index, sum) in sums.iter_mut().enumerate() {
@@ -212,7 +229,13 @@ impl Emitter<'_> {
         self.placed(&mut factors.placed, (false, number, 2 * lane + half), &factors.b[number as usize], &pattern)
     }
 
-    fn placed(&mut self, placed: &mut HashMap<(bool, u32, u32), Val>, key: (bool, u32, u32), number: &Val, pattern: &[u32]) -> Val {
+    fn placed(
+        &mut self,
+        placed: &mut HashMap<(bool, u32, u32), Val>,
+        key: (bool, u32, u32),
+        number: &Val,
+        pattern: &[u32],
+    ) -> Val {
         match placed.entry(key) {
             Entry::Occupied(entry) => entry.get().clone(),
             Entry::Vacant(entry) => entry.insert(self.w.shuffle(number, pattern)).clone(),

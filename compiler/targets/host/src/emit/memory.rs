@@ -1,7 +1,7 @@
 //! Loads, stores and fences.
 //!
-//! An access whose lanes have one address is one scalar access; lanes that follow each other are vector accesses; anything else is a gather or
-//! scatter.
+//! An access whose lanes have one address is one scalar access; lanes that follow each other are
+//! vector accesses; anything else is a gather or scatter.
 
 use super::access::{Address, Guarded};
 use super::*;
@@ -25,7 +25,13 @@ enum Order {
 
 impl Emitter<'_> {
     /// Where an access of `bytes` bytes per lane goes, with what must stand in front of it.
-    pub(super) fn address(&mut self, inst: &Inst, operand: &Opnd, kind: AccessKind, bytes: u32) -> Result<Address, HostError> {
+    pub(super) fn address(
+        &mut self,
+        inst: &Inst,
+        operand: &Opnd,
+        kind: AccessKind,
+        bytes: u32,
+    ) -> Result<Address, HostError> {
         self.address_in(inst, operand, inst.form.space(), kind, bytes)
     }
 
@@ -38,7 +44,9 @@ impl Emitter<'_> {
         kind: AccessKind,
         bytes: u32,
     ) -> Result<Address, HostError> {
-        let Opnd::Addr(base, offset) = operand else { return Err(self.malformed(inst, "needs an address in brackets")) };
+        let Opnd::Addr(base, offset) = operand else {
+            return Err(self.malformed(inst, "needs an address in brackets"));
+        };
         let space = match **base {
             Opnd::Symbol(atoll_lower::program::Symbol::Param(_)) => Some(StateSpace::Param),
             _ => space,
@@ -72,7 +80,8 @@ impl Emitter<'_> {
         Ok(address)
     }
 
-    /// The base of an address as 64 bits. Offsets in small spaces are signed, so that one which is only formed, never used, may be negative.
+    /// The base of an address as 64 bits. Offsets in small spaces are signed, so that one which is
+    /// only formed, never used, may be negative.
     fn base_address(&mut self, base: &Opnd, space: Option<StateSpace>, lanes: u32) -> Val {
         let elem = match base {
             Opnd::Reg(reg) => self.program.regs[*reg].elem,
@@ -100,7 +109,10 @@ impl Emitter<'_> {
     /// Number of elements per lane, and their type in memory.
     fn access(&self, inst: &Inst) -> Result<(u32, ScalarType), HostError> {
         let ty = self.ty_of(inst)?;
-        let count = [("v2", 2), ("v4", 4), ("v8", 8)].into_iter().find(|(word, _)| inst.has(word)).map_or(1, |(_, count)| count);
+        let count = [("v2", 2), ("v4", 4), ("v8", 8)]
+            .into_iter()
+            .find(|(word, _)| inst.has(word))
+            .map_or(1, |(_, count)| count);
         if storage(ty) == Elem::I1 {
             return Err(self.malformed(inst, "cannot access predicates in memory"));
         }
@@ -119,7 +131,9 @@ impl Emitter<'_> {
         let order = self.order(inst);
         let elem = storage(ty);
         let values = match self.address(inst, self.op(inst, 1)?, AccessKind::Read, elem.bytes() * count)? {
-            Address::Uniform(pointer) => (0..count).map(|i| self.load_scalar(elem, &pointer, i * elem.bytes(), order)).collect(),
+            Address::Uniform(pointer) => {
+                (0..count).map(|i| self.load_scalar(elem, &pointer, i * elem.bytes(), order)).collect()
+            }
             Address::Strided(pointer, stride) if stride == i64::from(elem.bytes() * count) => {
                 self.compiler_barrier(order);
                 self.load_contiguous(elem, count, &pointer, order)
@@ -148,8 +162,12 @@ impl Emitter<'_> {
             Order::Weak => self.w.value(ty, format_args!("load {ty}, {at}, align {align}")),
             Order::Invariant => self.w.value(ty, format_args!("load {ty}, {at}, align {align}, !invariant.load !0")),
             Order::Volatile => self.w.value(ty, format_args!("load volatile {ty}, {at}, align {align}")),
-            Order::Relaxed => self.w.value(ty, format_args!("load atomic volatile {ty}, {at} monotonic, align {align}")),
-            Order::Synchronising => self.w.value(ty, format_args!("load atomic volatile {ty}, {at} acquire, align {align}")),
+            Order::Relaxed => {
+                self.w.value(ty, format_args!("load atomic volatile {ty}, {at} monotonic, align {align}"))
+            }
+            Order::Synchronising => {
+                self.w.value(ty, format_args!("load atomic volatile {ty}, {at} acquire, align {align}"))
+            }
         }
     }
 
@@ -158,7 +176,9 @@ impl Emitter<'_> {
         let ty = Ty { elem, lanes: LANES * count };
         let align = elem.bytes();
         let whole = match self.mask.clone() {
-            None if order == Order::Invariant => self.w.value(ty, format_args!("load {ty}, {pointer}, align {align}, !invariant.load !0")),
+            None if order == Order::Invariant => {
+                self.w.value(ty, format_args!("load {ty}, {pointer}, align {align}, !invariant.load !0"))
+            }
             None => self.w.value(ty, format_args!("load {ty}, {pointer}, align {align}")),
             Some(mask) => {
                 let mask = self.repeat_lanes(&mask, count);
@@ -181,8 +201,9 @@ impl Emitter<'_> {
         self.w.shuffle(mask, &pattern)
     }
 
-    /// Loads through pointers that may follow each other after all: an index that was taken apart by divisions and put together again, as a
-    /// convolution's is, runs evenly along most of a row. That is found out when it runs, since a gather costs ten times as much as the question.
+    /// Loads through pointers that may follow each other after all: an index that was taken apart
+    /// by divisions and put together again, as a convolution's is, runs evenly along most of a
+    /// row. That is found out when it runs, since a gather costs ten times as much as the question.
     fn load_each(&mut self, elem: Elem, count: u32, pointers: &Val, order: Order) -> Vec<Val> {
         let results: Vec<Val> = (0..count).map(|_| self.w.alloca(Ty { elem, lanes: LANES })).collect();
         let (each, contiguous, done) = (self.w.label("gather"), self.w.label("contiguous"), self.w.label("loaded"));
@@ -198,7 +219,8 @@ impl Emitter<'_> {
         results.iter().map(|r| self.w.load(Ty { elem, lanes: LANES }, r)).collect()
     }
 
-    /// Branches on whether the active lanes' pointers step by `stride` from lane 0's, which is the result.
+    /// Branches on whether the active lanes' pointers step by `stride` from lane 0's, which is the
+    /// result.
     fn branch_on_contiguity(&mut self, pointers: &Val, stride: u32, contiguous: &Label, otherwise: &Label) -> Val {
         let addresses = self.w.cast("ptrtoint", pointers, Elem::I64);
         let first = self.w.extract(&addresses, &constant(I32, 0));
@@ -229,10 +251,15 @@ impl Emitter<'_> {
     }
 
     pub(super) fn offset_each(&mut self, pointers: &Val, bytes: u32) -> Val {
-        if bytes == 0 { pointers.clone() } else { self.w.value(pointers.ty, format_args!("getelementptr i8, {pointers}, i64 {bytes}")) }
+        if bytes == 0 {
+            pointers.clone()
+        } else {
+            self.w.value(pointers.ty, format_args!("getelementptr i8, {pointers}, i64 {bytes}"))
+        }
     }
 
-    /// Keeps LLVM from moving a vector access that is volatile or ordered; x86 itself keeps the order of plain accesses that PTX asks for here.
+    /// Keeps LLVM from moving a vector access that is volatile or ordered; x86 itself keeps the
+    /// order of plain accesses that PTX asks for here.
     fn compiler_barrier(&mut self, order: Order) {
         if matches!(order, Order::Volatile | Order::Relaxed | Order::Synchronising) {
             self.w.effect(format_args!("fence syncscope(\"singlethread\") seq_cst"));
@@ -300,7 +327,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// What all lanes store to one place: of different values any may stay; here it is the last active lane's.
+    /// What all lanes store to one place: of different values any may stay; here it is the last
+    /// active lane's.
     fn last_lane(&mut self, source: &Opnd, elem: Elem) -> Val {
         if self.is_uniform(source) {
             return self.get(source, elem, 1);
@@ -323,8 +351,12 @@ impl Emitter<'_> {
         match order {
             Order::Weak | Order::Invariant => self.w.effect(format_args!("store {value}, {at}, align {align}")),
             Order::Volatile => self.w.effect(format_args!("store volatile {value}, {at}, align {align}")),
-            Order::Relaxed => self.w.effect(format_args!("store atomic volatile {value}, {at} monotonic, align {align}")),
-            Order::Synchronising => self.w.effect(format_args!("store atomic volatile {value}, {at} release, align {align}")),
+            Order::Relaxed => {
+                self.w.effect(format_args!("store atomic volatile {value}, {at} monotonic, align {align}"))
+            }
+            Order::Synchronising => {
+                self.w.effect(format_args!("store atomic volatile {value}, {at} release, align {align}"))
+            }
         }
     }
 
@@ -422,7 +454,8 @@ impl Emitter<'_> {
 
     /// `membar` and `fence`.
     pub(super) fn fence(&mut self, inst: &Inst) -> Result<(), HostError> {
-        // Within a block there is one thread of execution; x86 orders everything but a store before a load by itself.
+        // Within a block there is one thread of execution; x86 orders everything but a store before a load
+        // by itself.
         if inst.has("cta") {
             self.w.effect(format_args!("fence syncscope(\"singlethread\") seq_cst"));
         } else if inst.has("acq_rel") || inst.has("proxy") {

@@ -1,11 +1,14 @@
 //! From an analysed kernel to LLVM IR.
 //!
-//! The emitted function runs blocks `block_begin..block_end`. A block is a sequence of *regions*, the code from one barrier to the next; a region runs for all
-//! warps of the block before the next one starts. Within a region a warp is 32 lanes of vectors (`flow`). PTX registers live in stack slots that LLVM turns into
-//! SSA values; what a warp needs beyond a barrier goes to its record in scratch memory (`regions`). Where warps do not all meet at the same barriers, or wait for each other by reading
-//! memory, the code of a warp is one piece, and each warp has a stack (`fibers`).
+//! The emitted function runs blocks `block_begin..block_end`. A block is a sequence of *regions*,
+//! the code from one barrier to the next; a region runs for all warps of the block before the next
+//! one starts. Within a region a warp is 32 lanes of vectors (`flow`). PTX registers live in stack
+//! slots that LLVM turns into SSA values; what a warp needs beyond a barrier goes to its record in
+//! scratch memory (`regions`). Where warps do not all meet at the same barriers, or wait for each
+//! other by reading memory, the code of a warp is one piece, and each warp has a stack (`fibers`).
 //!
-//! Invariant: whenever code runs, at least one lane of the current mask is active. Scalar memory accesses therefore need no test.
+//! Invariant: whenever code runs, at least one lane of the current mask is active. Scalar memory
+//! accesses therefore need no test.
 
 mod access;
 mod atomic;
@@ -136,7 +139,12 @@ pub(crate) struct Emitter<'a> {
 }
 
 /// Writes a kernel's IR.
-pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis, level: CpuLevel, check: bool) -> Result<EmittedKernel, HostError> {
+pub(crate) fn emit_kernel(
+    program: &Program,
+    analysis: &Analysis,
+    level: CpuLevel,
+    check: bool,
+) -> Result<EmittedKernel, HostError> {
     let mut w = Writer::default();
     let slots = (program.regs.iter().zip(&analysis.shapes))
         .map(|(reg, shape)| w.register(Ty { elem: reg.elem, lanes: if shape.is_scalar() { 1 } else { LANES } }))
@@ -164,7 +172,8 @@ pub(crate) fn emit_kernel(program: &Program, analysis: &Analysis, level: CpuLeve
         alignments: Alignments::of(program, analysis.block),
         check,
         flow: flow::Flow::new(program),
-        regions: regions::Regions::plan(program, analysis).map_err(|error| LowerError::too_large(TARGET, &program.name, error))?,
+        regions: regions::Regions::plan(program, analysis)
+            .map_err(|error| LowerError::too_large(TARGET, &program.name, error))?,
         lane_arrays: HashMap::new(),
         math: BTreeSet::new(),
         globals: BTreeSet::new(),
@@ -219,8 +228,13 @@ impl Emitter<'_> {
     /// The loop over blocks: polls the stop word, runs the regions, steps the block index.
     fn block_loop(&mut self) -> Result<(), HostError> {
         let index = self.w.register(I64);
-        let (head, poll, body, done, out) =
-            (self.w.label("blocks"), self.w.label("poll"), self.w.label("block"), self.w.label("block_done"), self.w.label("return"));
+        let (head, poll, body, done, out) = (
+            self.w.label("blocks"),
+            self.w.label("poll"),
+            self.w.label("block"),
+            self.w.label("block_done"),
+            self.w.label("return"),
+        );
         let begin = self.fixed.begin.clone();
         self.w.store(&begin, &index);
         self.first_block_index();
@@ -290,13 +304,21 @@ impl Emitter<'_> {
     }
 
     fn unsupported(&self, inst: &Inst, what: &str) -> HostError {
-        let what = if what.is_empty() { format!("`{}`", inst.form.dotted()) } else { format!("`{}`: {what}", inst.form.dotted()) };
+        let what = if what.is_empty() {
+            format!("`{}`", inst.form.dotted())
+        } else {
+            format!("`{}`: {what}", inst.form.dotted())
+        };
         LowerError::Unsupported { target: TARGET, kernel: self.program.name.clone(), line: self.line, what }.into()
     }
 
     fn malformed(&self, inst: &Inst, what: &str) -> HostError {
-        LowerError::Malformed { kernel: self.program.name.clone(), line: self.line, reason: format!("`{}` {what}", inst.form.dotted()) }
-            .into()
+        LowerError::Malformed {
+            kernel: self.program.name.clone(),
+            line: self.line,
+            reason: format!("`{}` {what}", inst.form.dotted()),
+        }
+        .into()
     }
 
     /// The context pointer.
@@ -305,7 +327,8 @@ impl Emitter<'_> {
     }
 }
 
-/// A symbol as LLVM writes it. PTX names may hold `$`, which LLVM takes unquoted but for nothing else we want to rely on.
+/// A symbol as LLVM writes it. PTX names may hold `$`, which LLVM takes unquoted but for nothing
+/// else we want to rely on.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }

@@ -1,4 +1,5 @@
-//! Pairs of 16-bit integers in a register, and dot products of bytes. [`video`](super::video) has the older instructions on two or four numbers in a register.
+//! Pairs of 16-bit integers in a register, and dot products of bytes. [`video`](super::video) has
+//! the older instructions on two or four numbers in a register.
 
 use super::*;
 use atoll_lower::program::{Opnd, is_signed};
@@ -42,7 +43,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `dp4a.atype.btype d, a, b, c` of four bytes each, `dp2a.half.atype.btype` of two 16-bit numbers and two bytes.
+    /// `dp4a.atype.btype d, a, b, c` of four bytes each, `dp2a.half.atype.btype` of two 16-bit
+    /// numbers and two bytes.
     fn dot_product(&mut self, inst: &Inst, a_bits: u32) -> Result<(), HostError> {
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         let [a_ty, b_ty] = types[..] else { return Err(self.malformed(inst, "needs two types")) };
@@ -61,7 +63,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `cvt.pack.sat.type.s32 d, a, b`: both saturated to 16 bits, a above b. `cvt.pack.sat.type.s32.b32 d, a, b, c`: to 8 bits, with the lower half of c above them.
+    /// `cvt.pack.sat.type.s32 d, a, b`: both saturated to 16 bits, a above b.
+    /// `cvt.pack.sat.type.s32.b32 d, a, b, c`: to 8 bits, with the lower half of c above them.
     pub(super) fn cvt_pack(&mut self, inst: &Inst) -> Result<(), HostError> {
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         let to = match (&types[..], inst.ops.len()) {
@@ -70,7 +73,8 @@ impl Emitter<'_> {
             _ => return Err(self.unsupported(inst, "")),
         };
         let (lanes, bits) = (self.lanes_of(inst), to.bits());
-        let (low, high) = if is_signed(to) { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+        let (low, high) =
+            if is_signed(to) { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
         let mut sum = constant(Ty { elem: Elem::I32, lanes }, 0);
         for (index, at) in [(2, 0), (1, bits)] {
             let value = self.get(self.op(inst, index)?, Elem::I32, lanes);

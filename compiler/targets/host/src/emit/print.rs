@@ -38,8 +38,13 @@ impl Emitter<'_> {
     fn call_print(&mut self, format: &Val, arguments: &Val, bytes: &Val, thread: &Val) -> Val {
         let function = self.helper(offsets::HELPER_PRINT);
         let line = self.line;
-        self.w
-            .value(I32, format_args!("call i32 {}(ptr %context, {format}, {arguments}, {bytes}, i32 {line}, {thread}) cold", function.text))
+        self.w.value(
+            I32,
+            format_args!(
+                "call i32 {}(ptr %context, {format}, {arguments}, {bytes}, i32 {line}, {thread}) cold",
+                function.text
+            ),
+        )
     }
 
     /// Bytes of a thread's local memory from an address on, 0 for an address that lies elsewhere.

@@ -80,7 +80,8 @@ impl Emitter<'_> {
         self.set_operand(to, &both, false);
     }
 
-    /// A float rounded to the bits of an 8-bit one, to nearest even; what is too large becomes the largest number.
+    /// A float rounded to the bits of an 8-bit one, to nearest even; what is too large becomes the
+    /// largest number.
     fn shorten_to_quarter(&mut self, quarter: Quarter, value: &Val) -> Val {
         let ty = value.ty;
         let magnitude = self.w.call("llvm.fabs", ty, &[value]);

@@ -1,7 +1,9 @@
 //! Regions: the code between barriers, run for all warps of a block in turn.
 //!
-//! What a warp needs beyond a barrier is stored in its record in scratch memory. A register on which all warps agree needs no record: every warp
-//! computes the same value, starting from the one the last region left (`before`), and the value of any warp that got to the barrier is kept (`after`).
+//! What a warp needs beyond a barrier is stored in its record in scratch memory. A register on
+//! which all warps agree needs no record: every warp computes the same value, starting from the one
+//! the last region left (`before`), and the value of any warp that got to the barrier is kept
+//! (`after`).
 
 use super::*;
 use atoll_lower::analysis::Split;
@@ -81,7 +83,8 @@ impl Regions {
                 starts.push((next, Some(id)));
             }
         }
-        let list: Vec<Region> = starts.into_iter().map(|(entry, barrier)| Region::new(program, entry, barrier, &live)).collect();
+        let list: Vec<Region> =
+            starts.into_iter().map(|(entry, barrier)| Region::new(program, entry, barrier, &live)).collect();
         let needs_record = |reg: &Reg| list.iter().skip(1).any(|r| r.live[*reg]) && !is_block_wide(analysis, *reg);
         let (mut record, mut at) = (HashMap::new(), 4u32);
         for reg in (0..program.regs.len()).filter(needs_record) {
@@ -91,7 +94,8 @@ impl Regions {
             at += bytes;
         }
         let warps = analysis.block.warps();
-        let leaves = (0..program.blocks.len()).any(|b| analysis.split[b] == Split::Divergent && analysis.exit_side[b].is_some());
+        let leaves =
+            (0..program.blocks.len()).any(|b| analysis.split[b] == Split::Divergent && analysis.exit_side[b].is_some());
         Ok(Regions {
             list,
             record,
@@ -177,7 +181,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The code of one warp from its start to its end, where nothing divides it; answers where it ends.
+    /// The code of one warp from its start to its end, where nothing divides it; answers where it
+    /// ends.
     pub(super) fn only_region(&mut self) -> Result<Label, HostError> {
         let state = self.region_state(0);
         let latch = state.latch.clone();
@@ -189,7 +194,9 @@ impl Emitter<'_> {
 
     fn region_state(&mut self, index: usize) -> State {
         let region = &self.regions.list[index];
-        let live_out = |reg: Reg| region.stops.iter().any(|s| self.regions.list.iter().any(|r| r.barrier == Some(*s) && r.live[reg]));
+        let live_out = |reg: Reg| {
+            region.stops.iter().any(|s| self.regions.list.iter().any(|r| r.barrier == Some(*s) && r.live[reg]))
+        };
         let kept: Vec<(Reg, bool, bool)> = (0..region.writes.len())
             .filter(|&r| region.writes[r] && is_block_wide(self.analysis, r))
             .map(|r| (r, region.live[r], live_out(r)))
@@ -308,7 +315,9 @@ impl Emitter<'_> {
         self.w.load(I32, &record)
     }
 
-    /// Gives registers that a region writes and nobody reads before a value to begin with. Where one is written under a mask, that of the warp and the block before would be kept for it otherwise.
+    /// Gives registers that a region writes and nobody reads before a value to begin with. Where
+    /// one is written under a mask, that of the warp and the block before would be kept for it
+    /// otherwise.
     fn forget(&mut self, index: usize) {
         let region = &self.regions.list[index];
         let is_meant = |&reg: &Reg| region.writes[reg] && !region.live[reg] && !is_block_wide(self.analysis, reg);
@@ -322,8 +331,13 @@ impl Emitter<'_> {
     /// Registers of a warp's record that a region reads or changes.
     fn load_record(&mut self, index: usize) {
         let region = &self.regions.list[index];
-        let wanted: Vec<(Reg, u32)> =
-            self.regions.record.iter().filter(|(r, _)| index > 0 && region.live[**r]).map(|(r, at)| (*r, *at)).collect();
+        let wanted: Vec<(Reg, u32)> = self
+            .regions
+            .record
+            .iter()
+            .filter(|(r, _)| index > 0 && region.live[**r])
+            .map(|(r, at)| (*r, *at))
+            .collect();
         for (reg, at) in sorted(wanted) {
             let record = self.record();
             let at = self.w.offset_const(&record, at.into());
@@ -369,7 +383,9 @@ impl Emitter<'_> {
     /// A warp has come to a barrier.
     pub(super) fn stop(&mut self, index: usize, barrier: BlockId, next: BlockId, reduce: Option<&Reduce>) {
         let region = &self.regions.list[index];
-        let Some(to) = self.regions.list.iter().position(|r| r.barrier == Some(barrier) && r.entry == next) else { return };
+        let Some(to) = self.regions.list.iter().position(|r| r.barrier == Some(barrier) && r.entry == next) else {
+            return;
+        };
         let wanted: Vec<(Reg, u32)> = self
             .regions
             .record
@@ -483,7 +499,9 @@ impl Emitter<'_> {
         self.set(reduce.dst, &value, false);
     }
 
-    /// Moves block-wide registers between their slots and the copies before and after the region. A register is only moved where somebody reads it: of kernels that share a function none pays for the others' registers.
+    /// Moves block-wide registers between their slots and the copies before and after the region. A
+    /// register is only moved where somebody reads it: of kernels that share a function none pays
+    /// for the others' registers.
     fn copy_kept(&mut self, index: usize, step: Kept) {
         let kept = self.regions.state[index].kept.clone();
         for KeptRegister { reg, before, after } in kept {

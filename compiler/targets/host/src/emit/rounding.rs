@@ -1,7 +1,8 @@
 //! Correctly rounded operations in the four rounding modes of PTX.
 //!
-//! LLVM's own instructions round to nearest. The directed modes are an operand of AVX-512's instructions; on AVX2 the operation stands in a piece of assembly that sets MXCSR for
-//! itself and puts back what it found, with nothing between the two that could fault or leave.
+//! LLVM's own instructions round to nearest. The directed modes are an operand of AVX-512's
+//! instructions; on AVX2 the operation stands in a piece of assembly that sets MXCSR for itself and
+//! puts back what it found, with nothing between the two that could fault or leave.
 
 use super::*;
 use crate::CpuLevel;
@@ -65,7 +66,8 @@ impl Rounded {
     }
 }
 
-/// Registers of results that one piece of assembly has; with three operands each, twelve of AVX2's sixteen are taken.
+/// Registers of results that one piece of assembly has; with three operands each, twelve of AVX2's
+/// sixteen are taken.
 const PIECES_PER_ASSEMBLY: usize = 4;
 /// MXCSR with all exceptions masked, subnormal numbers kept, rounding to nearest.
 const MXCSR_DEFAULT: i128 = 0x1F80;
@@ -99,7 +101,9 @@ impl Emitter<'_> {
         let rows: Vec<Vec<Val>> = (0..pieces[0].len()).map(|i| pieces.iter().map(|p| p[i].clone()).collect()).collect();
         let results = match self.level {
             CpuLevel::V4 => rows.iter().map(|row| self.embedded(op, rounding, row)).collect(),
-            CpuLevel::V3 => rows.chunks(PIECES_PER_ASSEMBLY).flat_map(|group| self.assembly(op, rounding, group)).collect(),
+            CpuLevel::V3 => {
+                rows.chunks(PIECES_PER_ASSEMBLY).flat_map(|group| self.assembly(op, rounding, group)).collect()
+            }
         };
         let whole = self.join(results);
         if lanes == 1 { self.w.extract(&whole, &constant(I32, 0)) } else { whole }
@@ -110,13 +114,18 @@ impl Emitter<'_> {
         if value.ty.lanes == 1 {
             return vec![self.w.splat(value, width)];
         }
-        (0..value.ty.lanes / width).map(|i| self.w.shuffle(value, &(i * width..(i + 1) * width).collect::<Vec<_>>())).collect()
+        (0..value.ty.lanes / width)
+            .map(|i| self.w.shuffle(value, &(i * width..(i + 1) * width).collect::<Vec<_>>()))
+            .collect()
     }
 
     /// Vectors of the same length end to end; their number is a power of two.
     pub(super) fn join(&mut self, mut parts: Vec<Val>) -> Val {
         while parts.len() > 1 {
-            parts = parts.chunks(2).map(|p| self.w.shuffle2(&p[0], &p[1], &(0..2 * p[0].ty.lanes).collect::<Vec<_>>())).collect();
+            parts = parts
+                .chunks(2)
+                .map(|p| self.w.shuffle2(&p[0], &p[1], &(0..2 * p[0].ty.lanes).collect::<Vec<_>>()))
+                .collect();
         }
         parts.remove(0)
     }
@@ -127,7 +136,11 @@ impl Emitter<'_> {
         let ty = arguments[0].ty;
         if op == Rounded::Narrow {
             let (result, all) = (ty.with(Elem::F32), constant(Ty::scalar(Elem::I8), -1));
-            return self.w.call_named("llvm.x86.avx512.mask.cvtpd2ps.512", result, &[&arguments[0], &constant(result, 0), &all, &mode]);
+            return self.w.call_named(
+                "llvm.x86.avx512.mask.cvtpd2ps.512",
+                result,
+                &[&arguments[0], &constant(result, 0), &all, &mode],
+            );
         }
         let name = format!("llvm.x86.avx512.{}.{}.512", op.mnemonic(), packed(ty));
         let arguments: Vec<&Val> = arguments.iter().chain([&mode]).collect();
@@ -141,7 +154,8 @@ impl Emitter<'_> {
         let (found, wanted) = (self.w.alloca(I32), self.w.alloca(I32));
         self.w.store(&constant(I32, MXCSR_DEFAULT | i128::from(rounding.number()) << MXCSR_ROUNDING_SHIFT), &wanted);
         let (n, count) = (rows.len(), rows[0].len());
-        // Operands: n results, the two words, then each row's arguments; the addend of an fma is tied to its result.
+        // Operands: n results, the two words, then each row's arguments; the addend of an fma is tied to
+        // its result.
         let own = if op == Rounded::Fma { count - 1 } else { count };
         let mut code = format!("stmxcsr (${n})\\0Aldmxcsr (${})\\0A", n + 1);
         for row in 0..n {
@@ -164,7 +178,11 @@ impl Emitter<'_> {
             operands.extend(rows.iter().map(|row| row[own].to_string()));
         }
         constraints.push("~{memory}".into());
-        self.assembly_results(result, n, &format!("asm sideeffect \"{code}\", \"{}\"({})", constraints.join(","), operands.join(", ")))
+        self.assembly_results(
+            result,
+            n,
+            &format!("asm sideeffect \"{code}\", \"{}\"({})", constraints.join(","), operands.join(", ")),
+        )
     }
 
     /// Calls a piece of assembly with `count` results of one type.
@@ -186,8 +204,9 @@ impl Emitter<'_> {
         self.w.bin("fadd", &a_rest, &b_rest)
     }
 
-    /// A number rounded to nearest, with the sign of what it lacks, as rounded to odd: cut, its last bit set where it is not exact. A later rounding
-    /// to fewer bits then comes out as if it were the only one.
+    /// A number rounded to nearest, with the sign of what it lacks, as rounded to odd: cut, its
+    /// last bit set where it is not exact. A later rounding to fewer bits then comes out as if
+    /// it were the only one.
     pub(super) fn make_odd(&mut self, nearest: &Val, error: &Val) -> Val {
         let int = Elem::int(nearest.ty.elem.bits());
         let (bits, error_bits) = (self.w.cast("bitcast", nearest, int), self.w.cast("bitcast", error, int));

@@ -60,7 +60,8 @@ impl Emitter<'_> {
 
     /// Whether generic addresses lie in shared memory.
     pub(super) fn is_in_shared(&mut self, address: &Val) -> Val {
-        let shared = self.space_base(Some(StateSpace::Shared), address.ty.lanes).unwrap_or_else(|| constant(address.ty, 0));
+        let shared =
+            self.space_base(Some(StateSpace::Shared), address.ty.lanes).unwrap_or_else(|| constant(address.ty, 0));
         let offset = self.w.bin("sub", address, &shared);
         self.within(&offset, offsets::SHARED_BYTES)
     }

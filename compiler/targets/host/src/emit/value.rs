@@ -14,8 +14,9 @@ impl Emitter<'_> {
     /// The constant `lane · stride`.
     pub(super) fn progression(&mut self, elem: Elem, stride: i64) -> Val {
         let ty = Ty { elem, lanes: LANES };
-        let lanes: Vec<String> =
-            (0..i64::from(LANES)).map(|lane| constant(Ty::scalar(elem), i128::from(lane) * i128::from(stride)).to_string()).collect();
+        let lanes: Vec<String> = (0..i64::from(LANES))
+            .map(|lane| constant(Ty::scalar(elem), i128::from(lane) * i128::from(stride)).to_string())
+            .collect();
         Val { ty, text: format!("<{}>", lanes.join(", ")).into() }
     }
 
@@ -121,7 +122,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// How many lanes an instruction must compute: 1 where its result is a scalar, or where all it reads is uniform.
+    /// How many lanes an instruction must compute: 1 where its result is a scalar, or where all it
+    /// reads is uniform.
     pub(super) fn lanes_of(&self, inst: &Inst) -> u32 {
         let scalar_result = inst.defs().iter().all(|&d| self.analysis.shapes[d].is_scalar());
         let uniform_sources = inst.sources().iter().all(|o| self.is_uniform(o));

@@ -1,7 +1,10 @@
-//! Video instructions: on bytes, halves and words that operands select, and on two or four numbers in a register.
+//! Video instructions: on bytes, halves and words that operands select, and on two or four numbers
+//! in a register.
 //!
-//! A scalar one computes with 33 and 34 bits as the ISA says, which lie in 64 here. `ptxas` writes sequences of plain instructions for them since sm_50, and those of secondary minima and maxima and of
-//! `vmad` of whole unsigned words differ from the ISA where a result has more than 32 bits; here the ISA counts.
+//! A scalar one computes with 33 and 34 bits as the ISA says, which lie in 64 here. `ptxas` writes
+//! sequences of plain instructions for them since sm_50, and those of secondary minima and maxima
+//! and of `vmad` of whole unsigned words differ from the ISA where a result has more than 32 bits;
+//! here the ISA counts.
 
 use super::*;
 use atoll_lower::program::{Opnd, is_signed};
@@ -69,7 +72,9 @@ impl Emitter<'_> {
     fn field_of(&self, inst: &Inst, selector: Option<&str>) -> Result<Field, HostError> {
         match selector {
             None => Ok(Field::WORD),
-            Some(selector) => Field::of_selector(selector).ok_or_else(|| self.malformed(inst, &format!("selects .{selector}"))),
+            Some(selector) => {
+                Field::of_selector(selector).ok_or_else(|| self.malformed(inst, &format!("selects .{selector}")))
+            }
         }
     }
 
@@ -166,7 +171,8 @@ impl Emitter<'_> {
         Ok(self.w.compare(&format!("icmp {predicate}"), a, b))
     }
 
-    /// `vmad.dtype.atype.btype{.sat}{.po}{.shr7,.shr15} d, a, b, c`, where a or b, or c, may be negated.
+    /// `vmad.dtype.atype.btype{.sat}{.po}{.shr7,.shr15} d, a, b, c`, where a or b, or c, may be
+    /// negated.
     fn video_product(&mut self, inst: &Inst) -> Result<(), HostError> {
         let [_, a_ty, b_ty] = self.video_types(inst)?;
         let lanes = self.lanes_of(inst);
@@ -182,7 +188,8 @@ impl Emitter<'_> {
             return Err(self.malformed(inst, "negates more than the product or the summand, or with .po"));
         }
         let signed = is_signed(a_ty) || is_signed(b_ty) || negates_product || is_negated[2];
-        let [a, b] = [(1, a_ty), (2, b_ty)].map(|(index, ty)| self.video_source(&plain, index, ty, lanes).map(|v| (v, ty)));
+        let [a, b] =
+            [(1, a_ty), (2, b_ty)].map(|(index, ty)| self.video_source(&plain, index, ty, lanes).map(|v| (v, ty)));
         let wide = |e: &mut Self, (value, ty): (Val, ScalarType)| e.w.resize(&value, Elem::I128, is_signed(ty));
         let (a, b) = (wide(self, a?), wide(self, b?));
         let c = self.get(self.op(&plain, 3)?, Elem::I32, lanes);
@@ -210,14 +217,16 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `vadd4.dtype.atype.btype{.sat} d{.mask}, a{.sel}, b{.sel}, c`: numbers of `bits` one by one, those outside of the mask from c. With `.add` the sum of those in the mask is added to c.
+    /// `vadd4.dtype.atype.btype{.sat} d{.mask}, a{.sel}, b{.sel}, c`: numbers of `bits` one by one,
+    /// those outside of the mask from c. With `.add` the sum of those in the mask is added to c.
     fn video_lanes(&mut self, inst: &Inst, bits: u32) -> Result<(), HostError> {
         let [d_ty, a_ty, b_ty] = self.video_types(inst)?;
         let (lanes, count) = (self.lanes_of(inst), 32 / bits);
         let (operand_a, a_selector) = self.selected(inst, 1)?;
         let (operand_b, b_selector) = self.selected(inst, 2)?;
         let (destination, mask) = self.selected(inst, 0)?;
-        let [from_a, from_b] = [(a_selector, 0), (b_selector, count)].map(|(selector, first)| chosen(selector, first, count));
+        let [from_a, from_b] =
+            [(a_selector, 0), (b_selector, count)].map(|(selector, first)| chosen(selector, first, count));
         let mask = places(mask, count);
         let (Some(from_a), Some(from_b), Some(mask)) = (from_a, from_b, mask) else {
             return Err(self.malformed(inst, "selects what is not there"));
@@ -273,11 +282,13 @@ impl Emitter<'_> {
     }
 }
 
-/// The numbers of a and b behind each other that a selector chooses, lowest first: `h10`, `b7654`. Without one, `count` from `first` on.
+/// The numbers of a and b behind each other that a selector chooses, lowest first: `h10`, `b7654`.
+/// Without one, `count` from `first` on.
 fn chosen(selector: Option<&str>, first: u32, count: u32) -> Option<Vec<u32>> {
     let Some(selector) = selector else { return Some((first..first + count).collect()) };
     let places = digits(selector, count)?;
-    (places.len() == count as usize && places.iter().all(|place| *place < 2 * count)).then(|| places.into_iter().rev().collect())
+    (places.len() == count as usize && places.iter().all(|place| *place < 2 * count))
+        .then(|| places.into_iter().rev().collect())
 }
 
 /// The numbers that a mask names: `h1`, `b310`; all where there is none.

@@ -1,5 +1,5 @@
-//! Instructions by which the lanes of a warp talk to each other. The mask operand is not looked at: a warp runs in lock step, and the lanes
-//! that take part are those of the current mask.
+//! Instructions by which the lanes of a warp talk to each other. The mask operand is not looked at:
+//! a warp runs in lock step, and the lanes that take part are those of the current mask.
 
 use super::*;
 use crate::llvm::intrinsics;
@@ -60,7 +60,13 @@ impl Emitter<'_> {
     }
 
     /// The general case: source lanes are computed and read through memory.
-    fn shuffle_computed(&mut self, inst: &Inst, mode: ShuffleMode, by: &Opnd, clamp: &Opnd) -> Result<(Val, Val), HostError> {
+    fn shuffle_computed(
+        &mut self,
+        inst: &Inst,
+        mode: ShuffleMode,
+        by: &Opnd,
+        clamp: &Opnd,
+    ) -> Result<(Val, Val), HostError> {
         let source = self.get(self.op(inst, 1)?, Elem::I32, LANES);
         let by = self.get(by, Elem::I32, LANES);
         let by = self.w.bin_const("and", &by, 31);
@@ -99,7 +105,8 @@ impl Emitter<'_> {
         let from = self.w.select(&valid, &wanted, &lane);
         let array = self.lane_array(Elem::I32, SHUFFLE_ARRAY);
         self.w.store(&source, &array);
-        let pointers = self.w.value(Ty { elem: Elem::Ptr, lanes: LANES }, format_args!("getelementptr i32, {array}, {from}"));
+        let pointers =
+            self.w.value(Ty { elem: Elem::Ptr, lanes: LANES }, format_args!("getelementptr i32, {array}, {from}"));
         let value = intrinsics::gather(&mut self.w, Elem::I32, &pointers, 4, &constant(MASK, 1));
         Ok((value, valid))
     }
@@ -129,7 +136,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `match.any.sync d, a, mask`: the lanes with the same value. `match.all.sync d|p, a, mask`: all lanes if they agree, else none, and whether they do.
+    /// `match.any.sync d, a, mask`: the lanes with the same value. `match.all.sync d|p, a, mask`:
+    /// all lanes if they agree, else none, and whether they do.
     pub(super) fn match_lanes(&mut self, inst: &Inst) -> Result<(), HostError> {
         let elem = Elem::int(self.ty_of(inst)?.bits());
         let value = self.get(self.op(inst, 1)?, elem, LANES);
@@ -198,7 +206,9 @@ impl Emitter<'_> {
                 _ => return None,
             })
         };
-        let Some((op, neutral)) = inst.form.modifiers.iter().find_map(|m| word(m)) else { return Err(self.unsupported(inst, "")) };
+        let Some((op, neutral)) = inst.form.modifiers.iter().find_map(|m| word(m)) else {
+            return Err(self.unsupported(inst, ""));
+        };
         let value = self.get(self.op(inst, 1)?, elem_of(ty), LANES);
         let mask = self.mask_value();
         let value = self.w.select(&mask, &value, &constant(value.ty, neutral));

@@ -1,7 +1,8 @@
 //! The file of a shared object.
 //!
-//! An address is the place in the file, so that the loader maps three pieces of it as they are: headers, tables for the loader and constants, to be read; code; the dynamic section and variables,
-//! to be written. What is not loaded stands behind them.
+//! An address is the place in the file, so that the loader maps three pieces of it as they are:
+//! headers, tables for the loader and constants, to be read; code; the dynamic section and
+//! variables, to be written. What is not loaded stands behind them.
 
 use super::{Kind, Place, Relative, Section, Symbol};
 use object::elf::{self, DynamicTag, SectionFlags, SectionType};
@@ -22,7 +23,8 @@ const PROGRAM_HEADERS: u64 = 5;
 /// Entries of the dynamic section.
 const DYNAMIC_ENTRIES: u64 = 9;
 
-/// Section headers come in this order: none, the tables for the loader, the image's sections, the tables for people.
+/// Section headers come in this order: none, the tables for the loader, the image's sections, the
+/// tables for people.
 const DYNSYM_HEADER: u32 = 1;
 const DYNSTR_HEADER: u32 = 3;
 const HEADERS_IN_FRONT: usize = 6;
@@ -73,7 +75,8 @@ fn exported(symbols: &[Symbol]) -> impl Iterator<Item = &Symbol> + Clone {
 }
 
 impl Image {
-    /// Finds room for an image with so many words that the loader has to fill in, and gives sections their addresses.
+    /// Finds room for an image with so many words that the loader has to fill in, and gives
+    /// sections their addresses.
     pub(super) fn lay_out(symbols: &[Symbol], relatives: usize, sections: &mut [Section]) -> Image {
         let count = 1 + exported(symbols).count() as u64;
         let names_bytes = 1 + exported(symbols).map(|symbol| symbol.name.len() as u64 + 1).sum::<u64>();
@@ -82,7 +85,9 @@ impl Image {
         let hash = room.take(8, 4 * (2 + 2 * count));
         let names = room.take(1, names_bytes);
         let relocations = room.take(8, RELOCATION_BYTES * relatives as u64);
-        let mut place = |room: &mut Room, kind: Kind| sections.iter_mut().filter(|s| s.kind == kind).for_each(|s| room.take_section(s));
+        let mut place = |room: &mut Room, kind: Kind| {
+            sections.iter_mut().filter(|s| s.kind == kind).for_each(|s| room.take_section(s))
+        };
         place(&mut room, Kind::Constants);
         let read = Part { at: 0, size: room.0 };
         let code = room.take(PAGE, 0).at;
@@ -92,7 +97,15 @@ impl Image {
         place(&mut room, Kind::Variables);
         let write = Part { at: dynamic.at, size: room.0 - dynamic.at };
         place(&mut room, Kind::Zeros);
-        Image { symbols, hash, names, relocations, dynamic, pieces: [read, execute, write], zeros: room.0 - write.end() }
+        Image {
+            symbols,
+            hash,
+            names,
+            relocations,
+            dynamic,
+            pieces: [read, execute, write],
+            zeros: room.0 - write.end(),
+        }
     }
 
     /// The file.
@@ -158,7 +171,8 @@ impl Image {
         }
     }
 
-    /// Debugging information, symbols and names for people, and section headers; answers where these are, and how many.
+    /// Debugging information, symbols and names for people, and section headers; answers where
+    /// these are, and how many.
     fn write_rest(&self, out: &mut Out, sections: &[Section], symbols: &[Symbol]) -> Part {
         let mut headers = Headers::new();
         let (alloc, writes) = (elf::SHF_ALLOC, elf::SHF_WRITE);
@@ -176,13 +190,20 @@ impl Image {
             ..Header::of(".rela.dyn", elf::SHT_RELA, alloc, self.relocations)
         });
         let flags = SectionFlags(alloc.0 | writes.0);
-        headers.add(Header { entry: DYNAMIC_BYTES, link: DYNSTR_HEADER, ..Header::of(".dynamic", elf::SHT_DYNAMIC, flags, self.dynamic) });
+        headers.add(Header {
+            entry: DYNAMIC_BYTES,
+            link: DYNSTR_HEADER,
+            ..Header::of(".dynamic", elf::SHT_DYNAMIC, flags, self.dynamic)
+        });
         for section in sections {
             let part = match section.kind {
                 Kind::Debug => out.append(section.align, &section.bytes),
                 _ => Part { at: section.address, size: section.size },
             };
-            headers.add(Header { align: section.align, ..Header::of(&section.name, section.kind.ty(), section.kind.flags(), part) });
+            headers.add(Header {
+                align: section.align,
+                ..Header::of(&section.name, section.kind.ty(), section.kind.flags(), part)
+            });
         }
         let mut names = Names::new();
         let table = out.append(8, bytes_of(&no_symbol()));
@@ -193,7 +214,12 @@ impl Image {
         let (table, link) = (Part { size: out.bytes.len() as u64 - table.at, ..table }, headers.count() + 1);
         let locals = symbols.iter().filter(|symbol| !symbol.is_global).count() as u32;
         let no_flags = SectionFlags(0);
-        headers.add(Header { entry: SYMBOL_BYTES, link, info: 1 + locals, ..Header::of(".symtab", elf::SHT_SYMTAB, no_flags, table) });
+        headers.add(Header {
+            entry: SYMBOL_BYTES,
+            link,
+            info: 1 + locals,
+            ..Header::of(".symtab", elf::SHT_SYMTAB, no_flags, table)
+        });
         let strings = out.append(1, &names.bytes);
         headers.add(Header { align: 1, ..Header::of(".strtab", elf::SHT_STRTAB, no_flags, strings) });
         headers.write(out)

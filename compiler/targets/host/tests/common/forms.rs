@@ -105,9 +105,17 @@ fn integers(forms: &mut Forms) {
         forms.add(&format!("shr.u{bits}"), kind, &[kind, I32]);
         forms.add(&format!("shr.s{bits}"), kind, &[kind, I32]);
     }
-    for op in
-        ["add.sat.s32", "sub.sat.s32", "add.u16x2", "add.s16x2", "min.u16x2", "max.s16x2", "min.relu.s16x2", "max.relu.s32", "min.relu.s32"]
-    {
+    for op in [
+        "add.sat.s32",
+        "sub.sat.s32",
+        "add.u16x2",
+        "add.s16x2",
+        "min.u16x2",
+        "max.s16x2",
+        "min.relu.s16x2",
+        "max.relu.s32",
+        "min.relu.s32",
+    ] {
         forms.add(op, I32, &[I32, I32]);
     }
     for op in [
@@ -136,7 +144,8 @@ fn integers(forms: &mut Forms) {
             let set = format!("{first}.u{bits} %t, %a, %b{};", if first.starts_with("mad") { ", %c" } else { "" });
             for second in ["addc", "subc", "madc.lo", "madc.hi"] {
                 let third = if second.starts_with("madc") { ", %t" } else { "" };
-                let mut mix = |code: String| forms.code(format!("{{ .reg .{b} %t; {set} {code} }}"), kind, &[kind, kind, kind]);
+                let mut mix =
+                    |code: String| forms.code(format!("{{ .reg .{b} %t; {set} {code} }}"), kind, &[kind, kind, kind]);
                 mix(format!("{second}.u{bits} %d, %c, %a{third};"));
                 for last in ["addc", "subc"] {
                     mix(format!("{second}.cc.s{bits} %t, %a, %c{third}; {last}.u{bits} %d, %t, 0;"));
@@ -187,7 +196,9 @@ fn bits(forms: &mut Forms) {
     for table in [0x00, 0x1b, 0x96, 0xca, 0xe8, 0xff] {
         forms.code(format!("lop3.b32 %d, %a, %b, %c, {table};"), I32, &[I32, I32, I32]);
     }
-    for op in ["bmsk.clamp.b32", "bmsk.wrap.b32", "szext.clamp.s32", "szext.wrap.s32", "szext.clamp.u32", "szext.wrap.u32"] {
+    for op in
+        ["bmsk.clamp.b32", "bmsk.wrap.b32", "szext.clamp.s32", "szext.wrap.s32", "szext.clamp.u32", "szext.wrap.u32"]
+    {
         forms.add(op, I32, &[I32, I32]);
     }
 }
@@ -291,10 +302,21 @@ fn comparisons(forms: &mut Forms) {
         }
     }
     for (bits, kind) in [(16, I16), (32, I32), (64, I64)] {
-        for op in ["eq.b", "ne.b", "lt.s", "le.s", "gt.s", "ge.s", "lt.u", "le.u", "gt.u", "ge.u", "lo.u", "ls.u", "hi.u", "hs.u"] {
-            forms.code(format!("{{ .reg .pred %q; setp.{op}{bits} %q, %a, %b; selp.b32 %d, 1, 0, %q; }}"), I32, &[kind, kind]);
+        for op in [
+            "eq.b", "ne.b", "lt.s", "le.s", "gt.s", "ge.s", "lt.u", "le.u", "gt.u", "ge.u", "lo.u", "ls.u", "hi.u",
+            "hs.u",
+        ] {
+            forms.code(
+                format!("{{ .reg .pred %q; setp.{op}{bits} %q, %a, %b; selp.b32 %d, 1, 0, %q; }}"),
+                I32,
+                &[kind, kind],
+            );
         }
-        forms.code(format!("{{ .reg .pred %q; setp.lt.u32 %q, %c, 100; selp.b{bits} %d, %a, %b, %q; }}"), kind, &[kind, kind, I32]);
+        forms.code(
+            format!("{{ .reg .pred %q; setp.lt.u32 %q, %c, 100; selp.b{bits} %d, %a, %b, %q; }}"),
+            kind,
+            &[kind, kind, I32],
+        );
         forms.add(&format!("slct.b{bits}.s32"), kind, &[kind, kind, I32]);
         forms.add(&format!("slct.b{bits}.f32"), kind, &[kind, kind, F32]);
     }
@@ -347,7 +369,8 @@ fn comparisons(forms: &mut Forms) {
 }
 
 fn conversions(forms: &mut Forms) {
-    let ints = [("u8", I8), ("s8", I8), ("u16", I16), ("s16", I16), ("u32", I32), ("s32", I32), ("u64", I64), ("s64", I64)];
+    let ints =
+        [("u8", I8), ("s8", I8), ("u16", I16), ("s16", I16), ("u32", I32), ("s32", I32), ("u64", I64), ("s64", I64)];
     let floats = [("f16", F16), ("bf16", Bf16), ("f32", F32), ("f64", F64)];
     for (to, to_kind) in ints {
         // Narrow results are extended to a register of 32 bits.

@@ -1,6 +1,10 @@
 //! Compiles PTX text for this machine and runs it in this process.
 
-#![allow(dead_code, clippy::missing_panics_doc, reason = "each test binary uses its part; a failed expectation is the test's failure")]
+#![allow(
+    dead_code,
+    clippy::missing_panics_doc,
+    reason = "each test binary uses its part; a failed expectation is the test's failure"
+)]
 
 pub(crate) mod forms;
 pub(crate) mod op;
@@ -50,7 +54,8 @@ pub(crate) fn at_every_level(text: &str, name: &str, block: [u32; 3], mut run: i
 /// A kernel in memory.
 pub(crate) struct Loaded {
     _library: libloading::Library,
-    /// Kept open: the loader takes a path it has seen for the library it has loaded, and the path is made of the descriptor's number.
+    /// Kept open: the loader takes a path it has seen for the library it has loaded, and the path
+    /// is made of the descriptor's number.
     _file: std::fs::File,
     kernel: HostKernel,
     pub(crate) facts: CompiledKernel,

@@ -33,23 +33,51 @@ impl Kind {
             Int(bits) => {
                 let top = 1u64 << (bits - 1);
                 let max = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
-                let mut all =
-                    vec![0, 1, 2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 100, 127, 128, 255, top - 1, top, top + 1, max - 1, max, max / 3];
-                all.extend([0xffff, 0x1_0000, 0x00ff_ffff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x8000_ffff].map(|v: u64| v & max));
+                let mut all = vec![
+                    0,
+                    1,
+                    2,
+                    3,
+                    7,
+                    8,
+                    15,
+                    16,
+                    31,
+                    32,
+                    33,
+                    63,
+                    64,
+                    100,
+                    127,
+                    128,
+                    255,
+                    top - 1,
+                    top,
+                    top + 1,
+                    max - 1,
+                    max,
+                    max / 3,
+                ];
+                all.extend(
+                    [0xffff, 0x1_0000, 0x00ff_ffff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x8000_ffff]
+                        .map(|v: u64| v & max),
+                );
                 all
             }
             F16 => of16(&[
-                0, 0x8000, 1, 0x8001, 0x3ff, 0x83ff, 0x400, 0x8400, 0x3c00, 0xbc00, 0x3c01, 0x3bff, 0x3800, 0x4100, 0xc248, 0x7bff, 0xfbff,
-                0x7c00, 0xfc00, 0x7e00, 0x5555, 0x1234, 0x0801,
+                0, 0x8000, 1, 0x8001, 0x3ff, 0x83ff, 0x400, 0x8400, 0x3c00, 0xbc00, 0x3c01, 0x3bff, 0x3800, 0x4100,
+                0xc248, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x5555, 0x1234, 0x0801,
             ]),
             // The last one is −126, whose power of two is the least normal number.
             Bf16 => of16(&[
-                0, 0x8000, 1, 0x8001, 0x7f, 0x80, 0x8080, 0x3f80, 0xbf80, 0x3f81, 0x3f7f, 0x3f00, 0x4020, 0xc049, 0x7f7f, 0xff7f, 0x7f80,
-                0xff80, 0x7fc0, 0x4995, 0x2000, 0x2001, 0x5f81, 0xc2fc,
+                0, 0x8000, 1, 0x8001, 0x7f, 0x80, 0x8080, 0x3f80, 0xbf80, 0x3f81, 0x3f7f, 0x3f00, 0x4020, 0xc049,
+                0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7fc0, 0x4995, 0x2000, 0x2001, 0x5f81, 0xc2fc,
             ]),
             F16x2 => pairs(&F16.edges()),
             Bf16x2 => pairs(&Bf16.edges()),
-            F32 => F32_EDGES.iter().map(|f| u64::from(f.to_bits())).chain([1, 0x8000_0001, 0x7f_ffff, 0x80_0001]).collect(),
+            F32 => {
+                F32_EDGES.iter().map(|f| u64::from(f.to_bits())).chain([1, 0x8000_0001, 0x7f_ffff, 0x80_0001]).collect()
+            }
             F64 => F32_EDGES
                 .iter()
                 .map(|&f| f64::from(f).to_bits())
@@ -161,8 +189,16 @@ const F32_EDGES: [f32; 40] = [
     255.5,
 ];
 
-const F64_EDGES: [f64; 8] =
-    [1.000_000_000_000_000_2, 1e300, -1e300, 1e-300, 3.4028235677973366e38, 1.401298464324817e-45, f64::MAX, 4503599627370497.5];
+const F64_EDGES: [f64; 8] = [
+    1.000_000_000_000_000_2,
+    1e300,
+    -1e300,
+    1e-300,
+    3.4028235677973366e38,
+    1.401298464324817e-45,
+    f64::MAX,
+    4503599627370497.5,
+];
 
 fn f16_number(bits: u64) -> f64 {
     let (exponent, fraction) = ((bits >> 10 & 31) as i32, (bits & 0x3ff) as f64);
@@ -184,7 +220,8 @@ fn is_full_run() -> bool {
     std::env::var_os("ATOLL_TEST_FULL").is_some_and(|v| v == "1")
 }
 
-/// Operand lists: all pairs of edges of the first two, with edges of the others beside them, then anything.
+/// Operand lists: all pairs of edges of the first two, with edges of the others beside them, then
+/// anything.
 pub(crate) fn operands(kinds: &[Kind], seed: u64) -> Vec<Vec<u64>> {
     let random_count = if is_full_run() { 8192 } else { 512 };
     let mut random = Random::new(seed);
@@ -212,15 +249,15 @@ pub(crate) fn operands(kinds: &[Kind], seed: u64) -> Vec<Vec<u64>> {
     lists
 }
 
-/// A kernel that runs `code` on the operands `%a`, `%b`, … of each thread, eight bytes apart, and stores `%d`.
+/// A kernel that runs `code` on the operands `%a`, `%b`, … of each thread, eight bytes apart, and
+/// stores `%d`.
 pub(crate) fn kernel(code: &str, result: Kind, kinds: &[Kind]) -> String {
     let names = ["a", "b", "c", "e"];
     let mut text = String::from(".visible .entry op(");
     for name in &names[..kinds.len()] {
         text += &format!(".param .u64 p{name}, ");
     }
-    text +=
-        ".param .u64 pd)\n{\n  .reg .pred %p<4>; .reg .b16 %h<8>; .reg .b32 %r<16>; .reg .b64 %x<16>; .reg .f32 %f<8>; .reg .f64 %g<8>;\n";
+    text += ".param .u64 pd)\n{\n  .reg .pred %p<4>; .reg .b16 %h<8>; .reg .b32 %r<16>; .reg .b64 %x<16>; .reg .f32 %f<8>; .reg .f64 %g<8>;\n";
     text += &format!("  .reg .b{} %d;\n", result.bits().max(16));
     text += "  mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r0, %r1, 64, %r0; mul.wide.u32 %x0, %r0, 8;\n";
     for (name, kind) in names.iter().zip(kinds) {
@@ -230,7 +267,10 @@ pub(crate) fn kernel(code: &str, result: Kind, kinds: &[Kind]) -> String {
             kind.bits()
         );
     }
-    text += &format!("  {code}\n  ld.param.u64 %x1, [pd]; add.u64 %x1, %x1, %x0; st.global.b{} [%x1], %d; ret;\n}}\n", result.bits());
+    text += &format!(
+        "  {code}\n  ld.param.u64 %x1, [pd]; add.u64 %x1, %x1, %x0; st.global.b{} [%x1], %d; ret;\n}}\n",
+        result.bits()
+    );
     text
 }
 

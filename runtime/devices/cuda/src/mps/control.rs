@@ -51,7 +51,8 @@ impl MpsControl {
         MpsControl { program, folder }
     }
 
-    /// The one that CUDA programs with this process's environment become clients of, if there is one.
+    /// The one that CUDA programs with this process's environment become clients of, if there is
+    /// one.
     pub fn ambient() -> Option<MpsControl> {
         let control = MpsControl::new(PROGRAM.into(), folder());
         control.folder.join("control").exists().then_some(control)
@@ -72,9 +73,12 @@ impl MpsControl {
         Ok(self.clients_by_server()?.into_iter().flat_map(|(_, clients)| clients).collect())
     }
 
-    /// Ends what a process has on the GPU, as far as it has anything there through MPS, so that it can be killed and nobody else notices. False where it is no client. Takes milliseconds, and seconds at most.
+    /// Ends what a process has on the GPU, as far as it has anything there through MPS, so that it
+    /// can be killed and nobody else notices. False where it is no client. Takes milliseconds, and
+    /// seconds at most.
     pub fn terminate(&self, client: u32) -> Result<bool, MpsError> {
-        let Some((server, _)) = self.clients_by_server()?.into_iter().find(|(_, clients)| clients.contains(&client)) else {
+        let Some((server, _)) = self.clients_by_server()?.into_iter().find(|(_, clients)| clients.contains(&client))
+        else {
             return Ok(false);
         };
         let question = format!("terminate_client {server} {client}");
@@ -92,7 +96,8 @@ impl MpsControl {
         self.ask("quit").map(drop)
     }
 
-    /// Starts one, as a child of this process, with a process group of its own: what a terminal sends to this one is not for it.
+    /// Starts one, as a child of this process, with a process group of its own: what a terminal
+    /// sends to this one is not for it.
     pub(super) fn start(&self) -> Result<Child, MpsError> {
         use std::os::unix::process::CommandExt;
         let log = self.folder.join("log");
@@ -109,7 +114,12 @@ impl MpsControl {
 
     fn ask(&self, question: &str) -> Result<String, MpsError> {
         let mut command = self.command();
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| self.unable(e))?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| self.unable(e))?;
         let asked = child.stdin.take().map(|mut stdin| stdin.write_all(format!("{question}\n").as_bytes()));
         let until = Instant::now() + ANSWER_WITHIN;
         let status = loop {
@@ -126,7 +136,10 @@ impl MpsControl {
         let (out, err) = (read(child.stdout.take()), read(child.stderr.take()));
         match (status.success(), asked) {
             (true, Some(Ok(()))) => Ok(out),
-            _ => Err(MpsError::Refused { question: question.to_owned(), answer: format!("{out}{err}").trim().to_owned() }),
+            _ => Err(MpsError::Refused {
+                question: question.to_owned(),
+                answer: format!("{out}{err}").trim().to_owned(),
+            }),
         }
     }
 
@@ -146,7 +159,11 @@ fn read(from: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
     let answer = from.map(|from| from.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes));
     // What was not understood is as good as not said.
-    if answer.is_some_and(|answer| answer.is_ok()) { String::from_utf8_lossy(&bytes).into_owned() } else { String::new() }
+    if answer.is_some_and(|answer| answer.is_ok()) {
+        String::from_utf8_lossy(&bytes).into_owned()
+    } else {
+        String::new()
+    }
 }
 
 /// Numbers of processes, one to a line. Lines that begin with something else are words for people.
@@ -166,7 +183,9 @@ mod tests {
 
     #[test]
     fn a_program_that_is_missing_silent_or_refuses_is_told_apart() {
-        let ask = |program: &str| MpsControl::new(program.into(), "/nowhere".into()).ask("get_server_list").expect_err(program);
+        let ask = |program: &str| {
+            MpsControl::new(program.into(), "/nowhere".into()).ask("get_server_list").expect_err(program)
+        };
         assert!(matches!(ask("/nowhere/mps"), MpsError::Program { .. }));
         assert!(matches!(ask("false"), MpsError::Refused { .. }));
         assert!(!MpsControl::new("true".into(), "/nowhere".into()).answers(), "no number");

@@ -21,7 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How often is looked whether it still runs.
 const LIFE_EVERY: Duration = Duration::from_millis(500);
 
-/// Uses the control daemon that runs, or starts one and keeps it running. The one that was started ends with this, unless it has other clients: it is theirs then.
+/// Uses the control daemon that runs, or starts one and keeps it running. The one that was started
+/// ends with this, unless it has other clients: it is theirs then.
 #[derive(Debug)]
 pub(super) struct MpsService {
     keeper: Arc<Keeper>,
@@ -60,11 +61,16 @@ impl KeptService for MpsService {
         self.keeper.ensure(&mut self.keeper.own())
     }
 
-    /// Whether a process that uses the GPU is a client. Where all clients have numbers that are not ours, as between containers, nobody can say.
+    /// Whether a process that uses the GPU is a client. Where all clients have numbers that are not
+    /// ours, as between containers, nobody can say.
     fn has_client(&self, pid: u32) -> Result<bool, DeviceError> {
         let clients = self.keeper.control.clients().map_err(unavailable)?;
         if !clients.is_empty() && !clients.contains(&pid) {
-            tracing::warn!(pid, ?clients, "MPS does not list the executor by its number; whether it is kept to its share is not known");
+            tracing::warn!(
+                pid,
+                ?clients,
+                "MPS does not list the executor by its number; whether it is kept to its share is not known"
+            );
         }
         Ok(!clients.is_empty())
     }
@@ -93,7 +99,9 @@ impl Keeper {
             }
             if Instant::now() > until {
                 end(child);
-                return Err(DeviceError::Unavailable(format!("the control daemon of MPS does not answer within {START_WITHIN:?}")));
+                return Err(DeviceError::Unavailable(format!(
+                    "the control daemon of MPS does not answer within {START_WITHIN:?}"
+                )));
             }
             std::thread::sleep(LOOK_EVERY);
         }

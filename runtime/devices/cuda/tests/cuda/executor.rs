@@ -4,8 +4,8 @@ use super::suite::rig::{Kernel, Launch, Rig, Wanted, facts, wait_for};
 use super::{KERNELS, config, routes, suite};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::{
-    Completion, Constants, Device, DeviceError, DomainState, Domains, Fault, FaultKind, LaunchRecord, LaunchStatus, Launching, Memory,
-    ModuleId, ModuleImage, Modules,
+    Completion, Constants, Device, DeviceError, DomainState, Domains, Fault, FaultKind, LaunchRecord, LaunchStatus,
+    Launching, Memory, ModuleId, ModuleImage, Modules,
 };
 use atoll_device_cuda::{CudaConfig, KIND};
 use atoll_executor::{ExecutorConfig, ExecutorDevice, ExecutorPool, serve};
@@ -80,7 +80,8 @@ impl Gpu {
     pub(super) fn start(cuda: CudaConfig) -> Gpu {
         let mut pool = ExecutorPool::new(executor(cuda)).expect("a pool");
         let kernels = facts();
-        let image = ModuleImage { domain: "tenant", target: TARGET, code: KERNELS.as_bytes(), ptx: None, kernels: &kernels };
+        let image =
+            ModuleImage { domain: "tenant", target: TARGET, code: KERNELS.as_bytes(), ptx: None, kernels: &kernels };
         let module = pool.load_module(image).expect("the kernels");
         Gpu { pool, module, launches: 0 }
     }
@@ -149,7 +150,8 @@ impl Gpu {
         self.fault(launch).to_string()
     }
 
-    /// From the loss of the executor to another one that works: nothing has memory before the loss of constants was noted.
+    /// From the loss of the executor to another one that works: nothing has memory before the loss
+    /// of constants was noted.
     pub(super) fn recovers(&mut self, old: u64) {
         self.wait_until(|gpu| {
             assert_eq!(gpu.pool.next_completion(), None);
@@ -183,7 +185,10 @@ fn a_lost_executor_is_replaced_once_the_loss_of_constants_was_noted() {
         let completion = gpu.wait();
         assert_eq!((completion.launch, completion.status), (victim, LaunchStatus::Failed));
         let why = gpu.why(victim);
-        assert!(why.contains(if signal == Signal::KILL { "was killed by SIGKILL" } else { "no sign of life" }), "{why}");
+        assert!(
+            why.contains(if signal == Signal::KILL { "was killed by SIGKILL" } else { "no sign of life" }),
+            "{why}"
+        );
         assert_eq!(gpu.pool.next_completion(), None);
         assert!(matches!(gpu.pool.domain("tenant"), Err(DeviceError::DomainLost(_))), "its loss was not noted");
         assert!(matches!(gpu.pool.write(DeviceOffset(4096), &[7]), Err(DeviceError::DomainLost(_))));
@@ -247,18 +252,25 @@ fn a_kernel_that_does_not_end_costs_its_executor() {
     gpu.recovers(old);
 }
 
-/// An epoch word begins at 0 again for each invocation, so the same epochs are raised time and again, wherever kernels look for them.
+/// An epoch word begins at 0 again for each invocation, so the same epochs are raised time and
+/// again, wherever kernels look for them.
 #[test]
 fn an_epoch_is_raised_again_after_its_word_was_cleared() {
     let (bar_library, all) = routes();
     for flag_route in all {
         let bar_library = bar_library.clone();
-        let device = ExecutorDevice::start(executor(CudaConfig { flag_route: Some(flag_route), bar_library, ..config(Wanted::default()) }));
+        let device = ExecutorDevice::start(executor(CudaConfig {
+            flag_route: Some(flag_route),
+            bar_library,
+            ..config(Wanted::default())
+        }));
         let mut rig = Rig::new(Box::new(device.expect("an executor")), KERNELS.as_bytes());
         let counts = rig.alloc(4);
         let preempt = rig.preempt(1);
         for round in 0..20 {
-            for (raised, expected) in [(0, LaunchStatus::Complete), (1, LaunchStatus::Evicted), (1, LaunchStatus::Evicted)] {
+            for (raised, expected) in
+                [(0, LaunchStatus::Complete), (1, LaunchStatus::Evicted), (1, LaunchStatus::Evicted)]
+            {
                 rig.device.fill(preempt.progress, 0, 1).expect("memory");
                 rig.device.fill(preempt.evicted_word, 0, 4).expect("memory");
                 rig.device.fill(preempt.epoch_word, 0, 4).expect("memory");

@@ -48,7 +48,11 @@ fn a_busy_lane_keeps_nobody_in_another_waiting(mut rig: Rig) {
         std::thread::yield_now();
     }
     for queue in first.queues.clone() {
-        assert_eq!(rig.run(queue, &Launch::spin(50, counts, 1_000)).status, LaunchStatus::Complete, "although the gate is closed");
+        assert_eq!(
+            rig.run(queue, &Launch::spin(50, counts, 1_000)).status,
+            LaunchStatus::Complete,
+            "although the gate is closed"
+        );
     }
     assert!(why(rig.device.close_lane(second.id)).contains("holds launches"));
     rig.device.store_epoch(gate, Epoch(1));

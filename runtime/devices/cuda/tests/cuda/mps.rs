@@ -1,4 +1,5 @@
-//! Shares of a GPU through MPS. Its control daemon is a stand-in (`tests/stand-in-cuda/src/bin`), which keeps a journal; on a GPU these tests do nothing, since NVIDIA's keeps none.
+//! Shares of a GPU through MPS. Its control daemon is a stand-in (`tests/stand-in-cuda/src/bin`),
+//! which keeps a journal; on a GPU these tests do nothing, since NVIDIA's keeps none.
 
 use super::executor::{Gpu, executor};
 use super::suite::rig::{Kernel, Wanted};
@@ -17,7 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Half of the GPU, through a control daemon in a folder; `None` on a GPU.
 fn half(folder: &Path) -> Option<MpsShare> {
     let is_stand_in = std::env::var_os(DEVICE).is_none();
-    is_stand_in.then(|| MpsShare { percentage: 50, folder: folder.to_owned(), program: beside("atoll-stand-in-mps-control") })
+    is_stand_in.then(|| MpsShare {
+        percentage: 50,
+        folder: folder.to_owned(),
+        program: beside("atoll-stand-in-mps-control"),
+    })
 }
 
 fn with(share: &MpsShare) -> CudaConfig {
@@ -44,7 +49,11 @@ struct Elsewhere(Child);
 
 impl Elsewhere {
     fn start(share: &MpsShare) -> Elsewhere {
-        let child = Command::new(&share.program).arg("-f").env("CUDA_MPS_PIPE_DIRECTORY", &share.folder).spawn().expect("a control daemon");
+        let child = Command::new(&share.program)
+            .arg("-f")
+            .env("CUDA_MPS_PIPE_DIRECTORY", &share.folder)
+            .spawn()
+            .expect("a control daemon");
         until("a control daemon", || share.control().answers());
         Elsewhere(child)
     }
@@ -72,7 +81,10 @@ fn a_client_that_has_to_be_killed_takes_leave_first() {
     drop(gpu);
     let journal = journal(&share);
     let at = |what: &str| {
-        journal.iter().position(|line| line == &(what.to_owned(), pid)).unwrap_or_else(|| panic!("no {what} {pid}: {journal:?}"))
+        journal
+            .iter()
+            .position(|line| line == &(what.to_owned(), pid))
+            .unwrap_or_else(|| panic!("no {what} {pid}: {journal:?}"))
     };
     assert!(at("client") < at("terminate") && at("terminate") < at("gone"), "{journal:?}");
     assert_eq!(journal.iter().filter(|(what, _)| what == "terminate").count(), 2, "both executors: {journal:?}");
@@ -85,7 +97,9 @@ fn a_control_daemon_that_dies_is_started_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(share) = half(folder.path()) else { return };
     let mut gpu = Gpu::start(with(&share));
-    let own = |share: &MpsShare| journal(share).into_iter().rev().find(|(what, _)| what == "start").expect("it was started").1;
+    let own = |share: &MpsShare| {
+        journal(share).into_iter().rev().find(|(what, _)| what == "start").expect("it was started").1
+    };
     let first = own(&share);
     kill_process(Pid::from_raw(first.cast_signed()).expect("a process"), Signal::KILL).expect("it lives");
     until("another control daemon", || own(&share) != first && share.control().answers());
@@ -107,7 +121,11 @@ fn a_control_daemon_of_others_is_used_and_left_to_them() {
     gpu.runs();
     drop(gpu);
     assert!(share.control().answers());
-    assert!(journal(&share).iter().all(|(what, pid)| what != "start" || *pid == theirs.0.id()), "{:?}", journal(&share));
+    assert!(
+        journal(&share).iter().all(|(what, pid)| what != "start" || *pid == theirs.0.id()),
+        "{:?}",
+        journal(&share)
+    );
 }
 
 #[test]
@@ -134,7 +152,10 @@ fn who_shares_a_gpu_is_not_blamed_for_the_end_of_its_context() {
     let launch = gpu.submit(Kernel::FaultAt, old, [5 << 32, 16]);
     assert_eq!(gpu.wait().status, LaunchStatus::Failed);
     let fault = gpu.fault(launch);
-    assert!(matches!(fault.kind, FaultKind::Lost { may_have_run: true, .. }), "it may have been another process: {fault:?}");
+    assert!(
+        matches!(fault.kind, FaultKind::Lost { may_have_run: true, .. }),
+        "it may have been another process: {fault:?}"
+    );
     gpu.recovers(old);
 }
 
@@ -150,7 +171,10 @@ fn without_the_service_there_is_no_share() {
         }
     };
     let missing = refused("/nowhere/nvidia-cuda-mps-control");
-    assert!(missing.starts_with("a share of a GPU needs NVIDIA's MPS: /nowhere/nvidia-cuda-mps-control cannot be run: "), "{missing}");
+    assert!(
+        missing.starts_with("a share of a GPU needs NVIDIA's MPS: /nowhere/nvidia-cuda-mps-control cannot be run: "),
+        "{missing}"
+    );
     let fails = refused("false");
     assert!(fails.starts_with("the control daemon of MPS ended by itself (exit status: 1); "), "{fails}");
 }

@@ -34,7 +34,8 @@ impl Task {
     fn new(rig: &mut Rig, launches: usize, blocks: u32) -> Task {
         let (log, gate) = (rig.alloc(4 + launches as u64 * u64::from(blocks) * 4), rig.alloc(4));
         let first = rig.preempt(blocks.into());
-        let states = (0..launches).map(|_| Preempt { epoch_word: first.epoch_word, ..rig.preempt(blocks.into()) }).collect();
+        let states =
+            (0..launches).map(|_| Preempt { epoch_word: first.epoch_word, ..rig.preempt(blocks.into()) }).collect();
         Task { log, gate, blocks, states }
     }
 
@@ -84,7 +85,8 @@ fn what_came_before_goes_together() {
                 assert!(ends.is_sorted_by(|one, next| one.launch < next.launch), "in their order");
                 assert_eq!(task.ran(&mut rig), (1..=launches as u32).flat_map(|tag| [tag; 5]).collect::<Vec<_>>());
                 // Nobody says more of launches that went together than when all of them did.
-                let together = ends.chunks(TOGETHER).all(|ends| ends.iter().all(|end| end.started_ns == ends[0].started_ns));
+                let together =
+                    ends.chunks(TOGETHER).all(|ends| ends.iter().all(|end| end.started_ns == ends[0].started_ns));
                 assert_eq!(together, round > 0, "round {round} of {launches}");
             }
         }
@@ -115,7 +117,11 @@ fn a_segment_leaves_as_its_launches_would() {
         assert!(ends.iter().all(|end| end.status == LaunchStatus::Evicted), "{ends:?}");
         assert!(ends.iter().all(|end| end.started_ns == ends[0].started_ns), "as one");
         let begun = task.ran(&mut rig);
-        assert!(!begun.is_empty() && begun.len() < BLOCKS as usize && begun.iter().all(|tag| *tag == 1), "{} blocks ran", begun.len());
+        assert!(
+            !begun.is_empty() && begun.len() < BLOCKS as usize && begun.iter().all(|tag| *tag == 1),
+            "{} blocks ran",
+            begun.len()
+        );
         for state in &mut task.states {
             assert_eq!(rig.u32(state.evicted_word), 1, "where everybody looks for it");
             rig.device.fill(state.evicted_word, 0, 4).expect("memory");

@@ -34,7 +34,9 @@ impl Answer {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<String> {
-        self.head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix(&format!("{name}: ")).map(String::from))
+        self.head
+            .lines()
+            .find_map(|line| line.to_ascii_lowercase().strip_prefix(&format!("{name}: ")).map(String::from))
     }
 }
 

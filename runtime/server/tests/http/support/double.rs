@@ -1,9 +1,9 @@
 //! An engine that does as it is told.
 
 use atoll_engine::{
-    ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo, FunctionKey,
-    FunctionOptions, FunctionStatistics, InputTensor, InvocationId, InvocationRequest, InvocationResult, InvocationTiming, InvokeError,
-    OutputTensor, Reply, StageInput, TenantBytes, TenantMemory, Usage, UsageRow,
+    ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo,
+    FunctionKey, FunctionOptions, FunctionStatistics, InputTensor, InvocationId, InvocationRequest, InvocationResult,
+    InvocationTiming, InvokeError, OutputTensor, Reply, StageInput, TenantBytes, TenantMemory, Usage, UsageRow,
 };
 use atoll_fleet::{Inference, Placed};
 use atoll_kgraph::{Bundle, InputForm, bind_symbols};
@@ -75,8 +75,15 @@ impl Double {
 }
 
 fn echo(request: InvocationRequest) -> InvocationResult {
-    let outputs = request.inputs.into_iter().map(|input| OutputTensor { shape: input.shape, bytes: input.bytes }).collect();
-    InvocationResult { outputs, timing: InvocationTiming::default(), entered_ns: 0, preemptions: 0, launches: Vec::new() }
+    let outputs =
+        request.inputs.into_iter().map(|input| OutputTensor { shape: input.shape, bytes: input.bytes }).collect();
+    InvocationResult {
+        outputs,
+        timing: InvocationTiming::default(),
+        entered_ns: 0,
+        preemptions: 0,
+        launches: Vec::new(),
+    }
 }
 
 /// The one call of a chain; nobody sends longer ones here.
@@ -87,7 +94,13 @@ fn single(mut chain: ChainRequest) -> InvocationRequest {
         StageInput::Output { .. } => panic!("a chain"),
     };
     let inputs = stage.inputs.into_iter().map(input).collect();
-    InvocationRequest { function: stage.function, inputs, class: chain.class, priority: chain.priority, deadline: chain.deadline }
+    InvocationRequest {
+        function: stage.function,
+        inputs,
+        class: chain.class,
+        priority: chain.priority,
+        deadline: chain.deadline,
+    }
 }
 
 impl Inference for Double {
@@ -97,14 +110,13 @@ impl Inference for Double {
     }
 
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions, device: Option<&str>) -> Result<Placed, EngineError> {
-        let device = match device {
-            None => 0,
-            Some(name) => self
-                .devices()
-                .iter()
-                .position(|known| known == name)
-                .ok_or_else(|| EngineError::UnknownDevice { name: name.into(), known: self.devices().join(", ") })?,
-        };
+        let device =
+            match device {
+                None => 0,
+                Some(name) => self.devices().iter().position(|known| known == name).ok_or_else(|| {
+                    EngineError::UnknownDevice { name: name.into(), known: self.devices().join(", ") }
+                })?,
+            };
         let (key, class) = (options.key.clone(), options.class);
         if self.functions.lock().unwrap().insert(key.clone(), (bundle.clone(), options, device)).is_some() {
             return Err(EngineError::AlreadyLoaded(key));
@@ -165,8 +177,14 @@ impl Inference for Double {
             let on_it = || loaded.iter().filter(move |(_, (.., device))| *device == at).map(|(key, _)| key);
             let (units, queue_depths) = (vec![ComputeUnitUse::default(); 2], vec![0; 2]);
             let lost = self.lost.lock().unwrap()[at].then(|| "gone".to_owned());
-            let device =
-                DeviceStatistics { name: name.clone(), lost, busy_ns: Some(0), units, queue_depths, ..DeviceStatistics::default() };
+            let device = DeviceStatistics {
+                name: name.clone(),
+                lost,
+                busy_ns: Some(0),
+                units,
+                queue_depths,
+                ..DeviceStatistics::default()
+            };
             // As if the configuration named one.
             let quota = TenantBytes { all: 1 << 30, best_effort: 1 << 20 };
             let guest = TenantMemory { tenant: "guest".parse().expect("a name"), quota, ..TenantMemory::default() };

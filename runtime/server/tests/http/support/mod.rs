@@ -9,7 +9,9 @@ pub(crate) use double::{Behaviour, Double};
 pub(crate) use model::{write_bundle, write_changed_bundle};
 
 use atoll_kgraph::ModelOptions;
-use atoll_server::{CompileFailure, CompileProgress, CompilerService, ConnectionLimits, ServeError, Server, ServerConfig};
+use atoll_server::{
+    CompileFailure, CompileProgress, CompilerService, ConnectionLimits, ServeError, Server, ServerConfig,
+};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! A model of one copy: `out = in`, [batch, 4] of FP32.
 
 use atoll_kgraph::{
-    BufferId, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node, NodeId, NodeKind,
-    SymbolId, SymbolSpec, TargetContents, TargetImage,
+    BufferId, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node,
+    NodeId, NodeKind, SymbolId, SymbolSpec, TargetContents, TargetImage,
 };
 use std::path::Path;
 
@@ -41,5 +41,9 @@ fn write(path: &Path, name: &str) {
     };
     let image = TargetImage { name: "test".into(), launches: vec![None], ..TargetImage::default() };
     let targets = vec![TargetContents { image, code: vec![0], ptx: None, source: None }];
-    atoll_kgraph::write_bundle(path, &BundleContents { producer: "test".into(), graph: &graph, weights: vec![], targets }).unwrap();
+    atoll_kgraph::write_bundle(
+        path,
+        &BundleContents { producer: "test".into(), graph: &graph, weights: vec![], targets },
+    )
+    .unwrap();
 }

@@ -59,7 +59,11 @@ pub(super) fn finding(engine: &EngineArgs) -> Finding {
             format!("a kernel that never ends was still there {} s after it was given up", PATIENCE.as_secs()),
             "this device cannot end kernels; --time-limit bounds how long they hold it, where the device knows one",
         ),
-        Err(error) => Finding::bad("cancel", format!("failed: {error:#}"), "run with --log debug for more; otherwise please report it"),
+        Err(error) => Finding::bad(
+            "cancel",
+            format!("failed: {error:#}"),
+            "run with --log debug for more; otherwise please report it",
+        ),
     }
 }
 
@@ -79,8 +83,12 @@ pub(super) fn load(engine: &Engine, blocks: u32) -> Result<()> {
     std::fs::write(&manifest, MANIFEST.replace("BLOCKS", &blocks.to_string()))?;
     let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
     pack(&manifest, &path, &options, &Silent).context("packing a kernel")?;
-    let options =
-        FunctionOptions { key: FunctionKey::local("forever"), class: Class::BestEffort, queue_capacity: None, lane: Default::default() };
+    let options = FunctionOptions {
+        key: FunctionKey::local("forever"),
+        class: Class::BestEffort,
+        queue_capacity: None,
+        lane: Default::default(),
+    };
     engine.handle().load(Bundle::open(&path)?, options)?;
     Ok(())
 }

@@ -16,7 +16,8 @@ pub(super) fn all() -> Vec<Finding> {
 #[cfg(target_arch = "x86_64")]
 fn cpu() -> Finding {
     use std::arch::is_x86_feature_detected as has;
-    let v3 = has!("avx2") && has!("bmi1") && has!("bmi2") && has!("f16c") && has!("fma") && has!("lzcnt") && has!("movbe");
+    let v3 =
+        has!("avx2") && has!("bmi1") && has!("bmi2") && has!("f16c") && has!("fma") && has!("lzcnt") && has!("movbe");
     let v4 = v3 && has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
     let model = cpu_model().unwrap_or_else(|| "unknown model".into());
     match (v3, v4) {
@@ -44,7 +45,11 @@ fn cpu_model() -> Option<String> {
 fn cores() -> Finding {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if cores == 1 {
-        return Finding::absent("cores", "1", "one CPU computes and serves at once; give the machine two or more for steady latencies");
+        return Finding::absent(
+            "cores",
+            "1",
+            "one CPU computes and serves at once; give the machine two or more for steady latencies",
+        );
     }
     Finding::good("cores", cores.to_string())
 }
@@ -54,11 +59,19 @@ fn wake_up() -> Finding {
     let granted = std::thread::spawn(priority::wake_first).join();
     let remedy = "for steady latencies beside busy CPUs: grant CAP_SYS_NICE, or a limit of real-time priority (`ulimit -r 1`, `LimitRTPRIO=1` in systemd)";
     match granted {
-        Ok(WakePriority::RealTime) => Finding::good("wake-up", "at once: the engine's thread gets real-time priority (SCHED_FIFO)"),
-        Ok(WakePriority::ShortSlice) => {
-            Finding::absent("wake-up", "soon: the engine's thread has a short time slice, and no real-time priority", remedy)
+        Ok(WakePriority::RealTime) => {
+            Finding::good("wake-up", "at once: the engine's thread gets real-time priority (SCHED_FIFO)")
         }
-        _ => Finding::absent("wake-up", "like any thread's: where CPUs are busy the engine's waits for a scheduling tick", remedy),
+        Ok(WakePriority::ShortSlice) => Finding::absent(
+            "wake-up",
+            "soon: the engine's thread has a short time slice, and no real-time priority",
+            remedy,
+        ),
+        _ => Finding::absent(
+            "wake-up",
+            "like any thread's: where CPUs are busy the engine's waits for a scheduling tick",
+            remedy,
+        ),
     }
 }
 
@@ -109,9 +122,10 @@ fn padding() -> Finding {
             "no bundle is profiled here, so `--policy reef` is `reset`",
             "`atoll profile MODEL.kg` for each model that should pad or be padded",
         ),
-        bundles => {
-            Finding::good("padding", format!("under `--policy reef`, among functions of one tenant; bundles profiled here: {bundles}"))
-        }
+        bundles => Finding::good(
+            "padding",
+            format!("under `--policy reef`, among functions of one tenant; bundles profiled here: {bundles}"),
+        ),
     }
 }
 
@@ -142,9 +156,16 @@ fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Folders in which distributions and containers put the driver's library, after those of the environment.
-const LIBRARY_FOLDERS: [&str; 6] =
-    ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"];
+/// Folders in which distributions and containers put the driver's library, after those of the
+/// environment.
+const LIBRARY_FOLDERS: [&str; 6] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/wsl/lib",
+    "/run/opengl-driver/lib",
+];
 
 /// Looks without loading: a library that is loaded runs code.
 fn cuda() -> Finding {
@@ -153,14 +174,22 @@ fn cuda() -> Finding {
     let library = folders.map(|folder| folder.join("libcuda.so.1")).find(|file| file.is_file());
     let devices = (0..16).filter(|index| Path::new(&format!("/dev/nvidia{index}")).exists()).count();
     match (library, devices) {
-        (Some(path), 1..) => Finding::good("NVIDIA", format!("{devices} device files, {}, driver {}", path.display(), driver_version())),
-        (Some(path), 0) => {
-            Finding::absent("NVIDIA", format!("{} but no device", path.display()), "pass the device into the container, or load the driver")
+        (Some(path), 1..) => {
+            Finding::good("NVIDIA", format!("{devices} device files, {}, driver {}", path.display(), driver_version()))
         }
-        (None, 1..) => {
-            Finding::absent("NVIDIA", format!("{devices} device files, but no libcuda.so.1"), "install the driver's libraries (libcuda1)")
+        (Some(path), 0) => Finding::absent(
+            "NVIDIA",
+            format!("{} but no device", path.display()),
+            "pass the device into the container, or load the driver",
+        ),
+        (None, 1..) => Finding::absent(
+            "NVIDIA",
+            format!("{devices} device files, but no libcuda.so.1"),
+            "install the driver's libraries (libcuda1)",
+        ),
+        (None, _) => {
+            Finding::absent("NVIDIA", "no driver and no device", "nothing to do: models run on the host device")
         }
-        (None, _) => Finding::absent("NVIDIA", "no driver and no device", "nothing to do: models run on the host device"),
     }
 }
 

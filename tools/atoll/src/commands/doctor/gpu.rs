@@ -35,7 +35,8 @@ fn describe(index: u32) -> Result<String> {
             FlagRoute::Bar => "device memory behind the BAR",
         };
         // Few machines have it, so that nobody misses it.
-        let bar = routes.bar.map_or_else(String::new, |bar| format!("; device memory behind the BAR: {}", cost(Some(bar))));
+        let bar =
+            routes.bar.map_or_else(String::new, |bar| format!("; device memory behind the BAR: {}", cost(Some(bar))));
         text += &format!(
             "; kernels look for epochs in {place} (host memory: {}; device memory: {}{bar})",
             cost(routes.mapped),
@@ -58,6 +59,8 @@ fn describe(index: u32) -> Result<String> {
 fn cost(cost: Option<RouteCost>) -> String {
     cost.map_or_else(
         || "does not work".to_owned(),
-        |RouteCost { visible_ns, read_ns }| format!("seen and answered in {:.1} µs, read in {read_ns} ns", visible_ns as f64 / 1e3),
+        |RouteCost { visible_ns, read_ns }| {
+            format!("seen and answered in {:.1} µs, read in {read_ns} ns", visible_ns as f64 / 1e3)
+        },
     )
 }

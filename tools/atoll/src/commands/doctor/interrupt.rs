@@ -1,4 +1,5 @@
-//! Whether running blocks are stopped for more urgent ones, by trying: a kernel that never ends holds all compute units, and others ask for them.
+//! Whether running blocks are stopped for more urgent ones, by trying: a kernel that never ends
+//! holds all compute units, and others ask for them.
 
 use super::cancel;
 use crate::engine::EngineArgs;
@@ -28,7 +29,8 @@ pub(super) struct Interruption {
     pub(super) reexecuted_blocks: u64,
 }
 
-/// Asks an urgent function, again and again, beside a kernel that never ends. Where that is not stopped, its time limit ends it, and the trial.
+/// Asks an urgent function, again and again, beside a kernel that never ends. Where that is not
+/// stopped, its time limit ends it, and the trial.
 pub(super) fn probe(args: &EngineArgs, urgent: &Arc<Bundle>) -> Result<Interruption> {
     let engine = args.start()?;
     let handle = engine.handle();

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 /// How long best-effort work is disturbed.
 const TRIAL: Duration = Duration::from_secs(2);
-/// Time between real-time requests: long enough for best-effort work to fill the device queue again.
+/// Time between real-time requests: long enough for best-effort work to fill the device queue
+/// again.
 const PERIOD: Duration = Duration::from_millis(20);
 
 pub(super) fn all(engine: &EngineArgs) -> Vec<Finding> {
@@ -26,11 +27,16 @@ pub(super) fn all(engine: &EngineArgs) -> Vec<Finding> {
         Ok(models) => models,
         Err(error) => return vec![Finding::bad("compile", format!("failed: {error:#}"), remedy)],
     };
-    let compiled = Finding::good("compile", format!("a model with {} nodes in {:.1} s", models.be.graph().nodes.len(), models.seconds));
+    let compiled = Finding::good(
+        "compile",
+        format!("a model with {} nodes in {:.1} s", models.be.graph().nodes.len(), models.seconds),
+    );
     match preempt(&models, engine) {
         Ok(statistics) => {
-            let preemption = super::interrupt::probe(engine, &models.rt).map(|interruption| effect(&statistics, &interruption));
-            let preemption = preemption.unwrap_or_else(|error| Finding::bad("preemption", format!("failed: {error:#}"), remedy));
+            let preemption =
+                super::interrupt::probe(engine, &models.rt).map(|interruption| effect(&statistics, &interruption));
+            let preemption =
+                preemption.unwrap_or_else(|error| Finding::bad("preemption", format!("failed: {error:#}"), remedy));
             vec![compiled, preemption, super::cancel::finding(engine)]
         }
         Err(error) => vec![compiled, Finding::bad("run", format!("failed: {error:#}"), remedy)],
@@ -48,7 +54,8 @@ fn compile() -> Result<Models> {
     let rt = bundle(folder.path(), "null", &BuildOptions::default())?;
     let start = Instant::now();
     // Small enough to be compiled in no time, with many launches to evict.
-    let be = bundle(folder.path(), "squeezenet", &BuildOptions { width: 0.5, image: Some(112), ..BuildOptions::default() })?;
+    let be =
+        bundle(folder.path(), "squeezenet", &BuildOptions { width: 0.5, image: Some(112), ..BuildOptions::default() })?;
     Ok(Models { rt, be, seconds: start.elapsed().as_secs_f64() })
 }
 
@@ -84,8 +91,12 @@ fn preempt(models: &Models, engine: &EngineArgs) -> Result<EngineStatistics> {
 fn effect(statistics: &EngineStatistics, interruption: &Interruption) -> Finding {
     let latency = &statistics.preemption_latency;
     let us = |q: f64| latency.quantile_ns(q) as f64 / 1e3;
-    let measured =
-        format!("from submission to the first real-time block p50 {:.0} µs, p99 {:.0} µs, {} times", us(0.5), us(0.99), latency.count());
+    let measured = format!(
+        "from submission to the first real-time block p50 {:.0} µs, p99 {:.0} µs, {} times",
+        us(0.5),
+        us(0.99),
+        latency.count()
+    );
     let evicted = statistics.evicted_launches;
     if evicted > 0 && interruption.ran_beside == interruption.tries && interruption.reexecuted_blocks > 0 {
         return Finding::good(
@@ -99,7 +110,9 @@ fn effect(statistics: &EngineStatistics, interruption: &Interruption) -> Finding
     if evicted > 0 {
         return Finding::good(
             "preemption",
-            format!("level Deactivate: {evicted} queued launches left and were run again, running blocks are left to finish; {measured}"),
+            format!(
+                "level Deactivate: {evicted} queued launches left and were run again, running blocks are left to finish; {measured}"
+            ),
         );
     }
     Finding::absent(

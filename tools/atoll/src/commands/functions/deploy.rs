@@ -14,7 +14,8 @@ Examples:
   atoll fn deploy bert.kg --device host:1
   atoll fn deploy model.kg --tenant team-a --private --json";
 
-/// Deploy a bundle as a function, or replace the one of its name. It survives a restart of the daemon.
+/// Deploy a bundle as a function, or replace the one of its name. It survives a restart of the
+/// daemon.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -47,12 +48,22 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let mut client = args.control.connect()?;
-    let how = Deploy { name: args.name.clone(), class: args.class.map(Class::from), private: args.private, device: args.device.clone() };
+    let how = Deploy {
+        name: args.name.clone(),
+        class: args.class.map(Class::from),
+        private: args.private,
+        device: args.device.clone(),
+    };
     let function = client.deploy(&args.bundle, &how).told()?;
     if args.json {
         return print_json(&as_json(client.tenant(), &function));
     }
     let device = function.device.map_or_else(String::new, |device| format!(", on {device}"));
     let over_http = function.model.map_or_else(String::new, |model| format!(", over HTTP as `{model}`"));
-    Ok(print(&format!("`{}` of {}: {} of constants{device}{over_http}\n", function.name, client.tenant(), bytes(function.weights_bytes)))?)
+    Ok(print(&format!(
+        "`{}` of {}: {} of constants{device}{over_http}\n",
+        function.name,
+        client.tenant(),
+        bytes(function.weights_bytes)
+    ))?)
 }

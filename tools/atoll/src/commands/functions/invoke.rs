@@ -31,11 +31,13 @@ pub(super) struct Args {
     /// The function
     function: String,
 
-    /// Inputs: a .npy file, an object, a number for every element, or random, which is what the others get
+    /// Inputs: a .npy file, an object, a number for every element, or random, which is what the
+    /// others get
     #[arg(value_name = "[INDEX.]NAME=FILE|@DIGEST|NUMBER|random")]
     inputs: Vec<String>,
 
-    /// Shape of an input that is not from a file. A size that varies has one value in all inputs of a function; it is 1 where no shape and no file gives it
+    /// Shape of an input that is not from a file. A size that varies has one value in all inputs of
+    /// a function; it is 1 where no shape and no file gives it
     #[arg(long, value_name = "[INDEX.]NAME=SIZES")]
     shape: Vec<String>,
 
@@ -89,7 +91,8 @@ struct Stage {
 }
 
 impl Stage {
-    /// What is said of its inputs, one of them with another content, if that is given. Of an object only the daemon knows the shape.
+    /// What is said of its inputs, one of them with another content, if that is given. Of an object
+    /// only the daemon knows the shape.
     fn specs(&self, changed: Option<(&str, &str)>) -> Result<InputSpecs> {
         let given = self.given.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let given = given.filter(|(name, _)| changed.is_none_or(|(changed, _)| changed != *name)).chain(changed);
@@ -124,7 +127,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 let content = content(stage, &stage.specs(Some((&name, value)))?, &name, value, &mut random)?;
                 renamed.insert((index, name), content);
             }
-            let renamed: Vec<_> = renamed.iter().map(|((index, name), content)| (*index, name.as_str(), content.clone())).collect();
+            let renamed: Vec<_> =
+                renamed.iter().map(|((index, name), content)| (*index, name.as_str(), content.clone())).collect();
             answers.push(client.again(plan, &renamed).told()?);
         }
     }
@@ -136,7 +140,8 @@ fn stages(client: &mut Client, args: &Args) -> Result<Vec<Stage>> {
     let stage = |about| Stage { about, links: BTreeMap::new(), given: BTreeMap::new(), shapes: Vec::new() };
     let mut stages = vec![stage(client.describe(&args.function).told()?)];
     for then in &args.then {
-        let (function, mapping) = then.split_once(':').map_or((then.as_str(), None), |(function, mapping)| (function, Some(mapping)));
+        let (function, mapping) =
+            then.split_once(':').map_or((then.as_str(), None), |(function, mapping)| (function, Some(mapping)));
         let mut next = stage(client.describe(function).told()?);
         let before = &stages[stages.len() - 1].about;
         next.links = match mapping {
@@ -151,7 +156,8 @@ fn stages(client: &mut Client, args: &Args) -> Result<Vec<Stage>> {
 /// `y=x,z=w`: output `y` becomes input `x`.
 fn said_links(mapping: &str) -> Result<BTreeMap<String, String>> {
     let link = |text: &str| {
-        let (output, input) = text.split_once('=').ok_or_else(|| user_error(format!("--then …:{text}: OUTPUT=INPUT is expected")))?;
+        let (output, input) =
+            text.split_once('=').ok_or_else(|| user_error(format!("--then …:{text}: OUTPUT=INPUT is expected")))?;
         Ok((input.to_string(), output.to_string()))
     };
     mapping.split(',').map(link).collect()
@@ -160,8 +166,11 @@ fn said_links(mapping: &str) -> Result<BTreeMap<String, String>> {
 fn guessed_links(before: &Description, next: &Description) -> Result<BTreeMap<String, String>> {
     let outputs: Vec<&str> = before.outputs.iter().map(|output| output.name.as_str()).collect();
     let inputs: Vec<&str> = next.inputs.iter().map(|input| input.name.as_str()).collect();
-    let same: BTreeMap<String, String> =
-        inputs.iter().filter(|input| outputs.contains(input)).map(|input| (input.to_string(), input.to_string())).collect();
+    let same: BTreeMap<String, String> = inputs
+        .iter()
+        .filter(|input| outputs.contains(input))
+        .map(|input| (input.to_string(), input.to_string()))
+        .collect();
     match (same.is_empty(), inputs.as_slice(), outputs.as_slice()) {
         (false, _, _) => Ok(same),
         (true, [input], [output]) => Ok(BTreeMap::from([(input.to_string(), output.to_string())])),
@@ -178,13 +187,17 @@ fn guessed_links(before: &Description, next: &Description) -> Result<BTreeMap<St
 
 /// Splits `[INDEX.]NAME=VALUE` and finds the function.
 fn named<'a>(stages: &[Stage], text: &'a str) -> Result<(usize, String, &'a str)> {
-    let (target, value) = text.split_once('=').ok_or_else(|| user_error(format!("`{text}`: NAME=VALUE is expected")))?;
+    let (target, value) =
+        text.split_once('=').ok_or_else(|| user_error(format!("`{text}`: NAME=VALUE is expected")))?;
     let has = |stage: &Stage, name: &str| stage.about.inputs.iter().any(|input| input.name == name);
     let indexed = target.split_once('.').and_then(|(index, name)| Some((index.parse::<usize>().ok()?, name)));
     let found = match indexed.filter(|(index, name)| stages.get(*index).is_some_and(|stage| has(stage, name))) {
         Some((index, name)) => Some((index, name)),
         // Names may have dots.
-        None => stages.iter().position(|stage| has(stage, target) && !stage.links.contains_key(target)).map(|index| (index, target)),
+        None => stages
+            .iter()
+            .position(|stage| has(stage, target) && !stage.links.contains_key(target))
+            .map(|index| (index, target)),
     };
     let known = || {
         let one = |(index, stage): (usize, &Stage)| {
@@ -192,7 +205,8 @@ fn named<'a>(stages: &[Stage], text: &'a str) -> Result<(usize, String, &'a str)
         };
         stages.iter().enumerate().flat_map(one).collect::<Vec<_>>().join(", ")
     };
-    let (index, name) = found.ok_or_else(|| user_error(format!("there is no input `{target}` to be given; there are {}", known())))?;
+    let (index, name) =
+        found.ok_or_else(|| user_error(format!("there is no input `{target}` to be given; there are {}", known())))?;
     Ok((index, name.into(), value))
 }
 
@@ -283,6 +297,11 @@ fn tell(args: &Args, answer: &Answer) -> Result<()> {
         let _ = writeln!(text, "{name}: {digest}");
     }
     let milliseconds = |ns: u64| ns as f64 / 1e6;
-    let _ = writeln!(text, "{:.3} ms on the device, {:.3} ms waiting", milliseconds(timing.compute_ns), milliseconds(timing.queue_ns));
+    let _ = writeln!(
+        text,
+        "{:.3} ms on the device, {:.3} ms waiting",
+        milliseconds(timing.compute_ns),
+        milliseconds(timing.queue_ns)
+    );
     Ok(print(&text)?)
 }

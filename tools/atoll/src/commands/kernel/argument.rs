@@ -127,7 +127,12 @@ impl Memory {
 }
 
 /// The first content of memory, and where it goes afterwards.
-fn content<'t>(usage: Use, datatype: Option<DataType>, parts: &[&'t str], random: &mut Random) -> Result<(Tensor, Option<&'t str>)> {
+fn content<'t>(
+    usage: Use,
+    datatype: Option<DataType>,
+    parts: &[&'t str],
+    random: &mut Random,
+) -> Result<(Tensor, Option<&'t str>)> {
     let wanted = || datatype.context("say the type of its elements, as in out:f32:1024");
     match (usage, parts) {
         (Use::Out, [shape]) => Ok((made(wanted()?, shape, "0", random)?, None)),
@@ -156,12 +161,17 @@ fn from_file(path: &Path, datatype: Option<DataType>) -> Result<Tensor> {
         let tensor = npy::read(path, "buffer")?;
         return match datatype {
             // NumPy has no type for it: it travels as integers of its size.
-            Some(DataType::Bf16) if tensor.datatype == DataType::Uint16 => Ok(Tensor { datatype: DataType::Bf16, ..tensor }),
-            Some(wanted) if wanted != tensor.datatype => Err(user_error(format!("its elements are {}, not {wanted}", tensor.datatype))),
+            Some(DataType::Bf16) if tensor.datatype == DataType::Uint16 => {
+                Ok(Tensor { datatype: DataType::Bf16, ..tensor })
+            }
+            Some(wanted) if wanted != tensor.datatype => {
+                Err(user_error(format!("its elements are {}, not {wanted}", tensor.datatype)))
+            }
             _ => Ok(tensor),
         };
     }
-    let datatype = datatype.context("a file that is no .npy says nothing of its elements: give their type, as in in:f32:a.bin")?;
+    let datatype =
+        datatype.context("a file that is no .npy says nothing of its elements: give their type, as in in:f32:a.bin")?;
     let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
     let size = bytes_of(datatype);
     if bytes.len() % size != 0 {
@@ -177,7 +187,8 @@ fn made(datatype: DataType, shape: &str, how: &str, random: &mut Random) -> Resu
     let shape = shape.context("sizes are expected, as in f32:1024 or f32:64x64")?;
     let count = shape.iter().try_fold(1u64, |n, size| n.checked_mul(*size as u64));
     let fits = |n: &u64| n.checked_mul(bytes_of(datatype) as u64).is_some_and(|bytes| bytes <= BUFFER_BYTES_MAX);
-    let count = count.filter(fits).with_context(|| format!("shape {shape:?} is larger than {BUFFER_BYTES_MAX} bytes"))?;
+    let count =
+        count.filter(fits).with_context(|| format!("shape {shape:?} is larger than {BUFFER_BYTES_MAX} bytes"))?;
     let is_float = matches!(datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64);
     let mut element = |index: u64| -> Result<Vec<u8>> {
         match how {
@@ -197,7 +208,11 @@ fn made(datatype: DataType, shape: &str, how: &str, random: &mut Random) -> Resu
 
 fn datatype(name: &str) -> Result<DataType> {
     let names = || TYPES.map(|t| t.0).join(", ");
-    TYPES.iter().find(|t| t.0 == name).map(|t| t.1).with_context(|| format!("`{name}` is no type; there are {}", names()))
+    TYPES
+        .iter()
+        .find(|t| t.0 == name)
+        .map(|t| t.1)
+        .with_context(|| format!("`{name}` is no type; there are {}", names()))
 }
 
 fn bytes_of(datatype: DataType) -> usize {
@@ -214,7 +229,8 @@ fn literal(datatype: DataType, text: &str) -> Result<Vec<u8>> {
         Some(hex) => i128::from_str_radix(hex, 16),
         None => digits.parse(),
     };
-    let value = parsed.map(|v| if negative { -v } else { v }).with_context(|| format!("`{text}` is no whole number"))?;
+    let value =
+        parsed.map(|v| if negative { -v } else { v }).with_context(|| format!("`{text}` is no whole number"))?;
     let size = bytes_of(datatype);
     let bits = 8 * size as u32;
     // Signed types also take the unsigned spelling of their bits, as in i32:0xffffffff.

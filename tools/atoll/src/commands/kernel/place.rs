@@ -45,7 +45,8 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Starts it, for kernels with so many bytes of buffers. Launches that it cannot stop are given up when they have taken so long.
+    /// Starts it, for kernels with so many bytes of buffers. Launches that it cannot stop are given
+    /// up when they have taken so long.
     pub(crate) fn start(self, buffers_bytes: u64, patience: Duration) -> Result<Box<dyn Runner>> {
         let started = match self {
             Place::Interp => return Ok(Box::new(InterpBench::default())),

@@ -75,7 +75,8 @@ pub(crate) struct Args {
     #[arg(long = "arg", value_name = "ARG")]
     args: Vec<String>,
 
-    /// Where to run it: host, this machine's cores, as native code; cuda or cuda:N, an NVIDIA GPU; interp, the interpreter, which is slow and checks every access
+    /// Where to run it: host, this machine's cores, as native code; cuda or cuda:N, an NVIDIA GPU;
+    /// interp, the interpreter, which is slow and checks every access
     #[arg(long, value_name = "DEVICE", default_value_t = Place::On(DeviceName::Host))]
     device: Place,
 
@@ -83,11 +84,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     threads: u32,
 
-    /// Passes to run over it first; a launch supplies what they append (`atoll ptx transform --list` shows them)
+    /// Passes to run over it first; a launch supplies what they append (`atoll ptx transform
+    /// --list` shows them)
     #[arg(long = "pass", value_name = "NAME[,NAME…]", value_delimiter = ',')]
     passes: Vec<String>,
 
-    /// Bound every access to its own buffer, and name the thread and address of one that lies outside; slow
+    /// Bound every access to its own buffer, and name the thread and address of one that lies
+    /// outside; slow
     #[arg(long)]
     check: bool,
 
@@ -127,14 +130,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let entry = entry(&module, args)?;
     let report = transform(&mut module, &entry, args)?;
     let mut arguments = Arguments::parse(&args.args, args.seed)?;
-    let shared_bytes =
-        u32::try_from(args.shared).ok().with_context(|| format!("--shared {}: no device has that much", args.shared)).blame_user()?;
+    let shared_bytes = u32::try_from(args.shared)
+        .ok()
+        .with_context(|| format!("--shared {}: no device has that much", args.shared))
+        .blame_user()?;
     let launch = Launch { grid: args.grid, shared_bytes, args: arguments.args.clone() };
     let kernel = Kernel { module: &module, entry: &entry, report: report.as_ref(), block: args.block };
     let ran = match args.device {
         Place::On(DeviceName::Host) => on_host(&kernel, &launch, &mut arguments.buffers, args),
         Place::On(DeviceName::Cuda(index)) => on_gpu(index, &kernel, &launch, &mut arguments.buffers, args),
-        Place::Interp => on(&mut InterpBench::default(), &kernel, &launch, &mut arguments.buffers, args.repeat).blame_user(),
+        Place::Interp => {
+            on(&mut InterpBench::default(), &kernel, &launch, &mut arguments.buffers, args.repeat).blame_user()
+        }
     }?;
     let written: Vec<(&Memory, Vec<f64>, Summary)> = outputs(&arguments, args)?;
     if args.json { print_json(&as_json(args, &entry, &ran, &written)) } else { Ok(print(&text(&ran, &written))?) }
@@ -170,7 +177,8 @@ fn read(args: &Args) -> Result<Module> {
 
 /// The kernel that is meant.
 fn entry(module: &Module, args: &Args) -> Result<String> {
-    let names: Vec<&str> = module.kernels().filter(|k| k.kind == FunctionKind::Entry).map(|k| k.name.as_str()).collect();
+    let names: Vec<&str> =
+        module.kernels().filter(|k| k.kind == FunctionKind::Entry).map(|k| k.name.as_str()).collect();
     match (&args.entry, names.as_slice()) {
         (Some(name), names) if names.contains(&name.as_str()) => Ok(name.clone()),
         (None, [only]) => Ok((*only).to_owned()),
@@ -180,7 +188,8 @@ fn entry(module: &Module, args: &Args) -> Result<String> {
     }
 }
 
-/// Runs it as native code. A launch that faults is run once more with every access checked, which finds the thread and the address where that is not known yet.
+/// Runs it as native code. A launch that faults is run once more with every access checked, which
+/// finds the thread and the address where that is not known yet.
 #[cfg(feature = "native")]
 fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &Args) -> Result<Ran> {
     let memory_bytes = HostBench::bytes_for(buffers) + SPARE_BYTES;
@@ -190,7 +199,9 @@ fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &
     let cache = if args.no_cache { None } else { cache::kernels() };
     let start = |options| Ok::<_, BenchError>(HostBench::start(options)?.with_cache(cache.clone()));
     match on(&mut start(options)?, kernel, launch, buffers, args.repeat) {
-        Err(BenchError::Fault { fault, printed }) if !args.check && matches!(fault.kind, FaultKind::BadAddress { .. }) => {
+        Err(BenchError::Fault { fault, printed })
+            if !args.check && matches!(fault.kind, FaultKind::BadAddress { .. }) =>
+        {
             buffers.clone_from_slice(&before);
             let checked = on(&mut start(HostOptions { check: true, ..options })?, kernel, launch, buffers, 1);
             match checked {
@@ -305,8 +316,14 @@ fn text(ran: &Ran, written: &[(&Memory, Vec<f64>, Summary)]) -> String {
         times => {
             let d = Distribution::of(times);
             let best = times.iter().min().copied().unwrap_or_default();
-            let _ =
-                writeln!(text, "ran {} times: best {:.4} ms, p50 {:.4} ms, p99 {:.4} ms", d.count, milliseconds(best), d.p50_ms, d.p99_ms);
+            let _ = writeln!(
+                text,
+                "ran {} times: best {:.4} ms, p50 {:.4} ms, p99 {:.4} ms",
+                d.count,
+                milliseconds(best),
+                d.p50_ms,
+                d.p99_ms
+            );
         }
     }
     text
@@ -320,7 +337,8 @@ fn parse_dimensions(text: &str) -> Result<[u32; 3], String> {
         return Err("there are three dimensions at most".into());
     }
     for (dimension, size) in dimensions.iter_mut().zip(sizes) {
-        *dimension = size.trim().parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("`{size}` is no positive number"))?;
+        *dimension =
+            size.trim().parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("`{size}` is no positive number"))?;
     }
     Ok(dimensions)
 }

@@ -12,7 +12,8 @@ Examples:
   atoll ptx check kernels.ptx
   nvcc -ptx kernels.cu -o - | atoll ptx check - --json";
 
-/// Check files: syntax, declarations, types of operands, control flow. Every fault is told with its place.
+/// Check files: syntax, declarations, types of operands, control flow. Every fault is told with its
+/// place.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -83,7 +84,11 @@ fn check(source: &Source, found: &mut Vec<Found>) -> bool {
         line: fault.line,
         column: fault.column,
         function: fault.function.as_ref().map(ToString::to_string),
-        message: if fault.statement.is_empty() { fault.kind.to_string() } else { format!("`{}`: {}", fault.statement, fault.kind) },
+        message: if fault.statement.is_empty() {
+            fault.kind.to_string()
+        } else {
+            format!("`{}`: {}", fault.statement, fault.kind)
+        },
     }));
     faults.truncated
 }

@@ -19,7 +19,8 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Forget layout, comments and spelling of numbers, so that two texts that say the same look the same
+    /// Forget layout, comments and spelling of numbers, so that two texts that say the same look
+    /// the same
     #[arg(long)]
     canonical: bool,
 }

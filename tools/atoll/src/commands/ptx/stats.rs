@@ -19,7 +19,8 @@ Examples:
 /// Opcodes that are shown of each file.
 const OPCODES_SHOWN: usize = 24;
 
-/// Show what is in a file: kernels and functions with their instructions, blocks, loops, registers and memory, and which opcodes it uses.
+/// Show what is in a file: kernels and functions with their instructions, blocks, loops, registers
+/// and memory, and which opcodes it uses.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -74,8 +75,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn file_stats(file: String, bytes: usize, module: &Module) -> FileStats {
     let mut opcodes = BTreeMap::new();
-    let functions: Vec<FunctionStats> =
-        module.functions().filter(|f| f.body.is_some()).map(|function| function_stats(function, &mut opcodes)).collect();
+    let functions: Vec<FunctionStats> = module
+        .functions()
+        .filter(|f| f.body.is_some())
+        .map(|function| function_stats(function, &mut opcodes))
+        .collect();
     FileStats {
         file,
         bytes,
@@ -180,7 +184,8 @@ fn text(stats: &FileStats) -> String {
     out.push_str(&table.to_string());
     let mut opcodes: Vec<(&String, &usize)> = stats.opcodes.iter().collect();
     opcodes.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    let shown: Vec<String> = opcodes.iter().take(OPCODES_SHOWN).map(|(name, count)| format!("{name} {count}")).collect();
+    let shown: Vec<String> =
+        opcodes.iter().take(OPCODES_SHOWN).map(|(name, count)| format!("{name} {count}")).collect();
     let more = opcodes.len().saturating_sub(OPCODES_SHOWN);
     let rest = if more > 0 { format!(", {more} more") } else { String::new() };
     out.push_str(&format!("  opcodes: {}{rest}\n", shown.join(", ")));

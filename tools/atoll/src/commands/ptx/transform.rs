@@ -4,8 +4,8 @@ use crate::failure::{Blame, user_error};
 use crate::output::{Align, Table, parse_block, print, print_json};
 use anyhow::{Context, Result};
 use atoll_passes::{
-    FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassError, PassOptions, Preemption, Rerun, TransformReport,
-    Virtualization, analyze_idempotence, transform_with,
+    FenceForm, Fencing, KernelReport, LoopDecision, Outlining, PASSES, PassError, PassOptions, Preemption, Rerun,
+    TransformReport, Virtualization, analyze_idempotence, transform_with,
 };
 use atoll_ptx::{Module, Name};
 use clap::ValueEnum;
@@ -29,7 +29,8 @@ enum Fence {
     Trap,
 }
 
-/// Run passes over the kernels of a PTX file, and say for each kernel what was done, and what was not and why.
+/// Run passes over the kernels of a PTX file, and say for each kernel what was done, and what was
+/// not and why.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -41,15 +42,18 @@ pub(crate) struct Args {
     #[arg(long = "pass", value_name = "NAME[,NAME…]", value_delimiter = ',', required_unless_present = "list")]
     passes: Vec<String>,
 
-    /// Where to write the transformed file [default: standard output, and the report to standard error]
+    /// Where to write the transformed file [default: standard output, and the report to standard
+    /// error]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Threads of a block in x, y and z, for passes that can use it; for one kernel, KERNEL= before them
+    /// Threads of a block in x, y and z, for passes that can use it; for one kernel, KERNEL= before
+    /// them
     #[arg(long = "block", value_name = "[KERNEL=]X[,Y,Z]")]
     blocks: Vec<String>,
 
-    /// A kernel whose blocks may be run again on the buffers it gets; those for which that always holds need not be named
+    /// A kernel whose blocks may be run again on the buffers it gets; those for which that always
+    /// holds need not be named
     #[arg(long, value_name = "KERNEL")]
     may_run_again: Vec<String>,
 
@@ -98,7 +102,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn list(json: bool) -> Result<()> {
     if json {
-        return print_json(&PASSES.iter().map(|pass| json!({ "name": pass.name, "does": pass.doc })).collect::<Vec<_>>());
+        return print_json(
+            &PASSES.iter().map(|pass| json!({ "name": pass.name, "does": pass.doc })).collect::<Vec<_>>(),
+        );
     }
     let mut table = Table::new([("pass", Align::Left), ("what it does", Align::Left)]);
     PASSES.iter().for_each(|pass| table.row([pass.name.to_owned(), pass.doc.to_owned()]));
@@ -127,7 +133,8 @@ fn options(args: &Args, module: &Module) -> Result<PassOptions> {
     for name in &args.may_run_again {
         options.may_run_again.insert(known(name)?);
     }
-    let always = |name: &Name| module.function(name).is_some_and(|kernel| analyze_idempotence(module, kernel) == Rerun::Always);
+    let always =
+        |name: &Name| module.function(name).is_some_and(|kernel| analyze_idempotence(module, kernel) == Rerun::Always);
     options.may_run_again.extend(module.kernels().map(|kernel| kernel.name.clone()).filter(always));
     Ok(options)
 }
@@ -163,7 +170,11 @@ fn lines(kernel: &KernelReport) -> Vec<String> {
     }
     lines.extend(kernel.loops.iter().map(|found| match &found.decision {
         LoopDecision::Checked { every, strips } => {
-            format!("loop at line {}: checks every {every} rounds{}", found.line, if *strips { ", in strips" } else { "" })
+            format!(
+                "loop at line {}: checks every {every} rounds{}",
+                found.line,
+                if *strips { ", in strips" } else { "" }
+            )
         }
         LoopDecision::Skipped(reason) => format!("loop at line {}: no check: {reason}", found.line),
     }));
@@ -171,7 +182,8 @@ fn lines(kernel: &KernelReport) -> Vec<String> {
     match &kernel.virtualization {
         Virtualization::NotAsked => {}
         Virtualization::Virtual(launch) => {
-            let block = launch.block.map_or("among them".to_owned(), |b| format!("{}x{}x{} compiled in", b[0], b[1], b[2]));
+            let block =
+                launch.block.map_or("among them".to_owned(), |b| format!("{}x{}x{} compiled in", b[0], b[1], b[2]));
             let full = if launch.needs_full_warps { "; blocks of whole warps only" } else { "" };
             lines.push(format!("virtual numbers; parameters at byte {}, block shape {block}{full}", launch.offset));
         }
@@ -204,11 +216,15 @@ fn kernel_as_json(kernel: &KernelReport) -> Value {
     };
     let preemption = match &kernel.preemption {
         Preemption::NotAsked => Value::Null,
-        Preemption::Injected { completion, .. } => json!({ "injected": true, "completion": format!("{completion:?}").to_lowercase() }),
+        Preemption::Injected { completion, .. } => {
+            json!({ "injected": true, "completion": format!("{completion:?}").to_lowercase() })
+        }
         Preemption::NotCut(reason) => json!({ "injected": false, "reason": reason.to_string() }),
     };
     let loops = kernel.loops.iter().map(|found| match &found.decision {
-        LoopDecision::Checked { every, strips } => json!({ "line": found.line, "checked_every": every, "strips": strips }),
+        LoopDecision::Checked { every, strips } => {
+            json!({ "line": found.line, "checked_every": every, "strips": strips })
+        }
         LoopDecision::Skipped(reason) => json!({ "line": found.line, "reason": reason.to_string() }),
     });
     let virtualization = match &kernel.virtualization {

@@ -21,7 +21,8 @@ Examples:
 Rates, latencies and shares are those of the last interval. Latency is from the submission of a request to its end, as the daemon saw it.
 Root and the daemon's own user see the device and all tenants unless they name one, others their own functions. Keys: q ends.";
 
-/// Show what a daemon does, live: modes, queues, compute units, preemptions, and each function's requests
+/// Show what a daemon does, live: modes, queues, compute units, preemptions, and each function's
+/// requests
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -43,12 +44,18 @@ pub(crate) struct Args {
 
 fn interval(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
-    if (0.05..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("it must be at least 0.05 and at most 3600".into()) }
+    if (0.05..=3600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("it must be at least 0.05 and at most 3600".into())
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.once && !stdout().is_terminal() {
-        return Err(user_error("standard output is no terminal; `atoll top --once` prints one snapshot, `--once --json` one for programs"));
+        return Err(user_error(
+            "standard output is no terminal; `atoll top --once` prints one snapshot, `--once --json` one for programs",
+        ));
     }
     let mut sampler = Sampler::new(args.control.connect()?)?;
     let interval = Duration::from_secs_f64(args.interval);
@@ -68,7 +75,8 @@ fn text(snapshot: &Snapshot) -> String {
         let Some(whole) = &device.whole else { continue };
         whole_lines(whole).iter().for_each(|line| text += &format!("{line}\n"));
         for unit in &whole.units {
-            text += &format!("compute unit {}: {:.0} %, {:.0} chunks/s\n", unit.unit, unit.used * 100.0, unit.chunks_per_s);
+            text +=
+                &format!("compute unit {}: {:.0} %, {:.0} chunks/s\n", unit.unit, unit.used * 100.0, unit.chunks_per_s);
         }
     }
     text + &functions(snapshot).to_string()
@@ -82,10 +90,14 @@ fn headline(snapshot: &Snapshot, row: &DeviceRow) -> String {
 }
 
 fn whole_lines(whole: &Whole) -> [String; 4] {
-    let queues: Vec<String> = whole.queue_depths.iter().map(|depth| format!("{depth} of {}", whole.queue_capacity)).collect();
+    let queues: Vec<String> =
+        whole.queue_depths.iter().map(|depth| format!("{depth} of {}", whole.queue_capacity)).collect();
     let latency = match whole.preemption_latency_us.count {
         0 => String::new(),
-        _ => format!(", took {:.0} µs p50, {:.0} µs p99", whole.preemption_latency_us.p50, whole.preemption_latency_us.p99),
+        _ => format!(
+            ", took {:.0} µs p50, {:.0} µs p99",
+            whole.preemption_latency_us.p50, whole.preemption_latency_us.p99
+        ),
     };
     [
         format!("mode: {}, real-time for {:.0} % of the interval", whole.mode, whole.real_time_share * 100.0),
@@ -133,8 +145,9 @@ fn functions(snapshot: &Snapshot) -> Table {
 }
 
 fn cells(row: &FunctionRow) -> [String; COLUMNS.len()] {
-    let latency =
-        |of: fn(&sample::Latency) -> f64| row.latency_ms.as_ref().map_or_else(|| "-".into(), |latency| format!("{:.2}", of(latency)));
+    let latency = |of: fn(&sample::Latency) -> f64| {
+        row.latency_ms.as_ref().map_or_else(|| "-".into(), |latency| format!("{:.2}", of(latency)))
+    };
     [
         row.device.clone(),
         row.tenant.to_string(),

@@ -9,7 +9,8 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Requests that are followed at most; a daemon has fewer than that unless their ends were overwritten before they could be read.
+/// Requests that are followed at most; a daemon has fewer than that unless their ends were
+/// overwritten before they could be read.
 const REQUESTS_MAX: usize = 1 << 16;
 
 /// What happened in an interval.
@@ -21,7 +22,8 @@ pub(super) struct Snapshot {
     pub(super) policy: String,
     pub(super) uptime_s: f64,
     pub(super) interval_s: f64,
-    /// Records that were overwritten before they could be read: latencies are of a part of the requests then.
+    /// Records that were overwritten before they could be read: latencies are of a part of the
+    /// requests then.
     pub(super) lost_records: u64,
     pub(super) devices: Vec<DeviceRow>,
     pub(super) functions: Vec<FunctionRow>,
@@ -253,7 +255,12 @@ pub(super) fn snapshot(
     Snapshot { first: devices.first().cloned(), policy, uptime_s, interval_s, lost_records, devices, functions }
 }
 
-fn function(last: Option<&FunctionStatus>, now: &FunctionStatus, taken: Option<Vec<u64>>, interval_s: f64) -> FunctionRow {
+fn function(
+    last: Option<&FunctionStatus>,
+    now: &FunctionStatus,
+    taken: Option<Vec<u64>>,
+    interval_s: f64,
+) -> FunctionRow {
     let rate = |of: fn(&FunctionStatus) -> u64| of(now).saturating_sub(last.map_or(0, of)) as f64 / interval_s;
     FunctionRow {
         device: now.device.clone(),
@@ -300,5 +307,10 @@ fn latency(mut taken: Vec<u64>) -> Option<Latency> {
     let ms = |ns: u64| ns as f64 / 1e6;
     let at = |q: f64| ms(taken[((taken.len() as f64 * q).ceil() as usize).clamp(1, taken.len()) - 1]);
     let max = ms(*taken.last()?);
-    Some(Latency { mean: taken.iter().map(|&ns| ms(ns)).sum::<f64>() / taken.len() as f64, p50: at(0.5), p99: at(0.99), max })
+    Some(Latency {
+        mean: taken.iter().map(|&ns| ms(ns)).sum::<f64>() / taken.len() as f64,
+        p50: at(0.5),
+        p99: at(0.99),
+        max,
+    })
 }

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 /// Columns that one compute unit takes at least.
 const UNIT_WIDTH: u16 = 26;
 
-/// Lines for compute units at most; more of them are drawn side by side, and what does not fit is summed up.
+/// Lines for compute units at most; more of them are drawn side by side, and what does not fit is
+/// summed up.
 const UNIT_LINES: u16 = 8;
 
 const COLUMN_SPACING: u16 = 2;
@@ -53,18 +54,28 @@ fn show(terminal: &mut ratatui::DefaultTerminal, sampler: &mut Sampler, interval
 }
 
 fn is_end(code: KeyCode, modifiers: KeyModifiers) -> bool {
-    matches!(code, KeyCode::Char('q') | KeyCode::Esc) || code == KeyCode::Char('c') && modifiers.contains(KeyModifiers::CONTROL)
+    matches!(code, KeyCode::Char('q') | KeyCode::Esc)
+        || code == KeyCode::Char('c') && modifiers.contains(KeyModifiers::CONTROL)
 }
 
 /// Draws a snapshot.
 pub(super) fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot) {
-    let heights = snapshot.devices.iter().map(|device| device_height(device, frame.area().width)).chain([1]).map(Constraint::Length);
+    let heights = snapshot
+        .devices
+        .iter()
+        .map(|device| device_height(device, frame.area().width))
+        .chain([1])
+        .map(Constraint::Length);
     let areas = Layout::vertical(heights.chain([Constraint::Min(0)])).split(frame.area());
     let [devices @ .., gap, table] = &*areas else { return };
     for (device, area) in snapshot.devices.iter().zip(devices) {
         draw_device(frame, snapshot, device, *area);
     }
-    let note = if snapshot.lost_records > 0 { "latencies are of a part of the requests: there were too many to read" } else { "" };
+    let note = if snapshot.lost_records > 0 {
+        "latencies are of a part of the requests: there were too many to read"
+    } else {
+        ""
+    };
     frame.render_widget(Line::from(note).fg(Color::Yellow), *gap);
     frame.render_widget(function_table(snapshot, table.width), *table);
 }
@@ -84,7 +95,8 @@ fn draw_device(frame: &mut Frame<'_>, snapshot: &Snapshot, device: &DeviceRow, a
     let lines = whole_text(device.whole.as_ref());
     let units = device.whole.as_ref().map_or(&[][..], |whole| &whole.units);
     let (across, unit_lines) = unit_lines(units.len(), area.width);
-    let [head, whole, bars] = Layout::vertical([1, lines.height() as u16, unit_lines].map(Constraint::Length)).areas(area);
+    let [head, whole, bars] =
+        Layout::vertical([1, lines.height() as u16, unit_lines].map(Constraint::Length)).areas(area);
     frame.render_widget(Line::from(headline(snapshot, device)).bold(), head);
     frame.render_widget(Paragraph::new(lines), whole);
     frame.render_widget(Paragraph::new(unit_text(units, across, bars)), bars);
@@ -104,7 +116,8 @@ fn unit_text(units: &[UnitRow], across: u16, area: Rect) -> Text<'static> {
     let places = usize::from(across) * usize::from(area.height);
     let shown = if units.len() <= places { units.len() } else { places.saturating_sub(1) };
     let width = usize::from(area.width / across);
-    let mut cells: Vec<String> = units[..shown].iter().map(|unit| bar(&format!("cu {:<3}", unit.unit), unit.used, width)).collect();
+    let mut cells: Vec<String> =
+        units[..shown].iter().map(|unit| bar(&format!("cu {:<3}", unit.unit), unit.used, width)).collect();
     let rest = &units[shown..];
     if !rest.is_empty() && places > 0 {
         let used = rest.iter().map(|unit| unit.used).sum::<f64>() / rest.len() as f64;
@@ -127,8 +140,9 @@ fn function_table(snapshot: &Snapshot, width: u16) -> Table<'static> {
         Cell::from(if align == Align::Right { line.right_aligned() } else { line })
     };
     let rows: Vec<[String; COLUMNS.len()]> = snapshot.functions.iter().map(cells).collect();
-    let widest =
-        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(COLUMNS[column].0.chars().count());
+    let widest = |column: usize| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(COLUMNS[column].0.chars().count())
+    };
     let first = usize::from(snapshot.devices.len() <= 1);
     let mut columns: Vec<usize> = (first..COLUMNS.len()).collect();
     for given_up in GIVEN_UP {
@@ -139,7 +153,8 @@ fn function_table(snapshot: &Snapshot, width: u16) -> Table<'static> {
         columns.retain(|column| COLUMNS[*column].0 != given_up);
     }
     let header = Row::new(columns.iter().map(|&column| aligned(COLUMNS[column].0.to_owned(), COLUMNS[column].1)));
-    let body = rows.iter().map(|row| Row::new(columns.iter().map(|&column| aligned(row[column].clone(), COLUMNS[column].1))));
+    let body =
+        rows.iter().map(|row| Row::new(columns.iter().map(|&column| aligned(row[column].clone(), COLUMNS[column].1))));
     let widths = columns.iter().map(|&column| Constraint::Length(widest(column) as u16));
     Table::new(body.collect::<Vec<_>>(), widths.collect::<Vec<_>>())
         .header(header.style(Style::new().reversed()))

@@ -32,7 +32,10 @@ fn status(round: u64) -> StatusReport {
         padded_launches: 0,
         memory_bytes: 1 << 30,
         memory_used_bytes: 1 << 20,
-        units: vec![UnitStatus { busy_s: 0.5 * round as f64, chunks: 50 * round }, UnitStatus { busy_s: 2.0 * round as f64, chunks: 0 }],
+        units: vec![
+            UnitStatus { busy_s: 0.5 * round as f64, chunks: 50 * round },
+            UnitStatus { busy_s: 2.0 * round as f64, chunks: 0 },
+        ],
     };
     StatusReport {
         device: "host:0".into(),
@@ -50,7 +53,8 @@ fn status(round: u64) -> StatusReport {
 /// Two seconds in which one request of two that ended gave a result.
 fn sampled() -> Snapshot {
     let mut requests = Requests::default();
-    let record = |at: u64, task: u64, what: What| Record { at: Nanos(at * 1_000_000), task: TaskId(task), function: 7, what };
+    let record =
+        |at: u64, task: u64, what: What| Record { at: Nanos(at * 1_000_000), task: TaskId(task), function: 7, what };
     let arrived = What::Arrived { class: Class::RealTime, ready: true };
     let finished = |outcome| What::Finished { outcome, preemptions: 0 };
     for record in [
@@ -74,7 +78,10 @@ fn rates_and_latencies_are_of_the_interval() {
     assert_eq!(row.latency_ms, Some(Latency { mean: 300.0, p50: 300.0, p99: 300.0, max: 300.0 }));
     let whole = snapshot.devices[0].whole.as_ref().unwrap();
     assert_eq!((whole.mode, whole.real_time_share, whole.launches_per_s), ("real-time", 0.25, 50.0));
-    assert_eq!(whole.units.iter().map(|unit| (unit.used, unit.chunks_per_s)).collect::<Vec<_>>(), [(0.25, 25.0), (1.0, 0.0)]);
+    assert_eq!(
+        whole.units.iter().map(|unit| (unit.used, unit.chunks_per_s)).collect::<Vec<_>>(),
+        [(0.25, 25.0), (1.0, 0.0)]
+    );
     assert_eq!(
         text(&snapshot),
         "host:0, 2 compute units, policy reset, up for 1 h 1 min\n\
@@ -105,7 +112,12 @@ fn a_terminal_shows_it_all() {
     let lines = shown(&sampled(), 120, 12);
     assert_eq!(lines[0], "host:0, 2 compute units, policy reset, up for 1 h 1 min");
     assert_eq!(lines[1], "mode: real-time, real-time for 25 % of the interval");
-    assert!(lines[5].starts_with("cu 0   ████") && lines[5].contains("···  25 %  cu 1   ██") && lines[5].ends_with(" 100 %"), "{lines:#?}");
+    assert!(
+        lines[5].starts_with("cu 0   ████")
+            && lines[5].contains("···  25 %  cu 1   ██")
+            && lines[5].ends_with(" 100 %"),
+        "{lines:#?}"
+    );
     assert!(lines[7].starts_with("tenant  function  class      running"), "{lines:#?}");
     assert!(lines[8].starts_with("a       f         real-time        1        2         5.0"), "{lines:#?}");
 }
@@ -114,8 +126,16 @@ fn a_terminal_shows_it_all() {
 fn of_two_devices() -> Snapshot {
     let report = |round| {
         let mut report = status(round);
-        report.devices.push(DeviceStatus { device: "host:1".into(), lost: Some("gone".into()), ..report.devices[0].clone() });
-        report.functions.push(FunctionStatus { device: "host:1".into(), function: "g".into(), ..report.functions[0].clone() });
+        report.devices.push(DeviceStatus {
+            device: "host:1".into(),
+            lost: Some("gone".into()),
+            ..report.devices[0].clone()
+        });
+        report.functions.push(FunctionStatus {
+            device: "host:1".into(),
+            function: "g".into(),
+            ..report.functions[0].clone()
+        });
         report
     };
     let (mut first, mut second) = (Requests::default(), Requests::default());
@@ -132,7 +152,9 @@ fn every_device_is_shown_with_its_functions() {
         "{text}"
     );
     assert!(
-        text.contains("  device  tenant  function") && text.contains("\n  host:0  a       f ") && text.contains("\n  host:1  a       g "),
+        text.contains("  device  tenant  function")
+            && text.contains("\n  host:0  a       f ")
+            && text.contains("\n  host:1  a       g "),
         "{text}"
     );
     let json = serde_json::to_value(&snapshot).unwrap();
@@ -142,7 +164,9 @@ fn every_device_is_shown_with_its_functions() {
     );
     let lines = shown(&snapshot, 140, 20);
     assert!(
-        lines[0].starts_with("host:0, ") && lines[6].starts_with("host:1, ") && lines[13].starts_with("device  tenant  function"),
+        lines[0].starts_with("host:0, ")
+            && lines[6].starts_with("host:1, ")
+            && lines[13].starts_with("device  tenant  function"),
         "{lines:#?}"
     );
 }

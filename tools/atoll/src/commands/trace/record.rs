@@ -20,10 +20,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How often the daemon is asked. It keeps the records of some seconds, but compute units those of a tenth of one where blocks are short.
+/// How often the daemon is asked. It keeps the records of some seconds, but compute units those of
+/// a tenth of one where blocks are short.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Records that are kept for a file: 256 MiB of them here, and about as much in the file; Perfetto would not open many more.
+/// Records that are kept for a file: 256 MiB of them here, and about as much in the file; Perfetto
+/// would not open many more.
 const RECORDS_MAX: usize = 4 << 20;
 
 const EXAMPLES: &str = "\
@@ -63,7 +65,11 @@ pub(crate) struct Args {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
-    if (0.0..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("it must be at least 0 and at most 86400".into()) }
+    if (0.0..=86_400.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("it must be at least 0 and at most 86400".into())
+    }
 }
 
 /// What was recorded, in numbers, of all devices together.
@@ -101,7 +107,8 @@ struct DeviceSummary {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut client = args.control.connect()?;
     // Before the time is spent.
-    let file = File::create(&args.output).with_context(|| format!("cannot write {}", args.output.display())).blame_user()?;
+    let file =
+        File::create(&args.output).with_context(|| format!("cannot write {}", args.output.display())).blame_user()?;
     let mut recording = Recording { began: Instant::now(), devices: Vec::new() };
     let end = recording.run(&mut client, args);
     let seconds = recording.began.elapsed().as_secs_f64();
@@ -138,7 +145,8 @@ struct DeviceRecording {
 }
 
 impl Recording {
-    /// Records until the time is over, somebody interrupts, or there is no room. What was recorded stays also if the daemon goes away.
+    /// Records until the time is over, somebody interrupts, or there is no room. What was recorded
+    /// stays also if the daemon goes away.
     fn run(&mut self, client: &mut Client, args: &Args) -> Result<()> {
         let stop = stop_on_interrupt()?;
         let bar = ProgressBar::new_spinner();
@@ -148,7 +156,11 @@ impl Recording {
             // The last look comes when the time is over, and goes on to the end of what there is.
             let is_last = is_over || stop.load(Relaxed) || self.is_full();
             self.look(client)?;
-            bar.set_message(format!("{:.0} s, {} records; Ctrl-C ends", self.began.elapsed().as_secs_f64(), self.records()));
+            bar.set_message(format!(
+                "{:.0} s, {} records; Ctrl-C ends",
+                self.began.elapsed().as_secs_f64(),
+                self.records()
+            ));
             bar.tick();
             if is_last {
                 bar.finish_and_clear();
@@ -197,7 +209,8 @@ impl Recording {
     }
 
     fn write(&self, file: File) -> Result<()> {
-        let timeline = Timeline::together(self.devices.iter().map(|device| (device.device.clone(), device.timeline())).collect());
+        let timeline =
+            Timeline::together(self.devices.iter().map(|device| (device.device.clone(), device.timeline())).collect());
         let mut out = BufWriter::new(file);
         perfetto::write(&timeline, clocks(), &mut out)?;
         Ok(out.flush()?)
@@ -219,7 +232,11 @@ impl Recording {
             chunks: count(|what| matches!(what, What::Chunk { .. })),
             preemptions: count(|what| matches!(what, What::Raised { why: Raise::Preempted, .. })),
             lost_records: self.devices.iter().flat_map(|device| &device.gaps).map(|gap| gap.1).sum(),
-            lost_chunks: self.devices.iter().map(|device| device.chunks_lost.0.saturating_sub(device.chunks_lost.1)).sum(),
+            lost_chunks: self
+                .devices
+                .iter()
+                .map(|device| device.chunks_lost.0.saturating_sub(device.chunks_lost.1))
+                .sum(),
             functions: self.devices.iter().flat_map(DeviceRecording::names).collect(),
             devices: self.devices.iter().map(DeviceRecording::summary).collect(),
         })
@@ -251,7 +268,9 @@ impl DeviceRecording {
     /// The functions that the records name.
     fn names(&self) -> Vec<String> {
         let functions: BTreeSet<u64> = self.records.iter().map(|record| record.function).collect();
-        let name = |function: &u64| self.functions.get(function).map(|function| format!("{}/{}", function.tenant, function.name));
+        let name = |function: &u64| {
+            self.functions.get(function).map(|function| format!("{}/{}", function.tenant, function.name))
+        };
         functions.iter().filter_map(name).collect()
     }
 
@@ -278,7 +297,9 @@ fn text(summary: &Summary) -> String {
     let Summary { requests, launches, evicted_launches, chunks, preemptions, lost_records, lost_chunks, .. } = summary;
     let lost = match (lost_records, lost_chunks) {
         (0, 0) => String::new(),
-        _ => format!("\nmissing: {lost_records} records and {lost_chunks} chunks that were overwritten before they could be read"),
+        _ => format!(
+            "\nmissing: {lost_records} records and {lost_chunks} chunks that were overwritten before they could be read"
+        ),
     };
     let (file, size) = (summary.file.display(), bytes(summary.file_bytes));
     let devices: Vec<&str> = summary.devices.iter().map(|device| device.device.as_str()).collect();
@@ -315,5 +336,9 @@ fn clocks() -> Clocks {
         let time = clock_gettime(clock);
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     };
-    Clocks { monotonic_ns: read(ClockId::Monotonic), boot_ns: read(ClockId::Boottime), real_ns: read(ClockId::Realtime) }
+    Clocks {
+        monotonic_ns: read(ClockId::Monotonic),
+        boot_ns: read(ClockId::Boottime),
+        real_ns: read(ClockId::Realtime),
+    }
 }

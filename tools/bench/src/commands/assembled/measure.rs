@@ -7,7 +7,8 @@ use atoll_passes::{KernelReport, LoopDecision, PassOptions, analyze_idempotence,
 use atoll_proxy_kernels::{DeviceModel, KernelNeeds};
 use atoll_ptx::Module;
 use atoll_target_nvidia::{
-    Architecture, AssembleReport, Assembled, InnerLoop, KernelResources, MachineCode, Ptxas, assemble_held, machine_code, portable_text,
+    Architecture, AssembleReport, Assembled, InnerLoop, KernelResources, MachineCode, Ptxas, assemble_held,
+    machine_code, portable_text,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -40,7 +41,8 @@ pub(super) struct Row {
     pub(super) after: Figures,
     /// Whether the assembler was given the registers of the plain kernel as a limit.
     pub(super) held: bool,
-    /// Of a kernel with checks in loops: the share of its inner loops' work that is still in inner loops.
+    /// Of a kernel with checks in loops: the share of its inner loops' work that is still in inner
+    /// loops.
     pub(super) inner_kept: Option<f64>,
 }
 
@@ -69,7 +71,8 @@ pub(super) struct Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let passes = self.passes.as_ref().map_or(String::new(), |passes| format!(" after {passes}"));
-        let reason = self.reason.lines().find(|line| line.contains("error") || line.contains("fatal")).unwrap_or(&self.reason);
+        let reason =
+            self.reason.lines().find(|line| line.contains("error") || line.contains("fatal")).unwrap_or(&self.reason);
         write!(f, "{} of {}{passes} is not assembled for {}: {reason}", self.kernel, self.source, self.architecture)
     }
 }
@@ -90,12 +93,19 @@ impl Row {
 }
 
 /// Measures every source for every architecture, on all cores.
-pub(super) fn measure(sources: &[Source], architectures: &[Architecture], sets: &[PassSet], ptxas: &Ptxas) -> Result<Measured> {
-    let tasks: Vec<(&Source, Architecture)> = sources.iter().flat_map(|source| architectures.iter().map(move |&a| (source, a))).collect();
+pub(super) fn measure(
+    sources: &[Source],
+    architectures: &[Architecture],
+    sets: &[PassSet],
+    ptxas: &Ptxas,
+) -> Result<Measured> {
+    let tasks: Vec<(&Source, Architecture)> =
+        sources.iter().flat_map(|source| architectures.iter().map(move |&a| (source, a))).collect();
     let next = AtomicUsize::new(0);
     let done: Mutex<BTreeMap<usize, Result<Measured>>> = Mutex::default();
     let work = || {
-        while let Some((index, &(source, architecture))) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, tasks.get(i)?)))
+        while let Some((index, &(source, architecture))) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, tasks.get(i)?)))
         {
             let measured = Bench { source, architecture, ptxas }.measure(sets);
             done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(index, measured);
@@ -161,7 +171,8 @@ impl Bench<'_> {
     }
 
     fn assemble_plain(&self, module: &Module) -> Result<Made> {
-        let assembled = self.ptxas.assemble(&portable_text(module, self.architecture)?, &self.architecture.to_string())?;
+        let assembled =
+            self.ptxas.assemble(&portable_text(module, self.architecture)?, &self.architecture.to_string())?;
         self.made(assembled, false)
     }
 
@@ -232,7 +243,8 @@ fn device(architecture: Architecture) -> Option<&'static DeviceModel> {
     })
 }
 
-/// The share of the work of inner loops that is still in inner loops, loops compared in the order of their work; `None` where there was none.
+/// The share of the work of inner loops that is still in inner loops, loops compared in the order
+/// of their work; `None` where there was none.
 fn kept(before: &[InnerLoop], after: &[InnerLoop]) -> Option<f64> {
     let ranked = |loops: &[InnerLoop]| {
         let mut works: Vec<u32> = loops.iter().map(|l| l.work).collect();
@@ -251,7 +263,9 @@ mod tests {
 
     #[test]
     fn loops_are_compared_by_rank() {
-        let loops = |works: &[u32]| -> Vec<InnerLoop> { works.iter().map(|&work| InnerLoop { instructions: 2 * work, work }).collect() };
+        let loops = |works: &[u32]| -> Vec<InnerLoop> {
+            works.iter().map(|&work| InnerLoop { instructions: 2 * work, work }).collect()
+        };
         assert_eq!(kept(&loops(&[4, 60]), &loops(&[60, 8, 4])), Some(1.0));
         assert_eq!(kept(&loops(&[64]), &loops(&[16, 16, 16])), Some(0.25));
         assert_eq!(kept(&loops(&[0]), &loops(&[1])), None);

@@ -21,18 +21,24 @@ Examples:
   atoll bench assembled resnet50 distilbert kernels.ptx --architecture sm_80,sm_90
   atoll bench assembled kernels.ptx --pass inject_preempt_flag --pass check_in_loops --each --json";
 
-/// Measure what passes cost in machine code: registers, spills, length and occupancy of each kernel before and after, as NVIDIA's assembler makes it.
+/// Measure what passes cost in machine code: registers, spills, length and occupancy of each kernel
+/// before and after, as NVIDIA's assembler makes it.
 ///
-/// Each kernel of the models and files is assembled as it is and after each set of passes; kernels that models have in common count once. A kernel that a set leaves as it is does not count.
+/// Each kernel of the models and files is assembled as it is and after each set of passes; kernels
+/// that models have in common count once. A kernel that a set leaves as it is does not count.
 ///
-/// A kernel that comes out above the registers of its plain form is assembled again with these as a limit, and stays so unless that makes it spill: *held*, as `atoll compile --assemble` does.
+/// A kernel that comes out above the registers of its plain form is assembled again with these as a
+/// limit, and stays so unless that makes it spill: *held*, as `atoll compile --assemble` does.
 ///
-/// Length is in instructions, occupancy in warps on a compute unit of a T4, A100, H100, RTX 5090 or whichever device has the architecture. Of innermost loops, what is kept are the instructions that compute
-/// with floating-point numbers or access memory, loops ranked by how many they have: that tells how often the assembler unrolled them. Buffers are taken not to overlap.
+/// Length is in instructions, occupancy in warps on a compute unit of a T4, A100, H100, RTX 5090 or
+/// whichever device has the architecture. Of innermost loops, what is kept are the instructions
+/// that compute with floating-point numbers or access memory, loops ranked by how many they have:
+/// that tells how often the assembler unrolled them. Buffers are taken not to overlap.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Models, as files or by the names that `atoll-models --list` shows, and files in PTX [default: resnet18 and distilbert]
+    /// Models, as files or by the names that `atoll-models --list` shows, and files in PTX
+    /// [default: resnet18 and distilbert]
     #[arg(value_name = "MODEL.onnx|NAME|FILE.ptx")]
     sources: Vec<String>,
 
@@ -40,7 +46,9 @@ pub(crate) struct Args {
     #[arg(long = "architecture", value_name = "SM[,SM…]", value_delimiter = ',', default_values = ["sm_75", "sm_80", "sm_90", "sm_120"])]
     architectures: Vec<Architecture>,
 
-    /// Passes to measure together; each --pass is a set of its own [default: the flag, what models are compiled with, checks in loops, what kernels share launches by, the fence, and all but the fence]
+    /// Passes to measure together; each --pass is a set of its own [default: the flag, what models
+    /// are compiled with, checks in loops, what kernels share launches by, the fence, and all but
+    /// the fence]
     #[arg(long = "pass", value_name = "NAME[,NAME…]")]
     sets: Vec<String>,
 
@@ -73,10 +81,18 @@ struct Report<'m> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let ptxas = find_ptxas()
-        .ok_or_else(|| user_error("ptxas is not installed; it comes with CUDA, and `make setup` installs it; ATOLL_PTXAS names another"))?;
-    let sets = if args.sets.is_empty() { default_sets() } else { args.sets.iter().map(|text| pass_set(text)).collect::<Result<_>>()? };
-    let names = if args.sources.is_empty() { vec!["resnet18".into(), "distilbert".into()] } else { args.sources.clone() };
+    let ptxas = find_ptxas().ok_or_else(|| {
+        user_error(
+            "ptxas is not installed; it comes with CUDA, and `make setup` installs it; ATOLL_PTXAS names another",
+        )
+    })?;
+    let sets = if args.sets.is_empty() {
+        default_sets()
+    } else {
+        args.sets.iter().map(|text| pass_set(text)).collect::<Result<_>>()?
+    };
+    let names =
+        if args.sources.is_empty() { vec!["resnet18".into(), "distilbert".into()] } else { args.sources.clone() };
     let sources = sources::read(&names, &blocks(&args.blocks)?)?;
     let measured = measure::measure(&sources, &args.architectures, &sets, &ptxas)?;
     let summary = summary::summarize(&measured.kernels, &sets, &args.architectures);
@@ -107,14 +123,16 @@ fn default_sets() -> Vec<PassSet> {
 fn pass_set(text: &str) -> Result<PassSet> {
     let find = |name: &str| {
         let pass = PASSES.iter().find(|pass| pass.name == name.trim());
-        pass.map(|pass| pass.name).ok_or_else(|| users(anyhow!("there is no pass `{name}`; `atoll ptx transform --list` shows all")))
+        pass.map(|pass| pass.name)
+            .ok_or_else(|| users(anyhow!("there is no pass `{name}`; `atoll ptx transform --list` shows all")))
     };
     Ok(PassSet { name: text.to_owned(), passes: text.split(',').map(find).collect::<Result<_>>()? })
 }
 
 fn blocks(texts: &[String]) -> Result<BTreeMap<String, [u32; 3]>> {
     let parse = |text: &String| {
-        let (kernel, shape) = text.split_once('=').ok_or_else(|| user_error(format!("--block {text}: KERNEL=X[,Y,Z] is wanted")))?;
+        let (kernel, shape) =
+            text.split_once('=').ok_or_else(|| user_error(format!("--block {text}: KERNEL=X[,Y,Z] is wanted")))?;
         Ok((kernel.to_owned(), parse_block(shape)?))
     };
     texts.iter().map(parse).collect()
@@ -125,7 +143,11 @@ fn print_text(measured: &Measured, summary: &[Summary], each: bool) -> Result<()
     let mut text = String::new();
     if !shown.is_empty() {
         let (what, table) = (
-            if each { "every kernel" } else { "kernels that lost warps, spill more or keep less than 90 % of their inner loops" },
+            if each {
+                "every kernel"
+            } else {
+                "kernels that lost warps, spill more or keep less than 90 % of their inner loops"
+            },
             rows(&shown),
         );
         text += &format!("{what}, before and after:\n{table}\n");

@@ -49,7 +49,8 @@ impl Source {
         format!("{:?} {}", self.block, atoll_ptx::print(&module).replace(self.kernel.as_str(), "kernel"))
     }
 
-    /// The module as one for an architecture that is older than what it declares: most instructions are older, too, and the assembler knows which are not.
+    /// The module as one for an architecture that is older than what it declares: most instructions
+    /// are older, too, and the assembler knows which are not.
     pub(super) fn module_for(&self, architecture: Architecture) -> Module {
         let mut module = self.module.clone();
         if declared_sm(&module).is_some_and(|declared| declared > architecture.sm()) {
@@ -71,7 +72,8 @@ fn declared_threads(kernel: &Function) -> Option<u32> {
     directive.arguments.iter().map(|extent| extent.parse::<u32>().ok()).product()
 }
 
-/// Reads files and builds models; a kernel that models have in common comes from the first of them. `blocks` are the shapes of kernels in files.
+/// Reads files and builds models; a kernel that models have in common comes from the first of them.
+/// `blocks` are the shapes of kernels in files.
 pub(super) fn read(names: &[String], blocks: &BTreeMap<String, [u32; 3]>) -> Result<Vec<Source>> {
     let mut known = HashSet::new();
     let mut sources = Vec::new();
@@ -86,7 +88,8 @@ fn ptx_file(name: &str, blocks: &BTreeMap<String, [u32; 3]>) -> Result<Vec<Sourc
     let module = atoll_ptx::parse(&text).map_err(|e| user_error(format!("{name}:{e}")))?;
     atoll_ptx::verify(&module).map_err(|faults| user_error(format!("{name}: {faults}")))?;
     let origin = Path::new(name).file_name().map_or_else(|| name.into(), |file| file.to_string_lossy());
-    let source = |kernel: &Function| Source::new(&origin, &module, &kernel.name, blocks.get(kernel.name.as_str()).copied());
+    let source =
+        |kernel: &Function| Source::new(&origin, &module, &kernel.name, blocks.get(kernel.name.as_str()).copied());
     Ok(module.kernels().map(source).collect())
 }
 
@@ -95,7 +98,8 @@ fn model(name: &str, known: &mut HashSet<String>) -> Result<Vec<Source>> {
     let folder = tempfile::tempdir()?;
     let path = model_file(name, folder.path())?;
     let bundle = folder.path().join("model.kg");
-    let options = CompileOptions { targets: vec![Target::NVIDIA], passes: TransformOptions::NONE, ..CompileOptions::default() };
+    let options =
+        CompileOptions { targets: vec![Target::NVIDIA], passes: TransformOptions::NONE, ..CompileOptions::default() };
     compile(&path, &bundle, &options, &Silent).with_context(|| format!("cannot compile {name}"))?;
     let bundle = Bundle::open(&bundle)?;
     let text = bundle.ptx(Target::NVIDIA.name()).context("the bundle has no PTX")?;

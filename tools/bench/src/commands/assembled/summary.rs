@@ -33,7 +33,8 @@ pub(super) struct Summary {
 pub(super) fn summarize(rows: &[Row], sets: &[PassSet], architectures: &[Architecture]) -> Vec<Summary> {
     let of = |set: &PassSet, architecture: &Architecture| {
         let architecture = architecture.to_string();
-        let rows: Vec<&Row> = rows.iter().filter(|row| row.passes == set.name && row.architecture == architecture).collect();
+        let rows: Vec<&Row> =
+            rows.iter().filter(|row| row.passes == set.name && row.architecture == architecture).collect();
         rows.first().map(|first| Summary::of(first, &rows))
     };
     sets.iter().flat_map(|set| architectures.iter().filter_map(move |architecture| of(set, architecture))).collect()
@@ -92,7 +93,9 @@ pub(super) fn table(summaries: &[Summary]) -> String {
             summary.held.to_string(),
             summary.lose_warps.to_string(),
             summary.spill_more.to_string(),
-            summary.inner_kept_min.map_or(String::new(), |kept| format!("≥ {:.0} % of {}", (100.0 * kept).floor(), summary.checked)),
+            summary
+                .inner_kept_min
+                .map_or(String::new(), |kept| format!("≥ {:.0} % of {}", (100.0 * kept).floor(), summary.checked)),
         ]);
     }
     table.to_string()

@@ -34,7 +34,8 @@ Examples:
   atoll bench branches --kernel-us 20,100 --kernels 1 --json
   atoll bench branches --model inception.kg";
 
-/// Measure two branches of a graph that run beside each other on two compute units, and the same in line: kernels of one block and of several lengths, or a model. Invocations take turns.
+/// Measure two branches of a graph that run beside each other on two compute units, and the same in
+/// line: kernels of one block and of several lengths, or a model. Invocations take turns.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -93,7 +94,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let round_us = round_us(args)?;
             for us in &args.kernel_us {
                 let rounds = (us / round_us).min(f64::from(u32::MAX)) as u32;
-                rows.push(measure(args, format!("2 × {} × {us} µs", args.kernels), &two_branches(args.kernels.get(), rounds)?)?);
+                rows.push(measure(
+                    args,
+                    format!("2 × {} × {us} µs", args.kernels),
+                    &two_branches(args.kernels.get(), rounds)?,
+                )?);
             }
         }
     }
@@ -150,7 +155,10 @@ struct Line {
 impl Line {
     fn start(args: &Args, bundle: &Arc<Bundle>, branch_gain_min: Option<Duration>) -> Result<Line> {
         let config = HostConfig { compute_units: args.compute_units.get(), ..HostConfig::default() };
-        let engine = Engine::start(Box::new(HostDevice::start(config)?), EngineConfig { branch_gain_min, ..EngineConfig::default() })?;
+        let engine = Engine::start(
+            Box::new(HostDevice::start(config)?),
+            EngineConfig { branch_gain_min, ..EngineConfig::default() },
+        )?;
         let handle = engine.handle();
         load(&handle, bundle, "branches", Class::RealTime)?;
         let metadata = tensor_metadata(bundle.graph(), BufferKind::Input);
@@ -170,10 +178,14 @@ fn two_branches(kernels: u32, rounds: u32) -> Result<Arc<Bundle>> {
     std::fs::write(folder.path().join("branches.ptx"), include_str!("branches.ptx"))?;
     let manifest = folder.path().join("branches.toml");
     let buffer = |name: &str, kind: &str| format!("{name} = {{ kind = \"{kind}\", dtype = \"u32\", shape = [32] }}\n");
-    let buffers: String = [("x", "input"), ("a", "temp"), ("b", "temp"), ("y", "output")].map(|(name, kind)| buffer(name, kind)).concat();
-    let step = |kernel: &str, args: &str| format!("[[step]]\nkernel = \"{kernel}\"\ngrid = [1]\nblock = [32]\nargs = [{args}]\n");
+    let buffers: String =
+        [("x", "input"), ("a", "temp"), ("b", "temp"), ("y", "output")].map(|(name, kind)| buffer(name, kind)).concat();
+    let step = |kernel: &str, args: &str| {
+        format!("[[step]]\nkernel = \"{kernel}\"\ngrid = [1]\nblock = [32]\nargs = [{args}]\n")
+    };
     let spin = |data: &str| step("spin", &format!("\"{data}\", {rounds}")).repeat(kernels as usize);
-    let steps = [step("split", "\"x\", \"a\", \"b\""), spin("a"), spin("b"), step("join", "\"a\", \"b\", \"y\"")].concat();
+    let steps =
+        [step("split", "\"x\", \"a\", \"b\""), spin("a"), spin("b"), step("join", "\"a\", \"b\", \"y\"")].concat();
     std::fs::write(&manifest, format!("name = \"branches\"\nptx = [\"branches.ptx\"]\n[buffers]\n{buffers}{steps}"))?;
     let bundle = folder.path().join("branches.kg");
     let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };

@@ -19,8 +19,8 @@ use atoll_engine::InputTensor;
 use atoll_kgraph::{BufferKind, Bundle, Profile};
 use atoll_server::tensor_metadata;
 use atoll_sim::{
-    COSTS, DEVICES, DISB, DeviceParameters, FAULTS, FaultCounts, Faults, Model, Report, Simulation, Workload, device_by_name, simulate,
-    watch,
+    COSTS, DEVICES, DISB, DeviceParameters, FAULTS, FaultCounts, Faults, Model, Report, Simulation, Workload,
+    device_by_name, simulate, watch,
 };
 use plots::Pictures;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,8 @@ Examples:
   atoll bench disb --workload A --device host --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg --rate-scale 0.2 --duration 10
   atoll bench disb --workload A --device sim:host --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg --rate-scale 0.2 --duration 10";
 
-/// Run DISB's workloads under every policy: calls arrive on time whether or not others were answered, and latency counts from the scheduled arrival.
+/// Run DISB's workloads under every policy: calls arrive on time whether or not others were
+/// answered, and latency counts from the scheduled arrival.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -66,7 +67,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     policy: Vec<String>,
 
-    /// The device: host, cuda or cuda:N; or in virtual time sim:mi50, sim:v100, sim:a100, sim:h100 or sim:host
+    /// The device: host, cuda or cuda:N; or in virtual time sim:mi50, sim:v100, sim:a100, sim:h100
+    /// or sim:host
     #[arg(long, value_name = "DEVICE", default_value = "sim:mi50")]
     device: String,
 
@@ -74,7 +76,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     profiles: Option<PathBuf>,
 
-    /// What stands for a model that the workload names: a profile of the folder (those of DISB are known by the names of REEF's files), or on host, cuda and sim:host a .kg or .onnx file
+    /// What stands for a model that the workload names: a profile of the folder (those of DISB are
+    /// known by the names of REEF's files), or on host, cuda and sim:host a .kg or .onnx file
     #[arg(long, value_name = "MODEL=NAME|FILE")]
     map: Vec<String>,
 
@@ -98,11 +101,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COST=X")]
     cost: Vec<String>,
 
-    /// Let something go wrong in a simulated device, at this share of all chances: late-completions, lost-wakeups, dead-clients, stuck-kernels, failing-resets
+    /// Let something go wrong in a simulated device, at this share of all chances:
+    /// late-completions, lost-wakeups, dead-clients, stuck-kernels, failing-resets
     #[arg(long, value_name = "FAULT=SHARE", value_delimiter = ',')]
     fault: Vec<String>,
 
-    /// Measure as DISB does: one call at a time per client, what is due meanwhile skipped, latency from the actual beginning
+    /// Measure as DISB does: one call at a time per client, what is due meanwhile skipped, latency
+    /// from the actual beginning
     #[arg(long)]
     as_disb: bool,
 
@@ -110,11 +115,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Draw latencies into a file, or latencies of each client and compute units of each run into a folder
+    /// Draw latencies into a file, or latencies of each client and compute units of each run into a
+    /// folder
     #[arg(long, value_name = "FILE.svg|DIR")]
     plot: Option<PathBuf>,
 
-    /// Which milliseconds of runs to draw the compute units of [default: around the first real-time call that meets best-effort work]
+    /// Which milliseconds of runs to draw the compute units of [default: around the first real-time
+    /// call that meets best-effort work]
     #[arg(long, value_name = "START..END", requires = "plot", value_parser = plots::window)]
     window: Option<Range<u64>>,
 
@@ -139,10 +146,13 @@ enum Place {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let workloads: Vec<Workload> = args.workload.iter().map(|name| workload(name, args)).collect::<Result<_>>().blame_user()?;
+    let workloads: Vec<Workload> =
+        args.workload.iter().map(|name| workload(name, args)).collect::<Result<_>>().blame_user()?;
     let policies = policies(&args.policy).blame_user()?;
-    let compute_units =
-        args.compute_units.or_else(|| std::thread::available_parallelism().ok()?.try_into().ok()).map_or(1, NonZeroU32::get);
+    let compute_units = args
+        .compute_units
+        .or_else(|| std::thread::available_parallelism().ok()?.try_into().ok())
+        .map_or(1, NonZeroU32::get);
     let faults = faults(&args.fault).blame_user()?;
     if args.device == "host" && faults != Faults::default() {
         return Err(users(anyhow!("--fault is for simulated devices: --device sim:…")));
@@ -172,7 +182,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 impl Place {
-    /// Runs a workload, and draws its compute units if that is wanted, in the window that is wanted or in that where it becomes interesting.
+    /// Runs a workload, and draws its compute units if that is wanted, in the window that is wanted
+    /// or in that where it becomes interesting.
     fn run(
         &self,
         workload: &Workload,
@@ -184,8 +195,17 @@ impl Place {
             Place::Real(device, bundles) => real::run(*device, workload, policy, bundles, settings, drawn),
             Place::Simulated(device, models) => {
                 let Settings { capacity: queue_capacity, faults, seed, as_disb, .. } = *settings;
-                let simulation =
-                    Simulation { policy, device: *device, queue_capacity, lanes: &[], workload, models, faults, seed, as_disb };
+                let simulation = Simulation {
+                    policy,
+                    device: *device,
+                    queue_capacity,
+                    lanes: &[],
+                    workload,
+                    models,
+                    faults,
+                    seed,
+                    as_disb,
+                };
                 let report = simulate(&simulation).blame_user()?;
                 let Some(window) = drawn else { return Ok((report, None)) };
                 let (occupied, window) = watch(&simulation, window.clone(), plots::around).blame_user()?;
@@ -197,15 +217,20 @@ impl Place {
 }
 
 fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Place> {
-    let wanted: BTreeSet<&str> = workloads.iter().flat_map(|workload| &workload.clients).map(|client| client.model.as_str()).collect();
+    let wanted: BTreeSet<&str> =
+        workloads.iter().flat_map(|workload| &workload.clients).map(|client| client.model.as_str()).collect();
     if let Ok(device) = args.device.parse() {
         return Ok(Place::Real(device, bundles(args, &wanted, device)?));
     }
     let mut device = device(args).blame_user()?;
     if device.name == "host" {
         device.compute_units = compute_units;
-        let profiled = |(name, bundle): (String, Arc<Bundle>)| Ok((name.clone(), profile(&name, &bundle, compute_units)?));
-        return Ok(Place::Simulated(device, bundles(args, &wanted, DeviceName::Host)?.into_iter().map(profiled).collect::<Result<_>>()?));
+        let profiled =
+            |(name, bundle): (String, Arc<Bundle>)| Ok((name.clone(), profile(&name, &bundle, compute_units)?));
+        return Ok(Place::Simulated(
+            device,
+            bundles(args, &wanted, DeviceName::Host)?.into_iter().map(profiled).collect::<Result<_>>()?,
+        ));
     }
     Ok(Place::Simulated(device, models(args, &wanted, device.compute_units).blame_user()?))
 }
@@ -213,14 +238,17 @@ fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Plac
 fn device(args: &Args) -> Result<DeviceParameters> {
     let known = || DEVICES.iter().map(|device| format!("sim:{}", device.name)).collect::<Vec<_>>().join(", ");
     let device = args.device.strip_prefix("sim:").and_then(device_by_name);
-    let mut device = *device.with_context(|| format!("there is no device {}; there are host, cuda:N, {}", args.device, known()))?;
+    let mut device =
+        *device.with_context(|| format!("there is no device {}; there are host, cuda:N, {}", args.device, known()))?;
     for text in &args.cost {
         let (name, factor) = text.split_once('=').with_context(|| format!("--cost {text} is not COST=X"))?;
         let factor: f64 = factor.parse().with_context(|| format!("--cost {text}"))?;
         ensure!((0.0..=1000.0).contains(&factor), "--cost {text}: between 0 and 1000 times is possible");
         let names = || COSTS.iter().map(|cost| cost.name).collect::<Vec<_>>().join(", ");
-        let cost =
-            COSTS.iter().find(|cost| cost.name == name).with_context(|| format!("there is no cost {name}; there are {}", names()))?;
+        let cost = COSTS
+            .iter()
+            .find(|cost| cost.name == name)
+            .with_context(|| format!("there is no cost {name}; there are {}", names()))?;
         let value = (cost.of)(&mut device.costs);
         *value = (*value as f64 * factor) as u64;
     }
@@ -235,18 +263,26 @@ fn faults(texts: &[String]) -> Result<Faults> {
         let share: f64 = share.parse().with_context(|| format!("--fault {text}"))?;
         ensure!((0.0..=1.0).contains(&share), "--fault {text}: a share is from 0 to 1");
         let names = || FAULTS.iter().map(|fault| fault.name).collect::<Vec<_>>().join(", ");
-        let fault =
-            FAULTS.iter().find(|fault| fault.name == name).with_context(|| format!("there is no fault {name}; there are {}", names()))?;
+        let fault = FAULTS
+            .iter()
+            .find(|fault| fault.name == name)
+            .with_context(|| format!("there is no fault {name}; there are {}", names()))?;
         *(fault.of)(&mut faults) = share;
     }
     Ok(faults)
 }
 
 fn workload(name: &str, args: &Args) -> Result<Workload> {
-    ensure!(args.rate_scale > 0.0 && args.rate_scale <= 1e3, "--rate-scale {} is not above 0 and up to 1000", args.rate_scale);
+    ensure!(
+        args.rate_scale > 0.0 && args.rate_scale <= 1e3,
+        "--rate-scale {} is not above 0 and up to 1000",
+        args.rate_scale
+    );
     let mut workload = match Workload::disb(name) {
         Some(workload) => workload,
-        None if Path::new(name).extension().is_none() => bail!("there is no workload {name}; there are {}, and files", DISB.join(", ")),
+        None if Path::new(name).extension().is_none() => {
+            bail!("there is no workload {name}; there are {}, and files", DISB.join(", "))
+        }
         None => Workload::read(Path::new(name))?,
     };
     if let Some(seconds) = args.duration {
@@ -261,21 +297,27 @@ fn policies(names: &[String]) -> Result<Vec<&'static PolicyEntry>> {
         return Ok(POLICIES.iter().collect());
     }
     let known = || POLICIES.iter().map(|policy| policy.name).collect::<Vec<_>>().join(", ");
-    names.iter().map(|name| policy_by_name(name).with_context(|| format!("there is no policy {name}; there are {}", known()))).collect()
+    names
+        .iter()
+        .map(|name| policy_by_name(name).with_context(|| format!("there is no policy {name}; there are {}", known())))
+        .collect()
 }
 
 /// What stands for each model.
 fn mapped(args: &Args) -> Result<BTreeMap<&str, &str>> {
-    args.map.iter().map(|text| text.split_once('=').with_context(|| format!("--map {text} is not MODEL=NAME"))).collect()
+    args.map
+        .iter()
+        .map(|text| text.split_once('=').with_context(|| format!("--map {text} is not MODEL=NAME")))
+        .collect()
 }
 
 /// The models that the workloads name, to be run.
 fn bundles(args: &Args, wanted: &BTreeSet<&str>, device: DeviceName) -> Result<BTreeMap<String, Arc<Bundle>>> {
     let files = mapped(args).blame_user()?;
     let open = |model: &&str| {
-        let file = files
-            .get(model)
-            .with_context(|| format!("there is no model {model} here: say which file stands for it, as --map {model}=FILE.kg"));
+        let file = files.get(model).with_context(|| {
+            format!("there is no model {model} here: say which file stands for it, as --map {model}=FILE.kg")
+        });
         Ok((model.to_string(), artifact::open(Path::new(file.blame_user()?), device)?))
     };
     wanted.iter().map(open).collect()
@@ -285,12 +327,16 @@ fn bundles(args: &Args, wanted: &BTreeSet<&str>, device: DeviceName) -> Result<B
 fn profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
     let path = profiler::place(bundle, "host", compute_units).context("neither XDG_CACHE_HOME nor HOME is set")?;
     let advice = || format!("`atoll profile {} --compute-units {compute_units}` measures it", bundle.path().display());
-    let profile = Profile::read(&path).with_context(|| format!("model {name} has no profile; {}", advice())).blame_user()?;
-    let tensors = InputSpecs::default().tensors(&tensor_metadata(bundle.graph(), BufferKind::Input), &mut Random::new(0))?;
+    let profile =
+        Profile::read(&path).with_context(|| format!("model {name} has no profile; {}", advice())).blame_user()?;
+    let tensors =
+        InputSpecs::default().tensors(&tensor_metadata(bundle.graph(), BufferKind::Input), &mut Random::new(0))?;
     let inputs: Vec<InputTensor> = tensors.iter().map(invoker::input).collect();
     let symbols = profiler::symbols(bundle, &inputs)?;
-    let shape =
-        profile.shape(&symbols).with_context(|| format!("model {name} has a profile of other shapes; {}", advice())).blame_user()?;
+    let shape = profile
+        .shape(&symbols)
+        .with_context(|| format!("model {name} has a profile of other shapes; {}", advice()))
+        .blame_user()?;
     Ok(Model::of_profile(name, shape, compute_units))
 }
 
@@ -330,7 +376,8 @@ fn table(reports: &[Report]) -> Table {
         let mean = report.mean_latency_us(Class::RealTime);
         let real_time = || report.clients.iter().filter(|client| client.class == Class::RealTime);
         let p99 = real_time().map(|client| client.latency_us.p99).fold(0.0, f64::max);
-        let slower = yardstick.map(|other| format!("{:+.1} %", 100.0 * (mean / other.mean_latency_us(Class::RealTime) - 1.0)));
+        let slower =
+            yardstick.map(|other| format!("{:+.1} %", 100.0 * (mean / other.mean_latency_us(Class::RealTime) - 1.0)));
         let more = yardstick.map(|other| format!("{:.2}", (rt + be) / other.throughput(Class::RealTime)));
         let preemption = |us: f64| if report.preemption.count == 0 { String::new() } else { format!("{us:.1}") };
         table.row([
@@ -356,10 +403,12 @@ fn table(reports: &[Report]) -> Table {
 fn struck(reports: &[Report]) -> Table {
     let columns = FAULTS.map(|fault| (fault.name, Align::Right));
     let [late, wakeups, clients, kernels, resets] = columns;
-    let mut table = Table::new([("workload", Align::Left), ("policy", Align::Left), late, wakeups, clients, kernels, resets]);
+    let mut table =
+        Table::new([("workload", Align::Left), ("policy", Align::Left), late, wakeups, clients, kernels, resets]);
     for Report { variant, policy, faults, .. } in reports {
         let FaultCounts { late_completions, lost_wakeups, dead_clients, stuck_kernels, failing_resets } = *faults;
-        let counts = [late_completions, lost_wakeups, dead_clients, stuck_kernels, failing_resets].map(|count| count.to_string());
+        let counts = [late_completions, lost_wakeups, dead_clients, stuck_kernels, failing_resets]
+            .map(|count| count.to_string());
         let [late, wakeups, clients, kernels, resets] = counts;
         table.row([variant.clone(), policy.clone(), late, wakeups, clients, kernels, resets]);
     }

@@ -48,7 +48,9 @@ impl Pictures {
             }
             Pictures::Folder(folder) => {
                 for (variant, client) in clients(reports) {
-                    let own = lines(reports, |report, id| (report.variant == variant && id == client).then(|| report.policy.clone()));
+                    let own = lines(reports, |report, id| {
+                        (report.variant == variant && id == client).then(|| report.policy.clone())
+                    });
                     let title = format!("Workload {variant}: latency of {client}'s calls from their scheduled arrival");
                     write(&folder.join(file_name(&[variant, client, "latency"])), &latencies(&title, &own))?;
                 }
@@ -72,7 +74,9 @@ impl Pictures {
 pub(super) fn window(text: &str) -> Result<Range<u64>, String> {
     let wrong = || format!("`{text}` is not START..END in milliseconds");
     let (start, end) = text.split_once("..").ok_or_else(wrong)?;
-    let ns = |text: &str| text.parse::<f64>().ok().filter(|ms| (0.0..=86_400_000.0).contains(ms)).map(|ms| (ms * 1e6) as u64);
+    let ns = |text: &str| {
+        text.parse::<f64>().ok().filter(|ms| (0.0..=86_400_000.0).contains(ms)).map(|ms| (ms * 1e6) as u64)
+    };
     let (start, end) = (ns(start).ok_or_else(wrong)?, ns(end).ok_or_else(wrong)?);
     if start < end { Ok(start..end) } else { Err(format!("`{text}` ends before it begins")) }
 }
@@ -96,7 +100,8 @@ fn clients(reports: &[Report]) -> Vec<(&str, &str)> {
     clients
 }
 
-/// Which share of calls took at most how long, a line for each client under each policy that has a name.
+/// Which share of calls took at most how long, a line for each client under each policy that has a
+/// name.
 fn lines(reports: &[Report], name: impl Fn(&Report, &str) -> Option<String>) -> Vec<Line> {
     let mut policies: Vec<&str> = Vec::new();
     let mut lines = Vec::new();
@@ -107,13 +112,19 @@ fn lines(reports: &[Report], name: impl Fn(&Report, &str) -> Option<String>) -> 
         let group = policies.iter().position(|policy| *policy == report.policy).unwrap_or(0);
         for client in report.clients.iter().filter(|client| !client.latencies_ns.is_empty()) {
             let Some(name) = name(report, &client.id) else { continue };
-            lines.push(Line { name, group, dashed: client.class == Class::BestEffort, points: distribution(client.latencies_ns.clone()) });
+            lines.push(Line {
+                name,
+                group,
+                dashed: client.class == Class::BestEffort,
+                points: distribution(client.latencies_ns.clone()),
+            });
         }
     }
     lines
 }
 
-/// Points of a distribution of times: milliseconds, and the share of those that are at most as long.
+/// Points of a distribution of times: milliseconds, and the share of those that are at most as
+/// long.
 fn distribution(mut ns: Vec<u64>) -> Vec<(f64, f64)> {
     ns.sort_unstable();
     let count = ns.len();
@@ -150,11 +161,16 @@ pub(super) fn of_records(seen: &Seen, report: &Report) -> Gantt {
         }
     }
     let decisions = timeline.track("scheduler", "decisions").map_or(&[][..], |track| &track.marks);
-    gantt.marks = decisions.iter().filter(|mark| mark.name == "preempt").map(|mark| (ms(mark.at), "preempt".to_owned())).collect();
+    gantt.marks = decisions
+        .iter()
+        .filter(|mark| mark.name == "preempt")
+        .map(|mark| (ms(mark.at), "preempt".to_owned()))
+        .collect();
     gantt
 }
 
-/// The compute units of a simulated device. Which of them blocks ran on the simulation does not say, so they are drawn from the top down where there was room.
+/// The compute units of a simulated device. Which of them blocks ran on the simulation does not
+/// say, so they are drawn from the top down where there was room.
 pub(super) fn of_simulation(occupied: &[Occupied], report: &Report, compute_units: u32, window: &Range<u64>) -> Gantt {
     let ms = |at: Nanos| at.0 as f64 / 1e6;
     let mut gantt = empty(report, report.clients.iter().map(|client| client.id.clone()).collect(), window);
@@ -164,7 +180,8 @@ pub(super) fn of_simulation(occupied: &[Occupied], report: &Report, compute_unit
     for group in occupied {
         let padding = if group.is_padding { ", beside a real-time launch" } else { "" };
         let us = (ms(group.ended) - ms(group.began)) * 1e3;
-        let label = format!("{}: {}, {} blocks, {us:.1} µs{padding}", gantt.groups[group.client], group.kernel, group.blocks);
+        let label =
+            format!("{}: {}, {} blocks, {us:.1} µs{padding}", gantt.groups[group.client], group.kernel, group.blocks);
         gantt.boxes.extend(group.units.iter().map(|units| Ran {
             row: units.start,
             height: units.end - units.start,
@@ -269,14 +286,19 @@ mod tests {
         assert_eq!((simulated.rows.len(), simulated.boxes.len()), (60, 2));
         assert!(simulated.boxes.iter().all(|ran| ran.group == 1 && ran.was_cut && (ran.begin, ran.end) == (0.1, 0.3)));
 
-        let function = FunctionName { tenant: "local".into(), name: "slow".into(), class: Class::BestEffort, nodes: vec![] };
+        let function =
+            FunctionName { tenant: "local".into(), name: "slow".into(), class: Class::BestEffort, nodes: vec![] };
         let (launch, end) = (LaunchId(1), ChunkFate::Interrupted);
         let what = What::Chunk { unit: 1, launch, first_block: 0, blocks: 4, ended: us(1300), end };
         let preempt = What::Raised { epoch: Epoch(1), why: Raise::Preempted };
-        let records = [(1100, what), (1200, preempt)].map(|(at, what)| Record { at: us(at), task: TaskId(1), function: 7, what });
+        let records =
+            [(1100, what), (1200, preempt)].map(|(at, what)| Record { at: us(at), task: TaskId(1), function: 7, what });
         let timeline = Timeline::of(&records, &[(7, function)].into(), false);
         let recorded = of_records(&Seen { timeline, begin_ns: 1_000_000, window }, &report());
-        assert_eq!((recorded.rows, recorded.marks), (vec!["compute unit 1".to_owned()], vec![(0.2, "preempt".to_owned())]));
+        assert_eq!(
+            (recorded.rows, recorded.marks),
+            (vec!["compute unit 1".to_owned()], vec![(0.2, "preempt".to_owned())])
+        );
         let [ran] = &recorded.boxes[..] else { panic!("{:?}", recorded.boxes) };
         assert_eq!((ran.group, ran.was_cut, ran.begin, ran.end), (1, true, 0.1, 0.3));
     }
@@ -287,15 +309,20 @@ mod tests {
         let pictures = Pictures::new(&folder.path().join("new/plots")).unwrap();
         pictures.timeline(&report(), Some(Gantt::default())).unwrap();
         pictures.latencies(&[report()]).unwrap();
-        let mut names: Vec<_> =
-            std::fs::read_dir(folder.path().join("new/plots")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut names: Vec<_> = std::fs::read_dir(folder.path().join("new/plots"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         names.sort();
         assert_eq!(names, ["A-fast-latency.svg", "A-never-latency.svg", "A-reef-timeline.svg", "A-slow-latency.svg"]);
         let file = folder.path().join("all.svg");
         Pictures::new(&file).unwrap().latencies(&[report()]).unwrap();
         let plot = std::fs::read_to_string(file).unwrap();
         let has = |name: &str| plot.lines().any(|line| line == name);
-        assert!(has("fast, reef") && has("slow, reef") && !has("never, reef"), "a client without an answer has no line: {plot}");
+        assert!(
+            has("fast, reef") && has("slow, reef") && !has("never, reef"),
+            "a client without an answer has no line: {plot}"
+        );
     }
 
     #[test]

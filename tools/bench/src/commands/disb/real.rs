@@ -68,7 +68,8 @@ pub(super) fn run(
         match caller.ask() {
             // A policy may take no such calls, which is for the report.
             Ok(_) => {}
-            Err(error) if error.is::<InvokeError>() && matches!(error.downcast_ref(), Some(InvokeError::ClassRefused(_))) => {}
+            Err(error)
+                if error.is::<InvokeError>() && matches!(error.downcast_ref(), Some(InvokeError::ClassRefused(_))) => {}
             Err(error) => return Err(error),
         }
         clients.push(Client {
@@ -101,7 +102,8 @@ pub(super) fn run(
     Ok((report, gantt))
 }
 
-/// Waits until functions can pad each other, if they are ever to: what is measured is not how modules for that are made.
+/// Waits until functions can pad each other, if they are ever to: what is measured is not how
+/// modules for that are made.
 fn settle(handle: &EngineHandle) {
     let begun = Instant::now();
     while handle.statistics().padding_pending && begun.elapsed() < SETTLED_WITHIN {
@@ -224,5 +226,11 @@ fn median(histogram: &Histogram) -> Option<f64> {
 fn distribution(histogram: &Histogram) -> Distribution {
     let us = |ns: u64| ns as f64 / 1e3;
     let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|q| us(histogram.quantile_ns(q)));
-    Distribution { mean: us(histogram.sum_ns()) / histogram.count().max(1) as f64, p50, p99, p999, max: us(histogram.max_ns()) }
+    Distribution {
+        mean: us(histogram.sum_ns()) / histogram.count().max(1) as f64,
+        p50,
+        p99,
+        p999,
+        max: us(histogram.max_ns()),
+    }
 }

@@ -34,7 +34,8 @@ pub(super) struct Seen {
 }
 
 impl Watch {
-    /// Begins now, for a window or for the moments around the first real-time call that meets best-effort work.
+    /// Begins now, for a window or for the moments around the first real-time call that meets
+    /// best-effort work.
     pub(super) fn start(handle: EngineHandle, window: Option<Range<u64>>) -> Watch {
         let over = Arc::new(AtomicBool::new(false));
         let (is_over, begin_ns) = (over.clone(), now_ns());
@@ -49,7 +50,8 @@ impl Watch {
 }
 
 fn watch(handle: &EngineHandle, begin_ns: u64, mut window: Option<Range<u64>>, is_over: &AtomicBool) -> Seen {
-    let (mut records, mut functions, mut separate): (Vec<Record>, BTreeMap<u64, FunctionName>, bool) = Default::default();
+    let (mut records, mut functions, mut separate): (Vec<Record>, BTreeMap<u64, FunctionName>, bool) =
+        Default::default();
     let (mut next, mut meeting) = (handle.trace(None).map(|batch| batch.next), Meeting::default());
     while let Some(batch) = handle.trace(next) {
         (next, separate) = (Some(batch.next), batch.separate);

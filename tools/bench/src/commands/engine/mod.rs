@@ -20,7 +20,8 @@ use tape::{Deck, Idle, Place};
 
 /// How the engine's thread is called.
 const ENGINE_THREAD: &str = "atoll-engine";
-/// What the engine's thread needs at most to fall asleep after an answer, so that its time is complete.
+/// What the engine's thread needs at most to fall asleep after an answer, so that its time is
+/// complete.
 const SETTLE: Duration = Duration::from_millis(5);
 
 const EXAMPLES: &str = "\
@@ -28,7 +29,8 @@ Examples:
   atoll bench engine
   atoll bench engine --kernels 10000 --compute-units 1,2,4 --json";
 
-/// Measure what the engine adds to each kernel of a graph: empty kernels through the engine, and the very same launches given to the device without it.
+/// Measure what the engine adds to each kernel of a graph: empty kernels through the engine, and
+/// the very same launches given to the device without it.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -95,10 +97,12 @@ struct Measured {
     place: Place,
     /// From the first block to the end of the last.
     engine: Distribution,
-    /// Of the engine's thread: what it adds, and submission and completion, which cost a thread without an engine too.
+    /// Of the engine's thread: what it adds, and submission and completion, which cost a thread
+    /// without an engine too.
     engine_thread: Distribution,
-    /// The same launches without an engine, by a thread that sleeps and one that spins while it waits. Which is faster depends on the cores there are: waking
-    /// costs microseconds, and a thread that spins takes a core.
+    /// The same launches without an engine, by a thread that sleeps and one that spins while it
+    /// waits. Which is faster depends on the cores there are: waking costs microseconds, and a
+    /// thread that spins takes a core.
     sleeping: Distribution,
     spinning: Distribution,
 }
@@ -169,7 +173,8 @@ fn measure(args: &Args, bundle: &Arc<Bundle>, units: u32, place: Place) -> Resul
             }
         }
     }
-    let [engine, engine_thread, sleeping, spinning] = [wall, thread, sleeping, spinning].map(|times| Distribution::of(&times));
+    let [engine, engine_thread, sleeping, spinning] =
+        [wall, thread, sleeping, spinning].map(|times| Distribution::of(&times));
     Ok(Measured { units, place, engine, engine_thread, sleeping, spinning })
 }
 
@@ -196,7 +201,8 @@ fn engine_thread_time() -> Result<Duration> {
         // A thread may end while we look.
         let Ok(name) = std::fs::read_to_string(thread.join("comm")) else { continue };
         if name.trim_end() == ENGINE_THREAD {
-            let text = std::fs::read_to_string(thread.join("schedstat")).context("the system does not count the time of threads")?;
+            let text = std::fs::read_to_string(thread.join("schedstat"))
+                .context("the system does not count the time of threads")?;
             let ns = text.split(' ').next().and_then(|ns| ns.parse().ok()).context("a schedstat of an unknown form")?;
             return Ok(Duration::from_nanos(ns));
         }

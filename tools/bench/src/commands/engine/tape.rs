@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::{
-    Completion, Constants, Device, DeviceError, DeviceInfo, Domains, Lanes, LaunchRecord, LaunchReport, LaunchStatus, Launching, Memory,
-    ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
+    Completion, Constants, Device, DeviceError, DeviceInfo, Domains, Lanes, LaunchRecord, LaunchReport, LaunchStatus,
+    Launching, Memory, ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
 };
 use atoll_device_host::{HostConfig, HostDevice};
 use atoll_executor::{ExecutorConfig, ExecutorDevice};
@@ -41,7 +41,8 @@ pub(super) enum Place {
 /// What the thread that replays does while nothing has ended and nothing more may be submitted.
 #[derive(Clone, Copy)]
 pub(super) enum Idle {
-    /// Sleeps until something ends, as the engine's thread does; waking is part of what is measured.
+    /// Sleeps until something ends, as the engine's thread does; waking is part of what is
+    /// measured.
     Sleep,
     /// Looks again at once, on a processor of its own or on one that a compute unit could use.
     Spin,
@@ -51,7 +52,9 @@ impl Deck {
     pub(super) fn start(config: HostConfig, place: Place) -> Result<Deck> {
         let device: Box<dyn Device> = match place {
             Place::Here => Box::new(HostDevice::start(config).context("cannot start the host device")?),
-            Place::Executor => Box::new(ExecutorConfig::new(config).and_then(ExecutorDevice::start).context("cannot start an executor")?),
+            Place::Executor => Box::new(
+                ExecutorConfig::new(config).and_then(ExecutorDevice::start).context("cannot start an executor")?,
+            ),
         };
         Ok(Deck { device: Arc::new(Mutex::new(device)), tape: Arc::default(), records: Arc::default() })
     }
@@ -73,7 +76,8 @@ impl Deck {
         lock(&self.tape).launches.len()
     }
 
-    /// Does what is on the tape, with as many launches in the queue as the engine puts there, and says how long it took.
+    /// Does what is on the tape, with as many launches in the queue as the engine puts there, and
+    /// says how long it took.
     pub(super) fn replay(&self, in_queue: usize, idle: Idle) -> Result<Duration> {
         let (mut device, tape) = (lock(&self.device), lock(&self.tape));
         for &(at, value, bytes) in &tape.fills {
@@ -83,7 +87,11 @@ impl Deck {
         let (mut submitted, mut ended) = (0, 0);
         while ended < tape.launches.len() {
             if let Some(completion) = device.next_completion() {
-                ensure!(completion.status == LaunchStatus::Complete, "a launch of an empty kernel ended as {:?}", completion.status);
+                ensure!(
+                    completion.status == LaunchStatus::Complete,
+                    "a launch of an empty kernel ended as {:?}",
+                    completion.status
+                );
                 ended += 1;
             } else if submitted == ended + in_queue || submitted == tape.launches.len() {
                 match idle {
@@ -107,7 +115,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The device as the engine has it. The lock, which nobody else holds meanwhile, costs it some nanoseconds.
+/// The device as the engine has it. The lock, which nobody else holds meanwhile, costs it some
+/// nanoseconds.
 struct Taped {
     deck: Deck,
     info: DeviceInfo,

@@ -1,7 +1,8 @@
 //! The baseline: a process of its own for every client, which owns the device while it lives.
 //!
-//! That is KaaS's exclusive pool on one device: a request whose client has no process takes the device from the one that has it; a process is killed, another is started
-//! and loads its function from its file. Clients wait in turn.
+//! That is KaaS's exclusive pool on one device: a request whose client has no process takes the
+//! device from the one that has it; a process is killed, another is started and loads its function
+//! from its file. Clients wait in turn.
 
 use crate::engine::EngineArgs;
 use crate::invoker::{Invoker, Local, Terms};
@@ -57,7 +58,8 @@ impl Worker {
         if let Some(units) = engine.compute_units() {
             command.args(["--compute-units", &units.to_string()]);
         }
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start a worker")?;
+        let mut process =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start a worker")?;
         let requests = process.stdin.take().expect("it was piped");
         let answers = BufReader::new(process.stdout.take().expect("it was piped"));
         let mut worker = Worker { client, process, requests, answers };

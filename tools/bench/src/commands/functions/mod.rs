@@ -27,7 +27,8 @@ Examples:
   atoll bench functions --size 1024 --memory-limit 256M --plot sharing.svg
   atoll bench functions --functions resnet50 --clients 4,8,16 --quota 32M";
 
-/// Measure many functions on one device: clients that ask without a pause, each for a function with constants of its own, beside one process per client.
+/// Measure many functions on one device: clients that ask without a pause, each for a function with
+/// constants of its own, beside one process per client.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -55,7 +56,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 64)]
     image: u32,
 
-    /// Let the functions, which are one tenant's, have no more of the device's memory than this, as in 512M or 2G
+    /// Let the functions, which are one tenant's, have no more of the device's memory than this, as
+    /// in 512M or 2G
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     quota: Option<u64>,
 
@@ -75,7 +77,8 @@ pub(crate) struct Args {
     engine: EngineArgs,
 }
 
-/// How often it is gone from one kind of load to the next. A machine that is shared with others is not as fast from one minute to the next, and loads that alternate see the same of that.
+/// How often it is gone from one kind of load to the next. A machine that is shared with others is
+/// not as fast from one minute to the next, and loads that alternate see the same of that.
 const ROUNDS: u32 = 5;
 
 /// One measurement.
@@ -98,9 +101,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let measure = |function| measure(args, function, Variants::new(function, scale, folder.path())?);
     let series: Vec<Series<'_>> = args.functions.iter().map(|function| measure(function)).collect::<Result<_>>()?;
     if let Some(path) = &args.plot {
-        std::fs::write(path, picture(&series)).with_context(|| format!("cannot write {}", path.display())).blame_user()?;
+        std::fs::write(path, picture(&series))
+            .with_context(|| format!("cannot write {}", path.display()))
+            .blame_user()?;
     }
-    if args.json { print_json(&series.iter().map(Series::json).collect::<Vec<_>>()) } else { Ok(print(&table(&series).to_string())?) }
+    if args.json {
+        print_json(&series.iter().map(Series::json).collect::<Vec<_>>())
+    } else {
+        Ok(print(&table(&series).to_string())?)
+    }
 }
 
 fn measure<'a>(args: &Args, function: &'a str, mut variants: Variants<'_>) -> Result<Series<'a>> {
@@ -110,7 +119,8 @@ fn measure<'a>(args: &Args, function: &'a str, mut variants: Variants<'_>) -> Re
         let clients = clients.get();
         let bundles = variants.bundles(clients)?;
         let shared = shared(bundles, args, duration).with_context(|| format!("{function}, {clients} clients"))?;
-        let exclusive = if args.no_exclusive { None } else { Some(exclusive::throughput(bundles, &args.engine, duration)?) };
+        let exclusive =
+            if args.no_exclusive { None } else { Some(exclusive::throughput(bundles, &args.engine, duration)?) };
         tracing::info!(function, clients, together = shared.together, alone = shared.alone, ?exclusive, "measured");
         points.push(Point { clients, shared, exclusive });
     }
@@ -125,7 +135,8 @@ struct Shared {
     together: f64,
     /// Of the first client, while the others ask for nothing.
     alone: f64,
-    /// Of one client that asks for one function after the other: what the device does with as many constants, and nobody to share with.
+    /// Of one client that asks for one function after the other: what the device does with as many
+    /// constants, and nobody to share with.
     in_turn: f64,
     /// How often constants of a function were loaded, by requests of all together.
     loads: f64,
@@ -170,7 +181,8 @@ fn shared(bundles: &[PathBuf], args: &Args, duration: Duration) -> Result<Shared
     })
 }
 
-/// A client for each of these asks without a pause. Returns the latencies of all, and requests per second.
+/// A client for each of these asks without a pause. Returns the latencies of all, and requests per
+/// second.
 fn busy(workloads: &[Workload], time: Duration) -> (Vec<Duration>, f64) {
     let loops: Vec<_> = workloads.iter().map(|workload| workload.closed_loop(1)).collect();
     std::thread::sleep(time);
@@ -233,7 +245,8 @@ fn table(series: &[Series<'_>]) -> Table {
         ("exclusive /s", Align::Right),
         ("of one client", Align::Right),
     ]);
-    let number = |value: Option<f64>, decimals: usize| value.map_or_else(String::new, |value| format!("{value:.decimals$}"));
+    let number =
+        |value: Option<f64>, decimals: usize| value.map_or_else(String::new, |value| format!("{value:.decimals$}"));
     for one in series {
         for (point, exclusive) in one.points.iter().zip(one.exclusive_of_first()) {
             let shared = &point.shared;
@@ -260,8 +273,12 @@ fn picture(series: &[Series<'_>]) -> String {
     for (group, one) in series.iter().enumerate() {
         let shared = one.points.iter().map(|point| Some(point.of_alone())).collect();
         for (dashed, what, values) in [(false, "", shared), (true, ", exclusive", one.exclusive_of_first())] {
-            let points: Vec<(f64, f64)> =
-                one.points.iter().zip(values).filter_map(|(point, value)| Some((point.clients as f64, value?))).collect();
+            let points: Vec<(f64, f64)> = one
+                .points
+                .iter()
+                .zip(values)
+                .filter_map(|(point, value)| Some((point.clients as f64, value?)))
+                .collect();
             if !points.is_empty() {
                 lines.push(Line { name: format!("{}{what}", one.function), group, dashed, points });
             }

@@ -40,7 +40,11 @@ impl<'a> Variants<'a> {
         let kind = match function_by_name(name) {
             Some(function) => Kind::Function(function),
             None if ARCHITECTURES.iter().any(|architecture| architecture.name == name) => Kind::Model(name.into()),
-            None => return Err(user_error(format!("there is no function and no model {name}; `atoll-models --list` names them"))),
+            None => {
+                return Err(user_error(format!(
+                    "there is no function and no model {name}; `atoll-models --list` names them"
+                )));
+            }
         };
         Ok(Variants { name, kind, scale, folder, made: vec![] })
     }
@@ -67,7 +71,12 @@ impl<'a> Variants<'a> {
             }
             Kind::Model(name) => {
                 let model = folder.join("model.onnx");
-                let build = BuildOptions { seed, width: self.scale.width, image: Some(self.scale.image), ..BuildOptions::default() };
+                let build = BuildOptions {
+                    seed,
+                    width: self.scale.width,
+                    image: Some(self.scale.image),
+                    ..BuildOptions::default()
+                };
                 std::fs::write(&model, build_onnx(name, &build).map_err(|error| anyhow::anyhow!("{error}"))?)?;
                 compile(&model, &bundle, &options, &Silent)?;
             }

@@ -13,8 +13,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What is measured where nothing is named.
-pub(super) const DEFAULTS: [&str; 10] =
-    ["resnet50", "mobilenet_v2", "squeezenet", "densenet121", "distilbert", "vit_b_16", "magika", "gpt2", "lstm", "convnext_tiny"];
+pub(super) const DEFAULTS: [&str; 10] = [
+    "resnet50",
+    "mobilenet_v2",
+    "squeezenet",
+    "densenet121",
+    "distilbert",
+    "vit_b_16",
+    "magika",
+    "gpt2",
+    "lstm",
+    "convnext_tiny",
+];
 
 /// Models that `make setup` fetches.
 const TRAINED: [&str; 3] = ["magika", "common_det", "silero_vad"];
@@ -63,12 +73,21 @@ impl Source {
         }
         if !TRAINED.contains(&name) {
             let names: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).chain(TRAINED).collect();
-            return Err(user_error(format!("there is no model {name}; there are {}, and any .onnx file", names.join(", "))));
+            return Err(user_error(format!(
+                "there is no model {name}; there are {}, and any .onnx file",
+                names.join(", ")
+            )));
         }
-        let folder =
-            std::env::var_os("ATOLL_MODELS_DIR").map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".cache/atoll/models")));
-        let file = folder.context("neither ATOLL_MODELS_DIR nor HOME is set").map_err(users)?.join(format!("{name}.onnx"));
-        if file.exists() { Ok(Source::File(file)) } else { Err(user_error(format!("{} is missing: run `make setup`", file.display()))) }
+        let folder = std::env::var_os("ATOLL_MODELS_DIR")
+            .map(PathBuf::from)
+            .or_else(|| Some(std::env::home_dir()?.join(".cache/atoll/models")));
+        let file =
+            folder.context("neither ATOLL_MODELS_DIR nor HOME is set").map_err(users)?.join(format!("{name}.onnx"));
+        if file.exists() {
+            Ok(Source::File(file))
+        } else {
+            Err(user_error(format!("{} is missing: run `make setup`", file.display())))
+        }
     }
 
     /// The value of a symbol where the command line gives none.
@@ -119,10 +138,16 @@ impl Source {
 
 /// Compiles for this machine, every kernel anew.
 fn compiled(model: &Path, bundle: &Path, symbols: &SizeRanges) -> Result<(Arc<Bundle>, Duration)> {
-    let options =
-        CompileOptions { targets: vec![Target::this_host()], symbols: symbols.clone(), kernel_cache: None, ..CompileOptions::default() };
+    let options = CompileOptions {
+        targets: vec![Target::this_host()],
+        symbols: symbols.clone(),
+        kernel_cache: None,
+        ..CompileOptions::default()
+    };
     let start = Instant::now();
-    compile(model, bundle, &options, &Silent).with_context(|| format!("cannot compile {}", model.display())).map_err(users)?;
+    compile(model, bundle, &options, &Silent)
+        .with_context(|| format!("cannot compile {}", model.display()))
+        .map_err(users)?;
     let took = start.elapsed();
     Ok((Bundle::open(bundle)?, took))
 }

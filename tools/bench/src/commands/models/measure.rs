@@ -44,7 +44,8 @@ pub(super) struct Turn {
 pub(super) struct Times {
     pub(super) median: f64,
     pub(super) min: f64,
-    /// CPU time of a run, the least of all turns: what else the machine does is in it only as far as it empties caches.
+    /// CPU time of a run, the least of all turns: what else the machine does is in it only as far
+    /// as it empties caches.
     pub(super) cpu: f64,
 }
 
@@ -53,7 +54,11 @@ impl Times {
     fn of(turns: &[Turn]) -> Times {
         let mut runs: Vec<f64> = turns.iter().flat_map(|turn| &turn.milliseconds).copied().collect();
         runs.sort_unstable_by(f64::total_cmp);
-        Times { median: quantile(&runs, 0.5), min: runs[0], cpu: turns.iter().map(|turn| turn.cpu).fold(f64::INFINITY, f64::min) }
+        Times {
+            median: quantile(&runs, 0.5),
+            min: runs[0],
+            cpu: turns.iter().map(|turn| turn.cpu).fold(f64::INFINITY, f64::min),
+        }
     }
 }
 
@@ -108,7 +113,11 @@ impl Ours {
 }
 
 /// Turns of both, or of ours alone; who is first changes with each pair.
-pub(super) fn alternate(ours: &Ours, mut peer: Option<&mut Peer>, effort: Effort) -> Result<(Times, Option<Times>, u32)> {
+pub(super) fn alternate(
+    ours: &Ours,
+    mut peer: Option<&mut Peer>,
+    effort: Effort,
+) -> Result<(Times, Option<Times>, u32)> {
     let start = Instant::now();
     let once = ours.run(1)?.milliseconds[0];
     let runs = (TURN_MS / once.max(1e-3)).ceil().clamp(1.0, f64::from(RUNS_MAX)) as u32;

@@ -32,13 +32,17 @@ Examples:
   atoll bench models gpt2 --variant symbolic --size sequence=17 --against onnxruntime
   taskset -c 1 atoll bench models mine.onnx --threads 1 --against onnxruntime";
 
-/// Outputs that are further from the peer's than this (relative to the largest) are wrong, and their time means nothing.
+/// Outputs that are further from the peer's than this (relative to the largest) are wrong, and
+/// their time means nothing.
 const DIFFERENCE_MAX: f64 = 1e-2;
 
-/// Measure whole models on the host device, beside ONNX Runtime with as many threads in the same run.
+/// Measure whole models on the host device, beside ONNX Runtime with as many threads in the same
+/// run.
 ///
-/// Both run in turns, a few milliseconds each, so that whatever else the machine does slows both alike. The ratio is that of the medians; beside it stand that of the shortest runs,
-/// and that of the CPU time of all threads, which is the one to trust on a busy machine. Models are built here with random weights, or are .onnx files; every kernel is compiled anew.
+/// Both run in turns, a few milliseconds each, so that whatever else the machine does slows both
+/// alike. The ratio is that of the medians; beside it stand that of the shortest runs, and that of
+/// the CPU time of all threads, which is the one to trust on a busy machine. Models are built here
+/// with random weights, or are .onnx files; every kernel is compiled anew.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -90,7 +94,8 @@ fn size(text: &str) -> Result<(String, i64), String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let names: Vec<&str> = if args.models.is_empty() { DEFAULTS.to_vec() } else { args.models.iter().map(String::as_str).collect() };
+    let names: Vec<&str> =
+        if args.models.is_empty() { DEFAULTS.to_vec() } else { args.models.iter().map(String::as_str).collect() };
     let sources = names.iter().map(|name| Source::find(name)).collect::<Result<Vec<_>>>()?;
     let threads = threads(args)?;
     if args.against.is_some() {
@@ -107,7 +112,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let outcome = one(args, name, source, variant, &threads, &bar);
             match outcome {
                 Ok(rows) => report.rows.extend(rows),
-                Err(error) => report.failed.push(Failed { model: (*name).into(), variant, reason: format!("{error:#}") }),
+                Err(error) => {
+                    report.failed.push(Failed { model: (*name).into(), variant, reason: format!("{error:#}") })
+                }
             }
         }
     }
@@ -125,15 +132,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// The numbers of threads that this machine has CPUs for.
 fn threads(args: &Args) -> Result<Vec<u32>> {
     let cpus = cpus::allowed().len() as u32;
-    let (fitting, others): (Vec<u32>, Vec<u32>) = args.threads.iter().map(|threads| threads.get()).partition(|threads| *threads <= cpus);
+    let (fitting, others): (Vec<u32>, Vec<u32>) =
+        args.threads.iter().map(|threads| threads.get()).partition(|threads| *threads <= cpus);
     for threads in &others {
-        writeln!(std::io::stderr(), "note: {threads} threads are left out: this process may use {cpus} of the machine's CPUs")?;
+        writeln!(
+            std::io::stderr(),
+            "note: {threads} threads are left out: this process may use {cpus} of the machine's CPUs"
+        )?;
     }
-    if fitting.is_empty() { Err(user_error(format!("--threads: this process may use {cpus} CPUs"))) } else { Ok(fitting) }
+    if fitting.is_empty() {
+        Err(user_error(format!("--threads: this process may use {cpus} CPUs")))
+    } else {
+        Ok(fitting)
+    }
 }
 
 /// A variant of a model on all numbers of threads.
-fn one(args: &Args, name: &str, source: &Source, variant: Variant, threads: &[u32], bar: &ProgressBar) -> Result<Vec<Row>> {
+fn one(
+    args: &Args,
+    name: &str,
+    source: &Source,
+    variant: Variant,
+    threads: &[u32],
+    bar: &ProgressBar,
+) -> Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     let sizes: Sizes = args.size.iter().cloned().collect();
     let prepared = source.prepare(variant, &sizes, folder.path())?;
@@ -152,8 +174,13 @@ fn one(args: &Args, name: &str, source: &Source, variant: Variant, threads: &[u3
 fn inputs(bundle: &Bundle, sizes: &Sizes) -> Result<Vec<Tensor>> {
     let metadata = tensor_metadata(bundle.graph(), BufferKind::Input);
     let shape = |input: &TensorMetadata| {
-        let symbol = |dimension: usize| input.symbols.get(dimension).and_then(|name| sizes.get(name)).copied().unwrap_or(1);
-        let sizes = input.shape.iter().enumerate().map(|(dimension, &size)| if size < 0 { symbol(dimension) } else { size }.to_string());
+        let symbol =
+            |dimension: usize| input.symbols.get(dimension).and_then(|name| sizes.get(name)).copied().unwrap_or(1);
+        let sizes = input
+            .shape
+            .iter()
+            .enumerate()
+            .map(|(dimension, &size)| if size < 0 { symbol(dimension) } else { size }.to_string());
         format!("{}={}", input.name, sizes.collect::<Vec<_>>().join(","))
     };
     // What has no dimension has no shape to be given.
@@ -161,11 +188,23 @@ fn inputs(bundle: &Bundle, sizes: &Sizes) -> Result<Vec<Tensor>> {
     InputSpecs::parse(&[], &shapes, &metadata)?.tensors(&metadata, &mut Random::new(0))
 }
 
-fn measured(args: &Args, name: &str, prepared: &Prepared, inputs: Vec<Tensor>, threads: u32, folder: &Path) -> Result<Row> {
-    let shape = |tensor: &Tensor| format!("{}={}", tensor.name, tensor.shape.iter().map(i64::to_string).collect::<Vec<_>>().join("x"));
+fn measured(
+    args: &Args,
+    name: &str,
+    prepared: &Prepared,
+    inputs: Vec<Tensor>,
+    threads: u32,
+    folder: &Path,
+) -> Result<Row> {
+    let shape = |tensor: &Tensor| {
+        format!("{}={}", tensor.name, tensor.shape.iter().map(i64::to_string).collect::<Vec<_>>().join("x"))
+    };
     let shape = inputs.iter().map(shape).collect::<Vec<_>>().join(" ");
     let ours = Ours::start(&prepared.bundle, inputs.clone(), threads)?;
-    let mut peer = args.against.map(|_| Peer::start(&peer::python(args.python.as_deref()), &prepared.file, threads)).transpose()?;
+    let mut peer = args
+        .against
+        .map(|_| Peer::start(&peer::python(args.python.as_deref()), &prepared.file, threads))
+        .transpose()?;
     let difference = peer.as_mut().map(|peer| peer.load(&inputs, &ours.outputs, folder)).transpose()?;
     if let Some(difference) = difference.filter(|difference| difference.is_nan() || *difference > DIFFERENCE_MAX) {
         return Err(anyhow!("its outputs are {difference:.1e} from ONNX Runtime's, relative to the largest"));

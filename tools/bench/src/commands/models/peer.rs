@@ -36,7 +36,8 @@ pub(super) fn python(flag: Option<&Path>) -> PathBuf {
 /// Refuses a Python that cannot be the peer.
 pub(super) fn check(python: &Path) -> Result<()> {
     let output = Command::new(python).args(["-c", "import numpy, onnxruntime"]).output();
-    let output = output.with_context(|| format!("{}: say with --python where Python is", python.display())).blame_user()?;
+    let output =
+        output.with_context(|| format!("{}: say with --python where Python is", python.display())).blame_user()?;
     if output.status.success() {
         return Ok(());
     }
@@ -59,13 +60,16 @@ impl Peer {
         Ok(Peer { child, requests, answers: BufReader::new(answers) })
     }
 
-    /// Gives it the inputs of all runs; says how far our outputs are from its own, relative to the largest.
+    /// Gives it the inputs of all runs; says how far our outputs are from its own, relative to the
+    /// largest.
     pub(super) fn load(&mut self, inputs: &[Tensor], outputs: &[Tensor], folder: &Path) -> Result<f64> {
         let write = |kind: &str, tensors: &[Tensor]| -> Result<Vec<Value>> {
             let entry = |(index, tensor): (usize, &Tensor)| {
                 let file = folder.join(format!("{kind}-{index}"));
                 std::fs::write(&file, &tensor.bytes).with_context(|| file.display().to_string())?;
-                Ok(json!({ "name": tensor.name, "datatype": tensor.datatype.to_string(), "shape": tensor.shape, "file": file }))
+                Ok(
+                    json!({ "name": tensor.name, "datatype": tensor.datatype.to_string(), "shape": tensor.shape, "file": file }),
+                )
             };
             tensors.iter().enumerate().map(entry).collect()
         };

@@ -199,12 +199,16 @@ mod tests {
         ];
         let mut report = Report { rows, ..Report::default() };
         report.sum_up();
-        let found: Vec<_> = report.geometric_means.iter().map(|m| (m.variant, m.threads, m.models, m.ratio, m.ratio_min)).collect();
+        let found: Vec<_> =
+            report.geometric_means.iter().map(|m| (m.variant, m.threads, m.models, m.ratio, m.ratio_min)).collect();
         assert_eq!(found.len(), 2, "rows without a peer have no mean");
         assert_eq!((found[0].0, found[0].1, found[0].2), (Variant::Static, 1, 2));
         assert!((found[0].3 - 1.0).abs() < 1e-9 && (found[0].4 - 0.5).abs() < 1e-9);
         assert!((found[1].3 - 3.0).abs() < 1e-9);
         let text = report.text();
-        assert!(text.contains("geometric mean of 2, static, threads 1: 1.00, of the shortest runs 0.50, of CPU time 4.00"), "{text}");
+        assert!(
+            text.contains("geometric mean of 2, static, threads 1: 1.00, of the shortest runs 0.50, of CPU time 4.00"),
+            "{text}"
+        );
     }
 }

@@ -33,7 +33,8 @@ the kernel that ran, and until a launch that had not begun has left (flag) is wh
 Every number of queued kernels is measured with every kernel length; numbers of clients and capacities with 1000 kernels of 1000 µs, one client, capacity 4.
 Times are from the request reaching the scheduler to its first block running.";
 
-/// Measure how long a real-time request waits for a device full of best-effort kernels: by how many are queued, how long they are, how many clients there are, and what a device queue takes.
+/// Measure how long a real-time request waits for a device full of best-effort kernels: by how many
+/// are queued, how long they are, how many clients there are, and what a device queue takes.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -105,7 +106,8 @@ struct Row {
     wake_us: Quantiles,
     /// Until the last best-effort launch that was told to leave had left.
     drain_us: Quantiles,
-    /// From the raised epoch until a launch of which no block had begun was off the device; nothing where there was none.
+    /// From the raised epoch until a launch of which no block had begun was off the device; nothing
+    /// where there was none.
     flag_us: Option<Quantiles>,
     /// The same of launches of which blocks were stopped midway.
     interrupt_us: Option<Quantiles>,
@@ -129,13 +131,22 @@ impl Args {
 
     /// The rows, without those that would come twice.
     fn settings(&self) -> Vec<Setting<'_>> {
-        let base = Setting { policy: "", queued: QUEUED, kernel_us: KERNEL_US, clients: 1, capacity: DEVICE_QUEUE_CAPACITY_DEFAULT };
+        let base = Setting {
+            policy: "",
+            queued: QUEUED,
+            kernel_us: KERNEL_US,
+            clients: 1,
+            capacity: DEVICE_QUEUE_CAPACITY_DEFAULT,
+        };
         let lengths = self.kernel_us.iter().flat_map(|us| self.queued.iter().map(|queued| (us.get(), queued.get())));
-        let mut sweep: Vec<Setting<'_>> = lengths.map(|(kernel_us, queued)| Setting { kernel_us, queued, ..base }).collect();
+        let mut sweep: Vec<Setting<'_>> =
+            lengths.map(|(kernel_us, queued)| Setting { kernel_us, queued, ..base }).collect();
         sweep.extend(self.clients.iter().map(|clients| Setting { clients: clients.get(), ..base }));
         sweep.extend(self.capacity.iter().map(|capacity| Setting { capacity: capacity.get(), ..base }));
         let mut settings = Vec::new();
-        for setting in self.policy.iter().flat_map(|policy| sweep.iter().map(move |setting| Setting { policy, ..*setting })) {
+        for setting in
+            self.policy.iter().flat_map(|policy| sweep.iter().map(move |setting| Setting { policy, ..*setting }))
+        {
             if !settings.contains(&setting) {
                 settings.push(setting);
             }
@@ -159,7 +170,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let report = Report { device: args.device.to_string(), compute_units: bundles.units(), isolation: args.isolation, rows };
+    let report =
+        Report { device: args.device.to_string(), compute_units: bundles.units(), isolation: args.isolation, rows };
     args.output.show(&report, text)
 }
 
@@ -254,7 +266,11 @@ mod tests {
         let settings = args.settings();
         assert_eq!(settings.len(), 2 * (4 * 3 + 3 + 3));
         assert!(settings.iter().enumerate().all(|(index, setting)| !settings[..index].contains(setting)));
-        assert!(settings.iter().any(|setting| setting.kernel_us == 1000 && setting.queued == 10_000 && setting.policy == "reset"));
+        assert!(
+            settings
+                .iter()
+                .any(|setting| setting.kernel_us == 1000 && setting.queued == 10_000 && setting.policy == "reset")
+        );
     }
 
     #[test]

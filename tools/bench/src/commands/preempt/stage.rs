@@ -1,4 +1,5 @@
-//! A device and an engine with best-effort clients that keep it busy, and a real-time function to disturb them with.
+//! A device and an engine with best-effort clients that keep it busy, and a real-time function to
+//! disturb them with.
 
 use super::Args;
 use crate::device_name::DeviceName;
@@ -8,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 use atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT;
 use atoll_device_host::HostConfig;
 use atoll_engine::{
-    ChainRequest, Class, Engine, EngineConfig, EngineHandle, EngineStatistics, FunctionKey, FunctionOptions, InvocationRequest,
-    InvocationResult, StageRequest,
+    ChainRequest, Class, Engine, EngineConfig, EngineHandle, EngineStatistics, FunctionKey, FunctionOptions,
+    InvocationRequest, InvocationResult, StageRequest,
 };
 use atoll_kgraph::Bundle;
 use atoll_pipeline::{CompileOptions, Silent, Target, pack};
@@ -26,14 +27,16 @@ const OUTSTANDING: usize = 2;
 /// How long best-effort work may take to begin: long graphs are bound first.
 const BEGIN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Time between two real-time requests, at least and at most: device queues are full again long before.
+/// Time between two real-time requests, at least and at most: device queues are full again long
+/// before.
 const PAUSE_US: (u64, u64) = (1_500, 4_000);
 
 /// Rounds of the kernel that calibration runs, and how often; the fastest counts.
 const CALIBRATION_ROUNDS: u32 = 200_000;
 const CALIBRATIONS: u32 = 15;
 
-/// Blocks that leave no thread of a GPU's compute unit to another: two on those with 2048 threads; on smaller ones the second waits for the first.
+/// Blocks that leave no thread of a GPU's compute unit to another: two on those with 2048 threads;
+/// on smaller ones the second waits for the first.
 const GPU_BLOCKS_PER_UNIT: u32 = 2;
 const GPU_BLOCK_THREADS: u32 = 1024;
 
@@ -86,11 +89,14 @@ impl Bundles {
         let urgent = Shape { blocks: units, threads: 32 };
         let (target, work) = match args.device {
             DeviceName::Host => (Target::this_host(), urgent),
-            DeviceName::Cuda(_) => (Target::NVIDIA, Shape { blocks: GPU_BLOCKS_PER_UNIT * units, threads: GPU_BLOCK_THREADS }),
+            DeviceName::Cuda(_) => {
+                (Target::NVIDIA, Shape { blocks: GPU_BLOCKS_PER_UNIT * units, threads: GPU_BLOCK_THREADS })
+            }
         };
         let mut bundles = Bundles { target, urgent, work, rounds_per_us: 1.0, made: HashMap::new() };
         load(&handle, "work", &bundles.of(work, 1, CALIBRATION_ROUNDS)?, Class::RealTime)?;
-        let runs: Result<Vec<u64>> = (0..CALIBRATIONS).map(|_| call(&handle, "work").map(|result| result.timing.compute_ns)).collect();
+        let runs: Result<Vec<u64>> =
+            (0..CALIBRATIONS).map(|_| call(&handle, "work").map(|result| result.timing.compute_ns)).collect();
         engine.shutdown();
         let fastest_ns = runs?.into_iter().min().unwrap_or(0).max(1);
         bundles.rounds_per_us = f64::from(CALIBRATION_ROUNDS) * 1e3 / fastest_ns as f64;
@@ -129,13 +135,19 @@ impl Bundles {
 }
 
 /// Disturbs best-effort work so many times; the statistics are those of the engine afterwards.
-pub(super) fn measure(args: &Args, setting: Setting<'_>, bundles: &mut Bundles, seed: u64) -> Result<(Vec<Sample>, EngineStatistics)> {
+pub(super) fn measure(
+    args: &Args,
+    setting: Setting<'_>,
+    bundles: &mut Bundles,
+    seed: u64,
+) -> Result<(Vec<Sample>, EngineStatistics)> {
     let (urgent, work) = (bundles.of(bundles.urgent, 1, 1)?, bundles.lasting(setting.queued, setting.kernel_us)?);
     let engine = start(args, setting.policy, setting.capacity)?;
     let handle = engine.handle();
     load(&handle, "urgent", &urgent, Class::RealTime)?;
     call(&handle, "urgent")?;
-    let clients: Result<Vec<Client>> = (0..setting.clients).map(|index| Client::start(&handle, &format!("be{index}"), &work)).collect();
+    let clients: Result<Vec<Client>> =
+        (0..setting.clients).map(|index| Client::start(&handle, &format!("be{index}"), &work)).collect();
     let clients = clients?;
     let begun = Instant::now();
     while handle.statistics().issued_launches <= u64::from(setting.capacity) {
@@ -189,7 +201,13 @@ fn keep_busy(handle: &EngineHandle, function: &FunctionKey, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         while Arc::strong_count(&outstanding) <= OUTSTANDING {
             let (held, me) = (outstanding.clone(), std::thread::current());
-            let request = InvocationRequest { function: function.clone(), inputs: Vec::new(), class: None, priority: 0, deadline: None };
+            let request = InvocationRequest {
+                function: function.clone(),
+                inputs: Vec::new(),
+                class: None,
+                priority: 0,
+                deadline: None,
+            };
             let reply = move |_| {
                 drop(held);
                 me.unpark();
@@ -205,14 +223,20 @@ fn start(args: &Args, policy: &str, capacity: u32) -> Result<Engine> {
     if args.device != DeviceName::Host {
         return bench_engine(args.device, 0, policy, capacity);
     }
-    let host = HostConfig { compute_units: args.host_units(), memory_bytes: 1 << 30, queue_capacity: capacity, ..HostConfig::default() };
+    let host = HostConfig {
+        compute_units: args.host_units(),
+        memory_bytes: 1 << 30,
+        queue_capacity: capacity,
+        ..HostConfig::default()
+    };
     let config = EngineConfig { policy: policy.into(), device_queue_capacity: capacity, ..EngineConfig::default() };
     let device = args.isolation.host_device(host)?;
     Ok(Engine::start(device, config)?)
 }
 
 fn load(handle: &EngineHandle, name: &str, bundle: &Arc<Bundle>, class: Class) -> Result<()> {
-    let options = FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane: Default::default() };
+    let options =
+        FunctionOptions { key: FunctionKey::local(name), class, queue_capacity: None, lane: Default::default() };
     handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))?;
     Ok(())
 }

@@ -25,7 +25,8 @@ Examples:
   atoll bench residency --json zipf
   atoll bench residency recorded.mix";
 
-/// Compare the policies that decide which constants stay on the device, on recorded mixes of requests; nothing is run.
+/// Compare the policies that decide which constants stay on the device, on recorded mixes of
+/// requests; nothing is run.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -148,7 +149,8 @@ fn table(comparisons: &[Comparison<'_>]) -> Table {
 mod tests {
     use super::*;
 
-    /// What eviction by cost promises: better than KaaS's two-level LRU on at least two mixes, never worse by more than a twentieth.
+    /// What eviction by cost promises: better than KaaS's two-level LRU on at least two mixes,
+    /// never worse by more than a twentieth.
     #[test]
     fn cost_beats_two_level_lru() {
         let mixes: Vec<Mix> = MIXES.iter().map(|(name, _)| mix(name).unwrap()).collect();
@@ -178,9 +180,16 @@ mod tests {
     fn everything_hits_once_it_fits() {
         let roomy = Mix { memory_bytes: u64::MAX, ..mix("zipf").unwrap() };
         let comparison = compare(&roomy);
-        let cold: u64 = (0..roomy.functions.len())
-            .map(|i| if roomy.requests.iter().any(|r| r.functions.contains(&i)) { roomy.functions[i].reload_us } else { 0 })
-            .sum();
+        let cold: u64 =
+            (0..roomy.functions.len())
+                .map(|i| {
+                    if roomy.requests.iter().any(|r| r.functions.contains(&i)) {
+                        roomy.functions[i].reload_us
+                    } else {
+                        0
+                    }
+                })
+                .sum();
         for (policy, outcome) in &comparison.outcomes {
             assert_eq!(outcome.reload_us, cold, "{policy}: every function is loaded once");
         }

@@ -6,8 +6,9 @@ use atoll_core::residency::{ItemFacts, ItemId, ResidencyPolicy};
 use atoll_models::mixes::Mix;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Belady's rule with sizes and costs: the candidate goes whose memory time until its next use is dearest for what a reload costs. It can be reached, but it is not the optimum,
-/// which is hard to compute when sizes differ; [`least_reload_us`] bounds that from below.
+/// Belady's rule with sizes and costs: the candidate goes whose memory time until its next use is
+/// dearest for what a reload costs. It can be reached, but it is not the optimum, which is hard to
+/// compute when sizes differ; [`least_reload_us`] bounds that from below.
 pub(super) struct Foreknowing {
     /// When each item is used, latest first; what has passed is taken off.
     uses: BTreeMap<ItemId, Vec<Nanos>>,
@@ -70,8 +71,10 @@ impl ResidencyPolicy for Foreknowing {
     fn forget(&mut self, _item: ItemId) {}
 }
 
-/// No policy needs less time for reloads than this. Keeping an item between two uses saves one reload and costs its bytes for that many requests; whatever is kept, the costs
-/// cannot exceed the device's memory for all requests. The most that can be saved within that sum, if items could be kept in part, is found by taking the best savings first.
+/// No policy needs less time for reloads than this. Keeping an item between two uses saves one
+/// reload and costs its bytes for that many requests; whatever is kept, the costs cannot exceed the
+/// device's memory for all requests. The most that can be saved within that sum, if items could be
+/// kept in part, is found by taking the best savings first.
 pub(super) fn least_reload_us(mix: &Mix) -> u64 {
     let mut last = vec![None; mix.functions.len()];
     let mut keeps: Vec<(u64, f64)> = Vec::new();

@@ -18,8 +18,8 @@ pub(super) struct Outcome {
     pub(super) rt_reload_us: u64,
 }
 
-/// Runs a mix. A request's functions are on the device together; one request runs at a time, as in KaaS, and time is that of the arrivals, so that the requests are the
-/// same for every policy.
+/// Runs a mix. A request's functions are on the device together; one request runs at a time, as in
+/// KaaS, and time is that of the arrivals, so that the requests are the same for every policy.
 pub(super) fn simulate(mix: &Mix, policy: Box<dyn ResidencyPolicy>) -> Outcome {
     let mut device = Device { mix, residency: Residency::new(policy), outcome: Outcome::default() };
     mix.requests.iter().for_each(|request| device.serve(request));

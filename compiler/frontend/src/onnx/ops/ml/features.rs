@@ -83,7 +83,12 @@ pub(in super::super) fn scaler(lowering: &mut Lowering, call: &Call<'_>) -> Resu
         if values.is_empty() || (values.len() != 1 && Some(values.len() as i64) != features) {
             return invalid(format!("{} numbers of {what} for rows of {features:?} features", values.len()));
         }
-        operands.push(floats(lowering, &format!("{}.{what}", call.name), &[values.len()], values.into_iter().map(f64::from)));
+        operands.push(floats(
+            lowering,
+            &format!("{}.{what}", call.name),
+            &[values.len()],
+            values.into_iter().map(f64::from),
+        ));
     }
     Ok(vec![lowering.pointwise(&call.name, &operands, TY, |p, x| {
         let moved = p.step(PointOp::Sub, TY, &[x[0], x[1]]);
@@ -159,7 +164,8 @@ pub(in super::super) fn one_hot_encoder(lowering: &mut Lowering, call: &Call<'_>
     let x = lowering.cast(&format!("{}.integers", call.name), x, ty)?;
     let x = lowering.reshape(&format!("{}.column", call.name), x, shape)?;
     let count = categories.len();
-    let categories = lowering.constant(&format!("{}.categories", call.name), &Tensor::ints(ty, vec![count], categories));
+    let categories =
+        lowering.constant(&format!("{}.categories", call.name), &Tensor::ints(ty, vec![count], categories));
     Ok(vec![lowering.pointwise(&call.name, &[x, categories], TY, |p, x| {
         let hit = p.step(PointOp::Equal, ty, x);
         p.step(PointOp::Cast, TY, &[hit]);

@@ -22,8 +22,10 @@ pub(super) enum Mode {
     Member,
 }
 
-const MODES: [Mode; 7] = [Mode::LessOrEqual, Mode::Less, Mode::GreaterOrEqual, Mode::Greater, Mode::Equal, Mode::NotEqual, Mode::Member];
-const MODE_NAMES: [&str; 7] = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER"];
+const MODES: [Mode; 7] =
+    [Mode::LessOrEqual, Mode::Less, Mode::GreaterOrEqual, Mode::Greater, Mode::Equal, Mode::NotEqual, Mode::Member];
+const MODE_NAMES: [&str; 7] =
+    ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER"];
 
 /// A node.
 #[derive(Clone, Debug)]
@@ -73,7 +75,8 @@ impl Forest {
         self.nodes.iter().flat_map(|n| if let Node::Leaf(entries) = n { &entries[..] } else { &[] }).copied()
     }
 
-    /// `TreeEnsembleRegressor` (`entries` is `target`) and `TreeEnsembleClassifier` (`class`): nodes are known by the numbers of tree and node.
+    /// `TreeEnsembleRegressor` (`entries` is `target`) and `TreeEnsembleClassifier` (`class`):
+    /// nodes are known by the numbers of tree and node.
     pub(super) fn by_numbers(call: &Call<'_>, entries: &str) -> LowerResult<Forest> {
         let trees = call.required_ints("nodes_treeids")?;
         let numbers = call.required_ints("nodes_nodeids")?;
@@ -92,7 +95,10 @@ impl Forest {
             return invalid("two nodes of a tree have one number");
         }
         let find = |tree: i64, node: i64| {
-            places.get(&(tree, node)).copied().ok_or_else(|| LowerError::Invalid(format!("tree {tree} has no node {node}")))
+            places
+                .get(&(tree, node))
+                .copied()
+                .ok_or_else(|| LowerError::Invalid(format!("tree {tree} has no node {node}")))
         };
         let mut nodes = Vec::with_capacity(count);
         for i in 0..count {
@@ -117,7 +123,8 @@ impl Forest {
     pub(super) fn by_places(call: &Call<'_>) -> LowerResult<Forest> {
         let features = call.required_ints("nodes_featureids")?;
         let count = features.len();
-        let ways = ["nodes_truenodeids", "nodes_falsenodeids", "nodes_trueleafs", "nodes_falseleafs"].map(|name| call.required_ints(name));
+        let ways = ["nodes_truenodeids", "nodes_falsenodeids", "nodes_trueleafs", "nodes_falseleafs"]
+            .map(|name| call.required_ints(name));
         let [on_true, on_false, true_leaf, false_leaf] = ways;
         let (on_true, on_false, true_leaf, false_leaf) = (on_true?, on_false?, true_leaf?, false_leaf?);
         let (splits, modes) = (numbers_of(call, "nodes_splits")?, numbers_of(call, "nodes_modes")?);
@@ -140,20 +147,25 @@ impl Forest {
         let mut sets = sets_of(&optional_numbers(call, "membership_values")?).into_iter();
         let mut nodes = Vec::with_capacity(count + targets.len());
         for i in 0..count {
-            let mode = MODES.get(modes[i] as usize).copied().ok_or_else(|| LowerError::Invalid(format!("mode {}", modes[i])))?;
+            let mode = MODES
+                .get(modes[i] as usize)
+                .copied()
+                .ok_or_else(|| LowerError::Invalid(format!("mode {}", modes[i])))?;
             let members = if mode == Mode::Member { sets.next() } else { Some(Vec::new()) };
             nodes.push(Node::Branch(Branch {
                 mode,
                 feature: features[i],
                 value: splits[i],
-                members: members.ok_or_else(|| LowerError::Invalid("there are fewer sets of members than nodes with one".into()))?,
+                members: members
+                    .ok_or_else(|| LowerError::Invalid("there are fewer sets of members than nodes with one".into()))?,
                 missing_is_true: missing.get(i).is_some_and(|m| *m != 0),
                 on_true: place(on_true[i], true_leaf[i])?,
                 on_false: place(on_false[i], false_leaf[i])?,
             }));
         }
         nodes.extend(targets.iter().zip(&weights).map(|(target, weight)| Node::Leaf(vec![(*target, *weight)])));
-        let roots = call.required_ints("tree_roots")?.into_iter().map(|root| place(root, 0)).collect::<LowerResult<_>>()?;
+        let roots =
+            call.required_ints("tree_roots")?.into_iter().map(|root| place(root, 0)).collect::<LowerResult<_>>()?;
         Forest::new(nodes, roots)
     }
 }
@@ -168,7 +180,12 @@ fn roots_of(trees: &[i64]) -> Vec<usize> {
 }
 
 /// Puts what leaves add into the leaves.
-fn add_entries(call: &Call<'_>, entries: &str, nodes: &mut [Node], find: impl Fn(i64, i64) -> LowerResult<usize>) -> LowerResult<()> {
+fn add_entries(
+    call: &Call<'_>,
+    entries: &str,
+    nodes: &mut [Node],
+    find: impl Fn(i64, i64) -> LowerResult<usize>,
+) -> LowerResult<()> {
     let list = |what: &str| call.required_ints(&format!("{entries}_{what}"));
     let (trees, numbers, ids) = (list("treeids")?, list("nodeids")?, list("ids")?);
     let weights = numbers_of(call, &format!("{entries}_weights"))?;
@@ -178,7 +195,9 @@ fn add_entries(call: &Call<'_>, entries: &str, nodes: &mut [Node], find: impl Fn
     for i in 0..trees.len() {
         match &mut nodes[find(trees[i], numbers[i])?] {
             Node::Leaf(entries) => entries.push((ids[i], weights[i])),
-            Node::Branch(_) => return invalid(format!("node {} of tree {} has a weight and is no leaf", numbers[i], trees[i])),
+            Node::Branch(_) => {
+                return invalid(format!("node {} of tree {} has a weight and is no leaf", numbers[i], trees[i]));
+            }
         }
     }
     Ok(())

@@ -12,7 +12,8 @@ use atoll_kgraph::DType;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Each element is looked up among the keys; the first that is equal gives its value. From version 4 on a NaN is equal to a NaN.
+/// Each element is looked up among the keys; the first that is equal gives its value. From version
+/// 4 on a NaN is equal to a NaN.
 pub(in super::super) fn label_encoder(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse_strings(call, &["keys_strings", "values_strings", "classes_strings"])?;
     let x = call.input(0)?;

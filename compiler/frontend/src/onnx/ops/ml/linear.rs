@@ -17,21 +17,39 @@ fn affine(lowering: &mut Lowering, call: &Call<'_>, outputs: usize) -> LowerResu
     let coefficients = call.floats("coefficients")?.unwrap_or_default();
     let intercepts = call.floats("intercepts")?.unwrap_or_default();
     let width = features.as_const().and_then(|f| usize::try_from(f).ok());
-    let width = width.ok_or_else(|| LowerError::Unsupported(format!("rows of {features} features, which is no fixed number")))?;
-    if outputs == 0 || coefficients.len() != outputs * width || !(intercepts.is_empty() || intercepts.len() == outputs) {
+    let width = width
+        .ok_or_else(|| LowerError::Unsupported(format!("rows of {features} features, which is no fixed number")))?;
+    if outputs == 0 || coefficients.len() != outputs * width || !(intercepts.is_empty() || intercepts.len() == outputs)
+    {
         let (c, i) = (coefficients.len(), intercepts.len());
         return invalid(format!("{c} coefficients and {i} intercepts for {width} features and {outputs} results"));
     }
     let x = lowering.cast(&format!("{}.x", call.name), x, DType::F32)?;
-    let weights = floats(lowering, &format!("{}.coefficients", call.name), &[outputs, width], coefficients.into_iter().map(f64::from));
+    let weights = floats(
+        lowering,
+        &format!("{}.coefficients", call.name),
+        &[outputs, width],
+        coefficients.into_iter().map(f64::from),
+    );
     let mut inputs = vec![x, weights];
     let mut epilogue = ProgramBuilder::default();
     if !intercepts.is_empty() {
-        inputs.push(floats(lowering, &format!("{}.intercepts", call.name), &[outputs], intercepts.into_iter().map(f64::from)));
+        inputs.push(floats(
+            lowering,
+            &format!("{}.intercepts", call.name),
+            &[outputs],
+            intercepts.into_iter().map(f64::from),
+        ));
         epilogue.step(PointOp::Add, DType::F32, &[PointArg::Input(0), PointArg::Input(1)]);
     }
     let op = Op::MatMul(MatMul { transpose_a: false, transpose_b: true, epilogue: epilogue.finish() });
-    lowering.emit_one(&format!("{}.scores", call.name), op, &inputs, DType::F32, vec![count, Expr::Const(outputs as i64)])
+    lowering.emit_one(
+        &format!("{}.scores", call.name),
+        op,
+        &inputs,
+        DType::F32,
+        vec![count, Expr::Const(outputs as i64)],
+    )
 }
 
 pub(in super::super) fn linear_regressor(lowering: &mut Lowering, call: &Call<'_>) -> Results {
@@ -55,7 +73,9 @@ pub(in super::super) fn linear_classifier(lowering: &mut Lowering, call: &Call<'
     let label = label_above(lowering, &label_name, scores, 0, 0.0, [below, above])?;
     // A softmax of one score does nothing, in ONNX Runtime and here.
     let score = match transform {
-        Transform::Logistic | Transform::Probit => transform.apply(lowering, &format!("{}.transformed", call.name), scores)?,
+        Transform::Logistic | Transform::Probit => {
+            transform.apply(lowering, &format!("{}.transformed", call.name), scores)?
+        }
         _ => scores,
     };
     Ok(vec![label, two_columns(lowering, &call.name, score, complement)?])

@@ -8,7 +8,9 @@ mod operands;
 mod scores;
 mod trees;
 
-pub(super) use features::{array_feature_extractor, binarizer, feature_vectorizer, imputer, normalizer, one_hot_encoder, scaler};
+pub(super) use features::{
+    array_feature_extractor, binarizer, feature_vectorizer, imputer, normalizer, one_hot_encoder, scaler,
+};
 pub(super) use labels::label_encoder;
 pub(super) use linear::{linear_classifier, linear_regressor};
 pub(super) use trees::{tree_ensemble, tree_ensemble_classifier, tree_ensemble_regressor};

@@ -1,4 +1,5 @@
-//! What the operators of this domain share: rows of features, constants, attributes that are refused.
+//! What the operators of this domain share: rows of features, constants, attributes that are
+//! refused.
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerResult, unsupported};
@@ -27,7 +28,12 @@ pub(super) fn rows(lowering: &mut Lowering, call: &Call<'_>) -> LowerResult<(Val
 }
 
 /// A constant of floats.
-pub(super) fn floats(lowering: &mut Lowering, name: &str, shape: &[usize], values: impl IntoIterator<Item = f64>) -> ValueId {
+pub(super) fn floats(
+    lowering: &mut Lowering,
+    name: &str,
+    shape: &[usize],
+    values: impl IntoIterator<Item = f64>,
+) -> ValueId {
     let tensor = Tensor::floats(DType::F32, shape.to_vec(), values);
     lowering.constant(name, &tensor)
 }

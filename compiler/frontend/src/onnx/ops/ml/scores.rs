@@ -133,7 +133,8 @@ pub(super) fn best_label(lowering: &mut Lowering, name: &str, scores: ValueId, l
     })?;
     let place = reduce(lowering, &format!("{name}.place"), candidates, ReduceKind::Min, vec![1], false)?;
     let place = lowering.cast(&format!("{name}.index"), place, DType::I32)?;
-    let table = lowering.constant(&format!("{name}.labels"), &Tensor::ints(DType::I64, vec![labels.len()], labels.iter().copied()));
+    let table = lowering
+        .constant(&format!("{name}.labels"), &Tensor::ints(DType::I64, vec![labels.len()], labels.iter().copied()));
     let shape = lowering.shape(place).to_vec();
     lowering.emit_one(name, Op::Gather { axis: 0 }, &[table, place], DType::I64, shape)
 }

@@ -1,4 +1,5 @@
-//! Ensembles of decision trees: one nest walks every tree for every row, one adds up what the leaves say for each target. Thresholds and weights are constants of the model.
+//! Ensembles of decision trees: one nest walks every tree for every row, one adds up what the
+//! leaves say for each target. Thresholds and weights are constants of the model.
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerResult, invalid, unsupported};
@@ -14,8 +15,9 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Numbers of a node in its table: feature (-1 in a leaf), mode, next node where it holds and where not, whether a NaN holds, first member of its set and how many. A leaf
-/// has its first entry and how many in the places of the next nodes.
+/// Numbers of a node in its table: feature (-1 in a leaf), mode, next node where it holds and where
+/// not, whether a NaN holds, first member of its set and how many. A leaf has its first entry and
+/// how many in the places of the next nodes.
 const COLUMNS: i64 = 7;
 
 /// What becomes of the numbers that leaves give for one target.
@@ -92,9 +94,17 @@ pub(in super::super) fn tree_ensemble_classifier(lowering: &mut Lowering, call: 
     Ok(vec![label, transform.apply(lowering, &call.name, scores)?])
 }
 
-/// Two classes of which the leaves name `only` one, told apart by its score: by a half where all weights are positive, by zero elsewhere. What the scores are then, ONNX does not
-/// say; this is what ONNX Runtime gives.
-fn two_classes(lowering: &mut Lowering, call: &Call<'_>, scores: ValueId, labels: [i64; 2], only: i64, all_positive: bool) -> Results {
+/// Two classes of which the leaves name `only` one, told apart by its score: by a half where all
+/// weights are positive, by zero elsewhere. What the scores are then, ONNX does not say; this is
+/// what ONNX Runtime gives.
+fn two_classes(
+    lowering: &mut Lowering,
+    call: &Call<'_>,
+    scores: ValueId,
+    labels: [i64; 2],
+    only: i64,
+    all_positive: bool,
+) -> Results {
     let transform = Transform::of(call)?;
     let score = part(lowering, &format!("{}.named", call.name), scores, 1, only, Expr::Const(1))?;
     let score = match (&optional_numbers(call, "base_values")?[..], only) {
@@ -103,7 +113,9 @@ fn two_classes(lowering: &mut Lowering, call: &Call<'_>, scores: ValueId, labels
             let base = floats(lowering, &format!("{}.base", call.name), &[1], [*base]);
             point(lowering, &format!("{}.based", call.name), PointOp::Add, &[score, base])?
         }
-        (base, _) => return unsupported(format!("{} base values where the leaves name class {only} of two alone", base.len())),
+        (base, _) => {
+            return unsupported(format!("{} base values where the leaves name class {only} of two alone", base.len()));
+        }
     };
     let threshold = if all_positive { 0.5 } else { 0.0 };
     let label = label_above(lowering, &format!("{}.label", call.name), score, 0, threshold, labels)?;
@@ -157,7 +169,13 @@ impl Ensemble {
     }
 
     /// `[N, targets]`
-    fn scores(self, lowering: &mut Lowering, call: &Call<'_>, targets: i64, aggregate: Aggregate) -> LowerResult<ValueId> {
+    fn scores(
+        self,
+        lowering: &mut Lowering,
+        call: &Call<'_>,
+        targets: i64,
+        aggregate: Aggregate,
+    ) -> LowerResult<ValueId> {
         if targets < 1 || self.forest.targets().any(|(id, _)| !(0..targets).contains(&id)) {
             return invalid(format!("leaves name targets that are none of the {targets}"));
         }
@@ -192,7 +210,8 @@ impl Ensemble {
         lowering.emit_one(&format!("{}.sums", call.name), Op::Nest(nest.finish()), &[leaves, ids, weights], ty, shape)
     }
 
-    /// For every row and tree the first entry of the leaf it leads to, and the end of its entries: `[N, trees, 2]`.
+    /// For every row and tree the first entry of the leaf it leads to, and the end of its entries:
+    /// `[N, trees, 2]`.
     fn leaves(&self, lowering: &mut Lowering, call: &Call<'_>) -> LowerResult<ValueId> {
         let trees = self.forest.roots.len() as i64;
         let [nodes, values, members, roots] = self.tables(lowering, call);
@@ -229,7 +248,8 @@ impl Ensemble {
         lowering.emit_one(&format!("{}.leaves", call.name), Op::Nest(nest.finish()), &inputs, DType::I32, shape)
     }
 
-    /// Whether the decision of a node holds for `x`. Comparisons are only written for modes that occur.
+    /// Whether the decision of a node holds for `x`. Comparisons are only written for modes that
+    /// occur.
     fn decide(&self, nest: &mut NestBuilder, node: &NestArg, x: &NestArg) -> NestArg {
         let branches = || self.forest.nodes.iter().filter_map(|n| if let Node::Branch(b) = n { Some(b) } else { None });
         let value = nest.load(2, self.ty, node);
@@ -326,7 +346,10 @@ impl Ensemble {
         weights.push(0.0);
         let ids = Tensor::ints(DType::I32, vec![ids.len()], ids);
         let weights = Tensor::floats(self.ty, vec![weights.len()], weights);
-        (lowering.constant(&format!("{}.ids", call.name), &ids), lowering.constant(&format!("{}.weights", call.name), &weights))
+        (
+            lowering.constant(&format!("{}.ids", call.name), &ids),
+            lowering.constant(&format!("{}.weights", call.name), &weights),
+        )
     }
 }
 

@@ -6,18 +6,24 @@ use crate::common::op::Kind::F64;
 /// Shuffles, matches and reductions; by whole warps, and by halves that have parted.
 pub(crate) fn exchanges(forms: &mut Forms) {
     for mode in ["up", "down", "bfly", "idx"] {
-        let code = format!("{{ .reg .pred %q; shfl.sync.{mode}.b32 %d|%q, %a, %b, %c, -1; @%q xor.b32 %d, %d, 0x1111; }}");
+        let code =
+            format!("{{ .reg .pred %q; shfl.sync.{mode}.b32 %d|%q, %a, %b, %c, -1; @%q xor.b32 %d, %d, 0x1111; }}");
         forms.code(code, I32, &[I32, I32, I32]);
         for (by, clamp) in [(1, if mode == "up" { 0 } else { 31 }), (16, 31), (3, 0x181f), (5, 0x1c03), (31, 0)] {
-            let code =
-                format!("{{ .reg .pred %q; shfl.sync.{mode}.b32 %d|%q, %a, {by}, {clamp}, 0xffffffff; @%q xor.b32 %d, %d, 0x1111; }}");
+            let code = format!(
+                "{{ .reg .pred %q; shfl.sync.{mode}.b32 %d|%q, %a, {by}, {clamp}, 0xffffffff; @%q xor.b32 %d, %d, 0x1111; }}"
+            );
             forms.code(code, I32, &[I32]);
         }
         forms.code(halves(&format!("shfl.sync.{mode}.b32 %d, %a, 7, 0x100f, %m;")), I32, &[I32]);
     }
     for (bits, kind) in [(32, I32), (64, I64)] {
         forms.code(format!("match.any.sync.b{bits} %d, %a, -1;"), I32, &[kind]);
-        forms.code(format!("{{ .reg .pred %q; match.all.sync.b{bits} %d|%q, %a, -1; @%q xor.b32 %d, %d, 0x1111; }}"), I32, &[kind]);
+        forms.code(
+            format!("{{ .reg .pred %q; match.all.sync.b{bits} %d|%q, %a, -1; @%q xor.b32 %d, %d, 0x1111; }}"),
+            I32,
+            &[kind],
+        );
         forms.code(halves(&format!("match.any.sync.b{bits} %d, %a, %m;")), I32, &[kind]);
     }
     for op in ["add.u32", "add.s32", "min.u32", "min.s32", "max.u32", "max.s32", "and.b32", "or.b32", "xor.b32"] {
@@ -41,12 +47,15 @@ pub(crate) fn votes(forms: &mut Forms) {
     forms.code(halves(&vote("vote.sync.ballot.b32 %d, !%q, %m;")), I32, &[I32]);
     forms.code(halves("bar.warp.sync %m; activemask.b32 %d; and.b32 %d, %d, %a;"), I32, &[I32]);
     forms.code(
-        "st.shared.u32 [%cs], %a; barrier.cta.sync.aligned 1; bar.sync 2; barrier.sync 3; ld.shared.u32 %d, [%cs];".into(),
+        "st.shared.u32 [%cs], %a; barrier.cta.sync.aligned 1; bar.sync 2; barrier.sync 3; ld.shared.u32 %d, [%cs];"
+            .into(),
         I32,
         &[I32],
     );
     for op in ["popc.u32 %d, 0, %q", "and.pred %q, 1, %q", "or.pred %q, 2, !%q"] {
-        let code = format!("{{ .reg .pred %q; setp.lt.s32 %q, %a, 5; mov.b32 %d, 0; bar.red.{op}; @%q add.u32 %d, %d, 100; }}");
+        let code = format!(
+            "{{ .reg .pred %q; setp.lt.s32 %q, %a, 5; mov.b32 %d, 0; bar.red.{op}; @%q add.u32 %d, %d, 100; }}"
+        );
         forms.code(code, I32, &[I32]);
     }
     for register in ["laneid", "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt", "lanemask_ge"] {
@@ -63,7 +72,8 @@ fn halves(code: &str) -> String {
     )
 }
 
-/// Products of matrices, of small integers where they are floats, so that every order of the sum gives the same; and how fragments move.
+/// Products of matrices, of small integers where they are floats, so that every order of the sum
+/// gives the same; and how fragments move.
 pub(crate) fn matrices(forms: &mut Forms) {
     let half = |ty: &'static str| (ty, "f16x2");
     let products = [
@@ -86,7 +96,11 @@ pub(crate) fn matrices(forms: &mut Forms) {
             forms.code(product(&instruction, packing, sum, [a, b, c]), I32, &[I32, I32, I32]);
         }
     }
-    forms.code(product("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32", "b32", "s32", [4, 2, 4]), I32, &[I32, I32, I32]);
+    forms.code(
+        product("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32", "b32", "s32", [4, 2, 4]),
+        I32,
+        &[I32, I32, I32],
+    );
     forms.code(
         "{ .reg .f64 %s, %t; cvt.rni.f64.f64 %s, %a; min.f64 %s, %s, 0d4059000000000000; max.f64 %s, %s, 0dC059000000000000;\n\
          mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%t, %d}, {%s}, {%s}, {%s, 0d3FF0000000000000}; sub.f64 %d, %d, %t; }"
@@ -97,7 +111,8 @@ pub(crate) fn matrices(forms: &mut Forms) {
     forms.code("movmatrix.sync.aligned.m8n8.trans.b16 %d, %a;".into(), I32, &[I32]);
     for (layouts, stride) in [("row.col", 16), ("col.row", 20)] {
         let [a, b] = [&layouts[..3], &layouts[4..]];
-        // Each warp's cells hold matrices of bytes, which are loaded, multiplied and overwritten with the product.
+        // Each warp's cells hold matrices of bytes, which are loaded, multiplied and overwritten with the
+        // product.
         let code = format!(
             "{{ .reg .b32 %A<2>, %B<2>, %C<8>, %w; st.shared.v4.b32 [%cs], {{%a, %b, %a, %b}}; st.shared.v4.b32 [%cs+16], {{%b, %b, %a, %a}};\n\
              bar.warp.sync -1; mov.u32 %w, %tid.x; and.b32 %w, %w, 31; mul.lo.u32 %w, %w, 32; sub.u32 %w, %cs, %w;\n\
@@ -135,7 +150,8 @@ fn registers(name: &str, count: usize) -> String {
     (0..count).map(|n| format!("%{name}{n}")).collect::<Vec<_>>().join(", ")
 }
 
-/// An `mma` whose fragments are made of the operands: numbers of a byte, packed as the instruction wants them.
+/// An `mma` whose fragments are made of the operands: numbers of a byte, packed as the instruction
+/// wants them.
 fn product(instruction: &str, packing: &str, sum: &str, [a, b, c]: [usize; 3]) -> String {
     let mut code = String::from("{ .reg .b32 %s, %A<4>, %B<2>, %C<4>, %D<4>; .reg .f32 %f, %g;\n");
     let fragments = [("A", a, "%a"), ("B", b, "%b")];

@@ -1,11 +1,12 @@
-//! Instructions on memory. Each thread has 32 bytes of its own in every space: `[%cs]` in shared, `[%cg]` in global, `[cell]` in local memory; `%cx` is the generic address of the
-//! shared ones.
+//! Instructions on memory. Each thread has 32 bytes of its own in every space: `[%cs]` in shared,
+//! `[%cg]` in global, `[cell]` in local memory; `%cx` is the generic address of the shared ones.
 
 use super::{Forms, I16, I32, I64};
 use crate::common::op::Kind::{self, Bf16, Bf16x2, F16, F16x2, F32, F64};
 
 /// Spaces, as modifiers, with the thread's cell in them.
-const SPACES: [(&str, &str); 5] = [(".shared", "%cs"), (".shared::cta", "%cs"), (".global", "%cg"), (".local", "cell"), ("", "%cx")];
+const SPACES: [(&str, &str); 5] =
+    [(".shared", "%cs"), (".shared::cta", "%cs"), (".global", "%cg"), (".local", "cell"), ("", "%cx")];
 
 /// Every width, extended as its type says, alone and in vectors.
 pub(crate) fn loads_and_stores(forms: &mut Forms) {
@@ -19,11 +20,13 @@ pub(crate) fn loads_and_stores(forms: &mut Forms) {
             forms.code(format!("st{space}.{ty} [{cell}+8], %a; ld{space}.{ty} %d, [{cell}+8];"), d, &[d]);
         }
         for ty in ["b8", "u8", "s8", "b16", "u16", "s16", "b32"] {
-            let code = format!("st{space}.b64 [{cell}], %a; st{space}.{ty} [{cell}+4], %b; ld{space}.b64 %d, [{cell}];");
+            let code =
+                format!("st{space}.b64 [{cell}], %a; st{space}.{ty} [{cell}+4], %b; ld{space}.b64 %d, [{cell}];");
             forms.code(code, I64, &[I64, I64]);
         }
-        let code =
-            format!("{{ .reg .b32 %s, %t; mov.b64 {{%s, %t}}, %a; st{space}.v2.b32 [{cell}], {{%t, %s}}; ld{space}.b64 %d, [{cell}]; }}");
+        let code = format!(
+            "{{ .reg .b32 %s, %t; mov.b64 {{%s, %t}}, %a; st{space}.v2.b32 [{cell}], {{%t, %s}}; ld{space}.b64 %d, [{cell}]; }}"
+        );
         forms.code(code, I64, &[I64]);
         let code = format!(
             "{{ .reg .b16 %s, %t, %u, %v; st{space}.b64 [{cell}], %a; ld{space}.v4.s8 {{%s, %t, %u, %v}}, [{cell}+4]; mov.b64 %d, {{%v, %u, %t, %s}}; }}"
@@ -47,8 +50,19 @@ pub(crate) fn loads_and_stores(forms: &mut Forms) {
 /// Orders, scopes and hints, which change no value.
 pub(crate) fn orders(forms: &mut Forms) {
     let all = ["volatile", "weak", "relaxed.cta", "relaxed.gpu", "relaxed.sys", "relaxed.cluster"];
-    let loads =
-        ["acquire.cta", "acquire.gpu", "acquire.sys", "ca", "cg", "cs", "lu", "cv", "L1::evict_last", "L1::no_allocate", "L2::128B"];
+    let loads = [
+        "acquire.cta",
+        "acquire.gpu",
+        "acquire.sys",
+        "ca",
+        "cg",
+        "cs",
+        "lu",
+        "cv",
+        "L1::evict_last",
+        "L1::no_allocate",
+        "L2::128B",
+    ];
     let stores = ["release.cta", "release.gpu", "release.sys", "wb", "cg", "cs", "wt"];
     for words in all.iter().chain(&loads) {
         forms.code(orders_code("", words, ".global", "%cg"), I32, &[I32]);
@@ -70,7 +84,8 @@ pub(crate) fn orders(forms: &mut Forms) {
 fn orders_code(store: &str, load: &str, space: &str, cell: &str) -> String {
     let dotted = |words: &str| if words.is_empty() { String::new() } else { format!(".{words}") };
     // The hints on cache levels stand behind the space, the others before.
-    let load = if load.starts_with('L') { format!("ld{space}{}", dotted(load)) } else { placed("ld", &dotted(load), space) };
+    let load =
+        if load.starts_with('L') { format!("ld{space}{}", dotted(load)) } else { placed("ld", &dotted(load), space) };
     let store = placed("st", &dotted(store), space);
     format!("{store}.u32 [{cell}+4], %a; {load}.u32 %d, [{cell}+4];")
 }
@@ -164,10 +179,13 @@ pub(crate) fn atomics(forms: &mut Forms) {
         for (op, types) in OPERATIONS {
             for (ty, kind) in *types {
                 let bits = kind.bits();
-                let red = format!("st{space}.b{bits} [{cell}], %a; red{space}.{op}.{ty} [{cell}], %b; ld{space}.b{bits} %d, [{cell}];");
+                let red = format!(
+                    "st{space}.b{bits} [{cell}], %a; red{space}.{op}.{ty} [{cell}], %b; ld{space}.b{bits} %d, [{cell}];"
+                );
                 forms.code(red, *kind, &[*kind, *kind]);
-                let atom =
-                    format!("{{ .reg .b{bits} %t; st{space}.b{bits} [{cell}], %a; atom.relaxed.gpu{space}.{op}.{ty} %d, [{cell}], %b; }}");
+                let atom = format!(
+                    "{{ .reg .b{bits} %t; st{space}.b{bits} [{cell}], %a; atom.relaxed.gpu{space}.{op}.{ty} %d, [{cell}], %b; }}"
+                );
                 forms.code(atom, *kind, &[*kind, *kind]);
             }
         }
@@ -205,11 +223,18 @@ pub(crate) fn copies(forms: &mut Forms) {
         forms.code(copy(operands), I64, &[I64, I64]);
     }
     forms.code(
-        format!("{{ .reg .b32 %n; cvt.u32.u64 %n, %b; and.b32 %n, %n, 7; {} }}", copy("ca.shared.global [%cs+8], [%cg], 8, %n")),
+        format!(
+            "{{ .reg .b32 %n; cvt.u32.u64 %n, %b; and.b32 %n, %n, 7; {} }}",
+            copy("ca.shared.global [%cs+8], [%cg], 8, %n")
+        ),
         I64,
         &[I64, I64],
     );
-    forms.code(format!("{{ .reg .pred %q; setp.lt.s64 %q, %b, 3; {} }}", copy("ca.shared.global [%cs+8], [%cg], 8, %q")), I64, &[I64, I64]);
+    forms.code(
+        format!("{{ .reg .pred %q; setp.lt.s64 %q, %b, 3; {} }}", copy("ca.shared.global [%cs+8], [%cg], 8, %q")),
+        I64,
+        &[I64, I64],
+    );
 }
 
 /// Conversion of addresses, and what space one lies in.

@@ -42,11 +42,14 @@ pub(crate) fn scalar(forms: &mut Forms) {
 
 /// Products, negated, scaled and saturated.
 pub(crate) fn products(forms: &mut Forms) {
-    let operands = ["%a, %b, %c", "%a.h0, %b.h1, %c", "-%a, %b, %c", "%a.b3, -%b.h0, %c", "-%a, -%b, %c", "%a, %b, -%c"];
+    let operands =
+        ["%a, %b, %c", "%a.h0, %b.h1, %c", "-%a, %b, %c", "%a.b3, -%b.h0, %c", "-%a, -%b, %c", "%a, %b, -%c"];
     let mut all = operands.into_iter().cycle();
     for types in TYPES {
         for mode in ["", ".sat", ".shr7", ".sat.shr7", ".shr15", ".shr15.sat"] {
-            (0..2).for_each(|_| forms.code(format!("vmad.{types}{mode} %d, {};", all.next().unwrap_or_default()), I32, THREE));
+            (0..2).for_each(|_| {
+                forms.code(format!("vmad.{types}{mode} %d, {};", all.next().unwrap_or_default()), I32, THREE)
+            });
         }
         forms.code(format!("vmad.{types}.po.sat %d, %a, %b.h1, %c;"), I32, THREE);
         // One more each time, so that every type gets other operands.
@@ -57,7 +60,8 @@ pub(crate) fn products(forms: &mut Forms) {
 /// Two and four numbers, chosen from both sources, under masks.
 pub(crate) fn several(forms: &mut Forms) {
     let halves = ["%d, %a, %b, %c", "%d.h1, %a.h01, %b.h30, %c", "%d.h0, %a.h32, %b.h11, %c", "%d.h10, %a.h20, %b, %c"];
-    let bytes = ["%d, %a, %b, %c", "%d.b310, %a.b7041, %b.b0123, %c", "%d.b2, %a.b4567, %b, %c", "%d.b3210, %a, %b.b0000, %c"];
+    let bytes =
+        ["%d, %a, %b, %c", "%d.b310, %a.b7041, %b.b0123, %c", "%d.b2, %a.b4567, %b, %c", "%d.b3210, %a, %b.b0000, %c"];
     let (mut halves, mut bytes) = (halves.into_iter().cycle(), bytes.into_iter().cycle());
     let mut of = |op: &str, rest: &str| {
         for (count, operands) in [(2, halves.next()), (4, bytes.next())] {

@@ -42,7 +42,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEVICE", default_value_t = Place::Interp)]
     against: Place,
 
-    /// Random kernels, by their seeds: one, or FIRST..END, which leaves END out [default: 1..301 where there is no --corpus]
+    /// Random kernels, by their seeds: one, or FIRST..END, which leaves END out [default: 1..301
+    /// where there is no --corpus]
     #[arg(long, value_name = "SEEDS", value_parser = parse_seeds)]
     random: Option<Range<u64>>,
 
@@ -85,7 +86,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     bar.finish_and_clear();
     report.seconds = began.elapsed().as_secs_f64();
     if let Some(path) = &args.save {
-        std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n").with_context(|| path.display().to_string())?;
+        std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n")
+            .with_context(|| path.display().to_string())?;
     }
     print(&report.to_string())?;
     ensure!(report.is_well(), "{} does not do what {} does, or not all of it was tried", args.device, args.against);
@@ -112,7 +114,8 @@ fn compare(task: &Task<'_>, pair: &mut Pair, report: &mut Report) -> Result<Vec<
 
 /// `17`, or `1..301`.
 fn parse_seeds(text: &str) -> Result<Range<u64>> {
-    let number = |text: &str| text.parse::<u64>().ok().with_context(|| format!("`{text}` is no seed; expected 17 or 1..301"));
+    let number =
+        |text: &str| text.parse::<u64>().ok().with_context(|| format!("`{text}` is no seed; expected 17 or 1..301"));
     let seeds = match text.split_once("..") {
         Some((first, end)) => number(first)?..number(end)?,
         None => {
@@ -120,7 +123,11 @@ fn parse_seeds(text: &str) -> Result<Range<u64>> {
             seed..seed.checked_add(1).context("the last number is no seed")?
         }
     };
-    if seeds.is_empty() { Err(user_error(format!("there is no seed from {} on and below {}", seeds.start, seeds.end))) } else { Ok(seeds) }
+    if seeds.is_empty() {
+        Err(user_error(format!("there is no seed from {} on and below {}", seeds.start, seeds.end)))
+    } else {
+        Ok(seeds)
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The two devices. A launch that failed may have ended its device with it, so that is started anew.
+//! The two devices. A launch that failed may have ended its device with it, so that is started
+//! anew.
 
 use super::trial::Trial;
 use crate::commands::kernel::place::Place;
@@ -69,7 +70,8 @@ impl Pair {
     pub(super) fn shrink(&mut self, seed: u64) -> Result<String> {
         let random = RandomKernel::new(seed);
         let small = random.shrink(&mut |candidate| {
-            let verdict = Trial::random(candidate).and_then(|trial| if self.lost { Ok(Verdict::Equal) } else { self.compare(&trial) });
+            let verdict = Trial::random(candidate)
+                .and_then(|trial| if self.lost { Ok(Verdict::Equal) } else { self.compare(&trial) });
             matches!(verdict, Ok(Verdict::Different(_)))
         });
         Ok(format!("shrunk from {} to {} statements:\n{}", random.len(), small.len(), small.body()))

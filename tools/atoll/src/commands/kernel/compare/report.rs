@@ -87,11 +87,18 @@ impl Report {
 
     /// Whether to look for the part of a random kernel that matters.
     pub(super) fn is_worth_shrinking(&self, verdict: &Verdict) -> bool {
-        matches!(verdict, Verdict::Different(_)) && self.findings.iter().filter(|finding| finding.shrunk.is_some()).count() < SHRUNK_MAX
+        matches!(verdict, Verdict::Different(_))
+            && self.findings.iter().filter(|finding| finding.shrunk.is_some()).count() < SHRUNK_MAX
     }
 
     /// Counts a launch, and says what is worth a line.
-    pub(super) fn note(&mut self, task: &Task<'_>, kernel: &str, verdict: Verdict, shrunk: Option<String>) -> Option<String> {
+    pub(super) fn note(
+        &mut self,
+        task: &Task<'_>,
+        kernel: &str,
+        verdict: Verdict,
+        shrunk: Option<String>,
+    ) -> Option<String> {
         let counts = self.counts(task.group());
         let (count, what, message) = match verdict {
             Verdict::Equal => (&mut counts.equal, "equal", None),
@@ -100,7 +107,9 @@ impl Report {
             Verdict::Different(ref difference) => (&mut counts.different, "differs", Some(difference.to_string())),
             Verdict::Failed(ref error) => (&mut counts.failed, "failed", Some(error.to_string())),
             Verdict::Refused(ref error) => (&mut counts.refused, "refused", Some(error.to_string())),
-            Verdict::NoReference(ref error) => (&mut counts.no_reference, "the reference cannot run it", Some(error.to_string())),
+            Verdict::NoReference(ref error) => {
+                (&mut counts.no_reference, "the reference cannot run it", Some(error.to_string()))
+            }
         };
         *count += 1;
         if let Verdict::Close(share) = verdict
@@ -163,13 +172,28 @@ impl fmt::Display for Report {
         ]);
         for (name, counts) in [("random", self.random), ("corpus", self.corpus)] {
             let Counts { equal, close, not_comparable, different, failed, refused, no_reference, left_out } = counts;
-            let numbers = [equal, close, not_comparable, different, failed, refused, no_reference, left_out].map(|n| n.to_string());
+            let numbers = [equal, close, not_comparable, different, failed, refused, no_reference, left_out]
+                .map(|n| n.to_string());
             let [equal, close, not_comparable, different, failed, refused, no_reference, left_out] = numbers;
-            table.row([name.to_owned(), equal, close, not_comparable, different, failed, refused, no_reference, left_out]);
+            table.row([
+                name.to_owned(),
+                equal,
+                close,
+                not_comparable,
+                different,
+                failed,
+                refused,
+                no_reference,
+                left_out,
+            ]);
         }
         write!(f, "{table}")?;
         if let Some(Allowed { kernel, share_of_tolerance }) = &self.largest_allowed {
-            writeln!(f, "the largest difference that is allowed: {:.1} % of what its case allows, {kernel}", share_of_tolerance * 100.0)?;
+            writeln!(
+                f,
+                "the largest difference that is allowed: {:.1} % of what its case allows, {kernel}",
+                share_of_tolerance * 100.0
+            )?;
         }
         Ok(())
     }

@@ -57,7 +57,8 @@ pub(super) fn tasks<'a>(seeds: Range<u64>, cases: &'a [Case], wanted: &[CaseFilt
         let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         return Err(user_error(format!("there is no case `{}`; there are {}", filter.text, names.join(", "))));
     }
-    let cases = cases.iter().filter(|case| wanted.is_empty() || wanted.iter().any(|filter| filter.whole.is_match(&case.name)));
+    let cases =
+        cases.iter().filter(|case| wanted.is_empty() || wanted.iter().any(|filter| filter.whole.is_match(&case.name)));
     let kernels = cases.flat_map(|case| case.ptx.iter().map(move |ptx| Task::Case { case, ptx }));
     Ok(seeds.map(Task::Random).chain(kernels).collect())
 }
@@ -82,7 +83,9 @@ impl Task<'_> {
     pub(super) fn replay(&self, corpus: Option<&Path>) -> String {
         match self {
             Task::Random(seed) => format!("--random {seed}"),
-            Task::Case { case, .. } => format!("--corpus {} --case {}", corpus.unwrap_or(Path::new(".")).display(), case.name),
+            Task::Case { case, .. } => {
+                format!("--corpus {} --case {}", corpus.unwrap_or(Path::new(".")).display(), case.name)
+            }
         }
     }
 
@@ -97,7 +100,8 @@ impl Task<'_> {
                 let module = without_others(&module, &case.name);
                 let launches = (0..case.launches.len()).map(|launch| {
                     let inputs = case.inputs(launch).blame_user()?;
-                    let name = format!("{} ({file}, grid {:?}, block {:?})", case.name, inputs.launch.grid, inputs.block);
+                    let name =
+                        format!("{} ({file}, grid {:?}, block {:?})", case.name, inputs.launch.grid, inputs.block);
                     Ok(Trial { name, module: module.clone(), entry: case.name.clone(), inputs })
                 });
                 launches.collect()

@@ -13,3 +13,8 @@ pub(crate) fn now() -> Nanos {
 pub(crate) fn timespec(ns: u64) -> Timespec {
     Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
+
+/// Nanoseconds of a duration; `u64::MAX` (585 years) if it is longer.
+pub(crate) fn saturating_nanos(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

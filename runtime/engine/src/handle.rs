@@ -206,7 +206,7 @@ impl EngineHandle {
     pub fn open_session(&self, function: &FunctionKey, idle: Duration) -> Result<SessionId, InvokeError> {
         let function = self.shared.find(function).ok_or(InvokeError::UnknownFunction)?;
         let id = SessionId(self.shared.next_id());
-        self.shared.sessions.open(id, function, idle.as_nanos().min(u64::MAX.into()) as u64)?;
+        self.shared.sessions.open(id, function, clock::saturating_nanos(idle))?;
         Ok(id)
     }
 
@@ -284,9 +284,8 @@ impl EngineHandle {
         if self.shared.closed.load(Ordering::Relaxed) {
             return Err(InvokeError::ShuttingDown);
         }
-        let deadline = request
-            .deadline
-            .map(|within| Nanos(submitted.0.saturating_add(within.as_nanos().min(u64::MAX.into()) as u64)));
+        let deadline =
+            request.deadline.map(|within| Nanos(submitted.0.saturating_add(clock::saturating_nanos(within))));
         let ChainRequest { class, priority, times_launches, .. } = request;
         let chain = Chain::new(request, session.as_deref(), |key| self.shared.find(key))?;
         let class = class.unwrap_or(chain.stages[0].function.class);

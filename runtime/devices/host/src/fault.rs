@@ -41,21 +41,56 @@ const SI_KERNEL: c_int = 0x80;
 /// Bit of the page fault's error code that says that it was a store.
 const PAGE_FAULT_WRITE: i64 = 2;
 
-// Without destructors, so a signal handler may touch them.
-thread_local! {
+/// The kernel call of a thread. Cells without destructors, so a signal handler may touch them.
+struct CallState {
     /// Stack pointer of the `guarded_call` this thread is in, 0 outside.
-    static FRAME: Cell<u64> = const { Cell::new(0) };
-    /// Where the code of the kernel lies that it calls.
-    static CODE: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
-    /// What says that it has to end, during the call.
-    static STOPS: Cell<*const Stops<'static>> = const { Cell::new(std::ptr::null()) };
-    static LAST: Cell<Interruption> = const { Cell::new(Interruption { signal: 0, instruction: 0, address: None, is_write: false }) };
+    frame: Cell<u64>,
+    /// First and past-the-end address of the kernel's code.
+    code: Cell<(u64, u64)>,
+    /// The words that end the call, null outside of a call.
+    stops: Cell<*const Stops<'static>>,
+    last: Cell<Interruption>,
+}
+
+thread_local! {
+    static CALL: CallState = const {
+        CallState {
+            frame: Cell::new(0),
+            code: Cell::new((0, 0)),
+            stops: Cell::new(std::ptr::null()),
+            last: Cell::new(Interruption { signal: 0, instruction: 0, address: None, is_write: false }),
+        }
+    };
+}
+
+/// Key of the pointer to a thread's [`CALL`]; unset on threads that have never called a kernel.
+///
+/// Signal handlers use this pointer, never [`CALL`] itself. In a shared library the first access to a thread-local
+/// allocates, which deadlocks if the signal interrupted `malloc`; and the handler of one copy of this crate runs on the
+/// threads of every other copy in the process.
+static CALL_KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
+
+/// The state of the current thread, if it has ever called a kernel. Async-signal-safe.
+///
+/// # Safety
+/// The reference must not outlive the thread.
+unsafe fn call_state<'a>() -> Option<&'a CallState> {
+    let key = CALL_KEY.get()?;
+    // SAFETY: `pthread_getspecific` of a valid key only reads memory, also in a signal handler; the pointer is null or was
+    // set by `call` to a thread-local of this thread.
+    unsafe { libc::pthread_getspecific(*key).cast::<CallState>().as_ref() }
 }
 
 /// Installs the handlers, once in a process.
 pub(crate) fn install() -> std::io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let outcome = INSTALLED.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: the pointer is to a local; the key has no destructor.
+        match unsafe { libc::pthread_key_create(&raw mut key, None) } {
+            0 => CALL_KEY.get_or_init(|| key),
+            error => return Err(error),
+        };
         SIGNALS.iter().zip(&PREVIOUS).try_for_each(|(signal, previous)| install_one(*signal, previous))
     });
     outcome.map_err(std::io::Error::from_raw_os_error)
@@ -117,59 +152,68 @@ pub(crate) unsafe fn call(
     stops: &Stops<'_>,
     context: *const HostContext,
 ) -> Result<(), Interruption> {
-    CODE.set((code.start, code.end));
-    STOPS.set(std::ptr::from_ref(stops).cast());
-    // SAFETY: `guarded_call` calls `kernel(context)` and leaves 0 in the thread's own cell, which lives
-    // as long as the thread.
-    let faulted = FRAME.with(|frame| unsafe { guarded_call(kernel, context, frame.as_ptr()) });
-    STOPS.set(std::ptr::null());
-    if faulted == 0 { Ok(()) } else { Err(LAST.get()) }
+    CALL.with(|call| {
+        // SAFETY: the reference does not leave this function.
+        if unsafe { call_state() }.is_none() {
+            let key = CALL_KEY.get().expect("`install` ran before any compute unit started");
+            // SAFETY: a valid key. Without memory for the value the thread has no state in a handler, which then does not
+            // take a fault of the kernel for ours: the process ends, as it does without memory anywhere else.
+            unsafe { libc::pthread_setspecific(*key, std::ptr::from_ref(call).cast()) };
+        }
+        call.code.set((code.start, code.end));
+        call.stops.set(std::ptr::from_ref(stops).cast());
+        // SAFETY: `guarded_call` calls `kernel(context)` and leaves 0 in the thread's own cell, which lives
+        // as long as the thread.
+        let faulted = unsafe { guarded_call(kernel, context, call.frame.as_ptr()) };
+        call.stops.set(std::ptr::null());
+        if faulted == 0 { Ok(()) } else { Err(call.last.get()) }
+    })
 }
 
 /// Runs on the faulting thread; touches its own cells and nothing that allocates or locks.
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let frame = FRAME.get();
     // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler. A positive code means that an
-    // instruction raised it, not another process.
-    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
-    if frame == 0 || code <= 0 {
+    // instruction raised it, not another process. The state does not outlive this call.
+    let (code, address, call) = unsafe { ((*info).si_code, (*info).si_addr() as u64, call_state()) };
+    let Some(call) = call.filter(|call| call.frame.get() != 0 && code > 0) else {
         // SAFETY: the arguments are those of this call.
         return unsafe { pass_on(signal, info, context) };
-    }
+    };
     let is_access = matches!(signal, libc::SIGSEGV | libc::SIGBUS);
     let context = context.cast::<libc::ucontext_t>();
     // SAFETY: as above.
     let (instruction, error) = unsafe { (program_counter(context), page_fault(context)) };
-    LAST.set(Interruption {
+    call.last.set(Interruption {
         signal,
         instruction,
         address: (is_access && code != SI_KERNEL).then_some(address),
         is_write: is_access && error & PAGE_FAULT_WRITE != 0,
     });
-    // SAFETY: as above; `frame` is the stack of a `guarded_call` that has not returned, which is what
+    // SAFETY: as above; the frame is the stack of a `guarded_call` that has not returned, which is what
     // `landing` expects.
-    unsafe { resume_at_landing(context, frame) };
+    unsafe { resume_at_landing(context, call.frame.get()) };
 }
 
 /// As [`on_fault`], on a thread whose kernel may have to end.
 unsafe extern "C" fn on_halt(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let (frame, stops) = (FRAME.get(), STOPS.get());
-    if frame == 0 || stops.is_null() {
+    // SAFETY: the state does not outlive this call.
+    let call = unsafe { call_state() };
+    let Some(call) = call.filter(|call| call.frame.get() != 0 && !call.stops.get().is_null()) else {
         // SAFETY: the arguments are those of this call.
         return unsafe { pass_on(signal, info, context) };
-    }
+    };
     let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler, and `stops` outlives the call
-    // that `frame` stands for.
-    let (instruction, stops) = unsafe { (program_counter(context), &*stops) };
-    let (begin, end) = CODE.get();
+    // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler, and the words outlive the call
+    // whose frame this is.
+    let (instruction, stops) = unsafe { (program_counter(context), &*call.stops.get()) };
+    let (begin, end) = call.code.get();
     // Elsewhere the kernel is in a helper; it finds the word set, or hears from us again.
     if !(begin..end).contains(&instruction) || !stops.are_set() {
         stops.words.signal_again();
     } else {
-        LAST.set(Interruption { signal, instruction, address: None, is_write: false });
+        call.last.set(Interruption { signal, instruction, address: None, is_write: false });
         // SAFETY: as in `on_fault`.
-        unsafe { resume_at_landing(context, frame) };
+        unsafe { resume_at_landing(context, call.frame.get()) };
     }
 }
 

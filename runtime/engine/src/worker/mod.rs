@@ -1,9 +1,7 @@
-//! The engine's thread: one loop that owns the device, the memory, the functions and the
-//! invocations.
+//! The engine's thread: one loop that owns the device, the memory, the functions and the invocations.
 //!
-//! The scheduler thinks, this acts: whatever happens is told to the scheduler as an event, and the
-//! actions it answers with are carried out in order. Carrying one out may cause further events;
-//! their actions line up behind.
+//! The scheduler decides, this thread acts: it reports each event to the scheduler and carries out the actions that the
+//! scheduler answers, in order. An action may cause further events; their actions are queued behind.
 
 mod checks;
 mod drains;
@@ -29,7 +27,7 @@ mod tasks;
 mod trace;
 
 use crate::accounts::Accounts;
-use crate::clock;
+use crate::clock::{self, saturating_nanos};
 use crate::config::EngineConfig;
 use crate::cores::CoreShare;
 use crate::error::InvokeError;
@@ -154,9 +152,7 @@ impl Worker {
             preempt_level: info.preempt_level,
             can_abort: info.can_abort,
             compute_units: info.compute_units,
-            best_effort_wait_ns_max: config
-                .best_effort_wait_max
-                .map(|wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)),
+            best_effort_wait_ns_max: config.best_effort_wait_max.map(saturating_nanos),
             perturb: config.evict_at_random,
         };
         let memory = MemorySpec {
@@ -191,7 +187,7 @@ impl Worker {
             accounts: Accounts::default(),
             parked: Vec::new(),
             retries: 0,
-            branch_gain_ns_min: config.branch_gain_min.map_or(0, |gain| gain.as_nanos().min(u64::MAX.into()) as u64),
+            branch_gain_ns_min: config.branch_gain_min.map_or(0, saturating_nanos),
             lanes: Lanes::default(),
             host_steps_done: VecDeque::new(),
             closing: None,
@@ -346,7 +342,7 @@ impl Worker {
     }
 
     fn close(&mut self, grace: Duration) {
-        let at = |after: Duration| Nanos(clock::now().0.saturating_add(after.as_nanos().min(u64::MAX.into()) as u64));
+        let at = |after: Duration| Nanos(clock::now().0.saturating_add(saturating_nanos(after)));
         self.closing = Some(Closing {
             cancel_at: Some(at(grace)),
             give_up_at: at(grace.saturating_add(limits::SHUTDOWN_CANCEL_GRACE)),

@@ -6,6 +6,7 @@
 
 use super::Worker;
 use crate::chain::StagePlace;
+use crate::clock::saturating_nanos;
 use crate::invocation::EvictedRuns;
 use atoll_core::TaskId;
 use atoll_device::{Completion, Fault, FaultKind, LaunchStatus};
@@ -14,7 +15,7 @@ impl Worker {
     /// Whether a launch that was evicted has used up its time together with those before it; what
     /// is to be told then.
     pub(super) fn outlasts_its_time(&mut self, task: TaskId, step: u32, completion: &Completion) -> Option<Fault> {
-        let limit_ns = self.shared.device.time_limit?.as_nanos().min(u64::MAX.into()) as u64;
+        let limit_ns = self.shared.device.time_limit.map(saturating_nanos)?;
         if completion.status != LaunchStatus::Evicted {
             return None;
         }

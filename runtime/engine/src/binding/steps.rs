@@ -7,7 +7,7 @@ use atoll_core::Step;
 use atoll_device::AddressSlots;
 use atoll_kgraph::validate::params_layout;
 use atoll_kgraph::{
-    Argument, BufferId, DType, InvocationLayout, KernelFacts, KernelGraph, LaunchLayout, LayoutError, NodeKind,
+    Argument, BufferId, BufferKind, DType, InvocationLayout, KernelFacts, KernelGraph, LaunchLayout, NodeKind,
     TargetImage, node_may_run_again, preempt_params,
 };
 use std::collections::HashMap;

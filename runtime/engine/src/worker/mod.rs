@@ -392,8 +392,7 @@ impl Worker {
         }
     }
 
-    /// Whether a real-time launch that is being issued is followed at once by the next one of its
-    /// task.
+    /// Whether the next action issues the following launch of this real-time task into the same queue.
     pub(super) fn is_followed(&mut self, task: TaskId, queue: QueueId) -> bool {
         let is_next = |action: &Action| matches!(*action, Action::Issue { task: next, queue: at, .. } if next == task && at == queue);
         self.actions.front().is_some_and(is_next) && self.invocation(task).is_real_time()

@@ -1,11 +1,11 @@
 //! Transposed convolution, as a convolution with one filter per phase.
 //!
-//! Along one axis with stride `s`, an output element at `q * s + p` takes the taps `p`, `p + s`, `p
-//! + 2s`, … of the window, from neighbouring input elements `q`, `q - 1`, `q - 2`, …. So each of
-//! the `s` phases `p` is a plain convolution of the input with every s-th tap, turned round, and
-//! all phases of all filters are one convolution with `s` times as many filters, whose results are
-//! then put between each other. Nothing is multiplied by a zero between input elements; where the
-//! stride does not divide the window, the last taps of some phases are zeros.
+//! Along one axis with stride `s`, the output element at `q * s + p` uses the taps `p`, `p + s`,
+//! `p + 2s`, … of the window, with the neighbouring input elements `q`, `q - 1`, `q - 2`, …. Each of
+//! the `s` phases `p` is therefore an ordinary convolution of the input with every s-th tap, in
+//! reverse. All phases of all filters become one convolution with `s` times as many filters, and its
+//! results are interleaved. No input is padded with zeros between elements; where the stride does
+//! not divide the window, the last taps of some phases are zeros.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};

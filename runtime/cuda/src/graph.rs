@@ -44,8 +44,8 @@ impl Graph {
         context.call("cuStreamBeginCapture", begin)?;
         let launched =
             launches.iter().try_for_each(|launch| launch.kernel.launch_with(stream, launch.shape, launch.params));
-        // SAFETY: the stream is alive; writes one handle to the address given.
         let end = |f: &Functions| {
+            // SAFETY: the stream is alive; writes one handle to the address given.
             f.capture_end.map_or(status::NOT_SUPPORTED, |end| unsafe { end(stream.handle, &mut captured) })
         };
         // Also where a launch was refused: the stream has to be one again.
@@ -62,8 +62,8 @@ impl Graph {
     /// Puts the launches into a stream. While they run the driver takes the graph again only behind
     /// them.
     pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
-        // SAFETY: graph and stream are alive.
         let launch = |f: &Functions| {
+            // SAFETY: graph and stream are alive.
             f.graph_launch.map_or(status::NOT_SUPPORTED, |launch| unsafe { launch(self.handle, stream.handle) })
         };
         self.context.call("cuGraphLaunch", launch)

@@ -106,8 +106,8 @@ impl HostWords {
         // SAFETY: the driver gave us that many bytes, page-aligned; nobody else has them yet.
         unsafe { ptr::write_bytes(memory.cast::<u8>(), 0, count * 4) };
         let mut words = HostWords { context: context.clone(), memory: memory.cast(), address: 0, count };
-        // SAFETY: the memory was allocated as mapped; writes one address to the address given.
         context
+            // SAFETY: the memory was allocated as mapped; writes one address to the address given.
             .call("cuMemHostGetDevicePointer", |f| unsafe { (f.host_device_pointer)(&mut words.address, memory, 0) })?;
         Ok(words)
     }
@@ -163,12 +163,12 @@ impl HostMemory {
     /// The bytes from `memory` on are mapped for reading and writing until this is dropped, and no
     /// references into them are ever made but to atomics.
     pub unsafe fn register(context: &Arc<Context>, memory: *mut c_void, bytes: u64) -> Result<HostMemory, CudaError> {
-        // SAFETY: the caller says that the range is mapped.
         context
+            // SAFETY: the caller says that the range is mapped.
             .call("cuMemHostRegister", |f| unsafe { (f.host_register)(memory, bytes as usize, HOST_ALLOC_MAPPED) })?;
         let mut host = HostMemory { context: context.clone(), memory, address: 0, bytes };
-        // SAFETY: the memory was registered as mapped; writes one address to the address given.
         context
+            // SAFETY: the memory was registered as mapped; writes one address to the address given.
             .call("cuMemHostGetDevicePointer", |f| unsafe { (f.host_device_pointer)(&mut host.address, memory, 0) })?;
         Ok(host)
     }

@@ -136,12 +136,12 @@ impl Partition {
 
     fn of(context: &Arc<Context>, mut units: Resource) -> Result<Arc<Partition>, PartitionError> {
         let (mut description, mut handle) = (CUdevResourceDesc::NULL, CUgreenCtx::NULL);
-        // SAFETY: reads one resource that the driver wrote, and writes one handle.
         call(context, "cuDevResourceGenerateDesc", |f| {
+            // SAFETY: reads one resource that the driver wrote, and writes one handle.
             Some(unsafe { f.resource_describe?(&mut description, units.place(), 1) })
         })?;
-        // SAFETY: the description is the driver's; writes one handle.
         let create = |f: &Functions| {
+            // SAFETY: the description is the driver's; writes one handle.
             Some(unsafe {
                 f.green_create?(&mut handle, description, context.gpu().ordinal, CU_GREEN_CTX_DEFAULT_STREAM)
             })
@@ -168,8 +168,8 @@ fn split(context: &Context, compute_units: u32) -> Result<(Resource, Resource), 
 /// All of a device's compute units.
 fn all_units(context: &Context) -> Result<Resource, PartitionError> {
     let (mut all, ordinal) = (Resource::EMPTY, context.gpu().ordinal);
-    // SAFETY: writes one resource, for which there is more than enough room, to the address given.
     call(context, "cuDeviceGetDevResource", |f| {
+        // SAFETY: writes one resource, for which there is more than enough room, to the address given.
         Some(unsafe { f.device_resource?(ordinal, all.place(), CU_DEV_RESOURCE_TYPE_SM) })
     })?;
     Ok(all)
@@ -178,9 +178,9 @@ fn all_units(context: &Context) -> Result<Resource, PartitionError> {
 /// The first compute units of some, at least so many, and the others.
 fn take(context: &Context, mut all: Resource, compute_units: u32) -> Result<(Resource, Resource), PartitionError> {
     let (mut part, mut rest, mut groups) = (Resource::EMPTY, Resource::EMPTY, 1);
-    // SAFETY: reads a resource that the driver wrote, writes one group, the number of groups, of which
-    // one was asked for, and what is left.
     let split = |f: &Functions| {
+        // SAFETY: reads a resource that the driver wrote, writes one group, the number of groups, of which
+        // one was asked for, and what is left.
         Some(unsafe { f.resource_split?(part.place(), &mut groups, all.place(), rest.place(), 0, compute_units) })
     };
     call(context, "cuDevSmResourceSplitByCount", split)?;

@@ -4,7 +4,7 @@
 use crate::schedule::Tensor;
 use atoll_kgraph::{Argument, BufferId, DType, Expr};
 use atoll_ptx::build::{self, KernelBuilder};
-use atoll_ptx::{Function, Name, Operand, ScalarType, StateSpace};
+use atoll_ptx::{Directive, Function, Name, Operand, ScalarType, StateSpace, StatementKind};
 use std::collections::HashMap;
 
 /// Lanes of a warp.
@@ -162,6 +162,12 @@ impl Writer {
     }
 
     // ---- instructions ----
+
+    /// Asks the assembler not to unroll the loop whose head is here; the first statement of a loop's body.
+    pub(crate) fn keep_rolled(&mut self) {
+        let arguments = vec![Name::new("\"nounroll\"")];
+        self.builder.statement(StatementKind::Directive(Directive { name: Name::new("pragma"), arguments }));
+    }
 
     pub(crate) fn emit(&mut self, dotted: &str, operands: impl IntoIterator<Item = Operand>) {
         self.builder.emit(dotted, operands);

@@ -32,7 +32,7 @@ impl Driver {
         let config = SchedulerConfig {
             policy: policy_by_name(policy).expect("a policy"),
             queues: QUEUES,
-            twins: false,
+            paired_queues: false,
             queue_capacity: 4,
             preempt_level: PreemptLevel::Deactivate,
             can_abort: true,

@@ -27,8 +27,8 @@ pub struct LaneConfig {
     pub lane: LaneId,
     /// What the device calls its queues; the first one is the most urgent.
     pub queues: Range<u32>,
-    /// Whether the second half of them are the twins of the first, for second lines.
-    pub twins: bool,
+    /// Whether the second half of them are the paired queues of the first, for second lines.
+    pub paired_queues: bool,
     /// How many compute units they are bound to.
     pub compute_units: u32,
 }
@@ -57,8 +57,8 @@ pub enum LaneError {
     Closing(LaneId),
     /// It has no queues, or such as the device cannot have.
     Queues(Range<u32>),
-    /// Half of its queues are to be twins, and their number is odd.
-    Twins(usize),
+    /// Half of its queues are to be paired queues, and their number is odd.
+    PairedQueues(usize),
     /// A queue belongs to another lane.
     QueueTaken(QueueId, LaneId),
     /// It has no compute units, or more than the device.
@@ -84,7 +84,9 @@ impl fmt::Display for LaneError {
                     queues.start, queues.end
                 )
             }
-            LaneError::Twins(count) => write!(f, "of {count} device queues half cannot be the twins of the others"),
+            LaneError::PairedQueues(count) => {
+                write!(f, "a lane with paired queues needs an even number of device queues, got {count}")
+            }
             LaneError::QueueTaken(queue, lane) => write!(f, "device queue {} belongs to lane {}", queue.0, lane.0),
             LaneError::ComputeUnits { wanted, of } => {
                 write!(f, "a lane cannot have {wanted} compute units; the device has {of}")
@@ -229,15 +231,15 @@ impl DeviceScheduler {
     /// # Errors
     /// See [`LaneError`]. Nothing has changed then.
     pub fn open_lane(&mut self, config: &LaneConfig) -> Result<(), LaneError> {
-        let LaneConfig { lane, ref queues, twins, compute_units } = *config;
+        let LaneConfig { lane, ref queues, paired_queues, compute_units } = *config;
         if lane < self.next_lane {
             return Err(LaneError::Taken(lane));
         }
         if queues.is_empty() || queues.end > DEVICE_QUEUES_MAX {
             return Err(LaneError::Queues(queues.clone()));
         }
-        if twins && queues.len() % 2 == 1 {
-            return Err(LaneError::Twins(queues.len()));
+        if paired_queues && queues.len() % 2 == 1 {
+            return Err(LaneError::PairedQueues(queues.len()));
         }
         let overlaps = |other: &&Scheduler| other.queues().start < queues.end && queues.start < other.queues().end;
         if let Some(other) = self.lanes.iter().find(overlaps) {
@@ -246,8 +248,8 @@ impl DeviceScheduler {
         if !(1..=self.config.compute_units).contains(&compute_units) {
             return Err(LaneError::ComputeUnits { wanted: compute_units, of: self.config.compute_units });
         }
-        let known = (queues.end - queues.start) / if twins { 2 } else { 1 };
-        let own = SchedulerConfig { queues: known, twins, compute_units, ..self.config.clone() };
+        let known = (queues.end - queues.start) / if paired_queues { 2 } else { 1 };
+        let own = SchedulerConfig { queues: known, paired_queues, compute_units, ..self.config.clone() };
         let mut scheduler = Scheduler::new(&own, lane, queues.start);
         scheduler.lost = self.lanes[0].lost;
         self.lanes.push(scheduler);
@@ -302,7 +304,7 @@ impl DeviceScheduler {
             config: LaneConfig {
                 lane: lane.lane,
                 queues: lane.queues(),
-                twins: lane.has_twins(),
+                paired_queues: lane.has_paired_queues(),
                 compute_units: lane.compute_units,
             },
             tasks: lane.task_count(),
@@ -375,7 +377,7 @@ mod tests {
         let config = SchedulerConfig {
             policy: crate::policy::policy_by_name("reset").expect("a policy"),
             queues: 4,
-            twins: false,
+            paired_queues: false,
             queue_capacity: 1,
             preempt_level: PreemptLevel::Deactivate,
             can_abort: true,
@@ -389,7 +391,7 @@ mod tests {
             let lanes = [LaneId(2 * round + 1), LaneId(2 * round + 2)];
             for (lane, first) in lanes.into_iter().zip([4, 6]) {
                 scheduler
-                    .open_lane(&LaneConfig { lane, queues: first..first + 2, twins: false, compute_units: 2 })
+                    .open_lane(&LaneConfig { lane, queues: first..first + 2, paired_queues: false, compute_units: 2 })
                     .expect("it is free");
                 let (task, client, class, steps) =
                     (TaskId(lane.0.into()), ClientId(0), Class::BestEffort, Arc::from([Step::Solid]));

@@ -1,4 +1,5 @@
-//! What the scheduler decides after every event: who has to leave, who starts, what is issued.
+//! The decisions of the scheduler after every event: which tasks are evicted, which are bound to a
+//! device queue, which launches are issued.
 
 use crate::device_queue::{Abort, DeviceQueue, InFlight};
 use crate::device_scheduler::DeviceWide;
@@ -35,22 +36,22 @@ impl Scheduler {
 
     // Slices of best-effort work.
 
-    /// Whether best-effort tasks are there that could run, and real-time ones for which they may
-    /// have to wait.
+    /// Whether best-effort tasks are ready while real-time tasks, for which they may have to wait,
+    /// are too.
     pub(crate) fn best_effort_starves(&self) -> bool {
         let at = Class::BestEffort as usize;
         let away = self.host_queues[at].away() as u64;
         !self.rt_tasks.is_empty() && self.counters.arrived[at] - self.counters.finished[at] > away
     }
 
-    /// Best-effort work got somewhere.
+    /// Notes progress of best-effort work.
     pub(crate) fn feed(&mut self) {
         if let Some(starvation) = &mut self.starvation {
             starvation.feed(self.now);
         }
     }
 
-    /// Begins and ends slices of best-effort tasks that got nowhere for too long.
+    /// Begins and ends slices of best-effort tasks that made no progress for too long.
     fn ration(&mut self) {
         let (now, starves) = (self.now, self.best_effort_starves());
         let Some(starvation) = &mut self.starvation else { return };
@@ -65,15 +66,15 @@ impl Scheduler {
         match (holder, phase) {
             (Some(task), Some(Phase::Waiting | Phase::Preparing)) if starves => starvation.promise(task),
             (Some(task), Some(Phase::Running)) if starves => starvation.run(task, now),
-            // It is over, or nobody is in its way any more.
+            // It is over, or no real-time task blocks it any more.
             (Some(_), _) => starvation.end(now),
-            // All that are left are over themselves.
+            // All remaining best-effort tasks are ending.
             (None, _) if is_due => starvation.feed(now),
             (None, _) => {}
         }
     }
 
-    /// The best-effort task that started first, or else the one that is to start first.
+    /// The best-effort task that started first, or else the next one to start.
     fn oldest_best_effort(&self) -> Option<TaskId> {
         let bound = self.device_queues.iter().flat_map(|queue| &queue.bound).copied();
         let can_go_on = |id: &TaskId| {
@@ -83,8 +84,8 @@ impl Scheduler {
         bound.filter(can_go_on).min().or_else(|| self.host_queues[Class::BestEffort as usize].first())
     }
 
-    /// The gate that every launch goes through: whether a task may issue, by what its client has
-    /// bought, and by its policy or because best-effort work has its slice.
+    /// Whether a task may issue: every launch passes this check. It depends on the time tokens of
+    /// the task's client, on the policy, and on whether a best-effort slice is running.
     fn may_issue(&self, task: &Task, view: &View, device: &DeviceWide) -> bool {
         if !device.tokens.may_issue(self.now, self.lane, task.spec.client) {
             return false;
@@ -100,12 +101,12 @@ impl Scheduler {
         self.starvation.as_ref().and_then(Starvation::holder) == Some(id)
     }
 
-    // Who has to leave.
+    // Eviction.
 
     fn evict(&mut self, view: &View, actions: &mut Vec<Action>) {
         let holder = self.starvation.as_ref().and_then(Starvation::holder);
         for class in CLASSES {
-            // Where the least urgent of a class may stay, so may the others.
+            // If the least urgent task of a class may stay, so may the others.
             let nobody = self.in_flight[class as usize] == 0 || !self.policy.evicts(Urgency::least(class), view);
             if nobody || self.preempt_level < PreemptLevel::Deactivate {
                 continue;
@@ -121,7 +122,7 @@ impl Scheduler {
         }
     }
 
-    /// Everything on the device has to leave, where it can: the lane is closing.
+    /// Evicts everything on the device, where it can: the lane is closing.
     pub(crate) fn evict_all(&mut self, actions: &mut Vec<Action>) {
         if self.preempt_level < PreemptLevel::Deactivate {
             return;
@@ -134,7 +135,7 @@ impl Scheduler {
         }
     }
 
-    /// Raises a task's epoch where that makes something leave.
+    /// Raises a task's epoch if that makes a launch exit.
     pub(crate) fn raise(&mut self, id: TaskId) -> Option<Epoch> {
         if self.preempt_level < PreemptLevel::Deactivate {
             return None;
@@ -142,7 +143,7 @@ impl Scheduler {
         self.tasks.get_mut(&id).expect("only tasks that exist are raised").raise()
     }
 
-    // Who starts.
+    // Binding.
 
     /// Gives waiting tasks a device queue, real-time tasks first.
     fn bind(&mut self, view: &View, actions: &mut Vec<Action>) {
@@ -171,15 +172,16 @@ impl Scheduler {
         actions.push(Action::Prepare { task: id });
     }
 
-    /// The device queue that could take launches of a task now, if there is one.
+    /// The device queue that can take launches of a task now, if any.
     fn open_queue(&self, id: TaskId, view: &View) -> Option<QueueId> {
         let task = &self.tasks[&id];
         let has_room = |queue: &u32| self.device_queues[*queue as usize].has_room();
         let mut queues = self.policy.queues(task.class(), view);
         let queue = match task.class() {
-            // One after the other, whatever queues they are in.
+            // Real-time tasks run one after the other, across all queues.
             Class::RealTime if !queues.clone().all(|queue| self.is_settled(queue, view)) => None,
-            // Behind launches that stay; those that leave are left behind.
+            // Behind launches that run to their end; otherwise in the shallowest queue, since
+            // evicted launches exit soon.
             Class::RealTime => match queues.clone().find(|&queue| self.stays(queue, view)) {
                 Some(queue) => Some(queue).filter(has_room),
                 None => self.shallowest(queues.filter(has_room)),
@@ -187,7 +189,7 @@ impl Scheduler {
             Class::BestEffort if self.policy.may_issue(task.urgency(), view) || self.has_slice(id) => {
                 self.shallowest(queues.filter(|queue| has_room(queue) && self.is_settled(*queue, view)))
             }
-            // Who only pads has its queue for itself.
+            // A task that only pads has a queue to itself.
             Class::BestEffort => queues.find(|&queue| self.device_queues[queue as usize].bound.is_empty()),
         };
         queue.map(QueueId)
@@ -197,7 +199,7 @@ impl Scheduler {
         queues.min_by_key(|&queue| self.device_queues[queue as usize].depth())
     }
 
-    /// Whether tasks bound to a queue have nothing left to issue, or have to wait anyway.
+    /// Whether tasks bound to a queue have issued everything or may not issue now.
     fn is_settled(&self, queue: u32, view: &View) -> bool {
         self.device_queues[queue as usize].bound.iter().all(|id| {
             let task = &self.tasks[id];
@@ -211,32 +213,32 @@ impl Scheduler {
         bound.any(|task| task.is_in_flight() && !task.is_draining() && self.policy.may_issue(task.urgency(), view))
     }
 
-    // What is issued.
+    // Issue.
 
     fn issue(&mut self, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
-        // Where the most urgent of best-effort tasks has to wait, nobody looks for others.
+        // If the most urgent best-effort task has to wait, no best-effort queue is looked at.
         let is_slice = self.starvation.as_ref().and_then(Starvation::running).is_some();
         let all = is_slice || self.policy.may_issue(Urgency::most(Class::BestEffort), view);
         let queues = if all { 0..view.queues } else { self.policy.queues(Class::RealTime, view) };
         for queue in queues {
-            // Most queues are full, and looking at them is most of a decision.
+            // Most queues are full; skipping them here saves most of the cost of a decision.
             if self.device_queues[queue as usize].has_room() {
                 self.issue_from(queue, view, device, actions);
             }
         }
         if self.forked > 0 {
-            for twin in self.policy_queues..self.device_queues.len() as u32 {
-                self.issue_from(twin, view, device, actions);
+            for paired_queue in self.policy_queues..self.device_queues.len() as u32 {
+                self.issue_from(paired_queue, view, device, actions);
             }
         }
     }
 
-    /// Issues what the tasks of one queue may.
+    /// Issues launches of the tasks bound to one queue.
     fn issue_from(&mut self, queue: u32, view: &View, device: &mut DeviceWide, actions: &mut Vec<Action>) {
         let at_queue = queue as usize;
         for at in 0..self.device_queues[at_queue].bound.len() {
-            // Nor is a host step started beside a full queue; it can wait for the next end of a launch, and
-            // looking for one would cost every decision.
+            // A host step is not started either while the queue is full: it can wait for the next
+            // end of a launch, and looking for one would cost time in every decision.
             if !self.device_queues[at_queue].has_room() {
                 break;
             }
@@ -286,9 +288,10 @@ impl Scheduler {
         }
     }
 
-    /// A task stands at a part that may run in two lines, or is in one. It runs so if the twin of
-    /// its queue is empty and those bound to that have to wait for it. Where best-effort blocks run
-    /// beside its launches, these fill what a second line would.
+    /// Issues steps of a task that has reached a fork or is in one. The fork runs in two branches
+    /// if the paired queue is empty and no task bound there may issue; otherwise its steps run in
+    /// order. Under a policy that pads, forks always run in order, because co-scheduled blocks
+    /// already fill the idle compute units.
     #[cold]
     fn issue_part(
         &mut self,
@@ -299,24 +302,24 @@ impl Scheduler {
         actions: &mut Vec<Action>,
     ) {
         if self.tasks[&id].fork_ahead().is_some() {
-            let twin = queue.0 + self.policy_queues;
+            let paired_queue = queue.0 + self.policy_queues;
             let is_free = !self.policy.pads()
-                && self.device_queues.get(twin as usize).is_some_and(DeviceQueue::is_empty)
-                && self.is_settled(twin, view);
+                && self.device_queues.get(paired_queue as usize).is_some_and(DeviceQueue::is_empty)
+                && self.is_settled(paired_queue, view);
             let task = self.tasks.get_mut(&id).expect("bound tasks exist");
             if !is_free {
                 task.pass_fork();
                 return self.issue_task(id, queue, view, device, actions);
             }
-            task.fork([queue, QueueId(twin)]);
-            self.device_queues[twin as usize].bound.push(id);
+            task.fork([queue, QueueId(paired_queue)]);
+            self.device_queues[paired_queue as usize].bound.push(id);
             self.forked += 1;
             self.counters.forks += 1;
         }
         self.issue_line(id, queue, device, actions);
     }
 
-    /// Issues steps of a line.
+    /// Issues steps of the branch in a queue.
     fn issue_line(&mut self, id: TaskId, queue: QueueId, device: &mut DeviceWide, actions: &mut Vec<Action>) {
         while self.device_queues[queue.0 as usize].has_room()
             && let Some(step) = self.tasks[&id].ready_line_step(queue)
@@ -328,7 +331,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts a launch into a queue. Inline, because a call costs a twentieth of a decision here.
+    /// Puts a launch into a queue. Inlined: a call costs 5 % of a decision here.
     #[inline(always)]
     fn hand_out(&mut self, launch: InFlight, class: Class, queue: QueueId, actions: &mut Vec<Action>) {
         let InFlight { launch: name, task, step, epoch, .. } = launch;
@@ -338,7 +341,7 @@ impl Scheduler {
         actions.push(Action::Issue { launch: name, task, step, queue: self.device_name(queue), epoch });
     }
 
-    /// Finds best-effort blocks that run beside a real-time launch.
+    /// Finds best-effort blocks to co-schedule with a real-time launch.
     fn pad(&mut self, id: TaskId, step: u32, launch: LaunchId, queue: QueueId, actions: &mut Vec<Action>) {
         let task = &self.tasks[&id];
         let profile = task
@@ -372,8 +375,8 @@ impl Scheduler {
         self.counters.padded_launches += u64::from(self.riders.len() > before);
     }
 
-    /// Whether blocks of a task run beside launches in another queue than this one, so that nothing
-    /// in this one waits for them.
+    /// Whether blocks of a task are co-scheduled with launches in another queue. Blocks in this
+    /// queue could not be ordered behind those.
     fn rides_elsewhere(&self, rider: TaskId, queue: QueueId) -> bool {
         let here = &self.device_queues[queue.0 as usize];
         self.riders.iter().any(|(beside, other, _)| *other == rider && !here.holds(*beside))
@@ -405,7 +408,7 @@ impl Scheduler {
     }
 }
 
-/// Tells what a task has on the device to leave, for another task's sake.
+/// Evicts a task's launches in favour of another task.
 fn preempt(task: &mut Task, counters: &mut Counters) -> Option<Action> {
     let epoch = task.raise()?;
     counters.preemptions += 1;

@@ -1,6 +1,5 @@
-//! The scheduler of one lane: host queues, device queues, and the tasks between them. What it
-//! decides when something has happened stands in `dispatch.rs`, how the lanes of a device come and
-//! go in `device_scheduler.rs`.
+//! The scheduler of one lane: host queues, device queues, and the tasks between them. `dispatch.rs`
+//! has the decisions it takes after each event; `device_scheduler.rs` opens and closes lanes.
 
 use crate::device_queue::{Abort, DeviceQueue, InFlight};
 use crate::device_scheduler::DeviceWide;
@@ -16,60 +15,59 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-/// What a device's scheduler is made for.
+/// Configuration of a device's scheduler.
 #[derive(Clone, Debug)]
 pub struct SchedulerConfig {
     /// The policy, a row of [`crate::POLICIES`].
     pub policy: &'static PolicyEntry,
-    /// Device queues of the default lane that policies know of, at least 1; queue 0 has the highest
+    /// Device queues of the default lane that policies see, at least 1; queue 0 has the highest
     /// priority.
     pub queues: u32,
-    /// Whether as many follow them for second lines: each the twin of one of the first, with its
-    /// priority. With them a lane has at most [`limits::DEVICE_QUEUES_MAX`].
-    pub twins: bool,
-    /// Launches each of them holds, at least 1.
+    /// Whether each of those queues has a paired queue of the same priority, for second branches of
+    /// forks. With them a lane has at most [`limits::DEVICE_QUEUES_MAX`] queues.
+    pub paired_queues: bool,
+    /// Launches that each queue holds, at least 1.
     pub queue_capacity: u32,
-    /// What the device can do to work it was given.
+    /// How the device can preempt launches it was given.
     pub preempt_level: PreemptLevel,
-    /// Whether the device can end a launch wherever it is. Otherwise launches of tasks that are
-    /// over are left to leave or to finish.
+    /// Whether the device can end a launch by force. If not, launches of tasks that are over exit
+    /// by their epoch or run to their end.
     pub can_abort: bool,
-    /// Compute units of the device; what padding divides.
+    /// Compute units of the device; padding divides them.
     pub compute_units: u32,
-    /// How long best-effort work may get nowhere while real-time tasks are there, before its oldest
-    /// task gets the device for a short time (see [`crate::BEST_EFFORT_SLICE_DIVISOR`]), in
-    /// nanoseconds. Without it real-time tasks never wait for best-effort ones, and under a load
-    /// that leaves nothing these starve.
+    /// How long best-effort work may go without progress while real-time tasks are present, in
+    /// nanoseconds. After that its oldest task gets the device for a short slice (see
+    /// [`crate::BEST_EFFORT_SLICE_DIVISOR`]). If `None`, real-time tasks never wait for best-effort
+    /// ones, and a full real-time load starves best-effort tasks.
     pub best_effort_wait_ns_max: Option<u64>,
-    /// Evict running tasks at random points, for tests (see [`crate::perturb`]).
+    /// Seed for evicting running tasks at random points, for tests (see [`crate::perturb`]).
     pub perturb: Option<u64>,
 }
 
-/// What happened so far.
+/// Counts since the scheduler was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Times the launches of a running task were told to leave for another task's sake (or by
-    /// perturbation).
+    /// Times a running task was evicted in favour of another task (or by perturbation).
     pub preemptions: u64,
-    /// Launches handed to the device, repeated ones included.
+    /// Launches submitted to the device, repeated ones included.
     pub issued_launches: u64,
-    /// Those beside which best-effort blocks ran.
+    /// Launches with co-scheduled best-effort blocks.
     pub padded_launches: u64,
-    /// How many blocks.
+    /// Co-scheduled blocks.
     pub padding_blocks: u64,
-    /// Parts of tasks that ran in two lines.
+    /// Forks that ran in two branches.
     pub forks: u64,
-    /// Times the oldest best-effort task got the device although real-time tasks were there.
+    /// Times the oldest best-effort task got the device while real-time tasks were present.
     pub best_effort_slices: u64,
-    /// Launches that left early.
+    /// Launches that exited early.
     pub evicted_launches: u64,
-    /// Launches of which nobody knows whether they left early, and which run again.
+    /// Restartable launches that may have exited early and run again.
     pub repeated_launches: u64,
-    /// Launches that were ended by force, because their task was over and they went on.
+    /// Launches that were ended by force after their task was over.
     pub aborted_launches: u64,
-    /// Tasks that arrived, real-time then best-effort.
+    /// Tasks that arrived: real-time, best-effort.
     pub arrived: [u64; 2],
-    /// Tasks that are finished, real-time then best-effort.
+    /// Tasks that finished: real-time, best-effort.
     pub finished: [u64; 2],
 }
 
@@ -97,9 +95,9 @@ impl AddAssign for Counters {
 pub(crate) struct Scheduler {
     /// Its lane.
     pub(crate) lane: LaneId,
-    /// What the device calls its first queue.
+    /// The device's index of the lane's first queue.
     pub(crate) first_queue: u32,
-    /// Nothing is bound or issued any more, and what is on the device has to leave.
+    /// Nothing is bound or issued any more, and everything on the device is evicted.
     pub(crate) is_closing: bool,
     pub(crate) policy: Box<dyn Policy>,
     pub(crate) preempt_level: PreemptLevel,
@@ -108,20 +106,20 @@ pub(crate) struct Scheduler {
     pub(crate) tasks: BTreeMap<TaskId, Task>,
     /// By [`Class`].
     pub(crate) host_queues: [HostQueue; 2],
-    /// Those that its policy knows of, and then the twins of these, if it has any.
+    /// The queues that the policy sees, followed by their paired queues, if any.
     pub(crate) device_queues: Vec<DeviceQueue>,
-    /// How many its policy knows of.
+    /// How many queues the policy sees.
     pub(crate) policy_queues: u32,
-    /// Tasks that are bound to a twin.
+    /// Tasks that are bound to a paired queue.
     pub(crate) forked: u32,
     /// Launches in the device queues, by [`Class`].
     pub(crate) in_flight: [usize; 2],
-    /// Blocks that run beside a launch of another task: which, whose, how many.
+    /// Blocks co-scheduled in a launch of another task: the launch, the blocks' task, their number.
     pub(crate) riders: Vec<(LaunchId, TaskId, u32)>,
-    /// Real-time tasks that may start and are not finished, the most urgent first.
+    /// Real-time tasks that are ready and not finished, the most urgent first.
     pub(crate) rt_tasks: BTreeSet<(u64, TaskId)>,
     pub(crate) deadlines: BTreeSet<(Nanos, TaskId)>,
-    /// Tasks that are over while launches of theirs are in flight.
+    /// Tasks that are over and have launches in flight.
     pub(crate) aborts: BTreeSet<(Nanos, TaskId)>,
     pub(crate) starvation: Option<Starvation>,
     pub(crate) perturbation: Option<Perturbation>,
@@ -133,13 +131,13 @@ pub(crate) struct Scheduler {
 pub(crate) const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
 
 impl Scheduler {
-    /// The scheduler of a lane without tasks, whose queues begin with one of the device's.
+    /// The scheduler of a lane without tasks; its queues start at `first_queue` of the device.
     ///
     /// # Panics
-    /// If the configuration has no queue, too many, or queues without room.
+    /// If the configuration has no queues, too many queues, or queues without room.
     pub(crate) fn new(config: &SchedulerConfig, lane: LaneId, first_queue: u32) -> Scheduler {
         assert!(config.compute_units > 0, "a device without compute units");
-        let queues = config.queues.saturating_mul(if config.twins { 2 } else { 1 });
+        let queues = config.queues.saturating_mul(if config.paired_queues { 2 } else { 1 });
         assert!((1..=limits::DEVICE_QUEUES_MAX).contains(&queues), "{queues} device queues");
         Scheduler {
             lane,
@@ -167,7 +165,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes an event and appends what is to be done about it.
+    /// Handles an event and appends the resulting actions.
     #[inline(never)]
     pub(crate) fn handle(&mut self, now: Nanos, event: Event, device: &mut DeviceWide, actions: &mut Vec<Action>) {
         assert!(now >= self.now, "time went back from {:?} to {now:?}", self.now);
@@ -189,7 +187,7 @@ impl Scheduler {
         self.decide(device, actions);
     }
 
-    /// When [`Event::Tick`] is due if nothing else happens before.
+    /// When [`Event::Tick`] is due if no other event comes first.
     pub(crate) fn next_wakeup(&self) -> Option<Nanos> {
         let deadline = self.deadlines.first().map(|&(at, _)| at);
         let in_flight = self.device_queues.iter().any(|queue| queue.depth() > 0);
@@ -206,50 +204,50 @@ impl Scheduler {
         self.tasks.len()
     }
 
-    /// Tasks of a class that wait in its host queue, those that cannot start yet included.
+    /// Tasks of a class that wait in its host queue, including those that are not ready.
     pub(crate) fn waiting(&self, class: Class) -> usize {
         let queue = &self.host_queues[class as usize];
         queue.len() + queue.away()
     }
 
-    /// Whether it serves real-time tasks now, those left out that cannot start yet.
+    /// Whether a real-time task is ready or running.
     pub(crate) fn is_in_real_time_mode(&self) -> bool {
         !self.rt_tasks.is_empty()
     }
 
-    /// Whether a task is over but for what of it is in flight.
+    /// Whether a task is over except for launches in flight.
     pub(crate) fn is_ending(&self, task: TaskId) -> bool {
         self.tasks.get(&task).is_some_and(|task| matches!(task.phase, Phase::Ending(_)))
     }
 
-    /// The slice of best-effort work that runs or is promised.
+    /// The slice of best-effort work that is running or promised.
     pub(crate) fn slice(&self) -> Option<Slice> {
         self.starvation.as_ref().and_then(Starvation::slice)
     }
 
-    /// Launches in a device queue of the lane, by the device's name for it; `None` if the queue is
-    /// another lane's.
+    /// Launches in a device queue, by the device's index; `None` if the queue belongs to another
+    /// lane.
     pub(crate) fn device_queue_depth(&self, queue: QueueId) -> Option<usize> {
         let index = queue.0.checked_sub(self.first_queue)?;
         self.device_queues.get(index as usize).map(DeviceQueue::depth)
     }
 
-    /// What the device calls the lane's queues.
+    /// The device's indices of the lane's queues.
     pub(crate) fn queues(&self) -> std::ops::Range<u32> {
         self.first_queue..self.first_queue + self.device_queues.len() as u32
     }
 
-    /// Whether its queues have twins.
-    pub(crate) fn has_twins(&self) -> bool {
+    /// Whether its queues have paired queues.
+    pub(crate) fn has_paired_queues(&self) -> bool {
         self.device_queues.len() > self.policy_queues as usize
     }
 
-    /// What the device calls a queue of the lane.
+    /// The device's index of a queue of the lane.
     pub(crate) fn device_name(&self, queue: QueueId) -> QueueId {
         QueueId(self.first_queue + queue.0)
     }
 
-    /// Whether a task is the lane's.
+    /// Whether a task belongs to the lane.
     pub(crate) fn has(&self, task: TaskId) -> bool {
         self.tasks.contains_key(&task)
     }
@@ -300,7 +298,7 @@ impl Scheduler {
         }
     }
 
-    /// Like every answer it may cross the end of its task, which is then ignored.
+    /// Ignored if the task has already finished: the two may race.
     fn ready(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         assert_eq!(task.phase, Phase::Away, "{id:?} was ready before");
@@ -327,7 +325,7 @@ impl Scheduler {
         self.rt_tasks.remove(&(task.place.rank(), id));
     }
 
-    /// The answer may cross the end of its task, which is then ignored.
+    /// Ignored if the task has already finished: the two may race.
     fn prepared(&mut self, id: TaskId, actions: &mut Vec<Action>) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         assert_eq!(task.phase, Phase::Preparing, "{id:?} was prepared unasked");
@@ -377,8 +375,8 @@ impl Scheduler {
         let is_unsure = end == LaunchEnd::Complete && task.may_be_cut(step, epoch);
         let is_food = end == LaunchEnd::Complete && !is_unsure && task.class() == Class::BestEffort;
         let progress = task.launch_ended(step, epoch, end);
-        if let Some(twin) = task.take_twin() {
-            self.leave_twin(id, twin);
+        if let Some(paired_queue) = task.take_paired_queue() {
+            self.leave_paired_queue(id, paired_queue);
         }
         self.counters.repeated_launches += u64::from(is_unsure);
         if is_food {
@@ -387,12 +385,12 @@ impl Scheduler {
         self.proceed(id, progress, actions);
     }
 
-    fn leave_twin(&mut self, id: TaskId, twin: QueueId) {
-        self.device_queues[twin.0 as usize].unbind(id);
+    fn leave_paired_queue(&mut self, id: TaskId, paired_queue: QueueId) {
+        self.device_queues[paired_queue.0 as usize].unbind(id);
         self.forked -= 1;
     }
 
-    /// A task got as far as that.
+    /// Continues after progress of a task: finishes it if it is complete, failed or ending.
     fn proceed(&mut self, id: TaskId, progress: Progress, actions: &mut Vec<Action>) {
         let task = &self.tasks[&id];
         match (task.phase, progress) {
@@ -404,7 +402,8 @@ impl Scheduler {
         }
     }
 
-    /// What ran beside a launch ran, unless that was ended by force; nobody evicts it.
+    /// Records the end of blocks that were co-scheduled in a launch. They ran, unless the launch
+    /// was aborted or failed: co-scheduled blocks are never evicted.
     fn riders_ended(&mut self, launch: LaunchId, end: LaunchEnd, actions: &mut Vec<Action>) {
         while let Some(at) = self.riders.iter().position(|(beside, ..)| *beside == launch) {
             let (_, id, blocks) = self.riders.remove(at);
@@ -436,7 +435,7 @@ impl Scheduler {
 
     // Ends.
 
-    /// Ends a task before its last step, as soon as nothing of it is in flight.
+    /// Ends a task before its last step, as soon as none of its launches is in flight.
     fn end(&mut self, id: TaskId, outcome: Outcome, actions: &mut Vec<Action>) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if matches!(task.phase, Phase::Ending(_)) {
@@ -463,7 +462,7 @@ impl Scheduler {
         actions.push(Action::FinishTask { task: id, outcome, preemptions: task.preemptions });
     }
 
-    /// Takes a task of which nothing is in flight out of all queues.
+    /// Removes a task without launches in flight from all queues.
     pub(crate) fn unlink(&mut self, id: TaskId) -> Task {
         let task = self.tasks.remove(&id).expect("a task finishes once");
         assert!(!task.is_busy(), "{id:?} leaves while something of it is in flight");
@@ -476,8 +475,8 @@ impl Scheduler {
         if let Some(queue) = task.queue {
             self.device_queues[queue.0 as usize].unbind(id);
         }
-        if let Some(twin) = task.twin {
-            self.leave_twin(id, twin);
+        if let Some(paired_queue) = task.paired_queue {
+            self.leave_paired_queue(id, paired_queue);
         }
         self.rt_tasks.remove(&(task.place.rank(), id));
         if let Some(at) = task.spec.deadline {
@@ -498,8 +497,9 @@ impl Scheduler {
         }
     }
 
-    /// Ends the launches of tasks that have been over for long enough. One at a time per device
-    /// queue, since those behind it either leave by the epoch or become the oldest themselves.
+    /// Aborts launches of tasks that ended longer ago than the grace time. One at a time per device
+    /// queue, since the launches behind it either exit by their epoch or become the oldest
+    /// themselves.
     fn abort(&mut self, actions: &mut Vec<Action>) {
         if self.aborts.first().is_none_or(|&(at, _)| at > self.now) {
             return;

@@ -1,26 +1,25 @@
 //! One task between its arrival and its end.
 //!
-//! A task runs along the straight line of its steps. `completed` steps lie behind it, `next` is the
-//! next one to issue, and between the two are launches in flight.
+//! A task runs its steps in order. Steps before `completed` are complete, `next` is the next step
+//! to issue, and the launches between the two are in flight.
 //!
 //! Invariants, asserted here:
-//! - All launches of a task that are in flight carry one epoch. After the epoch was raised nothing
-//!   is issued until they have all ended (design D5 c).
+//! - All launches of a task that are in flight carry one epoch. After the epoch is raised nothing
+//!   is issued until all of them have ended.
 //! - The first launch of an epoch that comes back evicted is the first incomplete step, and every
-//!   launch behind it comes back evicted too. It was issued under the same epoch, it starts after
-//!   the evicted one ended, and the epoch word never goes back: so its blocks see the raised word,
-//!   or a later one. None of them ever ran on inputs that the evicted launch had yet to write.
-//! - Hence steps complete one by one, in order.
+//!   later launch comes back evicted too. A later launch carries the same epoch and starts after
+//!   the evicted one ended, and the epoch word never decreases; so its blocks see the raised word,
+//!   or a later one. None of them runs on inputs that the evicted launch had yet to write.
+//! - Therefore steps complete one by one, in order.
 //!
-//! A restartable launch does not tell whether it was cut. One that ended after the epoch was raised
-//! counts as cut, so all that may have run is to be run again from the first of these on. Three
-//! rules make that right: such a launch is issued only beside others of its kind from which its
-//! memory plan lets the task run again after it; nothing of another kind is issued behind it; and
-//! what ended before the epoch was raised was not cut.
+//! A restartable launch does not report whether it exited early. If it ended after the epoch was
+//! raised, it counts as evicted, and every step that may have run is run again, starting with the
+//! first such launch. Three rules make that correct: such a launch is issued only behind other
+//! restartable launches, all of them at or after its restore point; no launch of another kind is
+//! issued behind it; and a launch that ended before the epoch was raised was not evicted.
 //!
-//! In a part that runs in two lines (`fork.rs`) all of that holds for each line by itself: the
-//! lines share the epoch, so after it was raised nothing is issued in either until everything of
-//! both has ended.
+//! In a fork (`fork.rs`) all of that holds for each branch by itself. The branches share the epoch:
+//! after it is raised, neither branch issues anything until everything in flight in both has ended.
 
 use crate::event::{LaunchEnd, Outcome, Step, TaskSpec};
 use crate::fork::{Fork, Forked};
@@ -29,80 +28,79 @@ use crate::ids::{Class, Epoch, Nanos, QueueId, TaskId, Urgency};
 use crate::padding::LaunchProfile;
 use std::sync::Arc;
 
-/// Where a task is in its life.
+/// Where a task is in its life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Something it needs is missing.
+    /// Not ready: its constants or session are missing.
     Away,
     /// In a host queue.
     Waiting,
-    /// Bound to a device queue; memory and inputs are being brought into place.
+    /// Bound to a device queue; its memory and inputs are being prepared.
     Preparing,
     /// Running, or paused by its policy.
     Running,
-    /// Over, once what is in flight has ended.
+    /// Finished, except for launches in flight.
     Ending(Outcome),
 }
 
-/// No task has so many steps.
+/// A step index that no task reaches.
 const NO_FORK: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) spec: TaskSpec,
     pub(crate) phase: Phase,
-    /// Its place in the host queue, also while it is not there.
+    /// Its position in the host queue, reserved also while the task is not in the queue.
     pub(crate) place: Place,
     /// The device queue it is bound to, from preparation on.
     pub(crate) queue: Option<QueueId>,
-    /// The one that it is bound to besides, for the second line of a part.
-    pub(crate) twin: Option<QueueId>,
-    /// The part of it that runs in two lines now. Until both are complete, `completed` and `next`
-    /// stand at its first step.
+    /// The second device queue it is bound to, for the second branch of a fork.
+    pub(crate) paired_queue: Option<QueueId>,
+    /// The fork that is running now. Until both branches are complete, `completed` and `next` stay
+    /// at its first step.
     forked: Option<Box<Forked>>,
-    /// Where the next part begins that may; out of reach if there is none.
+    /// The first step of the next fork; `NO_FORK` if there is none.
     fork_at: u32,
-    /// Which of [`TaskSpec::forks`] that is.
+    /// Index of that fork in [`TaskSpec::forks`].
     next_fork: usize,
     pub(crate) preemptions: u32,
-    /// How many of these the perturbation caused.
+    /// How many of the preemptions the perturbation caused.
     pub(crate) perturbations: u32,
-    /// From when on its launches are aborted; set when the task is over while launches are in
-    /// flight.
+    /// When its launches are aborted. Set when the task ends while launches are in flight.
     pub(crate) abort_at: Option<Nanos>,
-    /// What its epoch word holds.
+    /// The value of its epoch word.
     epoch: Epoch,
     /// The epoch of the launches in flight.
     issued: Epoch,
     in_flight: u32,
-    /// How many of the launches in flight may leave early.
+    /// How many of the launches in flight are preemptible.
     cuttable_in_flight: u32,
-    /// How many of these do not tell whether they did; they are the last ones.
+    /// How many of those are restartable; they are the last ones.
     restartable_in_flight: u32,
     host_step_running: bool,
     completed: u32,
     next: u32,
-    /// Launches of another task beside which blocks of this one run.
+    /// Launches of other tasks in which blocks of this task are co-scheduled.
     riding: u32,
-    /// Blocks of the next step that ran that way.
+    /// Blocks of the next step that ran co-scheduled.
     padded: u32,
-    /// The step and the block of it that come behind all that is riding.
+    /// The step, and the block of it, that follow everything co-scheduled so far.
     ride_next: (u32, u32),
-    /// Blocks ran beside a launch that was cut off, and others behind them: nobody knows what they
-    /// computed.
+    /// A launch with co-scheduled blocks was aborted while later blocks were in flight: those
+    /// blocks may have read incomplete inputs.
     spoiled: bool,
-    /// A launch of `issued` came back evicted, or may have been.
+    /// A launch of `issued` was evicted, or may have been.
     eviction_seen: bool,
-    /// A launch failed or was aborted; what ends after it means nothing.
+    /// A launch failed or was aborted; results of later launches are ignored.
     failure_seen: bool,
 }
 
-/// What became of a launch that ended.
+/// The effect of an ended launch on its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// The task goes on.
+    /// The task continues.
     Continues,
-    /// It was the last step.
+    /// This was the last step.
     Complete,
     /// The launch failed, and the task with it.
     Failed,
@@ -115,7 +113,7 @@ impl Task {
             spec,
             place,
             queue: None,
-            twin: None,
+            paired_queue: None,
             forked: None,
             fork_at: NO_FORK,
             next_fork: 0,
@@ -149,7 +147,7 @@ impl Task {
         self.spec.class
     }
 
-    /// How urgent it is, as its policy sees it.
+    /// How urgent it is, as its policy ranks it.
     pub(crate) fn urgency(&self) -> Urgency {
         Urgency { class: self.spec.class, rank: self.place.rank() }
     }
@@ -169,12 +167,12 @@ impl Task {
         self.completed as usize == self.spec.steps.len()
     }
 
-    /// Whether the launches in flight were told to leave and have not all ended.
+    /// Whether the epoch was raised and launches of the old epoch are still in flight.
     pub(crate) fn is_draining(&self) -> bool {
         self.in_flight > 0 && self.issued != self.epoch
     }
 
-    /// Whether nothing is left to issue, as things stand.
+    /// Whether nothing is left to issue, unless a launch is evicted.
     pub(crate) fn has_issued_all(&self) -> bool {
         match self.phase {
             Phase::Away | Phase::Waiting | Phase::Preparing => false,
@@ -185,7 +183,7 @@ impl Task {
         }
     }
 
-    /// The next step, if it may be taken now.
+    /// The next step, if it may be issued now.
     pub(crate) fn ready_step(&self) -> Option<(u32, Step)> {
         if self.phase != Phase::Running || self.is_draining() || self.host_step_running || self.riding > 0 {
             return None;
@@ -205,7 +203,7 @@ impl Task {
         ready.then_some((self.next, step))
     }
 
-    /// Notes that step `next` was handed to the device; returns the epoch it carries.
+    /// Records that step `next` was submitted to the device; returns the epoch it carries.
     pub(crate) fn issue(&mut self, step: Step) -> Epoch {
         self.begin_issue();
         self.next += 1;
@@ -229,9 +227,9 @@ impl Task {
         }
     }
 
-    // Parts that run in two lines.
+    // Forks.
 
-    /// The part that it has come to and that may run in two lines. Whoever asks decides:
+    /// The fork at the task's current step, if the task has just reached it. The caller then calls
     /// [`Task::fork`] or [`Task::pass_fork`].
     pub(crate) fn fork_ahead(&self) -> Option<&Fork> {
         if self.next != self.fork_at || self.forked.is_some() || self.phase != Phase::Running || self.is_busy() {
@@ -240,14 +238,14 @@ impl Task {
         self.spec.forks.as_ref()?.get(self.next_fork)
     }
 
-    /// Begins the part in two lines, each in its queue.
+    /// Starts the fork, each branch in its own queue.
     pub(crate) fn fork(&mut self, queues: [QueueId; 2]) {
         let fork = self.fork_ahead().expect("only a part that is ahead begins");
         self.forked = Some(Box::new(Forked::begin(fork, queues)));
-        self.twin = Some(queues[1]);
+        self.paired_queue = Some(queues[1]);
     }
 
-    /// The part runs in line.
+    /// Runs the fork's steps in order, in one queue.
     pub(crate) fn pass_fork(&mut self) {
         self.find_fork(self.next_fork + 1);
     }
@@ -257,31 +255,31 @@ impl Task {
         (self.next_fork, self.fork_at) = (from, fork.map_or(NO_FORK, |fork| fork.steps().start));
     }
 
-    /// Whether its next step is the first of a part that may run in two lines, or does.
+    /// Whether its next step is the first of a fork, or the fork is running.
     pub(crate) fn is_at_fork(&self) -> bool {
         self.next == self.fork_at
     }
 
-    /// The queue that is not needed any more, because both lines are complete.
-    pub(crate) fn take_twin(&mut self) -> Option<QueueId> {
-        if self.forked.is_some() { None } else { self.twin.take() }
+    /// The second queue, once it is not needed because both branches are complete.
+    pub(crate) fn take_paired_queue(&mut self) -> Option<QueueId> {
+        if self.forked.is_some() { None } else { self.paired_queue.take() }
     }
 
-    /// It is in another lane now, and what is left of two lines runs there in one queue.
+    /// Moves the task to another lane; what is left of a fork runs there in one queue.
     pub(crate) fn move_to(&mut self, queue: Option<QueueId>) {
-        (self.queue, self.twin) = (queue, None);
+        (self.queue, self.paired_queue) = (queue, None);
         if let (Some(forked), Some(queue)) = (&mut self.forked, queue) {
             forked.move_to(queue);
         }
     }
 
-    /// The next step of a line in this queue, if it may be taken now.
+    /// The next step of the branch in this queue, if it may be issued now.
     pub(crate) fn ready_line_step(&self, queue: QueueId) -> Option<u32> {
         let may_issue = self.phase == Phase::Running && !self.is_draining();
         self.forked.as_ref().filter(|_| may_issue)?.ready_step(queue)
     }
 
-    /// Notes that a step of a line was handed to the device; returns the epoch it carries.
+    /// Records that a step of a branch was submitted to the device; returns the epoch it carries.
     pub(crate) fn issue_in_line(&mut self, step: u32) -> Epoch {
         self.begin_issue();
         self.forked.as_mut().expect("a line's step is one of a part in two lines").issued(step);
@@ -313,14 +311,14 @@ impl Task {
         }
     }
 
-    /// What is known about a step, if its blocks can be padded or pad.
+    /// The profile of a step, if its blocks can be padded or can pad others.
     pub(crate) fn profile(&self, step: u32) -> Option<&LaunchProfile> {
         self.spec.profiles.as_ref()?.get(step as usize)?.as_ref()
     }
 
-    /// The next step, if its blocks may run beside another task's, with how many of them did.
-    /// Launches of real-time tasks run one after the other, so blocks may follow others that are
-    /// still riding.
+    /// The next step whose blocks may be co-scheduled, with the number of its blocks that were or
+    /// are. Launches of real-time tasks run in order, so blocks may follow others that are still in
+    /// flight.
     pub(crate) fn padding_candidate(&self) -> Option<(u32, u32, &LaunchProfile)> {
         if self.phase != Phase::Running || self.in_flight > 0 || self.host_step_running || self.spoiled {
             return None;
@@ -330,8 +328,8 @@ impl Task {
         self.profile(step).filter(|_| is_cuttable).map(|profile| (step, done, profile))
     }
 
-    /// Notes that so many blocks of [`Task::padding_candidate`] run beside another task's; returns
-    /// the epoch they carry.
+    /// Records that `blocks` more blocks of [`Task::padding_candidate`] are co-scheduled with
+    /// another task's launch; returns the epoch they carry.
     pub(crate) fn ride(&mut self, blocks: u32) -> Epoch {
         assert!(self.next == self.completed, "{:?}: blocks beside launches of their own", self.id());
         let (step, done, profile) = self.padding_candidate().expect("only candidates ride");
@@ -341,12 +339,12 @@ impl Task {
         self.epoch
     }
 
-    /// Notes that the oldest of them ran, or that nobody knows.
+    /// Records the end of the oldest co-scheduled launch: `ran` blocks ran, or it is unknown.
     pub(crate) fn rode(&mut self, ran: Option<u32>) -> Progress {
         self.riding = self.riding.checked_sub(1).expect("what ends was riding");
         match ran {
             Some(blocks) if !self.spoiled => self.padded += blocks,
-            // What is riding behind it computes on inputs that are not there, and may overwrite them.
+            // Blocks behind it may have read incomplete inputs, and may have overwritten them.
             _ => self.spoiled |= self.riding > 0,
         }
         if self.profile(self.next).is_some_and(|profile| self.padded == profile.blocks) {
@@ -366,7 +364,7 @@ impl Task {
         self.host_step_running = true;
     }
 
-    /// The steps behind the host step that is being carried out are these.
+    /// Replaces the steps behind the host step that is running.
     pub(crate) fn know_steps(&mut self, steps: Arc<[Step]>) {
         assert!(
             self.host_step_running,
@@ -389,7 +387,7 @@ impl Task {
         self.completed += 1;
     }
 
-    /// Raises the epoch if a launch in flight could leave by it.
+    /// Raises the epoch if a launch in flight is preemptible and not yet told to exit.
     pub(crate) fn raise(&mut self) -> Option<Epoch> {
         if self.cuttable_in_flight == 0 || self.is_draining() {
             return None;
@@ -398,8 +396,8 @@ impl Task {
         Some(self.epoch)
     }
 
-    /// Whether a launch can have ended like that. A device reads from its memory how a launch
-    /// ended, and kernels that store anywhere may have written there.
+    /// Whether a launch can have ended like that. The device reports the end from its memory, and
+    /// kernels that store anywhere may have written there.
     fn is_credible(&self, step: u32, epoch: Epoch, end: LaunchEnd) -> bool {
         let (is_first, eviction_seen) = match &self.forked {
             Some(forked) => forked.place_of(step),
@@ -415,12 +413,12 @@ impl Task {
         }
     }
 
-    /// Whether a launch that ended, and does not tell whether it was cut, may have been.
+    /// Whether a launch that ended, and does not report early exits, may have been evicted.
     pub(crate) fn may_be_cut(&self, step: u32, epoch: Epoch) -> bool {
         is_restartable(self.spec.steps[step as usize]) && epoch.is_raised_by(self.epoch)
     }
 
-    /// Notes the end of a launch.
+    /// Records the end of a launch.
     pub(crate) fn launch_ended(&mut self, step: u32, epoch: Epoch, end: LaunchEnd) -> Progress {
         let id = self.id();
         assert!(
@@ -447,7 +445,7 @@ impl Task {
             LaunchEnd::Evicted => self.evicted(step),
         }
         if self.in_flight == 0 {
-            // What left is issued again, from the first incomplete step on.
+            // What was evicted is issued again, starting with the first incomplete step.
             self.next = self.completed;
             if let Some(forked) = &mut self.forked {
                 forked.rewind();
@@ -457,7 +455,7 @@ impl Task {
     }
 }
 
-/// Whether the launches of a step may leave early.
+/// Whether launches of a step may exit early.
 fn may_leave(step: Step) -> bool {
     matches!(step, Step::Cuttable | Step::Restartable { .. })
 }

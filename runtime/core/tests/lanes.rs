@@ -23,7 +23,7 @@ fn config() -> SchedulerConfig {
     SchedulerConfig {
         policy: policy_by_name("reset").expect("a policy"),
         queues: 4,
-        twins: false,
+        paired_queues: false,
         queue_capacity: 4,
         preempt_level: PreemptLevel::Interrupt,
         can_abort: true,
@@ -34,7 +34,7 @@ fn config() -> SchedulerConfig {
 }
 
 fn lane(name: u32, queues: Range<u32>) -> LaneConfig {
-    LaneConfig { lane: LaneId(name), queues, twins: false, compute_units: 1 }
+    LaneConfig { lane: LaneId(name), queues, paired_queues: false, compute_units: 1 }
 }
 
 /// A device with lanes that come and go.
@@ -58,7 +58,7 @@ impl World {
         let config = SchedulerConfig {
             policy: &POLICIES[(seed % POLICIES.len() as u64) as usize],
             queues: 1 + driver.rng.below(4) as u32,
-            twins: false,
+            paired_queues: false,
             queue_capacity: 1 + driver.rng.below(4) as u32,
             preempt_level: if seed % 5 == 4 { PreemptLevel::Block } else { PreemptLevel::Interrupt },
             can_abort: driver.rng.below(3) > 0,

@@ -25,7 +25,7 @@ fn config(seed: u64) -> (SchedulerConfig, Mix) {
     let config = SchedulerConfig {
         policy: &POLICIES[(seed % POLICIES.len() as u64) as usize],
         queues: [1, 2, 3, 4, 6, 32][below(6) as usize],
-        twins: false,
+        paired_queues: false,
         queue_capacity: 1 + below(5) as u32,
         preempt_level: [
             PreemptLevel::Block,

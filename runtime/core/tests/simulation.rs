@@ -115,7 +115,7 @@ fn a_task_may_find_out_at_host_steps_what_else_it_consists_of() {
         let unfolding = Scenario {
             unfolding: true,
             perturb: seed.is_multiple_of(4).then_some(seed),
-            twins: seed.is_multiple_of(3),
+            paired_queues: seed.is_multiple_of(3),
             ..Scenario::default()
         };
         if seed.is_multiple_of(2) { unfolding.with_mishaps() } else { unfolding }
@@ -213,14 +213,14 @@ fn what_tells_nothing_runs_again_from_where_that_is_safe() {
 #[test]
 fn two_lines_of_a_task_never_need_each_other() {
     let scenario = |seed: u64| {
-        let twins = Scenario {
-            twins: true,
+        let paired_queues = Scenario {
+            paired_queues: true,
             lanes: seed % 3 == 1,
             queues: [1, 2, 4, 8][seed as usize % 4],
             ..Scenario::default()
         };
-        let twins = Scenario { perturb: (seed % 4 < 2).then_some(seed), ..twins };
-        if seed.is_multiple_of(2) { twins.with_mishaps() } else { twins }
+        let paired_queues = Scenario { perturb: (seed % 4 < 2).then_some(seed), ..paired_queues };
+        if seed.is_multiple_of(2) { paired_queues.with_mishaps() } else { paired_queues }
     };
     let totals = run_all("two_lines_of_a_task", scenario);
     is_enough(&totals, |t| t.forks > share(2_000) && t.evicted_seconds > share(200) && t.moved_midway > share(20));

@@ -29,7 +29,7 @@ impl Desk {
         let config = SchedulerConfig {
             policy: policy_by_name(policy).expect("a policy"),
             queues,
-            twins: false,
+            paired_queues: false,
             queue_capacity: 2,
             preempt_level: PreemptLevel::Deactivate,
             can_abort: true,

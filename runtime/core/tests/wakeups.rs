@@ -10,7 +10,7 @@ fn scheduler(perturb: Option<u64>) -> DeviceScheduler {
     DeviceScheduler::new(&SchedulerConfig {
         policy: policy_by_name("reset").expect("a policy"),
         queues: 2,
-        twins: false,
+        paired_queues: false,
         queue_capacity: 1,
         preempt_level: PreemptLevel::Deactivate,
         can_abort: true,

@@ -1,15 +1,14 @@
-//! Which CPUs of this machine threads run on. What the system refuses here costs speed, nothing
-//! else.
+//! CPU affinity of threads. If the system refuses a call here, only speed suffers.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// CPUs that the calling thread may run on, by the system's numbers; none where it does not say.
+/// CPUs that the calling thread may run on, by number; empty if the system does not tell.
 pub fn allowed() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// Keeps the calling thread, and those that it starts from now on, on these.
+/// Pins the calling thread, and threads that it starts later, to these CPUs.
 pub fn keep_to(cpus: &[usize]) {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|cpu| set.set(*cpu));

@@ -34,7 +34,7 @@ pub trait Domains {
 
     /// Whether all of the device is being replaced, so that nothing can be written to it now. The
     /// completion descriptor becomes readable when that changes.
-    fn is_away(&self) -> bool {
+    fn is_unready(&self) -> bool {
         false
     }
 

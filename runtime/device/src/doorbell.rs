@@ -32,7 +32,8 @@ impl SleepBell<'_> {
     pub fn ring(&self, count: u32) {
         self.ticket.fetch_add(1, SeqCst);
         if self.sleepers.load(SeqCst) > 0 {
-            // Shared, not private: the sleeper may be another process. It cannot fail on a word that is mapped.
+            // Shared, not private: the sleeper may be another process. It cannot fail on a word
+            // that is mapped.
             let woken = futex::wake(self.ticket, futex::Flags::empty(), count).unwrap_or(0);
             self.sleepers.fetch_sub(woken as u32, SeqCst);
         }
@@ -51,7 +52,8 @@ impl SleepBell<'_> {
 
     fn sleep_at_most(&self, ticket: u32, time: Option<&futex::Timespec>) {
         self.sleepers.fetch_add(1, SeqCst);
-        // Every way to return is fine, the caller looks again; but only one that was woken was struck off.
+        // Every way to return is fine, the caller looks again; but only one that was woken was
+        // struck off.
         if futex::wait(self.ticket, futex::Flags::empty(), ticket, time).is_err() {
             self.sleepers.fetch_sub(1, SeqCst);
         }
@@ -82,7 +84,7 @@ impl FdBell {
     }
 
     /// Silences the bell without believing the flag; true where it rang.
-    pub fn silence_distrustfully(&self, flag: &AtomicU32) -> bool {
+    pub fn silence_untrusted(&self, flag: &AtomicU32) -> bool {
         let rang = rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok();
         if rang {
             flag.swap(0, SeqCst);
@@ -113,8 +115,8 @@ impl FdBell {
             return false;
         }
         if rustix::io::read(&self.fd, &mut [0u8; 8]).is_ok() {
-            // A swap, not a store: a ringer that still saw the flag up has published before, and the caller's
-            // next look must see that.
+            // A swap, not a store: a ringer that still saw the flag up has published before, and
+            // the caller's next look must see that.
             flag.swap(0, SeqCst);
         }
         true

@@ -1,9 +1,8 @@
-//! Constants in memory files of their own, and the range of addresses in which they are shown to
-//! kernels.
+//! Constants in memory files of their own, and the address range in which kernels see them.
 //!
-//! A file for each constant is what makes it possible to show one process some constants and not
-//! others: who has a descriptor of a file can map all of it. The engine's side writes through the
-//! file and maps nothing, since copying into fresh pages is faster so.
+//! One file per constant makes it possible to map some constants into a process and not others: a
+//! process that has a descriptor of a file can map all of the file. The engine writes through the
+//! file descriptor and maps nothing, since writing to pages not yet allocated is faster that way.
 
 use crate::shm::Mapping;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
@@ -13,11 +12,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
-/// From this size on giving memory back is left to another thread: below, that takes as long as
-/// telling it.
+/// From this size on, a background thread frees the memory: below, freeing takes no longer than
+/// handing it over.
 const DISCARD_BYTES_MIN: u64 = 256 << 10;
 
-/// The memory of a constant; zero where nothing was written.
+/// The memory of one constant; bytes that were never written are zero.
 #[derive(Debug)]
 pub struct Extent {
     file: OwnedFd,
@@ -25,37 +24,37 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Takes memory, all zero.
+    /// Allocates zeroed memory.
     pub fn create(bytes: u64) -> std::io::Result<Extent> {
         let file = rustix::fs::memfd_create("atoll-constant", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&file, bytes)?;
         Ok(Extent { file, bytes })
     }
 
-    /// Its size.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// A descriptor with which it can be read and nothing else.
+    /// A descriptor that allows reading only.
     pub fn read_only(&self) -> std::io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    /// Writes inside of it.
+    /// Writes at an offset.
     pub fn write(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
         whole(bytes.len(), |done| rustix::io::pwrite(&self.file, &bytes[done..], at + done as u64))
     }
 
-    /// Reads inside of it.
+    /// Reads at an offset.
     pub fn read(&self, at: u64, bytes: &mut [u8]) -> std::io::Result<()> {
         whole(bytes.len(), |done| rustix::io::pread(&self.file, &mut bytes[done..], at + done as u64))
     }
 }
 
 impl Drop for Extent {
-    /// Its memory goes back to the system although others may have it mapped still.
+    /// Frees the memory even if other processes still have it mapped.
     fn drop(&mut self) {
         if let Err(error) = rustix::fs::ftruncate(&self.file, 0) {
             tracing::error!(%error, bytes = self.bytes, "the memory of a constant cannot be given back");
@@ -63,25 +62,24 @@ impl Drop for Extent {
     }
 }
 
-/// Gives the memory of a constant back, on another thread where that takes long: a hundred
-/// megabytes are milliseconds.
+/// Frees the memory of a constant, on a background thread if it is large: 100 MB take milliseconds.
 pub fn discard(extent: Extent) {
     static DISCARDED: OnceLock<Option<Sender<Extent>>> = OnceLock::new();
     let begin = || {
         let (discarded, inbox) = channel();
         let thread = std::thread::Builder::new().name("atoll-discard".to_owned());
-        // Each is dropped as it is taken out.
+        // Each extent is dropped, and so freed, as it is received.
         thread.spawn(move || inbox.into_iter().for_each(drop)).ok().map(|_| discarded)
     };
     if extent.bytes >= DISCARD_BYTES_MIN
         && let Some(discarded) = DISCARDED.get_or_init(begin)
     {
-        // Without the thread it is dropped here.
+        // If there is no thread, the failed send drops the extent here.
         let _ = discarded.send(extent);
     }
 }
 
-/// Repeats a call that may do less than it is asked for.
+/// Repeats a call that may transfer fewer bytes than asked for.
 fn whole(bytes: usize, mut call: impl FnMut(usize) -> rustix::io::Result<usize>) -> std::io::Result<()> {
     let mut done = 0;
     while done < bytes {
@@ -95,20 +93,20 @@ fn whole(bytes: usize, mut call: impl FnMut(usize) -> rustix::io::Result<usize>)
     Ok(())
 }
 
-/// The range of addresses in which kernels find constants: whatever is not shown faults when it is
-/// touched, and so does every store. It is aligned to its size, as a [`crate::shm::Region`] is.
+/// The address range in which kernels find constants. Reading a part that is not mapped faults, and
+/// so does every store. It is aligned to its size, as a [`crate::shm::Region`] is.
 #[derive(Debug)]
 pub struct Window {
     mapping: Mapping,
 }
 
 impl Window {
-    /// Takes addresses for so many bytes.
+    /// Reserves addresses for `bytes` bytes.
     pub fn reserve(bytes: u64) -> std::io::Result<Window> {
         Ok(Window { mapping: Mapping::reserve(bytes)? })
     }
 
-    /// Its size.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.mapping.bytes()
     }
@@ -118,13 +116,13 @@ impl Window {
         self.mapping.address(at)
     }
 
-    /// Shows the memory of a constant.
+    /// Maps the memory of a constant at an offset.
     pub fn show(&self, at: u64, bytes: u64, file: BorrowedFd<'_>) -> std::io::Result<()> {
-        // SAFETY: nothing but kernels looks into a window, and they answer for their accesses themselves.
+        // SAFETY: only kernels access a window, and no references into it exist.
         unsafe { self.mapping.show(at, bytes, file, ProtFlags::READ) }
     }
 
-    /// Takes it away.
+    /// Unmaps the memory of a constant.
     pub fn hide(&self, at: u64, bytes: u64) -> std::io::Result<()> {
         // SAFETY: as for `show`.
         unsafe { self.mapping.hide(at, bytes) }
@@ -140,10 +138,10 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// What kernels would read.
+    /// Reads a byte as a kernel would.
     fn byte(window: &Window, at: u64) -> u8 {
         let byte = std::ptr::with_exposed_provenance::<u8>(window.address(at).unwrap() as usize);
-        // SAFETY: inside what the test shows.
+        // SAFETY: inside the range that the test maps.
         unsafe { byte.read_volatile() }
     }
 
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_shown_is_there_and_it_cannot_be_made_writable() {
+    fn only_mapped_constants_are_readable_and_none_is_writable() {
         let window = Window::reserve(16 * PAGE).unwrap();
         let extent = Extent::create(2 * PAGE).unwrap();
         extent.write(PAGE + 5, &[7]).unwrap();
@@ -164,7 +162,8 @@ mod tests {
         let shown = |window: &Window| (0..16).filter(|page| is_shown(window, page * PAGE)).collect::<Vec<_>>();
         assert_eq!(shown(&window), [4, 5]);
         let page = std::ptr::with_exposed_provenance_mut(window.address(4 * PAGE).unwrap() as usize);
-        // SAFETY: asks for more than the descriptor allows; nothing changes.
+        // SAFETY: asks for more access than the descriptor allows; the call fails and changes
+        // nothing.
         assert!(unsafe { rustix::mm::mprotect(page, 4096, MprotectFlags::READ | MprotectFlags::WRITE) }.is_err());
         assert!(rustix::io::pwrite(&file, &[1], 0).is_err() && rustix::fs::ftruncate(&file, 0).is_err());
         window.hide(4 * PAGE, 2 * PAGE).unwrap();
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_gone_for_those_who_kept_it() {
+    fn freed_memory_is_gone_for_processes_that_kept_a_descriptor() {
         let window = Window::reserve(PAGE).unwrap();
         let extent = Extent::create(PAGE).unwrap();
         extent.write(0, &[7; 4096]).unwrap();

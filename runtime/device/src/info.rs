@@ -1,57 +1,57 @@
-//! What a device is.
+//! The description of a device.
 
 use crate::lanes::LaneUnits;
 use atoll_core::{DeviceOffset, PreemptLevel};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a device is and can do.
+/// What a device is and what it can do.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
-    /// `host:0`.
+    /// For example `host:0`.
     pub name: String,
-    /// Bundle targets it can run, best first: `["host-x86-64-v4", "host-x86-64-v3"]`.
+    /// Bundle targets that it can run, best first: `["host-x86-64-v4", "host-x86-64-v3"]`.
     pub targets: Vec<String>,
-    /// Compute units.
+    /// Number of compute units.
     pub compute_units: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Where constants begin: what the engine may write and kernels only read. A store to it fails
-    /// the launch.
+    /// Offset where constants begin. The engine writes constants, kernels only read them: a kernel
+    /// that stores to them fails its launch.
     pub constants_base: DeviceOffset,
-    /// Room for constants in bytes.
+    /// Bytes reserved for constants.
     pub constants_bytes: u64,
-    /// Constants begin at multiples of this and take multiples of it: what can be shown to some and
-    /// not to others.
+    /// Constants begin at multiples of this and their sizes are multiples of it: the unit in which
+    /// they can be mapped into a domain.
     pub constants_granule: u64,
     /// Shared memory per block in bytes.
     pub shared_bytes_max: u32,
-    /// What it can do to work it was given.
+    /// The strongest preemption it supports.
     pub preempt_level: PreemptLevel,
-    /// Whether [`Launching::abort`](crate::Launching::abort) ends launches. Otherwise what is on
-    /// the device leaves by the epoch or runs to its end.
+    /// Whether [`Launching::abort`](crate::Launching::abort) ends running launches. If not,
+    /// submitted launches exit by their epoch or run to their end.
     pub can_abort: bool,
-    /// Device queues it has for tasks; queue 0 has the highest priority.
+    /// Device queues for tasks; queue 0 has the highest priority.
     pub queues: u32,
-    /// Whether as many follow them: each the twin of one of the first, as urgent as it, so that two
-    /// lines of one task run beside each other.
-    pub twins: bool,
-    /// What lanes it can be divided into.
+    /// Whether these queues are followed by as many paired queues, one for each, of the same
+    /// priority, so that two branches of one task run side by side.
+    pub paired_queues: bool,
+    /// The sets of compute units that a lane may have.
     pub lane_units: LaneUnits,
     /// Launches a device queue takes before [`Launching::submit`](crate::Launching::submit) says
     /// [`SubmitError::Full`](crate::SubmitError::Full).
     pub queue_capacity: u32,
-    /// How long a launch may run before the device ends it, where it does.
+    /// How long a launch may run before the device ends it, if it enforces a limit.
     pub time_limit: Option<Duration>,
-    /// Threads of its own that are busy on CPUs of this machine while it runs blocks.
+    /// Threads of the device that keep CPUs of this machine busy while blocks run.
     pub host_threads: u32,
-    /// The CPUs that these are pinned to, if they are.
+    /// The CPUs that these threads are pinned to; empty if they are not pinned.
     pub host_cpus: Vec<usize>,
 }
 
-/// A range of addresses that begins at a multiple of its size, a power of two, also where kernels
-/// see it. Nothing but what its name says is ever in it, so that a fence which bounds addresses to
-/// it ([`atoll_kgraph::fence_params`]) keeps a kernel among its own (design D9).
+/// A range of addresses that is aligned to its size, a power of two, on the device as well. It
+/// contains nothing but what its name says, so a fence that confines addresses to it
+/// ([`atoll_kgraph::fence_params`]) confines a kernel to its own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     /// Where it begins.
@@ -65,32 +65,32 @@ impl AddressRange {
         AddressRange { base, bytes: bytes.next_power_of_two() }
     }
 
-    /// What a fence combines an address with.
+    /// The mask that a fence combines with an address.
     pub fn mask(self) -> u64 {
         self.bytes - 1
     }
 }
 
 impl DeviceInfo {
-    /// What it is one of: `host` of `host:0`.
+    /// The kind of the device: `host` of `host:0`.
     pub fn kind(&self) -> &str {
         self.name.split(':').next().unwrap_or(&self.name)
     }
 
-    /// All memory of a domain, which only its kernels reach; `domain` is what
-    /// [`Domains::domain`](crate::Domains::domain) says.
+    /// All memory of a domain, which only its kernels access. `domain` is the result of
+    /// [`Domains::domain`](crate::Domains::domain).
     pub fn memory_range(&self, domain: DeviceOffset) -> AddressRange {
         AddressRange::around(domain, self.memory_bytes)
     }
 
-    /// All constants, of which kernels of a domain can read those that it was shown.
+    /// The range of all constants. Kernels of a domain can read those that are mapped for it.
     pub fn constants_range(&self) -> AddressRange {
         AddressRange::around(self.constants_base, self.constants_bytes)
     }
 }
 
-/// What a device whose memory lies in its executor finds out when it starts; the rest of its
-/// [`DeviceInfo`] is in its configuration.
+/// Facts that a device with memory of its own finds out when it starts in an executor. The rest of
+/// its [`DeviceInfo`] comes from its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceFacts {
@@ -98,7 +98,7 @@ pub struct DeviceFacts {
     pub targets: Vec<String>,
     /// See [`DeviceInfo::compute_units`].
     pub compute_units: u32,
-    /// The memory that was reserved on it. Constants lie in it.
+    /// Bytes of memory reserved on the device, constants included.
     pub memory_bytes: u64,
     /// See [`DeviceInfo::shared_bytes_max`].
     pub shared_bytes_max: u32,
@@ -107,7 +107,7 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
-    /// Puts them into a description, in place of what stands there.
+    /// Replaces the corresponding fields of `info`.
     pub fn complete(self, info: DeviceInfo) -> DeviceInfo {
         let DeviceFacts { targets, compute_units, memory_bytes, shared_bytes_max, lane_units } = self;
         let constants_base = DeviceOffset(memory_bytes);

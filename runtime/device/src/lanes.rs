@@ -30,7 +30,7 @@ pub struct LaneSpec {
     /// ones.
     pub units: Vec<u32>,
     /// Device queues that it has for tasks; the first one is the most urgent of the lane. Where it
-    /// has several compute units and there are enough queues, it has as many twins besides.
+    /// has several compute units and there are enough queues, it has as many paired queues besides.
     pub queues: u32,
 }
 
@@ -41,9 +41,9 @@ pub struct Lane {
     pub id: LaneId,
     /// The device queues that belong to it.
     pub queues: Range<u32>,
-    /// Whether the second half of them are the twins of the first; see
-    /// [`crate::DeviceInfo::twins`].
-    pub twins: bool,
+    /// Whether the second half of them are the paired queues of the first; see
+    /// [`crate::DeviceInfo::paired_queues`].
+    pub paired_queues: bool,
 }
 
 impl Lane {
@@ -56,7 +56,7 @@ impl Lane {
 /// Divides the compute units of a device. A device that cannot be divided implements nothing of it:
 /// all its queues then are one lane of all compute units, [`LaneId::DEFAULT`].
 ///
-/// That lane keeps its queues, those of [`crate::DeviceInfo::queues`] and their twins, and all
+/// That lane keeps its queues, those of [`crate::DeviceInfo::queues`] and their paired queues, and all
 /// compute units; lanes get queues beyond these.
 pub trait Lanes {
     /// Opens a lane.
@@ -128,17 +128,17 @@ impl LaneTable {
         if *queues == 0 {
             return Err(refused("a lane needs at least one device queue".to_owned()));
         }
-        let with_twins = queues
+        let with_paired_queues = queues
             .checked_mul(2)
-            .filter(|_| self.shape.twins && units.len() > 1)
+            .filter(|_| self.shape.paired_queues && units.len() > 1)
             .and_then(|both| self.free_range(both));
-        let twins = with_twins.is_some();
-        let queues = with_twins.or_else(|| self.free_range(*queues)).ok_or_else(|| {
+        let paired_queues = with_paired_queues.is_some();
+        let queues = with_paired_queues.or_else(|| self.free_range(*queues)).ok_or_else(|| {
             let (all, taken) =
                 (self.shape.lane_queues, self.open.values().map(|(lane, _)| lane.queues.len()).sum::<usize>());
             refused(format!("no {queues} device queues in a row are free; {taken} of {all} for lanes are taken"))
         })?;
-        let lane = Lane { id: LaneId(self.next), queues, twins };
+        let lane = Lane { id: LaneId(self.next), queues, paired_queues };
         self.next += 1;
         self.open.insert(lane.id, (lane.clone(), units.clone()));
         Ok(lane)
@@ -191,7 +191,7 @@ mod tests {
 
     fn table() -> LaneTable {
         LaneTable::new(
-            LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 4 },
+            LinkShape { queues: 2, paired_queues: false, lane_queues: 6, capacity: 1, compute_units: 4 },
             4,
             LaneUnits::Any,
         )
@@ -214,19 +214,19 @@ mod tests {
         assert_eq!(table.open(&spec(&[1], 2)).expect("the queues of lane 2").queues, 3..5);
         assert_eq!(
             table.open(&spec(&[1], 1)).expect("the last one"),
-            Lane { id: LaneId(5), queues: 7..8, twins: false }
+            Lane { id: LaneId(5), queues: 7..8, paired_queues: false }
         );
     }
 
     #[test]
-    fn a_lane_of_several_compute_units_has_twins_while_there_are_queues() {
-        let shape = LinkShape { queues: 2, twins: true, lane_queues: 7, capacity: 1, compute_units: 4 };
+    fn a_lane_of_several_compute_units_has_paired_queues_while_there_are_queues() {
+        let shape = LinkShape { queues: 2, paired_queues: true, lane_queues: 7, capacity: 1, compute_units: 4 };
         let mut table = LaneTable::new(shape, 4, LaneUnits::Any);
         let lanes = [&[0, 1][..], &[2], &[2, 3]]
-            .map(|units| table.open(&spec(units, 2)).map(|lane| (lane.queues, lane.twins)).ok());
+            .map(|units| table.open(&spec(units, 2)).map(|lane| (lane.queues, lane.paired_queues)).ok());
         assert_eq!(lanes, [Some((4..8, true)), Some((8..10, false)), None]);
         assert_eq!(
-            table.open(&spec(&[2, 3], 1)).map(|lane| (lane.queues, lane.twins)).expect("one is left"),
+            table.open(&spec(&[2, 3], 1)).map(|lane| (lane.queues, lane.paired_queues)).expect("one is left"),
             (10..11, false)
         );
     }
@@ -247,7 +247,7 @@ mod tests {
             refused(&[1], u32::MAX),
             "no 4294967295 device queues in a row are free; 0 of 6 for lanes are taken"
         );
-        let shape = LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 0 };
+        let shape = LinkShape { queues: 2, paired_queues: false, lane_queues: 6, capacity: 1, compute_units: 0 };
         let mut pairs = LaneTable::new(shape, 7, LaneUnits::Ranges { step: 2 });
         for units in [&[0][..], &[1, 2], &[0, 1, 4, 5], &[0, 1, 2], &[6]] {
             let why = pairs.open(&spec(units, 1)).expect_err("refused").to_string();

@@ -1,28 +1,30 @@
-//! What both sides of a device need: the traits below which all vendor code lives, the records that
-//! cross between an engine and a device, and the shared memory that they cross in (design D4, D11).
+//! The interface between an engine and a device: the traits that vendor code implements, the
+//! records that cross between the two, and the shared memory that carries them.
 //!
-//! A device is driven by plain values: ids, offsets and launch records go in, completions come
-//! back. The traits do no defensive checking of graphs; the engine has done it. Errors cover what a
-//! caller cannot foresee.
+//! A device takes ids, offsets and launch records, and returns completions. Devices do not check
+//! kernel graphs again: the engine has done so. Errors cover only what a caller cannot foresee.
 //!
-//! - [`Device`] is all of [`Launching`], [`Memory`], [`Constants`], [`Modules`], [`Domains`],
-//!   [`Lanes`] and [`Telemetry`], a file for each. What only some devices do has defaults.
-//! - [`record`]: launches and completions, and how they are laid out in a ring. [`report`]: what a
-//!   launch left behind for people: why it failed, what it printed.
-//! - [`shm`], [`extent`], [`space`]: memory that two processes share, and the address space in it.
-//!   [`ring`], [`doorbell`]: a command ring, and how one side of it wakes the other.
+//! - [`Device`] combines [`Launching`], [`Memory`], [`Constants`], [`Modules`], [`Domains`],
+//!   [`Lanes`] and [`Telemetry`], one file each. Optional features have default implementations.
+//! - [`record`]: launches and completions, and their layout in a ring. [`report`]: why a launch
+//!   failed and what it printed, for people.
+//! - [`shm`], [`extent`], [`space`]: memory shared between processes, and its address space.
+//!   [`ring`], [`doorbell`]: a command ring, and how one side wakes the other.
 //! - [`link`]: the rings, control words and chunk records between an engine and compute units.
-//! - [`process`]: what a device offers so that an executor, a process of its own, can run it.
-//! - [`refusal`]: what every device checks of a launch. [`cpus`]: where threads run. [`priority`]:
-//!   how soon they get a CPU. [`word_table`]: epoch words that two memories hold.
+//! - [`process`]: the interface of a device that runs in an executor process.
+//! - [`refusal`]: the checks of a launch that all devices share. [`cpus`]: CPU affinity of threads.
+//!   [`priority`]: their scheduling priority. [`word_table`]: epoch words that exist in device
+//!   memory and in host memory.
 //!
-//! Not here: any vendor. The host device is `atoll-device-host`, NVIDIA GPUs are
-//! `atoll-device-cuda`, processes that run either are `atoll-executor`.
+//! Not here: vendor code. The host device is `atoll-device-host`, NVIDIA GPUs are
+//! `atoll-device-cuda`, and `atoll-executor` runs either in a process of its own.
 //!
-//! Invariants: every launch that [`Launching::submit`] took gets exactly one completion, in
-//! submission order within its queue, also when the device is lost. A launch holds its place in the
-//! device queue until its completion was taken, so completions never pile up and nothing here grows
-//! without bound.
+//! Invariants: every launch that [`Launching::submit`] accepts gets exactly one completion, in
+//! submission order within its queue, even if the device is lost. A launch occupies its slot of the
+//! device queue until its completion is taken, so completions are bounded by the queue capacities
+//! and nothing here grows without bound.
+//!
+//! Start reading at [`Launching`], then [`record`] and [`link`].
 
 pub mod cpus;
 pub mod doorbell;
@@ -69,23 +71,24 @@ pub use telemetry::{ExecutorProcess, ExecutorStatistics, Telemetry};
 
 use std::os::fd::BorrowedFd;
 
-/// A device. Whoever writes a new one implements the traits of which it is made; the defaults of
-/// the smaller ones are a device that keeps nothing apart and counts nothing.
+/// A device. Implement the traits it is made of; the defaults of the optional ones describe a
+/// device without domains, lanes and counters.
 pub trait Device: Launching + Memory + Constants + Modules + Domains + Lanes + Telemetry + Send {
-    /// What it is.
+    /// Describes the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Why the device is gone, once it is. Its memory can still be read then.
+    /// Why the device is lost, or `None` while it works. The memory of a lost device can still be
+    /// read.
     fn lost(&self) -> Option<String> {
         None
     }
 
-    /// Readable while completions wait, a load has ended or the device is gone (an eventfd; reading
-    /// it is the device's business).
+    /// An eventfd that is readable while completions wait, when a load has finished, and when the
+    /// device is lost. Only the device reads it.
     fn completion_fd(&self) -> BorrowedFd<'_>;
 }
 
-/// Monotonic nanoseconds, on the clock of completions and chunks.
+/// The current time in nanoseconds, on the monotonic clock of completions and chunks.
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -16,8 +16,8 @@ pub trait Memory {
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
     /// Copies within the device's memory, where no launch in flight writes the source or touches
-    /// the destination. The two do not overlap. Nothing of it passes through the host
-    /// on a device whose memory is its own.
+    /// the destination. The two do not overlap. Nothing of it passes through the host on a device
+    /// whose memory is its own.
     fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError>;
 
     /// Sets `bytes` bytes to `value` in memory that no launch in flight touches.

@@ -59,7 +59,7 @@ pub fn wake_first() -> WakePriority {
 
 /// Does long work, which others on the CPU must not wait for, at ordinary priority; `granted` is
 /// what [`wake_first`] answered on this thread.
-pub fn aside<T>(granted: WakePriority, work: impl FnOnce() -> T) -> T {
+pub fn at_ordinary_priority<T>(granted: WakePriority, work: impl FnOnce() -> T) -> T {
     if granted != WakePriority::RealTime {
         return work();
     }
@@ -82,15 +82,15 @@ fn wake_soon() -> WakePriority {
 
 fn set(attributes: Attributes) -> bool {
     let attributes = Attributes { size: size_of::<Attributes>() as u32, flags: RESET_ON_FORK, ..attributes };
-    // SAFETY: the kernel reads `size` bytes of a structure that lives across the call; thread 0 is the
-    // calling one.
+    // SAFETY: the kernel reads `size` bytes of a structure that lives across the call; thread 0 is
+    // the calling one.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) == 0 }
 }
 
 fn get() -> Option<Attributes> {
     let mut attributes = Attributes::default();
-    // SAFETY: the kernel writes at most the size that is given, which is the structure's; thread 0 is
-    // the calling one.
+    // SAFETY: the kernel writes at most the size that is given, which is the structure's; thread 0
+    // is the calling one.
     let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size_of::<Attributes>(), 0) };
     (answer == 0).then_some(attributes)
 }
@@ -129,7 +129,7 @@ mod tests {
         let policies = on_a_thread(|| {
             let granted = wake_first();
             let before = get().unwrap().policy;
-            (before, aside(granted, || get().unwrap().policy), get().unwrap().policy)
+            (before, at_ordinary_priority(granted, || get().unwrap().policy), get().unwrap().policy)
         });
         assert_eq!(policies.1, libc::SCHED_OTHER as u32);
         assert_eq!(policies.0, policies.2, "and gets its priority back");

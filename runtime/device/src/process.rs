@@ -1,17 +1,16 @@
-//! What a device offers so that a process of its own, an *executor*, can run it. Executors
-//! themselves are another crate's (`atoll-executor`), which knows no device: the daemon gets a
-//! [`DevicePlan`], and the program that is started as an executor brings a table of
-//! [`DeviceKind`]s.
+//! The interface between a device and the executor process that runs it. Executors are implemented
+//! in `atoll-executor`, which knows no device: the daemon gets a [`DevicePlan`], and the executor's
+//! program passes a table of [`DeviceKind`]s.
 //!
-//! There are two ways for a device to be in another process:
+//! A device can be run in another process in two ways:
 //!
-//! - **Its memory is the daemon's** ([`MemoryHome::Daemon`]). The compute units in the executor
-//!   take launches from the rings themselves, and memory is mapped by both. Each domain has an
+//! - **Memory owned by the daemon** ([`MemoryHome::Daemon`]). Both processes map the memory, and
+//!   the compute units in the executor take launches from the rings themselves. Each domain has an
 //!   executor. The executor side implements [`StartUnits`] and [`RunningUnits`].
-//! - **Its memory is the executor's** ([`MemoryHome::Process`]), as that of a GPU is its process's.
-//!   One thread of the executor moves launches from the rings into a [`RelayedDevice`], and does
-//!   the transfers that the daemon asks for. All domains share one executor. The executor side
-//!   implements [`StartRelayed`] and [`RelayedDevice`].
+//! - **Memory owned by the executor** ([`MemoryHome::Process`]), as GPU memory belongs to the
+//!   process that allocated it. One thread of the executor moves launches from the rings to a
+//!   [`RelayedDevice`] and performs the transfers that the daemon asks for. All domains share one
+//!   executor. The executor side implements [`StartRelayed`] and [`RelayedDevice`].
 
 use crate::Device;
 use crate::doorbell::FdBell;
@@ -31,40 +30,38 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A configuration of a device that can run in executors.
+/// The configuration of a device that can run in executors.
 pub trait Plan {
-    /// Describes the device to the daemon.
+    /// Describes the device for the daemon.
     ///
     /// # Errors
-    /// If no device can have this configuration.
+    /// If the configuration is invalid.
     fn plan(self) -> Result<DevicePlan, DeviceError>;
 }
 
-/// A device that runs in executors, as its crate describes it to the daemon.
+/// A device that runs in executors, as the daemon sees it.
 #[derive(Clone, Debug)]
 pub struct DevicePlan {
     /// The [`DeviceKind::name`] of the device.
     pub kind: &'static str,
-    /// Its configuration, as [`DeviceKind::open`] reads it.
+    /// Its configuration, in the form that [`DeviceKind::open`] reads.
     pub config: String,
-    /// What the device is. Where the memory is the executor's, the executor's [`DeviceFacts`]
-    /// complete it.
+    /// Describes the device. If the executor owns the memory, its [`DeviceFacts`] complete this.
     pub info: DeviceInfo,
-    /// The shape of its rings; the same as the executor side says.
+    /// The shape of its rings; the executor side computes the same.
     pub link: LinkShape,
-    /// Whose memory it is.
+    /// The process that owns the device memory.
     pub memory: MemoryHome,
-    /// How much memory an executor that has its own is to reserve; set by the daemon for one that
-    /// takes the place of another.
+    /// Bytes of memory that the executor reserves, if it owns the memory. The daemon sets it when
+    /// an executor replaces another one.
     pub memory_bytes: Option<u64>,
-    /// How long a launch may run.
+    /// The time limit of a launch.
     pub time_limit: Duration,
-    /// How long an executor may take to load a module, where that is longer than for an ordinary
-    /// answer.
+    /// The time limit for loading a module, if it is longer than that of other answers.
     pub load_within: Option<Duration>,
     /// Variables of the executor's environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// The service that the executor may be a client of.
+    /// The service of which the executor may be a client.
     pub service: Option<Arc<dyn ProcessService>>,
 }
 
@@ -74,59 +71,58 @@ impl Plan for DevicePlan {
     }
 }
 
-/// Whose a device's memory is.
+/// The process that owns a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryHome {
-    /// The daemon's, which shares it with executors, one for each domain.
+    /// The daemon, which shares it with executors, one per domain.
     Daemon,
-    /// The one executor's.
+    /// The only executor.
     Process,
 }
 
-/// A service on this machine that the processes of a device are clients of, as NVIDIA's MPS.
+/// A service on this machine whose clients are the device's processes, such as NVIDIA's MPS.
 pub trait ProcessService: Debug + Send + Sync {
-    /// Keeps the service running for as long as the result lives; `None` where it is somebody
-    /// else's business.
+    /// Keeps the service running while the result lives; `None` if the service is managed
+    /// elsewhere.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the service cannot be started.
     fn keep(&self) -> Result<Option<Box<dyn KeptService>>, DeviceError>;
 
-    /// Ends whatever a process has on the device, so that it can be killed and no other client
-    /// notices. False where it is no client. Takes milliseconds, and seconds at most.
+    /// Ends the work of a client process on the device, so that it can be killed without harm to
+    /// other clients. False if the process is no client. Takes milliseconds, a few seconds at most.
     ///
     /// # Errors
     /// If the service refuses or does not answer.
     fn detach(&self, pid: u32) -> Result<bool, DeviceError>;
 }
 
-/// A [`ProcessService`] that is kept running until this is dropped.
+/// Keeps a [`ProcessService`] running until dropped.
 pub trait KeptService: Debug + Send {
-    /// Sees that the service answers, before a process is started that needs it.
+    /// Makes sure that the service answers before a process that needs it is started.
     ///
     /// # Errors
     /// If it cannot be started.
     fn ensure(&self) -> Result<(), DeviceError>;
 
-    /// Whether a process that uses the device is a client, as far as that can be told.
+    /// Whether a process that uses the device is a client, as far as the service tells.
     ///
     /// # Errors
     /// If the service does not answer.
     fn has_client(&self, pid: u32) -> Result<bool, DeviceError>;
 }
 
-/// A kind of device that a program can run as an executor: a row of the table that the program
-/// hands in.
+/// A kind of device that an executor can run: a row of the table that the program passes in.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceKind {
-    /// `host`, `cuda`.
+    /// For example `host` or `cuda`.
     pub name: &'static str,
-    /// Reads a [`DevicePlan::config`]. The number is how much memory to reserve, where the executor
-    /// takes the place of another one that had so much.
+    /// Parses a [`DevicePlan::config`]. The number is the memory to reserve in bytes, if the
+    /// executor replaces an earlier one that had that much.
     pub open: fn(&str, Option<u64>) -> Result<OpenDevice, DeviceError>,
 }
 
-/// A device that is about to be started in an executor.
+/// A configured device that has not been started yet.
 #[derive(Debug)]
 pub enum OpenDevice {
     /// [`MemoryHome::Daemon`].
@@ -135,132 +131,132 @@ pub enum OpenDevice {
     Relayed(Box<dyn StartRelayed>),
 }
 
-/// Compute units that are about to be started.
+/// Compute units that have not been started yet.
 pub trait StartUnits: Debug {
     /// The shape of the rings.
     fn link_shape(&self) -> LinkShape;
 
-    /// Size of the memory that the daemon shares.
+    /// Size in bytes of the memory that the daemon shares.
     fn memory_bytes(&self) -> u64;
 
-    /// Size of the range of addresses in which constants are shown.
+    /// Size in bytes of the address range for constants.
     fn constants_bytes(&self) -> u64;
 
-    /// Private memory that the compute units may take, for the limits of the process.
+    /// Private memory in bytes that the compute units may allocate; it goes into the limits of the
+    /// process.
     fn private_bytes(&self) -> u64;
 
-    /// Starts the threads; all of them run when it returns.
+    /// Starts the threads. All of them run when this returns.
     ///
     /// # Errors
-    /// If the system refuses.
-    fn start(self: Box<Self>, seat: Seat) -> Result<Box<dyn RunningUnits>, DeviceError>;
+    /// If the system refuses to start them.
+    fn start(self: Box<Self>, resources: UnitResources) -> Result<Box<dyn RunningUnits>, DeviceError>;
 }
 
-/// What compute units in an executor work with.
+/// The shared resources that compute units in an executor work with.
 #[derive(Debug)]
-pub struct Seat {
+pub struct UnitResources {
     /// The rings.
     pub link: Link,
     /// Device memory.
     pub memory: Arc<Region>,
-    /// Where constants are shown.
+    /// The address range for constants.
     pub constants: Arc<Window>,
-    /// Rings for the daemon when launches end.
+    /// Rung when launches end, for the daemon.
     pub bell: FdBell,
-    /// Takes reports, before the completions of their launches.
+    /// Receives reports, each before the completion of its launch.
     pub reports: Arc<dyn KeepReports>,
 }
 
-/// Compute units that run.
+/// Running compute units.
 pub trait RunningUnits: Debug {
-    /// Loads code under a number of the daemon's.
+    /// Loads code under an id that the daemon chose.
     ///
     /// # Errors
-    /// [`DeviceError::BadModule`] if the code is not for these compute units or damaged.
+    /// [`DeviceError::BadModule`] if the code is damaged or for another target.
     fn load_module(&mut self, id: ModuleId, image: ModuleImage<'_>) -> Result<(), DeviceError>;
 
     /// Unloads code that no launch in flight uses.
     fn unload_module(&mut self, id: ModuleId);
 }
 
-/// A device with memory of its own that is about to be started.
+/// A device with memory of its own that has not been started yet.
 pub trait StartRelayed: Debug {
     /// The shape of the rings.
     fn link_shape(&self) -> LinkShape;
 
-    /// The service that this process may be a client of.
+    /// The service of which this process may be a client.
     fn service(&self) -> Option<Arc<dyn ProcessService>>;
 
-    /// Starts the device. Transfers go through `region`, which the daemon shares; from `words_at`
-    /// on it holds the epoch words, [`crate::word_table::WORDS_MAX`] of four bytes.
+    /// Starts the device. Transfers go through `region`, which the daemon shares. The epoch words
+    /// begin at offset `words_at` of it: [`crate::word_table::WORDS_MAX`] words of four bytes.
     ///
     /// # Errors
-    /// If there is no such device or its driver refuses.
+    /// If there is no such device, or its driver refuses.
     fn start(self: Box<Self>, region: &Arc<Region>, words_at: u64) -> Result<Box<dyn RelayedDevice>, DeviceError>;
 }
 
 /// Loads a module on a thread of its own.
 pub type LoadModule = Box<dyn Fn(ModuleImage<'_>) -> Result<LoadedModule, DeviceError> + Send>;
 
-/// A module that a [`LoadModule`] loaded and the device does not have yet; only the device knows
-/// its type.
+/// A module that a [`LoadModule`] loaded and the device has not registered yet. Only the device
+/// knows its type.
 pub struct LoadedModule(pub Box<dyn Any + Send>);
 
 /// A device with memory of its own, as its executor drives it: the daemon raises its epoch words,
-/// and transfers pass through memory of the daemon.
+/// and transfers go through the daemon's shared memory.
 pub trait RelayedDevice: Debug {
     /// The device.
     fn device(&self) -> &dyn Device;
 
-    /// The device, to be driven.
+    /// The device, for driving it.
     fn device_mut(&mut self) -> &mut dyn Device;
 
-    /// What it found out when it started.
+    /// The facts that it found out when it started.
     fn facts(&self) -> DeviceFacts;
 
-    /// What loads modules beside everything else: a driver may take seconds to compile one, in
-    /// which launches should not wait.
+    /// Returns the loader of modules. It runs on another thread, so that launches do not wait while
+    /// a driver compiles a module for seconds.
     fn loader(&self) -> LoadModule;
 
-    /// Takes in a module that its loader loaded.
+    /// Registers a module that its loader loaded.
     ///
     /// # Errors
-    /// [`DeviceError::BadModule`] if it is another device's.
+    /// [`DeviceError::BadModule`] if another device loaded it.
     fn adopt(&mut self, module: LoadedModule) -> Result<ModuleId, DeviceError>;
 
-    /// Binds an epoch word in device memory to a word of the shared region, which says the same
-    /// from now on and which the daemon raises.
+    /// Binds an epoch word in device memory to a word of the shared region. From then on both hold
+    /// the same value, and the daemon raises the shared one.
     ///
     /// # Errors
     /// As for [`crate::Memory`].
     fn bind_epoch(&mut self, word: DeviceOffset, index: usize) -> Result<(), DeviceError>;
 
-    /// Writes epochs that the daemon raised through to device memory. Does not wait.
+    /// Copies epochs that the daemon raised to device memory. Does not wait.
     ///
     /// # Errors
     /// As for [`crate::Memory`].
     fn follow_epochs(&mut self) -> Result<(), DeviceError>;
 
-    /// Opens a lane under these queues, which the daemon has chosen: its own table of lanes is the
-    /// one that counts.
+    /// Opens a lane on the queues that the daemon chose; the daemon's lane table is authoritative.
     ///
     /// # Errors
     /// If the driver refuses.
     fn serve_lane(&mut self, lane: &Lane, units: &[u32]) -> Result<(), DeviceError>;
 
-    /// Closes it. Nothing is in its queues.
+    /// Closes a lane whose queues are empty.
     fn leave_lane(&mut self, queues: Range<u32>);
 
     /// Whether a queue belongs to a lane that is open.
     fn has_queue(&self, queue: QueueId) -> bool;
 
-    /// Copies bytes at `from` in the shared region into device memory.
+    /// Copies bytes at offset `from` of the shared region into device memory.
     ///
     /// # Errors
     /// As for [`crate::Memory`].
     fn write_from(&mut self, at: DeviceOffset, from: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Copies device memory into the shared region.
+    /// Copies device memory to offset `to` of the shared region.
     ///
     /// # Errors
     /// As for [`crate::Memory`].

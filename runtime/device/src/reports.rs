@@ -1,4 +1,4 @@
-//! Reports of launches that ended, until somebody takes them.
+//! Reports of finished launches, kept until they are taken.
 
 use crate::report::LaunchReport;
 use atoll_core::LaunchId;
@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Reports that are kept. A launch that neither fails nor prints has none, so whoever takes reports
-/// at all comes in time.
+/// The most reports that are kept. Only launches that fail or print have one, so a reader that
+/// takes reports with their completions loses none.
 const REPORTS_MAX: usize = 64;
 
-/// Text that one launch may print; as much as CUDA keeps by default.
+/// Bytes that one launch may print: CUDA's default for its printf buffer.
 pub const PRINTED_BYTES_MAX: usize = 1 << 20;
 
 /// The reports, oldest first.
@@ -21,7 +21,7 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// Keeps a report, unless there is nothing in it.
+    /// Keeps a report, unless it is empty. Drops the oldest if there are too many.
     pub fn put(&self, launch: LaunchId, report: LaunchReport) {
         if report == LaunchReport::default() {
             return;
@@ -47,9 +47,9 @@ impl Reports {
     }
 }
 
-/// Takes reports of launches, right before their completions.
+/// Receives reports of launches, each right before the completion of its launch.
 pub trait KeepReports: std::fmt::Debug + Send + Sync {
-    /// Takes one, which may say nothing.
+    /// Receives one report, which may be empty.
     fn put(&self, launch: LaunchId, report: LaunchReport);
 }
 
@@ -59,7 +59,7 @@ impl KeepReports for Reports {
     }
 }
 
-/// A report is whole between any two statements that could panic.
+/// Locks even after a panic: the list is consistent between any two statements.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_kept_until_they_are_taken_or_too_many() {
+    fn reports_are_kept_until_taken_and_the_oldest_is_dropped() {
         let reports = Reports::default();
         let printed = |text: &str| LaunchReport { printed: text.into(), ..LaunchReport::default() };
         reports.put(LaunchId(1), LaunchReport::default());

@@ -1,54 +1,53 @@
-//! A bounded ring for one producer and one consumer, in memory that two processes share.
+//! A bounded ring with one producer and one consumer, in memory shared by two processes.
 //!
-//! Records are `W` 64-bit words. Beside the ring lies an *arena* with `A` more words for each slot,
-//! which live exactly as long as the slot does: for what most records do not have, and what only
-//! some touch. Nothing in the ring is a pointer, so every process may map it where it likes. Each
-//! side keeps its own index to itself and only publishes it: what the peer writes into shared
-//! memory is read once, checked, and then used (a peer that breaks the rules gets [`Corrupt`],
-//! never undefined behaviour). All accesses are atomic, so a record that a broken peer overwrites
-//! while we read it is a wrong record, which its reader must check anyway.
+//! Records have `W` 64-bit words. Beside the ring lies an *arena* with `A` more words for each
+//! slot, which live exactly as long as the slot: for data that most records lack. Nothing in the
+//! ring is a pointer, so each process may map it anywhere. Each side keeps its own index in private
+//! memory and only publishes it. The peer's index is read once and checked before use: a peer that
+//! breaks the protocol causes [`Corrupt`], never undefined behaviour. All accesses are atomic, so
+//! if a broken peer overwrites a record while it is read, the result is a wrong record, which the
+//! reader has to validate anyway.
 //!
-//! Not here: waiting. A full ring says so, an empty one says so, and doorbells are somebody else's
-//! (`doorbell`).
+//! Not here: waiting. A full or empty ring returns at once; see `doorbell` for wake-ups.
 
 use crate::shm::Region;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The producer's index, then, two cache lines on (adjacent lines are fetched in pairs), the
-/// consumer's, then the records.
+/// The producer's index; two cache lines behind it (adjacent lines are prefetched in pairs) the
+/// consumer's; then the records.
 const TAIL_WORD: usize = 0;
 const HEAD_WORD: usize = 16;
 const HEADER_WORDS: usize = 32;
 
-/// Bytes to set aside for a ring of `capacity` records of `W` words, with `A` words beside each.
+/// Bytes of a ring with `capacity` records of `W` words and `A` arena words for each.
 pub const fn ring_bytes<const W: usize, const A: usize>(capacity: u32) -> u64 {
     let words = HEADER_WORDS as u64 + (W + A) as u64 * capacity.next_power_of_two() as u64;
     (words * 8).next_multiple_of(128)
 }
 
-/// The peer's index says something that cannot be.
+/// The peer published an index that is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ring is corrupt: the peer's index {theirs} does not go with ours, {ours}")]
 pub struct Corrupt {
     /// Our index.
     pub ours: u64,
-    /// What the peer wrote.
+    /// The index that the peer published.
     pub theirs: u64,
 }
 
-/// Why a record was not taken.
+/// Why a record was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
     /// No free slot.
     #[error("the ring is full")]
     Full,
-    /// The consumer broke the rules.
+    /// The consumer broke the protocol.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
 }
 
-/// One ring inside a region; both ends hold one.
+/// The location of one ring inside a region; both ends hold one.
 #[derive(Debug)]
 struct Place<const W: usize, const A: usize> {
     region: Arc<Region>,
@@ -58,7 +57,7 @@ struct Place<const W: usize, const A: usize> {
 }
 
 impl<const W: usize, const A: usize> Place<W, A> {
-    /// `None` where the ring would not lie inside the region.
+    /// `None` if the ring does not fit into the region.
     fn new(region: Arc<Region>, at: u64, capacity: u32) -> Option<Self> {
         let slots = capacity.max(1).next_power_of_two();
         let words = HEADER_WORDS + (W + A) * slots as usize;
@@ -79,7 +78,7 @@ impl<const W: usize, const A: usize> Place<W, A> {
     }
 }
 
-/// A slot of a ring: the words of its record and, behind them, those of its place in the arena.
+/// A slot of a ring: the words of its record, followed by its words in the arena.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot<'a> {
     words: &'a [AtomicU64],
@@ -87,7 +86,7 @@ pub struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// Writes words from `at` on.
+    /// Writes words, starting at word `at`.
     ///
     /// # Panics
     /// If they do not fit.
@@ -103,14 +102,14 @@ impl Slot<'_> {
     /// Reads a word.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such word.
     pub fn load(&self, at: usize) -> u64 {
         let word = self.words.get(at).unwrap_or_else(|| &self.arena[at - self.words.len()]);
         word.load(Ordering::Relaxed)
     }
 }
 
-/// The end that puts records in.
+/// The end that appends records.
 #[derive(Debug)]
 pub struct Producer<const W: usize, const A: usize = 0> {
     place: Place<W, A>,
@@ -119,8 +118,8 @@ pub struct Producer<const W: usize, const A: usize = 0> {
 }
 
 impl<const W: usize, const A: usize> Producer<W, A> {
-    /// The producer of the ring at `at` in zeroed memory; `None` where it does not fit. There must
-    /// be one per ring.
+    /// The producer of the ring at offset `at` in zeroed memory; `None` if the ring does not fit.
+    /// There must be only one per ring.
     pub fn new(region: Arc<Region>, at: u64, capacity: u32) -> Option<Self> {
         Some(Producer { place: Place::new(region, at, capacity)?, tail: 0, head_seen: 0 })
     }
@@ -130,8 +129,8 @@ impl<const W: usize, const A: usize> Producer<W, A> {
         self.push_with(|slot| slot.store(0, *record))
     }
 
-    /// Appends a record that `write` puts into its slot, as far as it is used; not called where
-    /// there is no free one.
+    /// Appends a record that `write` stores into its slot. `write` is not called if the ring is
+    /// full.
     pub fn push_with(&mut self, write: impl FnOnce(&Slot<'_>)) -> Result<(), PushError> {
         if self.tail - self.head_seen == self.place.slots {
             self.look_at_head()?;
@@ -152,7 +151,7 @@ impl<const W: usize, const A: usize> Producer<W, A> {
     }
 }
 
-/// The end that takes records out.
+/// The end that removes records.
 #[derive(Debug)]
 pub struct Consumer<const W: usize, const A: usize = 0> {
     place: Place<W, A>,
@@ -161,8 +160,8 @@ pub struct Consumer<const W: usize, const A: usize = 0> {
 }
 
 impl<const W: usize, const A: usize> Consumer<W, A> {
-    /// The consumer of the ring at `at` in zeroed memory; `None` where it does not fit. There must
-    /// be one per ring.
+    /// The consumer of the ring at offset `at` in zeroed memory; `None` if the ring does not fit.
+    /// There must be only one per ring.
     pub fn new(region: Arc<Region>, at: u64, capacity: u32) -> Option<Self> {
         Some(Consumer { place: Place::new(region, at, capacity)?, head: 0, tail_seen: 0 })
     }
@@ -172,7 +171,7 @@ impl<const W: usize, const A: usize> Consumer<W, A> {
         self.pop_with(|slot| std::array::from_fn(|at| slot.load(at)))
     }
 
-    /// Takes the oldest record as `read` finds it in its slot, which is free again afterwards.
+    /// Removes the oldest record, as `read` loads it from its slot. The slot is free afterwards.
     pub fn pop_with<T>(&mut self, read: impl FnOnce(&Slot<'_>) -> T) -> Result<Option<T>, Corrupt> {
         if self.is_empty()? {
             return Ok(None);
@@ -183,7 +182,7 @@ impl<const W: usize, const A: usize> Consumer<W, A> {
         Ok(Some(record))
     }
 
-    /// Whether there is nothing to take.
+    /// Whether the ring holds no record.
     pub fn is_empty(&mut self) -> Result<bool, Corrupt> {
         if self.head != self.tail_seen {
             return Ok(false);
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_lies_about_its_index_is_found_out() {
+    fn a_wrong_index_from_the_peer_is_detected() {
         let region = Arc::new(Region::create("ring", ring_bytes::<1, 0>(4)).unwrap());
         let peer = region.clone();
         let index =

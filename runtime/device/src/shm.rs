@@ -87,8 +87,8 @@ impl Mapping {
     ) -> std::io::Result<()> {
         let (to, bytes) = self.pages(at, bytes)?;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: it takes the place of a part of this mapping, which is ours; for the rest the caller
-        // answers.
+        // SAFETY: it takes the place of a part of this mapping, which is ours; for the rest the
+        // caller answers.
         unsafe { rustix::mm::mmap(to, bytes, protection, flags, file, 0)? };
         Ok(())
     }
@@ -195,8 +195,8 @@ impl Region {
     /// Copies `from` into the region.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), OutOfRange> {
         let to = self.checked(at, from.len() as u64)?;
-        // SAFETY: both ranges are valid for `from.len()` bytes, and no reference into the region's bytes
-        // exists that the source could overlap.
+        // SAFETY: both ranges are valid for `from.len()` bytes, and no reference into the region's
+        // bytes exists that the source could overlap.
         unsafe { crate::stream::copy(from.as_ptr(), to.as_ptr(), from.len()) };
         Ok(())
     }

@@ -36,8 +36,8 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     let head = to.align_offset(LINE).min(bytes);
     let lines = (bytes - head) / LINE;
     let tail = head + lines * LINE;
-    // SAFETY: head, lines and tail are parts of the two ranges, which the caller promises; each line
-    // begins at a multiple of its size in the target.
+    // SAFETY: head, lines and tail are parts of the two ranges, which the caller promises; each
+    // line begins at a multiple of its size in the target.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, head);
         for line in 0..lines {
@@ -49,8 +49,8 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
             }
         }
         std::ptr::copy_nonoverlapping(from.add(tail), to.add(tail), bytes - tail);
-        // Streaming stores are not ordered with others: whoever sees what this thread stores next sees
-        // these too.
+        // Streaming stores are not ordered with others: whoever sees what this thread stores next
+        // sees these too.
         _mm_sfence();
     }
 }

@@ -202,7 +202,7 @@ pub struct DeviceStatistics {
     /// The processes that run its launches, on a device that has some.
     pub executors: ExecutorStatistics,
     /// Whether all of it is being replaced, so that invocations wait.
-    pub is_away: bool,
+    pub is_unready: bool,
     /// Why it is lost, if it is.
     pub lost: Option<String>,
 }

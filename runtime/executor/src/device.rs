@@ -68,7 +68,7 @@ impl ExecutorDevice {
     /// A device in memory of the daemon's that is there.
     pub(crate) fn start_shared(config: &ExecutorConfig, memory: Arc<Region>) -> Result<ExecutorDevice, DeviceError> {
         let info = config.device.info.clone();
-        let engine_side = EngineSide::new(config.device.link)?.distrustful();
+        let engine_side = EngineSide::new(config.device.link)?.with_untrusted_peer();
         let start = Self::greeted(config, &engine_side, &[memory.as_fd()])?;
         let space = EngineSpace { memory, constants: ConstantStore::new(info.constants_bytes) };
         Self::begun(config, start, info, engine_side, ExecutorMemory::Shared(space))
@@ -79,7 +79,7 @@ impl ExecutorDevice {
         config: &ExecutorConfig,
         facts: Option<DeviceFacts>,
     ) -> Result<ExecutorDevice, DeviceError> {
-        let engine_side = EngineSide::new(config.device.link)?.distrustful();
+        let engine_side = EngineSide::new(config.device.link)?.with_untrusted_peer();
         let port = Port::create().map_err(os("create memory for transfers"))?;
         let wake = FdBell::new().map_err(os("create an eventfd"))?;
         let start = Self::greeted(config, &engine_side, &[port.as_fd(), wake.as_fd()])?;
@@ -465,8 +465,9 @@ impl ExecutorDevice {
         match (&self.memory, units.iter().min(), units.iter().max()) {
             // Whoever serves its queues there, the rings do not say.
             (ExecutorMemory::Remote(_), Some(first), Some(last)) => {
-                let Lane { id, queues, twins } = lane.clone();
-                self.executor.send(Order::OpenLane { lane: id.0, queues, twins, units: *first..*last + 1 }, Vec::new());
+                let Lane { id, queues, paired_queues } = lane.clone();
+                self.executor
+                    .send(Order::OpenLane { lane: id.0, queues, paired_queues, units: *first..*last + 1 }, Vec::new());
                 self.engine_side.open_lane(lane, &[]);
             }
             _ => self.engine_side.open_lane(lane, units),

@@ -257,12 +257,12 @@ impl Relay {
                 self.relayed.device_mut().store_epoch(DeviceOffset(word), Epoch(epoch));
                 Ok(())
             }
-            Order::OpenLane { lane, queues, twins, units } => {
+            Order::OpenLane { lane, queues, paired_queues, units } => {
                 let all = self.queues.len() as u32;
                 if queues.is_empty() || queues.end > all {
                     return Err(ServeError::BadOrder(format!("a lane of device queues {queues:?}; there are {all}")));
                 }
-                let lane = Lane { id: LaneId(lane), queues, twins };
+                let lane = Lane { id: LaneId(lane), queues, paired_queues };
                 Ok(self.relayed.serve_lane(&lane, &units.collect::<Vec<u32>>())?)
             }
             Order::CloseLane { queues } => {

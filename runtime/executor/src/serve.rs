@@ -9,7 +9,7 @@ use atoll_device::KeepReports;
 use atoll_device::doorbell::FdBell;
 use atoll_device::extent::Window;
 use atoll_device::link::Link;
-use atoll_device::process::{DeviceKind, OpenDevice, RunningUnits, Seat, StartUnits};
+use atoll_device::process::{DeviceKind, OpenDevice, RunningUnits, StartUnits, UnitResources};
 use atoll_device::report::LaunchReport;
 use atoll_device::shm::Region;
 use atoll_device::space::constants_window;
@@ -161,8 +161,8 @@ fn start(
     }
     let missing = jail::enter_before_threads(units.private_bytes()).map_err(os("enter the jail"))?;
     let reports = Arc::new(SendReports { channel: channel.clone(), link: link.clone() });
-    let seat = Seat { link, memory, constants, bell: FdBell::from_fd(bell), reports };
-    Ok((units.start(seat)?, missing))
+    let resources = UnitResources { link, memory, constants, bell: FdBell::from_fd(bell), reports };
+    Ok((units.start(resources)?, missing))
 }
 
 fn obey(

@@ -61,9 +61,9 @@ pub(crate) enum Order {
     Show { constants: Vec<ConstantRange> },
     /// An epoch word in memory of the device's own is raised that no launch was given yet.
     Raise { word: u64, epoch: u32 },
-    /// A lane of a device with memory of its own: its queues, whether half of them are twins, and
+    /// A lane of a device with memory of its own: its queues, whether half of them are paired queues, and
     /// its compute units.
-    OpenLane { lane: u32, queues: Range<u32>, twins: bool, units: Range<u32> },
+    OpenLane { lane: u32, queues: Range<u32>, paired_queues: bool, units: Range<u32> },
     /// Nothing is in the queues of a lane.
     CloseLane { queues: Range<u32> },
     /// Constants that are not to be mapped any more; no launch in flight reads them.

@@ -180,7 +180,7 @@ impl<'a> World<'a> {
         let config = SchedulerConfig {
             policy: simulation.policy,
             queues: simulation.device.queues,
-            twins: false,
+            paired_queues: false,
             queue_capacity: simulation.queue_capacity,
             preempt_level: simulation.device.preempt_level,
             can_abort: false,
@@ -195,7 +195,7 @@ impl<'a> World<'a> {
             let config = LaneConfig {
                 lane: LaneId(number),
                 queues: begin..begin + LANE_QUEUES,
-                twins: false,
+                paired_queues: false,
                 compute_units: lane.compute_units,
             };
             scheduler.open_lane(&config).map_err(SimError::Lane)?;

@@ -135,7 +135,7 @@ impl Device {
             memory_bytes: 1 << 20,
             constants_bytes: 1 << 20,
             queues: QUEUES.iter().sum(),
-            twins: false,
+            paired_queues: false,
             queue_capacity: 1,
             shared_bytes_max: SHARED_BYTES_MAX,
             cpus: vec![],
@@ -219,7 +219,8 @@ impl Device {
         let (answer, answered) = channel();
         lock(&self.flying).insert(launch, Flight { queue, context: life.context, answer });
         let mut host = lock(&self.host);
-        // Whoever ends a context first says so and then takes this lock to abort what is on its way.
+        // Whoever ends a context first says so and then takes this lock to abort what is on its
+        // way.
         let is_refused = life.check().is_err() || host.submit(queue, &record, &order.params).is_err();
         drop(host);
         if is_refused {

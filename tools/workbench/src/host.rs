@@ -57,7 +57,7 @@ impl HostBench {
             compute_units,
             memory_bytes,
             queues: 1,
-            twins: false,
+            paired_queues: false,
             time_limit: options.time_limit,
             ..default
         };

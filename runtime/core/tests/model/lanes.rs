@@ -12,19 +12,19 @@ const LANES_MAX: usize = 5;
 pub(super) struct LaneTruth {
     /// Its device queues.
     pub(super) queues: Range<u32>,
-    pub(super) twins: bool,
+    pub(super) paired_queues: bool,
     pub(super) is_closing: bool,
 }
 
 impl LaneTruth {
-    pub(super) fn of_all(queues: u32, twins: bool) -> LaneTruth {
-        LaneTruth { queues: 0..queues << u32::from(twins), twins, is_closing: false }
+    pub(super) fn of_all(queues: u32, paired_queues: bool) -> LaneTruth {
+        LaneTruth { queues: 0..queues << u32::from(paired_queues), paired_queues, is_closing: false }
     }
 
     /// The queues that the policy knows of.
     pub(super) fn policy_queues(&self) -> Range<u32> {
         let Range { start, end } = self.queues;
-        start..end - if self.twins { (end - start) / 2 } else { 0 }
+        start..end - if self.paired_queues { (end - start) / 2 } else { 0 }
     }
 }
 
@@ -35,7 +35,7 @@ impl World {
     }
 
     /// Whether a device queue is for second lines.
-    pub(super) fn is_twin(&self, queue: u32) -> bool {
+    pub(super) fn is_paired_queue(&self, queue: u32) -> bool {
         self.lanes.values().any(|lane| lane.queues.contains(&queue) && !lane.policy_queues().contains(&queue))
     }
 
@@ -62,8 +62,8 @@ impl World {
         let first = self.rng.below(u64::from(DEVICE_QUEUES_MAX) + 1) as u32;
         let queues = first..first + self.rng.below(6) as u32;
         let compute_units = self.rng.below(u64::from(super::COMPUTE_UNITS) + 2) as u32;
-        let twins = self.scenario.twins && self.rng.one_in(2);
-        let config = LaneConfig { lane, queues: queues.clone(), twins, compute_units };
+        let paired_queues = self.scenario.paired_queues && self.rng.one_in(2);
+        let config = LaneConfig { lane, queues: queues.clone(), paired_queues, compute_units };
         let is_taken = |queue: u32| self.lanes.values().any(|other| other.queues.contains(&queue));
         match self.scheduler.open_lane(&config) {
             Ok(()) => {
@@ -72,11 +72,11 @@ impl World {
                     "{config:?} opens"
                 );
                 self.opened = lane;
-                self.lanes.insert(lane, LaneTruth { queues, twins, is_closing: false });
+                self.lanes.insert(lane, LaneTruth { queues, paired_queues, is_closing: false });
             }
             Err(LaneError::Taken(_)) => assert!(lane <= self.opened),
             Err(LaneError::Queues(_)) => assert!(queues.is_empty() || queues.end > DEVICE_QUEUES_MAX),
-            Err(LaneError::Twins(count)) => assert!(twins && count == queues.len() && count % 2 == 1),
+            Err(LaneError::PairedQueues(count)) => assert!(paired_queues && count == queues.len() && count % 2 == 1),
             Err(LaneError::QueueTaken(queue, owner)) => {
                 assert!(self.has_queue(owner, queue) && queues.contains(&queue.0))
             }
@@ -176,7 +176,7 @@ impl World {
         let all: Vec<_> = self.scheduler.lanes().collect();
         assert!(
             all.len() == 1
-                && all[0].config.queues == LaneTruth::of_all(self.scenario.queues, self.scenario.twins).queues,
+                && all[0].config.queues == LaneTruth::of_all(self.scenario.queues, self.scenario.paired_queues).queues,
             "{all:?}"
         );
         assert_eq!(self.scheduler.lane_of(TaskId(0)), None);

@@ -67,7 +67,7 @@ impl World {
         let config = SchedulerConfig {
             policy,
             queues: scenario.queues,
-            twins: scenario.twins,
+            paired_queues: scenario.paired_queues,
             queue_capacity: capacity,
             preempt_level: scenario.preempt_level,
             can_abort: scenario.aborts != Aborts::Never,
@@ -87,9 +87,9 @@ impl World {
             policy,
             scheduler: DeviceScheduler::new(&config),
             opened: LaneId::DEFAULT,
-            lanes: BTreeMap::from([(LaneId::DEFAULT, LaneTruth::of_all(scenario.queues, scenario.twins))]),
+            lanes: BTreeMap::from([(LaneId::DEFAULT, LaneTruth::of_all(scenario.queues, scenario.paired_queues))]),
             device: Device::new(
-                if scenario.lanes { DEVICE_QUEUES_MAX } else { scenario.queues << u32::from(scenario.twins) },
+                if scenario.lanes { DEVICE_QUEUES_MAX } else { scenario.queues << u32::from(scenario.paired_queues) },
                 capacity,
             ),
             scenario,
@@ -341,7 +341,7 @@ impl World {
         let is_unsure = end == LaunchEnd::Complete && truth.tells_nothing(step) && epoch.is_raised_by(truth.raised);
         truth.complete[step as usize] |= end == LaunchEnd::Complete && !is_unsure;
         self.totals.evicted_launches += u64::from(end == LaunchEnd::Evicted);
-        self.totals.evicted_seconds += u64::from(end == LaunchEnd::Evicted && self.is_twin(at as u32));
+        self.totals.evicted_seconds += u64::from(end == LaunchEnd::Evicted && self.is_paired_queue(at as u32));
         self.totals.aborted_launches += u64::from(end == LaunchEnd::Aborted);
         self.totals.repeated_launches += u64::from(is_unsure);
         let truth = &self.tasks[&task];

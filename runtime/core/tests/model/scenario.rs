@@ -78,8 +78,8 @@ pub(crate) struct Scenario {
     pub(crate) lanes: bool,
     /// Tasks find out at host steps what else they consist of.
     pub(crate) unfolding: bool,
-    /// Queues have twins, and steps that do not need each other run in two lines.
-    pub(crate) twins: bool,
+    /// Queues have paired queues, and steps that do not need each other run in two lines.
+    pub(crate) paired_queues: bool,
     /// Of two lines it is said that nothing in one needs the other, although it does.
     pub(crate) wrong_forks: bool,
     /// What the device does about a launch that is to be aborted.
@@ -100,7 +100,7 @@ impl Default for Scenario {
             faults: Faults::default(),
             lanes: false,
             unfolding: false,
-            twins: false,
+            paired_queues: false,
             wrong_forks: false,
             aborts: Aborts::Late,
         }
@@ -154,7 +154,7 @@ impl Scenario {
         }
         let levels = [PreemptLevel::Block, PreemptLevel::Deactivate, PreemptLevel::Interrupt];
         let scenario = Scenario {
-            // With twins there are twice as many.
+            // With paired queues there are twice as many.
             queues: pick(rng, &[1, 2, 3, 3, 4, 8, 32]) as u32,
             capacity_max: pick(rng, &[1, 2, 5, 5, 9]),
             preempt_level: levels[rng.below(3) as usize],
@@ -165,7 +165,7 @@ impl Scenario {
             lost_after: None,
             faults,
             lanes: rng.one_in(2),
-            twins: rng.one_in(2),
+            paired_queues: rng.one_in(2),
             wrong_forks: false,
             aborts,
             unfolding: rng.one_in(3),

@@ -26,7 +26,7 @@ pub struct EngineSide {
     queue_capacity: usize,
     completion_bell: FdBell,
     /// The other side may write what it likes.
-    distrusts: bool,
+    peer_is_untrusted: bool,
     /// The other side wrote what cannot be. Noted here, where it cannot take that back.
     is_broken: bool,
     idle_rings: u64,
@@ -65,7 +65,7 @@ impl EngineSide {
             chunks,
             queue_capacity,
             completion_bell,
-            distrusts: false,
+            peer_is_untrusted: false,
             is_broken: false,
             idle_rings: 0,
             process: own_process(),
@@ -73,8 +73,8 @@ impl EngineSide {
     }
 
     /// The same with another process on the other side, which may hold code that nobody trusts.
-    pub fn distrustful(self) -> EngineSide {
-        EngineSide { distrusts: true, ..self }
+    pub fn with_untrusted_peer(self) -> EngineSide {
+        EngineSide { peer_is_untrusted: true, ..self }
     }
 
     /// The other side's process.
@@ -142,7 +142,7 @@ impl EngineSide {
     /// # Panics
     /// If the device has no such queues.
     pub fn open_lane(&mut self, lane: &Lane, units: &[u32]) {
-        self.link.set_lane(lane.queues.clone(), lane.twins, units);
+        self.link.set_lane(lane.queues.clone(), lane.paired_queues, units);
         self.open.extend(lane.queues.clone());
     }
 
@@ -200,8 +200,8 @@ impl EngineSide {
 
     fn silence(&self) -> bool {
         let flag = self.link.completion_flag();
-        if self.distrusts {
-            self.completion_bell.silence_distrustfully(flag)
+        if self.peer_is_untrusted {
+            self.completion_bell.silence_untrusted(flag)
         } else {
             self.completion_bell.silence(flag)
         }

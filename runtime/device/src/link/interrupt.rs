@@ -2,11 +2,13 @@
 //! D4).
 //!
 //! The stop word alone gets a compute unit back at the end of the block it is in. Where that block
-//! is long, or nobody knows how long it is, whoever has the more urgent blocks also sends [`HALT_SIGNAL`]: the engine's side with a submission, and a compute unit that took a launch and cannot run all of its blocks alone. There is no thread in between, and no
-//! answer: the signal says no more than *look at your stop word*, and its handler (`fault`) drops
-//! the call if the word is set, the call may be dropped and the program counter lies in the
-//! kernel's own code. So one signal too many harms nobody. One that came while the kernel was in a
-//! helper is lost; the watchdog sends another.
+//! is long, or nobody knows how long it is, whoever has the more urgent blocks also sends
+//! [`HALT_SIGNAL`]: the engine's side with a submission, and a compute unit that took a launch and
+//! cannot run all of its blocks alone. There is no thread in between, and no answer: the signal
+//! says no more than *look at your stop word*, and its handler (`fault`) drops the call if the word
+//! is set, the call may be dropped and the program counter lies in the kernel's own code. So one
+//! signal too many harms nobody. One that came while the kernel was in a helper is lost; the
+//! watchdog sends another.
 //!
 //! What the engine's side reads here, another process may have written. The most that a wrong word
 //! does is a signal to a wrong thread of that process.
@@ -43,9 +45,9 @@ const BLOCK_NS_SHIFT: u32 = 16;
 
 /// Whether a compute unit will take more urgent blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Prospect {
+enum Availability {
     /// At once or soon.
-    Comes,
+    Soon,
     /// When it was interrupted.
     IfInterrupted,
     /// When it has finished.
@@ -70,12 +72,12 @@ impl Occupation {
     }
 
     /// As somebody sees it who has blocks in a queue that comes before some.
-    fn prospect(self, outranks: impl Fn(u32) -> bool) -> Prospect {
+    fn availability(self, outranks: impl Fn(u32) -> bool) -> Availability {
         match self.queue() {
-            None => Prospect::Comes,
-            Some(runs) if !outranks(runs) || self.0 & INTERRUPTIBLE == 0 => Prospect::Later,
-            Some(_) if self.0 & SIGNALLED != 0 || (1..=GRACE_NS).contains(&self.block_ns()) => Prospect::Comes,
-            Some(_) => Prospect::IfInterrupted,
+            None => Availability::Soon,
+            Some(runs) if !outranks(runs) || self.0 & INTERRUPTIBLE == 0 => Availability::Later,
+            Some(_) if self.0 & SIGNALLED != 0 || (1..=GRACE_NS).contains(&self.block_ns()) => Availability::Soon,
+            Some(_) => Availability::IfInterrupted,
         }
     }
 }
@@ -109,8 +111,8 @@ impl UnitWords<'_> {
 
     /// Has its thread look at its stop and halt words.
     pub fn signal(&self, process: i32) {
-        // SAFETY: a system call without memory. Whatever thread it reaches of that process, the signal does
-        // nothing by default and nothing to a call that was not told to stop.
+        // SAFETY: a system call without memory. Whatever thread it reaches of that process, the
+        // signal does nothing by default and nothing to a call that was not told to stop.
         let _ = unsafe { libc::syscall(libc::SYS_tgkill, process, self.thread.load(Relaxed), HALT_SIGNAL) };
     }
 
@@ -139,15 +141,15 @@ impl Link {
         let units = || (0..self.shape().compute_units).filter(|&unit| self.serves(unit, queue));
         let occupation = |unit: u32| Occupation(self.unit(unit).occupation.load(SeqCst));
         // A compute unit may say that it runs blocks of a queue that is not there.
-        let prospect = |seen: Occupation| seen.prospect(|runs| runs < QUEUES_MAX && self.outranks(queue, runs));
-        let coming = units().filter(|&unit| prospect(occupation(unit)) == Prospect::Comes).count() as u64;
+        let availability = |seen: Occupation| seen.availability(|runs| runs < QUEUES_MAX && self.outranks(queue, runs));
+        let coming = units().filter(|&unit| availability(occupation(unit)) == Availability::Soon).count() as u64;
         let mut missing = blocks.saturating_sub(coming);
         for unit in units() {
             if missing == 0 {
                 break;
             }
             let seen = occupation(unit);
-            if prospect(seen) == Prospect::IfInterrupted && self.unit(unit).interrupt(seen, process) {
+            if availability(seen) == Availability::IfInterrupted && self.unit(unit).interrupt(seen, process) {
                 missing -= 1;
             }
         }
@@ -186,11 +188,11 @@ mod tests {
 
     #[test]
     fn only_long_blocks_of_less_urgent_queues_are_interrupted() {
-        use Prospect::{Comes, IfInterrupted, Later};
-        assert_eq!(Occupation::NONE.prospect(|_| true), Comes);
-        for (runs, may_interrupt, block_ns, prospect) in [
+        use Availability::{IfInterrupted, Later, Soon};
+        assert_eq!(Occupation::NONE.availability(|_| true), Soon);
+        for (runs, may_interrupt, block_ns, availability) in [
             (1, true, None, IfInterrupted),
-            (1, true, Some(GRACE_NS), Comes),
+            (1, true, Some(GRACE_NS), Soon),
             (1, true, Some(GRACE_NS + 1), IfInterrupted),
             (1, true, Some(u64::MAX), IfInterrupted),
             (1, false, None, Later),
@@ -198,24 +200,29 @@ mod tests {
             (30, true, None, IfInterrupted),
         ] {
             assert_eq!(
-                Occupation::new(runs, may_interrupt, block_ns).prospect(|runs| runs > 0),
-                prospect,
+                Occupation::new(runs, may_interrupt, block_ns).availability(|runs| runs > 0),
+                availability,
                 "{runs} {may_interrupt} {block_ns:?}"
             );
         }
-        assert_eq!(Occupation::new(2, true, None).prospect(|runs| runs > 2), Later);
-        assert_eq!(Occupation(Occupation::new(1, true, None).0 | SIGNALLED).prospect(|runs| runs > 0), Comes);
+        assert_eq!(Occupation::new(2, true, None).availability(|runs| runs > 2), Later);
+        assert_eq!(Occupation(Occupation::new(1, true, None).0 | SIGNALLED).availability(|runs| runs > 0), Soon);
     }
 
     #[test]
     fn evicted_work_is_interrupted_where_it_runs() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         for (blocks, signalled) in [(0, 0), (1, 0), (2, 1), (9, 2)] {
-            let link =
-                Link::create(LinkShape { queues: 3, twins: false, lane_queues: 0, capacity: 1, compute_units: 5 })
-                    .unwrap();
-            // One idles, two run long blocks of queue 1, one runs blocks that may not be interrupted, one runs
-            // another queue. Nobody has a thread, so no signal arrives.
+            let link = Link::create(LinkShape {
+                queues: 3,
+                paired_queues: false,
+                lane_queues: 0,
+                capacity: 1,
+                compute_units: 5,
+            })
+            .unwrap();
+            // One idles, two run long blocks of queue 1, one runs blocks that may not be
+            // interrupted, one runs another queue. Nobody has a thread, so no signal arrives.
             link.unit(1).begin(Occupation::new(1, true, None));
             link.unit(2).begin(Occupation::new(1, false, None));
             link.unit(3).begin(Occupation::new(1, true, Some(1_000_000)));
@@ -234,11 +241,16 @@ mod tests {
     fn no_more_are_interrupted_than_there_are_blocks_for() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         for (blocks, signalled) in [(1, 0), (2, 1), (3, 2), (9, 2)] {
-            let link =
-                Link::create(LinkShape { queues: 2, twins: false, lane_queues: 0, capacity: 1, compute_units: 4 })
-                    .unwrap();
-            // One idles, two run what may be interrupted, one what may not. Nobody has a thread, so no signal
-            // arrives.
+            let link = Link::create(LinkShape {
+                queues: 2,
+                paired_queues: false,
+                lane_queues: 0,
+                capacity: 1,
+                compute_units: 4,
+            })
+            .unwrap();
+            // One idles, two run what may be interrupted, one what may not. Nobody has a thread, so
+            // no signal arrives.
             link.unit(1).begin(Occupation::new(1, true, None));
             link.unit(2).begin(Occupation::new(1, false, None));
             link.unit(3).begin(Occupation::new(1, true, Some(1_000_000)));

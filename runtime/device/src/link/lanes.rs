@@ -38,11 +38,11 @@ pub struct Order {
 
 impl Link {
     /// Has the queues served by these compute units, the first queue before the others, and by
-    /// nobody if there are none. With twins the second half of the queues come where the first half
-    /// does, one with one: neither of two twins comes before the other. Nothing is in the
+    /// nobody if there are none. With paired queues the second half of the queues come where the first half
+    /// does, one with one: neither of two paired queues comes before the other. Nothing is in the
     /// queues.
-    pub fn set_lane(&self, queues: Range<u32>, twins: bool, units: &[u32]) {
-        let places = (queues.end - queues.start) / if twins { 2 } else { 1 };
+    pub fn set_lane(&self, queues: Range<u32>, paired_queues: bool, units: &[u32]) {
+        let places = (queues.end - queues.start) / if paired_queues { 2 } else { 1 };
         for queue in queues.clone() {
             for other in 0..self.shape.all_queues() {
                 self.clear(queue, other);
@@ -159,7 +159,7 @@ mod tests {
 
     /// Two queues for all of 70 compute units, and room for lanes.
     fn link() -> Link {
-        Link::create(LinkShape { queues: 2, twins: false, lane_queues: 6, capacity: 1, compute_units: 70 })
+        Link::create(LinkShape { queues: 2, paired_queues: false, lane_queues: 6, capacity: 1, compute_units: 70 })
             .expect("memory")
     }
 
@@ -196,9 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn twins_leave_each_other_alone() {
-        let link = Link::create(LinkShape { queues: 2, twins: true, lane_queues: 4, capacity: 1, compute_units: 2 })
-            .expect("memory");
+    fn paired_queues_leave_each_other_alone() {
+        let link =
+            Link::create(LinkShape { queues: 2, paired_queues: true, lane_queues: 4, capacity: 1, compute_units: 2 })
+                .expect("memory");
         link.set_lane(4..8, true, &[0, 1]);
         assert_eq!(order(&link, 1), [0, 2, 4, 6, 1, 3, 5, 7]);
         let stopped = |queue: u32| link.stopped_by(queue).collect::<Vec<_>>();

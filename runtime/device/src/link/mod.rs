@@ -85,9 +85,9 @@ pub struct Link {
 pub struct LinkShape {
     /// Device queues of the default lane that tasks are given.
     pub queues: u32,
-    /// Whether as many follow them as their twins, and lanes of several compute units have twins
+    /// Whether as many follow them as their paired queues, and lanes of several compute units have paired queues
     /// too.
-    pub twins: bool,
+    pub paired_queues: bool,
     /// Device queues for lanes that are opened.
     pub lane_queues: u32,
     /// Launches of a queue.
@@ -99,7 +99,7 @@ pub struct LinkShape {
 impl LinkShape {
     /// Whether there are rings of this shape.
     pub fn is_possible(self) -> bool {
-        let own = self.queues.saturating_mul(if self.twins { 2 } else { 1 });
+        let own = self.queues.saturating_mul(if self.paired_queues { 2 } else { 1 });
         let queues = own.saturating_add(self.lane_queues);
         self.queues > 0
             && queues <= QUEUES_MAX
@@ -107,9 +107,9 @@ impl LinkShape {
             && self.compute_units <= UNITS_MAX
     }
 
-    /// Device queues of the default lane, with their twins.
+    /// Device queues of the default lane, with their paired queues.
     pub fn own_queues(self) -> u32 {
-        self.queues * if self.twins { 2 } else { 1 }
+        self.queues * if self.paired_queues { 2 } else { 1 }
     }
 
     /// Device queues of all lanes.
@@ -140,7 +140,7 @@ impl Link {
     pub fn create(shape: LinkShape) -> std::io::Result<Link> {
         let link = Link { region: Arc::new(Region::create("atoll-link", shape.bytes())?), shape };
         let units: Vec<u32> = (0..shape.compute_units).collect();
-        link.set_lane(0..shape.own_queues(), shape.twins, &units);
+        link.set_lane(0..shape.own_queues(), shape.paired_queues, &units);
         Ok(link)
     }
 
@@ -356,7 +356,7 @@ mod tests {
     const QUEUES: u32 = 40;
 
     fn link() -> Link {
-        Link::create(LinkShape { queues: QUEUES, twins: false, lane_queues: 0, capacity: 1, compute_units: 1 })
+        Link::create(LinkShape { queues: QUEUES, paired_queues: false, lane_queues: 0, capacity: 1, compute_units: 1 })
             .expect("memory")
     }
 

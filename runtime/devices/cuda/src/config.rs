@@ -94,7 +94,7 @@ impl CudaConfig {
     pub(crate) fn link_shape(&self) -> Result<LinkShape, DeviceError> {
         let shape = LinkShape {
             queues: self.queues,
-            twins: self.has_twins(),
+            paired_queues: self.has_paired_queues(),
             lane_queues: LANE_QUEUES.min(QUEUES_MAX.saturating_sub(2 * self.queues)),
             capacity: self.queue_capacity,
             compute_units: 0,
@@ -103,8 +103,8 @@ impl CudaConfig {
         if shape.is_possible() { Ok(shape) } else { Err(DeviceError::Unavailable(wrong.to_owned())) }
     }
 
-    /// Whether each queue has a twin.
-    fn has_twins(&self) -> bool {
+    /// Whether each queue has a paired queue.
+    fn has_paired_queues(&self) -> bool {
         self.queues <= QUEUES_MAX / 2
     }
 
@@ -128,7 +128,7 @@ impl CudaConfig {
             preempt_level: PreemptLevel::Deactivate,
             can_abort: false,
             queues: self.queues,
-            twins: self.has_twins(),
+            paired_queues: self.has_paired_queues(),
             lane_units: LaneUnits::None,
             queue_capacity: self.queue_capacity,
             time_limit: None,

@@ -59,7 +59,7 @@ impl CudaDevice {
     }
 }
 
-/// Makes the queues of a lane; twins have the priorities of the first half.
+/// Makes the queues of a lane; paired queues have the priorities of the first half.
 pub(super) fn open_queues(
     context: &Arc<Context>,
     queues: &mut [Option<Queue>],
@@ -68,7 +68,7 @@ pub(super) fn open_queues(
     highest: i32,
     capacity: u32,
 ) -> Result<(), GpuError> {
-    let count = lane.queues.len() as u32 / if lane.twins { 2 } else { 1 };
+    let count = lane.queues.len() as u32 / if lane.paired_queues { 2 } else { 1 };
     for (place, queue) in (0_u32..).zip(lane.queues.clone()) {
         let priority = stream_priority(place % count, count, highest);
         queues[queue as usize] = Some(Queue::new(context, partition, priority, capacity)?);

@@ -39,7 +39,7 @@ impl CudaDevice {
         let info = facts.clone().complete(config.info());
         let highest = context.highest_priority()?;
         let capacity = config.queue_capacity;
-        let all = Lane { id: LaneId::DEFAULT, queues: 0..shape.own_queues(), twins: shape.twins };
+        let all = Lane { id: LaneId::DEFAULT, queues: 0..shape.own_queues(), paired_queues: shape.paired_queues };
         let mut queues: Vec<Option<Queue>> = (0..shape.all_queues()).map(|_| None).collect();
         open_queues(&context, &mut queues, &all, partition.as_ref(), highest, capacity)?;
         let lanes = LaneTable::new(shape, info.compute_units, info.lane_units);
@@ -66,8 +66,8 @@ impl CudaDevice {
             .spawn(move || poller.run())
             .map_err(|source| DeviceError::Os { what: "start the completion thread", source })?;
         let service = Stream::new(&context, highest)?;
-        // Whoever had it before may have left something in it: another process, or the one that this one
-        // replaces.
+        // Whoever had it before may have left something in it: another process, or the one that
+        // this one replaces.
         service.fill(&memory, 0, 0, memory.bytes())?;
         let bar = bar_words(&context, &service, config)?;
         let flag_routes = match config.flag_route {

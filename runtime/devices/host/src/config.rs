@@ -24,9 +24,9 @@ pub struct HostConfig {
     pub constants_bytes: u64,
     /// Device queues of the default lane; 0 is the most urgent.
     pub queues: u32,
-    /// Whether each has a twin, where there are several compute units and queues enough; see
-    /// [`DeviceInfo::twins`].
-    pub twins: bool,
+    /// Whether each has a paired queue, where there are several compute units and queues enough; see
+    /// [`DeviceInfo::paired_queues`].
+    pub paired_queues: bool,
     /// Device queues for lanes that are opened; as many fewer as there would be too many in all.
     pub lane_queues: u32,
     /// Launches a device queue takes.
@@ -57,7 +57,7 @@ impl Default for HostConfig {
             memory_bytes,
             constants_bytes: memory_bytes,
             queues: 2,
-            twins: true,
+            paired_queues: true,
             lane_queues: 32,
             queue_capacity: 4,
             // As much as the largest GPUs have, so that kernels tuned for them run.
@@ -86,19 +86,19 @@ impl HostConfig {
     }
 
     pub(crate) fn link_shape(&self) -> LinkShape {
-        let twins = self.has_twins();
-        let lane_queues = self.lane_queues.min(QUEUES_MAX - self.queues * if twins { 2 } else { 1 });
+        let paired_queues = self.has_paired_queues();
+        let lane_queues = self.lane_queues.min(QUEUES_MAX - self.queues * if paired_queues { 2 } else { 1 });
         LinkShape {
             queues: self.queues,
-            twins,
+            paired_queues,
             lane_queues,
             capacity: self.queue_capacity,
             compute_units: self.compute_units,
         }
     }
 
-    fn has_twins(&self) -> bool {
-        self.twins && self.compute_units > 1 && self.queues <= QUEUES_MAX / 2
+    fn has_paired_queues(&self) -> bool {
+        self.paired_queues && self.compute_units > 1 && self.queues <= QUEUES_MAX / 2
     }
 
     /// The CPUs of the compute units, in their order; none where the system places them.
@@ -108,7 +108,7 @@ impl HostConfig {
 
     pub(crate) fn info(self) -> DeviceInfo {
         DeviceInfo {
-            twins: self.has_twins(),
+            paired_queues: self.has_paired_queues(),
             lane_units: LaneUnits::Any,
             host_cpus: self.pinned_to().to_vec(),
             name: self.name,

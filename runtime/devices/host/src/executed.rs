@@ -5,7 +5,9 @@ use crate::device_side::DeviceSide;
 use crate::module::SCRATCH_BYTES_MAX;
 use crate::space::KernelSpace;
 use atoll_device::link::LinkShape;
-use atoll_device::process::{DeviceKind, DevicePlan, MemoryHome, OpenDevice, Plan, RunningUnits, Seat, StartUnits};
+use atoll_device::process::{
+    DeviceKind, DevicePlan, MemoryHome, OpenDevice, Plan, RunningUnits, StartUnits, UnitResources,
+};
 use atoll_device::{DeviceError, ModuleId, ModuleImage};
 
 /// The host device, for the table of a program that runs executors.
@@ -52,8 +54,8 @@ impl StartUnits for HostConfig {
         u64::from(self.compute_units) * (u64::from(SCRATCH_BYTES_MAX) + u64::from(self.shared_bytes_max))
     }
 
-    fn start(self: Box<Self>, seat: Seat) -> Result<Box<dyn RunningUnits>, DeviceError> {
-        let Seat { link, memory, constants, bell, reports } = seat;
+    fn start(self: Box<Self>, resources: UnitResources) -> Result<Box<dyn RunningUnits>, DeviceError> {
+        let UnitResources { link, memory, constants, bell, reports } = resources;
         Ok(Box::new(DeviceSide::start(&self, link, KernelSpace::new(memory, constants), bell, reports)?))
     }
 }

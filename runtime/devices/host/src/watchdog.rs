@@ -2,10 +2,10 @@
 //! whose time is over, and at once when the engine wants a launch ended.
 //!
 //! A call is asked first, through its halt word, which kernels poll where they wait for other
-//! threads, and then told, by a signal (`fault`); at once where nobody wants to know what it
-//! was waiting for. What the watchdog and a compute unit say to each other goes
-//! through one word per compute unit; only a call that is being ended takes the lock, so an
-//! ordinary one costs two atomic stores and an exchange.
+//! threads, and then told, by a signal (`fault`); at once where nobody wants to know what it was
+//! waiting for. What the watchdog and a compute unit say to each other goes through one word per
+//! compute unit; only a call that is being ended takes the lock, so an ordinary one costs two
+//! atomic stores and an exchange.
 
 use super::device_side::Shared;
 use atoll_core::LaunchId;
@@ -94,8 +94,8 @@ impl Watch {
         let state = self.state.load(Acquire);
         let signal = || unit.signal(process);
         match state % PHASES {
-            // Read after the state and before the exchange, what is read here belongs to the same call as the state if
-            // that succeeds.
+            // Read after the state and before the exchange, what is read here belongs to the same
+            // call as the state if that succeeds.
             RUNNING if link.is_aborted(self.queue.load(Relaxed), LaunchId(self.launch.load(Relaxed))) => {
                 if self.ask(state) {
                     self.tell(halting(state), signal);
@@ -221,7 +221,7 @@ mod tests {
     const LAUNCH: LaunchId = LaunchId(7);
 
     fn link(queues: u32) -> Link {
-        Link::create(LinkShape { queues, twins: false, lane_queues: 0, capacity: 1, compute_units: 1 }).unwrap()
+        Link::create(LinkShape { queues, paired_queues: false, lane_queues: 0, capacity: 1, compute_units: 1 }).unwrap()
     }
 
     fn begin(watch: &Watch, deadline_ns: u64) {

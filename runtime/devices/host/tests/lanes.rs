@@ -105,16 +105,16 @@ fn a_lane_that_is_busy_keeps_nobody_in_another_waiting() {
 }
 
 #[test]
-fn twins_run_beside_each_other_and_interrupt_nobody() {
+fn paired_queues_run_beside_each_other_and_interrupt_nobody() {
     let mut rig = rig(2);
     let both = open(&mut rig, &[0, 1]);
-    assert!(both.twins && both.queues.len() == 4 && rig.device.info().twins);
-    for (queue, twin) in
+    assert!(both.paired_queues && both.queues.len() == 4 && rig.device.info().paired_queues);
+    for (queue, paired_queue) in
         [(0, 2), (1, 3), (both.queues.start, both.queues.start + 2), (both.queues.start + 1, both.queues.start + 3)]
     {
         let gate = rig.alloc(4);
         // Each holds a compute unit, so both begin only if they run beside each other.
-        let logs = [queue, twin].map(|queue| hold(&mut rig, queue, 1, gate));
+        let logs = [queue, paired_queue].map(|queue| hold(&mut rig, queue, 1, gate));
         rig.device.store_epoch(gate, Epoch(1));
         assert_eq!(
             [rig.wait(), rig.wait()].map(|completion| completion.reexecuted_blocks),

@@ -17,7 +17,7 @@ impl Worker {
     /// The compute units on which two lines of an invocation run beside each other; 0 where they do
     /// not.
     pub(super) fn units_of(&self, lane: LaneId) -> u32 {
-        let units = self.scheduler.lanes().find(|state| state.config.lane == lane && state.config.twins);
+        let units = self.scheduler.lanes().find(|state| state.config.lane == lane && state.config.paired_queues);
         units.map_or(0, |state| state.config.compute_units)
     }
 
@@ -29,7 +29,7 @@ impl Worker {
         let config = LaneConfig {
             lane: lane.id,
             queues: lane.queues.clone(),
-            twins: lane.twins,
+            paired_queues: lane.paired_queues,
             compute_units: spec.units.len() as u32,
         };
         if let Err(error) = self.scheduler.open_lane(&config) {

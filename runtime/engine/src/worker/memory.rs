@@ -236,7 +236,7 @@ impl Worker {
 
     /// Writes the next piece of a set that is being loaded. Returns whether there was one.
     pub(super) fn advance_loading(&mut self) -> bool {
-        if !self.memory.is_loading() || self.device.is_away() {
+        if !self.memory.is_loading() || self.device.is_unready() {
             return false;
         }
         let now = clock::now();

@@ -147,7 +147,7 @@ impl Worker {
         let scheduler = SchedulerConfig {
             policy,
             queues: info.queues.clamp(1, atoll_core::limits::DEVICE_QUEUES_MAX),
-            twins: info.twins && config.branch_gain_min.is_some(),
+            paired_queues: info.paired_queues && config.branch_gain_min.is_some(),
             queue_capacity: config.device_queue_capacity.min(info.queue_capacity).max(1),
             preempt_level: info.preempt_level,
             can_abort: info.can_abort,
@@ -239,7 +239,7 @@ impl Worker {
     /// Loads constants a piece further. Copying them is long work, for which compute units must not
     /// be kept from their CPUs.
     fn advance_loading_aside(&mut self) -> bool {
-        self.memory.is_loading() && priority::aside(self.wake_priority, || self.advance_loading())
+        self.memory.is_loading() && priority::at_ordinary_priority(self.wake_priority, || self.advance_loading())
     }
 
     /// Whether to look again at once instead of sleeping: something on the device is about to end,

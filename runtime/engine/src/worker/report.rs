@@ -51,7 +51,7 @@ impl Worker {
                 lanes: self.lane_statistics(),
                 busy_ns: self.device.busy_ns(),
                 executors: self.device.executors(),
-                is_away: self.device.is_away(),
+                is_unready: self.device.is_unready(),
                 lost: self.lost.clone(),
             },
             classes: [Class::RealTime, Class::BestEffort].map(class).to_vec(),

@@ -246,7 +246,7 @@ impl FakeDevice {
             preempt_level: PreemptLevel::Deactivate,
             can_abort: true,
             queues: QUEUES,
-            twins: false,
+            paired_queues: false,
             lane_units: LaneUnits::None,
             queue_capacity: 4,
             time_limit: None,

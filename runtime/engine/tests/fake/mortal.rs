@@ -220,7 +220,7 @@ impl Domains for Mortal {
         if self.is_gone() { DomainState::Restarting } else { DomainState::Ready }
     }
 
-    fn is_away(&self) -> bool {
+    fn is_unready(&self) -> bool {
         self.is_gone()
     }
 }

@@ -1,16 +1,16 @@
 //! One physical device under several executors: one for each domain of those who trust each other.
 //!
 //! Towards the engine it is a single [`Device`] with one scheduler above it. A module belongs to a
-//! domain, its launches go to that domain's executor. Constants are held once and mapped
-//! by the executors of those domains that they were shown to; memory belongs to one domain. An
-//! executor that is lost is replaced after a pause that grows with how often that happens, and gets
-//! its modules again; its launches end as failed, with the cause, and the other domains go on. A
-//! domain whose executors keep dying is unavailable for a while, with the cause.
+//! domain, its launches go to that domain's executor. Constants are held once and mapped by the
+//! executors of those domains that they were shown to; memory belongs to one domain. An executor
+//! that is lost is replaced after a pause that grows with how often that happens, and gets its
+//! modules again; its launches end as failed, with the cause, and the other domains go on. A domain
+//! whose executors keep dying is unavailable for a while, with the cause.
 //!
 //! A device with memory of its own, as a GPU, is one executor for all domains, since processes
 //! share its compute units badly: to all of them it is the domain [`EVERYBODY`]. Its constants lie
-//! in the memory that goes with it; whoever put them there is
-//! told ([`Constants::take_constants_lost`]) and puts them there again, and until then nothing is
+//! in the memory that goes with it; whoever put them there is told
+//! ([`Constants::take_constants_lost`]) and puts them there again, and until then nothing is
 //! started anew.
 //!
 //! *Memory of a domain* is found at [`Domains::domain`]: the domain's number in the upper bits of
@@ -107,7 +107,8 @@ impl ExecutorPool {
                     let why = "the GPU's driver does not use MPS in its executor, so nothing keeps that to its share";
                     return Err(DeviceError::Unavailable(why.to_owned()));
                 }
-                // One that takes its place has as much memory, whatever others have taken meanwhile.
+                // One that takes its place has as much memory, whatever others have taken
+                // meanwhile.
                 let device = DevicePlan { memory_bytes: Some(executor.info().memory_bytes), ..config.device };
                 let mut pool = Self::with(ExecutorConfig { device, ..config }, executor.info().clone())?;
                 pool.facts = executor.facts();
@@ -321,7 +322,8 @@ impl Launching for ExecutorPool {
             if let Some(completion) = self.poll() {
                 break completion;
             }
-            // Last, and after each poll: that silences the bells of executors, which ring for their ends, too.
+            // Last, and after each poll: that silences the bells of executors, which ring for their
+            // ends, too.
             if !self.advance() {
                 return None;
             }
@@ -515,7 +517,7 @@ impl Domains for ExecutorPool {
         }
     }
 
-    fn is_away(&self) -> bool {
+    fn is_unready(&self) -> bool {
         self.is_remote() && !self.domains.first().is_some_and(Domain::has_begun)
     }
 

@@ -1,5 +1,5 @@
-//! `ps` and `usage`: what the engine tells about itself, in the words of the wire, and no more of
-//! it than a peer may see.
+//! The requests `Processes` (`atoll ps`) and `Usage` (`atoll usage`): the engines' statistics in
+//! wire types, restricted to what the peer may see.
 
 use super::Control;
 use super::access::Principal;
@@ -33,11 +33,11 @@ impl Control {
 
 impl Principal {
     pub(super) fn sees(&self, tenant: &Tenant) -> bool {
-        self.sees_everybody || *tenant == self.tenant
+        self.sees_all_tenants || *tenant == self.tenant
     }
 }
 
-/// The report of every device; what it says without naming one is of the first.
+/// The report of all devices; the fields outside `devices` describe the first device.
 fn usage(statistics: Vec<EngineStatistics>, principal: &Principal) -> UsageReport {
     let uptime_ns = statistics.first().map_or(0, |engine| engine.uptime_ns);
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -62,11 +62,11 @@ fn device_usage(device: &DeviceStatistics, principal: &Principal) -> DeviceUsage
     DeviceUsage {
         device: device.name.clone(),
         compute_units: device.compute_units,
-        device_s: device.busy_ns.filter(|_| principal.sees_everybody).map(|ns| device_s(device, ns.into())),
+        device_s: device.busy_ns.filter(|_| principal.sees_all_tenants).map(|ns| device_s(device, ns.into())),
     }
 }
 
-/// Time of compute units as time of the whole device.
+/// Converts compute-unit time to time of the whole device.
 fn device_s(device: &DeviceStatistics, compute_unit_ns: u128) -> f64 {
     compute_unit_ns as f64 / 1e9 / f64::from(device.compute_units.max(1))
 }
@@ -99,7 +99,7 @@ fn entry(device: &DeviceStatistics, row: UsageRow) -> UsageEntry {
     }
 }
 
-/// The report of every device; what it says without naming one is of the first.
+/// The report of all devices; the fields outside `devices` describe the first device.
 fn processes(statistics: Vec<EngineStatistics>, principal: &Principal) -> ProcessReport {
     let devices: Vec<DeviceEntry> = statistics.iter().map(|engine| device_entry(&engine.device)).collect();
     let (mut functions, mut executors) = (Vec::new(), Vec::new());
@@ -129,14 +129,14 @@ fn device_entry(device: &DeviceStatistics) -> DeviceEntry {
         compute_units: device.compute_units,
         memory_bytes: device.memory_total_bytes,
         memory_used_bytes: device.memory_used_bytes,
-        unready: device.is_away,
+        unready: device.is_unready,
         lost: device.lost.clone(),
     }
 }
 
 fn executor(device: &str, process: ExecutorProcess) -> Option<ExecutorEntry> {
     let ExecutorProcess { domain, pid, losses, cause, jail_lacks } = process;
-    // The engine names domains after tenants.
+    // Domains are named after tenants.
     Some(ExecutorEntry {
         device: device.to_owned(),
         tenant: domain.parse().ok()?,
@@ -175,7 +175,7 @@ mod tests {
     use crate::control::access::TenantLimits;
     use atoll_engine::{Class, ExecutorStatistics, FunctionKey, Usage};
 
-    /// Two devices with functions of two tenants each.
+    /// Two devices, each with functions of two tenants.
     fn statistics() -> Vec<EngineStatistics> {
         vec![engine("host:0"), engine("host:1")]
     }
@@ -212,9 +212,9 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_sees_its_own_and_nobody_learns_of_others() {
+    fn a_tenant_sees_only_its_own_usage() {
         let mut principal =
-            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
+            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_all_tenants: false };
         let report = usage(statistics(), &principal);
         let owners = |report: &UsageReport| report.rows.iter().map(|row| row.tenant.to_string()).collect::<Vec<_>>();
         assert_eq!((owners(&report), report.device_s, report.rows[0].device_s), (vec!["b".to_owned(); 2], None, 1.5));
@@ -226,7 +226,7 @@ mod tests {
             (2, 2, &principal.tenant)
         );
         assert_eq!(report.executors.iter().map(|entry| &*entry.device).collect::<Vec<_>>(), ["host:0", "host:1"]);
-        principal.sees_everybody = true;
+        principal.sees_all_tenants = true;
         let report = usage(statistics(), &principal);
         assert_eq!((owners(&report).len(), report.device_s), (4, Some(3.0)));
         assert_eq!(

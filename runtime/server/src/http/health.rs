@@ -1,5 +1,5 @@
-//! Whether the server, and a model, is alive and ready. KServe's client reads the bodies, Triton's
-//! the status.
+//! Liveness and readiness of the server and of models. KServe's client reads the body, Triton's the
+//! status.
 
 use super::ModelPath;
 use super::error::ApiError;
@@ -17,13 +17,13 @@ pub(super) async fn live() -> Json<Live> {
     Json(Live { live: true })
 }
 
-/// Ready is a server that loaded every model (that looked at every model, where readiness is not
-/// strict) and has a device that is there, not lost and not being replaced. One of several that
-/// fails takes its own models with it ([`model_ready`]) and leaves the others their requests.
+/// Ready if all models are loaded (or have failed, if readiness is not strict) and at least one
+/// device is available, that is, neither lost nor being replaced. If one of several devices fails,
+/// only its own models become unready ([`model_ready`]).
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let engine = app.engine.clone();
-    let is_there = move || engine.statistics().iter().any(is_there);
-    let ready = app.is_ready() && crate::inference::blocking(is_there).await.unwrap_or(false);
+    let is_available = move || engine.statistics().iter().any(is_available);
+    let ready = app.is_ready() && crate::inference::blocking(is_available).await.unwrap_or(false);
     (status(ready), Json(Ready { ready })).into_response()
 }
 
@@ -34,8 +34,8 @@ pub(super) async fn model_ready(
     let ready = match app.find(&path.name, path.version.as_deref()) {
         Ok(model) => {
             let engine = app.engine.clone();
-            let is_there = move || engine.statistics().get(usize::from(model.device.0)).is_some_and(is_there);
-            crate::inference::blocking(is_there).await.unwrap_or(false)
+            let is_available = move || engine.statistics().get(usize::from(model.device.0)).is_some_and(is_available);
+            crate::inference::blocking(is_available).await.unwrap_or(false)
         }
         Err(FindError::NotReady { .. }) => false,
         Err(error) => return Err(error.into()),
@@ -43,8 +43,8 @@ pub(super) async fn model_ready(
     Ok((status(ready), Json(ModelReady { name: path.name, ready })).into_response())
 }
 
-fn is_there(engine: &EngineStatistics) -> bool {
-    engine.device.lost.is_none() && !engine.device.is_away
+fn is_available(engine: &EngineStatistics) -> bool {
+    engine.device.lost.is_none() && !engine.device.is_unready
 }
 
 fn status(ready: bool) -> StatusCode {

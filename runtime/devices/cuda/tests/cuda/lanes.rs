@@ -39,7 +39,10 @@ fn why<T: std::fmt::Debug>(answer: Result<T, DeviceError>) -> String {
 fn a_busy_lane_keeps_nobody_in_another_waiting(mut rig: Rig) {
     let step = step(&rig);
     let [first, second] = [0..step, step..2 * step].map(|units| open(&mut rig, units).expect("a lane"));
-    assert!(first.twins && first.queues.len() == 4 && first.queues.end == second.queues.start, "{first:?} {second:?}");
+    assert!(
+        first.paired_queues && first.queues.len() == 4 && first.queues.end == second.queues.start,
+        "{first:?} {second:?}"
+    );
     let (log, gate, counts) = (rig.alloc(1 << 16), rig.alloc(4), rig.alloc(4 * 50));
     // More blocks than the lane has room for: those that wait for the gate take all of it.
     let blocks = step * 64;

@@ -1,4 +1,4 @@
-//! Building and composing scalar programs.
+//! Building and composing scalar programs ([`PointProgram`]).
 
 use crate::tensor::is_float;
 use crate::tensor_graph::{PointArg, PointOp, PointProgram, PointStep, ValueId};
@@ -24,13 +24,13 @@ impl ProgramBuilder {
 }
 
 impl PointStep {
-    /// Whether it divides integers by a number that may be zero, which fails the invocation.
+    /// Whether the step divides integers by a value that may be zero, which fails the invocation.
     pub fn may_divide_by_zero(&self) -> bool {
         let divides = matches!(self.op, PointOp::Div | PointOp::Mod) && !is_float(self.ty);
         divides && !matches!(self.args.get(1), Some(PointArg::Const(divisor)) if *divisor != 0.0)
     }
 
-    /// The type of its result.
+    /// The type of the step's result.
     pub fn result_type(&self) -> DType {
         match self.op {
             PointOp::Equal | PointOp::Less | PointOp::LessOrEqual | PointOp::Greater | PointOp::GreaterOrEqual => {
@@ -48,7 +48,7 @@ impl PointProgram {
         self.steps.iter().any(PointStep::may_divide_by_zero)
     }
 
-    /// One step on inputs `0..inputs`.
+    /// A program of one step on inputs `0..inputs`.
     pub fn single(op: PointOp, ty: DType, inputs: u32) -> PointProgram {
         PointProgram { steps: vec![PointStep { op, ty, args: (0..inputs).map(PointArg::Input).collect() }] }
     }
@@ -58,24 +58,25 @@ impl PointProgram {
         PointProgram::single(PointOp::Cast, to, 1)
     }
 
-    /// How many times each of `inputs` inputs is read.
+    /// How many operands of the program's steps are the input `input`.
     pub fn reads_of(&self, input: u32) -> usize {
         self.steps.iter().flat_map(|s| &s.args).filter(|a| **a == PointArg::Input(input)).count()
     }
 }
 
-/// A program and the values its inputs stand for.
+/// A program and the values that are its inputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Applied {
     /// The program.
     pub program: PointProgram,
-    /// What input `i` is.
+    /// The value of each input.
     pub inputs: Vec<ValueId>,
 }
 
-/// Replaces the input `at` of `consumer` by the program that produces it. The producer's inputs
-/// come first and keep their places, so that an epilogue's accumulated element stays input 0; equal
-/// inputs are one, equal steps are one.
+/// Inlines `producer` into `consumer`, replacing the input `at` of `consumer`.
+///
+/// The producer's inputs come first and keep their indices, so input 0 of an epilogue stays the
+/// accumulated element. Equal inputs are merged, and so are equal steps.
 pub fn inline(producer: &Applied, at: ValueId, consumer: &Applied) -> Applied {
     let mut result = Applied { program: PointProgram::default(), inputs: producer.inputs.clone() };
     let mut steps = producer.program.steps.clone();
@@ -113,8 +114,8 @@ pub fn inline(producer: &Applied, at: ValueId, consumer: &Applied) -> Applied {
         });
         moved.push(PointArg::Step(index as u32));
     }
-    // The result is the last step; where the last one was known before, or is just an input, it is said
-    // again.
+    // The program's result is its last step. If the result of the consumer is an earlier step or an
+    // input, an identity step copies it.
     let outcome = moved.last().copied().unwrap_or(inputs.first().copied().unwrap_or(produced));
     let ends_there = outcome == PointArg::Step((steps.len() as u32).wrapping_sub(1));
     let is_plain_input = steps.is_empty() && outcome == PointArg::Input(0);

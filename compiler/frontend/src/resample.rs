@@ -1,9 +1,9 @@
-//! Where an output position of a resize falls on an axis of the input, in f32 as every runtime
-//! computes it.
+//! Maps output positions of a resize to coordinates of the input. Computed in f32, as in ONNX
+//! Runtime.
 
 use crate::tensor_graph::{CoordinateMode, ResizeMode};
 
-/// The input coordinate of an output position; `scale` is output by input as the model gives it.
+/// The input coordinate of an output position; `scale` is output / input, as in the model.
 pub(crate) fn coordinate(mode: CoordinateMode, scale: f32, output: usize, extent: usize, out_extent: usize) -> f32 {
     let at = output as f32;
     match mode {
@@ -15,8 +15,7 @@ pub(crate) fn coordinate(mode: CoordinateMode, scale: f32, output: usize, extent
     }
 }
 
-/// Input positions around a coordinate and their weights; positions outside count as the nearest
-/// inside.
+/// The input positions next to a coordinate, with their weights. Positions outside are clamped.
 pub(crate) fn neighbours(mode: ResizeMode, coordinate: f32, extent: usize) -> Vec<(usize, f64)> {
     let last = extent.saturating_sub(1) as f32;
     let nearest = |position: f32| vec![(position.clamp(0.0, last) as usize, 1.0)];

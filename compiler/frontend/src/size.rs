@@ -1,14 +1,14 @@
-//! Sizes in one normal form, so that equal sizes compare equal.
+//! Sizes in a normal form, so that equal sizes compare equal.
 //!
-//! [`Expr`] keeps what it does not fold as written: `s + 2 - 2` is not `s`. Shape inference needs
-//! to know that it is. Here an expression becomes a polynomial with integer coefficients over
-//! *atoms* (symbols, and quotients, minima and maxima that cannot be taken apart), and goes back to
-//! an [`Expr`] in one fixed order. Equality of normal forms is sound (equal forms are equal for all
-//! symbol values) but not complete.
+//! [`Expr`] keeps what it does not fold as written: `s + 2 - 2` is not equal to `s`. Shape
+//! inference needs to know that it is. Here an expression becomes a polynomial with integer
+//! coefficients over *atoms* (symbols, and quotients, minima and maxima that cannot be decomposed),
+//! and is converted back to an [`Expr`] in a fixed order. Equality of normal forms is sound (equal
+//! forms are equal for all symbol values) but not complete.
 //!
-//! What the ranges of the symbols decide beyond that is in `ranges`: signs, minima, maxima, and
-//! conditions that an invocation is checked for. `solve` goes the other way: which values of a
-//! symbol make two sizes equal.
+//! `ranges` uses the ranges of the symbols as well: it decides signs, minima, maxima, and
+//! conditions that are checked in each invocation. `solve` finds the values of a symbol for which
+//! two sizes are equal.
 
 mod ranges;
 mod solve;
@@ -28,11 +28,11 @@ struct Polynomial {
     terms: BTreeMap<Monomial, i64>,
 }
 
-/// Longest polynomial that is kept in normal form; a longer one stays as written, so that no model
-/// can make sizes explode.
+/// Largest number of terms of a polynomial. A longer expression stays as written, so that no model
+/// can make sizes grow without bound.
 const TERMS_MAX: usize = 64;
 
-/// The normal form of an expression; a long one stays as written.
+/// The normal form of an expression; a long expression is returned as written.
 pub fn canonical(expr: &Expr) -> Expr {
     match expr {
         Expr::Const(_) | Expr::Symbol(_) => expr.clone(),
@@ -41,12 +41,12 @@ pub fn canonical(expr: &Expr) -> Expr {
     }
 }
 
-/// Whether two sizes are provably the same.
+/// Whether two sizes are provably equal.
 pub fn same(a: &Expr, b: &Expr) -> bool {
     a == b || canonical(a) == canonical(b)
 }
 
-/// Whether two shapes are provably the same.
+/// Whether two shapes are provably equal.
 pub fn same_shape(a: &[Expr], b: &[Expr]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
 }
@@ -56,12 +56,12 @@ pub fn elements(shape: &[Expr]) -> Expr {
     canonical(&Expr::product(shape))
 }
 
-/// All dimensions as numbers, where they are.
+/// All dimensions as numbers; `None` if one is symbolic or negative.
 pub fn static_shape(shape: &[Expr]) -> Option<Vec<usize>> {
     shape.iter().map(|dim| dim.as_const().and_then(|v| usize::try_from(v).ok())).collect()
 }
 
-/// `dividend / divisor` where the divisor provably divides without remainder.
+/// `dividend / divisor`; `None` unless the division provably leaves no remainder.
 pub fn divide_exact(dividend: &Expr, divisor: &Expr) -> Option<Expr> {
     if !ranges::is_short(dividend) || !ranges::is_short(divisor) {
         return None;
@@ -83,7 +83,7 @@ pub fn divide_exact(dividend: &Expr, divisor: &Expr) -> Option<Expr> {
     Some(quotient.to_expr())
 }
 
-/// The size as `coefficient * product(factors)`, where it is one term.
+/// The size as `coefficient * product(factors)`; `None` if it has more than one term.
 pub fn as_monomial(expr: &Expr) -> Option<(i64, Vec<Expr>)> {
     let polynomial = Polynomial::of(expr)?;
     let (monomial, coefficient) = polynomial.single_term()?;
@@ -113,7 +113,8 @@ impl Polynomial {
         Polynomial { terms: BTreeMap::from([(vec![expr], 1)]) }
     }
 
-    /// The polynomial of an expression; `None` where it overflows or grows beyond [`TERMS_MAX`].
+    /// The polynomial of an expression; `None` if a coefficient overflows or the number of terms
+    /// exceeds [`TERMS_MAX`].
     fn of(expr: &Expr) -> Option<Polynomial> {
         match expr {
             Expr::Const(value) => Some(Polynomial::constant(*value)),
@@ -163,7 +164,7 @@ impl Polynomial {
         Some(product)
     }
 
-    /// Takes out what the divisor divides: `(4x + y) / 4` is `x + y / 4`.
+    /// Divides the terms that `divisor` divides: `(4x + y) / 4` becomes `x + y / 4`.
     fn divided(self, divisor: &Expr, divide: fn(Expr, Expr) -> Expr) -> Option<Polynomial> {
         let Some(by) = divisor.as_const().filter(|by| *by > 0) else {
             let whole = self.to_expr();
@@ -178,7 +179,8 @@ impl Polynomial {
             if coefficient % by == 0 {
                 quotient.add_term(monomial, coefficient / by)?;
             } else if monomial.is_empty() {
-                // A constant keeps a remainder from 0 to by - 1, so that equal quotients are written equally.
+                // Keeps the remainder of a constant in `0..by`, so that equal quotients have equal
+                // forms.
                 quotient.add_term(Monomial::new(), coefficient.div_euclid(by))?;
                 rest.add_term(monomial, coefficient.rem_euclid(by))?;
             } else {
@@ -192,7 +194,7 @@ impl Polynomial {
         quotient.plus(&tail, 1)
     }
 
-    /// Positive terms first, so that a difference prints as one.
+    /// Positive terms come first, so that a difference prints as one.
     fn to_expr(&self) -> Expr {
         let term = |monomial: &Monomial, coefficient: i64| Expr::product(monomial) * coefficient;
         let positive = self.terms.iter().rev().filter(|(_, c)| **c > 0);

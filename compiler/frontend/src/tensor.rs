@@ -1,13 +1,13 @@
-//! A tensor in host memory, for constant folding and for the reference interpreter.
+//! Tensors in host memory, for constant folding and for the reference interpreter.
 
 use atoll_kgraph::DType;
 use std::sync::Arc;
 
 /// A dense tensor, row-major.
 ///
-/// Floating-point elements are held as `f64` and integers and booleans as `i64`, whatever the
-/// element type: every element is exactly representable in its type, since [`round_float`] and
-/// [`wrap_int`] are applied to each result. Unsigned 64-bit numbers beyond `i64` are held by their
+/// Floating-point elements are stored as `f64`, integers and booleans as `i64`, for every element
+/// type. [`round_float`] and [`wrap_int`] are applied to each result, so every element is exactly
+/// representable in its type. U64 values beyond `i64::MAX` are stored as the `i64` with the same
 /// bits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
@@ -28,12 +28,12 @@ pub enum Data {
     Int(Vec<i64>),
 }
 
-/// Whether a type is a floating-point type.
+/// Whether `dtype` is a floating-point type.
 pub fn is_float(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64)
 }
 
-/// The nearest number of the type.
+/// Rounds `value` to the nearest value of the type.
 pub fn round_float(dtype: DType, value: f64) -> f64 {
     match dtype {
         DType::F16 => half::f16::from_f64(value).to_f64(),
@@ -43,7 +43,7 @@ pub fn round_float(dtype: DType, value: f64) -> f64 {
     }
 }
 
-/// The low bits of `value` as the type reads them.
+/// Wraps `value` to the type: keeps its low bits; for Bool, 1 where `value` is not 0.
 pub fn wrap_int(dtype: DType, value: i64) -> i64 {
     match dtype {
         DType::Bool => i64::from(value != 0),
@@ -57,7 +57,8 @@ pub fn wrap_int(dtype: DType, value: i64) -> i64 {
     }
 }
 
-/// The smallest and the largest number of an integer type or Bool; of U64 what fits into `i64`.
+/// The smallest and the largest value of an integer type or Bool. For U64 the largest is
+/// `i64::MAX`.
 pub fn int_bounds(dtype: DType) -> (i64, i64) {
     match dtype {
         DType::Bool => (0, 1),
@@ -90,12 +91,12 @@ impl Tensor {
         assert_eq!(
             tensor.len(),
             tensor.shape.iter().product::<usize>(),
-            "a tensor has as many elements as its shape says"
+            "the number of elements is the product of the shape"
         );
         tensor
     }
 
-    /// Reads little-endian elements; `None` where the number of bytes does not fit.
+    /// Reads little-endian elements; `None` if the number of bytes does not match the shape.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Option<Tensor> {
         let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
         if count.checked_mul(dtype.bytes() as usize)? != bytes.len() {
@@ -118,7 +119,7 @@ impl Tensor {
         Some(Tensor { dtype, shape: shape.to_vec(), data })
     }
 
-    /// Little-endian elements.
+    /// The elements as little-endian bytes.
     pub fn to_bytes(&self) -> Arc<[u8]> {
         match &self.data {
             Data::Float(values) => match self.dtype {
@@ -144,12 +145,12 @@ impl Tensor {
         }
     }
 
-    /// Whether there is no element.
+    /// Whether the tensor has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements as `f64`, whatever the type.
+    /// The elements as `f64`, for every element type.
     pub fn to_f64(&self) -> Vec<f64> {
         match &self.data {
             Data::Float(values) => values.clone(),
@@ -157,12 +158,12 @@ impl Tensor {
         }
     }
 
-    /// The same elements under another shape with as many elements.
+    /// The same elements with another shape of as many elements.
     pub fn reshaped(&self, shape: Vec<usize>) -> Tensor {
         Tensor::checked(self.dtype, shape, self.data.clone())
     }
 
-    /// The elements at `indices`, in that order, as a tensor of `shape`; `None` as an index takes
+    /// The elements at `indices`, in that order, as a tensor of `shape`. An index `None` gives
     /// `fill`.
     pub(crate) fn pick(&self, shape: Vec<usize>, fill: f64, indices: impl Iterator<Item = Option<usize>>) -> Tensor {
         let data = match &self.data {

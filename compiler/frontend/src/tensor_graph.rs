@@ -1,21 +1,22 @@
 //! The tensor graph: a model as a small, closed set of operators over typed values with symbolic
 //! shapes.
 //!
-//! What ONNX spells in 190 operators arrives here as a few: everything pointwise is one
-//! [`Op::Pointwise`] program, 1-D convolutions are 2-D with height 1, batch normalisation is folded
-//! into the convolution before it or is pointwise, `Gemm` is a [`Op::MatMul`] with an epilogue,
-//! shapes are computed at compile time.
+//! ONNX's 190 operators are imported as these few: everything pointwise is one [`Op::Pointwise`]
+//! program; 1-D convolutions are 2-D with height 1; batch normalisation is folded into the
+//! preceding convolution or is pointwise; `Gemm` is a [`Op::MatMul`] with an epilogue; shapes are
+//! computed at compile time.
 //!
 //! Invariants (checked by [`TensorGraph::verify`]): nodes are in topological order; every value has
-//! at most one producer; a value is constant, an input, or produced; shapes fit the operator.
+//! at most one producer; a value is a constant, an input, or produced by a node; shapes fit the
+//! operator.
 
 use crate::nest::Nest;
 use crate::size::Facts;
 use atoll_kgraph::{Condition, DType, Expr, InputElement, SymbolId, SymbolSpec};
 use std::sync::Arc;
 
-/// What is wrong with an index outside of its axis; its numbers are the smallest and the largest
-/// that are possible.
+/// Text of the check of an index against its axis; the two numbers are the smallest and the largest
+/// valid index.
 pub const INDEX_OUTSIDE: &str = "an index is outside of {} to {}";
 
 /// Index of a value in [`TensorGraph::values`].
@@ -27,83 +28,84 @@ pub struct ValueId(pub u32);
 pub struct TensorGraph {
     /// Name of the model.
     pub name: String,
-    /// Symbols of the shapes.
+    /// Symbols of the shapes: dimensions that the model leaves open.
     pub symbols: Vec<SymbolSpec>,
-    /// Symbols that are elements of inputs.
+    /// Symbols whose values are elements of inputs.
     pub elements: Vec<InputElement>,
-    /// What an invocation is checked for, and the operators may take for granted.
+    /// Conditions on sizes that hold in every invocation: they are checked when inputs are bound,
+    /// and operators rely on them.
     pub conditions: Vec<Condition>,
     /// Every tensor.
     pub values: Vec<Value>,
     /// Operators in topological order.
     pub nodes: Vec<TensorNode>,
-    /// Values the client gives, in the model's order.
+    /// Values that the client sends, in the model's order.
     pub inputs: Vec<ValueId>,
-    /// Values the client gets, in the model's order.
+    /// Values that the client receives, in the model's order.
     pub outputs: Vec<ValueId>,
-    /// Symbols whose values nodes compute.
+    /// Symbols whose values are computed by nodes.
     pub run_time_sizes: Vec<RunTimeSize>,
-    /// Inputs and outputs that are states: a session keeps them, and its client neither gives nor
-    /// gets them.
+    /// Inputs and outputs that are states: they are kept in a session, and the client neither sends
+    /// nor receives them.
     pub states: Vec<State>,
 }
 
-/// An input and an output that are one state. Passes change neither list, so that places in them
-/// name a state.
+/// An input and an output that are one state. Passes change neither `inputs` nor `outputs`, so an
+/// index into them identifies a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Place in [`TensorGraph::inputs`].
+    /// Index in [`TensorGraph::inputs`].
     pub input: usize,
-    /// Place in [`TensorGraph::outputs`].
+    /// Index in [`TensorGraph::outputs`].
     pub output: usize,
-    /// How it grows; `None` where a step replaces it by as much.
+    /// How the state grows; `None` if each step replaces it with one of the same shape.
     pub growth: Option<Growth>,
 }
 
-/// A state to which each step adds.
+/// Growth of a state to which each step appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The axis that grows.
+    /// The axis along which it grows.
     pub axis: usize,
-    /// The input's extent on it, which a session begins with 0.
+    /// The input's extent on that axis; 0 when a session begins.
     pub past: SymbolId,
-    /// Its largest extent.
+    /// Largest value of `past`.
     pub capacity: i64,
 }
 
-/// A symbol whose value a node computes: how many elements a selection leaves. Memory is laid out
-/// for the largest value.
+/// A symbol whose value a node computes, such as the number of nonzero elements. Memory is laid out
+/// for its largest value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunTimeSize {
-    /// The symbol. Only shapes of results behind the node depend on it.
+    /// The symbol. Only shapes of results after the node depend on it.
     pub symbol: SymbolId,
-    /// The value, a scalar of integers; it is no constant and no input.
+    /// The value: an integer scalar, neither a constant nor an input.
     pub value: ValueId,
-    /// The largest value that is possible, over symbols that are known before.
+    /// An upper bound of the value, over symbols that are known earlier.
     pub most: Expr,
 }
 
 /// One tensor.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// The model's name for inputs and outputs, a unique one made from the model's otherwise.
+    /// The model's name for an input or output; otherwise a unique name made from the model's.
     pub name: String,
     /// Element type.
     pub dtype: DType,
     /// Dimensions, outermost first; a scalar has none.
     pub shape: Vec<Expr>,
-    /// Little-endian content of a constant.
+    /// Little-endian bytes of a constant; `None` if the value is not a constant.
     pub constant: Option<Arc<[u8]>>,
 }
 
 /// One operator application.
 #[derive(Clone, Debug)]
 pub struct TensorNode {
-    /// Unique, readable: the model's node name or one made from it.
+    /// Unique and readable: the model's node name, or a name made from it.
     pub name: String,
     /// What it computes.
     pub op: Op,
-    /// Its operands; what each is, the operator says.
+    /// Its operands; [`Op`] documents their order.
     pub inputs: Vec<ValueId>,
     /// Its results.
     pub outputs: Vec<ValueId>,
@@ -113,37 +115,37 @@ pub struct TensorNode {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     /// A scalar program applied to every element. Inputs are broadcast to the output's shape by
-    /// NumPy's rule; that shape may be larger than all of them (a broadcast), and there may be
-    /// no input at all (a fill).
+    /// NumPy's rule. The output may be larger than every input (a broadcast), and there may be no
+    /// inputs (a fill).
     Pointwise(PointProgram),
-    /// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, then the epilogue's extra inputs. Output
-    /// `[N, M, OH, OW]`. With three spatial dimensions the depth stands before the height in
-    /// all of them.
+    /// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, then the extra inputs of the epilogue.
+    /// Output `[N, M, OH, OW]`. With three spatial dimensions, depth precedes height in each of
+    /// these shapes.
     Conv(Conv),
-    /// Inputs `a [..., M, K]`, `b [..., K, N]` (before transposition), then the epilogue's extra
-    /// inputs. Leading dimensions broadcast.
+    /// Inputs `a [..., M, K]`, `b [..., K, N]` (before transposition), then the extra inputs of the
+    /// epilogue. Leading dimensions broadcast.
     MatMul(MatMul),
     /// Input `x [N, C, H, W]`, output `[N, C, OH, OW]`.
     Pool(Pool),
-    /// One input; reduces `axes`. Output keeps them as 1 where `keep_dims`.
+    /// One input, reduced over `axes`. With `keep_dims` the output keeps them with extent 1.
     Reduce(Reduce),
-    /// One input, normalised along one axis.
+    /// One input, normalised along `axis`.
     Softmax {
         /// The axis, from 0.
         axis: usize,
         /// Natural logarithm of the result.
         log: bool,
     },
-    /// Inputs `x`, `scale`, optionally `bias`; normalises over `axis..`. Scale and bias have the
-    /// shape of those dimensions.
+    /// Inputs `x`, `scale`, optionally `bias`; normalises over `axis..`. The shape of scale and
+    /// bias is that of those dimensions.
     LayerNorm {
         /// First normalised axis.
         axis: usize,
         /// Added to the variance.
         epsilon: f32,
     },
-    /// Inputs `data`, `indices` (I32 or I64; negative counts from the end). Output `data[..axis] ++
-    /// indices ++ data[axis+1..]`.
+    /// Inputs `data`, `indices` (I32 or I64; a negative index counts from the end). Output shape:
+    /// `data[..axis] ++ indices ++ data[axis+1..]`.
     Gather {
         /// The indexed axis.
         axis: usize,
@@ -153,44 +155,44 @@ pub enum Op {
         /// The permutation.
         permutation: Vec<usize>,
     },
-    /// The same elements in the same order under another shape. Costs nothing where the buffers can
-    /// be one.
+    /// The same elements in the same order with another shape. Free where input and output can
+    /// share a buffer.
     Reshape,
-    /// `output[i] = input[start + i * step]` on every axis; one entry per axis, steps may be
-    /// negative.
+    /// `output[i] = input[start + i * step]` on every axis; one start and one step per axis, steps
+    /// may be negative.
     Slice {
         /// First element per axis.
         starts: Vec<Expr>,
         /// Step per axis, not zero.
         steps: Vec<i64>,
     },
-    /// Inputs one after the other along an axis.
+    /// Concatenates the inputs along an axis.
     Concat {
         /// The axis.
         axis: usize,
     },
-    /// Pads in front; the output's shape says how much follows.
+    /// Pads at the beginning of each axis; the output's shape determines the padding at the end.
     Pad {
-        /// Elements in front per axis; negative crops.
+        /// Elements before the input per axis; a negative number crops.
         before: Vec<Expr>,
-        /// What the new elements are.
+        /// The value of the padding.
         mode: PadMode,
     },
     /// Input `x [N, C, H, W]`, output `[N, C, OH, OW]`.
     Resize(Resize),
-    /// Inputs `x [T, B, I]`, `w [D, G H, I]`, `r [D, G H, H]`, `bias [D, 2 G H]`, `h0 [D, B, H]`,
-    /// and `c0 [D, B, H]` where the cell keeps one; G gates in ONNX's order. Outputs
-    /// `y [T, D, B, H]`, `h [D, B, H]`, and `c [D, B, H]` where the cell keeps one.
+    /// Inputs `x [T, B, I]`, `w [D, G*H, I]`, `r [D, G*H, H]`, `bias [D, 2*G*H]`, `h0 [D, B, H]`,
+    /// and `c0 [D, B, H]` for LSTM; G gates in ONNX's order. Outputs `y [T, D, B, H]`, `h [D, B,
+    /// H]`, and `c [D, B, H]` for LSTM.
     Recurrent {
-        /// What a step computes.
+        /// The kind of cell.
         cell: Cell,
-        /// H.
+        /// H: the size of the hidden state.
         hidden: usize,
-        /// Which way it runs; D is 2 for `Bidirectional`, else 1.
+        /// The direction; D is 2 for `Bidirectional`, else 1.
         direction: Direction,
     },
-    /// Loops over scalars, for what none of the others expresses; operands and results are what the
-    /// body says.
+    /// A loop nest, for operators that no other variant expresses; its body defines what operands
+    /// and results are.
     Nest(Nest),
 }
 
@@ -199,10 +201,10 @@ pub enum Op {
 pub enum Cell {
     /// `tanh` of one gate.
     Rnn,
-    /// Gates update, reset, hidden. The reset gate applies to the product of the state
-    /// (`linear_before_reset`).
+    /// Gates update, reset, hidden. The reset gate is applied after the product with the state
+    /// (`linear_before_reset = 1`).
     Gru,
-    /// Gates input, output, forget, cell; keeps a second state.
+    /// Gates input, output, forget, cell; has a second state, the cell state.
     Lstm,
 }
 
@@ -216,7 +218,7 @@ impl Cell {
         }
     }
 
-    /// States that go from step to step.
+    /// Number of states carried from step to step.
     pub fn states(self) -> usize {
         if self == Cell::Lstm { 2 } else { 1 }
     }
@@ -236,13 +238,13 @@ pub enum Direction {
 pub struct Conv {
     /// One per spatial dimension, outermost first.
     pub strides: Vec<u32>,
-    /// In front of each spatial dimension, then behind each.
+    /// Padding before each spatial dimension, then after each.
     pub pads: Vec<u32>,
     /// One per spatial dimension.
     pub dilations: Vec<u32>,
     /// Number of groups; depthwise where it equals the channels.
     pub groups: u32,
-    /// What happens to each accumulated element before it is stored.
+    /// Program applied to each accumulated element before it is stored.
     pub epilogue: PointProgram,
 }
 
@@ -253,7 +255,7 @@ pub struct MatMul {
     pub transpose_a: bool,
     /// `b` is stored as `[..., N, K]`.
     pub transpose_b: bool,
-    /// What happens to each accumulated element before it is stored.
+    /// Program applied to each accumulated element before it is stored.
     pub epilogue: PointProgram,
 }
 
@@ -262,27 +264,27 @@ pub struct MatMul {
 pub struct Pool {
     /// Maximum, sum or average.
     pub kind: PoolKind,
-    /// Height and width of the window.
+    /// Height and width of the window, in elements.
     pub window: [u32; 2],
-    /// Height and width.
+    /// Strides of height and width.
     pub strides: [u32; 2],
-    /// Top, left, bottom, right. A ceil-mode output may reach beyond them; such elements count as
-    /// padding.
+    /// Top, left, bottom, right. With ceil mode a window may reach beyond them; elements there
+    /// count as padding.
     pub pads: [u32; 4],
-    /// Height and width.
+    /// Dilations of height and width.
     pub dilations: [u32; 2],
 }
 
 /// What a pooling computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolKind {
-    /// Maximum; padding counts as the smallest number.
+    /// Maximum; padding counts as the smallest value of the type.
     Max,
     /// Sum.
     Sum,
     /// Average.
     Average {
-        /// Padding inside `pads` counts as zeros in the divisor.
+        /// Whether padding inside `pads` counts in the divisor.
         count_include_pad: bool,
     },
 }
@@ -290,11 +292,11 @@ pub enum PoolKind {
 /// A reduction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduce {
-    /// What it computes.
+    /// The kind of reduction.
     pub kind: ReduceKind,
     /// Reduced axes, ascending.
     pub axes: Vec<usize>,
-    /// Whether they stay as 1.
+    /// Whether the output keeps the reduced axes with extent 1.
     pub keep_dims: bool,
 }
 
@@ -311,16 +313,16 @@ pub enum ReduceKind {
     L2,
 }
 
-/// What padding is filled with.
+/// The value of padding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PadMode {
-    /// A number.
+    /// This number.
     Constant(f64),
-    /// Mirrored without repeating the edge.
+    /// Elements mirrored at the edge; the edge itself is not repeated.
     Reflect,
-    /// The edge repeated.
+    /// The edge element, repeated.
     Edge,
-    /// What is at the other end, as if the tensor were a ring.
+    /// Elements from the opposite end, as if the tensor were periodic.
     Wrap,
 }
 
@@ -331,7 +333,7 @@ pub struct Resize {
     pub mode: ResizeMode,
     /// How an output coordinate maps to an input coordinate.
     pub coordinates: CoordinateMode,
-    /// Scale (output / input) in height and width as the model gives it.
+    /// Scale (output / input) of height and width, as in the model.
     pub scales: [f32; 2],
 }
 
@@ -356,22 +358,21 @@ pub enum CoordinateMode {
     Asymmetric,
 }
 
-/// A straight-line scalar program. Its result is the last step, or input 0 where there is none. In
-/// an epilogue, input 0 is the accumulated element and inputs `1..` are the node's extra inputs,
-/// broadcast to the output's shape.
+/// A straight-line scalar program. Its result is that of the last step, or input 0 if there are no
+/// steps. In an epilogue, input 0 is the accumulated element and inputs `1..` are the node's extra
+/// inputs, broadcast to the output's shape.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PointProgram {
     /// Steps in order.
     pub steps: Vec<PointStep>,
 }
 
-/// One step of a scalar program. Operand and result types: `ty` is the type the step computes in;
-/// comparisons and logic give `Bool`.
+/// One step of a scalar program. It computes in the type `ty`; comparisons and logic give `Bool`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PointStep {
-    /// What it computes.
+    /// The operation.
     pub op: PointOp,
-    /// The type of its operands (for `Cast` the type of the result).
+    /// The type of the operands (for `Cast`, of the result).
     pub ty: DType,
     /// One, two or three operands.
     pub args: Vec<PointArg>,
@@ -432,15 +433,15 @@ pub enum PointOp {
     /// `clamp(alpha * x + beta, 0, 1)`
     HardSigmoid(f32, f32),
     Softplus,
-    /// `args = [x, low, high]`; `high` where `low` is larger.
+    /// `args = [x, low, high]`; gives `high` if `low > high`.
     Clip,
     BitAnd,
     BitOr,
     BitXor,
     BitNot,
-    /// Of an unsigned integer; 0 where the shift is the type's width or more.
+    /// Shifts an unsigned integer; 0 if the shift is at least the width of the type.
     ShiftLeft,
-    /// Of an unsigned integer; 0 where the shift is the type's width or more.
+    /// Shifts an unsigned integer; 0 if the shift is at least the width of the type.
     ShiftRight,
     Equal,
     Less,
@@ -451,24 +452,24 @@ pub enum PointOp {
     Or,
     Xor,
     Not,
-    /// `args = [condition, then, else]`; the type is that of `then` and `else`, the condition is
-    /// `Bool`.
+    /// `args = [condition, then, else]`. `condition` is `Bool`; `then` and `else` have the step's
+    /// `ty`.
     Where,
-    /// Result type is the step's `ty`. A float is truncated to an integer; where that does not fit,
-    /// and for NaN, the result is the smallest integer of 32 bits (of 64 for the types that
-    /// need them), cut to the type: what x86 instructions and so ONNX Runtime give.
+    /// Converts to the step's `ty`. A float is truncated towards zero. If it does not fit, or is
+    /// NaN, the result is the smallest 32-bit integer (64-bit for the types that need it),
+    /// truncated to the type: the result of the x86 instructions, and so of ONNX Runtime.
     Cast,
-    /// The operand's bits, read as the step's `ty`, which has as many.
+    /// The operand's bits, read as the step's `ty`, which has the same width.
     BitCast,
 }
 
 impl TensorGraph {
-    /// The value of an id.
+    /// The value with this id.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.0 as usize]
     }
 
-    /// What may be taken for granted about sizes.
+    /// What is known about sizes: ranges of symbols, and conditions.
     pub fn facts(&self) -> Facts<'_> {
         Facts { symbols: &self.symbols, conditions: &self.conditions }
     }
@@ -481,7 +482,7 @@ impl TensorGraph {
 }
 
 impl PointProgram {
-    /// Whether it is the identity on input 0.
+    /// Whether the program returns input 0.
     pub fn is_identity(&self) -> bool {
         self.steps.is_empty()
     }

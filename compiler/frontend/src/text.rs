@@ -1,4 +1,4 @@
-//! The text of a tensor graph, for `--emit graph`, golden files and bug reports.
+//! Prints a tensor graph as text, for `--emit graph`, golden files and bug reports.
 
 use crate::tensor_graph::{Op, PointArg, PointOp, PointProgram, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::{DType, Expr};

@@ -1,7 +1,7 @@
-//! What a valid tensor graph is.
+//! The invariants of a tensor graph, and the check for them.
 //!
-//! - Every id is in range; inputs and outputs are values; a constant has as many bytes as its shape
-//!   says.
+//! - Every id is in range; inputs and outputs are values; the byte count of a constant matches its
+//!   shape.
 //! - A value is a constant, an input, or produced by exactly one node, and is read only after that.
 //! - Node names are unique.
 //! - Operands and results of each node fit its operator in number, type and shape, for all symbol
@@ -17,11 +17,11 @@ use atoll_kgraph::{DType, Expr};
 use std::collections::HashSet;
 use std::fmt;
 
-/// All faults of a graph.
+/// All violations found in a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyErrors(pub Vec<VerifyError>);
 
-/// One fault.
+/// One violation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct VerifyError {
@@ -47,9 +47,9 @@ fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Check {
 }
 
 impl TensorGraph {
-    /// Checks every invariant; gives all faults.
+    /// Checks every invariant; returns all violations.
     pub fn verify(&self) -> Result<(), VerifyErrors> {
-        // Nothing else can be looked at where an id points nowhere.
+        // Other checks index by id, so ids are checked first.
         self.check_ids().map_err(|reason| VerifyErrors(vec![VerifyError { place: "graph".into(), reason }]))?;
         let mut faults = Vec::new();
         self.check_values(&mut |place, check| {
@@ -74,7 +74,10 @@ impl TensorGraph {
         }
         for id in &self.inputs {
             let twice = std::mem::replace(&mut defined[id.0 as usize], true);
-            note(&self.value(*id).name, ensure(!twice, || "an input is a constant or given twice".into()));
+            note(
+                &self.value(*id).name,
+                ensure(!twice, || "it is listed twice as an input, or is an input and a constant".into()),
+            );
         }
         let mut names = HashSet::new();
         for node in &self.nodes {
@@ -98,21 +101,25 @@ impl TensorGraph {
         }
     }
 
-    /// A size is a scalar that a node computes, and nothing before that node depends on it.
+    /// A run-time size is a scalar that a node computes, and nothing before that node depends on
+    /// it.
     fn check_run_time_size(&self, size: &RunTimeSize) -> Check {
         let value = self.value(size.value);
         ensure((size.symbol.0 as usize) < self.symbols.len(), || {
-            "it is the value of a symbol that does not exist".into()
+            "it is the value of a symbol that is not in the graph".into()
         })?;
         ensure(matches!(value.dtype, DType::I32 | DType::I64) && value.shape.is_empty(), || {
-            "it is a size and no scalar of integers".into()
+            "it is a run-time size but not an I32 or I64 scalar".into()
         })?;
         let producer = self.nodes.iter().position(|node| node.outputs.contains(&size.value));
-        let producer = producer.ok_or("it is a size and no node computes it")?;
+        let producer = producer.ok_or("it is a run-time size but no node computes it")?;
         let depends = |id: &ValueId| self.value(*id).shape.iter().any(|dim| dim.depends_on(size.symbol));
         let early = self.nodes[..=producer].iter().find(|node| node.outputs.iter().any(depends));
         ensure(early.is_none() && !self.inputs.iter().any(depends), || {
-            format!("{} depends on it before it is known", early.map_or("an input", |node| node.name.as_str()))
+            format!(
+                "{} depends on its symbol before it is computed",
+                early.map_or("an input", |node| node.name.as_str())
+            )
         })
     }
 
@@ -125,13 +132,15 @@ impl TensorGraph {
             _ => 1..=1,
         };
         ensure(results.contains(&outputs.len()), || {
-            format!("{} results, the operator has {}", outputs.len(), results.start())
+            format!("it has {} results; the operator has {}", outputs.len(), results.start())
         })?;
-        ensure(inputs.len() >= node.op.operands_min(), || format!("{} operands are too few", inputs.len()))?;
+        ensure(inputs.len() >= node.op.operands_min(), || {
+            format!("it has {} operands, which are too few for the operator", inputs.len())
+        })?;
         check_op(self.facts(), &node.op, &inputs, &outputs)
     }
 
-    /// The node that produces each value.
+    /// Index of the node that produces each value; `None` for inputs and constants.
     pub fn producers(&self) -> Vec<Option<usize>> {
         let mut producers = vec![None; self.values.len()];
         for (index, node) in self.nodes.iter().enumerate() {
@@ -140,8 +149,7 @@ impl TensorGraph {
         producers
     }
 
-    /// How often each value is read: by nodes, and once more as an output of the graph or as a
-    /// size.
+    /// How often each value is read: by nodes, as an output of the graph, and as a run-time size.
     pub fn use_counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.values.len()];
         let of_sizes = self.run_time_sizes.iter().map(|size| &size.value);
@@ -153,13 +161,13 @@ impl TensorGraph {
 
 fn check_constant(value: &Value) -> Check {
     let Some(bytes) = &value.constant else { return Ok(()) };
-    let shape = static_shape(&value.shape).ok_or("a constant of symbolic shape")?;
+    let shape = static_shape(&value.shape).ok_or("it is a constant with a symbolic shape")?;
     let expected = shape.iter().product::<usize>() as u64 * value.dtype.bytes();
-    ensure(bytes.len() as u64 == expected, || format!("{} bytes, the shape needs {expected}", bytes.len()))
+    ensure(bytes.len() as u64 == expected, || format!("it has {} bytes; its shape needs {expected}", bytes.len()))
 }
 
 impl Op {
-    /// Fewest operands.
+    /// The least number of operands.
     fn operands_min(&self) -> usize {
         match self {
             Op::Pointwise(_) | Op::Nest(_) => 0,
@@ -169,7 +177,7 @@ impl Op {
         }
     }
 
-    /// The operator's name in texts.
+    /// The operator's name in printed graphs.
     pub fn name(&self) -> &'static str {
         match self {
             Op::Pointwise(_) => "pointwise",
@@ -195,19 +203,21 @@ impl Op {
 }
 
 fn rank(value: &Value, rank: usize) -> Check {
-    ensure(value.shape.len() == rank, || format!("{} has {} dimensions, not {rank}", value.name, value.shape.len()))
+    ensure(value.shape.len() == rank, || {
+        format!("{} has {} dimensions instead of {rank}", value.name, value.shape.len())
+    })
 }
 
 fn shape(facts: Facts<'_>, value: &Value, expected: &[Expr]) -> Check {
     ensure(facts.same_shape(&value.shape, expected), || {
-        format!("{} is {:?}, expected {expected:?}", value.name, value.shape)
+        format!("{} has shape {:?} instead of {expected:?}", value.name, value.shape)
     })
 }
 
 fn check_op(facts: Facts<'_>, op: &Op, inputs: &[&Value], outputs: &[&Value]) -> Check {
     let out = outputs[0];
     let same_type = |values: &[&Value]| {
-        ensure(values.iter().all(|v| v.dtype == out.dtype), || "operands and result of different types".into())
+        ensure(values.iter().all(|v| v.dtype == out.dtype), || "operands and result have different types".into())
     };
     match op {
         Op::Pointwise(program) => {
@@ -220,12 +230,14 @@ fn check_op(facts: Facts<'_>, op: &Op, inputs: &[&Value], outputs: &[&Value]) ->
             rank(inputs[0], 4)?;
             rank(out, 4)?;
             same_type(inputs)?;
-            ensure(facts.same_shape(&inputs[0].shape[..2], &out.shape[..2]), || "batch and channels change".into())
+            ensure(facts.same_shape(&inputs[0].shape[..2], &out.shape[..2]), || {
+                "input and output differ in batch or channels".into()
+            })
         }
         Op::Reduce(reduce) => {
             ensure(
                 reduce.axes.is_sorted_by(|a, b| a < b) && reduce.axes.iter().all(|a| *a < inputs[0].shape.len()),
-                || "bad axes".into(),
+                || format!("axes {:?} are not ascending axes of the operand", reduce.axes),
             )?;
             let dims = inputs[0].shape.iter().enumerate().map(|(i, d)| (reduce.axes.contains(&i), d.clone()));
             let expected: Vec<Expr> = match reduce.keep_dims {
@@ -236,12 +248,14 @@ fn check_op(facts: Facts<'_>, op: &Op, inputs: &[&Value], outputs: &[&Value]) ->
             shape(facts, out, &expected)
         }
         Op::Softmax { axis, .. } => {
-            ensure(*axis < out.shape.len(), || "bad axis".into())?;
+            ensure(*axis < out.shape.len(), || format!("axis {axis} is out of range"))?;
             same_type(inputs)?;
             shape(facts, out, &inputs[0].shape)
         }
         Op::LayerNorm { axis, .. } => {
-            ensure(*axis < out.shape.len() && inputs.len() <= 3, || "bad axis or operands".into())?;
+            ensure(*axis < out.shape.len() && inputs.len() <= 3, || {
+                format!("axis {axis} is out of range, or there are {} operands instead of at most 3", inputs.len())
+            })?;
             inputs[1..].iter().try_for_each(|v| shape(facts, v, &out.shape[*axis..]))?;
             same_type(inputs)?;
             shape(facts, out, &inputs[0].shape)
@@ -256,31 +270,31 @@ fn check_op(facts: Facts<'_>, op: &Op, inputs: &[&Value], outputs: &[&Value]) ->
 
 fn check_movement(facts: Facts<'_>, op: &Op, inputs: &[&Value], out: &Value) -> Check {
     let x = inputs[0];
-    ensure(x.dtype == out.dtype, || "the type changes".into())?;
+    ensure(x.dtype == out.dtype, || "operand and result have different types".into())?;
     match op {
         Op::Gather { axis } => {
-            ensure(*axis < x.shape.len(), || "bad axis".into())?;
-            ensure(matches!(inputs[1].dtype, DType::I32 | DType::I64), || "indices are no integers".into())?;
+            ensure(*axis < x.shape.len(), || format!("axis {axis} is out of range"))?;
+            ensure(matches!(inputs[1].dtype, DType::I32 | DType::I64), || "the indices are not I32 or I64".into())?;
             shape(facts, out, &[&x.shape[..*axis], &inputs[1].shape, &x.shape[axis + 1..]].concat())
         }
         Op::Transpose { permutation } => {
             let mut sorted = permutation.clone();
             sorted.sort_unstable();
-            ensure(sorted.into_iter().eq(0..x.shape.len()), || "no permutation".into())?;
+            ensure(sorted.into_iter().eq(0..x.shape.len()), || format!("{permutation:?} is not a permutation"))?;
             shape(facts, out, &permutation.iter().map(|p| x.shape[*p].clone()).collect::<Vec<_>>())
         }
-        Op::Reshape => {
-            ensure(facts.same(&elements(&x.shape), &elements(&out.shape)), || "the number of elements changes".into())
-        }
+        Op::Reshape => ensure(facts.same(&elements(&x.shape), &elements(&out.shape)), || {
+            "operand and result have different numbers of elements".into()
+        }),
         Op::Slice { starts, steps } => {
             rank(out, x.shape.len())?;
             ensure(starts.len() == x.shape.len() && steps.len() == x.shape.len() && !steps.contains(&0), || {
-                "bad starts or steps".into()
+                "it needs one start and one nonzero step per axis".into()
             })
         }
         Op::Concat { axis } => {
             ensure(*axis < out.shape.len() && inputs.iter().all(|v| v.dtype == out.dtype), || {
-                "bad axis or types".into()
+                "the axis is out of range, or operands and result have different types".into()
             })?;
             inputs.iter().try_for_each(|v| rank(v, out.shape.len()))?;
             let total = inputs.iter().fold(Expr::Const(0), |sum, v| sum + v.shape[*axis].clone());
@@ -290,13 +304,13 @@ fn check_movement(facts: Facts<'_>, op: &Op, inputs: &[&Value], out: &Value) -> 
         }
         Op::Pad { before, .. } => {
             rank(out, x.shape.len())?;
-            ensure(before.len() == x.shape.len(), || "bad pads".into())
+            ensure(before.len() == x.shape.len(), || "it needs one pad per axis".into())
         }
         _ => Ok(()),
     }
 }
 
-/// Every operand broadcasts to the result's shape.
+/// Checks that every operand broadcasts to the result's shape.
 fn check_broadcast(facts: Facts<'_>, inputs: &[&Value], out: &Value) -> Check {
     inputs.iter().try_for_each(|value| {
         let fits = value.shape.len() <= out.shape.len()
@@ -305,14 +319,15 @@ fn check_broadcast(facts: Facts<'_>, inputs: &[&Value], out: &Value) -> Check {
     })
 }
 
-/// `accumulated` is the type of input 0 of an epilogue; its other inputs are `inputs`.
+/// Checks a scalar program. `accumulated` is the type of input 0 of an epilogue, whose other inputs
+/// are `inputs`.
 fn check_program(program: &PointProgram, inputs: &[&Value], accumulated: Option<DType>, out: &Value) -> Check {
     let types: Vec<DType> = accumulated.into_iter().chain(inputs.iter().map(|v| v.dtype)).collect();
     let mut results: Vec<DType> = Vec::new();
     for (index, step) in program.steps.iter().enumerate() {
         let arity = step.op.arity();
         ensure(step.args.len() == arity, || {
-            format!("step {index} has {} operands, {:?} takes {arity}", step.args.len(), step.op)
+            format!("step {index} has {} operands; {:?} takes {arity}", step.args.len(), step.op)
         })?;
         for (position, arg) in step.args.iter().enumerate() {
             let found = match arg {
@@ -320,7 +335,7 @@ fn check_program(program: &PointProgram, inputs: &[&Value], accumulated: Option<
                 PointArg::Step(i) => results.get(*i as usize),
                 PointArg::Const(_) => continue,
             };
-            let found = *found.ok_or_else(|| format!("step {index} reads what does not exist"))?;
+            let found = *found.ok_or_else(|| format!("step {index} reads an input or step that does not exist"))?;
             let wanted = match step.op {
                 PointOp::BitCast if found.bytes() != step.ty.bytes() => {
                     return Err(format!("step {index} reads the bits of {found:?} as {:?}", step.ty));
@@ -334,7 +349,9 @@ fn check_program(program: &PointProgram, inputs: &[&Value], accumulated: Option<
         results.push(step.result_type());
     }
     let result = results.last().or(types.first());
-    ensure(result == Some(&out.dtype), || format!("the program gives {result:?}, the result is {:?}", out.dtype))
+    ensure(result == Some(&out.dtype), || {
+        format!("the program returns {result:?}; the result has type {:?}", out.dtype)
+    })
 }
 
 impl PointOp {
@@ -362,25 +379,29 @@ fn check_conv(facts: Facts<'_>, conv: &Conv, inputs: &[&Value], out: &Value) -> 
     let [x, w] = [inputs[0], inputs[1]];
     let spatial = conv.strides.len();
     ensure((2..=3).contains(&spatial) && conv.dilations.len() == spatial && conv.pads.len() == 2 * spatial, || {
-        "strides, dilations and pads do not fit each other".into()
+        "it needs a stride, a dilation and two pads for each of 2 or 3 spatial dimensions".into()
     })?;
     [x, w, out].into_iter().try_for_each(|v| rank(v, spatial + 2))?;
     let groups = i64::from(conv.groups);
     ensure(groups > 0 && facts.same(&x.shape[1], &(w.shape[1].clone() * groups)), || {
-        "channels and groups do not fit".into()
+        "the input's channels are not the weights' channels times the groups".into()
     })?;
-    ensure(w.shape[0].as_const().is_some_and(|m| m % groups == 0), || "filters and groups do not fit".into())?;
+    ensure(w.shape[0].as_const().is_some_and(|m| m % groups == 0), || {
+        "the number of filters is not a multiple of the groups".into()
+    })?;
     ensure(facts.same(&out.shape[0], &x.shape[0]) && facts.same(&out.shape[1], &w.shape[0]), || {
-        "batch or filters do not fit".into()
+        "the result's batch or channels do not match the input and the filters".into()
     })?;
-    ensure(x.dtype == w.dtype, || "operands of different types".into())?;
+    ensure(x.dtype == w.dtype, || "the operands have different types".into())?;
     check_broadcast(facts, &inputs[2..], out)?;
     check_program(&conv.epilogue, &inputs[2..], Some(x.dtype), out)
 }
 
 fn check_matmul(facts: Facts<'_>, matmul: &MatMul, inputs: &[&Value], out: &Value) -> Check {
     let [a, b] = [inputs[0], inputs[1]];
-    ensure([a, b, out].iter().all(|v| v.shape.len() >= 2), || "an operand is no matrix".into())?;
+    ensure([a, b, out].iter().all(|v| v.shape.len() >= 2), || {
+        "an operand or the result has fewer than 2 dimensions".into()
+    })?;
     let matrix = |v: &Value, transposed: bool| {
         let [rows, columns] = [v.shape[v.shape.len() - 2].clone(), v.shape[v.shape.len() - 1].clone()];
         if transposed { [columns, rows] } else { [rows, columns] }
@@ -388,11 +409,11 @@ fn check_matmul(facts: Facts<'_>, matmul: &MatMul, inputs: &[&Value], out: &Valu
     let ([m, k], [k2, n], [rows, columns]) =
         (matrix(a, matmul.transpose_a), matrix(b, matmul.transpose_b), matrix(out, false));
     ensure(facts.same(&m, &rows) && facts.same(&k, &k2) && facts.same(&n, &columns), || {
-        format!("{m}x{k} times {k2}x{n} is not {rows}x{columns}")
+        format!("{m}x{k} times {k2}x{n} does not give {rows}x{columns}")
     })?;
     let lead = |v: &Value| Value { shape: v.shape[..v.shape.len() - 2].to_vec(), ..v.clone() };
     check_broadcast(facts, &[&lead(a), &lead(b)], &lead(out))?;
-    ensure(a.dtype == b.dtype, || "operands of different types".into())?;
+    ensure(a.dtype == b.dtype, || "the operands have different types".into())?;
     check_broadcast(facts, &inputs[2..], out)?;
     check_program(&matmul.epilogue, &inputs[2..], Some(a.dtype), out)
 }
@@ -405,8 +426,12 @@ fn check_recurrent(
     inputs: &[&Value],
     outputs: &[&Value],
 ) -> Check {
-    let [x, w, r, bias, states @ ..] = inputs else { return Err("a recurrent cell has at least four operands".into()) };
-    ensure(states.len() == cell.states(), || format!("{} states", states.len()))?;
+    let [x, w, r, bias, states @ ..] = inputs else {
+        return Err("a recurrent cell needs at least four operands".into());
+    };
+    ensure(states.len() == cell.states(), || {
+        format!("it has {} initial states instead of {}", states.len(), cell.states())
+    })?;
     rank(x, 3)?;
     let d = Expr::Const(if direction == Direction::Bidirectional { 2 } else { 1 });
     let [steps, batch, width] = [0, 1, 2].map(|i| x.shape[i].clone());

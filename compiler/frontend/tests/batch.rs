@@ -112,7 +112,7 @@ fn what_mixes_rows_is_refused() {
     refused("it reduces over rows", |m, x| {
         m.node("ReduceMean", "y", &[x], vec![ints("axes", &[0]), int("keepdims", 1)])
     });
-    refused("it puts rows together with something else", |m, x| {
+    refused("it merges the dimension of the rows with another", |m, x| {
         let flat = m.node("Flatten", "flat", &[x], vec![int("axis", 2)]);
         m.node("Relu", "y", &[&flat], vec![])
     });
@@ -127,20 +127,20 @@ fn what_mixes_rows_is_refused() {
         let columns = m.node("Transpose", "columns", &[x], vec![ints("perm", &[1, 2, 3, 0])]);
         m.node("MatMul", "y", &[&columns, &rows], vec![])
     });
-    refused("it puts rows behind each other", |m, x| {
+    refused("it concatenates rows", |m, x| {
         let twice = m.node("Concat", "twice", &[x, x], vec![int("axis", 0)]);
         m.node("Relu", "y", &[&twice], vec![])
     });
 }
 
 #[test]
-fn an_input_that_is_no_row_is_refused() {
+fn an_input_without_rows_is_refused() {
     let mut m = Model::new(13);
     let x = input(&mut m);
     let scale = m.input("scale", DataType::Float, &[4i64, 1, 1]);
     let y = m.node("Mul", "y", &[&x, &scale], vec![]);
     let reason = analysed(&mut m, &y).1.expect_err("one scale for all rows");
-    assert!(reason.contains("n: scale: the input has not exactly one dimension that is it"), "{reason}");
+    assert!(reason.contains("n: scale: the input does not have exactly one dimension that is this size"), "{reason}");
 }
 
 /// A step of a random model: what to do, and with which axis.

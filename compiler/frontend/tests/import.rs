@@ -138,7 +138,7 @@ fn wrong_attributes_and_types_are_refused() {
     let x = m.input("x", DataType::Float, &[2i64, 3]);
     m.node("Softmax", "y", &[&x], vec![ints("axis", &[1])]);
     m.output("y");
-    assert!(refused(&m).contains("attribute axis is a Ints"), "{}", refused(&m));
+    assert!(refused(&m).contains("attribute axis has type Ints"), "{}", refused(&m));
     m.graph().node[0].attribute = vec![int("axis", 7)];
     assert!(refused(&m).contains("axis 7"));
     let mut m = Model::new(13);
@@ -281,11 +281,11 @@ fn sizes_can_be_fixed_bounded_and_found_equal() {
     assert_eq!((graph.symbols[0].min, graph.symbols[0].max), (2, 4));
     assert_eq!(
         import("rows", 3, 9).unwrap().symbols[0].range_text(),
-        "`n` is 3 to 4 (node y (Concat) needs n = rows, and `rows` is 3 to 9 (an option says so))"
+        "`n` is 3 to 4 (node y (Concat) needs n = rows, and `rows` is 3 to 9 (set by an option))"
     );
     let error = import("rows", 5, 5).unwrap_err().to_string();
     assert!(
-        error.contains("node y (Concat) needs n = 5") && error.contains("`n` is 2 to 4 (an option says so)"),
+        error.contains("node y (Concat) needs n = 5") && error.contains("`n` is 2 to 4 (set by an option)"),
         "{error}"
     );
     assert!(matches!(import("k", -1, 8), Err(ImportError::Invalid { .. })));
@@ -294,7 +294,7 @@ fn sizes_can_be_fixed_bounded_and_found_equal() {
         import("columns", 1, 2)
             .unwrap_err()
             .to_string()
-            .contains("no input has a dimension `columns`; there are k, n, rows")
+            .contains("no input has a dimension named `columns`; the named dimensions are k, n, rows")
     );
 }
 

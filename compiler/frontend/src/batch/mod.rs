@@ -1,10 +1,11 @@
 //! The batch axis: proves that the rows of a batch are independent of each other.
 //!
 //! A symbol `n` counts rows if every input and output has exactly one dimension that is `n`, and
-//! row `i` of every value depends on row `i` of the inputs alone. The analysis goes through the
-//! nodes once and keeps for each value where its rows lie (`Rows`); a rule per operator, in
-//! `rules`, says where those of the result lie. It is conservative: an operator or a shape that no
-//! rule is for means that there is no batch axis, which costs speed and never a wrong answer.
+//! row `i` of every value depends only on row `i` of the inputs. The analysis visits the nodes once
+//! and records for each value the dimension of its rows (`Rows`). A rule per operator, in `rules`,
+//! derives the dimension of the rows of each result. The analysis is conservative: if no rule
+//! covers an operator or a shape, the graph has no batch axis, which costs speed and never gives a
+//! wrong answer.
 
 mod rules;
 
@@ -13,41 +14,41 @@ use atoll_kgraph::{Expr, SymbolId};
 use std::collections::HashMap;
 use std::fmt;
 
-/// Name of this analysis in bundles. It changes when the rules prove something else.
+/// Name of this analysis in bundles. It changes whenever the rules prove something different.
 pub const PROOF: &str = "rows_of_tensor_graph_1";
 
-/// Independent rows that were found.
+/// A proven batch axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The number of rows.
     pub symbol: SymbolId,
-    /// Per value, the dimension of the rows; `None` for a value that is the same for all rows.
+    /// Per value, the dimension of the rows; `None` if the value is the same for all rows.
     pub axes: Vec<Option<usize>>,
 }
 
-/// Where the rows of a value lie.
+/// Which dimension of a value is that of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rows {
-    /// It is the same for all rows.
+    /// None: the value is the same for all rows.
     Same,
-    /// Along this dimension.
+    /// This dimension.
     Axis(usize),
 }
 
-/// Why a symbol counts no independent rows.
+/// Why a symbol is not a batch axis.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{symbol}: {place}: {reason}")]
 pub struct NoBatch {
     /// Name of the symbol.
     pub symbol: String,
-    /// The value or node that decides it.
+    /// The value or node for which the proof fails.
     pub place: String,
-    /// What it does.
+    /// Why it fails there.
     pub reason: String,
 }
 
-/// The batch axis of a verified graph, or why each of its symbols is none. Of two that are, the one
-/// that lies further out in the inputs is taken.
+/// The batch axis of a verified graph, or for each of its symbols the reason why it is not one. If
+/// several symbols qualify, the one that is further out in the inputs is taken.
 pub fn analyse(graph: &TensorGraph) -> Result<Batch, Vec<NoBatch>> {
     let mut candidates: Vec<SymbolId> = (0..graph.symbols.len() as u32).map(SymbolId).collect();
     let position = |symbol: &SymbolId| -> usize {
@@ -72,30 +73,30 @@ pub fn analyse(graph: &TensorGraph) -> Result<Batch, Vec<NoBatch>> {
 /// Place and reason of a refusal.
 type Refusal = (String, String);
 
-/// Where the rows of each value lie, if the rows that the symbol counts are independent.
+/// The dimension of the rows per value, if the rows that the symbol counts are independent.
 fn prove(graph: &TensorGraph, symbol: SymbolId) -> Result<Vec<Option<usize>>, Refusal> {
     let at = |id: ValueId, reason: &str| (graph.value(id).name.clone(), reason.to_owned());
     let mut rows: HashMap<ValueId, Rows> = HashMap::new();
     for (index, value) in graph.values.iter().enumerate().filter(|(_, value)| value.constant.is_some()) {
         let id = ValueId(index as u32);
         if value.shape.iter().any(|dim| dim.depends_on(symbol)) {
-            return Err(at(id, "a constant depends on it"));
+            return Err(at(id, "the shape of a constant depends on it"));
         }
         rows.insert(id, Rows::Same);
     }
     if graph.inputs.is_empty() || graph.outputs.is_empty() {
-        return Err((graph.name.clone(), "there is no input or no output".into()));
+        return Err((graph.name.clone(), "the model has no input or no output".into()));
     }
     let conditioned = graph
         .conditions
         .iter()
         .find(|condition| condition.left.depends_on(symbol) || condition.right.depends_on(symbol));
     if let Some(condition) = conditioned {
-        return Err((condition.place.clone(), "it needs something of the number of rows".into()));
+        return Err((condition.place.clone(), "it has a condition on the number of rows".into()));
     }
     for &id in &graph.inputs {
         let axis = axis_of(&graph.value(id).shape, symbol)
-            .ok_or_else(|| at(id, "the input has not exactly one dimension that is it"))?;
+            .ok_or_else(|| at(id, "the input does not have exactly one dimension that is this size"))?;
         rows.insert(id, Rows::Axis(axis));
     }
     for node in &graph.nodes {
@@ -116,7 +117,7 @@ fn prove(graph: &TensorGraph, symbol: SymbolId) -> Result<Vec<Option<usize>>, Re
     Ok((0..graph.values.len()).map(axis).collect())
 }
 
-/// A node, and what is known of its operands.
+/// A node, and the rows of the values before it.
 struct Application<'a> {
     graph: &'a TensorGraph,
     node: &'a TensorNode,
@@ -124,12 +125,12 @@ struct Application<'a> {
     rows: &'a HashMap<ValueId, Rows>,
 }
 
-/// Why a rule does not hold.
+/// Why a rule does not apply.
 #[derive(Debug)]
 enum Dependence {
-    /// The operator puts rows together, or numbers that depend on them.
+    /// The operator combines rows, or values that depend on them.
     Mixes(&'static str),
-    /// A value that no node before it produces.
+    /// An operand is not produced by an earlier node.
     Unknown,
 }
 
@@ -137,12 +138,12 @@ impl fmt::Display for Dependence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Dependence::Mixes(what) => f.write_str(what),
-            Dependence::Unknown => f.write_str("an operand is not known"),
+            Dependence::Unknown => f.write_str("an operand is not produced by an earlier node"),
         }
     }
 }
 
-/// What every rule promises: the dimension of the rows is the symbol, and no other dimension
+/// Checks the result of a rule: the dimension of the rows is the symbol, and no other dimension
 /// depends on it.
 fn check(shape: &[Expr], symbol: SymbolId, rows: Rows) -> Result<(), String> {
     let right = match rows {
@@ -152,7 +153,7 @@ fn check(shape: &[Expr], symbol: SymbolId, rows: Rows) -> Result<(), String> {
     right.then_some(()).ok_or_else(|| "the shape of its result depends on the number of rows in another way".into())
 }
 
-/// The only dimension that depends on the symbol, if it is the symbol.
+/// The only dimension that depends on the symbol, if it is exactly the symbol.
 fn axis_of(shape: &[Expr], symbol: SymbolId) -> Option<usize> {
     let mut depending = shape.iter().enumerate().filter(|(_, dim)| dim.depends_on(symbol));
     let (axis, dim) = depending.next()?;

@@ -1,4 +1,4 @@
-//! Where the rows of a result lie, operator by operator.
+//! The dimension of the rows of a result, operator by operator.
 
 use super::{Application, Dependence, Rows, axis_of};
 use crate::size::same;
@@ -11,7 +11,7 @@ fn mixes<T>(what: &'static str) -> Result<T, Dependence> {
     Err(Dependence::Mixes(what))
 }
 
-/// Where the rows of each result of a node lie.
+/// The dimension of the rows of each result of a node.
 pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependence> {
     let operands: Vec<Rows> =
         application.node.inputs.iter().map(|id| application.rows_of(*id)).collect::<Result<_, _>>()?;
@@ -20,15 +20,16 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
         return Ok(vec![application.broadcast(None, &application.node.inputs)?]);
     }
     if all_same {
-        // Nothing of a row goes in; the caller checks that the number of rows does not either.
+        // No operand depends on a row; `check` makes sure that the shapes do not depend on the
+        // number of rows either.
         return if application.numbers_mention_rows() {
-            mixes("a size of it depends on the number of rows")
+            mixes("one of its sizes depends on the number of rows")
         } else {
             Ok(vec![Rows::Same; application.node.outputs.len()])
         };
     }
     if application.numbers_mention_rows() {
-        return mixes("a position in it depends on the number of rows");
+        return mixes("one of its positions depends on the number of rows");
     }
     let first = operands[0];
     let found = match &application.node.op {
@@ -40,7 +41,7 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
         Op::MatMul(matmul) => application.matmul(matmul, first, operands[1]),
         Op::Pool(_) | Op::Resize(_) => match first {
             Rows::Axis(axis @ (0 | 1)) => Ok(Rows::Axis(axis)),
-            _ => mixes("its window goes over rows"),
+            _ => mixes("its window spans rows"),
         },
         Op::Reduce(reduce) => reduced(reduce, first),
         Op::Softmax { axis, .. } => match first {
@@ -61,27 +62,27 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
         Op::Reshape => application.reshape(first),
         Op::Slice { starts, steps } => match first {
             Rows::Axis(rows) if steps[rows] == 1 && starts[rows].as_const() == Some(0) => Ok(first),
-            _ => mixes("it takes some rows only, or in another order"),
+            _ => mixes("it selects or reorders rows"),
         },
         Op::Concat { axis } => match first {
             Rows::Axis(rows) if rows != *axis && operands.iter().all(|other| *other == first) => Ok(first),
-            _ => mixes("it puts rows behind each other, or one value beside all rows"),
+            _ => mixes("it concatenates rows, or rows and a value that is the same for all rows"),
         },
         Op::Pad { before, .. } => match first {
             Rows::Axis(rows) if before[rows].as_const() == Some(0) => Ok(first),
             _ => mixes("it adds rows"),
         },
         Op::Recurrent { .. } => return recurrent(&operands),
-        Op::Nest(_) => mixes("nothing is known of what its loops read"),
+        Op::Nest(_) => mixes("it is a loop nest, whose reads are not analysed"),
     };
     Ok(vec![found?])
 }
 
-/// `x [T, B, I]` and the states `[D, B, H]` have their rows in the middle, the weights are the same
-/// for all.
+/// `x [T, B, I]` and the states `[D, B, H]` have their rows in dimension 1; the weights are the
+/// same for all rows.
 fn recurrent(operands: &[Rows]) -> Result<Vec<Rows>, Dependence> {
     let middle = Rows::Axis(1);
-    let why = "its steps go over rows, or its weights differ by row";
+    let why = "its time axis is that of the rows, or its weights differ by row";
     let [x, w, r, bias, states @ ..] = operands else { return mixes(why) };
     let moves = [x].into_iter().chain(states).all(|rows| *rows == middle);
     if !moves || [w, r, bias].iter().any(|rows| **rows != Rows::Same) {
@@ -112,7 +113,7 @@ impl Application<'_> {
         self.node.outputs.first().map(|id| self.shape(*id)).ok_or(Dependence::Unknown)
     }
 
-    /// Whether numbers of the operator itself depend on the number of rows.
+    /// Whether numeric attributes of the operator depend on the number of rows.
     fn numbers_mention_rows(&self) -> bool {
         match &self.node.op {
             Op::Slice { starts: numbers, .. } | Op::Pad { before: numbers, .. } => {
@@ -123,9 +124,9 @@ impl Application<'_> {
         }
     }
 
-    /// The rows of values that are broadcast to the result's shape, beside what is known of the
-    /// result already. Each has its rows along the same dimension of the result, or is the same for
-    /// all rows.
+    /// The rows of values that are broadcast to the result's shape. `known` is the dimension of the
+    /// result's rows, if it is known already. The rows of each operand must be along the same
+    /// dimension of the result, or the operand is the same for all rows.
     fn broadcast(&self, known: Option<Rows>, operands: &[ValueId]) -> Found {
         let output = self.output()?;
         let mut found = known;
@@ -138,25 +139,25 @@ impl Application<'_> {
                 found = Some(aligned);
             }
         }
-        // A constant that is spread over all rows is the same in each of them.
+        // A constant that is broadcast to all rows is the same in each of them.
         let rows = found.or_else(|| axis_of(output, self.symbol).map(Rows::Axis)).unwrap_or(Rows::Same);
         if let Rows::Axis(axis) = rows {
             for &id in operands {
                 if self.rows_of(id)? == Rows::Same && !self.is_spread(id, axis)? {
-                    return mixes("an operand that is no row has elements for some of the rows");
+                    return mixes("an operand without rows has several elements along the dimension of the rows");
                 }
             }
         }
         Ok(rows)
     }
 
-    /// The dimension of the result that a dimension of an operand is broadcast to.
+    /// The dimension of the result to which a dimension of an operand is broadcast.
     fn aligned(&self, id: ValueId, axis: usize) -> Result<usize, Dependence> {
         let missing = self.output()?.len().checked_sub(self.shape(id).len());
         missing.map(|missing| axis + missing).ok_or(Dependence::Unknown)
     }
 
-    /// Whether an operand has one element, or none of its own, along a dimension of the result.
+    /// Whether an operand is broadcast along a dimension of the result.
     fn is_spread(&self, id: ValueId, axis: usize) -> Result<bool, Dependence> {
         let shape = self.shape(id);
         let missing = self.output()?.len().checked_sub(shape.len()).ok_or(Dependence::Unknown)?;
@@ -179,7 +180,7 @@ impl Application<'_> {
             (Rows::Same, Rows::Axis(axis)) if axis == n => Rows::Axis(rank - 1),
             (Rows::Axis(axis), _) if axis == m => return mixes("it multiplies rows with rows"),
             (_, Rows::Axis(axis)) if axis == n => return mixes("it multiplies rows with rows"),
-            // What is left are dimensions in front of the matrices.
+            // The remaining case: rows along a dimension in front of the matrices.
             _ => self.broadcast(None, &ids[..2])?,
         };
         self.broadcast(Some(rows), &ids[2..])
@@ -196,16 +197,19 @@ impl Application<'_> {
         }
     }
 
-    /// The rows stay rows where as many elements lie in front of and behind them as before.
+    /// The dimension of the rows after a reshape: the numbers of elements before and after that
+    /// dimension must not change.
     fn reshape(&self, rows: Rows) -> Found {
         let Rows::Axis(from) = rows else { return Ok(Rows::Same) };
         let (before, after) = (self.shape(self.node.inputs[0]), self.output()?);
-        let Some(to) = axis_of(after, self.symbol) else { return mixes("it puts rows together with something else") };
+        let Some(to) = axis_of(after, self.symbol) else {
+            return mixes("it merges the dimension of the rows with another");
+        };
         let equal = |a: &[Expr], b: &[Expr]| same(&Expr::product(a), &Expr::product(b));
         if equal(&before[..from], &after[..to]) && equal(&before[from + 1..], &after[to + 1..]) {
             Ok(Rows::Axis(to))
         } else {
-            mixes("it puts elements of different rows together")
+            mixes("it mixes elements of different rows")
         }
     }
 }

@@ -1,8 +1,8 @@
-//! When each temporary buffer lives.
+//! Lifetimes of temporary buffers.
 
 use atoll_kgraph::{BufferId, BufferKind, KernelGraph};
 
-/// First and last node that touches a buffer.
+/// The first and last node that read or write a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lifetime {
     pub(super) buffer: BufferId,
@@ -16,7 +16,7 @@ impl Lifetime {
     }
 }
 
-/// Lifetimes of all temporary buffers that are touched at all, in buffer order.
+/// Lifetimes of all temporary buffers that a node reads or writes, in buffer order.
 pub(super) fn of_temps(graph: &KernelGraph) -> Vec<Lifetime> {
     let mut spans: Vec<Option<(usize, usize)>> = vec![None; graph.buffers.len()];
     for (index, node) in graph.nodes.iter().enumerate() {

@@ -1,17 +1,18 @@
-//! The memory planner: gives every temporary buffer of a kernel graph its place in one arena.
+//! The memory planner: assigns every temporary buffer of a kernel graph an offset in one arena.
 //!
-//! Vocabulary: a buffer *lives* from the node that first writes it to the node that last touches
-//! it, both included. Two buffers that live at the same time never overlap; others may, and that is
-//! the whole saving.
+//! A buffer *lives* from the node that first writes it to the node that last reads or writes it,
+//! both included. Two buffers that live at the same time never overlap; others may overlap, which
+//! is where the memory is saved.
 //!
-//! 1. `lifetime`: when each temporary buffer lives, in node order.
-//! 2. `place`: buffers whose size is a number times the same symbols (`64 * batch`) form a *family*
-//!    and are packed like numbers, largest first, each into the smallest hole that fits; offsets
-//!    are that number times the same symbols. Sizes of other forms share *slots*. Families and
-//!    slots stand one after the other. Hence the plan is sound for every value of the symbols.
-//! 3. `restore`: from which nodes the graph may be run again (design D5 g).
-//! 4. Nodes that may run at the same time: where a buffer takes the place of a dead one, its writer
-//!    must wait for the last user of the old. Such edges are added to `after`.
+//! 1. `lifetime`: computes the lifetime of each temporary buffer, in node order.
+//! 2. `place`: buffers whose size is a number times the same symbols (`64 * batch`) form a
+//!    *family*. The buffers of a family are packed by these numbers, largest first, each into the
+//!    smallest hole that fits; an offset is a number times the same symbols. Buffers of other sizes
+//!    share *slots*. Families and slots are laid out one after the other, so the plan is valid for
+//!    every value of the symbols.
+//! 3. `order`: nodes may run at the same time. Where a buffer reuses the memory of a dead one, its
+//!    writer must wait for the last user of the dead buffer. These edges are added to `after`.
+//! 4. `restore`: computes from which nodes the graph may be run again.
 
 mod lifetime;
 mod order;
@@ -22,10 +23,10 @@ use atoll_kgraph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, Expr, KernelG
 use lifetime::Lifetime;
 
 /// Fills in the memory plan of a graph whose nodes and buffers are final, and adds the ordering
-/// edges that reuse asks for.
+/// edges that memory reuse needs.
 ///
-/// Every node must be able to finish before the next in order starts; a temporary buffer that no
-/// node touches gets no memory.
+/// The order of nodes must be one in which every node can finish before the next one starts. A
+/// temporary buffer that no node uses gets no memory.
 pub fn plan(graph: &mut KernelGraph) {
     let lifetimes = lifetime::of_temps(graph);
     let placed = place::place(graph, &lifetimes);
@@ -43,7 +44,7 @@ pub fn plan(graph: &mut KernelGraph) {
     };
 }
 
-/// A sum as a balanced tree: readers of a bundle bound how deep an expression is.
+/// A sum as a balanced tree, because readers of a bundle limit the depth of an expression.
 fn sum(terms: &[Expr]) -> Expr {
     match terms {
         [] => Expr::Const(0),
@@ -55,8 +56,8 @@ fn sum(terms: &[Expr]) -> Expr {
     }
 }
 
-/// State buffers live as long as each other: one stands behind the other. Nothing where there are
-/// none.
+/// Offsets of the state buffers, one after the other, since all of them live as long as the
+/// session; and their total size, `None` if there are no states.
 fn states(graph: &KernelGraph) -> (Vec<TempPlacement>, Option<Expr>) {
     let mut end = Expr::Const(0);
     let place = |(buffer, _): (BufferId, &BufferSpec)| {
@@ -69,13 +70,12 @@ fn states(graph: &KernelGraph) -> (Vec<TempPlacement>, Option<Expr>) {
     (places, bytes)
 }
 
-/// Size of a buffer, rounded up so that the next one is aligned.
+/// Size of a buffer in bytes, rounded up so that the next buffer is aligned.
 fn aligned_bytes(graph: &KernelGraph, buffer: BufferId) -> Expr {
     graph.buffers[buffer.0 as usize].bytes().align_up(BUFFER_ALIGN as i64)
 }
 
-/// For every temporary buffer (by position in the lifetimes) the others that have memory in common
-/// with it.
+/// For every temporary buffer, the other buffers that share memory with it.
 struct Conflicts {
     by_buffer: std::collections::HashMap<BufferId, Vec<BufferId>>,
 }

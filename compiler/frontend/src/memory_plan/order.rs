@@ -1,11 +1,11 @@
-//! Ordering edges that reuse of memory asks for.
+//! Ordering edges that memory reuse needs.
 
 use super::Conflicts;
 use super::lifetime::Lifetime;
 use atoll_kgraph::{BufferId, KernelGraph, NodeId};
 use std::collections::HashMap;
 
-/// Which nodes come before a node, as bits.
+/// The ancestors of each node, as a bit set per node.
 struct Ancestors {
     words: usize,
     bits: Vec<u64>,
@@ -21,7 +21,7 @@ impl Ancestors {
         self.bits[node * self.words + ancestor / 64] & (1 << (ancestor % 64)) != 0
     }
 
-    /// Makes `before`, and what comes before it, ancestors of `node`. Ancestors of `before` must be
+    /// Makes `before` and its ancestors ancestors of `node`. The ancestors of `before` must be
     /// complete.
     fn add(&mut self, node: usize, before: usize) {
         let (front, back) = self.bits.split_at_mut(node * self.words);
@@ -31,8 +31,8 @@ impl Ancestors {
     }
 }
 
-/// Lets the first writer of a buffer wait for every node that touches a buffer whose memory it
-/// takes over, unless it does already.
+/// Makes the first writer of a buffer wait for every node that uses a dead buffer in the same
+/// memory, unless it already does.
 pub(super) fn add_reuse_edges(graph: &mut KernelGraph, lifetimes: &[Lifetime], conflicts: &Conflicts) {
     let users = users(graph);
     let by_buffer: HashMap<BufferId, &Lifetime> = lifetimes.iter().map(|l| (l.buffer, l)).collect();
@@ -44,7 +44,7 @@ pub(super) fn add_reuse_edges(graph: &mut KernelGraph, lifetimes: &[Lifetime], c
             graph.nodes[node].writes.iter().filter(|b| by_buffer.contains_key(b)).copied().collect();
         for buffer in written {
             let dead = conflicts.of(buffer).iter().filter(|old| by_buffer[old].last < node);
-            // The latest users first: earlier ones are mostly their ancestors.
+            // The latest users first: earlier users are usually their ancestors.
             let mut waits: Vec<usize> = dead.flat_map(|old| users[old].iter().copied()).collect();
             waits.sort_unstable_by(|a, b| b.cmp(a));
             for before in waits {
@@ -57,7 +57,7 @@ pub(super) fn add_reuse_edges(graph: &mut KernelGraph, lifetimes: &[Lifetime], c
     }
 }
 
-/// The nodes that touch each buffer.
+/// The nodes that read or write each buffer.
 fn users(graph: &KernelGraph) -> HashMap<BufferId, Vec<usize>> {
     let mut users: HashMap<BufferId, Vec<usize>> = HashMap::new();
     for (index, node) in graph.nodes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Offsets.
+//! Assigns offsets to temporary buffers.
 
 use super::aligned_bytes;
 use super::lifetime::Lifetime;
@@ -6,26 +6,26 @@ use crate::size::{as_monomial, canonical};
 use atoll_kgraph::{BUFFER_ALIGN, BufferId, Expr, KernelGraph};
 use std::collections::BTreeMap;
 
-/// Where everything is.
+/// The offsets of all buffers.
 pub(super) struct Placed {
-    /// In the order of the lifetimes.
+    /// One entry per lifetime, in that order.
     pub(super) temps: Vec<Temp>,
     pub(super) arena_bytes: Expr,
 }
 
-/// The place of one buffer.
+/// The offset of one buffer.
 pub(super) struct Temp {
     pub(super) buffer: BufferId,
     pub(super) offset: Expr,
     pub(super) region: Region,
 }
 
-/// Memory in terms that can be compared for all symbol values at once.
+/// A memory range that can be compared for all symbol values at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Region {
-    /// Bytes `start..end`, times the family's symbols, of a family.
+    /// Bytes `start..end` of a family, each multiplied by the family's symbols.
     Family { family: usize, start: i64, end: i64 },
-    /// A slot, as a whole.
+    /// A whole slot.
     Slot(usize),
 }
 
@@ -41,7 +41,7 @@ impl Region {
     }
 }
 
-/// Gives every lifetime a place.
+/// Assigns an offset to every lifetime.
 pub(super) fn place(graph: &KernelGraph, lifetimes: &[Lifetime]) -> Placed {
     let mut families: BTreeMap<Vec<Expr>, Vec<(usize, i64)>> = BTreeMap::new();
     let mut others: Vec<usize> = Vec::new();
@@ -75,8 +75,9 @@ pub(super) fn place(graph: &KernelGraph, lifetimes: &[Lifetime]) -> Placed {
     Placed { temps: temps.collect(), arena_bytes: base }
 }
 
-/// A size as a multiple of the alignment times symbols that are at least 1: `c * s` bytes are at
-/// most `align(c) * s`. Sizes without memory have no family.
+/// A buffer's size as `(factor, symbols)`: a multiple of the alignment times symbols that are at
+/// least 1. Rounding up the factor is enough: `c * s` bytes are at most `align(c) * s`. Buffers
+/// without memory have no family.
 fn family_of(graph: &KernelGraph, buffer: BufferId) -> Option<(i64, Vec<Expr>)> {
     let (factor, symbols) = as_monomial(&graph.buffers[buffer.0 as usize].bytes())?;
     let at_least_one = symbols.iter().all(|e| crate::size::bounds(e, &graph.symbols).is_some_and(|(low, _)| low >= 1));
@@ -85,8 +86,8 @@ fn family_of(graph: &KernelGraph, buffer: BufferId) -> Option<(i64, Vec<Expr>)> 
     (factor > 0 && at_least_one).then_some((aligned, symbols))
 }
 
-/// Largest first, each into the smallest hole between the buffers that live at the same time; gives
-/// the start of each member and the length of the whole.
+/// Packs the members, largest first, each into the smallest hole between the members that live at
+/// the same time. Returns the start of each member and the total length.
 fn pack(lifetimes: &[Lifetime], members: &[(usize, i64)]) -> (Vec<i64>, i64) {
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by_key(|m| (-members[*m].1, lifetimes[members[*m].0].first));
@@ -108,8 +109,8 @@ fn pack(lifetimes: &[Lifetime], members: &[(usize, i64)]) -> (Vec<i64>, i64) {
     (starts, length)
 }
 
-/// Start of the smallest hole of at least `bytes` between sorted ranges; behind all of them where
-/// none is large enough.
+/// Start of the smallest hole of at least `bytes` between sorted ranges; the end of all ranges if
+/// no hole is large enough.
 fn best_hole(taken: &[(i64, i64)], bytes: i64) -> i64 {
     let mut best: Option<(i64, i64)> = None;
     let mut free_from = 0;
@@ -123,14 +124,14 @@ fn best_hole(taken: &[(i64, i64)], bytes: i64) -> i64 {
     best.map_or(free_from, |(_, start)| start)
 }
 
-/// Buffers that follow each other in the same memory.
+/// Buffers that use the same memory, one after the other.
 struct Slot {
     lifetimes: Vec<usize>,
     bytes: Expr,
 }
 
-/// Buffers whose sizes cannot be compared for all symbol values: each goes into the free slot that
-/// grows least at the symbols' largest values.
+/// Assigns slots to buffers whose sizes cannot be compared for all symbol values: each goes into
+/// the free slot that grows least, at the symbols' largest values.
 fn share_slots(graph: &KernelGraph, lifetimes: &[Lifetime], members: &[usize]) -> Vec<Slot> {
     let largest: Vec<i64> = graph.symbols.iter().map(|s| s.max).collect();
     let weight = |size: &Expr| size.eval(&largest).unwrap_or(i64::MAX);

@@ -1,17 +1,19 @@
 //! Safe restore points.
 //!
-//! Running nodes `r..=i` again is right if every buffer that the window reads, and does not itself
-//! produce before reading, still holds what it held. A read of buffer `b` by node `k` is *spoiled*
-//! at the first node `j >= k` that writes memory of `b`: then each window with `first(b) < r <= k`
-//! and `i >= j` is wrong, where `first(b)` is the first writer of `b`. From the first writer on the
-//! window makes the buffer anew.
+//! Running nodes `r..=i` again is correct if every buffer that these nodes read, and do not
+//! themselves produce before reading, still holds its original content. A read of buffer `b` by
+//! node `k` is *overwritten* at the first node `j >= k` that writes memory of `b`. Every window
+//! with `first(b) < r <= k` and `i >= j` is then unsafe, where `first(b)` is the first writer of
+//! `b`. A window that includes the first writer produces the buffer again.
 //!
 //! The restore point of node `i` is the earliest node such that running again from it, *or from any
-//! node between it and `i`*, is safe. So a device that knows which launch of a preempted task is
-//! the first that may be incomplete can continue right there if that is not before the point. It is
-//! monotone, and `i + 1` where node `i` overwrites its own input: then not even node `i` alone may
-//! run again. A run from the very start (node 0) is always safe as long as no node writes an input
-//! or a constant.
+//! node between it and `i`*, is safe. A device that knows the first launch of a preempted task that
+//! may be incomplete can therefore continue from that launch, if it is not before the restore
+//! point.
+//!
+//! Restore points never decrease from node to node. The point is `i + 1` if node `i` overwrites its
+//! own input: then not even node `i` alone may run again. A run from the start (node 0) is always
+//! safe if no node writes an input or a constant.
 
 use super::Conflicts;
 use atoll_kgraph::{BufferId, KernelGraph, NodeId};
@@ -20,17 +22,17 @@ use std::collections::HashMap;
 /// One restore point per node.
 pub(super) fn points(graph: &KernelGraph, conflicts: &Conflicts) -> Vec<NodeId> {
     let writers = writers(graph);
-    // For each node that spoils something, the latest reader it spoils.
-    let mut spoiled: Vec<usize> = vec![0; graph.nodes.len()];
+    // For each node that overwrites a buffer, one more than the latest reader that it overwrites.
+    let mut overwritten: Vec<usize> = vec![0; graph.nodes.len()];
     for (reader, node) in graph.nodes.iter().enumerate() {
         for buffer in &node.reads {
-            if let Some(spoiler) = spoiler(*buffer, reader, &writers, conflicts) {
-                spoiled[spoiler] = spoiled[spoiler].max(reader + 1);
+            if let Some(overwriter) = overwriter(*buffer, reader, &writers, conflicts) {
+                overwritten[overwriter] = overwritten[overwriter].max(reader + 1);
             }
         }
     }
     let mut point = 0;
-    spoiled
+    overwritten
         .iter()
         .map(|after| {
             point = point.max(*after);
@@ -47,8 +49,8 @@ fn writers(graph: &KernelGraph) -> HashMap<BufferId, Vec<usize>> {
     writers
 }
 
-/// The first node from `reader` on that writes memory of `buffer`.
-fn spoiler(
+/// The first node, from `reader` on, that writes memory of `buffer`.
+fn overwriter(
     buffer: BufferId,
     reader: usize,
     writers: &HashMap<BufferId, Vec<usize>>,

@@ -5,7 +5,7 @@ use crate::size::canonical;
 use crate::tensor_graph::{INDEX_OUTSIDE, PointOp, PointStep};
 use atoll_kgraph::{DType, Expr};
 
-/// Builds a nest. Arithmetic on indices folds what is known.
+/// Builds a nest. Arithmetic on indices is folded where operands are constants or sizes.
 pub struct NestBuilder {
     stem: String,
     domain: Vec<Expr>,
@@ -15,7 +15,7 @@ pub struct NestBuilder {
 }
 
 impl NestBuilder {
-    /// A nest over a domain.
+    /// Begins a nest over a domain.
     pub fn new(stem: &str, domain: Vec<Expr>) -> NestBuilder {
         let slots = vec![DType::I32; domain.len()];
         NestBuilder { stem: stem.to_owned(), domain, slots, blocks: vec![Vec::new()] }
@@ -26,7 +26,7 @@ impl NestBuilder {
         (0..self.domain.len() as u32).map(|axis| NestArg::Slot(Slot(axis))).collect()
     }
 
-    /// The nest.
+    /// The finished nest.
     pub fn finish(mut self) -> Nest {
         let body = self.blocks.pop().unwrap_or_default();
         Nest { stem: self.stem, domain: self.domain, slots: self.slots, body }
@@ -51,14 +51,14 @@ impl NestBuilder {
 
     // ---- scalars ----
 
-    /// A step; its result.
+    /// Adds a step; returns its result.
     pub fn step(&mut self, op: PointOp, ty: DType, args: &[NestArg]) -> NestArg {
         let to = self.slot(PointStep { op, ty, args: Vec::new() }.result_type());
         self.push(Statement::Step { to, op, ty, args: args.to_vec() });
         NestArg::Slot(to)
     }
 
-    /// The value as another type.
+    /// Converts a value to another type.
     pub fn cast(&mut self, value: &NestArg, to: DType) -> NestArg {
         self.step(PointOp::Cast, to, std::slice::from_ref(value))
     }
@@ -68,7 +68,7 @@ impl NestBuilder {
         self.step(PointOp::Where, ty, &[condition.clone(), then.clone(), otherwise.clone()])
     }
 
-    /// A slot that may be assigned again.
+    /// A slot that may be assigned again, with its first value.
     pub fn variable(&mut self, ty: DType, first: &NestArg) -> NestArg {
         self.step(PointOp::Identity, ty, std::slice::from_ref(first))
     }
@@ -134,7 +134,7 @@ impl NestBuilder {
         self.step(op, ty, &[a.clone(), b.clone()])
     }
 
-    /// Both of two Bools.
+    /// The conjunction of two Bools.
     pub fn both(&mut self, a: &NestArg, b: &NestArg) -> NestArg {
         self.step(PointOp::And, DType::Bool, &[a.clone(), b.clone()])
     }
@@ -146,7 +146,7 @@ impl NestBuilder {
         self.both(&from, &below)
     }
 
-    /// Row-major index of `indices` in a tensor of `shape`.
+    /// Row-major offset of the element at `indices` in a tensor of `shape`.
     pub fn offset(&mut self, shape: &[Expr], indices: &[NestArg]) -> NestArg {
         let mut sum = NestArg::Const(0.0);
         for (dim, index) in shape.iter().zip(indices) {
@@ -156,7 +156,7 @@ impl NestBuilder {
         sum
     }
 
-    /// The indices that a row-major index has in a tensor of `shape`.
+    /// The indices of the element at row-major offset `linear` in a tensor of `shape`.
     pub fn unravel(&mut self, linear: &NestArg, shape: &[Expr]) -> Vec<NestArg> {
         let mut indices = vec![NestArg::Const(0.0); shape.len()];
         let mut rest = linear.clone();
@@ -175,12 +175,12 @@ impl NestBuilder {
 
     // ---- memory ----
 
-    /// An element of an operand.
+    /// Loads an element of an operand.
     pub fn load(&mut self, operand: u32, dtype: DType, at: &NestArg) -> NestArg {
         self.load_from(NestTensor::Operand(operand), dtype, at)
     }
 
-    /// An element of a result that this point has stored.
+    /// Loads an element of a result; this point must have stored it before.
     pub fn load_result(&mut self, result: u32, dtype: DType, at: &NestArg) -> NestArg {
         self.load_from(NestTensor::Result(result), dtype, at)
     }
@@ -198,15 +198,14 @@ impl NestBuilder {
 
     // ---- control ----
 
-    /// Fails the invocation where a Bool holds, with a text in which `{}` stands for the next of
-    /// `values`. The point goes on: an index that was found to be wrong has to be brought inside.
+    /// Fails the invocation if a Bool is true, with a text in which each `{}` stands for the next
+    /// of `values`. The point continues, so an invalid index must be clamped before it is used.
     pub fn refuse(&mut self, condition: &NestArg, text: &str, values: &[Expr]) {
         self.push(Statement::Refuse { condition: condition.clone(), text: text.to_owned(), values: values.to_vec() });
     }
 
-    /// An index, I32 or I64, of an axis of `extent` elements as one that counts from the start:
-    /// where it is negative it counts from the end, and where it is outside of the axis it fails
-    /// the invocation and gives 0.
+    /// Normalises an index (I32 or I64) into an axis of `extent` elements: a negative index counts
+    /// from the end. An index outside the axis fails the invocation and gives 0.
     pub fn checked_index(&mut self, index: &NestArg, ty: DType, extent: &Expr) -> NestArg {
         let wide = if ty == DType::I32 { size(extent.clone()) } else { self.cast(&size(extent.clone()), ty) };
         let is_negative = self.compare(PointOp::Less, ty, index, &NestArg::Const(0.0));
@@ -217,7 +216,7 @@ impl NestBuilder {
         let outside = self.step(PointOp::Or, DType::Bool, &[below, above]);
         self.refuse(&outside, INDEX_OUTSIDE, &[Expr::Const(0) - extent.clone(), extent.clone() - 1]);
         let at = self.select(ty, &outside, &NestArg::Const(0.0), &at);
-        // Narrowed only where it is known to be inside.
+        // Narrowed only after the index is known to be inside the axis.
         if ty == DType::I32 { at } else { self.cast(&at, DType::I32) }
     }
 
@@ -253,12 +252,12 @@ impl NestBuilder {
         self.push(Statement::Loop { counter, from: from.clone(), to: to.clone(), while_true, body });
     }
 
-    /// Runs `then` where the condition holds.
+    /// Runs `then` if the condition is true.
     pub fn when(&mut self, condition: &NestArg, then: impl FnOnce(&mut NestBuilder)) {
         self.choose(condition, then, |_| {});
     }
 
-    /// Runs `then` where the condition holds and `otherwise` where it does not.
+    /// Runs `then` if the condition is true, else `otherwise`.
     pub fn choose(
         &mut self,
         condition: &NestArg,
@@ -282,7 +281,7 @@ impl From<i64> for NestArg {
     }
 }
 
-/// A size as an argument: a number where it is one.
+/// A size as an argument; a constant size becomes a number.
 fn size(expr: Expr) -> NestArg {
     let expr = canonical(&expr);
     expr.as_const().map_or(NestArg::Size(expr), NestArg::from)

@@ -1,19 +1,21 @@
-//! Loop nests: kernels of operators that index their operands in a way of their own.
+//! Loop nests: kernels of operators that index their operands in ways that no other operator of the
+//! tensor graph expresses.
 //!
-//! A [`Nest`] has a domain of points. One thread runs the body once for each point; threads do not
-//! work together. The body is a list of statements over *slots*: typed scalars of the thread. It
-//! loads elements of operands and results, computes with the steps of scalar programs
-//! ([`PointOp`]), loops, branches, and stores to results.
+//! A [`Nest`] has a domain of points. One thread runs the body for each point; threads do not
+//! cooperate. The body is a list of statements over *slots*: typed scalars of the thread. It loads
+//! elements of operands and results, computes with the steps of scalar programs ([`PointOp`]),
+//! loops, branches, and stores to results.
 //!
-//! An operator becomes a nest where no other operator of the tensor graph expresses it and no model
-//! needs it to be fast; a hot one gets a kernel of its own. The price is that the compiler sees
-//! nothing of what a nest does: it is not fused, and its rows are not proven independent.
+//! An operator becomes a nest if no other operator of the tensor graph expresses it and no model
+//! needs it to be fast; a performance-critical operator gets a kernel of its own. The price is that
+//! the compiler does not analyse nests: a nest is not fused, and its rows are not proven
+//! independent.
 //!
-//! Rules, which [`verify`](Nest::check) and the reference interpreter hold: a slot is assigned
+//! Rules, enforced by [`verify`](Nest::check) and the reference interpreter: a slot is assigned
 //! before it is read, on every path; operands of a step have the step's type; indices are I32,
-//! count elements from the start of the tensor, and lie inside it. A body stores every element of
-//! every result, and no two points store the same element. A body may load from a result only what
-//! its own point stored before.
+//! count elements from the start of the tensor, and are inside it. A body stores every element of
+//! every result, and no two points store the same element. A body may load from a result only
+//! elements that its own point stored before.
 
 mod build;
 mod text;
@@ -24,21 +26,21 @@ pub use build::NestBuilder;
 use crate::tensor_graph::PointOp;
 use atoll_kgraph::{DType, Expr};
 
-/// Most statements of a nest: a body is unrolled by nobody, so a longer one is a mistake of its
-/// builder.
+/// Largest number of statements of a nest. Bodies are never unrolled, so a longer body is a bug of
+/// its builder.
 pub const STATEMENTS_MAX: usize = 4096;
 
-/// A kernel as loops over scalars.
+/// A kernel as a nest of loops over scalars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nest {
-    /// Name of the kernel: an operator in snake case.
+    /// Prefix of the kernel's name: an operator in snake case.
     pub stem: String,
-    /// Extents of the domain, outermost first. No dimension means one point.
+    /// Extents of the domain, outermost first. An empty domain is one point.
     pub domain: Vec<Expr>,
-    /// Type of every slot. The first ones, as many as the domain has dimensions, hold the point's
+    /// The type of every slot. The first slots, one per dimension of the domain, hold the point's
     /// coordinates.
     pub slots: Vec<DType>,
-    /// What a thread does at its point.
+    /// The statements that a thread runs at its point.
     pub body: Vec<Statement>,
 }
 
@@ -46,14 +48,14 @@ pub struct Nest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub u32);
 
-/// What a statement reads.
+/// An argument of a statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NestArg {
     /// A slot.
     Slot(Slot),
-    /// A number of the type that the statement works in.
+    /// A number of the type in which the statement computes.
     Const(f64),
-    /// A size, I32.
+    /// A size; its type is I32.
     Size(Expr),
 }
 
@@ -62,7 +64,7 @@ pub enum NestArg {
 pub enum NestTensor {
     /// An operand of the node.
     Operand(u32),
-    /// A result of the node; only what the same point has stored.
+    /// A result of the node; only elements that the same point has stored.
     Result(u32),
 }
 
@@ -71,18 +73,18 @@ pub enum NestTensor {
 pub enum Statement {
     /// `to = op(args)`; types as in [`PointStep`](crate::tensor_graph::PointStep).
     Step {
-        /// The slot assigned.
+        /// The slot that is assigned.
         to: Slot,
-        /// What is computed.
+        /// The operation.
         op: PointOp,
-        /// The type of the operands (for `Cast` that of the result).
+        /// The type of the operands (for `Cast`, of the result).
         ty: DType,
-        /// As many operands as the operation takes.
+        /// The operands; [`PointOp::arity`] of them.
         args: Vec<NestArg>,
     },
     /// `to = from[at]`
     Load {
-        /// The slot assigned; its type is the tensor's.
+        /// The slot that is assigned; its type is that of the tensor.
         to: Slot,
         /// The tensor.
         from: NestTensor,
@@ -102,38 +104,38 @@ pub enum Statement {
     Loop {
         /// The counter, I32.
         counter: Slot,
-        /// First value.
+        /// The first value of the counter.
         from: NestArg,
-        /// The counter stays below this.
+        /// The counter stays below this value.
         to: NestArg,
-        /// A Bool slot, read before each round: the loop ends where it is false.
+        /// A Bool slot, read before each iteration: the loop ends if it is false.
         while_true: Option<Slot>,
-        /// What each round does.
+        /// The statements of an iteration.
         body: Vec<Statement>,
     },
     /// `if condition { then } else { otherwise }`
     If {
         /// A Bool.
         condition: NestArg,
-        /// Where it is true.
+        /// Statements that run if it is true.
         then: Vec<Statement>,
-        /// Where it is false.
+        /// Statements that run if it is false.
         otherwise: Vec<Statement>,
     },
-    /// Fails the invocation where a condition holds; the point goes on, so what follows must not
-    /// harm anybody whatever the condition says.
+    /// Fails the invocation if a condition is true. The point continues, so the following
+    /// statements must be safe (no access outside a tensor) whether or not the condition is true.
     Refuse {
         /// A Bool.
         condition: NestArg,
-        /// What is wrong, as in [`atoll_kgraph::Check`].
+        /// The message, as in [`atoll_kgraph::Check`].
         text: String,
-        /// Numbers of the text.
+        /// The numbers of the message.
         values: Vec<Expr>,
     },
 }
 
 impl Nest {
-    /// Every size that the nest mentions.
+    /// Every size that the nest uses.
     pub fn sizes(&self) -> Vec<&Expr> {
         let mut sizes: Vec<&Expr> = self.domain.iter().collect();
         visit(&self.body, &mut |statement| {
@@ -145,7 +147,7 @@ impl Nest {
         sizes
     }
 
-    /// How often each slot is assigned, its place as a coordinate or counter included.
+    /// The number of assignments of each slot, including that of a coordinate or a counter.
     pub fn assignments(&self) -> Vec<usize> {
         let mut counts = vec![0; self.slots.len()];
         counts[..self.domain.len().min(self.slots.len())].fill(1);
@@ -157,8 +159,7 @@ impl Nest {
         counts
     }
 
-    /// The texts of its [`Statement::Refuse`]s and the numbers in them, in the order in which they
-    /// stand.
+    /// The texts of all [`Statement::Refuse`] and the numbers in them, in program order.
     pub fn refusals(&self) -> Vec<(&str, &[Expr])> {
         let mut found = Vec::new();
         visit(&self.body, &mut |statement| {
@@ -169,12 +170,12 @@ impl Nest {
         found
     }
 
-    /// Takes all [`Statement::Refuse`]s out: what follows one harms nobody anyway.
+    /// Removes all [`Statement::Refuse`]. The following statements are safe without them.
     pub fn drop_refusals(&mut self) {
         drop_refusals(&mut self.body);
     }
 
-    /// Whether the body loops: a point then is much more work than a pointwise element.
+    /// Whether the body has a loop: then a point is much more work than a pointwise element.
     pub fn has_loop(&self) -> bool {
         let mut found = false;
         visit(&self.body, &mut |statement| found |= matches!(statement, Statement::Loop { .. }));
@@ -183,7 +184,7 @@ impl Nest {
 }
 
 impl Statement {
-    /// What it reads itself, without the statements in it.
+    /// The arguments of the statement itself, without those of nested statements.
     pub fn args(&self) -> Vec<&NestArg> {
         match self {
             Statement::Step { args, .. } => args.iter().collect(),
@@ -194,7 +195,7 @@ impl Statement {
         }
     }
 
-    /// The slot it assigns itself.
+    /// The slot that the statement itself assigns.
     pub fn assigned(&self) -> Option<Slot> {
         match self {
             Statement::Step { to, .. } | Statement::Load { to, .. } => Some(*to),
@@ -218,7 +219,7 @@ fn drop_refusals(body: &mut Vec<Statement>) {
     }
 }
 
-/// Calls `seen` with every statement, outer ones first.
+/// Calls `seen` with every statement, outer statements first.
 fn visit<'n>(body: &'n [Statement], seen: &mut impl FnMut(&'n Statement)) {
     for statement in body {
         seen(statement);

@@ -1,4 +1,4 @@
-//! The text of a nest.
+//! Prints a nest as text.
 
 use super::{Nest, NestArg, NestTensor, Slot, Statement};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a valid nest is.
+//! The invariants of a nest, and the check for them.
 
 use super::{Nest, NestArg, NestTensor, STATEMENTS_MAX, Slot, Statement, visit};
 use crate::tensor_graph::{PointOp, PointStep, Value};
@@ -11,14 +11,16 @@ fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Check {
 }
 
 impl Nest {
-    /// Checks the nest against the operands and results of its node; gives the first fault.
+    /// Checks the nest against the operands and results of its node; returns the first violation.
     pub fn check(&self, operands: &[&Value], results: &[&Value]) -> Result<(), String> {
         let mut statements = 0;
         visit(&self.body, &mut |_| statements += 1);
-        ensure(statements <= STATEMENTS_MAX, || format!("{statements} statements are too many"))?;
+        ensure(statements <= STATEMENTS_MAX, || {
+            format!("it has {statements} statements, more than the limit of {STATEMENTS_MAX}")
+        })?;
         let points = self.domain.len();
         ensure(self.slots.len() >= points && self.slots[..points].iter().all(|ty| *ty == DType::I32), || {
-            "coordinates are I32".into()
+            "the slots of the coordinates are not I32".into()
         })?;
         let mut assigned = vec![false; self.slots.len()];
         assigned[..points].fill(true);
@@ -37,9 +39,9 @@ struct Tensors<'a> {
 struct Checker<'a> {
     nest: &'a Nest,
     tensors: Tensors<'a>,
-    /// Slots that have a value on every path to here.
+    /// Slots that are assigned on every path to this statement.
     assigned: Vec<bool>,
-    /// Coordinates, and counters of the loops around: nothing assigns them.
+    /// Coordinates, and counters of the enclosing loops: no statement may assign them.
     fixed: Vec<bool>,
 }
 
@@ -82,18 +84,20 @@ impl Checker<'_> {
                     fits(self.read(&NestArg::Slot(*slot))?, Some(DType::Bool), "the condition of a loop")?;
                 }
                 self.assign(*counter, DType::I32)?;
-                // The body may run never: what it assigns is not assigned behind it.
+                // The body may run zero times, so its assignments do not count after the loop.
                 let (assigned, fixed) = (self.assigned.clone(), self.fixed.clone());
                 self.fixed[counter.0 as usize] = true;
                 self.block(body)?;
                 (self.assigned, self.fixed) = (assigned, fixed);
-                // Nothing reads a counter behind its loop.
+                // The counter must not be read after its loop.
                 self.assigned[counter.0 as usize] = false;
                 Ok(())
             }
             Statement::Refuse { condition, text, values } => {
                 let holes = text.matches("{}").count();
-                ensure(holes == values.len(), || format!("a text for {holes} numbers has {}", values.len()))?;
+                ensure(holes == values.len(), || {
+                    format!("the text of a refusal has {holes} placeholders and {} values", values.len())
+                })?;
                 fits(self.read(condition)?, Some(DType::Bool), "a refusal")
             }
             Statement::If { condition, then, otherwise } => {
@@ -108,7 +112,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The type of what is read; `None` where the place decides it.
+    /// The type of an argument; `None` for a constant, which takes the type of its use.
     fn read(&self, arg: &NestArg) -> Result<Option<DType>, String> {
         match arg {
             NestArg::Const(_) => Ok(None),

@@ -1,20 +1,20 @@
-//! One node as a lowering sees it: resolved operands, checked attributes.
+//! A node as the lowering functions see it: operands resolved, attributes checked.
 
 use super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
 use super::scope::Item;
 use crate::tensor_graph::ValueId;
 
-/// A node with its operands looked up.
+/// A node with resolved operands.
 pub(crate) struct Call<'m> {
     pub(crate) node: &'m NodeProto,
-    /// Unique, readable; prefix of everything made from this node.
+    /// Unique and readable; the prefix of all names made from this node.
     pub(crate) name: String,
-    /// Version of the operator set the node belongs to.
+    /// Version of the operator set that the node belongs to.
     pub(crate) opset: i64,
-    /// Operands that are tensors; `None` where an optional one is left out.
+    /// Operands that are tensors; `None` if an optional one is omitted.
     pub(crate) inputs: Vec<Option<ValueId>>,
-    /// All operands.
+    /// All operands, including sequences and optionals.
     pub(super) items: Vec<Item>,
     /// Attributes by name.
     pub(super) attributes: Vec<(&'m str, &'m AttributeProto)>,
@@ -32,10 +32,10 @@ impl<'m> Call<'m> {
         Call { node, name, opset, inputs: items.iter().map(tensor).collect(), items, attributes }
     }
 
-    /// For operators on tensors alone.
+    /// Returns an error if an operand is a sequence; for operators that take only tensors.
     pub(super) fn refuse_lists(&self) -> LowerResult<()> {
         match self.items.iter().position(|item| matches!(item, Item::Sequence(_))) {
-            Some(index) => unsupported(format!("operand {index} is a sequence where a tensor is expected")),
+            Some(index) => unsupported(format!("operand {index} is a sequence; only a tensor is supported here")),
             None => Ok(()),
         }
     }
@@ -53,16 +53,20 @@ impl<'m> Call<'m> {
     /// All operands of a variadic operator.
     pub(crate) fn all_inputs(&self) -> LowerResult<Vec<ValueId>> {
         let all: Vec<ValueId> = self.inputs.iter().flatten().copied().collect();
-        if all.is_empty() || all.len() != self.inputs.len() { invalid("an operand is missing") } else { Ok(all) }
+        if all.is_empty() || all.len() != self.inputs.len() {
+            invalid("a required operand is missing")
+        } else {
+            Ok(all)
+        }
     }
 
     fn attribute(&self, name: &str, wanted: AttributeType) -> LowerResult<Option<&'m AttributeProto>> {
         let Some((_, attribute)) = self.attributes.iter().find(|(known, _)| *known == name) else { return Ok(None) };
-        // Files of IR version 1 leave the type out.
+        // Files of IR version 1 omit the type.
         if attribute.r#type != wanted as i32 && attribute.r#type != AttributeType::Undefined as i32 {
             let found = AttributeType::try_from(attribute.r#type)
                 .map_or_else(|_| attribute.r#type.to_string(), |t| format!("{t:?}"));
-            return invalid(format!("attribute {name} is a {found}, it must be a {wanted:?}"));
+            return invalid(format!("attribute {name} has type {found}, but must have type {wanted:?}"));
         }
         Ok(Some(attribute))
     }
@@ -75,7 +79,7 @@ impl<'m> Call<'m> {
         Ok(self.attribute(name, AttributeType::Int)?.map_or(default, |a| a.i))
     }
 
-    /// An attribute that is 0 or 1.
+    /// An attribute that is 0 or 1; any value but 0 counts as 1.
     pub(crate) fn flag(&self, name: &str, default: bool) -> LowerResult<bool> {
         Ok(self.int(name, i64::from(default))? != 0)
     }
@@ -116,27 +120,27 @@ impl<'m> Call<'m> {
             .ok_or_else(|| LowerError::Invalid(format!("attribute {name} has no graph")))
     }
 
-    /// A required attribute's list.
+    /// A required attribute that is a list of integers.
     pub(crate) fn required_ints(&self, name: &str) -> LowerResult<Vec<i64>> {
         self.ints(name)?.ok_or_else(|| LowerError::Invalid(format!("attribute {name} is missing")))
     }
 }
 
-/// An axis from 0; negative counts from the end.
+/// Resolves an axis to `0..rank`; a negative one counts from the end.
 pub(crate) fn axis_of(axis: i64, rank: usize) -> LowerResult<usize> {
     let from_start = if axis < 0 { axis + rank as i64 } else { axis };
     match usize::try_from(from_start) {
         Ok(axis) if axis < rank => Ok(axis),
-        _ => invalid(format!("axis {axis} of a tensor with {rank} dimensions")),
+        _ => invalid(format!("axis {axis} is out of range for a tensor with {rank} dimensions")),
     }
 }
 
-/// Axes from 0, ascending and without repetition.
+/// Resolves axes to `0..rank`, sorted; an error if one repeats.
 pub(crate) fn axes_of(axes: &[i64], rank: usize) -> LowerResult<Vec<usize>> {
     let mut resolved = axes.iter().map(|axis| axis_of(*axis, rank)).collect::<LowerResult<Vec<usize>>>()?;
     resolved.sort_unstable();
     if resolved.windows(2).any(|pair| pair[0] == pair[1]) {
-        return invalid(format!("axes {axes:?} repeat one"));
+        return invalid(format!("axes {axes:?} contain an axis twice"));
     }
     Ok(resolved)
 }

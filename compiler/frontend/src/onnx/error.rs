@@ -1,11 +1,11 @@
-//! What can be wrong with a model, and whose fault it is.
+//! Errors of the importer.
 
 use crate::tensor_graph::ValueId;
 use crate::verify::VerifyErrors;
 use atoll_kgraph::SymbolId;
 use std::path::PathBuf;
 
-/// Why a model could not be imported. Every variant says what to do, or names the place in the
+/// Why a model could not be imported. Every message says what to do, or names the place in the
 /// model.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
@@ -14,37 +14,43 @@ pub enum ImportError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The file has no bytes.
+    /// The file has 0 bytes.
     #[error("the model is empty (0 bytes); was the download complete?")]
     Empty,
-    /// The bytes are no ONNX model.
+    /// The bytes are not an ONNX model.
     #[error("not an ONNX model, or a truncated one: {reason}")]
     Malformed {
-        /// What is wrong.
+        /// What is wrong with them.
         reason: String,
     },
-    /// The operator set is outside what is supported.
-    #[error("opset {version} is not supported, only {min} to {max}; convert the model with onnx.version_converter")]
+    /// The operator set is outside the supported range.
+    #[error(
+        "opset {version} is not supported, only {min} to {max}; \
+         convert the model, for example with onnx.version_converter"
+    )]
     Opset {
-        /// The model's.
+        /// The model's operator set.
         version: i64,
-        /// Oldest supported.
+        /// The oldest supported one.
         min: i64,
-        /// Newest supported.
+        /// The newest supported one.
         max: i64,
     },
-    /// An operator that is not known.
+    /// The operator is not in the table of supported operators.
     #[error(
         "node {node}: operator {operator} of domain {domain} (opset {opset}) is not supported{}",
-        .nearest.map_or_else(String::new, |name| format!("; the nearest supported operator is {name}"))
+        .nearest.map_or_else(
+            || "; docs/reference/onnx-operators.md lists the supported operators".into(),
+            |name| format!("; the nearest supported operator is {name}")
+        )
     )]
     UnsupportedOperator {
         /// The node.
         node: String,
-        /// Its operator.
+        /// The operator's name.
         operator: String,
         /// The operator's domain.
         domain: String,
@@ -53,25 +59,28 @@ pub enum ImportError {
         /// A supported operator with a similar name.
         nearest: Option<&'static str>,
     },
-    /// A use of an operator that is not supported.
+    /// The operator is supported, but not with these attributes or operands.
     #[error("node {node} ({operator}): not supported: {reason}")]
     Unsupported {
-        /// The node.
+        /// The node's name.
         node: String,
         /// Its operator.
         operator: String,
-        /// What about it.
+        /// What is not supported, and what to do about it.
         reason: String,
     },
     /// An element type that is not supported.
-    #[error("{what} has element type {dtype}, which is not supported")]
+    #[error(
+        "{what} has element type {dtype}, which is not supported; \
+         supported are bool, integers of 8 to 64 bits, float16, bfloat16, float32 and float64"
+    )]
     DType {
         /// Tensor or node.
         what: String,
         /// ONNX's name or number of the type.
         dtype: String,
     },
-    /// The model contradicts itself or ONNX.
+    /// The model contradicts itself or the ONNX specification.
     #[error("the model is invalid at {place}: {reason}")]
     Invalid {
         /// Node or tensor.
@@ -82,79 +91,80 @@ pub enum ImportError {
     /// The nodes depend on each other in a circle.
     #[error("the model is invalid: its nodes form a cycle: {}", .nodes.join(" -> "))]
     Cycle {
-        /// Some of them.
+        /// At most 8 nodes of the cycle.
         nodes: Vec<String>,
     },
     /// Something is larger than a limit.
     #[error("{what} is {found}, more than the limit of {limit}")]
     TooLarge {
-        /// What.
+        /// What is too large.
         what: String,
         /// How large it is.
         found: String,
-        /// The limit.
+        /// The limit that it exceeds.
         limit: String,
     },
-    /// External data is missing.
-    #[error("the weights of {tensor} lie in {path}, which cannot be read ({source}); put that file beside the model")]
+    /// A file of external data cannot be read.
+    #[error("the weights of {tensor} are in {path}, which cannot be read ({source}); put that file beside the model")]
     ExternalDataMissing {
-        /// The tensor.
+        /// The tensor whose data it is.
         tensor: String,
-        /// Where they should lie.
+        /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// External data points to a place it must not, or does not fit.
-    #[error("the external data of {tensor} is refused: {reason}")]
+    /// External data is outside the model's folder, or does not have the tensor's size.
+    #[error("the external data of {tensor} is not accepted: {reason}")]
     ExternalData {
         /// The tensor.
         tensor: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// No value of a symbol fits what a node needs.
-    #[error("{needs}, but {range}; give `{symbol}` another range, as `--symbol {symbol}=1..8`")]
+    /// No value in the range of a symbol satisfies a node.
+    #[error("{needs}, but {range}; give `{symbol}` another range, for example `--symbol {symbol}=1..8`")]
     Range {
         /// The symbol.
         symbol: String,
-        /// What the node needs.
+        /// What the node needs, with its name.
         needs: String,
         /// The symbol's range, and what set it.
         range: String,
     },
-    /// An option names a size that the model does not have.
-    #[error("no input has a dimension `{symbol}`; {known}")]
+    /// An option names a symbol that the model does not have.
+    #[error("no input has a dimension named `{symbol}`; {known}")]
     UnknownSymbol {
-        /// The name in the options.
+        /// The name in the option.
         symbol: String,
-        /// Those that there are.
+        /// The symbols of the model.
         known: String,
     },
-    /// The importer made an invalid graph: a mistake of ours.
+    /// The importer built an invalid graph: a bug in Atoll.
     #[error("internal error, please report: the imported graph is not valid: {0}")]
     Internal(#[from] VerifyErrors),
 }
 
-/// Why one node could not be lowered; the importer adds which node.
+/// Why one node cannot be lowered; the importer adds the node's name.
 #[derive(Debug)]
 pub(crate) enum LowerError {
-    /// Legal ONNX that is not supported.
+    /// Valid ONNX that is not supported.
     Unsupported(String),
-    /// No legal ONNX.
+    /// Not valid ONNX.
     Invalid(String),
-    /// Larger than a limit.
+    /// Something exceeds a limit.
     TooLarge { what: String, found: String, limit: String },
-    /// Something about symbols that the import begins again with.
-    Learned(Lesson),
+    /// The import must restart with this fact about sizes.
+    Restart(SizeFact),
 }
 
-/// What a node teaches about the symbols.
+/// A fact about sizes that a node needs. It is not known when the model's inputs are bound, so the
+/// import restarts with it.
 #[derive(Debug)]
-pub(crate) enum Lesson {
-    /// Two are one.
+pub(crate) enum SizeFact {
+    /// Two symbols are equal.
     Same(SymbolId, SymbolId),
-    /// No other values are possible.
+    /// The symbol's value is in this range.
     Range {
         /// The symbol.
         symbol: SymbolId,
@@ -163,12 +173,12 @@ pub(crate) enum Lesson {
         /// Largest value.
         max: i64,
     },
-    /// The elements of an input are sizes.
+    /// The elements of this input are sizes.
     Elements(ValueId),
 }
 
 impl LowerError {
-    /// The error with its place.
+    /// Adds the node to the error.
     pub(super) fn at(self, node: &str, operator: &str) -> ImportError {
         match self {
             LowerError::Unsupported(reason) => {
@@ -178,9 +188,10 @@ impl LowerError {
             LowerError::TooLarge { what, found, limit } => {
                 ImportError::TooLarge { what: format!("{what} of node {node} ({operator})"), found, limit }
             }
-            LowerError::Learned(_) => {
-                ImportError::Invalid { place: node.into(), reason: "sizes do not fit each other".into() }
-            }
+            LowerError::Restart(_) => ImportError::Invalid {
+                place: node.into(),
+                reason: "it needs sizes that are not known when the outputs are bound".into(),
+            },
         }
     }
 }

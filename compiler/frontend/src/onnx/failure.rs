@@ -1,17 +1,17 @@
-//! Why nodes could not be lowered.
+//! The outcomes other than success of lowering a list of nodes.
 
-use super::error::{ImportError, Lesson, LowerError, LowerResult};
+use super::error::{ImportError, LowerError, LowerResult, SizeFact};
 use super::scope::Item;
 use crate::tensor_graph::ValueId;
 
-/// Why nodes could not be lowered.
+/// Why nodes were not lowered.
 pub(super) enum Failure {
-    /// The import ends here.
+    /// The import fails.
     Import(ImportError),
-    /// The node being lowered is at fault; which one that is, [`Import::lower_nodes`] adds.
+    /// The current node cannot be lowered; [`Import::lower_nodes`] adds the node's name.
     Lower(LowerError),
-    /// A node taught something about symbols.
-    Learned { place: String, lesson: Lesson },
+    /// The import must restart with a fact about sizes that a node needs.
+    Restart { place: String, fact: SizeFact },
 }
 
 impl From<ImportError> for Failure {
@@ -26,11 +26,13 @@ impl From<LowerError> for Failure {
     }
 }
 
-/// An operand that must be a tensor.
+/// The tensor of an operand or result that must be one; `what` names it in the error.
 pub(super) fn tensor_of(item: &Item, what: &str) -> LowerResult<ValueId> {
     match item {
         Item::Tensor(id) => Ok(*id),
-        Item::Sequence(_) => Err(LowerError::Unsupported(format!("{what} is a sequence where a tensor is expected"))),
+        Item::Sequence(_) => {
+            Err(LowerError::Unsupported(format!("{what} is a sequence; only a tensor is supported here")))
+        }
         Item::Nothing => Err(LowerError::Invalid(format!("{what} is missing"))),
     }
 }

@@ -1,11 +1,11 @@
-//! Sizes that must fit each other: for broadcasting, for reshaping, for operators that walk two
+//! Sizes that must match: for broadcasting, for reshaping, and for operators that index two
 //! operands together.
 //!
-//! What can be shown is shown. What a range of symbols decides is learned: the import begins again
-//! with that range. What neither decides becomes a [`Condition`] that is checked when inputs are
-//! bound.
+//! What can be proven is proven. If only part of a symbol's range satisfies a node, the import
+//! restarts with that range ([`SizeFact`]). Everything else becomes a [`Condition`] that is checked
+//! when inputs are bound.
 
-use super::error::{Lesson, LowerError, LowerResult, invalid};
+use super::error::{LowerError, LowerResult, SizeFact, invalid};
 use super::lowering::{Lowering, shape_text};
 use crate::size::{
     at_least, bounds, elements, equal_up_to, larger, narrowed, not_negative_from, only_value, simplified, smaller,
@@ -14,7 +14,7 @@ use crate::tensor_graph::{Op, PointProgram, ValueId};
 use atoll_kgraph::{Condition, Expr, Relation, SymbolId};
 
 impl Lowering {
-    /// Adds what an invocation is checked for.
+    /// Adds a condition that is checked in every invocation.
     pub(crate) fn require(&self, left: &Expr, relation: Relation, right: &Expr) {
         let condition = Condition { place: self.place.clone(), relation, left: left.clone(), right: right.clone() };
         let mut conditions = self.conditions.borrow_mut();
@@ -29,7 +29,7 @@ impl Lowering {
         size.named(&self.graph.symbols).to_string()
     }
 
-    /// The ranges of the symbols in sizes, for the end of a message.
+    /// The ranges of the symbols in `sizes`, for the end of a message.
     fn ranges_text(&self, sizes: &[&Expr]) -> String {
         let symbols = self.graph.symbols.iter().zip((0..).map(SymbolId));
         let used = symbols.filter(|(_, id)| sizes.iter().any(|size| size.depends_on(*id)));
@@ -46,16 +46,17 @@ impl Lowering {
         at_least(&(a.clone() - 1), b, symbols) || at_least(&(b.clone() - 1), a, symbols)
     }
 
-    /// Whether a symbol is a dimension of an input: only those are learned to be one with others.
+    /// Whether a symbol is a dimension of an input: only such symbols are narrowed or merged by
+    /// facts.
     fn is_dimension(&self, symbol: SymbolId) -> bool {
         self.graph.elements.iter().all(|element| element.symbol != symbol)
     }
 
-    fn learn_range(&self, symbol: SymbolId, min: i64, max: i64) -> LowerError {
-        LowerError::Learned(Lesson::Range { symbol, min, max })
+    fn range_fact(&self, symbol: SymbolId, min: i64, max: i64) -> LowerError {
+        LowerError::Restart(SizeFact::Range { symbol, min, max })
     }
 
-    /// Two sizes that must be the same.
+    /// Requires two sizes to be equal.
     fn require_equal(&self, a: &Expr, b: &Expr) -> LowerResult<()> {
         let symbols = &self.graph.symbols;
         if self.is_same(a, b) {
@@ -65,34 +66,34 @@ impl Lowering {
             && self.is_dimension(*a)
             && self.is_dimension(*b)
         {
-            return Err(LowerError::Learned(Lesson::Same(*a.min(b), *a.max(b))));
+            return Err(LowerError::Restart(SizeFact::Same(*a.min(b), *a.max(b))));
         }
         if let Some((symbol, value)) = only_value(a, b).filter(|(symbol, _)| self.is_dimension(*symbol)) {
-            return Err(self.learn_range(symbol, value, value));
+            return Err(self.range_fact(symbol, value, value));
         }
         if self.is_different(a, b) {
             return invalid(format!(
-                "sizes {} and {} do not fit each other{}",
+                "it needs the sizes {} and {} to be equal, which they never are{}",
                 self.text(a),
                 self.text(b),
                 self.ranges_text(&[a, b])
             ));
         }
         if let Some((symbol, max)) = equal_up_to(a, b, symbols) {
-            return Err(self.learn_range(symbol, symbols[symbol.0 as usize].min, max));
+            return Err(self.range_fact(symbol, symbols[symbol.0 as usize].min, max));
         }
         self.require(a, Relation::Equal, b);
         Ok(())
     }
 
-    /// Two dimensions that must be the same; the one that says more.
+    /// Requires two dimensions to be equal; returns the more specific one.
     pub(crate) fn equal_dims(&self, a: Expr, b: Expr) -> LowerResult<Expr> {
         self.require_equal(&a, &b)?;
         let is_element = |size: &Expr| self.graph.elements.iter().any(|element| size.depends_on(element.symbol));
         Ok(if b.as_const().is_some() || (is_element(&a) && !is_element(&b)) { b } else { a })
     }
 
-    /// A size that must not be smaller than another.
+    /// Requires a size to be at least another.
     pub(crate) fn require_at_least(&self, size: &Expr, least: &Expr) -> LowerResult<()> {
         let difference = size.clone() - least.clone();
         let symbols = &self.graph.symbols;
@@ -101,10 +102,14 @@ impl Lowering {
         }
         if at_least(&(least.clone() - 1), size, symbols) {
             let ranges = self.ranges_text(&[size, least]);
-            return invalid(format!("a size would be {}, less than {}{ranges}", self.text(size), self.text(least)));
+            return invalid(format!(
+                "it needs the size {} to be at least {}, which it never is{ranges}",
+                self.text(size),
+                self.text(least)
+            ));
         }
         if let Some((symbol, min)) = not_negative_from(&difference, symbols) {
-            return Err(self.learn_range(symbol, min, symbols[symbol.0 as usize].max));
+            return Err(self.range_fact(symbol, min, symbols[symbol.0 as usize].max));
         }
         self.require(size, Relation::AtLeast, least);
         Ok(())
@@ -128,8 +133,8 @@ impl Lowering {
         (0..rank).map(|axis| self.broadcast_dims(dim(a, axis), dim(b, axis))).collect()
     }
 
-    /// What two dimensions broadcast to; where only the invocation tells whether one of them is 1,
-    /// whoever reads the operands makes sure that they fit ([`Lowering::fit`]).
+    /// The dimension that two dimensions broadcast to. If only the invocation determines whether
+    /// one of them is 1, the code that reads the operands must expand them ([`Lowering::fit`]).
     fn broadcast_dims(&self, a: Expr, b: Expr) -> LowerResult<Expr> {
         if b.as_const() == Some(1) || self.is_same(&a, &b) {
             return Ok(a);
@@ -149,20 +154,20 @@ impl Lowering {
             let spec = &symbols[symbol.0 as usize];
             let beyond = narrowed(symbols, symbol, max + 1, spec.max);
             if [&a, &b].iter().all(|size| at_least(size, &Expr::Const(2), &beyond)) {
-                return Err(self.learn_range(symbol, spec.min, max));
+                return Err(self.range_fact(symbol, spec.min, max));
             }
         }
-        // Equal, or one is 1: the larger one, unless the other is 0.
+        // They are equal, or one is 1: the result is the larger one, or 0 if one of them is 0.
         let any = smaller(smaller(a.clone(), b.clone(), symbols), Expr::Const(1), symbols);
         Ok(simplified(&(larger(a, b, symbols) * any), symbols))
     }
 
-    /// An operand as one that broadcasts to a shape: where a dimension of it may be 1 or not, it is
-    /// expanded along that.
+    /// Prepares an operand for broadcasting to `shape`: a dimension that may or may not be 1 is
+    /// expanded.
     pub(crate) fn fit(&mut self, name: &str, id: ValueId, shape: &[Expr]) -> LowerResult<ValueId> {
         let own = self.shape(id).to_vec();
         let Some(missing) = shape.len().checked_sub(own.len()) else {
-            return invalid(format!("{} does not broadcast to {}", shape_text(&own), shape_text(shape)));
+            return invalid(format!("shape {} does not broadcast to shape {}", shape_text(&own), shape_text(shape)));
         };
         let fits = |dim: &Expr, to: &Expr| dim.as_const() == Some(1) || self.is_same(dim, to);
         let expanded: Vec<Expr> = own
@@ -173,7 +178,7 @@ impl Lowering {
         if expanded == own { Ok(id) } else { self.expand(&format!("{name}.expanded"), id, expanded) }
     }
 
-    /// The operand expanded to a shape that it broadcasts to.
+    /// Expands an operand to a shape that it broadcasts to.
     pub(crate) fn expand(&mut self, name: &str, id: ValueId, shape: Vec<Expr>) -> LowerResult<ValueId> {
         if self.with_facts(|facts| facts.same_shape(self.shape(id), &shape)) {
             return Ok(id);
@@ -182,10 +187,11 @@ impl Lowering {
         self.emit_one(name, Op::Pointwise(PointProgram::default()), &[id], self.dtype(id), shape)
     }
 
-    /// A shape must broadcast to another; where only an invocation tells, it is checked.
+    /// Requires a shape to broadcast to another. If only the invocation determines it, a condition
+    /// is added.
     pub(crate) fn require_broadcast(&self, from: &[Expr], to: &[Expr]) -> LowerResult<()> {
         let Some(missing) = to.len().checked_sub(from.len()) else {
-            return invalid(format!("{} does not broadcast to {}", shape_text(from), shape_text(to)));
+            return invalid(format!("shape {} does not broadcast to shape {}", shape_text(from), shape_text(to)));
         };
         for (dim, to) in from.iter().zip(&to[missing..]) {
             if dim.as_const() == Some(1) || self.is_same(dim, to) {
@@ -203,7 +209,7 @@ impl Lowering {
         Ok(())
     }
 
-    /// The same elements under another shape.
+    /// The same elements with another shape.
     pub(crate) fn reshape(&mut self, name: &str, id: ValueId, shape: Vec<Expr>) -> LowerResult<ValueId> {
         if self.with_facts(|facts| facts.same_shape(self.shape(id), &shape)) {
             return Ok(id);
@@ -212,7 +218,7 @@ impl Lowering {
         let (from, to) = (elements(self.shape(id)), elements(&shape));
         if self.is_different(&from, &to) {
             return invalid(format!(
-                "{} elements cannot be reshaped to {} of {}",
+                "{} elements cannot be reshaped to the {} elements of shape {}",
                 self.text(&from),
                 self.text(&to),
                 shape_text(&shape)
@@ -222,7 +228,7 @@ impl Lowering {
         self.emit_one(name, Op::Reshape, &[id], self.dtype(id), shape)
     }
 
-    /// `a / b`, where an invocation is checked for that it leaves no remainder.
+    /// `a / b`; a condition that there is no remainder is added unless it is proven.
     pub(crate) fn divided(&self, a: &Expr, b: &Expr) -> LowerResult<Expr> {
         if let Some(exact) = crate::size::divide_exact(a, b) {
             return Ok(exact);

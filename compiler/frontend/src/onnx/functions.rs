@@ -1,7 +1,7 @@
-//! Model-local functions: a node that calls one becomes the nodes of its body.
+//! Model-local functions: a node that calls one is replaced by the nodes of its body.
 //!
-//! A function has its own names, attributes and operator sets. A model's function comes before an
-//! operator of the same name: the model says what it means.
+//! A function has its own names, attributes and operator sets. A model-local function takes
+//! precedence over an operator of the same name.
 
 use super::call::Call;
 use super::error::LowerError;
@@ -26,7 +26,7 @@ impl<'m> Functions<'m> {
         Functions { by_name: model.functions.iter().map(|f| (key(f), f)).collect() }
     }
 
-    /// The function that a node calls.
+    /// The function that a node calls, if it calls one.
     pub(super) fn find(&self, node: &NodeProto) -> Option<&'m FunctionProto> {
         self.by_name.get(&(domain(&node.domain), node.op_type.as_str(), node.overload.as_str())).copied()
     }
@@ -36,7 +36,7 @@ fn domain(name: &str) -> &str {
     if is_default_domain(name) { "" } else { name }
 }
 
-/// Lowers the body of a function in the place of the node that calls it.
+/// Lowers the body of a function in place of the node that calls it.
 pub(super) fn inline<'m>(
     import: &mut Import<'m>,
     function: &'m FunctionProto,
@@ -51,7 +51,7 @@ pub(super) fn inline<'m>(
         check_opset(opset.version, &function.node)?;
     }
     if call.items.len() > function.input.len() {
-        let reason = format!("{} operands for a function of {}", call.items.len(), function.input.len());
+        let reason = format!("it passes {} operands to a function of {}", call.items.len(), function.input.len());
         return Err(LowerError::Invalid(reason).into());
     }
     let mut items = call.items.clone();

@@ -1,4 +1,4 @@
-//! The state that files of the importer share.
+//! The state of an import, shared by the files of the importer.
 
 use super::functions::Functions;
 use super::lowering::Lowering;
@@ -8,17 +8,17 @@ use crate::tensor_graph::ValueId;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The state of an import: where names stand for what, and the graph under construction. What
-/// happens to nodes is in `nodes`, to inputs and outputs of the model in `mod`.
+/// The state of an import: scopes of names, and the graph under construction. `nodes` lowers nodes;
+/// `mod` binds inputs and outputs of the model.
 pub(super) struct Import<'m> {
     pub(super) graph: &'m GraphProto,
     pub(super) folder: Option<&'m Path>,
     pub(super) functions: Functions<'m>,
     pub(super) lowering: Lowering,
     pub(super) scopes: Scopes<'m>,
-    /// Value of each initialiser that was decoded.
+    /// The value of each decoded initialiser.
     pub(super) literals: HashMap<*const TensorProto, ValueId>,
-    /// Nodes of the model lowered so far, each as often as it was.
+    /// Number of nodes lowered so far, counting a node of a function or a loop body each time.
     pub(super) nodes: usize,
 }
 

@@ -1,12 +1,12 @@
-//! The graph under construction: emitting operators, folding what is known.
+//! The graph under construction: emits operators and folds what is known.
 //!
-//! Three kinds of values exist here. *Constants* have bytes. *Sizes* are small integer tensors
-//! whose elements are expressions over symbols (the result of `Shape` and of arithmetic on it);
-//! they exist at compile time only. All others are computed at run time by a node.
-//! [`Lowering::emit`] decides: constants give constants, sizes give sizes, and only what is left
-//! becomes a node.
+//! There are three kinds of values. *Constants* have bytes. *Sizes* are small integer tensors whose
+//! elements are expressions over symbols (the result of `Shape`, and of arithmetic on it); they
+//! exist only at compile time. All other values are computed at run time by a node.
+//! [`Lowering::emit`] folds: an operator on constants gives constants, one on sizes gives sizes,
+//! and every other operator becomes a node.
 
-use super::error::{Lesson, LowerError, LowerResult, invalid, unsupported};
+use super::error::{LowerError, LowerResult, SizeFact, invalid, unsupported};
 use super::read::{Literal, RANK_MAX, TENSOR_BYTES_MAX};
 use super::sizes;
 use crate::nest::{Nest, NestArg, NestBuilder};
@@ -20,58 +20,57 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Type and shape.
+/// Element type and shape.
 pub(crate) type Type = (DType, Vec<Expr>);
 
-/// Largest folded constant that is not made of larger ones: a compile-time `Expand` must not blow a
-/// model up.
+/// Largest folded constant in bytes, unless an operand is larger: an `Expand` folded at compile
+/// time must not make the bundle huge.
 const FOLDED_BYTES_MAX: u64 = 64 << 20;
-/// Most bytes that all folding of a model reads and writes; what is left is computed by every run.
-/// A hostile file must not keep the importer busy.
+/// Largest number of bytes that folding reads and writes in one import. Beyond it, operators are
+/// computed at run time: a hostile file must not keep the importer busy.
 const FOLDED_IN_ALL_MAX: u64 = 1 << 33;
-/// Most elements of a tensor, which kernels index in 31 bits.
+/// Largest number of elements of a tensor; kernels index with 31 bits.
 const ELEMENTS_MAX: i64 = i32::MAX as i64;
-/// Most elements of a tensor of sizes; a shape has a dozen.
+/// Largest number of elements of a tensor of sizes; a shape has about a dozen.
 const SIZES_MAX: usize = 1024;
-/// Most elements of an input that is a list of sizes: each becomes a symbol.
+/// Largest number of elements of an input whose elements are sizes; each becomes a symbol.
 const INPUT_SIZES_MAX: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct Lowering {
     pub(crate) graph: TensorGraph,
-    /// The node that is lowered, for messages.
+    /// The current node, for messages.
     pub(crate) place: String,
-    /// What sizes must satisfy, found so far.
+    /// Conditions on sizes found so far.
     pub(super) conditions: RefCell<Vec<Condition>>,
     sizes: HashMap<ValueId, Vec<Expr>>,
-    /// Where sizes are that a node needs at run time.
+    /// The run-time copy of a tensor of sizes, if a node needs one.
     stored: HashMap<ValueId, ValueId>,
-    /// Where elements of a tensor are that are not zero, and how many, for tensors of which that
-    /// was asked.
+    /// The nonzero elements of a tensor, for tensors for which [`Lowering::selection`] was called.
     selections: HashMap<ValueId, Selection>,
-    /// Names of nodes; with the number that was given last to one made from it.
+    /// Names of nodes, with the last number used to make a unique name from each.
     node_names: HashMap<String, u32>,
-    /// Bytes that folding has read and written.
+    /// Bytes that folding has read and written so far.
     folded_bytes: u64,
-    /// Whether what is lowered may be thrown away at run time.
+    /// Whether the results of the current nodes may be discarded at run time.
     pub(super) speculative: bool,
-    /// Constants that the model has in a type of fewer bits than ours.
+    /// Constants that were unpacked from a type of fewer bits.
     unpacked: HashSet<ValueId>,
 }
 
-/// Which elements of a tensor are not zero.
+/// The nonzero elements of a tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
-    /// Their row-major indices, I32, ascending; as many elements as the tensor has, of which those
-    /// behind the last are 0.
+    /// Their row-major indices, I32, ascending. As long as the tensor has elements; entries from
+    /// `count` on are 0.
     pub(crate) positions: ValueId,
-    /// How many they are.
+    /// Number of nonzero elements.
     pub(crate) count: Expr,
 }
 
 impl Lowering {
-    /// The value of a scalar of integers, at most `most`, as a size: known, or a symbol that gets
-    /// its value while the model runs.
+    /// The value of an integer scalar as a size, with the upper bound `most`: a constant if it is
+    /// known, otherwise a symbol whose value is computed while the model runs.
     pub(crate) fn run_time_size(&mut self, name: &str, value: ValueId, most: Expr) -> LowerResult<Expr> {
         if let Some([known]) = self.known(value).as_deref() {
             return Ok(known.clone());
@@ -83,7 +82,7 @@ impl Lowering {
         Ok(symbol.into())
     }
 
-    /// Which elements of a tensor are not zero; found out once for each tensor.
+    /// The nonzero elements of a tensor; computed once per tensor.
     pub(crate) fn selection(&mut self, name: &str, of: ValueId) -> LowerResult<Selection> {
         if let Some(known) = self.selections.get(&of) {
             return Ok(known.clone());
@@ -110,12 +109,12 @@ impl Lowering {
         self.shape(id).len()
     }
 
-    /// Asks something about sizes, with all that is known of them.
+    /// Calls `ask` with everything that is known about sizes.
     pub(super) fn with_facts<T>(&self, ask: impl FnOnce(Facts<'_>) -> T) -> T {
         ask(Facts { symbols: &self.graph.symbols, conditions: &self.conditions.borrow() })
     }
 
-    /// The elements of an input are these sizes.
+    /// Sets the sizes that the elements of an input are.
     pub(super) fn name_elements(&mut self, id: ValueId, symbols: Vec<Expr>) {
         self.sizes.insert(id, symbols);
     }
@@ -124,7 +123,7 @@ impl Lowering {
         self.graph.value(id).constant.is_some()
     }
 
-    /// A name no node has yet, made from `wanted`.
+    /// A unique node name made from `wanted`.
     pub(crate) fn unique_name(&mut self, wanted: &str) -> String {
         let Some(count) = self.node_names.get(wanted) else {
             self.node_names.insert(wanted.to_owned(), 1);
@@ -155,10 +154,14 @@ impl Lowering {
         id
     }
 
-    /// Refuses a value whose type in the model has fewer bits than ours, where that type matters.
+    /// Returns an error if the value was unpacked from a type of fewer bits and the operator
+    /// depends on that type.
     pub(crate) fn require_own_type(&self, id: ValueId, what: &str) -> LowerResult<()> {
         if self.unpacked.contains(&id) {
-            unsupported(format!("{what} of a type of 8 bits or less that no kernel computes in"))
+            unsupported(format!(
+                "{what} has a type of 8 bits or less in which no kernel computes; \
+                 convert it to int8, uint8 or float in the model"
+            ))
         } else {
             Ok(())
         }
@@ -171,7 +174,7 @@ impl Lowering {
         self.literal(name, literal)
     }
 
-    /// Adds a tensor of sizes: a constant where all are numbers.
+    /// Adds a tensor of sizes: a constant if all of them are numbers.
     pub(crate) fn add_sizes(&mut self, name: &str, dtype: DType, shape: Vec<usize>, values: Vec<Expr>) -> ValueId {
         let values: Vec<Expr> = values.iter().map(|value| simplified(value, &self.graph.symbols)).collect();
         let numbers: Option<Vec<i64>> = values.iter().map(Expr::as_const).collect();
@@ -188,7 +191,7 @@ impl Lowering {
         id
     }
 
-    /// Whether a constant of so many bytes may be made from nothing; it counts as folded.
+    /// Whether a constant of `bytes` may be generated; counts towards the limit of folding.
     pub(crate) fn may_make(&mut self, bytes: u64) -> bool {
         self.folded_bytes = self.folded_bytes.saturating_add(bytes);
         self.folded_bytes <= FOLDED_IN_ALL_MAX
@@ -199,8 +202,8 @@ impl Lowering {
         reference::constant(&self.graph, id)
     }
 
-    /// The elements of a small tensor of integers (or of floats that are integers) known at compile
-    /// time.
+    /// The elements of a small tensor of integers (or of floats with integer values), if known at
+    /// compile time.
     pub(crate) fn known(&self, id: ValueId) -> Option<Vec<Expr>> {
         if let Some(sizes) = self.sizes.get(&id) {
             return Some(sizes.clone());
@@ -215,40 +218,52 @@ impl Lowering {
         }
     }
 
-    /// As [`Lowering::known`]. Elements of an input become symbols when they are first asked for;
-    /// an error where there is no way to know.
+    /// As [`Lowering::known`], but an error if they are not known. The elements of an input become
+    /// symbols when they are first required.
     pub(crate) fn require_known(&self, id: ValueId, what: &str) -> LowerResult<Vec<Expr>> {
         self.known(id).ok_or_else(|| {
             let count = static_shape(self.shape(id)).map(|shape| shape.iter().product::<usize>());
             let is_short =
                 count.is_some_and(|count| count <= INPUT_SIZES_MAX) && !crate::tensor::is_float(self.dtype(id));
             match self.graph.inputs.contains(&id) && is_short {
-                true => LowerError::Learned(Lesson::Elements(id)),
-                false => LowerError::Unsupported(format!("its {what} is known only at run time")),
+                true => LowerError::Restart(SizeFact::Elements(id)),
+                false => run_time_only(what),
             }
         })
     }
 
-    /// Plain numbers known at compile time.
+    /// Elements that are plain numbers at compile time.
     pub(crate) fn require_ints(&self, id: ValueId, what: &str) -> LowerResult<Vec<i64>> {
-        let known =
-            self.known(id).ok_or_else(|| LowerError::Unsupported(format!("its {what} is known only at run time")))?;
-        known
-            .iter()
-            .map(|e| {
-                e.as_const().ok_or_else(|| LowerError::Unsupported(format!("its {what} depends on a symbolic size")))
-            })
-            .collect()
+        let known = self.known(id).ok_or_else(|| run_time_only(what))?;
+        known.iter().map(|e| e.as_const().ok_or_else(|| self.open_size(&format!("its {what}"), e))).collect()
     }
 
-    /// The content of a constant as numbers.
+    /// The error where `what` must be a number, but is a size that the model leaves open.
+    pub(crate) fn open_size(&self, what: &str, size: &Expr) -> LowerError {
+        let symbols = self.graph.symbols.iter().zip((0..).map(SymbolId));
+        let is_dimension =
+            |id: SymbolId| !self.graph.elements.iter().any(|element| element.symbol == id) && !self.is_run_time(id);
+        let fixed: Vec<String> = symbols
+            .filter(|(_, id)| size.depends_on(*id) && is_dimension(*id))
+            .map(|(symbol, _)| format!("`--fix {}=SIZE`", symbol.name))
+            .collect();
+        let hint = if fixed.is_empty() { String::new() } else { format!("; fix it with {}", fixed.join(" ")) };
+        LowerError::Unsupported(format!(
+            "{what} is {}, which is a symbolic size and must be a number{hint}",
+            size.named(&self.graph.symbols)
+        ))
+    }
+
+    fn is_run_time(&self, id: SymbolId) -> bool {
+        self.graph.run_time_sizes.iter().any(|size| size.symbol == id)
+    }
+
+    /// The content of a constant as floats.
     pub(crate) fn require_floats(&self, id: ValueId, what: &str) -> LowerResult<Vec<f64>> {
-        self.tensor(id)
-            .map(|t| t.to_f64())
-            .ok_or_else(|| LowerError::Unsupported(format!("its {what} is known only at run time")))
+        self.tensor(id).map(|t| t.to_f64()).ok_or_else(|| run_time_only(what))
     }
 
-    /// Applies an operator: folds it where everything is known, adds a node otherwise.
+    /// Applies an operator: folds it if all operands are known, otherwise adds a node.
     pub(crate) fn emit(
         &mut self,
         name: &str,
@@ -296,7 +311,7 @@ impl Lowering {
         Ok(self.emit(name, op, inputs, vec![(dtype, shape)])?[0])
     }
 
-    /// Normal form of a result's shape, within the limits.
+    /// The normal form of a result's type, checked against the limits.
     fn check_type(&self, dtype: DType, shape: Vec<Expr>) -> LowerResult<Type> {
         let shape: Vec<Expr> = shape.iter().map(|dim| simplified(dim, &self.graph.symbols)).collect();
         if shape.len() > RANK_MAX {
@@ -308,10 +323,16 @@ impl Lowering {
         }
         let mut bytes = dtype.bytes();
         for dim in &shape {
-            // The smallest legal size decides: whether a larger one fits is for the invocation to see.
+            // Only the smallest valid size is checked here; larger ones are checked in the
+            // invocation.
             self.require_at_least(dim, &Expr::Const(0))?;
             let low = match bounds(dim, &self.graph.symbols) {
-                Some((_, high)) if high < 0 => return invalid(format!("a dimension of a result would be {dim}")),
+                Some((_, high)) if high < 0 => {
+                    return invalid(format!(
+                        "a dimension of its result would be {}, which is negative",
+                        dim.named(&self.graph.symbols)
+                    ));
+                }
                 Some((low, _)) => low.max(0) as u64,
                 None => 0,
             };
@@ -324,7 +345,7 @@ impl Lowering {
         Ok((dtype, shape))
     }
 
-    /// Evaluates an operator on constants.
+    /// Evaluates an operator whose operands are all constants.
     fn fold(&mut self, name: &str, op: &Op, inputs: &[ValueId], outputs: &[Type]) -> LowerResult<Option<Vec<ValueId>>> {
         if !inputs.iter().all(|id| self.is_constant(*id)) {
             return Ok(None);
@@ -368,7 +389,7 @@ impl Lowering {
         Ok(Some(results.iter().map(|tensor| self.constant(name, tensor)).collect()))
     }
 
-    /// Evaluates an operator on sizes.
+    /// Evaluates an operator on sizes; `None` if the result cannot be expressed.
     fn emit_sizes(&mut self, name: &str, op: &Op, inputs: &[ValueId], outputs: &[Type]) -> Option<ValueId> {
         let operands: Option<Vec<sizes::Operand>> = inputs
             .iter()
@@ -384,8 +405,8 @@ impl Lowering {
         folded.map(|(values, shape)| self.add_sizes(name, outputs[0].0, shape, values))
     }
 
-    /// Applies a scalar program to operands, broadcast to each other. One-element constants become
-    /// numbers of the program.
+    /// Applies a scalar program to operands that broadcast to each other. One-element constants
+    /// become literals of the program.
     pub(crate) fn pointwise(
         &mut self,
         name: &str,
@@ -427,7 +448,7 @@ impl Lowering {
         self.emit_one(name, Op::Pointwise(builder.finish()), &operands, dtype, shape)
     }
 
-    /// The number of a one-element constant that a program can hold exactly.
+    /// The value of a one-element constant, if `f64` represents it exactly.
     fn scalar(&self, id: ValueId) -> Option<f64> {
         if !self.shape(id).iter().all(|d| d.as_const() == Some(1)) {
             return None;
@@ -438,7 +459,7 @@ impl Lowering {
         }
     }
 
-    /// Casts, where the type is another.
+    /// Casts, unless the value already has the type.
     pub(crate) fn cast(&mut self, name: &str, id: ValueId, dtype: DType) -> LowerResult<ValueId> {
         if self.dtype(id) == dtype {
             return Ok(id);
@@ -446,7 +467,7 @@ impl Lowering {
         self.pointwise_of_inputs(name, &[id], dtype, PointProgram::cast(dtype))
     }
 
-    /// A pointwise operator whose program takes its operands as they are.
+    /// A pointwise operator whose operands are all inputs of the program.
     fn pointwise_of_inputs(
         &mut self,
         name: &str,
@@ -458,7 +479,7 @@ impl Lowering {
         self.emit_one(name, Op::Pointwise(program), inputs, dtype, shape)
     }
 
-    /// A tensor of one number.
+    /// A tensor filled with one number.
     pub(crate) fn fill(&mut self, name: &str, dtype: DType, shape: Vec<Expr>, number: f64) -> LowerResult<ValueId> {
         self.pointwise_to(name, &[], dtype, shape, |p, _| {
             p.step(crate::tensor_graph::PointOp::Identity, dtype, &[PointArg::Const(number)]);
@@ -473,7 +494,7 @@ impl Lowering {
         self.emit_one(name, Op::Transpose { permutation }, &[id], self.dtype(id), shape)
     }
 
-    /// A copy under a new value, so that two results of a model never are one buffer.
+    /// A copy as a new value, so that two outputs of a model are never one buffer.
     pub(crate) fn copy(&mut self, name: &str, id: ValueId) -> ValueId {
         let Value { dtype, shape, .. } = self.graph.value(id).clone();
         let node_name = self.unique_name(name);
@@ -487,7 +508,7 @@ impl Lowering {
         copy
     }
 
-    /// A value that exists at run time: sizes are stored by a node.
+    /// The value as a run-time value: sizes are stored by a node.
     pub(crate) fn computed(&mut self, id: ValueId) -> LowerResult<ValueId> {
         let Some(sizes) = self.sizes.get(&id).filter(|_| !self.graph.inputs.contains(&id)).cloned() else {
             return Ok(id);
@@ -507,12 +528,20 @@ impl Lowering {
     }
 }
 
-/// A shape for a message.
+/// The error where an operand must be known at compile time and is not.
+pub(super) fn run_time_only(what: &str) -> LowerError {
+    LowerError::Unsupported(format!(
+        "its {what} is known only at run time; it must be a constant, or computed from shapes"
+    ))
+}
+
+/// A shape as text, for messages.
 pub(crate) fn shape_text(shape: &[Expr]) -> String {
     format!("[{}]", shape.iter().map(Expr::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// One thread goes through `all` elements of a tensor and writes down which are not zero.
+/// A nest in which one thread visits `all` elements of a tensor and stores the indices of the
+/// nonzero ones.
 fn select(dtype: DType, all: &Expr) -> Nest {
     let mut nest = NestBuilder::new("select", Vec::new());
     let (none, all) = (NestArg::from(0), NestArg::from(all));

@@ -1,14 +1,14 @@
-//! ONNX (opset 7 to 27) to a verified tensor graph.
+//! Imports ONNX (opset 7 to 27) as a verified tensor graph.
 //!
-//! [`import`] reads a file once and checks everything once. The steps: decode ([`proto`], `read`),
-//! bind dimensions to symbols, order the nodes that the outputs need, lower each node through the
-//! table in `ops`, verify. Lowering infers shapes, folds constants and resolves arithmetic on
-//! shapes as it goes (`lowering`).
+//! [`import`] reads a file once and checks everything once. It decodes the protobuf ([`proto`],
+//! `read`), binds the dimensions of inputs to symbols, orders the nodes that the outputs need,
+//! lowers each node through the table in `ops`, and verifies the graph. Lowering infers shapes,
+//! folds constants and evaluates arithmetic on shapes (`lowering`).
 //!
-//! Functions are inlined (`functions`), subgraphs are taken or unrolled (`subgraph`), sequences and
-//! optionals are lists that exist at compile time only (`sequence`): what comes out has no control
-//! flow. A graph input that has an initialiser (IR version 3) is a constant: the client cannot
-//! override it.
+//! The tensor graph has no control flow: functions are inlined (`functions`), subgraphs are
+//! selected or unrolled (`subgraph`), and sequences and optionals are lists that exist only at
+//! compile time (`sequence`). A graph input that has an initialiser (IR version 3) is a constant:
+//! the client cannot override it.
 
 mod call;
 mod error;
@@ -16,7 +16,7 @@ mod failure;
 mod fit;
 mod functions;
 mod import;
-mod knowledge;
+mod known_sizes;
 mod lowering;
 mod nodes;
 mod ops;
@@ -41,10 +41,10 @@ pub use read::{MODEL_BYTES_MAX, RANK_MAX, TENSOR_BYTES_MAX};
 use crate::size::canonical;
 use crate::tensor_graph::TensorGraph;
 use atoll_kgraph::Expr;
-use error::Lesson;
+use error::SizeFact;
 use failure::Failure;
 use import::Import;
-use knowledge::Knowledge;
+use known_sizes::KnownSizes;
 use options::{check_opset, is_default_domain};
 use prost::bytes::Bytes;
 use proto::{Dimension, DimensionValue, ModelProto, ValueInfoProto};
@@ -52,10 +52,10 @@ use scope::{Body, Found, Item, Scope};
 use std::collections::HashSet;
 use std::path::Path;
 
-/// What exporters write for a dimension that they give no name.
+/// Values that exporters write for a dimension without a name.
 const NO_NAMES: [&str; 4] = ["", "?", "-1", "None"];
 
-/// Imports a model file. External data is looked for beside it.
+/// Imports a model file. External data is looked up in the file's folder.
 pub fn import(path: &Path, options: &ImportOptions) -> Result<TensorGraph, ImportError> {
     let model = read::read_model(path)?;
     let folder = path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
@@ -69,28 +69,27 @@ pub fn import_bytes(bytes: impl Into<Bytes>, name: &str, options: &ImportOptions
     import_model(&model, name, None, options)
 }
 
-/// Imports a decoded model. `folder` is where external data may lie; `name` names the graph where
-/// the model does not.
+/// Imports a decoded model. `folder` is the folder of external data; `name` is the graph's name if
+/// the model has none.
 pub fn import_model(
     model: &ModelProto,
     name: &str,
     folder: Option<&Path>,
     options: &ImportOptions,
 ) -> Result<TensorGraph, ImportError> {
-    let graph =
-        model.graph.as_ref().ok_or_else(|| ImportError::Malformed { reason: "there is no graph in it".into() })?;
+    let graph = model.graph.as_ref().ok_or_else(|| ImportError::Malformed { reason: "it has no graph".into() })?;
     if let Some(version) = opset_of(model) {
         check_opset(version, &graph.node)?;
     }
-    let mut knowledge = Knowledge::new(options);
+    let mut known_sizes = KnownSizes::new(options);
     loop {
         let mut import = Import::new(model, graph, folder);
-        match import.run(name, &mut knowledge)? {
+        match import.run(name, &mut known_sizes)? {
             Outcome::Done(graph) => {
                 graph.verify()?;
                 return Ok(graph);
             }
-            Outcome::Learned { place, lesson } => knowledge.learn(&import.lowering.graph, &place, lesson)?,
+            Outcome::Restart { place, fact } => known_sizes.add(&import.lowering.graph, &place, fact)?,
         }
     }
 }
@@ -98,12 +97,13 @@ pub fn import_model(
 /// Reads a stored tensor, such as an input of ONNX's backend tests.
 pub fn read_tensor_proto(tensor: &proto::TensorProto) -> Result<crate::tensor::Tensor, ImportError> {
     let literal = read::read_tensor(tensor, &tensor.name, None)?;
-    crate::tensor::Tensor::from_bytes(literal.dtype, &literal.shape, &literal.bytes)
-        .ok_or_else(|| ImportError::Malformed { reason: "the tensor's bytes do not fit its shape".into() })
+    crate::tensor::Tensor::from_bytes(literal.dtype, &literal.shape, &literal.bytes).ok_or_else(|| {
+        ImportError::Malformed { reason: "the tensor's number of bytes does not match its shape".into() }
+    })
 }
 
-/// The version of the default domain's operators; a model of other domains names none. One that
-/// names nothing at all is from before there were versions.
+/// The version of the default domain's operators. `None` if the model names only other domains; 1
+/// if it names no domain, as files from before operator sets do.
 fn opset_of(model: &ModelProto) -> Option<i64> {
     let default = model.opset_import.iter().filter(|o| is_default_domain(&o.domain)).map(|o| o.version).max();
     if model.opset_import.is_empty() { Some(1) } else { default }
@@ -111,15 +111,15 @@ fn opset_of(model: &ModelProto) -> Option<i64> {
 
 enum Outcome {
     Done(TensorGraph),
-    /// What a node taught, and the node.
-    Learned {
+    /// A node needs a fact about sizes; the import restarts with it.
+    Restart {
         place: String,
-        lesson: Lesson,
+        fact: SizeFact,
     },
 }
 
 impl Import<'_> {
-    fn run(&mut self, name: &str, knowledge: &mut Knowledge<'_>) -> Result<Outcome, ImportError> {
+    fn run(&mut self, name: &str, known_sizes: &mut KnownSizes<'_>) -> Result<Outcome, ImportError> {
         let model_name = if self.graph.name.is_empty() { name } else { &self.graph.name };
         self.lowering.graph.name = model_name.to_owned();
         let body = Body::of_graph(self.graph)?;
@@ -127,12 +127,12 @@ impl Import<'_> {
             return Err(ImportError::Malformed { reason: "the graph has no outputs".into() });
         }
         self.scopes.enter(Scope { initializers: body.initializers.clone(), ..Scope::default() })?;
-        self.bind_inputs(knowledge)?;
+        self.bind_inputs(known_sizes)?;
         match self.lower_nodes(&body).and_then(|()| self.bind_outputs()) {
             Ok(()) => {}
             Err(Failure::Import(error)) => return Err(error),
-            Err(Failure::Lower(error)) => return Err(error.at("of an output", "Identity")),
-            Err(Failure::Learned { place, lesson }) => return Ok(Outcome::Learned { place, lesson }),
+            Err(Failure::Lower(error)) => return Err(error.at("that computes an output", "Identity")),
+            Err(Failure::Restart { place, fact }) => return Ok(Outcome::Restart { place, fact }),
         }
         let mut graph = std::mem::take(&mut self.lowering.graph);
         graph.conditions = self.lowering.conditions.take();
@@ -140,14 +140,14 @@ impl Import<'_> {
         if let Some(condition) =
             graph.conditions.iter().find(|condition| is_run_time(&condition.left) || is_run_time(&condition.right))
         {
-            return Err(knowledge::run_time_size(&condition.place));
+            return Err(known_sizes::run_time_size(&condition.place));
         }
-        states::find(&mut graph, knowledge.options())?;
+        states::find(&mut graph, known_sizes.options())?;
         crate::transform::eliminate_dead(&mut graph);
         Ok(Outcome::Done(graph))
     }
 
-    fn bind_inputs(&mut self, knowledge: &mut Knowledge<'_>) -> Result<(), ImportError> {
+    fn bind_inputs(&mut self, known_sizes: &mut KnownSizes<'_>) -> Result<(), ImportError> {
         let graph = self.graph;
         let is_constant = |input: &&ValueInfoProto| {
             self.scopes.find(&input.name).is_some_and(|found| matches!(found, Found::Initializer(_)))
@@ -155,12 +155,12 @@ impl Import<'_> {
         let inputs: Vec<&ValueInfoProto> = graph.input.iter().filter(|input| !is_constant(input)).collect();
         let params: HashSet<&str> = inputs.iter().flat_map(|input| dimensions(input)).filter_map(named).collect();
         for (position, input) in inputs.into_iter().enumerate() {
-            let (dtype, shape) = self.input_type(input, knowledge, &params)?;
+            let (dtype, shape) = self.input_type(input, known_sizes, &params)?;
             let count = crate::size::static_shape(&shape).map_or(0, |shape| shape.iter().product());
             let value = crate::tensor_graph::Value { name: input.name.clone(), dtype, shape, constant: None };
             let id = self.lowering.graph.add_value(value);
             self.lowering.graph.inputs.push(id);
-            if let Some(sizes) = knowledge.elements(&mut self.lowering.graph, position as u32, &input.name, count) {
+            if let Some(sizes) = known_sizes.elements(&mut self.lowering.graph, position as u32, &input.name, count) {
                 self.lowering.name_elements(id, sizes);
             }
             if self.scopes.define(&input.name, Item::Tensor(id)).is_some() {
@@ -170,26 +170,24 @@ impl Import<'_> {
                 });
             }
         }
-        knowledge.check_options(&self.lowering.graph)
+        known_sizes.check_options(&self.lowering.graph)
     }
 
     fn input_type(
         &mut self,
         input: &ValueInfoProto,
-        knowledge: &mut Knowledge<'_>,
+        known_sizes: &mut KnownSizes<'_>,
         params: &HashSet<&str>,
     ) -> Result<lowering::Type, ImportError> {
         let place = || format!("input {}", input.name);
         let invalid = |reason: String| ImportError::Invalid { place: place(), reason };
         let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-        let tensor = tensor.ok_or_else(|| ImportError::DType {
-            what: place(),
-            dtype: "no tensor (a sequence, map or optional)".into(),
-        })?;
+        let tensor =
+            tensor.ok_or_else(|| ImportError::DType { what: place(), dtype: "sequence, map or optional".into() })?;
         let dtype = read::dtype_of(tensor.elem_type)
             .ok_or_else(|| ImportError::DType { what: place(), dtype: read::dtype_name(tensor.elem_type) })?;
         let shape = tensor.shape.as_ref().ok_or_else(|| {
-            invalid("its number of dimensions is not given; run shape inference on the model first".into())
+            invalid("its shape is missing; run shape inference on the model, for example onnx.shape_inference".into())
         })?;
         if shape.dim.len() > RANK_MAX {
             return Err(read::too_large(&place(), format!("{} dimensions", shape.dim.len()), RANK_MAX.to_string()));
@@ -206,16 +204,18 @@ impl Import<'_> {
                 }
                 Some(DimensionValue::DimValue(value)) if *value > 0 => Expr::Const(*value),
                 value => {
-                    // Exporters write -1 for any size, and some write 0, which also is a size: what of it is possible,
-                    // the nodes teach.
+                    // Exporters write -1 for a dimension of any size; some write 0, which may also
+                    // mean an empty dimension. Nodes narrow the range later.
                     let least = i64::from(!matches!(value, Some(DimensionValue::DimValue(0))));
                     let name = named(dim).map_or_else(|| own_name(input, axis, params), str::to_owned);
                     match states::sum(&name, params) {
                         Some((a, b)) => {
                             let graph = &mut self.lowering.graph;
-                            canonical(&(knowledge.dimension(graph, a, least)? + knowledge.dimension(graph, b, least)?))
+                            canonical(
+                                &(known_sizes.dimension(graph, a, least)? + known_sizes.dimension(graph, b, least)?),
+                            )
                         }
-                        None => knowledge.dimension(&mut self.lowering.graph, &name, least)?,
+                        None => known_sizes.dimension(&mut self.lowering.graph, &name, least)?,
                     }
                 }
             });
@@ -223,7 +223,7 @@ impl Import<'_> {
         Ok((dtype, dims))
     }
 
-    /// Makes every output a value of its own, computed by a node and named as in the model.
+    /// Makes every output a distinct value that a node computes, with the output's name.
     fn bind_outputs(&mut self) -> Result<(), Failure> {
         let graph = self.graph;
         for output in &graph.output {
@@ -233,7 +233,7 @@ impl Import<'_> {
                 Item::Sequence(_) => return Err(ImportError::DType { what: place, dtype: "sequence".into() }.into()),
                 Item::Nothing => return Err(ImportError::DType { what: place, dtype: "optional".into() }.into()),
             };
-            self.lowering.require_own_type(id, "a result").map_err(Failure::Lower)?;
+            self.lowering.require_own_type(id, "an output").map_err(Failure::Lower)?;
             let id = self.lowering.computed(id)?;
             let graph = &self.lowering.graph;
             let is_own =
@@ -251,7 +251,7 @@ fn dimensions(input: &ValueInfoProto) -> &[Dimension] {
     shape.map_or(&[], |shape| &shape.dim)
 }
 
-/// The name of a dimension, where the model gives one.
+/// The name of a dimension, if the model gives one.
 fn named(dim: &Dimension) -> Option<&str> {
     match &dim.value {
         Some(DimensionValue::DimParam(name)) if !NO_NAMES.contains(&name.as_str()) => Some(name),
@@ -259,7 +259,7 @@ fn named(dim: &Dimension) -> Option<&str> {
     }
 }
 
-/// A name for a dimension without one, which no other has.
+/// A unique name for a dimension without one.
 fn own_name(input: &ValueInfoProto, axis: usize, params: &HashSet<&str>) -> String {
     let mut name = format!("{}_dim_{axis}", input.name);
     while params.contains(name.as_str()) {

@@ -1,4 +1,4 @@
-//! Lowering of nodes, one after the other: those of the graph, of subgraphs and of functions.
+//! Lowers the nodes of the graph, of subgraphs and of functions, one after the other.
 
 use super::call::Call;
 use super::error::{ImportError, LowerError};
@@ -10,12 +10,12 @@ use super::proto::NodeProto;
 use super::scope::{Body, Found, Frame, Item, Scope};
 use super::{functions, read};
 
-/// Operators of this domain compute gradients and change weights.
+/// Domain of the operators that compute gradients and update weights.
 const TRAINING_DOMAIN: &str = "ai.onnx.preview.training";
 
 impl<'m> Import<'m> {
-    /// Lowers a subgraph or function in a scope of its own; `items` are what its inputs stand for.
-    /// Gives what its outputs stand for.
+    /// Lowers a subgraph or function in a scope of its own. `items` are the values of its inputs;
+    /// returns the values of its outputs.
     pub(super) fn lower_body(
         &mut self,
         body: &Body<'m>,
@@ -32,7 +32,7 @@ impl<'m> Import<'m> {
         })?;
         let results = self
             .lower_nodes(body)
-            .and_then(|()| body.outputs.iter().map(|name| self.item(name, &format!("{prefix}, a result"))).collect());
+            .and_then(|()| body.outputs.iter().map(|name| self.item(name, &format!("result of {prefix}"))).collect());
         self.scopes.leave();
         results
     }
@@ -45,7 +45,7 @@ impl<'m> Import<'m> {
             self.count_nodes(1)?;
             self.lowering.place = place(&name, node);
             self.lower_node(node, &name, body).map_err(|failure| match failure {
-                Failure::Lower(LowerError::Learned(lesson)) => Failure::Learned { place: place(&name, node), lesson },
+                Failure::Lower(LowerError::Restart(fact)) => Failure::Restart { place: place(&name, node), fact },
                 Failure::Lower(error) => Failure::Import(error.at(&name, &node.op_type)),
                 failure => failure,
             })?;
@@ -53,8 +53,8 @@ impl<'m> Import<'m> {
         Ok(())
     }
 
-    /// Counts nodes that come from inlining and unrolling as well: a small file must not become an
-    /// endless graph.
+    /// Counts nodes, including those from inlining and unrolling: a small file must not expand to
+    /// an unbounded graph.
     pub(super) fn count_nodes(&mut self, more: usize) -> Result<(), ImportError> {
         self.nodes += more;
         if self.nodes > NODES_MAX {
@@ -72,7 +72,7 @@ impl<'m> Import<'m> {
             .collect::<Result<Vec<Item>, Failure>>()?;
         let opset = self.scopes.opset(&node.domain).ok_or_else(|| {
             let domain = if is_default_domain(&node.domain) { "ai.onnx" } else { &node.domain };
-            LowerError::Invalid(format!("the model does not say which version of domain {domain} it uses"))
+            LowerError::Invalid(format!("the model's opset_import does not list domain {domain}"))
         })?;
         let call = Call::new(node, name.into(), opset, items, self.scopes.attributes(node));
         let results = match self.functions.find(node) {
@@ -91,7 +91,10 @@ impl<'m> Import<'m> {
                     self.scopes.define(output, item.clone());
                 }
                 None if body.consumed.contains(output.as_str()) => {
-                    return Err(LowerError::Unsupported(format!("result {index} ({output})")).into());
+                    return Err(LowerError::Unsupported(format!(
+                        "its result {index} ({output}) is not computed, and a later node reads it"
+                    ))
+                    .into());
                 }
                 None => {}
             }
@@ -118,7 +121,7 @@ impl<'m> Import<'m> {
         })
     }
 
-    /// What a name stands for; an initialiser is decoded when it is first used.
+    /// The item that a name refers to; an initialiser is decoded when it is first used.
     pub(super) fn item(&mut self, name: &'m str, reader: &str) -> Result<Item, Failure> {
         if name.is_empty() {
             return Ok(Item::Nothing);
@@ -142,7 +145,7 @@ impl<'m> Import<'m> {
     }
 }
 
-/// The node, for a message about sizes.
+/// The node's name and operator, for messages about sizes.
 fn place(name: &str, node: &NodeProto) -> String {
     format!("node {name} ({})", node.op_type)
 }

@@ -1,30 +1,31 @@
-//! What the user decides about an import, and the limits of one.
+//! Options and limits of an import.
 
 use super::error::ImportError;
 use super::proto::NodeProto;
 use atoll_kgraph::{SizeRanges, States};
 
-/// Oldest operator set that is read: the first with today's broadcasting.
+/// The oldest supported operator set: the first one with NumPy's broadcasting.
 pub const OPSET_MIN: i64 = 7;
-/// Newest operator set whose changes were read and followed.
+/// The newest supported operator set.
 pub const OPSET_MAX: i64 = 27;
-/// Most nodes of a graph, with functions inlined and loops unrolled; the largest known models have
-/// a few ten thousand.
+/// Largest number of nodes of a graph, with functions inlined and loops unrolled. The largest known
+/// models have a few ten thousand.
 pub const NODES_MAX: usize = 1 << 18;
-/// Largest dimension that an input may have: sizes then stay far from overflowing.
+/// Largest dimension of an input, so that sizes computed from it do not overflow.
 pub const DIMENSION_MAX: i64 = (1 << 31) - 1;
-/// Largest value of a symbol unless the options or the model say otherwise.
+/// Largest value of a symbol, unless the options or the model narrow it.
 pub const SYMBOL_MAX: i64 = 65_536;
 
-/// What the user decides about an import.
+/// Options of an import.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
-    /// Ranges of named dimensions (`dim_param`, or `<input>_dim_<axis>` where the model gives no
-    /// name). The others are `1..=symbol_max`, or what of it the model allows.
+    /// Ranges of named dimensions (`dim_param`, or `<input>_dim_<axis>` if the model gives no
+    /// name). A symbol that is not listed ranges over `1..=symbol_max`, narrowed by what the model
+    /// allows.
     pub symbols: SizeRanges,
-    /// The same for names that the model need not have.
+    /// Further ranges; unlike `symbols`, they may name dimensions that the model does not have.
     pub common: SizeRanges,
-    /// Largest value of a dimension that `symbols` does not name.
+    /// Largest value of a dimension that neither `symbols` nor `common` names.
     pub symbol_max: i64,
     /// Which inputs and outputs are states.
     pub states: States,
@@ -41,8 +42,8 @@ impl Default for ImportOptions {
     }
 }
 
-/// Operators that mean in operator sets 1 to 6 what they mean in 7, but for attributes that were
-/// hints.
+/// Operators whose meaning in operator sets 1 to 6 is that of operator set 7, except for attributes
+/// that were hints.
 const UNCHANGED: [&str; 40] = [
     "Abs",
     "Ceil",
@@ -86,8 +87,8 @@ const UNCHANGED: [&str; 40] = [
     "Transpose",
 ];
 
-/// Refuses operator sets that were not read. Of those before [`OPSET_MIN`] models of operators that
-/// did not change are read.
+/// Returns an error for an unsupported operator set. Operator sets before [`OPSET_MIN`] are
+/// supported if all nodes are operators that did not change.
 pub(super) fn check_opset(version: i64, nodes: &[NodeProto]) -> Result<(), ImportError> {
     let is_unchanged = || nodes.iter().all(|node| UNCHANGED.contains(&node.op_type.as_str()));
     if (OPSET_MIN..=OPSET_MAX).contains(&version) || ((1..OPSET_MIN).contains(&version) && is_unchanged()) {
@@ -101,7 +102,7 @@ pub(super) fn is_default_domain(domain: &str) -> bool {
     domain.is_empty() || domain == "ai.onnx"
 }
 
-/// The node's name, or its operator and place.
+/// The node's name, or its operator and index if it has none.
 pub(super) fn node_name(node: &NodeProto, index: usize) -> String {
     if node.name.is_empty() { format!("{}_{index}", node.op_type) } else { node.name.clone() }
 }

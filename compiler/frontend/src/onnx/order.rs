@@ -1,4 +1,4 @@
-//! Which nodes the outputs need, in an order that respects every dependency.
+//! Selects the nodes that the outputs need and sorts them topologically.
 
 use super::error::ImportError;
 use super::options::node_name;
@@ -8,17 +8,17 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::{Dfs, EdgeRef, IntoNeighbors, NodeFiltered, Reversed, VisitMap, Visitable};
 use std::collections::{HashMap, HashSet};
 
-/// The nodes of a graph or function, and who hands a value to whom.
-type Flow = DiGraph<(), ()>;
+/// The nodes of a graph or function, with an edge from the producer of a value to each consumer.
+type DataFlow = DiGraph<(), ()>;
 
-/// Some of them.
-type Visited = <Flow as Visitable>::Map;
+/// A set of nodes.
+type Visited = <DataFlow as Visitable>::Map;
 
-/// Most nodes of a cycle that an error names.
+/// Largest number of nodes of a cycle that an error names.
 const CYCLE_NODES_SHOWN: usize = 8;
 
-/// Indices of the needed nodes in topological order; the model's own order where that is one.
-/// `outer` names what is defined without a node.
+/// Indices of the needed nodes in topological order; the model's own order if it is topological.
+/// `outer` are names that are defined without a node: inputs and initialisers.
 pub(super) fn needed_nodes(
     nodes: &[NodeProto],
     outputs: &[&str],
@@ -37,14 +37,14 @@ pub(super) fn needed_nodes(
     Ok(order.into_iter().map(NodeIndex::index).collect())
 }
 
-/// Names that a node reads: its operands, and what its subgraphs take from outside of them.
+/// Names that a node reads: its operands, and the names that its subgraphs capture.
 pub(super) fn reads(node: &NodeProto) -> Vec<&str> {
     let mut names: Vec<&str> = node.input.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
     names.extend(node.attribute.iter().filter_map(|a| a.g.as_ref()).flat_map(reads_of_graph));
     names
 }
 
-/// Names that a subgraph reads and does not define.
+/// Names that a subgraph reads but does not define.
 fn reads_of_graph(graph: &GraphProto) -> HashSet<&str> {
     let nodes = graph.node.iter().flat_map(reads);
     let mut names: HashSet<&str> = nodes.chain(graph.output.iter().map(|output| output.name.as_str())).collect();
@@ -57,8 +57,8 @@ fn reads_of_graph(graph: &GraphProto) -> HashSet<&str> {
     names
 }
 
-/// Who hands a value to whom, by the indices of the nodes; twice, where it takes the value twice.
-fn flow(nodes: &[NodeProto], outer: &HashSet<&str>, producers: &HashMap<&str, usize>) -> Flow {
+/// The edges from producers to consumers, by the indices of the nodes; one edge per operand.
+fn flow(nodes: &[NodeProto], outer: &HashSet<&str>, producers: &HashMap<&str, usize>) -> DataFlow {
     let mut flow = DiGraph::with_capacity(nodes.len(), nodes.len());
     for _ in nodes {
         flow.add_node(());
@@ -73,7 +73,7 @@ fn flow(nodes: &[NodeProto], outer: &HashSet<&str>, producers: &HashMap<&str, us
     flow
 }
 
-/// The node that defines each name; every name is defined once.
+/// Index of the node that defines each name; an error if a name is defined twice.
 fn producers<'m>(nodes: &'m [NodeProto], outer: &HashSet<&str>) -> Result<HashMap<&'m str, usize>, ImportError> {
     let mut producers = HashMap::new();
     for (index, node) in nodes.iter().enumerate() {
@@ -87,17 +87,17 @@ fn producers<'m>(nodes: &'m [NodeProto], outer: &HashSet<&str>) -> Result<HashMa
     Ok(producers)
 }
 
-/// What the outputs need.
-fn needed(outputs: &[&str], producers: &HashMap<&str, usize>, flow: &Flow) -> Visited {
+/// The nodes that the outputs depend on.
+fn needed(outputs: &[&str], producers: &HashMap<&str, usize>, flow: &DataFlow) -> Visited {
     let outputs = outputs.iter().filter_map(|output| producers.get(output));
     let mut search = Dfs::from_parts(outputs.map(|index| NodeIndex::new(*index)).collect(), flow.visit_map());
     while search.next(Reversed(flow)).is_some() {}
     search.discovered
 }
 
-/// Names of nodes along one cycle: the shortest way from a node that is on one back to it.
-fn cycle(nodes: &[NodeProto], part: &NodeFiltered<&Flow, Visited>, start: NodeIndex) -> Vec<String> {
-    let ways = part.neighbors(start).filter_map(|next| astar(part, next, |at| at == start, |_| 1_usize, |_| 0));
-    let way = ways.min_by_key(|(steps, _)| *steps).map_or_else(Vec::new, |(_, way)| way);
-    way.iter().take(CYCLE_NODES_SHOWN).map(|index| node_name(&nodes[index.index()], index.index())).collect()
+/// Names of the nodes of one cycle: the shortest path from `start` back to it.
+fn cycle(nodes: &[NodeProto], part: &NodeFiltered<&DataFlow, Visited>, start: NodeIndex) -> Vec<String> {
+    let paths = part.neighbors(start).filter_map(|next| astar(part, next, |at| at == start, |_| 1_usize, |_| 0));
+    let path = paths.min_by_key(|(steps, _)| *steps).map_or_else(Vec::new, |(_, path)| path);
+    path.iter().take(CYCLE_NODES_SHOWN).map(|index| node_name(&nodes[index.index()], index.index())).collect()
 }

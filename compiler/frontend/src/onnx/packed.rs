@@ -1,16 +1,17 @@
-//! Element types of 8 bits and less that no kernel computes in: integers of 2 and 4 bits, floats of
-//! 4 and 8. A constant of such a type is unpacked at import to the next type that holds its numbers
-//! exactly; what needs the type itself is refused.
+//! Element types of 8 bits and less in which no kernel computes: integers of 2 and 4 bits, floats
+//! of 4 and 8 bits. A constant of such a type is unpacked at import to the narrowest supported type
+//! that holds its values exactly. Operators whose result depends on the packed type itself are not
+//! supported.
 
 use super::proto::{DataType, TensorProto};
 use atoll_kgraph::DType;
 
-/// A type of few bits.
+/// An element type that is unpacked at import.
 #[derive(Clone, Copy)]
 pub(super) struct Packed {
-    /// Width of an element; a byte holds `8 / bits`, the first in its low bits.
+    /// Width of an element in bits. A byte holds `8 / bits` elements, the first in its low bits.
     bits: u32,
-    /// The type that holds its numbers.
+    /// The type to which it is unpacked.
     pub(super) dtype: DType,
     kind: Kind,
 }
@@ -24,7 +25,7 @@ enum Kind {
     Exponent,
 }
 
-/// A float of few bits.
+/// The format of a narrow float.
 #[derive(Clone, Copy)]
 struct Format {
     exponent_bits: u32,
@@ -33,19 +34,19 @@ struct Format {
     special: Special,
 }
 
-/// Which bit patterns are no numbers.
+/// Which bit patterns are infinities or NaN.
 #[derive(Clone, Copy)]
 enum Special {
     None,
-    /// The largest exponent: infinities and NaN.
+    /// Those with the largest exponent: infinities and NaN.
     Ieee,
-    /// All bits but the sign: NaN.
+    /// All bits set except the sign: NaN.
     Ones,
-    /// Only the sign: NaN.
+    /// Only the sign bit set: NaN.
     MinusZero,
 }
 
-/// The type of a number in a model; `None` where it is not of this kind.
+/// The packed type with ONNX's number `data_type`; `None` if the type is not packed.
 pub(super) fn packed(data_type: i32) -> Option<Packed> {
     let integer = |bits, dtype, kind| Packed { bits, dtype, kind };
     let float = |bits, exponent_bits, mantissa_bits, bias, special| Packed {
@@ -69,17 +70,17 @@ pub(super) fn packed(data_type: i32) -> Option<Packed> {
 }
 
 impl Packed {
-    /// Bytes that `count` elements take as they are stored.
+    /// Number of bytes in which `count` elements are stored.
     pub(super) fn stored_bytes(self, count: u64) -> u64 {
         count.div_ceil(u64::from(8 / self.bits))
     }
 
-    /// Elements of a tensor that uses the typed field, as bytes.
+    /// The stored bytes of a tensor that uses the typed field.
     pub(super) fn typed_data(tensor: &TensorProto) -> Vec<u8> {
         tensor.int32_data.iter().map(|v| *v as u8).collect()
     }
 
-    /// The elements as the type that holds them, little-endian.
+    /// Unpacks elements to little-endian values of `dtype`.
     pub(super) fn unpack(self, bytes: &[u8], count: usize) -> Vec<u8> {
         let per_byte = (8 / self.bits) as usize;
         let mask = u8::MAX >> (8 - self.bits);
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_of_eight_bits_have_their_formats_numbers() {
+    fn eight_bit_floats_decode_by_their_format() {
         assert_eq!(floats(DataType::Float8e4m3fn, &[0x38, 0x7e, 0x01, 0xc0]), [1.0, 448.0, 2f32.powi(-9), -2.0]);
         assert!(floats(DataType::Float8e4m3fn, &[0x7f, 0xff]).iter().all(|v| v.is_nan()));
         assert_eq!(floats(DataType::Float8e4m3fnuz, &[0x40, 0x7f]), [1.0, 240.0]);

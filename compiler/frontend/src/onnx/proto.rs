@@ -1,8 +1,8 @@
 //! The part of ONNX's protobuf schema that Atoll reads and writes, field for field as in
 //! `onnx.proto3`.
 //!
-//! Unknown fields are skipped on reading, so a newer schema does no harm. Raw tensor bytes are
-//! [`Bytes`]: decoding a model from one buffer copies no weight.
+//! Unknown fields are skipped, so models of a newer schema can be read. Raw tensor bytes are
+//! [`Bytes`]: decoding a model from one buffer copies no weights.
 
 #![allow(missing_docs, reason = "names and meaning are ONNX's own, documented in onnx.proto3")]
 
@@ -33,7 +33,7 @@ pub struct ModelProto {
     pub functions: Vec<FunctionProto>,
 }
 
-/// A model-local function: nodes that stand for one operator.
+/// A model-local function: a subgraph that defines an operator.
 #[derive(Clone, PartialEq, Message)]
 pub struct FunctionProto {
     #[prost(string, tag = "1")]
@@ -94,7 +94,7 @@ pub struct GraphProto {
     pub sparse_initializer: Vec<SparseTensorProto>,
 }
 
-/// A sparse initialiser. Atoll reads it only to say that it is not supported.
+/// A sparse initialiser. Atoll reads it only to report that it is not supported.
 #[derive(Clone, PartialEq, Message)]
 pub struct SparseTensorProto {
     #[prost(message, optional, tag = "1")]
@@ -143,7 +143,7 @@ pub struct AttributeProto {
     pub strings: Vec<Bytes>,
     #[prost(enumeration = "AttributeType", tag = "20")]
     pub r#type: i32,
-    /// In a function: the attribute of the calling node that this one stands for.
+    /// In a function: the attribute of the calling node that this one refers to.
     #[prost(string, tag = "21")]
     pub ref_attr_name: String,
 }

@@ -1,5 +1,5 @@
-//! Bytes to protobuf, and tensors to plain little-endian bytes: every check of untrusted input that
-//! needs no operator.
+//! Decodes bytes to protobuf, and tensors to little-endian bytes. All checks of untrusted input
+//! that do not depend on an operator are here.
 
 use super::packed::{Packed, packed};
 use super::proto::{DataLocation, DataType, ModelProto, TensorProto};
@@ -12,11 +12,11 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Largest model file: protobuf's own limit, a message of 2 GiB.
+/// Largest model file in bytes: protobuf's limit for a message, 2 GiB.
 pub const MODEL_BYTES_MAX: u64 = 1 << 31;
-/// Largest tensor in bytes: what one device of today holds at most.
+/// Largest tensor in bytes (256 GiB): about the memory of the largest device today.
 pub const TENSOR_BYTES_MAX: u64 = 1 << 38;
-/// Most dimensions of a tensor in a model; no known model has more than 6.
+/// Largest number of dimensions of a tensor in a model; no known model has more than 6.
 pub const RANK_MAX: usize = 12;
 
 /// Reads and decodes a model file.
@@ -41,7 +41,7 @@ pub(super) fn too_large(what: &str, found: String, limit: String) -> ImportError
     ImportError::TooLarge { what: what.into(), found, limit }
 }
 
-/// Atoll's type for ONNX's; `None` for strings, complex numbers and types below a byte.
+/// The type of ONNX's number `data_type`; `None` for strings, complex numbers and packed types.
 pub(super) fn dtype_of(data_type: i32) -> Option<DType> {
     Some(match DataType::try_from(data_type).ok()? {
         DataType::Float => DType::F32,
@@ -66,17 +66,17 @@ pub(super) fn dtype_name(data_type: i32) -> String {
     DataType::try_from(data_type).map_or_else(|_| format!("number {data_type}"), |t| format!("{t:?}"))
 }
 
-/// A tensor of the model as plain data.
+/// A tensor of the model as little-endian bytes.
 pub(crate) struct Literal {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
     pub(crate) bytes: Arc<[u8]>,
-    /// Whether the model has it in a type of fewer bits.
+    /// Whether it was unpacked from a type of fewer bits.
     pub(crate) is_unpacked: bool,
 }
 
-/// Decodes a tensor. `folder` is where its external data may lie; `None` where there is no such
-/// place.
+/// Decodes a tensor. `folder` is the folder of external data; `None` if the model was not read from
+/// a file.
 pub(super) fn read_tensor(tensor: &TensorProto, name: &str, folder: Option<&Path>) -> Result<Literal, ImportError> {
     let packed = packed(tensor.data_type);
     let dtype = packed
@@ -127,7 +127,8 @@ fn tensor_shape(tensor: &TensorProto, name: &str, dtype: DType) -> Result<(Vec<u
     Ok((shape, bytes))
 }
 
-/// The elements of a tensor that uses the typed fields, as `onnx.proto3` assigns them to types.
+/// The elements of a tensor that uses the typed fields; `onnx.proto3` defines which type uses which
+/// field.
 fn typed_data(tensor: &TensorProto, dtype: DType) -> Vec<u8> {
     let narrow = |bytes: usize| tensor.int32_data.iter().flat_map(|v| v.to_le_bytes()[..bytes].to_vec()).collect();
     match dtype {
@@ -150,24 +151,24 @@ fn external_data(
     let entry = |key: &str| tensor.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
     let number = |key: &str, default: u64| {
         entry(key).map_or(Ok(default), |text| {
-            text.parse().map_err(|_| refuse(format!("its {key} is {text:?}, not a number")))
+            text.parse().map_err(|_| refuse(format!("its {key} is {text:?}, which is not a number")))
         })
     };
-    let location = entry("location").ok_or_else(|| refuse("it names no file".into()))?;
+    let location = entry("location").ok_or_else(|| refuse("it does not name a file".into()))?;
     let folder = folder.ok_or_else(|| {
         refuse(format!("the model was given as bytes, so there is no folder to look for {location:?} in"))
     })?;
     let path = inside(folder, location).map_err(refuse)?;
     let (offset, length) = (number("offset", 0)?, number("length", bytes_count)?);
     if length != bytes_count {
-        return Err(refuse(format!("it is {length} bytes long, its shape needs {bytes_count}")));
+        return Err(refuse(format!("its length is {length} bytes, but its shape needs {bytes_count}")));
     }
     let missing = |source| ImportError::ExternalDataMissing { tensor: name.into(), path: path.clone(), source };
     let mut file = File::open(&path).map_err(missing)?;
     let file_bytes = file.metadata().map_err(missing)?.len();
     if offset.checked_add(length).is_none_or(|end| end > file_bytes) {
         return Err(refuse(format!(
-            "bytes {offset} to {offset}+{length} lie outside {} of {file_bytes} bytes",
+            "bytes {offset} to {offset}+{length} are outside {} of {file_bytes} bytes",
             path.display()
         )));
     }
@@ -176,17 +177,17 @@ fn external_data(
     Ok(bytes)
 }
 
-/// The path of `location` inside `folder`; refuses what would leave it, also by a link.
+/// The path of `location` inside `folder`; an error if it is outside, also through a link.
 fn inside(folder: &Path, location: &str) -> Result<PathBuf, String> {
     let relative = Path::new(location);
     if location.is_empty() || !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
-        return Err(format!("its file {location:?} is not a plain path below the model's folder"));
+        return Err(format!("its file {location:?} is not a relative path inside the model's folder"));
     }
     let path = folder.join(relative);
-    // A file that does not exist cannot lead anywhere; opening it reports that.
+    // A file that does not exist is reported when it is opened.
     match (path.canonicalize(), folder.canonicalize()) {
         (Ok(real), Ok(root)) if !real.starts_with(&root) => {
-            Err(format!("its file {location:?} is a link that leaves the model's folder"))
+            Err(format!("its file {location:?} is a link to a place outside the model's folder"))
         }
         _ => Ok(path),
     }

@@ -1,5 +1,4 @@
-//! Names and what they stand for: the scopes of the graph, of subgraphs inside of it, and of
-//! functions.
+//! Scopes: what names refer to in the graph, in its subgraphs, and in functions.
 
 use super::error::ImportError;
 use super::options::{NODES_MAX, is_default_domain};
@@ -9,30 +8,30 @@ use super::read;
 use crate::tensor_graph::ValueId;
 use std::collections::{HashMap, HashSet};
 
-/// Most scopes inside of each other.
+/// Largest nesting depth of scopes.
 const SCOPES_MAX: usize = 64;
 
-/// What a name stands for while nodes are lowered.
+/// The value that a name refers to during lowering.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
     /// A tensor.
     Tensor(ValueId),
-    /// A list of tensors whose length is known at compile time; it leaves no trace in the tensor
+    /// A list of tensors whose length is known at compile time. It is not represented in the tensor
     /// graph.
     Sequence(Vec<ValueId>),
-    /// An optional without an element, or an operand that is left out. An optional with an element
-    /// is that element.
+    /// An empty optional, or an omitted operand. An optional with an element is represented by that
+    /// element.
     Nothing,
 }
 
 /// The nodes of a graph or function that its outputs need.
 pub(super) struct Body<'m> {
     pub(super) nodes: &'m [NodeProto],
-    /// Indices of the needed nodes, in an order that respects dependencies.
+    /// Indices of the needed nodes, in topological order.
     pub(super) order: Vec<usize>,
     pub(super) inputs: Vec<&'m str>,
     pub(super) outputs: Vec<&'m str>,
-    /// Names that a needed node or an output reads.
+    /// Names that are read by a needed node or an output.
     pub(super) consumed: HashSet<&'m str>,
     pub(super) initializers: HashMap<&'m str, &'m TensorProto>,
 }
@@ -73,36 +72,36 @@ impl<'m> Body<'m> {
 /// A function that is being inlined.
 pub(super) struct Frame<'m> {
     pub(super) function: &'m FunctionProto,
-    /// Its attributes as the calling node gives them, or their defaults.
+    /// Its attributes, as the calling node gives them, or their defaults.
     pub(super) attributes: HashMap<&'m str, &'m AttributeProto>,
 }
 
-/// Names of one graph or function.
+/// The names of one graph or function.
 #[derive(Default)]
 pub(super) struct Scope<'m> {
     pub(super) values: HashMap<&'m str, Item>,
     pub(super) initializers: HashMap<&'m str, &'m TensorProto>,
-    /// Stands before the names of its nodes.
+    /// Prefix of the names of its nodes.
     pub(super) prefix: String,
-    /// Where it is the body of a function. A function sees nothing of the graph around the node
-    /// that calls it.
+    /// Set if this is the body of a function. A function does not see the names of the graph that
+    /// calls it.
     pub(super) frame: Option<Frame<'m>>,
 }
 
-/// What a name was found to be.
+/// The result of looking up a name.
 pub(super) enum Found<'m> {
     Item(Item),
     Initializer(&'m TensorProto),
 }
 
-/// The scopes that the node being lowered lies in, innermost last.
+/// The scopes around the current node, innermost last.
 pub(super) struct Scopes<'m> {
     stack: Vec<Scope<'m>>,
     opsets: &'m [OperatorSetIdProto],
 }
 
 impl<'m> Scopes<'m> {
-    /// No scope yet; `opsets` are those of the model.
+    /// No scopes; `opsets` are the operator sets of the model.
     pub(super) fn new(opsets: &'m [OperatorSetIdProto]) -> Scopes<'m> {
         Scopes { stack: Vec::new(), opsets }
     }
@@ -110,11 +109,7 @@ impl<'m> Scopes<'m> {
     pub(super) fn enter(&mut self, scope: Scope<'m>) -> Result<(), ImportError> {
         if self.stack.len() >= SCOPES_MAX {
             let found = format!("more than {SCOPES_MAX}");
-            return Err(read::too_large(
-                "the number of subgraphs and functions inside of each other",
-                found,
-                SCOPES_MAX.to_string(),
-            ));
+            return Err(read::too_large("the nesting depth of subgraphs and functions", found, SCOPES_MAX.to_string()));
         }
         self.stack.push(scope);
         Ok(())
@@ -151,13 +146,13 @@ impl<'m> Scopes<'m> {
         self.stack.iter().rev().filter_map(|scope| scope.frame.as_ref())
     }
 
-    /// Whether a function is being inlined already.
+    /// Whether the function is already being inlined: it calls itself.
     pub(super) fn is_inside(&self, function: &FunctionProto) -> bool {
         self.frames().any(|frame| std::ptr::eq(frame.function, function))
     }
 
-    /// A node's attributes by name. In a function, an attribute may stand for one of the calling
-    /// node, which may have left it out.
+    /// A node's attributes by name. In a function, an attribute may refer to one of the calling
+    /// node, which may omit it.
     pub(super) fn attributes(&self, node: &'m NodeProto) -> Vec<(&'m str, &'m AttributeProto)> {
         let resolve = |attribute: &'m AttributeProto| match attribute.ref_attr_name.as_str() {
             "" => Some(attribute),
@@ -166,8 +161,8 @@ impl<'m> Scopes<'m> {
         node.attribute.iter().filter_map(|a| Some((a.name.as_str(), resolve(a)?))).collect()
     }
 
-    /// The version of a domain's operators here; a function has its own, and the model's for
-    /// domains that it does not name.
+    /// The version of a domain's operators in the current scope. A function has its own operator
+    /// sets; the model's apply to domains that it does not name.
     pub(super) fn opset(&self, domain: &str) -> Option<i64> {
         let is_it = |other: &str| other == domain || (is_default_domain(other) && is_default_domain(domain));
         let of = |opsets: &[OperatorSetIdProto]| opsets.iter().filter(|o| is_it(&o.domain)).map(|o| o.version).max();

@@ -1,4 +1,4 @@
-//! One of two results, by a condition that is known only at run time.
+//! Selects one of two results by a condition that is known only at run time.
 
 use super::error::{LowerResult, invalid, unsupported};
 use super::lowering::{Lowering, shape_text};
@@ -6,7 +6,7 @@ use super::scope::Item;
 use crate::size::same_shape;
 use crate::tensor_graph::{PointOp, ValueId};
 
-/// `then` where the condition holds, `other` elsewhere.
+/// `then` if the condition is true, else `other`.
 pub(super) fn select(
     lowering: &mut Lowering,
     name: &str,
@@ -26,7 +26,8 @@ pub(super) fn select(
         }
         (Item::Nothing, Item::Nothing) => Ok(Item::Nothing),
         _ => unsupported(
-            "its condition is known only at run time and decides about a sequence's length or about an optional",
+            "its condition is known only at run time, and its branches differ in the length of a sequence or in an \
+             optional",
         ),
     }
 }
@@ -43,12 +44,16 @@ fn select_tensor(
     }
     let (dtype, shape) = (lowering.dtype(then), lowering.shape(then).to_vec());
     if dtype != lowering.dtype(other) {
-        return invalid(format!("results of types {dtype:?} and {:?}", lowering.dtype(other)));
+        return invalid(format!(
+            "its branches have results of different types, {dtype:?} and {:?}",
+            lowering.dtype(other)
+        ));
     }
     if !same_shape(&shape, lowering.shape(other)) {
         let (then, other) = (shape_text(&shape), shape_text(lowering.shape(other)));
         return unsupported(format!(
-            "its condition is known only at run time and decides between shapes {then} and {other}"
+            "its condition is known only at run time, and its branches have results of different shapes, {then} and \
+             {other}"
         ));
     }
     lowering.pointwise_to(name, &[condition, then, other], dtype, shape, |p, args| {

@@ -1,5 +1,5 @@
-//! Sequences and optionals: lists of tensors whose length is known at compile time. They move
-//! values and leave no node behind.
+//! Sequences and optionals: lists of tensors whose length is known at compile time. Their operators
+//! add no nodes.
 
 use super::call::{Call, axis_of};
 use super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -13,10 +13,10 @@ use atoll_kgraph::{DType, Expr};
 
 type Items = Result<Vec<Item>, Failure>;
 
-/// Most tensors of a sequence.
+/// Largest number of tensors of a sequence.
 const SEQUENCE_MAX: usize = 1 << 16;
 
-/// The operand itself; an optional with an element is that element.
+/// The operand itself. An optional with an element is represented by that element.
 pub(super) fn identity<'m>(_: &mut Import<'m>, call: &Call<'m>) -> Items {
     Ok(vec![call.items.first().cloned().unwrap_or(Item::Nothing)])
 }
@@ -28,7 +28,7 @@ pub(super) fn optional_has_element<'m>(import: &mut Import<'m>, call: &Call<'m>)
 
 pub(super) fn optional_get_element<'m>(_: &mut Import<'m>, call: &Call<'m>) -> Items {
     match call.items.first() {
-        None | Some(Item::Nothing) => Ok(invalid("the optional has no element")?),
+        None | Some(Item::Nothing) => Ok(invalid("its optional is empty")?),
         Some(item) => Ok(vec![item.clone()]),
     }
 }
@@ -49,8 +49,9 @@ pub(super) fn sequence_length<'m>(import: &mut Import<'m>, call: &Call<'m>) -> I
 pub(super) fn sequence_at<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     let elements = sequence(call, 0)?;
     let at = position(import, call, 1, elements.len())?;
-    let element =
-        elements.get(at).ok_or_else(|| LowerError::Invalid(format!("position {at} of {} tensors", elements.len())))?;
+    let element = elements.get(at).ok_or_else(|| {
+        LowerError::Invalid(format!("position {at} is out of range for a sequence of {} tensors", elements.len()))
+    })?;
     Ok(vec![Item::Tensor(*element)])
 }
 
@@ -75,7 +76,7 @@ pub(super) fn sequence_erase<'m>(import: &mut Import<'m>, call: &Call<'m>) -> It
         None => elements.len().wrapping_sub(1),
     };
     if at >= elements.len() {
-        return Ok(invalid(format!("position {at} of {} tensors", elements.len()))?);
+        return Ok(invalid(format!("position {at} is out of range for a sequence of {} tensors", elements.len()))?);
     }
     elements.remove(at);
     Ok(vec![Item::Sequence(elements)])
@@ -87,22 +88,22 @@ pub(super) fn concat_from_sequence<'m>(import: &mut Import<'m>, call: &Call<'m>)
     let rank = elements.first().map_or(0, |id| import.lowering.rank(*id)) + usize::from(is_new);
     let axis = call.int("axis", 0)?;
     if elements.is_empty() {
-        return Ok(invalid("the sequence is empty")?);
+        return Ok(invalid("its sequence is empty")?);
     }
     let axis = axis_of(axis, rank)?;
     let join = if is_new { layout::stack } else { layout::join };
     Ok(vec![Item::Tensor(join(&mut import.lowering, &call.name, elements, axis)?)])
 }
 
-/// `split` is a list of sizes, one size for all parts but the last, or left out: then every element
+/// `split` is a list of sizes, one size for all parts but the last, or omitted: then every element
 /// is a part.
 pub(super) fn split_to_sequence<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     let x = call.input(0)?;
     let lowering = &mut import.lowering;
     let axis = axis_of(call.int("axis", 0)?, lowering.rank(x))?;
-    let dim = lowering.shape(x)[axis].as_const();
-    let Some(dim) = dim else {
-        return Ok(unsupported(format!("its dimension {axis} is a symbolic size, so is the number of parts"))?);
+    let dim = &lowering.shape(x)[axis];
+    let Some(dim) = dim.as_const() else {
+        return Err(lowering.open_size(&format!("dimension {axis} of its operand, which is split,"), dim).into());
     };
     let (sizes, keep_axis) = match call.optional(1) {
         Some(sizes) if lowering.rank(sizes) == 0 => {
@@ -112,7 +113,7 @@ pub(super) fn split_to_sequence<'m>(import: &mut Import<'m>, call: &Call<'m>) ->
         None => (chunks(dim, 1)?, call.flag("keepdims", true)?),
     };
     if sizes.iter().any(|size| *size < 0) || sizes.iter().sum::<i64>() != dim {
-        return Ok(invalid(format!("parts of sizes {sizes:?} of {dim}"))?);
+        return Ok(invalid(format!("its part sizes {sizes:?} do not add up to {dim}"))?);
     }
     let mut start = 0;
     let mut parts = Vec::with_capacity(sizes.len());
@@ -127,16 +128,16 @@ pub(super) fn split_to_sequence<'m>(import: &mut Import<'m>, call: &Call<'m>) ->
     Ok(vec![Item::Sequence(parts)])
 }
 
-/// Sizes of the parts of `dim` elements; all but the last are `size`.
+/// Sizes of the parts of `dim` elements: `size` each, the last one may be smaller.
 fn chunks(dim: i64, size: i64) -> LowerResult<Vec<i64>> {
     if size < 1 || dim / size > SEQUENCE_MAX as i64 {
-        return invalid(format!("{dim} elements in parts of {size}"));
+        return invalid(format!("{dim} elements cannot be split into parts of {size}"));
     }
     Ok((0..dim).step_by(size as usize).map(|start| size.min(dim - start)).collect())
 }
 
-/// Applies a subgraph to each tensor of the first sequence, with the tensors at the same place of
-/// the other sequences; operands that are tensors are the same each time.
+/// Applies a subgraph to each tensor of the first sequence, together with the tensors at the same
+/// position of the other sequences. Operands that are tensors are passed unchanged each time.
 pub(super) fn sequence_map<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     let body = Body::of_graph(call.graph("body")?)?;
     let count = sequence(call, 0)?.len();
@@ -148,7 +149,7 @@ pub(super) fn sequence_map<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Item
             item => Some(item.clone()),
         };
         let items: Option<Vec<Item>> = call.items.iter().map(at).collect();
-        let items = items.ok_or_else(|| LowerError::Invalid("sequences of different lengths".into()))?;
+        let items = items.ok_or_else(|| LowerError::Invalid("its sequences have different lengths".into()))?;
         let items = import.lower_body(&body, &format!("{}/{index}", call.name), items, None)?;
         for (result, item) in results.iter_mut().zip(&items) {
             result.push(tensor_of(item, "a result of the body")?);
@@ -161,19 +162,19 @@ pub(super) fn sequence_map<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Item
 fn sequence<'c>(call: &'c Call<'_>, index: usize) -> LowerResult<&'c [ValueId]> {
     match call.items.get(index) {
         Some(Item::Sequence(elements)) => Ok(elements),
-        _ => invalid(format!("operand {index} is no sequence")),
+        _ => invalid(format!("operand {index} is not a sequence")),
     }
 }
 
-/// A place among `count` tensors, or right behind them; negative counts from the end.
+/// A position in `0..=count`; a negative one counts from the end.
 fn position(import: &Import<'_>, call: &Call<'_>, index: usize, count: usize) -> LowerResult<usize> {
     let at = import.lowering.require_ints(call.input(index)?, "position")?;
-    let [at] = at[..] else { return invalid("the position is no scalar") };
+    let [at] = at[..] else { return invalid("its position is not a scalar") };
     let from_start = if at < 0 { at + count as i64 } else { at };
     usize::try_from(from_start)
         .ok()
         .filter(|at| *at <= count)
-        .ok_or_else(|| LowerError::Invalid(format!("position {at} of {count} tensors")))
+        .ok_or_else(|| LowerError::Invalid(format!("position {at} is out of range for a sequence of {count} tensors")))
 }
 
 fn truth(import: &mut Import<'_>, call: &Call<'_>, truth: bool) -> Item {

@@ -1,5 +1,5 @@
-//! Operators on tensors of sizes: the arithmetic that exporters do on shapes, over symbols instead
-//! of numbers.
+//! Operators on tensors of sizes: evaluates the arithmetic that exporters apply to shapes, over
+//! symbols instead of numbers.
 
 use crate::reference;
 use crate::size::{at_least, canonical, divide_exact, larger, same, smaller};
@@ -7,13 +7,13 @@ use crate::tensor::{Data, Tensor, is_float};
 use crate::tensor_graph::{Op, PointArg, PointOp, PointProgram, PointStep, Reduce, ReduceKind};
 use atoll_kgraph::{DType, Expr, SymbolSpec};
 
-/// An operand: all elements, row-major.
+/// An operand of sizes; its elements are row-major.
 pub(super) struct Operand {
     pub(super) shape: Vec<usize>,
     pub(super) values: Vec<Expr>,
 }
 
-/// The elements of the result; `None` where they cannot be expressed.
+/// The elements of the result; `None` if they cannot be expressed.
 pub(super) fn evaluate(op: &Op, operands: &[Operand], shape: &[usize], symbols: &[SymbolSpec]) -> Option<Vec<Expr>> {
     match op {
         Op::Pointwise(program) => pointwise(program, operands, shape, symbols),
@@ -25,7 +25,7 @@ pub(super) fn evaluate(op: &Op, operands: &[Operand], shape: &[usize], symbols: 
     }
 }
 
-/// Moves the elements' numbers instead of the elements.
+/// Evaluates operators that move elements, by moving the indices of the elements.
 fn movement(op: &Op, operands: &[Operand], shape: &[usize]) -> Option<Vec<Expr>> {
     let mut all: Vec<&Expr> = Vec::new();
     let mut tensors = Vec::with_capacity(operands.len());
@@ -92,8 +92,8 @@ fn argument(arg: &PointArg, inputs: &[&Expr], results: &[Expr]) -> Option<Expr> 
     }
 }
 
-/// One step. Float steps are allowed while the values stay integers, as in `Cast(float) -> Mul(2.0)
-/// -> Floor -> Cast(int64)`. Booleans are 0 and 1.
+/// Evaluates one step. Float steps are allowed as long as values are integers, as in
+/// `Cast(float) -> Mul(2.0) -> Floor -> Cast(int64)`. Booleans are 0 and 1.
 fn run_step(step: &PointStep, args: Vec<Expr>, symbols: &[SymbolSpec]) -> Option<Expr> {
     let zero = || Expr::Const(0);
     let mut operands = args.into_iter();
@@ -139,8 +139,8 @@ fn run_step(step: &PointStep, args: Vec<Expr>, symbols: &[SymbolSpec]) -> Option
     }
 }
 
-/// ONNX truncates; that is rounding down where nothing is negative. A quotient of floats must be
-/// exact.
+/// A quotient. ONNX truncates, which equals rounding down if nothing is negative. A quotient of
+/// floats must be exact.
 fn divide(a: Expr, b: Expr, ty: DType, symbols: &[SymbolSpec]) -> Option<Expr> {
     if let Some(exact) = divide_exact(&a, &b) {
         return Some(exact);
@@ -149,12 +149,12 @@ fn divide(a: Expr, b: Expr, ty: DType, symbols: &[SymbolSpec]) -> Option<Expr> {
     (positive && !is_float(ty)).then(|| a.floor_div(b))
 }
 
-/// 1 where a size is above 0, else 0.
+/// 1 if a size is positive, else 0.
 fn positive(size: &Expr, symbols: &[SymbolSpec]) -> Expr {
     smaller(larger(canonical(size), Expr::Const(0), symbols), Expr::Const(1), symbols)
 }
 
-/// 1 where two sizes are the same, else 0.
+/// 1 if two sizes are equal, else 0.
 fn equal(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Expr {
     if same(a, b) {
         return Expr::Const(1);

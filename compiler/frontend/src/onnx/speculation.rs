@@ -1,9 +1,10 @@
-//! What is computed although it may be thrown away.
+//! Speculative computation: results that may be discarded at run time.
 //!
-//! Both branches of an `If` whose condition is known only at run time are computed, and iterations
-//! of a `Loop` behind its end. What these do not take (an index outside of its axis, an integer
-//! divided by zero) is no fault of the request: the model guards against it by that very condition.
-//! So operators that may fail an invocation are replaced by ones that go on with a harmless value.
+//! If the condition of an `If` is known only at run time, both branches are computed; if that of a
+//! `Loop` is, so are the iterations after its end. An invalid value there (an index outside its
+//! axis, an integer divided by zero) is not an error of the request: the condition guards against
+//! it. So operators that may fail an invocation are replaced by versions that continue with a valid
+//! value.
 
 use super::error::LowerResult;
 use super::lowering::Lowering;
@@ -14,18 +15,18 @@ use crate::tensor_graph::{Op, PointArg, PointOp, PointProgram, ValueId};
 use atoll_kgraph::DType;
 
 impl Lowering {
-    /// What is lowered from here on may be thrown away. Gives what [`Lowering::end_speculation`]
-    /// takes.
+    /// From here on, operators are lowered speculatively. Returns the argument for
+    /// [`Lowering::end_speculation`].
     pub(super) fn begin_speculation(&mut self) -> bool {
         std::mem::replace(&mut self.speculative, true)
     }
 
-    /// Goes on as before the [`Lowering::begin_speculation`] that gave `outer`.
+    /// Ends the speculation; `outer` is the value that [`Lowering::begin_speculation`] returned.
     pub(super) fn end_speculation(&mut self, outer: bool) {
         self.speculative = outer;
     }
 
-    /// An operator as one that computes the same and never fails the invocation.
+    /// The same operator, in a version that never fails the invocation.
     pub(super) fn without_refusals(
         &mut self,
         name: &str,
@@ -47,7 +48,7 @@ impl Lowering {
         Ok((op, inputs))
     }
 
-    /// Indices of an axis, 0 where they lie outside of it.
+    /// Replaces indices outside an axis by 0.
     fn indices_inside(&mut self, name: &str, data: ValueId, axis: usize, indices: ValueId) -> LowerResult<ValueId> {
         let (dtype, shape, extent) =
             (self.dtype(indices), self.shape(indices).to_vec(), self.shape(data)[axis].clone());
@@ -60,7 +61,7 @@ impl Lowering {
     }
 }
 
-/// The program with 1 in place of each divisor that is zero.
+/// The program with each divisor of zero replaced by 1.
 fn divides_by_no_zero(program: &PointProgram) -> PointProgram {
     let mut built = ProgramBuilder::default();
     let mut moved: Vec<PointArg> = Vec::with_capacity(program.steps.len());

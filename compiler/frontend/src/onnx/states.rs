@@ -1,5 +1,5 @@
-//! Which inputs and outputs are one state: as options name them, or by the names that exporters
-//! give.
+//! Pairs inputs and outputs that are one state: as the options name them, or by the naming
+//! conventions of exporters.
 
 use super::error::ImportError;
 use super::options::ImportOptions;
@@ -8,8 +8,8 @@ use crate::tensor_graph::{Growth, State, TensorGraph, Value, ValueId};
 use atoll_kgraph::{Condition, Expr, Relation, StatePair, States};
 use std::collections::HashSet;
 
-/// Outputs that exporters pair with an input whose name has a part on the left: that part becomes
-/// one on the right.
+/// Naming conventions: if the input's name contains the left part, the output's name has the right
+/// part in its place.
 const PARTS: [(&str, &str); 5] = [
     ("past_key_values", "present"),
     ("past_key_values", "present_key_values"),
@@ -18,11 +18,11 @@ const PARTS: [(&str, &str); 5] = [
     ("0", "n"),
 ];
 
-/// The same by what stands behind or in front of the input's name.
+/// Naming conventions: a prefix and a suffix that are added to the input's name.
 const AFFIXES: [(&str, &str); 7] =
     [("", "N"), ("", "n"), ("", "_n"), ("", "_out"), ("", "_new"), ("new_", ""), ("next_", "")];
 
-/// Finds the states of a graph, and asks for room in those that grow.
+/// Finds the states of a graph, and adds a condition for the capacity of those that grow.
 pub(super) fn find(graph: &mut TensorGraph, options: &ImportOptions) -> Result<(), ImportError> {
     let states = match &options.states {
         States::None => return Ok(()),
@@ -38,7 +38,7 @@ pub(super) fn find(graph: &mut TensorGraph, options: &ImportOptions) -> Result<(
         let name = &graph.value(graph.inputs[element.input as usize]).name;
         return Err(invalid(
             &format!("state {name}"),
-            "its elements are sizes, which have to come with each request".into(),
+            "its elements are sizes, which every request must send; a session cannot keep them".into(),
         ));
     }
     for State { input, output, growth } in &states {
@@ -64,7 +64,7 @@ pub(super) fn find(graph: &mut TensorGraph, options: &ImportOptions) -> Result<(
     Ok(())
 }
 
-/// Pairs whose names are an exporter's and whose shapes are those of a state.
+/// Pairs whose names follow a convention and whose shapes are those of a state.
 fn by_names(graph: &TensorGraph, options: &ImportOptions) -> Result<Vec<State>, ImportError> {
     let mut states: Vec<State> = Vec::new();
     for input in 0..graph.inputs.len() {
@@ -73,7 +73,7 @@ fn by_names(graph: &TensorGraph, options: &ImportOptions) -> Result<Vec<State>, 
         let outputs: Vec<usize> = candidates(name).into_iter().filter_map(output_of).collect();
         let free = outputs.into_iter().filter(|output| states.iter().all(|state| state.output != *output));
         for output in free {
-            // A name alone says little: what is no state by its shapes is none.
+            // A name alone is weak evidence; the shapes must be those of a state as well.
             if let Ok(form) = form(graph, input, output) {
                 states.push(State {
                     input,
@@ -86,7 +86,8 @@ fn by_names(graph: &TensorGraph, options: &ImportOptions) -> Result<Vec<State>, 
     }
     if states.is_empty() {
         let reason = format!(
-            "no input has the name of a state, with an output of the same shape, or of one that is longer on one axis; inputs are {}, outputs are {}; name states as in --state INPUT=OUTPUT",
+            "no input and output form a state: by their names, and with the same shape or one that is longer on one \
+             axis; inputs are {}, outputs are {}; name the states, for example `--state INPUT=OUTPUT`",
             names(graph, &graph.inputs),
             names(graph, &graph.outputs)
         );
@@ -104,20 +105,20 @@ fn named(graph: &TensorGraph, pair: &StatePair, options: &ImportOptions) -> Resu
     let place = format!("state {}", pair.input);
     let at = |list: &[ValueId], name: &str, what: &str| {
         position(graph, list, name)
-            .ok_or_else(|| invalid(&place, format!("there is no {what} {name}; there are {}", names(graph, list))))
+            .ok_or_else(|| invalid(&place, format!("the model has no {what} {name}; it has {}", names(graph, list))))
     };
     let (input, output) = (at(&graph.inputs, &pair.input, "input")?, at(&graph.outputs, &pair.output, "output")?);
     let form = form(graph, input, output).map_err(|reason| invalid(&place, reason))?;
     Ok(State { input, output, growth: form.map(|form| checked(graph, form, &pair.input, options)).transpose()? })
 }
 
-/// How the shapes of an input and an output make them a state: as large as it was, or longer on an
-/// axis.
+/// How an input and an output are a state, by their shapes: `None` if they have the same shape, a
+/// growth if the output is longer on one axis.
 fn form(graph: &TensorGraph, input: usize, output: usize) -> Result<Option<Growth>, String> {
     let (before, after): (&Value, &Value) = (graph.value(graph.inputs[input]), graph.value(graph.outputs[output]));
     let differ = || {
         format!(
-            "input {} and output {} are no state: their types or shapes differ in more than one axis",
+            "input {} and output {} are not a state: their types differ, or their shapes differ in more than one axis",
             before.name, after.name
         )
     };
@@ -132,21 +133,22 @@ fn form(graph: &TensorGraph, input: usize, output: usize) -> Result<Option<Growt
     let [axis] = axes[..] else { return Err(differ()) };
     let Expr::Symbol(past) = before.shape[axis] else {
         return Err(format!(
-            "its axis {axis} grows from {} to {}, and only a size that the model leaves open can grow",
+            "its axis {axis} grows from {} to {}, but only a symbolic size can grow; export the axis as dynamic",
             before.shape[axis], after.shape[axis]
         ));
     };
     let added = canonical(&(after.shape[axis].clone() - before.shape[axis].clone()));
     if added.depends_on(past) {
         return Err(format!(
-            "a step adds {} to its axis {axis}, which depends on how long it is",
+            "a step adds {} to its axis {axis}, which depends on the length of that axis",
             added.named(&graph.symbols)
         ));
     }
     Ok(Some(Growth { axis, past, capacity: graph.symbols[past.0 as usize].max }))
 }
 
-/// A growth whose range was chosen: it takes the memory of its largest size.
+/// Checks that the user chose the range of a growth, because a session allocates memory for the
+/// largest size, and that it begins at 0.
 fn checked(graph: &TensorGraph, growth: Growth, name: &str, options: &ImportOptions) -> Result<Growth, ImportError> {
     let spec = &graph.symbols[growth.past.0 as usize];
     let place = format!("state {name}");
@@ -155,14 +157,16 @@ fn checked(graph: &TensorGraph, growth: Growth, name: &str, options: &ImportOpti
         && !options.common.contains_key(&spec.name)
     {
         let reason = format!(
-            "it grows along `{0}`; say how long it may become, as in --symbol {0}=0..1024: that much memory a session takes",
+            "it grows along `{0}`; set its largest size, for example `--symbol {0}=0..1024`: each session allocates \
+             memory for that size",
             spec.name
         );
         return Err(invalid(&place, reason));
     }
     if spec.min > 0 {
         let reason = format!(
-            "it grows along `{0}`, which is 0 when a session begins; {1}; begin its range with 0, as in --symbol {0}=0..{2}",
+            "it grows along `{0}`, which is 0 when a session begins, but {1}; begin its range at 0, for example \
+             `--symbol {0}=0..{2}`",
             spec.name,
             spec.range_text(),
             spec.max
@@ -172,8 +176,8 @@ fn checked(graph: &TensorGraph, growth: Growth, name: &str, options: &ImportOpti
     Ok(growth)
 }
 
-/// Two names of dimensions, where a third one is their sum by the way it is written: exporters call
-/// the length of a mask `past_sequence_length + sequence_length`.
+/// Two names of dimensions whose sum the name is. Exporters call the length of a mask
+/// `past_sequence_length + sequence_length`.
 pub(super) fn sum<'n>(name: &'n str, params: &HashSet<&str>) -> Option<(&'n str, &'n str)> {
     let (a, b) = name.split_once('+').map(|(a, b)| (a.trim(), b.trim()))?;
     (params.contains(a) && params.contains(b)).then_some((a, b))

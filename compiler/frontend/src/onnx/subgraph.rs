@@ -1,10 +1,10 @@
-//! `If`, `Loop` and `Scan` without control flow at run time.
+//! Lowers `If`, `Loop` and `Scan` without control flow at run time.
 //!
-//! A branch whose condition is known at compile time is taken; a loop whose trip count is known is
-//! unrolled. What is known only at run time is computed and then selected: both branches of an
-//! `If`, and all iterations of a `Loop` whose condition may end it early. That costs the time of
-//! what is not selected, at every run, so it is bounded by the limits below; beyond them the model
-//! is refused.
+//! If the condition of an `If` is known at compile time, that branch is lowered; if the trip count
+//! of a loop is, the loop is unrolled. If a condition is known only at run time, both branches of
+//! the `If`, or all iterations of the `Loop`, are computed and the results are selected. Every run
+//! pays for the results that are not selected, so the limits below bound this; beyond them the
+//! model is rejected.
 
 use super::call::{Call, axis_of};
 use super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -22,36 +22,37 @@ use atoll_kgraph::DType;
 
 type Items = Result<Vec<Item>, Failure>;
 
-/// Most nodes of both branches of an `If` whose condition is known only at run time.
+/// Largest number of nodes of both branches of an `If` whose condition is known only at run time.
 const BRANCH_NODES_MAX: usize = 1 << 12;
-/// Most iterations of a loop that is unrolled.
+/// Largest number of iterations of an unrolled loop.
 const ITERATIONS_MAX: i64 = 1 << 12;
-/// Most nodes that a loop becomes.
+/// Largest number of nodes of an unrolled loop.
 const UNROLLED_NODES_MAX: usize = 1 << 15;
-/// Most bytes of constants that a loop computes at compile time.
+/// Largest number of bytes of constants that unrolling a loop computes at compile time.
 const UNROLLED_BYTES_MAX: u64 = 1 << 30;
 
-/// A truth value.
+/// A condition: a known value, or a scalar computed at run time.
 #[derive(Clone, Copy)]
 enum Truth {
     Known(bool),
-    /// Computed at run time; a scalar.
+    /// A scalar Bool.
     Computed(ValueId),
 }
 
 fn truth_of(import: &mut Import<'_>, call: &Call<'_>, id: ValueId) -> LowerResult<Truth> {
     let lowering = &mut import.lowering;
     if lowering.shape(id).iter().any(|dim| dim.as_const() != Some(1)) {
-        return invalid(format!("a condition of shape {}", shape_text(lowering.shape(id))));
+        return invalid(format!(
+            "its condition has shape {}; it must have one element",
+            shape_text(lowering.shape(id))
+        ));
     }
     match lowering.known(id).as_deref() {
         Some([known]) => match known.as_const() {
             Some(value) => Ok(Truth::Known(value != 0)),
-            None => {
-                unsupported(format!("its condition depends on a symbolic size ({known}); give the size a fixed value"))
-            }
+            None => Err(lowering.open_size("its condition", known)),
         },
-        _ if lowering.dtype(id) != DType::Bool => invalid("a condition that is no Bool"),
+        _ if lowering.dtype(id) != DType::Bool => invalid("its condition is not a Bool"),
         _ => Ok(Truth::Computed(lowering.reshape(&format!("{}.condition", call.name), id, vec![])?)),
     }
 }
@@ -69,8 +70,10 @@ pub(super) fn if_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     import.lowering.end_speculation(outer);
     let nodes = import.lowering.graph.nodes.len() - before;
     if nodes > BRANCH_NODES_MAX {
-        let found = format!("{nodes} nodes");
-        let what = "what both branches compute, since the condition is known only at run time,".into();
+        let found = nodes.to_string();
+        let what =
+            "the number of nodes of both branches (its condition is known only at run time, so both are computed)"
+                .into();
         return Err(LowerError::TooLarge { what, found, limit: BRANCH_NODES_MAX.to_string() }.into());
     }
     if then.len() != other.len() {
@@ -89,17 +92,17 @@ fn branch<'m>(import: &mut Import<'m>, call: &Call<'m>, name: &str) -> Items {
     import.lower_body(&body, &format!("{}/{name}", call.name), vec![], None)
 }
 
-/// Watches how much a loop becomes.
-struct Growth {
+/// Checks an unrolled loop against the limits as it grows.
+struct UnrollLimits {
     nodes_before: usize,
     values_seen: usize,
     constant_bytes: u64,
 }
 
-impl Growth {
-    fn new(import: &Import<'_>) -> Growth {
+impl UnrollLimits {
+    fn new(import: &Import<'_>) -> UnrollLimits {
         let graph = &import.lowering.graph;
-        Growth { nodes_before: graph.nodes.len(), values_seen: graph.values.len(), constant_bytes: 0 }
+        UnrollLimits { nodes_before: graph.nodes.len(), values_seen: graph.values.len(), constant_bytes: 0 }
     }
 
     fn check(&mut self, import: &mut Import<'_>) -> Result<(), Failure> {
@@ -137,10 +140,14 @@ pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     let mut carried: Vec<Item> = call.items.iter().skip(2).cloned().collect();
     let states = carried.len();
     let Some(scans) = body.outputs.len().checked_sub(1 + states).filter(|_| body.inputs.len() == 2 + states) else {
-        return Ok(invalid(format!("{states} values are carried through a body of {} results", body.outputs.len()))?);
+        return Ok(invalid(format!(
+            "its {states} loop-carried values do not match its body of {} inputs and {} results",
+            body.inputs.len(),
+            body.outputs.len()
+        ))?);
     };
     let mut rows: Vec<Vec<ValueId>> = vec![Vec::new(); scans];
-    let mut growth = Growth::new(import);
+    let mut limits = UnrollLimits::new(import);
     for iteration in (0..).take_while(|iteration| trips.is_none_or(|trips| *iteration < trips)) {
         if matches!(go, Truth::Known(false)) {
             break;
@@ -170,7 +177,7 @@ pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
         };
         let next = truth_of(import, call, tensor_of(&results[0], "the condition")?)?;
         go = both(import, &name, go, next)?;
-        growth.check(import)?;
+        limits.check(import)?;
     }
     for (index, row) in rows.iter().enumerate() {
         carried.push(stack(import, &format!("{}.{index}", call.name), row, 0, graph, 1 + states + index)?);
@@ -178,14 +185,20 @@ pub(super) fn loop_<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     Ok(carried)
 }
 
-/// Refuses loops that cannot be unrolled.
+/// Returns an error if a loop cannot be unrolled.
 fn check_iteration(iteration: i64, trips: Option<i64>, go: Truth, scans: usize) -> LowerResult<()> {
     if matches!(go, Truth::Computed(_)) {
         if trips.is_none_or(|trips| trips > ITERATIONS_MAX) {
-            return unsupported("how often it runs is decided only at run time");
+            return unsupported(format!(
+                "its number of iterations is decided only at run time; \
+                 give it a constant trip count of at most {ITERATIONS_MAX}"
+            ));
         }
         if scans > 0 {
-            return unsupported("its condition is known only at run time, and so is the length of its scan results");
+            return unsupported(
+                "its condition is known only at run time, and so is the length of its scan results; \
+                 export it without scan results",
+            );
         }
     }
     if iteration >= ITERATIONS_MAX {
@@ -213,7 +226,7 @@ fn condition_item(import: &mut Import<'_>, name: &str, truth: Truth) -> Item {
     })
 }
 
-/// Whether a loop goes on after an iteration, where it went on before.
+/// The condition after an iteration, given the one before it: once false, it stays false.
 fn both(import: &mut Import<'_>, name: &str, before: Truth, next: Truth) -> LowerResult<Truth> {
     match (before, next) {
         (Truth::Known(true), next) | (next, Truth::Known(true)) => Ok(next),
@@ -228,8 +241,8 @@ fn both(import: &mut Import<'_>, name: &str, before: Truth, next: Truth) -> Lowe
     }
 }
 
-/// The scan results of all iterations as one tensor; where there was no iteration, the body's
-/// result `output` says what is in it.
+/// The scan results of all iterations, stacked. If there was no iteration, the type of the body's
+/// result `output` gives the shape.
 fn stack(
     import: &mut Import<'_>,
     name: &str,
@@ -255,61 +268,75 @@ fn stack(
                 .collect()
         });
     let (Some(dtype), Some(mut shape)) = (dtype, dims) else {
-        return Ok(unsupported("it has no iteration, and the model does not say what shape a scan result has")?);
+        return Ok(unsupported(
+            "it has no iterations, and the model does not give the shape of a scan result; \
+             run shape inference on the model",
+        )?);
     };
     shape.insert(axis_of(axis, shape.len() + 1)?, 0);
     let empty = if is_float(dtype) { Tensor::floats(dtype, shape, []) } else { Tensor::ints(dtype, shape, []) };
     Ok(Item::Tensor(import.lowering.constant(name, &empty)))
 }
 
-/// How a scan goes through one of its inputs or results.
+/// Axis and direction in which a scan reads an input or writes a result.
 #[derive(Clone, Copy)]
-struct Way {
+struct ScanAxis {
     axis: i64,
     is_reverse: bool,
 }
 
 /// Axes and directions of `count` inputs or results.
-fn ways(call: &Call<'_>, axes: &str, directions: &str, count: usize) -> LowerResult<Vec<Way>> {
+fn scan_axes(call: &Call<'_>, axes: &str, directions: &str, count: usize) -> LowerResult<Vec<ScanAxis>> {
     let read = |name: &str| Ok(call.ints(name)?.unwrap_or_else(|| vec![0; count]));
     let (axes, directions) = (read(axes)?, read(directions)?);
     if axes.len() != count || directions.len() != count {
-        return invalid(format!("{} axes and {} directions for {count} tensors", axes.len(), directions.len()));
+        return invalid(format!(
+            "it has {} scan axes and {} directions for {count} tensors",
+            axes.len(),
+            directions.len()
+        ));
     }
-    Ok(axes.into_iter().zip(directions).map(|(axis, direction)| Way { axis, is_reverse: direction != 0 }).collect())
+    Ok(axes
+        .into_iter()
+        .zip(directions)
+        .map(|(axis, direction)| ScanAxis { axis, is_reverse: direction != 0 })
+        .collect())
 }
 
-/// What is the same for every use of a scan's body.
+/// The parts of a scan that are the same for each use of its body.
 struct Scan<'b, 'm> {
     graph: &'m GraphProto,
     body: &'b Body<'m>,
-    inputs: Vec<Way>,
-    outputs: Vec<Way>,
-    growth: Growth,
+    inputs: Vec<ScanAxis>,
+    outputs: Vec<ScanAxis>,
+    limits: UnrollLimits,
 }
 
 pub(super) fn scan<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
     let graph = call.graph("body")?;
     let body = Body::of_graph(graph)?;
-    // Operator set 8 has a batch axis in front, and lengths of the sequences as first operand.
+    // In operator set 8, the first axis is the batch, and the first operand is the lengths of the
+    // sequences.
     let has_batch = call.opset < 9;
     let items = &call.items[usize::from(has_batch).min(call.items.len())..];
     let scanned = usize::try_from(call.int("num_scan_inputs", 0)?).ok().filter(|n| (1..=items.len()).contains(n));
-    let Some(scanned) = scanned else { return Ok(invalid(format!("num_scan_inputs with {} operands", items.len()))?) };
+    let Some(scanned) = scanned else {
+        return Ok(invalid(format!("num_scan_inputs must be 1 to {}, the number of operands", items.len()))?);
+    };
     let states = items.len() - scanned;
     let Some(scans) = body.outputs.len().checked_sub(states) else {
-        return Ok(invalid(format!("{states} states of a body with {} results", body.outputs.len()))?);
+        return Ok(invalid(format!("it has {states} states, but its body has only {} results", body.outputs.len()))?);
     };
     let directions = if has_batch { "directions" } else { "scan_input_directions" };
-    let inputs = ways(call, "scan_input_axes", directions, scanned)?;
-    let outputs = ways(call, "scan_output_axes", "scan_output_directions", scans)?;
+    let inputs = scan_axes(call, "scan_input_axes", directions, scanned)?;
+    let outputs = scan_axes(call, "scan_output_axes", "scan_output_directions", scans)?;
     let tensors = items.iter().map(|item| tensor_of(item, "an operand")).collect::<LowerResult<Vec<ValueId>>>()?;
-    let mut scan = Scan { graph, body: &body, inputs, outputs, growth: Growth::new(import) };
+    let mut scan = Scan { graph, body: &body, inputs, outputs, limits: UnrollLimits::new(import) };
     if !has_batch {
         return scan.run(import, &call.name, &tensors[..states], &tensors[states..]);
     }
     if call.optional(0).is_some() {
-        return Ok(unsupported("sequence_lens: all sequences of a batch must have the same length")?);
+        return Ok(unsupported("sequence_lens is given; only sequences of the same length are supported")?);
     }
     let batch = static_dim(import, tensors[0], 0)?;
     let mut rows = vec![Vec::new(); body.outputs.len()];
@@ -328,12 +355,14 @@ pub(super) fn scan<'m>(import: &mut Import<'m>, call: &Call<'m>) -> Items {
         .collect()
 }
 
-/// A dimension that must be a number.
+/// A dimension that must be a number; the error names the flag that fixes it.
 fn static_dim(import: &Import<'_>, id: ValueId, axis: usize) -> LowerResult<i64> {
-    let dim =
-        &import.lowering.shape(id).get(axis).ok_or_else(|| LowerError::Invalid(format!("no dimension {axis}")))?;
-    dim.as_const()
-        .ok_or_else(|| LowerError::Unsupported(format!("its length is a symbolic size ({dim}); give it a fixed value")))
+    let dim = &import
+        .lowering
+        .shape(id)
+        .get(axis)
+        .ok_or_else(|| LowerError::Invalid(format!("its operand has no dimension {axis}")))?;
+    dim.as_const().ok_or_else(|| import.lowering.open_size(&format!("the length of its dimension {axis}"), dim))
 }
 
 impl<'m> Scan<'_, 'm> {
@@ -353,7 +382,7 @@ impl<'m> Scan<'_, 'm> {
             let mut items = carried;
             for (i, ((id, way), axis)) in scanned.iter().zip(&self.inputs).zip(&axes).enumerate() {
                 if static_dim(import, *id, *axis)? != length {
-                    return Ok(invalid("scanned tensors of different lengths")?);
+                    return Ok(invalid("its scanned tensors have different lengths")?);
                 }
                 let at = if way.is_reverse { length - 1 - iteration } else { iteration };
                 items.push(Item::Tensor(layout::element(
@@ -369,7 +398,7 @@ impl<'m> Scan<'_, 'm> {
                 row.push(tensor_of(&item, "a scan result")?);
             }
             carried = results;
-            self.growth.check(import)?;
+            self.limits.check(import)?;
         }
         for (index, (mut row, way)) in rows.into_iter().zip(&self.outputs).enumerate() {
             if way.is_reverse {

@@ -1,19 +1,19 @@
-//! What the ranges of symbols decide.
+//! What the ranges of symbols imply about sizes.
 
 use super::{Polynomial, canonical};
 use atoll_kgraph::{Condition, Expr, Relation, SymbolSpec};
 
-/// How many minima, maxima and quotients of one size are looked into, one inside the other.
+/// Largest nesting depth of minima, maxima and quotients that is analysed.
 const DEPTH_MAX: u32 = 5;
-/// How many of them in all.
+/// Largest number of analysis steps for one size.
 const STEPS_MAX: u32 = 128;
-/// Most conditions that are looked at in pairs.
+/// Largest number of conditions that are combined in pairs.
 const PAIRED_MAX: usize = 8;
-/// Sizes with more parts than this stay as they are written.
+/// Largest number of parts of an expression; a larger one stays as written.
 const PARTS_MAX: usize = 160;
 
-/// Smallest and largest value for all legal symbol values; `None` where it is not known or does not
-/// fit.
+/// The smallest and the largest value over all valid symbol values; `None` if unknown or if it
+/// overflows.
 pub fn bounds(expr: &Expr, symbols: &[SymbolSpec]) -> Option<(i64, i64)> {
     let both = |a: &Expr, b: &Expr| Some((bounds(a, symbols)?, bounds(b, symbols)?));
     match expr {
@@ -38,7 +38,7 @@ fn corners(a: (i64, i64), b: (i64, i64), f: impl Fn(i64, i64) -> Option<i64>) ->
     Some((values.into_iter().min()?, values.into_iter().max()?))
 }
 
-/// Whether `a >= b` for all legal symbol values; `false` where it cannot be shown.
+/// Whether `a >= b` for all valid symbol values; `false` if that cannot be proven.
 pub fn at_least(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> bool {
     let difference = a.clone() - b.clone();
     if !is_short(&difference) {
@@ -48,8 +48,8 @@ pub fn at_least(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> bool {
         .is_some_and(|difference| never_negative(&difference, symbols, DEPTH_MAX, &mut STEPS_MAX.clone()))
 }
 
-/// Looks into one minimum, maximum or quotient after the other: the term of one is bounded by what
-/// is in it.
+/// Proves that a sum is never negative: replaces one minimum, maximum or quotient after the other
+/// by a bound of it.
 fn never_negative(sum: &Polynomial, symbols: &[SymbolSpec], depth: u32, steps: &mut u32) -> bool {
     if bounds(&sum.to_expr(), symbols).is_some_and(|(low, _)| low >= 0) {
         return true;
@@ -81,7 +81,7 @@ fn never_negative(sum: &Polynomial, symbols: &[SymbolSpec], depth: u32, steps: &
     })
 }
 
-/// `scale * sum` with `value + offset` in place of `scale * atom`.
+/// `scale * sum`, with `scale * atom` replaced by `value + offset`.
 fn replaced(
     sum: &Polynomial,
     atom: &Expr,
@@ -97,7 +97,7 @@ fn replaced(
     rest.plus(&term.times(&Polynomial::constant(coefficient))?, 1)
 }
 
-/// The smaller of two sizes, decided where it can be.
+/// The smaller of two sizes; an [`Expr::Min`] if the ranges do not decide.
 pub fn smaller(a: Expr, b: Expr, symbols: &[SymbolSpec]) -> Expr {
     if at_least(&b, &a, symbols) {
         a
@@ -108,7 +108,7 @@ pub fn smaller(a: Expr, b: Expr, symbols: &[SymbolSpec]) -> Expr {
     }
 }
 
-/// The larger of two sizes, decided where it can be.
+/// The larger of two sizes; an [`Expr::Max`] if the ranges do not decide.
 pub fn larger(a: Expr, b: Expr, symbols: &[SymbolSpec]) -> Expr {
     if at_least(&a, &b, symbols) {
         a
@@ -119,7 +119,7 @@ pub fn larger(a: Expr, b: Expr, symbols: &[SymbolSpec]) -> Expr {
     }
 }
 
-/// The normal form, without minima, maxima and quotients that the ranges decide.
+/// The normal form, without the minima, maxima and quotients that the ranges decide.
 pub fn simplified(expr: &Expr, symbols: &[SymbolSpec]) -> Expr {
     if !is_short(expr) {
         return expr.clone();
@@ -141,7 +141,7 @@ pub fn simplified(expr: &Expr, symbols: &[SymbolSpec]) -> Expr {
     }
 }
 
-/// Whether a size has few enough parts to be looked into.
+/// Whether an expression has few enough parts to be analysed.
 pub(super) fn is_short(expr: &Expr) -> bool {
     fn count(expr: &Expr, left: &mut usize) -> bool {
         let Some(rest) = left.checked_sub(1) else { return false };
@@ -160,8 +160,8 @@ pub(super) fn is_short(expr: &Expr) -> bool {
     count(expr, &mut PARTS_MAX.clone())
 }
 
-/// What may be taken for granted about sizes: the ranges of the symbols, and the conditions that
-/// every invocation is checked for.
+/// What is known about sizes: the ranges of the symbols, and the conditions that are checked in
+/// every invocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The symbols.
@@ -171,17 +171,17 @@ pub struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Whether two sizes are the same in every invocation.
+    /// Whether two sizes are equal in every invocation.
     pub fn same(&self, a: &Expr, b: &Expr) -> bool {
         self.is_shown(a, b) || self.is_conditioned(&self.difference(a, b))
     }
 
-    /// Whether ranges and arithmetic show that two sizes are the same.
+    /// Whether ranges and arithmetic prove that two sizes are equal.
     fn is_shown(&self, a: &Expr, b: &Expr) -> bool {
         super::same(a, b) || self.difference(a, b) == Expr::Const(0)
     }
 
-    /// Whether two shapes are the same in every invocation.
+    /// Whether two shapes are equal in every invocation.
     pub fn same_shape(&self, a: &[Expr], b: &[Expr]) -> bool {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.same(a, b))
     }
@@ -199,7 +199,7 @@ impl Facts<'_> {
         simplified(&(a.clone() - b.clone()), self.symbols)
     }
 
-    /// Whether a difference is one that a condition says is zero, or the sum of two.
+    /// Whether a difference is zero by one condition, or by the sum of two.
     fn is_conditioned(&self, difference: &Expr) -> bool {
         let equal = self.conditions.iter().filter(|condition| condition.relation == Relation::Equal);
         let zeros: Vec<Expr> = equal.map(|condition| self.difference(&condition.left, &condition.right)).collect();

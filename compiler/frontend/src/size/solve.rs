@@ -1,10 +1,10 @@
-//! Which values of a symbol a model can mean.
+//! Finds the values of a symbol for which sizes satisfy a condition.
 
 use super::ranges::is_short;
 use super::{Facts, Polynomial, at_least, bounds, simplified};
 use atoll_kgraph::{Expr, SymbolId, SymbolSpec};
 
-/// The only symbol that sizes depend on.
+/// The symbol that the sizes depend on; `None` if there is none or more than one.
 fn only_symbol(sizes: &[&Expr], symbols: &[SymbolSpec]) -> Option<SymbolId> {
     let mut found =
         (0..symbols.len() as u32).map(SymbolId).filter(|symbol| sizes.iter().any(|size| size.depends_on(*symbol)));
@@ -12,7 +12,7 @@ fn only_symbol(sizes: &[&Expr], symbols: &[SymbolSpec]) -> Option<SymbolId> {
     found.next().is_none().then_some(symbol)
 }
 
-/// The symbols, one of them with a narrower range.
+/// The symbols, with the range of one of them replaced.
 pub(crate) fn narrowed(symbols: &[SymbolSpec], symbol: SymbolId, min: i64, max: i64) -> Vec<SymbolSpec> {
     let mut symbols = symbols.to_vec();
     let spec = &mut symbols[symbol.0 as usize];
@@ -20,8 +20,8 @@ pub(crate) fn narrowed(symbols: &[SymbolSpec], symbol: SymbolId, min: i64, max: 
     symbols
 }
 
-/// The smallest number in a range from which on something holds, where it holds for the last one
-/// and, once it holds, for all that follow.
+/// The smallest number in `min..=max` for which `holds` is true; `None` if it is false for `max`.
+/// `holds` must be monotone: true for every number after the first.
 fn first_that(min: i64, max: i64, mut holds: impl FnMut(i64) -> bool) -> Option<i64> {
     if !holds(max) {
         return None;
@@ -34,8 +34,8 @@ fn first_that(min: i64, max: i64, mut holds: impl FnMut(i64) -> bool) -> Option<
     Some(low)
 }
 
-/// The symbol and its largest value up to which two sizes are equal, where they are equal for no
-/// larger one: `s` and `min(512, s)` are up to 512.
+/// The symbol, and the largest value up to which two sizes are equal, if they differ for every
+/// larger value: `s` and `min(512, s)` are equal up to 512.
 pub(crate) fn equal_up_to(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Option<(SymbolId, i64)> {
     let symbol = only_symbol(&[a, b], symbols)?;
     let SymbolSpec { min, max, .. } = symbols[symbol.0 as usize];
@@ -43,7 +43,7 @@ pub(crate) fn equal_up_to(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Option<
         let symbols = narrowed(symbols, symbol, min, up_to);
         Facts { symbols: &symbols, conditions: &[] }.same(a, b)
     };
-    // The first value from which on they are no longer equal.
+    // The first value at which the sizes are no longer equal.
     let end = first_that(min, max, |up_to| !are_equal(up_to))?;
     let symbols_beyond = narrowed(symbols, symbol, end, max);
     let (less, more) = (at_least(&(b.clone() - 1), a, &symbols_beyond), at_least(&(a.clone() - 1), b, &symbols_beyond));
@@ -52,8 +52,8 @@ pub(crate) fn equal_up_to(a: &Expr, b: &Expr, symbols: &[SymbolSpec]) -> Option<
     (end > min && differ).then_some((symbol, end - 1))
 }
 
-/// The only value of a symbol for which two sizes are equal, where their difference is a multiple
-/// of the symbol and a number.
+/// The only value of a symbol for which two sizes are equal. Their difference must be a multiple of
+/// the symbol plus a number.
 pub(crate) fn only_value(a: &Expr, b: &Expr) -> Option<(SymbolId, i64)> {
     let difference = a.clone() - b.clone();
     let difference = is_short(&difference).then(|| Polynomial::of(&difference)).flatten()?;
@@ -69,8 +69,8 @@ pub(crate) fn only_value(a: &Expr, b: &Expr) -> Option<(SymbolId, i64)> {
     (constant % coefficient == 0).then(|| (symbol, -(constant / coefficient)))
 }
 
-/// The symbol and its smallest value from which on a size is not negative, where it is negative for
-/// every smaller one.
+/// The symbol, and the smallest value from which a size is never negative, if it is negative for
+/// every smaller value.
 pub(crate) fn not_negative_from(size: &Expr, symbols: &[SymbolSpec]) -> Option<(SymbolId, i64)> {
     let symbol = only_symbol(&[size], symbols)?;
     let SymbolSpec { min, max, .. } = symbols[symbol.0 as usize];

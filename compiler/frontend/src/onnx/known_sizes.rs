@@ -1,47 +1,47 @@
-//! What an import knows of the symbols before it begins: options, and what earlier rounds learned.
+//! Known sizes: what options, and earlier rounds of the import, tell about the symbols.
 //!
-//! Lowering a node may teach that two symbols are one, that a symbol has fewer values, or that the
-//! elements of an input are sizes ([`Lesson`]). The import then begins again with that. Every round
-//! leaves fewer possibilities.
+//! Lowering a node may show that two symbols are equal, that a symbol has a smaller range, or that
+//! the elements of an input are sizes ([`SizeFact`]). The import then restarts with that fact.
+//! Facts only narrow the possible values, so the import ends.
 
-use super::error::{ImportError, Lesson};
+use super::error::{ImportError, SizeFact};
 use super::options::{DIMENSION_MAX, ImportOptions};
 use super::read::too_large;
 use crate::tensor_graph::TensorGraph;
 use atoll_kgraph::{Expr, InputElement, SizeRange, SymbolId, SymbolSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most rounds: a model teaches a handful of facts.
+/// Largest number of rounds; a typical model needs a handful.
 const ROUNDS_MAX: usize = 256;
-/// Values that an element of an input may have, if nothing narrows them.
+/// Range of an element of an input, unless a fact narrows it.
 const ELEMENT_RANGE: (i64, i64) = (-(1 << 31), 1 << 31);
 
-/// What is known.
-pub(super) struct Knowledge<'o> {
+/// The known facts.
+pub(super) struct KnownSizes<'o> {
     options: &'o ImportOptions,
     rounds: usize,
-    /// The symbol that another one is.
+    /// The symbol that a symbol is equal to.
     same: BTreeMap<String, String>,
-    /// Ranges that were learned.
+    /// Ranges from facts.
     ranges: BTreeMap<String, SymbolSpec>,
     /// Inputs whose elements are sizes.
     elements: BTreeSet<String>,
-    /// Names that the model's inputs were asked for.
+    /// Names of dimensions of the model's inputs.
     names: BTreeSet<String>,
 }
 
-impl<'o> Knowledge<'o> {
-    pub(super) fn new(options: &'o ImportOptions) -> Knowledge<'o> {
+impl<'o> KnownSizes<'o> {
+    pub(super) fn new(options: &'o ImportOptions) -> KnownSizes<'o> {
         let (same, ranges, elements, names) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Knowledge { options, rounds: 0, same, ranges, elements, names }
+        KnownSizes { options, rounds: 0, same, ranges, elements, names }
     }
 
     pub(super) fn options(&self) -> &'o ImportOptions {
         self.options
     }
 
-    /// The size that a dimension with a name has. `least` is the smallest value that the file
-    /// itself leaves open.
+    /// The size of the dimension `name`. `least` is the smallest value that the model itself
+    /// allows.
     pub(super) fn dimension(&mut self, graph: &mut TensorGraph, name: &str, least: i64) -> Result<Expr, ImportError> {
         self.names.insert(name.into());
         let mut name = name;
@@ -65,13 +65,13 @@ impl<'o> Knowledge<'o> {
             return Ok(SymbolSpec::new(name, least, self.options.symbol_max));
         };
         if min < 0 || max < min || max > DIMENSION_MAX {
-            let reason = format!("its range {min}..={max} is not within 0..={DIMENSION_MAX}");
+            let reason = format!("its range is {min}..={max}; it must be within 0..={DIMENSION_MAX}");
             return Err(ImportError::Invalid { place: format!("size {name}"), reason });
         }
-        Ok(SymbolSpec { reason: "an option says so".into(), ..SymbolSpec::new(name, min, max) })
+        Ok(SymbolSpec { reason: "set by an option".into(), ..SymbolSpec::new(name, min, max) })
     }
 
-    /// The sizes that the elements of an input are, if they were asked for.
+    /// The elements of an input as sizes; `None` if they are not sizes.
     pub(super) fn elements(&self, graph: &mut TensorGraph, input: u32, name: &str, count: usize) -> Option<Vec<Expr>> {
         if !self.elements.contains(name) {
             return None;
@@ -84,30 +84,31 @@ impl<'o> Knowledge<'o> {
             if let Expr::Symbol(symbol) = size {
                 graph.elements.push(InputElement { symbol, input, index });
             }
-            // Whatever it is, the invocation is checked for it.
+            // The symbol stays in the graph even if its value is fixed, so each invocation checks
+            // it.
             if spec.min == spec.max { Expr::Const(spec.min) } else { size }
         };
         Some((0..count as u32).map(element).collect())
     }
 
-    /// Every option is about a size of the model.
+    /// Checks that every option names a size of the model.
     pub(super) fn check_options(&self, graph: &TensorGraph) -> Result<(), ImportError> {
         let Some(symbol) = self.options.symbols.keys().find(|name| !self.names.contains(*name)) else { return Ok(()) };
         let known: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let known = match known[..] {
-            [] if graph.inputs.is_empty() => "it has no inputs".into(),
-            [] => "all its sizes are numbers".into(),
-            _ => format!("there are {}", known.join(", ")),
+            [] if graph.inputs.is_empty() => "the model has no inputs".into(),
+            [] => "all dimensions of the inputs are fixed".into(),
+            _ => format!("the named dimensions are {}", known.join(", ")),
         };
         Err(ImportError::UnknownSymbol { symbol: symbol.clone(), known })
     }
 
-    /// Takes in what a node taught; `place` names the node.
-    pub(super) fn learn(&mut self, graph: &TensorGraph, place: &str, lesson: Lesson) -> Result<(), ImportError> {
-        let about = match &lesson {
-            Lesson::Elements(_) => Vec::new(),
-            Lesson::Range { symbol, .. } => vec![*symbol],
-            Lesson::Same(a, b) => vec![*a, *b],
+    /// Adds a fact that a node needs; `place` names the node.
+    pub(super) fn add(&mut self, graph: &TensorGraph, place: &str, fact: SizeFact) -> Result<(), ImportError> {
+        let about = match &fact {
+            SizeFact::Elements(_) => Vec::new(),
+            SizeFact::Range { symbol, .. } => vec![*symbol],
+            SizeFact::Same(a, b) => vec![*a, *b],
         };
         if graph.run_time_sizes.iter().any(|size| about.contains(&size.symbol)) {
             return Err(run_time_size(place));
@@ -116,12 +117,12 @@ impl<'o> Knowledge<'o> {
         if self.rounds > ROUNDS_MAX {
             return Err(too_large("the number of facts about sizes", self.rounds.to_string(), ROUNDS_MAX.to_string()));
         }
-        match lesson {
-            Lesson::Elements(id) => {
+        match fact {
+            SizeFact::Elements(id) => {
                 self.elements.insert(graph.value(id).name.clone());
                 Ok(())
             }
-            Lesson::Range { symbol, min, max } => {
+            SizeFact::Range { symbol, min, max } => {
                 let spec = &graph.symbols[symbol.0 as usize];
                 let needs = match min == max {
                     true => format!("{place} needs {} = {min}", spec.name),
@@ -129,7 +130,7 @@ impl<'o> Knowledge<'o> {
                 };
                 self.narrow(spec, min, max, needs)
             }
-            Lesson::Same(kept, other) => {
+            SizeFact::Same(kept, other) => {
                 let [kept, other] = [kept, other].map(|SymbolId(id)| &graph.symbols[id as usize]);
                 self.same.insert(other.name.clone(), kept.name.clone());
                 if (kept.min, kept.max) == (other.min, other.max) {
@@ -145,7 +146,7 @@ impl<'o> Knowledge<'o> {
         }
     }
 
-    /// A symbol has only values of another range too.
+    /// Narrows the range of a symbol.
     fn narrow(&mut self, spec: &SymbolSpec, min: i64, max: i64, needs: String) -> Result<(), ImportError> {
         let (min, max) = (spec.min.max(min), spec.max.min(max));
         if min > max {
@@ -157,15 +158,21 @@ impl<'o> Knowledge<'o> {
     }
 }
 
-/// Sizes that are computed while the model runs are neither learned nor checked when inputs are
-/// bound.
+/// The error for a fact about a size that is computed while the model runs: such a size is neither
+/// narrowed at import nor checked when inputs are bound.
 pub(super) fn run_time_size(place: &str) -> ImportError {
-    let reason =
-        "it needs to know something of a size that is computed while the model runs, and that cannot be shown".into();
-    ImportError::Unsupported { node: place.into(), operator: "a size".into(), reason }
+    let (node, operator) = place
+        .strip_prefix("node ")
+        .and_then(|place| place.strip_suffix(')'))
+        .and_then(|place| place.rsplit_once(" ("))
+        .unwrap_or((place, "size"));
+    let reason = "it depends on a size that is computed while the model runs, in a way that cannot be proven valid \
+                  when the model is compiled"
+        .into();
+    ImportError::Unsupported { node: node.into(), operator: operator.into(), reason }
 }
 
-/// The symbol of a name.
+/// The symbol with this name, added if it is new.
 fn symbol(graph: &mut TensorGraph, spec: SymbolSpec) -> Expr {
     let known = graph.symbols.iter().position(|symbol| symbol.name == spec.name);
     let index = known.unwrap_or_else(|| {

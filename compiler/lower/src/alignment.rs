@@ -1,24 +1,24 @@
-//! What is known of the lowest bits of registers, so that few accesses need to ask whether their
-//! address is aligned.
+//! Low bits of registers that are known to be zero: most accesses then need no alignment check at
+//! run time.
 //!
-//! An address is most often a parameter plus multiples of the element's size. So a register is
-//! followed as *a parameter, or nothing, plus a multiple of a power of two*: whether an access
-//! through it is aligned then depends on the parameter alone, which no loop changes, or is known
-//! here.
+//! An address is usually a parameter plus multiples of the element size. A register is therefore
+//! described as *an optional parameter plus a multiple of a power of two*. Whether an access
+//! through it is aligned then depends only on the parameter, which is constant during a launch, or
+//! is known at compile time.
 
 use crate::program::{Inst, LOCAL_ZEROS, Opnd, Program, Reg, Special, Symbol, elem_of};
 use crate::shape::BlockShape;
 use atoll_ptx::{Immediate, StateSpace};
 
-/// Powers of two beyond this are of no interest: no access is larger than 64 bytes.
+/// Larger powers of two are not tracked: no access is larger than 64 bytes.
 const ZEROS_MAX: u32 = 6;
 
 /// A value is `root + n · 2^zeros` for some `n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
-    /// Offset of a parameter; `None` for 0.
+    /// Offset of the parameter; `None` if there is none (0).
     pub root: Option<u32>,
-    /// The power of two that the rest is a multiple of, as its exponent.
+    /// Exponent of the power of two that divides the rest.
     pub zeros: u32,
 }
 
@@ -29,7 +29,7 @@ impl Alignment {
         Alignment { root: None, zeros: value.trailing_zeros().min(ZEROS_MAX) }
     }
 
-    /// Its lowest zero bits for sure.
+    /// Number of low bits that are certainly zero.
     fn known_zeros(self) -> u32 {
         if self.root.is_none() { self.zeros } else { 0 }
     }
@@ -51,7 +51,7 @@ impl Alignment {
     }
 }
 
-/// What is known of every register.
+/// The alignment of every register.
 #[derive(Debug)]
 pub struct Alignments {
     registers: Vec<Option<Alignment>>,
@@ -59,7 +59,8 @@ pub struct Alignments {
 }
 
 impl Alignments {
-    /// Follows all registers until nothing changes; what is known of one only ever becomes less.
+    /// Iterates over all registers to a fixpoint; the information about a register only ever
+    /// shrinks.
     pub fn of(program: &Program, block: BlockShape) -> Alignments {
         let mut found = Alignments { registers: vec![None; program.regs.len()], block };
         let mut changed = true;
@@ -72,7 +73,7 @@ impl Alignments {
         found
     }
 
-    /// What is known of an operand.
+    /// The alignment of an operand.
     pub fn of_operand(&self, operand: &Opnd) -> Alignment {
         self.operand(operand).unwrap_or(Alignment::NOTHING)
     }
@@ -97,7 +98,7 @@ impl Alignments {
         self.registers[reg].replace(new) != Some(new)
     }
 
-    /// `None` while an operand was not reached yet.
+    /// `None` while the operand has not been reached yet.
     fn operand(&self, operand: &Opnd) -> Option<Alignment> {
         Some(match operand {
             Opnd::Reg(reg) => return self.registers[*reg],
@@ -155,7 +156,7 @@ fn parameter(inst: &Inst) -> Option<Alignment> {
     Some(Alignment { root: Some(root), zeros: ZEROS_MAX })
 }
 
-/// Whether a `cvt` goes from integers to integers; then it keeps the lowest bits.
+/// Whether a `cvt` converts integers to integers and therefore keeps the low bits.
 fn integers_only(inst: &Inst) -> bool {
     inst.form
         .modifiers

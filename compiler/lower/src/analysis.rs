@@ -1,15 +1,15 @@
-//! Divergence: which branches split a warp or a block, what that does to registers, and where lanes
-//! meet again.
+//! Divergence analysis: which branches split a warp or a block, how that affects registers, and
+//! where lanes reconverge.
 //!
-//! Vocabulary. A branch is *divergent* when lanes of a warp can disagree, *warp-uniform* when only
-//! warps can, *uniform* otherwise. Its *influence* is the set of blocks between it and its
-//! reconvergence point, the immediate post-dominator. An *exit edge* leads lanes out of the kernel:
-//! they never come back, so nothing has to wait for them and the edge does not count for
-//! post-dominance.
+//! Vocabulary. A branch is *divergent* if lanes of one warp can disagree, *warp-uniform* if only
+//! different warps can, and *uniform* otherwise. Its *influence* is the set of blocks between it
+//! and its reconvergence point, the immediate post-dominator. An *exit edge* leads lanes out of the
+//! kernel. These lanes never come back, no other lane has to wait for them, and the edge is left
+//! out when post-dominators are computed.
 //!
-//! The analysis is an optimistic fixpoint: shapes start unknown, instructions propagate them, and a
-//! branch that turns out divergent forces the registers whose values meet below it to be vectors
-//! that are *blended* under the mask (see [`Analysis::blend`]).
+//! The analysis is an optimistic fixpoint: shapes start unknown and instructions propagate them. A
+//! branch that turns out to be divergent turns the registers whose values join below it into
+//! vectors that are *blended* under the mask (see [`Analysis::blend`]).
 
 use crate::graph::{Graph, Tarjan};
 use crate::live::{Live, TooLarge};
@@ -19,7 +19,7 @@ use crate::spins::{self, Extension};
 use crate::webs::Phi;
 use std::collections::BTreeSet;
 
-/// A range that still grows after this many visits is given up.
+/// A range that still grows after this many updates becomes unknown.
 const MAX_RANGE_STEPS: u8 = 3;
 
 /// How far a branch splits the threads of a block.
@@ -29,20 +29,20 @@ pub enum Split {
     Uniform,
     /// All lanes of a warp go the same way.
     PerWarp,
-    /// Lanes may part.
+    /// Lanes of a warp may diverge.
     Divergent,
 }
 
-/// A strongly connected part of the control flow, with the loops inside it in turn.
+/// A strongly connected component of the control flow. Its inner loops are listed separately.
 #[derive(Clone, Debug)]
 pub struct Loop {
     /// Its blocks, those of inner loops included.
     pub blocks: Vec<BlockId>,
-    /// Blocks entered from outside; one for every loop written in a structured language.
+    /// Blocks entered from outside; exactly one for every loop of a structured language.
     pub entries: Vec<BlockId>,
     /// Lanes may leave it in different iterations.
     pub is_divergent: bool,
-    /// Its blocks by their numbers.
+    /// The same blocks, sorted by id.
     sorted: Vec<BlockId>,
 }
 
@@ -59,22 +59,23 @@ pub struct Analysis {
     pub blend: Vec<bool>,
     /// Reconvergence point of each block.
     pub meet: Vec<BlockId>,
-    /// For a divergent branch whose lanes leave by one side: that side's first block.
+    /// For a divergent branch with a side whose lanes leave the kernel: the first block of that
+    /// side.
     pub exit_side: Vec<Option<BlockId>>,
     /// Control flow without exit edges.
     pub flow: Graph,
-    /// The loops of `flow`, outer ones before those in them.
+    /// The loops of `flow`, outer loops before the loops they contain.
     pub loops: Vec<Loop>,
-    /// Warps do not all meet at the same barriers, or spin: each needs a stack of its own.
+    /// Warps need a stack of their own and take turns: they may reach different barriers, or spin.
     pub scheduled: bool,
-    /// Heads of loops in which lanes wait for what other threads write.
+    /// Heads of loops in which lanes wait for writes of other threads.
     pub spins: BTreeSet<BlockId>,
 }
 
 /// Analyses a kernel for a block shape.
 ///
 /// # Errors
-/// Refuses a kernel that is too large to know what is live in it.
+/// Returns [`TooLarge`] if the kernel is too large for the liveness analysis.
 pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Result<Analysis, TooLarge> {
     let plain_exits: Vec<Option<BlockId>> = program.blocks.iter().map(|b| plain_exit_side(&b.term)).collect();
     let spinning = spinning_loops(program);
@@ -110,19 +111,19 @@ pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Res
     }
 }
 
-/// Loops in which lanes wait for what other threads write.
+/// Loops in which lanes wait for writes of other threads.
 pub(crate) fn spinning_loops(program: &Program) -> Vec<Loop> {
     let mut loops = find_loops(&Graph::new(program.successors()));
     loops.retain(|l| spins::spins(program, &l.view()));
     loops
 }
 
-/// Whether some threads come to a barrier without waiting at it.
+/// Whether some threads arrive at a barrier without waiting at it (`bar.arrive`).
 fn only_arrives_somewhere(program: &Program) -> bool {
     program.blocks.iter().any(|b| matches!(&b.term, Term::Barrier { meeting, .. } if meeting.only_arrives))
 }
 
-/// The side of a branch that is the exit itself.
+/// `EXIT` if one side of a branch is the exit itself.
 fn plain_exit_side(term: &Term) -> Option<BlockId> {
     match term {
         Term::Branch { taken, other, .. } if *taken == EXIT || *other == EXIT => Some(EXIT),
@@ -130,7 +131,7 @@ fn plain_exit_side(term: &Term) -> Option<BlockId> {
     }
 }
 
-/// The side of a branch from which no barrier can be reached, where there is exactly one: its lanes
+/// The side of a branch from which no barrier can be reached, if there is exactly one. Its lanes
 /// can run to their end at once.
 fn leaving_side(program: &Program, branch: BlockId) -> Option<BlockId> {
     let Term::Branch { taken, other, .. } = program.blocks[branch].term else { return None };
@@ -151,9 +152,9 @@ struct Solver<'a> {
     phis: &'a [Phi],
     analysis: Analysis,
     shapes: Vec<Option<Shape>>,
-    /// Lower bound of what each register is, from control flow.
+    /// The least split of each register that control flow forces.
     forced: Vec<Split>,
-    /// Registers whose progression was given up because it is assumed and not only used for
+    /// Registers whose assumed progression was given up because they are used for more than
     /// addresses.
     demoted: Vec<bool>,
     range_steps: Vec<u8>,
@@ -221,7 +222,8 @@ impl<'a> Solver<'a> {
 
     fn solve(&mut self) {
         loop {
-            // What is never written holds anything, so also one number in all lanes.
+            // A register that is never written may hold any value, so also the same one in all
+            // lanes.
             for (shape, defs) in self.shapes.iter_mut().zip(&self.def_blocks) {
                 *shape = defs.is_empty().then_some(Shape::uniform(Level::Block));
             }
@@ -231,7 +233,8 @@ impl<'a> Solver<'a> {
             if !parted && !demoted {
                 break;
             }
-            // Optimism about what has just been refuted may have spread: start over with what is known now.
+            // Shapes that relied on an assumption refuted just now may have spread: start over with
+            // the updated facts.
             self.range_steps.fill(0);
         }
     }
@@ -273,7 +276,8 @@ impl<'a> Solver<'a> {
         let Some(result) = operands.result(inst) else { return false };
         let result = if guard.is_uniform() { result.at_least(guard.level) } else { Shape::VECTOR };
         let bits = |r: Reg| self.program.regs[r].elem.bits();
-        // Several destinations (a vector load, a comparison and its complement) share only uniformity.
+        // Several destinations (a vector load, a comparison and its complement) have nothing but
+        // uniformity in common.
         let shared = if defs.len() > 1 && !result.is_uniform() { Shape::VECTOR } else { result };
         let merged: Vec<(Reg, Shape)> =
             defs.iter().map(|&d| (d, if bits(d) == 1 { shared.or_uniform() } else { shared })).collect();
@@ -305,8 +309,8 @@ impl<'a> Solver<'a> {
         changed
     }
 
-    /// Classifies branches; returns whether one of them now splits more, after forcing the
-    /// registers it concerns.
+    /// Classifies branches. If a branch now splits threads further than before, forces the
+    /// registers that depend on it and returns true.
     fn part_branches(&mut self) -> bool {
         let mut changed = false;
         for block in 0..self.program.blocks.len() {
@@ -325,11 +329,11 @@ impl<'a> Solver<'a> {
         changed
     }
 
-    /// Registers whose values meet below a splitting branch, or are taken out of a loop that lanes
-    /// leave in different iterations.
+    /// Forces registers whose values join below a splitting branch, and registers that carry values
+    /// out of a loop that lanes leave in different iterations.
     fn force_meeting_values(&mut self, branch: BlockId, split: Split) {
         if self.analysis.flow.succs[branch].len() < 2 {
-            return; // The other side leaves for good.
+            return; // The other side leaves the kernel.
         }
         let joins = self.joins(branch);
         for phi in self.phis.iter().filter(|phi| joins[phi.block]) {
@@ -356,9 +360,9 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Registers that lanes which wait on one side still read, while the lanes on the other side,
-    /// which run first, write them. In the control flow as it is written the two never meet,
-    /// but one side runs after the other.
+    /// Forces registers that are live on one side of a branch and written on the other. The control
+    /// flow graph has no path between the sides, but the lanes of one side wait while those of the
+    /// other side run, and so would read the overwritten value.
     fn force_waiting_values(&mut self, branch: BlockId, meet: BlockId) {
         let sides = self.analysis.flow.succs[branch].clone();
         for (index, &waiting) in sides.iter().enumerate() {
@@ -372,7 +376,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Blocks that two paths from the sides of a branch reach without having met before.
+    /// Blocks that two paths from different sides of a branch reach, and at which they first join.
     fn joins(&self, branch: BlockId) -> Vec<bool> {
         let flow = &self.analysis.flow;
         let meet = self.analysis.meet[branch];
@@ -398,12 +402,12 @@ impl<'a> Solver<'a> {
                 }
             }
         }
-        // A side that is the reconvergence point itself is a path of its own.
+        // A side that is the reconvergence point itself counts as a path.
         joins[meet] |= flow.succs[branch].contains(&meet);
         joins
     }
 
-    /// Gives up progressions that were assumed and are used for more than addresses.
+    /// Gives up assumed progressions of registers that are used for more than addresses.
     fn demote_assumed(&mut self) -> bool {
         let mut changed = false;
         let is_assumed = |shapes: &[Option<Shape>], r: Reg| shapes[r].is_some_and(|s| s.assumed);
@@ -430,7 +434,7 @@ impl<'a> Solver<'a> {
         changed
     }
 
-    /// A branch at which threads part that could reach a barrier apart.
+    /// A branch that splits threads which could then reach a barrier separately.
     fn find_parted_barrier(&self) -> Option<BlockId> {
         (0..self.program.blocks.len()).find(|&branch| {
             self.analysis.split[branch] != Split::Uniform
@@ -443,8 +447,9 @@ impl<'a> Solver<'a> {
         })
     }
 
-    /// Whether groups of warps reduce apart from each other. Where they only wait apart and come to
-    /// the same barriers, all of them may as well wait for all.
+    /// Whether groups of warps reduce separately, at barriers of different numbers. Where groups
+    /// only wait separately and all reach the same barriers, it is enough that all warps wait for
+    /// all.
     fn reduces_in_groups(&self) -> bool {
         let is_for_all = |number: &Opnd| {
             let mut regs = Vec::new();
@@ -458,8 +463,8 @@ impl<'a> Solver<'a> {
             .any(|b| matches!(&b.term, Term::Barrier { meeting, reduce: Some(_), .. } if !is_for_all(&meeting.number)))
     }
 
-    /// The head of a spinning loop that lanes leave in different iterations, with what lets those
-    /// go on that have left.
+    /// The head of a spinning loop that lanes leave in different iterations, and the edges that let
+    /// lanes which have left it proceed.
     fn spin_to_extend(&self, spinning: &[Loop], known: &[(BlockId, Extension)]) -> Option<(BlockId, Extension)> {
         let parts = |l: &&Loop| {
             l.blocks
@@ -475,7 +480,7 @@ impl<'a> Solver<'a> {
     }
 
     fn finish(self) -> Analysis {
-        // A register that is only read, or only in unreachable code, may be anything.
+        // A register that is only read, or mentioned only in unreachable code, may hold any value.
         let shapes = self.shapes.into_iter().map(|s| s.unwrap_or(Shape::uniform(Level::Block))).collect();
         Analysis { shapes, ..self.analysis }
     }
@@ -487,19 +492,19 @@ fn force(forced: &mut [Split], blend: &mut [bool], reg: Reg, split: Split) {
 }
 
 impl Shape {
-    /// A predicate has no progression.
+    /// The shape of a predicate: uniform or a vector, without progression, range or alignment.
     fn or_uniform(self) -> Shape {
         if self.is_uniform() { Shape { range: None, align_log2: 0, ..self } } else { Shape::VECTOR }
     }
 }
 
-/// Whether a block's end may lead out of a loop.
+/// Whether the terminator of a block may leave a loop.
 fn leaves(term: &Term, inside: &Loop) -> bool {
     term.successors().iter().any(|s| !inside.has(*s))
 }
 
 impl Loop {
-    /// Whether a block is in it.
+    /// Whether the loop contains a block.
     pub fn has(&self, block: BlockId) -> bool {
         self.sorted.binary_search(&block).is_ok()
     }
@@ -522,13 +527,14 @@ impl Analysis {
     }
 }
 
-/// Immediate post-dominators, with a way out added to loops that have none: where they really are
-/// left, if their way out is an exit edge.
+/// Immediate post-dominators. A loop from which the exit cannot be reached gets an edge to it: at
+/// the block of its exit edge, if it has one.
 pub(crate) fn reconvergence(flow: &Graph, exit_side: &[Option<BlockId>]) -> Vec<BlockId> {
     let mut closed = flow.clone();
     let mut ends = vec![false; flow.len()];
     mark_leading_to(flow, EXIT, &mut ends);
-    // What leads out of one block leads out of those before it, so each block is asked about once.
+    // A block that gains a way to the exit provides one for all its predecessors, so each block is
+    // examined once.
     let last_to_first = || (0..flow.len()).rev();
     for block in last_to_first().filter(|&b| exit_side[b].is_some()).chain(last_to_first()) {
         if !ends[block] {
@@ -551,15 +557,15 @@ fn mark_leading_to(flow: &Graph, block: BlockId, marks: &mut [bool]) {
     }
 }
 
-/// All loops, outer before inner.
+/// All loops, outer loops before inner ones.
 pub(crate) fn find_loops(flow: &Graph) -> Vec<Loop> {
     let mut loops = Vec::new();
     let all: Vec<BlockId> = (0..flow.len()).collect();
     let (mut work, mut state) = (vec![all], Tarjan::of(flow.len()));
-    // Entries of all loops that were found. Those of loops elsewhere cut no edge, since such an edge
-    // would lead out of the nodes at hand.
+    // Entries of all loops found so far. Entries of loops elsewhere cut no edge here, because such
+    // an edge would lead out of the nodes under examination.
     let mut is_entry = vec![false; flow.len()];
-    // The number of the component that a block was in last.
+    // The number of the component that each block was last part of.
     let (mut last, mut count) = (vec![0_u32; flow.len()], 0);
     while let Some(nodes) = work.pop() {
         for component in flow.components_again(&mut state, &nodes, |_, to| is_entry[to]) {

@@ -1,37 +1,39 @@
-//! Finds traps that bound an address, and makes one instruction of each.
+//! Recognises the checks that trap on an address out of bounds, and turns each into one
+//! instruction.
 //!
-//! A kernel that is fenced by comparison has in front of an access through `a`
+//! The pass `fence_memory` puts in front of an access through `a`
 //!
 //! ```text
 //! sub.s64 t, a, start;    setp.gt.u64 p, t, limit;            // or setp.gt.and.u64 p, t, limit, guard;
-//! sub.s64 u, a, start2;   setp.gt.and.u64 q, u, limit2, p;    // for loads, which may go to a second range
+//! sub.s64 u, a, start2;   setp.gt.and.u64 q, u, limit2, p;    // for loads that may read a second range
 //! @q trap;
 //! ```
 //!
-//! Compared lane by lane that costs several times as much as the access itself, and the use in a
-//! comparison takes away what the analysis assumes of addresses alone. As [`BOUND`] it is lowered
-//! like an access: where lanes follow each other, the first and the last are asked. Any code of
-//! this form means just that, whoever wrote it.
+//! Comparing lane by lane costs several times as much as the access itself, and a use in a
+//! comparison invalidates what the analysis assumes about registers that are used for addresses
+//! only. As [`BOUND`] the check is lowered like an access: if the lanes form a progression, only
+//! the first and the last lane are compared. The match is by form alone: code of this form means
+//! the same wherever it comes from.
 
 use crate::program::{Block, Inst, Opnd, Program, Reg};
 use atoll_ptx::Instruction;
 
-/// The opcode; no PTX can spell it. Operands: the address, and a start and a limit for each range;
-/// an access at more than the limit behind the start of every range traps.
+/// The opcode; it cannot be spelled in PTX. Operands: the address, then start and limit of each
+/// range. Traps if the distance of the address from the start of every range exceeds its limit.
 pub const BOUND: &str = "bound address";
 
-/// The comparisons that lead to a trap.
+/// The comparisons that decide about a trap.
 struct Chain {
-    /// Where they stand in their block.
+    /// Their positions in the block.
     comparisons: Vec<usize>,
     address: Reg,
-    /// Start and limit of each range, the last one first.
+    /// Start and limit of each range, in reverse order of the comparisons.
     ranges: Vec<(Opnd, Opnd)>,
-    /// The lanes that make the access.
+    /// The guard of the access: only lanes that perform it are checked.
     guard: Option<(Reg, bool)>,
 }
 
-/// Joins comparisons with their traps. Registers are webs already.
+/// Replaces comparisons and their traps by [`BOUND`]. Registers must be webs already.
 pub(crate) fn join(program: &mut Program) {
     let mut uses = vec![0_u32; program.regs.len()];
     let read = program.blocks.iter().flat_map(|b| b.insts.iter().flat_map(Inst::uses).chain(b.term.uses()));
@@ -57,7 +59,7 @@ fn join_in(block: &mut Block, uses: &[u32]) {
     });
 }
 
-/// The comparisons in front of a trap, where they bound one address and serve nothing else.
+/// The comparisons in front of a trap, if all compare one address and have no other use.
 fn chain(insts: &[Inst], trap: usize, uses: &[u32]) -> Option<Chain> {
     let (mut wanted, negated) = insts[trap].guard.filter(|_| insts[trap].form.opcode == "trap")?;
     if negated || uses[wanted] != 1 {
@@ -76,7 +78,7 @@ fn chain(insts: &[Inst], trap: usize, uses: &[u32]) -> Option<Chain> {
         chain.ranges.push((start, limit));
         match combined {
             None => return found,
-            // Either the comparison with the range before, or the guard of the access.
+            // Either the comparison with another range, or the guard of the access.
             Some((reg, false))
                 if uses[reg] == 1
                     && at >= 2

@@ -1,8 +1,8 @@
-//! The types of elements that registers and values have.
+//! Element types of registers and values.
 
 use std::fmt;
 
-/// Element of an LLVM type.
+/// The element type of a register or of an LLVM value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Elem {
     /// A predicate.
@@ -19,16 +19,16 @@ pub enum Elem {
     I128,
     /// A half.
     F16,
-    /// A single.
+    /// A half-precision float.
     F32,
-    /// A double.
+    /// A single-precision float.
     F64,
-    /// A pointer.
+    /// A double-precision float.
     Ptr,
 }
 
 impl Elem {
-    /// The integer of a width in bits.
+    /// The integer type of a width in bits.
     pub fn int(bits: u32) -> Elem {
         match bits {
             1 => Elem::I1,
@@ -62,7 +62,7 @@ impl Elem {
         matches!(self, Elem::F16 | Elem::F32 | Elem::F64)
     }
 
-    /// The letter and width LLVM's intrinsics are mangled with.
+    /// The suffix of this type in the names of LLVM's intrinsics.
     pub fn mangled(self) -> &'static str {
         match self {
             Elem::I1 => "i1",

@@ -1,4 +1,4 @@
-//! What keeps a kernel from being lowered.
+//! Errors of reading and analysing a kernel.
 
 use crate::live::TooLarge;
 use atoll_ptx::Name;
@@ -11,19 +11,19 @@ pub enum LowerError {
     Malformed {
         /// The kernel.
         kernel: Name,
-        /// Source line, 0 for a built statement.
+        /// Source line; 0 for a statement that a pass has built.
         line: u32,
         /// What is wrong.
         reason: String,
     },
-    /// The kernel uses something that the target does not do (yet).
+    /// The kernel uses something that the target does not support.
     #[error("kernel `{kernel}`, line {line}: the {target} target does not support {what}")]
     Unsupported {
         /// The name of the target.
         target: &'static str,
         /// The kernel.
         kernel: Name,
-        /// Source line, 0 for a built statement.
+        /// Source line; 0 for a statement that a pass has built.
         line: u32,
         /// The instruction or construct.
         what: String,
@@ -31,7 +31,7 @@ pub enum LowerError {
 }
 
 impl LowerError {
-    /// A kernel with more live registers than there is memory for.
+    /// The error for a kernel with too many live registers.
     pub fn too_large(target: &'static str, kernel: &Name, error: TooLarge) -> LowerError {
         LowerError::Unsupported { target, kernel: kernel.clone(), line: 0, what: error.to_string() }
     }

@@ -1,11 +1,11 @@
-//! Which registers never hold a subnormal f32, so that an instruction with `.ftz` need not flush
+//! Registers that never hold a subnormal f32, so that an instruction with `.ftz` need not flush
 //! them again.
 
 use crate::program::{Inst, Opnd, Program};
 use atoll_ptx::{Immediate, ScalarType};
 
-/// One answer per register. Optimistic: a register is flushed unless some definition is not, or
-/// depends on one that is not.
+/// One flag per register. Optimistic: a register counts as flushed unless one of its definitions is
+/// not flushed, or depends on a register that is not.
 pub fn flushed_registers(program: &Program) -> Vec<bool> {
     let mut flushed = vec![true; program.regs.len()];
     let insts = || program.blocks.iter().flat_map(|b| &b.insts);
@@ -35,7 +35,7 @@ fn result_is_flushed(inst: &Inst, flushed: &[bool]) -> bool {
             inst.has("ftz")
         }
         ("ex2" | "lg2" | "sin" | "cos" | "min" | "max" | "abs" | "neg", [ScalarType::F32]) => inst.has("ftz"),
-        // Every number that one of these types has is normal as an f32, or 0.
+        // Every nonzero value of the other types is a normal f32.
         ("cvt", [ScalarType::F32, from]) => {
             inst.has("ftz") || !matches!(from, ScalarType::F32 | ScalarType::F64 | ScalarType::Bf16)
         }

@@ -1,19 +1,19 @@
-//! What each instruction may say: the modifiers that the lowering obeys.
+//! The modifiers of each instruction that lowering implements.
 //!
-//! An opcode without a row, or a modifier that is not in its row, makes the kernel refused, so that
-//! nothing is ignored in silence. Types are not listed: whoever lowers the instruction looks at
-//! them.
+//! A kernel is rejected if it uses an opcode without a row, or a modifier that is missing from its
+//! row, so that no modifier is ignored silently. Types are not listed: the code that lowers an
+//! instruction checks them.
 
 use crate::program::{Inst, Opnd};
 use atoll_ptx::ScalarType;
 
-/// Roundings of results.
+/// Rounding modes of results.
 const ROUNDINGS: &str = "rn rz rm rp";
-/// Comparisons of `set` and `setp`, and how they are combined with a predicate.
+/// Comparisons of `set` and `setp`, and the operations that combine them with a predicate.
 const COMPARISONS: &str = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz";
 /// State spaces of loads, stores and atomics.
 const SPACES: &str = "global shared shared::cta shared::cluster local const param param::entry param::func";
-/// Memory order and scope, which are obeyed, and hints, which have no meaning on this device.
+/// Memory orders and scopes, which are implemented, and cache hints, which have no effect here.
 const ACCESS: &str = "weak volatile relaxed acquire release acq_rel mmio cta cluster gpu sys unified \
     nc ca cg cs lu cv wb wt L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate \
     L2::evict_normal L2::evict_first L2::evict_last L2::cache_hint L2::64B L2::128B L2::256B";
@@ -21,7 +21,7 @@ const ACCESS: &str = "weak volatile relaxed acquire release acq_rel mmio cta clu
 /// Shapes of matrix products.
 const SHAPES: &str = "m8n8k4 m16n8k4 m16n8k8 m16n8k16 m16n8k32 m8n8k16 m16n16k16 m16n16k8 m32n8k16 m8n32k16";
 
-/// Opcodes, separated by blanks, and the words they may carry.
+/// Opcodes, separated by blanks, and the modifiers they may have.
 const FORMS: &[(&str, &[&str])] = &[
     ("add sub", &["cc sat ftz", ROUNDINGS]),
     ("addc subc", &["cc"]),
@@ -68,7 +68,7 @@ const FORMS: &[(&str, &[&str])] = &[
         "membar fence",
         &["cta cluster gl gpu sys sc acq_rel acquire release proxy alias async global shared::cta shared::cluster"],
     ),
-    // Hints and their words.
+    // Hints and their modifiers.
     ("prefetch prefetchu applypriority discard", &[SPACES, "L1 L2 L2::evict_last L2::evict_normal tensormap"]),
     ("createpolicy", &["fractional range cvt L2", ACCESS]),
     ("griddepcontrol", &["launch_dependents wait"]),
@@ -78,13 +78,13 @@ const FORMS: &[(&str, &[&str])] = &[
             "async ca cg commit_group wait_group wait_all shared shared::cta shared::cluster global L2::cache_hint L2::64B L2::128B L2::256B",
         ],
     ),
-    // Products of f64 may say that they round to nearest.
+    // Products of f64 may state round-to-nearest.
     ("mma", &["sync aligned row col satfinite rn", SHAPES]),
     ("wmma", &["mma load store a b c d sync aligned row col satfinite rn", SHAPES, SPACES]),
     ("ldmatrix stmatrix movmatrix", &["sync aligned m8n8 x1 x2 x4 trans shared shared::cta"]),
 ];
 
-/// Instructions on what no target here has, by opcode.
+/// Instructions on objects that no target here has, by opcode.
 const UNFOLLOWED: &[(&str, &str)] = &[
     ("tex tld4 txq istypep", "textures"),
     ("suld sust sured suq", "surfaces"),
@@ -97,7 +97,7 @@ const UNFOLLOWED: &[(&str, &str)] = &[
     ("alloca stacksave stackrestore", "memory that grows with the stack"),
 ];
 
-/// Instructions that take several values or registers in one operand.
+/// Instructions that accept a vector of values or registers as one operand.
 const TAKES_VECTORS: &str = "mov ld ldu st atom red mma wmma ldmatrix stmatrix cvt cp";
 
 /// The row of an opcode.
@@ -105,23 +105,22 @@ fn row(opcode: &str) -> Option<&'static [&'static str]> {
     FORMS.iter().find(|(opcodes, _)| opcodes.split(' ').any(|o| opcode == o)).map(|row| row.1)
 }
 
-/// Whether there is a lowering for an opcode, in some form.
+/// Whether some form of an opcode can be lowered.
 pub fn is_known(opcode: &str) -> bool {
     row(opcode).is_some()
 }
 
-/// What an opcode works on that no target has.
+/// The kind of object that an opcode works on and that no target here has.
 pub(crate) fn unfollowed(opcode: &str) -> Option<&'static str> {
     UNFOLLOWED.iter().find(|(opcodes, _)| opcodes.split(' ').any(|o| opcode == o)).map(|row| row.1)
 }
 
-/// Whether an instruction is one of the video instructions, on one number or on several in a
-/// register.
+/// Whether an opcode is a video instruction, scalar or SIMD.
 pub fn is_video(opcode: &str) -> bool {
     opcode.starts_with('v') && !matches!(opcode, "vote" | "vprintf")
 }
 
-/// What an operand is, where the instruction takes nothing of the kind.
+/// The kind of an operand that the instruction does not accept.
 pub(crate) fn misplaced(opcode: &str, operand: &Opnd) -> Option<&'static str> {
     let is_plain = |inner: &Opnd| !matches!(inner, Opnd::Vec(_) | Opnd::Part(..) | Opnd::Negated(_));
     let (fits, what) = match operand {
@@ -137,7 +136,7 @@ pub(crate) fn misplaced(opcode: &str, operand: &Opnd) -> Option<&'static str> {
     (!fits).then_some(what)
 }
 
-/// The first modifier that the lowering of the instruction would ignore.
+/// The first modifier that lowering would ignore.
 pub fn unknown_modifier(inst: &Inst) -> Option<&str> {
     let words = row(&inst.form.opcode)?;
     let is_known = |m: &str| {

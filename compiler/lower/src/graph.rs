@@ -1,19 +1,19 @@
-//! Control-flow graph algorithms on plain adjacency lists: orders, components, and the dominators
-//! of [`atoll_ptx::flow`].
+//! Control-flow graph algorithms on plain adjacency lists: orders, strongly connected components,
+//! and dominators (by [`atoll_ptx::flow`]).
 
 use atoll_ptx::flow::Dominators;
 
 /// A directed graph over dense node numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// Where control may go from each node.
+    /// Successors of each node.
     pub succs: Vec<Vec<usize>>,
-    /// From where control may come to each node.
+    /// Predecessors of each node.
     pub preds: Vec<Vec<usize>>,
 }
 
 impl Graph {
-    /// The graph of some successor lists.
+    /// The graph with these successor lists.
     pub fn new(succs: Vec<Vec<usize>>) -> Graph {
         let mut preds = vec![Vec::new(); succs.len()];
         for (node, out) in succs.iter().enumerate() {
@@ -24,12 +24,12 @@ impl Graph {
         Graph { succs, preds }
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.succs.len()
     }
 
-    /// The dominators of the nodes that `root` leads to.
+    /// Dominators of the nodes that are reachable from `root`.
     pub(crate) fn dominators(&self, root: usize) -> Dominators {
         Dominators::new(
             self.len(),
@@ -39,7 +39,7 @@ impl Graph {
         )
     }
 
-    /// The postdominators of the nodes that lead to `root`.
+    /// Post-dominators of the nodes from which `root` can be reached.
     pub(crate) fn postdominators(&self, root: usize) -> Dominators {
         Dominators::new(
             self.len(),
@@ -49,7 +49,7 @@ impl Graph {
         )
     }
 
-    /// Nodes reachable from `root` in reverse postorder.
+    /// Nodes reachable from `root`, in reverse postorder.
     pub fn reverse_postorder(&self, root: usize) -> Vec<usize> {
         let mut seen = vec![false; self.len()];
         let mut order = Vec::new();
@@ -69,8 +69,7 @@ impl Graph {
         order
     }
 
-    /// Nodes reachable from `from` (themselves included) without passing through `stop`, which is
-    /// not included.
+    /// Nodes reachable from `from` (included) by paths that avoid `stop` (excluded).
     pub fn reachable(&self, from: &[usize], stop: Option<usize>) -> Vec<bool> {
         let mut seen = vec![false; self.len()];
         let mut stack: Vec<usize> = from.iter().copied().filter(|&n| Some(n) != stop).collect();
@@ -82,13 +81,14 @@ impl Graph {
         seen
     }
 
-    /// Strongly connected components of the nodes in `nodes`, edges for which `cut` holds left out,
-    /// in topological order (Tarjan).
+    /// Strongly connected components of `nodes`, without the edges for which `cut` holds, in
+    /// topological order (Tarjan's algorithm).
     pub fn components(&self, nodes: &[usize], cut: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
         self.components_again(&mut Tarjan::of(self.len()), nodes, cut)
     }
 
-    /// The same with a state that is used again, so that it takes time for these nodes alone.
+    /// Like [`Graph::components`], with a state that is reused: the time depends on `nodes` alone,
+    /// not on the size of the graph.
     pub(crate) fn components_again(
         &self,
         state: &mut Tarjan,
@@ -107,7 +107,7 @@ impl Graph {
         components
     }
 
-    /// One root of Tarjan's algorithm, with an explicit stack since a kernel may have tens of
+    /// Tarjan's algorithm from one root. The stack is explicit because a kernel may have tens of
     /// thousands of blocks.
     fn connect(&self, root: usize, t: &mut Tarjan, cut: &impl Fn(usize, usize) -> bool) {
         let mut work = vec![(root, 0)];
@@ -140,7 +140,7 @@ impl Graph {
     }
 }
 
-/// How far the search for components is.
+/// The state of the search for components.
 #[derive(Default)]
 pub(crate) struct Tarjan {
     index: Vec<usize>,
@@ -151,11 +151,11 @@ pub(crate) struct Tarjan {
 }
 
 impl Tarjan {
-    /// Index of a node that is not asked about.
+    /// Index of a node that is not part of the search.
     const OUTSIDE: usize = usize::MAX;
-    /// Of one that was not reached yet.
+    /// Index of a node that has not been reached yet.
     const TO_COME: usize = usize::MAX - 1;
-    /// Of one whose component is complete.
+    /// Index of a node whose component is complete.
     const DONE: usize = usize::MAX - 2;
 
     pub(crate) fn of(nodes: usize) -> Tarjan {

@@ -1,17 +1,17 @@
-//! The front half of lowering: a kernel in PTX as typed basic blocks, with what a target has to
-//! know of its structure.
+//! The target-independent half of lowering: turns a PTX kernel into typed basic blocks and analyses
+//! its structure for a target.
 //!
-//! [`Kernel::of`] is the way through the crate: [`read`] turns a kernel into basic blocks
-//! ([`program`]); `webs` splits its registers; [`bounds`] joins tests of addresses; [`analysis`]
-//! with [`shape`] finds out which registers are the same in all lanes or step evenly, and which
-//! branches part lanes; `spins` finds loops that wait for other threads. [`alignment`], [`flushed`]
-//! and [`loads`] answer single questions that a target asks while it writes code.
+//! Start at [`Kernel::of`]: [`read`] turns a kernel into basic blocks ([`program`]); `webs` splits
+//! its registers; [`bounds`] recognises address checks; [`analysis`] and [`shape`] find which
+//! registers are uniform or a progression over lanes, and which branches diverge; `spins` finds
+//! loops that wait for other threads. [`alignment`], [`flushed`], [`locals`] and [`loads`] answer
+//! single questions that a target has while it generates code.
 //!
 //! Invariants:
-//! - the facts are right for every grid and all parameters; they depend on the block shape;
-//! - what is not supported is refused here, with the line and the target's name.
+//! - The facts hold for every grid and all parameter values; they depend on the block shape.
+//! - A construct that cannot be lowered is an error here, with its line and the name of the target.
 //!
-//! What it is not: it writes no code, and it changes no PTX.
+//! This crate generates no code and does not change PTX.
 
 pub mod alignment;
 pub mod analysis;
@@ -42,12 +42,12 @@ use live::TooLarge;
 use program::Program;
 use shape::BlockShape;
 
-/// A kernel, ready for a target to write code of.
+/// A kernel that is ready for code generation.
 #[derive(Debug)]
 pub struct Kernel {
     /// Its basic blocks; registers are webs.
     pub program: Program,
-    /// What is known of its control flow and registers.
+    /// Facts about its control flow and registers.
     pub analysis: Analysis,
 }
 
@@ -56,7 +56,8 @@ impl Kernel {
     /// target in errors.
     ///
     /// # Errors
-    /// What is no PTX, or none that the targets support, with its line.
+    /// [`LowerError`] with the line, if the kernel is malformed or uses something that the targets
+    /// do not support.
     pub fn of(
         module: &Module,
         function: &Function,

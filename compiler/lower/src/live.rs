@@ -1,37 +1,37 @@
-//! Which registers hold a value that may still be read.
+//! Liveness: the registers whose value may still be read.
 
 use crate::graph::Graph;
 use crate::program::{Block, BlockId, Inst, Program, Reg};
 
-/// Most pairs of a block and a register that is live at its start: 256 MiB of them. Large kernels
-/// have some hundred thousand.
+/// Limit on the pairs of a block and a register that is live at its start: 256 MiB of them. Large
+/// kernels have some hundred thousand.
 const MAX_PAIRS: usize = 1 << 26;
 
-/// A program in which too many registers are live in too many blocks to list them.
+/// The liveness lists of a kernel would exceed the limit on their total length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {MAX_PAIRS} live registers at the starts of basic blocks, added up")]
 pub struct TooLarge;
 
 /// The registers that are live at the start of each block.
 ///
-/// Listed for each block, since most registers live in few blocks: sets of all registers for all
-/// blocks would be as large as both multiplied.
+/// Stored as one list per block: most registers live in few blocks, so bit sets over all registers
+/// and all blocks would be far larger.
 #[derive(Clone, Debug)]
 pub struct Live {
-    /// In order.
+    /// Sorted by register.
     at_start: Vec<Vec<u32>>,
 }
 
 impl Live {
-    /// Computes liveness over a graph of the program's blocks. Takes about as much time as there
-    /// are pairs of blocks and live registers.
+    /// Computes liveness over a graph of the program's blocks, in time proportional to the number
+    /// of pairs of a block and a live register.
     ///
     /// # Errors
-    /// Refuses a program whose lists would fill the memory.
+    /// Returns [`TooLarge`] if the lists would need too much memory.
     pub fn of(program: &Program, graph: &Graph) -> Result<Live, TooLarge> {
         let Mentions { read_first, written } = Mentions::of(program);
         let mut at_start: Vec<Vec<u32>> = vec![Vec::new(); program.blocks.len()];
-        // The last register that each block writes for sure, of those that were followed.
+        // The last register, among those processed so far, that each block certainly writes.
         let mut writes = vec![Reg::MAX; program.blocks.len()];
         let mut pairs = 0;
         for (reg, mut work) in read_first.into_iter().enumerate() {
@@ -56,17 +56,17 @@ impl Live {
         self.at_start[block].binary_search(&(reg as u32)).is_ok()
     }
 
-    /// The registers that are live at the start of a block, in order.
+    /// The registers that are live at the start of a block, sorted.
     pub fn at(&self, block: BlockId) -> impl Iterator<Item = Reg> + '_ {
         self.at_start[block].iter().map(|&reg| reg as Reg)
     }
 }
 
-/// The blocks that mention each register.
+/// The blocks that read or write each register.
 struct Mentions {
-    /// Those that read it before they write it for sure.
+    /// Blocks that may read it before they write it.
     read_first: Vec<Vec<BlockId>>,
-    /// Those that write it for sure.
+    /// Blocks that certainly write it.
     written: Vec<Vec<BlockId>>,
 }
 
@@ -81,7 +81,7 @@ impl Mentions {
     fn add(&mut self, id: BlockId, block: &Block) {
         for inst in &block.insts {
             self.read(id, &inst.uses());
-            // A guarded definition may leave the old value in place.
+            // A guarded definition may keep the old value.
             if inst.guard.is_none() {
                 self.write(id, &Inst::defs(inst));
             }

@@ -1,10 +1,12 @@
-//! Registers that matter within one block alone.
+//! Registers that are used in one block only.
 
 use crate::program::{BlockId, Program, Reg};
 
-/// The registers that each block writes before it reads them, and that no other block mentions.
+/// For each block, the registers that it writes before it reads them and that no other block
+/// mentions.
 ///
-/// A target that writes copies of blocks can give each copy its own: no value of such a register gets from one copy to another.
+/// A target that duplicates blocks can give each copy registers of its own, because the value of
+/// such a register never flows from one copy to another.
 pub fn local_registers(program: &Program) -> Vec<Vec<Reg>> {
     let mut mentions = vec![Mention::None; program.regs.len()];
     for (id, block) in program.blocks.iter().enumerate() {
@@ -13,7 +15,7 @@ pub fn local_registers(program: &Program) -> Vec<Vec<Reg>> {
             inst.defs().into_iter().for_each(|reg| mentions[reg].written_in(id));
         }
         block.term.uses().into_iter().for_each(|reg| mentions[reg].read_in(id));
-        // What a barrier writes is there behind it.
+        // The result of a barrier is read in the block that follows it.
         block.term.def().into_iter().for_each(|reg| mentions[reg] = Mention::Several);
     }
     let mut local = vec![Vec::new(); program.blocks.len()];
@@ -25,11 +27,11 @@ pub fn local_registers(program: &Program) -> Vec<Vec<Reg>> {
     local
 }
 
-/// Where a register is mentioned, as far as the program was read.
+/// Where a register is mentioned, in the part of the program read so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mention {
     None,
-    /// In this block, which wrote it first.
+    /// In this block only, which writes it first.
     Only(BlockId),
     Several,
 }

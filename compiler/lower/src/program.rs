@@ -1,19 +1,18 @@
-//! A kernel as basic blocks over dense register numbers: what the analyses and the lowering work
-//! on.
+//! A kernel as basic blocks over dense register numbers: the input of the analyses and of lowering.
 //!
-//! Guards on control flow become branches here, so that a guard is left only on instructions that
-//! compute or touch memory. Every block ends in one [`Term`]; [`EXIT`] is the one place threads
-//! leave at.
+//! Guards on control flow become branches here; guards remain only on instructions that compute or
+//! access memory. Every block ends in one [`Term`]; [`EXIT`] is the only block in which threads
+//! leave.
 
 use crate::elem::Elem;
 use atoll_ptx::{Immediate, Instruction, Name, ScalarType, types::TypeClass};
 
-/// Index of a register; after `webs` of a web of definitions and uses that belong together.
+/// Index of a register. After `webs`, index of a web: definitions and uses that belong together.
 pub type Reg = usize;
 /// Index of a basic block.
 pub type BlockId = usize;
 
-/// Zero bits that local memory of a thread begins with.
+/// The local memory of a thread is aligned to this power of two.
 pub const LOCAL_ZEROS: u32 = 5;
 
 /// The block where threads leave the kernel; it has no instructions.
@@ -32,7 +31,8 @@ pub struct Program {
     pub blocks: Vec<Block>,
     /// Bytes of the parameter block.
     pub params_bytes: u32,
-    /// Bytes of statically declared shared memory; an `.extern .shared` array starts here.
+    /// Bytes of statically declared shared memory; dynamic shared memory (`.extern .shared`)
+    /// follows.
     pub shared_bytes: u32,
     /// Bytes of local memory of one thread.
     pub local_bytes: u32,
@@ -50,75 +50,75 @@ pub struct RegInfo {
 /// A basic block.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// What it does, in order.
+    /// Instructions in order.
     pub insts: Vec<Inst>,
-    /// How it ends.
+    /// Its terminator.
     pub term: Term,
     /// Source line of the terminator.
     pub line: u32,
 }
 
-/// How a block ends.
+/// The terminator of a block.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Term {
-    /// To a block, always.
+    /// Unconditional jump.
     Goto(BlockId),
-    /// To `taken` where the predicate (negated if said so) holds.
+    /// Jump to `taken` where the predicate (or its negation) holds, to `other` elsewhere.
     Branch {
-        /// What decides.
+        /// The predicate.
         pred: Reg,
-        /// Whether `taken` is where the predicate does not hold.
+        /// Whether the predicate is negated.
         negated: bool,
-        /// Where the predicate leads.
+        /// The target where the condition holds.
         taken: BlockId,
-        /// Where it leads otherwise.
+        /// The target where it does not.
         other: BlockId,
     },
-    /// Threads of the block meet before `next`.
+    /// The threads of the block synchronise before `next`.
     Barrier {
-        /// Where threads go on.
+        /// The block after the barrier.
         next: BlockId,
-        /// Which threads meet.
+        /// Which threads take part.
         meeting: Meeting,
-        /// What they compute together.
+        /// What they reduce, for `bar.red`.
         reduce: Option<Reduce>,
     },
-    /// Only [`EXIT`] ends so.
+    /// The terminator of [`EXIT`] only.
     Exit,
 }
 
-/// Which threads meet at a barrier.
+/// Which threads take part in a barrier.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Meeting {
     /// The barrier's number.
     pub number: Opnd,
-    /// How many threads take part; all that have not left where absent.
+    /// The number of participating threads; if absent, all threads that have not exited.
     pub threads: Option<Opnd>,
-    /// `bar.arrive`: counts, and goes on.
+    /// `bar.arrive`: the thread is counted and does not wait.
     pub only_arrives: bool,
 }
 
 /// `bar.red`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduce {
-    /// What is computed.
+    /// The operation.
     pub op: ReduceOp,
-    /// Where the result goes.
+    /// The destination register.
     pub dst: Reg,
-    /// What each thread gives.
+    /// The predicate that each thread contributes.
     pub source: Reg,
     /// Whether the source is negated.
     pub negated: bool,
 }
 
-/// What `bar.red` computes.
+/// The operation of `bar.red`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReduceOp {
-    /// How many predicates hold.
+    /// The number of threads whose predicate holds.
     Popc,
-    /// Whether all hold.
+    /// Whether the predicate holds for all threads.
     And,
-    /// Whether any holds.
+    /// Whether the predicate holds for any thread.
     Or,
 }
 
@@ -131,10 +131,10 @@ pub struct Inst {
     pub guard: Option<(Reg, bool)>,
     /// Its operands, the destination first.
     pub ops: Vec<Opnd>,
-    /// Source line, 0 for a built statement.
+    /// Source line; 0 for a statement that a pass has built.
     pub line: u32,
-    /// Set by `webs`: a guarded definition whose register held a value before, which lanes that
-    /// fail the guard keep.
+    /// Set by `webs`: the definition is guarded and its register held a value before, which lanes
+    /// that fail the guard keep.
     pub tied: bool,
 }
 
@@ -149,14 +149,14 @@ pub enum Opnd {
     Imm(Immediate),
     /// A special register.
     Special(Special),
-    /// Address of a variable: a number in its space.
+    /// Address of a variable, as an offset in its state space.
     Symbol(Symbol),
     /// `[base+offset]`
     Addr(Box<Opnd>, i64),
     /// `{a, b}`, or a register declared as a vector.
     Vec(Vec<Opnd>),
-    /// `%r1.h0`: bytes or halves that a video instruction selects, by the letters and digits behind
-    /// the dot.
+    /// `%r1.h0`: bytes or halves that a video instruction selects, named by the letters and digits
+    /// after the dot.
     Part(Box<Opnd>, Name),
     /// `-%r1`, `-%r1.h0`
     Negated(Box<Opnd>),
@@ -173,7 +173,7 @@ pub enum Symbol {
     Param(u32),
     /// Offset in the block's static shared memory.
     Shared(u32),
-    /// Offset in the block's dynamic shared memory, which lies behind the static.
+    /// Offset in the block's dynamic shared memory, which follows the static part.
     Dynamic(u32),
     /// Offset in the thread's local memory.
     Local(u32),
@@ -223,14 +223,14 @@ pub enum Special {
 }
 
 impl Special {
-    /// The axes of a special register that is a vector: `%tid`, whose fourth element is 0.
+    /// The axes of a special register that is a vector, such as `%tid`; its fourth element is 0.
     pub fn axes(name: &str) -> Option<[Special; 3]> {
         let axes = ["x", "y", "z"].map(|axis| Special::from_name(&format!("{name}.{axis}")));
         let [Some(x), Some(y), Some(z)] = axes else { return None };
         Some([x, y, z])
     }
 
-    /// The special register of a name.
+    /// The special register with a name.
     pub fn from_name(name: &str) -> Option<Special> {
         let axis = |rest: &str| ["x", "y", "z"].iter().position(|a| *a == rest);
         for (prefix, make) in [
@@ -264,12 +264,12 @@ impl Special {
 }
 
 impl Inst {
-    /// Whether a modifier is there.
+    /// Whether the instruction has a modifier.
     pub fn has(&self, modifier: &str) -> bool {
         self.form.has(modifier)
     }
 
-    /// Whether operand 0 is what the instruction writes.
+    /// Whether operand 0 is the destination.
     pub fn has_destination(&self) -> bool {
         let opcode = self.form.opcode.as_str();
         if opcode == "cp" || matches!(self.ops.first(), Some(Opnd::Addr(..))) {
@@ -307,8 +307,8 @@ impl Inst {
         regs
     }
 
-    /// Registers read, the guard included; a destination only where it keeps its old value under a
-    /// guard.
+    /// Registers read, guard included. A destination is read only where it keeps its old value
+    /// under a guard.
     pub fn uses(&self) -> Vec<Reg> {
         let mut regs: Vec<Reg> = self.guard.iter().map(|g| g.0).collect();
         for operand in self.sources() {
@@ -357,7 +357,7 @@ impl Opnd {
 }
 
 impl Meeting {
-    /// The operands that say who meets.
+    /// The operands that select the threads.
     pub fn operands(&self) -> impl Iterator<Item = &Opnd> {
         std::iter::once(&self.number).chain(&self.threads)
     }
@@ -406,7 +406,7 @@ impl Term {
         }
     }
 
-    /// Where control can go.
+    /// The blocks that may follow.
     pub fn successors(&self) -> Vec<BlockId> {
         match self {
             Term::Goto(next) | Term::Barrier { next, .. } => vec![*next],
@@ -422,13 +422,13 @@ impl Program {
         self.blocks.iter().map(|b| b.term.successors()).collect()
     }
 
-    /// Leads jumps over empty blocks to where they end, and empties blocks that nothing reaches.
+    /// Redirects jumps to empty blocks to the block after them, and clears unreachable blocks.
     pub fn thread_jumps(&mut self) {
         let end = self.landings();
         for block in &mut self.blocks {
             match &mut block.term {
                 Term::Goto(to) => *to = end[*to],
-                // Where a barrier leads must stay a block of its own: it is the start of a region.
+                // The successor of a barrier must stay a block of its own: it starts a region.
                 Term::Barrier { .. } | Term::Exit => {}
                 Term::Branch { taken, other, .. } => {
                     (*taken, *other) = (end[*taken], end[*other]);
@@ -446,8 +446,8 @@ impl Program {
         }
     }
 
-    /// For each block the first one on the way from it that does something; in an empty endless
-    /// loop any of them.
+    /// For each block, the first block on the way from it that is not empty; in an empty endless
+    /// loop, any of its blocks.
     fn landings(&self) -> Vec<BlockId> {
         let mut end: Vec<Option<BlockId>> = vec![None; self.blocks.len()];
         for block in 0..self.blocks.len() {
@@ -456,7 +456,7 @@ impl Program {
                 match (end[at], &self.blocks[at].term) {
                     (Some(known), _) => break known,
                     (None, Term::Goto(next)) if self.blocks[at].insts.is_empty() => {
-                        // A way that comes back here is an empty endless loop, and lands here.
+                        // The way leads back here: an empty endless loop, which lands here.
                         end[at] = Some(at);
                         way.push(at);
                         at = *next;
@@ -471,7 +471,7 @@ impl Program {
     }
 }
 
-/// How a register of a type is stored: floats as floats, everything else as an integer of its
+/// How a register of a type is stored: floats as floats, all other types as integers of their
 /// width.
 pub fn storage(ty: ScalarType) -> Elem {
     match ty {
@@ -482,7 +482,7 @@ pub fn storage(ty: ScalarType) -> Elem {
     }
 }
 
-/// The LLVM type an instruction of a type computes in.
+/// The element type that an instruction of a type computes in.
 pub fn elem_of(ty: ScalarType) -> Elem {
     match ty {
         ScalarType::F16 => Elem::F16,

@@ -1,7 +1,7 @@
 //! Reads a kernel of the PTX tree into a [`Program`].
 //!
-//! Functions that it calls are read in place of the calls (`call`), so that what follows sees one
-//! body: barriers, masks and shapes cross calls by themselves.
+//! Called functions are inlined (`call`), so that all later stages see one body, and barriers,
+//! masks and shapes need no special treatment at calls.
 
 mod call;
 mod formal;
@@ -21,17 +21,18 @@ use atoll_ptx::{
 };
 use std::collections::HashMap;
 
-/// Basic blocks of one kernel. Guards against a module that unrolls without end.
+/// Limit on the basic blocks of a kernel; guards against excessive unrolling.
 const MAX_BLOCKS: usize = 1 << 16;
-/// Instructions of one kernel, each called function counted at every call: what LLVM compiles in
-/// some tens of seconds. Guards against functions that call each other a thousandfold.
+/// Limit on the instructions of a kernel, inlined functions counted at every call. LLVM compiles
+/// this many in some tens of seconds. Guards against exponential inlining.
 const MAX_INSTRUCTIONS: usize = 1 << 18;
 
-/// Reads a kernel. With `one_warp`, barriers stay instructions: the lanes of a warp run in lock
-/// step anyway. `target` is the name of the target in errors.
+/// Reads a kernel. With `one_warp`, barriers stay instructions, because the lanes of a warp run in
+/// lock step. `target` is the name of the target in errors.
 ///
 /// # Errors
-/// What is no PTX, or none that the targets support, with its line.
+/// [`LowerError`] with the line, if the kernel is malformed or uses something that the targets do
+/// not support.
 pub fn read_kernel<'m>(
     module: &'m Module,
     function: &'m Function,
@@ -44,14 +45,14 @@ pub fn read_kernel<'m>(
     reader.finish()
 }
 
-/// What a name means where it stands.
+/// The names declared in one scope.
 #[derive(Debug, Default)]
 struct Scope {
     regs: HashMap<Name, register::Declared>,
     /// `%r<100>`
     ranges: Vec<register::Range>,
     symbols: HashMap<Name, Symbol>,
-    /// `.param` variables of functions, by their numbers.
+    /// `.param` variables of functions, as indices into [`Reader::formals`].
     formals: HashMap<Name, usize>,
     labels: HashMap<Name, BlockId>,
     /// `.branchtargets`, `.calltargets` and `.callprototype` by name.
@@ -62,40 +63,40 @@ struct Scope {
 struct Reader<'m> {
     module: &'m Module,
     one_warp: bool,
-    /// Whose errors these are.
+    /// The name of the target in errors.
     target: &'static str,
     program: Program,
     scopes: Vec<Scope>,
     current: BlockId,
     /// Whether the current block still lacks a terminator.
     open: bool,
-    /// Where `ret` leads: out of the kernel, or behind the call.
+    /// Where `ret` leads: to the exit, or behind the inlined call.
     returns_to: BlockId,
-    /// The functions being read, the kernel first.
+    /// The functions being inlined; the kernel comes first.
     calls: Vec<Name>,
     /// Instructions read so far.
     instructions: usize,
-    /// Parameters and return values of the calls being read.
+    /// Parameters and return values of the functions being inlined.
     formals: Vec<formal::Formal>,
-    /// Static variables of functions: one each, however often the function is called.
+    /// Static variables of functions: one instance each, however often the function is called.
     statics: HashMap<*const Variable, Symbol>,
-    /// What the `.global` and `.const` variables of functions are called.
+    /// Names of the `.global` and `.const` variables of functions.
     of_functions: HashMap<*const Variable, Name>,
-    /// Bytes of local memory in use where the reader stands; what a function had is used again once
-    /// it has returned.
+    /// Bytes of local memory in use at this point; the memory of a function is reused after it
+    /// returns.
     local_top: u32,
-    /// Functions whose addresses the module takes, found when first asked for.
+    /// Functions whose addresses the module takes; computed on first use.
     address_taken: Option<Vec<&'m Function>>,
 }
 
-/// What a label of a table stands for.
+/// The meaning of a table's label.
 #[derive(Clone, Debug)]
 enum Table {
-    /// Labels to jump to.
+    /// Jump targets.
     Labels(Vec<Name>),
     /// Functions that may be called.
     Functions(Vec<Name>),
-    /// Functions with parameters and return values of these sizes in bytes may be called.
+    /// Any function with parameters and return values of these sizes may be called.
     Prototype(Signature),
 }
 
@@ -167,7 +168,7 @@ impl<'m> Reader<'m> {
         Ok(self.program.blocks.len() - 1)
     }
 
-    /// Memory has 64-bit addresses on every target.
+    /// Checks the address size: every target has 64-bit addresses.
     fn address_size(&self) -> Result<(), LowerError> {
         for item in &self.module.items {
             if let ItemKind::Directive(directive) = &item.kind
@@ -213,10 +214,10 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    /// Declares a variable and gives it its place.
+    /// Declares a variable and allocates it.
     fn variable(&mut self, variable: &'m Variable, line: u32) -> Result<(), LowerError> {
         if variable.space == StateSpace::Tex {
-            // Refused where it is used.
+            // An error only if it is used.
             return Ok(());
         }
         let bytes = variable.bytes().and_then(|b| u32::try_from(b).ok());
@@ -246,7 +247,7 @@ impl<'m> Reader<'m> {
         at
     }
 
-    /// Labels and tables of a scope: they may stand behind the jumps that use them.
+    /// Declares the labels and tables of a scope first: jumps may precede them.
     fn find_labels(&mut self, body: &Body) -> Result<(), LowerError> {
         for statement in &body.statements {
             let (name, table) = match &statement.kind {
@@ -269,7 +270,7 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    /// Reads statements into the innermost scope, which is new.
+    /// Reads statements into the innermost scope, which must be new.
     fn body(&mut self, body: &'m Body) -> Result<(), LowerError> {
         self.find_labels(body)?;
         let accesses = formal::Accesses::of_declared(body);
@@ -301,7 +302,7 @@ impl<'m> Reader<'m> {
         self.scopes.iter().rev().find_map(|s| s.symbols.get(name)).cloned()
     }
 
-    /// The block behind a label that is seen from here.
+    /// The block of a label that is visible from here.
     fn label_block(&self, name: &Name, line: u32) -> Result<BlockId, LowerError> {
         let block = self.scopes.iter().rev().find_map(|scope| scope.labels.get(name)).copied();
         block.ok_or_else(|| self.malformed(line, format!("label `{name}` does not exist")))
@@ -340,7 +341,8 @@ impl<'m> Reader<'m> {
 
     fn instruction(&mut self, instruction: &Instruction, line: u32) -> Result<(), LowerError> {
         if !self.open {
-            // What follows an unconditional jump without a label is unreachable, but must still be well-formed.
+            // Code after an unconditional jump without a label is unreachable, but must still be
+            // well-formed.
             let dead = self.new_block()?;
             self.start(dead);
         }
@@ -403,20 +405,20 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    /// Appends an instruction that the text does not have.
+    /// Appends an instruction that is not in the text.
     fn emit(&mut self, dotted: &str, guard: Option<(Reg, bool)>, ops: Vec<Opnd>, line: u32) {
         let form = Instruction::new(dotted, Vec::new());
         self.program.blocks[self.current].insts.push(Inst { form, guard, ops, line, tied: false });
     }
 
-    /// A register that the text does not have.
+    /// Adds a register that is not in the text.
     fn new_register(&mut self, name: &str, elem: Elem) -> Reg {
         self.program.regs.push(RegInfo { name: Name::new(name), elem });
         self.program.regs.len() - 1
     }
 
-    /// Spells the condition code out: a predicate that stands beside the destination where it is
-    /// written, and behind the other operands where it is read.
+    /// Makes the condition code explicit: as a predicate beside the destination where it is
+    /// written, and as the last operand where it is read.
     fn add_carry(&mut self, instruction: &Instruction, ops: &mut Vec<Opnd>) {
         if !instruction.reads_carry() && !instruction.writes_carry() {
             return;
@@ -511,7 +513,7 @@ impl<'m> Reader<'m> {
     fn finish(mut self) -> Result<Program, LowerError> {
         self.end(Term::Goto(EXIT), 0);
         self.program.thread_jumps();
-        // Every thread's local memory is aligned for any access.
+        // The local memory of every thread is aligned for any access.
         self.program.local_bytes = self.program.local_bytes.next_multiple_of(1 << LOCAL_ZEROS);
         Ok(self.program)
     }

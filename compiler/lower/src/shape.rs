@@ -1,42 +1,43 @@
-//! What a register's 32 lanes look like: all the same, an arithmetic progression, or anything.
+//! Shapes: what is known about the 32 lanes of a register. They are equal, an arithmetic
+//! progression, or arbitrary.
 //!
 //! A register whose lanes are `base + lane · stride` is kept as the scalar `base`, the value of
 //! lane 0. Element-wise operations then need only the lane-0 values of their operands, and memory
-//! accesses see at once that they are contiguous. Progressions are exact modulo the register's
-//! width; see [`Shape::assumed`] for the one exception.
+//! accesses are known to be contiguous. Progressions are exact modulo the register's width;
+//! [`Shape::assumed`] describes the one exception.
 
 use crate::program::*;
 use atoll_ptx::{Immediate, ScalarType, StateSpace, types::TypeClass};
 
-/// No axis of a launch may have this many threads: with `grid · block` below it, a global thread
-/// index is an exact progression.
+/// Limit on the threads per axis of a launch. With `grid · block` below it, a global thread index
+/// is an exact progression.
 pub const MAX_THREADS_PER_AXIS: i128 = 1 << 31;
 /// The last lane of a warp.
 const LAST_LANE: i128 = 31;
 /// Alignments are tracked up to this power of two.
 const MAX_ALIGN_LOG2: u32 = 16;
 
-/// Who agrees on a value (of lane 0).
+/// The threads that agree on the value of lane 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// All warps of the block.
     Block,
-    /// The lanes of a warp.
+    /// The lanes of one warp.
     Warp,
 }
 
 /// The shape of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Distance between lanes, `Some(0)` where all are the same; `None` where nothing is known.
+    /// Distance between lanes: `Some(0)` if all are equal, `None` if unknown.
     pub stride: Option<i64>,
-    /// Who agrees on lane 0.
+    /// The threads that agree on lane 0.
     pub level: Level,
-    /// The progression was widened without a proof that it does not wrap in between. Such a value
-    /// is right in every lane whose address is valid, and only addresses are made of it; any
-    /// other use makes the analysis give up the progression.
+    /// The progression was widened without a proof that no lane wraps in between. The value is
+    /// correct in every lane whose address is valid, and is used for addresses only; any other use
+    /// makes the analysis give up the progression.
     pub assumed: bool,
-    /// Bounds of every lane's value, taken as a mathematical integer; `None` where unknown.
+    /// Bounds of every lane's value, taken as a mathematical integer; `None` if unknown.
     pub range: Option<(i128, i128)>,
     /// log2 of a power of two that divides lane 0.
     pub align_log2: u32,
@@ -64,22 +65,22 @@ impl Shape {
         Shape { align_log2: align_log2.min(MAX_ALIGN_LOG2), ..self }
     }
 
-    /// Whether one scalar stands for all lanes, by itself or with a stride.
+    /// Whether one scalar represents all lanes, alone or with a stride.
     pub fn is_scalar(self) -> bool {
         self.stride.is_some()
     }
 
-    /// Whether all lanes are the same.
+    /// Whether all lanes are equal.
     pub fn is_uniform(self) -> bool {
         self.stride == Some(0)
     }
 
-    /// The one value of a uniform shape, where known.
+    /// The value of a uniform register, if known.
     pub fn known(self) -> Option<i128> {
         self.range.filter(|(low, high)| low == high && self.is_uniform()).map(|r| r.0)
     }
 
-    /// What two definitions of one register have in common.
+    /// The common part of the shapes of two definitions of a register.
     fn join(self, other: Shape) -> Shape {
         if self.stride != other.stride {
             return Shape::VECTOR;
@@ -102,13 +103,13 @@ impl Shape {
         Shape { level: self.level.max(level), ..self }
     }
 
-    /// Whether lanes step upwards and stay below the next multiple of `2^log2` that follows lane 0,
-    /// a multiple of it itself.
+    /// Whether lanes ascend and all stay in the `2^log2` values that start at lane 0, a multiple of
+    /// `2^log2`.
     fn within_bucket(self, log2: u32) -> bool {
         self.stride.is_some_and(|s| s >= 0 && i128::from(s) * LAST_LANE < 1i128 << log2) && self.align_log2 >= log2
     }
 
-    /// Keeps range and stride within a register of `bits`.
+    /// Keeps range and stride within a register of `bits` bits.
     fn wrapped(self, bits: u32) -> Shape {
         let fits = |r: &(i128, i128)| r.0 >= -(1i128 << (bits - 1)) && r.1 < 1i128 << bits;
         let stride = self.stride.map(|s| if bits >= 64 { s } else { (s << (64 - bits)) >> (64 - bits) });
@@ -116,10 +117,10 @@ impl Shape {
     }
 }
 
-/// The launch shape a kernel is compiled for, and what follows for its thread indices.
+/// The block shape that a kernel is compiled for, and what it implies for thread indices.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockShape {
-    /// Threads of a block in x, y, z.
+    /// Threads of a block along x, y, z.
     pub dims: [u32; 3],
 }
 
@@ -129,7 +130,7 @@ impl BlockShape {
         self.dims.iter().product()
     }
 
-    /// Warps of a block, the last one perhaps not full.
+    /// Warps of a block; the last one may be partial.
     pub fn warps(self) -> u32 {
         self.threads().div_ceil(32)
     }
@@ -139,7 +140,7 @@ impl BlockShape {
         self.threads().is_multiple_of(32)
     }
 
-    /// How `%tid` runs along an axis within a warp.
+    /// How `%tid` of an axis varies within a warp.
     pub fn tid(self, axis: usize) -> TidRun {
         let [x, y, z] = self.dims;
         if self.dims[axis] == 1 {
@@ -154,22 +155,22 @@ impl BlockShape {
     }
 }
 
-/// How a thread index runs within a warp.
+/// How a thread index varies within a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TidRun {
     /// Always 0.
     Zero,
-    /// The linear thread number.
+    /// The linear thread index.
     Linear,
     /// `%tid.x` of a block whose rows are whole warps.
     Row,
-    /// The same in all lanes.
+    /// Equal in all lanes.
     PerWarp,
     /// Anything else.
     Irregular,
 }
 
-/// Shapes of special registers.
+/// The shape of a special register.
 pub fn special(special: Special, block: BlockShape) -> Shape {
     let uniform = Shape::uniform(Level::Block);
     match special {
@@ -201,7 +202,7 @@ pub fn special(special: Special, block: BlockShape) -> Shape {
     }
 }
 
-/// Reads operands' shapes; `None` stands for "not known yet".
+/// Computes shapes of operands and results; `None` means "not known yet".
 pub(crate) struct Operands<'a> {
     pub(crate) shapes: &'a [Option<Shape>],
     pub(crate) block: BlockShape,
@@ -213,13 +214,13 @@ impl Operands<'_> {
         Some(match operand {
             Opnd::Reg(r) => self.shapes[*r]?,
             Opnd::Not(r) => Shape { range: None, align_log2: 0, ..self.shapes[*r]? },
-            // Neither keeps steps nor bounds.
+            // Negation and selection of a part keep neither stride nor range.
             Opnd::Negated(whole) | Opnd::Part(whole, _) => self.meet(self.of(whole)?, Shape::uniform(Level::Block)),
             Opnd::Imm(Immediate::Int(value)) => Shape::number(*value),
             Opnd::Imm(_) | Opnd::Sink => Shape::uniform(Level::Block),
             Opnd::Special(s) => special(*s, self.block),
             Opnd::Symbol(Symbol::Param(at) | Symbol::Shared(at) | Symbol::Dynamic(at) | Symbol::Local(at)) => {
-                // Static shared memory starts at a multiple of 16 as the dynamic part does.
+                // Static shared memory starts at a multiple of 16, as the dynamic part does.
                 let align = if *at == 0 { 4 } else { at.trailing_zeros().min(4) };
                 Shape::uniform(Level::Block).in_range(0, 1 << 31).aligned(align)
             }
@@ -230,7 +231,7 @@ impl Operands<'_> {
         })
     }
 
-    /// Uniform if all are.
+    /// Uniform if all operands are.
     fn all(&self, operands: &[Opnd]) -> Option<Shape> {
         operands.iter().try_fold(Shape::uniform(Level::Block), |sum, o| Some(self.meet(sum, self.of(o)?)))
     }
@@ -239,7 +240,7 @@ impl Operands<'_> {
         if a.is_uniform() && b.is_uniform() { Shape::uniform(a.level.max(b.level)) } else { Shape::VECTOR }
     }
 
-    /// The shape an instruction gives its destinations, guard not considered.
+    /// The shape an instruction gives its destinations, without regard to its guard.
     pub(crate) fn result(&self, inst: &Inst) -> Option<Shape> {
         let sources = inst.sources();
         let ty = inst.form.ty();
@@ -249,11 +250,12 @@ impl Operands<'_> {
         let arg = |i: usize| sources.get(i).map_or(Some(Shape::VECTOR), |o| self.of(o));
         Some(match inst.form.opcode.as_str() {
             "mov" if sources.len() == 1 && !matches!(sources[0], Opnd::Vec(_)) && inst.ops[0].is_single() => {
-                // `mov` of a variable's name is its address; a plain one keeps whatever it is given.
+                // `mov` of a variable's name yields its address; any other `mov` keeps the shape of
+                // its source.
                 arg(0)?
             }
             "cvta" => self.cvta(inst, arg(0)?),
-            // The carry of what steps evenly does not: lanes overflow one by one.
+            // The carry of a progression is no progression: lanes overflow individually.
             "add" | "sub" | "mad" if inst.has("cc") => self.all(sources)?,
             "add" if is_int => arg(0)?.plus(arg(1)?).wrapped(bits),
             "sub" if is_int => arg(0)?.plus(arg(1)?.times_number(-1)).wrapped(bits),
@@ -307,7 +309,7 @@ impl Operands<'_> {
         })
     }
 
-    /// Operands of a product, widened first where the product is wide.
+    /// Operands of a product, widened first for `mul.wide`.
     fn factors(&self, inst: &Inst, a: Shape, b: Shape, bits: u32, ty: Option<ScalarType>) -> (Shape, Shape) {
         if inst.has("wide") {
             let signed = ty.is_some_and(is_signed);
@@ -321,7 +323,7 @@ impl Operands<'_> {
         if inst.form.space() != Some(StateSpace::Local) {
             return Shape { range: None, align_log2: a.align_log2.min(4), ..a };
         }
-        // Each thread has its own piece of the local arena.
+        // Each thread has its own part of the local memory.
         let step = i64::from(self.local_bytes);
         let sign = if inst.has("to") { -step } else { step };
         Shape { stride: a.stride.map(|s| s + sign), range: None, align_log2: 0, ..a }.at_least(Level::Warp)
@@ -334,7 +336,7 @@ impl Operands<'_> {
         if types.len() != 2 || is_float(to) || is_float(from) || inst.has("sat") {
             return Some(if a.is_uniform() { Shape::uniform(a.level) } else { Shape::VECTOR });
         }
-        // Registers may be wider than the type that is read from them.
+        // A register may be wider than the type read from it.
         let narrowed = a.wrapped(from.bits());
         Some(if to.bits() > from.bits() {
             narrowed.widened(from.bits(), is_signed(from))
@@ -348,8 +350,8 @@ impl Operands<'_> {
         if !address.is_uniform() || is_private {
             return Shape::VECTOR;
         }
-        // What other threads may change while warps of the block read it one after the other is only one
-        // warp's business.
+        // If other threads may change the value while the warps of the block read it one after
+        // another, only the lanes of a warp agree on it.
         let is_weak = !["volatile", "relaxed", "acquire", "mmio"].iter().any(|m| inst.has(m));
         let level = if is_weak { address.level } else { Level::Warp };
         match inst.form.ty() {
@@ -369,7 +371,7 @@ impl Operands<'_> {
         })
     }
 
-    /// A comparison is uniform if its operands are, or if no lane can step over the bound.
+    /// A comparison is uniform if its operands are, or if no lane crosses the bound.
     fn compared(&self, inst: &Inst, a: Shape, b: Shape) -> Shape {
         let bucket = |x: Shape, bound: Shape| {
             let log2 = bound.align_log2.min(x.align_log2);
@@ -400,7 +402,7 @@ impl Shape {
         };
         let range = self.range.and_then(|(low, high)| {
             let (a, b) = (low.checked_mul(factor)?, high.checked_mul(factor)?);
-            // Far beyond any register there is nothing to know, and sums must not overflow.
+            // Values this large do not fit any register, and sums must not overflow.
             (a.abs() < 1 << 100 && b.abs() < 1 << 100).then(|| (a.min(b), a.max(b)))
         });
         let align_log2 =
@@ -438,7 +440,8 @@ impl Shape {
         }
     }
 
-    /// Whether every lane, as a mathematical integer, is a value of the integer type.
+    /// Whether the value of every lane, as a mathematical integer, is representable in the integer
+    /// type.
     pub fn is_exact_in(self, bits: u32, signed: bool) -> bool {
         let (low, high) = if signed { (-(1i128 << (bits - 1)), 1i128 << (bits - 1)) } else { (0, 1i128 << bits) };
         self.range.is_some_and(|r| r.0 >= low && r.1 < high)
@@ -491,7 +494,7 @@ impl Shape {
             let same = stride % (1 << low_bits) == 0;
             return same.then_some(Shape { stride: Some(0), range: non_negative, assumed: false, ..self });
         }
-        // A mask of high bits: all lanes lie in the bucket of lane 0.
+        // A mask of high bits: all lanes lie within one bucket.
         let cleared = (mask as u64 as u32).trailing_zeros();
         let is_high = (mask as u32) == u32::MAX << cleared.min(31);
         (is_high && self.within_bucket(cleared)).then_some(Shape {
@@ -502,7 +505,7 @@ impl Shape {
         })
     }
 
-    /// `self | bits` where it is a sum.
+    /// `self | bits`, if it equals the sum.
     fn with_bits(self, bits: Shape) -> Option<Shape> {
         let value = bits.known().filter(|&v| v >= 0)?;
         let stride = self.stride.filter(|&s| s != 0)?;
@@ -511,7 +514,7 @@ impl Shape {
         disjoint.then(|| self.plus(bits))
     }
 
-    /// Quotient and remainder by a known divisor, where lanes stay within one multiple of it.
+    /// Quotient and remainder by a known divisor, if all lanes lie between two multiples of it.
     fn divided(self, by: Shape, signed: bool) -> Option<(Shape, Shape)> {
         let divisor = by.known().filter(|&c| c > 0)?;
         if self.stride? == 0 || (signed && self.range.is_none_or(|r| r.0 < 0)) {
@@ -532,14 +535,14 @@ impl Shape {
         Some((quotient, remainder))
     }
 
-    /// The shape of a register that also has this definition.
+    /// The shape of a register after adding this definition.
     pub fn merged_into(self, old: Option<Shape>) -> Shape {
         old.map_or(self, |old| old.join(self))
     }
 }
 
 impl Opnd {
-    /// Whether it names one register.
+    /// Whether the operand is a single register.
     pub fn is_single(&self) -> bool {
         matches!(self, Opnd::Reg(_))
     }

@@ -1,29 +1,30 @@
-//! Loops that wait for what another thread writes.
+//! Spinning loops: loops that wait for another thread's write.
 //!
 //! Vocabulary. A *racy read* is a load or atomic whose result another thread can change. A loop
-//! *spins* if an exit depends on a racy read that asks the same question each time round: its
-//! operands do not change in the loop. A loop is *counted* if an exit depends on a register that
-//! the loop only steps; such a loop ends by itself and does not spin.
+//! *spins* if an exit depends on a racy read with operands that do not change in the loop. A loop
+//! is *counted* if an exit depends on a register that the loop only steps; it ends by itself and
+//! does not spin.
 //!
-//! Lanes of a warp run in lock step, so a lane that has left a spinning loop, with the lock the
-//! others spin for, would wait for them for ever. So the way such a lane goes from there to its
-//! *release*, the next write that others can wait for, is made part of the loop: it goes on before
-//! the others try again. That is an [`Extension`], edges of control flow that no lane takes.
+//! The lanes of a warp run in lock step. A lane that has left a spinning loop with the lock that
+//! the other lanes spin for would wait for them forever. Therefore its way from there to its
+//! *release*, the next write that others may wait for, becomes part of the loop: it proceeds before
+//! the others try again. An [`Extension`] expresses this by control-flow edges that no lane takes.
 
 use crate::graph::Graph;
 use crate::program::*;
 use atoll_ptx::{Immediate, StateSpace};
 use std::collections::HashMap;
 
-/// Instructions through which the lanes of a warp meet.
+/// Convergent instructions: the lanes of a warp exchange data or synchronise.
 const MEETINGS: [&str; 8] = ["shfl", "vote", "match", "redux", "elect", "activemask", "bar", "barrier"];
-/// Registers looked at from one place backwards before it is given up as not spinning.
+/// Limit on the registers followed backwards from one exit; beyond it the loop counts as not
+/// spinning.
 const MAX_SLICE: usize = 64;
 
-/// A loop, from its blocks' point of view.
+/// A loop, as sets of its blocks.
 pub(crate) struct Loop<'a> {
     pub(crate) blocks: &'a [BlockId],
-    /// The same by their numbers.
+    /// The same blocks, sorted by id.
     pub(crate) sorted: &'a [BlockId],
     pub(crate) entries: &'a [BlockId],
 }
@@ -40,8 +41,8 @@ pub(crate) struct Extension {
     pub(crate) edges: Vec<(BlockId, BlockId)>,
 }
 
-/// Puts what lanes meet at, and what they release by, at the ends of blocks. Registers and the
-/// heads of blocks stay what they are.
+/// Splits blocks so that each convergent instruction starts a block and each release ends one.
+/// Registers and the first block of each split stay the same.
 pub(crate) fn isolate_meetings(program: &mut Program) {
     for block in 0..program.blocks.len() {
         let mut at = block;
@@ -56,7 +57,7 @@ pub(crate) fn isolate_meetings(program: &mut Program) {
     }
 }
 
-/// Before the first meeting, or behind the first release.
+/// In front of the first convergent instruction, or behind the first release.
 fn place_to_cut(block: &Block) -> Option<usize> {
     let count = block.insts.len();
     let inside = block.insts.iter().enumerate().find_map(|(i, inst)| match inst {
@@ -75,11 +76,11 @@ fn is_ordered(inst: &Inst) -> bool {
     ["volatile", "relaxed", "acquire", "release", "mmio"].iter().any(|m| inst.has(m))
 }
 
-/// Whether another thread can change what the instruction reads, as far as the code says.
+/// Whether another thread can change the value read, as far as the instruction tells.
 fn is_racy_read(inst: &Inst) -> bool {
     match inst.form.opcode.as_str() {
         "ld" => is_ordered(inst) && inst.form.space() != Some(StateSpace::Local),
-        // A step is progress, whatever it reads; a step by 0 is a read.
+        // An increment makes progress whatever it reads; an increment by 0 is a read.
         "atom" if ["add", "inc", "dec"].iter().any(|m| inst.has(m)) => {
             matches!(inst.ops.last(), Some(Opnd::Imm(Immediate::Int(0))))
         }
@@ -88,7 +89,7 @@ fn is_racy_read(inst: &Inst) -> bool {
     }
 }
 
-/// Whether others may wait for what the instruction writes.
+/// Whether other threads may wait for the value written.
 fn is_release(inst: &Inst) -> bool {
     match inst.form.opcode.as_str() {
         "st" => is_ordered(inst),
@@ -149,7 +150,7 @@ impl<'p> Definitions<'p> {
         slice
     }
 
-    /// `add r, r, step`, the only definition of its register, by a step that does not change.
+    /// `add r, r, step`, the only definition of `r`, where `step` does not change in the loop.
     fn is_step(&self, inst: &Inst) -> bool {
         let (Some(Opnd::Reg(reg)), [a, b]) = (inst.ops.first(), inst.sources()) else { return false };
         let steps = match inst.form.opcode.as_str() {
@@ -160,7 +161,7 @@ impl<'p> Definitions<'p> {
         steps && inst.guard.is_none() && self.get(*reg).len() == 1
     }
 
-    /// Whether an operand is the same each time round.
+    /// Whether an operand has the same value in every iteration.
     fn is_fixed(&self, operand: &Opnd) -> bool {
         self.all_fixed(operand, &mut HashMap::new())
     }
@@ -178,7 +179,7 @@ impl<'p> Definitions<'p> {
         if known.len() >= MAX_SLICE {
             return false;
         }
-        // Who meets it again on the way has found a cycle.
+        // A register that is met again on the way is part of a cycle, and not fixed.
         known.insert(reg, false);
         let is_fixed = match self.get(reg) {
             [] => true,
@@ -196,7 +197,7 @@ impl<'p> Definitions<'p> {
     }
 }
 
-/// The edges that let lanes which have left a spinning loop go on to their release; `None` where
+/// The edges that let lanes which have left a spinning loop proceed to their release; `None` if
 /// there is no release on the way.
 pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> {
     let [head] = *inside.entries else { return None };
@@ -226,7 +227,7 @@ pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> 
     if ends.is_empty() {
         ends = releases(is_plain_store);
     }
-    // Only what leads to a release.
+    // Keep only blocks that lead to a release.
     let mut joins = vec![false; way.len()];
     while let Some(block) = ends.pop() {
         if way[block] && !std::mem::replace(&mut joins[block], true) {
@@ -238,7 +239,8 @@ pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> 
     for block in (0..joins.len()).filter(|&b| joins[b]) {
         for &next in graph.succs[block].iter().filter(|&&n| !is_inside(n)) {
             edges.push((block, head));
-            // A lane that still spins meets those that have released only behind the release.
+            // Lanes that still spin reconverge with those that have released only behind the
+            // release.
             edges.push((head, next));
         }
     }

@@ -1,6 +1,6 @@
-//! Hostile depth: control flow as deep as the reader takes it. Each of these kernels takes minutes,
-//! or more memory than there is, with algorithms that are quadratic in loops or blocks, and
-//! overflows the stack with algorithms that recurse.
+//! Deeply nested and very large control flow, up to the limits of the reader. Each of these kernels
+//! takes minutes or too much memory with algorithms that are quadratic in loops or blocks, and
+//! overflows the stack with recursive algorithms.
 
 use crate::graph::Graph;
 use crate::joins::Joins;
@@ -9,7 +9,8 @@ use crate::program::*;
 use crate::{analysis, read, webs};
 use std::fmt::Write as _;
 
-/// A kernel with this code. `%p` decides branches, `%r` is read and written everywhere.
+/// A kernel with this code. `%p` is the predicate of all branches; `%r` is read and written
+/// everywhere.
 fn program(code: &str) -> Program {
     let text = format!(
         ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 n) {{\n.reg .b32 %r; .reg .pred %p;\nld.param.u32 %r, [n];\n{code}ret;\n}}"
@@ -20,8 +21,7 @@ fn program(code: &str) -> Program {
 
 const STEP: &str = "add.u32 %r, %r, 1; setp.lt.u32 %p, %r, 9;";
 
-/// Splits registers and finds where threads meet again; says in how many places values of a
-/// register meet.
+/// Splits registers and computes reconvergence; returns the number of joins.
 fn analyse(mut program: Program) -> usize {
     let graph = Graph::new(program.successors());
     let phis = webs::split_into_webs(&mut program, &graph).unwrap();
@@ -35,7 +35,7 @@ fn thirty_thousand_loops_in_each_other() {
     let mut code = String::new();
     (0..30_000).for_each(|n| writeln!(code, "L{n}: {STEP}").unwrap());
     (0..30_000).rev().for_each(|n| writeln!(code, "@%p bra L{n};").unwrap());
-    // The counter meets at each head; the first block of the kernel is not one.
+    // The counter joins at each loop head; the first block of the kernel is none.
     assert_eq!(analyse(program(&code)), 30_000);
 }
 
@@ -62,17 +62,17 @@ fn sixty_thousand_blocks_in_a_chain_and_as_many_empty_ones() {
 
 #[test]
 fn a_ladder_of_twenty_thousand_rungs_that_is_entered_on_both_sides() {
-    // Every rung can be climbed from both sides, up and down: one irreducible part of the graph.
+    // Every rung can be entered from both sides, upwards and downwards: one irreducible component.
     let mut code = String::from("setp.lt.u32 %p, %r, 9; @%p bra B0;\n");
     for n in 0..10_000 {
         let (up, down) = (if n == 9_999 { 0 } else { n + 1 }, if n == 0 { 0 } else { n - 1 });
         writeln!(code, "A{n}: {STEP} @%p bra B{down}; bra A{up};\nB{n}: {STEP} @%p bra A{n}; bra B{up};").unwrap();
     }
-    // All blocks but the last one of the second side are entered from two places.
+    // All blocks but the last of the second side have two predecessors.
     assert_eq!(analyse(program(&code)), 19_999);
 }
 
-/// Numbers that look random and are the same in every run.
+/// Deterministic pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -82,8 +82,7 @@ impl Numbers {
     }
 }
 
-/// A program of some blocks whose ends lead anywhere, and whose code reads and writes three
-/// registers.
+/// A program of a few blocks with random terminators, whose code reads and writes three registers.
 fn random_program(seed: u64) -> Program {
     let mut numbers = Numbers(seed);
     let count = 4 + numbers.below(9);
@@ -94,7 +93,8 @@ fn random_program(seed: u64) -> Program {
     for block in ENTRY..count {
         let mut insts = Vec::new();
         for _ in 0..numbers.below(3) {
-            // The last of the four is a comparison, which reads one register and here writes another.
+            // The last of the four forms is a comparison; it reads one register and writes another
+            // here.
             let mut inst = forms[1 + numbers.below(3)].clone();
             let [to, from, guard] = [0; 3].map(|_| numbers.below(3));
             inst.guard = inst.guard.map(|(_, negated)| (guard, negated));
@@ -114,8 +114,8 @@ fn random_program(seed: u64) -> Program {
     program
 }
 
-/// Whether a register may be read behind the start of a block before it is written: every way is
-/// tried.
+/// Whether a register may be read after the start of a block before it is written; tries every
+/// path.
 fn is_live(program: &Program, block: BlockId, reg: Reg) -> bool {
     let (mut seen, mut work) = (vec![false; program.blocks.len()], vec![block]);
     while let Some(at) = work.pop() {
@@ -140,7 +140,7 @@ fn is_live(program: &Program, block: BlockId, reg: Reg) -> bool {
     false
 }
 
-/// Where definitions of a register meet, by the definition of dominance frontiers.
+/// Where definitions of a register join, by the definition of dominance frontiers.
 fn frontiers(program: &Program, graph: &Graph, reg: Reg) -> Vec<BlockId> {
     let reached = graph.reachable(&[ENTRY], None);
     let dominates = |above: BlockId, below: BlockId| {
@@ -190,8 +190,8 @@ fn values_meet_where_the_definition_of_frontiers_says() {
     }
 }
 
-/// The loops of a graph as they are defined: parts of it that lead back to themselves, and those in
-/// them once their entries lead nowhere.
+/// Loops of a graph by their definition: strongly connected components, and those inside them after
+/// their entries are cut.
 fn loops_by_definition(
     flow: &Graph,
     nodes: &[BlockId],

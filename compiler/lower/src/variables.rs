@@ -1,5 +1,5 @@
-//! Variables that outlive a launch: those of the module, and `.global` and `.const` ones that
-//! functions declare; with their initial values.
+//! Variables that outlive a launch, with their initial values: those of the module, and the
+//! `.global` and `.const` variables that functions declare.
 
 use crate::read::function_address;
 use atoll_ptx::{
@@ -7,8 +7,8 @@ use atoll_ptx::{
 };
 use std::collections::HashMap;
 
-/// Every `.global` and `.const` variable of a module, the name it goes by, and the line it is
-/// declared in.
+/// Every `.global` and `.const` variable of a module, with its unique name and the line of its
+/// declaration.
 pub fn all(module: &Module) -> impl Iterator<Item = (Name, &Variable, u32)> {
     let of_module = module.items.iter().filter_map(|item| Some((item.variable()?, item.origin.line)));
     let of_module = of_module
@@ -17,8 +17,9 @@ pub fn all(module: &Module) -> impl Iterator<Item = (Name, &Variable, u32)> {
     of_module.chain(of_functions(module))
 }
 
-/// Those that functions declare. Such a variable is one for all launches and seen in its scope
-/// alone, so it goes by a name that nothing in PTX has.
+/// The `.global` and `.const` variables that functions declare. Such a variable has one instance
+/// for all launches but is visible in its scope only, so it gets a name that cannot be spelled in
+/// PTX.
 pub fn of_functions(module: &Module) -> impl Iterator<Item = (Name, &Variable, u32)> {
     let mut found = Vec::new();
     let mut count: HashMap<(&Name, &Name), u32> = HashMap::new();
@@ -48,8 +49,8 @@ fn is_global(variable: &Variable) -> bool {
     matches!(variable.space, StateSpace::Global | StateSpace::Const)
 }
 
-/// Whether a name is declared by the module as a texture, sampler or surface, which the tree keeps
-/// as words.
+/// Whether the module declares a name as a texture, sampler or surface; the tree keeps these
+/// declarations as words.
 pub fn is_opaque(module: &Module, name: &str) -> bool {
     let name = name.split('.').next().unwrap_or(name);
     module.items.iter().any(|item| match &item.kind {
@@ -62,22 +63,21 @@ pub fn is_opaque(module: &Module, name: &str) -> bool {
     })
 }
 
-/// The value of a variable.
+/// The initial value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// Its bytes, those of addresses of variables 0.
+    /// Its bytes; 0 in place of addresses of variables.
     pub bytes: Vec<u8>,
-    /// Addresses of other variables: where each of them lies in `bytes`, the variable, and an
-    /// offset from it.
+    /// Addresses of other variables: the offset in `bytes`, the variable, and an offset from it.
     pub addresses: Vec<(usize, Name, i64)>,
 }
 
 impl Value {
-    /// Its initial value, with the addresses of functions filled in; the error says what is not
-    /// supported.
+    /// The initial value of a variable, with the addresses of functions filled in.
     ///
     /// # Errors
-    /// What has an address that no variable or function of the module has.
+    /// A text that names an address of a symbol that is no variable or function of the module, or
+    /// an initialiser that is not supported.
     pub fn of(module: &Module, variable: &Variable) -> Result<Value, String> {
         let InitialValue { mut bytes, mut addresses } = variable.initial_value()?;
         addresses.retain(|(at, name, offset)| {

@@ -1,9 +1,9 @@
 //! Splits registers into webs.
 //!
-//! PTX registers are variables: one name may hold unrelated values at different places. A web is a
-//! set of definitions and uses that belong together, i.e. an SSA web: the values of one register
-//! that meet in φs. After this pass every [`Reg`] of the program is a web, so that what is
-//! uniform in one part of a kernel is not spoilt by what is not in another.
+//! A PTX register is a variable: one name may hold unrelated values at different places. A web is a
+//! set of definitions and uses that belong together: SSA values that are connected by φs. After
+//! this pass every [`Reg`] of the program is a web, so that a register that is uniform in one part
+//! of a kernel stays uniform even if its name is reused for divergent values elsewhere.
 
 use crate::graph::Graph;
 use crate::joins::Joins;
@@ -11,17 +11,17 @@ use crate::live::{Live, TooLarge};
 use crate::program::*;
 use std::collections::HashMap;
 
-/// Where values of a web meet.
+/// A join of values of a web.
 #[derive(Clone, Debug)]
 pub(crate) struct Phi {
     pub(crate) block: BlockId,
     pub(crate) web: Reg,
 }
 
-/// Renames the program's registers to webs and says where values meet.
+/// Renames the program's registers to webs and returns the places where values join.
 ///
 /// # Errors
-/// Refuses a program that is too large to know what is live in it.
+/// Returns [`TooLarge`] if the kernel is too large for the liveness analysis.
 pub(crate) fn split_into_webs(program: &mut Program, graph: &Graph) -> Result<Vec<Phi>, TooLarge> {
     let live = Live::of(program, graph)?;
     let order = graph.reverse_postorder(ENTRY);
@@ -32,7 +32,7 @@ pub(crate) fn split_into_webs(program: &mut Program, graph: &Graph) -> Result<Ve
     Ok(renamer.apply(program))
 }
 
-/// The registers that need a φ in each block: where definitions meet and the register is live.
+/// The registers that need a φ in each block: definitions join and the register is live.
 fn place_phis(program: &Program, order: &[BlockId], joins: &mut Joins<'_>) -> Vec<Vec<Reg>> {
     let mut defined_in: Vec<Vec<BlockId>> = vec![Vec::new(); program.regs.len()];
     for &block in order {
@@ -55,13 +55,14 @@ struct Renamer {
     parent: Vec<usize>,
     /// Original register of each value.
     reg_of: Vec<Reg>,
-    /// Values below this number stand for "not written yet", each for the register of that number.
+    /// Values below this number mean "not written yet"; each belongs to the register of that
+    /// number.
     registers: usize,
     /// φ values by block, parallel to the φ registers.
     phis: Vec<Vec<(Reg, usize)>>,
 }
 
-/// Current value per register, with what to restore when the walk leaves a block.
+/// The current value of each register; the walk restores it when it leaves a block.
 #[derive(Default)]
 struct Scope {
     current: HashMap<Reg, usize>,
@@ -163,7 +164,7 @@ impl Renamer {
             for index in 0..self.phis[next].len() {
                 let (reg, phi) = self.phis[next][index];
                 let incoming = use_of(scope, reg);
-                // A path on which the register was never written constrains nothing.
+                // A path on which the register was never written imposes no constraint.
                 if incoming >= self.registers {
                     self.union(phi, incoming);
                 }

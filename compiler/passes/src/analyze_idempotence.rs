@@ -1,25 +1,26 @@
-//! May a block of a kernel be run again from its start, after it was stopped anywhere (design D5
-//! f)?
+//! Decides whether a block of a kernel may run again from its start after it was stopped at any
+//! point.
 //!
-//! # What has to hold
-//! A block that is run again finds the memory that its first run left: as it was, but for the bytes
-//! that the first run had come to write. If the second run reads none of these before it writes
-//! them itself, it does what an undisturbed run does, and writes the same bytes again. So what is
-//! looked for is a load that may read what a store of the same block may overwrite afterwards
-//! (*clobber*). Shared and local memory begin anew with the block.
+//! # Condition
+//! A second run finds memory as the first run left it: unchanged except for the bytes that the
+//! first run had already written. If the second run reads none of these bytes before it writes them
+//! itself, it computes what an undisturbed run computes, and writes the same bytes again. The
+//! analysis therefore looks for a *clobber*: a load that may read bytes which a store of the same
+//! block may overwrite later. Shared and local memory do not matter, because they start anew with
+//! the block.
 //!
 //! # Vocabulary
-//! - A load is *covered* where the same thread has always stored to the same address before.
-//! - A store *follows* a load where a path leads from one to the other. Where all barriers are
-//!   passed by all threads alike, a store that follows on no path comes before the load in every
-//!   thread, so that the load finds what this run has written.
-//! - *Unstable* is what may come out differently in a second run: the order of atomics in shared
-//!   memory, who else is active. It must not decide where something is stored, or whether.
+//! - A load is *covered* if the same thread has certainly stored to the same address before.
+//! - A store *follows* a load if a path leads from the load to the store. If all threads pass all
+//!   barriers alike, a store that follows on no path precedes the load in every thread, and the
+//!   load reads what this run has written.
+//! - A value is *unstable* if it may differ in a second run: the order of atomics in shared memory,
+//!   the set of active threads. It must not decide where a store goes, or whether it happens.
 //!
-//! # What is taken for granted
-//! - A pointer that is made from a parameter stays within what the parameter points to.
-//! - The kernel's result does not depend on the order in which its threads and blocks come to run,
-//!   as far as they do not say so by barriers and atomics: there are no data races.
+//! # Assumptions
+//! - A pointer derived from a parameter stays within the buffer that the parameter points to.
+//! - The kernel has no data races: except through barriers and atomics, its result does not depend
+//!   on the order in which threads and blocks run.
 
 use crate::effects::linear::{Class, Linear};
 use crate::effects::memory::Act;
@@ -33,21 +34,21 @@ use atoll_ptx::analysis::{BlockId, Cfg, DominatorTree, StatementId};
 use atoll_ptx::{Function, Instruction, Module};
 use std::collections::HashMap;
 
-/// Whether a block may be run again from its start, after it was stopped anywhere.
+/// Whether a block may run again from its start after it was stopped at any point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rerun {
-    /// Yes, whatever the arguments are.
+    /// Yes, for all arguments.
     Always,
-    /// Yes, if in each pair what the first (read) stands for does not overlap what the second
-    /// (written) stands for.
+    /// Yes, if in every pair the buffer of the first root (read) does not overlap the buffer of the
+    /// second (written).
     IfDisjoint(Vec<(Root, Root)>),
-    /// No, or not as far as could be proven.
+    /// No, or it could not be proven.
     Never(NotAgain),
 }
 
 impl Rerun {
-    /// The fact as a bundle holds it: parameters by position. Memory of the module itself is no
-    /// buffer, and no structure is ever bound to a parameter of a graph's kernel.
+    /// The fact in the form of a bundle: parameters by position. Pairs of two variables of the
+    /// module have been dropped, and a parameter of a graph's kernel is never bound to a structure.
     pub fn fact(&self) -> RerunFact {
         let pairs = match self {
             Rerun::Always => return RerunFact::Always,
@@ -71,7 +72,7 @@ impl Rerun {
         if bound.is_empty() { RerunFact::Always } else { RerunFact::IfDisjoint(bound) }
     }
 
-    /// Whether a block may be run again on buffers of which no two overlap, one for each parameter.
+    /// Whether a block may run again if every parameter has a buffer of its own and no two overlap.
     pub fn holds_on_buffers_apart(&self) -> bool {
         let apart = |pair: &(Root, Root)| match pair {
             (Root::Param { index: read, .. }, Root::Param { index: written, .. }) => read != written,
@@ -85,97 +86,96 @@ impl Rerun {
     }
 }
 
-/// Why a block may not be run again. Lines are those of the source, 0 for built statements.
+/// Why a block may not run again. Lines are those of the source; 0 for statements built by a pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAgain {
-    /// The block reads what it may have written.
+    /// The block reads bytes that it may have overwritten.
     #[error("the store at line {store} may overwrite what line {load} loaded through {root}")]
     Clobber {
         /// The store.
         store: u32,
         /// The load.
         load: u32,
-        /// What both access.
+        /// The buffer or variable that both access.
         root: Root,
     },
-    /// An address cannot be followed to where it comes from.
+    /// The origin of an address is unknown.
     #[error("line {line}: the address of the {what} cannot be followed to a parameter")]
     UnknownAddress {
         /// `load` or `store`.
         what: &'static str,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// An update that would be made twice.
+    /// An update that a second run would apply twice.
     #[error("line {line}: `{instruction}` changes memory by what it holds: a second run would change it again")]
     Atomic {
         /// The instruction.
         instruction: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// Other blocks or the host take notice of the access.
+    /// An access that synchronises with other blocks or the host.
     #[error("line {line}: `{instruction}` talks to other blocks or to the host")]
     Strong {
         /// The instruction.
         instruction: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// A value that a second run would not find again.
+    /// A value that may differ in a second run.
     #[error("line {line}: `{what}` may differ in a second run")]
     Differs {
         /// The instruction or special register.
         what: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// Something that may come out differently in a second run decides where, or whether, something
-    /// is stored.
+    /// An unstable value decides where, or whether, something is stored.
     #[error("line {store}: the store depends on line {source_line}, whose result may differ in a second run")]
     Unstable {
         /// The store.
         store: u32,
-        /// Where the value comes from.
+        /// The line of the instruction that produces the value.
         source_line: u32,
     },
-    /// The kernel prints or allocates.
+    /// The kernel prints or allocates memory.
     #[error("line {line}: the kernel calls `{callee}`, whose effects would happen twice")]
     Calls {
         /// The function.
         callee: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// A callee without a body.
+    /// A callee without a body in this module.
     #[error("line {line}: the callee `{callee}` has no body here")]
     UnknownCallee {
         /// The function, or the register that holds it.
         callee: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// An instruction whose effects are not followed.
+    /// An instruction whose effects the analysis does not model.
     #[error("line {line}: `{instruction}` is not followed ({what})")]
     Unfollowed {
         /// The instruction.
         instruction: String,
-        /// What it belongs to.
+        /// The group of instructions it belongs to.
         what: &'static str,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// The kernel is larger than the limits of the analysis.
+    /// The kernel exceeds the limits of the analysis.
     #[error("the kernel is too large to be analysed")]
     TooComplex,
 }
 
-/// Most accesses to memory outside of the block that are compared with each other: a million pairs
-/// take a fraction of a second.
+/// Limit on the pairs of accesses to global memory that are compared: a million pairs take a
+/// fraction of a second.
 const PAIRS_MAX: usize = 4 << 20;
 
-/// Whether a block of a kernel may be run again. The kernel must be as its author wrote it: the
-/// preemption flag itself reads and writes memory of the runtime.
+/// Decides whether a block of a kernel may run again. The kernel must not have been transformed
+/// yet: the preemption flag itself reads and writes memory of the runtime.
 pub fn analyze_idempotence(module: &Module, kernel: &Function) -> Rerun {
     match prove(module, kernel) {
         Ok(pairs) if pairs.is_empty() => Rerun::Always,
@@ -217,7 +217,7 @@ fn prove(module: &Module, kernel: &Function) -> Result<Vec<(Root, Root)>, NotAga
             if let Some(&shared) = from.iter().find(|root| to.contains(root))
                 && may_clobber(&trace, read, write)
             {
-                // Only roots that a caller knows are left here.
+                // Only roots that a caller can name remain here.
                 let Some(root) = trace.root(shared).cloned() else { continue };
                 return Err(NotAgain::Clobber { store: write.line, load: read.line, root });
             }
@@ -230,19 +230,19 @@ fn prove(module: &Module, kernel: &Function) -> Result<Vec<(Root, Root)>, NotAga
         }
     }
     let named = pairs.into_iter().filter_map(|(r, w)| Some((trace.root(r)?.clone(), trace.root(w)?.clone())));
-    // Two variables of a module are two.
+    // Two different variables of a module never overlap.
     Ok(named.filter(|pair| !matches!(pair, (Root::Variable(_), Root::Variable(_)))).collect())
 }
 
-/// Whether a store may overwrite what a load of the same block read, where both point into the same
-/// thing.
+/// Whether a store may overwrite bytes that a load of the same block read; both point into the same
+/// root.
 fn may_clobber(trace: &Trace<'_>, read: &Access, write: &Access) -> bool {
     let (Some(from), Some(to)) = (&read.address, &write.address) else { return true };
     let (Some(read_bytes), Some(write_bytes)) = (read.act.bytes, write.act.bytes) else { return true };
     may_overlap(trace.atoms(), (from, read_bytes), (to, write_bytes))
 }
 
-/// Refuses instructions whose effect or result is not that of the first run.
+/// Rejects instructions whose effect or result may differ in a second run.
 fn forbid(instruction: &Instruction, line: u32) -> Result<(), NotAgain> {
     const CALLS: [&str; 3] = ["vprintf", "malloc", "free"];
     const DIFFERS: [&str; 10] = [
@@ -275,7 +275,7 @@ fn forbid(instruction: &Instruction, line: u32) -> Result<(), NotAgain> {
     found
 }
 
-/// Refuses accesses that no pair of a load and a store is needed for.
+/// Rejects accesses that are unsafe on their own, without a pair of load and store.
 fn forbid_accesses(trace: &Trace<'_>, outside: &[&Access]) -> Result<(), NotAgain> {
     for access in outside {
         let instruction =
@@ -293,27 +293,27 @@ fn forbid_accesses(trace: &Trace<'_>, outside: &[&Access]) -> Result<(), NotAgai
     Ok(())
 }
 
-/// What comes before what.
+/// The order of accesses within a block.
 struct Order {
     cfg: Cfg,
     dominators: DominatorTree,
-    /// For each basic block, those that can run after it has ended.
+    /// For each basic block, the blocks that can run after it has ended.
     later: HashMap<BlockId, Vec<bool>>,
-    /// Whether a store that follows a load on no path comes before it in every thread.
+    /// Whether a store that follows a load on no path precedes it in every thread.
     by_paths: bool,
 }
 
 impl Order {
     fn of(trace: &Trace<'_>) -> Result<Order, NotAgain> {
         let code = trace.code(0);
-        // The verifier has seen to it that there is a graph.
+        // The verifier guarantees that the control-flow graph can be built.
         let cfg = Cfg::of(code).map_err(|_| NotAgain::TooComplex)?;
         let divergence = Divergence::of(code, &cfg);
         let meets = |(function, instruction, id): (usize, &Instruction, StatementId)| {
             waits_for_threads(instruction)
                 && (function != 0 || instruction.guard.is_some() || divergence.in_block(cfg.block_of(id)))
         };
-        // Whoever spins on shared memory orders threads without a barrier.
+        // Spinning on shared memory orders threads without a barrier.
         let talks = |access: &Access| access.is_private && (access.act.strong || access.act.atomic && access.act.reads);
         let by_paths = !trace.instructions().any(meets) && !trace.accesses.iter().any(talks);
         let later = trace.accesses.iter().filter(|a| a.function == 0 && a.act.reads && !a.is_private);
@@ -321,7 +321,7 @@ impl Order {
         Ok(Order { dominators: DominatorTree::dominators(&cfg), cfg, later, by_paths })
     }
 
-    /// Whether a store may come after a load, in this thread or another.
+    /// Whether a store may come after a load, in this thread or in another.
     fn may_follow(&self, read: &Access, write: &Access) -> bool {
         if !self.by_paths || read.function != 0 || write.function != 0 {
             return true;
@@ -330,7 +330,7 @@ impl Order {
         from == to && read.statement < write.statement || self.later.get(&from).is_none_or(|later| later[to.index()])
     }
 
-    /// Whether the thread itself has always written what a load reads.
+    /// Whether the thread itself has certainly written the bytes that a load reads.
     fn is_covered(&self, trace: &Trace<'_>, read: &Access, writes: &[&Access]) -> bool {
         writes.iter().any(|write| {
             write.function == 0
@@ -341,7 +341,7 @@ impl Order {
         })
     }
 
-    /// Whether a statement has always run when another one is reached.
+    /// Whether a statement has certainly run when another one is reached.
     fn comes_first(&self, first: StatementId, second: StatementId) -> bool {
         let (a, b) = (self.cfg.block_of(first), self.cfg.block_of(second));
         a == b && first < second || a != b && self.dominators.dominates(a, b)
@@ -352,8 +352,8 @@ fn is_unguarded(trace: &Trace<'_>, access: &Access) -> bool {
     trace.code(access.function).instruction(access.statement).is_some_and(|i| i.guard.is_none())
 }
 
-/// Whether a load reads only bytes that a store of the same thread writes, wherever in the run both
-/// stand.
+/// Whether a load reads only bytes that a store of the same thread writes, regardless of their
+/// order.
 fn is_within(trace: &Trace<'_>, read: &Access, write: &Access) -> bool {
     let (Some(from), Some(to), Some(read_bytes), Some(write_bytes)) =
         (&read.address, &write.address, read.act.bytes, write.act.bytes)
@@ -367,7 +367,7 @@ fn is_within(trace: &Trace<'_>, read: &Access, write: &Access) -> bool {
     distance.is_some_and(|d| d >= 0 && i128::from(d) + i128::from(read_bytes) <= i128::from(write_bytes))
 }
 
-/// Blocks that can run after one has ended.
+/// Blocks that can run after a block has ended.
 fn reachable(cfg: &Cfg, from: BlockId) -> Vec<bool> {
     let mut seen = vec![false; cfg.len()];
     let mut waiting: Vec<BlockId> = cfg.block(from).successors.iter().map(|edge| edge.to).collect();

@@ -1,27 +1,28 @@
-//! Lets a block that is running leave: checks of the epoch word in its long loops (design D5 f).
+//! Checks the epoch word in long loops, so that a running block can leave.
 //!
 //! # Where
-//! In outermost loops, or, where such a loop has few rounds, in those inside it. Never in a short
-//! loop whose rounds cannot be counted before it begins: a check there would cost the unrolling
-//! that such a loop lives by. Every other loop that is looked at gets one or a reason in the
-//! report.
+//! In outermost loops; where an outermost loop has few iterations, in the loops inside it. A short
+//! loop whose iterations cannot be counted in advance gets no check, because the check would
+//! prevent the unrolling that such a loop depends on. Every examined loop gets a check, or a reason
+//! in the report.
 //!
-//! # When it is sound
-//! - The block may be run again after it stopped midway. That is a fact about a kernel and its
-//!   buffers, handed in by the caller.
+//! # Conditions
+//! - The block may run again after it stopped midway. The caller provides this fact about a kernel
+//!   and its buffers.
 //! - All threads of the block that have not exited reach the check equally often, so that they can
-//!   agree: what decides about rounds is the same in all of them. Threads may have exited before
-//!   the loop, nowhere else.
-//! - Nothing of the block is still under way in the background when it leaves, as bulk copies into
-//!   its shared memory would be.
+//!   agree: the branches that decide about iterations are uniform. Threads may have exited before
+//!   the loop, but not in it.
+//! - No asynchronous operation of the block, such as a bulk copy into its shared memory, is in
+//!   flight when the block leaves.
 //!
-//! # What
-//! Every thread reads the word, all of a warp at one address, since thread 0 may have exited;
-//! `bar.red` makes the answer that of the block. A block that leaves sets the launch's evicted word
-//! and no progress byte. The check runs every few rounds, by one of two forms:
-//! - *strips*, for a loop whose rounds can be counted: it becomes one of fewer rounds inside
-//!   another, and the check stands between two strips, see [`counted_loops`](crate::counted_loops).
-//! - *a count of rounds* at the loop's header, for others.
+//! # Code
+//! Every thread reads the word, all threads of a warp at one address, because thread 0 may have
+//! exited; `bar.red` makes the decision for the whole block. A block that leaves sets the launch's
+//! evicted word and no progress byte. The check runs once every few iterations, in one of two
+//! forms:
+//! - *Strips*, for a loop whose iterations can be counted: the loop is strip-mined, with the check
+//!   between two strips; see [`counted_loops`](crate::counted_loops).
+//! - *A counter of iterations* at the loop header, for all other loops.
 
 use crate::code::{Code, at, prepend, rebuild};
 use crate::counted_loops::{CountedLoop, StripRegisters, is_in_table};
@@ -37,66 +38,66 @@ use atoll_ptx::{
 };
 use std::collections::BTreeMap;
 
-/// What was done with a loop.
+/// The outcome for one loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopOutcome {
-    /// The first line of the loop, 0 where it was built.
+    /// First line of the loop; 0 if a pass has built it.
     pub line: u32,
-    /// What was done.
+    /// The decision.
     pub decision: LoopDecision,
 }
 
-/// What was done with a loop.
+/// The decision about one loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoopDecision {
     /// It has a check.
     Checked {
-        /// Rounds between two checks.
+        /// Iterations between two checks.
         every: u32,
-        /// Whether the loop was cut into strips; otherwise it counts its rounds.
+        /// Whether the loop was strip-mined; otherwise it counts its iterations.
         strips: bool,
     },
-    /// It was left as it was.
+    /// It is unchanged.
     Skipped(LoopSkipped),
 }
 
 /// Why a loop has no check.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoopSkipped {
-    /// Nobody said that the kernel's blocks may be run again.
+    /// The caller did not state that the kernel's blocks may run again.
     #[error("nothing says that a block may be run again after it stopped midway")]
     MayNotRunAgain,
-    /// The kernel must not be cut at all.
+    /// The kernel is not preemptible at all.
     #[error("the kernel must not be cut: {0}")]
     NotCut(NotCut),
-    /// Threads of a block may go round differently often.
+    /// The number of iterations may differ between threads of a block.
     #[error("threads of one block may go round it differently often")]
     Divergent,
-    /// Threads exit before the loop, and the target cannot do with fewer.
+    /// Threads may exit before the loop, and on the target barriers still wait for them.
     #[error("threads may exit before the loop, which asks for sm_70 and PTX 6.2")]
     EarlyExitOnOldTarget,
-    /// The loop has another entry.
+    /// A loop of the function has a second entry.
     #[error("the function has cycles with more than one entry")]
     Irreducible,
-    /// Too few rounds to be worth it.
+    /// Too few iterations for a check.
     #[error("it has {rounds} rounds")]
     FewRounds {
-        /// How many.
+        /// The number of iterations.
         rounds: u64,
     },
-    /// A short loop that an assembler may unroll, and whose rounds cannot be counted before it
-    /// begins.
+    /// A short loop that an assembler may unroll, and whose iterations cannot be counted in
+    /// advance.
     #[error("it is short ({instructions} instructions), and its rounds cannot be counted before it begins")]
     Short {
-        /// Instructions of a round.
+        /// Instructions per iteration.
         instructions: u64,
     },
-    /// Something of the block would go on after it left.
+    /// An asynchronous operation of the block could still run after the block left.
     #[error("line {line}: `{what}` may still be under way when a block leaves")]
     UnderWay {
         /// The instruction.
         what: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
 }
@@ -104,25 +105,25 @@ pub enum LoopSkipped {
 /// The loops of one kernel.
 #[derive(Debug, Default)]
 pub(crate) struct KernelLoops {
-    /// Byte offset of the appended parameters, where there are checks.
+    /// Byte offset of the appended parameters, if there are checks.
     pub(crate) params_offset: Option<u32>,
-    /// What was done with each loop that was looked at.
+    /// The outcomes of all examined loops.
     pub(crate) loops: Vec<LoopOutcome>,
 }
 
-/// Instructions of one warp between two checks, about: some ten microseconds of a busy compute
-/// unit.
+/// Approximate number of instructions of one warp between two checks: some ten microseconds on a
+/// busy compute unit.
 const INSTRUCTIONS_BETWEEN: u64 = 4096;
-/// Rounds that a loop inside another is taken to have where nothing is known.
+/// Assumed iterations of an inner loop if nothing is known.
 const INNER_ROUNDS: u64 = 16;
-/// Fewest instructions of a round that no assembler unrolls for the unrolling's sake.
+/// From this many instructions per iteration on, assemblers do not unroll.
 const LONG_ROUND: u64 = 96;
-/// Most rounds between two checks.
+/// Limit on the iterations between two checks.
 const EVERY_MAX: u32 = 1024;
-/// Fewest rounds of a strip: an assembler unrolls by four, or eight.
+/// Least iterations of a strip: an assembler unrolls by four or eight.
 const STRIP_MIN: u32 = 16;
 
-/// Inserts checks. Says for each kernel, in order, what was done with its loops.
+/// Inserts checks. Returns the outcome for each kernel's loops, kernels in order.
 pub(crate) fn check_in_loops(module: &mut Module, options: &PassOptions) -> Result<Vec<KernelLoops>, PassError> {
     let dialect = Dialect::of(module);
     let mut outcomes = Vec::new();
@@ -150,7 +151,7 @@ pub(crate) fn check_in_loops(module: &mut Module, options: &PassOptions) -> Resu
     Ok(outcomes)
 }
 
-/// What is to be done with one kernel.
+/// The changes to one kernel.
 #[derive(Debug, Default)]
 struct Plan {
     offset: Option<u32>,
@@ -167,10 +168,10 @@ struct Check {
 
 #[derive(Debug)]
 enum Form {
-    /// Counts rounds behind the label and directives at the start of the header, in front of this
-    /// statement.
+    /// Counts iterations behind the label and directives at the start of the header, in front of
+    /// this statement.
     Count { first: StatementId },
-    /// Strips.
+    /// Strip mining.
     Strips { counted: CountedLoop, header: StatementId, outside: Vec<StatementId> },
 }
 
@@ -209,7 +210,7 @@ fn plan(module: &Module, kernel: &Function, dialect: Dialect, options: &PassOpti
     Ok(plan)
 }
 
-/// Why no loop of a kernel can have a check.
+/// The reason why no loop of a kernel can have a check, if there is one.
 fn kernel_refusal(
     module: &Module,
     kernel: &Function,
@@ -235,8 +236,8 @@ fn kernel_refusal(
     Ok(under_way)
 }
 
-/// Whether an instruction starts something that goes on by itself, in the block's memory or at one
-/// of its barriers: nothing may leave while it does.
+/// Whether an instruction starts an asynchronous operation on the block's memory or at one of its
+/// barriers; the block must not leave before it ends.
 fn goes_on_alone(instruction: &Instruction) -> bool {
     match instruction.opcode.as_str() {
         "wgmma" | "tcgen05" => true,
@@ -246,7 +247,7 @@ fn goes_on_alone(instruction: &Instruction) -> bool {
     }
 }
 
-/// Everything that decisions about the loops of one kernel look at.
+/// The analyses that decisions about the loops of one kernel use.
 struct Planner<'k> {
     code: KernelCode<'k>,
     cfg: Cfg,
@@ -259,7 +260,7 @@ struct Planner<'k> {
 }
 
 impl Planner<'_> {
-    /// Decides about a loop, or about those inside it.
+    /// Decides about a loop, or about the loops inside it.
     fn consider(&self, id: LoopId, plan: &mut Plan) {
         let counted = CountedLoop::of(&self.code, &self.cfg, &self.dominators, &self.loops, id);
         let round = self.instructions_of_round(id);
@@ -311,13 +312,15 @@ impl Planner<'_> {
             return Err(LoopSkipped::Short { instructions: round });
         }
         let first = self.cfg.block(header).statements().find(|&statement| self.code.instruction(statement).is_some());
-        // A header without an instruction falls through to the next block; no compiler makes one.
+        // A header without an instruction falls through to the next block; compilers do not emit
+        // one.
         first
             .map(|first| Check { every, form: Form::Count { first } })
             .ok_or(LoopSkipped::Short { instructions: round })
     }
 
-    /// The strip form, where all ways into the loop can be led past the first strip's beginning.
+    /// The strip form, if every entry of the loop can be redirected to the start of the first
+    /// strip.
     fn strips(&self, id: LoopId, counted: CountedLoop) -> Option<Form> {
         let header = self.loops.get(id).header;
         let first = self.cfg.block(header).statements().next()?;
@@ -338,7 +341,7 @@ impl Planner<'_> {
         Some(Form::Strips { counted, header: first, outside })
     }
 
-    /// About how many instructions a thread runs in one round.
+    /// Approximate number of instructions that a thread executes per iteration.
     fn instructions_of_round(&self, id: LoopId) -> u64 {
         let depth = self.loops.get(id).depth;
         let blocks = self.loops.blocks(id).iter();
@@ -362,13 +365,13 @@ impl Planner<'_> {
     }
 }
 
-/// How many rounds of so many instructions lie between two checks: a power of two.
+/// Iterations between two checks, a power of two, for an iteration of `round` instructions.
 fn rounds_between(round: u64) -> u32 {
     let rounds = (INSTRUCTIONS_BETWEEN / round.max(1)).next_power_of_two();
     u32::try_from(rounds).unwrap_or(EVERY_MAX).clamp(1, EVERY_MAX)
 }
 
-// Registers of the checks.
+// Registers used by the checks.
 const ROUND: &str = "%atoll_round";
 const REMAINDER: &str = "%atoll_remainder";
 const ISSUED: &str = "%atoll_loop_issued";
@@ -379,7 +382,7 @@ const STOP: &str = "%atoll_stop";
 const STRIP: StripRegisters =
     StripRegisters { narrow: "%atoll_strip", wide: "%atoll_wide_strip", far: "%atoll_far", before: "%atoll_before" };
 
-/// Puts the checks into a kernel.
+/// Inserts the checks into a kernel.
 fn apply(kernel: &mut Function, plan: &Plan, dialect: Dialect) {
     epoch::append_params(kernel);
     let name = kernel.name.clone();
@@ -425,7 +428,7 @@ impl Checks<'_> {
         code
     }
 
-    /// Rewrites a statement where a check has to do with it.
+    /// Rewrites a statement that a check concerns.
     fn statement(&self, id: StatementId, mut statement: Statement, code: &mut Code) {
         for (index, check) in self.checks.iter().enumerate() {
             match &check.form {
@@ -452,7 +455,7 @@ impl Checks<'_> {
         code.statements.push(statement);
     }
 
-    /// In front of a round: checks if enough of them have passed.
+    /// At the start of an iteration: checks once every `every` iterations.
     fn count_round(&self, index: usize, every: u32, code: &mut Code) {
         let round = format!("$L_atoll_round_{index}");
         if every > 1 {
@@ -467,7 +470,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Behind the branch of a latch: the next strip, if the loop is not over.
+    /// Behind the branch of a latch: starts the next strip unless the loop has ended.
     fn between_strips(&self, index: usize, counted: &CountedLoop, code: &mut Code) {
         let over = format!("$L_atoll_over_{index}");
         counted.end_strip(code, &over);
@@ -476,7 +479,7 @@ impl Checks<'_> {
         code.label(&over);
     }
 
-    /// Reads the epoch word; all threads that are left stop together if it is newer.
+    /// Reads the epoch word; if it is newer, all remaining threads stop together.
     fn check(&self, code: &mut Code) {
         code.emit("ld.param.u64", [ADDRESS.into(), at(&epoch::named(self.kernel, EPOCH_WORD))]);
         code.emit("ld.param.u32", [ISSUED.into(), at(&epoch::named(self.kernel, ISSUED_EPOCH))]);
@@ -487,7 +490,7 @@ impl Checks<'_> {
         code.emit_if(STOP, "bra.uni", [STOPPED_LABEL.into()]);
     }
 
-    /// The way out of a block that stops midway.
+    /// The exit of a block that stops midway.
     fn append_way_out(&self, body: &mut Body) {
         let mut code = Code::default();
         code.label(STOPPED_LABEL);

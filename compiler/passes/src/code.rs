@@ -1,4 +1,4 @@
-//! Writing statements into an existing body.
+//! Helpers to insert statements into an existing body.
 
 use crate::error::PassError;
 use atoll_ptx::analysis::StatementId;
@@ -7,10 +7,10 @@ use atoll_ptx::{
     Statement, StatementKind, Variable,
 };
 
-/// Statements to be put somewhere.
+/// Statements to be inserted.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
-    /// In order.
+    /// Statements in order.
     pub(crate) statements: Vec<Statement>,
 }
 
@@ -20,17 +20,17 @@ impl Code {
         self.emit_guarded(None, dotted, operands);
     }
 
-    /// Appends an instruction that only runs where `predicate` holds.
+    /// Appends an instruction that runs only where `predicate` holds.
     pub(crate) fn emit_if<const N: usize>(&mut self, predicate: &str, dotted: &str, operands: [Operand; N]) {
         self.emit_guarded(Some(&Guard { predicate: Name::new(predicate), negated: false }), dotted, operands);
     }
 
-    /// Appends an instruction that only runs where `predicate` does not hold.
+    /// Appends an instruction that runs only where `predicate` does not hold.
     pub(crate) fn emit_unless<const N: usize>(&mut self, predicate: &str, dotted: &str, operands: [Operand; N]) {
         self.emit_guarded(Some(&Guard { predicate: Name::new(predicate), negated: true }), dotted, operands);
     }
 
-    /// Appends an instruction under the guard of another one.
+    /// Appends an instruction with the guard of another one.
     pub(crate) fn emit_guarded<const N: usize>(&mut self, guard: Option<&Guard>, dotted: &str, operands: [Operand; N]) {
         let mut instruction = Instruction::new(dotted, operands.into());
         instruction.guard = guard.cloned();
@@ -53,7 +53,7 @@ impl Code {
         self.push(StatementKind::Variable(variable));
     }
 
-    /// Appends a statement on a line of its own, labels at its start.
+    /// Appends a statement on a line of its own; labels start at the left margin.
     fn push(&mut self, kind: StatementKind) {
         let mut statement = Statement::built(kind);
         statement.origin.leading = if matches!(statement.kind, StatementKind::Label(_)) { "\n" } else { "\n\t" }.into();
@@ -61,9 +61,9 @@ impl Code {
     }
 }
 
-/// Rebuilds a body: `replace` gets every statement that is no nested block, with its position as in
-/// [`atoll_ptx::analysis::Code`], and appends to the code what shall stand in its place. Blocks
-/// stay.
+/// Rebuilds a body. `replace` receives every statement except nested blocks, with its position as
+/// in [`atoll_ptx::analysis::Code`], and appends its replacement to the code. Nested blocks are
+/// kept and rebuilt in turn.
 pub(crate) fn rebuild(body: &mut Body, replace: &mut dyn FnMut(StatementId, Statement, &mut Code)) {
     rebuild_from(body, &mut 0, replace);
 }
@@ -83,13 +83,13 @@ fn rebuild_from(body: &mut Body, next: &mut usize, replace: &mut dyn FnMut(State
     body.statements = code.statements;
 }
 
-/// Puts code in front of everything that a body runs, behind its first declarations.
+/// Inserts code before the first executable statement of a body, behind its leading declarations.
 pub(crate) fn prepend(body: &mut Body, code: Code) {
     let first = body.statements.iter().position(is_executable).unwrap_or(body.statements.len());
     body.statements.splice(first..first, code.statements);
 }
 
-/// Whether a statement is run or can be jumped to.
+/// Whether a statement is executed or is a jump target.
 fn is_executable(statement: &Statement) -> bool {
     matches!(statement.kind, StatementKind::Instruction(_) | StatementKind::Label(_) | StatementKind::Block(_))
 }
@@ -99,8 +99,7 @@ pub(crate) fn at(name: &str) -> Operand {
     atoll_ptx::build::address(&Name::new(name), 0)
 }
 
-/// Calls `clean` with every function that has a body; what it counts in kernels is handed back in
-/// order.
+/// Calls `clean` with every function that has a body; returns the counts of the kernels, in order.
 pub(crate) fn clean_functions(
     module: &mut Module,
     clean: impl Fn(&mut Function) -> Result<usize, PassError>,

@@ -1,26 +1,26 @@
-//! Loops whose rounds can be counted before they begin, and how to cut them into strips.
+//! Loops whose iterations can be counted in advance, and their strip mining.
 //!
-//! Recognised is what compilers write: the only way back to the header is a branch at the end of
-//! the only latch, on a comparison of a counter with a bound that the loop does not change; the
-//! counter takes one constant step in every round. A strip is the same loop with a nearer bound, so
-//! an assembler that could unroll the loop can still do it. Between two strips stands whatever is
-//! to be done once in a while.
+//! A loop is recognised in the form that compilers emit: the only edge back to the header is a
+//! branch at the end of the only latch; the branch compares a counter with a bound that the loop
+//! does not change; the counter changes by one constant step per iteration. A strip is the same
+//! loop with a nearer bound, so an assembler that could unroll the loop can unroll the strip. Code
+//! that has to run once in a while is placed between two strips.
 //!
-//! A nearer bound never lets the loop go further than its own: what continues by it also continues
-//! by the real one, which is asked again behind each strip.
+//! A nearer bound never makes the loop run longer: the original condition is tested again after
+//! each strip.
 
 use crate::code::Code as NewCode;
 use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, LoopId, Loops, RegisterId, StatementId, When};
 use atoll_ptx::{AddressBase, Guard, Immediate, Instruction, Name, Operand, ScalarType, StatementKind};
 
-/// A loop whose rounds can be counted.
+/// A loop whose iterations can be counted in advance.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedLoop {
     /// The comparison in the latch.
     pub(crate) compare: StatementId,
     /// The branch back to the header, the last instruction of the latch.
     pub(crate) branch: StatementId,
-    /// The comparison's dotted name.
+    /// The comparison's opcode with its modifiers.
     dotted: String,
     relation: Relation,
     /// Type of the comparison.
@@ -28,12 +28,12 @@ pub(crate) struct CountedLoop {
     counter: Name,
     bound: Operand,
     step: i64,
-    /// The predicate that the comparison writes, and what it is to go on.
+    /// The predicate that the comparison writes, and the value for which the loop continues.
     predicate: Name,
     goes_on_if_false: bool,
 }
 
-/// How counter and bound relate while the loop goes on.
+/// The relation between counter and bound while the loop continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Relation {
     Below,
@@ -57,7 +57,7 @@ impl CountedLoop {
         let predicate = code.register_at(branch, &guard.predicate)?;
         let inside = |statement: StatementId| loops.contains(id, cfg.block_of(statement));
         let compare = only_def(code, predicate, &inside).filter(|&def| cfg.block_of(def) == latch)?;
-        // Between comparison and branch nobody else may look at the predicate.
+        // Nothing between comparison and branch may access the predicate.
         let between = (compare.index() + 1..branch.index()).map(StatementId::new);
         if between.into_iter().any(|statement| code.accesses(statement).iter().any(|a| a.register == predicate)) {
             return None;
@@ -90,8 +90,8 @@ impl CountedLoop {
         })
     }
 
-    /// How often the loop runs, where both ends are constants. Only the usual start is looked for:
-    /// one constant in the block before the loop.
+    /// The number of iterations, if start and bound are constants. Only the usual form is
+    /// recognised: one `mov` of a constant outside the loop.
     pub(crate) fn constant_rounds(&self, code: &Code<'_>, cfg: &Cfg, loops: &Loops, id: LoopId) -> Option<u64> {
         let Operand::Immediate(Immediate::Int(bound)) = self.bound else { return None };
         let counter = code.register_at(self.compare, &self.counter)?;
@@ -103,9 +103,8 @@ impl CountedLoop {
         u64::try_from(distance).ok().map(|distance| distance.div_ceil(self.step.unsigned_abs()).max(1))
     }
 
-    /// Computes how many rounds the next strip has, at most `rounds`, into `left`. Rounds are
-    /// counted down to zero, the one form that assemblers unroll whatever the counter's step and
-    /// start are.
+    /// Writes the number of iterations of the next strip, at most `rounds`, to `left`. Iterations
+    /// are counted down to zero, the form that assemblers unroll for every step and start.
     pub(crate) fn begin_strip(&self, code: &mut NewCode, rounds: u32, left: &str, registers: &StripRegisters) {
         let bits = self.ty.bits();
         let (work, far) = (if bits == 64 { registers.wide } else { registers.narrow }, registers.far);
@@ -129,8 +128,8 @@ impl CountedLoop {
         }
         let narrow = if bits == 64 { "cvt.u32.u64" } else { "mov.b32" };
         code.emit(narrow, [left.into(), work.into()]);
-        // The first round of a loop that tests at its end runs in any case, also where the counter is at
-        // its bound or beyond.
+        // A loop that tests at its end always runs once, even if the counter is already at its
+        // bound or beyond.
         if is_ordered {
             code.emit("selp.b32", [left.into(), left.into(), 1.into(), registers.before.into()]);
         } else {
@@ -139,14 +138,15 @@ impl CountedLoop {
         code.emit("selp.b32", [left.into(), i64::from(rounds).into(), left.into(), far.into()]);
     }
 
-    /// In place of the loop's own comparison: whether the strip has another round.
+    /// Replaces the loop's own comparison: whether the strip has another iteration.
     pub(crate) fn count_down(&self, code: &mut NewCode, left: &str) {
         code.emit("add.s32", [left.into(), left.into(), (-1).into()]);
         let goes_on = if self.goes_on_if_false { "setp.eq.s32" } else { "setp.ne.s32" };
         code.emit(goes_on, [Operand::Name(self.predicate.clone()), left.into(), 0.into()]);
     }
 
-    /// Behind a strip: asks the loop's own question again, and goes to `over` where it is over.
+    /// Behind a strip: tests the loop's own condition again and jumps to `over` if the loop has
+    /// ended.
     pub(crate) fn end_strip(&self, code: &mut NewCode, over: &str) {
         code.emit(
             &self.dotted,
@@ -156,13 +156,13 @@ impl CountedLoop {
         code.emit_guarded(Some(&over_if), "bra", [over.into()]);
     }
 
-    /// Bits of counter and bound.
+    /// Width of counter and bound in bits.
     pub(crate) fn bits(&self) -> u32 {
         self.ty.bits()
     }
 }
 
-/// Registers to compute bounds of strips with.
+/// Registers for the computation of strip bounds.
 pub(crate) struct StripRegisters {
     /// 32 bits, for counters of 32 bits.
     pub(crate) narrow: &'static str,
@@ -170,12 +170,12 @@ pub(crate) struct StripRegisters {
     pub(crate) wide: &'static str,
     /// A predicate.
     pub(crate) far: &'static str,
-    /// Another one.
+    /// A second predicate.
     pub(crate) before: &'static str,
 }
 
-/// The guard of the branch back to the header, where the other way out of the latch leaves by
-/// falling through.
+/// The guard of the branch back to the header, if the latch otherwise leaves the loop by falling
+/// through.
 fn back_branch<'c>(code: &Code<'c>, cfg: &Cfg, branch: StatementId, header: BlockId) -> Option<&'c Guard> {
     let instruction = code.instruction(branch).filter(|i| i.opcode == "bra")?;
     let back = cfg.block(cfg.block_of(branch)).successors.iter().find(|edge| edge.to == header)?;
@@ -198,7 +198,7 @@ fn only_def(code: &Code<'_>, register: RegisterId, wanted: &dyn Fn(StatementId) 
     found.next().is_none().then_some(first)
 }
 
-/// The constant that every round adds to the counter, once, before the comparison.
+/// The constant step by which every iteration changes the counter, once, before the comparison.
 #[expect(clippy::too_many_arguments, reason = "all the analyses of one function")]
 fn step(
     code: &Code<'_>,
@@ -224,10 +224,10 @@ fn step(
         .then_some(step)
 }
 
-/// Largest step: strips of as many rounds as are ever asked for stay far from the ends of 32 bits.
+/// Limit on the step, so that the bounds of the longest strips stay far within 32 bits.
 const STEP_MAX: u64 = 1 << 16;
 
-/// The relation by which a loop goes on, where a nearer bound means fewer rounds.
+/// The relation by which a loop continues, if a nearer bound means fewer iterations.
 fn relation(compare: &str, ty: ScalarType, negated: bool, step: i64) -> Option<Relation> {
     let is_ordered = ty.class() != atoll_ptx::types::TypeClass::Float;
     let relation = match (compare, negated) {
@@ -244,8 +244,8 @@ fn relation(compare: &str, ty: ScalarType, negated: bool, step: i64) -> Option<R
     (is_ordered && is_towards).then_some(relation)
 }
 
-/// Whether a statement names the header of a loop other than by the branch at its latch, in a place
-/// that cannot be made to name another label.
+/// Whether a statement names the header of a loop in a table or takes its address, so that the name
+/// cannot be replaced by another label.
 pub(crate) fn is_in_table(code: &Code<'_>, label: &Name) -> bool {
     code.statements()
         .any(|(_, s)| matches!(&s.kind, StatementKind::BranchTargets { targets, .. } if targets.contains(label)))

@@ -1,8 +1,8 @@
-//! May the blocks of a kernel leave at entry and run later?
+//! Decides whether the blocks of a kernel may leave at entry and run later.
 //!
 //! A check at entry makes every block all or nothing, so any kernel resumes correctly except one
-//! whose blocks wait for each other: a block that waits for one that left waits for ever (design D5
-//! e). This module finds those kernels, and those it cannot see through.
+//! whose blocks wait for each other: a block that waits for one that left would wait forever. This
+//! module finds those kernels, and kernels that it cannot analyse.
 
 use crate::epoch::LOOP_EPOCH;
 use crate::threads::{Divergence, waits_for_threads};
@@ -12,7 +12,8 @@ use atoll_ptx::{
 };
 use std::collections::HashSet;
 
-/// Why a kernel was left as it is. Lines are those of the source, 0 for built statements.
+/// Why a kernel is not preemptible. Lines are those of the source; 0 for statements built by a
+/// pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotCut {
     /// Blocks of a cluster start together and may wait for each other.
@@ -20,7 +21,7 @@ pub enum NotCut {
     Cluster {
         /// The instruction or special register.
         what: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
     /// The kernel is declared to run in clusters.
@@ -34,13 +35,13 @@ pub enum NotCut {
     CooperativeLaunch {
         /// The special register.
         what: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// The kernel may start before the one in front of it has ended.
+    /// The kernel may start before the preceding kernel has ended.
     #[error("line {line}: `griddepcontrol` lets the kernel overlap with the one before it")]
     DependentLaunch {
-        /// Where.
+        /// The line.
         line: u32,
     },
     /// A loop waits for another block to change memory.
@@ -49,35 +50,35 @@ pub enum NotCut {
         /// The instruction that reads the memory.
         line: u32,
     },
-    /// What a callee does cannot be seen.
+    /// A callee whose body is unknown.
     #[error("line {line}: the callee `{callee}` has no body here")]
     UnknownCallee {
         /// The function, or the register that holds it.
         callee: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// A thread would leave without being counted.
+    /// A thread would exit without being counted.
     #[error("line {line}: the device function `{function}` ends the thread with `exit`")]
     ExitInFunction {
         /// The function.
         function: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// The appended parameters do not fit.
+    /// The appended parameters exceed the limit.
     #[error("{bytes} bytes of parameters are more than the {limit} that `.version` and `.target` allow")]
     TooManyParameters {
-        /// With the appended ones.
+        /// Size with the appended parameters.
         bytes: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
     },
     /// The preemption parameters are 64-bit addresses.
     #[error("the module has {0}-bit addresses")]
     AddressSize(u32),
     /// Before sm_70 an exited thread does not count as arrived at a barrier within its warp, and
-    /// before PTX 6.2 threads cannot find out who is with them.
+    /// before PTX 6.2 threads cannot query which others are active.
     #[error("threads may exit before a barrier, which asks for sm_70 and PTX 6.2; the module says sm_{sm} and {}.{}", version.0, version.1)]
     EarlyExitOnOldTarget {
         /// The target.
@@ -87,9 +88,9 @@ pub enum NotCut {
     },
 }
 
-/// Why a kernel cannot be analysed or must not be cut.
+/// Why a kernel cannot be analysed or is not preemptible.
 pub(crate) enum Refusal {
-    /// It must not be cut.
+    /// It is not preemptible.
     NotCut(NotCut),
     /// Its control flow is broken.
     Broken(CfgError),
@@ -107,22 +108,22 @@ impl From<CfgError> for Refusal {
     }
 }
 
-/// Functions of the CUDA runtime library that neither wait for other threads nor launch anything.
+/// Functions of the CUDA device runtime that neither wait for other threads nor launch kernels.
 const HARMLESS_EXTERNALS: [&str; 5] = ["vprintf", "malloc", "free", "__assertfail", "__nv_assertfail"];
 
-/// Whether device functions that a kernel reaches wait for other threads of the block.
+/// Whether device functions that a kernel can reach wait for other threads of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CalleesWait {
     /// They do not.
     Never,
-    /// Every thread that calls one waits as often as the others that call it with it.
+    /// All threads that call such a function together wait equally often.
     Always,
-    /// It depends on what the thread finds.
+    /// It depends on data of the thread.
     Sometimes,
 }
 
-/// Finds what forbids cutting `kernel`. Where nothing does, says whether device functions that it
-/// can reach wait for other threads of the block.
+/// Checks whether `kernel` is preemptible. If it is, returns whether device functions that it can
+/// reach wait for other threads of the block.
 pub(crate) fn check(module: &Module, kernel: &Function) -> Result<CalleesWait, Refusal> {
     const CLUSTER_ATTRIBUTES: [&str; 4] =
         ["explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"];
@@ -145,8 +146,8 @@ pub(crate) fn check(module: &Module, kernel: &Function) -> Result<CalleesWait, R
     callees_wait(&functions)
 }
 
-/// How device functions wait for other threads. A call counts as a wait where any of the functions
-/// waits: it may be the one.
+/// How device functions wait for other threads. An indirect call counts as waiting if any of its
+/// possible callees waits.
 fn callees_wait(functions: &[&Function]) -> Result<CalleesWait, Refusal> {
     let codes: Vec<Code<'_>> = functions.iter().map(|function| Code::of(function)).collect();
     let waiting =
@@ -167,7 +168,8 @@ fn callees_wait(functions: &[&Function]) -> Result<CalleesWait, Refusal> {
     Ok(CalleesWait::Always)
 }
 
-/// Device functions with a body that a function can call, each once, itself not included.
+/// Device functions with a body that a function can call, each once; the function itself is not
+/// included.
 pub(crate) fn reachable_functions<'m>(module: &'m Module, from: &'m Function) -> Result<Vec<&'m Function>, NotCut> {
     let mut found: Vec<&Function> = Vec::new();
     let mut pending = vec![from];
@@ -189,8 +191,8 @@ pub(crate) fn reachable_functions<'m>(module: &'m Module, from: &'m Function) ->
     Ok(found)
 }
 
-/// The functions a body calls, by name, with the lines of the calls. An indirect call counts all
-/// functions of its table.
+/// The functions a body calls, by name, with the lines of the calls. An indirect call counts as
+/// calling all functions of its table.
 pub(crate) fn callees(body: &Body) -> Result<Vec<(Name, u32)>, NotCut> {
     let mut tables: Vec<(&Name, &[Name])> = Vec::new();
     let mut calls: Vec<(&Instruction, u32)> = Vec::new();
@@ -229,7 +231,7 @@ pub(crate) fn visit_statements<'a>(body: &'a Body, visit: &mut dyn FnMut(&'a Sta
     }
 }
 
-/// Refuses the instructions that only make sense where blocks run together.
+/// Rejects instructions that require blocks to run together.
 fn forbid_instruction(instruction: &Instruction, line: u32) -> Result<(), NotCut> {
     let cluster = instruction.has("cluster") && instruction.opcode == "barrier"
         || instruction.has("multicast::cluster")
@@ -251,7 +253,7 @@ fn forbid_instruction(instruction: &Instruction, line: u32) -> Result<(), NotCut
     Ok(())
 }
 
-/// Refuses a loop whose end depends on memory that only another block can change.
+/// Rejects a loop whose exit depends on memory that only another block can change.
 fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotCut> {
     let loops = Loops::of(cfg, &DominatorTree::dominators(cfg));
     for (id, _) in loops.iter() {
@@ -269,8 +271,8 @@ fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotCut> {
             }
         }
     }
-    // A cycle with two entries is no loop that could be looked at. No compiler makes one, so whoever
-    // watches memory in such a function is refused.
+    // A cycle with two entries is not a natural loop and cannot be analysed. Compilers emit none,
+    // so any function that has one and polls memory is rejected.
     let everything: Vec<StatementId> = code.statements().map(|(id, _)| id).collect();
     match everything.iter().find(|&&id| !loops.is_reducible() && watches_memory(code, id, &everything)) {
         Some(&id) => Err(NotCut::SpinsOnMemory { line: code.statement(id).origin.line }),
@@ -278,12 +280,12 @@ fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotCut> {
     }
 }
 
-/// Whether a statement reads, again and again, what another block may write: a load past the first
-/// cache, or an atomic that makes no progress of its own.
+/// Whether a statement polls memory that another block may write: a load that bypasses the first
+/// cache, or an atomic that makes no progress itself.
 fn watches_memory(code: &Code<'_>, statement: StatementId, region: &[StatementId]) -> bool {
     let Some(instruction) = code.instruction(statement) else { return false };
-    // A check in a loop waits for nobody: where the word does not change, the loop goes on as it would
-    // without.
+    // A check in a loop does not wait: if the word does not change, the loop continues as without
+    // the check.
     let is_check = matches!(instruction.operands.first(), Some(Operand::Name(to)) if to == LOOP_EPOCH);
     if is_check || !matches!(instruction.space(), None | Some(StateSpace::Global)) {
         return false;
@@ -292,15 +294,15 @@ fn watches_memory(code: &Code<'_>, statement: StatementId, region: &[StatementId
         "ld" => ["volatile", "relaxed", "acquire", "mmio", "cv", "cg"].iter().any(|word| instruction.has(word)),
         "atom" if instruction.has("exch") => true,
         "atom" if instruction.has("cas") => !is_retry(code, statement, instruction, region),
-        // `atom.or x, 0` and `atom.add x, 0` are loads in disguise; with another operand every round changes the
-        // memory.
+        // `atom.or x, 0` and `atom.add x, 0` are loads; with another operand every iteration
+        // changes the memory.
         "atom" => matches!(instruction.operands.get(2), Some(Operand::Immediate(Immediate::Int(0)))),
         _ => false,
     }
 }
 
-/// Whether a compare-and-swap compares with what the loop itself read before: such a loop retries
-/// an update and waits for nobody.
+/// Whether a compare-and-swap compares with a value that the loop itself read before: such a loop
+/// retries an update and does not wait.
 fn is_retry(code: &Code<'_>, statement: StatementId, swap: &Instruction, region: &[StatementId]) -> bool {
     let Some(Operand::Name(compare)) = swap.operands.get(2) else { return false };
     let reads_memory = |id: &&StatementId| {
@@ -311,7 +313,7 @@ fn is_retry(code: &Code<'_>, statement: StatementId, swap: &Instruction, region:
     code.register_at(statement, compare).is_some_and(|compare| depends_on(code, region, read).contains(&compare))
 }
 
-/// The registers whose values follow, within these statements, from the given ones.
+/// The registers whose values depend, within these statements, on the given ones.
 fn depends_on(
     code: &Code<'_>,
     statements: &[StatementId],

@@ -1,7 +1,8 @@
-//! What a kernel does to memory that outlives its blocks: one analysis for everybody who asks.
+//! What a kernel does to memory that outlives its blocks; shared by all passes and callers that
+//! need to know.
 //!
-//! [`analyze_effects`] answers in terms of a caller, by parameters. The passes of this crate ask
-//! the [`Trace`] underneath, which has every access with its address.
+//! [`analyze_effects`] answers for a caller, in terms of parameters. The passes of this crate use
+//! the underlying [`Trace`], which lists every access with its address.
 
 mod cells;
 mod eval;
@@ -21,26 +22,26 @@ use linear::{Atoms, Linear, RootSet};
 use memory::{Act, MemoryAct, act};
 use provenance::Provenance;
 
-/// What a kernel does, the device functions it calls included.
+/// What a kernel does, including the device functions it calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelEffects {
-    /// What it reads, in no particular order, each once.
+    /// What it reads; unordered, without duplicates.
     pub reads: Vec<Root>,
     /// What it writes.
     pub writes: Vec<Root>,
-    /// What it changes by atomic operations; also among the writes.
+    /// What it updates with atomic operations; also contained in the writes.
     pub atomics: Vec<Root>,
-    /// The line of a load whose address cannot be followed to a parameter or variable: it may read
-    /// anything.
+    /// The line of a load whose address has no known origin: it may read anything.
     pub reads_anything: Option<u32>,
-    /// The same for a store or atomic.
+    /// The line of a store or atomic whose address has no known origin: it may write anything.
     pub writes_anything: Option<u32>,
-    /// Places where the threads of a block wait for each other: barriers, not warp-wide operations.
+    /// Number of barriers at which the threads of the block wait for each other; warp-wide
+    /// operations not included.
     pub barriers: usize,
     /// Whether shared memory is accessed.
     pub uses_shared: bool,
-    /// The line of the first instruction whose effects nobody here follows (textures, tensor maps,
-    /// …), or of a call to a function that has no body here.
+    /// The line of the first instruction whose effects are not modelled (textures, tensor maps, …),
+    /// or of a call of a function without a body.
     pub unfollowed: Option<u32>,
 }
 
@@ -90,12 +91,12 @@ fn add(roots: &mut Vec<Root>, root: &Root, wanted: bool) {
     }
 }
 
-/// Why a kernel cannot be traced at all.
+/// Why a kernel cannot be traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Opaque {
-    /// It calls something that has no body here.
+    /// It calls a function without a body.
     Callee { name: String, line: u32 },
-    /// It is larger than the limits of the analysis.
+    /// It exceeds the limits of the analysis.
     TooComplex,
 }
 
@@ -111,20 +112,20 @@ impl Opaque {
 /// One access to memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
-    /// Which function it stands in; the kernel is 0.
+    /// Index of the function that contains it; the kernel is 0.
     pub(crate) function: usize,
     pub(crate) statement: StatementId,
     pub(crate) line: u32,
     pub(crate) act: MemoryAct,
-    /// Where it goes, as far as that can be expressed.
+    /// Its address, if it can be expressed.
     pub(crate) address: Option<Linear>,
-    /// The roots it may go to; `None` for anything.
+    /// The roots it may access; `None` if it may access anything.
     pub(crate) targets: Option<Vec<usize>>,
-    /// Whether it only touches memory of the block itself, or reads constant memory.
+    /// Whether it accesses only memory of the block itself, or reads constant memory.
     pub(crate) is_private: bool,
 }
 
-/// Every access of a kernel, and the values that addresses are made of.
+/// Every access of a kernel, and the values that addresses consist of.
 pub(crate) struct Trace<'m> {
     provenance: Provenance<'m>,
     pub(crate) accesses: Vec<Access>,
@@ -172,7 +173,7 @@ impl<'m> Trace<'m> {
         })
     }
 
-    /// The first instruction that is not followed: its line, its name, what it belongs to.
+    /// The first instruction whose effects are not modelled: line, name, group of instructions.
     pub(crate) fn unfollowed(&self) -> Option<(u32, String, &'static str)> {
         self.instructions().find_map(|(function, instruction, id)| match act(instruction) {
             Act::Unfollowed(what) => Some((self.code(function).statement(id).origin.line, instruction.dotted(), what)),
@@ -188,23 +189,23 @@ impl<'m> Trace<'m> {
         &self.provenance.atoms
     }
 
-    /// How many functions there are; the kernel is the first.
+    /// The number of functions; the kernel is the first.
     pub(crate) fn function_count(&self) -> usize {
         self.provenance.functions.len()
     }
 
-    /// A root by its number; `None` for private and constant memory.
+    /// The root with an index; `None` for private and constant memory.
     pub(crate) fn root(&self, index: usize) -> Option<&Root> {
         self.provenance.roots.get(index)
     }
 
-    /// The address that an operand of an instruction stands for, `[base+offset]`.
+    /// The address of an operand `[base+offset]` of an instruction.
     pub(crate) fn address(&mut self, function: usize, statement: StatementId, operand: usize) -> Option<Linear> {
         self.provenance.operand_address(function, statement, operand)
     }
 
-    /// The one shared, local or constant variable that an address lies in, and where in it: the
-    /// smallest and largest offset, where they are known.
+    /// The only shared, local or constant variable that an address can lie in, with the smallest
+    /// and largest offset if they are known.
     pub(crate) fn variable(&self, address: &Linear) -> Option<(&'m Variable, Option<(i64, i64)>)> {
         self.provenance.variable_at(address)
     }
@@ -214,17 +215,17 @@ impl<'m> Trace<'m> {
         self.provenance.is_of_module(variable)
     }
 
-    /// Whether an address may be that of memory of the block itself.
+    /// Whether an address may point to memory of the block itself.
     pub(crate) fn may_be_private(&self, access: &Access) -> bool {
         access.address.as_ref().is_some_and(|address| self.provenance.may_be_private(address))
     }
 
-    /// Whether a value that is stored may be the address of memory of the block itself.
+    /// Whether a stored value may be the address of memory of the block itself.
     pub(crate) fn hands_out_private(&mut self, access: &Access) -> bool {
         self.provenance.stores_private(access.function, access.statement, &access.act)
     }
 
-    /// The value of a register, where it has one value.
+    /// The value of a register, if it has a single one.
     pub(crate) fn register_value(&self, function: usize, statement: StatementId, name: &Name) -> Option<Linear> {
         self.provenance.register_value(function, statement, name)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong in the pipeline, and whose fault it is.
+//! Errors of the pass pipeline, and who can fix them.
 
 use crate::shared_error::SharedError;
 use atoll_ptx::Faults;
@@ -7,52 +7,52 @@ use atoll_ptx::analysis::CfgError;
 /// Why a module was not transformed. The module is then in an unspecified state.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// The caller's PTX is not valid.
+    /// The input is not valid PTX.
     #[error("the module is not valid PTX: {0}")]
     InvalidInput(Faults),
-    /// The caller's PTX branches to nowhere.
+    /// The input branches to a label that does not exist.
     #[error("`{function}`: {source}")]
     BrokenFlow {
         /// The function.
         function: String,
-        /// The branch.
+        /// The error of the control-flow graph.
         source: CfgError,
     },
-    /// The kernel went through this pass before; transform the original.
+    /// The kernel already went through this pass; transform the original.
     #[error("the kernel `{kernel}` has preemption parameters already")]
     AlreadyPreemptible {
         /// The kernel.
         kernel: String,
     },
-    /// The kernel went through this pass before; transform the original.
+    /// The kernel already went through this pass; transform the original.
     #[error("the kernel `{kernel}` has virtual thread and block numbers already")]
     AlreadyVirtual {
         /// The kernel.
         kernel: String,
     },
-    /// The kernel went through this pass before; transform the original.
+    /// The kernel already went through this pass; transform the original.
     #[error("the kernel `{kernel}` is fenced already")]
     AlreadyFenced {
         /// The kernel.
         kernel: String,
     },
-    /// Nobody knows this pass.
+    /// No pass has this name.
     #[error("there is no pass `{name}`; there are {known}")]
     UnknownPass {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: String,
     },
-    /// Shared memory is used in a way that cannot be moved.
+    /// A use of shared memory that cannot be moved.
     #[error(transparent)]
     Shared(#[from] SharedError),
-    /// A bug of a pass: valid PTX went in and something else came out.
+    /// A bug in a pass: valid PTX became invalid.
     #[error("bug in the pass `{pass}`: its output is not valid: {faults}")]
     InvalidOutput {
         /// The pass.
         pass: &'static str,
-        /// What is wrong with it.
+        /// The verifier's findings.
         faults: Faults,
     },
 }

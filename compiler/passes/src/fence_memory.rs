@@ -1,33 +1,39 @@
-//! Bounds every access of an untrusted kernel to its tenant's memory (design D9), so that functions
-//! of different tenants may share one context.
+//! Bounds every access of an untrusted kernel to its tenant's memory, so that functions of
+//! different tenants can share one device context.
 //!
 //! # Vocabulary
 //! - The tenant's *region* is one range of global memory whose size is a power of two and whose
-//!   start is a multiple of that; `mask` is its size less one.
-//! - *Constants* are a second such range, shared with others, for loads alone.
+//!   start is a multiple of its size; `mask` is the size minus one.
+//! - *Constants* are a second such range, shared with other tenants and only loaded from.
 //! - *Private* memory is a shared, local or constant variable of the kernel's own module.
 //!
-//! # How
-//! | access | becomes | by |
-//! |---|---|---|
-//! | store, atomic | `(address & mask) \| base` | two operations; what lay outside of the region lands somewhere in it |
-//! | load | itself where `(address & ~mask) == base` of the constants, else as a store | a comparison and a selection more |
-//! | the same, in the form [`FenceForm::Trap`] | itself, behind a trap where it lies in neither | comparisons, in a form that the host target lowers as a whole |
-//! | shared, local, constant memory | `variable + min(address − variable, size − bytes)` | the variable that the address is derived from; nothing where the offset is known to fit |
-//! | generic address | as global, unless it is derived from a private variable: then as that, in its own state space | analysis; both at once is refused |
-//! | `brx.idx` | the index is at most the last of the table | |
+//! # Transformation
+//! - Store or atomic: the address becomes `(address & mask) | base`, two operations. An address
+//!   outside of the region is moved to some address inside.
+//! - Load: the address stays if `(address & ~mask) == base` holds for the constants; otherwise as
+//!   for a store. Costs one comparison and one selection more.
+//! - Both in the form [`FenceForm::Trap`]: the access stays, behind a trap for addresses in neither
+//!   range; the host target lowers the comparisons as one instruction.
+//! - Shared, local and constant memory: the address becomes
+//!   `variable + min(address − variable, size − bytes)`, where `variable` is the variable that the
+//!   address is derived from. No code if the offset is known to fit.
+//! - Generic address: as a global one, unless it is derived from a private variable; then as an
+//!   access to that variable in its own state space. The analysis decides; an address that may be
+//!   both is rejected.
+//! - `brx.idx`: the index is limited to the last entry of the table.
 //!
-//! The masks keep the low bits clear that an aligned access has clear, so the last byte of an
-//! access is inside as well. Nothing depends on what an address *should* be: whether it
-//! is taken for global or private memory, it is bounded, and an analysis that is wrong about a
-//! kernel costs that kernel its sense and nobody else anything.
+//! The masks keep the low bits clear that are clear in an aligned address, so the last byte of an
+//! access is inside as well. Safety does not depend on the analysis: an address is bounded whether
+//! it is taken for a global or a private one. If the analysis is wrong about a kernel, the kernel
+//! computes wrong results but accesses no memory of another tenant.
 //!
-//! # What is refused
-//! Every instruction that is not in [`TABLE`] with modifiers of [`MODIFIERS`] and does not merely
-//! compute ([`memory`]): textures, surfaces, tensor maps, bulk copies, matrices in strides, calls
-//! of what is not known. So is an address of private memory that is handed out to global memory,
-//! from where it would come back as a global one, and a variable of the module in global memory,
-//! which lies outside of every region, where it is written; loads are allowed, within the variable.
+//! # Rejected kernels
+//! Every instruction that is not in [`TABLE`] with modifiers of [`MODIFIERS`], and does more than
+//! compute ([`memory`]), is rejected: textures, surfaces, tensor maps, bulk copies, strided
+//! matrices, calls of unknown functions. Also rejected are storing the address of private memory to
+//! global memory, from where it would be loaded as a global one, and writing a variable of the
+//! module in global memory, which lies outside of every region; loads within such a variable are
+//! allowed.
 
 mod bounds;
 mod plan;
@@ -49,44 +55,44 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Fencing {
     /// The pass did not run.
     NotAsked,
-    /// Every access is bounded.
+    /// All accesses are bounded.
     Fenced {
         /// Byte offset of the appended [`fence_params`].
         offset: u32,
     },
-    /// It was left as it was, and must not run for a tenant that is not trusted.
+    /// It is unchanged, and must not run for an untrusted tenant.
     Refused(NotFenced),
 }
 
-/// Why a kernel cannot be fenced. Lines are those of the source, 0 for built statements.
+/// Why a kernel cannot be fenced. Lines are those of the source; 0 for statements built by a pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotFenced {
-    /// An instruction that the fence has no rule for.
+    /// An instruction that has no rule in the fence.
     #[error("line {line}: there is no fence for `{instruction}`{what}")]
     Instruction {
         /// The instruction.
         instruction: String,
-        /// What it belongs to, where that is known.
+        /// The group of instructions it belongs to, if known.
         what: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// A call whose target is not known, or that leads out of the module.
+    /// A call whose target is unknown or outside of the module.
     #[error("line {line}: the callee `{callee}` has no body here")]
     UnknownCallee {
         /// The function, or the register that holds it.
         callee: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// A function is called by address, so that its parameters cannot change.
+    /// A function whose address is taken, so that its parameters cannot change.
     #[error("the address of the device function `{function}` is taken")]
     FunctionAddress {
         /// The function.
         function: String,
     },
-    /// A kernel that cannot be fenced calls the same function, or the two call it in ways that are
-    /// fenced differently.
+    /// A function that is also called by a kernel that cannot be fenced, or by two kernels that
+    /// need different fences in it.
     #[error("the device function `{function}` cannot be fenced for all kernels that call it")]
     SharedFunction {
         /// The function.
@@ -97,73 +103,73 @@ pub enum NotFenced {
     ModuleVariable {
         /// The variable.
         variable: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// It is not known which variable an address lies in.
+    /// The variable that an address lies in is unknown.
     #[error("line {line}: it is not known which {space} variable is accessed")]
     UnknownVariable {
         /// The state space.
         space: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
     /// A generic address that may be global or private.
     #[error("line {line}: a generic address that may be that of private or of global memory")]
     GenericAddress {
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// The address of private memory is stored to global memory.
+    /// Stores the address of private memory to global memory.
     #[error("line {line}: stores the address of private memory")]
     PrivateAddress {
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// Parameters of a kernel or call are accessed by a computed address, or beyond their end.
+    /// An access to parameters of a kernel or call by a computed address, or beyond their end.
     #[error("line {line}: a parameter is accessed by a computed address")]
     ParameterAddress {
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// A register that the fence cannot give a first value, or whose name it has for itself.
+    /// A register that the fence cannot initialise, or whose name is reserved for the fence.
     #[error("line {line}: the register `{register}` is read before it is written, or has a name that the fence uses")]
     Register {
         /// Its name.
         register: String,
-        /// Where it is declared; 0 where it is one that is read.
+        /// The line of the declaration; 0 for a register that is read before it is written.
         line: u32,
     },
-    /// The appended parameters do not fit.
+    /// The appended parameters exceed the limit.
     #[error("{bytes} bytes of parameters are more than the {limit} that `.version` and `.target` allow")]
     TooManyParameters {
-        /// With the appended ones.
+        /// Size with the appended parameters.
         bytes: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
     },
-    /// The fence is for 64-bit addresses.
+    /// The fence requires 64-bit addresses.
     #[error("the module has {0}-bit addresses")]
     AddressSize(u32),
-    /// The kernel is larger than the limits of the analysis.
+    /// The kernel exceeds the limits of the analysis.
     #[error("the kernel is too large to be analysed")]
     TooComplex,
-    /// A branch that leads nowhere; the verifier refuses it too.
+    /// A branch table without targets; the verifier rejects it too.
     #[error("line {line}: a table without targets")]
     EmptyTable {
-        /// Where.
+        /// The line.
         line: u32,
     },
 }
 
-/// How an instruction that may touch memory or jump is fenced.
+/// The fence of an instruction that may access memory or jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// Goes to a label of its function.
+    /// Jumps to a label of its function; nothing to do.
     Jump,
     /// The index into the table of labels is bounded.
     BoundIndex,
-    /// The callee is known and fenced itself.
+    /// The callee is known and is fenced itself.
     KnownCallee,
     /// The address is bounded.
     BoundAddress,
@@ -171,12 +177,12 @@ pub(crate) enum Rule {
     BoundCopy,
     /// The address of a row of a matrix in shared memory is bounded: operand, bytes.
     BoundRow(usize, u64),
-    /// Waits for copies of the thread.
+    /// Waits for copies of the thread; nothing to do.
     Wait,
 }
 
-/// Every instruction that may touch memory or jump and has a fence. What is neither here nor only
-/// computes is refused.
+/// Every instruction that may access memory or jump and has a rule. Instructions that are neither
+/// here nor purely computing are rejected.
 pub(crate) const TABLE: &[(&str, Rule)] = &[
     ("bra", Rule::Jump),
     ("ret", Rule::Jump),
@@ -198,9 +204,9 @@ pub(crate) const TABLE: &[(&str, Rule)] = &[
     ("stmatrix", Rule::BoundRow(0, 16)),
 ];
 
-/// Modifiers of bounded accesses, besides types and hints to caches: state spaces, order and scope,
-/// caching, vectors, what is done, matrices. One that is not here might change where an access goes
-/// or how far.
+/// Modifiers of bounded accesses, besides types and cache hints: state spaces, order and scope,
+/// caching, vectors, operations, matrices. An unknown modifier could change the address or the
+/// extent of an access.
 pub(crate) const MODIFIERS: &[&[&str]] = &[
     &["const", "global", "local", "param", "param::entry", "param::func", "shared", "shared::cta"],
     &["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio", "cta", "cluster", "gpu", "sys"],
@@ -210,8 +216,8 @@ pub(crate) const MODIFIERS: &[&[&str]] = &[
     &["async", "sync", "aligned", "m8n8", "x1", "x2", "x4", "trans"],
 ];
 
-/// The registers that hold what the fence needs, in kernels and in functions, where they are
-/// parameters: name, type, parameter of the kernel.
+/// Registers with the fence's parameters, loaded in kernels and passed to functions as parameters:
+/// name, type, parameter of the kernel, offset.
 const REGISTERS: [(&str, ScalarType, &str, u32); 5] = [
     (BASE, ScalarType::B64, "atoll_fence_base", fence_params::BASE),
     (MASK, ScalarType::B64, "atoll_fence_mask", fence_params::MASK),
@@ -220,7 +226,7 @@ const REGISTERS: [(&str, ScalarType, &str, u32); 5] = [
     (DYNAMIC, ScalarType::B32, "atoll_fence_dynamic_shared", fence_params::DYNAMIC_SHARED),
 ];
 
-/// How the names of all registers begin that the fence adds.
+/// Prefix of all registers that the fence adds.
 const RESERVED: &str = "%atoll_";
 const BASE: &str = "%atoll_base";
 const MASK: &str = "%atoll_mask";
@@ -228,7 +234,8 @@ const CONSTANTS: &str = "%atoll_constants";
 const CONSTANTS_MASK: &str = "%atoll_constants_mask";
 const DYNAMIC: &str = "%atoll_dynamic";
 
-/// Fences every kernel that can be. Says for each kernel with a body, in order, what was done.
+/// Fences every kernel for which that is possible. Returns the outcome for each kernel with a body,
+/// in order.
 pub(crate) fn fence_memory(module: &mut Module, form: FenceForm) -> Result<Vec<Fencing>, PassError> {
     let dialect = Dialect::of(module);
     if let Some(kernel) = module.kernels().find(|k| k.params.iter().any(|p| p.name.ends_with(REGISTERS[0].2))) {
@@ -237,7 +244,7 @@ pub(crate) fn fence_memory(module: &mut Module, form: FenceForm) -> Result<Vec<F
     let (plans, refused) = plans(module, dialect);
     let outcome = |kernel: &Function| match refused.get(&kernel.name) {
         Some(reason) => Fencing::Refused(reason.clone()),
-        // That it fits was seen when the plan was made.
+        // The plan has checked that it fits.
         None => Fencing::Fenced { offset: u32::try_from(offset(kernel)).unwrap_or(u32::MAX) },
     };
     let outcomes = module.kernels().map(outcome).collect();
@@ -255,12 +262,12 @@ pub(crate) fn fence_memory(module: &mut Module, form: FenceForm) -> Result<Vec<F
     Ok(outcomes)
 }
 
-/// Where the appended parameters start.
+/// Byte offset of the appended parameters.
 fn offset(kernel: &Function) -> u64 {
     align_up(params_bytes(kernel), 8)
 }
 
-/// Whether the appended parameters fit.
+/// Checks that the appended parameters fit.
 fn fits(kernel: &Function, dialect: Dialect) -> Result<(), NotFenced> {
     let (bytes, limit) = (offset(kernel).saturating_add(fence_params::BYTES.into()), dialect.params_bytes_max());
     if bytes > limit { Err(NotFenced::TooManyParameters { bytes, limit }) } else { Ok(()) }
@@ -281,7 +288,7 @@ fn apply(function: &mut Function, plans: &BTreeMap<Name, FunctionPlan>, extended
             |(register, ty, ..): &(&str, ScalarType, &str, u32)| Variable::new(StateSpace::Reg, *ty, register);
         function.params.extend(REGISTERS.iter().map(parameter));
     }
-    // A declaration in front of the definition has no body.
+    // A declaration before the definition has no body.
     let Some(body) = &mut function.body else { return };
     let mut fixes = Fixes::new(form);
     rebuild(body, &mut |id, mut statement, code| {

@@ -1,36 +1,34 @@
-//! Makes kernels preemptible: blocks that have not begun can be told to leave, and those that ran
-//! are remembered (design D5).
+//! Makes kernels preemptible: blocks that have not started can be told to leave, and blocks that
+//! have finished are recorded.
 //!
 //! # Vocabulary
-//! - The *epoch word* of the task is newer than the epoch a launch was *issued* under once the task
-//!   was preempted.
-//! - A block *leaves* at entry when the word is newer, or when its *progress byte* says that it ran
-//!   in an earlier launch of the same invocation. In the first case it sets the launch's *evicted
+//! - A launch is *issued* under an epoch. The task's *epoch word* is newer than this epoch if the
+//!   task was preempted since.
+//! - A block *leaves* at entry if the word is newer, or if its *progress byte* shows that it ran in
+//!   an earlier launch of the same invocation. In the first case it sets the launch's *evicted
 //!   word*.
 //! - A block that ran sets its progress byte when its last thread has finished.
 //!
 //! # Entry
-//! Thread 0 reads word and byte, and one `bar.red` makes its decision that of the block before any
-//! thread can leave. Only thread 0's loads are guarded, everything else is uniform, so that a
-//! vectorising target keeps it scalar.
+//! Thread 0 reads word and byte, and one `bar.red` makes its decision known to the block before any
+//! thread can leave. Only the loads of thread 0 are guarded and everything else is uniform, so that
+//! a vectorising target keeps the check scalar.
 //!
 //! # Completion
-//! Since Volta a barrier waits for all threads that have not exited, and it pairs by number and not
-//! by place. So how the last thread is found depends on the body:
-//! - [`Completion::Barrier`]: every place where threads wait for each other is run by all threads
-//!   equally often. Then all exits go to one epilogue with a barrier, behind which thread 0 sets
-//!   the byte.
-//! - [`Completion::Count`]: otherwise threads exit where they did. Those of a warp that end
-//!   together subtract their number from a counter in shared memory, through one of them, and
-//!   whoever takes the last sets the byte. The sequence is predicated and stands in place of every
-//!   exit, a jump to a bare `ret` included: a common tail would be a point where a warp's threads
-//!   meet again, and exiting threads would wait there for threads that wait for them at a barrier.
+//! Since Volta a barrier waits for all threads that have not exited, and barriers pair by number,
+//! not by location in the code. The way to find the last thread therefore depends on the body:
+//! - [`Completion::Barrier`], if all threads execute every waiting operation equally often. All
+//!   exits branch to one epilogue with a barrier, behind which thread 0 sets the byte.
+//! - [`Completion::Count`] otherwise. Threads exit where they did before. The threads of a warp
+//!   that exit together elect one that subtracts their number from a counter in shared memory; the
+//!   thread that brings it to zero sets the byte. This sequence is predicated and replaces every
+//!   exit, including a jump to a bare `ret`: a common tail would be a reconvergence point, where
+//!   exiting threads would wait for threads that wait for them at a barrier.
 //!
-//! A block that stops midway, by a check in a loop, did not finish: the code that it leaves through
-//! is not touched.
+//! A block that stops midway, at a check in a loop, has not finished: the code through which it
+//! leaves is not changed.
 //!
-//! Nothing of the pass stays in a register through the body; what is needed again is computed
-//! again.
+//! No register of the pass is live in the body; values are recomputed where they are needed again.
 
 use crate::code::{Code, at, prepend};
 use crate::cuttable::{self, CalleesWait, NotCut, Refusal, visit_statements};
@@ -45,12 +43,12 @@ use atoll_ptx::{
 };
 use std::collections::HashMap;
 
-/// How the last thread of a block is found.
+/// How the last thread of a block is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// A barrier in a common epilogue.
     Barrier,
-    /// A count of running threads in shared memory.
+    /// A counter of running threads in shared memory.
     Count,
 }
 
@@ -63,10 +61,10 @@ pub enum Preemption {
     Injected {
         /// Byte offset of the appended parameters.
         offset: u32,
-        /// How its completion is found.
+        /// How its completion is determined.
         completion: Completion,
     },
-    /// It was left as it was.
+    /// It is unchanged.
     NotCut(NotCut),
 }
 
@@ -93,13 +91,14 @@ const WIDE: &str = "%atoll_wide";
 const BODY_LABEL: &str = "$L_atoll_body";
 const END_LABEL: &str = "$L_atoll_end";
 
-/// From this architecture on a block leaves by a predicated `ret` alone: assemblers keep less of a
-/// body in registers, and less of that in uniform ones, behind a jump. On older ones four
-/// convolutions of DenseNet that have a limit of registers spill without it (ptxas 12.9).
+/// From this architecture on a block leaves by a predicated `ret` without a jump: behind a jump,
+/// assemblers keep more of the body's values in general registers and fewer in uniform ones. On
+/// older architectures the jump is needed: without it four convolutions of DenseNet that have a
+/// register limit spill (ptxas 12.9).
 const LEAVES_WITHOUT_JUMP_SM: u32 = 80;
 
-/// Injects the flag into every kernel of a module that may be cut. Says for each kernel, in order,
-/// what was done.
+/// Injects the flag into every preemptible kernel of a module. Returns the outcome for each kernel,
+/// in order.
 pub(crate) fn inject_preempt_flag(module: &mut Module) -> Result<Vec<Preemption>, PassError> {
     let dialect = Dialect::of(module);
     let mut plans = Vec::new();
@@ -119,7 +118,7 @@ pub(crate) fn inject_preempt_flag(module: &mut Module) -> Result<Vec<Preemption>
     Ok(plans)
 }
 
-/// Decides what to do with a kernel.
+/// Decides about a kernel.
 fn plan(module: &Module, kernel: &Function, dialect: Dialect) -> Result<Preemption, PassError> {
     if has_flag(kernel) {
         return Err(PassError::AlreadyPreemptible { kernel: kernel.name.to_string() });
@@ -131,7 +130,7 @@ fn plan(module: &Module, kernel: &Function, dialect: Dialect) -> Result<Preempti
     }
 }
 
-/// Whether the pass has been here.
+/// Whether the pass has already run on a kernel.
 fn has_flag(kernel: &Function) -> bool {
     let mut found = false;
     let leaves = |instruction: &Instruction| instruction.guard.as_ref().is_some_and(|guard| guard.predicate == AGREED);
@@ -141,7 +140,7 @@ fn has_flag(kernel: &Function) -> bool {
     found
 }
 
-/// Where the appended parameters go and how the kernel's last thread is found.
+/// Offset of the appended parameters, and how the kernel's completion is determined.
 fn completion_of(module: &Module, kernel: &Function, dialect: Dialect) -> Result<(u32, Completion), Refusal> {
     let offset = epoch::planned_offset(kernel, dialect)?;
     let callees = cuttable::check(module, kernel)?;
@@ -154,7 +153,7 @@ fn completion_of(module: &Module, kernel: &Function, dialect: Dialect) -> Result
     Ok((offset, completion))
 }
 
-/// Whether all threads run every wait equally often.
+/// Whether all threads execute every waiting operation equally often.
 fn waits_are_uniform(code: &KernelCode<'_>, cfg: &Cfg, callees: CalleesWait) -> bool {
     let waits = |i: &Instruction| waits_for_threads(i) || callees != CalleesWait::Never && i.opcode == "call";
     let mut waiting =
@@ -166,7 +165,7 @@ fn waits_are_uniform(code: &KernelCode<'_>, cfg: &Cfg, callees: CalleesWait) -> 
     callees != CalleesWait::Sometimes && waiting.all(|(id, instruction)| divergence.all_run(cfg, id, instruction))
 }
 
-/// The change of one kernel.
+/// The changes to one kernel.
 struct Injection {
     kernel: Name,
     dialect: Dialect,
@@ -194,7 +193,7 @@ impl Injection {
         self.named("atoll_threads")
     }
 
-    /// Declarations, the check, and the way out of a block that leaves.
+    /// Declarations, the check, and the exit of a block that leaves.
     fn entry(&self) -> Code {
         let mut code = Code::default();
         code.registers(ScalarType::Pred, &[FIRST, NEWER, DONE, LEAVE, AGREED]);
@@ -210,7 +209,7 @@ impl Injection {
         }
         self.find_first_thread(&mut code);
         self.find_progress_byte(&mut code);
-        // What the other threads see is what lets a block stay.
+        // The other threads keep values with which the block stays.
         code.emit("ld.param.u64", [WIDE.into(), at(&self.named(EPOCH_WORD))]);
         code.emit("ld.param.u32", [ISSUED.into(), at(&self.named(ISSUED_EPOCH))]);
         code.emit("mov.u32", [WORD.into(), ISSUED.into()]);
@@ -220,7 +219,7 @@ impl Injection {
         if self.completion == Completion::Count {
             self.set_counter(&mut code);
         }
-        // Epochs wrap around: newer is what lies less than half the circle ahead.
+        // Epochs wrap around: an epoch is newer if it is less than half the range ahead.
         code.emit("sub.s32", [WORD.into(), WORD.into(), ISSUED.into()]);
         code.emit("setp.gt.s32", [NEWER.into(), WORD.into(), 0.into()]);
         code.emit("setp.ne.u32", [DONE.into(), BYTE.into(), 0.into()]);
@@ -228,11 +227,11 @@ impl Injection {
         code.emit("bar.red.or.pred", [AGREED.into(), 0.into(), LEAVE.into()]);
         let jumps = self.dialect.sm < LEAVES_WITHOUT_JUMP_SM;
         if jumps {
-            // `.uni`: otherwise an assembler takes the whole body for divergent, keeps nothing of it in uniform
-            // registers, and runs out of the others.
+            // `.uni`: otherwise an assembler considers the whole body divergent, keeps none of its
+            // values in uniform registers, and runs out of general ones.
             code.emit_unless(AGREED, "bra.uni", [BODY_LABEL.into()]);
         }
-        // A block that ran before is no reason to issue the launch again.
+        // A block that ran before must not cause the launch to be issued again.
         code.emit("not.pred", [DONE.into(), DONE.into()]);
         code.emit("and.pred", [NEWER.into(), NEWER.into(), DONE.into()]);
         epoch::set_evicted(&mut code, &self.kernel, self.dialect, Some(NEWER), WIDE);
@@ -245,11 +244,11 @@ impl Injection {
         code
     }
 
-    /// [`Completion::Barrier`]: sends every exit to an epilogue.
+    /// [`Completion::Barrier`]: redirects every exit to an epilogue.
     fn join_exits(&self, body: &mut Body) {
         let mut epilogue = Code::default();
         match body.statements.pop() {
-            // The last `ret` becomes the label itself, with the comments in front of it.
+            // The last `ret` is replaced by the label; comments in front of it stay.
             Some(mut last) if last.instruction().is_some_and(|i| is_exit(i) && i.guard.is_none()) => {
                 *last.edit() = StatementKind::Label(Name::new(END_LABEL));
                 let indented = last.origin.leading.trim_end_matches([' ', '\t']).len();
@@ -270,7 +269,8 @@ impl Injection {
         body.statements.extend(epilogue.statements);
     }
 
-    /// [`Completion::Count`]: puts the count in front of every exit. Control does not run off the end of a kernel; the verifier sees to that.
+    /// [`Completion::Count`]: inserts the count in front of every exit. Control cannot run off the
+    /// end of a kernel; the verifier checks that.
     fn count_exits(&self, body: &mut Body) {
         let ways_out = bare_exit_labels(body);
         self.count_exits_in(body, &ways_out);
@@ -297,11 +297,11 @@ impl Injection {
         body.statements = code.statements;
     }
 
-    /// Counts the threads under `guard` as finished and ends them; the one that counts the last
-    /// sets the progress byte.
+    /// Counts the threads under `guard` as finished and ends them; the thread that counts the last
+    /// ones sets the progress byte.
     ///
-    /// Threads that are here together agree on who of them ends, and wait for each other, so that
-    /// what all of them wrote comes before what their leader counts.
+    /// The active threads of a warp first agree on the set that exits and synchronise, so that the
+    /// writes of all of them precede the leader's update of the counter.
     fn count_exit(&self, code: &mut Code, guard: Option<&Guard>) {
         code.emit("activemask.b32", [TOGETHER.into()]);
         match guard {
@@ -316,7 +316,7 @@ impl Injection {
             }
         }
         code.emit("bar.warp.sync", [TOGETHER.into()]);
-        // The leader is the first of those that end.
+        // The leader is the first thread of the exiting ones.
         code.emit("mov.u32", [Y.into(), "%lanemask_lt".into()]);
         code.emit("and.b32", [Y.into(), Y.into(), ENDING.into()]);
         code.emit("setp.eq.u32", [LEADER.into(), Y.into(), 0.into()]);
@@ -332,8 +332,8 @@ impl Injection {
         code.emit("popc.b32", [ENDING.into(), ENDING.into()]);
         code.emit("neg.s32", [Y.into(), ENDING.into()]);
         code.emit("mov.u32", [X.into(), 0.into()]);
-        // The fence in front of the byte carries on to the device what the counts of the others made
-        // visible here.
+        // The fence before the byte extends to the device the visibility that the atomic counts
+        // established within the block.
         code.emit_if(LEADER, "atom.acq_rel.cta.shared.add.s32", [X.into(), at(&self.counter()), Y.into()]);
         code.emit("setp.eq.s32", [LAST.into(), X.into(), ENDING.into()]);
         code.emit("and.pred", [LAST.into(), LAST.into(), LEADER.into()]);
@@ -352,8 +352,8 @@ impl Injection {
         code.emit("setp.eq.u32", [FIRST.into(), X.into(), 0.into()]);
     }
 
-    /// Computes the address of the block's progress byte into [`SLOT`]; a grid can have more than
-    /// 2³² blocks.
+    /// Computes the address of the block's progress byte into [`SLOT`]; in 64 bits, because a grid
+    /// can have more than 2³² blocks.
     fn find_progress_byte(&self, code: &mut Code) {
         code.emit("mov.u32", [X.into(), "%ctaid.z".into()]);
         code.emit("mov.u32", [Y.into(), "%nctaid.y".into()]);
@@ -371,15 +371,14 @@ impl Injection {
         code.emit("add.s64", [SLOT.into(), SLOT.into(), WIDE.into()]);
     }
 
-    /// Has the thread that `chosen` holds in set the progress byte, after everything the block
-    /// wrote.
+    /// Lets the thread selected by `chosen` set the progress byte, after all writes of the block.
     fn set_progress_byte(&self, code: &mut Code, chosen: &str) {
         let fence = if self.dialect.has_memory_model() { "fence.acq_rel.gpu" } else { "membar.gl" };
         code.emit_if(chosen, fence, []);
         code.emit_if(chosen, "st.global.u8", [at(SLOT), 1.into()]);
     }
 
-    /// Has thread 0 write the number of threads to the counter; the barrier of the check makes it
+    /// Lets thread 0 write the number of threads to the counter; the barrier of the check makes it
     /// visible.
     fn set_counter(&self, code: &mut Code) {
         code.emit("mov.u32", [X.into(), "%ntid.x".into()]);
@@ -391,7 +390,7 @@ impl Injection {
     }
 }
 
-/// Takes the code behind the label for blocks that stopped midway out of a body.
+/// Removes from a body the code behind the label for blocks that stopped midway.
 fn take_stopped_code(body: &mut Body) -> Vec<Statement> {
     let is_stopped =
         |statement: &Statement| matches!(&statement.kind, StatementKind::Label(name) if name == STOPPED_LABEL);
@@ -399,18 +398,18 @@ fn take_stopped_code(body: &mut Body) -> Vec<Statement> {
     body.statements.split_off(start)
 }
 
-/// Whether an instruction of a kernel ends the thread. In a kernel `ret` does.
+/// Whether an instruction of a kernel ends the thread; in a kernel `ret` does.
 fn is_exit(instruction: &Instruction) -> bool {
     matches!(instruction.opcode.as_str(), "ret" | "exit")
 }
 
-/// Whether an instruction is a branch to one of these labels.
+/// Whether an instruction branches to one of these labels.
 fn goes_to(instruction: &Instruction, labels: &[Name]) -> bool {
     instruction.opcode == "bra"
         && matches!(instruction.operands.first(), Some(Operand::Name(label)) if labels.contains(label))
 }
 
-/// Turns every exit of a body into a branch to the epilogue, under the same guard.
+/// Turns every exit of a body into a branch to the epilogue, with the same guard.
 fn redirect_exits(body: &mut Body) {
     for statement in &mut body.statements {
         if let StatementKind::Block(inner) = &mut statement.kind {
@@ -426,8 +425,7 @@ fn redirect_exits(body: &mut Body) {
     }
 }
 
-/// Labels behind which a thread exits at once, and whose names stand for nothing else in the
-/// function.
+/// Labels directly in front of an exit, whose names are unique in the function.
 fn bare_exit_labels(body: &Body) -> Vec<Name> {
     let mut declared: HashMap<&Name, u32> = HashMap::new();
     visit_statements(body, &mut |statement| {

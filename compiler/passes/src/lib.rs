@@ -1,12 +1,15 @@
-//! Passes from PTX to PTX (design D1): what makes an ordinary kernel one that Atoll can preempt and
-//! pad.
+//! Passes from PTX to PTX that make ordinary kernels preemptible, fenced, and suitable for padding.
 //!
-//! One file per pass, one verb per pass; [`PASSES`] has all of them in the order they run in.
-//! [`transform_with`] verifies the module before the first pass and after each one, so a fault in
-//! between is a bug of the pass that ran last and is reported as that.
+//! Start at [`PASSES`], which lists all passes in their order, and at [`transform_with`], which
+//! runs them. Each pass has one file, named by a verb. [`analyze_idempotence`] and
+//! [`analyze_effects`] are analyses of untransformed kernels that other crates use too.
 //!
-//! What it is not: it allocates no registers, chooses no target and changes no text by pattern. A
-//! kernel that a pass cannot handle safely is left as it was, with the reason in the report.
+//! Invariants:
+//! - The module is verified before the first pass and after each pass, so an invalid module is
+//!   reported as a bug of the pass that ran last.
+//! - A kernel that a pass cannot handle safely is left unchanged, with the reason in the report.
+//!
+//! This crate allocates no registers, selects no target, and changes no text by pattern matching.
 
 mod analyze_idempotence;
 mod check_in_loops;
@@ -56,20 +59,22 @@ use atoll_ptx::{Module, verify};
 pub struct Pass {
     /// Its name, a verb.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// What it does, in one line.
     pub doc: &'static str,
     run: fn(&mut Module, &PassOptions, &mut TransformReport) -> Result<(), PassError>,
 }
 
-/// Every pass, in the order they run in.
+/// Every pass, in the order of execution.
 ///
-/// Unreachable code goes first, since analyses count it. The fence comes before everything that
-/// reads or writes memory of the runtime. Checks in loops come before the flag, which counts exits
-/// where a check stands behind an early one. Both may need shared memory of their own, so they come
-/// before it is laid out. Numbers become virtual before the body moves, and the flag's own
-/// reading of them with the rest. Divisions come behind all that write some or make divisors known,
-/// and before the body moves, since reports count what is in kernels. Registers that all this
-/// left unread go last.
+/// The order is fixed by these dependencies:
+/// - Unreachable code is removed first, because analyses count it.
+/// - The fence precedes the passes that access memory of the runtime.
+/// - Checks in loops precede the flag, which must count threads at the exits of checks behind an
+///   early exit. Both may need shared memory of their own, so they precede its layout.
+/// - Indices become virtual before the body is outlined, including those that the flag reads.
+/// - Divisions are reduced after the passes that emit some or make divisors known, and before the
+///   body is outlined, because reports count the divisions in kernels.
+/// - Dead registers are removed last.
 pub const PASSES: &[Pass] = &[
     Pass {
         name: "remove_unreachable_code",
@@ -165,19 +170,18 @@ pub const PASSES: &[Pass] = &[
     },
 ];
 
-/// The passes that make of a kernel a candidate, which can share a launch with others.
+/// The passes that turn a kernel into a candidate, which can share a launch with other kernels.
 pub const CANDIDATE_PASSES: &[&str] =
     &["shared_to_dynamic", "virtualize_block_index", "reduce_divisions", "outline_kernel_body"];
 
-/// Which of the passes for models run.
+/// Selects the passes that models are compiled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransformOptions {
     /// Make kernels preemptible.
     pub inject_preempt_flag: bool,
-    /// Move static shared memory into the dynamic array.
+    /// Move static shared memory to the dynamic array.
     pub shared_to_dynamic: bool,
-    /// Divide by known numbers without dividing, which is for targets whose assembler does not do
-    /// it.
+    /// Replace divisions by constants; for targets whose assembler does not do it.
     pub reduce_divisions: bool,
 }
 
@@ -188,11 +192,11 @@ impl Default for TransformOptions {
 }
 
 impl TransformOptions {
-    /// None of them: kernels stay as they were generated.
+    /// No pass: kernels stay as they were generated.
     pub const NONE: TransformOptions =
         TransformOptions { inject_preempt_flag: false, shared_to_dynamic: false, reduce_divisions: false };
 
-    /// The passes, in the order of [`PASSES`].
+    /// The selected passes, in the order of [`PASSES`].
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let choices = [
             ("inject_preempt_flag", self.inject_preempt_flag),
@@ -203,8 +207,8 @@ impl TransformOptions {
     }
 }
 
-/// Runs the passes that models are compiled with. `after_pass` sees the name of each pass that ran
-/// and the verified module behind it, to dump it for instance.
+/// Runs the passes that models are compiled with. `after_pass` is called with the name of each pass
+/// and the verified module after it, for instance to dump it.
 ///
 /// # Errors
 /// As [`transform_with`].
@@ -216,12 +220,12 @@ pub fn transform(
     transform_with(module, &options.names().collect::<Vec<_>>(), &PassOptions::default(), after_pass)
 }
 
-/// Runs the passes of these names over a module, in the order of [`PASSES`], each once.
-/// `after_pass` sees the name of each pass that ran and the verified module behind it.
+/// Runs the named passes on a module, each once, in the order of [`PASSES`]. `after_pass` is called
+/// with the name of each pass and the verified module after it.
 ///
 /// # Errors
-/// A name that no pass has; a module that is not valid, or was transformed before; a bug of a pass.
-/// A kernel that a pass must leave alone is no error but a reason in the report.
+/// [`PassError`] for an unknown name, a module that is invalid or was already transformed, or a bug
+/// in a pass. A kernel that a pass must leave unchanged is not an error but a reason in the report.
 pub fn transform_with(
     module: &mut Module,
     names: &[&str],
@@ -240,8 +244,8 @@ pub fn transform_with(
         after_pass(pass.name, module);
     }
     for (kernel, facts) in module.kernels().zip(&mut report.kernels) {
-        // A parameter list is limited to 32 KiB where parameters were appended; where not, a longer one is
-        // the assembler's to refuse.
+        // A parameter list to which parameters were appended is limited to 32 KiB; a longer one
+        // without appended parameters is left to the assembler to reject.
         facts.params_bytes = u32::try_from(module_facts::params_bytes(kernel)).unwrap_or(u32::MAX);
     }
     Ok(report)

@@ -1,4 +1,4 @@
-//! What the directives of a module say, and how its parameters lie.
+//! Directives of a module, and the layout of kernel parameters.
 
 use atoll_ptx::{Function, ItemKind, Module};
 
@@ -7,15 +7,14 @@ use atoll_ptx::{Function, ItemKind, Module};
 pub(crate) struct Dialect {
     /// `(7, 0)` for `.version 7.0`.
     pub(crate) version: (u32, u32),
-    /// 80 for `sm_80`; [`u32::MAX`] for a target of another maker, which has whatever a recent one
-    /// has.
+    /// 80 for `sm_80`; [`u32::MAX`] for a target of another vendor, which counts as recent.
     pub(crate) sm: u32,
     /// 64 or 32.
     pub(crate) address_bits: u32,
 }
 
 impl Dialect {
-    /// Reads the directives; what is missing is taken to be recent.
+    /// Reads the directives; a missing one counts as recent.
     pub(crate) fn of(module: &Module) -> Dialect {
         let argument = |name: &str| {
             module.items.iter().find_map(|item| match &item.kind {
@@ -38,24 +37,24 @@ impl Dialect {
     }
 
     /// Whether loads, stores and fences of the memory model (`ld.relaxed`, `fence.acq_rel`) are
-    /// there.
+    /// available.
     pub(crate) fn has_memory_model(self) -> bool {
         self.sm >= 70 && self.version >= (6, 0)
     }
 
-    /// Whether threads may exit before a barrier and be counted: barriers wait for those that are
-    /// left, and threads can find out who is with them.
+    /// Whether threads may exit before a barrier and still be counted: barriers wait only for the
+    /// remaining threads, and threads can query which others are active (`activemask`).
     pub(crate) fn counts_exits(self) -> bool {
         self.sm >= 70 && self.version >= (6, 2)
     }
 
-    /// Largest parameter list of a kernel in bytes (PTX ISA, "Kernel Function Parameters").
+    /// Limit on the parameters of a kernel in bytes (PTX ISA, "Kernel Function Parameters").
     pub(crate) fn params_bytes_max(self) -> u64 {
         if self.sm >= 70 && self.version >= (8, 1) { 32764 } else { 4096 }
     }
 }
 
-/// Bytes of a kernel's parameter block, each parameter at its natural alignment.
+/// Bytes of a kernel's parameters, each at its natural alignment.
 pub(crate) fn params_bytes(kernel: &Function) -> u64 {
     kernel.params.iter().fold(0, |end, param| {
         align_up(end, u64::from(param.alignment())).saturating_add(param.bytes().unwrap_or(u64::MAX))

@@ -1,15 +1,15 @@
-//! Makes the body of a kernel a device function, which another entry may call: the candidates of a
-//! dkp kernel are such functions (design D6).
+//! Moves the body of a kernel to a device function, which other entries can call: the candidates of
+//! a dkp kernel are such functions.
 //!
 //! `k` becomes `k_atoll_body`, whose parameters have the names, sizes and order of the kernel's, so
-//! that the body stays as it is. The entry keeps its name, its parameters and its directives, and
-//! hands its parameters over. Where a body is called in one place only, assemblers see through
-//! that: the parameters stay in constant memory.
+//! that the body stays unchanged. The entry keeps its name, parameters and directives, and passes
+//! its parameters to the function. If a body is called in only one place, assemblers inline it and
+//! the parameters stay in constant memory.
 //!
-//! `exit` becomes `ret`: the end of the body is not for the body to make the end of the thread.
+//! `exit` becomes `ret`, because the end of the body must not end the thread of a caller.
 //!
-//! A kernel that takes the *address* of a parameter is left alone. The address of a function's
-//! parameter lies in another state space, and what is done with it cannot be followed everywhere.
+//! A kernel that takes the *address* of a parameter is left unchanged. The address of a function's
+//! parameter lies in another state space, and not all of its uses can be followed.
 
 use crate::code::Code;
 use crate::cuttable::visit_statements;
@@ -28,11 +28,11 @@ pub enum Outlining {
         /// The function's name.
         function: String,
     },
-    /// It was left as it was.
+    /// It is unchanged.
     Refused(NotOutlined),
 }
 
-/// Why a kernel keeps its body.
+/// Why a kernel is not outlined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOutlined {
     /// A parameter's address is taken.
@@ -40,7 +40,7 @@ pub enum NotOutlined {
     AddressOfParameter {
         /// The parameter.
         parameter: Name,
-        /// Where.
+        /// The line.
         line: u32,
     },
     /// A load from parameter memory through a register.
@@ -48,25 +48,25 @@ pub enum NotOutlined {
     ParameterPointer {
         /// The instruction.
         instruction: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// A texture, sampler or surface reference, which functions cannot have.
+    /// A texture, sampler or surface reference, which device functions cannot have.
     #[error("the parameter `{0}` is of no type that a device function can have")]
     OpaqueParameter(Name),
-    /// More parameters than are worth copying.
+    /// More parameters than the pass copies.
     #[error("{bytes} bytes of parameters are more than the {PARAMS_BYTES_MAX} that are copied for a call")]
     TooManyParameters {
-        /// How many.
+        /// Their size.
         bytes: u64,
     },
-    /// A function of the new name is there.
+    /// A function with the new name exists.
     #[error("the module has a function `{0}` already")]
     NameTaken(Name),
 }
 
-/// Most bytes of parameters that an entry hands over: each eight are two instructions, and what
-/// calls for more passes tables by value.
+/// Limit on the bytes of parameters that an entry passes: eight bytes take two instructions, and a
+/// kernel with more parameters passes tables by value.
 const PARAMS_BYTES_MAX: u64 = 4096;
 
 /// The name of the function that holds a kernel's body.
@@ -74,8 +74,8 @@ pub(crate) fn body_name(kernel: &str) -> Name {
     Name::from(format!("{kernel}_atoll_body"))
 }
 
-/// Outlines the body of every kernel of a module where that is possible. Says for each kernel, in
-/// order, what was done.
+/// Outlines the body of every kernel for which that is possible. Returns the outcome for each
+/// kernel, in order.
 pub(crate) fn outline_kernel_body(module: &mut Module) -> Vec<Outlining> {
     let outcomes: Vec<Outlining> = module
         .kernels()
@@ -103,7 +103,7 @@ pub(crate) fn outline_kernel_body(module: &mut Module) -> Vec<Outlining> {
     outcomes
 }
 
-/// Whether a kernel can be outlined.
+/// Checks that a kernel can be outlined.
 fn check(module: &Module, kernel: &Function) -> Result<(), NotOutlined> {
     let name = body_name(&kernel.name);
     if module.function(&name).is_some() {
@@ -127,7 +127,7 @@ fn check(module: &Module, kernel: &Function) -> Result<(), NotOutlined> {
     found
 }
 
-/// Parameters may only stand where `ld.param` takes them as its address.
+/// Checks that parameters are used only as addresses of `ld.param`.
 fn check_instruction(kernel: &Function, instruction: &Instruction, line: u32) -> Result<(), NotOutlined> {
     let is_load = instruction.opcode == "ld" && instruction.space() == Some(StateSpace::Param);
     if is_load
@@ -142,7 +142,7 @@ fn check_instruction(kernel: &Function, instruction: &Instruction, line: u32) ->
     }
 }
 
-/// Takes the body out of a kernel and puts a call in its place.
+/// Moves the body out of a kernel and replaces it by a call.
 fn outline(kernel: &mut Function) -> Function {
     let mut body = kernel.body.take().unwrap_or_default();
     end_by_return(&mut body);
@@ -158,8 +158,8 @@ fn outline(kernel: &mut Function) -> Function {
     }
 }
 
-/// A variable that can hold a kernel's parameter in a call. Types below 32 bits have no place among
-/// a function's arguments, and `.ptr` is for entries.
+/// A variable that holds a kernel's parameter in a call. Arguments of functions have at least 32
+/// bits, and `.ptr` is allowed in entries only.
 fn as_argument(parameter: &Variable, name: &str) -> Variable {
     let mut argument = Variable { name: Name::new(name), pointer: None, attributes: Vec::new(), ..parameter.clone() };
     if is_scalar(parameter) {
@@ -185,7 +185,7 @@ fn bits(bytes: u32) -> ScalarType {
     }
 }
 
-/// Turns the ends of the thread into returns.
+/// Turns `exit` into `ret`.
 fn end_by_return(body: &mut Body) {
     for statement in &mut body.statements {
         if let StatementKind::Block(inner) = &mut statement.kind {
@@ -204,7 +204,7 @@ const NARROW: &str = "%atoll_argument";
 const WIDE: &str = "%atoll_wide_argument";
 const QUAD: &str = "%atoll_quad_argument";
 
-/// The body of an entry that hands its parameters over.
+/// The body of an entry that passes its parameters on.
 fn calling_body(kernel: &Function) -> Body {
     let mut call = Code::default();
     let mut arguments = Vec::new();
@@ -238,10 +238,10 @@ fn calling_body(kernel: &Function) -> Body {
     Body { statements: code.statements, before_open: "\n".into(), before_close: "\n".into() }
 }
 
-/// Copies a parameter of the entry into an argument, in pieces as large as its alignment and size
+/// Copies a parameter of the entry to an argument, in the largest pieces that alignment and size
 /// allow.
 fn copy(code: &mut Code, parameter: &Variable, argument: &str, sizes: &mut [bool; 3]) {
-    // `check` refused what has no size.
+    // `check` has rejected parameters without a size.
     let bytes = u32::try_from(parameter.bytes().unwrap_or(0)).unwrap_or(0);
     let mut offset = 0;
     while offset < bytes {
@@ -261,7 +261,7 @@ fn copy(code: &mut Code, parameter: &Variable, argument: &str, sizes: &mut [bool
         sizes[slot] = true;
         let from = atoll_ptx::build::address(&parameter.name, i64::from(offset));
         let to = atoll_ptx::build::address(&Name::new(argument), i64::from(offset));
-        // A narrow value fills its register with zeros, and so the argument.
+        // A narrow value is zero-extended in its register, and so in the argument.
         let loaded = if piece < 4 { format!("ld.param.u{}", piece * 8) } else { format!("ld.param.b{}", piece * 8) };
         let stored = if is_scalar(parameter) { piece.max(4) } else { piece };
         code.emit(&loaded, [register.into(), from]);

@@ -1,19 +1,19 @@
-//! Divides by known numbers without dividing.
+//! Replaces integer divisions by constants.
 //!
-//! Processors for graphics have no integer division. NVIDIA's assembler makes one of a reciprocal
-//! in floating point and two corrections, some fifteen instructions, and does so even where the
-//! divisor is a number that it can see: it leaves that to compilers. Ours do not write them in a
-//! better way (windows of convolutions, the extents of virtual blocks, strips of loops), so it is
-//! done here, for all.
+//! GPUs have no integer division. NVIDIA's assembler expands one to a floating-point reciprocal
+//! with two corrections, some fifteen instructions, even if the divisor is a constant: it expects
+//! compilers to replace such divisions. Our code generator and passes emit them (windows of
+//! convolutions, the extents of virtual blocks, strips of loops), so this pass replaces them in one
+//! place.
 //!
-//! A divisor is known where it is an immediate, or a register that gets the same number wherever it
-//! is written, such as a product of the extents of a block. By a power of two, unsigned numbers
-//! of every width are shifted and masked. By another number, those of 32 bits are multiplied with
-//! its reciprocal in fixed point (Granlund and Montgomery, "Division by Invariant Integers using
-//! Multiplication", 1994):
-//! `q = (n · m) >> (32 + after)`. Powers of two in the divisor are shifted out first; so an
-//! analysis still sees that threads of a warp have one quotient in common, and the multiplier
-//! fits into 32 bits. For some odd divisors it has 33, and its highest bit is added by hand.
+//! A divisor is constant if it is an immediate, or a register that is assigned the same number at
+//! every definition, such as a product of the extents of a block. Unsigned division by a power of
+//! two, of any width, becomes a shift or a mask. Division of 32 bits by another number becomes a
+//! multiplication by a fixed-point reciprocal (Granlund and Montgomery, "Division by Invariant
+//! Integers using Multiplication", 1994): `q = (n · m) >> (32 + after)`. Powers of two are shifted
+//! out of the divisor first. An analysis then still sees that the threads of a warp share one
+//! quotient, and the multiplier is smaller. For some odd divisors the multiplier has 33 bits, and
+//! its highest bit is added separately.
 
 use crate::code::{Code as NewCode, clean_functions, prepend, rebuild};
 use crate::error::PassError;
@@ -22,12 +22,12 @@ use atoll_ptx::types::TypeClass;
 use atoll_ptx::{Function, Guard, Immediate, Instruction, Module, Name, Operand, ScalarType, Statement, StatementKind};
 use std::collections::BTreeMap;
 
-// Registers of a function whose divisions take several steps.
+// Registers of a function whose divisions take several instructions.
 const QUOTIENT: &str = "%atoll_quotient";
 const HALF: &str = "%atoll_half";
 
-/// Treats every function of a module. Says for each kernel with a body, in order, how many
-/// divisions are gone.
+/// Processes every function of a module. Returns the number of divisions replaced for each kernel
+/// with a body, in order.
 pub(crate) fn reduce_divisions(module: &mut Module) -> Result<Vec<u32>, PassError> {
     clean_functions(module, |function| {
         let divisions = divisions(function);
@@ -36,10 +36,10 @@ pub(crate) fn reduce_divisions(module: &mut Module) -> Result<Vec<u32>, PassErro
     })
 }
 
-/// A division or remainder by a known number.
+/// A division or remainder by a constant.
 struct Division {
     guard: Option<Guard>,
-    /// Whether the remainder is asked for.
+    /// Whether the result is the remainder.
     is_remainder: bool,
     bits: u32,
     result: Name,
@@ -47,15 +47,15 @@ struct Division {
     way: Way,
 }
 
-/// How it is done.
+/// The replacement of a division.
 enum Way {
     /// The divisor is 2 to the power of this.
     Shift(u32),
-    /// The divisor of 32 bits, and its reciprocal.
+    /// A 32-bit divisor, and its reciprocal.
     Multiply(u32, Reciprocal),
 }
 
-/// All divisions that can be done without one.
+/// All divisions that can be replaced.
 fn divisions(function: &Function) -> BTreeMap<StatementId, Division> {
     let code = Code::of(function);
     let known = known_registers(&code);
@@ -84,14 +84,14 @@ fn is_part_or_special(name: &str) -> bool {
     name.contains('.')
 }
 
-/// Registers that hold one number wherever they hold anything.
+/// Registers that have the same constant value at every definition.
 fn known_registers(code: &Code<'_>) -> BTreeMap<RegisterId, u64> {
     let sites = DefUse::of(code);
     let is_argument = |id| code.function().params.iter().any(|p| p.name == code.register(id).name);
     let registers = (0..code.registers().len()).map(RegisterId::new);
     let mut unknown: Vec<RegisterId> = registers.filter(|&id| !sites.defs(id).is_empty() && !is_argument(id)).collect();
     let mut known = BTreeMap::new();
-    // What one round learns, others may be computed from in the next.
+    // Registers found in one round may make others constant in the next.
     loop {
         let before = unknown.len();
         unknown.retain(|&id| {
@@ -106,7 +106,8 @@ fn known_registers(code: &Code<'_>) -> BTreeMap<RegisterId, u64> {
     }
 }
 
-/// The number that a statement gives the register it writes, where it always gives the same.
+/// The constant that a statement assigns to the register it writes, if it always assigns the same
+/// one.
 fn computed(code: &Code<'_>, known: &BTreeMap<RegisterId, u64>, id: StatementId) -> Option<u64> {
     let instruction = code.instruction(id).filter(|i| i.guard.is_none())?;
     let (Operand::Name(to), sources) = instruction.operands.split_first()? else { return None };
@@ -124,7 +125,7 @@ fn computed(code: &Code<'_>, known: &BTreeMap<RegisterId, u64>, id: StatementId)
     Some(number & mask(ty.bits()))
 }
 
-/// The number that an operand of a type is at a statement, where it is known.
+/// The constant value of an operand at a statement, if known.
 fn value(
     code: &Code<'_>,
     known: &BTreeMap<RegisterId, u64>,
@@ -145,7 +146,7 @@ fn mask(bits: u32) -> u64 {
 }
 
 impl Way {
-    /// `None` where there is none, as for zero.
+    /// `None` if there is no replacement, as for zero.
     fn of(divisor: u64, bits: u32) -> Option<Way> {
         if divisor.is_power_of_two() {
             return Some(Way::Shift(divisor.trailing_zeros()));
@@ -155,7 +156,7 @@ impl Way {
     }
 }
 
-/// Puts other instructions in the place of divisions.
+/// Replaces divisions by other instructions.
 fn rewrite(function: &mut Function, divisions: &BTreeMap<StatementId, Division>) {
     let mut needed: Vec<&str> = Vec::new();
     if divisions.values().any(|division| matches!(division.way, Way::Multiply(..))) {
@@ -164,7 +165,7 @@ fn rewrite(function: &mut Function, divisions: &BTreeMap<StatementId, Division>)
     if divisions.values().any(|division| matches!(&division.way, Way::Multiply(_, reciprocal) if reciprocal.adds)) {
         needed.push(HALF);
     }
-    // The pass may have seen the function before.
+    // The pass may have processed the function before.
     let code = Code::of(function);
     needed.retain(|name| !code.declares_register(StatementId::new(0), name));
     let Some(body) = function.body.as_mut().filter(|_| !divisions.is_empty()) else { return };
@@ -180,8 +181,8 @@ fn rewrite(function: &mut Function, divisions: &BTreeMap<StatementId, Division>)
 }
 
 impl Division {
-    /// Appends what comes instead of the division; its statement becomes the last, which writes the
-    /// result.
+    /// Appends the replacement; the division's statement becomes the last instruction, which writes
+    /// the result.
     fn write(&self, mut statement: Statement, code: &mut NewCode) {
         let mut steps = NewCode::default();
         let last = match &self.way {
@@ -196,7 +197,7 @@ impl Division {
                 let shift = self.multiply(reciprocal, &mut steps);
                 if self.is_remainder {
                     self.step(&mut steps, "shr.u32", [QUOTIENT.into(), QUOTIENT.into(), shift.into()]);
-                    // As many bits as a signed immediate may have.
+                    // Encoded as a signed immediate with the same bits.
                     let minus = divisor.wrapping_neg().cast_signed();
                     self.result("mad.lo.s32", [QUOTIENT.into(), minus.into(), Operand::from(&self.dividend)])
                 } else {
@@ -213,7 +214,7 @@ impl Division {
         code.statements.push(statement);
     }
 
-    /// Multiplies with the reciprocal; by how much the quotient is still to be shifted.
+    /// Multiplies by the reciprocal; returns the remaining right shift of the quotient.
     fn multiply(&self, reciprocal: &Reciprocal, code: &mut NewCode) -> u32 {
         let mut dividend = Operand::from(&self.dividend);
         if reciprocal.before > 0 {
@@ -224,8 +225,8 @@ impl Division {
         if !reciprocal.adds {
             return reciprocal.after;
         }
-        // The sum of dividend and product has 33 bits; the half of their difference and the product has
-        // not.
+        // The sum of dividend and product has 33 bits; half of their difference plus the product
+        // does not overflow.
         self.step(code, "sub.u32", [HALF.into(), dividend, QUOTIENT.into()]);
         self.step(code, "shr.u32", [HALF.into(), HALF.into(), 1.into()]);
         self.step(code, "add.u32", [QUOTIENT.into(), QUOTIENT.into(), HALF.into()]);
@@ -243,8 +244,8 @@ impl Division {
     }
 }
 
-/// 1 over a divisor: `(multiplier + 2³² if it adds) / 2^(32 + after)`, for dividends of which the
-/// lowest bits are shifted out before.
+/// The reciprocal of a divisor: `(multiplier + 2³² if it adds) / 2^(32 + after)`, for dividends
+/// that are shifted right by `before` first.
 #[derive(Clone, Copy, Debug)]
 struct Reciprocal {
     before: u32,
@@ -255,12 +256,12 @@ struct Reciprocal {
 }
 
 impl Reciprocal {
-    /// Of a number that is no power of two.
+    /// `divisor` must not be a power of two.
     fn of(divisor: u32) -> Reciprocal {
         let before = divisor.trailing_zeros();
         let odd = u128::from(divisor >> before);
-        // The multiplier is rounded up. What that makes it too large by, times any dividend, must stay
-        // below one unit of the quotient. At 32 it does, since `odd` has no more bits.
+        // The multiplier is rounded up. Its excess, times any dividend, must stay below one unit of
+        // the quotient. With `after` = 32 it does, since `odd` has at most 32 bits.
         let fits = |after: &u32| {
             let excess = (1_u128 << (32 + after)).next_multiple_of(odd) - (1_u128 << (32 + after));
             excess <= 1 << (before + after)
@@ -275,7 +276,7 @@ impl Reciprocal {
 mod tests {
     use super::*;
 
-    /// What the instructions compute.
+    /// The value that the emitted instructions compute.
     fn quotient(dividend: u32, reciprocal: Reciprocal) -> u32 {
         let shifted = dividend >> reciprocal.before;
         let product = ((u64::from(shifted) * u64::from(reciprocal.multiplier)) >> 32) as u32;
@@ -286,7 +287,7 @@ mod tests {
     }
 
     /// Dividends around multiples of the divisor, where a wrong reciprocal shows first, and at both
-    /// ends.
+    /// ends of the range.
     #[test]
     fn reciprocals_divide() {
         let edges = (0..32).flat_map(|log2| [(1_u32 << log2) - 1, (1 << log2) + 1]).chain([

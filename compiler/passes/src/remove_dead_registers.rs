@@ -1,8 +1,8 @@
-//! Takes away instructions that only compute what nobody reads, and the declarations of single
-//! registers that nobody mentions.
+//! Removes instructions whose results are never read, and declarations of single registers that are
+//! never used.
 //!
-//! An instruction goes only if it is known to do nothing but write registers: memory, barriers,
-//! calls, jumps, the carry flag and whatever is not known stay.
+//! An instruction is removed only if it is known to do nothing but write registers: accesses to
+//! memory, barriers, calls, jumps, users of the carry flag and unknown instructions stay.
 
 use crate::code::{clean_functions, rebuild};
 use crate::error::PassError;
@@ -11,12 +11,13 @@ use atoll_ptx::analysis::{Cfg, Code, Liveness, StatementId};
 use atoll_ptx::{Function, Instruction, Module, Name, RegisterDeclaration, StateSpace, StatementKind};
 use std::collections::BTreeSet;
 
-/// Cleans every function of a module. Says for each kernel with a body, in order, how many
-/// instructions went.
+/// Cleans every function of a module. Returns the number of instructions removed for each kernel
+/// with a body, in order.
 pub(crate) fn remove_dead_registers(module: &mut Module) -> Result<Vec<u32>, PassError> {
     clean_functions(module, |function| {
         let mut removed = 0;
-        // What a dead instruction read may be dead behind it in turn; each round removes at least one.
+        // Removing an instruction may make the instructions dead whose results it read; each round
+        // removes at least one.
         loop {
             let dead = dead_instructions(function)?;
             if dead.is_empty() {
@@ -35,15 +36,16 @@ pub(crate) fn remove_dead_registers(module: &mut Module) -> Result<Vec<u32>, Pas
 fn dead_instructions(function: &Function) -> Result<BTreeSet<StatementId>, PassError> {
     let code = Code::of(function);
     let cfg = Cfg::of(&code).map_err(|source| PassError::BrokenFlow { function: function.name.to_string(), source })?;
-    // A function beyond the limits of the analysis keeps its dead registers; they are an assembler's to
-    // find.
+    // A function beyond the limits of the analysis keeps its dead registers; the assembler removes
+    // them.
     let Ok(liveness) = Liveness::of(&code, &cfg) else { return Ok(BTreeSet::new()) };
     let mut dead = BTreeSet::new();
     for (block, _) in cfg.blocks() {
         liveness.walk_back(&code, &cfg, block, |id, live| {
             let Some(instruction) = code.instruction(id).filter(|i| only_writes_registers(i)) else { return };
             let mut written = code.accesses(id).iter().filter(|a| a.role.writes()).peekable();
-            // What writes no register that is declared here, a sink for instance, is somebody else's business.
+            // An instruction that writes no register declared here, but for instance a sink, is not
+            // examined.
             if written.peek().is_some()
                 && written.all(|access| !live.contains(&access.register))
                 && !instruction.operands.is_empty()
@@ -75,8 +77,8 @@ fn remove(function: &mut Function, dead: &BTreeSet<StatementId>) {
     }
 }
 
-/// Takes registers that are declared by name, not in a range, out of their declarations where
-/// nothing mentions them.
+/// Removes registers that are declared by name, not in a range, and never used from their
+/// declarations.
 fn remove_unmentioned(function: &mut Function) {
     let mentioned: BTreeSet<Name> =
         Code::of(function).registers().iter().map(|register| register.name.clone()).collect();

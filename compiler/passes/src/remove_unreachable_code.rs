@@ -1,7 +1,7 @@
-//! Takes away what no thread can reach: behind a branch that always goes elsewhere, behind a
-//! `trap`, in a loop that nothing enters.
+//! Removes unreachable code: code behind an unconditional branch or a `trap`, and loops without an
+//! entry.
 //!
-//! Declarations stay, and so do labels and tables that something still names.
+//! Declarations stay, and so do labels and tables that are still referenced.
 
 use crate::code::{clean_functions, rebuild};
 use crate::error::PassError;
@@ -9,8 +9,8 @@ use atoll_ptx::analysis::{Cfg, Code, StatementId};
 use atoll_ptx::{Function, Module, Name, Role, StatementKind};
 use std::collections::BTreeSet;
 
-/// Cleans every function of a module. Says for each kernel with a body, in order, how many
-/// statements went.
+/// Cleans every function of a module. Returns the number of statements removed for each kernel with
+/// a body, in order.
 pub(crate) fn remove_unreachable_code(module: &mut Module) -> Result<Vec<u32>, PassError> {
     clean_functions(module, |function| {
         let unreachable = unreachable_statements(function)?;
@@ -19,7 +19,7 @@ pub(crate) fn remove_unreachable_code(module: &mut Module) -> Result<Vec<u32>, P
     })
 }
 
-/// Instructions in blocks that the entry does not lead to, and labels that nothing left names.
+/// Instructions in unreachable blocks, and labels that nothing references afterwards.
 fn unreachable_statements(function: &Function) -> Result<BTreeSet<StatementId>, PassError> {
     let code = Code::of(function);
     let cfg = Cfg::of(&code).map_err(|source| PassError::BrokenFlow { function: function.name.to_string(), source })?;
@@ -45,8 +45,8 @@ fn unreachable_statements(function: &Function) -> Result<BTreeSet<StatementId>, 
     Ok(found)
 }
 
-/// Labels that remaining branches and all tables name. A table may stand behind the code that uses
-/// it, so tables stay whole.
+/// Labels that remaining branches and all tables reference. A table may stand behind the code that
+/// uses it, so tables are kept whole.
 fn still_named(code: &Code<'_>, removed: &BTreeSet<StatementId>) -> BTreeSet<Name> {
     let mut named = BTreeSet::new();
     for (id, statement) in code.statements() {

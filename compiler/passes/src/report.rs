@@ -1,4 +1,4 @@
-//! What the passes did, and what a launch must know.
+//! Results of the passes, and the requirements of a launch.
 
 use crate::check_in_loops::LoopOutcome;
 use crate::fence_memory::Fencing;
@@ -8,7 +8,7 @@ use crate::shared_error::SharedError;
 use crate::virtualize_block_index::Virtualization;
 use atoll_ptx::{Function, Module};
 
-/// What the passes did, and what a launch must know.
+/// Results of the passes, and the requirements of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransformReport {
     /// One for each kernel with a body, in the order of the module.
@@ -18,36 +18,37 @@ pub struct TransformReport {
 /// One kernel after the passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelReport {
-    /// Its name.
+    /// The kernel's name.
     pub name: String,
     /// Bytes of its parameter block, appended parameters included.
     pub params_bytes: u32,
-    /// Dynamic shared memory a launch must give for what the kernel declared statically, and for
-    /// the passes.
+    /// Bytes of dynamic shared memory that a launch must provide for variables that were static,
+    /// and for the passes.
     pub shared_bytes: u32,
-    /// Whether the kernel used dynamic shared memory before: a launch then gives those bytes in
+    /// Whether the kernel used dynamic shared memory before: a launch then provides those bytes in
     /// addition to [`KernelReport::shared_bytes`].
     pub has_dynamic_shared: bool,
     /// Static shared variables that the kernel can reach and that could not be moved, each with the
     /// reason.
     pub kept_shared: Vec<SharedError>,
-    /// Whether all its accesses are bounded to its tenant's memory, and why not.
+    /// Whether all its accesses are bounded to its tenant's memory, or why not.
     pub fencing: Fencing,
-    /// Whether it is preemptible at entry, and why not.
+    /// Whether it is preemptible at entry, or why not.
     pub preemption: Preemption,
-    /// Byte offset of the appended [`atoll_kgraph::preempt_params`], whichever pass needed them.
+    /// Byte offset of the appended [`atoll_kgraph::preempt_params`], if one of the passes appended
+    /// them.
     pub preempt_params: Option<u32>,
-    /// Its loops, as far as `check_in_loops` looked at them, in the order of the source.
+    /// The loops that `check_in_loops` examined, in source order.
     pub loops: Vec<LoopOutcome>,
-    /// Whether its thread and block numbers are virtual, and why not.
+    /// Whether its thread and block indices are virtual, or why not.
     pub virtualization: Virtualization,
-    /// Whether its body is a device function, and why not.
+    /// Whether its body is a device function, or why not.
     pub outlining: Outlining,
-    /// Statements taken away because nothing reaches them.
+    /// Number of unreachable statements removed.
     pub unreachable_statements: u32,
-    /// Divisions and remainders by known numbers that became shifts and products.
+    /// Number of divisions and remainders by constants that were replaced.
     pub reduced_divisions: u32,
-    /// Instructions taken away because nobody reads what they write.
+    /// Number of instructions removed because their results are never read.
     pub dead_instructions: u32,
 }
 
@@ -57,7 +58,7 @@ impl TransformReport {
         TransformReport { kernels: module.kernels().map(KernelReport::untransformed).collect() }
     }
 
-    /// Hands to each kernel's report what a pass says about the kernel.
+    /// Stores the outcome of a pass for each kernel in the kernel's report.
     pub(crate) fn tell<T>(
         &mut self,
         outcomes: impl IntoIterator<Item = T>,
@@ -87,8 +88,8 @@ impl KernelReport {
         }
     }
 
-    /// Byte offset of the appended [`atoll_kgraph::fence_params`]; `None` for a kernel that does
-    /// not have them.
+    /// Byte offset of the appended [`atoll_kgraph::fence_params`]; `None` if the kernel does not
+    /// have them.
     pub fn fence_offset(&self) -> Option<u32> {
         match self.fencing {
             Fencing::Fenced { offset } => Some(offset),
@@ -96,14 +97,14 @@ impl KernelReport {
         }
     }
 
-    /// Byte offset of the appended [`atoll_kgraph::preempt_params`]; `None` for a kernel that does
-    /// not have them.
+    /// Byte offset of the appended [`atoll_kgraph::preempt_params`]; `None` if the kernel does not
+    /// have them.
     pub fn preempt_offset(&self) -> Option<u32> {
         self.preempt_params
     }
 
-    /// Whether its blocks say in the progress map that they ran. Without that a launch that was
-    /// evicted is run again as a whole, which kernels that only have checks in loops allow.
+    /// Whether its blocks record in the progress map that they ran. If not, an evicted launch runs
+    /// again as a whole, which kernels that only have checks in loops allow.
     pub fn keeps_progress(&self) -> bool {
         matches!(self.preemption, Preemption::Injected { .. })
     }

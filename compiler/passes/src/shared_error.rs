@@ -1,4 +1,4 @@
-//! Why shared variables stay where they are.
+//! Why shared variables are not moved.
 
 use atoll_ptx::Name;
 
@@ -8,32 +8,32 @@ pub enum SharedError {
     /// The array is defined in another module.
     #[error("the shared variable `{0}` is external and has a size: link the modules first")]
     External(Name),
-    /// The size is not known or beyond 4 GiB.
+    /// The size is unknown or at least 4 GiB.
     #[error("the size of the shared variable `{0}` is not known")]
     Size(Name),
-    /// An operand that has no place for an offset.
+    /// An operand that cannot contain an offset.
     #[error(
         "line {line}: the address of the shared variable `{variable}` stands in a vector or an argument list; move it to a register first"
     )]
     Operand {
         /// The variable.
         variable: Name,
-        /// Where.
+        /// The line.
         line: u32,
     },
     /// An initialiser cannot hold an offset into dynamic memory.
     #[error("the variable `{0}` is initialised with the address of a shared variable")]
     Initializer(Name),
-    /// Something at module scope that is not looked into names the variable: a section for
-    /// debuggers, for instance.
+    /// A directive at module scope that the pass does not examine, such as a debug section, names
+    /// the variable.
     #[error("the shared variable `{0}` is named by a directive of the module")]
     Section(Name),
-    /// A dynamic array cannot be moved, so nothing can be put in front of it.
+    /// A dynamic array cannot be moved, so nothing can be placed in front of it.
     #[error("the shared variable `{variable}` stays, because the dynamic array `{array}` cannot start behind it")]
     InFrontOf {
         /// The variable.
         variable: Name,
-        /// The array.
+        /// The dynamic array.
         array: Name,
     },
 }

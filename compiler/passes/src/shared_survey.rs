@@ -1,7 +1,8 @@
-//! Which shared variables a module has, who mentions them, and which of them cannot be moved.
+//! The shared variables of a module, the functions that use them, and the variables that cannot be
+//! moved.
 //!
-//! A name belongs to the innermost block around it that declares it, wherever in that block the
-//! declaration stands. Variables of one name in two blocks are two variables.
+//! A name belongs to the innermost block around it that declares it, anywhere in that block.
+//! Variables of the same name in two blocks are two variables.
 
 use crate::shared_error::SharedError;
 use atoll_ptx::{
@@ -10,7 +11,7 @@ use atoll_ptx::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A shared variable, told apart from others of its name by where it is declared.
+/// A shared variable, distinguished from others of its name by the block that declares it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// Index of the item that declares it; `None` at module scope.
@@ -35,21 +36,21 @@ pub(crate) struct Size {
     pub(crate) alignment: u64,
 }
 
-/// Where the variables are and who uses them.
+/// The shared variables and their users.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     /// Static variables in source order.
     pub(crate) statics: Vec<(Key, Size)>,
     /// Dynamic arrays with their alignment.
     pub(crate) dynamics: BTreeMap<Key, u64>,
-    /// For each item that is a function with a body: the shared variables it mentions.
+    /// For each item that is a function with a body: the shared variables it uses.
     pub(crate) uses: BTreeMap<usize, BTreeSet<Key>>,
-    /// Variables that stay where they are, and why.
+    /// Variables that are not moved, with the reason.
     pub(crate) kept: BTreeMap<Key, SharedError>,
 }
 
-/// What names of shared variables mean at some place of a function, from the inside: a name that
-/// stands for something else in a block hides what is outside.
+/// The meaning of shared variables' names at a place in a function, innermost scope last. A name
+/// that has another meaning in a block hides the variable outside.
 pub(crate) struct Scopes {
     function: usize,
     /// Blocks entered so far.
@@ -66,7 +67,7 @@ impl Scopes {
         Scopes { function: index, blocks: 0, open }
     }
 
-    /// Enters a block. Must be called for every block in order.
+    /// Enters a block. Must be called for every block, in order.
     pub(crate) fn enter(&mut self, body: &Body) {
         let block = self.blocks;
         self.blocks += 1;
@@ -85,18 +86,18 @@ impl Scopes {
         self.open.push(names);
     }
 
-    /// Leaves the block entered last.
+    /// Leaves the innermost block.
     pub(crate) fn leave(&mut self) {
         self.open.pop();
     }
 
-    /// The shared variable that a name stands for here.
+    /// The shared variable with a name that is visible here.
     pub(crate) fn resolve(&self, name: &Name) -> Option<&Key> {
         self.open.iter().rev().find_map(|scope| scope.get(name))?.as_ref()
     }
 }
 
-/// The names a declaration makes: `x<3>` declares `x0`, `x1` and `x2`.
+/// The names that a declaration declares: `x<3>` declares `x0`, `x1` and `x2`.
 pub(crate) fn declared_names(variable: &Variable) -> Vec<Name> {
     match variable.count {
         None => vec![variable.name.clone()],
@@ -114,7 +115,7 @@ pub(crate) fn module_scope(module: &Module) -> BTreeSet<Name> {
 }
 
 impl Survey {
-    /// Finds every shared variable and every mention of one.
+    /// Finds every shared variable and every use of one.
     pub(crate) fn of(module: &Module) -> Survey {
         let mut survey = Survey::default();
         let globals = module_scope(module);
@@ -192,7 +193,7 @@ impl Survey {
         self.kept.entry(key).or_insert(reason);
     }
 
-    /// Keeps variables whose names stand in initialisers or in sections for debuggers.
+    /// Keeps variables whose names occur in initialisers or in debug sections.
     fn keep_what_others_name(&mut self, module: &Module, globals: &BTreeSet<Name>) {
         for item in &module.items {
             let mut named = Vec::new();
@@ -213,12 +214,12 @@ impl Survey {
         }
     }
 
-    /// The functions that mention a variable.
+    /// The functions that use a variable.
     pub(crate) fn users<'s>(&'s self, key: &'s Key) -> impl Iterator<Item = usize> + 's {
         self.uses.iter().filter(move |(_, keys)| keys.contains(key)).map(|(&index, _)| index)
     }
 
-    /// The kernel that alone mentions a variable, where no device function does.
+    /// The kernel that alone uses a variable, if no device function does.
     pub(crate) fn private_to(&self, key: &Key, kernels: &[usize]) -> Option<usize> {
         let mut users = self.users(key);
         let first = users.next()?;
@@ -231,7 +232,7 @@ impl Survey {
     }
 }
 
-/// Names in operands that have no place for an offset: in vectors and in the lists of calls.
+/// Names in operands that cannot contain an offset: in vectors and argument lists.
 fn names_without_place(operand: &Operand) -> Vec<&Name> {
     match operand {
         Operand::Vector(inner) | Operand::List(inner) => inner.iter().flat_map(all_names).collect(),

@@ -1,21 +1,21 @@
-//! Moves static shared memory into one dynamic array.
+//! Moves static shared memory to one dynamic array.
 //!
-//! Static shared arrays of kernels that are put into one launch add up, dynamic ones do not: the
-//! launch gives the largest size that any of them needs. So every static array of the module
-//! becomes an offset into [`DYNAMIC_SHARED`], and arrays that were dynamic before start behind
-//! them.
+//! If kernels are combined into one launch, their static shared arrays add up; a dynamic array only
+//! needs the largest size of all. The pass therefore turns every static array of the module into an
+//! offset into [`DYNAMIC_SHARED`]; arrays that were dynamic before start behind them.
 //!
 //! # Layout
-//! A variable is *private* to a kernel when that kernel alone can reach it and no device function
-//! mentions it; else it is *common*. Common variables have one place for the whole module, from 0
-//! up. A kernel's private variables start behind the last common one it can reach, and dynamic
-//! arrays behind those. Where device functions use dynamic arrays these must start at the same
-//! place for every kernel that can reach such a function.
+//! A variable is *private* to a kernel if only that kernel can reach it and no device function uses
+//! it; otherwise it is *common*. Common variables have one offset for the whole module, from 0 up.
+//! A kernel's private variables start behind the last common one it can reach, and dynamic arrays
+//! behind those. Dynamic arrays used by device functions must start at the same offset in every
+//! kernel that can reach such a function.
 //!
-//! # What stays
-//! A variable whose address stands where an offset has no place (in a vector, in the arguments of a
-//! call, in the initial value of a table) stays static, and so does one that another module
-//! defines. A dynamic array of that kind must begin where it did, so nothing moves in front of it.
+//! # Variables that stay
+//! A variable whose address occurs where an offset is not possible (in a vector, in the arguments
+//! of a call, in the initial value of a table) stays static, and so does a variable that another
+//! module defines. A dynamic array of this kind must keep its start, so nothing is moved in front
+//! of it.
 
 use crate::cuttable::reachable_functions;
 use crate::module_facts::align_up;
@@ -30,31 +30,32 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The one dynamic shared array of a transformed module.
 pub const DYNAMIC_SHARED: &str = "atoll_dynamic_shared";
 
-/// Least alignment of [`DYNAMIC_SHARED`]: what every device gives dynamic shared memory.
+/// Least alignment of [`DYNAMIC_SHARED`]: the alignment of dynamic shared memory on every device.
 const ALIGNMENT_MIN: u64 = 16;
 
 /// Shared memory of one kernel after the pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SharedUse {
-    /// Bytes the launch must give for what was static.
+    /// Bytes that the launch must provide for variables that were static.
     pub(crate) bytes: u32,
     /// Whether the kernel used dynamic shared memory before: the launch then adds those bytes to
     /// [`SharedUse::bytes`].
     pub(crate) has_dynamic: bool,
-    /// Why variables that the kernel can reach stay where they are.
+    /// Why variables that the kernel can reach were not moved.
     pub(crate) kept: Vec<SharedError>,
 }
 
-/// Where the variables go.
+/// The offsets of the variables.
 #[derive(Debug, Default)]
 struct Layout {
-    /// By the function that uses the variable: a dynamic array starts elsewhere in each kernel.
+    /// By the function that uses the variable, because a dynamic array starts at another offset in
+    /// each kernel.
     offsets: BTreeMap<(usize, Key), u64>,
     /// The largest alignment of all.
     alignment: u64,
 }
 
-/// Rewrites a module. Says for each kernel with a body, in order, what shared memory it needs.
+/// Rewrites a module. Returns the shared memory of each kernel with a body, in order.
 pub(crate) fn shared_to_dynamic(module: &mut Module) -> Result<Vec<SharedUse>, SharedError> {
     let mut survey = Survey::of(module);
     let kernels: Vec<usize> =
@@ -81,8 +82,8 @@ fn is_kernel(item: &Item) -> bool {
     matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.body.is_some())
 }
 
-/// Keeps the static variables of kernels that use a dynamic array which cannot be moved: it would
-/// have to start behind them. Other dynamic arrays are the same memory, and stay too.
+/// Keeps the static variables of kernels that use a dynamic array which cannot be moved: the array
+/// would have to start behind them. Other dynamic arrays share its memory, and stay too.
 fn keep_in_front_of_kept(survey: &mut Survey, reach: &BTreeMap<usize, BTreeSet<usize>>) {
     loop {
         let mut kept: Vec<(Key, SharedError)> = Vec::new();
@@ -104,8 +105,8 @@ fn keep_in_front_of_kept(survey: &mut Survey, reach: &BTreeMap<usize, BTreeSet<u
     }
 }
 
-/// For each kernel the items it can run: itself and the device functions it reaches. A kernel with
-/// calls that cannot be followed reaches all.
+/// For each kernel the items it can execute: itself and the device functions it can reach. A kernel
+/// with calls that cannot be followed reaches all functions.
 fn reach(module: &Module, survey: &Survey, kernels: &[usize]) -> BTreeMap<usize, BTreeSet<usize>> {
     let function = |index: usize| match &module.items[index].kind {
         ItemKind::Function(f) => Some(f),
@@ -128,7 +129,7 @@ fn reach(module: &Module, survey: &Survey, kernels: &[usize]) -> BTreeMap<usize,
     kernels.iter().map(reach_of).collect()
 }
 
-/// Gives every variable its offset.
+/// Assigns every variable its offset.
 fn lay_out(
     survey: &Survey,
     kernels: &[usize],
@@ -149,7 +150,7 @@ fn lay_out(
     Ok((layout, uses))
 }
 
-/// Places the common variables one behind the other and says where each ends.
+/// Places the common variables one after another and returns the end of each.
 fn place_common<'s>(survey: &'s Survey, kernels: &[usize], layout: &mut Layout) -> Vec<(&'s Key, u64)> {
     let mut end = 0;
     let common = survey
@@ -163,7 +164,7 @@ fn place_common<'s>(survey: &'s Survey, kernels: &[usize], layout: &mut Layout) 
         .collect()
 }
 
-/// Places the dynamic arrays behind the static ones, and says what each kernel needs.
+/// Places the dynamic arrays behind the static ones, and computes the needs of each kernel.
 fn place_dynamic(
     survey: &Survey,
     reach: &BTreeMap<usize, BTreeSet<usize>>,
@@ -200,7 +201,7 @@ fn place_dynamic(
 }
 
 impl Layout {
-    /// Puts a variable at or behind `from` for all its users, and says where it ends.
+    /// Places a variable at or behind `from` for all its users, and returns its end.
     fn place(&mut self, key: &Key, size: Size, from: u64, users: impl IntoIterator<Item = usize>) -> u64 {
         let offset = align_up(from, size.alignment);
         for user in users {
@@ -211,8 +212,8 @@ impl Layout {
     }
 }
 
-/// Takes the old declarations away, but for what stays, and puts the new one where the first of
-/// them, or the first function, stood.
+/// Removes the old declarations, except of variables that stay, and inserts the new one at the
+/// first of them or at the first function.
 fn replace_declarations(module: &mut Module, survey: &Survey, layout: &Layout) {
     let stays = |key: &Key| survey.kept.contains_key(key);
     let globals = module_scope(module);
@@ -237,7 +238,7 @@ fn replace_declarations(module: &mut Module, survey: &Survey, layout: &Layout) {
     }
     let array = Variable {
         linkage: Linkage::Extern,
-        // No device has alignments beyond 32 bits, and neither has the tree.
+        // Alignments have 32 bits, on devices and in the tree.
         align: Some(u32::try_from(layout.alignment.max(ALIGNMENT_MIN)).unwrap_or(u32::MAX)),
         dimensions: vec![None],
         ..Variable::new(StateSpace::Shared, ScalarType::B8, DYNAMIC_SHARED)
@@ -261,9 +262,9 @@ fn remove_moved(body: &mut Body, scopes: &mut Scopes, stays: &dyn Fn(&Key) -> bo
     scopes.leave();
 }
 
-/// Replaces mentions of shared variables in one function.
+/// Replaces uses of shared variables in one function.
 struct Rewrite<'l> {
-    /// The function's item.
+    /// Index of the function's item.
     index: usize,
     layout: &'l Layout,
 }
@@ -288,13 +289,12 @@ impl Rewrite<'_> {
         scopes.leave();
     }
 
-    /// Where the variable goes that a name stands for, if it moves.
+    /// The offset of the variable with a name, if it is moved.
     fn offset(&self, name: &Name, scopes: &Scopes) -> Option<u64> {
         self.layout.offsets.get(&(self.index, scopes.resolve(name)?.clone())).copied()
     }
 
-    /// Changes one operand. In lists and vectors there is no place for an offset, and what stands
-    /// there stays.
+    /// Changes one operand. Lists and vectors cannot contain an offset, so their elements stay.
     fn operand(&self, operand: &mut Operand, scopes: &Scopes) {
         match operand {
             Operand::Name(name) => {
@@ -313,7 +313,7 @@ impl Rewrite<'_> {
                     *inner = inner.wrapping_add_unsigned(offset);
                 }
             }
-            // `[a, b]` holds addresses of asynchronous copies; an offset may stand there as behind any base.
+            // `[a, b]` holds addresses of asynchronous copies, which may contain an offset.
             Operand::Bracket(inner) => inner.iter_mut().for_each(|operand| self.operand(operand, scopes)),
             _ => {}
         }

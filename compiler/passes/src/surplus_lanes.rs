@@ -1,15 +1,14 @@
-//! Lets the lanes of a warp that a block does not have take part in its barriers.
+//! Lets surplus lanes of a block's last warp take part in its barriers.
 //!
-//! A block whose threads are no multiple of 32 leaves *surplus* lanes in its last warp. In a launch
-//! whose real blocks are larger these lanes exist, and a barrier with a count waits for them. So
-//! they stay and walk the *skeleton* of the kernel: the basic blocks that all threads run equally
-//! often, with all barriers and with all branches that take every thread the same way. What decides
-//! such a branch is computed from registers that are the same in every thread, and that surplus
-//! lanes compute too.
+//! A block whose number of threads is not a multiple of 32 has *surplus* lanes in its last warp. In
+//! a launch with larger real blocks these lanes exist, and a barrier with a thread count waits for
+//! them. They therefore stay and execute the *skeleton* of the kernel: the basic blocks that all
+//! threads execute equally often, with all barriers and all uniform branches. The condition of such
+//! a branch depends on uniform registers only, which surplus lanes compute too.
 //!
-//! - An instruction that could touch memory is only run by threads of the block ([`ACTIVE`]).
-//! - Where threads part, surplus lanes go straight to the place where they meet again.
-//! - What a surplus lane gives to `bar.red` changes nothing.
+//! - An instruction that may access memory is executed only by threads of the block ([`ACTIVE`]).
+//! - At a divergent branch, surplus lanes jump directly to the reconvergence point.
+//! - The value that a surplus lane contributes to `bar.red` does not change the result.
 
 use crate::code::Code;
 use crate::threads::{Divergence, is_block_barrier, is_pure, waits_for_threads};
@@ -18,25 +17,25 @@ use atoll_ptx::{Guard, Instruction, Name, Operand, ScalarType, StateSpace, State
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Holds in the threads that the block has.
+/// True in the threads of the block, false in surplus lanes.
 pub(crate) const ACTIVE: &str = "%atoll_active";
-/// A predicate joined with [`ACTIVE`].
+/// A predicate combined with [`ACTIVE`].
 const BOTH: &str = "%atoll_both";
-/// The threads of the block, for guards.
+/// Predicates for guards.
 const PREDICATES: [&str; 2] = [ACTIVE, BOTH];
 
-/// Why surplus lanes cannot stay.
+/// Why surplus lanes cannot take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Threads wait in a device function, whose code surplus lanes do not know.
+    /// Threads wait in a device function, whose code has no skeleton for surplus lanes.
     WaitInFunction,
-    /// Not all threads reach the barrier equally often, or some have left before.
+    /// Not all threads reach the barrier equally often, or some have exited before.
     DivergentBarrier,
-    /// Lanes of a warp act together, and surplus lanes would be missing or too many.
+    /// A warp-wide operation, whose result would depend on surplus lanes.
     WarpWide,
-    /// A barrier for some of the threads.
+    /// A barrier for a part of the threads.
     CountedBarrier,
-    /// The place where threads meet again cannot be named from where they part.
+    /// No label at the reconvergence point is visible from the branch.
     NoMeeting,
 }
 
@@ -52,16 +51,16 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// What surplus lanes make necessary at a statement.
+/// The change to a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Action {
-    /// Only threads of the block run it.
+    /// Only threads of the block execute it.
     Guard,
-    /// Surplus lanes give a value that changes nothing.
+    /// Surplus lanes contribute a neutral value.
     Neutral,
-    /// Surplus lanes go to a label instead.
+    /// Surplus lanes jump to a label instead.
     SkipTo(Name),
-    /// Surplus lanes leave instead.
+    /// Surplus lanes exit instead.
     Leave,
 }
 
@@ -69,7 +68,7 @@ enum Action {
 #[derive(Debug, Default)]
 pub(crate) struct SurplusLanes {
     actions: BTreeMap<StatementId, Action>,
-    /// Labels in front of statements.
+    /// New labels in front of statements.
     labels: BTreeMap<StatementId, Name>,
 }
 
@@ -79,7 +78,7 @@ pub(crate) fn declare(code: &mut Code) {
 }
 
 impl SurplusLanes {
-    /// Plans the skeleton, or says what forbids one and in which line.
+    /// Plans the skeleton, or returns the obstacle and its line.
     pub(crate) fn plan(
         code: &KernelCode<'_>,
         cfg: &Cfg,
@@ -107,7 +106,8 @@ impl SurplusLanes {
                         .transpose()
                         .map_err(|obstacle| (obstacle, line))?
                 }
-                // What is the same in all threads is computed by surplus lanes too: it may decide where everybody goes.
+                // Surplus lanes also compute uniform values, because these may decide uniform
+                // branches.
                 () => (divergence.parts(code, id) && touches_memory(instruction)).then_some(Action::Guard),
             };
             plan.actions.extend(action.map(|action| (id, action)));
@@ -115,7 +115,7 @@ impl SurplusLanes {
         Ok(plan)
     }
 
-    /// What surplus lanes do where threads part.
+    /// The change for surplus lanes at a divergent branch.
     fn meeting(
         &mut self,
         code: &KernelCode<'_>,
@@ -135,7 +135,7 @@ impl SurplusLanes {
                 Err(Obstacle::NoMeeting)
             };
         }
-        // A label of our own is seen from its own scope and, in the outermost one, from everywhere.
+        // A label of our own is visible in its own scope and, in the outermost scope, everywhere.
         let outermost = code.statements().next().map(|(id, _)| code.scope(id));
         if code.scope(first) != code.scope(from) && Some(code.scope(first)) != outermost {
             return Err(Obstacle::NoMeeting);
@@ -145,7 +145,7 @@ impl SurplusLanes {
         Ok(Action::SkipTo(name))
     }
 
-    /// Appends a statement with what surplus lanes make necessary.
+    /// Appends a statement with its change.
     pub(crate) fn apply(&self, id: StatementId, mut statement: Statement, code: &mut Code) {
         if let Some(label) = self.labels.get(&id) {
             code.label(label);
@@ -169,7 +169,7 @@ impl SurplusLanes {
     }
 }
 
-/// What makes it impossible for surplus lanes to stay.
+/// The obstacle at an instruction, if there is one.
 fn obstacle(instruction: &Instruction, is_uniform: bool, callees_wait: bool) -> Option<Obstacle> {
     const WARP_WIDE: [&str; 6] = ["activemask", "vote", "match", "shfl", "elect", "redux"];
     if is_block_barrier(instruction) {
@@ -183,19 +183,20 @@ fn obstacle(instruction: &Instruction, is_uniform: bool, callees_wait: bool) -> 
     (waits_for_threads(instruction) || WARP_WIDE.contains(&instruction.opcode.as_str())).then_some(Obstacle::WarpWide)
 }
 
-/// Whether an instruction does more than work on registers, as far as is known.
+/// Whether an instruction may do more than work on registers.
 fn touches_memory(instruction: &Instruction) -> bool {
     match (instruction.opcode.as_str(), instruction.space()) {
-        // Arguments and results of calls have places of their own in every thread, and a call's protocol has no guards.
+        // Arguments and results of calls are separate for every thread, and a call sequence has no
+        // guards.
         ("st", Some(StateSpace::Param)) => false,
         ("ld", Some(StateSpace::Param)) => instruction.reads().into_iter().any(|name| name.starts_with('%')),
         (opcode, _) => !is_pure(opcode),
     }
 }
 
-/// Lets only threads of the block run an instruction.
+/// Restricts an instruction to threads of the block.
 fn guard(instruction: &mut Instruction, code: &mut Code) {
-    // A call that not all threads of a warp make is not uniform.
+    // A call that not all threads of a warp execute is not uniform.
     if instruction.opcode == "call" {
         instruction.modifiers.retain(|m| m != "uni");
     }
@@ -209,7 +210,7 @@ fn guard(instruction: &mut Instruction, code: &mut Code) {
     instruction.guard = Some(Guard { predicate: Name::new(predicate), negated: false });
 }
 
-/// Computes into [`BOTH`] whether a guard holds in a thread of the block.
+/// Computes into [`BOTH`] whether a guard holds and the thread belongs to the block.
 fn join(guard: &Guard, code: &mut Code) {
     let predicate = Operand::Name(guard.predicate.clone());
     if guard.negated {
@@ -220,7 +221,7 @@ fn join(guard: &Guard, code: &mut Code) {
     }
 }
 
-/// Has surplus lanes give `bar.red` what changes nothing: true to a conjunction, false to a
+/// Makes surplus lanes contribute a neutral value to `bar.red`: true to a conjunction, false to a
 /// disjunction or a count.
 fn neutralize(barrier: &mut Instruction, code: &mut Code) {
     let is_conjunction = barrier.has("and");
@@ -231,7 +232,7 @@ fn neutralize(barrier: &mut Instruction, code: &mut Code) {
         _ => return,
     };
     if is_conjunction {
-        // p or not active, as not (not p and active).
+        // `p or not active`, as `not (not p and active)`.
         join(&Guard { predicate: name, negated: !negated }, code);
         *last = Operand::Not(Name::new(BOTH));
     } else {

@@ -1,22 +1,22 @@
-//! How the threads of a block go through the code of a kernel: where they wait for each other, and
-//! which code they all run equally often.
+//! How the threads of a block execute a kernel: where they wait for each other, and which code all
+//! of them execute equally often.
 //!
-//! *Uniform* is a register that holds the same value in every thread of the block whenever it is
-//! read, *divergent* everything else. A basic block is divergent where a branch on a divergent
-//! value decides whether, or how often, a thread runs it. The analysis does not follow paths and
-//! calls a register divergent when any of its definitions is; what it says is uniform is uniform,
-//! what it calls divergent may not be.
+//! A register is *uniform* if it holds the same value in every thread of the block whenever it is
+//! read; otherwise it is *divergent*. A basic block is divergent if a branch on a divergent value
+//! decides whether, or how often, a thread executes it. The analysis does not follow paths and
+//! treats a register as divergent if any of its definitions is. "Uniform" is certain; "divergent"
+//! is conservative.
 
 use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, Loops, StatementId};
 use atoll_ptx::{FunctionKind, Instruction, StateSpace};
 
-/// Whether the instruction makes its thread wait for, or act together with, other threads that have
-/// not exited: block barriers and the warp-wide `.sync` operations.
+/// Whether the instruction makes its thread wait for, or exchange data with, other threads that
+/// have not exited: block barriers and the warp-wide `.sync` operations.
 pub(crate) fn waits_for_threads(instruction: &Instruction) -> bool {
     matches!(instruction.opcode.as_str(), "bar" | "barrier") || instruction.has("sync") || instruction.has("aligned")
 }
 
-/// Whether the instruction is a barrier of the block: not of a warp, and not of a cluster.
+/// Whether the instruction is a barrier of the block, not of a warp or a cluster.
 pub(crate) fn is_block_barrier(instruction: &Instruction) -> bool {
     matches!(instruction.opcode.as_str(), "bar" | "barrier") && !instruction.has("warp") && !instruction.has("cluster")
 }
@@ -29,13 +29,13 @@ pub(crate) struct Divergence {
 }
 
 impl Divergence {
-    /// Analyses a kernel, or a device function, of whose parameters nothing is known.
+    /// Analyses a kernel, or a device function with unknown parameters.
     pub(crate) fn of(code: &Code<'_>, cfg: &Cfg) -> Divergence {
         Divergence::analyse(code, cfg, &|_, _| false)
     }
 
-    /// The same for the threads that have not exited: a branch outside of all loops by which
-    /// threads leave the kernel at once is none to them.
+    /// Like [`Divergence::of`], for the threads that have not exited: a branch outside of all loops
+    /// that leads directly to an exit does not count as divergent.
     pub(crate) fn of_those_left(code: &Code<'_>, cfg: &Cfg, loops: &Loops) -> Divergence {
         let leaves_at_once = |to: BlockId| {
             to == cfg.exit() || {
@@ -50,7 +50,7 @@ impl Divergence {
         let postdominators = DominatorTree::postdominators(cfg);
         let mut divergence =
             Divergence { blocks: vec![false; cfg.len()], registers: vec![false; code.registers().len()] };
-        // What a function is called with, nobody wrote down here.
+        // The arguments of a function are unknown here.
         let arguments = code.function().params.iter().filter(|p| p.space == StateSpace::Reg);
         let first = code.statements().next().map(|(id, _)| id);
         for register in arguments.filter_map(|p| code.register_at(first?, &p.name)) {
@@ -61,17 +61,17 @@ impl Divergence {
         divergence
     }
 
-    /// Whether all threads of a thread block run a statement equally often.
+    /// Whether all threads of a thread block execute a statement equally often.
     pub(crate) fn all_run(&self, cfg: &Cfg, statement: StatementId, instruction: &Instruction) -> bool {
         instruction.guard.is_none() && !self.in_block(cfg.block_of(statement))
     }
 
-    /// Whether threads of one thread block may run a basic block a different number of times.
+    /// Whether threads of one thread block may execute a basic block a different number of times.
     pub(crate) fn in_block(&self, block: BlockId) -> bool {
         self.blocks[block.index()]
     }
 
-    /// One round over the kernel; whether anything was learnt.
+    /// One round over the kernel; returns whether anything changed.
     fn spread(
         &mut self,
         code: &Code<'_>,
@@ -88,8 +88,7 @@ impl Divergence {
                     }
                 }
             }
-            // Threads that part here are together again at the closest block that all ways out of here lead
-            // through.
+            // Threads that diverge here reconverge at the immediate post-dominator.
             let ways = block.successors.iter().filter(|edge| !is_exit(id, edge.to)).count();
             if ways > 1 && block.last().is_some_and(|last| self.differs(code, last)) {
                 let meeting = postdominators.immediate(id);
@@ -101,15 +100,16 @@ impl Divergence {
         learnt
     }
 
-    /// Whether what a statement decides may differ between threads that run it.
+    /// Whether the outcome of a branch may differ between the threads that execute it.
     pub(crate) fn parts(&self, code: &Code<'_>, statement: StatementId) -> bool {
         self.differs(code, statement)
     }
 
-    /// Whether what a statement writes or decides may differ between threads that run it.
+    /// Whether the values a statement writes, or its outcome, may differ between the threads that
+    /// execute it.
     fn differs(&self, code: &Code<'_>, statement: StatementId) -> bool {
         let Some(instruction) = code.instruction(statement) else { return false };
-        // Threads give a barrier what they like, and get one answer.
+        // Threads contribute individual values to the barrier, and all get the same result.
         if is_block_barrier(instruction) && instruction.has("red") {
             return instruction
                 .guard
@@ -128,7 +128,7 @@ impl Divergence {
     }
 }
 
-/// The blocks that can run between the end of `from` and `until`, which itself is not among them.
+/// The blocks that can run between the end of `from` and `until`, which is not included.
 pub(crate) fn reachable_before(cfg: &Cfg, from: BlockId, until: Option<BlockId>) -> Vec<BlockId> {
     let mut seen = vec![false; cfg.len()];
     let mut waiting: Vec<BlockId> = cfg.block(from).successors.iter().map(|edge| edge.to).collect();
@@ -147,8 +147,8 @@ fn follows_from_operands(code: &Code<'_>, instruction: &Instruction) -> bool {
     match instruction.opcode.as_str() {
         "ld" => match instruction.space() {
             Some(StateSpace::Const) => true,
-            // The parameters of the launch; those of calls, which have declarations of their own, hold what a function
-            // returned.
+            // The parameters of the launch. Parameters of calls have declarations of their own and
+            // hold what a function returned.
             Some(StateSpace::Param) if code.function().kind == FunctionKind::Entry => {
                 instruction.reads().into_iter().any(|name| code.function().params.iter().any(|p| p.name == *name))
             }
@@ -165,7 +165,7 @@ fn is_divergent_special_register(name: &str) -> bool {
         || ["%lanemask", "%clock", "%globaltimer", "%pm"].iter().any(|prefix| stem.starts_with(prefix))
 }
 
-/// Opcodes whose result, or whose decision, depends on their register operands alone.
+/// Opcodes whose result, or outcome, depends on their register operands alone.
 pub(crate) fn is_pure(opcode: &str) -> bool {
     const PURE: [&str; 57] = [
         "mov", "cvt", "cvta", "add", "sub", "mul", "mad", "mul24", "mad24", "sad", "div", "rem", "abs", "neg", "min",

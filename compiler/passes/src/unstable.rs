@@ -1,14 +1,15 @@
-//! What may come out differently when a block runs a second time, although memory outside of it
-//! holds the same.
+//! Unstable values: values that may differ when a block runs a second time, although memory outside
+//! of the block is unchanged.
 //!
-//! The values in question come from the order in which threads happen to run: results of atomics in
-//! shared memory, who is active, which of several threads' stores to one place wins. Such values
-//! may be stored as data, since a second run stores its own in the same places. They must not
-//! decide where something is stored, or whether: then the first run could leave something behind
-//! that no single run would.
+//! They depend on the order in which threads happen to run: results of atomics in shared memory,
+//! the set of active threads, which of several stores to one place comes last. Such values may be
+//! stored as data, since the second run stores its own to the same places. They must not decide
+//! where, or whether, something is stored: the first run could then leave writes behind that no
+//! single run would make.
 //!
-//! Registers, shared memory, local memory (with call parameters) and memory outside are each stable
-//! or not; what is reached only under an unstable branch is unstable too.
+//! Registers, shared memory, local memory (with call parameters) and memory outside are each
+//! tracked as stable or unstable; code that is reached only under an unstable branch is unstable
+//! too.
 
 use crate::analyze_idempotence::NotAgain;
 use crate::effects::linear::{AtomKey, Class};
@@ -18,28 +19,28 @@ use crate::threads::reachable_before;
 use atoll_ptx::analysis::{BlockId, Cfg, Code, DefUse, DominatorTree, StatementId};
 use atoll_ptx::{Instruction, Operand, ScalarType, StateSpace, types::TypeClass};
 
-/// The line of the instruction that something unstable comes from.
+/// The line of the instruction that an unstable value comes from.
 type Source = Option<u32>;
 
-/// What the value of a register is made of.
+/// The origins of a register's value.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Mix {
     thread: bool,
     memory: bool,
 }
 
-/// One function.
+/// The state of one function.
 struct Flow {
     cfg: Cfg,
     postdominators: DominatorTree,
     registers: Vec<Source>,
     mixes: Vec<Mix>,
     blocks: Vec<Source>,
-    /// Set where a call stands under an unstable branch.
+    /// Set if a call of the function is under an unstable branch.
     entered: Source,
 }
 
-/// Everything unstable in a kernel.
+/// All unstable values of a kernel.
 pub(crate) struct Unstable {
     flows: Vec<Flow>,
     shared: Source,
@@ -49,12 +50,12 @@ pub(crate) struct Unstable {
 }
 
 impl Unstable {
-    /// Follows unstable values through a kernel and the functions it calls. `cfg` is the kernel's
-    /// own.
+    /// Propagates unstable values through a kernel and the functions it calls. `cfg` is the
+    /// kernel's control-flow graph.
     pub(crate) fn of(trace: &Trace<'_>, cfg: &Cfg) -> Unstable {
         let flow = |function: usize| {
             let code = trace.code(function);
-            // A function without a graph has been refused by the verifier.
+            // The verifier has rejected functions without a control-flow graph.
             let cfg = if function == 0 { cfg.clone() } else { Cfg::of(code).unwrap_or_else(|_| cfg.clone()) };
             Flow {
                 postdominators: DominatorTree::postdominators(&cfg),
@@ -67,7 +68,7 @@ impl Unstable {
         };
         let flows = (0..trace.function_count()).map(flow).collect();
         let mut unstable = Unstable { flows, shared: None, local: None, outside: None, news: true };
-        // Everything only grows; each round but the last learns of a register, a block or a memory.
+        // The sets only grow; each round except the last adds a register, a block or a memory.
         while std::mem::take(&mut unstable.news) {
             for function in 0..unstable.flows.len() {
                 unstable.mix(trace.code(function), function);
@@ -77,7 +78,7 @@ impl Unstable {
         unstable
     }
 
-    /// Refuses a store that depends on something unstable.
+    /// Rejects a store whose address, guard or control flow depends on an unstable value.
     pub(crate) fn check(&self, trace: &Trace<'_>, writes: &[&Access]) -> Result<(), NotAgain> {
         for write in writes {
             let flow = &self.flows[write.function];
@@ -100,7 +101,7 @@ impl Unstable {
         Ok(())
     }
 
-    /// What registers are made of.
+    /// Collects the origins of registers' values.
     fn mix(&mut self, code: &Code<'_>, function: usize) {
         let flow = &mut self.flows[function];
         for (id, _) in code.statements() {
@@ -158,7 +159,7 @@ impl Unstable {
         }
     }
 
-    /// Marks what runs under an unstable branch.
+    /// Marks the code that runs under an unstable branch.
     fn part(&mut self, function: usize, block: BlockId, line: u32) {
         let flow = &mut self.flows[function];
         let meeting = flow.postdominators.immediate(block);
@@ -170,7 +171,7 @@ impl Unstable {
         }
     }
 
-    /// A callee of a call that is, or whose arguments are, unstable is unstable as a whole.
+    /// Marks a callee as unstable as a whole if its call, or an argument, is unstable.
     fn spread_call(&mut self, trace: &Trace<'_>, call: &Instruction, source: Source) {
         let Some(line) = source.or(self.local) else { return };
         let Some(Operand::Name(callee)) = call.operands.get(1) else { return };
@@ -183,7 +184,8 @@ impl Unstable {
         }
     }
 
-    /// Stores hand instability to memory; what a load takes from it is returned.
+    /// Propagates instability through stores to memory; returns the instability that a load takes
+    /// from it.
     fn spread_memory(&mut self, trace: &Trace<'_>, function: usize, id: StatementId, source: Source) -> Source {
         let access = trace
             .accesses
@@ -227,8 +229,8 @@ impl Unstable {
         }
     }
 
-    /// Whether several threads may write to one place of shared memory, so that one of them wins,
-    /// or in an order that decides about the result.
+    /// Whether several threads may write to one place of shared memory with different values, or in
+    /// an order that affects the result.
     fn is_contested(&self, trace: &Trace<'_>, access: &Access, instruction: &Instruction) -> bool {
         let is_local = matches!(access.act.space, Some(StateSpace::Local | StateSpace::Param));
         if is_local || !access.is_private {
@@ -261,7 +263,7 @@ impl Flow {
         mixes.fold(Mix::default(), |a, b| Mix { thread: a.thread | b.thread, memory: a.memory | b.memory })
     }
 
-    /// Whether an access is made under a comparison of a thread's own number with something, as in
+    /// Whether an access is guarded by a comparison of a thread's index, as in
     /// `if (threadIdx.x == 0)`.
     fn is_one_thread(&self, trace: &Trace<'_>, access: &Access) -> bool {
         let code = trace.code(access.function);
@@ -279,7 +281,7 @@ impl Flow {
     }
 }
 
-/// Whether a predicate compares something that differs between threads for equality.
+/// Whether a predicate is an equality comparison of a value that differs between threads.
 fn is_thread_comparison(trace: &Trace<'_>, function: usize, id: StatementId, predicate: &atoll_ptx::Name) -> bool {
     let Some(value) = trace.register_value(function, id, predicate) else { return false };
     let Some(atom) = value.as_atom() else { return false };
@@ -302,7 +304,7 @@ fn is_source(instruction: &Instruction, code: &Code<'_>, id: StatementId, uses: 
     }
 }
 
-/// Whether the result of atomics does not depend on their order.
+/// Whether the result of atomics is independent of their order.
 fn commutes(instruction: &Instruction) -> bool {
     let is_integer =
         instruction.ty().is_some_and(|ty| ty.class() != TypeClass::Float || matches!(ty, ScalarType::Pred));

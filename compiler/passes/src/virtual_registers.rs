@@ -1,5 +1,4 @@
-//! The special registers that `virtualize_block_index` gives values of its own, and the functions
-//! that read them.
+//! The special registers that `virtualize_block_index` replaces, and the functions that read them.
 
 use crate::cuttable::{callees, visit_statements};
 use atoll_ptx::{Body, Function, Initializer, ItemKind, Module, Name, Operand, StatementKind};
@@ -22,7 +21,7 @@ pub(crate) const VIRTUAL: [&str; 13] = [
     "%nwarpid",
 ];
 
-/// The special register of [`VIRTUAL`] that a name is.
+/// The entry of [`VIRTUAL`] with a name.
 pub(crate) fn virtual_register(name: &str) -> Option<&'static str> {
     VIRTUAL.into_iter().find(|special| *special == name)
 }
@@ -32,15 +31,15 @@ pub(crate) fn register_of(special: &str) -> Name {
     Name::from(format!("%atoll_{}", special.trim_start_matches('%').replace('.', "_")))
 }
 
-/// For every function with a body: the virtual registers that it or something it calls by name
-/// reads. Functions that need none are not there.
+/// For every function with a body: the virtual registers that it, or a function it calls by name,
+/// reads. Functions without any are omitted.
 pub(crate) fn needs(module: &Module) -> BTreeMap<Name, BTreeSet<&'static str>> {
     let bodies: Vec<(&Function, &Body)> = module.functions().filter_map(|f| Some((f, f.body.as_ref()?))).collect();
     let mut needs: BTreeMap<Name, BTreeSet<&'static str>> =
         bodies.iter().map(|(function, body)| (function.name.clone(), read_in(body))).collect();
     let calls: Vec<(&Name, Vec<Name>)> =
         bodies.iter().map(|(function, body)| (&function.name, called_by_name(body))).collect();
-    // Sets only grow, so this ends.
+    // The sets only grow, so this ends.
     loop {
         let mut learnt = false;
         for (caller, callees) in &calls {
@@ -67,8 +66,8 @@ fn read_in(body: &Body) -> BTreeSet<&'static str> {
     found
 }
 
-/// The functions a body calls. What cannot be followed is refused elsewhere, for each kernel that
-/// reaches it.
+/// The functions a body calls. Calls that cannot be followed are rejected elsewhere, for each
+/// kernel that reaches them.
 fn called_by_name(body: &Body) -> Vec<Name> {
     callees(body).map(|found| found.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
 }

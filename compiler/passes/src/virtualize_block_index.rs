@@ -1,33 +1,33 @@
-//! Gives a kernel thread and block numbers of its own, so that it can be a part of a launch that
-//! holds other kernels too (design D6).
+//! Gives a kernel virtual thread and block indices, so that it can be a part of a launch that
+//! contains other kernels too.
 //!
 //! # Vocabulary
 //! The *real* launch has one-dimensional blocks, of the largest size that any kernel in it needs,
 //! and a one-dimensional grid. The *virtual* launch is what the kernel sees: its own grid and block
-//! shape. Its block 0 is the real block `block base`; the others follow in linear order, x fastest,
-//! as do threads.
+//! shape. Virtual block 0 is the real block `block base`; the others follow in linear order, x
+//! fastest; the same order applies to threads.
 //!
-//! # What changes
+//! # Changes
 //! - `%tid`, `%ntid`, `%ctaid`, `%nctaid` and `%nwarpid` become registers, computed once at entry
-//!   from the real linear numbers, the parameters that are appended ([`virtual_params`]) and the
-//!   block shape, where it is known when the pass runs.
-//! - Real blocks beyond the virtual grid, and *surplus* threads beyond the virtual block, leave at
+//!   from the real linear indices, the appended parameters ([`virtual_params`]) and the block
+//!   shape, if it is known when the pass runs.
+//! - Real blocks beyond the virtual grid, and *surplus* threads beyond the virtual block, exit at
 //!   once.
-//! - A barrier that names no count gets one, the threads of the virtual block rounded up to whole
-//!   warps; its number stays. A barrier that threads may have left the kernel before keeps its
-//!   rule, to wait for all that have not exited: a count would wait for those that are gone.
-//! - Device functions that read these registers get them as further parameters; every caller of
+//! - A barrier without a thread count gets one: the threads of the virtual block rounded up to
+//!   whole warps; its number stays. A barrier before which threads may have exited stays without a
+//!   count and waits for all threads that have not exited: a count would include the exited ones.
+//! - Device functions that read these registers get them as additional parameters; every caller of
 //!   such a function passes them on.
 //!
 //! # Partial warps
-//! Counts are multiples of 32. Where a virtual block is not, its last warp has surplus lanes that
-//! must take part in every barrier, see [`surplus_lanes`](crate::surplus_lanes). Lanes number
-//! threads in both launches alike, so what a warp does among itself stays what it was.
+//! Thread counts are multiples of 32. If the size of a virtual block is not, its last warp has
+//! surplus lanes that must take part in every barrier, see [`surplus_lanes`](crate::surplus_lanes).
+//! Lane numbers are the same in both launches, so warp-wide operations are not changed.
 //!
-//! # What has no virtual value
+//! # Values that cannot be virtual
 //! `%gridid`, clusters, the grid barrier of cooperative launches and programmatic dependent launch
 //! belong to the whole launch; the size of dynamic shared memory is that of the largest kernel in
-//! it. `%warpid`, `%smid` and their like say where a thread runs, which stays true.
+//! it. `%warpid`, `%smid` and the like tell where a thread runs, and stay real.
 
 use crate::code::{Code, at, prepend, rebuild};
 use crate::cuttable::{reachable_functions, visit_statements};
@@ -48,7 +48,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Threads of a warp.
 pub(crate) const WARP_THREADS: u32 = 32;
 
-/// Most threads of a block, on every device.
+/// Limit on the threads of a block, on every device.
 const BLOCK_THREADS_MAX: u32 = 1024;
 
 /// What the pass did to a kernel.
@@ -56,37 +56,38 @@ const BLOCK_THREADS_MAX: u32 = 1024;
 pub enum Virtualization {
     /// The pass did not run.
     NotAsked,
-    /// Its numbers are virtual.
+    /// Its indices are virtual.
     Virtual(VirtualLaunch),
-    /// It was left as it was.
+    /// It is unchanged.
     Refused(NotVirtualized),
 }
 
-/// What a launch of a kernel with virtual numbers must give. The real block has at least as many
-/// threads as the virtual one, rounded up to whole warps, and the virtual grid fewer
-/// than 2³² blocks.
+/// Requirements of a kernel with virtual indices on its launch. The real block has at least as many
+/// threads as the virtual one, rounded up to whole warps, and the virtual grid has fewer than 2³²
+/// blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtualLaunch {
     /// Byte offset of the appended [`virtual_params`].
     pub offset: u32,
-    /// The block shape that was compiled in; where there is none it is among the parameters.
+    /// The block shape that was compiled in; if `None`, it is passed as parameters.
     pub block: Option<[u32; 3]>,
     /// Whether the threads of a virtual block must be a multiple of 32: the kernel has barriers and
-    /// its block shape was not known.
+    /// its block shape was unknown.
     pub needs_full_warps: bool,
     /// Whether surplus lanes of the last warp stay and take part in barriers.
     pub surplus_lanes_stay: bool,
 }
 
-/// Why a kernel keeps its real numbers. Lines are those of the source, 0 for built statements.
+/// Why a kernel keeps its real indices. Lines are those of the source; 0 for statements built by a
+/// pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotVirtualized {
-    /// A fact of the whole launch.
+    /// A property of the whole launch.
     #[error("line {line}: `{what}` belongs to the launch as a whole and has no virtual value")]
     LaunchWide {
         /// The instruction or special register.
         what: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
     /// The kernel is declared to run in clusters.
@@ -100,18 +101,18 @@ pub enum NotVirtualized {
     WholeVector {
         /// The special register.
         what: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// What a callee does cannot be seen.
+    /// A callee whose body is unknown.
     #[error("line {line}: the callee `{callee}` has no body here")]
     UnknownCallee {
         /// The function, or the register that holds it.
         callee: String,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// A device function needs the numbers and cannot get another parameter.
+    /// A device function that reads the indices but cannot get additional parameters.
     #[error(
         "the device function `{function}` reads thread or block numbers, and calls to it through its address have no place for virtual ones"
     )]
@@ -119,47 +120,46 @@ pub enum NotVirtualized {
         /// The function.
         function: String,
     },
-    /// A barrier for some of the threads with a count that is not known, or that no barrier can
-    /// have.
+    /// A barrier for a part of the threads whose count is unknown or not allowed.
     #[error("line {line}: the barrier's count is not a constant multiple of 32")]
     BarrierCount {
-        /// Where.
+        /// The line.
         line: u32,
     },
     /// A barrier for more threads than a block has.
     #[error("line {line}: the barrier waits for {count} threads, and a block has {threads}")]
     BarrierBeyondBlock {
-        /// What it waits for.
+        /// Its thread count.
         count: u32,
-        /// What there is, rounded up to whole warps.
+        /// Threads of the block, rounded up to whole warps.
         threads: u32,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// The last warp of a block is not full, and its surplus lanes cannot stay.
+    /// The last warp of a block is partial, and its surplus lanes cannot take part.
     #[error("blocks of {threads} threads leave surplus lanes in the last warp, and line {line}: {why}")]
     PartialWarp {
         /// Threads of a block.
         threads: u32,
-        /// Why they cannot stay.
+        /// The obstacle.
         why: surplus_lanes::Obstacle,
-        /// Where.
+        /// The line.
         line: u32,
     },
-    /// No block has this shape.
+    /// The shape is not a valid block shape.
     #[error("{0:?} is not the shape of a block")]
     BlockShape([u32; 3]),
-    /// The appended parameters do not fit.
+    /// The appended parameters exceed the limit.
     #[error("{bytes} bytes of parameters are more than the {limit} that `.version` and `.target` allow")]
     TooManyParameters {
-        /// With the appended ones.
+        /// Size with the appended parameters.
         bytes: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
     },
 }
 
-/// Why there is no plan: a reason to leave the kernel, or control flow that is broken.
+/// Why there is no plan: a reason to leave the kernel unchanged, or broken control flow.
 enum Refusal {
     Refused(NotVirtualized),
     Broken(CfgError),
@@ -177,15 +177,16 @@ impl From<CfgError> for Refusal {
     }
 }
 
-/// What is to be done with one kernel.
+/// The changes to one kernel.
 struct Plan {
     launch: VirtualLaunch,
-    /// Barriers that get a count.
+    /// Barriers that get a thread count.
     counted: BTreeSet<StatementId>,
     surplus: Option<SurplusLanes>,
 }
 
-/// Virtualises every kernel of a module that can be. Says for each kernel, in order, what was done.
+/// Virtualises every kernel for which that is possible. Returns the outcome for each kernel, in
+/// order.
 pub(crate) fn virtualize_block_index(
     module: &mut Module,
     options: &PassOptions,
@@ -228,7 +229,7 @@ pub(crate) fn virtualize_block_index(
     Ok(outcomes)
 }
 
-/// Decides what can be virtualised.
+/// Decides about kernels.
 struct Planner<'m> {
     module: &'m Module,
     options: &'m PassOptions,
@@ -281,7 +282,7 @@ impl Planner<'_> {
         Ok(Plan { launch, counted, surplus })
     }
 
-    /// Where the appended parameters start.
+    /// Byte offset of the appended parameters.
     fn offset(&self, kernel: &Function, block: Option<[u32; 3]>) -> Result<u32, NotVirtualized> {
         let offset = align_up(params_bytes(kernel), 4);
         let appended = if block.is_some() { virtual_params::BYTES_WITHOUT_BLOCK } else { virtual_params::BYTES };
@@ -290,8 +291,8 @@ impl Planner<'_> {
         if bytes > limit { Err(too_many) } else { u32::try_from(offset).map_err(|_| too_many) }
     }
 
-    /// The device functions that get further parameters: those that need them and that a
-    /// virtualised kernel reaches.
+    /// The device functions that get additional parameters: those that need them and that a
+    /// virtualised kernel can reach.
     fn extended(&self, plans: &BTreeMap<Name, Plan>) -> BTreeSet<Name> {
         let kernels = self.module.kernels().filter(|kernel| plans.contains_key(&kernel.name));
         let reached = kernels.filter_map(|kernel| reachable_functions(self.module, kernel).ok()).flatten();
@@ -320,7 +321,7 @@ fn block_threads(block: [u32; 3]) -> Result<u32, NotVirtualized> {
     threads.filter(|threads| (1..=BLOCK_THREADS_MAX).contains(threads)).ok_or(NotVirtualized::BlockShape(block))
 }
 
-/// Refuses what only makes sense for the launch as a whole.
+/// Rejects instructions and registers that belong to the launch as a whole.
 fn forbid_launch_wide(function: &Function) -> Result<(), NotVirtualized> {
     const REGISTERS: [&str; 11] = [
         "%gridid",
@@ -364,7 +365,7 @@ fn forbid_launch_wide(function: &Function) -> Result<(), NotVirtualized> {
     found
 }
 
-/// The block barriers of a kernel, and those of them that get a count.
+/// Checks the block barriers of a kernel; returns those that get a thread count.
 fn barriers(
     code: &KernelCode<'_>,
     cfg: &Cfg,
@@ -398,12 +399,12 @@ fn barriers(
     Ok((all, counted))
 }
 
-/// Where the count of a barrier stands among its operands: behind the barrier's number.
+/// The position of a barrier's thread count among its operands: behind the barrier's number.
 fn count_position(barrier: &Instruction) -> usize {
     if barrier.has("red") { 2 } else { 1 }
 }
 
-/// The count of a barrier; `None` where it waits for the whole block.
+/// The thread count of a barrier; `None` if it waits for the whole block.
 pub(crate) fn barrier_count(barrier: &Instruction) -> Option<&Operand> {
     let operands_without = if barrier.has("red") { 3 } else { 1 };
     (barrier.operands.len() > operands_without).then(|| &barrier.operands[count_position(barrier)])
@@ -411,7 +412,7 @@ pub(crate) fn barrier_count(barrier: &Instruction) -> Option<&Operand> {
 
 /// The rewriting of one function.
 struct Rewrite<'p> {
-    /// What to do where it is a kernel that gets virtual numbers.
+    /// The plan, if it is a kernel that gets virtual indices.
     plan: Option<&'p Plan>,
     needs: &'p BTreeMap<Name, BTreeSet<&'static str>>,
     extended: &'p BTreeSet<Name>,
@@ -425,7 +426,7 @@ const REST: &str = "%atoll_rest";
 const COUNT: &str = "%atoll_count";
 const SURPLUS: &str = "%atoll_surplus";
 
-/// Last part of the names of the appended parameters.
+/// Suffix of the name of an appended parameter.
 const BLOCK_BASE: &str = "atoll_block_base";
 const AXES: [char; 3] = ['x', 'y', 'z'];
 
@@ -440,13 +441,13 @@ impl Rewrite<'_> {
         let prologue = match self.plan {
             Some(plan) => {
                 append_parameters(function, plan.launch.block);
-                // The real block has another size than these promise.
+                // The real block has another size than these directives state.
                 function.attributes.retain(|a| !matches!(a.name.as_str(), "reqntid" | "maxntid"));
                 prologue(&function.name, plan, &needs)
             }
             None if is_extended => Code::default(),
-            // A kernel that keeps its real numbers, or a function that only such kernels call: it passes real numbers
-            // on.
+            // A kernel that keeps its real indices, or a function that only such kernels call,
+            // passes real indices on.
             None => real_numbers(&self.passed_on(function)),
         };
         let Some(body) = &mut function.body else { return };
@@ -461,7 +462,7 @@ impl Rewrite<'_> {
         prepend(body, prologue);
     }
 
-    /// What a function without virtual numbers must pass to those it calls.
+    /// The registers that a function without virtual indices must pass to its callees.
     fn passed_on(&self, function: &Function) -> BTreeSet<&'static str> {
         let calls = function.body.iter().flat_map(|body| crate::cuttable::callees(body).unwrap_or_default());
         let extended = calls.filter(|(callee, _)| self.extended.contains(callee));
@@ -495,19 +496,18 @@ impl Rewrite<'_> {
 }
 
 impl Plan {
-    /// Threads of the virtual block where its shape is known; it was checked when the plan was
-    /// made.
+    /// Threads of the virtual block, if its shape is known; it was checked by the plan.
     fn threads(&self) -> Option<u32> {
         self.launch.block.map(|block| block.iter().product())
     }
 
-    /// How many threads a barrier waits for.
+    /// The number of threads that a barrier waits for.
     fn count(&self) -> Operand {
         self.threads().map_or_else(|| COUNT.into(), |threads| i64::from(threads.next_multiple_of(WARP_THREADS)).into())
     }
 }
 
-/// The function an instruction calls by name.
+/// The function that an instruction calls by name.
 fn called_function(instruction: &Instruction) -> Option<&Name> {
     match instruction.operands.get(1) {
         Some(Operand::Name(name)) if instruction.opcode == "call" => Some(name),
@@ -515,9 +515,9 @@ fn called_function(instruction: &Instruction) -> Option<&Name> {
     }
 }
 
-/// Puts virtual registers in the place of special ones.
+/// Replaces special registers by virtual ones.
 fn rename(instruction: &mut Instruction) {
-    // Old code moves the low half of a special register, which a register of 32 bits does not allow.
+    // Old code moves the low half of a special register, which a 32-bit register does not allow.
     if instruction.opcode == "mov" && instruction.ty().is_some_and(|ty| ty.bytes() == 2) {
         *instruction = Instruction {
             guard: instruction.guard.clone(),
@@ -558,7 +558,7 @@ fn real_numbers(needs: &BTreeSet<&'static str>) -> Code {
     code
 }
 
-/// Computes the virtual numbers, and sends away what the virtual launch does not have.
+/// Computes the virtual indices, and exits blocks and threads beyond the virtual launch.
 fn prologue(kernel: &str, plan: &Plan, needs: &BTreeSet<&'static str>) -> Code {
     let mut code = Code::default();
     let grid = AXES.map(|axis| register_of(&format!("%nctaid.{axis}")));
@@ -582,7 +582,7 @@ fn prologue(kernel: &str, plan: &Plan, needs: &BTreeSet<&'static str>) -> Code {
         code.emit("ld.param.u32", [register.into(), at(name)]);
     }
     product(&mut code, &grid);
-    // Blocks in front of the base are beyond the grid too, as unsigned numbers.
+    // Compared as unsigned numbers, blocks in front of the base are beyond the grid too.
     code.emit("setp.ge.u32", [SURPLUS.into(), CTA.into(), SIZE.into()]);
     code.emit_if(SURPLUS, "ret", []);
 
@@ -604,7 +604,7 @@ fn prologue(kernel: &str, plan: &Plan, needs: &BTreeSet<&'static str>) -> Code {
     code
 }
 
-/// Sends the threads away that the virtual block does not have, but for lanes that barriers need.
+/// Exits the threads beyond the virtual block, except lanes that barriers need.
 fn leave_surplus_threads(code: &mut Code, plan: &Plan, block: &[Name; 3], needs_count: bool) {
     let (threads, count): (Operand, Operand) = match plan.threads() {
         Some(threads) => (i64::from(threads).into(), plan.count()),
@@ -631,9 +631,9 @@ fn product(code: &mut Code, extents: &[Name; 3]) {
     code.emit("mul.lo.s32", [SIZE.into(), SIZE.into(), (&extents[2]).into()]);
 }
 
-/// Splits a linear number into the components that are needed. Where the extents are known, an axis
-/// of extent 1 costs nothing, and so a one-dimensional block keeps its threads' numbers evenly
-/// spaced.
+/// Splits a linear index into the components that are needed. If the extents are known, an axis of
+/// extent 1 costs nothing; the thread index of a one-dimensional block then stays a progression
+/// over the lanes.
 fn split(code: &mut Code, needs: &BTreeSet<&'static str>, what: &str, linear: &str, known: Option<[u32; 3]>) {
     let component = |axis: usize| Some(register_of(virtual_register(&format!("%{what}.{}", AXES[axis]))?));
     let is_needed = |axis: usize| needs.contains(format!("%{what}.{}", AXES[axis]).as_str());
@@ -654,7 +654,8 @@ fn split(code: &mut Code, needs: &BTreeSet<&'static str>, what: &str, linear: &s
             }
         }
         if axis < 2 && is_flat_behind(axis) {
-            // Nothing is left for the axes behind; surplus lanes that stay have no place in the block anyway.
+            // Nothing remains for the axes behind it. Surplus lanes that stay have no valid index
+            // anyway.
             for behind in (axis + 1..3).filter(|&behind| is_needed(behind)) {
                 if let Some(register) = component(behind) {
                     code.emit("mov.u32", [(&register).into(), 0.into()]);

@@ -1,22 +1,20 @@
-//! Calls: the called function is read in place of the call.
+//! Calls: the called function is inlined.
 //!
-//! Functions that call themselves cannot be read so and are refused. A call through a register
-//! becomes comparisons of it with every function it may hold; the "address" of a function is a
-//! number that no memory has.
+//! Recursive functions cannot be inlined and are rejected. A call through a register becomes a
+//! chain of comparisons with every function that the register may hold. The "address" of a function
+//! is a number outside of all memory.
 
 use super::*;
 use atoll_ptx::{FunctionKind, Initializer, Role};
 
-/// Functions that call each other deeper than this are refused: the reader's own stack grows with
-/// them.
+/// Limit on the depth of calls: the reader's own stack grows with it.
 const MAX_CALL_DEPTH: usize = 64;
-/// Functions that one call through a register is compared with, where only a prototype narrows them
-/// down.
+/// Limit on the number of functions that a call through a register is compared with, if only a
+/// prototype restricts them.
 const MAX_CALLEES: usize = 256;
-/// Addresses of functions start here: no address of memory is as large, so that reading through one
-/// is a fault.
+/// Function addresses start here. Memory has no addresses this high, so a load through one faults.
 const FIRST_FUNCTION_ADDRESS: u64 = 0xF1 << 56;
-/// Distance of functions' addresses, as if each had some bytes.
+/// Distance between function addresses, as if each function had some bytes.
 const FUNCTION_STEP: u64 = 16;
 
 /// The address of a function of a module: the same in every kernel and in initialisers.
@@ -26,14 +24,14 @@ pub fn function_address(module: &Module, name: &str) -> Option<u64> {
 }
 
 impl Signature {
-    /// Of parameters and return values.
+    /// The signature of parameters and return values.
     pub(super) fn new(params: &[Variable], returns: &[Variable]) -> Signature {
         let sizes = |variables: &[Variable]| variables.iter().map(Variable::bytes).collect();
         Signature { params: sizes(params), returns: sizes(returns) }
     }
 }
 
-/// What a call names, apart.
+/// The operands of a call, by role.
 struct Call<'i> {
     returns: &'i [Operand],
     callee: &'i Name,
@@ -105,7 +103,7 @@ impl<'m> Reader<'m> {
             self.end(Term::Goto(join), line);
             self.start(other);
         }
-        // The register holds no function that fits.
+        // The register holds none of the functions.
         self.emit("trap", None, Vec::new(), line);
         self.end(Term::Goto(EXIT), line);
         self.start(join);
@@ -143,7 +141,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    /// Reads a function's body in place of a call.
+    /// Inlines a function at a call.
     fn inline(&mut self, function: &'m Function, call: &Call<'_>, line: u32) -> Result<(), LowerError> {
         let name = &function.name;
         let Some(body) = &function.body else { return Ok(()) };
@@ -174,7 +172,7 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    /// Opens the callee's scope, in which its parameters hold the arguments.
+    /// Opens the callee's scope and assigns the arguments to its parameters.
     fn enter(
         &mut self,
         function: &'m Function,
@@ -200,7 +198,7 @@ impl<'m> Reader<'m> {
         Ok(Callee { returns, callers })
     }
 
-    /// Back to the caller's scopes; its variables get what was returned.
+    /// Returns to the caller's scopes and assigns the results.
     fn leave(&mut self, callee: Callee, call: &Call<'_>, line: u32) -> Result<(), LowerError> {
         self.scopes.truncate(1);
         self.scopes.extend(callee.callers);
@@ -299,7 +297,7 @@ impl<'m> Reader<'m> {
         self.emit(&form, None, vec![Opnd::Reg(to), value], line);
     }
 
-    /// Copies a `.param` variable, in the pieces in which the receiver reads it.
+    /// Copies a `.param` variable, in the pieces that the receiver reads.
     fn copy_formal(&mut self, from: usize, to: usize, line: u32) -> Result<(), LowerError> {
         for (at, bytes) in self.pieces(to) {
             if at + bytes <= self.formals[from].bytes {
@@ -310,7 +308,7 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    /// An argument of a function that the device itself has.
+    /// An argument of a function that the device implements.
     fn argument(&mut self, call: &Call<'_>, index: usize, bytes: u32, line: u32) -> Result<Opnd, LowerError> {
         let operand = call.arguments.get(index);
         let operand = operand.ok_or_else(|| self.malformed(line, format!("`{}` needs more arguments", call.callee)))?;
@@ -331,15 +329,15 @@ impl<'m> Reader<'m> {
         }
     }
 
-    /// `__assertfail(message, file, line, function, size of a character)`: tells what failed, and
-    /// ends the launch.
+    /// `__assertfail(message, file, line, function, size of a character)`: reports the failed
+    /// assertion and ends the launch.
     fn assert_fail(&mut self, call: &Call<'_>, line: u32) -> Result<(), LowerError> {
         let sizes = [8, 8, 4, 8];
         let operands =
             (0..).zip(sizes).map(|(i, bytes)| self.argument(call, i, bytes, line)).collect::<Result<Vec<_>, _>>()?;
         self.emit("__assertfail", None, operands, line);
         self.end(Term::Goto(EXIT), line);
-        // What the text has behind it is read, and unreachable.
+        // The code after it is read, but is unreachable.
         let dead = self.new_block()?;
         self.start(dead);
         Ok(())
@@ -353,7 +351,7 @@ enum Slot {
     Formal(usize),
 }
 
-/// What is needed to return from a function.
+/// The state that is needed to return from a function.
 struct Callee {
     returns: Vec<Slot>,
     callers: Vec<Scope>,

@@ -1,8 +1,8 @@
-//! `.param` variables of functions: what a call hands over and gets back.
+//! `.param` variables of functions: arguments and results of calls.
 //!
-//! Such a variable becomes registers, one per *piece* that the code around it accesses as a whole,
-//! so that a uniform pointer stays one through a call. Only where its address is taken it lies in
-//! local memory.
+//! Such a variable becomes registers, one per *piece* that the surrounding code accesses as a
+//! whole, so that a uniform pointer stays uniform across a call. It is placed in local memory only
+//! if its address is taken.
 
 use super::*;
 use atoll_ptx::Role;
@@ -29,20 +29,20 @@ pub(super) struct Piece {
     reg: Reg,
 }
 
-/// How a body accesses variables: offset and size of each access by name, `None` once the address
-/// is used otherwise.
+/// How a body accesses variables: offset and size of each access by name; `None` if the address is
+/// used in any other way.
 #[derive(Debug, Default)]
 pub(super) struct Accesses(HashMap<Name, Option<Vec<(u32, u32)>>>);
 
 impl Accesses {
-    /// Those of the `.param` variables that a body declares itself.
+    /// The accesses to the `.param` variables that a body itself declares.
     pub(super) fn of_declared(body: &Body) -> Accesses {
         let is_formal =
             |s: &atoll_ptx::Statement| matches!(&s.kind, StatementKind::Variable(v) if v.space == StateSpace::Param);
         if body.statements.iter().any(is_formal) { Accesses::of(body) } else { Accesses::default() }
     }
 
-    /// All of a body's.
+    /// All accesses of a body.
     pub(super) fn of(body: &Body) -> Accesses {
         let mut accesses = Accesses::default();
         accesses.walk(body);
@@ -97,14 +97,14 @@ fn named_address(instruction: &Instruction) -> Option<(&Name, i64)> {
     }
 }
 
-/// Bytes of an element of a load or store, and how many elements it has.
+/// Bytes per element of a load or store, and the number of elements.
 fn access_size(instruction: &Instruction) -> Option<(u32, u32)> {
     let bytes = instruction.ty()?.bytes();
     let count = instruction.modifiers.iter().find_map(|m| m.strip_prefix('v')?.parse().ok()).unwrap_or(1);
     (bytes > 0 && count <= 8).then_some((bytes, count))
 }
 
-/// Pieces that no access cuts: the accesses themselves, halved where a smaller one lies inside.
+/// Pieces that no access crosses: the accesses themselves, halved where a smaller one lies inside.
 fn pieces_of(accesses: &[(u32, u32)], bytes: u32) -> Vec<(u32, u32)> {
     fn split(at: u32, bytes: u32, accesses: &[(u32, u32)], into: &mut Vec<(u32, u32)>) {
         let is_cut = accesses.iter().any(|a| a.1 < bytes && a.0 >= at && a.0 < at + bytes);
@@ -125,7 +125,7 @@ fn pieces_of(accesses: &[(u32, u32)], bytes: u32) -> Vec<(u32, u32)> {
 }
 
 impl<'m> Reader<'m> {
-    /// The `.param` variable that a name stands for.
+    /// The `.param` variable with a name.
     pub(super) fn formal(&self, name: &Name) -> Option<usize> {
         self.scopes.iter().rev().find_map(|s| s.formals.get(name)).copied()
     }
@@ -146,7 +146,7 @@ impl<'m> Reader<'m> {
         let place = match accesses.0.get(&variable.name).unwrap_or(&none) {
             Some(list) => {
                 let mut list = list.clone();
-                // A scalar is handed over whole, even if nobody here reads it.
+                // A scalar is passed as a whole, even if this body does not read it.
                 if variable.dimensions.is_empty() && variable.vector.is_none() {
                     list.push((0, bytes));
                 }
@@ -168,7 +168,7 @@ impl<'m> Reader<'m> {
         named_address(instruction).is_some_and(|(name, _)| self.formal(name).is_some())
     }
 
-    /// `ld.param` and `st.param` of such a variable.
+    /// `ld.param` and `st.param` of a function's `.param` variable.
     pub(super) fn access_formal(
         &mut self,
         instruction: &Instruction,
@@ -202,7 +202,7 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    /// Writes a register from a value of `bytes`, extended where it is wider.
+    /// Assigns a value of `bytes` to a register; extends it if the register is wider.
     fn assign(&mut self, to: &Opnd, value: Opnd, bytes: u32, signed: bool, guard: Option<(Reg, bool)>, line: u32) {
         let wide = match to {
             Opnd::Reg(reg) => self.program.regs[*reg].elem.bits(),
@@ -226,7 +226,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    /// The pieces to hand a variable over in: its own, or aligned words of its memory.
+    /// The pieces in which a variable is passed: its own, or aligned words of its memory.
     pub(super) fn pieces(&self, formal: usize) -> Vec<(u32, u32)> {
         let bytes = self.formals[formal].bytes;
         match &self.formals[formal].place {
@@ -251,7 +251,7 @@ impl<'m> Reader<'m> {
                 let inside = |p: &&Piece| p.at >= at && p.at + p.bytes <= at + bytes;
                 match pieces.iter().find(inside) {
                     Some(piece) if piece.bytes == bytes => Ok(Opnd::Reg(piece.reg)),
-                    // Nobody on this side wrote it: any value does.
+                    // Never written on this side, so any value is correct.
                     None if !pieces.iter().any(|p| p.at < at + bytes && at < p.at + p.bytes) => {
                         Ok(Opnd::Imm(Immediate::Int(0)))
                     }
@@ -273,7 +273,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    /// Some bytes of one piece, which is larger.
+    /// Reads some bytes of one larger piece.
     fn read_part(&mut self, formal: usize, at: u32, bytes: u32, line: u32) -> Result<Opnd, LowerError> {
         let whole = match &self.formals[formal].place {
             Place::Pieces(pieces) => pieces.iter().find(|p| p.at <= at && at + bytes <= p.at + p.bytes).copied(),
@@ -314,7 +314,7 @@ impl<'m> Reader<'m> {
                 self.emit(&format!("mov.b{}", 8 * bytes), guard, vec![Opnd::Reg(piece.reg), value.clone()], line);
                 Ok(())
             }
-            // Nobody on this side reads it.
+            // Never read on this side.
             None if !pieces.iter().any(|p| p.at < at + bytes && at < p.at + p.bytes) => Ok(()),
             None => self.write_part(&pieces, at, bytes, value, guard, line),
             Some(_) => {
@@ -331,7 +331,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    /// Writes some bytes of one piece, which is larger: its other bytes stay.
+    /// Writes some bytes of one larger piece; its other bytes keep their values.
     fn write_part(
         &mut self,
         pieces: &[Piece],

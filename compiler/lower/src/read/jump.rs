@@ -1,13 +1,13 @@
-//! Jumps by an index, and barriers.
+//! Indexed branches, and barriers.
 
 use super::*;
 
-/// A table up to this long is searched from its beginning, a longer one by halves.
+/// Longest table that is searched linearly; longer ones use binary search.
 const SHORT_TABLE: usize = 4;
 
 impl<'m> Reader<'m> {
-    /// `brx.idx`: comparisons, since the tables of compilers' switches that reach PTX are short.
-    /// Beyond the table PTX leaves open what happens; here the last target is taken.
+    /// `brx.idx`: becomes comparisons, because the switch tables that compilers emit in PTX are
+    /// short. PTX leaves an index beyond the table undefined; here the last target is taken.
     pub(super) fn branch_by_index(
         &mut self,
         instruction: &Instruction,
@@ -31,7 +31,7 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    /// Branches into a new block where a guard holds; answers the block for those that fail it.
+    /// Branches to a new block where a guard holds; returns the block for threads that fail it.
     pub(super) fn under_guard(&mut self, guard: Option<(Reg, bool)>, line: u32) -> Result<Option<BlockId>, LowerError> {
         let Some((pred, negated)) = guard else { return Ok(None) };
         let (holds, past) = (self.new_block()?, self.new_block()?);
@@ -40,7 +40,7 @@ impl<'m> Reader<'m> {
         Ok(Some(past))
     }
 
-    /// Jumps to `targets[index - first]`, and ends the block.
+    /// Ends the block with a jump to `targets[index - first]`.
     fn search(&mut self, index: &Opnd, first: usize, targets: &[BlockId], line: u32) -> Result<(), LowerError> {
         match targets {
             [] => self.end(Term::Goto(EXIT), line),
@@ -71,7 +71,7 @@ impl<'m> Reader<'m> {
         pred
     }
 
-    /// `bar` and `barrier` of several warps: the end of a block.
+    /// `bar` and `barrier` in a block of several warps end the basic block.
     pub(super) fn barrier(
         &mut self,
         instruction: &Instruction,

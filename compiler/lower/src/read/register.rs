@@ -1,12 +1,12 @@
-//! Registers by their names: single ones, ranges, vectors and their elements.
+//! Registers by name: single ones, ranges, vectors and their elements.
 
 use super::*;
 use atoll_ptx::RegisterDeclaration;
 
-/// Elements of a vector by the letter behind the dot, as coordinates or as colours.
+/// Vector elements by the letter after the dot, as coordinates or as colours.
 const ELEMENTS: [[&str; 2]; 4] = [["x", "r"], ["y", "g"], ["z", "b"], ["w", "a"]];
 
-/// What a name was declared as.
+/// The declaration behind a name.
 #[derive(Clone, Debug)]
 pub(super) enum Declared {
     /// `.reg .b32 %r;`
@@ -59,7 +59,7 @@ impl Reader<'_> {
         Declared::Elements(ELEMENTS[..width.into()].iter().map(element).collect())
     }
 
-    /// The register of a name: one, or one element of a vector.
+    /// The register with a name: a single one, or one element of a vector.
     pub(super) fn register(&mut self, name: &Name) -> Option<Reg> {
         match self.register_operand(name)? {
             Opnd::Reg(reg) => Some(reg),
@@ -67,8 +67,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What a name stands for that is declared as a register: itself, a whole vector, an element of
-    /// one, or a part that a video instruction selects.
+    /// The register operand with a name: a register, a whole vector, an element of one, or a part
+    /// that a video instruction selects.
     pub(super) fn register_operand(&mut self, name: &Name) -> Option<Opnd> {
         let Some((whole, letters)) = name.split_once('.') else {
             return Some(match self.declared(name)? {
@@ -85,7 +85,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What a name was declared as; one of a range the first time it is met.
+    /// The declaration of a name. A register of a range is created on its first use.
     fn declared(&mut self, name: &str) -> Option<Declared> {
         for at in (0..self.scopes.len()).rev() {
             if let Some(declared) = self.scopes[at].regs.get(name) {

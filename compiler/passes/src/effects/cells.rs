@@ -1,7 +1,7 @@
-//! What local variables, and the parameters of calls, hold.
+//! Contents of local variables and of call parameters.
 //!
-//! One value for each place that is always accessed alike, whatever the order of the accesses; for
-//! everything else, only what it may point into.
+//! A place that is always accessed at the same offset and width has one value, whatever the order
+//! of the accesses. For all other places only the possible pointer targets are known.
 
 use super::linear::{Linear, RootSet};
 use std::collections::HashMap;
@@ -9,26 +9,26 @@ use std::collections::HashMap;
 /// A variable, by the address of its declaration in the tree.
 pub(super) type VariableKey = usize;
 
-/// What one place holds.
+/// The contents of one place.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
-    /// The value, `None` once it was several.
+    /// The value; `None` after different values were stored.
     pub(super) value: Option<Linear>,
     pub(super) roots: RootSet,
-    /// A number for the atom that stands for several values.
+    /// Number of the atom that stands for several values.
     pub(super) number: usize,
 }
 
-/// What a load finds.
+/// The result of a load.
 #[derive(Clone, Debug)]
 pub(super) enum Held {
-    /// Nothing was stored there yet.
+    /// Nothing has been stored there yet.
     Nothing,
     /// One value.
     Value(Linear),
-    /// Several values: the number of the atom for them, what they point into.
+    /// Several values: number of their atom, and possible pointer targets.
     Several(usize, RootSet),
-    /// The place is also accessed in other ways.
+    /// The place is also accessed at other offsets or widths.
     Mixture(RootSet),
 }
 
@@ -37,16 +37,16 @@ pub(super) enum Held {
 pub(super) struct Cells {
     cells: HashMap<VariableKey, HashMap<(i64, u32), Cell>>,
     count: usize,
-    /// Variables of which some place is stored to in several ways, and what they may hold.
+    /// Variables with overlapping accesses of different extent, and their possible pointer targets.
     torn: HashMap<VariableKey, RootSet>,
-    /// What was stored to a variable that is not known: any may hold it.
+    /// Possible pointer targets stored to an unknown variable; every variable may hold them.
     anywhere: Option<RootSet>,
-    /// What shared memory may hold.
+    /// Possible pointer targets in shared memory.
     shared: RootSet,
 }
 
 impl Cells {
-    /// Stores to a known place; whether anything is news.
+    /// Stores to a known place; returns whether anything changed.
     pub(super) fn store(&mut self, place: (VariableKey, i64, u32), value: &Linear, roots: RootSet) -> bool {
         let (variable, offset, width) = place;
         let end = offset.saturating_add(i64::from(width / 8));
@@ -71,7 +71,7 @@ impl Cells {
         news
     }
 
-    /// Stores somewhere into a variable.
+    /// Stores to an unknown place of a variable; returns whether anything changed.
     pub(super) fn tear(&mut self, variable: VariableKey, roots: RootSet) -> bool {
         let before = self.torn.get(&variable).copied();
         let after = before.unwrap_or_default().union(roots);
@@ -79,7 +79,7 @@ impl Cells {
         before != Some(after)
     }
 
-    /// Stores into some variable.
+    /// Stores to an unknown variable; returns whether anything changed.
     pub(super) fn store_anywhere(&mut self, roots: RootSet) -> bool {
         let after = Some(self.anywhere.unwrap_or_default().union(roots));
         let news = self.anywhere != after;
@@ -102,12 +102,12 @@ impl Cells {
         self.torn.contains_key(&variable) || self.cells.contains_key(&variable)
     }
 
-    /// Whether places of a variable are stored to in several ways.
+    /// Whether a variable has overlapping accesses of different extent.
     pub(super) fn is_torn(&self, variable: VariableKey) -> bool {
         self.torn.contains_key(&variable) || self.anywhere.is_some()
     }
 
-    /// What a place holds.
+    /// The contents of a place.
     pub(super) fn load(&self, place: (VariableKey, i64, u32)) -> Held {
         let (variable, offset, width) = place;
         let torn = self.is_torn(variable);
@@ -121,20 +121,20 @@ impl Cells {
         }
     }
 
-    /// What may be found anywhere in a variable.
+    /// Possible pointer targets anywhere in a variable.
     pub(super) fn anything_in(&self, variable: VariableKey) -> RootSet {
         let whole = self.cells.get(&variable).into_iter().flatten().map(|(_, cell)| cell.roots);
         let torn = self.torn.get(&variable).copied().unwrap_or_default();
         whole.fold(torn.union(self.anywhere.unwrap_or_default()), RootSet::union)
     }
 
-    /// What may be found in any variable.
+    /// Possible pointer targets in any variable.
     pub(super) fn anything(&self) -> RootSet {
         let torn = self.torn.values().copied().fold(self.anywhere.unwrap_or_default(), RootSet::union);
         self.cells.values().flat_map(HashMap::values).map(|cell| cell.roots).fold(torn, RootSet::union)
     }
 
-    /// The places of a variable that hold something, for passing it on.
+    /// The places of a variable that were stored to; used when it is passed to a call.
     pub(super) fn of_variable(&self, variable: VariableKey) -> Vec<(i64, u32, Cell)> {
         let own = self.cells.get(&variable).into_iter().flatten();
         own.map(|((offset, width), cell)| (*offset, *width, cell.clone())).collect()

@@ -1,11 +1,11 @@
-//! Evaluating the instructions that compute.
+//! Evaluation of instructions that compute values.
 
 use super::linear::{AtomKey, Class, Linear, RootSet, mask};
 use super::provenance::Provenance;
 use atoll_ptx::analysis::StatementId;
 use atoll_ptx::{Instruction, Name, Operand, ScalarType, types::TypeClass};
 
-/// Integer operations whose result follows from their operands, and that are kept as what they are.
+/// Integer operations whose result depends on their operands alone; kept symbolically.
 const PURE: &[&str] = &[
     "mul", "mad", "mul24", "mad24", "sad", "div", "rem", "abs", "min", "max", "popc", "clz", "bfind", "brev", "bfe",
     "bfi", "szext", "bmsk", "set", "setp", "selp", "slct", "and", "or", "xor", "not", "cnot", "lop3", "shf", "shl",
@@ -21,7 +21,7 @@ pub(super) struct Evaluation<'p, 'm> {
 }
 
 impl<'m> Evaluation<'_, 'm> {
-    /// Gives every register that the instruction writes its value.
+    /// Assigns a value to every register that the instruction writes.
     pub(super) fn run(mut self) {
         let Some(destination) = self.instruction.operands.first() else { return };
         if let Operand::Name(name) = destination
@@ -51,9 +51,11 @@ impl<'m> Evaluation<'_, 'm> {
         self.provenance.define(self.function, self.statement, name, value);
     }
 
-    /// Every register written becomes an atom that may point into what the operands do.
+    /// Turns every register written into an atom that may point into the same roots as the
+    /// operands.
     fn define_results(&mut self) {
-        // Rows of matrices are read from shared memory; the address says nothing about them.
+        // Matrix rows are loaded from shared memory; the address tells nothing about their
+        // contents.
         let is_row = self.instruction.opcode == "ldmatrix";
         let roots = if is_row { self.provenance.shared_roots() } else { self.operand_roots() };
         let written: Vec<Name> = self.instruction.writes().into_iter().cloned().collect();
@@ -79,7 +81,7 @@ impl<'m> Evaluation<'_, 'm> {
         self.provenance.operand_value(self.function, self.statement, operand, width)
     }
 
-    /// A value in a register that is wider than the operation.
+    /// Adapts the value of a register that is wider than the operation.
     fn fit(&mut self, value: Linear, width: u32) -> Linear {
         if value.width() == width {
             value
@@ -92,7 +94,7 @@ impl<'m> Evaluation<'_, 'm> {
 
     fn value(&mut self, width: u32) -> Outcome {
         let instruction = self.instruction;
-        // Packed types such as `.s16x2` are none of the scalar ones.
+        // Packed types such as `.s16x2` are not scalar types.
         let Some(ty) = instruction.ty() else { return Outcome::Unknown };
         let is_plain = !instruction.has("sat") && !instruction.reads_carry();
         if ty.class() == TypeClass::Float || !is_plain {
@@ -120,8 +122,8 @@ impl<'m> Evaluation<'_, 'm> {
         }
     }
 
-    /// An address keeps its value where it becomes generic or not; for shared and local memory only
-    /// what it points into matters.
+    /// Conversion to or from a generic address keeps the value. For shared and local memory only
+    /// the pointer targets are kept.
     fn cvta(&mut self, bits: u32) -> Outcome {
         let value = self.operand(1, bits);
         if let Some(value) = &value
@@ -151,7 +153,7 @@ impl<'m> Evaluation<'_, 'm> {
         })
     }
 
-    /// The low bits of a sum. What was widened before is the narrow value again.
+    /// The low bits of a sum. Truncating a widened value yields the narrow value again.
     fn truncated(&mut self, value: &Linear, width: u32) -> Linear {
         let mut sum = Linear::constant(width, value.offset());
         for &(atom, coefficient) in value.terms() {
@@ -165,8 +167,7 @@ impl<'m> Evaluation<'_, 'm> {
         sum
     }
 
-    /// A sum with more bits, by zeros or by its sign. Where it cannot wrap around it is the same
-    /// sum.
+    /// A sum extended by zeros or by its sign. If it cannot wrap around, it stays the same sum.
     fn widened(&mut self, value: &Linear, width: u32, by_sign: bool) -> Linear {
         if let Some(constant) = value.as_constant() {
             let extended = if by_sign { value.signed(constant) as u64 } else { constant & mask(value.width()) };
@@ -178,7 +179,7 @@ impl<'m> Evaluation<'_, 'm> {
         }
         let (class, roots) = (atoms.class(value), self.provenance.roots.of_sum(atoms, value));
         let operation = format!("{}{}:{width}", if by_sign { 's' } else { 'u' }, value.width());
-        // By zeros from few bits, the value is small.
+        // A zero-extended value of few bits is small.
         let range = (!by_sign && value.width() < 32).then(|| (0, mask(value.width()) as i64));
         let atom = atoms.intern(AtomKey::Pure(operation, vec![value.clone()]), || (class, range));
         atoms.set_narrow(atom, value.clone());
@@ -238,8 +239,8 @@ impl<'m> Evaluation<'_, 'm> {
         }
     }
 
-    /// `or` with bits that are zero on the other side is a sum; compilers write it for the low bits
-    /// of indices.
+    /// `or` with bits that are zero in the other operand is a sum; compilers emit it for the low
+    /// bits of indices.
     fn or(&mut self, bits: u32) -> Outcome {
         let (Some(left), Some(right)) = (self.operand(1, bits), self.operand(2, bits)) else { return Outcome::NotYet };
         let fits = |constant: &Linear, other: &Linear| {
@@ -251,7 +252,7 @@ impl<'m> Evaluation<'_, 'm> {
         self.pure(bits)
     }
 
-    /// Either of two values. As a pointer it is one of two alternatives, not a mixture.
+    /// One of two values. As a pointer it has two alternative targets; it is not a mixed value.
     fn select(&mut self, bits: u32) -> Outcome {
         let (Some(left), Some(right)) = (self.operand(1, bits), self.operand(2, bits)) else { return Outcome::NotYet };
         if left == right {
@@ -263,7 +264,7 @@ impl<'m> Evaluation<'_, 'm> {
         Outcome::Value(self.intern(key, bits, None, roots))
     }
 
-    /// An operation kept as it is.
+    /// Keeps an operation symbolically.
     fn pure(&mut self, bits: u32) -> Outcome {
         let instruction = self.instruction;
         let mut operands = Vec::new();
@@ -278,7 +279,7 @@ impl<'m> Evaluation<'_, 'm> {
         Outcome::Value(self.atom_of(&instruction.dotted(), operands, width))
     }
 
-    /// The width of an operand as it stands: of its register, or of the operation for a number.
+    /// The width of an operand: that of its register, or that of the operation for a literal.
     fn source_width(&self, index: usize, instruction: &Instruction) -> Option<u32> {
         match instruction.operands.get(index)? {
             Operand::Name(name) if atoll_ptx::is_special_register(name) => Some(32),
@@ -291,7 +292,7 @@ impl<'m> Evaluation<'_, 'm> {
     fn atom_of(&mut self, operation: &str, operands: Vec<Linear>, width: u32) -> Linear {
         let sets: Vec<RootSet> = operands.iter().map(|value| self.provenance.points_into(value)).collect();
         let roots = self.provenance.roots.of_operands(sets.iter().copied());
-        // Truth values are none.
+        // Predicates are not pointers.
         let roots = if width == 1 { RootSet::NONE } else { roots };
         let range = self.range(operation, &operands);
         self.intern(AtomKey::Pure(format!("{operation}:{width}"), operands), width, range, roots)
@@ -305,7 +306,7 @@ impl<'m> Evaluation<'_, 'm> {
         Linear::atom(width, atom)
     }
 
-    /// Smallest and largest result of an operation on unsigned numbers.
+    /// Smallest and largest result of an operation on unsigned integers.
     fn range(&self, operation: &str, operands: &[Linear]) -> Option<(i64, i64)> {
         let atoms = &self.provenance.atoms;
         let constant = |index: usize| operands.get(index)?.as_constant().and_then(|c| i64::try_from(c).ok());
@@ -349,10 +350,10 @@ impl<'m> Evaluation<'_, 'm> {
     }
 }
 
-/// What an evaluation found.
+/// The result of an evaluation.
 enum Outcome {
     Value(Linear),
-    /// Nothing: the result is a value of its own.
+    /// The result is a new, unknown value.
     Unknown,
     /// An operand has no value yet.
     NotYet,

@@ -1,42 +1,42 @@
-//! Integers as sums: what an address is made of, as far as it can be known before a launch.
+//! Integers as linear sums: the form in which addresses are known before a launch.
 //!
 //! A [`Linear`] of width `w` is `constant + Σ coefficient · atom` modulo 2ʷ, exactly. An *atom* is
-//! a value that is not taken apart: a parameter, a special register, the result of an operation
-//! that is not linear, a register with several definitions. Atoms are interned: the same operation
-//! on the same operands is the same atom. How much two uses of an atom have in common is its
-//! [`Class`].
+//! an opaque value: a parameter, a special register, the result of a non-linear operation, a
+//! register with several definitions. Atoms are interned: the same operation on the same operands
+//! is the same atom. The [`Class`] of an atom tells for which threads and times two uses of it are
+//! equal.
 
 use std::collections::HashMap;
 
-/// Most terms of a sum; a longer one becomes an atom. Addresses have three or four.
+/// Limit on the terms of a sum; a longer sum becomes an atom. Addresses have three or four.
 const TERMS_MAX: usize = 12;
 
-/// Most atoms of a kernel: a megabyte of PTX has some ten thousand.
+/// Limit on the atoms of a kernel: a megabyte of PTX has some ten thousand.
 pub(crate) const ATOMS_MAX: usize = 1 << 20;
 
 /// Index of an atom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct AtomId(u32);
 
-/// How far a value stays the same.
+/// For which threads and times a value is constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Class {
-    /// The same in all threads of a block, as long as the block runs.
+    /// Equal in all threads of a block, and constant while the block runs.
     Stable,
-    /// A thread's own, and the same as long as it runs.
+    /// Differs between threads; constant while the thread runs.
     Thread,
-    /// Not even that.
+    /// Changes while the thread runs.
     Changing,
 }
 
-/// A set of things that a pointer can point into, by index; see [`super::roots`].
+/// A set of roots that a pointer may point into, by index; see [`super::roots`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RootSet(u128);
 
 impl RootSet {
-    /// How many roots can be told apart. All others are [`RootSet::UNKNOWN`].
+    /// Number of distinguishable roots. All others are [`RootSet::UNKNOWN`].
     pub(crate) const ROOTS_MAX: usize = 127;
-    /// Anything at all.
+    /// Any memory.
     pub(crate) const UNKNOWN: RootSet = RootSet(1 << 127);
     /// Not a pointer.
     pub(crate) const NONE: RootSet = RootSet(0);
@@ -77,28 +77,29 @@ impl RootSet {
         self.0 & !other.0 == 0
     }
 
-    /// The indices in it, [`RootSet::UNKNOWN`] left out.
+    /// The indices in the set, without [`RootSet::UNKNOWN`].
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
         (0..Self::ROOTS_MAX).filter(move |&root| self.0 >> root & 1 == 1)
     }
 }
 
-/// What an atom stands for.
+/// The identity of an atom.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AtomKey {
-    /// Bytes of the kernel's parameters: parameter, byte offset in it, width in bits.
+    /// Bytes of a kernel parameter: parameter index, byte offset in it, width in bits.
     Param(usize, i64, u32),
-    /// The address of a variable: which one, by its root.
+    /// The address of a variable, by its root.
     Address(usize),
     /// A special register.
     Special(String),
-    /// The result of an operation that follows from its operands alone.
+    /// The result of an operation that depends on its operands alone.
     Pure(String, Vec<Linear>),
     /// A register with several definitions: function, register.
     Register(usize, usize),
-    /// Memory of the thread or block, by a number of its own.
+    /// Contents of memory of the thread or block, by a unique number.
     Cell(usize),
-    /// The n-th result of a statement that reads memory or other threads: function, statement, n.
+    /// The n-th result of a statement that reads memory or values of other threads: function,
+    /// statement, n.
     Result(usize, usize, usize),
 }
 
@@ -107,15 +108,13 @@ pub(crate) enum AtomKey {
 pub(crate) struct Atom {
     pub(crate) key: AtomKey,
     pub(crate) class: Class,
-    /// Smallest and largest value, where known.
+    /// Smallest and largest value, if known.
     pub(crate) range: Option<(i64, i64)>,
-    /// What it points into where it is a pointer.
+    /// The roots it may point into, if it is a pointer.
     pub(crate) roots: RootSet,
-    /// For an integer made wider by sign or zeros: the narrow one. Both agree in the bits of the
-    /// narrow one.
+    /// For a sign- or zero-extended integer: the narrow value. Both have the same low bits.
     pub(crate) narrow: Option<Linear>,
-    /// For a register that moves on in steps: where it starts, and a number that all its steps are
-    /// multiples of.
+    /// For a register that is advanced in steps: its start value, and a divisor of all its steps.
     pub(crate) stride: Option<(Linear, u64)>,
 }
 
@@ -124,7 +123,7 @@ pub(crate) struct Atom {
 pub(crate) struct Linear {
     width: u32,
     constant: u64,
-    /// By atom; no coefficient is 0 modulo 2ʷ.
+    /// Sorted by atom; no coefficient is 0 modulo 2ʷ.
     terms: Vec<(AtomId, u64)>,
 }
 
@@ -144,7 +143,7 @@ impl Atoms {
         self.atoms.len()
     }
 
-    /// The atom of a key; `describe` is asked once, when the atom is new.
+    /// The atom with a key; `describe` is called once, when the atom is created.
     pub(crate) fn intern(&mut self, key: AtomKey, describe: impl FnOnce() -> (Class, Option<(i64, i64)>)) -> AtomId {
         if let Some(&id) = self.ids.get(&key) {
             return id;
@@ -156,7 +155,7 @@ impl Atoms {
         id
     }
 
-    /// Adds to what an atom may point into; whether that is news.
+    /// Extends the roots that an atom may point into; returns whether anything changed.
     pub(crate) fn add_roots(&mut self, id: AtomId, roots: RootSet) -> bool {
         let known = &mut self.atoms[id.0 as usize].roots;
         let before = *known;
@@ -172,7 +171,7 @@ impl Atoms {
         self.atoms[id.0 as usize].stride = Some((start, multiple));
     }
 
-    /// A number that a sum is a multiple of, modulo a power of two that is one as well.
+    /// A divisor of a sum, modulo a power of two that is a divisor too.
     pub(crate) fn factor(&self, linear: &Linear) -> u64 {
         if let Some(constant) = linear.as_constant() {
             return linear.signed(constant).unsigned_abs();
@@ -185,13 +184,12 @@ impl Atoms {
         1 << linear.terms.iter().map(of_term).chain([constant]).min().unwrap_or(0).min(linear.width - 1)
     }
 
-    /// How far a sum stays the same.
+    /// For which threads and times a sum is constant.
     pub(crate) fn class(&self, linear: &Linear) -> Class {
         linear.terms.iter().map(|(atom, _)| self.get(*atom).class).max().unwrap_or(Class::Stable)
     }
 
-    /// Smallest and largest value of a sum as an integer, where no wrap-around is possible below
-    /// the sign bit.
+    /// Smallest and largest value of a sum as a signed integer, if it cannot wrap around.
     pub(crate) fn range(&self, linear: &Linear) -> Option<(i64, i64)> {
         let mut range = (linear.signed(linear.constant), linear.signed(linear.constant));
         for &(atom, coefficient) in &linear.terms {
@@ -230,7 +228,7 @@ impl Linear {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// The atom alone, where the sum is just that.
+    /// The atom, if the sum consists of it alone.
     pub(crate) fn as_atom(&self) -> Option<AtomId> {
         match self.terms.as_slice() {
             [(atom, 1)] if self.constant == 0 => Some(*atom),
@@ -243,7 +241,7 @@ impl Linear {
         signed(value, self.width)
     }
 
-    /// `self + factor · other`; `None` where that is too long.
+    /// `self + factor · other`; `None` if the sum has too many terms.
     pub(crate) fn plus(&self, other: &Linear, factor: u64) -> Option<Linear> {
         let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
         let (mut left, mut right) = (self.terms.iter().peekable(), other.terms.iter().peekable());
@@ -287,8 +285,8 @@ impl Linear {
         }
     }
 
-    /// The same sum read with another width: exact where it is the smaller one, or where the caller
-    /// knows that no bit is lost.
+    /// The same sum with another width. Exact if the new width is smaller, or if the caller knows
+    /// that no bit is lost.
     pub(crate) fn with_width(&self, width: u32) -> Linear {
         let from = self.width;
         let widen = |value: u64| signed(value, from) as u64 & mask(width);
@@ -311,12 +309,12 @@ pub(crate) fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// The low bits of a width.
+/// A mask of the low `width` bits.
 pub(crate) fn mask(width: u32) -> u64 {
     if width >= 64 { u64::MAX } else { (1 << width) - 1 }
 }
 
-/// The low bits of a width as a signed number.
+/// The low `width` bits as a signed integer.
 pub(crate) fn signed(value: u64, width: u32) -> i64 {
     let shift = 64 - width.clamp(1, 64);
     ((value << shift) as i64) >> shift

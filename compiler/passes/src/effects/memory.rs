@@ -1,17 +1,18 @@
-//! What each instruction does to memory: one table, and what is not in it is not known.
+//! The effect of each instruction on memory, as one table; an opcode that is not in it counts as
+//! unknown.
 
 use atoll_ptx::{Immediate, Instruction, Operand, ScalarType, StateSpace};
 
-/// What an instruction does beside computing.
+/// The effect of an instruction besides computing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Nothing that outlasts the block: arithmetic, barriers, matrices in shared memory.
+    /// No effect beyond the block: arithmetic, barriers, matrices in shared memory.
     Nothing,
     /// Reads or writes memory.
     Access(MemoryAct),
     /// Calls a function.
     Call,
-    /// Something that no analysis here follows; the words say what it belongs to.
+    /// An effect that the analyses do not model; the text names the group of instructions.
     Unfollowed(&'static str),
 }
 
@@ -20,20 +21,20 @@ pub(crate) enum Act {
 pub(crate) struct MemoryAct {
     pub(crate) reads: bool,
     pub(crate) writes: bool,
-    /// Read and write are one: `atom`, `red`.
+    /// Read-modify-write: `atom`, `red`.
     pub(crate) atomic: bool,
-    /// Takes part in the talk between threads or with the host: `volatile`, `relaxed`, `acquire`,
-    /// `release`, `mmio`, `.cv`.
+    /// Communicates with other threads or the host: `volatile`, `relaxed`, `acquire`, `release`,
+    /// `mmio`, `.cv`.
     pub(crate) strong: bool,
-    /// The state space, `None` for generic addresses.
+    /// The state space; `None` for generic addresses.
     pub(crate) space: Option<StateSpace>,
-    /// Which operand is the address.
+    /// Index of the address operand.
     pub(crate) address: usize,
-    /// How many bytes from there on; `None` where a stride decides.
+    /// Bytes accessed from the address on; `None` if a stride determines them.
     pub(crate) bytes: Option<u64>,
 }
 
-/// Opcodes that only compute, wait for threads of their own block, or steer.
+/// Opcodes that only compute, wait for threads of their own block, or branch.
 const COMPUTE: &[&str] = &[
     "mov",
     "cvt",
@@ -128,10 +129,10 @@ const COMPUTE: &[&str] = &[
     "applypriority",
 ];
 
-/// Opcodes that only touch shared memory of the block.
+/// Opcodes that access only shared memory of the block.
 const SHARED_ONLY: &[&str] = &["ldmatrix", "stmatrix", "mbarrier"];
 
-/// Opcodes that are known and not followed, and what they belong to.
+/// Opcodes that are known but not modelled, and their group of instructions.
 const UNFOLLOWED: &[(&str, &str)] = &[
     ("tex", "textures"),
     ("tld4", "textures"),
@@ -152,7 +153,7 @@ const UNFOLLOWED: &[(&str, &str)] = &[
     ("discard", "cache lines thrown away"),
 ];
 
-/// What an instruction does.
+/// The effect of an instruction.
 pub(crate) fn act(instruction: &Instruction) -> Act {
     let opcode = instruction.opcode.as_str();
     if instruction.modifiers.iter().any(|m| m.ends_with("::cluster"))
@@ -203,7 +204,7 @@ fn plain(instruction: &Instruction, address: usize, (reads, writes): (bool, bool
     }
 }
 
-/// `cp.async.ca.shared.global [to], [from], 16;` reads global memory; what it writes is shared.
+/// `cp.async.ca.shared.global [to], [from], 16;` reads global memory and writes shared memory.
 fn copy(instruction: &Instruction) -> Act {
     if !instruction.has("async") || instruction.has("bulk") || instruction.has("reduce") {
         return Act::Unfollowed("bulk copies");
@@ -219,7 +220,7 @@ fn copy(instruction: &Instruction) -> Act {
     Act::Access(MemoryAct { reads: true, writes: false, atomic: false, strong: false, space, address: 1, bytes })
 }
 
-/// Bits of the value an access gives or takes per register.
+/// Type of the value that an access transfers per register.
 pub(crate) fn element(instruction: &Instruction) -> ScalarType {
     instruction.ty().unwrap_or(ScalarType::B64)
 }

@@ -1,33 +1,34 @@
-//! Can two accesses of one block, by whichever threads and at whatever times, touch the same byte?
+//! Whether two accesses of one block, by any threads and at any times, can touch the same byte.
 //!
-//! The difference of the addresses is a constant, plus what differs between the threads and times.
-//! What is the same for a whole block cancels out; a value with a known range adds an interval;
-//! every other value adds a multiple of its coefficient. Sign or zero extension of a 32-bit sum may
-//! or may not wrap around, which adds a multiple of 2³².
+//! The difference of the addresses is a constant plus the parts that differ between threads and
+//! times. Values that are constant for the whole block cancel out; a value with a known range adds
+//! an interval; any other value adds a multiple of its coefficient. Sign or zero extension of a
+//! 32-bit sum may or may not wrap around, which adds a multiple of 2³².
 
 use super::linear::{Atoms, Class, Linear};
 
-/// Most sums that are looked into: registers that start from each other would go on for ever.
+/// Limit on the sums that are expanded: registers whose start values depend on each other would be
+/// expanded forever.
 const SUMS_MAX: usize = 64;
 
-/// Most atoms that are tried both as an interval and as a multiple.
+/// Limit on the atoms that are tried both as an interval and as a multiple.
 const RANGED_MAX: usize = 6;
 
-/// What the difference of two addresses is made of.
+/// The difference of two addresses.
 struct Difference {
     constant: i128,
-    /// Every value of the difference is known modulo this, which divides 2⁶⁴ or is a step.
+    /// The difference is known modulo this number, which divides 2⁶⁴ or is a step.
     modulus: i128,
-    /// A coefficient, and the range of what it is multiplied with.
+    /// Coefficients, each with the range of its factor.
     ranged: Vec<(i128, (i128, i128))>,
 }
 
 /// Whether `write` (address and bytes) may overlap `read`. The addresses must point into the same
-/// thing.
+/// root.
 pub(crate) fn may_overlap(atoms: &Atoms, read: (&Linear, u64), write: (&Linear, u64)) -> bool {
     let mut difference = Difference { constant: 0, modulus: 1 << 64, ranged: Vec::new() };
     let Some(common) = write.0.plus(read.0, u64::MAX) else { return true };
-    // What is stable and cancels out needs no further look; the rest is taken apart copy by copy.
+    // Stable parts that cancel out need no further analysis; the others are expanded one by one.
     let stays = |linear: &Linear| {
         let changing = linear.terms().iter().filter(|(atom, _)| atoms.get(*atom).class != Class::Stable);
         changing.map(|&(atom, c)| (Linear::atom(64, atom), linear.signed(c))).collect::<Vec<_>>()
@@ -49,10 +50,10 @@ pub(crate) fn may_overlap(atoms: &Atoms, read: (&Linear, u64), write: (&Linear, 
 }
 
 impl Difference {
-    /// Adds values that differ between threads and times, and a stable sum; false where that is too
-    /// much to look at.
+    /// Adds values that differ between threads and times, and a stable sum; returns false if there
+    /// are too many to analyse.
     fn add_all(&mut self, atoms: &Atoms, parts: Vec<(Linear, i128)>, stable: Linear) -> bool {
-        // The stable parts of what was extended cancel out only after it is taken apart, so they are
+        // The stable parts of an extended value cancel out only after it is expanded, so they are
         // collected first.
         let mut stable_terms = stable;
         let mut waiting = parts;
@@ -101,22 +102,21 @@ impl Difference {
         self.modulus = gcd(self.modulus, factor.unsigned_abs() as i128);
     }
 
-    /// Whether the difference may be one of `low..=high`. Each value with a range is tried as an
+    /// Whether the difference may lie in `low..=high`. Each value with a range is tried as an
     /// interval and as a multiple of its factor.
     fn may_lie_within(&self, low: i128, high: i128) -> bool {
         (0..1_u32 << self.ranged.len()).all(|choice| {
             let Some((least, most, modulus)) = self.interval(choice) else { return true };
-            // Is there a multiple of the modulus that brings the interval to the window?
+            // Does a multiple of the modulus shift the interval into the window?
             let first = (low - most).div_euclid(modulus) + i128::from((low - most).rem_euclid(modulus) != 0);
             let last = (high - least).div_euclid(modulus);
             first <= last
         })
     }
 
-    /// Smallest and largest difference, and what it is known modulo; `None` where the numbers
-    /// become too large.
+    /// Smallest and largest difference, and its modulus; `None` if the numbers become too large.
     fn interval(&self, choice: u32) -> Option<(i128, i128, i128)> {
-        /// Far beyond every address, far below what sums of 128 bits hold.
+        /// Larger than every address, and far below the limits of 128-bit sums.
         const FAR: i128 = 1 << 100;
         let mut modulus = self.modulus;
         let (mut least, mut most) = (self.constant, self.constant);
@@ -133,7 +133,7 @@ impl Difference {
     }
 }
 
-/// A coefficient or constant of a sum times a factor, modulo 2⁶⁴ as all addresses are.
+/// A coefficient or constant of a sum times a factor, modulo 2⁶⁴ like all addresses.
 fn product(linear: &Linear, value: u64, factor: i128) -> i128 {
     i128::from(linear.signed(value).wrapping_mul(factor as i64))
 }

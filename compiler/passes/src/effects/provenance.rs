@@ -1,10 +1,10 @@
-//! Where addresses come from: a value for every register of a kernel and of the device functions it
+//! The origin of addresses: a value for every register of a kernel and of the device functions it
 //! can call.
 //!
-//! A register with one definition has the value of that definition, one with several is an atom of
-//! its own that may point into whatever any of the definitions does. What is found holds wherever
-//! the register is read, in whatever order the code runs; it needs no single-assignment form and no
-//! paths. Definitions are evaluated until nothing changes: what a value may point into only grows.
+//! A register with one definition has the value of that definition. A register with several is an
+//! atom of its own that may point into the targets of any definition. The result is independent of
+//! the execution order and holds wherever the register is read, so neither SSA form nor paths are
+//! needed. Definitions are evaluated until nothing changes; the sets of pointer targets only grow.
 
 use super::cells::{Cells, Held, VariableKey};
 use super::eval::Evaluation;
@@ -18,39 +18,41 @@ use atoll_ptx::{
 };
 use std::collections::HashMap;
 
-/// Most rounds of evaluation; compilers' code needs three to five. Twice the depth to which
-/// pointers are handed on through registers with several definitions is enough.
+/// Limit on the rounds of evaluation; compiler-generated code needs three to five. Sufficient is
+/// twice the length of the longest chain of registers with several definitions that a pointer
+/// passes through.
 const ROUNDS_MAX: usize = 100;
 
-/// Most times that everything is evaluated anew because a parameter turned out to be a pointer.
+/// Limit on the restarts of the evaluation after a parameter turned out to be a pointer.
 const RESTARTS_MAX: usize = 4;
 
-/// One function that the kernel reaches; the kernel itself is the first.
+/// One function that the kernel can reach; the kernel itself is the first.
 pub(super) struct FunctionCode<'m> {
     pub(super) code: Code<'m>,
-    /// How many definitions each register has.
+    /// Number of definitions of each register.
     definitions: Vec<u32>,
 }
 
-/// A call, and the functions it may reach, by position.
+/// A call, and the functions it may reach, by index.
 struct CallSite {
     function: usize,
     statement: StatementId,
     callees: Vec<usize>,
 }
 
-/// Values of registers, and what they may point into.
+/// Values of registers, and the roots they may point into.
 pub(super) struct Provenance<'m> {
     pub(super) functions: Vec<FunctionCode<'m>>,
     pub(super) atoms: Atoms,
     pub(super) roots: Roots,
     values: Vec<Vec<Option<Linear>>>,
     cells: Cells,
-    /// What each definition of a register with several gives it, by statement; arguments have none.
+    /// For each register with several definitions, the value of each definition by statement; the
+    /// definition by a call's argument has no statement.
     given: HashMap<(usize, RegisterId), HashMap<Option<StatementId>, Linear>>,
     calls: Vec<CallSite>,
     module_variables: HashMap<Name, &'m Variable>,
-    /// The atom of the address of each variable, and back.
+    /// The atom of each variable's address, and the inverse.
     variables: HashMap<VariableKey, AtomId>,
     variable_of: HashMap<AtomId, VariableKey>,
     declarations: HashMap<VariableKey, &'m Variable>,
@@ -60,7 +62,7 @@ pub(super) struct Provenance<'m> {
     declared: bool,
 }
 
-/// Too many values or rounds: the kernel is larger than the limits of this analysis.
+/// Too many values or rounds: the kernel exceeds the limits of the analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooComplex;
 
@@ -69,7 +71,7 @@ fn key(variable: &Variable) -> VariableKey {
 }
 
 impl<'m> Provenance<'m> {
-    /// Evaluates a kernel and the device functions that it reaches.
+    /// Evaluates a kernel and the device functions that it can reach.
     pub(super) fn of(
         module: &'m Module,
         kernel: &'m Function,
@@ -155,7 +157,7 @@ impl<'m> Provenance<'m> {
         Err(TooComplex)
     }
 
-    /// Finds the registers that start from one value and move on in steps.
+    /// Finds the registers that start from one value and advance in steps.
     fn find_strides(&mut self) {
         for ((function, register), values) in &self.given {
             let Some(own) = self.values[*function][register.index()].as_ref().and_then(Linear::as_atom) else {
@@ -196,12 +198,12 @@ impl<'m> Provenance<'m> {
         self.functions[function].code.instruction(statement)
     }
 
-    /// The address an access goes to; `None` where nothing is known.
+    /// The address of an access; `None` if unknown.
     pub(super) fn address(&mut self, function: usize, statement: StatementId, access: &MemoryAct) -> Option<Linear> {
         self.operand_address(function, statement, access.address)
     }
 
-    /// The address that an operand stands for.
+    /// The address of an operand.
     pub(super) fn operand_address(
         &mut self,
         function: usize,
@@ -220,8 +222,8 @@ impl<'m> Provenance<'m> {
         }
     }
 
-    /// The one shared, local or constant variable that an address lies in, with the range of
-    /// offsets where it is known.
+    /// The only shared, local or constant variable that an address can lie in, with the range of
+    /// offsets if it is known.
     pub(super) fn variable_at(&self, address: &Linear) -> Option<(&'m Variable, Option<(i64, i64)>)> {
         let set = self.points_into(address);
         let of_module = |name: &Name| self.module_variables.get(name).map(|variable| key(variable));
@@ -236,12 +238,12 @@ impl<'m> Provenance<'m> {
         Some((self.declarations.get(&key)?, range))
     }
 
-    /// Whether an address may be that of memory of the block itself.
+    /// Whether an address may point to memory of the block itself.
     pub(super) fn may_be_private(&self, address: &Linear) -> bool {
         self.roots.may_be_private(self.points_into(address))
     }
 
-    /// What 32 bits from shared memory may be a part of.
+    /// Possible pointer targets of which 32 bits loaded from shared memory may be a part.
     pub(super) fn shared_roots(&self) -> RootSet {
         self.cells.shared().without_unknown()
     }
@@ -258,7 +260,7 @@ impl<'m> Provenance<'m> {
         stored.iter().any(|(_, value)| self.roots.may_be_private(self.points_into(value)))
     }
 
-    /// What an address may point into.
+    /// The roots that an address may point into.
     pub(super) fn points_into(&self, address: &Linear) -> RootSet {
         self.roots.of_sum(&self.atoms, address)
     }
@@ -289,7 +291,7 @@ impl<'m> Provenance<'m> {
         }
     }
 
-    /// A parameter that is used as an address by itself is a pointer.
+    /// Marks a parameter that is used directly as an address as a pointer.
     fn declare_if_plain(&mut self, address: &Linear) {
         if let [(atom, 1)] = address.terms()
             && matches!(self.atoms.get(*atom).key, AtomKey::Param(_, _, 64))
@@ -303,7 +305,7 @@ impl<'m> Provenance<'m> {
         self.declared |= self.roots.declare(roots);
     }
 
-    /// What kind of memory an access goes to.
+    /// The kind of memory that an access touches.
     fn touched(&self, access: &MemoryAct, address: Option<&Linear>) -> Touched {
         let into = address.map_or(RootSet::NONE, |a| self.points_into(a));
         match access.space {
@@ -324,7 +326,7 @@ impl<'m> Provenance<'m> {
         }
     }
 
-    /// The values an access stores, with their positions.
+    /// The values that an access stores, with their positions.
     fn stored(
         &mut self,
         function: usize,
@@ -380,14 +382,15 @@ impl<'m> Provenance<'m> {
             let Some(register_width) = register.map(|r| self.functions[function].code.register(r).ty.bits()) else {
                 continue;
             };
-            // Whatever is not a pointer where it was stored is none where it is loaded; memory outside may hold
-            // any.
+            // A value that was no pointer when it was stored is none when it is loaded. Memory
+            // outside of the block may hold any pointer.
             let foreign = if width >= 64 { RootSet::UNKNOWN } else { RootSet::NONE };
             let roots = match *touched {
                 Touched::Outside => foreign,
                 Touched::Shared if width < 64 => self.cells.shared().without_unknown(),
                 Touched::Shared => self.cells.shared(),
-                // The kernel's own parameters are not among the cells; a device function has none of them.
+                // The kernel's own parameters are not among the cells, and a device function cannot
+                // access them.
                 Touched::SomeVariable if function == 0 => self.cells.anything().union(foreign),
                 Touched::SomeVariable => self.cells.anything(),
                 Touched::Anything => self.cells.anything().union(self.cells.shared()).union(foreign),
@@ -416,7 +419,7 @@ impl<'m> Provenance<'m> {
         }
     }
 
-    /// What a place of a variable holds; a kernel parameter holds itself.
+    /// The contents of a place of a variable; a kernel parameter contains itself.
     fn held(&mut self, variable: VariableKey, offset: Option<i64>, width: u32) -> Held {
         let foreign = if width >= 64 { RootSet::UNKNOWN } else { RootSet::NONE };
         match (self.kernel_params.get(&variable).copied(), offset) {
@@ -440,7 +443,7 @@ impl<'m> Provenance<'m> {
         Linear::atom(width, atom)
     }
 
-    /// A value that comes from memory or other threads.
+    /// The value of a result that depends on memory or on other threads.
     pub(super) fn result(
         &mut self,
         function: usize,
@@ -466,7 +469,7 @@ impl<'m> Provenance<'m> {
         self.values[function][register.index()].clone()
     }
 
-    /// Gives a register one of its values.
+    /// Adds a possible value of a register.
     pub(super) fn define(&mut self, function: usize, statement: StatementId, name: &Name, value: &Linear) {
         let Some(register) = self.functions[function].code.register_at(statement, name) else { return };
         self.define_register(function, register, Some(statement), value);
@@ -496,7 +499,7 @@ impl<'m> Provenance<'m> {
         }
     }
 
-    /// The value of an operand at a width, `None` while nothing is known.
+    /// The value of an operand at a width; `None` while it is unknown.
     pub(super) fn operand_value(
         &mut self,
         function: usize,
@@ -518,20 +521,20 @@ impl<'m> Provenance<'m> {
         if value.width() >= width {
             return Some(value.with_width(width));
         }
-        // What the upper bits are is not said.
+        // The upper bits are undefined.
         let roots = self.points_into(&value);
         let atom = self.atoms.intern(AtomKey::Pure(format!("wider:{width}"), vec![value]), || (Class::Changing, None));
         self.add_roots(atom, roots);
         Some(Linear::atom(width, atom))
     }
 
-    /// Whether a statement reads a register that has no value so far.
+    /// Whether a statement reads a register that has no value yet.
     pub(super) fn waits(&self, function: usize, statement: StatementId) -> bool {
         let reads = self.functions[function].code.accesses(statement).iter().filter(|a| a.role.reads());
         reads.into_iter().any(|a| self.values[function][a.register.index()].is_none())
     }
 
-    /// The value behind a name: of a register, a special register, or the address of a variable or
+    /// The value of a name: of a register, of a special register, or the address of a variable or
     /// function.
     pub(super) fn name_value(&mut self, function: usize, statement: StatementId, name: &Name) -> Option<Linear> {
         let code = &self.functions[function].code;
@@ -544,7 +547,7 @@ impl<'m> Provenance<'m> {
         let variable = code.variable_at(statement, name).or_else(|| self.module_variables.get(name).copied());
         Some(match variable {
             Some(variable) => self.address_of(variable),
-            // A function.
+            // The address of a function.
             None => {
                 let atom = self.atoms.intern(AtomKey::Special(name.to_string()), || (Class::Stable, None));
                 Linear::atom(64, atom)
@@ -582,7 +585,7 @@ impl<'m> Provenance<'m> {
         Linear::atom(64, atom)
     }
 
-    /// Hands arguments to callees, and results back.
+    /// Passes arguments to callees, and results back.
     fn pass_arguments(&mut self) {
         for site in 0..self.calls.len() {
             let CallSite { function, statement, ref callees } = self.calls[site];
@@ -677,21 +680,21 @@ impl<'m> Provenance<'m> {
     }
 }
 
-/// What an access goes to.
+/// The kind of memory that an access touches.
 enum Touched {
     /// Memory that outlives the block.
     Outside,
     Shared,
-    /// A local variable or parameter, at an offset where it is known.
+    /// A local variable or parameter, with the offset if it is known.
     Variable(VariableKey, Option<i64>),
     /// Some local variable or parameter.
     SomeVariable,
-    /// Perhaps any variable of the thread, or shared memory.
+    /// Any variable of the thread, or shared memory.
     Anything,
 }
 
-/// Every call defines the registers that are parameters of its callees, and its results once for
-/// each callee.
+/// Every call defines the registers that are parameters of its callees, and defines its results
+/// once per callee.
 fn count_arguments(functions: &mut [FunctionCode<'_>], calls: &[CallSite]) {
     for call in calls {
         for &callee in &call.callees {
@@ -709,7 +712,7 @@ fn count_arguments(functions: &mut [FunctionCode<'_>], calls: &[CallSite]) {
     }
 }
 
-/// The names a call may go to.
+/// The functions that a call may reach, by name.
 fn callees(code: &Code<'_>, statement: StatementId, call: &Instruction) -> Vec<Name> {
     match (call.operands.get(1), call.operands.get(3)) {
         (Some(Operand::Name(callee)), _) if !callee.starts_with('%') => vec![callee.clone()],
@@ -729,10 +732,10 @@ fn loaded_range(ty: Option<ScalarType>) -> Option<(i64, i64)> {
     }
 }
 
-/// Most threads of a block in each dimension, on every device.
+/// Limit on the threads of a block per axis, on every device.
 const BLOCK_MAX: [i64; 3] = [1024, 1024, 64];
 
-/// How far a special register stays the same, and its range.
+/// The class of a special register, and its range.
 fn describe_special(name: &str, kernel: &Function) -> (Class, Option<(i64, i64)>) {
     let (stem, component) = name.split_once('.').unwrap_or((name, ""));
     let dimension = ["x", "y", "z"].iter().position(|d| *d == component);
@@ -747,7 +750,7 @@ fn describe_special(name: &str, kernel: &Function) -> (Class, Option<(i64, i64)>
             };
             Some([extent(0)?, extent(1)?, extent(2)?])
         };
-        // `.maxntid` bounds the product only.
+        // `.maxntid` bounds only the product.
         let most = extents("reqntid").map(|e| e[d]).or_else(|| extents("maxntid").map(|e| e.iter().product()));
         most.unwrap_or(i64::MAX).min(BLOCK_MAX[d])
     };

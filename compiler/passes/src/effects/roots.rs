@@ -1,18 +1,17 @@
-//! What pointers point into.
+//! Roots: the objects that pointers point into.
 
 use super::cells::VariableKey;
 use super::linear::{AtomId, Atoms, Linear, RootSet};
 use atoll_ptx::Name;
 
-/// Something that holds bytes, and that a pointer is derived from.
+/// An object in memory that pointers are derived from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Root {
-    /// Whatever the pointer in this kernel parameter points to: the parameter's position, and the
-    /// byte offset of the pointer in it where the parameter is a structure.
+    /// The buffer behind a pointer in a kernel parameter.
     Param {
         /// Position in the parameter list.
         index: usize,
-        /// Byte offset of the pointer within the parameter.
+        /// Byte offset of the pointer within the parameter; nonzero only in a structure.
         offset: u32,
         /// The parameter's name.
         name: Name,
@@ -31,20 +30,20 @@ impl std::fmt::Display for Root {
     }
 }
 
-/// Parameters, of the kernel and of calls: memory of the thread.
+/// Parameters of the kernel and of calls: memory of the thread.
 const PARAMETERS: usize = 0;
-/// Most variables and parameters that get roots of their own; what is left is for parameters that
-/// turn up as pointers.
+/// Limit on the variables that get roots of their own; the remaining roots are reserved for
+/// parameters that turn out to be pointers.
 const VARIABLES_MAX: usize = 96;
-/// The sum of two pointers, or something else that is none: poison.
+/// Poison: the sum of two pointers, or another value derived from a pointer that is none.
 const MIXED: usize = RootSet::ROOTS_MAX - 1;
 
-/// All roots of a kernel, and which of them are pointers for sure.
+/// All roots of a kernel, and the set of roots that are certainly pointers.
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
     roots: Vec<Place>,
     declared: RootSet,
-    /// Memory that only the block or thread itself sees: shared, local, parameters.
+    /// Memory visible only to the block or thread itself: shared, local, parameters.
     private: RootSet,
     constant: RootSet,
 }
@@ -53,7 +52,7 @@ pub(super) struct Roots {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Parameters,
-    /// What a caller knows.
+    /// A root that a caller can name.
     Outside(Root),
     /// A shared, local or constant variable, by its key.
     Variable(VariableKey),
@@ -89,8 +88,8 @@ impl Roots {
         RootSet::of(PARAMETERS)
     }
 
-    /// The set of one variable in shared, local or constant memory. Where there are too many, one
-    /// stands for the rest: these are pointers in any case.
+    /// The set of one variable in shared, local or constant memory. Beyond the limit one root
+    /// stands for all other variables. The roots are declared as pointers.
     pub(super) fn intern_variable(&mut self, variable: VariableKey, is_constant: bool) -> RootSet {
         let known = self.roots.contains(&Place::Variable(variable));
         let has_room = known || self.roots.len() < VARIABLES_MAX;
@@ -103,7 +102,7 @@ impl Roots {
         set
     }
 
-    /// The root of a number that a caller knows.
+    /// The root with an index, if a caller can name it.
     pub(super) fn get(&self, index: usize) -> Option<&Root> {
         match self.roots.get(index)? {
             Place::Outside(root) => Some(root),
@@ -111,7 +110,7 @@ impl Roots {
         }
     }
 
-    /// The variable that a set stands for, where it is just one.
+    /// The variable of a set, if it has exactly one element.
     pub(super) fn variable(&self, set: RootSet) -> Option<VariableKey> {
         match self.roots.get(set.iter().next()?)? {
             Place::Variable(variable) if set.is_single() => Some(*variable),
@@ -119,7 +118,7 @@ impl Roots {
         }
     }
 
-    /// The variable of the module that a set stands for, where it is just one.
+    /// The module's variable of a set, if it has exactly one element.
     pub(super) fn module_variable(&self, set: RootSet) -> Option<&Name> {
         match self.roots.get(set.iter().next()?)? {
             Place::Outside(Root::Variable(name)) if set.is_single() => Some(name),
@@ -127,15 +126,15 @@ impl Roots {
         }
     }
 
-    /// Learns that a root is a pointer and not a number; whether that is news.
+    /// Records that a root is a pointer and not an integer; returns whether that is new.
     pub(super) fn declare(&mut self, set: RootSet) -> bool {
         let before = self.declared;
         self.declared = before.union(set.intersection(RootSet::of(MIXED).union(RootSet::UNKNOWN).complement()));
         before != self.declared
     }
 
-    /// What a sum points into. A number added to a pointer stays within what it points into; two
-    /// pointers make none.
+    /// The roots of a sum. An integer added to a pointer stays within the pointer's root; the sum
+    /// of two pointers has none.
     pub(super) fn of_sum(&self, atoms: &Atoms, sum: &Linear) -> RootSet {
         let rooted = || {
             sum.terms()
@@ -146,14 +145,14 @@ impl Roots {
         let pointers: Vec<(RootSet, i64)> = rooted().filter(|(roots, _)| self.has_pointer(*roots)).collect();
         match self.of_pointers(&pointers) {
             Some(set) => set,
-            // Parameters and loaded values may be numbers as well; scaled ones are.
+            // Parameters and loaded values may be integers; values with a factor certainly are.
             None => rooted()
                 .filter(|(roots, c)| *c == 1 && !self.has_pointer(*roots))
                 .fold(RootSet::NONE, |all, (roots, _)| all.union(roots)),
         }
     }
 
-    /// What a sum of pointers points into, `None` where there are none or they cancel out.
+    /// The roots of a sum of pointers; `None` if there are none or they cancel out.
     fn of_pointers(&self, pointers: &[(RootSet, i64)]) -> Option<RootSet> {
         match pointers {
             [] => None,
@@ -177,7 +176,7 @@ impl Roots {
         }
     }
 
-    /// What the result of an operation on values that point into these may point into.
+    /// The roots of the result of an operation, from the roots of its operands.
     pub(super) fn of_operands(&self, operands: impl Iterator<Item = RootSet> + Clone) -> RootSet {
         let mut pointers = operands.clone().filter(|set| self.has_pointer(*set));
         match pointers.next() {
@@ -191,13 +190,12 @@ impl Roots {
         !set.intersection(self.declared).is_empty()
     }
 
-    /// Whether a set holds nothing but memory of the block itself.
+    /// Whether a set contains only memory of the block itself.
     pub(super) fn is_private(&self, set: RootSet) -> bool {
         !set.is_empty() && set.is_subset_of(self.private)
     }
 
-    /// Whether a set holds memory of the block itself, or what is no pointer any more and may have
-    /// been one.
+    /// Whether a set contains memory of the block itself, or a poisoned value.
     pub(super) fn may_be_private(&self, set: RootSet) -> bool {
         !set.intersection(self.private.union(RootSet::of(MIXED))).is_empty()
     }
@@ -212,15 +210,15 @@ impl Roots {
         RootSet::of(root).is_subset_of(self.constant)
     }
 
-    /// The roots an address may point into; `None` where it may point anywhere.
+    /// The roots an address may point into; `None` if it may point anywhere.
     pub(super) fn targets(&self, set: RootSet) -> Option<Vec<usize>> {
         let known = !set.is_empty() && !set.is_unknown() && set.intersection(RootSet::of(MIXED)).is_empty();
         known.then(|| set.iter().collect())
     }
 }
 
-/// The atom of an address, where the address is that of one variable, with a known or unknown
-/// offset.
+/// The atom of the address of a variable, if an address is based on exactly one variable; with the
+/// offset if it is known.
 pub(super) fn variable_atom(address: &Linear, is_variable: impl Fn(AtomId) -> bool) -> Option<(AtomId, Option<i64>)> {
     let mut variables = address.terms().iter().filter(|(atom, _)| is_variable(*atom));
     match (variables.next(), variables.next()) {

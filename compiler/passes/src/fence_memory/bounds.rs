@@ -1,4 +1,4 @@
-//! Writing the operations that bound an operand.
+//! Emits the operations that bound an operand.
 
 use super::plan::{Base, Bound, Extent, Fix};
 use super::{BASE, CONSTANTS, CONSTANTS_MASK, DYNAMIC, MASK};
@@ -8,7 +8,7 @@ use atoll_ptx::build::address;
 use atoll_ptx::{AddressBase, Guard, Instruction, Name, Operand, ScalarType, StateSpace, Statement, StatementKind};
 use std::collections::BTreeSet;
 
-/// Registers to work in, one of each for a whole function: no value outlives the access.
+/// Scratch registers, one set per function: no value outlives its access.
 const ADDRESS: &str = "%atoll_address";
 const OTHER: &str = "%atoll_other";
 const HERE: &str = "%atoll_here";
@@ -16,22 +16,22 @@ const INDEX: &str = "%atoll_index";
 const STAYS: &str = "%atoll_stays";
 const TOO_SMALL: &str = "%atoll_too_small";
 
-/// What the operations of a function have in common.
+/// The state shared by all bounded accesses of a function.
 pub(super) struct Fixes {
     form: FenceForm,
-    /// Sizes of accesses to the region, and among them of loads.
+    /// Sizes in bytes of accesses to the region, and of the loads among them.
     regions: BTreeSet<u64>,
     loads: BTreeSet<u64>,
     dynamics: BTreeSet<u64>,
 }
 
-/// The mask that keeps an access of some bytes within the region.
+/// The mask that keeps an access of `bytes` within the region.
 fn mask_of(bytes: u64) -> String {
     if bytes == 1 { MASK.into() } else { format!("%atoll_mask_{bytes}") }
 }
 
-/// The bits in which an address among the constants agrees with their start, and those that an
-/// aligned access has clear.
+/// The bits in which an address in the constants equals their start, and the bits that are clear in
+/// an aligned access.
 fn outer_of(bytes: u64) -> String {
     format!("%atoll_outer_{bytes}")
 }
@@ -41,7 +41,7 @@ fn region_limit_of(bytes: u64) -> String {
     format!("%atoll_region_limit_{bytes}")
 }
 
-/// The largest offset among the constants.
+/// The largest offset in the constants.
 fn constants_limit_of(bytes: u64) -> String {
     format!("%atoll_constants_limit_{bytes}")
 }
@@ -56,7 +56,7 @@ impl Fixes {
         Fixes { form, regions: BTreeSet::new(), loads: BTreeSet::new(), dynamics: BTreeSet::new() }
     }
 
-    /// Writes a statement with its operands bounded.
+    /// Appends a statement with its operands bounded.
     pub(super) fn apply(&mut self, fixes: &[Fix], mut statement: Statement, code: &mut Code) {
         let first = code.statements.len();
         let StatementKind::Instruction(instruction) = statement.edit() else { return };
@@ -75,7 +75,7 @@ impl Fixes {
                     let Some(from) = source(instruction, fix, result, code) else { continue };
                     if self.form == FenceForm::Trap {
                         trap_outside(&from, *bytes, *is_load, instruction.guard.as_ref(), code);
-                        // Assemblers take numbers for addresses of local memory only.
+                        // Assemblers accept literal addresses for local memory only.
                         if is_absolute(&instruction.operands[fix.operand]) {
                             instruction.operands[fix.operand] = address(&Name::new(result), 0);
                         }
@@ -98,14 +98,14 @@ impl Fixes {
             }
         }
         code.statements[first..].iter_mut().for_each(|operation| operation.origin.line = statement.origin.line);
-        // What stood in front of the instruction stands in front of the operations.
+        // Comments in front of the instruction move in front of the operations.
         if let Some(first) = code.statements.get_mut(first) {
             first.origin.leading = std::mem::replace(&mut statement.origin.leading, "\n\t".into());
         }
         code.statements.push(statement);
     }
 
-    /// Declares and computes what the operations use.
+    /// Declares and computes the values that the operations use.
     pub(super) fn declare(&self, prologue: &mut Code) {
         prologue.registers(ScalarType::B64, &[ADDRESS, OTHER, HERE]);
         prologue.registers(ScalarType::B32, &[INDEX]);
@@ -118,7 +118,7 @@ impl Fixes {
             let limit = limit_of(bytes);
             prologue.registers(ScalarType::B64, &[&limit]);
             prologue.emit("cvt.u64.u32", [limit.as_str().into(), DYNAMIC.into()]);
-            // An array in which not even one access has room has no place to bound it to.
+            // An array that is too small for a single access has no valid offset.
             prologue.emit("setp.lt.u64", [TOO_SMALL.into(), limit.as_str().into(), (bytes as i64).into()]);
             prologue.emit_if(TOO_SMALL, "trap", []);
             prologue.emit("sub.s64", [limit.as_str().into(), limit.as_str().into(), (bytes as i64).into()]);
@@ -159,7 +159,7 @@ fn is_absolute(operand: &Operand) -> bool {
     matches!(operand, Operand::Address(at) if matches!(at.base, AddressBase::Absolute(_)))
 }
 
-/// The address an operand stands for, in a register of 64 bits.
+/// The address of an operand, in a 64-bit register.
 fn source(instruction: &Instruction, fix: &Fix, result: &str, code: &mut Code) -> Option<Operand> {
     let Some(Operand::Address(from)) = instruction.operands.get(fix.operand) else { return None };
     let offset = from.offset;
@@ -199,8 +199,8 @@ fn into_region(from: &Operand, bytes: u64, is_load: bool, result: &str, code: &m
     code.emit("selp.b64", [result.into(), from.clone(), OTHER.into(), STAYS.into()]);
 }
 
-/// Traps where an access that is made lies neither in the region nor, as a load, among the
-/// constants. The host target knows this form.
+/// Traps if an active access lies neither in the region nor, for a load, in the constants. The host
+/// target recognises this form.
 fn trap_outside(from: &Operand, bytes: u64, is_load: bool, guard: Option<&Guard>, code: &mut Code) {
     let outside = |code: &mut Code, start: &str, limit: String, also: Option<Operand>| {
         let limit = limit.as_str().into();
@@ -242,12 +242,12 @@ fn into_variable(
     code.emit("add.s64", [result.into(), OTHER.into(), result.into()]);
 }
 
-/// Gives a generic access its state space.
+/// Gives a generic access an explicit state space.
 fn set_space(instruction: &mut Instruction, space: StateSpace) {
     const BEFORE: [&str; 12] =
         ["volatile", "weak", "relaxed", "acquire", "release", "acq_rel", "mmio", "sc", "cta", "cluster", "gpu", "sys"];
     if matches!(space, StateSpace::Local | StateSpace::Const) {
-        // Nobody else sees that memory.
+        // This memory is not shared with other threads, so order and scope do not apply.
         instruction.modifiers.retain(|m| !BEFORE.contains(&m.as_str()));
     }
     let position =

@@ -1,4 +1,4 @@
-//! What has to be bounded in each function, and which kernels cannot be.
+//! Decides which operands of each function have to be bounded, and which kernels cannot be fenced.
 
 use super::{MODIFIERS, NotFenced, RESERVED, Rule, TABLE, fits};
 use crate::cuttable::reachable_functions;
@@ -13,7 +13,7 @@ use atoll_ptx::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One operand, and how it is bounded.
+/// One operand and its bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fix {
     pub(super) operand: usize,
@@ -21,23 +21,23 @@ pub(super) struct Fix {
     pub(super) bound: Bound,
 }
 
-/// What an address starts from.
+/// The base of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
-    /// A register of 64 bits, or nothing.
+    /// A 64-bit register, or none.
     Wide,
-    /// A register of 32 bits.
+    /// A 32-bit register.
     Narrow,
     /// A variable.
     Variable,
 }
 
-/// How an operand is bounded.
+/// The bound of an operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
-    /// Into the region; a load may also stay among the constants.
+    /// In the region; a load may also lie in the constants.
     Region { bytes: u64, is_load: bool },
-    /// Into a variable.
+    /// In a variable.
     Variable { name: Name, space: StateSpace, extent: Extent, is_generic: bool },
     /// At most this index.
     Index(u32),
@@ -47,22 +47,22 @@ pub(super) enum Bound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     Known(u64),
-    /// The dynamic shared array of the launch: this many bytes less than it has.
+    /// For the dynamic shared array of the launch: its size minus this many bytes.
     Dynamic(u64),
 }
 
-/// What is to be done in one function.
+/// The changes to one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FunctionPlan {
     pub(super) fixes: BTreeMap<StatementId, Vec<Fix>>,
-    /// Registers that may be read before they are written. They begin as 0: what a target makes of
-    /// nothing might be one thing to a comparison and another to an access.
+    /// Registers that may be read before they are written. They are initialised to 0: a target
+    /// could otherwise give an undefined value differently to the comparison and to the access.
     pub(super) initial: Vec<(Name, ScalarType)>,
 }
 
 type Plans = BTreeMap<Name, FunctionPlan>;
 
-/// Plans for every function that is to be fenced, and the reason for every kernel that is not.
+/// Plans for every function to be fenced, and the reason for every kernel that cannot be.
 pub(super) fn plans(module: &Module, dialect: Dialect) -> (Plans, BTreeMap<Name, NotFenced>) {
     let fixed = with_fixed_signature(module);
     let mut refused = BTreeMap::new();
@@ -73,8 +73,8 @@ pub(super) fn plans(module: &Module, dialect: Dialect) -> (Plans, BTreeMap<Name,
             Err(reason) => drop(refused.insert(kernel.name.clone(), reason)),
         }
     }
-    // A function is fenced for all kernels that call it, or for none. Each round but the last refuses a
-    // kernel.
+    // A function is fenced for all kernels that call it, or for none. Each round except the last
+    // rejects a kernel.
     loop {
         let mut lost: BTreeSet<Name> = BTreeSet::new();
         for kernel in module.kernels().filter(|k| refused.contains_key(&k.name)) {
@@ -120,7 +120,7 @@ fn plan(module: &Module, kernel: &Function, dialect: Dialect, fixed: &BTreeSet<N
     Ok(plans)
 }
 
-/// Registers that may be read before they are written; refuses names that the fence has for itself.
+/// Registers that may be read before they are written; rejects names reserved for the fence.
 fn initial(code: &Code<'_>) -> Result<Vec<(Name, ScalarType)>, NotFenced> {
     let declared = code
         .function()
@@ -154,8 +154,8 @@ fn initial(code: &Code<'_>) -> Result<Vec<(Name, ScalarType)>, NotFenced> {
     Ok(found)
 }
 
-/// For each function, the registers that may hold what nobody wrote there, or what follows from
-/// such. Whatever is proven of values does not hold for them.
+/// For each function, the registers that may hold an undefined value or one derived from it. Facts
+/// about values do not apply to them.
 fn undefined(trace: &Trace<'_>) -> Vec<Vec<bool>> {
     (0..trace.function_count()).map(|function| undefined_in(trace.code(function), function == 0)).collect()
 }
@@ -185,8 +185,8 @@ fn undefined_in(code: &Code<'_>, is_kernel: bool) -> Vec<bool> {
     }
 }
 
-/// Whether an instruction may find what nobody stored, in memory whose content the analysis
-/// follows: local memory, and the parameters and results of calls.
+/// Whether an instruction may load bytes that were never stored, from memory whose contents the
+/// analysis tracks: local memory, and the parameters and results of calls.
 fn may_load_undefined(instruction: &Instruction, code: &Code<'_>, is_kernel: bool) -> bool {
     let of_kernel = |name: &&Name| is_kernel && code.function().params.iter().any(|p| p.name == **name);
     match act(instruction) {
@@ -304,7 +304,7 @@ impl<'m> Planner<'m> {
         }
     }
 
-    /// An access to global memory.
+    /// Plans an access to global memory.
     fn outside(&mut self, access: &Access, bytes: u64) -> Result<Vec<Fix>, NotFenced> {
         let MemoryAct { writes, address, .. } = access.act;
         let variable = access.targets.iter().flatten().find_map(|&target| match self.trace.root(target) {
@@ -351,7 +351,7 @@ impl<'m> Planner<'m> {
         Ok(fixes)
     }
 
-    /// Parameters are accessed by their names, within their size.
+    /// Checks that parameters are accessed by name and within their size.
     fn parameter(
         &self,
         function: usize,
@@ -374,7 +374,8 @@ impl<'m> Planner<'m> {
         }
     }
 
-    /// An access to a shared, local or constant variable; `space` is `None` for a generic address.
+    /// Plans an access to a shared, local or constant variable; `space` is `None` for a generic
+    /// address.
     fn private(
         &mut self,
         function: usize,
@@ -388,7 +389,7 @@ impl<'m> Planner<'m> {
         let unknown = || NotFenced::UnknownVariable { space: name.to_owned(), line };
         let address = self.trace.address(function, id, operand);
         let (variable, range) = address.and_then(|address| self.trace.variable(&address)).ok_or_else(unknown)?;
-        // The name must mean the same variable here.
+        // The name must refer to the same variable here.
         let visible = self.trace.code(function).variable_at(id, &variable.name);
         if space.is_some_and(|space| space != variable.space) || !visible.is_none_or(|v| std::ptr::eq(v, variable)) {
             return Err(unknown());
@@ -411,7 +412,7 @@ impl<'m> Planner<'m> {
         Ok(vec![Fix { operand, base: self.base(function, id, operand), bound }])
     }
 
-    /// What the address of an operand starts from.
+    /// The base of an operand's address.
     fn base(&self, function: usize, id: StatementId, operand: usize) -> Base {
         let code = self.trace.code(function);
         let Some(Operand::Address(address)) = code.instruction(id).and_then(|i| i.operands.get(operand)) else {
@@ -427,7 +428,7 @@ impl<'m> Planner<'m> {
         }
     }
 
-    /// Whether a statement reads a register that nothing can be proven about.
+    /// Whether a statement reads a register that may be undefined.
     fn is_undefined(&self, function: usize, id: StatementId) -> bool {
         let accesses = self.trace.code(function).accesses(id);
         accesses.iter().any(|a| a.role.reads() && self.undefined[function][a.register.index()])
@@ -454,15 +455,15 @@ fn known_callee(module: &Module, call: &Instruction, line: u32) -> Result<(), No
     }
 }
 
-/// Whether a modifier of an access leaves it where it is.
+/// Whether a modifier of an access changes neither its address nor its extent.
 fn is_known(modifier: &Name) -> bool {
     let is_type = || ScalarType::ALL.iter().any(|ty| ty.as_str() == modifier.as_str());
     let is_hint = || modifier.starts_with("L1::") || modifier.starts_with("L2::");
     MODIFIERS.iter().any(|kind| kind.contains(&modifier.as_str())) || is_type() || is_hint()
 }
 
-/// Whether an instruction neither touches memory nor jumps. What changes the stack of the thread or
-/// its registers is none of these.
+/// Whether an instruction neither accesses memory nor jumps. Instructions that change the thread's
+/// stack or its number of registers do not count.
 fn only_computes(instruction: &Instruction) -> bool {
     const NOT: [&str; 8] =
         ["alloca", "stacksave", "stackrestore", "setmaxnreg", "mbarrier", "applypriority", "prefetch", "prefetchu"];

@@ -47,7 +47,7 @@ const COUNTED: [&str; 4] = [
     "atoll_retries_total",
     "atoll_executor_losses_total{cause=\"died\"}",
     "atoll_executor_losses_total{cause=\"hung\"}",
-    "atoll_executor_losses_total{cause=\"offended\"}",
+    "atoll_executor_losses_total{cause=\"protocol_violation\"}",
 ];
 
 fn seed() -> u64 {
@@ -338,7 +338,7 @@ impl Chaos {
         let end = if is_well { "well" } else { "badly" };
         eprintln!("chaos, seed {seed}, {rounds} rounds, {} daemons, ended {end}", self.counted.len());
         eprintln!(
-            "  requests: {outcomes:?}; {retries} tried again; executors: {died} died, {hung} hung, {violations} broke the rules"
+            "  requests: {outcomes:?}; {retries} tried again; executors: {died} died, {hung} hung, {violations} broke the protocol"
         );
         eprintln!("  real-time requests beside load: {}", quantiles(latencies.calm));
         eprintln!("  the same while others are killed and stopped: {}", quantiles(latencies.disturbed));

@@ -1,39 +1,38 @@
-//! Domains: those who trust each other. A device may run each in a process of its own, with memory
-//! of its own, which can be lost and replaced without the others.
+//! Domains: groups of functions that trust each other. A device may run each in a process of its
+//! own, with its own memory, that can be lost and replaced without the others.
 
 use crate::error::DeviceError;
 use crate::telemetry::ExecutorStatistics;
 use atoll_core::DeviceOffset;
 
-/// Whether the modules of a domain can be launched.
+/// The state of a domain's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DomainState {
-    /// They can.
+    /// Modules can be launched.
     Ready,
-    /// Not now, but soon: their process is being started or replaced.
+    /// Modules cannot be launched now, but soon: the process is being started or replaced.
     Restarting,
-    /// Not for a while: their processes die again and again, the last one for this reason.
+    /// Modules cannot be launched for a while, because the process died repeatedly; the text is the
+    /// last cause.
     Unavailable(String),
 }
 
-/// Keeps domains apart. A device that does not, and so is one process for all, implements nothing
-/// of it.
+/// Keeps domains apart. A device that runs everything in one process uses the defaults.
 pub trait Domains {
-    /// The number to add to an offset in memory to name that of a domain; offsets of constants are
-    /// the same for all. It changes when the domain loses its memory: a launch or transfer that
-    /// carries the old number is refused then.
+    /// The number that, added to an offset in memory, names that offset in the domain; offsets of
+    /// constants are the same for all domains. It changes when the domain loses its memory, and
+    /// launches and transfers with the old number are refused from then on.
     fn domain(&mut self, _name: &str) -> Result<DeviceOffset, DeviceError> {
         Ok(DeviceOffset(0))
     }
 
-    /// Whether a domain's modules can be launched now. The completion descriptor becomes readable
-    /// when that changes.
+    /// The state of a domain. The completion descriptor becomes readable when it changes.
     fn domain_state(&self, _name: &str) -> DomainState {
         DomainState::Ready
     }
 
-    /// Whether all of the device is being replaced, so that nothing can be written to it now. The
-    /// completion descriptor becomes readable when that changes.
+    /// Whether the whole device is being replaced and cannot be written now. The completion
+    /// descriptor becomes readable when this changes.
     fn is_unready(&self) -> bool {
         false
     }

@@ -1,29 +1,30 @@
-//! What goes wrong on a device.
+//! Errors of devices.
 
 use crate::shm;
 
-/// What went wrong on a device.
+/// An error of a device.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The module cannot be loaded; the text says why.
+    /// The module cannot be loaded; the text gives the reason.
     #[error("cannot load the module: {0}")]
     BadModule(String),
-    /// There is no such device, or it cannot be used; the text says why and what helps.
+    /// The device does not exist or cannot be used; the text gives the reason and the remedy.
     #[error("{0}")]
     Unavailable(String),
-    /// The device's driver refused a call that should have worked; its own words.
+    /// The driver failed a call that should have worked; the text is the driver's.
     #[error("the device's driver refuses: {0}")]
     Driver(String),
-    /// The device is gone: a sticky error, a dead executor.
+    /// The device is lost: after a sticky error, or because its executor died.
     #[error("the device is lost: {0}")]
     Lost(String),
-    /// The part of the device that had this memory or was to run this is gone; the rest goes on.
+    /// The domain whose memory or modules were used has lost its process; the rest of the device
+    /// works.
     #[error("{0}")]
     DomainLost(String),
-    /// Lanes cannot be as they are asked for; the text says why.
+    /// The lane cannot be opened or closed; the text gives the reason.
     #[error("{0}")]
     Lanes(String),
-    /// An access outside the device's memory: the caller's mistake.
+    /// An access outside device memory: a mistake of the caller.
     #[error("{bytes} bytes at {at} lie outside the device's {memory_bytes} bytes of memory")]
     OutOfRange {
         /// Offset of the access.
@@ -33,12 +34,12 @@ pub enum DeviceError {
         /// Size of the memory.
         memory_bytes: u64,
     },
-    /// The operating system refused something.
+    /// The operating system failed a call.
     #[error("{what}: {source}")]
-    Os {
-        /// What was tried.
+    #[error("cannot {what}: {source}")]
+        /// What was attempted, such as `reserve device memory`.
         what: &'static str,
-        /// Its answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -49,10 +50,10 @@ impl From<shm::OutOfRange> for DeviceError {
     }
 }
 
-/// Why a command was not taken.
+/// Why a launch was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The device queue holds as many launches as it may.
+    /// The device queue holds its maximum number of launches.
     #[error("the device queue is full")]
     Full,
     /// The device is lost.

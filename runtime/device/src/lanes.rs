@@ -7,37 +7,38 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Which compute units a lane of a device can have.
+/// The sets of compute units that a lane of the device may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LaneUnits {
-    /// None: the device cannot be divided.
+    /// None: the device cannot be divided into lanes.
     #[default]
     None,
-    /// Any.
+    /// Any set.
     Any,
-    /// A range that begins and ends at multiples of so many, which come together.
+    /// A range that begins and ends at multiples of `step`, because the device assigns compute
+    /// units in groups.
     Ranges {
-        /// How many.
+        /// Size of a group.
         step: u32,
     },
 }
 
-/// A lane to open.
+/// The description of a lane to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneSpec {
-    /// The compute units whose blocks its queues give out, by index; see [`LaneUnits`]. Not empty.
-    /// Another lane may have them as well: then the first queues of both come before their second
-    /// ones.
+    /// The compute units that run blocks of its queues, by index; see [`LaneUnits`]. Not empty.
+    /// Lanes may share compute units: a shared unit serves the first queues of both lanes before
+    /// their second ones.
     pub units: Vec<u32>,
-    /// Device queues that it has for tasks; the first one is the most urgent of the lane. Where it
-    /// has several compute units and there are enough queues, it has as many paired queues besides.
+    /// Device queues for tasks; the first is the most urgent of the lane. If the lane has several
+    /// compute units and enough queues are free, it gets as many paired queues in addition.
     pub queues: u32,
 }
 
 /// An open lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
-    /// Its name for [`Lanes::close_lane`].
+    /// Its id, for [`Lanes::close_lane`].
     pub id: LaneId,
     /// The device queues that belong to it.
     pub queues: Range<u32>,
@@ -53,11 +54,11 @@ impl Lane {
     }
 }
 
-/// Divides the compute units of a device. A device that cannot be divided implements nothing of it:
-/// all its queues then are one lane of all compute units, [`LaneId::DEFAULT`].
+/// Divides the compute units of a device into lanes. On a device that cannot be divided, which uses
+/// the defaults, all queues form one lane of all compute units, [`LaneId::DEFAULT`].
 ///
-/// That lane keeps its queues, those of [`crate::DeviceInfo::queues`] and their paired queues, and all
-/// compute units; lanes get queues beyond these.
+/// The default lane keeps its queues, [`crate::DeviceInfo::queues`] and their paired queues, and
+/// all compute units. Other lanes get queues beyond these.
 pub trait Lanes {
     /// Opens a lane.
     ///
@@ -77,28 +78,27 @@ pub trait Lanes {
     }
 }
 
-/// The lanes of a device that are open, and what is left for others. The one place where a lane is
-/// checked.
+/// The open lanes of a device and its free queues. All checks of lanes are here.
 #[derive(Clone, Debug)]
 pub struct LaneTable {
     shape: LinkShape,
     compute_units: u32,
     can_have: LaneUnits,
     open: BTreeMap<LaneId, (Lane, Vec<u32>)>,
-    /// Names of lanes so far are lower.
+    /// The next lane id; all ids so far are lower.
     next: u32,
 }
 
 impl LaneTable {
-    /// None but the default lane, on a device with rings of this shape and so many compute units.
+    /// The default lane only, on a device with rings of this shape and this many compute units.
     pub fn new(shape: LinkShape, compute_units: u32, can_have: LaneUnits) -> LaneTable {
         LaneTable { shape, compute_units, can_have, open: BTreeMap::new(), next: LaneId::DEFAULT.0 + 1 }
     }
 
-    /// Gives a lane a name, which no other gets, and queues that are nobody's.
+    /// Opens a lane with a new id and free queues.
     ///
     /// # Errors
-    /// [`DeviceError::Lanes`] with the cause; nothing has changed then.
+    /// [`DeviceError::Lanes`] with the reason; the table is unchanged.
     pub fn open(&mut self, spec: &LaneSpec) -> Result<Lane, DeviceError> {
         let LaneSpec { units, queues } = spec;
         let count = self.compute_units;
@@ -109,11 +109,11 @@ impl LaneTable {
             return Err(refused("a lane needs at least one compute unit".to_owned()));
         }
         if let Some(unit) = units.iter().find(|&&unit| unit >= count) {
-            return Err(refused(format!("there is no compute unit {unit}; the device has {count}, from 0 on")));
+            return Err(refused(format!("there is no compute unit {unit}; the device has {count}, numbered from 0")));
         }
         let mut seen = BTreeSet::new();
         if let Some(unit) = units.iter().find(|&&unit| !seen.insert(unit)) {
-            return Err(refused(format!("compute unit {unit} is named twice")));
+            return Err(refused(format!("compute unit {unit} is listed twice")));
         }
         if let LaneUnits::Ranges { step } = self.can_have {
             let (first, last) = (seen.first().copied().unwrap_or(0), seen.last().copied().unwrap_or(0));
@@ -144,10 +144,10 @@ impl LaneTable {
         Ok(lane)
     }
 
-    /// A lane that is open.
+    /// An open lane.
     ///
     /// # Errors
-    /// [`DeviceError::Lanes`] if there is none of this name, or it is the default one.
+    /// [`DeviceError::Lanes`] if there is no lane with this id, or it is the default lane.
     pub fn find(&self, lane: LaneId) -> Result<&Lane, DeviceError> {
         if lane == LaneId::DEFAULT {
             return Err(refused("the default lane cannot be closed".to_owned()));
@@ -155,17 +155,17 @@ impl LaneTable {
         self.open.get(&lane).map(|(lane, _)| lane).ok_or_else(|| refused(format!("there is no lane {}", lane.0)))
     }
 
-    /// A lane of [`LaneTable::find`] is closed: others may have its queues.
+    /// Closes a lane that [`LaneTable::find`] returned, and frees its queues.
     pub fn close(&mut self, lane: LaneId) {
         self.open.remove(&lane);
     }
 
-    /// Those that are open but for the default one, with their compute units.
+    /// The open lanes without the default one, with their compute units.
     pub fn iter(&self) -> impl Iterator<Item = (&Lane, &[u32])> {
         self.open.values().map(|(lane, units)| (lane, &units[..]))
     }
 
-    /// The first queues in a row that are nobody's.
+    /// The first range of `count` free queues.
     fn free_range(&self, count: u32) -> Option<Range<u32>> {
         let mut taken: Vec<&Range<u32>> = self.open.values().map(|(lane, _)| &lane.queues).collect();
         taken.sort_by_key(|queues| queues.start);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_given_out_once_and_again_when_their_lane_is_closed() {
+    fn queues_are_assigned_once_and_reused_after_their_lane_is_closed() {
         let mut table = table();
         let lanes = [1, 2, 2].map(|queues| table.open(&spec(&[0], queues)).expect("there are queues"));
         assert_eq!(lanes.each_ref().map(|lane| (lane.id.0, lane.queues.clone())), [(1, 2..3), (2, 3..5), (3, 5..7)]);
@@ -232,15 +232,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_cause() {
+    fn impossible_lanes_are_refused_with_a_reason() {
         let mut table = table();
         let mut refused = |units: &[u32], queues| match table.open(&spec(units, queues)) {
             Err(DeviceError::Lanes(why)) => why,
             other => panic!("{other:?}"),
         };
         assert_eq!(refused(&[], 1), "a lane needs at least one compute unit");
-        assert_eq!(refused(&[0, 4], 1), "there is no compute unit 4; the device has 4, from 0 on");
-        assert_eq!(refused(&[1, 1], 1), "compute unit 1 is named twice");
+        assert_eq!(refused(&[0, 4], 1), "there is no compute unit 4; the device has 4, numbered from 0");
+        assert_eq!(refused(&[1, 1], 1), "compute unit 1 is listed twice");
         assert_eq!(refused(&[1], 0), "a lane needs at least one device queue");
         assert_eq!(refused(&[1], 7), "no 7 device queues in a row are free; 0 of 6 for lanes are taken");
         assert_eq!(

@@ -1,13 +1,13 @@
-//! Device memory, as the engine reaches it.
+//! Device memory, as the engine accesses it.
 
 use crate::error::DeviceError;
 use atoll_core::DeviceOffset;
 
-/// Transfers between the engine and device memory. All of them wait until they are done.
+/// Transfers between the engine and device memory. All methods return when the transfer is done.
 ///
 /// # Errors
 /// [`DeviceError::OutOfRange`] for an access outside the memory, [`DeviceError::DomainLost`] if the
-/// process that had it is gone, [`DeviceError::Lost`] if the device is.
+/// process that had the memory is gone, [`DeviceError::Lost`] if the device is lost.
 pub trait Memory {
     /// Writes memory that no launch in flight touches.
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError>;
@@ -15,15 +15,15 @@ pub trait Memory {
     /// Reads memory that no launch in flight writes.
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Copies within the device's memory, where no launch in flight writes the source or touches
-    /// the destination. The two do not overlap. Nothing of it passes through the host on a device
-    /// whose memory is its own.
+    /// Copies within device memory. No launch in flight may write the source or touch the
+    /// destination, and the two do not overlap. On a device with memory of its own, the data does
+    /// not pass through the host.
     fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError>;
 
     /// Sets `bytes` bytes to `value` in memory that no launch in flight touches.
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Gives pages back to the system, in memory that no launch in flight touches; all of the range
+    /// Returns pages to the system, in memory that no launch in flight touches. The whole range
     /// reads as zero afterwards.
     fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         self.fill(at, 0, bytes)

@@ -1,44 +1,45 @@
-//! Modules: code that launches run.
+//! Modules: the code that launches run.
 
 use crate::error::DeviceError;
 
-/// Index of a loaded module of a device.
+/// Id of a module that a device has loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleId(pub u32);
 
 /// Code to load.
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleImage<'a> {
-    /// Who trusts the code: it shares memory and fate with that of the same domain only, on devices
-    /// that keep domains apart.
+    /// The domain of the code. On devices with domains, it shares memory and process only with code
+    /// of the same domain.
     pub domain: &'a str,
-    /// The target the code is for.
+    /// The target for which the code was compiled.
     pub target: &'a str,
     /// An ELF object for host targets; PTX text or machine code for NVIDIA.
     pub code: &'a [u8],
-    /// The PTX that the code was made from, where it is at hand: what a newer GPU than the code is
-    /// for takes.
+    /// The PTX from which the code was compiled, if available: a GPU newer than the target compiles
+    /// it again.
     pub ptx: Option<&'a [u8]>,
-    /// The kernels in it; a launch names one by index.
+    /// The kernels in it; a launch names a kernel by its index.
     pub kernels: &'a [atoll_kgraph::KernelFacts],
 }
 
-/// Loads and unloads modules. Required: [`Modules::load_module`] and [`Modules::unload_module`].
+/// Loads and unloads modules. Every device implements [`Modules::load_module`] and
+/// [`Modules::unload_module`].
 pub trait Modules {
-    /// Loads code. Slow; never called between a request and its answer.
+    /// Loads code. Slow; never called while a request waits for it.
     ///
     /// # Errors
-    /// [`DeviceError::BadModule`] if the code is not for this device or damaged,
-    /// [`DeviceError::Lost`] if the device is gone.
+    /// [`DeviceError::BadModule`] if the code is damaged or for another device,
+    /// [`DeviceError::Lost`] if the device is lost.
     fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError>;
 
-    /// Begins to load code, without waiting for it: [`Modules::poll_load`] says when it is there.
+    /// Starts loading code and returns at once; [`Modules::poll_load`] returns the result.
     fn begin_load(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
         self.load_module(image)
     }
 
-    /// The outcome of [`Modules::begin_load`], once; `None` while it goes on. The completion
-    /// descriptor becomes readable when it ends.
+    /// The result of [`Modules::begin_load`], returned once; `None` while the load runs. The
+    /// completion descriptor becomes readable when it ends.
     fn poll_load(&mut self, _module: ModuleId) -> Option<Result<(), DeviceError>> {
         Some(Ok(()))
     }
@@ -46,8 +47,8 @@ pub trait Modules {
     /// Unloads code that no launch in flight uses.
     fn unload_module(&mut self, module: ModuleId);
 
-    /// Blocks of a kernel that a compute unit holds at once, on devices that can say it. Elsewhere
-    /// a compute unit runs one at a time.
+    /// Blocks of a kernel that fit on a compute unit at once, if the device reports it. Otherwise a
+    /// compute unit runs one block at a time.
     fn occupancy(&self, _module: ModuleId, _kernel: u32) -> Option<u32> {
         None
     }

@@ -5,17 +5,16 @@ use atoll_core::DeviceOffset;
 /// Largest parameter block of a launch in bytes.
 pub const PARAMS_BYTES_MAX: usize = atoll_kgraph::validate::PARAMS_BYTES_MAX as usize;
 
-/// Slots of eight bytes in a parameter block.
+/// Most slots of eight bytes in a parameter block.
 pub const PARAM_SLOTS_MAX: usize = PARAMS_BYTES_MAX / 8;
 
 /// Words of a bit set of slots.
 pub(crate) const SLOT_WORDS: usize = PARAM_SLOTS_MAX / 64;
 
-/// Which slots of eight bytes in a parameter block name places in device memory, and how.
+/// The slots of eight bytes in a parameter block that name places in device memory.
 ///
-/// A place is named by a [`DeviceOffset`], which the device relocates to an address; or all places
-/// of the block are named by addresses as kernels see them ([`AddressSlots::absolute`]), which
-/// the device only checks.
+/// Each slot holds a [`DeviceOffset`], which the device relocates to an address; or all of them
+/// hold addresses as kernels see them ([`AddressSlots::absolute`]), which the device only checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressSlots {
     words: [u64; SLOT_WORDS],
@@ -34,13 +33,13 @@ impl AddressSlots {
         &self.words
     }
 
-    /// The same slots, which hold addresses as kernels see them.
+    /// The same slots, holding addresses instead of offsets.
     #[must_use]
     pub fn absolute(self) -> AddressSlots {
         AddressSlots { is_absolute: true, ..self }
     }
 
-    /// Whether the slots hold addresses as kernels see them, and not offsets.
+    /// Whether the slots hold addresses instead of offsets.
     pub fn are_absolute(&self) -> bool {
         self.is_absolute
     }
@@ -53,12 +52,12 @@ impl AddressSlots {
         self.words[slot / 64] |= 1 << (slot % 64);
     }
 
-    /// Whether a slot is among them.
+    /// Whether the set contains a slot.
     pub fn contains(&self, slot: usize) -> bool {
         self.words.get(slot / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
     }
 
-    /// All of them, in order.
+    /// All slots, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         let words = self.words;
         (0..SLOT_WORDS).filter(move |index| words[*index] != 0).flat_map(move |index| {
@@ -71,7 +70,7 @@ impl AddressSlots {
         })
     }
 
-    /// Adds the slots of a block that stands `by` slots behind the beginning of this one.
+    /// Adds the slots of a block that begins `by` slots into this one.
     ///
     /// # Panics
     /// If no parameter block has such slots.
@@ -79,7 +78,7 @@ impl AddressSlots {
         other.iter().for_each(|slot| self.insert(slot + by));
     }
 
-    /// Those in front of a slot.
+    /// The slots before `end`.
     #[must_use]
     pub fn before(self, end: usize) -> AddressSlots {
         let mut kept = AddressSlots { is_absolute: self.is_absolute, ..AddressSlots::NONE };
@@ -105,24 +104,24 @@ struct Line([u64; LINE_WORDS]);
 
 const LINE_WORDS: usize = 8;
 
-/// Blocks of up to 512 bytes lie where their launch lies: most are far smaller, and an allocation
-/// takes longer than all else that is done to one.
+/// Blocks of up to 512 bytes are stored inline: most are far smaller, and an allocation would cost
+/// more than everything else done with a block.
 const SMALL_LINES: usize = 8;
 
-/// A parameter block, zero behind its end. It begins at a cache line, so kernels may load vectors
-/// from it.
+/// A parameter block, zero behind its end. It is aligned to a cache line, so kernels may load
+/// vectors from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamBlock(Lines);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "nearly all blocks are small, and stay in one place")]
+#[expect(clippy::large_enum_variant, reason = "nearly all blocks are small and are not moved")]
 enum Lines {
     Small([Line; SMALL_LINES]),
     Large(Box<[Line]>),
 }
 
 impl ParamBlock {
-    /// A block with room for so many bytes, all zero.
+    /// A zeroed block of at least `bytes` bytes.
     pub fn zeroed(bytes: usize) -> ParamBlock {
         let lines = bytes.div_ceil(LINE_WORDS * 8);
         ParamBlock(if lines <= SMALL_LINES {
@@ -132,17 +131,17 @@ impl ParamBlock {
         })
     }
 
-    /// A block of these bytes.
+    /// A block with these bytes.
     pub fn from_bytes(bytes: &[u8]) -> ParamBlock {
         let mut block = ParamBlock::zeroed(bytes.len());
         words_of(bytes).enumerate().for_each(|(slot, word)| block.set(slot, word));
         block
     }
 
-    /// Its first bytes.
+    /// The first `bytes` bytes.
     ///
     /// # Panics
-    /// If it is shorter.
+    /// If the block is shorter.
     pub fn to_bytes(&self, bytes: usize) -> Vec<u8> {
         let mut all: Vec<u8> = (0..bytes.div_ceil(8))
             .flat_map(|slot| self.lines()[slot / LINE_WORDS].0[slot % LINE_WORDS].to_ne_bytes())
@@ -151,20 +150,20 @@ impl ParamBlock {
         all
     }
 
-    /// A slot; `None` behind the block.
+    /// The value of a slot; `None` behind the end of the block.
     pub fn get(&self, slot: usize) -> Option<u64> {
         self.lines().get(slot / LINE_WORDS).map(|line| line.0[slot % LINE_WORDS])
     }
 
-    /// Sets a slot.
+    /// Sets the value of a slot.
     ///
     /// # Panics
-    /// If it lies behind the block.
+    /// If the slot is behind the end of the block.
     pub fn set(&mut self, slot: usize, value: u64) {
         self.lines_mut()[slot / LINE_WORDS].0[slot % LINE_WORDS] = value;
     }
 
-    /// Its address in this process, valid until it is moved.
+    /// The block's address in this process; valid until the block is moved.
     pub fn address(&self) -> u64 {
         self.lines().as_ptr() as u64
     }
@@ -184,7 +183,7 @@ impl ParamBlock {
     }
 }
 
-/// Bytes as slots, the last one with zeros behind.
+/// Bytes as slots; the last one is padded with zeros.
 pub(crate) fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks(8).map(|chunk| {
         let mut whole = [0; 8];
@@ -193,8 +192,8 @@ pub(crate) fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Changes the device offsets in a parameter block; `None` if `translate` knows one not. Slots that
-/// lie outside the block stay as they are: who runs the launch refuses them.
+/// Translates the device offsets in a parameter block. Returns `None` if `translate` does for one
+/// of them. Slots outside the block are skipped: the device refuses such a launch.
 pub fn translate_offsets(
     params: &mut [u8],
     slots: &AddressSlots,
@@ -213,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_what_was_put_in() {
+    fn a_set_contains_the_slots_that_were_inserted() {
         let slots = [0, 7, 63, 64, 300, PARAM_SLOTS_MAX - 1];
         let set: AddressSlots = slots.into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), slots);
@@ -228,12 +227,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "out of bounds")]
-    fn there_is_no_slot_behind_the_largest_block() {
+    fn slots_behind_the_largest_block_panic() {
         AddressSlots::NONE.clone().insert(PARAM_SLOTS_MAX);
     }
 
     #[test]
-    fn a_block_holds_its_bytes_and_zeros_behind_them_and_is_aligned() {
+    fn a_block_holds_its_bytes_with_zero_padding_and_is_aligned() {
         for bytes in [0, 1, 8, 511, 512, 513, 4095, PARAMS_BYTES_MAX] {
             let data: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8 + 1).collect();
             let block = ParamBlock::from_bytes(&data);
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_translated_and_only_they() {
+    fn only_offsets_are_translated() {
         let mut params: Vec<u8> = [1u64, 2, 3].iter().flat_map(|word| word.to_ne_bytes()).collect();
         let slots: AddressSlots = [1, 400].into_iter().collect();
         let moved = translate_offsets(&mut params, &slots, |at| Some(DeviceOffset(at.0 + 100)));

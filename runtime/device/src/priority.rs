@@ -1,40 +1,39 @@
-//! How soon the system gives a thread a CPU once it wakes. What the system refuses here costs
-//! latency, nothing else.
+//! Scheduling priority: how soon a thread gets a CPU after it wakes. If the system refuses a call
+//! here, only latency suffers.
 //!
-//! The engine's thread sleeps until something happens, and then has microseconds of work. Where
-//! compute units keep all CPUs busy, a thread of ordinary priority waits for one of them: up to
-//! a scheduling tick, milliseconds at the 99th percentile. Two means against that, the better one
-//! first:
+//! The engine's thread sleeps until an event, and then has microseconds of work. While compute
+//! units keep all CPUs busy, a thread of ordinary priority waits for a CPU up to a scheduling tick:
+//! milliseconds at the 99th percentile. There are two remedies, the better one first:
 //!
-//! - *Real-time priority* (`SCHED_FIFO`, the lowest level): the thread preempts any ordinary one.
-//!   Needs `CAP_SYS_NICE` or a limit of real-time priority (`RLIMIT_RTPRIO`).
-//! - *A short time slice* (`sched_setattr`, Linux 6.12 or newer): a thread that asks for a short
-//!   slice preempts one with a longer slice when it wakes. Needs no right.
+//! - *Real-time priority* (`SCHED_FIFO`, lowest level): the thread preempts all ordinary threads.
+//!   Requires `CAP_SYS_NICE` or a nonzero limit `RLIMIT_RTPRIO`.
+//! - *A short time slice* (`sched_setattr`, Linux 6.12 or newer): a thread with a short slice
+//!   preempts threads with longer slices when it wakes. Requires no privilege.
 
 use std::mem::size_of;
 
-/// The time slice that is asked for; the least that the system takes.
+/// The requested time slice: the smallest that Linux accepts.
 const SLICE_NS: u64 = 100_000;
 
-/// The lowest real-time priority: ahead of every ordinary thread, behind everything that whoever
-/// runs this machine made real-time.
+/// The lowest real-time priority: above every ordinary thread, below all other real-time threads of
+/// the machine.
 const REAL_TIME_PRIORITY: u32 = 1;
 
-/// Threads started by this one have ordinary priority.
+/// Threads and processes started by this thread get ordinary priority.
 const RESET_ON_FORK: u64 = 1;
 
-/// What a thread has got.
+/// The priority that a thread was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakePriority {
     /// It preempts every ordinary thread when it wakes.
     RealTime,
     /// It preempts threads with longer time slices when it wakes.
     ShortSlice,
-    /// It waits like all others.
+    /// It has ordinary priority.
     Ordinary,
 }
 
-/// The system's description of how a thread is scheduled (`struct sched_attr`, its first version).
+/// Scheduling attributes of a thread: `struct sched_attr`, first version.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Attributes {
@@ -48,17 +47,17 @@ struct Attributes {
     period_ns: u64,
 }
 
-const _: () = assert!(size_of::<Attributes>() == 48, "the size that the kernel takes for the first version");
+const _: () = assert!(size_of::<Attributes>() == 48, "the size of the first version of `struct sched_attr`");
 
-/// Gives the calling thread the best that the system grants.
+/// Gives the calling thread the highest wake-up priority that the system grants.
 pub fn wake_first() -> WakePriority {
     let real_time =
         Attributes { policy: libc::SCHED_FIFO as u32, priority: REAL_TIME_PRIORITY, ..Attributes::default() };
     if set(real_time) { WakePriority::RealTime } else { wake_soon() }
 }
 
-/// Does long work, which others on the CPU must not wait for, at ordinary priority; `granted` is
-/// what [`wake_first`] answered on this thread.
+/// Runs long work at ordinary priority, so that other threads on the CPU need not wait for it.
+/// `granted` is the result of [`wake_first`] on this thread.
 pub fn at_ordinary_priority<T>(granted: WakePriority, work: impl FnOnce() -> T) -> T {
     if granted != WakePriority::RealTime {
         return work();
@@ -72,7 +71,7 @@ pub fn at_ordinary_priority<T>(granted: WakePriority, work: impl FnOnce() -> T) 
 /// Gives the calling thread a short time slice and ordinary priority.
 fn wake_soon() -> WakePriority {
     let short = Attributes { policy: libc::SCHED_OTHER as u32, runtime_ns: SLICE_NS, ..Attributes::default() };
-    // Older systems take the call and ignore the slice, so they are asked what became of it.
+    // Older systems accept the call and ignore the slice, so the result is read back.
     if set(short) && get().is_some_and(|now| now.runtime_ns == SLICE_NS) {
         WakePriority::ShortSlice
     } else {
@@ -82,15 +81,15 @@ fn wake_soon() -> WakePriority {
 
 fn set(attributes: Attributes) -> bool {
     let attributes = Attributes { size: size_of::<Attributes>() as u32, flags: RESET_ON_FORK, ..attributes };
-    // SAFETY: the kernel reads `size` bytes of a structure that lives across the call; thread 0 is
-    // the calling one.
+    // SAFETY: the kernel reads `size` bytes of a structure that outlives the call; thread 0 is the
+    // calling one.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) == 0 }
 }
 
 fn get() -> Option<Attributes> {
     let mut attributes = Attributes::default();
-    // SAFETY: the kernel writes at most the size that is given, which is the structure's; thread 0
-    // is the calling one.
+    // SAFETY: the kernel writes at most the given size, which is that of the structure; thread 0 is
+    // the calling one.
     let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size_of::<Attributes>(), 0) };
     (answer == 0).then_some(attributes)
 }
@@ -99,13 +98,13 @@ fn get() -> Option<Attributes> {
 mod tests {
     use super::*;
 
-    /// Runs on a thread of its own, so that no other test inherits the priority.
+    /// Runs on a new thread, so that no other test inherits the priority.
     fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(work).join().unwrap()
     }
 
     #[test]
-    fn a_thread_has_what_it_is_told_it_got() {
+    fn the_granted_priority_is_in_effect() {
         let (got, found) = on_a_thread(|| (wake_first(), get().unwrap()));
         match got {
             WakePriority::RealTime => {
@@ -132,7 +131,7 @@ mod tests {
             (before, at_ordinary_priority(granted, || get().unwrap().policy), get().unwrap().policy)
         });
         assert_eq!(policies.1, libc::SCHED_OTHER as u32);
-        assert_eq!(policies.0, policies.2, "and gets its priority back");
+        assert_eq!(policies.0, policies.2, "and the priority is restored");
     }
 
     #[test]

@@ -1,40 +1,40 @@
-//! The records that cross the command ring: plain, fixed-size, no pointers.
+//! The records that cross the command ring: plain data of fixed size, without pointers.
 
 use crate::modules::ModuleId;
 use crate::params::{AddressSlots, PARAM_SLOTS_MAX, PARAMS_BYTES_MAX, ParamBlock, SLOT_WORDS, words_of};
 use crate::ring::Slot;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 
-/// 64-bit words of a launch in its ring slot: a record and, behind it, as many parameters as fill
+/// 64-bit words of a launch in its ring slot: the record, followed by as many parameters as fill
 /// eight cache lines.
 pub const COMMAND_WORDS: usize = 64;
 
-/// 64-bit words of a launch in the arena beside the ring: what else there is of address slots and
-/// parameters.
+/// 64-bit words of a launch in the arena beside the ring: the remaining parameters and address
+/// slots.
 pub const COMMAND_ARENA_WORDS: usize =
     (RECORD_WORDS + PARAM_SLOTS_MAX + SLOT_WORDS - 1 - COMMAND_WORDS).next_multiple_of(8);
 
 /// 64-bit words of a [`Completion`] in a ring.
 pub const COMPLETION_WORDS: usize = 7;
 
-/// Words of a record, with the first word of its address slots. Parameters follow, and the other
-/// words of the address slots behind the last parameter that a block may have.
+/// Words of a record, including the first word of its address slots. The parameters follow; the
+/// other words of the address slots come after the space for the longest parameter block.
 const RECORD_WORDS: usize = 9;
 const MORE_SLOTS_AT: usize = RECORD_WORDS + PARAM_SLOTS_MAX;
 
-/// Where flags stand beside [`LaunchRecord::may_run_again`].
+/// Flag bits in the word of [`LaunchRecord::may_run_again`].
 const FOLLOWED_BIT: u32 = 31;
 const ABSOLUTE_BIT: u32 = 30;
-/// Slots are marked beyond those of the record's own word.
+/// Set if slots beyond those of the record's own word are marked.
 const MORE_SLOTS_BIT: u32 = 29;
 
 /// One launch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchRecord {
-    /// Echoed in the completion.
+    /// Identifies the launch in its completion.
     pub launch: LaunchId,
-    /// The module.
+    /// The module that contains the kernel.
     pub module: ModuleId,
     /// Index of the kernel in the module.
     pub kernel: u32,
@@ -42,21 +42,21 @@ pub struct LaunchRecord {
     pub grid: [u32; 3],
     /// Dynamic shared memory in bytes.
     pub shared_bytes: u32,
-    /// The slots of the parameter block that name places in device memory, which the device
-    /// relocates.
+    /// The slots of the parameter block that hold addresses in device memory; the device relocates
+    /// them.
     pub address_slots: AddressSlots,
-    /// The launch's evicted word, 0 when submitted.
+    /// Offset of the launch's evicted word, which is 0 when the launch is submitted.
     pub evicted_word: DeviceOffset,
-    /// The task's epoch word, for devices that look at it between blocks.
+    /// Offset of the task's epoch word, for devices that check it between blocks.
     pub epoch_word: DeviceOffset,
-    /// The epoch it is issued under.
+    /// The epoch under which the launch is issued.
     pub epoch: Epoch,
-    /// 1 where the kernel carries the preemption parameters.
+    /// 1 if the kernel has the preemption parameters.
     pub preemptible: u32,
-    /// 1 where a block may be stopped midway and run again from its start (design D5 f); counts
-    /// only where it is preemptible.
+    /// 1 if a block may be stopped midway and run again from its start. Only valid if the launch is
+    /// preemptible.
     pub may_run_again: u32,
-    /// 1 where the next launch of its queue is submitted at once, so that a device may wait for it
+    /// 1 if the next launch of its queue follows at once, so that a device may hold this one back
     /// and start both together.
     pub followed: u32,
 }
@@ -69,17 +69,16 @@ pub struct Completion {
     pub launch: LaunchId,
     /// How it ended.
     pub status: LaunchStatus,
-    /// When its first block started, monotonic nanoseconds (0 where the device does not say).
+    /// When its first block started, in monotonic nanoseconds; 0 if the device does not report it.
     pub started_ns: u64,
-    /// When its last block ended, monotonic nanoseconds.
+    /// When its last block ended, in monotonic nanoseconds.
     pub ended_ns: u64,
-    /// How long compute units ran blocks of it, summed over the compute units: what it cost the
-    /// device, however it ended.
+    /// Time that compute units ran its blocks, summed over compute units, in nanoseconds: the cost
+    /// to the device, whatever the outcome.
     pub busy_ns: u64,
-    /// Times a block of it was stopped midway for more urgent work, and had to begin again.
+    /// How often a block was stopped midway for more urgent work and had to run again.
     pub reexecuted_blocks: u64,
-    /// Of the busy time, what such blocks had run when they were stopped, as far as the device can
-    /// tell.
+    /// The part of the busy time that was lost with such blocks, as far as the device can tell.
     pub discarded_ns: u64,
 }
 
@@ -87,9 +86,9 @@ pub struct Completion {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchStatus {
-    /// Every block ran, now or earlier.
+    /// Every block ran, in this launch or an earlier one.
     Complete,
-    /// At least one block left because of the epoch (design D5 a).
+    /// At least one block exited early because of the epoch.
     Evicted,
     /// The kernel trapped or faulted.
     Failed,
@@ -97,7 +96,7 @@ pub enum LaunchStatus {
     Aborted,
 }
 
-/// Blocks of a launch that a compute unit ran in a row.
+/// Blocks of one launch that a compute unit ran in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRecord {
     /// Index of the compute unit.
@@ -108,11 +107,11 @@ pub struct ChunkRecord {
     pub queue: QueueId,
     /// The first block, by its linear number.
     pub first_block: u64,
-    /// How many were run.
+    /// Number of blocks that ran.
     pub blocks: u64,
-    /// When the compute unit began, monotonic nanoseconds.
+    /// When the compute unit began, in monotonic nanoseconds.
     pub began_ns: u64,
-    /// When it was done.
+    /// When it ended, in monotonic nanoseconds.
     pub ended_ns: u64,
     /// How it ended.
     pub end: ChunkEnd,
@@ -122,7 +121,7 @@ pub struct ChunkRecord {
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkEnd {
-    /// All its blocks ran, or left because of the epoch.
+    /// All its blocks ran, or exited because of the epoch.
     Finished,
     /// The compute unit stopped between two blocks, for a more urgent queue.
     Stopped,
@@ -131,32 +130,32 @@ pub enum ChunkEnd {
     /// The launch was ended by [`crate::Launching::abort`].
     Aborted,
     /// The compute unit stopped in the middle of a block, for a more urgent queue; that block will
-    /// begin again.
+    /// run again from its start.
     Interrupted,
 }
 
 impl ChunkEnd {
-    /// All of them, in the order of their codes.
+    /// All variants, in the order of their codes.
     pub const ALL: [ChunkEnd; 5] =
         [ChunkEnd::Finished, ChunkEnd::Stopped, ChunkEnd::Failed, ChunkEnd::Aborted, ChunkEnd::Interrupted];
 
-    /// The one with a code, its number in [`ChunkEnd::ALL`].
+    /// The variant with a code, which is its index in [`ChunkEnd::ALL`].
     pub fn from_code(code: u64) -> Option<ChunkEnd> {
         ChunkEnd::ALL.into_iter().find(|end| *end as u64 == code)
     }
 }
 
-/// What a compute unit did so far.
+/// The work of a compute unit so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ComputeUnitUse {
-    /// Chunks of blocks that it ran.
+    /// Chunks that it ran.
     pub chunks: u64,
-    /// How long it ran them.
+    /// Time in which it ran them, in nanoseconds.
     pub busy_ns: u64,
 }
 
 impl ComputeUnitUse {
-    /// With that of another one.
+    /// The sum of two.
     #[must_use]
     pub fn plus(self, other: ComputeUnitUse) -> ComputeUnitUse {
         ComputeUnitUse {
@@ -166,8 +165,8 @@ impl ComputeUnitUse {
     }
 }
 
-/// A launch as it comes out of a ring. Any bits are a command; whether it makes sense is checked
-/// where it is run.
+/// A launch as read from a ring. Any bits form a command; the device validates it before running
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The launch.
@@ -179,8 +178,8 @@ pub struct Command {
 }
 
 impl Command {
-    /// Puts a launch into a ring slot. Of a parameter block that is too large only the size is put
-    /// there.
+    /// Stores a launch in a ring slot. If the parameter block is too large, only its size is
+    /// stored.
     pub fn put(slot: &Slot<'_>, record: &LaunchRecord, params: &[u8]) {
         let r = record;
         let [first_slots, more_slots @ ..] = r.address_slots.words();
@@ -208,8 +207,8 @@ impl Command {
         }
     }
 
-    /// Takes a launch out of a ring slot, which may be changed by a peer that breaks the rules:
-    /// each word is read once.
+    /// Reads a launch from a ring slot. A peer that breaks the protocol may change the slot
+    /// meanwhile, so each word is read once.
     pub fn take(slot: &Slot<'_>) -> Command {
         let words: [u64; RECORD_WORDS] = std::array::from_fn(|index| slot.load(index));
         let (module, kernel) = split(words[1]);
@@ -243,7 +242,7 @@ impl Command {
 }
 
 impl Completion {
-    /// Of a launch that ended without running.
+    /// The completion of a launch that ended without running.
     pub fn unrun(launch: LaunchId, status: LaunchStatus) -> Completion {
         Completion { launch, status, started_ns: 0, ended_ns: 0, busy_ns: 0, reexecuted_blocks: 0, discarded_ns: 0 }
     }
@@ -254,7 +253,7 @@ impl Completion {
         [self.launch.0, self.status as u64, started_ns, ended_ns, busy_ns, reexecuted_blocks, discarded_ns]
     }
 
-    /// From a ring; `None` for a status that does not exist.
+    /// Parses the words of a ring; `None` if the status does not exist.
     pub fn from_words(words: &[u64; COMPLETION_WORDS]) -> Option<Completion> {
         let statuses = [LaunchStatus::Complete, LaunchStatus::Evicted, LaunchStatus::Failed, LaunchStatus::Aborted];
         let status = statuses.into_iter().find(|s| *s as u64 == words[1])?;
@@ -331,15 +330,15 @@ mod tests {
     }
 
     #[test]
-    fn of_a_block_that_is_too_large_the_size_is_told() {
+    fn only_the_size_of_an_oversized_block_is_stored() {
         let (mut producer, mut consumer) = ring(1);
         producer.push_with(|slot| Command::put(slot, &record(AddressSlots::NONE), &[1; PARAMS_BYTES_MAX + 1])).unwrap();
         let command = consumer.pop_with(Command::take).unwrap().unwrap();
         assert_eq!((command.params_bytes as usize, command.params), (PARAMS_BYTES_MAX + 1, ParamBlock::zeroed(0)));
     }
 
-    /// Launches of all sizes through a ring that is full most of the time: no slot of the arena is
-    /// used again before its launch was taken.
+    /// Sends launches of all sizes through a ring that is full most of the time: no arena slot is
+    /// reused before its launch was read.
     #[test]
     fn the_arena_keeps_up_with_a_full_ring() {
         for seed in 0..20 {

@@ -1,42 +1,42 @@
-//! What every device checks of a launch before it runs it.
+//! The checks of a launch that all devices make before they run it.
 
 use crate::params::{AddressSlots, PARAMS_BYTES_MAX, ParamBlock};
 use crate::record::LaunchRecord;
 use atoll_kgraph::KernelFacts;
 
-/// Why a launch cannot be run. The engine checks all of this before; so it is a bug of ours, or a
-/// peer that broke the ring.
+/// Why a launch cannot be run. The engine makes the same checks earlier, so a refusal means a bug
+/// in Atoll or a peer that wrote to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The launch names no module that is loaded.
+    /// The launch names a module that is not loaded.
     #[error("no such module is loaded")]
     Module,
-    /// It names no kernel of its module.
+    /// The launch names a kernel that its module does not have.
     #[error("the module has no such kernel")]
     Kernel,
-    /// Its parameter block has another size than the kernel's, or is too large for any.
-    #[error("{bytes} bytes of parameters, where the kernel has {declared} and {PARAMS_BYTES_MAX} are the most")]
+    /// The parameter block is smaller than the kernel declares, or larger than any block may be.
+    #[error("{bytes} bytes of parameters; the kernel declares {declared}, and {PARAMS_BYTES_MAX} are the most")]
     Params {
         /// Bytes of the parameter block.
         bytes: usize,
         /// Bytes that the kernel declares.
         declared: u32,
     },
-    /// It marks an address that is none.
-    #[error("an address slot lies outside the parameter block or holds no offset of the device's memory")]
+    /// A slot that is marked as an address holds none.
+    #[error("an address slot lies outside the parameter block or holds no valid address")]
     Address,
-    /// Its grid has more than 2⁶⁴ blocks.
-    #[error("more blocks than can be counted")]
+    /// The grid has 2⁶⁴ or more blocks.
+    #[error("the grid has 2^64 or more blocks")]
     Grid,
-    /// It asks for too little or too much shared memory.
-    #[error("less shared memory than the kernel wants or more than a compute unit has")]
+    /// The launch asks for too little or too much shared memory.
+    #[error("less shared memory than the kernel declares or more than a compute unit has")]
     Shared,
-    /// Its preemption parameters name memory that is not there.
+    /// The preemption parameters name memory outside the device.
     #[error("the epoch word, evicted word or progress map lies outside the device's memory")]
     PreemptWords,
 }
 
-/// Checks a launch against its kernel, and counts its blocks.
+/// Checks a launch against its kernel. Returns the number of blocks in its grid.
 pub fn checked_blocks(
     record: &LaunchRecord,
     params_bytes: usize,
@@ -53,8 +53,8 @@ pub fn checked_blocks(
     Ok(blocks)
 }
 
-/// Puts addresses in place of the offsets that a parameter block holds. `address` says which
-/// address an offset has, or, where the block holds addresses, whether that is one.
+/// Replaces the offsets in a parameter block by addresses. `address` translates an offset, or
+/// checks an address if the block holds addresses; `None` refuses the launch.
 pub fn relocate(
     params: &mut ParamBlock,
     params_bytes: usize,

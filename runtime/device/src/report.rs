@@ -1,8 +1,8 @@
-//! What a launch left behind beyond its effect on memory: why it failed, and what it printed.
+//! The report of a launch: why it failed, and what it printed.
 //!
-//! A report is for people. It is made after the launch ended, stays with the device until somebody
-//! takes it ([`Launching::report`](crate::Launching::report)), and is dropped unread where too many
-//! pile up.
+//! Reports are for people. A report is made after its launch ended and kept by the device until it
+//! is taken ([`Launching::report`](crate::Launching::report)). If there are too many, the oldest is
+//! dropped.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,15 +12,15 @@ pub use atoll_kgraph::host_abi::{Access, AccessKind, AccessSpace};
 /// Addresses below this are a null pointer plus an index.
 const NULL_BYTES: u64 = 64 << 10;
 
-/// What is known about a launch that ended.
+/// The report of a launch that ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaunchReport {
-    /// Why it failed, where it did.
+    /// Why it failed, if it did.
     pub fault: Option<Fault>,
     /// What its kernel printed.
     pub printed: String,
-    /// Bytes that it printed beyond what is kept.
+    /// Bytes that it printed beyond the limit; they were dropped.
     pub printed_lost_bytes: u64,
 }
 
@@ -30,20 +30,20 @@ pub struct LaunchReport {
 pub struct Fault {
     /// What happened.
     pub kind: FaultKind,
-    /// The kernel; empty where the launch names none.
+    /// The kernel; empty if the launch names none.
     pub kernel: String,
-    /// The block.
+    /// The block index.
     pub block: Option<[u32; 3]>,
-    /// The thread in its block; of several that did the same, the first.
+    /// The thread index in its block; the first one if several threads faulted.
     pub thread: Option<[u32; 3]>,
-    /// Line of the kernel's PTX.
+    /// Line in the kernel's PTX.
     pub line: Option<u32>,
-    /// The access it is about.
+    /// The memory access that faulted.
     #[serde(with = "access_bits")]
     pub access: Option<Access>,
-    /// Where that access went.
+    /// The address of that access.
     pub address: Option<u64>,
-    /// Where that is, as seen from the memory the kernel may touch.
+    /// That address in relation to the buffers that the kernel may access.
     pub place: Option<String>,
 }
 
@@ -52,49 +52,49 @@ pub struct Fault {
 pub enum FaultKind {
     /// It executed `trap`.
     Trap,
-    /// An assertion did not hold; what it said is in [`LaunchReport::printed`].
+    /// An assertion failed; its message is in [`LaunchReport::printed`].
     Assert,
-    /// It ran into code that the compiler took to be unreachable.
+    /// It reached code that the compiler considered unreachable.
     Unreachable,
-    /// Its threads wait for each other and none can go on.
+    /// Its threads wait for each other, and none can continue.
     Deadlock,
-    /// An access at an address that is no multiple of its size.
+    /// An access to an address that is not a multiple of its size.
     Misaligned,
-    /// An access outside the memory that the kernel may touch, found by a check.
+    /// An access outside the buffers that the kernel may access, found by a bounds check.
     OutOfBounds,
-    /// An access where there is no memory, or none of the kind, found by the processor.
+    /// An access to unmapped or read-only memory, found by the processor.
     BadAddress {
-        /// The signal it raised.
+        /// The signal that the processor raised.
         signal: i32,
     },
     /// An instruction that the processor could not execute.
     BadInstruction {
-        /// The signal it raised.
+        /// The signal that the processor raised.
         signal: i32,
     },
-    /// It ran for longer than it may.
+    /// It ran longer than its time limit.
     TimeLimit {
-        /// How long that is.
+        /// The limit in nanoseconds.
         limit_ns: u64,
     },
-    /// It could not be started.
+    /// It was not started.
     Refused {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The device ended while it ran.
     Ended,
-    /// It did what ended the device, since nothing else ran there; or a launch of the same task did
-    /// that was in flight with it.
+    /// It ended the device: it was the only one there, or the other launches in flight belong to
+    /// the same task.
     Fatal {
         /// How the device was lost.
         cause: String,
     },
-    /// The device was lost before it ended.
+    /// The device was lost while it was in flight.
     Lost {
         /// How the device was lost.
         cause: String,
-        /// It was the next of its device queue, so that it may have been running.
+        /// It was the oldest of its device queue, so it may have been running.
         may_have_run: bool,
     },
 }
@@ -116,11 +116,11 @@ impl Fault {
 }
 
 impl fmt::Display for Fault {
-    /// `kernel 'conv_3' faulted in block (3,0,0), thread (17,0,0), at line 212: write of 4 bytes at
-    /// 0x10, through a null pointer`
+    /// For example: `kernel 'conv_3' faulted in block (3,0,0), thread (17,0,0), at line 212: write
+    /// of 4 bytes at 0x10, through a null pointer`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.kernel.is_empty() {
-            return write!(f, "a launch failed: {}", What(self));
+            return write!(f, "a launch failed: {}", Cause(self));
         }
         write!(
             f,
@@ -140,7 +140,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// An access as the number that native code makes of it.
+/// Serializes an access as the number that native code uses.
 mod access_bits {
     use atoll_kgraph::host_abi::Access;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -156,17 +156,17 @@ mod access_bits {
     }
 }
 
-/// What happened, without where.
-struct What<'a>(&'a Fault);
+/// The cause of a fault, without its location.
+struct Cause<'a>(&'a Fault);
 
-impl fmt::Display for What<'_> {
+impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fault = self.0;
         match &fault.kind {
             FaultKind::Trap => f.write_str("it executed `trap`"),
             FaultKind::Assert => f.write_str("an assertion failed"),
-            FaultKind::Unreachable => f.write_str("it ran into code that cannot be reached"),
-            FaultKind::Deadlock => f.write_str("its threads wait for each other and none can go on"),
+            FaultKind::Unreachable => f.write_str("it reached code that the compiler considered unreachable"),
+            FaultKind::Deadlock => f.write_str("deadlock: its threads wait for each other"),
             FaultKind::Misaligned => write!(f, "misaligned {}", Target(fault)),
             FaultKind::OutOfBounds if fault.place.is_none() => write!(f, "{} outside every buffer", Target(fault)),
             FaultKind::OutOfBounds => write!(f, "{}", Target(fault)),
@@ -187,7 +187,7 @@ impl fmt::Display for What<'_> {
     }
 }
 
-/// An access and where it went.
+/// An access and its address.
 struct Target<'a>(&'a Fault);
 
 impl fmt::Display for Target<'_> {
@@ -212,7 +212,7 @@ impl fmt::Display for Target<'_> {
         }
         match fault.address {
             Some(address) => write!(f, " {address:#x}")?,
-            None => f.write_str(" at an address that no memory can have")?,
+            None => f.write_str(" at a non-canonical address")?,
         }
         if let Some(place) = &fault.place {
             return write!(f, ", {place}");
@@ -224,7 +224,7 @@ impl fmt::Display for Target<'_> {
     }
 }
 
-/// A duration in seconds or what is below.
+/// A duration, in seconds or milliseconds.
 struct Seconds(u64);
 
 impl fmt::Display for Seconds {
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_says_what_happened_where() {
+    fn a_fault_names_its_cause_and_its_location() {
         let fault = Fault {
             kind: FaultKind::BadAddress { signal: 11 },
             kernel: "conv_3".into(),

@@ -1,9 +1,9 @@
-//! Memory shared between processes: a memfd, mapped once, looked at through checked offsets.
+//! Memory shared between processes: a memfd, mapped once, accessed through checked offsets.
 //!
-//! Everything the other side may touch at the same time is reached through atomics, so a peer that
-//! misbehaves can hand us nonsense but not undefined behaviour. Bulk copies ([`Region::read`],
-//! [`Region::write`], [`Region::fill`]) are for bytes that nobody else touches at that moment; who
-//! may touch what when is the business of the rings and of the engine.
+//! Memory that the other side may touch at the same time is accessed through atomics, so a
+//! misbehaving peer can supply wrong values but cannot cause undefined behaviour. Bulk copies
+//! ([`Region::read`], [`Region::write`], [`Region::fill`]) are for bytes that no other thread
+//! touches at that moment; the rings and the engine ensure that.
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-/// An offset and a length that do not lie inside a region.
+/// An offset and a length outside a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} bytes at offset {at:#x} do not fit into {region_bytes} bytes")]
 pub struct OutOfRange {
@@ -20,22 +20,21 @@ pub struct OutOfRange {
     pub at: u64,
     /// The length.
     pub bytes: u64,
-    /// What the region has.
+    /// The size of the region.
     pub region_bytes: u64,
 }
 
-/// A mapped memfd. Its pages appear when they are first touched. Its address is a multiple of its
-/// size, rounded up to a power of two, and up to there nothing else is behind it: what fenced
-/// kernels ask of their memory, and a range that is aligned to its own size by its offset is so by
-/// its address too.
+/// A mapped memfd. Pages are allocated when first touched. The address is a multiple of the size
+/// rounded up to a power of two, and the rest of that range stays empty, as fenced kernels require.
+/// A subrange whose offset is aligned to its size therefore has an aligned address too.
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
     fd: OwnedFd,
 }
 
-/// A range of addresses that is ours: its size is a power of two, and it begins at a multiple of
-/// that. Nothing is behind the bytes that are used of it.
+/// A reserved address range: its size is a power of two, and it is aligned to its size. The part
+/// behind the used bytes stays empty.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -43,15 +42,15 @@ pub(crate) struct Mapping {
     span: usize,
 }
 
-// SAFETY: a mapping belongs to its owner until it is dropped, and is not tied to a thread.
+// SAFETY: a mapping belongs to its owner until it is dropped and is not tied to a thread.
 unsafe impl Send for Mapping {}
 // SAFETY: shared access hands out atomics; bulk copies go through raw pointers and never form
 // references to the bytes.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Takes a range for so many bytes, in which nothing is: from one that is twice as large and so
-    /// has such a place, the rest of which is given back.
+    /// Reserves an empty range for `bytes` bytes: maps twice the size, keeps the aligned part and
+    /// unmaps the rest.
     pub(crate) fn reserve(bytes: u64) -> std::io::Result<Mapping> {
         let out_of_memory = || std::io::Error::from(std::io::ErrorKind::OutOfMemory);
         let bytes = usize::try_from(bytes).map_err(|_| out_of_memory())?;
@@ -59,7 +58,7 @@ impl Mapping {
         let span = bytes.checked_next_power_of_two().ok_or_else(out_of_memory)?.max(page);
         let reserved = span.checked_mul(2).ok_or_else(out_of_memory)?;
         let nowhere = std::ptr::null_mut();
-        // SAFETY: a fresh mapping at an address of the kernel's choice, which nobody may touch yet.
+        // SAFETY: a new mapping at an address that the kernel chooses; nothing refers to it yet.
         let start = unsafe {
             rustix::mm::mmap_anonymous(nowhere, reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?
         };
@@ -67,17 +66,17 @@ impl Mapping {
         let base = start.wrapping_byte_add(before);
         for (at, bytes) in [(start, before), (base.wrapping_byte_add(span), reserved - before - span)] {
             if bytes > 0 {
-                // SAFETY: a part of the reservation that nothing lies in.
+                // SAFETY: an unused part of the reservation.
                 let _ = unsafe { rustix::mm::munmap(at, bytes) };
             }
         }
         Ok(Mapping { base: NonNull::new(base.cast::<u8>()).ok_or_else(out_of_memory)?, bytes, span })
     }
 
-    /// Shows a file from its beginning on, in place of what was there.
+    /// Maps a file from its beginning, replacing what was mapped there.
     ///
     /// # Safety
-    /// Nobody has references into this part. Accesses fault where the file does not reach.
+    /// No references into this part exist. Accesses behind the end of the file fault.
     pub(crate) unsafe fn show(
         &self,
         at: u64,
@@ -87,16 +86,15 @@ impl Mapping {
     ) -> std::io::Result<()> {
         let (to, bytes) = self.pages(at, bytes)?;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: it takes the place of a part of this mapping, which is ours; for the rest the
-        // caller answers.
+        // SAFETY: it replaces a part of this mapping, which we own; the caller guarantees the rest.
         unsafe { rustix::mm::mmap(to, bytes, protection, flags, file, 0)? };
         Ok(())
     }
 
-    /// Takes away what a part shows: accesses to it fault from now on.
+    /// Unmaps a part: accesses to it fault from now on.
     ///
     /// # Safety
-    /// Nobody has references into this part.
+    /// No references into this part exist.
     pub(crate) unsafe fn hide(&self, at: u64, bytes: u64) -> std::io::Result<()> {
         let (to, bytes) = self.pages(at, bytes)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
@@ -108,7 +106,8 @@ impl Mapping {
     fn pages(&self, at: u64, bytes: u64) -> std::io::Result<(*mut c_void, usize)> {
         let is_inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes());
         if !is_inside || bytes == 0 || !at.is_multiple_of(rustix::param::page_size() as u64) {
-            let what = format!("{bytes} bytes at {at:#x} are no pages of a mapping of {} bytes", self.bytes);
+            let what =
+                format!("{bytes} bytes at {at:#x} are not whole pages inside a mapping of {} bytes", self.bytes);
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what));
         }
         Ok((self.base.as_ptr().wrapping_add(at as usize).cast::<c_void>(), bytes as usize))
@@ -119,7 +118,7 @@ impl Mapping {
         self.bytes as u64
     }
 
-    /// The address of an offset; one past the end is allowed, as for any array.
+    /// The address of an offset; one past the end is allowed.
     pub(crate) fn address(&self, at: u64) -> Option<u64> {
         (at <= self.bytes as u64).then(|| self.base.as_ptr() as u64 + at)
     }
@@ -127,14 +126,14 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no borrow of it outlives `self`.
+        // SAFETY: we own the mapping, and no borrow of it outlives `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.span) };
     }
 }
 
 impl Region {
-    /// Creates a region of `bytes` bytes, all zero; its size is sealed, so that no peer can cut it
-    /// under our feet.
+    /// Creates a zeroed region of `bytes` bytes. Its size is sealed, so that no peer can shrink it
+    /// while it is in use.
     pub fn create(name: &str, bytes: u64) -> std::io::Result<Region> {
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&fd, bytes)?;
@@ -142,18 +141,18 @@ impl Region {
         Self::attach(fd)
     }
 
-    /// Maps a region that another process made. Refuses a descriptor whose size could still change.
+    /// Maps a region that another process created. Fails if its size is not sealed.
     pub fn attach(fd: OwnedFd) -> std::io::Result<Region> {
         if !rustix::fs::fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "the memory's size is not sealed"));
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "the size of the memory is not sealed"));
         }
         let mapping = Mapping::reserve(u64::try_from(rustix::fs::fstat(&fd)?.st_size).unwrap_or(0))?;
-        // SAFETY: nobody has seen the mapping yet; the size seal keeps its pages valid.
+        // SAFETY: nothing refers to the mapping yet; the size seal keeps its pages valid.
         unsafe { mapping.show(0, mapping.bytes(), fd.as_fd(), ProtFlags::READ | ProtFlags::WRITE)? };
         Ok(Region { mapping, fd })
     }
 
-    /// Asks for huge pages where the system has them for shared memory; harmless where it has not.
+    /// Asks for huge pages; without effect if the system has none for shared memory.
     pub fn prefer_huge_pages(&self) {
         // SAFETY: the range is our own mapping; the advice does not change its contents.
         let _ = unsafe {
@@ -166,33 +165,33 @@ impl Region {
         self.mapping.bytes()
     }
 
-    /// The address of an offset in this process; one past the end is allowed, as for any array.
+    /// The address of an offset in this process; one past the end is allowed.
     pub fn address(&self, at: u64) -> Option<u64> {
         self.mapping.address(at)
     }
 
-    /// The 32-bit word at a multiple of four.
+    /// The 32-bit word at an offset; `None` if the offset is outside or not a multiple of 4.
     pub fn word(&self, at: u64) -> Option<&AtomicU32> {
         let pointer = self.aligned(at, 4, 4)?;
         // SAFETY: inside the mapping, aligned, any bits are a u32, and it lives as long as `self`.
         Some(unsafe { pointer.cast::<AtomicU32>().as_ref() })
     }
 
-    /// `count` 64-bit words from a multiple of eight on.
+    /// `count` 64-bit words from an offset; `None` if outside or not a multiple of 8.
     pub fn words(&self, at: u64, count: usize) -> Option<&[AtomicU64]> {
         let pointer = self.aligned(at, (count as u64).checked_mul(8)?, 8)?;
         // SAFETY: as for `word`, for all `count` words.
         Some(unsafe { std::slice::from_raw_parts(pointer.cast::<AtomicU64>().as_ptr(), count) })
     }
 
-    /// `count` bytes.
+    /// `count` bytes from an offset; `None` if outside.
     pub fn atomic_bytes(&self, at: u64, count: u64) -> Option<&[AtomicU8]> {
         let pointer = self.aligned(at, count, 1)?;
         // SAFETY: as for `word`, for all `count` bytes.
         Some(unsafe { std::slice::from_raw_parts(pointer.cast::<AtomicU8>().as_ptr(), count as usize) })
     }
 
-    /// Copies `from` into the region.
+    /// Copies bytes into the region.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), OutOfRange> {
         let to = self.checked(at, from.len() as u64)?;
         // SAFETY: both ranges are valid for `from.len()` bytes, and no reference into the region's
@@ -201,7 +200,7 @@ impl Region {
         Ok(())
     }
 
-    /// Copies out of the region.
+    /// Copies bytes out of the region.
     pub fn read(&self, at: u64, to: &mut [u8]) -> Result<(), OutOfRange> {
         let from = self.checked(at, to.len() as u64)?;
         // SAFETY: as for `write`, the other way round.
@@ -209,7 +208,7 @@ impl Region {
         Ok(())
     }
 
-    /// Copies from a region, which may be this one; the ranges may overlap.
+    /// Copies bytes from a region, which may be this one; the ranges may overlap.
     pub fn copy_from(&self, at: u64, source: &Region, from: u64, bytes: u64) -> Result<(), OutOfRange> {
         let (from, to) = (source.checked(from, bytes)?, self.checked(at, bytes)?);
         // SAFETY: both ranges were checked, and no reference into a region's bytes exists.
@@ -225,12 +224,12 @@ impl Region {
         Ok(())
     }
 
-    /// Whether a range lies inside.
+    /// Whether a range lies inside the region.
     pub fn check(&self, at: u64, bytes: u64) -> Result<(), OutOfRange> {
         self.checked(at, bytes).map(|_| ())
     }
 
-    /// Gives pages back to the system; all of the range is zero afterwards. Even reading it takes
+    /// Returns pages to the system; the whole range reads as zero afterwards. Reading allocates
     /// pages again.
     pub fn give_back(&self, at: u64, bytes: u64) -> std::io::Result<()> {
         let outside = |error: OutOfRange| std::io::Error::new(std::io::ErrorKind::InvalidInput, error);
@@ -307,11 +306,11 @@ pub(crate) mod tests {
         assert_ne!(ours.address(0), theirs.address(0));
     }
 
-    /// Whether a byte can be read, asked without a fault.
+    /// Whether a byte can be read, tested without causing a fault.
     pub(crate) fn is_readable(address: u64) -> bool {
         let (_read, write) = std::io::pipe().unwrap();
         let byte = std::ptr::with_exposed_provenance::<c_void>(address as usize);
-        // SAFETY: the kernel reads the byte, or says that it cannot be read.
+        // SAFETY: the kernel reads the byte or returns an error.
         unsafe { libc::write(write.as_raw_fd(), byte, 1) == 1 }
     }
 
@@ -329,14 +328,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_zero_and_takes_no_memory() {
+    fn returned_pages_are_zero_and_take_no_memory() {
         let region = Region::create("test", 64 << 10).unwrap();
         let pages = || rustix::fs::fstat(&region).unwrap().st_blocks / 8;
         region.fill(0, 1, 64 << 10).unwrap();
         assert_eq!(pages(), 16);
         for (at, bytes, left) in [(100, 50, 16), (5000, 1000, 16), (8191, 8194, 14), (0, 64 << 10, 0)] {
             region.give_back(at, bytes).unwrap();
-            // Before anybody looks: that brings pages back.
+            // Counted before reading, which allocates pages again.
             assert_eq!(pages(), left, "{bytes} bytes at {at}");
             let mut seen = vec![9; bytes as usize];
             region.read(at, &mut seen).unwrap();
@@ -353,7 +352,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_region_that_could_shrink_is_refused() {
+    fn a_region_whose_size_is_not_sealed_is_refused() {
         let fd = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&fd, 4096).unwrap();
         assert!(Region::attach(fd).is_err());

@@ -1,11 +1,11 @@
-//! The address space of a host device: memory that kernels change, and constants that they only
+//! The address space of the host device: memory that kernels write, and constants that they only
 //! read.
 //!
-//! Both are found by one number, [`DeviceOffset`]: memory begins at 0, constants at
-//! [`CONSTANTS_BASE`]. The engine's side may write to both. Each constant is a memory file of its
-//! own ([`ConstantStore`]), of which the device's side maps those that it is shown, for reading
-//! only ([`Window`]): so no kernel, however wild its stores, can spoil what others compute with,
-//! and where tenants have processes of their own none can look at what belongs to others.
+//! A [`DeviceOffset`] names a place in either: memory begins at 0, constants at [`CONSTANTS_BASE`].
+//! The engine may write both. Each constant is a memory file of its own ([`ConstantStore`]). The
+//! device's side maps the constants it may see, read-only ([`Window`]). So no kernel can change a
+//! constant by a stray store, and if tenants have processes of their own, none can read another's
+//! constants.
 
 use crate::error::DeviceError;
 use crate::extent::{Extent, Window};
@@ -15,15 +15,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 
-/// Where constants begin: above all memory, and a multiple of the largest range, so that what is
-/// aligned by its offset is so by its address.
+/// Where constants begin: above all memory, and a multiple of the largest range, so that an aligned
+/// offset gives an aligned address.
 pub const CONSTANTS_BASE: DeviceOffset = DeviceOffset(1 << 46);
 
-/// Most memory of a device, and most room for constants, 4 TiB: ranges of that size find a place at
-/// a multiple of it among the 128 TiB of addresses that a process has.
+/// Most bytes of device memory, and of constants: 4 TiB. Aligned ranges of that size fit into the
+/// 128 TiB of addresses that a process has.
 pub const MEMORY_BYTES_MAX: u64 = 1 << 42;
 
-/// Takes device memory, all zero; pages are taken from the system when they are first touched.
+/// Creates device memory, zeroed; pages are allocated when first touched.
 pub fn memory_region(bytes: u64) -> Result<Arc<Region>, DeviceError> {
     let region = Region::create("atoll-memory", bytes)
         .map_err(|source| DeviceError::Os { what: "reserve device memory", source })?;
@@ -31,40 +31,39 @@ pub fn memory_region(bytes: u64) -> Result<Arc<Region>, DeviceError> {
     Ok(Arc::new(region))
 }
 
-/// Takes addresses for constants, as kernels find them.
+/// Reserves the addresses where kernels find constants.
 pub fn constants_window(bytes: u64) -> Result<Window, DeviceError> {
     Window::reserve(bytes).map_err(|source| DeviceError::Os { what: "reserve addresses for constants", source })
 }
 
-/// Bytes that are copied at a time where a constant is one end.
+/// Chunk size of copies from or to a constant, in bytes.
 const COPY_BYTES: usize = 1 << 20;
 
 /// The address space as the engine sees it.
 #[derive(Debug)]
 pub struct EngineSpace {
-    /// Memory that kernels change.
+    /// Memory that kernels read and write.
     pub memory: Arc<Region>,
-    /// Memory that they read.
+    /// Memory that kernels only read.
     pub constants: ConstantStore,
 }
 
 impl EngineSpace {
-    /// A place in it, which may lie outside.
+    /// A place in the address space; its range is checked on access.
     pub fn place(&self, at: DeviceOffset) -> Place<'_> {
         self.constants.place(at).unwrap_or_else(|| Place::of_memory(&self.memory, at, at.0))
     }
 
-    /// Raises an epoch.
+    /// Stores an epoch word.
     pub fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         match self.memory.word(word.0) {
             Some(word) => word.store(epoch.0, Release),
-            None => tracing::error!(at = word.0, "an epoch word outside the device's memory, or not aligned"),
+            None => tracing::error!(at = word.0, "cannot store an epoch: the word is outside device memory or not aligned"),
         }
     }
 }
 
-/// The constants of a device: each a memory file of its own, under the offset at which kernels find
-/// it.
+/// The constants of a device: a memory file for each, by the offset at which kernels find it.
 #[derive(Debug)]
 pub struct ConstantStore {
     bytes: u64,
@@ -72,12 +71,12 @@ pub struct ConstantStore {
 }
 
 impl ConstantStore {
-    /// A store with so much room.
+    /// A store for up to `bytes` bytes of constants.
     pub fn new(bytes: u64) -> ConstantStore {
         ConstantStore { bytes, extents: BTreeMap::new() }
     }
 
-    /// Takes memory for a constant, whole pages in which nothing else is.
+    /// Allocates a constant in whole pages of its own.
     pub fn reserve(&mut self, at: DeviceOffset, bytes: u64) -> Result<&Extent, DeviceError> {
         let page = rustix::param::page_size() as u64;
         let outside = DeviceError::OutOfRange { at: at.0, bytes, memory_bytes: self.bytes };
@@ -89,27 +88,27 @@ impl ConstantStore {
             return Err(outside);
         }
         let extent =
-            Extent::create(bytes).map_err(|source| DeviceError::Os { what: "take memory for a constant", source })?;
+            Extent::create(bytes).map_err(|source| DeviceError::Os { what: "allocate a constant", source })?;
         Ok(self.extents.entry(within).or_insert(extent))
     }
 
-    /// Gives its memory back; `None` if there is none.
+    /// Removes a constant and returns its memory; `None` if there is none.
     pub fn release(&mut self, at: DeviceOffset) -> Option<Extent> {
         self.extents.remove(&at.0.checked_sub(CONSTANTS_BASE.0)?)
     }
 
-    /// What begins at this offset.
+    /// The constant that begins at this offset.
     pub fn get(&self, at: DeviceOffset) -> Option<&Extent> {
         self.extents.get(&at.0.checked_sub(CONSTANTS_BASE.0)?)
     }
 
-    /// A place among the constants, which may be nobody's.
+    /// A place in the range of constants, which need not belong to one; `None` if it is below.
     pub fn place(&self, at: DeviceOffset) -> Option<Place<'_>> {
         let within = at.0.checked_sub(CONSTANTS_BASE.0)?;
         Some(Place { part: Part::Constants(self), at, within })
     }
 
-    /// The memory of one constant that has a range, and where in it.
+    /// The constant that contains a range, and the offset of the range in it.
     fn find(&self, within: u64, bytes: u64) -> Result<(&Extent, u64), OutOfRange> {
         let found = self.extents.range(..=within).next_back().map(|(begin, extent)| (extent, within - begin));
         let inside = found.filter(|(extent, at)| at.checked_add(bytes).is_some_and(|end| end <= extent.bytes()));
@@ -117,13 +116,13 @@ impl ConstantStore {
     }
 }
 
-/// A place in a device's address space, as the engine reaches it.
+/// A place in a device's address space, for access by the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     part: Part<'a>,
-    /// As the engine named it.
+    /// The offset that the engine used.
     at: DeviceOffset,
-    /// In its part.
+    /// The offset in memory or in the constants.
     within: u64,
 }
 
@@ -134,12 +133,12 @@ enum Part<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// A place in memory that is named `at`.
+    /// A place in memory; `at` is the offset to report in errors.
     pub fn of_memory(memory: &'a Region, at: DeviceOffset, within: u64) -> Place<'a> {
         Place { part: Part::Memory(memory), at, within }
     }
 
-    /// Writes, without a launch in flight that touches it.
+    /// Writes bytes. No launch in flight may touch them.
     pub fn write(self, bytes: &[u8]) -> Result<(), DeviceError> {
         match self.part {
             Part::Memory(region) => region.write(self.within, bytes).map_err(self.outside()),
@@ -150,7 +149,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Reads.
+    /// Reads bytes.
     pub fn read(self, bytes: &mut [u8]) -> Result<(), DeviceError> {
         match self.part {
             Part::Memory(region) => region.read(self.within, bytes).map_err(self.outside()),
@@ -161,7 +160,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Copies to another place, in this address space or another one.
+    /// Copies to another place, in this or another address space.
     pub fn copy_to(self, to: Place<'_>, bytes: u64) -> Result<(), DeviceError> {
         if let (Part::Memory(source), Part::Memory(target)) = (self.part, to.part) {
             source.check(self.within, bytes).map_err(self.outside())?;
@@ -180,7 +179,7 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// Sets bytes.
+    /// Sets bytes to a value.
     pub fn fill(self, value: u8, bytes: u64) -> Result<(), DeviceError> {
         match self.part {
             Part::Memory(region) => region.fill(self.within, value, bytes).map_err(self.outside()),
@@ -191,14 +190,14 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Gives memory back to the system.
+    /// Returns pages to the system.
     pub fn give_back(self, bytes: u64) -> Result<(), DeviceError> {
         self.check(bytes)?;
         match self.part {
             Part::Memory(region) => region
                 .give_back(self.within, bytes)
-                .map_err(|source| DeviceError::Os { what: "give memory back", source }),
-            // Constants are given back as wholes.
+                .map_err(|source| DeviceError::Os { what: "return memory to the system", source }),
+            // Constants are only freed as a whole.
             Part::Constants(_) => self.fill(0, bytes),
         }
     }

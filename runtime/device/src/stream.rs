@@ -1,24 +1,24 @@
-//! Copies past the caches: for what another core reads next.
+//! Copies that bypass the caches, for data that another core reads next.
 //!
-//! An ordinary store first reads the line that it overwrites. Where compute units keep the memory
-//! busy that doubles what a copy takes (60 µs instead of 26 µs for 600 KB beside one busy core),
-//! and what it leaves in the copying core's cache is needed on another one.
+//! An ordinary store first reads the cache line that it overwrites. While compute units keep the
+//! memory busy, that doubles the time of a copy (60 µs instead of 26 µs for 600 KB beside one busy
+//! core), and the data ends up in the wrong core's cache.
 
-/// From this size on it pays; below, what is copied is read again soon.
+/// Smallest size in bytes at which it pays; smaller data is read again soon.
 const STREAM_BYTES_MIN: usize = 64 << 10;
 
-/// Copies `bytes` bytes; large copies do not go through this core's caches. They are visible to
-/// whoever sees a later store of this thread.
+/// Copies `bytes` bytes; large copies bypass this core's caches. A thread that sees a later store
+/// of this thread also sees the copied bytes.
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`].
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     if bytes >= STREAM_BYTES_MIN {
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller guarantees.
         return unsafe { stream(from, to, bytes) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller guarantees.
     unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) }
 }
 
@@ -32,12 +32,12 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
     const LINE: usize = 64;
-    // Streaming stores need aligned addresses, and fill whole lines.
+    // Streaming stores need aligned addresses and write whole lines.
     let head = to.align_offset(LINE).min(bytes);
     let lines = (bytes - head) / LINE;
     let tail = head + lines * LINE;
-    // SAFETY: head, lines and tail are parts of the two ranges, which the caller promises; each
-    // line begins at a multiple of its size in the target.
+    // SAFETY: head, lines and tail are parts of the two ranges that the caller guarantees; each
+    // line is aligned to its size in the target.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, head);
         for line in 0..lines {
@@ -49,8 +49,8 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
             }
         }
         std::ptr::copy_nonoverlapping(from.add(tail), to.add(tail), bytes - tail);
-        // Streaming stores are not ordered with others: whoever sees what this thread stores next
-        // sees these too.
+        // Streaming stores are not ordered with other stores; the fence orders them before this
+        // thread's later ones.
         _mm_sfence();
     }
 }
@@ -68,7 +68,7 @@ mod tests {
             {
                 let mut target = vec![0xEE; bytes + 256];
                 let from = &source[skip..skip + bytes];
-                // SAFETY: both are slices that long.
+                // SAFETY: both slices have `bytes` bytes.
                 unsafe { copy(from.as_ptr(), target[begin..begin + bytes].as_mut_ptr(), bytes) };
                 assert_eq!(&target[begin..begin + bytes], from, "{bytes} bytes from {skip} to {begin}");
                 let others = target[..begin].iter().chain(&target[begin + bytes..]);

@@ -1,67 +1,65 @@
-//! Telemetry: what a device counts and records while it runs.
+//! Telemetry: counters and records of a device.
 
 use crate::loss::LossCause;
 use crate::record::{ChunkRecord, ComputeUnitUse};
 
-/// Tells what compute units did. A device that does not count implements nothing of it.
+/// Reports the use of compute units. A device that does not count uses the defaults.
 pub trait Telemetry {
-    /// Nanoseconds that compute units have run blocks since the device started, summed over the
-    /// compute units, by their own count; an upper bound of every bill. `None` where the device
-    /// does not count.
+    /// Time that compute units ran blocks since the device started, summed over compute units, in
+    /// nanoseconds; an upper bound of all billed time. `None` if the device does not count.
     fn busy_ns(&self) -> Option<u64> {
         None
     }
 
-    /// The use of each compute unit since the device started, by its own count; nothing where the
-    /// device does not count.
+    /// The use of each compute unit since the device started; empty if the device does not count.
     fn compute_units(&self) -> Vec<ComputeUnitUse> {
         Vec::new()
     }
 
-    /// Takes the chunks that compute units ran since this was called last, at most `max` of each,
-    /// oldest first for each, with the domain whose compute unit it was on devices that keep
-    /// domains apart. Such a domain may say what it likes about itself. The answer is how many
-    /// chunks were overwritten before they were taken. Nothing on devices that cannot tell.
+    /// Takes the chunks that compute units ran since the last call: at most `max` per compute unit,
+    /// oldest first for each. On devices with domains, each chunk comes with the domain of its
+    /// compute unit; a domain's chunks come from its own process and are not verified. Returns how
+    /// many chunks were overwritten before they were taken. Devices without chunks return 0.
     fn take_chunks(&mut self, _max: u64, _take: &mut dyn FnMut(Option<&str>, ChunkRecord)) -> u64 {
         0
     }
 }
 
-/// Counts of the processes that run launches.
+/// Counts of executor processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecutorStatistics {
-    /// Those that run now.
+    /// Processes that run now.
     pub alive: u64,
-    /// Those that were ever started.
+    /// Processes started so far.
     pub started: u64,
-    /// Those that died.
+    /// Processes that died.
     pub died: u64,
-    /// Those that showed no sign of life or did not answer, and were killed.
+    /// Processes that were killed because they did not answer in time.
     pub hung: u64,
-    /// Those that broke the rules of shared memory or of the channel, or made a system call that
-    /// they may not.
+    /// Processes that broke the protocol of shared memory or of the channel, or made a forbidden
+    /// system call.
     pub protocol_violations: u64,
-    /// For each domain that has one, or is to have one again.
+    /// One entry for each domain that has a process or is waiting for a new one.
     pub processes: Vec<ExecutorProcess>,
 }
 
 /// The process of a domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecutorProcess {
-    /// Whose launches it runs.
+    /// The domain whose launches it runs.
     pub domain: String,
-    /// Its number; `None` while there is none.
+    /// Process id; `None` while there is no process.
     pub pid: Option<u32>,
-    /// How often the domain lost one.
+    /// How many processes the domain has lost.
     pub losses: u64,
-    /// Why there is none.
+    /// Why there is no process now.
     pub cause: Option<String>,
-    /// What its jail lacks on this machine, once it runs.
+    /// Parts of the jail that this machine does not support; known once the process runs.
     pub jail_lacks: Vec<String>,
 }
 
 impl ExecutorStatistics {
-    /// Counts a process that was lost.
+    /// Counts a lost process.
     pub fn count(&mut self, cause: &LossCause) {
         let counter = match cause {
             LossCause::ProtocolViolation(_) | LossCause::BrokenRings | LossCause::ForbiddenCall => {
@@ -79,10 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_are_counted_by_their_cause() {
+    fn losses_are_counted_by_cause() {
         let mut statistics = ExecutorStatistics::default();
-        // Text that a program sends never changes how it is counted.
-        let misleading = || "broke the rules: SIGSYS and was killed".to_owned();
+        // Text that a program sends does not change the counter.
+        let misleading = || "broke the protocol: SIGSYS and was killed".to_owned();
         let causes = [
             LossCause::Died(misleading()),
             LossCause::GaveUp(misleading()),

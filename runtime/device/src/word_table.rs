@@ -1,16 +1,16 @@
-//! Which epoch words have a word of host memory too, and how that keeps saying the same.
+//! The table of epoch words that also have a word in host memory.
 //!
-//! The engine names an epoch word by its offset in device memory. From when it gets a word of host
-//! memory on, both change together: whatever the engine writes to the one is written to the other.
+//! The engine names an epoch word by its offset in device memory. Once an offset is bound to a word
+//! of host memory, every write to the one is repeated for the other.
 
 use atoll_core::DeviceOffset;
 use std::collections::BTreeMap;
 
-/// Words in host memory. Instances of functions keep theirs, so this is far above what is used;
-/// beyond it kernels look at device memory.
+/// Number of words in host memory. Each instance of a function keeps one, so this is far above what
+/// is needed; if all are taken, kernels read device memory.
 pub const WORDS_MAX: usize = 1 << 14;
 
-/// Words of host memory by offset in device memory.
+/// Indices of host words, by offset in device memory.
 #[derive(Debug)]
 pub struct WordTable {
     by_offset: BTreeMap<u64, usize>,
@@ -18,56 +18,56 @@ pub struct WordTable {
 }
 
 impl Default for WordTable {
-    /// No offset has a word.
+    /// A table in which no offset is bound.
     fn default() -> WordTable {
         WordTable { by_offset: BTreeMap::new(), free: (0..WORDS_MAX).rev().collect() }
     }
 }
 
 impl WordTable {
-    /// The word of an offset, where it has one.
+    /// The host word of an offset, if it is bound.
     pub fn find(&self, word: DeviceOffset) -> Option<usize> {
         self.by_offset.get(&word.0).copied()
     }
 
-    /// Gives an offset a word, which is to be set to what device memory says; `None` where all are
-    /// taken.
+    /// Binds an offset to a free host word; `None` if all are taken. The caller sets the word to
+    /// the value in device memory.
     pub fn bind(&mut self, word: DeviceOffset) -> Option<usize> {
         let index = self.free.pop()?;
         self.by_offset.insert(word.0, index);
         Some(index)
     }
 
-    /// Takes the word of an offset away.
+    /// Frees the host word of an offset.
     pub fn unbind(&mut self, word: DeviceOffset) {
         self.free.extend(self.by_offset.remove(&word.0));
     }
 
-    /// All words that offsets have.
+    /// The host words that are bound.
     pub fn indices(&self) -> impl Iterator<Item = usize> {
         self.by_offset.values().copied()
     }
 
-    /// Device memory was written: `set` is told of words that have another value now. Those that
-    /// were written in part lose theirs, as no launch in flight uses them.
+    /// Device memory was written: calls `set` with each bound word in the range and its new value.
+    /// Words that were written only in part are unbound: no launch in flight uses them.
     pub fn written(&mut self, at: DeviceOffset, bytes: &[u8], set: impl FnMut(usize, u32)) {
         let value = |within: usize| bytes.get(within..within + 4)?.try_into().ok().map(u32::from_ne_bytes);
         self.change(at, bytes.len() as u64, value, set);
     }
 
-    /// Device memory was filled; as [`WordTable::written`].
+    /// Device memory was filled; see [`WordTable::written`].
     pub fn filled(&mut self, at: DeviceOffset, byte: u8, bytes: u64, set: impl FnMut(usize, u32)) {
         let value = |within: usize| (within as u64 + 4 <= bytes).then_some(u32::from_ne_bytes([byte; 4]));
         self.change(at, bytes, value, set);
     }
 
-    /// Device memory was changed in a way nobody followed.
+    /// Device memory was changed to unknown values: unbinds all words in the range.
     pub fn forget(&mut self, at: DeviceOffset, bytes: u64) {
         self.change(at, bytes, |_| None, |_, _| {});
     }
 
-    /// `value` says what the word that begins so many bytes into the range is now, if all of it
-    /// lies there.
+    /// `value` returns the new value of the word that begins that many bytes into the range; `None`
+    /// if the word is not entirely inside.
     fn change(
         &mut self,
         at: DeviceOffset,
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_follows_what_is_written_over_it() {
+    fn a_bound_word_follows_writes_to_device_memory() {
         let mut table = WordTable::default();
         let word = DeviceOffset(100);
         let index = table.bind(word).unwrap();
@@ -109,11 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_written_in_part_is_forgotten() {
+    fn a_word_that_is_written_in_part_is_unbound() {
         for (at, bytes) in [(97, 4), (103, 1), (100, 3)] {
             let mut table = WordTable::default();
             let index = table.bind(DeviceOffset(100)).unwrap();
-            table.filled(DeviceOffset(at), 1, bytes, |_, _| panic!("it was not written whole"));
+            table.filled(DeviceOffset(at), 1, bytes, |_, _| panic!("the word was written only in part"));
             assert_eq!(table.find(DeviceOffset(100)), None);
             assert_eq!(table.bind(DeviceOffset(8)), Some(index), "it is free again");
         }

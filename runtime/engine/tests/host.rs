@@ -257,7 +257,7 @@ fn lanes_that_cannot_be_are_refused_with_their_cause() {
     let (engine, handle) = start(EngineConfig::default());
     let why = |answer: Result<Lane, EngineError>| answer.expect_err("refused").to_string();
     let open = |units: &[u32], queues| handle.open_lane(LaneSpec { units: units.to_vec(), queues });
-    assert!(why(open(&[2], 1)).contains("there is no compute unit 2; the device has 2, from 0 on"));
+    assert!(why(open(&[2], 1)).contains("there is no compute unit 2; the device has 2, numbered from 0"));
     assert!(why(open(&[], 1)).contains("a lane needs at least one compute unit"));
     assert!(why(open(&[0], 100)).contains("no 100 device queues in a row are free"));
     let close = |lane| handle.close_lane(LaneId(lane)).expect_err("refused").to_string();

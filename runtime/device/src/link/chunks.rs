@@ -1,11 +1,11 @@
-//! What compute units ran, chunk by chunk, for people who watch: a ring per compute unit in the
+//! Chunks: the blocks that compute units ran, for observers. Each compute unit has a ring in the
 //! shared memory.
 //!
-//! The ring is always written, by its compute unit alone, and overwritten when it is full, so that
-//! nobody who does not read can hold a compute unit up. A record is a cache line with its number in
-//! front: zero while it is written, and looked at before and after it is read. The reader believes
-//! nothing: a count that goes back, records that are no records and numbers that do not fit cost
-//! the peer its track and nobody anything else.
+//! Only its compute unit writes a ring, always, and overwrites the oldest records when the ring is
+//! full: a slow reader never delays a compute unit. A record is a cache line that starts with its
+//! sequence number. The number is zero while the record is being written, and the reader checks it
+//! before and after reading. The reader validates everything: a count that goes backwards, invalid
+//! records and wrong sequence numbers lose chunks of this compute unit and affect nothing else.
 
 use crate::record::{ChunkEnd, ChunkRecord, ComputeUnitUse};
 use crate::shm::Region;
@@ -13,15 +13,15 @@ use atoll_core::{LaunchId, QueueId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Chunks that a ring keeps: a fifth of a second of ordinary ones, a hundredth of the shortest.
-/// Takes 256 KiB per compute unit.
+/// Chunks in a ring: 0.2 s of ordinary ones, 10 ms of the shortest. A ring takes 256 KiB per
+/// compute unit.
 const CHUNKS_KEPT: u64 = 4096;
 
-/// The number, the chunk, and nothing: a cache line.
+/// Sequence number, chunk, padding: one cache line.
 const RECORD_WORDS: usize = 8;
 
-/// How many chunks there were and how long they took, in a cache line of their own and the one that
-/// is fetched with it.
+/// The number of chunks and their total time, in a cache line of their own and the adjacent one,
+/// which is prefetched with it.
 const HEADER_WORDS: usize = 16;
 const COUNT_WORD: usize = 0;
 const BUSY_WORD: usize = 1;
@@ -31,7 +31,7 @@ const WORDS: usize = HEADER_WORDS + CHUNKS_KEPT as usize * RECORD_WORDS;
 /// Size of the ring of one compute unit.
 pub(super) const CHUNKS_BYTES: u64 = WORDS as u64 * 8;
 
-/// The ring of one compute unit in a region.
+/// The location of one compute unit's ring.
 #[derive(Debug)]
 struct Track {
     region: Arc<Region>,
@@ -40,7 +40,7 @@ struct Track {
 
 impl Track {
     fn words(&self) -> &[AtomicU64] {
-        self.region.words(self.at, WORDS).expect("the link made room")
+        self.region.words(self.at, WORDS).expect("the link reserved the chunk rings")
     }
 
     fn slot(&self, index: u64) -> &[AtomicU64] {
@@ -58,12 +58,12 @@ pub struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    /// The only one of the ring that begins at `at`, in zeroed memory.
+    /// The writer of the ring at offset `at` in zeroed memory. There must be only one per ring.
     pub fn new(region: Arc<Region>, at: u64) -> ChunkWriter {
         ChunkWriter { track: Track { region, at }, count: 0, busy_ns: 0 }
     }
 
-    /// Notes a chunk of this compute unit.
+    /// Records a chunk of this compute unit.
     pub fn note(&mut self, chunk: &ChunkRecord) {
         let slot = self.track.slot(self.count);
         slot[0].store(0, Ordering::Relaxed);
@@ -91,22 +91,22 @@ impl ChunkWriter {
 pub struct ChunkReader {
     track: Track,
     unit: u32,
-    /// How many were taken or lost.
+    /// Number of chunks that were taken or lost.
     next: u64,
 }
 
 impl ChunkReader {
-    /// Reads the ring of compute unit `unit`, which begins at `at`.
+    /// The reader of the ring of compute unit `unit`, at offset `at`.
     pub fn new(region: Arc<Region>, at: u64, unit: u32) -> ChunkReader {
         ChunkReader { track: Track { region, at }, unit, next: 0 }
     }
 
-    /// Takes at most `max` chunks, oldest first, and says how many were overwritten or unreadable.
+    /// Takes at most `max` chunks, oldest first. Returns how many were overwritten or invalid.
     pub fn take(&mut self, max: u64, each: &mut dyn FnMut(ChunkRecord)) -> u64 {
         let count = self.count();
         let oldest = count.saturating_sub(CHUNKS_KEPT);
         let mut lost = oldest.saturating_sub(self.next);
-        // One that counts backwards begins anew.
+        // If the peer's count went backwards, start again from it.
         self.next = self.next.max(oldest).min(count);
         let end = count.min(self.next.saturating_add(max));
         for index in self.next..end {
@@ -119,12 +119,12 @@ impl ChunkReader {
         lost
     }
 
-    /// How many are there that were not taken.
+    /// Number of chunks that have not been taken.
     pub fn left(&self) -> u64 {
         self.count().saturating_sub(self.next)
     }
 
-    /// What the compute unit says it has done.
+    /// The total use, as the compute unit reports it.
     pub fn usage(&self) -> ComputeUnitUse {
         ComputeUnitUse { chunks: self.count(), busy_ns: self.track.words()[BUSY_WORD].load(Ordering::Relaxed) }
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_come_out_as_they_went_in() {
+    fn chunks_are_read_as_written() {
         let (mut writer, mut reader) = pair();
         let chunks: Vec<_> = ChunkEnd::ALL.into_iter().zip(100..).map(|(end, number)| chunk(number, end)).collect();
         chunks.iter().for_each(|chunk| writer.note(chunk));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_overwritten_is_counted() {
+    fn overwritten_chunks_are_counted() {
         let (mut writer, mut reader) = pair();
         (0..CHUNKS_KEPT + 7).for_each(|number| writer.note(&chunk(number, ChunkEnd::Finished)));
         let mut seen = Vec::new();
@@ -195,11 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_lies_gets_nothing_read_but_its_own_nonsense() {
+    fn a_malicious_writer_only_affects_its_own_chunks() {
         let (mut writer, mut reader) = pair();
         (0..4).for_each(|number| writer.note(&chunk(number, ChunkEnd::Finished)));
         let words = |at: usize| &reader_words(&reader)[at];
-        // A record that is being written, and an end that does not exist.
+        // A record that is being written, and an invalid `ChunkEnd`.
         words(HEADER_WORDS).store(0, Ordering::Relaxed);
         words(HEADER_WORDS + RECORD_WORDS + 2).store(77 << 32, Ordering::Relaxed);
         let region = reader.track.region.clone();

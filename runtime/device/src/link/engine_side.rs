@@ -1,5 +1,5 @@
-//! The engine's side of the rings: it puts launches in and takes completions out. Where they run is
-//! not its business.
+//! The engine's side of the rings: submits launches and takes completions, independent of where the
+//! compute units run.
 
 use super::{CommandProducer, Link, LinkShape, State};
 use crate::doorbell::FdBell;
@@ -14,23 +14,24 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// The rings' ends and the bell.
+/// The engine's ends of the rings, and the bell.
 #[derive(Debug)]
 pub struct EngineSide {
     /// The rings.
     pub link: Link,
     queues: Vec<EngineQueue>,
-    /// Those of lanes that are open.
+    /// Queues of open lanes.
     open: Vec<u32>,
     chunks: Vec<ChunkReader>,
     queue_capacity: usize,
     completion_bell: FdBell,
-    /// The other side may write what it likes.
+    /// The device's side is another process, which may write anything into the shared memory.
     peer_is_untrusted: bool,
-    /// The other side wrote what cannot be. Noted here, where it cannot take that back.
+    /// The device's side wrote something invalid. Kept in private memory, where the peer cannot
+    /// reset it.
     is_broken: bool,
     idle_rings: u64,
-    /// Where the compute units are.
+    /// The process of the compute units.
     process: i32,
 }
 
@@ -39,14 +40,14 @@ pub struct EngineSide {
 struct EngineQueue {
     commands: CommandProducer,
     completions: Consumer<COMPLETION_WORDS>,
-    /// Launches whose completion was not taken yet, oldest first.
+    /// Launches whose completion has not been taken, oldest first.
     in_flight: VecDeque<LaunchId>,
-    /// The launch whose end was asked for last.
+    /// The launch that was aborted last.
     aborted: Option<LaunchId>,
 }
 
 impl EngineSide {
-    /// Makes the rings; the other side has to be told of link and bell.
+    /// Creates the rings. The caller passes link and bell to the device's side.
     pub fn new(shape: LinkShape) -> Result<EngineSide, DeviceError> {
         let link = Link::create(shape).map_err(os("create the command rings"))?;
         let completion_bell = FdBell::new().map_err(os("create an eventfd"))?;
@@ -72,42 +73,42 @@ impl EngineSide {
         })
     }
 
-    /// The same with another process on the other side, which may hold code that nobody trusts.
+    /// The same for an untrusted process on the device's side.
     pub fn with_untrusted_peer(self) -> EngineSide {
         EngineSide { peer_is_untrusted: true, ..self }
     }
 
-    /// The other side's process.
+    /// Sets the process of the compute units.
     pub fn set_process(&mut self, process: i32) {
         self.process = process;
     }
 
-    /// Times the bell rang and there was nothing.
+    /// How often the bell rang although no completion was waiting.
     pub fn idle_rings(&self) -> u64 {
         self.idle_rings
     }
 
-    /// The other side's end of the bell.
+    /// The device's end of the bell.
     pub fn device_bell(&self) -> Result<FdBell, DeviceError> {
         self.completion_bell.try_clone().map_err(os("duplicate an eventfd"))
     }
 
-    /// Readable while completions wait.
+    /// A descriptor that is readable while completions wait.
     pub fn completion_fd(&self) -> BorrowedFd<'_> {
         self.completion_bell.as_fd()
     }
 
-    /// Whether the device is gone.
+    /// Whether the device is lost.
     pub fn is_lost(&self) -> bool {
         self.is_broken || self.link.state() != State::Running
     }
 
-    /// Launches whose completion was not taken yet.
+    /// Number of launches whose completion has not been taken.
     pub fn in_flight(&self) -> usize {
         self.queues.iter().map(|queue| queue.in_flight.len()).sum()
     }
 
-    /// Puts a launch into a queue and wakes compute units, or interrupts them.
+    /// Puts a launch into a queue, and wakes or interrupts compute units for it.
     ///
     /// # Panics
     /// If the device has no such queue.
@@ -127,7 +128,7 @@ impl EngineSide {
         queue.in_flight.push_back(record.launch);
         std::sync::atomic::fence(SeqCst);
         self.link.raise_stop(index);
-        // Whoever runs blocks of this queue will see to it.
+        // A compute unit that runs blocks of this queue will look at it again by itself.
         if !self.link.is_served(index) {
             let blocks = record.grid.iter().fold(1, |n, g| u64::saturating_mul(n, u64::from(*g)));
             self.link.interrupt_for(index, blocks, self.process);
@@ -137,7 +138,7 @@ impl EngineSide {
         Ok(())
     }
 
-    /// Has the queues of a lane served by these compute units from now on.
+    /// Opens a lane: from now on these compute units serve its queues.
     ///
     /// # Panics
     /// If the device has no such queues.
@@ -146,17 +147,17 @@ impl EngineSide {
         self.open.extend(lane.queues.clone());
     }
 
-    /// Has queues in which nothing is served by nobody.
+    /// Closes a lane: no compute unit serves its queues, which must be empty.
     ///
     /// # Panics
-    /// If the device has no such queues, or something is in them.
+    /// If the device has no such queues, or launches are in them.
     pub fn close_lane(&mut self, queues: Range<u32>) {
-        assert!(self.is_idle(queues.clone()), "a lane is closed while launches are in it");
+        assert!(self.is_idle(queues.clone()), "a lane is closed while its queues hold launches");
         self.link.set_lane(queues.clone(), false, &[]);
         self.open.retain(|queue| !queues.contains(queue));
     }
 
-    /// Whether nothing is in these queues.
+    /// Whether these queues are empty.
     ///
     /// # Panics
     /// If the device has no such queues.
@@ -175,7 +176,7 @@ impl EngineSide {
         }
     }
 
-    /// Ends a launch, if it is the oldest of its queue.
+    /// Aborts a launch, if it is the oldest of its queue.
     ///
     /// # Panics
     /// If the device has no such queue.
@@ -207,7 +208,7 @@ impl EngineSide {
         }
     }
 
-    /// The oldest completion that is waiting, of the most urgent queue that has one.
+    /// The oldest waiting completion of the first open queue that has one.
     fn poll(&mut self) -> Option<Completion> {
         for &queue in &self.open {
             match self.queues[queue as usize].next_completion() {
@@ -222,22 +223,23 @@ impl EngineSide {
         None
     }
 
-    /// Takes at most `max` chunks of each compute unit, and says how many were lost.
+    /// Takes at most `max` chunks of each compute unit. Returns how many were lost.
     pub fn take_chunks(&mut self, max: u64, each: &mut dyn FnMut(ChunkRecord)) -> u64 {
         self.chunks.iter_mut().map(|chunks| chunks.take(max, each)).fold(0, u64::saturating_add)
     }
 
-    /// Chunks that nobody took.
+    /// Number of chunks that have not been taken.
     pub fn chunks_left(&self) -> u64 {
         self.chunks.iter().map(ChunkReader::left).fold(0, u64::saturating_add)
     }
 
-    /// What compute units say they have done.
+    /// The use of each compute unit, as it reports it.
     pub fn compute_units(&self) -> Vec<ComputeUnitUse> {
         self.chunks.iter().map(ChunkReader::usage).collect()
     }
 
-    /// Answers for the oldest launch of a queue that the other side took with it, when it is gone.
+    /// After the device is lost: a failed completion for the oldest launch of a queue that still
+    /// has one.
     pub fn abandon(&mut self) -> Option<(QueueId, Completion)> {
         let find = |(index, queue): (usize, &mut EngineQueue)| Some((QueueId(index as u32), queue.abandon()?));
         self.queues.iter_mut().enumerate().find_map(find)
@@ -252,7 +254,7 @@ fn own_process() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// The device's side wrote a completion that cannot be.
+/// The device's side wrote an impossible completion.
 #[derive(Debug)]
 struct BrokenPeer;
 
@@ -268,7 +270,7 @@ impl EngineQueue {
         Ok(Some(completion))
     }
 
-    /// A launch that a lost device took with it.
+    /// The failed completion of a launch that was lost with the device.
     fn abandon(&mut self) -> Option<Completion> {
         let launch = self.in_flight.pop_front()?;
         Some(Completion::unrun(launch, LaunchStatus::Failed))

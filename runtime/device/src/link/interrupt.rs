@@ -1,41 +1,40 @@
-//! Interruption: compute units are taken from the blocks they run, for more urgent ones (design D2,
-//! D4).
+//! Interruption: taking compute units away from running blocks, for more urgent ones.
 //!
-//! The stop word alone gets a compute unit back at the end of the block it is in. Where that block
-//! is long, or nobody knows how long it is, whoever has the more urgent blocks also sends
-//! [`HALT_SIGNAL`]: the engine's side with a submission, and a compute unit that took a launch and
-//! cannot run all of its blocks alone. There is no thread in between, and no answer: the signal
-//! says no more than *look at your stop word*, and its handler (`fault`) drops the call if the word
-//! is set, the call may be dropped and the program counter lies in the kernel's own code. So one
-//! signal too many harms nobody. One that came while the kernel was in a helper is lost; the
-//! watchdog sends another.
+//! Alone, the stop word gets a compute unit back at the end of its current block. If that block is
+//! long, or its length is unknown, [`HALT_SIGNAL`] is sent as well: by the engine with a
+//! submission, and by a compute unit that took a launch and cannot run all its blocks alone. No
+//! other thread takes part, and there is no answer. The signal only means *check your stop word*.
+//! Its handler (`fault`) abandons the block if the stop word is set, the launch may be stopped
+//! midway, and the program counter is in the kernel's own code. A superfluous signal is therefore
+//! harmless. A signal that arrives while the kernel is in a helper function is lost; the watchdog
+//! sends another.
 //!
-//! What the engine's side reads here, another process may have written. The most that a wrong word
-//! does is a signal to a wrong thread of that process.
+//! The words read here may have been written by another process. The worst effect of a wrong word
+//! is a signal to another thread of that process.
 
 use super::{Link, QUEUES_MAX};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Stops a kernel that has to stop. Nobody else sends it to threads, and by default it does
-/// nothing.
+/// The signal that makes a kernel check its stop word. It has no other use, and its default action
+/// is to do nothing.
 pub const HALT_SIGNAL: i32 = libc::SIGURG;
 
-/// A compute unit whose blocks take no longer than this is not interrupted: it comes by itself, and
-/// on average sooner than a signal and the lost work would be worth.
+/// Blocks up to this long are not interrupted: waiting for their end is on average cheaper than a
+/// signal and the lost work.
 const GRACE_NS: u64 = 40_000;
 
-/// What a compute unit shows of itself.
+/// The words in which a compute unit publishes its state.
 #[derive(Clone, Copy, Debug)]
 pub struct UnitWords<'a> {
     pub(super) occupation: &'a AtomicU64,
-    /// The thread, for signals; 0 before it runs.
+    /// The thread id, for signals; 0 before the thread runs.
     pub(super) thread: &'a AtomicU32,
 }
 
-/// What a compute unit runs, as one word: 0 for nothing.
+/// What a compute unit runs, as one word; 0 if idle.
 ///
-/// Bits 0 to 7: the queue, plus one. Bit 8: it may be interrupted. Bit 9: a signal is on its way.
-/// From bit 16: how long a block of it takes in nanoseconds, 0 where nobody knows.
+/// Bits 0 to 7: the queue, plus one. Bit 8: the block may be interrupted. Bit 9: a signal was sent.
+/// From bit 16: the length of a block in nanoseconds, 0 if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupation(u64);
 
@@ -43,21 +42,21 @@ const INTERRUPTIBLE: u64 = 1 << 8;
 const SIGNALLED: u64 = 1 << 9;
 const BLOCK_NS_SHIFT: u32 = 16;
 
-/// Whether a compute unit will take more urgent blocks.
+/// When a compute unit is available for more urgent blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Availability {
-    /// At once or soon.
+    /// At once or soon, without a signal.
     Soon,
-    /// When it was interrupted.
+    /// Soon, if it is interrupted.
     IfInterrupted,
-    /// When it has finished.
+    /// Only when it has finished.
     Later,
 }
 
 impl Occupation {
     const NONE: Occupation = Occupation(0);
 
-    /// Of blocks of a queue; `block_ns` is how long one takes, as far as known.
+    /// Running blocks of a queue. `block_ns` is the length of one block, if known.
     pub fn new(queue: u32, may_interrupt: bool, block_ns: Option<u64>) -> Occupation {
         let block_ns = block_ns.unwrap_or(0).min(u64::MAX >> BLOCK_NS_SHIFT);
         Occupation((u64::from(queue) + 1) | if may_interrupt { INTERRUPTIBLE } else { 0 } | block_ns << BLOCK_NS_SHIFT)
@@ -71,7 +70,8 @@ impl Occupation {
         self.0 >> BLOCK_NS_SHIFT
     }
 
-    /// As somebody sees it who has blocks in a queue that comes before some.
+    /// When the compute unit is available for blocks of a more urgent queue. `outranks(q)` tells
+    /// whether that queue comes before queue `q`.
     fn availability(self, outranks: impl Fn(u32) -> bool) -> Availability {
         match self.queue() {
             None => Availability::Soon,
@@ -83,8 +83,7 @@ impl Occupation {
 }
 
 impl Occupation {
-    /// Whether it runs long blocks of this queue that may be interrupted, and no signal is on its
-    /// way.
+    /// Whether it runs long, interruptible blocks of this queue and no signal was sent yet.
     fn is_interruptible_in(self, queue: u32) -> bool {
         self.queue() == Some(queue)
             && self.0 & (INTERRUPTIBLE | SIGNALLED) == INTERRUPTIBLE
@@ -93,30 +92,30 @@ impl Occupation {
 }
 
 impl UnitWords<'_> {
-    /// This thread is the compute unit.
+    /// Records the calling thread as the compute unit's thread.
     pub fn attach(&self) {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), Relaxed);
     }
 
-    /// It begins to run blocks. Either the kernel sees a stop word that was set before, or who set
-    /// it sees this.
+    /// Publishes that it starts to run blocks. Either the kernel sees a stop word that was set
+    /// before this, or the thread that set it sees this occupation.
     pub fn begin(&self, occupation: Occupation) {
         self.occupation.store(occupation.0, SeqCst);
     }
 
-    /// It looks at the queues again.
+    /// Publishes that it is idle and will look at the queues again.
     pub fn end(&self) {
         self.occupation.store(Occupation::NONE.0, SeqCst);
     }
 
-    /// Has its thread look at its stop and halt words.
+    /// Makes its thread check its stop and halt words.
     pub fn signal(&self, process: i32) {
-        // SAFETY: a system call without memory. Whatever thread it reaches of that process, the
-        // signal does nothing by default and nothing to a call that was not told to stop.
+        // SAFETY: a system call without memory arguments. Any thread of that process may receive
+        // the signal: it does nothing by default, and nothing to a block that was not told to stop.
         let _ = unsafe { libc::syscall(libc::SYS_tgkill, process, self.thread.load(Relaxed), HALT_SIGNAL) };
     }
 
-    /// The signal came for nothing: the next one may be needed.
+    /// The last signal had no effect; allows sending another.
     pub fn signal_again(&self) {
         self.occupation.fetch_and(!SIGNALLED, SeqCst);
     }
@@ -131,16 +130,16 @@ impl UnitWords<'_> {
 }
 
 impl Link {
-    /// Sees that compute units come for so many blocks of a queue, as far as they run what may be
-    /// interrupted; `process` is theirs. To be called when the blocks are in the queue and the stop
-    /// words set.
+    /// Makes compute units available for `blocks` blocks of a queue, as far as they run
+    /// interruptible blocks. `process` is the process of the compute units. Call it after the
+    /// blocks are in the queue and the stop words are set.
     pub fn interrupt_for(&self, queue: u32, blocks: u64, process: i32) {
         if !(0..self.shape().all_queues()).any(|other| self.outranks(queue, other)) {
             return;
         }
         let units = || (0..self.shape().compute_units).filter(|&unit| self.serves(unit, queue));
         let occupation = |unit: u32| Occupation(self.unit(unit).occupation.load(SeqCst));
-        // A compute unit may say that it runs blocks of a queue that is not there.
+        // The peer may claim to run blocks of a queue that does not exist.
         let availability = |seen: Occupation| seen.availability(|runs| runs < QUEUES_MAX && self.outranks(queue, runs));
         let coming = units().filter(|&unit| availability(occupation(unit)) == Availability::Soon).count() as u64;
         let mut missing = blocks.saturating_sub(coming);
@@ -155,8 +154,8 @@ impl Link {
         }
     }
 
-    /// Interrupts compute units that run blocks of a queue whose work was evicted, until `blocks`
-    /// compute units are idle or leave; `process` is theirs.
+    /// Interrupts compute units that run blocks of a queue whose launch was evicted, until `blocks`
+    /// compute units are idle or about to be. `process` is the process of the compute units.
     pub fn interrupt_evicted(&self, queue: u32, blocks: u64, process: i32) {
         self.raise_evicted(queue);
         let occupation = |unit: u32| Occupation(self.unit(unit).occupation.load(SeqCst));
@@ -174,7 +173,7 @@ impl Link {
         }
     }
 
-    /// Whether a compute unit runs blocks of this queue, so that it will look there again.
+    /// Whether a compute unit runs blocks of this queue and will therefore look at it again.
     pub fn is_served(&self, queue: u32) -> bool {
         (0..self.shape().compute_units)
             .any(|unit| Occupation(self.unit(unit).occupation.load(SeqCst)).queue() == Some(queue))
@@ -221,8 +220,8 @@ mod tests {
                 compute_units: 5,
             })
             .unwrap();
-            // One idles, two run long blocks of queue 1, one runs blocks that may not be
-            // interrupted, one runs another queue. Nobody has a thread, so no signal arrives.
+            // One unit is idle, two run long blocks of queue 1, one runs blocks that may not be
+            // interrupted, one runs another queue. No unit has a thread, so no signal arrives.
             link.unit(1).begin(Occupation::new(1, true, None));
             link.unit(2).begin(Occupation::new(1, false, None));
             link.unit(3).begin(Occupation::new(1, true, Some(1_000_000)));
@@ -230,7 +229,7 @@ mod tests {
             link.interrupt_evicted(1, blocks, own);
             let count = (0..5).filter(|&unit| link.unit(unit).occupation.load(SeqCst) & SIGNALLED != 0).count();
             assert_eq!(count, signalled, "{blocks} blocks");
-            assert_ne!(link.stop_word(1).load(SeqCst), 0, "who is signalled finds why");
+            assert_ne!(link.stop_word(1).load(SeqCst), 0, "a signalled unit finds its stop word set");
             assert_eq!(link.stop_word(2).load(SeqCst), 0, "other queues go on");
             link.clear_evicted(1);
             assert_eq!(link.stop_word(1).load(SeqCst), 0);
@@ -249,8 +248,8 @@ mod tests {
                 compute_units: 4,
             })
             .unwrap();
-            // One idles, two run what may be interrupted, one what may not. Nobody has a thread, so
-            // no signal arrives.
+            // One unit is idle, two run interruptible blocks, one runs blocks that may not be
+            // interrupted. No unit has a thread, so no signal arrives.
             link.unit(1).begin(Occupation::new(1, true, None));
             link.unit(2).begin(Occupation::new(1, false, None));
             link.unit(3).begin(Occupation::new(1, true, Some(1_000_000)));

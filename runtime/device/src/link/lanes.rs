@@ -1,46 +1,45 @@
-//! Lanes in the rings: which compute units serve which queues, and which queue comes before which.
+//! Lanes in the rings: which compute units serve which queues, and the order of queues.
 //!
-//! The engine's side writes these words while the queues concerned are idle; compute units read
-//! them. Where they run in a process that nobody trusts, that process may write them too: it then
-//! serves its own launches in another order, and nothing else depends on them.
+//! The engine writes these words while the queues concerned are idle; compute units read them. An
+//! untrusted process may write them too: that only changes the order in which it serves its own
+//! launches.
 
 use super::{LINE_BYTES, Link, QUEUES_MAX};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
-/// Words of 64 compute units each that a queue's mask has.
+/// 64-bit words in a queue's mask of compute units.
 const MASK_WORDS: u32 = 8;
 
-/// Most compute units that can be told apart.
+/// Most compute units that a mask can hold.
 pub const UNITS_MAX: u32 = 64 * MASK_WORDS;
 
-/// A queue's mask, then what else is known of it, each in a cache line.
+/// Per queue: its mask of compute units, then the other words, in one cache line each.
 const QUEUE_BYTES: u64 = 2 * LINE_BYTES;
-/// Its place in its lane, plus one; 0 while no lane is open that has it.
+/// The queue's position in its lane, plus one; 0 if it belongs to no open lane.
 const PLACE_AT: u64 = LINE_BYTES;
-/// How many compute units serve it.
+/// Number of compute units that serve it.
 const UNITS_AT: u64 = LINE_BYTES + 4;
-/// The queues whose blocks are left for it, a bit each.
+/// The queues that it stops, one bit each.
 const STOPS_AT: u64 = LINE_BYTES + 8;
 
-/// Size of all of it.
+/// Size of all lane words.
 pub(super) const LANES_BYTES: u64 = QUEUES_MAX as u64 * QUEUE_BYTES + LINE_BYTES;
 const VERSION_AT: u64 = QUEUES_MAX as u64 * QUEUE_BYTES;
 
-/// The queues that a compute unit serves, the most urgent first: the first queue of every lane
-/// before the second ones.
+/// The queues that a compute unit serves, most urgent first: the first queues of all its lanes,
+/// then the second ones, and so on.
 #[derive(Debug, Default)]
 pub struct Order {
     version: u32,
-    /// Their numbers.
+    /// Queue indices.
     pub queues: Vec<u32>,
 }
 
 impl Link {
-    /// Has the queues served by these compute units, the first queue before the others, and by
-    /// nobody if there are none. With paired queues the second half of the queues come where the first half
-    /// does, one with one: neither of two paired queues comes before the other. Nothing is in the
-    /// queues.
+    /// Assigns queues to compute units, in the order of their priority; to none if `units` is
+    /// empty. With paired queues, the second half of the queues have the positions of the first
+    /// half, one to one: neither queue of a pair comes before the other.
     pub fn set_lane(&self, queues: Range<u32>, paired_queues: bool, units: &[u32]) {
         let places = (queues.end - queues.start) / if paired_queues { 2 } else { 1 };
         for queue in queues.clone() {
@@ -66,9 +65,9 @@ impl Link {
         self.bell().ring(self.shape.compute_units);
     }
 
-    /// Whether compute units that run blocks of `other` have to leave them for `queue`: it is more
-    /// urgent, and whoever serves `other` serves it as well. Of other units none would come for it,
-    /// so those of its own look at it between chunks, or are interrupted.
+    /// Whether compute units that run blocks of `other` have to stop for `queue`: `queue` is more
+    /// urgent, and all compute units of `other` serve it too. Otherwise stopping them would not
+    /// help `queue`; its own units check it between chunks or are interrupted.
     fn stops(&self, queue: u32, other: u32) -> bool {
         let serves_both = (0..MASK_WORDS).all(|index| {
             let [mine, theirs] = [queue, other].map(|queue| self.mask_word(queue, index).load(SeqCst));
@@ -90,7 +89,7 @@ impl Link {
         matches!((self.place(queue), self.place(other)), (Some(place), Some(others)) if place < others)
     }
 
-    /// The queues whose blocks are left for this one.
+    /// The queues that this queue stops.
     pub(super) fn stopped_by(&self, queue: u32) -> impl Iterator<Item = u32> {
         let mut bits = self.stops_word(queue).load(SeqCst);
         std::iter::from_fn(move || {
@@ -110,8 +109,7 @@ impl Link {
         self.lane_word(queue, UNITS_AT).load(SeqCst).max(1)
     }
 
-    /// Brings the queues that a compute unit serves up to date; costs a look at one word where
-    /// nothing has changed.
+    /// Updates the queues that a compute unit serves. Reads one word if nothing has changed.
     pub fn refresh(&self, unit: u32, order: &mut Order) {
         let version = self.version_word().load(SeqCst);
         if order.version == version {
@@ -124,8 +122,8 @@ impl Link {
         order.queues = queues;
     }
 
-    /// Wakes so many compute units for a queue: all, where a sleeper may be one that does not serve
-    /// it.
+    /// Wakes `units` compute units for a queue; all of them if some do not serve it, since the bell
+    /// cannot choose.
     pub fn wake(&self, queue: u32, units: u32) {
         let all = self.shape.compute_units;
         self.bell().ring(if self.units_of(queue) < all { all } else { units });
@@ -157,7 +155,7 @@ mod tests {
     use super::*;
     use crate::link::LinkShape;
 
-    /// Two queues for all of 70 compute units, and room for lanes.
+    /// A link with two queues, 70 compute units and room for lanes.
     fn link() -> Link {
         Link::create(LinkShape { queues: 2, paired_queues: false, lane_queues: 6, capacity: 1, compute_units: 70 })
             .expect("memory")
@@ -170,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn compute_units_serve_the_queues_of_their_lanes_the_first_ones_first() {
+    fn compute_units_serve_the_queues_of_their_lanes_in_order_of_priority() {
         let link = link();
         assert_eq!(order(&link, 69), [0, 1]);
         link.set_lane(2..4, false, &[3, 64, 69]);
@@ -189,10 +187,10 @@ mod tests {
         let link = link();
         link.set_lane(2..4, false, &[3, 64]);
         let stopped = |queue: u32| link.stopped_by(queue).collect::<Vec<_>>();
-        assert_eq!(stopped(0), [1, 3], "the default lane's units are everybody's");
-        assert_eq!(stopped(2), [3], "unit 5 would never come for queue 2, so its blocks go on");
+        assert_eq!(stopped(0), [1, 3], "every lane's units serve the default lane too");
+        assert_eq!(stopped(2), [3], "unit 5 does not serve queue 2, so its blocks go on");
         link.set_lane(4..6, false, &[5]);
-        assert_eq!((stopped(2), stopped(4)), (vec![3], vec![5]), "lanes apart leave each other alone");
+        assert_eq!((stopped(2), stopped(4)), (vec![3], vec![5]), "disjoint lanes do not stop each other");
     }
 
     #[test]

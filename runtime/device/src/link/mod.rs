@@ -1,8 +1,9 @@
-//! The shared memory between the engine's side of a device and its compute units, and the engine's
-//! end of it.
+//! The shared memory between an engine and the compute units of its device, and the engine's end of
+//! it.
 //!
-//! One region holds the control words, per device queue a command ring and a completion ring, and
-//! per compute unit what it is doing and the ring of its chunks. Each word has its own cache line.
+//! One region holds the control words; for each device queue a command ring and a completion ring;
+//! for each compute unit its current occupation and the ring of its chunks. Each word has a cache
+//! line of its own.
 
 mod chunks;
 mod engine_side;
@@ -26,18 +27,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Most device queues: a bit each in a stop mask.
+/// Most device queues: a stop mask has one bit for each.
 pub const QUEUES_MAX: u32 = 64;
 
-/// Most launches in a device queue; a command takes 4,224 bytes, of which only those are touched
-/// that it has.
+/// Most launches in a device queue. A command takes 4,224 bytes, of which only the used ones are
+/// touched.
 pub const CAPACITY_MAX: u32 = 1 << 16;
 
-/// Bit of a stop word that says that the device ends; far above the number of queues, which the
-/// bits below count.
+/// Bit of a stop word that ends the device. The bits below count queues and never reach it.
 const SHUTDOWN_BIT: u32 = 1 << 31;
 
-/// Where the stop mask stands behind the stop word of a queue.
+/// Offset of a queue's stop mask from its stop word.
 const STOP_MASK_BEHIND: u64 = 8;
 
 const LINE_BYTES: u64 = 64;
@@ -61,13 +61,13 @@ pub type CommandProducer = Producer<COMMAND_WORDS, COMMAND_ARENA_WORDS>;
 /// The device's end of a command ring.
 pub type CommandConsumer = Consumer<COMMAND_WORDS, COMMAND_ARENA_WORDS>;
 
-/// What the device's state word says.
+/// Values of the device's state word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// It runs.
+    /// The device runs.
     Running = 0,
-    /// The engine's side wants the compute units to end.
+    /// The engine asked the compute units to end.
     Ending = 1,
     /// A compute unit died, or a ring is corrupt.
     Lost = 2,
@@ -80,24 +80,24 @@ pub struct Link {
     shape: LinkShape,
 }
 
-/// How many of everything there are.
+/// The number of queues, launches and compute units.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkShape {
-    /// Device queues of the default lane that tasks are given.
+    /// Device queues of the default lane that are assigned to tasks.
     pub queues: u32,
-    /// Whether as many follow them as their paired queues, and lanes of several compute units have paired queues
-    /// too.
+    /// Whether these are followed by as many paired queues, and lanes of several compute units have
+    /// paired queues too.
     pub paired_queues: bool,
-    /// Device queues for lanes that are opened.
+    /// Device queues for further lanes.
     pub lane_queues: u32,
-    /// Launches of a queue.
+    /// Most launches in a queue.
     pub capacity: u32,
-    /// Compute units that tell what they do; 0 where they cannot.
+    /// Compute units that report their occupation and chunks; 0 if the device cannot.
     pub compute_units: u32,
 }
 
 impl LinkShape {
-    /// Whether there are rings of this shape.
+    /// Whether a link of this shape can exist.
     pub fn is_possible(self) -> bool {
         let own = self.queues.saturating_mul(if self.paired_queues { 2 } else { 1 });
         let queues = own.saturating_add(self.lane_queues);
@@ -107,7 +107,7 @@ impl LinkShape {
             && self.compute_units <= UNITS_MAX
     }
 
-    /// Device queues of the default lane, with their paired queues.
+    /// Device queues of the default lane, including paired queues.
     pub fn own_queues(self) -> u32 {
         self.queues * if self.paired_queues { 2 } else { 1 }
     }
@@ -136,7 +136,7 @@ impl LinkShape {
 }
 
 impl Link {
-    /// Makes the region, all zero but for the default lane.
+    /// Creates the region: zeroed, with the default lane open.
     pub fn create(shape: LinkShape) -> std::io::Result<Link> {
         let link = Link { region: Arc::new(Region::create("atoll-link", shape.bytes())?), shape };
         let units: Vec<u32> = (0..shape.compute_units).collect();
@@ -144,37 +144,37 @@ impl Link {
         Ok(link)
     }
 
-    /// The same region in another process.
+    /// Maps a region that another process created.
     pub fn attach(fd: OwnedFd, shape: LinkShape) -> std::io::Result<Link> {
         let region = Arc::new(Region::attach(fd)?);
         if region.bytes() != shape.bytes() {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the rings are of another size"));
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the rings have another size"));
         }
         Ok(Link { region, shape })
     }
 
-    /// The engine's ends of a queue's rings.
+    /// The engine's ends of the rings of a queue.
     pub fn engine_ends(&self, queue: u32) -> (CommandProducer, Consumer<COMPLETION_WORDS>) {
         let (commands, completions) = self.ring_places(queue);
         let producer = Producer::new(self.region.clone(), commands, self.shape.capacity);
         let consumer = Consumer::new(self.region.clone(), completions, self.shape.capacity);
-        (producer.expect("`create` made room"), consumer.expect("`create` made room"))
+        (producer.expect("`create` reserved the rings"), consumer.expect("`create` reserved the rings"))
     }
 
-    /// The compute units' ends of a queue's rings.
+    /// The compute units' ends of the rings of a queue.
     pub fn device_ends(&self, queue: u32) -> (CommandConsumer, Producer<COMPLETION_WORDS>) {
         let (commands, completions) = self.ring_places(queue);
         let consumer = Consumer::new(self.region.clone(), commands, self.shape.capacity);
         let producer = Producer::new(self.region.clone(), completions, self.shape.capacity);
-        (consumer.expect("`create` made room"), producer.expect("`create` made room"))
+        (consumer.expect("`create` reserved the rings"), producer.expect("`create` reserved the rings"))
     }
 
-    /// Where a compute unit notes what it ran; there is one for each.
+    /// The chunk ring of a compute unit, for writing. There must be only one writer for each.
     pub fn chunk_writer(&self, unit: u32) -> ChunkWriter {
         ChunkWriter::new(self.region.clone(), self.chunks_at(unit))
     }
 
-    /// The engine's end of that.
+    /// The chunk rings of all compute units, for reading.
     pub fn chunk_readers(&self) -> Vec<ChunkReader> {
         (0..self.shape.compute_units)
             .map(|unit| ChunkReader::new(self.region.clone(), self.chunks_at(unit), unit))
@@ -191,94 +191,93 @@ impl Link {
         SleepBell { ticket: self.word(ABORT_TICKET_AT), sleepers: self.word(ABORT_SLEEPERS_AT) }
     }
 
-    /// Asks for the end of a launch, the oldest of its queue.
+    /// Asks the device to end a launch, which is the oldest of its queue.
     pub fn abort(&self, queue: u32, launch: LaunchId) {
         self.abort_word(queue).store(launch.0.wrapping_add(1), SeqCst);
         self.abort_bell().ring(1);
     }
 
-    /// Whether the end of a launch was asked for.
+    /// Whether the engine asked to end a launch.
     pub fn is_aborted(&self, queue: u32, launch: LaunchId) -> bool {
         self.abort_word(queue).load(SeqCst) == launch.0.wrapping_add(1)
     }
 
-    /// The launch of a queue whose end was asked for last, plus one; 0 at first. A launch that is
-    /// over has no namesake, so nobody has to clear it.
+    /// The launch of a queue that was aborted last, plus one; 0 at first. Launch ids are never
+    /// reused, so the word need not be cleared.
     fn abort_word(&self, queue: u32) -> &AtomicU64 {
         self.long_word(ABORT_WORDS_AT + u64::from(queue) * LINE_BYTES)
     }
 
-    /// A compute unit ran blocks for so long.
+    /// Adds to the time that compute units ran blocks.
     pub fn add_busy(&self, ns: u64) {
         self.long_word(BUSY_AT).fetch_add(ns, Relaxed);
     }
 
-    /// How long compute units ran blocks, together.
+    /// The time that compute units ran blocks, summed over compute units, in nanoseconds.
     pub fn busy_ns(&self) -> u64 {
         self.long_word(BUSY_AT).load(Relaxed)
     }
 
-    /// A report of a launch was sent, whose completion comes after this.
+    /// Counts a report that was sent. The completion of its launch must follow.
     pub fn note_report(&self) {
         self.long_word(REPORTS_AT).fetch_add(1, Relaxed);
     }
 
-    /// How many were sent; whoever took a completion sees those of its launch counted.
+    /// Number of reports sent. A reader that has taken a completion sees the reports of its launch
+    /// counted.
     pub fn reports(&self) -> u64 {
         self.long_word(REPORTS_AT).load(Relaxed)
     }
 
-    /// The flag beside the completion eventfd.
+    /// The flag that belongs to the completion eventfd.
     pub fn completion_flag(&self) -> &AtomicU32 {
         self.word(COMPLETION_FLAG_AT)
     }
 
-    /// Changes while the device's watchdog lives.
+    /// A word that changes while the device's watchdog is alive.
     pub fn beat_word(&self) -> &AtomicU32 {
         self.word(BEAT_AT)
     }
 
-    /// The word that stops compute units which run blocks of `queue`, not 0 while they have to
-    /// stop: the number of more urgent queues that have blocks which nobody took, and one more
-    /// while running blocks of `queue` itself are wanted gone, because their launch was
-    /// evicted.
+    /// The word that stops compute units which run blocks of `queue`; nonzero while they have to
+    /// stop. It counts the more urgent queues that have blocks no compute unit has taken, and one
+    /// more while blocks of `queue` itself have to stop because their launch was evicted.
     pub fn stop_word(&self, queue: u32) -> &AtomicU32 {
         self.word(STOP_WORDS_AT + u64::from(queue) * LINE_BYTES)
     }
 
-    /// Which queues those are: bit `h` is set while the stop word counts queue `h`, its own where
-    /// its launch was evicted. Kernels look at one word of 32 bits, in which there is no room for a
-    /// bit of each.
+    /// The queues that the stop word counts: bit `h` is set for queue `h`; the queue's own bit
+    /// means that its launch was evicted. It is a separate word because kernels read a word of 32
+    /// bits, too few for a bit per queue.
     fn stop_mask(&self, queue: u32) -> &AtomicU64 {
         self.long_word(STOP_WORDS_AT + u64::from(queue) * LINE_BYTES + STOP_MASK_BEHIND)
     }
 
-    /// Asks compute units that run blocks of less urgent queues to look at `queue`.
+    /// Asks compute units that run blocks of less urgent queues to turn to `queue`.
     pub fn raise_stop(&self, queue: u32) {
         self.stopped_by(queue).for_each(|lower| self.raise(lower, queue));
     }
 
-    /// Nothing in `queue` waits for a compute unit.
+    /// Withdraws that: no blocks in `queue` wait for a compute unit.
     pub fn clear_stop(&self, queue: u32) {
         self.stopped_by(queue).for_each(|lower| self.clear(lower, queue));
     }
 
-    /// Asks compute units that run blocks of `queue` to leave them.
+    /// Asks compute units that run blocks of `queue` to abandon them.
     pub(super) fn raise_evicted(&self, queue: u32) {
         self.raise(queue, queue);
     }
 
-    /// A compute unit takes blocks of `queue`: those are to run, whatever was asked of others
-    /// before.
+    /// Withdraws that: a compute unit takes new blocks of `queue`, and these have to run.
     pub fn clear_evicted(&self, queue: u32) {
         self.clear(queue, queue);
     }
 
-    /// Marks in the stop mask of a queue that `by` stops it, and counts that in the stop word.
+    /// Sets the bit of `by` in the stop mask of a queue, and counts it in the stop word.
     fn raise(&self, stopped: u32, by: u32) {
         let (word, mask) = (self.stop_word(stopped), self.stop_mask(stopped));
         if mask.load(SeqCst) & (1 << by) == 0 {
-            // Counted before it is marked: whoever clears the mark finds it counted.
+            // Counted before the bit is set, so that a thread that clears the bit finds it counted.
             word.fetch_add(1, SeqCst);
             if mask.fetch_or(1 << by, SeqCst) & (1 << by) != 0 {
                 word.fetch_sub(1, SeqCst);
@@ -293,18 +292,18 @@ impl Link {
         }
     }
 
-    /// Its shape.
+    /// The shape of the link.
     pub fn shape(&self) -> LinkShape {
         self.shape
     }
 
-    /// What a compute unit is doing, for those who want it to stop.
+    /// The occupation of a compute unit, for threads that want it to stop.
     pub fn unit(&self, index: u32) -> UnitWords<'_> {
         let at = self.shape.units_at() + u64::from(index) * LINE_BYTES;
         UnitWords { occupation: self.long_word(at), thread: self.word(at + 8) }
     }
 
-    /// What the state word says; whatever cannot be there is a loss.
+    /// The device's state. An invalid value counts as lost.
     pub fn state(&self) -> State {
         match self.word(STATE_AT).load(SeqCst) {
             0 => State::Running,
@@ -313,7 +312,8 @@ impl Link {
         }
     }
 
-    /// Ends the device: stops what polls, wakes what sleeps. The first reason stays.
+    /// Ends the device: stops compute units that poll, wakes those that sleep. Only the first
+    /// reason is kept.
     pub fn end(&self, reason: State) {
         let _ = self.word(STATE_AT).compare_exchange(State::Running as u32, reason as u32, SeqCst, SeqCst);
         for queue in 0..self.shape.all_queues() {
@@ -324,11 +324,11 @@ impl Link {
     }
 
     fn word(&self, at: u64) -> &AtomicU32 {
-        self.region.word(at).expect("control words lie in front of the rings")
+        self.region.word(at).expect("control words lie before the rings")
     }
 
     fn long_word(&self, at: u64) -> &AtomicU64 {
-        let words = self.region.words(at, 1).expect("control words lie in front of the rings");
+        let words = self.region.words(at, 1).expect("control words lie before the rings");
         &words[0]
     }
 
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_stops_the_less_urgent_ones_while_it_has_something() {
+    fn a_queue_stops_less_urgent_queues_while_it_has_blocks() {
         for seed in 0..20 {
             let (link, mut rng) = (link(), Rng::new(seed));
             let mut raised = [false; QUEUES as usize];
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_that_raise_and_clear_leave_nothing_behind() {
+    fn concurrent_raises_and_clears_cancel_out() {
         let link = link();
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -397,7 +397,7 @@ mod tests {
                         } else {
                             link.clear_stop(queue)
                         }
-                        assert!(link.stop_word(39).load(SeqCst) < SHUTDOWN_BIT, "it never counts below zero");
+                        assert!(link.stop_word(39).load(SeqCst) < SHUTDOWN_BIT, "the count never drops below zero");
                     }
                 });
             }

@@ -33,7 +33,7 @@ static void spin_for(uint64_t cycles) {
         __builtin_ia32_pause();
 }
 
-/* True if the block has nothing to do: it is done, or must leave. */
+/* True if the block must not run: it has finished before, or its launch was evicted. */
 static int skips(const struct preempt *p, uint64_t block) {
     if (p->progress[block])
         return 1;
@@ -83,7 +83,7 @@ void spin_preemptible(const struct context *c) {
     }
 }
 
-/* A block that may be run again: out[block] is spoilt, and after a while 3 * block + 1. */
+/* A block that may run again: sets out[block] to a wrong value, and after a while to 3 * block + 1. */
 void settle_preemptible(const struct context *c) {
     const struct spin_params *p = (const struct spin_params *)c->params;
     volatile uint32_t *out = p->counts;
@@ -97,7 +97,7 @@ void settle_preemptible(const struct context *c) {
     }
 }
 
-/* Appends its tag to a log: log[0] is the number of entries. One block holds everything up until gate[0] reaches `until`. */
+/* Appends its tag to a log: log[0] is the number of entries. A block does not end until gate[0] reaches `until`. */
 struct note_params {
     uint32_t *log;
     const volatile uint32_t *gate;
@@ -182,7 +182,7 @@ void fault_at(const struct context *c) {
     }
 }
 
-/* Block `at` never ends: kind 0 looks at the halt word, 1 does not, 2 is in a helper most of the time. Others count themselves. */
+/* Block `at` never ends: kind 0 checks the halt word, 1 does not, 2 spends most of its time in a helper. Others count themselves. */
 typedef int print(const struct context *, const char *format, const void *arguments, uint32_t bytes, uint32_t line, uint32_t thread);
 
 void forever_at(const struct context *c) {

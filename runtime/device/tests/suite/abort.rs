@@ -1,4 +1,4 @@
-//! Launches that are ended because nobody wants them any more, and what launches cost.
+//! Aborted launches, and the time that launches are charged.
 
 use super::Make;
 use super::rig::{Kernel, Launch, Rig, Wanted};
@@ -6,12 +6,13 @@ use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::{Completion, LaunchStatus};
 
-/// Its first block never ends; of its three ways one looks at the halt word, one calls helpers.
+/// A launch whose first block never ends. Kind 0 checks the halt word, kind 1 does not, and kind 2
+/// spends most of its time in a helper function.
 fn endless(blocks: u32, counts: DeviceOffset, kind: u32) -> Launch {
     Launch { kernel: Kernel::ForeverAt, ..Launch::fault_at(blocks, counts, 0, kind, 0) }
 }
 
-/// Submits, waits until the first block runs, and has it ended.
+/// Submits a launch, waits until its first block runs, and aborts it.
 fn abort_running(rig: &mut Rig, queue: u32, launch: &Launch, counts: DeviceOffset) -> Completion {
     let id = rig.submit(queue, launch).expect("room");
     rig.wait_for(counts, 1);
@@ -30,7 +31,7 @@ pub fn an_aborted_launch_ends_and_no_other(make: Make) {
             assert_eq!(completion.status, LaunchStatus::Aborted, "kind {kind}");
             assert!(completion.busy_ns > 0 && completion.started_ns <= completion.ended_ns, "{completion:?}");
             let report = rig.device.report(completion.launch);
-            assert_eq!(report.and_then(|report| report.fault), None, "nobody asks why");
+            assert_eq!(report.and_then(|report| report.fault), None, "an aborted launch has no fault");
             assert_eq!(rig.run(queue, &Launch::spin(100, others, 10)).status, LaunchStatus::Complete);
             assert_eq!(rig.u32s(others, 100), [1; 100]);
         }
@@ -53,7 +54,7 @@ pub fn a_launch_is_aborted_although_every_compute_unit_is_busy(make: Make) {
     assert_eq!(rig.u32s(waits, 100), [1; 100]);
 }
 
-pub fn what_is_over_or_not_the_oldest_is_not_aborted(make: Make) {
+pub fn only_the_oldest_launch_in_flight_is_aborted(make: Make) {
     let mut rig = make(Wanted::default());
     let (log, gate) = (rig.alloc(256), rig.alloc(4));
     let over = rig.run(1, &Launch::note(1, log, 0, gate, 0)).launch;
@@ -66,9 +67,9 @@ pub fn what_is_over_or_not_the_oldest_is_not_aborted(make: Make) {
     assert_eq!(ends, [(oldest, LaunchStatus::Complete), (behind, LaunchStatus::Complete)]);
 }
 
-/// Launches are aborted at moments of every kind: before, while and after they run. What is not
-/// aborted is right, and the bill comes to what the device counted.
-pub fn random_aborts_spoil_nothing_and_the_bill_is_right(make: Make) {
+/// Aborts launches at random moments: before, while and after they run. Launches that were not
+/// aborted are correct, and their times sum up to the device's.
+pub fn random_aborts_leave_other_launches_correct_and_accounted(make: Make) {
     for seed in 0..8 {
         let (mut rng, mut rig) = (Rng::new(seed), make(Wanted { compute_units: 3, queue_capacity: 1 }));
         let (mut busy_ns, mut aborted) = (0, 0);

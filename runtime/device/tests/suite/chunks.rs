@@ -1,4 +1,4 @@
-//! What compute units tell of the blocks they ran.
+//! Chunks: the blocks that compute units report to have run.
 
 use super::Make;
 use super::rig::{Launch, Rig, Wanted};
@@ -8,12 +8,12 @@ use std::collections::HashMap;
 
 const UNITS: u32 = 3;
 
-/// Rounds, and how many more there may be until a long launch was stopped, which takes a CPU for
-/// each side at the right moment.
+/// Minimum rounds, and the limit for waiting until a long launch was stopped: that needs both sides
+/// to have a CPU at the right moment.
 const ROUNDS_MIN: usize = 20;
 const ROUNDS_MAX: usize = 500;
 
-/// Submits long launches that are stopped for short ones, a round of them.
+/// One round: submits long launches that are stopped for short ones.
 fn round(rig: &mut Rig, ends: &mut Vec<(Completion, u64)>) {
     let (long, short) = (rig.alloc(2000 * 4), rig.alloc(7 * 4));
     let preempt = rig.preempt(2000);
@@ -28,9 +28,9 @@ fn round(rig: &mut Rig, ends: &mut Vec<(Completion, u64)>) {
     ends.push((end, blocks[&end.launch]));
 }
 
-/// Every block is in a chunk, no compute unit does two things at once, and the times come to what
-/// launches cost and the device counted.
-pub fn compute_units_tell_what_they_ran(make: Make) {
+/// Every block is in exactly one chunk, chunks of a compute unit do not overlap, and their times
+/// sum up to the time of the launches and of the device.
+pub fn compute_units_report_the_chunks_they_ran(make: Make) {
     let mut rig = make(Wanted { compute_units: UNITS, queue_capacity: 4 });
     let (mut chunks, mut ends): (Vec<ChunkRecord>, Vec<(Completion, u64)>) = (Vec::new(), Vec::new());
     let was_stopped = |chunks: &[ChunkRecord]| chunks.iter().any(|chunk| chunk.end == ChunkEnd::Stopped);
@@ -53,7 +53,7 @@ pub fn compute_units_tell_what_they_ran(make: Make) {
         assert!(unit.iter().all(|chunk| chunk.began_ns <= chunk.ended_ns));
         assert!(
             unit.windows(2).all(|pair| pair[0].ended_ns <= pair[1].began_ns),
-            "a compute unit does one thing at a time"
+            "chunks of a compute unit do not overlap"
         );
     }
     for (end, blocks) in &ends {

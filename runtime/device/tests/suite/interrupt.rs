@@ -1,4 +1,4 @@
-//! Blocks that are stopped midway for more urgent ones, and run again.
+//! Blocks that are stopped midway for more urgent ones and then run again.
 
 use super::Make;
 use super::rig::{Kernel, Launch, Param, Preempt, Rig, Wanted};
@@ -7,7 +7,7 @@ use atoll_core::{DeviceOffset, Epoch, LaunchId, PreemptLevel, QueueId};
 use atoll_device::{Completion, LaunchStatus};
 use std::time::{Duration, Instant};
 
-/// One compute unit, and a launch that holds it with a block that ends once a gate is opened.
+/// A device with one compute unit, and a launch whose block occupies it until a gate is opened.
 struct Held {
     rig: Rig,
     log: DeviceOffset,
@@ -25,7 +25,7 @@ impl Held {
         Held { rig, log, gate, preempt, launch }
     }
 
-    /// Submits it and waits until its block runs, after it had begun so many times before.
+    /// Submits the launch and waits until its block runs; it has begun `begun` times before.
     fn hold(&mut self, begun: u32) -> LaunchId {
         let id = self.rig.submit(1, &self.launch).expect("room");
         self.rig.wait_for(self.log, begun + 1);
@@ -36,7 +36,7 @@ impl Held {
         self.rig.device.store_epoch(self.gate, Epoch(1));
     }
 
-    /// Something more urgent, which waits for nothing.
+    /// A more urgent launch that does not wait for the gate.
     fn urgent(&mut self) -> Launch {
         let log = self.rig.alloc(64);
         Launch::note(1, log, 7, self.gate, 0)
@@ -59,11 +59,11 @@ pub fn an_interrupted_block_runs_again(make: Make) {
     let completion = held.rig.wait();
     assert_eq!(end(completion), (launch, LaunchStatus::Complete, 19));
     assert!(completion.discarded_ns > 0 && completion.discarded_ns < completion.busy_ns, "{completion:?}");
-    assert_eq!(held.rig.u32(held.log), 20, "it began so many times");
+    assert_eq!(held.rig.u32(held.log), 20, "the block was started 20 times");
     assert_eq!(held.rig.u32(held.preempt.evicted_word), 0);
 }
 
-pub fn what_may_not_run_again_is_left_to_finish(make: Make) {
+pub fn blocks_that_may_not_run_again_are_not_interrupted(make: Make) {
     let mut held = Held::new(make, false);
     let launch = held.hold(0);
     let urgent = held.urgent();
@@ -79,7 +79,7 @@ pub fn what_may_not_run_again_is_left_to_finish(make: Make) {
     assert_eq!(held.rig.u32(held.log), 1);
 }
 
-pub fn an_interrupted_launch_of_a_raised_task_comes_back_at_once(make: Make) {
+pub fn an_interrupted_launch_of_an_evicted_task_ends_at_once(make: Make) {
     let mut held = Held::new(make, true);
     let launch = held.hold(0);
     let (log, gate) = (held.rig.alloc(64), held.rig.alloc(4));
@@ -100,7 +100,7 @@ pub fn an_interrupted_launch_of_a_raised_task_comes_back_at_once(make: Make) {
     assert_eq!(end(held.rig.wait()), (resumed, LaunchStatus::Complete, 0));
 }
 
-pub fn an_evicted_block_leaves_when_its_place_is_wanted(make: Make) {
+pub fn an_evicted_block_is_interrupted_for_more_urgent_ones(make: Make) {
     let mut held = Held::new(make, true);
     for round in 0..20_u32 {
         let launch = held.hold(round);
@@ -120,7 +120,7 @@ pub fn an_evicted_block_leaves_when_its_place_is_wanted(make: Make) {
     assert_eq!(
         end(held.rig.wait()),
         (launch, LaunchStatus::Complete, 0),
-        "what was asked of earlier launches is not asked of this one"
+        "a signal for earlier launches does not affect this one"
     );
 }
 
@@ -147,9 +147,9 @@ pub fn a_launch_may_be_interrupted_and_aborted_at_once(make: Make) {
     }
 }
 
-/// Urgent launches at random moments, epochs raised at random, until every block of every launch is
-/// done; the bill comes to what the device counted.
-pub fn random_interruptions_spoil_nothing_and_the_bill_is_right(make: Make) {
+/// Urgent launches and epochs raised at random moments, until every block of every launch has run.
+/// The times of the launches sum up to the device's.
+pub fn random_interruptions_leave_results_correct_and_accounted(make: Make) {
     const BLOCKS: u32 = 24;
     let mut reexecuted = 0;
     for seed in 0..4 {
@@ -169,7 +169,8 @@ pub fn random_interruptions_spoil_nothing_and_the_bill_is_right(make: Make) {
                 Launch { may_run_again: !rng.one_in(4), ..Launch::new(Kernel::SettlePreemptible, blocks, params) };
             let launch = launch.preemptible(preempt);
             let resumes = rig.submit(1, &launch).expect("room");
-            // Often it is in the middle of its first block; on a busy machine it would hardly ever be.
+            // Mostly wait until it is in the middle of its first block, which would be rare on a
+            // busy machine.
             let until = Instant::now() + Duration::from_millis(if rng.one_in(4) { 0 } else { 100 });
             while rig.u32(out) == 0 && Instant::now() < until {
                 std::thread::sleep(Duration::from_micros(10));

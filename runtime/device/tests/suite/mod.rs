@@ -1,8 +1,8 @@
-//! The conformance suite: what every device must do, whatever executes its launches. A device
-//! passes it with one line per test (see `host.rs`).
+//! The conformance suite: requirements for every device. A device's tests list the suite's tests by
+//! name (see `host.rs`).
 //!
-//! Times are never asserted. Where an order of events matters, kernels wait for a gate word that
-//! the test opens with `store_epoch`.
+//! No test asserts times. If the order of events matters, kernels wait for a gate word that the
+//! test opens with `store_epoch`.
 
 mod abort;
 mod chunks;
@@ -23,11 +23,11 @@ use atoll_kgraph::host_abi::TrapCode;
 use rig::{ARENAS_SHARED_BYTES, Kernel, Launch, Param, Rig, Wanted};
 use std::collections::HashMap;
 
-/// Makes a device of the kind under test.
+/// Creates a device of the kind under test.
 pub type Make = fn(Wanted) -> Rig;
 
-/// Makes tests of all of the suite's, of those that GPUs pass too (`common`), or of those that are
-/// named, for the device that `make` makes.
+/// Defines tests for the device that `make` creates: all of the suite, those for GPUs too
+/// (`common`), or a list of names.
 macro_rules! conforms {
     ($make:ident) => {
         conforms! { common $make }
@@ -37,22 +37,22 @@ macro_rules! conforms {
             the_urgent_queue_stops_preemptible_blocks,
             an_epoch_raised_midway_evicts_and_the_rest_resumes,
             a_trap_fails_its_launch_and_no_other,
-            a_trap_says_where_it_was,
-            shared_and_scratch_memory_are_there,
+            a_trap_reports_its_location,
+            shared_and_scratch_memory_are_provided,
             an_aborted_launch_ends_and_no_other,
             a_launch_is_aborted_although_every_compute_unit_is_busy,
-            what_is_over_or_not_the_oldest_is_not_aborted,
-            random_aborts_spoil_nothing_and_the_bill_is_right,
-            compute_units_tell_what_they_ran,
+            only_the_oldest_launch_in_flight_is_aborted,
+            random_aborts_leave_other_launches_correct_and_accounted,
+            compute_units_report_the_chunks_they_ran,
             an_interrupted_block_runs_again,
-            what_may_not_run_again_is_left_to_finish,
-            an_interrupted_launch_of_a_raised_task_comes_back_at_once,
-            an_evicted_block_leaves_when_its_place_is_wanted,
+            blocks_that_may_not_run_again_are_not_interrupted,
+            an_interrupted_launch_of_an_evicted_task_ends_at_once,
+            an_evicted_block_is_interrupted_for_more_urgent_ones,
             a_launch_may_be_interrupted_and_aborted_at_once,
-            random_interruptions_spoil_nothing_and_the_bill_is_right,
+            random_interruptions_leave_results_correct_and_accounted,
             constants_are_read_by_kernels_and_written_by_the_engine,
-            a_constant_that_is_gone_is_not_seen_again,
-            constants_have_places_of_their_own,
+            a_released_constant_is_unmapped,
+            constants_do_not_overlap,
         }
     };
     (common $make:ident) => {
@@ -62,7 +62,7 @@ macro_rules! conforms {
             every_block_runs_once,
             a_launch_without_blocks_completes,
             launches_of_a_queue_run_in_order,
-            a_full_queue_says_so,
+            a_full_queue_refuses_launches,
             queues_run_side_by_side,
             an_epoch_raised_before_the_start_evicts,
             epochs_wrap_around,
@@ -70,15 +70,15 @@ macro_rules! conforms {
             a_launch_resumes_until_it_is_complete,
             blocks_that_are_done_are_not_run_again,
             memory_is_bounded,
-            what_is_given_back_is_zero,
-            a_launch_that_makes_no_sense_fails,
+            memory_given_back_reads_as_zero,
+            an_invalid_launch_fails,
             the_largest_parameter_block_arrives_whole,
             one_byte_more_than_the_largest_block_is_refused,
             a_relocation_outside_the_parameter_block_is_refused,
             a_relocation_outside_the_memory_is_refused,
             addresses_may_be_absolute,
             a_large_block_keeps_its_preemption_parameters,
-            modules_come_and_go,
+            modules_are_loaded_and_unloaded,
             many_small_launches,
             random_traffic_on_two_queues,
             a_busy_device_can_be_dropped,
@@ -92,14 +92,14 @@ macro_rules! conforms {
     };
 }
 
-/// Some microseconds of any CPU.
+/// A few microseconds on any CPU.
 const SHORT_CYCLES: u64 = 10_000;
 
 fn with_capacity(make: Make, queue_capacity: u32) -> Rig {
     make(Wanted { queue_capacity, ..Wanted::default() })
 }
 
-/// One compute unit, so that there is only one order things can happen in.
+/// A device with one compute unit, so that the order of events is determined.
 fn with_one_compute_unit(make: Make) -> Rig {
     make(Wanted { compute_units: 1, ..Wanted::default() })
 }
@@ -154,7 +154,7 @@ pub fn launches_of_a_queue_run_in_order(make: Make) {
     assert_eq!(entries[1..], expected);
 }
 
-pub fn a_full_queue_says_so(make: Make) {
+pub fn a_full_queue_refuses_launches(make: Make) {
     let mut rig = make(Wanted::default());
     let (log, gate) = (rig.alloc(64), rig.alloc(4));
     let waiting = Launch::note(1, log, 0, gate, 1);
@@ -167,7 +167,7 @@ pub fn a_full_queue_says_so(make: Make) {
     while rig.device.next_completion().is_none() {
         std::thread::yield_now();
     }
-    assert!(rig.submit(1, &waiting).is_ok(), "a place is free once a completion was taken");
+    assert!(rig.submit(1, &waiting).is_ok(), "a slot is free once a completion was taken");
 }
 
 pub fn queues_run_side_by_side(make: Make) {
@@ -185,7 +185,7 @@ pub fn queues_run_side_by_side(make: Make) {
 pub fn the_urgent_queue_goes_first(make: Make) {
     let mut rig = with_one_compute_unit(make);
     let (log, gate) = (rig.alloc(256), rig.alloc(4));
-    // The compute unit is held by the first block; ten more wait, and a whole launch.
+    // The first block occupies the compute unit; ten more blocks and a whole launch wait.
     rig.submit(1, &Launch::note(11, log, 1, gate, 1)).unwrap();
     rig.submit(1, &Launch::note(1, log, 2, gate, 0)).unwrap();
     rig.wait_for(log, 1);
@@ -205,8 +205,8 @@ pub fn the_urgent_queue_stops_preemptible_blocks(make: Make) {
         rig.device.fill(counts, 0, 50_000 * 4).unwrap();
         rig.device.fill(preempt.progress, 0, 50_000).unwrap();
         rig.device.fill(log, 0, 4).unwrap();
-        // Blocks so short that they are handed out by the dozen, and so many that a busy machine has no
-        // time to finish them in between.
+        // Blocks so short that a compute unit takes dozens at a time, and so many that even a busy
+        // machine does not finish them before the urgent launch.
         let long = rig.submit(1, &Launch::spin_preemptible(50_000, counts, 2500, preempt)).unwrap();
         for _ in 0..5 {
             let urgent = rig.submit(0, &Launch::note(1, log, 0, gate, 0)).unwrap();
@@ -258,7 +258,7 @@ pub fn an_epoch_raised_midway_evicts_and_the_rest_resumes(make: Make) {
     let mut preempt = rig.preempt(100);
     rig.submit(1, &Launch::note_preemptible(100, log, 1, gate, 1, preempt)).unwrap();
     rig.submit(1, &Launch::note_preemptible(100, log, 2, gate, 0, preempt)).unwrap();
-    // The first block waits for the gate; what is behind it must leave.
+    // The first block waits for the gate; the blocks behind it must exit.
     rig.wait_for(log, 1);
     rig.device.store_epoch(preempt.epoch_word, Epoch(1));
     rig.device.store_epoch(gate, Epoch(1));
@@ -333,7 +333,7 @@ pub fn a_trap_fails_its_launch_and_no_other(make: Make) {
     assert_eq!(rig.run(1, &Launch::trap_at(100, counts, 100, TrapCode::Trap)).status, LaunchStatus::Complete);
 }
 
-pub fn a_trap_says_where_it_was(make: Make) {
+pub fn a_trap_reports_its_location(make: Make) {
     let mut rig = make(Wanted::default());
     let counts = rig.alloc(400);
     for (code, kind) in [
@@ -353,16 +353,16 @@ pub fn a_trap_says_where_it_was(make: Make) {
         assert_eq!(rig.device.report(completion.launch), None, "a report is taken once");
     }
     let completion = rig.run(1, &Launch::trap_at(100, counts, 100, TrapCode::Trap));
-    assert_eq!(rig.device.report(completion.launch), None, "there is nothing to tell");
+    assert_eq!(rig.device.report(completion.launch), None, "a launch that succeeds has no report");
 }
 
-pub fn shared_and_scratch_memory_are_there(make: Make) {
+pub fn shared_and_scratch_memory_are_provided(make: Make) {
     let mut rig = make(Wanted::default());
     let out = rig.alloc(400);
     let params = vec![Param::At(out), Param::U32(ARENAS_SHARED_BYTES), Param::U32(rig::ARENAS_SCRATCH_BYTES)];
     let mut launch = Launch::new(Kernel::Arenas, 20, params);
     let refused = rig.run(0, &launch);
-    assert_eq!(refused.status, LaunchStatus::Failed, "less shared memory than the kernel wants");
+    assert_eq!(refused.status, LaunchStatus::Failed, "less shared memory than the kernel declares");
     let fault = rig.device.report(refused.launch).and_then(|report| report.fault).expect("a fault");
     assert!(fault.to_string().starts_with("kernel 'arenas' was not started: less shared memory"), "{fault}");
     launch.shared_bytes = rig.device.info().shared_bytes_max + 1;
@@ -430,7 +430,7 @@ pub fn constants_are_read_by_kernels_and_written_by_the_engine(make: Make) {
     }
 }
 
-pub fn a_constant_that_is_gone_is_not_seen_again(make: Make) {
+pub fn a_released_constant_is_unmapped(make: Make) {
     let mut rig = make(Wanted::default());
     let begin = rig.device.info().constants_base;
     let (place, out) = (DeviceOffset(begin.0 + (1 << 20)), rig.alloc(1024));
@@ -446,14 +446,14 @@ pub fn a_constant_that_is_gone_is_not_seen_again(make: Make) {
         assert_eq!(rig.u32s(out, 256), [(2. * value).to_bits(); 256]);
         rig.device.release_constant(place);
         assert!(matches!(rig.device.read(place, &mut [0]), Err(DeviceError::OutOfRange { .. })));
-        // An executor hears of it in time, in front of whatever is shown to it next.
+        // An executor learns of the release in time, before anything else is mapped for it.
         rig.constant(DeviceOffset(begin.0), 4096);
-        assert_eq!(rig.run(0, &add).status, LaunchStatus::Failed, "nothing is there");
+        assert_eq!(rig.run(0, &add).status, LaunchStatus::Failed, "nothing is mapped there");
         rig.device.release_constant(begin);
     }
 }
 
-pub fn constants_have_places_of_their_own(make: Make) {
+pub fn constants_do_not_overlap(make: Make) {
     let mut rig = make(Wanted::default());
     let (begin, bytes) = (rig.device.info().constants_base.0, rig.device.info().constants_bytes);
     rig.constant(DeviceOffset(begin + 8192), 8192);
@@ -478,7 +478,7 @@ pub fn constants_have_places_of_their_own(make: Make) {
     }
 }
 
-pub fn what_is_given_back_is_zero(make: Make) {
+pub fn memory_given_back_reads_as_zero(make: Make) {
     let mut rig = make(Wanted::default());
     rig.device.fill(DeviceOffset(0), 7, 1 << 20).unwrap();
     rig.device.give_back(DeviceOffset(5000), 1 << 19).unwrap();
@@ -490,7 +490,7 @@ pub fn what_is_given_back_is_zero(make: Make) {
     assert!(matches!(rig.device.give_back(DeviceOffset(end - 1), 2), Err(DeviceError::OutOfRange { .. })));
 }
 
-pub fn a_launch_that_makes_no_sense_fails(make: Make) {
+pub fn an_invalid_launch_fails(make: Make) {
     let mut rig = make(Wanted::default());
     let (counts, end) = (rig.alloc(64), rig.device.info().memory_bytes);
     let sound = Launch::spin(1, counts, 0);
@@ -510,7 +510,7 @@ pub fn a_launch_that_makes_no_sense_fails(make: Make) {
     assert_eq!(rig.run(0, &sound).status, LaunchStatus::Complete);
 }
 
-pub fn modules_come_and_go(make: Make) {
+pub fn modules_are_loaded_and_unloaded(make: Make) {
     let mut rig = make(Wanted::default());
     let counts = rig.alloc(4);
     let first = rig.module;
@@ -556,8 +556,7 @@ pub fn random_traffic_on_two_queues(make: Make) {
         let launch = if urgent {
             Launch::spin(blocks, counts, random.below(2000))
         } else {
-            // Several launches share the map until the queue was empty once; each block then runs in one of
-            // them.
+            // Launches share the map until the queue is empty; each block runs in one of them.
             if !open.values().any(|urgent| !urgent) {
                 rig.device.fill(preempt.progress, 0, BLOCKS).unwrap();
                 rig.device.fill(preempt.evicted_word, 0, 4).unwrap();
@@ -592,11 +591,11 @@ pub fn a_busy_device_can_be_dropped(make: Make) {
         let _ = rig.submit(1, &Launch::spin(100, counts, SHORT_CYCLES));
         let _ = rig.submit(0, &Launch::spin(100, counts, SHORT_CYCLES));
     }
-    // And one that never had anything to do.
+    // And a device that never ran anything.
     drop(make(Wanted::default()));
 }
 
-/// Each launch ends once, and only launches that may be evicted are.
+/// Checks that each launch ends once, and that only preemptible launches are evicted.
 fn ends(completion: Completion, open: &mut HashMap<LaunchId, bool>) {
     let urgent = open.remove(&completion.launch).expect("a launch ends once");
     assert!(

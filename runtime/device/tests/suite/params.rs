@@ -1,4 +1,4 @@
-//! Parameter blocks up to the largest, and their relocations.
+//! Parameter blocks up to the maximum size, and their relocation.
 
 use super::Make;
 use super::rig::{Kernel, Launch, Param, Preempt, Rig, Wanted};
@@ -6,7 +6,7 @@ use atoll_core::rng::Rng;
 use atoll_core::{DeviceOffset, Epoch};
 use atoll_device::{FaultKind, LaunchRecord, LaunchStatus};
 
-/// Values in the parameter block of [`Kernel::Wide`], between two addresses.
+/// Values between the two addresses in the parameter block of [`Kernel::Wide`].
 const WIDE_VALUES: usize = 510;
 
 fn wide(out: DeviceOffset, values: &[u64], input: DeviceOffset) -> Launch {
@@ -23,7 +23,7 @@ fn random_values(rng: &mut Rng) -> Vec<u64> {
     (0..WIDE_VALUES).map(|_| rng.below(u64::MAX)).collect()
 }
 
-/// Runs a launch that is refused, and gives the reason.
+/// Runs a launch that is refused, and returns the reason.
 fn refusal(rig: &mut Rig, launch: &Launch, change: impl FnOnce(&mut LaunchRecord)) -> String {
     let id = rig.submit_changed(0, launch, change).expect("room");
     let completion = rig.wait();
@@ -42,7 +42,7 @@ pub fn the_largest_parameter_block_arrives_whole(make: Make) {
     let outs: Vec<DeviceOffset> = (0..3).map(|_| rig.alloc(16)).collect();
     for seed in 0..ROUNDS {
         let mut rng = Rng::new(seed);
-        // As many as the queue takes, with others among them that are small.
+        // As many as the queue holds, with small ones in between.
         let blocks: Vec<Vec<u64>> = (0..3).map(|_| random_values(&mut rng)).collect();
         let small = rng.below(4) as usize;
         for (index, (values, out)) in blocks.iter().zip(&outs).enumerate() {
@@ -63,7 +63,7 @@ pub fn one_byte_more_than_the_largest_block_is_refused(make: Make) {
     assert_eq!(rig.run(0, &launch).status, LaunchStatus::Complete);
     launch.params.push(Param::U8(0));
     let reason = refusal(&mut rig, &launch, |_| {});
-    assert_eq!(reason, "4097 bytes of parameters, where the kernel has 4096 and 4096 are the most");
+    assert_eq!(reason, "4097 bytes of parameters; the kernel declares 4096, and 4096 are the most");
 }
 
 pub fn a_relocation_outside_the_parameter_block_is_refused(make: Make) {
@@ -82,12 +82,12 @@ pub fn a_relocation_outside_the_memory_is_refused(make: Make) {
     let mut rig = make(Wanted::default());
     let (out, end) = (rig.alloc(16), rig.device.info().memory_bytes);
     let reason = refusal(&mut rig, &wide(out, &[0; WIDE_VALUES], DeviceOffset(end + 1)), |_| {});
-    assert!(reason.contains("holds no offset of the device's memory"), "{reason}");
-    // An offset is no address.
+    assert!(reason.contains("holds no valid address"), "{reason}");
+    // An offset is not an address.
     let reason = refusal(&mut rig, &wide(out, &[0; WIDE_VALUES], out), |record| {
         record.address_slots = record.address_slots.absolute()
     });
-    assert!(reason.contains("holds no offset of the device's memory"), "{reason}");
+    assert!(reason.contains("holds no valid address"), "{reason}");
 }
 
 pub fn addresses_may_be_absolute(make: Make) {

@@ -1,4 +1,4 @@
-//! A device with the suite's kernels, and short ways to launch them.
+//! A device with the suite's kernels, and shorthands to launch them.
 
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::{AddressSlots, Completion, Device, DeviceError, LaunchRecord, ModuleId, ModuleImage, SubmitError};
@@ -7,7 +7,7 @@ use atoll_kgraph::host_abi::TrapCode;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// What a test wants of its device.
+/// What a test needs from its device.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub compute_units: u32,
@@ -20,7 +20,7 @@ impl Default for Wanted {
     }
 }
 
-/// The suite's kernels, as they stand in `kernels.c`.
+/// The suite's kernels, in the order of `kernels.c`.
 #[derive(Clone, Copy, Debug)]
 pub enum Kernel {
     VectorAdd,
@@ -92,7 +92,7 @@ pub enum Param {
     U8(u8),
 }
 
-/// Where a preemptible launch keeps its state.
+/// Where the preemption state of a launch is.
 #[derive(Clone, Copy, Debug)]
 pub struct Preempt {
     pub epoch_word: DeviceOffset,
@@ -101,7 +101,7 @@ pub struct Preempt {
     pub epoch: Epoch,
 }
 
-/// A launch in the making.
+/// A launch under construction.
 #[derive(Clone, Debug)]
 pub struct Launch {
     pub kernel: Kernel,
@@ -111,7 +111,7 @@ pub struct Launch {
     pub preempt: Option<Preempt>,
     /// Its blocks may be stopped midway.
     pub may_run_again: bool,
-    /// The next one comes at once.
+    /// The next launch follows at once.
     pub followed: bool,
 }
 
@@ -119,7 +119,7 @@ pub struct Launch {
 pub struct Rig {
     pub device: Box<dyn Device>,
     pub module: ModuleId,
-    /// What the kernels are for the device.
+    /// The kernels as code for the device.
     pub code: &'static [u8],
     launches: u64,
     /// Where the memory of its domain begins.
@@ -136,7 +136,7 @@ impl Rig {
         rig
     }
 
-    /// Loads the kernels once more.
+    /// Loads the kernels again.
     pub fn load(&mut self) -> Result<ModuleId, DeviceError> {
         let target = self.device.info().targets.last().expect("a target").clone();
         self.device.load_module(ModuleImage {
@@ -169,7 +169,7 @@ impl Rig {
         at
     }
 
-    /// State of a preemptible launch of so many blocks.
+    /// Preemption state for a launch of `blocks` blocks.
     pub fn preempt(&mut self, blocks: u64) -> Preempt {
         Preempt {
             epoch_word: self.alloc(4),
@@ -183,7 +183,7 @@ impl Rig {
         self.submit_changed(queue, launch, |_| {})
     }
 
-    /// Submits a launch whose record was changed.
+    /// Submits a launch after changing its record.
     pub fn submit_changed(
         &mut self,
         queue: u32,
@@ -227,7 +227,7 @@ impl Rig {
         }
     }
 
-    /// Submits and waits.
+    /// Submits a launch and waits for its completion.
     pub fn run(&mut self, queue: u32, launch: &Launch) -> Completion {
         let id = self.submit(queue, launch).expect("a free place");
         let completion = self.wait();
@@ -259,7 +259,7 @@ impl Rig {
     }
 }
 
-/// The parameter block, naturally aligned, and which of its slots are offsets.
+/// The parameter block, naturally aligned, and the slots that hold offsets.
 fn layout(launch: &Launch) -> (Vec<u8>, AddressSlots) {
     let (mut bytes, mut slots) = (Vec::new(), AddressSlots::NONE);
     let mut push = |param: &Param| {
@@ -305,7 +305,7 @@ impl Launch {
         Launch { preempt: Some(preempt), ..self }
     }
 
-    /// Blocks that spin for some cycles and count themselves.
+    /// Blocks that spin for `cycles` cycles and then count themselves.
     pub fn spin(blocks: u32, counts: DeviceOffset, cycles: u64) -> Launch {
         Launch::new(Kernel::Spin, blocks, vec![Param::At(counts), Param::U64(cycles)])
     }
@@ -326,7 +326,7 @@ impl Launch {
         Launch::new(Kernel::FaultAt, blocks, params)
     }
 
-    /// Blocks that write `tag` into a log and then wait until the gate is at least `until`.
+    /// Blocks that write `tag` into a log and then wait until the gate word is at least `until`.
     pub fn note(blocks: u32, log: DeviceOffset, tag: u32, gate: DeviceOffset, until: u32) -> Launch {
         Launch::new(Kernel::Note, blocks, vec![Param::At(log), Param::At(gate), Param::U32(tag), Param::U32(until)])
     }
@@ -343,18 +343,18 @@ impl Launch {
     }
 }
 
-/// The code of `kernels.c`.
+/// The compiled code of `kernels.c`.
 pub fn kernels() -> &'static [u8] {
     static CODE: OnceLock<Vec<u8>> = OnceLock::new();
     CODE.get_or_init(compile_kernels)
 }
 
-/// Compiles them with the C compiler that links Rust programs.
+/// Compiles the kernels with the C compiler that links Rust programs.
 fn compile_kernels() -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
     let (source, object) = (folder.path().join("kernels.c"), folder.path().join("kernels.so"));
     std::fs::write(&source, include_str!("../kernels/kernels.c")).expect("room for a file");
-    // Lines of its own, and columns that say nothing: what the compiler of kernels promises.
+    // Line tables without column info, as Atoll's compiler of kernels emits.
     let flags = [
         "-g1",
         "-gno-column-info",
@@ -373,10 +373,10 @@ fn compile_kernels() -> Vec<u8> {
     std::fs::read(&object).expect("an object")
 }
 
-/// Waits until something is found; what happens to a device of the owner's wakes it.
+/// Waits until `found` returns a value; events of the owner's device wake it.
 ///
 /// # Panics
-/// If it is not found within a minute.
+/// If nothing is found within a minute.
 pub fn wait_for<O, D: Device, T>(
     owner: &mut O,
     device: impl Fn(&O) -> &D,

@@ -64,7 +64,7 @@ fn make(wanted: Wanted) -> Rig {
 conforms! { common make }
 conforms! {
     make:
-    shared_and_scratch_memory_are_there,
+    shared_and_scratch_memory_are_provided,
 }
 
 #[test]

@@ -197,5 +197,5 @@ fn what_cannot_be_is_refused_with_its_cause() {
     rig.device.close_lane(lane.id).expect("nothing is in it");
     assert_eq!(why(rig.device.close_lane(lane.id)), "there is no lane 1");
     let opened = rig.device.open_lane(&LaneSpec { units: vec![0, 2], queues: 2 }).map(drop);
-    assert_eq!(why(opened), "there is no compute unit 2; the device has 2, from 0 on");
+    assert_eq!(why(opened), "there is no compute unit 2; the device has 2, numbered from 0");
 }

@@ -179,8 +179,10 @@ mod tests {
 
     fn of(text: &str, address: &str) -> Alignment {
         let text = format!(
-            ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p, .param .u64 q, .param .u32 n) {{\n\
-             .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .pred %p<3>;\nld.param.u64 %d0, [p]; ld.param.u64 %d1, [q]; ld.param.u32 %r0, [n];\n\
+            ".version 7.0\n.target sm_80\n.address_size 64\n\
+             .visible .entry k(.param .u64 p, .param .u64 q, .param .u32 n) {{\n\
+             .reg .b32 %r<9>; .reg .b64 %d<9>; .reg .pred %p<3>;\n\
+             ld.param.u64 %d0, [p]; ld.param.u64 %d1, [q]; ld.param.u32 %r0, [n];\n\
              mov.u32 %r1, %tid.x;\n{text}\nret;\n}}"
         );
         let module = atoll_ptx::parse(&text).unwrap();

@@ -58,7 +58,7 @@ pub struct Analysis {
     /// Registers whose definitions must keep the values of lanes that are not active.
     pub blend: Vec<bool>,
     /// Reconvergence point of each block.
-    pub meet: Vec<BlockId>,
+    pub reconvergence: Vec<BlockId>,
     /// For a divergent branch with a side whose lanes leave the kernel: the first block of that
     /// side.
     pub exit_side: Vec<Option<BlockId>>,
@@ -92,12 +92,12 @@ pub(crate) fn analyse(program: &Program, phis: &[Phi], block: BlockShape) -> Res
             continue;
         }
         scheduled |= several && solver.reduces_in_groups();
-        match solver.find_parted_barrier().filter(|_| !scheduled) {
+        match solver.find_divergent_barrier().filter(|_| !scheduled) {
             None => {
                 let spins = spinning.into_iter().flat_map(|l| l.entries).collect();
                 return Ok(Analysis { scheduled, spins, ..solver.finish() });
             }
-            Some(branch) => match leaving_side(program, branch) {
+            Some(branch) => match exiting_side(program, branch) {
                 Some(side) => {
                     exit_side = solver.analysis.exit_side;
                     exit_side[branch] = Some(side);
@@ -120,7 +120,7 @@ pub(crate) fn spinning_loops(program: &Program) -> Vec<Loop> {
 
 /// Whether some threads arrive at a barrier without waiting at it (`bar.arrive`).
 fn only_arrives_somewhere(program: &Program) -> bool {
-    program.blocks.iter().any(|b| matches!(&b.term, Term::Barrier { meeting, .. } if meeting.only_arrives))
+    program.blocks.iter().any(|b| matches!(&b.term, Term::Barrier { participants, .. } if participants.only_arrives))
 }
 
 /// `EXIT` if one side of a branch is the exit itself.
@@ -133,7 +133,7 @@ fn plain_exit_side(term: &Term) -> Option<BlockId> {
 
 /// The side of a branch from which no barrier can be reached, if there is exactly one. Its lanes
 /// can run to their end at once.
-fn leaving_side(program: &Program, branch: BlockId) -> Option<BlockId> {
+fn exiting_side(program: &Program, branch: BlockId) -> Option<BlockId> {
     let Term::Branch { taken, other, .. } = program.blocks[branch].term else { return None };
     let graph = Graph::new(program.successors());
     let meets_barrier = |from: BlockId| {
@@ -182,7 +182,7 @@ impl<'a> Solver<'a> {
             }
         }
         let flow = Graph::new(succs);
-        let meet = reconvergence(&flow, &exit_side);
+        let reconvergence = reconvergence(&flow, &exit_side);
         let loops = find_loops(&flow);
         let (mut def_blocks, mut use_blocks) = (vec![Vec::new(); count], vec![Vec::new(); count]);
         for (id, block) in program.blocks.iter().enumerate() {
@@ -199,7 +199,7 @@ impl<'a> Solver<'a> {
             shapes: Vec::new(),
             split: vec![Split::Uniform; program.blocks.len()],
             blend: vec![false; count],
-            meet,
+            reconvergence,
             exit_side,
             flow,
             loops,
@@ -228,9 +228,9 @@ impl<'a> Solver<'a> {
                 *shape = defs.is_empty().then_some(Shape::uniform(Level::Block));
             }
             self.propagate();
-            let parted = self.part_branches();
+            let split = self.classify_branches();
             let demoted = self.demote_assumed();
-            if !parted && !demoted {
+            if !split && !demoted {
                 break;
             }
             // Shapes that relied on an assumption refuted just now may have spread: start over with
@@ -311,7 +311,7 @@ impl<'a> Solver<'a> {
 
     /// Classifies branches. If a branch now splits threads further than before, forces the
     /// registers that depend on it and returns true.
-    fn part_branches(&mut self) -> bool {
+    fn classify_branches(&mut self) -> bool {
         let mut changed = false;
         for block in 0..self.program.blocks.len() {
             let Term::Branch { pred, .. } = self.program.blocks[block].term else { continue };
@@ -323,7 +323,7 @@ impl<'a> Solver<'a> {
             if split > self.analysis.split[block] {
                 self.analysis.split[block] = split;
                 changed = true;
-                self.force_meeting_values(block, split);
+                self.force_joined_values(block, split);
             }
         }
         changed
@@ -331,7 +331,7 @@ impl<'a> Solver<'a> {
 
     /// Forces registers whose values join below a splitting branch, and registers that carry values
     /// out of a loop that lanes leave in different iterations.
-    fn force_meeting_values(&mut self, branch: BlockId, split: Split) {
+    fn force_joined_values(&mut self, branch: BlockId, split: Split) {
         if self.analysis.flow.succs[branch].len() < 2 {
             return; // The other side leaves the kernel.
         }
@@ -339,7 +339,7 @@ impl<'a> Solver<'a> {
         for phi in self.phis.iter().filter(|phi| joins[phi.block]) {
             force(&mut self.forced, &mut self.analysis.blend, phi.web, split);
         }
-        let meet = self.analysis.meet[branch];
+        let meet = self.analysis.reconvergence[branch];
         if split == Split::Divergent {
             self.force_waiting_values(branch, meet);
         }
@@ -379,7 +379,7 @@ impl<'a> Solver<'a> {
     /// Blocks that two paths from different sides of a branch reach, and at which they first join.
     fn joins(&self, branch: BlockId) -> Vec<bool> {
         let flow = &self.analysis.flow;
-        let meet = self.analysis.meet[branch];
+        let meet = self.analysis.reconvergence[branch];
         let mut label: Vec<Option<BlockId>> = vec![None; flow.len()];
         let mut joins = vec![false; flow.len()];
         let mut work: Vec<BlockId> = flow.succs[branch].clone();
@@ -435,7 +435,7 @@ impl<'a> Solver<'a> {
     }
 
     /// A branch that splits threads which could then reach a barrier separately.
-    fn find_parted_barrier(&self) -> Option<BlockId> {
+    fn find_divergent_barrier(&self) -> Option<BlockId> {
         (0..self.program.blocks.len()).find(|&branch| {
             self.analysis.split[branch] != Split::Uniform
                 && self.analysis.flow.succs[branch].len() >= 2
@@ -457,10 +457,10 @@ impl<'a> Solver<'a> {
             !matches!(number, Opnd::Special(_))
                 && regs.iter().all(|&r| self.shapes[r].is_some_and(|s| s.is_uniform() && s.level == Level::Block))
         };
-        self.program
-            .blocks
-            .iter()
-            .any(|b| matches!(&b.term, Term::Barrier { meeting, reduce: Some(_), .. } if !is_for_all(&meeting.number)))
+        self.program.blocks.iter().any(|b| match &b.term {
+            Term::Barrier { participants, reduce: Some(_), .. } => !is_for_all(&participants.number),
+            _ => false,
+        })
     }
 
     /// The head of a spinning loop that lanes leave in different iterations, and the edges that let
@@ -517,7 +517,7 @@ impl Loop {
 impl Analysis {
     /// Blocks between a branch and its reconvergence point.
     pub fn influence(&self, branch: BlockId) -> Vec<BlockId> {
-        let reached = self.flow.reachable(&self.flow.succs[branch], Some(self.meet[branch]));
+        let reached = self.flow.reachable(&self.flow.succs[branch], Some(self.reconvergence[branch]));
         (0..reached.len()).filter(|&b| reached[b] && b != EXIT).collect()
     }
 

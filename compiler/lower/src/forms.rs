@@ -74,9 +74,8 @@ const FORMS: &[(&str, &[&str])] = &[
     ("griddepcontrol", &["launch_dependents wait"]),
     (
         "cp",
-        &[
-            "async ca cg commit_group wait_group wait_all shared shared::cta shared::cluster global L2::cache_hint L2::64B L2::128B L2::256B",
-        ],
+        &["async ca cg commit_group wait_group wait_all shared shared::cta shared::cluster global \
+             L2::cache_hint L2::64B L2::128B L2::256B"],
     ),
     // Products of f64 may state round-to-nearest.
     ("mma", &["sync aligned row col satfinite rn", SHAPES]),
@@ -85,7 +84,7 @@ const FORMS: &[(&str, &[&str])] = &[
 ];
 
 /// Instructions on objects that no target here has, by opcode.
-const UNFOLLOWED: &[(&str, &str)] = &[
+const UNSUPPORTED: &[(&str, &str)] = &[
     ("tex tld4 txq istypep", "textures"),
     ("suld sust sured suq", "surfaces"),
     ("tensormap", "tensor maps"),
@@ -111,8 +110,8 @@ pub fn is_known(opcode: &str) -> bool {
 }
 
 /// The kind of object that an opcode works on and that no target here has.
-pub(crate) fn unfollowed(opcode: &str) -> Option<&'static str> {
-    UNFOLLOWED.iter().find(|(opcodes, _)| opcodes.split(' ').any(|o| opcode == o)).map(|row| row.1)
+pub(crate) fn unsupported_object(opcode: &str) -> Option<&'static str> {
+    UNSUPPORTED.iter().find(|(opcodes, _)| opcodes.split(' ').any(|o| opcode == o)).map(|row| row.1)
 }
 
 /// Whether an opcode is a video instruction, scalar or SIMD.

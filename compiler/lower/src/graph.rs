@@ -95,9 +95,9 @@ impl Graph {
         nodes: &[usize],
         cut: impl Fn(usize, usize) -> bool,
     ) -> Vec<Vec<usize>> {
-        nodes.iter().for_each(|&node| state.index[node] = Tarjan::TO_COME);
+        nodes.iter().for_each(|&node| state.index[node] = Tarjan::UNVISITED);
         for &node in nodes {
-            if state.index[node] == Tarjan::TO_COME {
+            if state.index[node] == Tarjan::UNVISITED {
                 self.connect(node, state, &cut);
             }
         }
@@ -131,7 +131,7 @@ impl Graph {
             if t.index[to] == Tarjan::OUTSIDE || cut(node, to) {
                 continue;
             }
-            if t.index[to] == Tarjan::TO_COME {
+            if t.index[to] == Tarjan::UNVISITED {
                 work.push((to, 0));
             } else if t.index[to] != Tarjan::DONE {
                 t.low[node] = t.low[node].min(t.index[to]);
@@ -154,7 +154,7 @@ impl Tarjan {
     /// Index of a node that is not part of the search.
     const OUTSIDE: usize = usize::MAX;
     /// Index of a node that has not been reached yet.
-    const TO_COME: usize = usize::MAX - 1;
+    const UNVISITED: usize = usize::MAX - 1;
     /// Index of a node whose component is complete.
     const DONE: usize = usize::MAX - 2;
 

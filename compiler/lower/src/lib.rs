@@ -71,7 +71,7 @@ impl Kernel {
         let phis = webs::split_into_webs(&mut program, &graph).map_err(too_large)?;
         bounds::join(&mut program);
         if !analysis::spinning_loops(&program).is_empty() {
-            spins::isolate_meetings(&mut program);
+            spins::isolate_convergent(&mut program);
         }
         let analysis = analysis::analyse(&program, &phis, block).map_err(too_large)?;
         Ok(Kernel { program, analysis })

@@ -9,7 +9,7 @@ const MAX_PAIRS: usize = 1 << 26;
 
 /// The liveness lists of a kernel would exceed the limit on their total length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more than {MAX_PAIRS} live registers at the starts of basic blocks, added up")]
+#[error("more than {MAX_PAIRS} live registers, summed over the starts of all basic blocks")]
 pub struct TooLarge;
 
 /// The registers that are live at the start of each block.

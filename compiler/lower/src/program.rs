@@ -79,7 +79,7 @@ pub enum Term {
         /// The block after the barrier.
         next: BlockId,
         /// Which threads take part.
-        meeting: Meeting,
+        participants: Participants,
         /// What they reduce, for `bar.red`.
         reduce: Option<Reduce>,
     },
@@ -89,7 +89,7 @@ pub enum Term {
 
 /// Which threads take part in a barrier.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Meeting {
+pub struct Participants {
     /// The barrier's number.
     pub number: Opnd,
     /// The number of participating threads; if absent, all threads that have not exited.
@@ -356,7 +356,7 @@ impl Opnd {
     }
 }
 
-impl Meeting {
+impl Participants {
     /// The operands that select the threads.
     pub fn operands(&self) -> impl Iterator<Item = &Opnd> {
         std::iter::once(&self.number).chain(&self.threads)
@@ -369,9 +369,9 @@ impl Term {
         let mut regs = Vec::new();
         match self {
             Term::Branch { pred, .. } => regs.push(*pred),
-            Term::Barrier { meeting, reduce, .. } => {
+            Term::Barrier { participants, reduce, .. } => {
                 regs.extend(reduce.iter().map(|r| r.source));
-                meeting.operands().for_each(|o| o.collect(&mut regs));
+                participants.operands().for_each(|o| o.collect(&mut regs));
             }
             Term::Goto(_) | Term::Exit => {}
         }
@@ -390,9 +390,9 @@ impl Term {
     pub fn rename_uses(&mut self, map: &mut impl FnMut(Reg) -> Reg) {
         match self {
             Term::Branch { pred, .. } => *pred = map(*pred),
-            Term::Barrier { meeting, reduce, .. } => {
-                meeting.number.rename(map);
-                meeting.threads.iter_mut().for_each(|t| t.rename(map));
+            Term::Barrier { participants, reduce, .. } => {
+                participants.number.rename(map);
+                participants.threads.iter_mut().for_each(|t| t.rename(map));
                 reduce.iter_mut().for_each(|r| r.source = map(r.source));
             }
             Term::Goto(_) | Term::Exit => {}
@@ -424,7 +424,7 @@ impl Program {
 
     /// Redirects jumps to empty blocks to the block after them, and clears unreachable blocks.
     pub fn thread_jumps(&mut self) {
-        let end = self.landings();
+        let end = self.jump_destinations();
         for block in &mut self.blocks {
             match &mut block.term {
                 Term::Goto(to) => *to = end[*to],
@@ -448,7 +448,7 @@ impl Program {
 
     /// For each block, the first block on the way from it that is not empty; in an empty endless
     /// loop, any of its blocks.
-    fn landings(&self) -> Vec<BlockId> {
+    fn jump_destinations(&self) -> Vec<BlockId> {
         let mut end: Vec<Option<BlockId>> = vec![None; self.blocks.len()];
         for block in 0..self.blocks.len() {
             let (mut at, mut way) = (block, Vec::new());

@@ -254,7 +254,7 @@ impl<'m> Reader<'m> {
                 StatementKind::Label(name) => {
                     let block = self.new_block()?;
                     if self.innermost().labels.insert(name.clone(), block).is_some() {
-                        return Err(self.malformed(statement.origin.line, format!("label `{name}` stands twice")));
+                        return Err(self.malformed(statement.origin.line, format!("label `{name}` is declared twice")));
                     }
                     continue;
                 }
@@ -385,7 +385,7 @@ impl<'m> Reader<'m> {
     }
 
     fn push(&mut self, instruction: &Instruction, guard: Option<(Reg, bool)>, line: u32) -> Result<(), LowerError> {
-        if let Some(what) = forms::unfollowed(&instruction.opcode) {
+        if let Some(what) = forms::unsupported_object(&instruction.opcode) {
             return Err(self.unsupported(line, format!("{what} (`{}`)", instruction.dotted())));
         }
         let mut ops = instruction.operands.iter().map(|o| self.operand(o, line)).collect::<Result<Vec<_>, _>>()?;
@@ -492,7 +492,7 @@ impl<'m> Reader<'m> {
             }
             return Err(match name.starts_with('%') {
                 true => {
-                    self.unsupported(line, format!("the special register `{name}`, if it is one; it is not declared"))
+                    self.unsupported(line, format!("`{name}`, which is neither declared nor a known special register"))
                 }
                 false => self.malformed(line, format!("`{name}` is not declared")),
             });
@@ -507,7 +507,7 @@ impl<'m> Reader<'m> {
         };
         symbol
             .map(Opnd::Symbol)
-            .ok_or_else(|| self.malformed(line, format!("`{name}{offset:+}` lies outside its space")))
+            .ok_or_else(|| self.malformed(line, format!("`{name}{offset:+}` lies outside its state space")))
     }
 
     fn finish(mut self) -> Result<Program, LowerError> {

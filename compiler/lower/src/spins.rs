@@ -16,7 +16,7 @@ use atoll_ptx::{Immediate, StateSpace};
 use std::collections::HashMap;
 
 /// Convergent instructions: the lanes of a warp exchange data or synchronise.
-const MEETINGS: [&str; 8] = ["shfl", "vote", "match", "redux", "elect", "activemask", "bar", "barrier"];
+const CONVERGENT: [&str; 8] = ["shfl", "vote", "match", "redux", "elect", "activemask", "bar", "barrier"];
 /// Limit on the registers followed backwards from one exit; beyond it the loop counts as not
 /// spinning.
 const MAX_SLICE: usize = 64;
@@ -43,10 +43,10 @@ pub(crate) struct Extension {
 
 /// Splits blocks so that each convergent instruction starts a block and each release ends one.
 /// Registers and the first block of each split stay the same.
-pub(crate) fn isolate_meetings(program: &mut Program) {
+pub(crate) fn isolate_convergent(program: &mut Program) {
     for block in 0..program.blocks.len() {
         let mut at = block;
-        while let Some(cut) = place_to_cut(&program.blocks[at]) {
+        while let Some(cut) = split_point(&program.blocks[at]) {
             let rest = program.blocks[at].insts.split_off(cut);
             let next = program.blocks.len();
             let (line, term) = (program.blocks[at].line, program.blocks[at].term.clone());
@@ -58,18 +58,18 @@ pub(crate) fn isolate_meetings(program: &mut Program) {
 }
 
 /// In front of the first convergent instruction, or behind the first release.
-fn place_to_cut(block: &Block) -> Option<usize> {
+fn split_point(block: &Block) -> Option<usize> {
     let count = block.insts.len();
     let inside = block.insts.iter().enumerate().find_map(|(i, inst)| match inst {
-        _ if i > 0 && is_meeting(inst) => Some(i),
+        _ if i > 0 && is_convergent(inst) => Some(i),
         _ if i + 1 < count && is_release(inst) => Some(i + 1),
         _ => None,
     });
     inside.or_else(|| (matches!(block.term, Term::Barrier { .. }) && count > 0).then_some(count))
 }
 
-fn is_meeting(inst: &Inst) -> bool {
-    MEETINGS.contains(&inst.form.opcode.as_str())
+fn is_convergent(inst: &Inst) -> bool {
+    CONVERGENT.contains(&inst.form.opcode.as_str())
 }
 
 fn is_ordered(inst: &Inst) -> bool {
@@ -185,7 +185,7 @@ impl<'p> Definitions<'p> {
             [] => true,
             [only] => {
                 let opcode = only.form.opcode.as_str();
-                let computes = !matches!(opcode, "ld" | "ldu" | "atom" | "vprintf") && !MEETINGS.contains(&opcode);
+                let computes = !matches!(opcode, "ld" | "ldu" | "atom" | "vprintf") && !CONVERGENT.contains(&opcode);
                 computes
                     && only.guard.is_none_or(|(guard, _)| self.is_fixed_reg(guard, known))
                     && only.sources().iter().all(|o| self.all_fixed(o, known))
@@ -209,7 +209,7 @@ pub(crate) fn extend(program: &Program, inside: &Loop<'_>) -> Option<Extension> 
         b != EXIT
             && !is_in_loop(b)
             && !matches!(block.term, Term::Barrier { .. })
-            && !block.insts.first().is_some_and(is_meeting)
+            && !block.insts.first().is_some_and(is_convergent)
             && dominators.dominates(head, b)
     };
     let mut way = vec![false; program.blocks.len()];

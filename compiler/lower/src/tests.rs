@@ -13,7 +13,8 @@ use std::fmt::Write as _;
 /// everywhere.
 fn program(code: &str) -> Program {
     let text = format!(
-        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 n) {{\n.reg .b32 %r; .reg .pred %p;\nld.param.u32 %r, [n];\n{code}ret;\n}}"
+        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 n) {{\n\
+         .reg .b32 %r; .reg .pred %p;\nld.param.u32 %r, [n];\n{code}ret;\n}}"
     );
     let module = atoll_ptx::parse(&text).unwrap();
     read::read_kernel(&module, module.kernels().next().unwrap(), true, "test").unwrap()

@@ -43,12 +43,13 @@ pub enum Rerun {
     /// second (written).
     IfDisjoint(Vec<(Root, Root)>),
     /// No, or it could not be proven.
-    Never(NotAgain),
+    Never(NotRerunnable),
 }
 
 impl Rerun {
-    /// The fact in the form of a bundle: parameters by position. Pairs of two variables of the
-    /// module have been dropped, and a parameter of a graph's kernel is never bound to a structure.
+    /// The fact in the form of a bundle: parameters by position. A pair with a variable of the module
+    /// is dropped, because a variable is never bound as a buffer. A pointer inside a structure gives
+    /// `Never`: the parameters of a graph's kernel are not structures.
     pub fn fact(&self) -> RerunFact {
         let pairs = match self {
             Rerun::Always => return RerunFact::Always,
@@ -88,7 +89,7 @@ impl Rerun {
 
 /// Why a block may not run again. Lines are those of the source; 0 for statements built by a pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAgain {
+pub enum NotRerunnable {
     /// The block reads bytes that it may have overwritten.
     #[error("the store at line {store} may overwrite what line {load} loaded through {root}")]
     Clobber {
@@ -100,7 +101,7 @@ pub enum NotAgain {
         root: Root,
     },
     /// The origin of an address is unknown.
-    #[error("line {line}: the address of the {what} cannot be followed to a parameter")]
+    #[error("line {line}: the origin of the address of the {what} is unknown")]
     UnknownAddress {
         /// `load` or `store`.
         what: &'static str,
@@ -108,7 +109,7 @@ pub enum NotAgain {
         line: u32,
     },
     /// An update that a second run would apply twice.
-    #[error("line {line}: `{instruction}` changes memory by what it holds: a second run would change it again")]
+    #[error("line {line}: `{instruction}` updates memory: a second run would update it again")]
     Atomic {
         /// The instruction.
         instruction: String,
@@ -116,7 +117,7 @@ pub enum NotAgain {
         line: u32,
     },
     /// An access that synchronises with other blocks or the host.
-    #[error("line {line}: `{instruction}` talks to other blocks or to the host")]
+    #[error("line {line}: `{instruction}` synchronises with other blocks or the host")]
     Strong {
         /// The instruction.
         instruction: String,
@@ -148,7 +149,7 @@ pub enum NotAgain {
         line: u32,
     },
     /// A callee without a body in this module.
-    #[error("line {line}: the callee `{callee}` has no body here")]
+    #[error("line {line}: the callee `{callee}` has no body in this module")]
     UnknownCallee {
         /// The function, or the register that holds it.
         callee: String,
@@ -156,8 +157,8 @@ pub enum NotAgain {
         line: u32,
     },
     /// An instruction whose effects the analysis does not model.
-    #[error("line {line}: `{instruction}` is not followed ({what})")]
-    Unfollowed {
+    #[error("line {line}: the effects of `{instruction}` ({what}) are not known")]
+    Unsupported {
         /// The instruction.
         instruction: String,
         /// The group of instructions it belongs to.
@@ -184,10 +185,10 @@ pub fn analyze_idempotence(module: &Module, kernel: &Function) -> Rerun {
     }
 }
 
-fn prove(module: &Module, kernel: &Function) -> Result<Vec<(Root, Root)>, NotAgain> {
+fn prove(module: &Module, kernel: &Function) -> Result<Vec<(Root, Root)>, NotRerunnable> {
     let trace = Trace::of(module, kernel).map_err(|opaque| match opaque {
-        Opaque::Callee { name, line } => NotAgain::UnknownCallee { callee: name, line },
-        Opaque::TooComplex => NotAgain::TooComplex,
+        Opaque::Callee { name, line } => NotRerunnable::UnknownCallee { callee: name, line },
+        Opaque::TooComplex => NotRerunnable::TooComplex,
     })?;
     for (function, instruction, id) in trace.instructions() {
         forbid(instruction, trace.code(function).statement(id).origin.line)?;
@@ -202,24 +203,26 @@ fn prove(module: &Module, kernel: &Function) -> Result<Vec<(Root, Root)>, NotAga
     Unstable::of(&trace, &order.cfg).check(&trace, &writes)?;
     let reads: Vec<&Access> = outside.into_iter().filter(|a| a.act.reads).collect();
     if reads.len().saturating_mul(writes.len()) > PAIRS_MAX {
-        return Err(NotAgain::TooComplex);
+        return Err(NotRerunnable::TooComplex);
     }
     let mut pairs: Vec<(usize, usize)> = Vec::new();
     for read in reads {
-        let Some(from) = &read.targets else { return Err(NotAgain::UnknownAddress { what: "load", line: read.line }) };
+        let Some(from) = &read.targets else {
+            return Err(NotRerunnable::UnknownAddress { what: "load", line: read.line });
+        };
         if order.is_covered(&trace, read, &writes) {
             continue;
         }
         for write in writes.iter().filter(|write| order.may_follow(read, write)) {
             let Some(to) = &write.targets else {
-                return Err(NotAgain::UnknownAddress { what: "store", line: write.line });
+                return Err(NotRerunnable::UnknownAddress { what: "store", line: write.line });
             };
             if let Some(&shared) = from.iter().find(|root| to.contains(root))
                 && may_clobber(&trace, read, write)
             {
                 // Only roots that a caller can name remain here.
                 let Some(root) = trace.root(shared).cloned() else { continue };
-                return Err(NotAgain::Clobber { store: write.line, load: read.line, root });
+                return Err(NotRerunnable::Clobber { store: write.line, load: read.line, root });
             }
             let new = from.iter().flat_map(|&r| to.iter().map(move |&w| (r, w))).filter(|(r, w)| r != w);
             new.for_each(|pair| {
@@ -243,7 +246,7 @@ fn may_clobber(trace: &Trace<'_>, read: &Access, write: &Access) -> bool {
 }
 
 /// Rejects instructions whose effect or result may differ in a second run.
-fn forbid(instruction: &Instruction, line: u32) -> Result<(), NotAgain> {
+fn forbid(instruction: &Instruction, line: u32) -> Result<(), NotRerunnable> {
     const CALLS: [&str; 3] = ["vprintf", "malloc", "free"];
     const DIFFERS: [&str; 10] = [
         "%clock",
@@ -257,37 +260,37 @@ fn forbid(instruction: &Instruction, line: u32) -> Result<(), NotAgain> {
         "%cluster",
         "%current_graph_exec",
     ];
-    if let Act::Unfollowed(what) = act(instruction) {
-        return Err(NotAgain::Unfollowed { instruction: instruction.dotted(), what, line });
+    if let Act::Unsupported(what) = act(instruction) {
+        return Err(NotRerunnable::Unsupported { instruction: instruction.dotted(), what, line });
     }
     if instruction.opcode == "nanosleep" {
-        return Err(NotAgain::Differs { what: instruction.dotted(), line });
+        return Err(NotRerunnable::Differs { what: instruction.dotted(), line });
     }
     let mut found = Ok(());
     instruction.visit_names(&mut |_, name| {
         if CALLS.contains(&name.as_str()) && instruction.opcode == "call" {
-            found = Err(NotAgain::Calls { callee: name.to_string(), line });
+            found = Err(NotRerunnable::Calls { callee: name.to_string(), line });
         }
         if atoll_ptx::is_special_register(name) && DIFFERS.iter().any(|prefix| name.starts_with(prefix)) {
-            found = Err(NotAgain::Differs { what: name.to_string(), line });
+            found = Err(NotRerunnable::Differs { what: name.to_string(), line });
         }
     });
     found
 }
 
 /// Rejects accesses that are unsafe on their own, without a pair of load and store.
-fn forbid_accesses(trace: &Trace<'_>, outside: &[&Access]) -> Result<(), NotAgain> {
+fn forbid_accesses(trace: &Trace<'_>, outside: &[&Access]) -> Result<(), NotRerunnable> {
     for access in outside {
         let instruction =
             || trace.code(access.function).instruction(access.statement).map(Instruction::dotted).unwrap_or_default();
         if access.act.atomic {
-            return Err(NotAgain::Atomic { instruction: instruction(), line: access.line });
+            return Err(NotRerunnable::Atomic { instruction: instruction(), line: access.line });
         }
         if access.act.strong {
-            return Err(NotAgain::Strong { instruction: instruction(), line: access.line });
+            return Err(NotRerunnable::Strong { instruction: instruction(), line: access.line });
         }
         if access.act.writes && access.targets.is_none() {
-            return Err(NotAgain::UnknownAddress { what: "store", line: access.line });
+            return Err(NotRerunnable::UnknownAddress { what: "store", line: access.line });
         }
     }
     Ok(())
@@ -304,18 +307,19 @@ struct Order {
 }
 
 impl Order {
-    fn of(trace: &Trace<'_>) -> Result<Order, NotAgain> {
+    fn of(trace: &Trace<'_>) -> Result<Order, NotRerunnable> {
         let code = trace.code(0);
         // The verifier guarantees that the control-flow graph can be built.
-        let cfg = Cfg::of(code).map_err(|_| NotAgain::TooComplex)?;
+        let cfg = Cfg::of(code).map_err(|_| NotRerunnable::TooComplex)?;
         let divergence = Divergence::of(code, &cfg);
-        let meets = |(function, instruction, id): (usize, &Instruction, StatementId)| {
+        let waits_divergently = |(function, instruction, id): (usize, &Instruction, StatementId)| {
             waits_for_threads(instruction)
                 && (function != 0 || instruction.guard.is_some() || divergence.in_block(cfg.block_of(id)))
         };
         // Spinning on shared memory orders threads without a barrier.
-        let talks = |access: &Access| access.is_private && (access.act.strong || access.act.atomic && access.act.reads);
-        let by_paths = !trace.instructions().any(meets) && !trace.accesses.iter().any(talks);
+        let synchronises =
+            |access: &Access| access.is_private && (access.act.strong || access.act.atomic && access.act.reads);
+        let by_paths = !trace.instructions().any(waits_divergently) && !trace.accesses.iter().any(synchronises);
         let later = trace.accesses.iter().filter(|a| a.function == 0 && a.act.reads && !a.is_private);
         let later = later.map(|a| cfg.block_of(a.statement)).map(|block| (block, reachable(&cfg, block))).collect();
         Ok(Order { dominators: DominatorTree::dominators(&cfg), cfg, later, by_paths })

@@ -26,11 +26,11 @@
 
 use crate::code::{Code, at, prepend, rebuild};
 use crate::counted_loops::{CountedLoop, StripRegisters, is_in_table};
-use crate::cuttable::{self, NotCut, Refusal};
 use crate::epoch::{self, EPOCH_WORD, ISSUED_EPOCH, LOOP_EPOCH, STOPPED_LABEL};
 use crate::error::PassError;
 use crate::module_facts::Dialect;
 use crate::options::PassOptions;
+use crate::preemptible::{self, NotPreemptible, Refusal};
 use crate::threads::Divergence;
 use atoll_ptx::analysis::{BlockId, Cfg, CfgError, Code as KernelCode, DominatorTree, LoopId, Loops, StatementId};
 use atoll_ptx::{
@@ -65,36 +65,36 @@ pub enum LoopDecision {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoopSkipped {
     /// The caller did not state that the kernel's blocks may run again.
-    #[error("nothing says that a block may be run again after it stopped midway")]
+    #[error("it is not known that a block may run again after it stopped midway")]
     MayNotRunAgain,
     /// The kernel is not preemptible at all.
-    #[error("the kernel must not be cut: {0}")]
-    NotCut(NotCut),
+    #[error("the kernel is not preemptible: {0}")]
+    NotPreemptible(NotPreemptible),
     /// The number of iterations may differ between threads of a block.
-    #[error("threads of one block may go round it differently often")]
+    #[error("threads of one block may run different numbers of iterations")]
     Divergent,
     /// Threads may exit before the loop, and on the target barriers still wait for them.
-    #[error("threads may exit before the loop, which asks for sm_70 and PTX 6.2")]
+    #[error("threads may exit before the loop, which requires sm_70 and PTX 6.2")]
     EarlyExitOnOldTarget,
     /// A loop of the function has a second entry.
     #[error("the function has cycles with more than one entry")]
     Irreducible,
     /// Too few iterations for a check.
-    #[error("it has {rounds} rounds")]
+    #[error("it has only {rounds} iterations")]
     FewRounds {
         /// The number of iterations.
         rounds: u64,
     },
     /// A short loop that an assembler may unroll, and whose iterations cannot be counted in
     /// advance.
-    #[error("it is short ({instructions} instructions), and its rounds cannot be counted before it begins")]
+    #[error("it is short ({instructions} instructions), and its iterations cannot be counted in advance")]
     Short {
         /// Instructions per iteration.
         instructions: u64,
     },
     /// An asynchronous operation of the block could still run after the block left.
-    #[error("line {line}: `{what}` may still be under way when a block leaves")]
-    UnderWay {
+    #[error("line {line}: `{what}` may still be in progress when a block leaves")]
+    InProgress {
         /// The instruction.
         what: String,
         /// The line.
@@ -188,11 +188,11 @@ fn plan(module: &Module, kernel: &Function, dialect: Dialect, options: &PassOpti
             plan.offset = Some(offset);
             None
         }
-        Err(reason) => Some(LoopSkipped::NotCut(reason)),
+        Err(reason) => Some(LoopSkipped::NotPreemptible(reason)),
     });
     let planner = Planner {
-        everyone: Divergence::of(&code, &cfg),
-        left: Divergence::of_those_left(&code, &cfg, &loops),
+        all_threads: Divergence::of(&code, &cfg),
+        remaining_threads: Divergence::of_remaining_threads(&code, &cfg, &loops),
         every: options.check_every,
         code,
         cfg,
@@ -221,24 +221,24 @@ fn kernel_refusal(
     if !options.may_run_again.contains(&kernel.name) {
         return Ok(Some(LoopSkipped::MayNotRunAgain));
     }
-    match cuttable::check(module, kernel) {
+    match preemptible::check(module, kernel) {
         Ok(_) => {}
-        Err(Refusal::NotCut(reason)) => return Ok(Some(LoopSkipped::NotCut(reason))),
+        Err(Refusal::NotPreemptible(reason)) => return Ok(Some(LoopSkipped::NotPreemptible(reason))),
         Err(Refusal::Broken(source)) => return Err(source),
     }
     if !loops.is_reducible() {
         return Ok(Some(LoopSkipped::Irreducible));
     }
-    let under_way = code.statements().find_map(|(_, statement)| {
-        let instruction = statement.instruction().filter(|i| goes_on_alone(i))?;
-        Some(LoopSkipped::UnderWay { what: instruction.dotted(), line: statement.origin.line })
+    let in_progress = code.statements().find_map(|(_, statement)| {
+        let instruction = statement.instruction().filter(|i| is_asynchronous(i))?;
+        Some(LoopSkipped::InProgress { what: instruction.dotted(), line: statement.origin.line })
     });
-    Ok(under_way)
+    Ok(in_progress)
 }
 
 /// Whether an instruction starts an asynchronous operation on the block's memory or at one of its
 /// barriers; the block must not leave before it ends.
-fn goes_on_alone(instruction: &Instruction) -> bool {
+fn is_asynchronous(instruction: &Instruction) -> bool {
     match instruction.opcode.as_str() {
         "wgmma" | "tcgen05" => true,
         "cp" => instruction.has("bulk"),
@@ -253,8 +253,8 @@ struct Planner<'k> {
     cfg: Cfg,
     dominators: DominatorTree,
     loops: Loops,
-    everyone: Divergence,
-    left: Divergence,
+    all_threads: Divergence,
+    remaining_threads: Divergence,
     dialect: Dialect,
     every: Option<u32>,
 }
@@ -298,10 +298,10 @@ impl Planner<'_> {
     ) -> Result<Check, LoopSkipped> {
         let header = self.loops.get(id).header;
         let reached: Vec<BlockId> = self.loops.get(id).latches.iter().copied().chain([header]).collect();
-        if reached.iter().any(|&block| self.left.in_block(block)) {
+        if reached.iter().any(|&block| self.remaining_threads.in_block(block)) {
             return Err(LoopSkipped::Divergent);
         }
-        if reached.iter().any(|&block| self.everyone.in_block(block)) && !self.dialect.counts_exits() {
+        if reached.iter().any(|&block| self.all_threads.in_block(block)) && !self.dialect.counts_exits() {
             return Err(LoopSkipped::EarlyExitOnOldTarget);
         }
         let every = self.every.unwrap_or_else(|| rounds_between(round));
@@ -329,8 +329,9 @@ impl Planner<'_> {
             return None;
         }
         let jumps_here = |statement: StatementId| {
-            let jump = self.code.instruction(statement).filter(|i| i.opcode == "bra");
-            jump.is_some_and(|i| matches!(i.operands.first(), Some(Operand::Name(to)) if self.code.label_at(statement, to).is_some_and(|at| self.cfg.block_of(at) == header)))
+            let Some(jump) = self.code.instruction(statement).filter(|i| i.opcode == "bra") else { return false };
+            let Some(Operand::Name(to)) = jump.operands.first() else { return false };
+            self.code.label_at(statement, to).is_some_and(|at| self.cfg.block_of(at) == header)
         };
         let outside: Vec<StatementId> = self
             .code

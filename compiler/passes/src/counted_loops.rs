@@ -30,7 +30,7 @@ pub(crate) struct CountedLoop {
     step: i64,
     /// The predicate that the comparison writes, and the value for which the loop continues.
     predicate: Name,
-    goes_on_if_false: bool,
+    continues_if_false: bool,
 }
 
 /// The relation between counter and bound while the loop continues.
@@ -86,7 +86,7 @@ impl CountedLoop {
             bound: bound.clone(),
             step,
             predicate: guard.predicate.clone(),
-            goes_on_if_false: guard.negated,
+            continues_if_false: guard.negated,
         })
     }
 
@@ -141,7 +141,7 @@ impl CountedLoop {
     /// Replaces the loop's own comparison: whether the strip has another iteration.
     pub(crate) fn count_down(&self, code: &mut NewCode, left: &str) {
         code.emit("add.s32", [left.into(), left.into(), (-1).into()]);
-        let goes_on = if self.goes_on_if_false { "setp.eq.s32" } else { "setp.ne.s32" };
+        let goes_on = if self.continues_if_false { "setp.eq.s32" } else { "setp.ne.s32" };
         code.emit(goes_on, [Operand::Name(self.predicate.clone()), left.into(), 0.into()]);
     }
 
@@ -152,7 +152,7 @@ impl CountedLoop {
             &self.dotted,
             [Operand::Name(self.predicate.clone()), Operand::Name(self.counter.clone()), self.bound.clone()],
         );
-        let over_if = Guard { predicate: self.predicate.clone(), negated: !self.goes_on_if_false };
+        let over_if = Guard { predicate: self.predicate.clone(), negated: !self.continues_if_false };
         code.emit_guarded(Some(&over_if), "bra", [over.into()]);
     }
 

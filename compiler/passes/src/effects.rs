@@ -14,7 +14,7 @@ mod roots;
 
 pub use roots::Root;
 
-use crate::cuttable::{NotCut, reachable_functions};
+use crate::preemptible::{NotPreemptible, reachable_functions};
 use crate::threads::is_block_barrier;
 use atoll_ptx::analysis::{Code, StatementId};
 use atoll_ptx::{Function, Instruction, Module, Name, StateSpace, Variable};
@@ -42,13 +42,14 @@ pub struct KernelEffects {
     pub uses_shared: bool,
     /// The line of the first instruction whose effects are not modelled (textures, tensor maps, …),
     /// or of a call of a function without a body.
-    pub unfollowed: Option<u32>,
+    pub unsupported: Option<u32>,
 }
 
 /// What a kernel does to memory.
 ///
 /// ```
-/// # let text = ".version 7.0\n.target sm_80\n.address_size 64\n.entry k(.param .u64 a) {\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [a];\nst.global.u32 [%rd1], 7;\nret;\n}";
+/// # let text = ".version 7.0\n.target sm_80\n.address_size 64\n.entry k(.param .u64 a) {\n\
+/// #     .reg .b64 %rd<2>;\nld.param.u64 %rd1, [a];\nst.global.u32 [%rd1], 7;\nret;\n}";
 /// let module = atoll_ptx::parse(text).unwrap();
 /// let effects = atoll_passes::analyze_effects(&module, module.function("k").unwrap());
 /// assert_eq!(effects.writes[0].to_string(), "%a");
@@ -57,10 +58,10 @@ pub struct KernelEffects {
 pub fn analyze_effects(module: &Module, kernel: &Function) -> KernelEffects {
     let trace = match Trace::of(module, kernel) {
         Ok(trace) => trace,
-        Err(opaque) => return KernelEffects { unfollowed: Some(opaque.line()), ..KernelEffects::default() },
+        Err(opaque) => return KernelEffects { unsupported: Some(opaque.line()), ..KernelEffects::default() },
     };
     let mut effects =
-        KernelEffects { unfollowed: trace.unfollowed().map(|(line, ..)| line), ..KernelEffects::default() };
+        KernelEffects { unsupported: trace.unsupported().map(|(line, ..)| line), ..KernelEffects::default() };
     for (_, instruction, _) in trace.instructions() {
         effects.barriers += usize::from(is_block_barrier(instruction));
     }
@@ -134,7 +135,7 @@ pub(crate) struct Trace<'m> {
 impl<'m> Trace<'m> {
     pub(crate) fn of(module: &'m Module, kernel: &'m Function) -> Result<Trace<'m>, Opaque> {
         let reachable = reachable_functions(module, kernel).map_err(|reason| match reason {
-            NotCut::UnknownCallee { callee, line } => Opaque::Callee { name: callee, line },
+            NotPreemptible::UnknownCallee { callee, line } => Opaque::Callee { name: callee, line },
             other => Opaque::Callee { name: other.to_string(), line: 0 },
         })?;
         let provenance = Provenance::of(module, kernel, &reachable).map_err(|_| Opaque::TooComplex)?;
@@ -174,9 +175,9 @@ impl<'m> Trace<'m> {
     }
 
     /// The first instruction whose effects are not modelled: line, name, group of instructions.
-    pub(crate) fn unfollowed(&self) -> Option<(u32, String, &'static str)> {
+    pub(crate) fn unsupported(&self) -> Option<(u32, String, &'static str)> {
         self.instructions().find_map(|(function, instruction, id)| match act(instruction) {
-            Act::Unfollowed(what) => Some((self.code(function).statement(id).origin.line, instruction.dotted(), what)),
+            Act::Unsupported(what) => Some((self.code(function).statement(id).origin.line, instruction.dotted(), what)),
             _ => None,
         })
     }
@@ -221,8 +222,8 @@ impl<'m> Trace<'m> {
     }
 
     /// Whether a stored value may be the address of memory of the block itself.
-    pub(crate) fn hands_out_private(&mut self, access: &Access) -> bool {
-        self.provenance.stores_private(access.function, access.statement, &access.act)
+    pub(crate) fn may_store_private_address(&mut self, access: &Access) -> bool {
+        self.provenance.may_store_private_address(access.function, access.statement, &access.act)
     }
 
     /// The value of a register, if it has a single one.

@@ -2,8 +2,8 @@
 //! and the checks in loops.
 
 use crate::code::{Code, at};
-use crate::cuttable::NotCut;
 use crate::module_facts::{Dialect, align_up, params_bytes};
+use crate::preemptible::NotPreemptible;
 use atoll_kgraph::preempt_params;
 use atoll_ptx::{Function, Name, ScalarType, StateSpace, Variable};
 
@@ -45,9 +45,9 @@ pub(crate) fn params_offset(kernel: &Function) -> Option<u32> {
 }
 
 /// Byte offset of the appended parameters, present or to be appended.
-pub(crate) fn planned_offset(kernel: &Function, dialect: Dialect) -> Result<u32, NotCut> {
+pub(crate) fn planned_offset(kernel: &Function, dialect: Dialect) -> Result<u32, NotPreemptible> {
     if dialect.address_bits != 64 {
-        return Err(NotCut::AddressSize(dialect.address_bits));
+        return Err(NotPreemptible::AddressSize(dialect.address_bits));
     }
     if let Some(offset) = params_offset(kernel) {
         return Ok(offset);
@@ -55,7 +55,7 @@ pub(crate) fn planned_offset(kernel: &Function, dialect: Dialect) -> Result<u32,
     let offset = align_up(params_bytes(kernel), APPENDED_ALIGNMENT);
     let bytes = offset.saturating_add(preempt_params::BYTES.into());
     let limit = dialect.params_bytes_max();
-    let too_many = NotCut::TooManyParameters { bytes, limit };
+    let too_many = NotPreemptible::TooManyParameters { bytes, limit };
     if bytes > limit { Err(too_many) } else { u32::try_from(offset).map_err(|_| too_many) }
 }
 

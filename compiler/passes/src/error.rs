@@ -19,25 +19,25 @@ pub enum PassError {
         source: CfgError,
     },
     /// The kernel already went through this pass; transform the original.
-    #[error("the kernel `{kernel}` has preemption parameters already")]
+    #[error("the kernel `{kernel}` already has preemption parameters; transform the original")]
     AlreadyPreemptible {
         /// The kernel.
         kernel: String,
     },
     /// The kernel already went through this pass; transform the original.
-    #[error("the kernel `{kernel}` has virtual thread and block numbers already")]
+    #[error("the kernel `{kernel}` already has virtual thread and block indices; transform the original")]
     AlreadyVirtual {
         /// The kernel.
         kernel: String,
     },
     /// The kernel already went through this pass; transform the original.
-    #[error("the kernel `{kernel}` is fenced already")]
+    #[error("the kernel `{kernel}` is already fenced; transform the original")]
     AlreadyFenced {
         /// The kernel.
         kernel: String,
     },
     /// No pass has this name.
-    #[error("there is no pass `{name}`; there are {known}")]
+    #[error("unknown pass `{name}`; known passes: {known}")]
     UnknownPass {
         /// The requested name.
         name: String,

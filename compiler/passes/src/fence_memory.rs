@@ -68,7 +68,7 @@ pub enum Fencing {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotFenced {
     /// An instruction that has no rule in the fence.
-    #[error("line {line}: there is no fence for `{instruction}`{what}")]
+    #[error("line {line}: `{instruction}` cannot be fenced{what}")]
     Instruction {
         /// The instruction.
         instruction: String,
@@ -78,7 +78,7 @@ pub enum NotFenced {
         line: u32,
     },
     /// A call whose target is unknown or outside of the module.
-    #[error("line {line}: the callee `{callee}` has no body here")]
+    #[error("line {line}: the callee `{callee}` has no body in this module")]
     UnknownCallee {
         /// The function, or the register that holds it.
         callee: String,
@@ -107,7 +107,7 @@ pub enum NotFenced {
         line: u32,
     },
     /// The variable that an address lies in is unknown.
-    #[error("line {line}: it is not known which {space} variable is accessed")]
+    #[error("line {line}: cannot determine which {space} variable is accessed")]
     UnknownVariable {
         /// The state space.
         space: String,
@@ -115,7 +115,7 @@ pub enum NotFenced {
         line: u32,
     },
     /// A generic address that may be global or private.
-    #[error("line {line}: a generic address that may be that of private or of global memory")]
+    #[error("line {line}: a generic address that may point to private or to global memory")]
     GenericAddress {
         /// The line.
         line: u32,
@@ -133,7 +133,9 @@ pub enum NotFenced {
         line: u32,
     },
     /// A register that the fence cannot initialise, or whose name is reserved for the fence.
-    #[error("line {line}: the register `{register}` is read before it is written, or has a name that the fence uses")]
+    #[error(
+        "line {line}: the register `{register}` is read before it is written, or its name is reserved for the fence"
+    )]
     Register {
         /// Its name.
         register: String,
@@ -141,7 +143,7 @@ pub enum NotFenced {
         line: u32,
     },
     /// The appended parameters exceed the limit.
-    #[error("{bytes} bytes of parameters are more than the {limit} that `.version` and `.target` allow")]
+    #[error("{bytes} bytes of parameters exceed the {limit} that `.version` and `.target` allow")]
     TooManyParameters {
         /// Size with the appended parameters.
         bytes: u64,
@@ -155,7 +157,7 @@ pub enum NotFenced {
     #[error("the kernel is too large to be analysed")]
     TooComplex,
     /// A branch table without targets; the verifier rejects it too.
-    #[error("line {line}: a table without targets")]
+    #[error("line {line}: a branch table without targets")]
     EmptyTable {
         /// The line.
         line: u32,

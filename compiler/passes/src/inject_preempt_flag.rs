@@ -31,10 +31,10 @@
 //! No register of the pass is live in the body; values are recomputed where they are needed again.
 
 use crate::code::{Code, at, prepend};
-use crate::cuttable::{self, CalleesWait, NotCut, Refusal, visit_statements};
 use crate::epoch::{self, EPOCH_WORD, ISSUED_EPOCH, PROGRESS, STOPPED_LABEL};
 use crate::error::PassError;
 use crate::module_facts::Dialect;
+use crate::preemptible::{self, CalleesWait, NotPreemptible, Refusal, visit_statements};
 use crate::threads::{Divergence, waits_for_threads};
 use atoll_ptx::analysis::{Cfg, Code as KernelCode};
 use atoll_ptx::{
@@ -65,7 +65,7 @@ pub enum Preemption {
         completion: Completion,
     },
     /// It is unchanged.
-    NotCut(NotCut),
+    NotPreemptible(NotPreemptible),
 }
 
 // Predicates.
@@ -91,10 +91,9 @@ const WIDE: &str = "%atoll_wide";
 const BODY_LABEL: &str = "$L_atoll_body";
 const END_LABEL: &str = "$L_atoll_end";
 
-/// From this architecture on a block leaves by a predicated `ret` without a jump: behind a jump,
-/// assemblers keep more of the body's values in general registers and fewer in uniform ones. On
-/// older architectures the jump is needed: without it four convolutions of DenseNet that have a
-/// register limit spill (ptxas 12.9).
+/// From this architecture on a block leaves by a predicated `ret` instead of a jump over one, which
+/// costs some kernels registers (`docs/benchmarks/passes.md`). On older architectures the jump is
+/// better: without it four convolutions of DenseNet with a register limit spill (ptxas 12.9).
 const LEAVES_WITHOUT_JUMP_SM: u32 = 80;
 
 /// Injects the flag into every preemptible kernel of a module. Returns the outcome for each kernel,
@@ -125,7 +124,7 @@ fn plan(module: &Module, kernel: &Function, dialect: Dialect) -> Result<Preempti
     }
     match completion_of(module, kernel, dialect) {
         Ok((offset, completion)) => Ok(Preemption::Injected { offset, completion }),
-        Err(Refusal::NotCut(reason)) => Ok(Preemption::NotCut(reason)),
+        Err(Refusal::NotPreemptible(reason)) => Ok(Preemption::NotPreemptible(reason)),
         Err(Refusal::Broken(source)) => Err(PassError::BrokenFlow { function: kernel.name.to_string(), source }),
     }
 }
@@ -143,12 +142,12 @@ fn has_flag(kernel: &Function) -> bool {
 /// Offset of the appended parameters, and how the kernel's completion is determined.
 fn completion_of(module: &Module, kernel: &Function, dialect: Dialect) -> Result<(u32, Completion), Refusal> {
     let offset = epoch::planned_offset(kernel, dialect)?;
-    let callees = cuttable::check(module, kernel)?;
+    let callees = preemptible::check(module, kernel)?;
     let code = KernelCode::of(kernel);
     let completion =
         if waits_are_uniform(&code, &Cfg::of(&code)?, callees) { Completion::Barrier } else { Completion::Count };
     if completion == Completion::Count && !dialect.counts_exits() {
-        return Err(NotCut::EarlyExitOnOldTarget { sm: dialect.sm, version: dialect.version }.into());
+        return Err(NotPreemptible::EarlyExitOnOldTarget { sm: dialect.sm, version: dialect.version }.into());
     }
     Ok((offset, completion))
 }

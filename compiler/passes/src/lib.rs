@@ -15,7 +15,6 @@ mod analyze_idempotence;
 mod check_in_loops;
 mod code;
 mod counted_loops;
-mod cuttable;
 mod effects;
 mod epoch;
 mod error;
@@ -24,6 +23,7 @@ mod inject_preempt_flag;
 mod module_facts;
 mod options;
 mod outline_kernel_body;
+mod preemptible;
 mod reduce_divisions;
 mod remove_dead_registers;
 mod remove_unreachable_code;
@@ -37,15 +37,15 @@ mod unstable;
 mod virtual_registers;
 mod virtualize_block_index;
 
-pub use analyze_idempotence::{NotAgain, Rerun, analyze_idempotence};
+pub use analyze_idempotence::{NotRerunnable, Rerun, analyze_idempotence};
 pub use check_in_loops::{LoopDecision, LoopOutcome, LoopSkipped};
-pub use cuttable::NotCut;
 pub use effects::{KernelEffects, Root, analyze_effects};
 pub use error::PassError;
 pub use fence_memory::{Fencing, NotFenced};
 pub use inject_preempt_flag::{Completion, Preemption};
 pub use options::{FenceForm, PassOptions};
 pub use outline_kernel_body::{NotOutlined, Outlining};
+pub use preemptible::NotPreemptible;
 pub use report::{KernelReport, TransformReport};
 pub use shared_error::SharedError;
 pub use shared_to_dynamic::DYNAMIC_SHARED;
@@ -78,10 +78,10 @@ pub struct Pass {
 pub const PASSES: &[Pass] = &[
     Pass {
         name: "remove_unreachable_code",
-        doc: "takes away what no thread can reach",
+        doc: "removes unreachable code",
         run: |module, _, report| {
             let counts = remove_unreachable_code::remove_unreachable_code(module)?;
-            report.tell(counts, |kernel, count| kernel.unreachable_statements = count);
+            report.record(counts, |kernel, count| kernel.unreachable_statements = count);
             Ok(())
         },
     },
@@ -90,16 +90,16 @@ pub const PASSES: &[Pass] = &[
         doc: "bounds every access to the memory of one tenant",
         run: |module, options, report| {
             let outcomes = fence_memory::fence_memory(module, options.fence_form)?;
-            report.tell(outcomes, |kernel, outcome| kernel.fencing = outcome);
+            report.record(outcomes, |kernel, outcome| kernel.fencing = outcome);
             Ok(())
         },
     },
     Pass {
         name: "check_in_loops",
-        doc: "lets blocks leave long loops, where they may be run again",
+        doc: "checks the epoch in long loops of kernels whose blocks may run again",
         run: |module, options, report| {
             let outcomes = check_in_loops::check_in_loops(module, options)?;
-            report.tell(outcomes, |kernel, outcome| {
+            report.record(outcomes, |kernel, outcome| {
                 kernel.preempt_params = kernel.preempt_params.or(outcome.params_offset);
                 kernel.loops = outcome.loops;
             });
@@ -108,10 +108,10 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "inject_preempt_flag",
-        doc: "lets blocks leave at entry, and remembers those that ran",
+        doc: "checks the epoch at block entry and records finished blocks",
         run: |module, _, report| {
             let outcomes = inject_preempt_flag::inject_preempt_flag(module)?;
-            report.tell(outcomes, |kernel, outcome| {
+            report.record(outcomes, |kernel, outcome| {
                 if let Preemption::Injected { offset, .. } = outcome {
                     kernel.preempt_params = Some(offset);
                 }
@@ -125,7 +125,7 @@ pub const PASSES: &[Pass] = &[
         doc: "moves static shared memory into one dynamic array",
         run: |module, _, report| {
             let uses = shared_to_dynamic::shared_to_dynamic(module)?;
-            report.tell(uses, |kernel, shared| {
+            report.record(uses, |kernel, shared| {
                 kernel.shared_bytes = shared.bytes;
                 kernel.has_dynamic_shared = shared.has_dynamic;
                 kernel.kept_shared = shared.kept;
@@ -135,36 +135,37 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "virtualize_block_index",
-        doc: "computes thread and block numbers from linear ones, so that several kernels can share a launch",
+        doc: "computes virtual thread and block indices, so that several kernels can share a launch",
         run: |module, options, report| {
             let outcomes = virtualize_block_index::virtualize_block_index(module, options)?;
-            report.tell(outcomes, |kernel, outcome| kernel.virtualization = outcome);
+            report.record(outcomes, |kernel, outcome| kernel.virtualization = outcome);
             Ok(())
         },
     },
     Pass {
         name: "reduce_divisions",
-        doc: "divides integers by known numbers without dividing",
+        doc: "replaces integer divisions by constants",
         run: |module, _, report| {
             let counts = reduce_divisions::reduce_divisions(module)?;
-            report.tell(counts, |kernel, count| kernel.reduced_divisions = count);
+            report.record(counts, |kernel, count| kernel.reduced_divisions = count);
             Ok(())
         },
     },
     Pass {
         name: "outline_kernel_body",
-        doc: "makes the body a device function and the entry its caller",
+        doc: "moves the body to a device function that the entry calls",
         run: |module, _, report| {
-            report.tell(outline_kernel_body::outline_kernel_body(module), |kernel, outcome| kernel.outlining = outcome);
+            report
+                .record(outline_kernel_body::outline_kernel_body(module), |kernel, outcome| kernel.outlining = outcome);
             Ok(())
         },
     },
     Pass {
         name: "remove_dead_registers",
-        doc: "takes away instructions whose results nobody reads",
+        doc: "removes instructions whose results are never read",
         run: |module, _, report| {
             let counts = remove_dead_registers::remove_dead_registers(module)?;
-            report.tell(counts, |kernel, count| kernel.dead_instructions = count);
+            report.record(counts, |kernel, count| kernel.dead_instructions = count);
             Ok(())
         },
     },

@@ -12,7 +12,7 @@
 //! parameter lies in another state space, and not all of its uses can be followed.
 
 use crate::code::Code;
-use crate::cuttable::visit_statements;
+use crate::preemptible::visit_statements;
 use atoll_ptx::{
     Address, AddressBase, Body, Function, FunctionKind, Instruction, Item, ItemKind, Linkage, Module, Name, Operand,
     ScalarType, StateSpace, Statement, StatementKind, Variable,
@@ -52,16 +52,16 @@ pub enum NotOutlined {
         line: u32,
     },
     /// A texture, sampler or surface reference, which device functions cannot have.
-    #[error("the parameter `{0}` is of no type that a device function can have")]
+    #[error("a device function cannot have a parameter of the type of `{0}`")]
     OpaqueParameter(Name),
     /// More parameters than the pass copies.
-    #[error("{bytes} bytes of parameters are more than the {PARAMS_BYTES_MAX} that are copied for a call")]
+    #[error("{bytes} bytes of parameters exceed the {PARAMS_BYTES_MAX} that are copied for a call")]
     TooManyParameters {
         /// Their size.
         bytes: u64,
     },
     /// A function with the new name exists.
-    #[error("the module has a function `{0}` already")]
+    #[error("the module already has a function `{0}`")]
     NameTaken(Name),
 }
 
@@ -131,7 +131,8 @@ fn check(module: &Module, kernel: &Function) -> Result<(), NotOutlined> {
 fn check_instruction(kernel: &Function, instruction: &Instruction, line: u32) -> Result<(), NotOutlined> {
     let is_load = instruction.opcode == "ld" && instruction.space() == Some(StateSpace::Param);
     if is_load
-        && matches!(instruction.operands.get(1), Some(Operand::Address(Address { base: AddressBase::Name(base), .. })) if base.starts_with('%'))
+        && let Some(Operand::Address(Address { base: AddressBase::Name(base), .. })) = instruction.operands.get(1)
+        && base.starts_with('%')
     {
         return Err(NotOutlined::ParameterPointer { instruction: instruction.dotted(), line });
     }

@@ -85,7 +85,10 @@ fn remove_unmentioned(function: &mut Function) {
     let is_idle = |(name, count): &(Name, Option<u32>)| count.is_none() && !mentioned.contains(name);
     let Some(body) = &mut function.body else { return };
     rebuild(body, &mut |_, mut statement, code| {
-        let has_idle = matches!(&statement.kind, StatementKind::Registers(RegisterDeclaration { names, .. }) if names.iter().any(is_idle));
+        let has_idle = match &statement.kind {
+            StatementKind::Registers(RegisterDeclaration { names, .. }) => names.iter().any(is_idle),
+            _ => false,
+        };
         if has_idle && let StatementKind::Registers(declaration) = statement.edit() {
             declaration.names.retain(|name| !is_idle(name));
             if declaration.names.is_empty() {

@@ -59,7 +59,7 @@ impl TransformReport {
     }
 
     /// Stores the outcome of a pass for each kernel in the kernel's report.
-    pub(crate) fn tell<T>(
+    pub(crate) fn record<T>(
         &mut self,
         outcomes: impl IntoIterator<Item = T>,
         mut note: impl FnMut(&mut KernelReport, T),

@@ -13,7 +13,8 @@ pub enum SharedError {
     Size(Name),
     /// An operand that cannot contain an offset.
     #[error(
-        "line {line}: the address of the shared variable `{variable}` stands in a vector or an argument list; move it to a register first"
+        "line {line}: the address of the shared variable `{variable}` occurs in a vector or an \
+         argument list; move it to a register first"
     )]
     Operand {
         /// The variable.

@@ -17,8 +17,8 @@
 //! module defines. A dynamic array of this kind must keep its start, so nothing is moved in front
 //! of it.
 
-use crate::cuttable::reachable_functions;
 use crate::module_facts::align_up;
+use crate::preemptible::reachable_functions;
 use crate::shared_error::SharedError;
 use crate::shared_survey::{Key, Scopes, Size, Survey, declared_names, module_scope};
 use atoll_ptx::{

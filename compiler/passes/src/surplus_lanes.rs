@@ -36,7 +36,7 @@ pub enum Obstacle {
     /// A barrier for a part of the threads.
     CountedBarrier,
     /// No label at the reconvergence point is visible from the branch.
-    NoMeeting,
+    NoReconvergenceLabel,
 }
 
 impl fmt::Display for Obstacle {
@@ -44,9 +44,9 @@ impl fmt::Display for Obstacle {
         f.write_str(match self {
             Obstacle::WaitInFunction => "a device function that is called here waits for other threads",
             Obstacle::DivergentBarrier => "not every thread reaches this barrier equally often",
-            Obstacle::WarpWide => "the lanes of a warp act together here",
+            Obstacle::WarpWide => "this is a warp-wide operation",
             Obstacle::CountedBarrier => "this barrier is for some of the threads",
-            Obstacle::NoMeeting => "threads part here and meet again where no label can be seen from here",
+            Obstacle::NoReconvergenceLabel => "threads diverge here, and no label is visible where they reconverge",
         })
     }
 }
@@ -100,15 +100,16 @@ impl SurplusLanes {
             let action = match () {
                 () if is_block_barrier(instruction) => instruction.has("red").then_some(Action::Neutral),
                 () if instruction.is_terminator() => {
-                    let parts = divergence.parts(code, id) && cfg.block(cfg.block_of(id)).successors.len() > 1;
-                    parts
-                        .then(|| plan.meeting(code, cfg, &postdominators, id))
+                    let diverges =
+                        divergence.is_divergent_at(code, id) && cfg.block(cfg.block_of(id)).successors.len() > 1;
+                    diverges
+                        .then(|| plan.at_divergent_branch(code, cfg, &postdominators, id))
                         .transpose()
                         .map_err(|obstacle| (obstacle, line))?
                 }
                 // Surplus lanes also compute uniform values, because these may decide uniform
                 // branches.
-                () => (divergence.parts(code, id) && touches_memory(instruction)).then_some(Action::Guard),
+                () => (divergence.is_divergent_at(code, id) && touches_memory(instruction)).then_some(Action::Guard),
             };
             plan.actions.extend(action.map(|action| (id, action)));
         }
@@ -116,29 +117,30 @@ impl SurplusLanes {
     }
 
     /// The change for surplus lanes at a divergent branch.
-    fn meeting(
+    fn at_divergent_branch(
         &mut self,
         code: &KernelCode<'_>,
         cfg: &Cfg,
         postdominators: &DominatorTree,
         from: StatementId,
     ) -> Result<Action, Obstacle> {
-        let meeting: BlockId = postdominators.immediate(cfg.block_of(from)).ok_or(Obstacle::NoMeeting)?;
-        if meeting == cfg.exit() {
+        let reconvergence: BlockId =
+            postdominators.immediate(cfg.block_of(from)).ok_or(Obstacle::NoReconvergenceLabel)?;
+        if reconvergence == cfg.exit() {
             return Ok(Action::Leave);
         }
-        let first = cfg.block(meeting).statements().next().ok_or(Obstacle::NoMeeting)?;
+        let first = cfg.block(reconvergence).statements().next().ok_or(Obstacle::NoReconvergenceLabel)?;
         if let StatementKind::Label(name) = &code.statement(first).kind {
             return if code.label_at(from, name) == Some(first) {
                 Ok(Action::SkipTo(name.clone()))
             } else {
-                Err(Obstacle::NoMeeting)
+                Err(Obstacle::NoReconvergenceLabel)
             };
         }
         // A label of our own is visible in its own scope and, in the outermost scope, everywhere.
         let outermost = code.statements().next().map(|(id, _)| code.scope(id));
         if code.scope(first) != code.scope(from) && Some(code.scope(first)) != outermost {
-            return Err(Obstacle::NoMeeting);
+            return Err(Obstacle::NoReconvergenceLabel);
         }
         let name = Name::from(format!("$L_atoll_meet_{}", first.index()));
         self.labels.insert(first, name.clone());

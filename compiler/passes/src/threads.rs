@@ -36,7 +36,7 @@ impl Divergence {
 
     /// Like [`Divergence::of`], for the threads that have not exited: a branch outside of all loops
     /// that leads directly to an exit does not count as divergent.
-    pub(crate) fn of_those_left(code: &Code<'_>, cfg: &Cfg, loops: &Loops) -> Divergence {
+    pub(crate) fn of_remaining_threads(code: &Code<'_>, cfg: &Cfg, loops: &Loops) -> Divergence {
         let leaves_at_once = |to: BlockId| {
             to == cfg.exit() || {
                 let mut instructions = cfg.block(to).statements().filter_map(|id| code.instruction(id));
@@ -91,17 +91,18 @@ impl Divergence {
             // Threads that diverge here reconverge at the immediate post-dominator.
             let ways = block.successors.iter().filter(|edge| !is_exit(id, edge.to)).count();
             if ways > 1 && block.last().is_some_and(|last| self.differs(code, last)) {
-                let meeting = postdominators.immediate(id);
-                for parted in reachable_before(cfg, id, meeting) {
-                    learnt |= !std::mem::replace(&mut self.blocks[parted.index()], true);
+                let reconvergence = postdominators.immediate(id);
+                for divergent in reachable_before(cfg, id, reconvergence) {
+                    learnt |= !std::mem::replace(&mut self.blocks[divergent.index()], true);
                 }
             }
         }
         learnt
     }
 
-    /// Whether the outcome of a branch may differ between the threads that execute it.
-    pub(crate) fn parts(&self, code: &Code<'_>, statement: StatementId) -> bool {
+    /// Whether the inputs of a statement, and so a branch it takes, may differ between the threads that
+    /// execute it.
+    pub(crate) fn is_divergent_at(&self, code: &Code<'_>, statement: StatementId) -> bool {
         self.differs(code, statement)
     }
 

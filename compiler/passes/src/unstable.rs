@@ -11,7 +11,7 @@
 //! tracked as stable or unstable; code that is reached only under an unstable branch is unstable
 //! too.
 
-use crate::analyze_idempotence::NotAgain;
+use crate::analyze_idempotence::NotRerunnable;
 use crate::effects::linear::{AtomKey, Class};
 use crate::effects::memory::{Act, act};
 use crate::effects::{Access, Trace};
@@ -46,7 +46,7 @@ pub(crate) struct Unstable {
     shared: Source,
     local: Source,
     outside: Source,
-    news: bool,
+    changed: bool,
 }
 
 impl Unstable {
@@ -67,9 +67,9 @@ impl Unstable {
             }
         };
         let flows = (0..trace.function_count()).map(flow).collect();
-        let mut unstable = Unstable { flows, shared: None, local: None, outside: None, news: true };
+        let mut unstable = Unstable { flows, shared: None, local: None, outside: None, changed: true };
         // The sets only grow; each round except the last adds a register, a block or a memory.
-        while std::mem::take(&mut unstable.news) {
+        while std::mem::take(&mut unstable.changed) {
             for function in 0..unstable.flows.len() {
                 unstable.mix(trace.code(function), function);
                 unstable.spread(trace, function);
@@ -79,12 +79,12 @@ impl Unstable {
     }
 
     /// Rejects a store whose address, guard or control flow depends on an unstable value.
-    pub(crate) fn check(&self, trace: &Trace<'_>, writes: &[&Access]) -> Result<(), NotAgain> {
+    pub(crate) fn check(&self, trace: &Trace<'_>, writes: &[&Access]) -> Result<(), NotRerunnable> {
         for write in writes {
             let flow = &self.flows[write.function];
             let code = trace.code(write.function);
             let Some(instruction) = code.instruction(write.statement) else { continue };
-            let steering = instruction
+            let deciding = instruction
                 .operands
                 .get(write.act.address)
                 .into_iter()
@@ -93,9 +93,9 @@ impl Unstable {
                 .collect::<Vec<_>>();
             let source = flow.blocks[flow.cfg.block_of(write.statement).index()]
                 .or(flow.entered)
-                .or_else(|| steering.iter().find_map(|operand| flow.operand(code, write.statement, operand)));
+                .or_else(|| deciding.iter().find_map(|operand| flow.operand(code, write.statement, operand)));
             if let Some(source_line) = source {
-                return Err(NotAgain::Unstable { store: write.line, source_line });
+                return Err(NotRerunnable::Unstable { store: write.line, source_line });
             }
         }
         Ok(())
@@ -118,7 +118,7 @@ impl Unstable {
             for access in code.accesses(id).iter().filter(|a| a.role.writes()) {
                 let known = &mut flow.mixes[access.register.index()];
                 let joined = Mix { thread: known.thread | mix.thread, memory: known.memory | mix.memory };
-                self.news |= *known != joined;
+                self.changed |= *known != joined;
                 *known = joined;
             }
         }
@@ -130,10 +130,11 @@ impl Unstable {
         for (id, statement) in code.statements() {
             let Some(instruction) = code.instruction(id) else { continue };
             let block = self.flows[function].cfg.block_of(id);
-            let steered = self.flows[function].blocks[block.index()].or(self.flows[function].entered);
+            let controlled = self.flows[function].blocks[block.index()].or(self.flows[function].entered);
             let read = self.flows[function].read(code, id);
-            let source =
-                steered.or(read).or_else(|| is_source(instruction, code, id, &uses).then_some(statement.origin.line));
+            let source = controlled
+                .or(read)
+                .or_else(|| is_source(instruction, code, id, &uses).then_some(statement.origin.line));
             if instruction.opcode == "call" {
                 self.spread_call(trace, instruction, source);
             }
@@ -145,7 +146,7 @@ impl Unstable {
                 && self.flows[function].cfg.block(block).successors.len() > 1
                 && let Some(line) = read
             {
-                self.part(function, block, line);
+                self.mark_controlled(function, block, line);
             }
         }
     }
@@ -154,19 +155,19 @@ impl Unstable {
         for access in code.accesses(id).iter().filter(|a| a.role.writes()) {
             let known = &mut self.flows[function].registers[access.register.index()];
             if known.is_none() {
-                (*known, self.news) = (Some(line), true);
+                (*known, self.changed) = (Some(line), true);
             }
         }
     }
 
     /// Marks the code that runs under an unstable branch.
-    fn part(&mut self, function: usize, block: BlockId, line: u32) {
+    fn mark_controlled(&mut self, function: usize, block: BlockId, line: u32) {
         let flow = &mut self.flows[function];
-        let meeting = flow.postdominators.immediate(block);
-        for parted in reachable_before(&flow.cfg, block, meeting) {
-            let known = &mut flow.blocks[parted.index()];
+        let reconvergence = flow.postdominators.immediate(block);
+        for controlled in reachable_before(&flow.cfg, block, reconvergence) {
+            let known = &mut flow.blocks[controlled.index()];
             if known.is_none() {
-                (*known, self.news) = (Some(line), true);
+                (*known, self.changed) = (Some(line), true);
             }
         }
     }
@@ -179,7 +180,7 @@ impl Unstable {
         for function in 1..self.flows.len() {
             let is_it = trace.code(function).function().name == *callee || callee.starts_with('%');
             if is_it && source.is_some() && self.flows[function].entered.is_none() {
-                (self.flows[function].entered, self.news) = (source, true);
+                (self.flows[function].entered, self.changed) = (source, true);
             }
         }
     }
@@ -225,7 +226,7 @@ impl Unstable {
         let known = memory(self);
         if known.is_none() {
             *known = Some(line);
-            self.news = true;
+            self.changed = true;
         }
     }
 

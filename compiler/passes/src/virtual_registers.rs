@@ -1,6 +1,6 @@
 //! The special registers that `virtualize_block_index` replaces, and the functions that read them.
 
-use crate::cuttable::{callees, visit_statements};
+use crate::preemptible::{callees, visit_statements};
 use atoll_ptx::{Body, Function, Initializer, ItemKind, Module, Name, Operand, StatementKind};
 use std::collections::{BTreeMap, BTreeSet};
 

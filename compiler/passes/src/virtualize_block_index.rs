@@ -30,10 +30,10 @@
 //! it. `%warpid`, `%smid` and the like tell where a thread runs, and stay real.
 
 use crate::code::{Code, at, prepend, rebuild};
-use crate::cuttable::{reachable_functions, visit_statements};
 use crate::error::PassError;
 use crate::module_facts::{Dialect, align_up, params_bytes};
 use crate::options::PassOptions;
+use crate::preemptible::{reachable_functions, visit_statements};
 use crate::surplus_lanes::{self, SurplusLanes};
 use crate::threads::{Divergence, is_block_barrier, waits_for_threads};
 use crate::virtual_registers::{needs, register_of, virtual_register, with_fixed_signature};
@@ -97,7 +97,7 @@ pub enum NotVirtualized {
         directive: String,
     },
     /// A special register is read as a vector.
-    #[error("line {line}: `{what}` is read whole; read its components")]
+    #[error("line {line}: `{what}` is read as a vector; read its components instead")]
     WholeVector {
         /// The special register.
         what: String,
@@ -105,7 +105,7 @@ pub enum NotVirtualized {
         line: u32,
     },
     /// A callee whose body is unknown.
-    #[error("line {line}: the callee `{callee}` has no body here")]
+    #[error("line {line}: the callee `{callee}` has no body in this module")]
     UnknownCallee {
         /// The function, or the register that holds it.
         callee: String,
@@ -114,7 +114,7 @@ pub enum NotVirtualized {
     },
     /// A device function that reads the indices but cannot get additional parameters.
     #[error(
-        "the device function `{function}` reads thread or block numbers, and calls to it through its address have no place for virtual ones"
+        "the device function `{function}` reads thread or block indices, and indirect calls cannot pass virtual ones"
     )]
     FixedSignature {
         /// The function.
@@ -147,10 +147,10 @@ pub enum NotVirtualized {
         line: u32,
     },
     /// The shape is not a valid block shape.
-    #[error("{0:?} is not the shape of a block")]
+    #[error("{0:?} is not a valid block shape")]
     BlockShape([u32; 3]),
     /// The appended parameters exceed the limit.
-    #[error("{bytes} bytes of parameters are more than the {limit} that `.version` and `.target` allow")]
+    #[error("{bytes} bytes of parameters exceed the {limit} that `.version` and `.target` allow")]
     TooManyParameters {
         /// Size with the appended parameters.
         bytes: u64,
@@ -300,9 +300,9 @@ impl Planner<'_> {
     }
 }
 
-fn unknown_callee(reason: crate::NotCut) -> NotVirtualized {
+fn unknown_callee(reason: crate::NotPreemptible) -> NotVirtualized {
     match reason {
-        crate::NotCut::UnknownCallee { callee, line } => NotVirtualized::UnknownCallee { callee, line },
+        crate::NotPreemptible::UnknownCallee { callee, line } => NotVirtualized::UnknownCallee { callee, line },
         other => NotVirtualized::UnknownCallee { callee: other.to_string(), line: 0 },
     }
 }
@@ -464,7 +464,7 @@ impl Rewrite<'_> {
 
     /// The registers that a function without virtual indices must pass to its callees.
     fn passed_on(&self, function: &Function) -> BTreeSet<&'static str> {
-        let calls = function.body.iter().flat_map(|body| crate::cuttable::callees(body).unwrap_or_default());
+        let calls = function.body.iter().flat_map(|body| crate::preemptible::callees(body).unwrap_or_default());
         let extended = calls.filter(|(callee, _)| self.extended.contains(callee));
         extended.filter_map(|(callee, _)| self.needs.get(&callee)).flatten().copied().collect()
     }

@@ -118,7 +118,7 @@ fn describe(kernel: &KernelReport) -> String {
         Preemption::Injected { offset, completion } => {
             lines.push(format!("flag: parameters at {offset}, completion by {completion:?}"))
         }
-        Preemption::NotCut(reason) => lines.push(format!("not cut: {reason}")),
+        Preemption::NotPreemptible(reason) => lines.push(format!("not preemptible: {reason}")),
     }
     match &kernel.virtualization {
         Virtualization::NotAsked => {}

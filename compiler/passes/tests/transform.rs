@@ -2,8 +2,8 @@
 
 use atoll_kgraph::{preempt_params, virtual_params};
 use atoll_passes::{
-    NotCut, PASSES, PassError, PassOptions, Preemption, SharedError, TransformOptions, TransformReport, Virtualization,
-    transform, transform_with,
+    NotPreemptible, PASSES, PassError, PassOptions, Preemption, SharedError, TransformOptions, TransformReport,
+    Virtualization, transform, transform_with,
 };
 use atoll_ptx::{Module, ScalarType, parse, print};
 
@@ -84,7 +84,7 @@ fn parameter_lists_are_bounded_by_version() {
     let (report, _) = run(&source(long)).expect("valid");
     assert_eq!(
         report.kernels[0].preemption,
-        Preemption::NotCut(NotCut::TooManyParameters { bytes: 4108, limit: 4096 })
+        Preemption::NotPreemptible(NotPreemptible::TooManyParameters { bytes: 4108, limit: 4096 })
     );
     let (report, _) = run(&source(long).replace("7.0", "8.1")).expect("valid");
     assert_eq!(report.kernels[0].preempt_offset(), Some(4080));
@@ -93,7 +93,7 @@ fn parameter_lists_are_bounded_by_version() {
 #[test]
 fn narrow_addresses_are_not_cut() {
     let (report, _) = run(".version 7.0\n.target sm_75\n.address_size 32\n.entry k()\n{\nret;\n}").expect("valid");
-    assert_eq!(report.kernels[0].preemption, Preemption::NotCut(NotCut::AddressSize(32)));
+    assert_eq!(report.kernels[0].preemption, Preemption::NotPreemptible(NotPreemptible::AddressSize(32)));
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl<'a> Built<'a> {
 
 fn not_preemptible(target: Target, kernel: &KernelReport) -> Option<String> {
     match &kernel.preemption {
-        Preemption::NotCut(reason) => Some(format!("{}: {}: {reason}", target.name(), kernel.name)),
+        Preemption::NotPreemptible(reason) => Some(format!("{}: {}: {reason}", target.name(), kernel.name)),
         _ => None,
     }
 }

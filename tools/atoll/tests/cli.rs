@@ -211,7 +211,7 @@ fn passes_are_listed_run_and_reported() {
     std::fs::write(path("samples.ptx"), text.replace("ld.global.u32 %r1, [256];", "txq.width.b32 %r1, [a];")).unwrap();
     for (file, form, says) in [
         ("loads", "mask", "fenced; parameters at byte 8"),
-        ("samples", "trap", "not fenced: line 7: there is no fence for `txq.width.b32`"),
+        ("samples", "trap", "not fenced: line 7: `txq.width.b32` cannot be fenced"),
     ] {
         let output =
             atoll(&["ptx", "transform", "--pass", "fence_memory", "--fence", form, &path(&format!("{file}.ptx"))]);

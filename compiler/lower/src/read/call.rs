@@ -58,7 +58,7 @@ impl<'m> Reader<'m> {
         guard: Option<(Reg, bool)>,
         line: u32,
     ) -> Result<(), LowerError> {
-        let call = Call::of(instruction).ok_or_else(|| self.malformed(line, "this form of `call` is not known"))?;
+        let call = Call::of(instruction).ok_or_else(|| self.malformed(line, "unknown form of `call`"))?;
         let past = self.under_guard(guard, line)?;
         match self.register(call.callee) {
             Some(pointer) => self.call_through(pointer, &call, line)?,
@@ -83,7 +83,7 @@ impl<'m> Reader<'m> {
             Some(_) => {
                 Err(self.unsupported(line, format!("calls of `{name}`, which the module declares and does not define")))
             }
-            None => Err(self.malformed(line, format!("there is no function `{name}`"))),
+            None => Err(self.malformed(line, format!("function `{name}` is not declared"))),
         }
     }
 
@@ -149,9 +149,7 @@ impl<'m> Reader<'m> {
             return Err(self.unsupported(line, format!("recursion: `{name}` calls itself")));
         }
         if self.calls.len() > MAX_CALL_DEPTH {
-            return Err(
-                self.unsupported(line, format!("functions that call each other more than {MAX_CALL_DEPTH} deep"))
-            );
+            return Err(self.unsupported(line, format!("calls nested more than {MAX_CALL_DEPTH} deep")));
         }
         if call.arguments.len() != function.params.len() || call.returns.len() != function.returns.len() {
             return Err(self.malformed(line, format!("the call does not fit the parameters of `{name}`")));
@@ -191,7 +189,7 @@ impl<'m> Reader<'m> {
         self.scopes.extend(callers);
         let returns = slots.split_off(function.params.len());
         for (slot, argument) in slots.iter().zip(call.arguments) {
-            self.hand_over(argument, *slot, line)?;
+            self.pass_argument(argument, *slot, line)?;
         }
         let callers = self.scopes.split_off(1);
         self.scopes.push(scope);
@@ -203,7 +201,7 @@ impl<'m> Reader<'m> {
         self.scopes.truncate(1);
         self.scopes.extend(callee.callers);
         for (slot, target) in callee.returns.iter().zip(call.returns) {
-            self.take_back(*slot, target, line)?;
+            self.take_result(*slot, target, line)?;
         }
         Ok(())
     }
@@ -238,7 +236,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    fn hand_over(&mut self, argument: &Operand, slot: Slot, line: u32) -> Result<(), LowerError> {
+    fn pass_argument(&mut self, argument: &Operand, slot: Slot, line: u32) -> Result<(), LowerError> {
         match (self.named_formal(argument), slot) {
             (Some(from), Slot::Formal(to)) => self.copy_formal(from, to, line),
             (None, Slot::Formal(to)) => {
@@ -266,7 +264,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    fn take_back(&mut self, slot: Slot, target: &Operand, line: u32) -> Result<(), LowerError> {
+    fn take_result(&mut self, slot: Slot, target: &Operand, line: u32) -> Result<(), LowerError> {
         match (slot, self.named_formal(target)) {
             (Slot::Formal(from), Some(to)) => self.copy_formal(from, to, line),
             (Slot::Register(from), Some(to)) => {
@@ -277,7 +275,11 @@ impl<'m> Reader<'m> {
                 let to = match self.operand(target, line)? {
                     Opnd::Reg(to) => to,
                     Opnd::Sink => return Ok(()),
-                    _ => return Err(self.unsupported(line, format!("`{target}` as the place of a returned value"))),
+                    _ => {
+                        return Err(
+                            self.unsupported(line, format!("`{target}` as the destination of a returned value"))
+                        );
+                    }
                 };
                 let value = match slot {
                     Slot::Register(from) => Opnd::Reg(from),
@@ -324,7 +326,7 @@ impl<'m> Reader<'m> {
         let result = self.new_register("%printed", Elem::I32);
         self.emit("vprintf", None, vec![Opnd::Reg(result), format, arguments], line);
         match call.returns.first() {
-            Some(target) => self.take_back(Slot::Register(result), target, line),
+            Some(target) => self.take_result(Slot::Register(result), target, line),
             None => Ok(()),
         }
     }

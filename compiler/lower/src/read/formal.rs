@@ -219,9 +219,8 @@ impl<'m> Reader<'m> {
     /// The local address of a variable whose address is taken.
     pub(super) fn local_formal(&self, formal: usize, offset: i64, line: u32) -> Result<u32, LowerError> {
         match self.formals[formal].place {
-            Place::Local(at) => {
-                u32::try_from(i64::from(at) + offset).map_err(|_| self.malformed(line, "an address outside its space"))
-            }
+            Place::Local(at) => u32::try_from(i64::from(at) + offset)
+                .map_err(|_| self.malformed(line, "an address lies outside its state space")),
             Place::Pieces(_) => Err(self.unsupported(line, "this use of a parameter")),
         }
     }
@@ -279,8 +278,7 @@ impl<'m> Reader<'m> {
             Place::Pieces(pieces) => pieces.iter().find(|p| p.at <= at && at + bytes <= p.at + p.bytes).copied(),
             Place::Local(_) => None,
         };
-        let whole =
-            whole.ok_or_else(|| self.unsupported(line, "accesses of a parameter that overlap each other unevenly"))?;
+        let whole = whole.ok_or_else(|| self.unsupported(line, "accesses of a parameter that overlap partially"))?;
         let parts: Vec<Opnd> =
             (0..whole.bytes / bytes).map(|_| Opnd::Reg(self.new_register("%param", Elem::int(8 * bytes)))).collect();
         let wanted = parts[((at - whole.at) / bytes) as usize].clone();
@@ -299,7 +297,7 @@ impl<'m> Reader<'m> {
         line: u32,
     ) -> Result<(), LowerError> {
         if at.checked_add(bytes).is_none_or(|end| end > self.formals[formal].bytes) {
-            return Err(self.malformed(line, "an access outside its parameter"));
+            return Err(self.malformed(line, "an access lies outside its parameter"));
         }
         let pieces = match &self.formals[formal].place {
             Place::Local(base) => {
@@ -342,8 +340,7 @@ impl<'m> Reader<'m> {
         line: u32,
     ) -> Result<(), LowerError> {
         let whole = pieces.iter().find(|p| p.at <= at && at + bytes <= p.at + p.bytes).copied();
-        let whole =
-            whole.ok_or_else(|| self.unsupported(line, "accesses of a parameter that overlap each other unevenly"))?;
+        let whole = whole.ok_or_else(|| self.unsupported(line, "accesses of a parameter that overlap partially"))?;
         let mut parts: Vec<Opnd> =
             (0..whole.bytes / bytes).map(|_| Opnd::Reg(self.new_register("%param", Elem::int(8 * bytes)))).collect();
         let form = format!("mov.b{}", 8 * whole.bytes);

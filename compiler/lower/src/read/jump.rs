@@ -20,7 +20,7 @@ impl<'m> Reader<'m> {
         };
         let index = self.operand(index, line)?;
         let Some(Table::Labels(targets)) = self.table(table) else {
-            return Err(self.malformed(line, format!("`{table}` is no table of labels")));
+            return Err(self.malformed(line, format!("`{table}` is not a table of labels")));
         };
         let targets = targets.iter().map(|t| self.label_block(t, line)).collect::<Result<Vec<_>, _>>()?;
         let past = self.under_guard(guard, line)?;
@@ -92,12 +92,13 @@ impl<'m> Reader<'m> {
             (None, operands.as_slice())
         };
         let number = place.first().cloned().unwrap_or(Opnd::Imm(Immediate::Int(0)));
-        let meeting = Meeting { number, threads: place.get(1).cloned(), only_arrives: instruction.has("arrive") };
-        if meeting.only_arrives && meeting.threads.is_none() {
+        let participants =
+            Participants { number, threads: place.get(1).cloned(), only_arrives: instruction.has("arrive") };
+        if participants.only_arrives && participants.threads.is_none() {
             return Err(self.malformed(line, "`bar.arrive` needs a count of threads"));
         }
         let after = self.new_block()?;
-        self.end(Term::Barrier { next: after, meeting, reduce }, line);
+        self.end(Term::Barrier { next: after, participants, reduce }, line);
         self.start(after);
         if let Some(past) = past {
             self.end(Term::Goto(past), line);

@@ -52,23 +52,23 @@ impl Cells {
         let end = offset.saturating_add(i64::from(width / 8));
         let overlaps =
             |&(o, w): &(i64, u32)| (o, w) != (offset, width) && o < end && offset < o.saturating_add(i64::from(w / 8));
-        let mut news = false;
+        let mut changed = false;
         if self.cells.get(&variable).is_some_and(|own| own.keys().any(overlaps)) {
-            news |= self.tear(variable, RootSet::NONE);
+            changed |= self.tear(variable, RootSet::NONE);
         }
         let count = &mut self.count;
         let cell = self.cells.entry(variable).or_default().entry((offset, width)).or_insert_with(|| {
-            news = true;
+            changed = true;
             *count += 1;
             Cell { value: Some(value.clone()), roots, number: *count }
         });
         if cell.value.as_ref().is_some_and(|known| known != value) {
             cell.value = None;
-            news = true;
+            changed = true;
         }
-        news |= cell.roots.union(roots) != cell.roots;
+        changed |= cell.roots.union(roots) != cell.roots;
         cell.roots = cell.roots.union(roots);
-        news
+        changed
     }
 
     /// Stores to an unknown place of a variable; returns whether anything changed.
@@ -82,9 +82,9 @@ impl Cells {
     /// Stores to an unknown variable; returns whether anything changed.
     pub(super) fn store_anywhere(&mut self, roots: RootSet) -> bool {
         let after = Some(self.anywhere.unwrap_or_default().union(roots));
-        let news = self.anywhere != after;
+        let changed = self.anywhere != after;
         self.anywhere = after;
-        news
+        changed
     }
 
     pub(super) fn store_shared(&mut self, roots: RootSet) -> bool {

@@ -13,7 +13,7 @@ pub(crate) enum Act {
     /// Calls a function.
     Call,
     /// An effect that the analyses do not model; the text names the group of instructions.
-    Unfollowed(&'static str),
+    Unsupported(&'static str),
 }
 
 /// One access to memory.
@@ -133,7 +133,7 @@ const COMPUTE: &[&str] = &[
 const SHARED_ONLY: &[&str] = &["ldmatrix", "stmatrix", "mbarrier"];
 
 /// Opcodes that are known but not modelled, and their group of instructions.
-const UNFOLLOWED: &[(&str, &str)] = &[
+const UNSUPPORTED: &[(&str, &str)] = &[
     ("tex", "textures"),
     ("tld4", "textures"),
     ("txq", "textures"),
@@ -150,7 +150,7 @@ const UNFOLLOWED: &[(&str, &str)] = &[
     ("getctarank", "thread block clusters"),
     ("clusterlaunchcontrol", "thread block clusters"),
     ("griddepcontrol", "dependent launches"),
-    ("discard", "cache lines thrown away"),
+    ("discard", "discarded cache lines"),
 ];
 
 /// The effect of an instruction.
@@ -159,20 +159,20 @@ pub(crate) fn act(instruction: &Instruction) -> Act {
     if instruction.modifiers.iter().any(|m| m.ends_with("::cluster"))
         || instruction.has("cluster") && opcode == "barrier"
     {
-        return Act::Unfollowed("thread block clusters");
+        return Act::Unsupported("thread block clusters");
     }
-    if let Some((_, what)) = UNFOLLOWED.iter().find(|(name, _)| *name == opcode) {
-        return Act::Unfollowed(what);
+    if let Some((_, what)) = UNSUPPORTED.iter().find(|(name, _)| *name == opcode) {
+        return Act::Unsupported(what);
     }
     match opcode {
         "call" => Act::Call,
         "barrier" => Act::Nothing,
         "fence" if instruction.has("tensormap::generic") || instruction.has("tensormap") => {
-            Act::Unfollowed("tensor maps")
+            Act::Unsupported("tensor maps")
         }
         "fence" => Act::Nothing,
-        "prefetch" | "prefetchu" if instruction.has("tensormap") => Act::Unfollowed("tensor maps"),
-        _ if instruction.has("async") && matches!(opcode, "st" | "red") => Act::Unfollowed("thread block clusters"),
+        "prefetch" | "prefetchu" if instruction.has("tensormap") => Act::Unsupported("tensor maps"),
+        _ if instruction.has("async") && matches!(opcode, "st" | "red") => Act::Unsupported("thread block clusters"),
         "ld" | "ldu" => Act::Access(plain(instruction, 1, (true, false))),
         "st" => Act::Access(plain(instruction, 0, (false, true))),
         "atom" => Act::Access(MemoryAct { atomic: true, ..plain(instruction, 1, (true, true)) }),
@@ -186,7 +186,7 @@ pub(crate) fn act(instruction: &Instruction) -> Act {
         }
         "wmma" => Act::Nothing,
         _ if COMPUTE.contains(&opcode) || SHARED_ONLY.contains(&opcode) => Act::Nothing,
-        _ => Act::Unfollowed("instructions not known here"),
+        _ => Act::Unsupported("unknown instructions"),
     }
 }
 
@@ -207,7 +207,7 @@ fn plain(instruction: &Instruction, address: usize, (reads, writes): (bool, bool
 /// `cp.async.ca.shared.global [to], [from], 16;` reads global memory and writes shared memory.
 fn copy(instruction: &Instruction) -> Act {
     if !instruction.has("async") || instruction.has("bulk") || instruction.has("reduce") {
-        return Act::Unfollowed("bulk copies");
+        return Act::Unsupported("bulk copies");
     }
     if !instruction.has("global") {
         return Act::Nothing;

@@ -58,7 +58,7 @@ pub(super) struct Provenance<'m> {
     declarations: HashMap<VariableKey, &'m Variable>,
     /// Position of each kernel parameter.
     kernel_params: HashMap<VariableKey, usize>,
-    news: bool,
+    changed: bool,
     declared: bool,
 }
 
@@ -132,14 +132,14 @@ impl<'m> Provenance<'m> {
             variable_of: HashMap::new(),
             declarations: HashMap::new(),
             kernel_params: functions[0].params.iter().enumerate().map(|(i, p)| (key(p), i)).collect(),
-            news: false,
+            changed: false,
             declared: false,
         }
     }
 
     fn settle(&mut self) -> Result<(), TooComplex> {
         for _ in 0..ROUNDS_MAX {
-            self.news = false;
+            self.changed = false;
             for function in 0..self.functions.len() {
                 for statement in 0..self.functions[function].code.len() {
                     self.evaluate(function, StatementId::new(statement));
@@ -149,7 +149,7 @@ impl<'m> Provenance<'m> {
             if self.atoms.len() > ATOMS_MAX {
                 return Err(TooComplex);
             }
-            if !self.news {
+            if !self.changed {
                 self.find_strides();
                 return Ok(());
             }
@@ -188,7 +188,7 @@ impl<'m> Provenance<'m> {
         match act(instruction) {
             Act::Access(access) => self.evaluate_access(function, statement, instruction, &access),
             Act::Call => {}
-            Act::Nothing | Act::Unfollowed(_) => {
+            Act::Nothing | Act::Unsupported(_) => {
                 Evaluation { provenance: self, function, statement, instruction }.run()
             }
         }
@@ -254,7 +254,12 @@ impl<'m> Provenance<'m> {
     }
 
     /// Whether a store may store the address of memory of the block itself.
-    pub(super) fn stores_private(&mut self, function: usize, statement: StatementId, access: &MemoryAct) -> bool {
+    pub(super) fn may_store_private_address(
+        &mut self,
+        function: usize,
+        statement: StatementId,
+        access: &MemoryAct,
+    ) -> bool {
         let Some(instruction) = self.instruction(function, statement) else { return false };
         let stored = self.stored(function, statement, instruction, access);
         stored.iter().any(|(_, value)| self.roots.may_be_private(self.points_into(value)))
@@ -282,7 +287,7 @@ impl<'m> Provenance<'m> {
             }
         }
         if instruction.opcode == "cp" {
-            self.news |= self.cells.store_shared(RootSet::UNKNOWN);
+            self.changed |= self.cells.store_shared(RootSet::UNKNOWN);
         } else if access.reads && (!access.writes || access.atomic) {
             self.load(function, statement, instruction, &touches, width);
         }
@@ -350,7 +355,7 @@ impl<'m> Provenance<'m> {
 
     fn store(&mut self, touched: &Touched, lane: usize, width: u32, value: &Linear) {
         let roots = self.points_into(value);
-        self.news |= match *touched {
+        self.changed |= match *touched {
             Touched::Outside => false,
             Touched::Shared => self.cells.store_shared(roots),
             Touched::Variable(variable, Some(offset)) => {
@@ -406,7 +411,7 @@ impl<'m> Provenance<'m> {
                         Held::Several(_, roots) if register_width != width => roots,
                         Held::Several(number, roots) => {
                             let atom = self.atoms.intern(AtomKey::Cell(number), || (Class::Changing, None));
-                            self.news |= self.atoms.add_roots(atom, roots);
+                            self.changed |= self.atoms.add_roots(atom, roots);
                             self.define(function, statement, name, &Linear::atom(width, atom));
                             continue;
                         }
@@ -438,7 +443,7 @@ impl<'m> Provenance<'m> {
         if let (64, Ok(offset)) = (width, u32::try_from(offset)) {
             let name = self.functions[0].code.function().params[index].name.clone();
             let roots = self.roots.intern(Root::Param { index, offset, name });
-            self.news |= self.atoms.add_roots(atom, roots);
+            self.changed |= self.atoms.add_roots(atom, roots);
         }
         Linear::atom(width, atom)
     }
@@ -455,12 +460,12 @@ impl<'m> Provenance<'m> {
     ) -> Linear {
         let atom =
             self.atoms.intern(AtomKey::Result(function, statement.index(), position), || (Class::Changing, range));
-        self.news |= self.atoms.add_roots(atom, roots);
+        self.changed |= self.atoms.add_roots(atom, roots);
         Linear::atom(width, atom)
     }
 
     pub(super) fn add_roots(&mut self, atom: AtomId, roots: RootSet) {
-        self.news |= self.atoms.add_roots(atom, roots);
+        self.changed |= self.atoms.add_roots(atom, roots);
     }
 
     /// The value of a register.
@@ -490,11 +495,11 @@ impl<'m> Provenance<'m> {
         } else {
             let atom = self.atoms.intern(AtomKey::Register(function, register.index()), || (Class::Changing, None));
             let roots = self.points_into(value).union(old.as_ref().map_or(RootSet::NONE, |old| self.points_into(old)));
-            self.news |= self.atoms.add_roots(atom, roots);
+            self.changed |= self.atoms.add_roots(atom, roots);
             Linear::atom(width, atom)
         };
         if old.as_ref() != Some(&new) {
-            self.news = true;
+            self.changed = true;
             self.values[function][register.index()] = Some(new);
         }
     }
@@ -581,7 +586,7 @@ impl<'m> Provenance<'m> {
             StateSpace::Tex => RootSet::UNKNOWN,
             _ => Roots::parameters(),
         };
-        self.news |= self.atoms.add_roots(atom, roots);
+        self.changed |= self.atoms.add_roots(atom, roots);
         Linear::atom(64, atom)
     }
 
@@ -626,7 +631,7 @@ impl<'m> Provenance<'m> {
             self.copy_variable(from, key(param));
         } else if let Some(value) = self.operand_value(function, statement, argument, param.ty.bits()) {
             let roots = self.points_into(&value);
-            self.news |= self.cells.store((key(param), 0, value.width()), &value, roots);
+            self.changed |= self.cells.store((key(param), 0, value.width()), &value, roots);
         }
     }
 
@@ -667,15 +672,15 @@ impl<'m> Provenance<'m> {
                 Some(value) => value,
                 None => {
                     let atom = self.atoms.intern(AtomKey::Cell(cell.number), || (Class::Changing, None));
-                    self.news |= self.atoms.add_roots(atom, cell.roots);
+                    self.changed |= self.atoms.add_roots(atom, cell.roots);
                     Linear::atom(width, atom)
                 }
             };
-            self.news |= self.cells.store((to, offset, width), &value, cell.roots);
+            self.changed |= self.cells.store((to, offset, width), &value, cell.roots);
         }
         if self.cells.is_torn(from) {
             let roots = self.cells.anything_in(from);
-            self.news |= self.cells.tear(to, roots);
+            self.changed |= self.cells.tear(to, roots);
         }
     }
 }

@@ -89,7 +89,7 @@ impl Roots {
     }
 
     /// The set of one variable in shared, local or constant memory. Beyond the limit one root
-    /// stands for all other variables. The roots are declared as pointers.
+    /// stands for all other variables. The root is marked as a pointer.
     pub(super) fn intern_variable(&mut self, variable: VariableKey, is_constant: bool) -> RootSet {
         let known = self.roots.contains(&Place::Variable(variable));
         let has_room = known || self.roots.len() < VARIABLES_MAX;

@@ -1,10 +1,10 @@
 //! Decides which operands of each function have to be bounded, and which kernels cannot be fenced.
 
 use super::{MODIFIERS, NotFenced, RESERVED, Rule, TABLE, fits};
-use crate::cuttable::reachable_functions;
 use crate::effects::memory::{Act, MemoryAct, act};
 use crate::effects::{Access, Opaque, Root, Trace};
 use crate::module_facts::Dialect;
+use crate::preemptible::reachable_functions;
 use crate::virtual_registers::with_fixed_signature;
 use atoll_ptx::analysis::{Cfg, Code, Liveness, StatementId};
 use atoll_ptx::{
@@ -169,17 +169,17 @@ fn undefined_in(code: &Code<'_>, is_kernel: bool) -> Vec<bool> {
     let mut undefined = vec![false; count];
     live.live_in(cfg.entry()).for_each(|register| undefined[register.index()] = true);
     loop {
-        let mut news = false;
+        let mut changed = false;
         for (id, _) in code.statements() {
             let Some(instruction) = code.instruction(id) else { continue };
             let reads = code.accesses(id).iter().any(|a| a.role.reads() && undefined[a.register.index()]);
             if reads || may_load_undefined(instruction, code, is_kernel) {
                 for access in code.accesses(id).iter().filter(|a| a.role.writes()) {
-                    news |= !std::mem::replace(&mut undefined[access.register.index()], true);
+                    changed |= !std::mem::replace(&mut undefined[access.register.index()], true);
                 }
             }
         }
-        if !news {
+        if !changed {
             return undefined;
         }
     }
@@ -236,7 +236,7 @@ impl<'m> Planner<'m> {
                 Ok(Vec::new())
             } else {
                 let what = match act(instruction) {
-                    Act::Unfollowed(what) => format!(" ({what})"),
+                    Act::Unsupported(what) => format!(" ({what})"),
                     _ => String::new(),
                 };
                 Err(NotFenced::Instruction { instruction: dotted, what, line })
@@ -244,7 +244,7 @@ impl<'m> Planner<'m> {
         };
         let bounds_address = matches!(rule, Rule::BoundAddress | Rule::BoundCopy | Rule::BoundRow(..));
         if let Some(modifier) = instruction.modifiers.iter().find(|m| bounds_address && !is_known(m)) {
-            let what = format!(": it does not know `.{modifier}`");
+            let what = format!(": unknown modifier `.{modifier}`");
             return Err(NotFenced::Instruction { instruction: dotted, what, line });
         }
         match rule {
@@ -324,7 +324,7 @@ impl<'m> Planner<'m> {
             }
             return Err(NotFenced::ModuleVariable { variable: variable.to_string(), line: access.line });
         }
-        if writes && self.trace.hands_out_private(access) {
+        if writes && self.trace.may_store_private_address(access) {
             return Err(NotFenced::PrivateAddress { line: access.line });
         }
         Ok(vec![Fix {

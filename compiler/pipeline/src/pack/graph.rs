@@ -258,8 +258,8 @@ impl Builder<'_> {
         let by_name = |names: &Option<Vec<String>>| -> Result<Option<Vec<BufferId>>, String> {
             names.as_ref().map(|names| names.iter().map(|n| self.buffer(n)).collect()).transpose()
         };
-        let found = |roots, unfollowed: Option<u32>, what: &str| -> Result<Vec<BufferId>, String> {
-            if let Some(line) = effects.unfollowed.or(unfollowed) {
+        let found = |roots, unsupported: Option<u32>, what: &str| -> Result<Vec<BufferId>, String> {
+            if let Some(line) = effects.unsupported.or(unsupported) {
                 return Err(format!(
                     "what it {what} cannot be found out (line {line} of the PTX); list the buffers as `{what}`"
                 ));
@@ -274,8 +274,8 @@ impl Builder<'_> {
             buffers.dedup();
             Ok(buffers)
         };
-        let listed = |names: &Option<Vec<String>>, roots, unfollowed, what: &str| {
-            let found = found(roots, unfollowed, what);
+        let listed = |names: &Option<Vec<String>>, roots, unsupported, what: &str| {
+            let found = found(roots, unsupported, what);
             let Some(listed) = by_name(names)? else { return found };
             // What was found out is true, whatever is listed.
             match found.unwrap_or_default().iter().find(|buffer| !listed.contains(buffer)) {

@@ -15,7 +15,7 @@
 
 use super::*;
 use atoll_kgraph::host_abi::{NO_THREAD, TrapCode};
-use atoll_lower::program::{Meeting, Opnd, Reduce, ReduceOp};
+use atoll_lower::program::{Opnd, Participants, Reduce, ReduceOp};
 
 /// What a stack has beside the warp's own frame: room for the helpers it calls and for a signal's
 /// registers on threads that take signals where they are.
@@ -242,10 +242,10 @@ impl Emitter<'_> {
     }
 
     /// A warp has come to a barrier: goes on once the others have.
-    pub(super) fn meet(&mut self, meeting: &Meeting, reduce: Option<&Reduce>, line: u32) {
+    pub(super) fn barrier(&mut self, participants: &Participants, reduce: Option<&Reduce>, line: u32) {
         let Some(frame) = self.frame.clone() else { return };
-        let number = self.of_first_lane(&meeting.number);
-        let count = match &meeting.threads {
+        let number = self.of_first_lane(&participants.number);
+        let count = match &participants.threads {
             Some(threads) => {
                 let threads = self.of_first_lane(threads);
                 let up = self.w.bin_const("add", &threads, i128::from(LANES) - 1);
@@ -259,9 +259,9 @@ impl Emitter<'_> {
             op => self.reduce_lanes(op, r.source, r.negated),
         });
         let adds = constant(I1, reduce.is_some_and(|r| r.op == ReduceOp::Popc).into());
-        let bit = if meeting.only_arrives { constant(I32, 0) } else { self.warp_bit() };
+        let bit = if participants.only_arrives { constant(I32, 0) } else { self.warp_bit() };
         self.w.effect(format_args!("call void @atoll_arrive({frame}, {bit}, {number}, {count}, {value}, {adds})"));
-        if meeting.only_arrives {
+        if participants.only_arrives {
             return;
         }
         let at = self.frame_field(&frame, at::LINE);

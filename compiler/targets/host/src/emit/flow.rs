@@ -175,8 +175,8 @@ impl Emitter<'_> {
                     self.goto(context, other);
                 }
             },
-            Term::Barrier { next, meeting, reduce } if self.analysis.scheduled => {
-                self.meet(&meeting, reduce.as_ref(), self.program.blocks[block].line);
+            Term::Barrier { next, participants, reduce } if self.analysis.scheduled => {
+                self.barrier(&participants, reduce.as_ref(), self.program.blocks[block].line);
                 self.goto(context, next);
             }
             Term::Barrier { next, reduce, .. } => {
@@ -402,14 +402,14 @@ impl Emitter<'_> {
                 self.w.store(lanes, slot);
             }
         }
-        self.linearised(context, &pending, &nodes, self.analysis.meet[block])
+        self.linearised(context, &pending, &nodes, self.analysis.reconvergence[block])
     }
 
     /// A loop that lanes leave in different iterations, entered at `entry`.
     fn divergent_loop(&mut self, context: ContextId, entry: BlockId, inside: &[BlockId]) -> Result<(), HostError> {
-        let mut meet = self.analysis.meet[entry];
+        let mut meet = self.analysis.reconvergence[entry];
         while inside.contains(&meet) {
-            meet = self.analysis.meet[meet];
+            meet = self.analysis.reconvergence[meet];
         }
         let reached = self.analysis.flow.reachable(&[entry], Some(meet));
         let nodes: Vec<BlockId> = (0..reached.len()).filter(|&b| reached[b] && b != EXIT).collect();
@@ -488,7 +488,7 @@ impl Emitter<'_> {
         let parts = |b: &BlockId| {
             self.analysis.split[*b] == Split::Divergent
                 && self.analysis.exit_side[*b].is_none()
-                && !inside(&self.analysis.meet[*b])
+                && !inside(&self.analysis.reconvergence[*b])
         };
         let entries: Vec<BlockId> =
             component.iter().copied().filter(|&b| self.analysis.flow.preds[b].iter().any(|p| !inside(p))).collect();
@@ -571,8 +571,8 @@ impl Emitter<'_> {
                     }
                 }
             }
-            Term::Barrier { next, meeting, reduce } if self.analysis.scheduled => {
-                self.meet(&meeting, reduce.as_ref(), self.program.blocks[block].line);
+            Term::Barrier { next, participants, reduce } if self.analysis.scheduled => {
+                self.barrier(&participants, reduce.as_ref(), self.program.blocks[block].line);
                 self.send(pending, next, &mask);
             }
             Term::Barrier { .. } | Term::Exit => {

@@ -166,7 +166,7 @@ fn lines(kernel: &KernelReport) -> Vec<String> {
         Preemption::Injected { offset, completion } => {
             lines.push(format!("preemptible; {}; completion by {completion:?}", parameters(*offset)))
         }
-        Preemption::NotCut(reason) => lines.push(format!("not preemptible: {reason}")),
+        Preemption::NotPreemptible(reason) => lines.push(format!("not preemptible: {reason}")),
     }
     lines.extend(kernel.loops.iter().map(|found| match &found.decision {
         LoopDecision::Checked { every, strips } => {
@@ -196,7 +196,7 @@ fn lines(kernel: &KernelReport) -> Vec<String> {
     }
     let counts = [
         (kernel.unreachable_statements, "unreachable statements taken away"),
-        (kernel.reduced_divisions, "divisions by known numbers reduced"),
+        (kernel.reduced_divisions, "divisions by constants replaced"),
         (kernel.dead_instructions, "dead instructions taken away"),
     ];
     lines.extend(counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
@@ -219,7 +219,7 @@ fn kernel_as_json(kernel: &KernelReport) -> Value {
         Preemption::Injected { completion, .. } => {
             json!({ "injected": true, "completion": format!("{completion:?}").to_lowercase() })
         }
-        Preemption::NotCut(reason) => json!({ "injected": false, "reason": reason.to_string() }),
+        Preemption::NotPreemptible(reason) => json!({ "injected": false, "reason": reason.to_string() }),
     };
     let loops = kernel.loops.iter().map(|found| match &found.decision {
         LoopDecision::Checked { every, strips } => {

@@ -124,7 +124,7 @@ fn pass_set(text: &str) -> Result<PassSet> {
     let find = |name: &str| {
         let pass = PASSES.iter().find(|pass| pass.name == name.trim());
         pass.map(|pass| pass.name)
-            .ok_or_else(|| users(anyhow!("there is no pass `{name}`; `atoll ptx transform --list` shows all")))
+            .ok_or_else(|| users(anyhow!("unknown pass `{name}`; `atoll ptx transform --list` shows all")))
     };
     Ok(PassSet { name: text.to_owned(), passes: text.split(',').map(find).collect::<Result<_>>()? })
 }

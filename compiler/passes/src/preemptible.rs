@@ -15,7 +15,7 @@ use std::collections::HashSet;
 /// Why a kernel is not preemptible. Lines are those of the source; 0 for statements built by a
 /// pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotCut {
+pub enum NotPreemptible {
     /// Blocks of a cluster start together and may wait for each other.
     #[error("line {line}: `{what}` belongs to a thread block cluster, whose blocks wait for each other")]
     Cluster {
@@ -31,7 +31,7 @@ pub enum NotCut {
         directive: String,
     },
     /// Cooperative groups read these registers to find the grid barrier.
-    #[error("line {line}: `{what}` is how a cooperative launch finds its grid barrier")]
+    #[error("line {line}: `{what}` is read by cooperative launches to find their grid barrier")]
     CooperativeLaunch {
         /// The special register.
         what: String,
@@ -51,7 +51,7 @@ pub enum NotCut {
         line: u32,
     },
     /// A callee whose body is unknown.
-    #[error("line {line}: the callee `{callee}` has no body here")]
+    #[error("line {line}: the callee `{callee}` has no body in this module")]
     UnknownCallee {
         /// The function, or the register that holds it.
         callee: String,
@@ -67,7 +67,7 @@ pub enum NotCut {
         line: u32,
     },
     /// The appended parameters exceed the limit.
-    #[error("{bytes} bytes of parameters are more than the {limit} that `.version` and `.target` allow")]
+    #[error("{bytes} bytes of parameters exceed the {limit} that `.version` and `.target` allow")]
     TooManyParameters {
         /// Size with the appended parameters.
         bytes: u64,
@@ -79,7 +79,12 @@ pub enum NotCut {
     AddressSize(u32),
     /// Before sm_70 an exited thread does not count as arrived at a barrier within its warp, and
     /// before PTX 6.2 threads cannot query which others are active.
-    #[error("threads may exit before a barrier, which asks for sm_70 and PTX 6.2; the module says sm_{sm} and {}.{}", version.0, version.1)]
+    #[error(
+        "threads may exit before a barrier, which requires sm_70 and PTX 6.2; \
+         the module has sm_{sm} and PTX {}.{}",
+        version.0,
+        version.1
+    )]
     EarlyExitOnOldTarget {
         /// The target.
         sm: u32,
@@ -91,14 +96,14 @@ pub enum NotCut {
 /// Why a kernel cannot be analysed or is not preemptible.
 pub(crate) enum Refusal {
     /// It is not preemptible.
-    NotCut(NotCut),
+    NotPreemptible(NotPreemptible),
     /// Its control flow is broken.
     Broken(CfgError),
 }
 
-impl From<NotCut> for Refusal {
-    fn from(reason: NotCut) -> Refusal {
-        Refusal::NotCut(reason)
+impl From<NotPreemptible> for Refusal {
+    fn from(reason: NotPreemptible) -> Refusal {
+        Refusal::NotPreemptible(reason)
     }
 }
 
@@ -128,7 +133,7 @@ pub(crate) fn check(module: &Module, kernel: &Function) -> Result<CalleesWait, R
     const CLUSTER_ATTRIBUTES: [&str; 4] =
         ["explicitcluster", "reqnctapercluster", "maxclusterrank", "blocksareclusters"];
     if let Some(attribute) = kernel.attributes.iter().find(|a| CLUSTER_ATTRIBUTES.contains(&a.name.as_str())) {
-        return Err(NotCut::ClusterDirective { directive: attribute.name.to_string() }.into());
+        return Err(NotPreemptible::ClusterDirective { directive: attribute.name.to_string() }.into());
     }
     let functions = reachable_functions(module, kernel)?;
     for function in std::iter::once(&kernel).chain(&functions) {
@@ -138,7 +143,7 @@ pub(crate) fn check(module: &Module, kernel: &Function) -> Result<CalleesWait, R
             let line = statement.origin.line;
             forbid_instruction(instruction, line)?;
             if function.kind == FunctionKind::Func && instruction.opcode == "exit" {
-                return Err(NotCut::ExitInFunction { function: function.name.to_string(), line }.into());
+                return Err(NotPreemptible::ExitInFunction { function: function.name.to_string(), line }.into());
             }
         }
         forbid_spinning(&code, &Cfg::of(&code)?)?;
@@ -170,7 +175,10 @@ fn callees_wait(functions: &[&Function]) -> Result<CalleesWait, Refusal> {
 
 /// Device functions with a body that a function can call, each once; the function itself is not
 /// included.
-pub(crate) fn reachable_functions<'m>(module: &'m Module, from: &'m Function) -> Result<Vec<&'m Function>, NotCut> {
+pub(crate) fn reachable_functions<'m>(
+    module: &'m Module,
+    from: &'m Function,
+) -> Result<Vec<&'m Function>, NotPreemptible> {
     let mut found: Vec<&Function> = Vec::new();
     let mut pending = vec![from];
     while let Some(function) = pending.pop() {
@@ -184,7 +192,7 @@ pub(crate) fn reachable_functions<'m>(module: &'m Module, from: &'m Function) ->
                     }
                 }
                 _ if HARMLESS_EXTERNALS.contains(&callee.as_str()) => {}
-                _ => return Err(NotCut::UnknownCallee { callee: callee.to_string(), line }),
+                _ => return Err(NotPreemptible::UnknownCallee { callee: callee.to_string(), line }),
             }
         }
     }
@@ -193,7 +201,7 @@ pub(crate) fn reachable_functions<'m>(module: &'m Module, from: &'m Function) ->
 
 /// The functions a body calls, by name, with the lines of the calls. An indirect call counts as
 /// calling all functions of its table.
-pub(crate) fn callees(body: &Body) -> Result<Vec<(Name, u32)>, NotCut> {
+pub(crate) fn callees(body: &Body) -> Result<Vec<(Name, u32)>, NotPreemptible> {
     let mut tables: Vec<(&Name, &[Name])> = Vec::new();
     let mut calls: Vec<(&Instruction, u32)> = Vec::new();
     visit_statements(body, &mut |statement| match &statement.kind {
@@ -214,7 +222,7 @@ pub(crate) fn callees(body: &Body) -> Result<Vec<(Name, u32)>, NotCut> {
         }
         let table = names.next().and_then(|table| tables.iter().find(|(name, _)| *name == table));
         let Some((_, targets)) = table else {
-            return Err(NotCut::UnknownCallee { callee: callee.to_string(), line });
+            return Err(NotPreemptible::UnknownCallee { callee: callee.to_string(), line });
         };
         found.extend(targets.iter().map(|target| (target.clone(), line)));
     }
@@ -232,29 +240,29 @@ pub(crate) fn visit_statements<'a>(body: &'a Body, visit: &mut dyn FnMut(&'a Sta
 }
 
 /// Rejects instructions that require blocks to run together.
-fn forbid_instruction(instruction: &Instruction, line: u32) -> Result<(), NotCut> {
+fn forbid_instruction(instruction: &Instruction, line: u32) -> Result<(), NotPreemptible> {
     let cluster = instruction.has("cluster") && instruction.opcode == "barrier"
         || instruction.has("multicast::cluster")
         || matches!(instruction.opcode.as_str(), "mapa" | "getctarank");
     if cluster {
-        return Err(NotCut::Cluster { what: instruction.dotted(), line });
+        return Err(NotPreemptible::Cluster { what: instruction.dotted(), line });
     }
     if instruction.opcode == "griddepcontrol" {
-        return Err(NotCut::DependentLaunch { line });
+        return Err(NotPreemptible::DependentLaunch { line });
     }
     for name in instruction.reads() {
         if name.starts_with("%envreg") {
-            return Err(NotCut::CooperativeLaunch { what: name.to_string(), line });
+            return Err(NotPreemptible::CooperativeLaunch { what: name.to_string(), line });
         }
         if name.starts_with("%cluster") || name.starts_with("%is_explicit_cluster") {
-            return Err(NotCut::Cluster { what: name.to_string(), line });
+            return Err(NotPreemptible::Cluster { what: name.to_string(), line });
         }
     }
     Ok(())
 }
 
 /// Rejects a loop whose exit depends on memory that only another block can change.
-fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotCut> {
+fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotPreemptible> {
     let loops = Loops::of(cfg, &DominatorTree::dominators(cfg));
     for (id, _) in loops.iter() {
         let statements: Vec<StatementId> =
@@ -267,7 +275,7 @@ fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotCut> {
                 ends.iter().any(|&end| read(code, end).any(|register| dependent.contains(&register)))
             };
             if instruction.opcode == "nanosleep" || watches_memory(code, statement, &statements) && decides_end() {
-                return Err(NotCut::SpinsOnMemory { line: code.statement(statement).origin.line });
+                return Err(NotPreemptible::SpinsOnMemory { line: code.statement(statement).origin.line });
             }
         }
     }
@@ -275,7 +283,7 @@ fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotCut> {
     // so any function that has one and polls memory is rejected.
     let everything: Vec<StatementId> = code.statements().map(|(id, _)| id).collect();
     match everything.iter().find(|&&id| !loops.is_reducible() && watches_memory(code, id, &everything)) {
-        Some(&id) => Err(NotCut::SpinsOnMemory { line: code.statement(id).origin.line }),
+        Some(&id) => Err(NotPreemptible::SpinsOnMemory { line: code.statement(id).origin.line }),
         None => Ok(()),
     }
 }

@@ -7,6 +7,7 @@
 pub mod chaos;
 pub mod corpus;
 pub mod http;
+pub mod source;
 pub mod stand_in;
 pub mod stopping;
 pub mod walk;

@@ -1,22 +1,26 @@
-//! The daemon: KServe v2 over HTTP, a model repository, metrics (design D8).
+//! The daemon: KServe v2 over HTTP, a model repository, a control socket, and metrics.
 //!
-//! Requests come in as bytes, are decoded by [`atoll_protocol`], checked against the model, handed
-//! to the engine and answered. Models come from a folder; an ONNX file is compiled on its first
-//! load by a [`CompilerService`], which whoever starts the daemon plugs in, and kept in a cache.
+//! The server decodes requests with [`atoll_protocol`], checks them against the model, hands them
+//! to the engine, and encodes the results. Models come from a folder. An ONNX file is compiled when
+//! it is first loaded, by the [`CompilerService`] that the program supplies, and the result is kept
+//! in a cache.
 //!
-//! Not here: scheduling, devices, compilers, and the command line. The server knows the devices as
-//! [`atoll_fleet::Inference`], so that it can be tested without any.
+//! Not here: scheduling, devices, compilers, and the command line. The server knows devices only as
+//! [`atoll_fleet::Inference`], so tests run without any.
+//!
+//! Start reading in `server.rs` (startup and shutdown), then `http/infer.rs` (the path of a
+//! request).
 //!
 //! # Invariants
 //!
-//! - An answer is one write, on a connection with TCP_NODELAY.
-//! - Whatever a client sends, the answer is JSON with a status that says whose fault it is; bodies,
-//!   connections and bytes in flight are bounded by [`limits`].
-//! - A client that goes away takes its invocation with it.
-//! - Nothing is kept on disk but the cache of compiled models, whose files are whole or not there,
-//!   and copies of served bundles, which have no names and go with the process: a daemon that is
-//!   killed leaves nothing that matters.
-//! - What is served does not change, whatever happens to the file it came from.
+//! - A response is one write, on a connection with `TCP_NODELAY`.
+//! - Every request gets a JSON answer (metrics are text). The status tells whether the client or
+//!   the server caused an error. Bodies, connections and bytes in flight are bounded by [`limits`].
+//! - An invocation is cancelled if its client disconnects.
+//! - Apart from the store of the control socket, the daemon keeps only the cache of compiled models
+//!   on disk. Its files appear complete or not at all. Copies of served bundles have no names and
+//!   vanish with the process, so a killed daemon leaves nothing to clean up.
+//! - What is served does not change if its file changes.
 
 mod app;
 mod bodies;
@@ -41,6 +45,7 @@ pub use bytes::parse_bytes;
 pub use compiler::{CompileFailure, CompileProgress, CompilerService};
 pub use config::ServerConfig;
 pub use control::{Access, AccessError, ControlConfig, TenantLimits};
+pub use http::{RouteDescription, RoutePort, routes};
 pub use model::{dtype_of, tensor_metadata};
 pub use places::ConnectionLimits;
 pub use server::{ServeError, Server};

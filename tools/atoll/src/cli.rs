@@ -61,7 +61,10 @@ pub(crate) enum Command {
     Models(commands::models::Args),
     Doctor(commands::doctor::Args),
     Bench(atoll_bench::commands::Args),
+    #[command(alias = "completions")]
     Completion(commands::completion::Args),
+    #[command(hide = true)]
+    Man(commands::man::Args),
     /// Run launches for a daemon; started by `atoll serve`
     #[command(hide = true)]
     Executor,

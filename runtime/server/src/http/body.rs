@@ -1,7 +1,7 @@
-//! Bodies of requests: bounded in size, time and number, unpacked if they are compressed.
+//! Request bodies: limited in size, time and number; decompressed if necessary.
 //!
-//! Memory is reserved for the bytes that have arrived, never for those that a client announces: to
-//! announce costs nothing.
+//! Memory is reserved for bytes that have arrived, never for an announced length, so that
+//! announcing a large body costs the server nothing.
 
 use super::error::ApiError;
 use crate::app::App;
@@ -15,10 +15,10 @@ use serde::de::DeserializeOwned;
 use std::io::Read;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// How much is unpacked between two reservations.
-const UNPACK_CHUNK_BYTES: usize = 256 << 10;
+/// Bytes that are decompressed between two reservations.
+const DECOMPRESS_CHUNK_BYTES: usize = 256 << 10;
 
-/// A body and its share of the bytes that may be in flight.
+/// A body and its reservation of memory.
 pub(super) struct Received {
     pub(super) bytes: Bytes,
     pub(super) room: BodyRoom,
@@ -36,18 +36,17 @@ pub(super) async fn receive(app: &App, headers: &HeaderMap, body: Body) -> Resul
     if encoding == Encoding::Identity {
         return Ok(Received { bytes, room });
     }
-    let unpacked = move || unpack(&bytes, encoding, bytes_max, &mut room).map(|bytes| Received { bytes, room });
-    crate::inference::blocking(unpacked).await.ok_or_else(ApiError::panicked)?
+    let decompressed = move || decompress(&bytes, encoding, bytes_max, &mut room).map(|bytes| Received { bytes, room });
+    crate::inference::blocking(decompressed).await.ok_or_else(ApiError::panicked)?
 }
 
-/// Reads a body that carries no tensors; an empty one is as good as `{}`.
+/// Reads a JSON body without tensors; an empty body counts as `{}`.
 pub(super) async fn small_json<T: DeserializeOwned + Default>(app: &App, body: Body) -> Result<T, ApiError> {
     let Received { bytes, room: _room } = read(app, body, SMALL_BODY_BYTES_MAX).await?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(T::default());
     }
-    serde_json::from_slice(&bytes)
-        .map_err(|e| ApiError::bad_request(format!("the JSON of the body cannot be read: {e}")))
+    serde_json::from_slice(&bytes).map_err(|e| ApiError::bad_request(format!("the body is not valid JSON: {e}")))
 }
 
 async fn read(app: &App, mut body: Body, bytes_max: usize) -> Result<Received, ApiError> {
@@ -58,7 +57,8 @@ async fn read(app: &App, mut body: Body, bytes_max: usize) -> Result<Received, A
         let frame = frame.map_err(|_| too_slow(format!("did not arrive within {} seconds", BODY_TIMEOUT.as_secs())))?;
         let frame = frame.map_err(|_| too_slow(format!("paused for {} seconds", app.body_pause.as_secs_f64())))?;
         let Some(frame) = frame else { break };
-        let frame = frame.map_err(|error| ApiError::bad_request(format!("the body broke off: {error}")))?;
+        let frame =
+            frame.map_err(|error| ApiError::bad_request(format!("the connection ended within the body: {error}")))?;
         let Ok(part) = frame.into_data() else { continue };
         bytes += part.len();
         if bytes > bytes_max {
@@ -72,7 +72,7 @@ async fn read(app: &App, mut body: Body, bytes_max: usize) -> Result<Received, A
 }
 
 fn reserve(room: &mut BodyRoom, bytes: usize) -> Result<(), ApiError> {
-    let full = "the requests in flight take all the memory that bodies may take; try again later";
+    let full = "the bodies of other requests take all memory reserved for bodies; try again later";
     if room.grow_to(bytes) { Ok(()) } else { Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, full)) }
 }
 
@@ -84,7 +84,8 @@ fn too_large(bytes_max: usize) -> ApiError {
     ApiError::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         format!(
-            "the body is larger than {bytes_max} bytes; send smaller batches, or start the daemon with a larger --body-bytes-max"
+            "the body is larger than {bytes_max} bytes; send smaller batches, or start the daemon with a larger \
+            --body-bytes-max"
         ),
     )
 }
@@ -103,14 +104,14 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, ApiError> {
         b"deflate" => Ok(Encoding::Deflate),
         other => {
             let text =
-                format!("content encoding {} is not supported; gzip and deflate are", String::from_utf8_lossy(other));
+                format!("content encoding {} is not supported; use gzip or deflate", String::from_utf8_lossy(other));
             Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
         }
     }
 }
 
-/// Unpacks a body, for whose packed bytes there is room already.
-fn unpack(packed: &[u8], encoding: Encoding, bytes_max: usize, room: &mut BodyRoom) -> Result<Bytes, ApiError> {
+/// Decompresses a body. The memory of the compressed bytes is already reserved.
+fn decompress(packed: &[u8], encoding: Encoding, bytes_max: usize, room: &mut BodyRoom) -> Result<Bytes, ApiError> {
     let mut reader: Box<dyn Read + '_> = match encoding {
         Encoding::Identity => Box::new(packed),
         Encoding::Gzip => Box::new(MultiGzDecoder::new(packed)),
@@ -118,13 +119,13 @@ fn unpack(packed: &[u8], encoding: Encoding, bytes_max: usize, room: &mut BodyRo
     };
     let mut bytes = Vec::new();
     loop {
-        reserve(room, packed.len() + bytes.len() + UNPACK_CHUNK_BYTES)?;
-        let read = reader.by_ref().take(UNPACK_CHUNK_BYTES as u64).read_to_end(&mut bytes);
+        reserve(room, packed.len() + bytes.len() + DECOMPRESS_CHUNK_BYTES)?;
+        let read = reader.by_ref().take(DECOMPRESS_CHUNK_BYTES as u64).read_to_end(&mut bytes);
         match read {
             Ok(0) => return Ok(bytes.into()),
             Ok(_) if bytes.len() > bytes_max => return Err(too_large(bytes_max)),
             Ok(_) => {}
-            Err(error) => return Err(ApiError::bad_request(format!("the body cannot be unpacked: {error}"))),
+            Err(error) => return Err(ApiError::bad_request(format!("the body cannot be decompressed: {error}"))),
         }
     }
 }
@@ -138,15 +139,18 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_small_body_that_unpacks_to_a_large_one_is_refused() {
+    fn a_small_body_that_decompresss_to_a_large_one_is_refused() {
         let mut packer = GzEncoder::new(Vec::new(), Compression::best());
         packer.write_all(&vec![0; 1 << 20]).unwrap();
         let packed = packer.finish().unwrap();
         assert!(packed.len() < 4096);
-        let unpack = |packed: &[u8], encoding, most| unpack(packed, encoding, most, &mut Bodies::new().room());
-        assert_eq!(unpack(&packed, Encoding::Gzip, 1 << 20).unwrap().len(), 1 << 20);
-        assert_eq!(unpack(&packed, Encoding::Gzip, (1 << 20) - 1).unwrap_err().status, StatusCode::PAYLOAD_TOO_LARGE);
-        assert_eq!(unpack(&packed[..20], Encoding::Gzip, 1 << 20).unwrap_err().status, StatusCode::BAD_REQUEST);
-        assert_eq!(unpack(b"plain", Encoding::Deflate, 1 << 20).unwrap_err().status, StatusCode::BAD_REQUEST);
+        let decompress = |packed: &[u8], encoding, most| decompress(packed, encoding, most, &mut Bodies::new().room());
+        assert_eq!(decompress(&packed, Encoding::Gzip, 1 << 20).unwrap().len(), 1 << 20);
+        assert_eq!(
+            decompress(&packed, Encoding::Gzip, (1 << 20) - 1).unwrap_err().status,
+            StatusCode::PAYLOAD_TOO_LARGE
+        );
+        assert_eq!(decompress(&packed[..20], Encoding::Gzip, 1 << 20).unwrap_err().status, StatusCode::BAD_REQUEST);
+        assert_eq!(decompress(b"plain", Encoding::Deflate, 1 << 20).unwrap_err().status, StatusCode::BAD_REQUEST);
     }
 }

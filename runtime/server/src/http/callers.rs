@@ -1,10 +1,10 @@
-//! Which web pages, and under which names, may call the server.
+//! Checks the `Host` and `Origin` headers of requests.
 //!
-//! A browser sends requests for any page that it shows. Without these checks a page could load and
-//! unload the models of a daemon on its reader's machine: by a request across origins (the header
-//! `Origin` names the page), or under a name of its own that it had resolved to the daemon's
-//! address (the header `Host` has that name). Programs send no `Origin` and call the daemon by its
-//! address or a name that its operator knows.
+//! A browser sends requests on behalf of any page that it shows. Without these checks a page could
+//! load and unload models of a daemon on the user's machine. It could do so with a cross-origin
+//! request (the `Origin` header then names the page), or by DNS rebinding (the `Host` header then
+//! has the page's domain). Other programs send no `Origin`, and call the daemon by its address or
+//! by a name that its operator has allowed.
 
 use super::error::ApiError;
 use axum::extract::{Request, State};
@@ -15,17 +15,17 @@ use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The rule.
+/// The allowed hosts and origins.
 #[derive(Debug)]
 pub(crate) struct Callers {
-    /// Names of the server; any where `None`.
+    /// Allowed host names; `None` for any.
     hosts: Option<Vec<String>>,
     origins: Vec<String>,
 }
 
 impl Callers {
-    /// A server that listens on `address`, which its clients may call by `hosts`, addresses and
-    /// `localhost`, and pages of `origins`.
+    /// Rules for a server that listens on `address`. Clients may use IP addresses, `localhost` and
+    /// the names in `hosts`; web pages of `origins` may call it.
     pub(crate) fn new(address: IpAddr, hosts: &[String], origins: &[String]) -> Callers {
         let is_open = hosts.is_empty() && !address.is_loopback();
         let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect();
@@ -40,27 +40,29 @@ impl Callers {
         if is_own || self.origins.contains(&origin) {
             return Ok(());
         }
-        Err(format!("pages of {origin:?} may not call this server; whoever runs it may allow them with --allow-origin"))
+        Err(format!(
+            "web pages of {origin:?} may not call this server; to allow them, start the daemon with --allow-origin"
+        ))
     }
 
-    /// The authority by which the server was called, if the client says it.
+    /// The authority in the `Host` header, if there is one.
     fn check_host(&self, headers: &HeaderMap) -> Result<Option<Authority>, String> {
         let Some(value) = headers.get(header::HOST) else { return Ok(None) };
         let authority =
             value.to_str().ok().map(str::to_ascii_lowercase).and_then(|text| text.parse::<Authority>().ok());
-        let authority = authority.ok_or_else(|| format!("{value:?} is no value for the header Host"))?;
+        let authority = authority.ok_or_else(|| format!("invalid Host header {value:?}"))?;
         let Some(hosts) = &self.hosts else { return Ok(Some(authority)) };
         let name = authority.host().trim_start_matches('[').trim_end_matches(']');
         if name == "localhost" || name.parse::<IpAddr>().is_ok() || hosts.iter().any(|host| host == name) {
             return Ok(Some(authority));
         }
         Err(format!(
-            "this server is not called {name:?}; use its address, or have whoever runs it allow the name with --allow-host"
+            "host name {name:?} is not allowed; use the server's address, or start the daemon with --allow-host"
         ))
     }
 }
 
-/// Refuses callers that the rule does not allow.
+/// Refuses requests that the rules do not allow.
 pub(crate) async fn check_caller(State(callers): State<Arc<Callers>>, request: Request, next: Next) -> Response {
     match callers.check(request.headers()) {
         Ok(()) => next.run(request).await,

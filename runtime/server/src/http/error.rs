@@ -1,4 +1,5 @@
-//! Errors as clients see them: a status that says whose fault it is, and a sentence.
+//! Maps errors to HTTP answers: a status that says whether client or server has to act, and a
+//! message.
 
 use crate::model::FitError;
 use crate::repository::{FindError, LoadError};
@@ -8,7 +9,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-/// An answer that is no success.
+/// An error answer.
 #[derive(Debug)]
 pub(super) struct ApiError {
     pub(super) status: StatusCode,
@@ -24,9 +25,9 @@ impl ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// A thread of ours panicked; the panic has been reported.
+    /// The answer for a panic in the server; the panic hook has reported the panic.
     pub(super) fn panicked() -> ApiError {
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "a bug in the server: a request panicked; please report it")
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error: a request panicked; please report this bug")
     }
 }
 
@@ -81,7 +82,7 @@ impl From<InvokeError> for ApiError {
             | InvokeError::TooManySessions { .. }
             | InvokeError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             InvokeError::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
-            // Only the server itself cancels, for a client that is gone or when it stops.
+            // Only the server cancels: for a disconnected client, or while it stops.
             InvokeError::Cancelled | InvokeError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             InvokeError::Device(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -90,7 +91,7 @@ impl From<InvokeError> for ApiError {
 }
 
 impl From<LoadError> for ApiError {
-    /// Triton's clients expect 400 for whatever is wrong with a model.
+    /// As in Triton, any problem with a model is a 400.
     fn from(error: LoadError) -> ApiError {
         let status = match &error {
             LoadError::Engine(EngineError::ShuttingDown) => StatusCode::SERVICE_UNAVAILABLE,

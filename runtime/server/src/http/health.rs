@@ -1,8 +1,8 @@
 //! Liveness and readiness of the server and of models. KServe's client reads the body, Triton's the
 //! status.
 
-use super::ModelPath;
 use super::error::ApiError;
+use super::model_path::ModelPath;
 use crate::app::App;
 use crate::repository::FindError;
 use atoll_engine::EngineStatistics;

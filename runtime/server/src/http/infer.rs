@@ -1,8 +1,8 @@
-//! Inference: bytes in, bytes out.
+//! Inference requests: from the bytes of the request to the bytes of the answer.
 
-use super::ModelPath;
 use super::body::{self, Received};
 use super::error::ApiError;
+use super::model_path::ModelPath;
 use crate::app::App;
 use crate::inference::{blocking, invoke};
 use crate::limits::DECODE_INLINE_BYTES_MAX;
@@ -21,7 +21,7 @@ use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a request says besides its tensors.
+/// The parameters of a request, besides its tensors.
 struct Terms {
     id: String,
     class: Option<Class>,
@@ -65,8 +65,7 @@ pub(super) async fn infer(
     Ok(response(encoded))
 }
 
-/// Runs work on so many bytes here, or beside the threads that serve connections if it would take
-/// long.
+/// Runs work on `bytes` bytes directly, or on the pool of blocking threads if it would take long.
 async fn offload<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     if bytes <= DECODE_INLINE_BYTES_MAX { Ok(work()) } else { blocking(work).await.ok_or_else(ApiError::panicked) }
 }
@@ -74,9 +73,7 @@ async fn offload<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Sen
 fn json_bytes(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
     let Some(value) = headers.get(JSON_LENGTH_HEADER) else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-    number
-        .map(Some)
-        .ok_or_else(|| ApiError::bad_request(format!("{value:?} is no value for Inference-Header-Content-Length")))
+    number.map(Some).ok_or_else(|| ApiError::bad_request(format!("invalid Inference-Header-Content-Length {value:?}")))
 }
 
 fn decode(model: &Model, body: &[u8], json_bytes: Option<usize>) -> Result<(Terms, Fitted), ApiError> {
@@ -93,9 +90,9 @@ fn decode(model: &Model, body: &[u8], json_bytes: Option<usize>) -> Result<(Term
     Ok((terms, model.fit(request.inputs, &request.outputs, binary)?))
 }
 
-/// The class and the priority within it. 1 is real-time, 2 and above best-effort, the lower the
-/// more urgent; 0 and nothing are the model's own class. Among real-time requests
-/// `real_time_priority` says the same.
+/// Service class and priority within the class. `priority` 1 is real-time; 2 and above are
+/// best-effort, lower numbers first; 0 or none selects the model's own class. `real_time_priority`
+/// orders real-time requests.
 fn class(parameters: &Parameters) -> Result<(Option<Class>, u32), ProtocolError> {
     let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
     let among_real_time = number(parameters.unsigned("real_time_priority")?.unwrap_or(0));
@@ -106,14 +103,15 @@ fn class(parameters: &Parameters) -> Result<(Option<Class>, u32), ProtocolError>
     })
 }
 
-/// The sooner of Triton's `timeout` and our own `deadline_us`, both in microseconds from now; 0 is
+/// The earlier of Triton's `timeout` and our `deadline_us`, both in microseconds from now; 0 means
 /// none.
 fn deadline(parameters: &Parameters) -> Result<Option<Duration>, ProtocolError> {
     let given = [parameters.unsigned("timeout")?, parameters.unsigned("deadline_us")?];
     Ok(given.into_iter().flatten().filter(|us| *us > 0).min().map(Duration::from_micros))
 }
 
-/// Counts a request when it is over, also one whose client went away.
+/// Records a request in the metrics when dropped, so that requests of disconnected clients count,
+/// too.
 struct Record {
     app: Arc<App>,
     device: DeviceId,

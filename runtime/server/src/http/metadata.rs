@@ -1,14 +1,14 @@
-//! What the server is and what its models take.
+//! Metadata of the server and of models.
 
-use super::ModelPath;
 use super::error::ApiError;
+use super::model_path::ModelPath;
 use crate::app::App;
 use atoll_protocol::{ModelConfig, ModelMetadata, ServerMetadata};
 use axum::Json;
 use axum::extract::{Path, State};
 use std::sync::Arc;
 
-/// Extensions of the protocol that are really there: clients go by this list.
+/// The implemented extensions of the protocol; clients rely on this list.
 const EXTENSIONS: [&str; 9] = [
     "binary_tensor_data",
     "classification",

@@ -13,8 +13,9 @@ use std::sync::Arc;
 pub(super) async fn index(State(app): State<Arc<App>>, body: Body) -> Result<Json<Vec<IndexEntry>>, ApiError> {
     let request: IndexRequest = small_json(&app, body).await?;
     let index = app.index();
-    let mut index = index
-        .map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the repository cannot be read: {e}")))?;
+    let mut index = index.map_err(|e| {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot read the model repository: {e}"))
+    })?;
     index.retain(|entry| !request.ready || entry.state == ModelState::Ready);
     Ok(Json(index))
 }
@@ -23,15 +24,16 @@ pub(super) async fn load(State(app): State<Arc<App>>, Path(name): Path<String>, 
     let request: LoadRequest = small_json(&app, body).await?;
     if !request.parameters.is_empty() {
         return Err(ApiError::bad_request(
-            "models are loaded from the repository as they are; `config` and `file:` parameters are not supported",
+            "the load parameters `config` and `file:` are not supported; models are loaded from the repository as they \
+            are",
         ));
     }
-    // A load goes on when its client does not wait for it.
+    // The load continues even if the client disconnects.
     let load = tokio::spawn(async move { app.repository.load(&name).await });
     Ok(load.await.map_err(|_| ApiError::panicked())??)
 }
 
-/// `unload_dependents` is ignored: no model depends on another.
+/// `unload_dependents` is ignored, since models do not depend on each other.
 pub(super) async fn unload(State(app): State<Arc<App>>, Path(name): Path<String>, body: Body) -> Result<(), ApiError> {
     let _: LoadRequest = small_json(&app, body).await?;
     let unload = tokio::spawn(async move { app.repository.unload(&name).await });

@@ -1,9 +1,9 @@
-//! Settings of logs and traces. They are told; they are set where the daemon is started, so a
-//! request that would change one is refused.
+//! Log and trace settings. They are read-only: set when the daemon starts, so a request that would
+//! change one is refused.
 
-use super::ModelPath;
 use super::body::small_json;
 use super::error::ApiError;
+use super::model_path::ModelPath;
 use crate::app::App;
 use atoll_protocol::{LogSettings, TraceSettings};
 use axum::Json;
@@ -39,7 +39,7 @@ pub(super) async fn trace() -> Json<TraceSettings> {
 }
 
 pub(super) async fn set_trace(State(app): State<Arc<App>>, body: Body) -> Result<Json<TraceSettings>, ApiError> {
-    unchanged(&app, body, TraceSettings::default(), "requests are not traced").await
+    unchanged(&app, body, TraceSettings::default(), "request traces are not supported").await
 }
 
 pub(super) async fn model_trace(
@@ -59,7 +59,7 @@ pub(super) async fn set_model_trace(
     set_trace(State(app), body).await
 }
 
-/// The settings, if the body asks for none that differs. A null asks for the default.
+/// Answers with the settings if the body changes none of them. A null asks for the default.
 async fn unchanged<T: Serialize>(app: &App, body: Body, current: T, remedy: &str) -> Result<Json<T>, ApiError> {
     let wanted: Map<String, Value> = small_json(app, body).await?;
     let settings = serde_json::to_value(&current).unwrap_or_default();
@@ -68,7 +68,7 @@ async fn unchanged<T: Serialize>(app: &App, body: Body, current: T, remedy: &str
             Some(now) if now == value => {}
             Some(now) => {
                 return Err(ApiError::bad_request(format!(
-                    "`{name}` is {now} and cannot be changed by a request; {remedy}"
+                    "setting `{name}` is {now} and cannot be changed by a request; {remedy}"
                 )));
             }
             None => return Err(ApiError::bad_request(format!("there is no setting `{name}`"))),

@@ -1,37 +1,25 @@
-//! Shared memory by name over an open port has been the way into other servers; here no region can
-//! be registered, and so none is there.
+//! The shared-memory extension is not supported: shared memory by name over an open port has been
+//! an attack vector in other servers. No region can be registered, so every list is empty.
 
 use super::error::ApiError;
-use crate::app::App;
+use axum::Json;
 use axum::extract::Path;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use serde_json::Value;
-use std::sync::Arc;
 
-/// The routes of one kind of shared memory.
-pub(super) fn routes(kind: &str) -> Router<Arc<App>> {
-    Router::new()
-        .route(&format!("/v2/{kind}/status"), get(status))
-        .route(&format!("/v2/{kind}/region/{{region}}/status"), get(region_status))
-        .route(&format!("/v2/{kind}/region/{{region}}/register"), post(register))
-        .route(&format!("/v2/{kind}/unregister"), post(unregister))
-        .route(&format!("/v2/{kind}/region/{{region}}/unregister"), post(unregister))
-}
-
-async fn status() -> Json<Vec<Value>> {
+pub(super) async fn status() -> Json<Vec<Value>> {
     Json(Vec::new())
 }
 
-async fn region_status(Path(region): Path<String>) -> ApiError {
-    ApiError::bad_request(format!("there is no shared memory region `{region}`"))
+pub(super) async fn region_status(Path(region): Path<String>) -> ApiError {
+    ApiError::bad_request(format!("unknown shared memory region `{region}`"))
 }
 
-async fn register(Path(region): Path<String>) -> ApiError {
+pub(super) async fn register(Path(region): Path<String>) -> ApiError {
     ApiError::bad_request(format!(
-        "shared memory region `{region}` is not registered: shared memory is not supported; send tensors in the request"
+        "cannot register shared memory region `{region}`: shared memory is not supported; send the tensors in the \
+        request"
     ))
 }
 
-/// What is not registered is as good as unregistered.
-async fn unregister() {}
+/// Unregistering an unknown region succeeds.
+pub(super) async fn unregister() {}

@@ -1,7 +1,7 @@
-//! Where the time of each model's requests went.
+//! Statistics of each model: counts, and durations by phase.
 
-use super::ModelPath;
 use super::error::ApiError;
+use super::model_path::ModelPath;
 use crate::app::App;
 use crate::inference::blocking;
 use crate::model::Model;

@@ -1,5 +1,7 @@
-//! Metrics: counted where things happen, described in one table, written for Prometheus.
+//! Metrics: counted where the events happen, described in one table, exported in Prometheus' text
+//! format.
 
+mod metric;
 mod recorder;
 mod table;
 mod text;
@@ -15,12 +17,16 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use metric::{DeviceSnapshot, Snapshot};
 use std::sync::Arc;
-use table::{DeviceSnapshot, METRICS, Snapshot};
+use table::METRICS;
 
-/// The route of the metrics.
+/// The path of the metrics on their port.
+pub(crate) const PATH: &str = "/metrics";
+
+/// The metrics route.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    Router::new().route("/metrics", get(metrics)).with_state(app)
+    Router::new().route(PATH, get(metrics)).with_state(app)
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {

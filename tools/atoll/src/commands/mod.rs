@@ -10,6 +10,7 @@ pub(crate) mod import;
 pub(crate) mod infer;
 pub(crate) mod inspect;
 pub(crate) mod kernel;
+pub(crate) mod man;
 pub(crate) mod models;
 pub(crate) mod object;
 #[cfg(feature = "compiler")]
@@ -59,6 +60,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => atoll_bench::commands::run(args),
         Command::Completion(args) => completion::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::Executor => Ok(atoll_executor::serve(DEVICES)?),
     }
 }

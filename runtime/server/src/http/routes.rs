@@ -1,0 +1,147 @@
+//! The table of routes: the router is built from it, and the reference page lists it.
+
+use super::{health, infer, metadata, repository, settings, shared_memory, statistics};
+use crate::app::App;
+use axum::Router;
+use axum::routing::{MethodRouter, get, post};
+use std::sync::Arc;
+
+/// A route as the reference describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteDescription {
+    /// The ports that serve it.
+    pub port: RoutePort,
+    /// Methods that it takes, as in `GET, POST`.
+    pub methods: &'static str,
+    /// The path, with variable parts in braces.
+    pub path: String,
+    /// What it does.
+    pub about: &'static str,
+}
+
+/// Ports of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoutePort {
+    /// The inference port (`--http-port`).
+    Http,
+    /// The metrics port (`--metrics-port`).
+    Metrics,
+    /// Both ports.
+    Both,
+}
+
+struct Route {
+    methods: &'static str,
+    path: &'static str,
+    about: &'static str,
+    handler: fn() -> MethodRouter<Arc<App>>,
+}
+
+const fn route(
+    methods: &'static str,
+    path: &'static str,
+    about: &'static str,
+    handler: fn() -> MethodRouter<Arc<App>>,
+) -> Route {
+    Route { methods, path, about, handler }
+}
+
+/// Routes on both ports.
+const HEALTH: &[Route] = &[
+    route("GET", "/v2/health/live", "Whether the daemon runs.", || get(health::live)),
+    route(
+        "GET",
+        "/v2/health/ready",
+        "Whether the models are loaded and a device is available; status 503 if not.",
+        || get(health::ready),
+    ),
+];
+
+/// Routes of the daemon.
+const SERVER: &[Route] = &[
+    route("GET", "/v2", "Name, version and extensions of the server.", || get(metadata::server)),
+    route("GET", "/v2/", "The same.", || get(metadata::server)),
+    route("GET", "/v2/models/stats", "Statistics of all models.", || get(statistics::all)),
+    route("POST", "/v2/repository/index", "The models of the repository and their states.", || post(repository::index)),
+    route("POST", "/v2/repository/models/{name}/load", "Loads a model, or loads it again from its file.", || {
+        post(repository::load)
+    }),
+    route("POST", "/v2/repository/models/{name}/unload", "Unloads a model.", || post(repository::unload)),
+    route("GET, POST", "/v2/logging", "Settings of the log. A POST that would change one is refused.", || {
+        get(settings::logging).post(settings::set_logging)
+    }),
+    route(
+        "GET, POST",
+        "/v2/trace/setting",
+        "Settings of Triton's traces, which are off. A POST that would change one is refused.",
+        || get(settings::trace).post(settings::set_trace),
+    ),
+];
+
+/// Routes of one model, below `/v2/models/{name}` and `/v2/models/{name}/versions/{version}`.
+const MODEL: &[Route] = &[
+    route("GET", "", "Inputs and outputs of the model.", || get(metadata::model)),
+    route("GET", "/ready", "Whether the model takes requests; status 503 if not.", || get(health::model_ready)),
+    route("GET", "/config", "The model's configuration in Triton's form.", || get(metadata::config)),
+    route("GET", "/stats", "Statistics of the model.", || get(statistics::model)),
+    route("POST", "/infer", "Runs the model.", || post(infer::infer)),
+    route("GET, POST", "/trace/setting", "As `/v2/trace/setting`.", || {
+        get(settings::model_trace).post(settings::set_model_trace)
+    }),
+];
+
+const MODEL_PREFIXES: [&str; 2] = ["/v2/models/{name}", "/v2/models/{name}/versions/{version}"];
+
+/// Routes of shared memory, below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`.
+const SHARED_MEMORY: &[Route] = &[
+    route("GET", "/status", "The registered regions: always none.", || get(shared_memory::status)),
+    route("GET", "/region/{region}/status", "Refused: shared memory is not supported.", || {
+        get(shared_memory::region_status)
+    }),
+    route("POST", "/region/{region}/register", "Refused: shared memory is not supported.", || {
+        post(shared_memory::register)
+    }),
+    route("POST", "/unregister", "Does nothing and succeeds.", || post(shared_memory::unregister)),
+    route("POST", "/region/{region}/unregister", "Does nothing and succeeds.", || post(shared_memory::unregister)),
+];
+
+const SHARED_MEMORY_PREFIXES: [&str; 2] = ["/v2/systemsharedmemory", "/v2/cudasharedmemory"];
+
+/// The health routes.
+pub(super) fn health_routes() -> Router<Arc<App>> {
+    build(HEALTH.iter().map(|route| (route.path.to_owned(), route)))
+}
+
+/// All routes of the inference port but those of health.
+pub(super) fn inference_routes() -> Router<Arc<App>> {
+    build(paths())
+}
+
+fn build(routes: impl Iterator<Item = (String, &'static Route)>) -> Router<Arc<App>> {
+    routes.fold(Router::new(), |router, (path, route)| router.route(&path, (route.handler)()))
+}
+
+/// The paths of the inference port but those of health.
+fn paths() -> impl Iterator<Item = (String, &'static Route)> {
+    let below = |prefixes: [&'static str; 2], routes: &'static [Route]| {
+        let path = |prefix: &str, route: &'static Route| (format!("{prefix}{}", route.path), route);
+        prefixes.into_iter().flat_map(move |prefix| routes.iter().map(move |route| path(prefix, route)))
+    };
+    let server = SERVER.iter().map(|route| (route.path.to_owned(), route));
+    server.chain(below(MODEL_PREFIXES, MODEL)).chain(below(SHARED_MEMORY_PREFIXES, SHARED_MEMORY))
+}
+
+/// All routes of the daemon, for documentation.
+pub fn routes() -> Vec<RouteDescription> {
+    let describe =
+        |port, path: String, route: &Route| RouteDescription { port, methods: route.methods, path, about: route.about };
+    let metrics = RouteDescription {
+        port: RoutePort::Metrics,
+        methods: "GET",
+        path: crate::metrics::PATH.to_owned(),
+        about: "Metrics in Prometheus's text format.",
+    };
+    let health = HEALTH.iter().map(|route| describe(RoutePort::Both, route.path.to_owned(), route));
+    let inference = paths().map(|(path, route)| describe(RoutePort::Http, path, route));
+    health.chain([metrics]).chain(inference).collect()
+}

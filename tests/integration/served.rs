@@ -162,7 +162,7 @@ fn bundles_that_cannot_be_loaded_leave_nothing_behind() -> Result<()> {
     pack_large(folder.path(), &at("large"))?;
     std::fs::copy(pack_grind(folder.path(), 2)?, at("second"))?;
     for (name, says) in [
-        ("damaged", "weights.safetensors differs from its digest"),
+        ("damaged", "weights.safetensors does not match its digest"),
         ("cut", "is not a usable bundle"),
         ("foreign", "host-of-tomorrow"),
         ("junk", "cannot load the module"),

@@ -1,20 +1,20 @@
-//! The batch axis: which dimension of which buffer counts rows that are independent of each other.
+//! The batch axis: the dimension of each buffer that counts independent rows.
 
 use crate::expr::SymbolId;
 use serde::{Deserialize, Serialize};
 
-/// A symbol that counts independent rows, and where the rows lie.
+/// A symbol that counts independent rows, and the dimension of the rows in each buffer.
 ///
-/// Whoever has several requests may put their rows together, and row `i` of each output is what row
-/// `i` of each input gives alone. Only an analysis of a frontend writes it.
+/// Rows of several requests may be concatenated: row `i` of each output depends only on row `i` of
+/// each input. Written only by an analysis of a frontend that has proven this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchAxis {
-    /// The number of rows. Every input and output has exactly one dimension that is this symbol,
-    /// and no other that depends on it.
+    /// The number of rows. In every input and output, exactly one dimension is this symbol, and no
+    /// other dimension depends on it.
     pub symbol: SymbolId,
-    /// Per buffer, the dimension of the rows; `None` for a buffer that has no rows, or for which
-    /// nothing is claimed. Inputs and outputs have one, constants have none.
+    /// The row dimension of each buffer; `None` for a buffer without rows, or about which the
+    /// analysis states nothing. Inputs and outputs have one, constants have none.
     pub axes: Vec<Option<u32>>,
     /// Name of the analysis that proved the rows independent.
     pub proof: String,

@@ -1,11 +1,11 @@
-//! Values that a model refuses when it runs: an index that lies outside of its axis, an integer
-//! divided by zero.
+//! Runtime checks: conditions on values that a kernel finds while it runs, such as an index within
+//! its axis or a nonzero divisor.
 //!
-//! Each check of a graph has a word in the invocation's control area, which is zero when an
-//! invocation begins. A kernel that finds a violation stores a number other than zero there and
-//! goes on with some value that harms nobody. The engine reads the words with the outputs; where
-//! one is not zero the invocation fails with the text of the first check that was violated. So no
-//! launch is added, and a graph without checks pays nothing.
+//! Each check of a graph has a word in the control area of the invocation, which is zeroed when the
+//! invocation begins. A kernel that finds a violation stores a nonzero number there and continues
+//! with a harmless value. The engine reads the words together with the outputs. If one is nonzero,
+//! the invocation fails with the text of the first violated check. Checks therefore need no extra
+//! launch, and a graph without checks has no cost.
 
 use crate::expr::{EvalError, Expr};
 use crate::graph::NodeId;
@@ -17,29 +17,29 @@ use serde::{Deserialize, Serialize};
 pub struct Check {
     /// The node whose kernel checks it.
     pub node: NodeId,
-    /// What is wrong where it is violated, for whoever made the inputs. `{}` stands for the next of
+    /// The error message for the caller if it is violated. Each `{}` stands for the next of
     /// `values`.
     pub text: String,
-    /// Numbers of the text.
+    /// The numbers in the text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Expr>,
 }
 
-/// Where a text has a number.
-const HOLE: &str = "{}";
+/// The placeholder of a number in a text.
+const PLACEHOLDER: &str = "{}";
 
 impl Check {
-    /// How many numbers the text takes.
-    pub fn holes(&self) -> usize {
-        self.text.matches(HOLE).count()
+    /// The number of placeholders in the text.
+    pub fn placeholders(&self) -> usize {
+        self.text.matches(PLACEHOLDER).count()
     }
 
-    /// The text with its numbers, for these values of the symbols.
+    /// The text with its numbers, for the given values of the symbols.
     ///
     /// # Errors
-    /// A number that has no value.
+    /// A number cannot be computed.
     pub fn message(&self, symbols: &[i64]) -> Result<String, EvalError> {
-        let mut parts = self.text.split(HOLE);
+        let mut parts = self.text.split(PLACEHOLDER);
         let mut message = parts.next().unwrap_or_default().to_owned();
         for (value, part) in self.values.iter().zip(parts) {
             message += &format!("{}{part}", value.eval(symbols)?);
@@ -58,6 +58,6 @@ mod tests {
         let n = Expr::from(SymbolId(0));
         let values = vec![Expr::Const(0) - n.clone(), n - 1];
         let check = Check { node: NodeId(0), text: "an index is outside of {}..{}".into(), values };
-        assert_eq!((check.holes(), check.message(&[5])), (2, Ok("an index is outside of -5..4".into())));
+        assert_eq!((check.placeholders(), check.message(&[5])), (2, Ok("an index is outside of -5..4".into())));
     }
 }

@@ -1,36 +1,35 @@
-//! What is known of symbols only when inputs are bound: values that are elements of an input, and
-//! conditions that sizes must satisfy.
+//! Facts about symbols that are known only when inputs are bound: values that are elements of an
+//! input, and conditions on sizes.
 
 use crate::expr::{EvalError, Expr, SymbolId};
 use crate::graph::SymbolSpec;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A symbol whose value is an element of an input, such as an entry of a shape that the client
-/// gives.
+/// A symbol whose value is an element of an input, such as an entry of a shape given by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputElement {
     /// The symbol.
     pub symbol: SymbolId,
-    /// Which input, in the order of the graph's inputs. Its elements are integers.
+    /// Index of the input, in the order of the graph's inputs. Its elements are integers.
     pub input: u32,
-    /// Which element, row-major.
+    /// Index of the element, row-major.
     pub index: u32,
 }
 
-/// Something that sizes must satisfy. It could not be decided when the model was compiled, and is
-/// checked when inputs are bound.
+/// A condition on sizes that could not be decided at compile time. It is checked when inputs are
+/// bound.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// What needs it, for a message: a node of the model.
+    /// The part of the model that requires it, for messages.
     pub place: String,
     /// How the two sizes must relate.
     pub relation: Relation,
-    /// A size.
+    /// The left size.
     pub left: Expr,
-    /// Another.
+    /// The right size.
     pub right: Expr,
 }
 
@@ -38,19 +37,19 @@ pub struct Condition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Relation {
-    /// Both are the same.
+    /// Both are equal.
     Equal,
-    /// The left one is 1 or the right one: it broadcasts to it.
+    /// The left size is 1 or equals the right size, so it broadcasts.
     Broadcasts,
-    /// The left one is not smaller.
+    /// The left size is at least the right size.
     AtLeast,
 }
 
 impl Condition {
-    /// Whether it holds for these values of the symbols.
+    /// Whether the condition holds for the given values of the symbols.
     ///
     /// # Errors
-    /// A size has no value.
+    /// A size cannot be computed.
     pub fn holds(&self, symbols: &[i64]) -> Result<bool, EvalError> {
         let (left, right) = (self.left.eval(symbols)?, self.right.eval(symbols)?);
         Ok(match self.relation {
@@ -60,7 +59,7 @@ impl Condition {
         })
     }
 
-    /// What it asks for, with the names of the symbols: `seq = past + 1`.
+    /// The condition with the names of the symbols: `seq = past + 1`.
     pub fn text(&self, symbols: &[SymbolSpec]) -> String {
         let (left, right) = (self.left.named(symbols), self.right.named(symbols));
         match self.relation {
@@ -71,14 +70,14 @@ impl Condition {
     }
 }
 
-/// An expression with the names of its symbols.
+/// An expression, displayed with the names of its symbols.
 struct Named<'a> {
     expr: &'a Expr,
     symbols: &'a [SymbolSpec],
 }
 
 impl Expr {
-    /// Shows the expression with the symbols' names in place of their numbers.
+    /// Displays the expression with the symbols' names instead of their numbers.
     pub fn named<'a>(&'a self, symbols: &'a [SymbolSpec]) -> impl fmt::Display + 'a {
         Named { expr: self, symbols }
     }

@@ -1,4 +1,4 @@
-//! Constants by content: what two bundles have in common can be held once.
+//! Constants identified by content, so that bundles can share one copy.
 
 use crate::bundle::Bundle;
 use crate::graph::{BufferId, BufferKind};
@@ -9,15 +9,15 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that are hashed as one: enough that a thread is worth it, little enough that one large
-/// constant keeps several busy.
+/// Bytes per leaf of the hash: large enough to be worth handing to a thread, small enough that a
+/// large constant keeps several threads busy.
 const LEAF_BYTES: usize = 1 << 20;
-/// Leaves below which a thread more is not worth it.
+/// Fewest leaves that justify another thread.
 const LEAVES_PER_THREAD: usize = 4;
 
-/// Names a constant by its bytes: the SHA-256 of their number, as eight bytes little-endian, and
-/// the SHA-256 of each mebibyte of them. Equal digests mean equal bytes, also between tenants who
-/// do not trust each other.
+/// Identifies a constant by its bytes: the SHA-256 of their number (eight bytes, little-endian)
+/// followed by the SHA-256 of each mebibyte. Equal digests mean equal bytes, also across tenants
+/// that do not trust each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ConstantDigest([u8; 32]);
@@ -28,13 +28,13 @@ impl ConstantDigest {
         self.0
     }
 
-    /// The digest of some bytes.
+    /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> ConstantDigest {
         let [digest] = ConstantDigest::of_each(&[bytes])[..] else { unreachable!("one digest of one content") };
         digest
     }
 
-    /// The digests of several contents, made by several threads where that is worth it.
+    /// The digests of several contents, computed by several threads if there is enough to hash.
     pub fn of_each(contents: &[&[u8]]) -> Vec<ConstantDigest> {
         let leaves: Vec<&[u8]> = contents.iter().flat_map(|content| content.chunks(LEAF_BYTES)).collect();
         let mut digests = hash_all(&leaves).into_iter();
@@ -47,7 +47,7 @@ impl ConstantDigest {
     }
 }
 
-/// Hashes every leaf. They are taken in order, so that a file is read from front to back.
+/// Hashes every leaf. Leaves are taken in order, so a file is read sequentially.
 fn hash_all(leaves: &[&[u8]]) -> Vec<[u8; 32]> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -55,12 +55,12 @@ fn hash_all(leaves: &[&[u8]]) -> Vec<[u8; 32]> {
             std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&index| index < leaves.len()));
         indices.map(|index| (index, Sha256::digest(leaves[index]).into())).collect::<Vec<(usize, [u8; 32])>>()
     };
-    // Half of the cores, so that others get on with their work.
+    // At most half of the cores, to leave the rest to other work.
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let helpers = (cores / 2).max(2).min(leaves.len() / LEAVES_PER_THREAD).saturating_sub(1);
     let mut digests = vec![[0; 32]; leaves.len()];
     std::thread::scope(|scope| {
-        // A thread that does not start is no harm.
+        // If a thread fails to start, the others do its work.
         let helpers: Vec<_> =
             (0..helpers).filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
         let own = work();
@@ -81,12 +81,12 @@ impl TryFrom<String> for ConstantDigest {
 
     fn try_from(text: String) -> Result<ConstantDigest, String> {
         let bytes = hexadecimal::parse(&text).and_then(|bytes| bytes.try_into().ok());
-        bytes.map(ConstantDigest).ok_or_else(|| format!("`{}` is no digest", text.escape_debug()))
+        bytes.map(ConstantDigest).ok_or_else(|| format!("`{}` is not a digest", text.escape_debug()))
     }
 }
 
 impl fmt::Debug for ConstantDigest {
-    /// Its first eight bytes, in hexadecimal.
+    /// The first eight bytes in hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0[..8].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -99,9 +99,9 @@ pub struct Constant {
     pub buffer: BufferId,
     /// Its content.
     pub digest: ConstantDigest,
-    /// Where it starts in [`Bundle::weights`].
+    /// Offset in [`Bundle::weights`].
     pub offset: u64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
@@ -109,7 +109,7 @@ impl Constant {
     /// The constants of a valid graph, in the order of their buffers.
     pub(crate) fn all_of(bundle: &Bundle) -> Vec<Constant> {
         let constant = |(buffer, spec): (BufferId, &crate::BufferSpec)| {
-            // The border check computed both and found them inside the weights.
+            // Validation has computed both and checked that they lie within the weights.
             let bytes = spec.bytes().eval(&[]).ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
             let offset = spec.weights_offset.unwrap_or(0);
             Constant { buffer, digest: bundle.weights_digest(offset, bytes), offset, bytes }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_of_the_bytes_and_their_number() {
+    fn a_digest_covers_the_bytes_and_their_number() {
         let long: Vec<u8> = (0..10 * LEAF_BYTES + 17).map(|i| ((i * i) >> 7) as u8).collect();
         let contents = [&long[..], &[], &long[..LEAF_BYTES], &long[1..], &[0], &[0, 0]];
         let together = ConstantDigest::of_each(&contents);

@@ -1,40 +1,40 @@
-//! Which steps of an invocation need which others.
+//! Dependencies between the steps of an invocation.
 //!
-//! Two things make one node wait for another: [`crate::Node::after`], which is the graph's own
-//! word, and memory. A memory plan gives buffers that are never alive together, in the order of the
-//! nodes, the same bytes; so a node that may write what an earlier one reads or writes waits for it
-//! whether or not any value passes between them.
+//! A node depends on another for two reasons: [`crate::Node::after`], which the graph states, and
+//! memory. The memory plan gives buffers with disjoint lifetimes, in node order, the same bytes. So
+//! a node that writes a buffer must wait for earlier nodes that read or write the same bytes, even
+//! if no value passes between them.
 
 use crate::graph::{BufferId, BufferKind, KernelGraph};
 use crate::layout::{InvocationLayout, Place};
 
-/// Pairs of buffers that share memory, and pairs of nodes that wait for each other, beyond which a
-/// graph is taken for one line. A model of ten thousand nodes has about a hundred thousand of each;
-/// where every buffer shares memory with every other one there are as many as their square.
+/// Limit on pairs of buffers that share memory, and on pairs of dependent nodes; beyond it a graph
+/// is treated as sequential. A model of ten thousand nodes has about a hundred thousand of each. If
+/// all buffers share memory, the number of pairs is quadratic.
 const PAIRS_MAX: usize = 1 << 21;
 
-/// For each of these nodes, which are in the order of the graph, the positions in the list of those
-/// that have to be complete before it: at least those from which the others follow. Nodes that are
-/// not in the list do nothing, and what waits for one of them waits for what that waits for. `None`
-/// where there are more than two million such pairs, for which nothing is worth finding out.
+/// For each of `nodes`, which are in graph order, the positions in `nodes` of the steps that must
+/// complete before it. Transitive dependencies may be left out. Nodes that are not in the list do
+/// nothing: a step that depends on such a node depends on what that node depends on. `None` if the
+/// number of pairs exceeds two million; the caller then runs the steps in sequence.
 ///
 /// # Panics
-/// If the list names a node that the graph does not have.
+/// The list names a node that the graph does not have.
 pub fn dependencies(graph: &KernelGraph, layout: &InvocationLayout, nodes: &[u32]) -> Option<Vec<Vec<u32>>> {
     let mut at = vec![None; graph.nodes.len()];
     nodes.iter().enumerate().for_each(|(position, node)| at[*node as usize] = Some(position as u32));
     let overlapping = Overlapping::new(graph, layout)?;
     let mut pairs = 0;
     let mut memory = vec![Touched::default(); graph.buffers.len()];
-    // Per node of the graph, what to wait for before who comes behind it.
-    let mut behind: Vec<Vec<u32>> = Vec::with_capacity(graph.nodes.len());
+    // Per node of the graph, the positions that its dependents have to wait for.
+    let mut provides: Vec<Vec<u32>> = Vec::with_capacity(graph.nodes.len());
     let mut needs = Vec::with_capacity(nodes.len());
     for (index, node) in graph.nodes.iter().enumerate() {
-        let mut before: Vec<u32> = node.after.iter().flat_map(|other| &behind[other.0 as usize]).copied().collect();
+        let mut before: Vec<u32> = node.after.iter().flat_map(|other| &provides[other.0 as usize]).copied().collect();
         let Some(position) = at[index] else {
             sort(&mut before);
             pairs += before.len();
-            behind.push(before);
+            provides.push(before);
             if pairs > PAIRS_MAX {
                 return None;
             }
@@ -58,20 +58,21 @@ pub fn dependencies(graph: &KernelGraph, layout: &InvocationLayout, nodes: &[u32
         }
         sort(&mut before);
         needs.push(before);
-        behind.push(vec![position]);
+        provides.push(vec![position]);
     }
     Some(needs)
 }
 
-/// Who touched a buffer last.
+/// The last steps that accessed a buffer.
 #[derive(Clone, Default)]
 struct Touched {
     writer: Option<u32>,
-    /// Since then.
+    /// Readers since the last write.
     readers: Vec<u32>,
 }
 
-/// Which buffers share memory, each with itself; constants with nobody, because nobody writes them.
+/// For each buffer, the buffers that share its memory, including itself. Constants share with no
+/// other buffer, because no node writes them.
 struct Overlapping(Vec<Vec<usize>>);
 
 impl Overlapping {
@@ -79,7 +80,7 @@ impl Overlapping {
         let mut pairs = 0;
         let mut others: Vec<Vec<usize>> = (0..graph.buffers.len()).map(|buffer| vec![buffer]).collect();
         for is_state in [false, true] {
-            // State buffers lie in an allocation of their own.
+            // State buffers have their own allocation.
             let is_here = |kind: BufferKind| kind != BufferKind::Const && (kind == BufferKind::State) == is_state;
             let here = graph.buffers.iter().enumerate().filter(|(_, buffer)| is_here(buffer.kind));
             let mut places: Vec<(Place, usize)> =

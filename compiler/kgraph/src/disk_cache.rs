@@ -1,9 +1,9 @@
-//! What can be made again, on disk: compiled bundles, native code of kernels.
+//! A disk cache of reproducible files: compiled bundles, native code of kernels.
 //!
-//! A file's name is the digest of all it was made from, so that nothing ever has to be invalidated;
-//! what is not used for long is removed when there is too much. Processes may share the folder:
-//! files appear whole, by a rename, and removing one that another process has mapped does not
-//! disturb it.
+//! A file's name is the digest of everything it was made from, so entries never become stale. When
+//! the cache exceeds its size, the least recently used files are removed. Processes may share the
+//! folder: a file appears complete, by a rename, and removing a file that another process has
+//! mapped does not affect that process.
 
 use crate::hexadecimal;
 use sha2::{Digest, Sha256};
@@ -13,12 +13,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A file is written in one go, in seconds; a partial one that is older belongs to nobody.
+/// Age after which a partial file is abandoned. A file is written in one go, within seconds.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
-/// Bytes of the digest in front of what [`DiskCache::write`] writes.
+/// Bytes of the digest at the start of each file that [`DiskCache::write`] writes.
 const DIGEST_BYTES: usize = 32;
 
-/// A folder of files that can be made again.
+/// A folder of reproducible files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskCache {
     folder: PathBuf,
@@ -27,13 +27,13 @@ pub struct DiskCache {
 }
 
 impl DiskCache {
-    /// Files with this extension in this folder, of at most about `bytes_max` in all. The folder is
-    /// made when something is written.
+    /// A cache of files with this extension in this folder, of about `bytes_max` in total. The
+    /// folder is created by the first write.
     pub fn new(folder: PathBuf, extension: &'static str, bytes_max: u64) -> DiskCache {
         DiskCache { folder, extension, bytes_max }
     }
 
-    /// Makes the folder.
+    /// Creates the folder.
     pub fn create(&self) -> io::Result<()> {
         fs::create_dir_all(&self.folder)
     }
@@ -43,18 +43,18 @@ impl DiskCache {
         &self.folder
     }
 
-    /// Where the file with this digest is, or would be.
+    /// The path of the file with this digest, whether it exists or not.
     pub fn path(&self, digest: &str) -> PathBuf {
         self.folder.join(digest).with_extension(self.extension)
     }
 
-    /// Notes that a file was used now, which is all that the removal goes by. In a folder that
-    /// cannot be written nothing is removed either.
+    /// Marks a file as used now, by its modification time. Errors are ignored: in a read-only
+    /// folder no file is removed either.
     pub fn touch(&self, path: &Path) {
         let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
     }
 
-    /// What was written under a digest. A damaged file is removed and counts as none.
+    /// The bytes stored under a digest. A damaged file is removed, and the result is `None`.
     pub fn read(&self, digest: &str) -> Option<Vec<u8>> {
         let path = self.path(digest);
         let mut bytes = fs::read(&path).ok()?;
@@ -67,7 +67,7 @@ impl DiskCache {
         Some(bytes)
     }
 
-    /// Keeps bytes under a digest.
+    /// Stores bytes under a digest.
     pub fn write(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
         self.create()?;
         let path = self.path(digest);
@@ -77,7 +77,7 @@ impl DiskCache {
         written.inspect_err(|_| drop(fs::remove_file(&partial)))
     }
 
-    /// A name for a file that is not whole yet, which no other thread and no other process uses.
+    /// A name for an incomplete file, unique among threads and processes.
     fn partial(&self, path: &Path) -> PathBuf {
         use std::sync::atomic::{AtomicU32, Ordering};
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -85,8 +85,8 @@ impl DiskCache {
         path.with_extension(format!("{}.{}.{number}.partial", self.extension, std::process::id()))
     }
 
-    /// Removes what was left behind by processes that were killed, and the files not used for
-    /// longest until the rest is small enough; the one used last stays however large it is.
+    /// Removes partial files of killed processes, then the least recently used files until the rest
+    /// fits `bytes_max`. The most recently used file always stays.
     pub fn remove_unused(&self) {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let (ours, others): (Vec<PathBuf>, Vec<PathBuf>) =
@@ -113,7 +113,7 @@ impl DiskCache {
     }
 }
 
-/// The name by content of what is made from these parts.
+/// The name of a file made from these parts: a digest of all of them.
 pub fn digest_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -123,7 +123,7 @@ pub fn digest_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     hexadecimal::text(&hash.finalize())
 }
 
-/// Whether a file is the unfinished work of a process that no longer runs.
+/// Whether a file is a partial write of a process that no longer runs.
 fn is_abandoned(path: &Path) -> bool {
     let age =
         fs::metadata(path).and_then(|metadata| metadata.modified()).ok().and_then(|written| written.elapsed().ok());
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unused_for_longest_goes_first() {
+    fn the_least_recently_used_files_are_removed_first() {
         let folder = tempfile::tempdir().unwrap();
         let cache = DiskCache::new(folder.path().into(), "kg", 200);
         let file = |name: &str, age_s: u64| {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_until_it_is_damaged() {
+    fn written_bytes_are_read_until_the_file_is_damaged() {
         let folder = tempfile::tempdir().unwrap();
         let cache = DiskCache::new(folder.path().join("deep/er"), "o", 1 << 20);
         let digest = digest_of([b"one".as_slice(), b"two"]);

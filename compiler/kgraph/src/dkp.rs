@@ -1,33 +1,34 @@
-//! Launches that several kernels share (design D6): what a compiler tells of a dkp module, and how
-//! a launch of one is laid out.
+//! Launches that several kernels share (dynamic kernel padding, REEF §5): the facts about a dkp
+//! module, and the parameter layout of its launches.
 //!
-//! The parameter of a dkp kernel is a table of [`SLOTS`] slots, then the arguments of each. A slot
-//! says where its blocks end, which candidate runs in them and where that one's arguments lie.
+//! The parameter of a dkp kernel is a table of [`SLOTS`] slots, followed by the arguments of each
+//! slot. A slot holds the end of its blocks, the candidate that runs in them, and the offset of
+//! that candidate's arguments.
 
 use crate::virtual_params;
 
-/// Candidates that run side by side in one launch: a real-time kernel and up to three that pad it.
+/// Candidates that share one launch: a real-time kernel and up to three kernels that pad it.
 pub const SLOTS: usize = 4;
 
-/// Bytes of a slot: end, candidate, offset of the arguments, nothing.
+/// Bytes of a slot: end, candidate, offset of the arguments, one unused word.
 pub const SLOT_BYTES: usize = 16;
 
-/// Alignment of the parameter and of each slot's arguments, enough for every type.
+/// Alignment of the parameter and of each slot's arguments, sufficient for every type.
 pub const ARGUMENTS_ALIGN: usize = 16;
 
-/// A kernel that may share launches, as passes left it: with virtual thread and block numbers, its
-/// body a device function.
+/// A kernel that may share launches, after the passes: it uses virtual thread and block numbers,
+/// and its body is a device function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidateFacts {
     /// The device function that is its body.
     pub body: String,
-    /// Bytes of its arguments, appended ones included.
+    /// Bytes of its arguments, including appended ones.
     pub params_bytes: u32,
-    /// Byte offset of [`virtual_params`] in them; what is in front are the kernel's own.
+    /// Byte offset of [`virtual_params`] in the arguments; the kernel's own arguments precede it.
     pub virtual_offset: u32,
-    /// Whether the block shape is among them.
+    /// Whether the virtual parameters include the block shape.
     pub takes_block: bool,
-    /// Dynamic shared memory that its own arrays became, in bytes.
+    /// Dynamic shared memory that replaces its static shared arrays, in bytes.
     pub shared_bytes: u32,
 }
 
@@ -36,58 +37,58 @@ pub struct CandidateFacts {
 pub struct DkpFacts {
     /// The entry's name.
     pub entry: String,
-    /// Threads that a block of a launch can have, multiples of 32, ascending. A launch has the
-    /// fewest that its candidates can do with.
+    /// Threads per block that a launch may have: multiples of 32, ascending. A launch uses the
+    /// smallest that is enough for its candidates.
     pub threads: Vec<u32>,
     /// Bytes of the parameter.
     pub params_bytes: u32,
-    /// The candidates, as slots name them.
+    /// The candidates; slots refer to them by index.
     pub candidates: Vec<DkpCandidate>,
 }
 
 /// A candidate in a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DkpCandidate {
-    /// Its index in the set the module was made from.
+    /// Its index in the set of candidates that the module was made from.
     pub index: usize,
     /// The kernel's name in its own module.
     pub kernel: String,
     /// Its block shape.
     pub block: [u32; 3],
-    /// Dynamic shared memory that a launch with it must give, in bytes: what passes made dynamic,
-    /// and what its launches give beyond that.
+    /// Dynamic shared memory that a launch of it needs, in bytes: its converted static arrays, and
+    /// the dynamic memory of its own launches.
     pub shared_bytes: u32,
-    /// What passes left of it.
+    /// Facts from the passes.
     pub facts: CandidateFacts,
 }
 
 /// One kernel's part of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Which candidate of the module.
+    /// Index of the candidate in the module.
     pub candidate: usize,
-    /// The kernel's own arguments, laid out as a launch of it alone has them; what passes appended
-    /// for virtual numbers is filled in here.
+    /// The kernel's arguments, laid out as for a launch of its own. [`lay_out`] fills in the
+    /// virtual parameters.
     pub arguments: Vec<u8>,
     /// The kernel's grid.
     pub grid: [u32; 3],
-    /// The first of its blocks that runs in this launch, linear.
+    /// Linear index of the first block that runs in this launch.
     pub first: u32,
-    /// How many of its blocks run.
+    /// Number of blocks that run in this launch.
     pub blocks: u32,
 }
 
-/// Why ranges make no launch.
+/// Why ranges cannot form a launch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
     /// More ranges than slots, or none.
-    #[error("{0} kernels in one launch; it takes 1 to 4")]
+    #[error("{0} kernels in one launch; a launch takes 1 to 4")]
     Ranges(usize),
-    /// A candidate that is not there.
+    /// The candidate does not exist.
     #[error("the module has no candidate {0}")]
     Candidate(usize),
-    /// Blocks that the kernel does not have, or more than a launch can have.
-    #[error("blocks {first} to {end} of a kernel with {blocks}")]
+    /// Blocks outside of the grid, or more than a launch can have.
+    #[error("blocks {first} to {end} of a kernel that has {blocks} blocks")]
     Blocks {
         /// First block.
         first: u32,
@@ -97,44 +98,44 @@ pub enum LaunchError {
         blocks: u64,
     },
     /// The arguments are not as long as the kernel's parameters.
-    #[error("{given} bytes of arguments for candidate {candidate}, which takes {wanted}")]
+    #[error("{given} bytes of arguments for candidate {candidate}, which takes {wanted} bytes")]
     Arguments {
-        /// Which candidate.
+        /// Index of the candidate.
         candidate: usize,
-        /// What it takes.
+        /// Bytes that it takes.
         wanted: u32,
-        /// What there is.
+        /// Bytes that were given.
         given: usize,
     },
-    /// A block that no launch of the module has room for.
-    #[error("blocks of {0} threads are more than launches of the module have")]
+    /// A block larger than any launch of the module has.
+    #[error("a block of {0} threads exceeds every block size of the module")]
     Threads(u32),
-    /// The arguments together do not fit.
-    #[error("the kernels' arguments take {wanted} bytes, a launch has room for {room}")]
+    /// The arguments together exceed the parameter.
+    #[error("the kernels' arguments take {wanted} bytes, the launch parameter has {room}")]
     Room {
-        /// What they take with their slots.
+        /// Bytes of the slots and all arguments.
         wanted: usize,
         /// Bytes of the parameter.
         room: u32,
     },
 }
 
-/// A launch: bytes of its parameter block, and its blocks in x.
+/// A launch of a dkp kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DkpLaunch {
     /// The parameter block.
     pub params: Vec<u8>,
-    /// Byte offset of each range's arguments in the block, where addresses can be filled in.
+    /// Byte offset of each range's arguments in the block, to fill in addresses.
     pub arguments_at: Vec<usize>,
-    /// Blocks of the launch, in x alone.
+    /// Blocks of the launch in x; y and z are 1.
     pub blocks: u32,
-    /// Index of the size of a block in [`DkpFacts::threads`].
+    /// Index of the block size in [`DkpFacts::threads`].
     pub size: usize,
     /// Dynamic shared memory in bytes.
     pub shared_bytes: u32,
 }
 
-/// Lays out a launch of some ranges, one after the other. The first range has the lowest block
+/// Lays out a launch of some ranges, one after another. The first range has the lowest block
 /// numbers, which devices start first.
 pub fn lay_out(module: &DkpFacts, ranges: &[Range]) -> Result<DkpLaunch, LaunchError> {
     if ranges.is_empty() || ranges.len() > SLOTS {
@@ -147,7 +148,8 @@ pub fn lay_out(module: &DkpFacts, ranges: &[Range]) -> Result<DkpLaunch, LaunchE
         let end = check(module, range, begin)?;
         params.resize(params.len().next_multiple_of(ARGUMENTS_ALIGN), 0);
         let at = params.len();
-        // Wraps where the range starts behind the launch's own blocks; the kernel subtracts it just so.
+        // Wraps if the range's first block exceeds its first block in the launch; the kernel
+        // subtracts with the same wrap.
         params.extend(arguments(module, range, begin.wrapping_sub(range.first)));
         for (word, value) in [end, range.candidate as u32, at as u32].into_iter().enumerate() {
             put(&mut params, slot * SLOT_BYTES + 4 * word, value);
@@ -155,7 +157,7 @@ pub fn lay_out(module: &DkpFacts, ranges: &[Range]) -> Result<DkpLaunch, LaunchE
         arguments_at.push(at);
         begin = end;
     }
-    // Slots behind the last one are never reached: their predecessors end where the launch does.
+    // Blocks never reach unused slots: their predecessors end where the launch ends.
     for slot in ranges.len()..SLOTS {
         put(&mut params, slot * SLOT_BYTES, begin);
     }
@@ -170,7 +172,7 @@ pub fn lay_out(module: &DkpFacts, ranges: &[Range]) -> Result<DkpLaunch, LaunchE
     Ok(DkpLaunch { params, arguments_at, blocks: begin, size, shared_bytes })
 }
 
-/// One past the last block of the launch that belongs to a range.
+/// Checks a range that begins at block `begin` of the launch; returns one past its last block.
 fn check(module: &DkpFacts, range: &Range, begin: u32) -> Result<u32, LaunchError> {
     let candidate = module.candidates.get(range.candidate).ok_or(LaunchError::Candidate(range.candidate))?;
     if range.arguments.len() != candidate.facts.params_bytes as usize {
@@ -183,7 +185,7 @@ fn check(module: &DkpFacts, range: &Range, begin: u32) -> Result<u32, LaunchErro
     end.ok_or(LaunchError::Blocks { first: range.first, end: last, blocks })
 }
 
-/// The arguments of a range with its virtual launch filled in.
+/// The arguments of a range, with its virtual parameters filled in.
 fn arguments(module: &DkpFacts, range: &Range, base: u32) -> Vec<u8> {
     let candidate = &module.candidates[range.candidate];
     let mut bytes = range.arguments.clone();

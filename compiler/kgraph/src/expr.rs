@@ -8,8 +8,8 @@ use std::fmt;
 #[serde(transparent)]
 pub struct SymbolId(pub u32);
 
-/// An integer expression over symbols. Built through the operators and [`Expr::floor_div`] and
-/// friends, which simplify constants.
+/// An integer expression over symbols. The operators and methods such as [`Expr::floor_div`] build
+/// it and fold constants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expr {
@@ -33,7 +33,7 @@ pub enum Expr {
     Min(Box<Expr>, Box<Expr>),
 }
 
-/// Why an expression has no value.
+/// Why an expression cannot be evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
     /// The value does not fit 64 bits.
@@ -42,13 +42,13 @@ pub enum EvalError {
     /// A division by zero.
     #[error("the size divides by zero")]
     DivisionByZero,
-    /// A symbol the graph does not have.
+    /// A symbol without a value.
     #[error("symbol {0} is not bound")]
     Unbound(u32),
 }
 
 impl Expr {
-    /// The number, where the expression is one.
+    /// The number, if the expression is constant.
     pub fn as_const(&self) -> Option<i64> {
         match self {
             Expr::Const(value) => Some(*value),
@@ -56,7 +56,7 @@ impl Expr {
         }
     }
 
-    /// Whether its value depends on a symbol.
+    /// Whether the expression contains a symbol.
     pub fn depends_on(&self, symbol: SymbolId) -> bool {
         match self {
             Expr::Const(_) => false,
@@ -71,7 +71,7 @@ impl Expr {
         }
     }
 
-    /// Evaluates with `symbols[id]` as the values.
+    /// Evaluates the expression, with `symbols[id]` as the value of each symbol.
     pub fn eval(&self, symbols: &[i64]) -> Result<i64, EvalError> {
         let checked = |value: Option<i64>| value.ok_or(EvalError::Overflow);
         let pair = |a: &Expr, b: &Expr| Ok::<_, EvalError>((a.eval(symbols)?, b.eval(symbols)?));
@@ -101,22 +101,22 @@ impl Expr {
         simplify(Expr::CeilDiv, self, by.into())
     }
 
-    /// The larger of two.
+    /// The larger of two sizes.
     pub fn max(self, other: impl Into<Expr>) -> Expr {
         simplify(Expr::Max, self, other.into())
     }
 
-    /// The smaller of two.
+    /// The smaller of two sizes.
     pub fn min(self, other: impl Into<Expr>) -> Expr {
         simplify(Expr::Min, self, other.into())
     }
 
-    /// The product of many; 1 for none.
+    /// The product of all factors; 1 if there are none.
     pub fn product<'a>(factors: impl IntoIterator<Item = &'a Expr>) -> Expr {
         factors.into_iter().cloned().fold(Expr::Const(1), |a, b| a * b)
     }
 
-    /// Rounded up to a multiple of `unit`.
+    /// The expression rounded up to a multiple of `unit`.
     pub fn align_up(self, unit: i64) -> Expr {
         self.ceil_div(unit) * unit
     }
@@ -130,7 +130,7 @@ fn floor_div(a: i64, b: i64) -> Result<i64, EvalError> {
     Ok(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
 }
 
-/// Folds what is constant or neutral; everything else is kept as written.
+/// Folds constants and neutral elements; keeps everything else as written.
 fn simplify(make: fn(Box<Expr>, Box<Expr>) -> Expr, a: Expr, b: Expr) -> Expr {
     let (left, right) = (a.as_const(), b.as_const());
     let whole = make(Box::new(a), Box::new(b));
@@ -145,11 +145,13 @@ fn simplify(make: fn(Box<Expr>, Box<Expr>) -> Expr, a: Expr, b: Expr) -> Expr {
         Expr::Mul(..) if left == Some(0) || right == Some(0) => Expr::Const(0),
         Expr::Max(a, b) | Expr::Min(a, b) if a == b => *a,
         Expr::Sub(a, b) if a == b => Expr::Const(0),
-        // Constants go to the right, so that equal sizes are more often written equally.
+        // Constants go to the right, so that more equal sizes have the same form.
         Expr::Mul(a, b) if left.is_some() => Expr::Mul(b, a),
         Expr::Add(a, b) if left.is_some() => Expr::Add(b, a),
         // (x * c) / c
-        Expr::FloorDiv(a, b) | Expr::CeilDiv(a, b) if matches!(&*a, Expr::Mul(_, c) if c == &b && right.is_some_and(|v| v > 0)) => {
+        Expr::FloorDiv(a, b) | Expr::CeilDiv(a, b)
+            if right.is_some_and(|v| v > 0) && matches!(&*a, Expr::Mul(_, c) if c == &b) =>
+        {
             match *a {
                 Expr::Mul(x, _) => *x,
                 other => other,

@@ -1,4 +1,4 @@
-//! What a graph and its code ask of whatever runs them, beyond format 1.
+//! The features of a graph and its code that format 1 does not have.
 
 use crate::graph::{BufferKind, KernelGraph, NodeKind};
 use crate::segment::Segment;
@@ -6,16 +6,16 @@ use crate::target::{Argument, TargetImage};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Something that came with format 2.
+/// A feature that format 2 introduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
     /// [`crate::BatchAxis`]
     BatchAxis,
     /// [`NodeKind::Fill`]
     Fill,
-    /// A copy with offsets.
+    /// A copy with a nonzero offset.
     CopyOffset,
-    /// A fill or copy that a kernel does, in the queue.
+    /// A fill or copy by a kernel, in the device queue.
     QueuedTransfer,
     /// [`BufferKind::State`]
     State,
@@ -40,7 +40,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Its name in messages and listings.
+    /// The name in messages and listings.
     pub fn name(self) -> &'static str {
         match self {
             Feature::BatchAxis => "batch axis",
@@ -67,7 +67,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// What a graph asks for on whatever target.
+/// The features of a graph, independent of targets.
 pub fn of_graph(graph: &KernelGraph) -> BTreeSet<Feature> {
     let mut found = BTreeSet::new();
     found.extend(graph.batch.is_some().then_some(Feature::BatchAxis));
@@ -112,7 +112,7 @@ fn of_segments(segments: &[Segment], found: &mut BTreeSet<Feature>) {
     }
 }
 
-/// What the code of a valid target asks for.
+/// The features of a valid target.
 pub fn of_target(graph: &KernelGraph, target: &TargetImage) -> BTreeSet<Feature> {
     let mut found = BTreeSet::new();
     found.extend((!target.packed.is_empty()).then_some(Feature::PackedConstants));

@@ -1,4 +1,4 @@
-//! The target-independent skeleton: symbols, buffers, nodes, memory plan.
+//! The target-independent part of a compiled model: symbols, buffers, nodes and memory plan.
 
 use crate::batch::BatchAxis;
 use crate::check::Check;
@@ -8,14 +8,14 @@ use crate::segment::{Scalar, Segment};
 use crate::session::Session;
 use serde::{Deserialize, Serialize};
 
-/// Version of the format that this crate writes, and the newest that it reads.
+/// The format version that this crate writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 2;
 
-/// The oldest format that is read. Format 1 has no [`crate::Feature`].
+/// The oldest format version that it reads. Format 1 has no [`crate::Feature`].
 pub const FORMAT_VERSION_MIN: u32 = 1;
 
-/// Alignment of every buffer and weight in bytes: a cache line of every device, and what vector
-/// loads want.
+/// Alignment of every buffer and weight in bytes: at least a cache line of every device, and enough
+/// for vector loads.
 pub const BUFFER_ALIGN: u64 = 256;
 
 /// A compiled model without its code.
@@ -26,54 +26,54 @@ pub struct KernelGraph {
     pub format: u32,
     /// Name of the model.
     pub name: String,
-    /// Symbols that sizes are expressed in.
+    /// Symbols used in size expressions.
     pub symbols: Vec<SymbolSpec>,
     /// Buffers; [`BufferId`] indexes them.
     pub buffers: Vec<BufferSpec>,
     /// Nodes in an order that respects every dependency; [`NodeId`] indexes them.
     pub nodes: Vec<Node>,
-    /// Where temporary and state buffers live.
+    /// Placement of temporary and state buffers.
     pub plan: MemoryPlan,
-    /// Where the rows of a batch lie, where an analysis proved them independent.
+    /// The batch axis, if an analysis proved the rows independent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchAxis>,
-    /// Symbols whose values nodes compute, in the order of these nodes.
+    /// Symbols whose values nodes compute, ordered by node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read_backs: Vec<ReadBack>,
-    /// Which nodes run, by conditions and in loops. Without any, all nodes run in their order.
+    /// Control flow: conditions and loops over nodes. If empty, all nodes run in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
     /// Symbols whose values are elements of inputs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub elements: Vec<InputElement>,
-    /// What sizes must satisfy beyond the ranges of the symbols.
+    /// Conditions on sizes beyond the ranges of the symbols.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// What kernels check while they run; [`crate::Argument::Check`] names them by index.
+    /// Runtime checks of kernels; [`crate::Argument::Check`] refers to them by index.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
-    /// What a session keeps from one invocation to the next, where there are state buffers.
+    /// The state that a session keeps between invocations; empty if there are no state buffers.
     #[serde(default, skip_serializing_if = "Session::is_empty")]
     pub session: Session,
 }
 
-/// A symbol whose value is read from the device when a node is complete, as the number of elements
-/// that a selection left.
+/// A symbol whose value is read from the device after a node, such as the number of elements that a
+/// selection kept.
 ///
-/// Memory is laid out for the largest value of the symbol; launches behind the node are made with
-/// the value that was read.
+/// Memory is laid out for the largest value of the symbol; launches after the node use the value
+/// that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadBack {
     /// The symbol. No shape of an input or of a state buffer depends on it.
     pub symbol: SymbolId,
-    /// The node that writes the value.
+    /// The node that computes the value.
     pub after: NodeId,
-    /// Where the value lies. One outside of the symbol's range, or above `most`, fails the
+    /// Location of the value. A value outside the symbol's range, or above `most`, fails the
     /// invocation.
     pub value: Scalar,
-    /// The largest value for an invocation, where that is less than the symbol's largest; over
-    /// symbols that are known before. Memory is laid out for it.
+    /// A tighter upper bound for the current invocation, over symbols that are known earlier.
+    /// Memory is laid out for it. If absent, the symbol's maximum applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<Expr>,
 }
@@ -82,25 +82,25 @@ pub struct ReadBack {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SymbolSpec {
-    /// The model's own name for it (`batch`, `sequence_length`).
+    /// The name in the model (`batch`, `sequence_length`).
     pub name: String,
-    /// Smallest legal value; negative only for an element of an input.
+    /// Smallest allowed value; negative only for an element of an input.
     pub min: i64,
-    /// Largest legal value.
+    /// Largest allowed value.
     pub max: i64,
-    /// What set the range, for messages: an option, or a node of the model. Empty for the usual
-    /// range.
+    /// The origin of the range, for messages: an option, or a node of the model. Empty for the
+    /// default range.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
 impl SymbolSpec {
-    /// A symbol with a range that nothing in particular set.
+    /// A symbol with a range and no reason.
     pub fn new(name: impl Into<String>, min: i64, max: i64) -> SymbolSpec {
         SymbolSpec { name: name.into(), min, max, reason: String::new() }
     }
 
-    /// Its range, and what set it: `` `seq` is 1 to 512 (node slice needs it) ``.
+    /// The range and its reason, for messages: `` `seq` is 1 to 512 (node slice needs it) ``.
     pub fn range_text(&self) -> String {
         let reason = if self.reason.is_empty() { String::new() } else { format!(" ({})", self.reason) };
         match self.min == self.max {
@@ -120,20 +120,20 @@ pub struct BufferId(pub u32);
 #[serde(transparent)]
 pub struct NodeId(pub u32);
 
-/// Who owns a buffer's content and how long it lives.
+/// Origin and lifetime of a buffer's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferKind {
-    /// From the client.
+    /// Given by the client.
     Input,
-    /// To the client.
+    /// Returned to the client.
     Output,
-    /// Never changes: weights.
+    /// Constant: weights.
     Const,
-    /// Alive within one invocation.
+    /// Lives within one invocation.
     Temp,
-    /// Alive as long as a session: what one invocation leaves in it the next one finds. Zeroed when
-    /// the session opens.
+    /// Lives as long as a session: an invocation finds what the previous one left. Zeroed when the
+    /// session opens.
     State,
 }
 
@@ -169,7 +169,7 @@ impl DType {
     }
 }
 
-/// The name that graphs have it under: `f32`.
+/// The name in graphs: `f32`.
 impl std::fmt::Display for DType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -190,44 +190,44 @@ impl std::fmt::Display for DType {
     }
 }
 
-/// A buffer: what it is, never where it is.
+/// A buffer: its type, size and lifetime, but no address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BufferSpec {
     /// The tensor's name for inputs and outputs, a unique name otherwise.
     pub name: String,
-    /// Owner and lifetime.
+    /// Origin and lifetime.
     pub kind: BufferKind,
     /// Element type.
     pub dtype: DType,
     /// Dimensions, outermost first.
     pub shape: Vec<Expr>,
     /// Offset of a constant in the weights, in bytes, a multiple of [`BUFFER_ALIGN`]; `None` for
-    /// every other kind.
+    /// all other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_offset: Option<u64>,
 }
 
 impl BufferSpec {
-    /// Size in bytes, unaligned.
+    /// Size in bytes, without alignment.
     pub fn bytes(&self) -> Expr {
         Expr::product(&self.shape) * self.dtype.bytes() as i64
     }
 }
 
-/// One step of the graph.
+/// A node of the graph: one kernel, copy or fill.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Unique, readable: the model's node name or one made from it.
+    /// Unique, readable name: the model's node name, or one derived from it.
     pub name: String,
-    /// What it does.
+    /// The operation.
     pub kind: NodeKind,
-    /// Buffers read.
+    /// Buffers that it reads.
     pub reads: Vec<BufferId>,
-    /// Buffers written.
+    /// Buffers that it writes.
     pub writes: Vec<BufferId>,
-    /// Nodes that must be complete before this one starts.
+    /// Nodes that must complete before this one starts.
     pub after: Vec<NodeId>,
 }
 
@@ -235,35 +235,35 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum NodeKind {
-    /// A kernel, launched as the target's [`crate::LaunchSpec`] of the same index says.
+    /// A kernel. The target's [`crate::LaunchSpec`] with the same index describes the launch.
     Kernel,
-    /// A copy of `bytes` between two buffers, or two ranges of one that do not overlap.
+    /// A copy of `bytes` between two buffers, or between two disjoint ranges of one buffer.
     ///
-    /// Where the target has a launch for the node, that kernel copies, in the device queue and
-    /// preemptible like any other. Otherwise the host copies, once everything before it is
-    /// complete.
+    /// If the target has a launch for the node, a kernel does the copy in the device queue,
+    /// preemptible like any other. Otherwise the host copies, after everything before it has
+    /// completed.
     Copy {
         /// Source.
         from: BufferId,
-        /// Where in the source, in bytes.
+        /// Offset in the source, in bytes.
         #[serde(default = "zero", skip_serializing_if = "is_zero")]
         from_offset: Expr,
         /// Destination.
         to: BufferId,
-        /// Where in the destination, in bytes.
+        /// Offset in the destination, in bytes.
         #[serde(default = "zero", skip_serializing_if = "is_zero")]
         to_offset: Expr,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: Expr,
     },
-    /// `bytes` of a buffer get a repeated pattern. Done as a copy is.
+    /// Fills `bytes` of a buffer with a repeated pattern. Executed like a copy.
     Fill {
         /// The buffer.
         to: BufferId,
-        /// Where in the buffer, in bytes.
+        /// Offset in the buffer, in bytes.
         #[serde(default = "zero", skip_serializing_if = "is_zero")]
         offset: Expr,
-        /// How many bytes: a multiple of the pattern's.
+        /// Number of bytes, a multiple of the pattern's length.
         bytes: Expr,
         /// 1, 2, 4 or 8 bytes.
         pattern: Vec<u8>,
@@ -285,7 +285,7 @@ fn is_zero(expr: &Expr) -> bool {
     expr.as_const() == Some(0)
 }
 
-/// Where temporary buffers live: offsets in one arena that every invocation gets for itself.
+/// Placement of temporary buffers: offsets in an arena that belongs to one invocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryPlan {
@@ -293,18 +293,17 @@ pub struct MemoryPlan {
     pub arena_bytes: Option<Expr>,
     /// Offset in bytes of every temporary buffer.
     pub temps: Vec<TempPlacement>,
-    /// For node `i`, the earliest node from which the graph may be run again after node `i` has
-    /// started (a *safe restore point*, design D5 g): every input of the window still holds
-    /// what it held. `i + 1` where node `i` overwrites its own input and so must be left to
-    /// finish.
+    /// For node `i`, the earliest node from which the graph can run again after node `i` has
+    /// started (*safe restore point*): all inputs of the nodes from there on still have their
+    /// values. `i + 1` if node `i` overwrites its own input and therefore must finish.
     pub restore_points: Vec<NodeId>,
-    /// Bytes of all temporary buffers if none shared memory, for comparison.
+    /// Bytes of all temporary buffers without memory reuse, for comparison.
     pub unshared_bytes: Option<Expr>,
-    /// Size in bytes of the memory that a session has for state buffers. Symbols that it depends on
-    /// are fixed when the session opens.
+    /// Size in bytes of a session's memory for state buffers. The symbols that it depends on are
+    /// fixed when the session opens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_bytes: Option<Expr>,
-    /// Offset in bytes of every state buffer in that memory. They do not overlap.
+    /// Offset in bytes of every state buffer in the session's memory. They do not overlap.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<TempPlacement>,
 }
@@ -320,12 +319,12 @@ pub struct TempPlacement {
 }
 
 impl KernelGraph {
-    /// The size that is read back as the value of a symbol.
+    /// The read-back that gives a symbol its value.
     pub fn read_back_of(&self, symbol: SymbolId) -> Option<&ReadBack> {
         self.read_backs.iter().find(|read_back| read_back.symbol == symbol)
     }
 
-    /// Buffers of a kind, in order.
+    /// Buffers of a kind, in order of their ids.
     pub fn buffers_of(&self, kind: BufferKind) -> impl Iterator<Item = (BufferId, &BufferSpec)> {
         self.buffers.iter().enumerate().filter(move |(_, b)| b.kind == kind).map(|(i, b)| (BufferId(i as u32), b))
     }

@@ -7,7 +7,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of such a text.
+/// The bytes of a hexadecimal text; `None` if it is malformed.
 pub(crate) fn parse(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
@@ -21,5 +21,5 @@ pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S:
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    parse(&text).ok_or_else(|| D::Error::custom("pairs of hexadecimal digits are expected"))
+    parse(&text).ok_or_else(|| D::Error::custom("expected pairs of hexadecimal digits"))
 }

@@ -1,30 +1,32 @@
-//! The contract between native code of a host target and the host device (design D2).
+//! The ABI between native code of a host target and the host device.
 //!
 //! A kernel is an exported symbol of type [`HostKernel`]. It runs the blocks
-//! `block_begin..block_end` of a launch, in linear order (x fastest), one after the other, on the
-//! calling thread. All addresses are plain host addresses. The code has no undefined symbols: what
-//! it cannot do inline it reaches through [`HostHelpers`].
+//! `block_begin..block_end` of a launch in linear order (x fastest), one after another, on the
+//! calling thread. All addresses are host addresses. The code has no undefined symbols; it calls
+//! external functions only through [`HostHelpers`].
 //!
-//! *How a kernel ends early.* Between blocks, where [`HostContext::stop_word`] asks for it: nothing
-//! is lost. In the middle of a block it calls [`HostHelpers::trap`] and returns at once: the launch
-//! has failed. It does so of its own accord, or because a loop that waits for other threads found
-//! [`HostContext::halt_word`] set ([`TrapCode::TimeLimit`]). The device may also drop the frames of
-//! a kernel whenever the program counter lies in the object's code, so a kernel owns nothing that
-//! would have to be released.
+//! *Early exit.* Between blocks, if [`HostContext::stop_word`] is set: no work is lost. Within a
+//! block, the kernel calls [`HostHelpers::trap`] and returns at once: the launch has failed. It
+//! does so because of an error, or because a loop that waits for other threads found
+//! [`HostContext::halt_word`] set ([`TrapCode::TimeLimit`]). The device may also unwind the
+//! kernel's frames without running any code whenever the program counter is in the object's code,
+//! so a kernel must not own anything that needs to be released.
 //!
-//! *Where a kernel is.* Before it runs a block it stores the block's index through
-//! [`HostContext::block_word`]. Lines are those of the PTX text; the object's line table
-//! (`.debug_line`) gives one for every instruction. The *column* of an entry is not a column: it
-//! says how many lines above stands the load that the instruction consumes, 0 if none, because
-//! native instructions read memory in the operation that uses the value.
+//! *Position.* Before each block, the kernel stores the block's index through
+//! [`HostContext::block_word`]. Line numbers refer to the PTX text; the object's line table
+//! (`.debug_line`) has an entry for every instruction. The *column* of an entry has another meaning
+//! here: it is the distance in lines to the load whose value the instruction consumes, 0 if there
+//! is none. Native instructions can read memory as an operand, so the load may have no instruction
+//! of its own.
 //!
-//! *Stacks.* A kernel may run on stacks of its own in scratch memory and call helpers from there:
-//! each has 64 KiB for them.
+//! *Stacks.* A kernel may run on its own stacks in scratch memory and call helpers from there; each
+//! stack reserves 64 KiB for them.
 //!
-//! *Local memory* of the block's thread `t` is the `local_bytes` bytes at `scratch + t *
+//! *Local memory* of thread `t` of the block is the `local_bytes` bytes at `scratch + t *
 //! local_bytes`.
 
-/// Version of [`HostContext`] and [`HostHelpers`]; a device refuses code compiled for another one.
+/// Version of [`HostContext`] and [`HostHelpers`]. A device rejects code compiled for another
+/// version.
 pub const HOST_ABI_VERSION: u32 = 2;
 
 /// Symbol of a `u32` in every native object that holds its [`HOST_ABI_VERSION`].
@@ -33,24 +35,24 @@ pub const HOST_ABI_SYMBOL: &str = "atoll_host_abi_version";
 /// Type of an exported kernel.
 ///
 /// # Safety
-/// `context` must be valid for the call; params, shared and scratch as large as the kernel's facts
-/// say; every address in the parameters valid for what the kernel does.
+/// `context` must be valid during the call; params, shared and scratch must be as large as the
+/// kernel's facts state; every address in the parameters must be valid for the kernel's accesses.
 pub type HostKernel = unsafe extern "C" fn(context: *const HostContext);
 
-/// What a compute unit hands to a kernel. Plain addresses are `u64`, so that the layout is the same
-/// everywhere. Nothing in it changes while the kernel runs.
+/// The argument of a kernel. Addresses are `u64`, so that the layout is the same on all platforms.
+/// No field changes while the kernel runs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HostContext {
     /// [`HOST_ABI_VERSION`].
     pub version: u32,
-    /// Index of the compute unit, what `%smid` reads.
+    /// Index of the compute unit, the value of `%smid`.
     pub compute_unit: u32,
     /// Address of the parameter block, 16-byte aligned.
     pub params: u64,
     /// Blocks of the launch in x, y, z.
     pub grid: [u32; 3],
-    /// Threads of a block in x, y, z; equal to what the kernel was compiled for.
+    /// Threads of a block in x, y, z; equal to the block shape that the kernel was compiled for.
     pub block: [u32; 3],
     /// First block to run, linear.
     pub block_begin: u64,
@@ -64,23 +66,23 @@ pub struct HostContext {
     pub scratch_bytes: u32,
     /// Address of this compute unit's scratch memory, 256-byte aligned.
     pub scratch: u64,
-    /// Address of the u32 that asks this compute unit to stop when it is not 0; polled between
+    /// Address of a u32 that asks this compute unit to stop if it is nonzero; polled between
     /// blocks.
     pub stop_word: u64,
     /// Address of [`HostHelpers`].
     pub helpers: u64,
-    /// Address of the u64 that the code stores the linear index of a block into before it runs it.
+    /// Address of a u64 to which the kernel stores the linear index of each block before it runs
+    /// it.
     pub block_word: u64,
-    /// Address of the u32 that is not 0 once this launch must end wherever it is; polled in loops
-    /// that wait for other threads.
+    /// Address of a u32 that is nonzero once this launch must end at once; polled in loops that
+    /// wait for other threads.
     pub halt_word: u64,
 }
 
-/// Functions native code may call. All are addresses of `extern "C"` functions; none of them
-/// unwinds.
+/// Functions that native code may call: addresses of `extern "C"` functions that never unwind.
 ///
-/// `thread` is the linear index of a thread in its block (x fastest), [`NO_THREAD`] where it is not
-/// known; `line` a line of PTX; `access` an [`Access`] in bits, 0 where there is none.
+/// `thread` is the linear index of a thread in its block (x fastest), or [`NO_THREAD`] if unknown.
+/// `line` is a line of the PTX. `access` is an [`Access`] as bits, or 0 if there is none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HostHelpers {
@@ -88,18 +90,18 @@ pub struct HostHelpers {
     /// u64)`: reports a trap; `code` is a [`TrapCode`]. The kernel returns right after the call.
     pub trap: u64,
     /// `fn(context: *const HostContext, format: u64, arguments: u64, arguments_bytes: u32, line:
-    /// u32, thread: u32) -> i32`: `vprintf`, whose result it returns. `format` is the address of a
-    /// string; the arguments lie packed as CUDA does it, naturally aligned, nothing smaller
-    /// than 4 bytes. `arguments_bytes` is how much may be read there at most.
+    /// u32, thread: u32) -> i32`: `vprintf`; returns its result. `format` is the address of a
+    /// string. The arguments are packed as in CUDA: naturally aligned, each at least 4 bytes. At
+    /// most `arguments_bytes` bytes may be read there.
     pub print: u64,
     /// `fn(context: *const HostContext, access: u32, line: u32, thread: u32, address: u64,
-    /// local_bytes: u32) -> u32`: whether an access may be made; called before each access of code
-    /// that was compiled with checks. Where the result is 0 it is reported already, and the
-    /// kernel returns right after the call.
+    /// local_bytes: u32) -> u32`: whether an access is allowed. Code compiled with checks calls it
+    /// before each access. If the result is 0, the helper has reported the access, and the kernel
+    /// returns right after the call.
     pub check: u64,
 }
 
-/// A `thread` that is not known.
+/// The value of `thread` if the thread is unknown.
 pub const NO_THREAD: u32 = u32::MAX;
 
 /// Byte offsets of [`HostContext`]'s fields, for the code generator.
@@ -136,15 +138,15 @@ pub mod offsets {
 pub enum TrapCode {
     /// The `trap` instruction.
     Trap = 1,
-    /// Control flow reached a place the compiler knows to be unreachable.
+    /// Control flow reached code that the compiler knows to be unreachable.
     Unreachable = 2,
-    /// An access whose address is no multiple of its size.
+    /// An access whose address is not a multiple of its size.
     Misaligned = 3,
-    /// An access outside the memory that it may touch.
+    /// An access outside the memory that the kernel may use.
     OutOfBounds = 4,
-    /// Threads wait for each other and none can go on.
+    /// Threads wait for each other and none can continue.
     Deadlock = 5,
-    /// A failed `assert`; what it said was printed before.
+    /// A failed `assert`; its message was printed before.
     Assert = 6,
     /// A loop that waits for other threads found the halt word set.
     TimeLimit = 7,
@@ -162,13 +164,13 @@ impl TrapCode {
         TrapCode::TimeLimit,
     ];
 
-    /// The code of a number.
+    /// The trap code with this number.
     pub fn from_u32(code: u32) -> Option<TrapCode> {
         Self::ALL.into_iter().find(|c| *c as u32 == code)
     }
 }
 
-/// What an access does to memory.
+/// The effect of an access on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum AccessKind {
@@ -176,15 +178,15 @@ pub enum AccessKind {
     Read = 1,
     /// A store.
     Write = 2,
-    /// A load and a store that nothing comes between.
+    /// An atomic read-modify-write.
     Atomic = 3,
 }
 
-/// Where an access says that it goes.
+/// The state space that an access names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum AccessSpace {
-    /// Anywhere.
+    /// Generic addressing: any space.
     Generic = 0,
     /// Device memory.
     Global = 1,
@@ -198,24 +200,24 @@ pub enum AccessSpace {
     Param = 5,
 }
 
-/// One thread's access, as a helper hears of it.
+/// One thread's access, as reported to a helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// What it does.
+    /// Load, store or atomic.
     pub kind: AccessKind,
-    /// Where it says that it goes.
+    /// The state space that it names.
     pub space: AccessSpace,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u16,
 }
 
 impl Access {
-    /// As an argument of a helper: never 0.
+    /// The access as an argument of a helper; never 0.
     pub fn to_bits(self) -> u32 {
         u32::from(self.bytes) | (self.kind as u32) << 16 | (self.space as u32) << 20
     }
 
-    /// From an argument of a helper.
+    /// The access in an argument of a helper; `None` for 0 and malformed values.
     pub fn from_bits(bits: u32) -> Option<Access> {
         let kind = [AccessKind::Read, AccessKind::Write, AccessKind::Atomic]
             .into_iter()
@@ -233,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_of_helpers_survive_the_call() {
+    fn access_bits_round_trip() {
         for kind in [AccessKind::Read, AccessKind::Write, AccessKind::Atomic] {
             let access = Access { kind, space: AccessSpace::Param, bytes: 16 };
             assert_eq!(Access::from_bits(access.to_bits()), Some(access));

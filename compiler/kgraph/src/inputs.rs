@@ -1,118 +1,119 @@
-//! Checks the inputs of an invocation against a graph, and finds the values of the graph's symbols.
+//! Checks the inputs of an invocation against a graph, and computes the values of the graph's
+//! symbols.
 //!
-//! This is the one place where inputs are checked: every way to a function, in this process or over
-//! the network, leads through [`bind_symbols`]. Symbols that are read back from the device have no
-//! value before the invocation runs; they get their largest one, for which memory is laid out.
+//! All inputs are checked here: [`bind_symbols`] is on every path to a function, local or over the
+//! network. Symbols that are read back from the device have no value before the invocation runs;
+//! they get their largest value, for which memory is laid out.
 
 use crate::condition::{Condition, InputElement};
 use crate::expr::{Expr, SymbolId};
 use crate::graph::{BufferKind, DType, KernelGraph, SymbolSpec};
 use std::fmt;
 
-/// An input as it is given: all that is checked of it.
+/// Type, shape and size of an input, which are checked, and its data if it is needed.
 #[derive(Clone, Copy, Debug)]
 pub struct InputForm<'a> {
-    /// Type of its elements; `None` for strings, which no input takes.
+    /// Element type; `None` for strings, which no input accepts.
     pub dtype: Option<DType>,
     /// Dimensions, outermost first.
     pub shape: &'a [i64],
-    /// How many bytes it has.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its elements, little-endian; `None` where they are not in the host's memory.
+    /// The elements, little-endian; `None` if they are not in host memory.
     pub data: Option<&'a [u8]>,
 }
 
-/// Why inputs do not fit a graph. The text is for whoever made the inputs.
+/// Why inputs do not match a graph. The messages address the author of the request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
-    /// There are too few or too many.
+    /// The number of inputs is wrong.
     #[error("{given} inputs are given; the model takes {}: {}", .takes.len(), .takes.join(", "))]
     Count {
         /// How many are given.
         given: usize,
-        /// Names of those that the graph takes.
+        /// Names of the graph's inputs.
         takes: Vec<String>,
     },
-    /// One has another type or shape than the graph takes.
+    /// An input has another type or shape than the graph expects.
     #[error("input `{name}` is {found}; the model takes {takes}{why}")]
     Form {
         /// The input.
         name: String,
         /// Its type and shape.
         found: String,
-        /// Type and shape that the graph takes.
+        /// Type and shape that the graph expects.
         takes: String,
-        /// More about the difference, if there is more to say; begins with `; `.
+        /// An explanation that begins with `; `, or an empty text.
         why: String,
     },
-    /// One has another number of bytes than its type and shape take.
+    /// An input has another size than its type and shape require.
     #[error("input `{name}` has {bytes} bytes; {form} takes {expected}")]
     Bytes {
         /// The input.
         name: String,
-        /// How many bytes it has.
+        /// Its size in bytes.
         bytes: u64,
         /// Its type and shape.
         form: String,
-        /// How many bytes these take.
+        /// The required size.
         expected: String,
     },
-    /// No dimension of an input is this symbol.
+    /// No input determines the value of a symbol.
     #[error("no input's shape determines `{0}`")]
     Undetermined(String),
-    /// An element that is a size is outside of its range.
+    /// An element that gives a size is outside of its range.
     #[error("element {index} of input `{name}` is {found}; {range}")]
     Element {
         /// The input.
         name: String,
-        /// Which element.
+        /// Index of the element.
         index: u32,
-        /// What it is.
+        /// Its value.
         found: i64,
-        /// What it may be, and why.
+        /// The allowed range and its reason.
         range: String,
     },
-    /// Elements are sizes, and they are on a device.
+    /// Elements of an input give sizes, but the input is in device memory.
     #[error("elements of input `{0}` are sizes; give it from the client, not from another function")]
-    Elsewhere(String),
-    /// Sizes do not fit each other.
+    OnDevice(String),
+    /// A condition on sizes does not hold.
     #[error("the inputs' shapes do not fit the model: {place} needs {needs}; {found}")]
     Condition {
-        /// What needs it.
+        /// The part of the model that requires it.
         place: String,
-        /// What it needs.
+        /// The condition.
         needs: String,
-        /// What the sizes are.
+        /// The actual sizes.
         found: String,
     },
 }
 
-/// What a graph takes: enough of it to find the values of the symbols.
+/// The inputs of a graph: everything needed to compute the values of its symbols.
 #[derive(Clone, Debug)]
 pub struct Signature<'a> {
     /// The symbols.
     pub symbols: &'a [SymbolSpec],
-    /// The inputs in their order.
+    /// The inputs in order.
     pub inputs: Vec<InputSpec<'a>>,
     /// Symbols that are elements of inputs.
     pub elements: &'a [InputElement],
-    /// What sizes must satisfy.
+    /// Conditions on sizes.
     pub conditions: &'a [Condition],
-    /// Symbols whose values a session has, with these values.
+    /// Symbols that a session sets, with their values.
     pub session: Vec<(SymbolId, i64)>,
-    /// Symbols that get values only while the graph runs, each with the largest one if it has
-    /// another than its range; they are in the order in which they get them.
+    /// Symbols that get their values at run time, in that order, each with its upper bound if that
+    /// is tighter than the symbol's range.
     pub run_time: Vec<(SymbolId, Option<&'a Expr>)>,
 }
 
 /// An input of a graph.
 #[derive(Clone, Copy, Debug)]
 pub struct InputSpec<'a> {
-    /// The model's name.
+    /// The name in the model.
     pub name: &'a str,
     /// Element type.
     pub dtype: DType,
-    /// Dimensions.
+    /// Dimensions, outermost first.
     pub shape: &'a [Expr],
 }
 
@@ -126,7 +127,7 @@ impl fmt::Display for InputForm<'_> {
     }
 }
 
-/// A symbol that neither an input's shape nor an element determines; such a graph cannot be
+/// The name of a symbol that no input's shape and no element determines. Such a graph cannot be
 /// invoked.
 pub fn undetermined_symbol(graph: &KernelGraph) -> Option<&str> {
     let is_dimension = |id: usize| {
@@ -143,22 +144,21 @@ pub fn undetermined_symbol(graph: &KernelGraph) -> Option<&str> {
     free.map(|(_, symbol)| symbol.name.as_str())
 }
 
-/// Checks inputs, in the order of the graph's input buffers: their number, types, shapes and bytes,
-/// and what the sizes must satisfy. Returns the values of the symbols, in their order.
-/// Symbols that are read back have their largest values, those of a session the values of its first
-/// step.
+/// Checks inputs, in the order of the graph's input buffers: number, types, shapes, sizes, and
+/// conditions on sizes. Returns the values of the symbols in order. Symbols that are read back get
+/// their largest value; symbols of a session get the values of its first step.
 ///
 /// # Errors
-/// What is wrong with the inputs.
+/// The first mismatch found.
 pub fn bind_symbols(graph: &KernelGraph, inputs: &[InputForm<'_>]) -> Result<Vec<i64>, InputError> {
     Signature::of(graph).bind(inputs)
 }
 
-/// As [`bind_symbols`], for a step of a session whose symbols have these values, in the order of
-/// [`crate::Session::symbols`].
+/// Like [`bind_symbols`], for a step of a session: `values` are those of
+/// [`crate::Session::symbols`], in order.
 ///
 /// # Errors
-/// What is wrong with the inputs.
+/// The first mismatch found.
 pub fn bind_step(graph: &KernelGraph, inputs: &[InputForm<'_>], values: &[i64]) -> Result<Vec<i64>, InputError> {
     let mut signature = Signature::of(graph);
     signature.session.iter_mut().zip(values).for_each(|((_, value), now)| *value = *now);
@@ -166,7 +166,7 @@ pub fn bind_step(graph: &KernelGraph, inputs: &[InputForm<'_>], values: &[i64]) 
 }
 
 impl<'a> Signature<'a> {
-    /// What a kernel graph takes.
+    /// The inputs that a kernel graph expects.
     pub fn of(graph: &'a KernelGraph) -> Signature<'a> {
         let spec = |(_, buffer): (_, &'a crate::graph::BufferSpec)| InputSpec {
             name: &buffer.name,
@@ -183,10 +183,10 @@ impl<'a> Signature<'a> {
         }
     }
 
-    /// As [`bind_symbols`].
+    /// Like [`bind_symbols`].
     ///
     /// # Errors
-    /// What is wrong with the inputs.
+    /// The first mismatch found.
     pub fn bind(&self, inputs: &[InputForm<'_>]) -> Result<Vec<i64>, InputError> {
         if self.inputs.len() != inputs.len() {
             let takes = self.inputs.iter().map(|spec| spec.name.to_owned()).collect();
@@ -217,7 +217,7 @@ impl<'a> Signature<'a> {
         Ok(symbols)
     }
 
-    /// Symbols that get values only later have their largest ones until then.
+    /// Sets symbols that get their values at run time to their largest value.
     fn bind_largest(&self, values: &mut [Option<i64>]) -> Result<(), InputError> {
         for (symbol, most) in &self.run_time {
             let spec = &self.symbols[symbol.0 as usize];
@@ -236,7 +236,7 @@ impl<'a> Signature<'a> {
         InputError::Form { name: spec.name.into(), found: input.to_string(), takes, why: why.into() }
     }
 
-    /// Binds dimensions that are symbols, and checks those that are numbers.
+    /// Binds dimensions that are symbols, and checks constant dimensions.
     fn bind_dimensions(
         &self,
         spec: &InputSpec<'_>,
@@ -256,7 +256,7 @@ impl<'a> Signature<'a> {
                     }
                     let value = values[id.0 as usize].get_or_insert(actual);
                     if *value != actual {
-                        let why = format!("; `{}` is {value} by the inputs before it", symbol.name);
+                        let why = format!("; `{}` is {value} in earlier inputs", symbol.name);
                         return Err(self.mismatch(spec, input, &why));
                     }
                 }
@@ -266,7 +266,7 @@ impl<'a> Signature<'a> {
         Ok(())
     }
 
-    /// Reads an element of an input whose bytes fit its shape.
+    /// Binds a symbol to an element of an input whose size has been checked.
     fn bind_element(
         &self,
         element: &InputElement,
@@ -275,7 +275,7 @@ impl<'a> Signature<'a> {
     ) -> Result<(), InputError> {
         let (spec, input) = (&self.inputs[element.input as usize], &inputs[element.input as usize]);
         let symbol = &self.symbols[element.symbol.0 as usize];
-        let data = input.data.ok_or_else(|| InputError::Elsewhere(spec.name.into()))?;
+        let data = input.data.ok_or_else(|| InputError::OnDevice(spec.name.into()))?;
         let outside = |found: i64| InputError::Element {
             name: spec.name.into(),
             index: element.index,
@@ -290,12 +290,12 @@ impl<'a> Signature<'a> {
         Ok(())
     }
 
-    /// Checks dimensions that are computed from symbols.
+    /// Checks dimensions that are expressions.
     fn check_derived(&self, spec: &InputSpec<'_>, input: &InputForm<'_>, symbols: &[i64]) -> Result<(), InputError> {
         for (expected, &actual) in spec.shape.iter().zip(input.shape) {
             let value = expected.eval(symbols).map_err(|e| self.mismatch(spec, input, &format!("; {e}")))?;
             if value != actual || value < 0 {
-                return Err(self.mismatch(spec, input, &format!("; {value} would be expected in place of {actual}")));
+                return Err(self.mismatch(spec, input, &format!("; expected {value} instead of {actual}")));
             }
         }
         Ok(())
@@ -321,11 +321,11 @@ fn check_bytes(spec: &InputSpec<'_>, input: &InputForm<'_>) -> Result<(), InputE
     if expected == Some(input.bytes) {
         return Ok(());
     }
-    let expected = expected.map_or("more bytes than can be counted".into(), |n| format!("{n} bytes"));
+    let expected = expected.map_or("more than 2^64 bytes".into(), |n| format!("{n} bytes"));
     Err(InputError::Bytes { name: spec.name.into(), bytes: input.bytes, form: input.to_string(), expected })
 }
 
-/// An element of a tensor of integers; `None` where there is none, or none that fits.
+/// An element of an integer tensor; `None` if it does not exist, is no integer, or exceeds 64 bits.
 fn integer(dtype: DType, data: &[u8], index: usize) -> Option<i64> {
     let bytes = dtype.bytes() as usize;
     let element = data.get(index.checked_mul(bytes)?..)?.get(..bytes)?;
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn mismatches_are_reported() {
         let of_type = |dtype| {
             bind_symbols(&graph(), &[InputForm { dtype, ..form(&[4, 3], DType::F32) }, form(&[2, 5], DType::F32)])
         };
@@ -391,7 +391,7 @@ mod tests {
             (bind([&[4, 2], &[2, 5]]), "input `a` is f32 [4, 2]; the model takes f32 [(n * 2), 3]"),
             (
                 bind([&[5, 3], &[2, 5]]),
-                "input `a` is f32 [5, 3]; the model takes f32 [(n * 2), 3]; 4 would be expected in place of 5",
+                "input `a` is f32 [5, 3]; the model takes f32 [(n * 2), 3]; expected 4 instead of 5",
             ),
             (bind([&[4, 3], &[2, 9]]), "input `b` is f32 [2, 9]; the model takes f32 [n, m]; `m` is 1 to 8"),
             (of_type(Some(DType::I32)), "input `a` is i32 [4, 3]; the model takes f32 [(n * 2), 3]"),
@@ -404,18 +404,19 @@ mod tests {
             ),
         ];
         for (found, expected) in refusals {
-            assert_eq!(found.expect_err("a refusal").to_string(), expected);
+            assert_eq!(found.expect_err("a mismatch").to_string(), expected);
         }
     }
 
     #[test]
-    fn a_symbol_that_nothing_determines_is_found() {
+    fn an_undetermined_symbol_is_found() {
         let mut graph = graph();
         graph.buffers.pop();
-        assert_eq!(undetermined_symbol(&graph), Some("n"), "n stands in a product only");
+        assert_eq!(undetermined_symbol(&graph), Some("n"), "n occurs only in a product");
         graph.symbols[0].max = 1;
         assert_eq!(undetermined_symbol(&graph), Some("m"));
     }
+
     #[test]
     fn elements_of_an_input_are_sizes_within_a_range() {
         let mut graph = graph();
@@ -435,9 +436,9 @@ mod tests {
         };
         let bytes = |value: i32| [7_i32, value].map(i32::to_le_bytes).concat();
         assert_eq!(bind(Some(&bytes(-1))), Ok(vec![2, 5, -1]));
-        let text = bind(Some(&bytes(10))).expect_err("a refusal").to_string();
+        let text = bind(Some(&bytes(10))).expect_err("out of range").to_string();
         assert_eq!(text, "element 1 of input `shape` is 10; `shape[1]` is -1 to 9 (node cut needs it)");
-        assert_eq!(bind(None), Err(InputError::Elsewhere("shape".into())));
+        assert_eq!(bind(None), Err(InputError::OnDevice("shape".into())));
     }
 
     #[test]
@@ -463,7 +464,7 @@ mod tests {
             assert_eq!(bind(&graph).is_ok(), holds, "{:?}", graph.conditions);
         }
         graph.conditions = vec![condition(Relation::Broadcasts, &n, m.clone())];
-        let text = bind(&graph).expect_err("a refusal").to_string();
+        let text = bind(&graph).expect_err("a mismatch").to_string();
         assert_eq!(text, "the inputs' shapes do not fit the model: node add needs n to be 1 or m; n is 2, m is 5");
     }
 }

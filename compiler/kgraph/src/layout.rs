@@ -1,14 +1,13 @@
-//! What one invocation needs in device memory, and where in it everything lies.
+//! The device memory of one invocation: its size, and the place of everything in it.
 //!
-//! An invocation gets one allocation. From its start: inputs, outputs, the arena of temporary
-//! buffers, and the *control area*, which is zeroed when an invocation begins: the task's epoch
-//! word, one word per check, one evicted word per launch, and the progress maps (design D5).
-//! Constants lie elsewhere, since invocations share them.
+//! An invocation has one allocation. It holds, in order: inputs, outputs, the arena of temporary
+//! buffers, and the *control area*, which is zeroed when the invocation begins. The control area
+//! holds the task's epoch word, one word per check, one evicted word per launch, and the progress
+//! maps. Constants have their own allocations, because invocations share them.
 //!
-//! The size is a pure function of graph, target and symbols, so that what an inspection prints is
-//! what a run uses. Everything a launch or a copy is given is checked here against the size of its
-//! buffer: a layout that exists is one in which nothing reaches beyond the allocation by the
-//! compiler's own plan.
+//! The layout is a pure function of graph, target and symbols, so an inspection prints the sizes
+//! that a run uses. Every range of a launch argument, copy or fill is checked against the size of
+//! its buffer: in an existing layout, nothing that the compiler planned exceeds the allocation.
 
 use crate::expr::{EvalError, Expr};
 use crate::graph::{
@@ -17,35 +16,35 @@ use crate::graph::{
 use crate::segment::Scalar;
 use crate::target::{Argument, LaunchSpec, LaunchVariant, SymbolRange, TargetImage};
 
-/// Alignment of a progress map in bytes, so that maps can be read in words.
+/// Alignment of a progress map in bytes, so that it can be read in words.
 const PROGRESS_ALIGN: u64 = 16;
 
-/// Bytes kept for the epoch word: a line of its own, because every block of every launch reads it
-/// while others write progress.
+/// Bytes reserved for the epoch word. It has its own cache line, because every block of every
+/// launch reads it while other blocks write progress.
 const EPOCH_LINE_BYTES: u64 = BUFFER_ALIGN;
 
-/// Bytes of the word in which a kernel notes that a check is violated.
+/// Bytes of the word in which a kernel reports a violated check.
 const CHECK_WORD_BYTES: u64 = 4;
 
 /// A range of bytes within an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Offset of its start.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// Where one launch keeps its state.
+/// The memory of one launch in the control area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchLayout {
     /// Blocks in x, y, z; all at least 1.
     pub grid: [u32; 3],
     /// Offset of its evicted word.
     pub evicted_word: u64,
-    /// Its progress map; empty for a kernel that is never cut.
+    /// Its progress map; empty for a kernel that does not record progress.
     pub progress: Place,
-    /// Which launch of the node was chosen for the symbols ([`LaunchSpec::variant`]).
+    /// The selected variant of the node's launch, see [`LaunchSpec::choose`].
     pub variant: Option<usize>,
 }
 
@@ -54,20 +53,20 @@ pub struct LaunchLayout {
 pub struct InvocationLayout {
     /// Size of the allocation, a multiple of [`BUFFER_ALIGN`].
     pub bytes: u64,
-    /// Every buffer's place; for a constant, its place in the weights, and for a state buffer that
-    /// in the session's memory.
+    /// The place of every buffer: in the allocation; for a constant, in the weights; for a state
+    /// buffer, in the session's memory.
     pub buffers: Vec<Place>,
-    /// Memory that a session has for state buffers, which is not part of the allocation.
+    /// Size of the session's memory for state buffers, which is not part of the allocation.
     pub state_bytes: u64,
-    /// The temporary buffers together.
+    /// The arena of temporary buffers.
     pub arena: Place,
-    /// What is zeroed when an invocation begins.
+    /// The control area, which is zeroed when an invocation begins.
     pub control: Place,
     /// Offset of the epoch word.
     pub epoch_word: u64,
-    /// The words of the graph's checks, four bytes each, in their order.
+    /// The words of the graph's checks in order, four bytes each.
     pub checks: Place,
-    /// Per node: its launch; `None` for a node that is no kernel or has no blocks.
+    /// The launch of each node; `None` for a node without kernel or with an empty grid.
     pub launches: Vec<Option<LaunchLayout>>,
 }
 
@@ -79,51 +78,51 @@ pub enum LayoutError {
     Size {
         /// The buffer or node.
         place: String,
-        /// Why.
+        /// The reason.
         source: EvalError,
     },
-    /// A size is negative, or larger than anything can be.
-    #[error("{place}: {value} is no possible {what}")]
+    /// A size is negative or too large.
+    #[error("{place}: {value} is not a valid {what}")]
     Range {
         /// The buffer or node.
         place: String,
-        /// What the value is.
+        /// The kind of value: size, offset, …
         what: &'static str,
         /// The value.
         value: i64,
     },
-    /// Something reaches beyond the memory it is in.
-    #[error("{place}: bytes {offset} to {end} lie beyond its {limit} bytes")]
+    /// A range exceeds the memory that contains it.
+    #[error("{place}: bytes {offset} to {end} exceed its {limit} bytes")]
     Outside {
         /// The buffer or node.
         place: String,
-        /// Where it starts.
+        /// Offset of the first byte.
         offset: u64,
-        /// Where it ends.
+        /// Offset one past the last byte.
         end: u64,
-        /// The size of what it should lie in.
+        /// Size of the containing memory.
         limit: u64,
     },
-    /// More blocks than the progress map was laid out for.
-    #[error("{place}: {blocks} blocks, its memory is for {limit}")]
+    /// More blocks than the progress map has room for.
+    #[error("{place}: {blocks} blocks, but its progress map has room for {limit}")]
     Blocks {
         /// The node.
         place: String,
-        /// How many there are.
+        /// Number of blocks.
         blocks: u64,
-        /// How many were to be expected.
+        /// Blocks that the progress map has room for.
         limit: u64,
     },
-    /// Two things lie on each other.
-    #[error("{place}: it overlaps what it must not, in {other}")]
+    /// Two ranges overlap.
+    #[error("{place}: overlapping ranges in {other}")]
     Overlap {
         /// The buffer or node.
         place: String,
-        /// The buffer that it overlaps, or is in.
+        /// The buffer that it overlaps, or in which its ranges overlap.
         other: String,
     },
-    /// A fill does not fit its pattern.
-    #[error("{place}: {bytes} bytes cannot be filled with patterns of {unit}, or do not begin at a multiple of that")]
+    /// Size or offset of a fill is not a multiple of the pattern.
+    #[error("{place}: a fill of {bytes} bytes, or its offset, is not a multiple of the pattern's {unit} bytes")]
     Pattern {
         /// The node.
         place: String,
@@ -137,14 +136,14 @@ pub enum LayoutError {
     Overflow,
 }
 
-/// Bytes of device memory that one invocation takes, constants not included.
+/// Bytes of device memory that one invocation takes, without constants.
 pub fn invocation_bytes(graph: &KernelGraph, target: &TargetImage, symbols: &[i64]) -> Result<u64, LayoutError> {
     InvocationLayout::new(graph, target, symbols).map(|layout| layout.bytes)
 }
 
 impl InvocationLayout {
-    /// Lays out an invocation of a valid graph on a valid target, with `symbols[id]` as the
-    /// symbols' values.
+    /// Lays out an invocation of a valid graph on a valid target; `symbols[id]` is the value of
+    /// each symbol.
     pub fn new(graph: &KernelGraph, target: &TargetImage, symbols: &[i64]) -> Result<InvocationLayout, LayoutError> {
         let mut cursor = Cursor::default();
         let mut buffers = vec![Place::default(); graph.buffers.len()];
@@ -184,8 +183,11 @@ impl InvocationLayout {
         })
     }
 
-    /// The same memory for other values of symbols that are read back: buffers stay where they are,
-    /// launches are those of these values. Whatever does not fit the memory is an error.
+    /// The same memory with other values of read-back symbols: buffers keep their places, launches
+    /// use the new values.
+    ///
+    /// # Errors
+    /// Something does not fit the memory with these values.
     pub fn with_sizes(
         &self,
         graph: &KernelGraph,
@@ -210,7 +212,7 @@ impl InvocationLayout {
         Ok(InvocationLayout { launches, ..self.clone() })
     }
 
-    /// Offset of the word of a check.
+    /// Offset of the word of check `check`.
     pub fn check_word(&self, check: u32) -> u64 {
         self.checks.offset + CHECK_WORD_BYTES * u64::from(check)
     }
@@ -221,7 +223,7 @@ impl InvocationLayout {
     }
 }
 
-/// Hands out ascending places.
+/// Allocates ascending places.
 #[derive(Default)]
 struct Cursor(u64);
 
@@ -238,7 +240,7 @@ fn size(place: &str, what: &'static str, expr: &Expr, symbols: &[i64]) -> Result
     u64::try_from(value).map_err(|_| LayoutError::Range { place: place.into(), what, value })
 }
 
-/// Dimensions are checked one by one: two negative ones have a positive product.
+/// Checks each dimension, because two negative dimensions have a positive product.
 fn buffer_bytes(buffer: &BufferSpec, symbols: &[i64]) -> Result<u64, LayoutError> {
     for dimension in &buffer.shape {
         size(&buffer.name, "dimension", dimension, symbols)?;
@@ -254,7 +256,7 @@ fn within(place: &str, inner: Place, limit: u64) -> Result<(), LayoutError> {
     Ok(())
 }
 
-/// Gives buffers their places in an arena.
+/// Places buffers in an arena.
 fn place_all(
     graph: &KernelGraph,
     symbols: &[i64],
@@ -274,7 +276,7 @@ fn place_all(
     Ok(())
 }
 
-/// State buffers live together, so none may lie on another.
+/// State buffers all live at the same time, so they must not overlap.
 fn check_states(graph: &KernelGraph, buffers: &[Place]) -> Result<(), LayoutError> {
     let mut states: Vec<(Place, &str)> =
         graph.buffers_of(BufferKind::State).map(|(id, spec)| (buffers[id.0 as usize], spec.name.as_str())).collect();
@@ -323,8 +325,8 @@ fn check_transfers(graph: &KernelGraph, symbols: &[i64], buffers: &[Place]) -> R
     Ok(())
 }
 
-/// What is read back lies in its buffer for these symbols too: a buffer may be smaller with larger
-/// symbols than with the smallest.
+/// Checks that read-back values lie in their buffers for these symbols. Validation checks only the
+/// smallest symbols, and a buffer may shrink with a larger symbol.
 fn check_read_backs(
     graph: &KernelGraph,
     bytes_of: impl Fn(BufferId) -> Result<u64, LayoutError>,
@@ -354,7 +356,7 @@ fn place_launches(
         };
         launches.push(chosen_launch(&node.name, spec, symbols, buffers)?);
     }
-    // Words first, maps behind them: what is read together lies together.
+    // All words first, then the maps, so that the words, which are read together, are adjacent.
     for launch in launches.iter_mut().flatten() {
         launch.evicted_word = cursor.take(4, 4)?.offset;
     }
@@ -367,7 +369,7 @@ fn place_launches(
     Ok(launches)
 }
 
-/// The launch of a node for these symbols, without places; `None` where it has no blocks.
+/// The launch of a node for these symbols, without places; `None` if the grid is empty.
 fn chosen_launch(
     name: &str,
     spec: &LaunchSpec,
@@ -384,8 +386,8 @@ fn block_count(grid: [u32; 3]) -> Result<u64, LayoutError> {
     grid.iter().try_fold(1_u64, |blocks, &d| blocks.checked_mul(d.into())).ok_or(LayoutError::Overflow)
 }
 
-/// Bytes of a launch's progress map. Where another launch of the node may be chosen once sizes are
-/// read back, the map is large enough for any.
+/// Bytes of a launch's progress map. If values read back later may select another variant, the map
+/// has room for the largest.
 fn progress_bytes(
     graph: &KernelGraph,
     target: &TargetImage,
@@ -420,8 +422,8 @@ fn progress_bytes(
     Ok(bytes)
 }
 
-/// A launch of sizes that were read back, in the places that the node's launch of the largest ones
-/// has.
+/// A launch for values that were read back, in the place of the node's launch for the largest
+/// values.
 fn fit_launch(
     node: &Node,
     spec: Option<&LaunchSpec>,
@@ -440,7 +442,7 @@ fn fit_launch(
     Ok(LaunchLayout { evicted_word: before.evicted_word, progress: before.progress, ..launch })
 }
 
-/// The grid of a launch whose arguments lie within their buffers.
+/// The grid of a launch, after checking that its arguments point into their buffers.
 fn checked_grid(name: &str, spec: &LaunchSpec, symbols: &[i64], buffers: &[Place]) -> Result<[u32; 3], LayoutError> {
     for argument in &spec.args {
         let address = |buffer: &BufferId, offset: &Expr| {

@@ -1,15 +1,18 @@
-//! The kernel graph: the only seam between compiler and runtime (design D7).
+//! The kernel graph: the only interface between compiler and runtime.
 //!
-//! A [`KernelGraph`] is the target-independent skeleton of a compiled model: symbols, buffers,
-//! nodes and their order, and a memory plan. A [`TargetImage`] says for one target how each node is
-//! launched and holds the kernels' code. A bundle (`*.kg`) is one file with the graph, the weights
-//! and one or more targets.
+//! A [`KernelGraph`] is the target-independent part of a compiled model: symbols, buffers, nodes
+//! and their order, and a memory plan. A [`TargetImage`] holds, for one target, the launch of each
+//! node and the facts about each kernel. A bundle (`*.kg`) is one file with the graph, the weights,
+//! and the images and code of one or more targets.
 //!
-//! Left of this crate nothing knows time, devices or clients; right of it nothing knows tensors or
-//! PTX.
+//! Not here: time, devices and clients (runtime), tensors and PTX (compiler).
 //!
-//! Invariant: every size, launch dimension and literal is an [`Expr`] over the graph's symbols, so
-//! one bundle serves dynamic shapes.
+//! Invariants: every size, launch dimension and integer literal is an [`Expr`] over the graph's
+//! symbols, so one bundle serves dynamic shapes. [`validate`] checks a graph and its targets once,
+//! when a bundle is opened or written; everything behind it may index by id. All limits of the
+//! format are in [`limits`].
+//!
+//! Start reading at [`graph`], then [`target`], [`layout`] and [`bundle`].
 
 mod batch;
 pub mod bundle;
@@ -50,9 +53,9 @@ pub use graph::*;
 pub use inputs::{InputError, InputForm, InputSpec, Signature, bind_step, bind_symbols, undetermined_symbol};
 pub use layout::{InvocationLayout, LaunchLayout, LayoutError, Place, invocation_bytes};
 pub use profile::{LoadPoint, NodeProfile, Profile, ProfileError, ShapeProfile};
-pub use rerun::{DisjointPair, NotAgain, RerunFact, kernel_may_run_again, node_may_run_again};
+pub use rerun::{DisjointPair, NotRerunnable, RerunFact, kernel_may_run_again, node_may_run_again};
 pub use segment::{Scalar, Segment};
 pub use session::{Session, SessionSymbol, StateSpec};
-pub use size_range::{NoSizeRange, SizeRange, SizeRanges, size_ranges};
-pub use states::{ModelOptions, NoStates, StatePair, States};
+pub use size_range::{InvalidSizeRange, SizeRange, SizeRanges, size_ranges};
+pub use states::{InvalidStates, ModelOptions, StatePair, States};
 pub use target::*;

@@ -1,25 +1,24 @@
-//! Digests of the weights piece by piece, so that a bundle that is opened has each of its bytes
-//! read and hashed once, by several threads.
+//! Digests of the weights by piece, so that opening a bundle hashes each byte once, in several
+//! threads.
 
 use crate::constants::ConstantDigest;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// What the manifest says of the member that holds the weights. Every byte is in a piece or in the
-/// rest.
+/// The digests of the weights member in the manifest. Every byte is in a piece or in the rest.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pieces {
-    /// Offset in the member, size and digest; ascending, not overlapping.
+    /// Offset in the member, size, and digest; ascending and disjoint.
     pieces: Vec<(u64, u64, ConstantDigest)>,
-    /// Of all other bytes in their order: the header, and what is between constants.
+    /// SHA-256 of all other bytes in order: the header, and the gaps between pieces.
     rest: String,
 }
 
 impl Pieces {
-    /// Of weights that are written behind a header, as (offset, bytes), ascending, not overlapping;
-    /// gaps are zeros.
+    /// The digests of a member that consists of a header and weights, given as (offset, bytes),
+    /// ascending and disjoint; gaps are zeros.
     pub(crate) fn of(header: &[u8], weights: &[(u64, &[u8])]) -> Pieces {
         let contents: Vec<&[u8]> = weights.iter().map(|(_, bytes)| *bytes).collect();
         let placed = weights.iter().zip(ConstantDigest::of_each(&contents));
@@ -35,8 +34,8 @@ impl Pieces {
         Pieces { pieces, rest: crate::hexadecimal::text(&rest.finalize()) }
     }
 
-    /// Holds a member against the digests, and gives those of its pieces by offset and size in it;
-    /// `None` if any differs, or the pieces are none of this member.
+    /// Checks a member against the digests. Returns the digests of its pieces by offset and size,
+    /// or `None` if a digest differs or a piece is outside of the member.
     pub(crate) fn check(&self, member: &[u8]) -> Option<BTreeMap<(u64, u64), ConstantDigest>> {
         let mut contents: Vec<&[u8]> = Vec::with_capacity(self.pieces.len());
         let mut rest = Sha256::new();
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_counts() {
+    fn every_byte_is_covered() {
         let (first, second) = (vec![7; 300], vec![9; 5]);
         let pieces = Pieces::of(b"header", &[(0, &first), (512, &second)]);
         let member = [b"header", &first[..], &[0; 212], &second].concat();
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_cannot_be_are_refused() {
+    fn invalid_pieces_are_rejected() {
         let digest = ConstantDigest::of(&[]);
         let rest = crate::hexadecimal::text(&Sha256::digest([0; 10]));
         for pieces in [

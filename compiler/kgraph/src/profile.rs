@@ -1,7 +1,7 @@
-//! Profiles: how long the launches of a bundle take on one device, measured.
+//! Profiles: measured times of a bundle's launches on one device.
 //!
-//! They lie beside bundles and not in them, since a file that may be mapped is never written
-//! (design D7): in a folder by the bundle's digest, a file for each device.
+//! A profile is stored beside bundles, not in them, because a file that may be mapped is never
+//! written: in a folder named by the bundle's digest, one file per device.
 
 use crate::limits::{NS_MAX, PROFILE_BYTES_MAX, PROFILE_POINTS_MAX, PROFILE_SHAPES_MAX, WAVES_MAX};
 use serde::{Deserialize, Serialize};
@@ -10,71 +10,72 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is written today.
+/// The format version that is written.
 const FORMAT: u32 = 2;
-/// The oldest format that is read. It has no [`LoadPoint`]s.
+/// The oldest format version that is read. It has no [`LoadPoint`]s.
 const FORMAT_MIN: u32 = 1;
 
-/// How long the launches of a bundle take on one device.
+/// Measured times of a bundle's launches on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     format: u32,
     /// Digest of the bundle.
     pub bundle: String,
-    /// What the bundle's graph is called.
+    /// Name of the bundle's graph.
     pub model: String,
-    /// The device: `host`.
+    /// Name of the device, such as `host`.
     pub device: String,
-    /// Its compute units; with another number other times hold.
+    /// Number of compute units; the times hold only for this number.
     pub compute_units: u32,
-    /// What was measured, for each set of shapes.
+    /// Measurements per set of shapes.
     pub shapes: Vec<ShapeProfile>,
-    /// Throughput and latency under load, for shares of the device.
+    /// Throughput and latency under load, per share of the device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<LoadPoint>,
 }
 
-/// How a function does under load on a share of the device: so many invocations at once that the
-/// share is never idle.
+/// Throughput and latency of a function on a share of the device, with enough concurrent
+/// invocations that the share is never idle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadPoint {
-    /// The values of the graph's symbols.
+    /// Values of the graph's symbols.
     pub symbols: Vec<i64>,
     /// Share of the compute units, in thousandths.
     pub lane_permille: u32,
     /// Share of the time, in thousandths.
     pub quota_permille: u32,
-    /// Invocations that were measured.
+    /// Number of measured invocations.
     pub runs: u32,
-    /// Invocations in a thousand seconds.
+    /// Invocations per thousand seconds.
     pub per_1000_s: u64,
-    /// Median from request to answer, in nanoseconds.
+    /// Median time from request to answer, in nanoseconds.
     pub latency_ns_p50: u64,
-    /// 99th percentile.
+    /// 99th percentile of that time, in nanoseconds.
     pub latency_ns_p99: u64,
 }
 
-/// An invocation with inputs of certain shapes, alone on the device. Times are medians.
+/// Times of an invocation with given shapes, alone on the device. All times are medians in
+/// nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShapeProfile {
-    /// The values of the graph's symbols.
+    /// Values of the graph's symbols.
     pub symbols: Vec<i64>,
-    /// Invocations that were measured.
+    /// Number of measured invocations.
     pub runs: u32,
-    /// From the request to the first block, in nanoseconds.
+    /// From the request to the start of the first block.
     pub before_ns: u64,
     /// From the start of the first block to the end of the last.
     pub total_ns: u64,
     /// From the end of the last block to the answer.
     pub after_ns: u64,
-    /// Every launch, in the order of the graph.
+    /// Every launch, in graph order.
     pub launches: Vec<NodeProfile>,
 }
 
-/// A launch.
+/// Times of one launch in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeProfile {
@@ -82,30 +83,29 @@ pub struct NodeProfile {
     pub node: u32,
     /// Its kernel.
     pub kernel: String,
-    /// Its blocks, at least one.
+    /// Number of blocks, at least one.
     pub blocks: u32,
-    /// From the start of its first block to the end of its last, in nanoseconds.
+    /// From the start of the first block to the end of the last.
     pub total_ns: u64,
-    /// From the end of the launch before it to the start of its first block.
+    /// From the end of the previous launch to the start of the first block.
     pub gap_ns: u64,
-    /// How long a wave takes with 1, 2, … blocks on each compute unit, in nanoseconds; at least
-    /// one.
+    /// Duration of a wave with 1, 2, … blocks on each compute unit; at least one entry.
     pub wave_ns: Vec<u64>,
 }
 
 /// Why a profile cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
-    /// It is no profile.
-    #[error("{} is no profile: {reason}; `atoll profile` makes one", path.display())]
+    /// The content is not a valid profile.
+    #[error("{} is not a valid profile: {reason}; create one with `atoll profile`", path.display())]
     Invalid {
         /// The file.
         path: PathBuf,
@@ -115,13 +115,13 @@ pub enum ProfileError {
 }
 
 impl Profile {
-    /// A profile of nothing yet.
+    /// An empty profile.
     pub fn new(bundle: &str, model: &str, device: &str, compute_units: u32) -> Profile {
         let (bundle, model, device) = (bundle.to_owned(), model.to_owned(), device.to_owned());
         Profile { format: FORMAT, bundle, model, device, compute_units, shapes: Vec::new(), points: Vec::new() }
     }
 
-    /// Where the profile of a bundle on a device is kept in a folder of profiles.
+    /// The path of a profile in the folder `folder` of profiles.
     pub fn path(folder: &Path, bundle: &str, device: &str, compute_units: u32) -> PathBuf {
         folder.join(bundle).join(format!("{device}-{compute_units}.json"))
     }
@@ -129,29 +129,30 @@ impl Profile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// A file that cannot be read, or whose content cannot have been measured.
+    /// The file cannot be read, or its content is invalid or implausible.
     pub fn read(path: &Path) -> Result<Profile, ProfileError> {
         let io = |source| ProfileError::Io { path: path.to_owned(), source };
         let invalid = |reason: String| ProfileError::Invalid { path: path.to_owned(), reason };
         let bytes = fs::metadata(path).map_err(io)?.len();
         if bytes > PROFILE_BYTES_MAX {
-            return Err(invalid(format!("it has {bytes} bytes, and {PROFILE_BYTES_MAX} are the most that is read")));
+            return Err(invalid(format!("it has {bytes} bytes, at most {PROFILE_BYTES_MAX} are allowed")));
         }
         let text = fs::read(path).map_err(io)?;
-        // Only the format is looked at first: another one may have other fields.
+        // Read only the format version first: another format may have other fields.
         let Version { format } = serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
         if !(FORMAT_MIN..=FORMAT).contains(&format) {
-            return Err(invalid(format!("format {format}, and {FORMAT_MIN} to {FORMAT} are read")));
+            return Err(invalid(format!("it has format {format}, this Atoll reads formats {FORMAT_MIN} to {FORMAT}")));
         }
         let profile: Profile = serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
         profile.check().map_err(invalid)?;
         Ok(Profile { format: FORMAT, ..profile })
     }
 
-    /// Writes it, with the folders that it needs. A reader finds the old file or the new one.
+    /// Writes the profile and creates missing folders. A concurrent reader sees the old or the new
+    /// file.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// The file system returns an error.
     pub fn write(&self, path: &Path) -> Result<(), ProfileError> {
         let io = |source| ProfileError::Io { path: path.to_owned(), source };
         if let Some(folder) = path.parent() {
@@ -163,13 +164,13 @@ impl Profile {
         written.inspect_err(|_| drop(fs::remove_file(&partial))).map_err(io)
     }
 
-    /// What was measured for these values of the symbols.
+    /// The measurements for the given values of the symbols.
     pub fn shape(&self, symbols: &[i64]) -> Option<&ShapeProfile> {
         self.shapes.iter().find(|shape| shape.symbols == symbols)
     }
 
-    /// Adds what was measured, in place of what there was for the same symbols, or for those
-    /// measured first if there are too many.
+    /// Adds measurements. They replace those for the same symbols, or the oldest if there are too
+    /// many.
     pub fn insert(&mut self, shape: ShapeProfile) {
         self.shapes.retain(|old| old.symbols != shape.symbols);
         if self.shapes.len() >= PROFILE_SHAPES_MAX {
@@ -178,8 +179,8 @@ impl Profile {
         self.shapes.push(shape);
     }
 
-    /// Adds a point under load, in place of the one for the same symbols and shares, or of the one
-    /// measured first if there are too many.
+    /// Adds a load point. It replaces the point with the same symbols and shares, or the oldest if
+    /// there are too many.
     pub fn insert_point(&mut self, point: LoadPoint) {
         self.points.retain(|old| old.key() != point.key());
         if self.points.len() >= PROFILE_POINTS_MAX {
@@ -190,31 +191,31 @@ impl Profile {
 
     fn check(&self) -> Result<(), String> {
         if self.format < 2 && !self.points.is_empty() {
-            return Err(format!("points under load, which format {} does not have", self.format));
+            return Err(format!("it has load points, which format {} does not allow", self.format));
         }
         if self.compute_units == 0 || self.shapes.len() > PROFILE_SHAPES_MAX {
             return Err(format!("{} compute units, {} sets of shapes", self.compute_units, self.shapes.len()));
         }
         self.shapes.iter().try_for_each(ShapeProfile::check)?;
         if self.points.len() > PROFILE_POINTS_MAX {
-            return Err(format!("{} points, and {PROFILE_POINTS_MAX} are the most", self.points.len()));
+            return Err(format!("{} load points, at most {PROFILE_POINTS_MAX} are allowed", self.points.len()));
         }
         let mut seen = HashSet::new();
         match self.points.iter().find(|point| !seen.insert(point.key())) {
-            Some(point) => Err(format!("two points for {:?}", point.key())),
+            Some(point) => Err(format!("two load points for {:?}", point.key())),
             None => self.points.iter().try_for_each(LoadPoint::check),
         }
     }
 }
 
-/// What the first look at a file reads.
+/// The part of a file that is read first.
 #[derive(Deserialize)]
 struct Version {
     format: u32,
 }
 
 impl LoadPoint {
-    /// What it is a point of: symbols, share of the compute units, share of the time.
+    /// The key of the point: symbols, share of the compute units, share of the time.
     fn key(&self) -> (&[i64], u32, u32) {
         (&self.symbols, self.lane_permille, self.quota_permille)
     }
@@ -222,7 +223,7 @@ impl LoadPoint {
     fn check(&self) -> Result<(), String> {
         let shares = [self.lane_permille, self.quota_permille];
         if shares.iter().any(|share| !(1..=1000).contains(share)) || self.runs == 0 {
-            return Err(format!("a point of {} runs at {shares:?} thousandths of units and time", self.runs));
+            return Err(format!("a load point with {} runs and shares {shares:?} (in thousandths)", self.runs));
         }
         if self.latency_ns_p99 >= NS_MAX || self.latency_ns_p50 > self.latency_ns_p99 {
             return Err(format!(
@@ -241,10 +242,10 @@ impl ShapeProfile {
         if let Some(ns) = times.clone().find(|ns| **ns >= NS_MAX) {
             return Err(format!("a time of {ns} ns"));
         }
-        let odd = |launch: &&NodeProfile| {
+        let invalid = |launch: &&NodeProfile| {
             launch.blocks == 0 || !(1..=WAVES_MAX).contains(&launch.wave_ns.len()) || launch.wave_ns.contains(&0)
         };
-        match self.launches.iter().find(odd) {
+        match self.launches.iter().find(invalid) {
             Some(launch) => {
                 Err(format!("node {} has {} blocks and waves of {:?} ns", launch.node, launch.blocks, launch.wave_ns))
             }
@@ -279,12 +280,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_profile_round_trips() {
         let folder = tempfile::tempdir().unwrap();
         let path = Profile::path(folder.path(), "abc", "host", 2);
         profile().write(&path).unwrap();
         assert_eq!(Profile::read(&path).unwrap(), profile());
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing else is left");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no other file is left");
         assert!(profile().shape(&[4]).is_some() && profile().shape(&[5]).is_none());
         let mut again = profile();
         again.insert(ShapeProfile { total_ns: 500, ..profile().shapes.remove(0) });
@@ -292,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_have_measured_is_refused() {
+    fn implausible_profiles_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p.json");
         let refusal = |change: &dyn Fn(&mut Profile)| {
             let mut profile = profile();
             change(&mut profile);
             profile.write(&path).unwrap();
-            Profile::read(&path).expect_err("nonsense").to_string()
+            Profile::read(&path).expect_err("implausible").to_string()
         };
         assert!(refusal(&|p| p.format = 7).contains("format 7"));
         assert!(refusal(&|p| p.compute_units = 0).contains("0 compute units"));
@@ -307,6 +308,6 @@ mod tests {
         assert!(refusal(&|p| p.shapes[0].launches[0].wave_ns.clear()).contains("waves of []"));
         assert!(refusal(&|p| p.shapes[0].launches[0].gap_ns = u64::MAX).contains("a time of"));
         fs::write(&path, "{").unwrap();
-        assert!(Profile::read(&path).expect_err("cut off").to_string().contains("is no profile"));
+        assert!(Profile::read(&path).expect_err("truncated").to_string().contains("not a valid profile"));
     }
 }

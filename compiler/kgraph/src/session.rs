@@ -1,26 +1,26 @@
-//! What a session keeps from one invocation to the next.
+//! The state that a session keeps between invocations.
 //!
 //! An invocation of a graph with state buffers is a *step* of a session. A step never overwrites
-//! what it reads: a state that a step replaces has two halves, of which one is read and the other
-//! one written, and a state that grows is written behind its end. So a step that fails or is
-//! cancelled leaves the session as it was, and a step may be evicted and go on anywhere. Which half
-//! is which, and where the end is, are symbols whose values the session has.
+//! what it reads. A state that a step replaces has two halves: one is read, the other written. A
+//! state that grows is written past its end. Therefore a failed or cancelled step leaves the
+//! session unchanged, and an evicted step can resume anywhere. Symbols whose values belong to the
+//! session tell which half is current and where the end is.
 
 use crate::expr::{EvalError, Expr, SymbolId};
 use crate::graph::BufferId;
 use serde::{Deserialize, Serialize};
 
-/// What a session of a graph keeps; nothing where the graph has no state.
+/// The state of a session; empty for a graph without state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Session {
-    /// Symbols whose values the session has.
+    /// Symbols whose values belong to the session.
     pub symbols: Vec<SessionSymbol>,
     /// The tensors of the model that are state.
     pub states: Vec<StateSpec>,
 }
 
-/// A symbol that has a value in a session, and another one after each step.
+/// A symbol whose value belongs to the session and changes with each step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionSymbol {
@@ -28,36 +28,36 @@ pub struct SessionSymbol {
     pub symbol: SymbolId,
     /// Its value when the session opens.
     pub first: i64,
-    /// Its value after a step, over the symbols of that step.
+    /// Its value after a step, over the symbols of the step.
     pub next: Expr,
 }
 
-/// An input and an output of the model that are one state.
+/// An input and an output of the model that form one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StateSpec {
-    /// Where it is kept.
+    /// The state buffer.
     pub buffer: BufferId,
-    /// The model's name of the input that reads it.
+    /// Name of the model input that reads it.
     pub input: String,
-    /// The model's name of the output that replaces or extends it.
+    /// Name of the model output that replaces or extends it.
     pub output: String,
     /// Dimensions of the input, outermost first.
     pub shape: Vec<Expr>,
 }
 
 impl Session {
-    /// Whether there is nothing to keep.
+    /// Whether the graph has no state.
     pub fn is_empty(&self) -> bool {
         self.symbols.is_empty() && self.states.is_empty()
     }
 
-    /// Values of its symbols when the session opens.
+    /// Values of the session's symbols when it opens.
     pub fn first(&self) -> Vec<i64> {
         self.symbols.iter().map(|symbol| symbol.first).collect()
     }
 
-    /// Values of its symbols after a step with these values of all symbols.
+    /// Values of the session's symbols after a step, given the values of all symbols in that step.
     ///
     /// # Errors
     /// A value cannot be computed.
@@ -65,7 +65,7 @@ impl Session {
         self.symbols.iter().map(|symbol| symbol.next.eval(symbols)).collect()
     }
 
-    /// Whether a session has the value of a symbol.
+    /// Whether the value of a symbol belongs to the session.
     pub fn has(&self, symbol: SymbolId) -> bool {
         self.symbols.iter().any(|own| own.symbol == symbol)
     }

@@ -1,36 +1,36 @@
-//! Values that somebody allows a symbol, as `1..512` or `8` in command lines and settings.
+//! Ranges of symbols in command lines and settings, such as `1..512` or `8`.
 
 use serde::{Deserialize, Deserializer, de};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// Legal values of a named size.
+/// The allowed values of a named size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SizeRange {
     /// Smallest.
     pub min: i64,
-    /// Largest; equal to `min` for a size that is fixed.
+    /// Largest; equal to `min` for a fixed size.
     pub max: i64,
 }
 
 /// Ranges by the names of the sizes.
 pub type SizeRanges = BTreeMap<String, SizeRange>;
 
-/// A text that is no range.
+/// A text that is not a range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no range of sizes; a number or two as in 1..512 are expected, the first not larger than the second")]
-pub struct NoSizeRange(String);
+#[error("`{0}` is not a range of sizes; give one number, as in 8, or a range MIN..MAX with MIN <= MAX, as in 1..512")]
+pub struct InvalidSizeRange(String);
 
 impl FromStr for SizeRange {
-    type Err = NoSizeRange;
+    type Err = InvalidSizeRange;
 
-    fn from_str(text: &str) -> Result<SizeRange, NoSizeRange> {
+    fn from_str(text: &str) -> Result<SizeRange, InvalidSizeRange> {
         let (min, max) = text.split_once("..").unwrap_or((text, text));
         let number = |text: &str| text.trim().parse::<i64>().ok().filter(|number| *number >= 0);
         match (number(min), number(max.trim_start_matches('='))) {
             (Some(min), Some(max)) if min <= max => Ok(SizeRange { min, max }),
-            _ => Err(NoSizeRange(text.into())),
+            _ => Err(InvalidSizeRange(text.into())),
         }
     }
 }
@@ -44,7 +44,7 @@ impl fmt::Display for SizeRange {
     }
 }
 
-/// A number, or a text.
+/// From a number or a text.
 impl<'de> Deserialize<'de> for SizeRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SizeRange, D::Error> {
         #[derive(Deserialize)]
@@ -61,20 +61,20 @@ impl<'de> Deserialize<'de> for SizeRange {
     }
 }
 
-/// Reads `seq=1..512,batch=8`.
+/// Parses `seq=1..512,batch=8`.
 ///
 /// # Errors
-/// A part is no name and range.
-pub fn size_ranges(text: &str) -> Result<SizeRanges, NoSizeRange> {
+/// A part is not of the form NAME=RANGE.
+pub fn size_ranges(text: &str) -> Result<SizeRanges, InvalidSizeRange> {
     let parts = text.split(',').filter(|part| !part.trim().is_empty());
     let range = |part: &str| match part.rsplit_once('=') {
-        // `1..=512` has an equals sign of its own.
+        // `1..=512` contains another equals sign.
         Some((name, max)) if name.ends_with("..") => match name.split_once('=') {
             Some((name, min)) => Ok((name.trim().to_owned(), format!("{min}{max}").parse()?)),
-            None => Err(NoSizeRange(part.into())),
+            None => Err(InvalidSizeRange(part.into())),
         },
         Some((name, range)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), range.parse()?)),
-        _ => Err(NoSizeRange(part.into())),
+        _ => Err(InvalidSizeRange(part.into())),
     };
     parts.map(range).collect()
 }

@@ -1,11 +1,11 @@
-//! Which inputs of a model are state, as options and settings say it.
+//! The states of a model, as given in options and settings.
 
 use crate::size_range::SizeRanges;
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// What the owner of a model decides about its compilation.
+/// Options of a model's compilation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelOptions {
     /// Ranges of its named sizes.
@@ -14,19 +14,19 @@ pub struct ModelOptions {
     pub states: States,
 }
 
-/// Which inputs and outputs of a model are states that a session keeps.
+/// The inputs and outputs of a model that form states of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum States {
-    /// None: each invocation stands alone.
+    /// None: invocations are independent.
     #[default]
     None,
-    /// Those whose names exporters give to states.
+    /// Recognized by the names that exporters give to states.
     Auto,
-    /// These.
+    /// The given pairs.
     Pairs(Vec<StatePair>),
 }
 
-/// An input of a model, and the output that is the same state after a step.
+/// An input of a model, and the output that is its value in the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatePair {
     /// The input.
@@ -35,16 +35,16 @@ pub struct StatePair {
     pub output: String,
 }
 
-/// A text that names no states.
+/// A text that does not name states.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no states; `auto` does, and INPUT=OUTPUT, as in state=stateN,h=hn")]
-pub struct NoStates(String);
+#[error("`{0}` names no states; give `auto`, or pairs INPUT=OUTPUT, as in state=stateN,h=hn")]
+pub struct InvalidStates(String);
 
 impl FromStr for States {
-    type Err = NoStates;
+    type Err = InvalidStates;
 
-    fn from_str(text: &str) -> Result<States, NoStates> {
-        let refused = || NoStates(text.into());
+    fn from_str(text: &str) -> Result<States, InvalidStates> {
+        let invalid = || InvalidStates(text.into());
         if text == "auto" {
             return Ok(States::Auto);
         }
@@ -53,7 +53,7 @@ impl FromStr for States {
             (!input.is_empty() && !output.is_empty()).then(|| StatePair { input: input.into(), output: output.into() })
         };
         let pairs: Option<Vec<StatePair>> = text.split(',').map(pair).collect();
-        pairs.map(States::Pairs).ok_or_else(refused)
+        pairs.map(States::Pairs).ok_or_else(invalid)
     }
 }
 
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for States {
     }
 }
 
-/// As it is read.
+/// The form that [`FromStr`] accepts; empty for none.
 impl fmt::Display for States {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

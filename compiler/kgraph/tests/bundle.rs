@@ -1,9 +1,9 @@
-//! Bundles are written, opened and refused.
+//! Writing and opening bundles, and rejecting damaged and inconsistent ones.
 
 use atoll_kgraph::*;
 use std::path::Path;
 
-/// `out = kernel(in, weights)` with a symbolic batch.
+/// `out = kernel(in, w)` with a symbolic batch size.
 fn graph() -> KernelGraph {
     let batch = Expr::from(SymbolId(0));
     let buffer = |name: &str, kind, weights_offset| BufferSpec {
@@ -67,7 +67,7 @@ fn write(path: &Path, graph: &KernelGraph) -> Result<String, BundleError> {
 }
 
 #[test]
-fn what_is_written_is_read_and_aligned() {
+fn a_written_bundle_is_read_back_and_aligned() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("toy.kg");
     let digest = write(&path, &graph()).unwrap();
@@ -85,20 +85,20 @@ fn what_is_written_is_read_and_aligned() {
 }
 
 #[test]
-fn what_could_not_be_read_again_is_not_written() {
+fn a_bundle_that_readers_would_reject_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deep.kg");
     let mut graph = graph();
-    // Each term of a sum is two levels of JSON deeper than the one before.
+    // Each term adds two levels of JSON nesting.
     graph.plan.unshared_bytes =
         Some((0..400).fold(Expr::from(SymbolId(0)), |sum, _| sum.max(Expr::from(SymbolId(0)) * 3)));
-    let error = write(&path, &graph).expect_err("it is nested too deep").to_string();
+    let error = write(&path, &graph).expect_err("nested too deep").to_string();
     assert!(error.contains("could not be read again"), "{error}");
     assert!(!path.exists());
 }
 
 #[test]
-fn every_damaged_byte_of_content_is_noticed() {
+fn every_damaged_byte_of_content_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("toy.kg");
     write(&path, &graph()).unwrap();
@@ -107,8 +107,8 @@ fn every_damaged_byte_of_content_is_noticed() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x40;
         std::fs::write(&path, &damaged).unwrap();
-        // A flip in padding or in a date changes nothing that is used; anything else is refused. Never a
-        // panic, never other content.
+        // A flipped bit in padding or a date changes nothing that is used; any other must be
+        // rejected. It must never panic or give other content.
         if let Ok(bundle) = Bundle::open(&path) {
             assert_eq!(bundle.graph(), &graph(), "flipped byte {at}");
             assert_eq!(bundle.code("nvidia-sm_75"), Some(&b".version 7.0"[..]));
@@ -122,7 +122,7 @@ fn every_damaged_byte_of_content_is_noticed() {
 }
 
 #[test]
-fn contradictions_are_named() {
+fn inconsistencies_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("toy.kg");
     let refused = |change: &dyn Fn(&mut KernelGraph), expected: &str| {
@@ -133,10 +133,10 @@ fn contradictions_are_named() {
     };
     refused(&|g| g.nodes[0].reads.push(BufferId(9)), "node: names a buffer that does not exist");
     refused(&|g| g.nodes[0].writes.push(BufferId(1)), "writes an input or a constant");
-    refused(&|g| g.nodes[0].after.push(NodeId(0)), "comes before a node it waits for");
+    refused(&|g| g.nodes[0].after.push(NodeId(0)), "comes before a node that it depends on");
     refused(&|g| g.buffers[1].weights_offset = Some(512), "outside the weights");
     refused(&|g| g.buffers[0].shape[0] = SymbolId(3).into(), "symbol 3 does not exist");
     refused(&|g| g.buffers[0].kind = BufferKind::Temp, "has no place");
     refused(&|g| g.plan.restore_points.clear(), "one restore point per node");
-    assert!(!path.exists(), "a refused bundle leaves no file");
+    assert!(!path.exists(), "a rejected bundle leaves no file");
 }

@@ -1,5 +1,4 @@
-//! Format 2: what it holds is written and read again; what contradicts itself, or comes from
-//! another format, is refused.
+//! Format 2: everything in it round-trips; inconsistent content and other formats are rejected.
 
 use atoll_kgraph::*;
 use serde_json::{Value, json};
@@ -17,8 +16,8 @@ fn zero() -> Expr {
     Expr::Const(0)
 }
 
-/// A graph that uses everything: rows `n`, a size `found` that a node computes, a state, a fill, a
-/// copy, an if, a loop, and a check.
+/// A graph that uses every feature except elements of inputs: rows `n`, a size `found` that a node
+/// computes, a state, a fill, a copy, an if, a loop, and a check.
 fn graph() -> KernelGraph {
     let n = Expr::from(SymbolId(0));
     let buffer = |name: &str, kind, dtype, shape: &[Expr], weights_offset| BufferSpec {
@@ -106,8 +105,8 @@ fn graph() -> KernelGraph {
     }
 }
 
-/// Code for it, with a structure as argument, a variant, a fill that a kernel does, and a packed
-/// constant.
+/// A target for the graph, with a structure as argument, a variant, a fill by a kernel, and a
+/// packed constant.
 fn image() -> TargetImage {
     let kernel = |name: &str, params_bytes| KernelFacts {
         name: name.into(),
@@ -155,7 +154,7 @@ fn write(path: &Path, graph: &KernelGraph, image: TargetImage) -> Result<String,
 }
 
 #[test]
-fn everything_is_written_and_read() {
+fn everything_round_trips() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.kg");
     write(&path, &graph(), image()).unwrap();
@@ -166,7 +165,7 @@ fn everything_is_written_and_read() {
     assert_eq!(
         features::of_graph(&graph()).len() + features::of_target(&graph(), &image()).len(),
         13,
-        "every feature there is, but for elements of inputs: they have no rows"
+        "every feature except elements of inputs, which have no rows"
     );
     let layout = InvocationLayout::new(&graph(), &image(), &[1, 3]).unwrap();
     assert_eq!(
@@ -190,7 +189,7 @@ fn kernels_from_before_the_passes_are_stored_once() {
     assert_eq!(sources.len(), 1, "{sources:?}");
 }
 
-/// What a change to the graph or the target is refused for, when it is written.
+/// Checks the error when a changed graph or target is written.
 fn refused(expected: &str, change: impl FnOnce(&mut KernelGraph, &mut TargetImage)) {
     let folder = tempfile::tempdir().unwrap();
     let (mut graph, mut image) = (graph(), image());
@@ -200,15 +199,15 @@ fn refused(expected: &str, change: impl FnOnce(&mut KernelGraph, &mut TargetImag
 }
 
 #[test]
-fn a_wrong_batch_axis_is_refused() {
+fn invalid_batch_axes_are_rejected() {
     let batch = |change: fn(&mut BatchAxis)| {
         move |graph: &mut KernelGraph, _: &mut TargetImage| change(graph.batch.as_mut().unwrap())
     };
     refused("symbol 9 does not exist", batch(|b| b.symbol = SymbolId(9)));
     refused("axis 2 of 2 dimensions", batch(|b| b.axes[0] = Some(2)));
-    refused("axis 1 is 4 and not the symbol", batch(|b| b.axes[0] = Some(1)));
-    refused("inputs and outputs need one", batch(|b| b.axes[4] = None));
-    refused("a constant has none", batch(|b| b.axes[1] = Some(0)));
+    refused("axis 1 is 4, not the symbol", batch(|b| b.axes[0] = Some(1)));
+    refused("inputs and outputs need an axis", batch(|b| b.axes[4] = None));
+    refused("a constant must not have an axis", batch(|b| b.axes[1] = Some(0)));
     refused("4 axes for 5 buffers", batch(|b| b.axes.truncate(4)));
     refused("a proof with a name of 0 bytes", batch(|b| b.proof.clear()));
     refused("another dimension depends on the symbol", |g, _| g.buffers[0].shape[1] = Expr::from(SymbolId(0)) * 2);
@@ -216,21 +215,21 @@ fn a_wrong_batch_axis_is_refused() {
 }
 
 #[test]
-fn wrong_checks_are_refused() {
+fn invalid_checks_are_rejected() {
     let check =
         |change: fn(&mut Check)| move |graph: &mut KernelGraph, _: &mut TargetImage| change(&mut graph.checks[0]);
     refused("node 9 does not exist", check(|c| c.node = NodeId(9)));
-    refused("work: is given check 0, which is none of its own", check(|c| c.node = NodeId(1)));
+    refused("work: uses check 0, which does not exist or belongs to another node", check(|c| c.node = NodeId(1)));
     refused("a text of 0 bytes", check(|c| c.text.clear()));
     refused("a text of 1025 bytes", check(|c| c.text = "x".repeat(1025)));
-    refused("a text for 2 numbers has 1", check(|c| c.text = "{} {}".into()));
+    refused("its text has 2 placeholders for 1 values", check(|c| c.text = "{} {}".into()));
     refused("symbol 9 does not exist", check(|c| c.values[0] = Expr::from(SymbolId(9))));
-    refused("is given check 0, which is none of its own", |graph, _| graph.checks.clear());
+    refused("uses check 0, which does not exist", |graph, _| graph.checks.clear());
     refused("65537 checks, at most 65536", |graph, _| graph.checks = vec![graph.checks[0].clone(); 65_537]);
 }
 
 #[test]
-fn wrong_structures_are_refused() {
+fn invalid_structures_are_rejected() {
     fn relocations(
         change: fn(&mut u32, &mut Vec<u8>, &mut Vec<Relocation>),
     ) -> impl FnOnce(&mut KernelGraph, &mut TargetImage) {
@@ -245,8 +244,8 @@ fn wrong_structures_are_refused() {
     );
     refused("the relocation at byte 4294967295 overlaps", relocations(|_, _, r| r[1].at = u32::MAX));
     refused("the relocation at byte 12 overlaps", relocations(|_, _, r| r[1].at = 12));
-    refused("not aligned to 8", relocations(|_, _, r| r[0].at = 4));
-    refused("is given buffer 9", relocations(|_, _, r| r[0].buffer = BufferId(9)));
+    refused("must be aligned to 8", relocations(|_, _, r| r[0].at = 4));
+    refused("uses buffer 9", relocations(|_, _, r| r[0].buffer = BufferId(9)));
     refused("a structure of 24 bytes aligned to 3", relocations(|align, _, _| *align = 3));
     refused("a structure of 4097 bytes", relocations(|_, bytes, _| bytes.resize(4097, 0)));
     refused("48 bytes of arguments do not fit kernel many", relocations(|_, bytes, _| bytes.resize(32, 0)));
@@ -254,7 +253,7 @@ fn wrong_structures_are_refused() {
 }
 
 #[test]
-fn wrong_variants_are_refused() {
+fn invalid_variants_are_rejected() {
     fn variant(change: fn(&mut Vec<LaunchVariant>)) -> impl FnOnce(&mut KernelGraph, &mut TargetImage) {
         move |_, image| change(&mut image.launches[3].as_mut().unwrap().variants)
     }
@@ -263,13 +262,13 @@ fn wrong_variants_are_refused() {
     refused("outside of 1 to 64", variant(|v| (v[0].ranges[0].min, v[0].ranges[0].max) = (65, 70)));
     refused("given twice", variant(|v| v[0].ranges = vec![v[0].ranges[0]; 2]));
     refused("symbol 7 does not exist", variant(|v| v[0].ranges[0].symbol = SymbolId(7)));
-    refused("work, variant 1: variant 0 is for all of its values and comes first", variant(|v| v.push(v[0].clone())));
-    refused("a variant has no variants of its own", variant(|v| v[0].launch.variants = v.clone()));
+    refused("work, variant 1: variant 0 precedes it and covers all of its values", variant(|v| v.push(v[0].clone())));
+    refused("a variant must not have variants", variant(|v| v[0].launch.variants = v.clone()));
     refused("names a kernel that does not exist", variant(|v| v[0].launch.kernel = KernelId(9)));
 }
 
 #[test]
-fn wrong_segments_and_sizes_are_refused() {
+fn invalid_segments_and_sizes_are_rejected() {
     let loop_of = |change: fn(&mut Option<Expr>, &mut Option<Scalar>, &mut u64)| {
         move |graph: &mut KernelGraph, _: &mut TargetImage| match &mut graph.segments[2] {
             Segment::Loop { trips, condition, trips_max, .. } => change(trips, condition, trips_max),
@@ -277,20 +276,20 @@ fn wrong_segments_and_sizes_are_refused() {
         }
     };
     refused(
-        "neither a number of iterations nor a condition ends it",
+        "it needs a number of iterations or a condition that ends it",
         loop_of(|trips, condition, _| (*trips, *condition) = (None, None)),
     );
     refused("at most 0 iterations", loop_of(|_, _, most| *most = 0));
     refused("a F32 is neither an integer", loop_of(|_, condition, _| condition.as_mut().unwrap().dtype = DType::F32));
     refused(
-        "byte 8 of count is not aligned, or outside",
+        "byte 8 of count is misaligned, or outside",
         loop_of(|_, condition, _| condition.as_mut().unwrap().offset = 8),
     );
     refused("they end before node 3", |graph, _| graph.segments.truncate(2));
-    refused("nodes 2 to 3 where node 0 is the next", |graph, _| {
+    refused("nodes 2 to 3, but node 0 is next", |graph, _| {
         graph.segments.remove(0);
     });
-    refused("restores to another segment", |graph, _| graph.plan.restore_points[3] = NodeId(2));
+    refused("has a restore point in another segment", |graph, _| graph.plan.restore_points[3] = NodeId(2));
     refused("nested deeper than 16", |graph, _| {
         for _ in 0..20 {
             let condition = Scalar { buffer: COUNT, offset: 0, dtype: DType::I32 };
@@ -309,14 +308,14 @@ fn wrong_segments_and_sizes_are_refused() {
         let first = ReadBack { after: NodeId(0), ..graph.read_backs[0].clone() };
         graph.read_backs.push(first);
     });
-    refused("x depends on it and is there before", |graph, _| graph.buffers[0].shape[1] = SymbolId(1).into());
-    refused("count is launched with it and comes before it is read", |_, image| {
+    refused("x depends on it, but is allocated before", |graph, _| graph.buffers[0].shape[1] = SymbolId(1).into());
+    refused("count uses it in its launch, but comes before it is read", |_, image| {
         image.launches[1].as_mut().unwrap().grid[0] = SymbolId(1).into()
     });
 }
 
 #[test]
-fn wrong_elements_and_conditions_are_refused() {
+fn invalid_elements_and_conditions_are_rejected() {
     fn element(input: u32, index: u32) -> impl FnOnce(&mut KernelGraph, &mut TargetImage) {
         move |graph, _| {
             graph.symbols.push(SymbolSpec::new("x[0]", -1, 9));
@@ -324,8 +323,8 @@ fn wrong_elements_and_conditions_are_refused() {
         }
     }
     refused("input 1 does not exist", element(1, 0));
-    refused("no element 0 whatever its shape is", element(0, 0));
-    refused("its elements are no integers", |graph, image| {
+    refused("its shape must be constant and contain element 0", element(0, 0));
+    refused("its elements must be integers", |graph, image| {
         graph.batch = None;
         graph.buffers[0].shape = vec![Expr::Const(4)];
         element(0, 3)(graph, image);
@@ -335,11 +334,11 @@ fn wrong_elements_and_conditions_are_refused() {
 }
 
 #[test]
-fn wrong_sessions_are_refused() {
+fn invalid_sessions_are_rejected() {
     let symbol = |symbol, first, next| SessionSymbol { symbol: SymbolId(symbol), first, next };
-    refused("buffer 3 is no state buffer", |graph, _| graph.session.states[0].buffer = COUNT);
+    refused("buffer 3 is not a state buffer", |graph, _| graph.session.states[0].buffer = COUNT);
     refused("there is no such symbol", |graph, _| graph.session.symbols.push(symbol(9, 0, zero())));
-    refused("its value comes from two places", |graph, _| graph.session.symbols.push(symbol(1, 0, zero())));
+    refused("its value has two sources", |graph, _| graph.session.symbols.push(symbol(1, 0, zero())));
     refused("it begins with 99", |graph, _| graph.session.symbols.push(symbol(0, 99, zero())));
     refused("symbol 7 does not exist", |graph, _| graph.session.symbols.push(symbol(0, 1, Expr::from(SymbolId(7)))));
     refused("the size of state buffer cache depends on it", |graph, _| {
@@ -349,11 +348,11 @@ fn wrong_sessions_are_refused() {
 }
 
 #[test]
-fn wrong_memory_is_refused() {
+fn invalid_memory_is_rejected() {
     refused("buffer 2 has no place", |graph, _| graph.plan.states.clear());
-    refused("buffer 3 is not a State one", |graph, _| graph.plan.states[0].buffer = COUNT);
+    refused("buffer 3 is not of kind State", |graph, _| graph.plan.states[0].buffer = COUNT);
     refused("lies outside the weights", |_, image| image.packed[0].weights_offset = 512);
-    refused("packs buffer 0, which is no constant", |_, image| image.packed[0].buffer = X);
+    refused("packs buffer 0, which is not a constant", |_, image| image.packed[0].buffer = X);
     refused("a pattern of 3 bytes", |graph, _| {
         graph.nodes[0].kind = NodeKind::Fill { to: COUNT, offset: zero(), bytes: Expr::Const(3), pattern: vec![0; 3] }
     });
@@ -361,26 +360,25 @@ fn wrong_memory_is_refused() {
     let layout = |change: fn(&mut KernelGraph)| {
         let mut graph = graph();
         change(&mut graph);
-        InvocationLayout::new(&graph, &image(), &[2, 3]).expect_err("a refusal").to_string()
+        InvocationLayout::new(&graph, &image(), &[2, 3]).expect_err("invalid").to_string()
     };
     assert!(
-        layout(|g| g.plan.state_bytes = Some(Expr::Const(255)))
-            .contains("cache: bytes 0 to 256 lie beyond its 255 bytes")
+        layout(|g| g.plan.state_bytes = Some(Expr::Const(255))).contains("cache: bytes 0 to 256 exceed its 255 bytes")
     );
     assert!(
         layout(|g| g.nodes[2].kind = NodeKind::copy(CACHE, CACHE, Expr::Const(8)))
-            .contains("remember: it overlaps what it must not, in cache")
+            .contains("remember: overlapping ranges in cache")
     );
     assert!(
         layout(|g| match &mut g.nodes[0].kind {
             NodeKind::Fill { bytes, .. } => *bytes = Expr::Const(6),
             other => panic!("{other:?}"),
         })
-        .contains("6 bytes cannot be filled with patterns of 4")
+        .contains("a fill of 6 bytes, or its offset, is not a multiple of the pattern's 4 bytes")
     );
 }
 
-/// The members of a bundle, for tests that write them as they should not be.
+/// The members of a bundle, for tests that write invalid bundles.
 fn members(path: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
     let mut archive = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
     let mut read = |index| {
@@ -392,7 +390,7 @@ fn members(path: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
     (0..8).map(&mut read).collect()
 }
 
-/// Rewrites the JSON of one member, with the manifest to go along with it, and opens the bundle.
+/// Rewrites the JSON of one member together with its manifest entry, and opens the bundle.
 fn rewritten(name: &str, change: impl FnOnce(&mut Value)) -> Result<std::sync::Arc<Bundle>, BundleError> {
     use sha2::{Digest, Sha256};
     let folder = tempfile::tempdir().unwrap();
@@ -426,7 +424,7 @@ fn rewritten(name: &str, change: impl FnOnce(&mut Value)) -> Result<std::sync::A
 }
 
 #[test]
-fn other_formats_and_unknown_fields_are_refused() {
+fn other_formats_and_unknown_fields_are_rejected() {
     let refused = |name: &str, expected: &str, change: &dyn Fn(&mut Value)| {
         let message = rewritten(name, change).expect_err(expected).to_string();
         assert!(message.contains(expected), "{message}");

@@ -1,4 +1,4 @@
-//! The memory of an invocation: what lies where, and what is refused.
+//! The memory layout of an invocation, and layouts that are rejected.
 
 use atoll_kgraph::*;
 
@@ -86,44 +86,44 @@ fn a_launch_without_blocks_is_none() {
 }
 
 #[test]
-fn what_reaches_beyond_its_memory_is_refused() {
+fn ranges_beyond_their_memory_are_rejected() {
     let refused = |change: fn(&mut KernelGraph, &mut TargetImage), symbols: &[i64]| {
         let (mut graph, mut target) = (graph(), target());
         change(&mut graph, &mut target);
-        InvocationLayout::new(&graph, &target, symbols).expect_err("a refusal").to_string()
+        InvocationLayout::new(&graph, &target, symbols).expect_err("out of range").to_string()
     };
     assert_eq!(
         refused(|g, _| g.plan.temps[0].offset = Expr::Const(256), &[9]),
-        "tmp: bytes 256 to 544 lie beyond its 512 bytes"
+        "tmp: bytes 256 to 544 exceed its 512 bytes"
     );
-    assert_eq!(refused(|g, _| g.plan.temps[0].offset = Expr::Const(-4), &[9]), "tmp: -4 is no possible offset");
+    assert_eq!(refused(|g, _| g.plan.temps[0].offset = Expr::Const(-4), &[9]), "tmp: -4 is not a valid offset");
     let oversized = |g: &mut KernelGraph, _: &mut TargetImage| {
         g.nodes[1].kind = NodeKind::copy(BufferId(1), BufferId(2), Expr::Const(289));
     };
-    assert_eq!(refused(oversized, &[9]), "copy: bytes 0 to 289 lie beyond its 288 bytes");
+    assert_eq!(refused(oversized, &[9]), "copy: bytes 0 to 289 exceed its 288 bytes");
     let far = |_: &mut KernelGraph, t: &mut TargetImage| {
         t.launches[0].as_mut().expect("a launch").args[1] =
             Argument::Buffer { buffer: BufferId(1), offset: Expr::Const(1 << 40) };
     };
     assert!(refused(far, &[9]).starts_with("double: bytes 1099511627776"));
-    assert_eq!(refused(|_, _| {}, &[-1]), "in: -1 is no possible dimension");
+    assert_eq!(refused(|_, _| {}, &[-1]), "in: -1 is not a valid dimension");
     assert_eq!(refused(|_, _| {}, &[i64::MAX]), "in: the size overflows 64 bits");
     assert_eq!(refused(|_, _| {}, &[]), "in: symbol 0 is not bound");
 }
 
 #[test]
-fn what_is_read_back_lies_in_its_buffer_for_these_symbols_too() {
+fn a_read_back_value_must_lie_in_its_buffer_for_all_symbols() {
     let mut graph = graph();
     let value = Scalar { buffer: BufferId(1), offset: 0, dtype: DType::I32 };
     graph.read_backs = vec![ReadBack { symbol: SymbolId(0), after: NodeId(0), value, most: None }];
     let layout = InvocationLayout::new(&graph, &target(), &[9]).expect("a layout");
-    let beyond = "tmp: bytes 0 to 4 lie beyond its 0 bytes";
-    assert_eq!(InvocationLayout::new(&graph, &target(), &[0]).expect_err("a refusal").to_string(), beyond);
-    assert_eq!(layout.with_sizes(&graph, &target(), &[0]).expect_err("a refusal").to_string(), beyond);
+    let beyond = "tmp: bytes 0 to 4 exceed its 0 bytes";
+    assert_eq!(InvocationLayout::new(&graph, &target(), &[0]).expect_err("out of range").to_string(), beyond);
+    assert_eq!(layout.with_sizes(&graph, &target(), &[0]).expect_err("out of range").to_string(), beyond);
 }
 
 #[test]
-fn buffers_that_all_share_memory_are_too_many_pairs() {
+fn too_many_pairs_of_shared_buffers_give_no_dependencies() {
     let with_temps = |count: u32| {
         let buffer = |id: u32| BufferSpec { name: format!("t{id}"), ..graph().buffers[1].clone() };
         let placed = |id: u32| TempPlacement { buffer: BufferId(id), offset: Expr::Const(0) };

@@ -1,5 +1,7 @@
-//! How fast PTX is read, checked and written: `cargo run --release -p atoll-ptx --example speed --
-//! FILE.ptx`. Without a file, a kernel of 500 kB is made up.
+//! Measures how fast PTX is parsed, printed, verified and analysed. Without a file, it measures a
+//! generated kernel of 500 kB.
+//!
+//! `cargo run --release -p atoll-ptx --example speed -- FILE.ptx`
 
 use atoll_ptx::analysis::{Cfg, Code, DominatorTree, Liveness, Loops};
 use std::time::Instant;
@@ -8,7 +10,8 @@ use std::time::Instant;
 fn made_up(bytes: usize) -> String {
     let mut text =
         String::from(".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 k_param_0)\n{\n");
-    text += "\t.reg .pred \t%p<2>;\n\t.reg .b32 \t%r<40000>;\n\t.reg .f32 \t%f<40000>;\n\t.reg .b64 \t%rd<2>;\n\tld.param.u64 \t%rd1, [k_param_0];\n";
+    text += "\t.reg .pred \t%p<2>;\n\t.reg .b32 \t%r<40000>;\n\t.reg .f32 \t%f<40000>;\n\t.reg .b64 \t%rd<2>;\n\
+             \tld.param.u64 \t%rd1, [k_param_0];\n";
     for block in 1.. {
         if text.len() > bytes {
             break;
@@ -17,13 +20,15 @@ fn made_up(bytes: usize) -> String {
         for step in 0..8 {
             let register = block * 8 + step;
             text += &format!(
-                "\tld.global.f32 \t%f{register}, [%rd1+{}];\n\tfma.rn.f32 \t%f{register}, %f{register}, 0f3F800000, %f{};\n",
+                "\tld.global.f32 \t%f{register}, [%rd1+{}];\n\
+                 \tfma.rn.f32 \t%f{register}, %f{register}, 0f3F800000, %f{};\n",
                 register * 4,
                 register - 8
             );
         }
         text += &format!(
-            "\tadd.s32 \t%r{block}, %r{block}, 1;\n\tsetp.lt.s32 \t%p1, %r{block}, 100;\n\t@%p1 bra \t$L__BB0_{block};\n"
+            "\tadd.s32 \t%r{block}, %r{block}, 1;\n\
+             \tsetp.lt.s32 \t%p1, %r{block}, 100;\n\t@%p1 bra \t$L__BB0_{block};\n"
         );
     }
     text + "\tret;\n}\n"

@@ -1,10 +1,10 @@
-//! Facts about the code of one function.
+//! Analyses of one function.
 //!
 //! ```
 //! use atoll_ptx::analysis::{Cfg, Code, DominatorTree, Liveness, Loops};
 //! # let module = atoll_ptx::parse(".version 7.0\n.target sm_80\n.address_size 64\n.entry k() { ret; }").unwrap();
 //! let function = module.function("k").unwrap();
-//! let code = Code::of(function);                       // statements and registers, nested blocks laid flat
+//! let code = Code::of(function); // statements and registers, nested blocks flattened
 //! let cfg = Cfg::of(&code)?;                           // basic blocks and edges
 //! let dominators = DominatorTree::dominators(&cfg);
 //! let loops = Loops::of(&cfg, &dominators);
@@ -13,7 +13,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! All of them read the tree and change nothing; whoever changes it computes them anew.
+//! The analyses read the tree and never change it. Recompute them after a change of the tree.
 
 mod cfg;
 mod code;

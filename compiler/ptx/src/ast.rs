@@ -1,9 +1,11 @@
-//! The tree of a PTX module.
+//! The syntax tree of a PTX module.
 //!
-//! Every node that has a text of its own carries an [`Origin`]. `Origin::text` is the exact source
-//! text of a parsed node; whoever changes a node calls [`Statement::edit`] (or sets the text to
-//! `None`), and the printer then writes the node in canonical form. White space and comments in
-//! front of a node are kept in `Origin::leading` and survive an edit.
+//! Every node with its own text has an [`Origin`]. For a parsed node, `Origin::text` is the exact
+//! source text. To change a node, call [`Statement::edit`] or set the text to `None`; the printer
+//! then writes the node in canonical form. `Origin::leading` keeps the white space and comments
+//! before a node and survives an edit.
+
+mod methods;
 
 use crate::types::{ScalarType, StateSpace};
 use smol_str::SmolStr;
@@ -11,12 +13,12 @@ use smol_str::SmolStr;
 /// An identifier as it is spelled in PTX: `%r1`, `%tid.x`, `$L__BB0_2`, `sgemm`.
 pub type Name = SmolStr;
 
-/// Where a node came from.
+/// The source position and text of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// White space and comments before the node's first token.
+    /// White space and comments before the first token.
     pub leading: Box<str>,
-    /// Exact source text, from the first to the last token; `None` once built or changed.
+    /// Exact source text, first to last token; `None` if the node was built or changed.
     pub text: Option<Box<str>>,
     /// Line of the first token, from 1; 0 for a built node.
     pub line: u32,
@@ -36,8 +38,8 @@ pub struct Module {
 /// One item at module scope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// Source text; for a function with a body it covers the header up to, not including, `{`, for
-    /// all others the `;` is part of it.
+    /// Source text. For a function with a body: the header, without `{`. For other items, the `;`
+    /// is included.
     pub origin: Origin,
     /// What the item is.
     pub kind: ItemKind,
@@ -46,8 +48,8 @@ pub struct Item {
 /// The kinds of module-scope items.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ItemKind {
-    /// `.version 7.0`, `.target sm_80`, `.address_size 64`, `.file …`, `.section …` and whatever is
-    /// not known.
+    /// `.version 7.0`, `.target sm_80`, `.address_size 64`, `.file …`, `.section …` and every
+    /// unknown directive.
     Directive(Directive),
     /// A module-scope variable.
     Variable(Variable),
@@ -55,14 +57,13 @@ pub enum ItemKind {
     Function(Function),
 }
 
-/// A directive that the tree keeps as words.
+/// A directive, kept as words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Directive {
     /// Spelling without the dot: `version`, `loc`, `pragma`, `maxntid`.
     pub name: Name,
-    /// The tokens after the name. Where the directive is a known one with a list (`.maxntid 256, 1,
-    /// 1`, `.target sm_80, debug`) the commas are left out; where its shape is not known,
-    /// commas, brackets and `;` are words of their own.
+    /// The tokens after the name. A known directive with a list (`.maxntid 256, 1, 1`) has no
+    /// commas here. For an unknown directive, commas, brackets and `;` are separate words.
     pub arguments: Vec<Name>,
 }
 
@@ -78,23 +79,23 @@ pub enum Linkage {
     Common,
 }
 
-/// A variable or parameter: `.shared .align 16 .b8 tile[4096]`, `.param .u64 .ptr .global .align 16
-/// a`.
+/// A variable or parameter: `.shared .align 16 .b8 tile[4096]` or `.param .u64 .ptr .global .align
+/// 16 a`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variable {
     /// Linkage of a module-scope variable.
     pub linkage: Linkage,
-    /// Where it lives.
+    /// State space.
     pub space: StateSpace,
     /// `.align`, in bytes.
     pub align: Option<u32>,
     /// `.v2` or `.v4`.
     pub vector: Option<u8>,
-    /// Element type; `.b64` for the handle that an opaque parameter is.
+    /// Element type; `.b64` for an opaque parameter, which is a handle.
     pub ty: ScalarType,
-    /// What an opaque parameter refers to: `.param .texref t`, `.param .u64 .ptr .surfref s`.
+    /// The type of an opaque parameter: `.param .texref t`, `.param .u64 .ptr .surfref s`.
     pub opaque: Option<OpaqueType>,
-    /// `.ptr` attribute of a kernel parameter: space and alignment in bytes of what it points to.
+    /// `.ptr` attribute of a kernel parameter: space and alignment of the memory it points to.
     pub pointer: Option<PointerAttribute>,
     /// Other attributes kept as words (`.attribute(.managed)`).
     pub attributes: Vec<Directive>,
@@ -102,14 +103,13 @@ pub struct Variable {
     pub name: Name,
     /// `name<8>` declares `name0` to `name7`.
     pub count: Option<u32>,
-    /// Array dimensions; `None` is an empty pair of brackets.
+    /// Array dimensions; `None` for an empty pair of brackets.
     pub dimensions: Vec<Option<u64>>,
-    /// What stands after `=`.
+    /// The initializer after `=`.
     pub initializer: Option<Initializer>,
 }
 
-/// The types without contents of their own (ISA chapter 5.3). Module-scope variables of these types
-/// are kept as words.
+/// Opaque types (ISA chapter 5.3). Module-scope variables of these types are kept as words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the variants are the ISA's own spellings")]
 pub enum OpaqueType {
@@ -128,7 +128,7 @@ impl OpaqueType {
         }
     }
 
-    /// The type of a spelling without the dot.
+    /// The type of a name without the dot.
     pub fn from_name(name: &str) -> Option<OpaqueType> {
         [OpaqueType::Texref, OpaqueType::Samplerref, OpaqueType::Surfref].into_iter().find(|ty| ty.as_str() == name)
     }
@@ -137,7 +137,7 @@ impl OpaqueType {
 /// `.ptr .global .align 16` on a kernel parameter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PointerAttribute {
-    /// The state space pointed to, generic where absent.
+    /// The state space pointed to; generic if absent.
     pub space: Option<StateSpace>,
     /// Alignment of the memory pointed to, in bytes.
     pub align: Option<u32>,
@@ -148,7 +148,7 @@ pub struct PointerAttribute {
 pub enum Initializer {
     /// A number.
     Immediate(Immediate),
-    /// The address of a symbol plus a byte offset; `generic(symbol)` where the flag is set.
+    /// The address of a symbol plus a byte offset; `generic(symbol)` if `generic` is set.
     Symbol {
         /// The variable or function.
         name: Name,
@@ -156,15 +156,14 @@ pub enum Initializer {
         offset: i64,
         /// Written as `generic(name)`.
         generic: bool,
-        /// `0xFF00(name)` keeps these bits of the address, moved down to the lowest: one byte of
-        /// it.
+        /// `0xFF00(name)` selects these bits of the address, shifted down to bit 0.
         mask: Option<u64>,
     },
     /// `{ … }`.
     List(Vec<Initializer>),
 }
 
-/// Whether a function is launched or called.
+/// Kernel or device function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FunctionKind {
     /// `.entry`: a kernel.
@@ -186,10 +185,9 @@ pub struct Function {
     pub name: Name,
     /// Parameters in order.
     pub params: Vec<Variable>,
-    /// Performance and other directives between the parameter list and the body (`.maxntid 256, 1,
-    /// 1`, `.noreturn`).
+    /// Directives between the parameter list and the body (`.maxntid 256, 1, 1`, `.noreturn`).
     pub attributes: Vec<Directive>,
-    /// The body, `None` for a declaration.
+    /// The body; `None` for a declaration.
     pub body: Option<Body>,
 }
 
@@ -207,7 +205,7 @@ pub struct Body {
 /// One statement of a body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statement {
-    /// Its source text; for a nested block only `leading` is used.
+    /// Source text; a nested block uses only `leading`.
     pub origin: Origin,
     /// What it is.
     pub kind: StatementKind,
@@ -224,7 +222,7 @@ pub enum StatementKind {
     Registers(RegisterDeclaration),
     /// A variable of function scope (`.shared`, `.local`, `.param`).
     Variable(Variable),
-    /// `.loc`, `.pragma` and whatever is not known.
+    /// `.loc`, `.pragma` and every unknown directive.
     Directive(Directive),
     /// `{ … }`
     Block(Body),
@@ -232,7 +230,7 @@ pub enum StatementKind {
     BranchTargets {
         /// The label of the table.
         name: Name,
-        /// Basic blocks that may be jumped to, by label.
+        /// Labels of the basic blocks that may be jumped to.
         targets: Vec<Name>,
     },
     /// `name: .calltargets f, g;`
@@ -250,7 +248,7 @@ pub enum StatementKind {
         returns: Vec<Variable>,
         /// Parameters.
         params: Vec<Variable>,
-        /// `.noreturn` and the like.
+        /// `.noreturn` and similar directives.
         attributes: Vec<Directive>,
     },
 }
@@ -276,16 +274,16 @@ pub struct Guard {
 }
 
 /// One instruction. `ld.global.nc.v4.f32` has opcode `ld` and modifiers `global`, `nc`, `v4`,
-/// `f32`; a modifier keeps any `::` it has (`shared::cta`).
+/// `f32`; a modifier keeps its `::` (`shared::cta`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
     /// The guard predicate.
     pub guard: Option<Guard>,
-    /// First word.
+    /// The first word.
     pub opcode: Name,
-    /// The words after it, without dots, in order.
+    /// The following words, without dots, in order.
     pub modifiers: Vec<Name>,
-    /// Operands in order. A call is `[returns list, callee, arguments list, prototype]`, see
+    /// Operands in order. A call has `[returns list, callee, arguments list, prototype]`, see
     /// [`Operand::List`].
     pub operands: Vec<Operand>,
 }
@@ -299,7 +297,7 @@ pub enum Operand {
     NameOffset(Name, i64),
     /// `!%p1`
     Not(Name),
-    /// `-%r1`, a source of `vmad`.
+    /// `-%r1`, a source operand of `vmad`.
     Negated(Name),
     /// A number.
     Immediate(Immediate),
@@ -313,21 +311,21 @@ pub enum Operand {
     List(Vec<Operand>),
     /// `_`
     Sink,
-    /// `[a, {x, y}]` and other bracketed forms the tree does not take apart (textures, tensor
-    /// maps).
+    /// `[a, {x, y}]` and other bracketed forms that the tree does not parse further (textures,
+    /// tensor maps).
     Bracket(Vec<Operand>),
 }
 
 /// A memory operand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Address {
-    /// What the address starts from.
+    /// The base of the address.
     pub base: AddressBase,
     /// Byte offset.
     pub offset: i64,
 }
 
-/// The start of an address.
+/// The base of an address.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AddressBase {
     /// A register, variable or parameter.
@@ -336,8 +334,8 @@ pub enum AddressBase {
     Absolute(u64),
 }
 
-/// A literal number. Spelling is kept for parsed numbers by the statement's text; canonical
-/// spelling is decimal for integers and `0f…`/`0d…` for floats.
+/// A literal number. The statement's text keeps the original spelling; canonical spelling is
+/// decimal for integers and `0f…`/`0d…` for floats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Immediate {
     /// Integer, wide enough for s64 and u64.
@@ -346,184 +344,4 @@ pub enum Immediate {
     F32(u32),
     /// `0d…` or a decimal floating literal: the bits of an f64.
     F64(u64),
-}
-
-impl Statement {
-    /// A statement that was not parsed.
-    pub fn built(kind: StatementKind) -> Statement {
-        Statement { origin: Origin::default(), kind }
-    }
-
-    /// The kind, for changing it: the printer then writes it anew. White space and comments in
-    /// front stay.
-    pub fn edit(&mut self) -> &mut StatementKind {
-        self.origin.text = None;
-        &mut self.kind
-    }
-
-    /// The variable, where it declares one.
-    pub fn variable(&self) -> Option<&Variable> {
-        match &self.kind {
-            StatementKind::Variable(variable) => Some(variable),
-            _ => None,
-        }
-    }
-
-    /// The instruction, where it is one.
-    pub fn instruction(&self) -> Option<&Instruction> {
-        match &self.kind {
-            StatementKind::Instruction(i) => Some(i),
-            _ => None,
-        }
-    }
-}
-
-impl Item {
-    /// An item that was not parsed.
-    pub fn built(kind: ItemKind) -> Item {
-        Item { origin: Origin::default(), kind }
-    }
-
-    /// The variable, where it declares one.
-    pub fn variable(&self) -> Option<&Variable> {
-        match &self.kind {
-            ItemKind::Variable(variable) => Some(variable),
-            _ => None,
-        }
-    }
-
-    /// The kind, for changing it: its header is then written anew.
-    pub fn edit(&mut self) -> &mut ItemKind {
-        self.origin.text = None;
-        &mut self.kind
-    }
-}
-
-impl Module {
-    /// Functions in order.
-    pub fn functions(&self) -> impl Iterator<Item = &Function> {
-        self.items.iter().filter_map(|item| match &item.kind {
-            ItemKind::Function(f) => Some(f),
-            _ => None,
-        })
-    }
-
-    /// Kernels with a body, in order.
-    pub fn kernels(&self) -> impl Iterator<Item = &Function> {
-        self.functions().filter(|f| f.kind == FunctionKind::Entry && f.body.is_some())
-    }
-
-    /// The function of a name, a definition before a declaration.
-    pub fn function(&self, name: &str) -> Option<&Function> {
-        self.functions()
-            .find(|f| f.name == name && f.body.is_some())
-            .or_else(|| self.functions().find(|f| f.name == name))
-    }
-}
-
-impl Instruction {
-    /// An unguarded instruction from its dotted name: `Instruction::new("add.s32", […])`.
-    pub fn new(dotted: &str, operands: Vec<Operand>) -> Instruction {
-        let mut words = dotted.split('.').map(Name::new);
-        let opcode = words.next().unwrap_or_default();
-        Instruction { guard: None, opcode, modifiers: words.collect(), operands }
-    }
-
-    /// Opcode and modifiers joined by dots.
-    pub fn dotted(&self) -> String {
-        let mut text = self.opcode.to_string();
-        for modifier in &self.modifiers {
-            text.push('.');
-            text.push_str(modifier);
-        }
-        text
-    }
-
-    /// Whether a modifier is there.
-    pub fn has(&self, modifier: &str) -> bool {
-        self.modifiers.iter().any(|m| m == modifier)
-    }
-
-    /// The last modifier that is a type, which in most instructions is the type of the operation.
-    pub fn ty(&self) -> Option<ScalarType> {
-        self.modifiers.iter().rev().find_map(|m| ScalarType::from_name(m))
-    }
-
-    /// The state space of a memory instruction, `None` for generic. `shared::cta` is `Shared`.
-    pub fn space(&self) -> Option<StateSpace> {
-        self.modifiers.iter().find_map(|m| StateSpace::from_name(m.split("::").next().unwrap_or(m)))
-    }
-}
-
-impl Variable {
-    /// A plain variable.
-    pub fn new(space: StateSpace, ty: ScalarType, name: &str) -> Variable {
-        Variable {
-            linkage: Linkage::Internal,
-            space,
-            align: None,
-            vector: None,
-            ty,
-            opaque: None,
-            pointer: None,
-            attributes: Vec::new(),
-            name: Name::new(name),
-            count: None,
-            dimensions: Vec::new(),
-            initializer: None,
-        }
-    }
-
-    /// Size in bytes; 0 for an unsized array (`tile[]`). `None` where the product overflows.
-    pub fn bytes(&self) -> Option<u64> {
-        let element = u64::from(self.ty.bytes()) * u64::from(self.vector.unwrap_or(1));
-        self.dimensions.iter().try_fold(element, |total, d| total.checked_mul(d.unwrap_or(0)))
-    }
-
-    /// Alignment in bytes: the one written, or the natural one.
-    pub fn alignment(&self) -> u32 {
-        self.align.unwrap_or(self.ty.bytes() * u32::from(self.vector.unwrap_or(1)))
-    }
-}
-
-impl From<&str> for Operand {
-    fn from(name: &str) -> Operand {
-        Operand::Name(Name::new(name))
-    }
-}
-
-impl From<Name> for Operand {
-    fn from(name: Name) -> Operand {
-        Operand::Name(name)
-    }
-}
-
-impl From<&Name> for Operand {
-    fn from(name: &Name) -> Operand {
-        Operand::Name(name.clone())
-    }
-}
-
-impl From<i32> for Operand {
-    fn from(value: i32) -> Operand {
-        Operand::Immediate(Immediate::Int(value.into()))
-    }
-}
-
-impl From<u32> for Operand {
-    fn from(value: u32) -> Operand {
-        Operand::Immediate(Immediate::Int(value.into()))
-    }
-}
-
-impl From<i64> for Operand {
-    fn from(value: i64) -> Operand {
-        Operand::Immediate(Immediate::Int(value.into()))
-    }
-}
-
-impl From<f32> for Operand {
-    fn from(value: f32) -> Operand {
-        Operand::Immediate(Immediate::F32(value.to_bits()))
-    }
 }

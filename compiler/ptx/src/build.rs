@@ -1,11 +1,11 @@
-//! Building kernels statement by statement: what code generation and passes write with.
+//! Builds kernels statement by statement, for code generation and passes.
 
 use crate::ast::*;
 use crate::types::{ScalarType, StateSpace};
 use std::collections::BTreeMap;
 
-/// Builds one kernel. Registers are numbered per type with the prefixes nvcc uses (`%r` b32, `%rd`
-/// b64, `%f` f32, `%p` pred, …) and declared when the kernel is finished.
+/// Builds one kernel. Registers are numbered per type with the prefixes of nvcc (`%r` b32, `%rd`
+/// b64, `%f` f32, `%p` pred, …); [`KernelBuilder::finish`] declares them.
 ///
 /// ```
 /// use atoll_ptx::{build::KernelBuilder, ScalarType};
@@ -44,24 +44,24 @@ impl KernelBuilder {
         }
     }
 
-    /// Appends a parameter `<kernel>_param_<n>` and returns the operand `[<name>]` to load it from.
-    /// `_purpose` names it for the reader of the generator only.
+    /// Appends a parameter `<kernel>_param_<n>` and returns the operand `[<name>]` that loads it.
+    /// `_purpose` only documents the call.
     pub fn param(&mut self, ty: ScalarType, _purpose: &str) -> Operand {
         let name = Name::from(format!("{}_param_{}", self.name, self.params.len()));
         self.params.push(Variable::new(StateSpace::Param, ty, &name));
         Operand::Address(Address { base: AddressBase::Name(name), offset: 0 })
     }
 
-    /// Appends a parameter and loads it at the top of the kernel, whatever was emitted before: the
-    /// register is defined on every path.
+    /// Appends a parameter and loads it at the top of the kernel, before everything emitted so far,
+    /// so that the register is defined on every path.
     pub fn load_param(&mut self, ty: ScalarType, purpose: &str) -> Name {
         let from = self.param(ty, purpose);
         self.hoisted(ty, &format!("ld.param.{ty}"), [from])
     }
 
-    /// Appends `dotted result, operands` to the top of the kernel, behind what was hoisted before,
-    /// and returns the result's register. The operands must be constants, special registers or
-    /// hoisted results themselves.
+    /// Inserts `dotted result, operands` at the top of the kernel, after earlier hoisted
+    /// instructions, and returns the result register. The operands must be constants, special
+    /// registers or hoisted results.
     pub fn hoisted(&mut self, ty: ScalarType, dotted: &str, operands: impl IntoIterator<Item = Operand>) -> Name {
         let result = self.reg(ty);
         let operands = std::iter::once(Operand::from(&result)).chain(operands).collect();
@@ -111,7 +111,7 @@ impl KernelBuilder {
         self.statements.push(Statement::built(StatementKind::Instruction(instruction)));
     }
 
-    /// A new label name that starts with `stem`; [`KernelBuilder::place`] puts it down.
+    /// Creates a label name that starts with `stem`; [`KernelBuilder::place`] emits it.
     pub fn label(&mut self, stem: &str) -> Name {
         self.labels += 1;
         Name::from(format!("$L_{stem}_{}", self.labels))
@@ -122,12 +122,12 @@ impl KernelBuilder {
         self.statements.push(Statement::built(kind));
     }
 
-    /// Puts a label here.
+    /// Emits a label at the current position.
     pub fn place(&mut self, label: &Name) {
         self.statements.push(Statement::built(StatementKind::Label(label.clone())));
     }
 
-    /// Ends the kernel and declares its registers.
+    /// Finishes the kernel and declares its registers.
     pub fn finish(self) -> Function {
         let mut statements: Vec<Statement> = self
             .registers
@@ -168,7 +168,7 @@ pub fn module(version: &str, target: &str) -> Module {
     }
 }
 
-/// The declared type a register of `ty` is numbered under.
+/// The declared type that a register of type `ty` is numbered under.
 fn register_class(ty: ScalarType) -> ScalarType {
     use ScalarType::*;
     match ty {

@@ -1,13 +1,13 @@
-//! The directives whose shape the tree knows; all others are kept as words.
+//! The directives whose form the tree knows. All others are kept as words.
 
-/// What follows a known directive's name.
+/// The arguments of a known directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arguments {
-    /// Nothing.
+    /// No arguments.
     None,
     /// Exactly one token.
     One,
-    /// One or more tokens between commas; the commas are not in the tree.
+    /// One or more tokens, separated by commas that the tree leaves out.
     List,
 }
 
@@ -15,7 +15,7 @@ pub(crate) enum Arguments {
 #[derive(Debug)]
 pub(crate) struct DirectiveForm {
     name: &'static str,
-    /// What follows the name.
+    /// The arguments after the name.
     pub(crate) arguments: Arguments,
     /// Whether it ends with `;`.
     pub(crate) semicolon: bool,
@@ -46,7 +46,7 @@ const FORMS: &[DirectiveForm] = &[
     form("blocksareclusters", Arguments::None, false),
 ];
 
-/// The form of a directive, `None` for one that is kept as words.
+/// The form of a directive; `None` for an unknown directive, which is kept as words.
 pub(crate) fn form_of(name: &str) -> Option<&'static DirectiveForm> {
     FORMS.iter().find(|form| form.name == name)
 }

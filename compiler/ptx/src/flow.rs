@@ -1,8 +1,8 @@
-//! Analyses of control flow over numbers: the toolkit of [`crate::analysis`] and of the targets,
-//! which lower code into graphs of their own.
+//! Dominators over numbered nodes, for [`crate::analysis`] and for targets that lower code into
+//! their own graphs.
 //!
-//! Nodes are `0..count`; edges are given as functions from a node to its successors and
-//! predecessors. Whatever the depth of a graph, nothing here recurses.
+//! Nodes are `0..count`. Edges are functions from a node to its successors and predecessors.
+//! Nothing here recurses, however deep the graph is.
 
 mod dominators;
 

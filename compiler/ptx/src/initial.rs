@@ -1,21 +1,24 @@
-//! What a variable holds before anybody wrote it.
+//! Initial values of variables.
 
 use crate::ast::{Immediate, Initializer, Name, Variable};
 use crate::types::ScalarType;
 
-/// The bytes of an initialiser, and the addresses among them, which only whoever places symbols
-/// knows.
+/// The bytes of an initializer, and the symbol addresses in it, which a linker or loader fills in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InitialValue {
-    /// The bytes that are written out; a variable may have more, which are 0. Where an address
-    /// belongs there are zeroes.
+    /// The bytes of the initializer. The variable may be larger; its remaining bytes are 0. The
+    /// bytes of an address are 0 here.
     pub bytes: Vec<u8>,
-    /// Where in `bytes` the eight bytes of an address lie, the symbol, and an offset from it.
+    /// Each eight-byte address: its offset in `bytes`, the symbol, and a byte offset from the
+    /// symbol.
     pub addresses: Vec<(usize, Name, i64)>,
 }
 
 impl Variable {
-    /// Its initial value; the error names what has no meaning here.
+    /// The initial value of the variable.
+    ///
+    /// # Errors
+    /// Names an address that does not take eight bytes or is masked.
     pub fn initial_value(&self) -> Result<InitialValue, String> {
         let mut value = InitialValue::default();
         if let Some(initializer) = &self.initializer {
@@ -46,7 +49,7 @@ impl InitialValue {
     }
 }
 
-/// A literal as the bits of a type: floats are converted, integers cut.
+/// The bits of a literal in type `ty`: floats are converted, integers truncated by the caller.
 fn bits(value: Immediate, ty: ScalarType) -> i128 {
     match (value, ty) {
         (Immediate::Int(value), _) => value,
@@ -77,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_left_to_whoever_places_symbols() {
+    fn addresses_are_reported_as_symbols() {
         let value = initial_value(".global .u64 a[2] = {7, generic(other)+16};").unwrap();
         assert_eq!((value.bytes.len(), value.bytes[0]), (16, 7));
         assert_eq!(value.addresses, [(8, Name::new("other"), 16)]);

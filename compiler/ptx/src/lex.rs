@@ -1,12 +1,12 @@
 //! The lexer: PTX text to tokens with byte spans.
 //!
-//! White space and comments are no tokens; the parser takes them as the text between two tokens,
+//! White space and comments are not tokens. The parser takes them from the text between two tokens,
 //! which keeps the tree lossless.
 
 use crate::limits::MAX_SOURCE_BYTES;
 use crate::syntax_error::{SyntaxError, SyntaxErrors};
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenKind {
     /// `%r1`, `_`, `$L__BB0_1`, `add`
@@ -21,14 +21,14 @@ pub(crate) enum TokenKind {
     String,
     /// One byte of punctuation.
     Punctuation(u8),
-    /// After the last token.
+    /// End of the text.
     End,
 }
 
-/// A token.
+/// A token with its byte range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: TokenKind,
     /// First byte.
     pub(crate) start: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Token {
     pub(crate) end: u32,
 }
 
-/// A text with its tokens; the last one is [`TokenKind::End`].
+/// A text and its tokens; the last token is [`TokenKind::End`].
 #[derive(Debug)]
 pub(crate) struct Tokens<'a> {
     pub(crate) source: &'a str,
@@ -50,12 +50,12 @@ impl<'a> Tokens<'a> {
         self.slice(token.start, token.end)
     }
 
-    /// The text between two token boundaries.
+    /// The text between two byte offsets on token boundaries.
     pub(crate) fn slice(&self, start: u32, end: u32) -> &'a str {
         &self.source[start as usize..end as usize]
     }
 
-    /// Line and column (in bytes) of a byte, both from 1.
+    /// Line and column of a byte offset, both from 1; the column counts bytes.
     pub(crate) fn position(&self, byte: u32) -> (u32, u32) {
         position(&self.lines, byte)
     }
@@ -66,7 +66,7 @@ fn position(lines: &[u32], byte: u32) -> (u32, u32) {
     (line as u32, byte - lines[line - 1] + 1)
 }
 
-/// Cuts a text into tokens. Bytes that are in no token are reported together.
+/// Splits a text into tokens. Reports all bytes that are in no token.
 pub(crate) fn lex(source: &str) -> Result<Tokens<'_>, SyntaxErrors> {
     if source.len() > MAX_SOURCE_BYTES {
         let found = format!("{} bytes", source.len());
@@ -91,7 +91,7 @@ pub(crate) fn lex(source: &str) -> Result<Tokens<'_>, SyntaxErrors> {
     Err(SyntaxErrors::collect(located))
 }
 
-/// The word or character at a byte, quoted for a message.
+/// The word or character at a byte offset, quoted for a message.
 fn quote_at(source: &str, byte: usize) -> String {
     let rest = source.get(byte..).unwrap_or_default();
     let word = rest.bytes().take(MAX_QUOTED_WORD).take_while(|&b| is_word(b)).count();
@@ -99,7 +99,7 @@ fn quote_at(source: &str, byte: usize) -> String {
     if length == 0 { "the end of the text".into() } else { format!("`{}`", &rest[..length]) }
 }
 
-/// Longest word quoted in a message.
+/// Longest word quoted in a message, in bytes.
 const MAX_QUOTED_WORD: usize = 60;
 
 struct Fault {
@@ -132,7 +132,7 @@ impl Lexer<'_> {
                     self.at += 1;
                     Some(TokenKind::Punctuation(first))
                 }
-                b'#' => self.fault(start, "a text that a preprocessor has been over", 1),
+                b'#' => self.fault(start, "preprocessed text without `#` directives", 1),
                 _ => self.fault(start, "a PTX token", self.source[start..].chars().next().map_or(1, char::len_utf8)),
             };
             if let Some(kind) = kind {
@@ -147,7 +147,7 @@ impl Lexer<'_> {
         self.bytes.get(self.at + ahead).copied()
     }
 
-    /// Reports a fault and goes on `skip` bytes later.
+    /// Records a fault and skips `skip` bytes.
     fn fault(&mut self, start: usize, expected: &'static str, skip: usize) -> Option<TokenKind> {
         if self.faults.len() <= crate::limits::MAX_SYNTAX_ERRORS {
             self.faults.push(Fault { start, expected });
@@ -176,8 +176,8 @@ impl Lexer<'_> {
         self.at += self.bytes[self.at..].iter().position(|&b| b == b'\n').unwrap_or(self.bytes.len() - self.at);
     }
 
-    /// `# 12 "file"`, which a preprocessor leaves behind; the lines of messages are those of the
-    /// text itself.
+    /// Whether a line marker `# 12 "file"` of a preprocessor starts here. Markers are ignored:
+    /// positions in messages refer to this text.
     fn is_line_marker(&self) -> bool {
         let opens_line = self.tokens.last().is_none_or(|token| Some(&token.end) <= self.lines.last());
         let word = self.bytes[self.at + 1..].iter().position(|b| !matches!(b, b' ' | b'\t'));
@@ -240,8 +240,8 @@ impl Lexer<'_> {
         }
     }
 
-    /// `.word`, with any `::` inside it; or a float such as `.5`, which never follows a word
-    /// directly.
+    /// `.word`, including any `::` in it; or a float such as `.5`, which never directly follows a
+    /// word.
     fn dot(&mut self) -> Option<TokenKind> {
         let start = self.at;
         let follows_word = start > 0 && is_word(self.bytes[start - 1]);
@@ -303,7 +303,7 @@ impl Lexer<'_> {
         self.end_integer(start)
     }
 
-    /// The `U` suffix, and nothing more.
+    /// Accepts an optional `U` suffix and ends the integer.
     fn end_integer(&mut self, start: usize) -> Option<TokenKind> {
         if matches!(self.peek(0), Some(b'u' | b'U')) {
             self.at += 1;

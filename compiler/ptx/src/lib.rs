@@ -1,32 +1,34 @@
-//! The PTX language: the one kernel language of Atoll (design D1).
+//! The PTX language: the only kernel language of Atoll.
 //!
-//! A module is read by the parser, held as an [`ast`], checked by the verifier and written by the
-//! printer. The tree is **lossless**: a statement that nothing touched is printed with the very
-//! text it was parsed from, comments and unknown instructions included; a statement that a pass
-//! built or changed is printed in canonical form.
+//! The parser reads a module into an [`ast`], the verifier checks it, and the printer writes it.
+//! The tree is **lossless**: the printer writes an unchanged statement with the exact text it was
+//! parsed from, including comments and unknown instructions. It writes a statement that a pass
+//! built or changed in canonical form.
 //!
-//! | step | what |
+//! | Item | Purpose |
 //! |---|---|
-//! | [`parse`] | text to [`Module`]; every error with its line, column and what was expected |
-//! | [`verify`] | whether the module makes sense; every fault with its place |
+//! | [`parse`] | text to [`Module`]; each error has a line, a column and what was expected |
+//! | [`verify`] | checks names, operands and control flow; reports every fault with its position |
 //! | [`analysis`] | control flow, dominators, loops, liveness, definitions and uses |
-//! | [`flow`] | the same analyses over numbers, for graphs that others make |
-//! | [`Instruction::visit_names`] | what an instruction does with each of its operands |
-//! | [`build`] | new kernels, statement by statement |
-//! | [`rename`] | other names for what a module defines |
+//! | [`flow`] | dominators over numbered nodes, for graphs built by other crates |
+//! | [`Instruction::visit_names`] | how an instruction uses each of its operands |
+//! | [`build`] | builds new kernels, statement by statement |
+//! | [`rename`] | renames symbols of a module |
 //! | [`print()`] | [`Module`] to text |
 //!
-//! What it is not: it knows no targets, no tensors and no kernel graphs, and it never rewrites text
-//! by pattern: a change is a change of the tree.
+//! Not here: targets, tensors and kernel graphs. The crate never rewrites text by pattern matching;
+//! every change is a change of the tree.
 //!
-//! Invariants: `print(parse(text)) == text` for every text the parser takes; a built tree printed
-//! and parsed again is the same tree but for [`Origin`]s; no input makes this crate panic, and its
-//! memory is bounded by the constants in [`limits`].
+//! Invariants: `print(parse(text)) == text` for every text that the parser accepts; printing and
+//! parsing a built tree gives an equal tree, except for its [`Origin`]s; no input makes this crate
+//! panic; its memory is bounded by the constants in [`limits`].
 //!
-//! What is read is what nvcc, NVRTC, clang, LLVM and Triton write, for versions 6.0 to 9.3 of the
-//! ISA, and nearly everything else that `ptxas` takes. Refused, with their place, are preprocessor
-//! lines other than line markers, arrays indexed by a register (`a[%r1]`, which the tree has no
-//! address for), and `-` in front of a register in `vmad`. Compilers write none of these.
+//! The parser reads the output of nvcc, NVRTC, clang, LLVM and Triton for ISA versions 6.0 to 9.3,
+//! and almost everything else that `ptxas` accepts. It rejects, with a position: preprocessor
+//! directives other than line markers, arrays indexed by a register (`a[%r1]`, for which the tree
+//! has no address form), and `-` before a register outside `vmad`. Compilers emit none of these.
+//!
+//! Start reading at [`ast`], then `parse.rs`.
 
 pub mod analysis;
 pub mod ast;

@@ -1,40 +1,38 @@
-//! Bounds of the parser and of the analyses, each with its reason. PTX may come from anybody.
+//! Limits of the parser and of the analyses, each with its reason. PTX is untrusted input.
 
-/// Longest text taken, 64 MiB: the largest modules in the wild have a few megabytes, and the tree
-/// costs up to some twenty bytes per byte.
+/// Largest module, 64 MiB. The largest modules in practice have a few megabytes, and the tree takes
+/// up to about twenty bytes per byte of text.
 pub const MAX_SOURCE_BYTES: usize = 64 << 20;
 
-/// Deepest nesting of blocks, initializers, operands or constant expressions: each level is a few
-/// stack frames, and compilers nest three or four deep.
+/// Deepest nesting of blocks, initializers, operands or constant expressions. Each level takes a
+/// few stack frames; compilers nest three or four levels.
 pub const MAX_NESTING: u32 = 64;
 
-/// Most errors reported for one text: nobody reads more, and a binary file taken for PTX would give
-/// millions.
+/// Most syntax errors reported for one text: a binary file mistaken for PTX would give millions.
 pub const MAX_SYNTAX_ERRORS: usize = 50;
 
-/// Most faults the verifier reports for one module, for the same reason.
+/// Most faults that the verifier reports for one module.
 pub const MAX_FAULTS: usize = 200;
 
-/// Largest product of basic blocks and registers that are live across them, 2³⁰: four such sets are
-/// half a gigabyte, and the largest kernels in the wild need a few million bits.
+/// Largest product of basic blocks and registers live across them, 2³⁰ bits. Four such sets take
+/// half a gigabyte; the largest kernels in practice need a few million bits.
 pub const MAX_LIVENESS_BITS: usize = 1 << 30;
 
-/// Most shared memory of a function, 227 KiB: what one block can have on the largest devices (sm_90
-/// and sm_100).
+/// Most shared memory of a function, 227 KiB: the maximum per block on sm_90 and sm_100.
 pub const MAX_SHARED_BYTES: u64 = 227 << 10;
 
-/// Most local memory of a thread, 512 KiB: the bound of every compute capability.
+/// Most local memory of a thread, 512 KiB: the limit of every compute capability.
 pub const MAX_LOCAL_BYTES: u64 = 512 << 10;
 
-/// Most bytes of parameters, 32,764: the bound since PTX 8.1; before it was 4,352.
+/// Most parameter bytes, 32,764: the limit since PTX 8.1 (4,352 before).
 pub const MAX_PARAMETER_BYTES: u64 = 32_764;
 
 /// Most constant memory, ten banks of 64 KiB.
 pub const MAX_CONST_BYTES: u64 = 640 << 10;
 
-/// Most bytes of one global variable, 1 TiB: more than any device has.
+/// Largest global variable, 1 TiB: more than the memory of any device.
 pub const MAX_GLOBAL_BYTES: u64 = 1 << 40;
 
-/// Most digits of the number in `%r<100>`'s registers: a count has 32 bits. Without it a name of a
-/// million digits would be cut in a million places.
+/// Most digits of a register number in a range such as `%r<100>`: a count has 32 bits. Without this
+/// limit, a name of a million digits would be split in a million places.
 pub const MAX_NUMBER_DIGITS: usize = 10;

@@ -1,13 +1,12 @@
 //! The parser: PTX text to the tree of [`crate::ast`].
 //!
-//! Hand-written descent over a token list. It knows the shape of declarations, statements and
-//! operands, not the instructions: any dotted word with any operands is an
-//! [`Instruction`](crate::Instruction), and a directive or declaration whose shape it does not know
-//! is a [`Directive`] of words. Every byte of the text ends up in the `leading` or `text` of some
-//! node, so that printing an untouched tree gives the text back.
+//! A hand-written recursive-descent parser over a token list. It knows the syntax of declarations,
+//! statements and operands, but not of individual instructions: any dotted word with any operands
+//! is an [`Instruction`](crate::Instruction). A directive or declaration of unknown form becomes a
+//! [`Directive`] of words. Every byte of the text ends up in the `leading` or `text` of a node, so
+//! printing an unchanged tree reproduces the text.
 //!
-//! After an error the parser goes on behind the statement, so that one run reports what there is to
-//! report.
+//! After an error the parser continues after the statement, so that one run reports all errors.
 
 mod constant;
 mod declaration;
@@ -25,8 +24,8 @@ use std::collections::HashMap;
 /// Parses a module.
 ///
 /// # Errors
-/// Every place where the text is not PTX, up to a bound. What the words mean is the verifier's
-/// business.
+/// Every syntax error, up to [`MAX_SYNTAX_ERRORS`]. The parser does not check meaning;
+/// [`verify`](crate::verify) does.
 ///
 /// ```
 /// let text = ".version 7.0\n.target sm_80\n.address_size 64\n\n.visible .entry nothing()\n{\n\tret;\n}\n";
@@ -42,7 +41,7 @@ pub fn parse(text: &str) -> Result<Module, SyntaxErrors> {
 
 type Parsed<T> = Result<T, SyntaxError>;
 
-/// Where a directive stands, which decides where one of unknown shape ends.
+/// Where a directive is; decides where a directive of unknown form ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Module,
@@ -54,16 +53,16 @@ struct Parser<'a> {
     tokens: Tokens<'a>,
     /// Index of the next token.
     at: usize,
-    /// End of the text that is already in some node.
+    /// End of the text that nodes already cover.
     taken: u32,
-    /// Nesting at the moment, see [`MAX_NESTING`].
+    /// Current nesting depth, at most [`MAX_NESTING`].
     depth: u32,
     errors: Vec<SyntaxError>,
-    /// Whether an array element is an address in the instruction at hand, and not the memory there.
+    /// Whether an array element in the current instruction means its address, not the memory there.
     takes_addresses: bool,
-    /// Bytes of an element of every array in sight, for `a[3]` as an operand.
+    /// Element size in bytes of every array in scope, to convert `a[3]` to a byte offset.
     arrays: HashMap<Name, u32>,
-    /// What each array declared so far hides, so that the end of its scope can bring that back.
+    /// The array that each declaration hides, to restore it at the end of the scope.
     hidden_arrays: Vec<(Name, Option<u32>)>,
 }
 
@@ -98,7 +97,7 @@ impl<'a> Parser<'a> {
         self.tokens.text(self.token())
     }
 
-    /// Takes a token; the end stays where it is.
+    /// Consumes a token; at the end it consumes nothing.
     fn bump(&mut self) -> Token {
         let token = self.token();
         if token.kind != TokenKind::End {
@@ -123,7 +122,7 @@ impl<'a> Parser<'a> {
         if self.eat(punctuation) { Ok(()) } else { Err(self.expected(format!("`{}`", char::from(punctuation)))) }
     }
 
-    /// The word of a `.word` here, without its dot.
+    /// The word of a `.word` token here, without its dot.
     fn dot_word(&self) -> Option<&'a str> {
         (self.kind() == TokenKind::DotWord).then(|| &self.text()[1..])
     }
@@ -144,12 +143,12 @@ impl<'a> Parser<'a> {
         Ok(Name::new(self.tokens.text(token)))
     }
 
-    /// Whether a token begins right where the one before it ends.
+    /// Whether the next token directly follows the previous one.
     fn is_adjacent(&self) -> bool {
         self.at > 0 && self.tokens.list[self.at - 1].end == self.token().start
     }
 
-    /// Whether a line ends in front of the next token.
+    /// Whether the next token is the first on its line.
     fn is_line_start(&self) -> bool {
         self.at == 0 || self.tokens.slice(self.tokens.list[self.at - 1].end, self.token().start).contains('\n')
     }
@@ -166,7 +165,7 @@ impl Parser<'_> {
         SyntaxError::new(self.tokens.position(token.start), what, found)
     }
 
-    /// An error at a token that was taken already.
+    /// An error at a token that was already consumed.
     fn expected_at(&self, token: Token, what: impl Into<String>) -> SyntaxError {
         SyntaxError::new(self.tokens.position(token.start), what, format!("`{}`", self.tokens.text(token)))
     }
@@ -181,13 +180,13 @@ impl Parser<'_> {
         result
     }
 
-    /// Keeps an error; false once there are more than anybody reads.
+    /// Records an error. False once the limit is exceeded.
     fn report(&mut self, error: SyntaxError) -> bool {
         self.errors.push(error);
         self.errors.len() <= MAX_SYNTAX_ERRORS
     }
 
-    /// `item, item, …` up to a closing token, which is taken; the opening one was.
+    /// `item, item, …` up to and including a closing token; the opening token was already consumed.
     fn comma_list<T>(&mut self, close: u8, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut items = Vec::new();
         if self.eat(close) {
@@ -207,18 +206,18 @@ impl Parser<'_> {
 
 /// Text of nodes.
 impl Parser<'_> {
-    /// Goes back to the first token of a node that could not be parsed.
+    /// Goes back to the first token of a node that failed to parse.
     fn go_back(&mut self, first: usize) {
         self.at = first;
         self.taken = self.taken.min(self.tokens.list[first].start);
     }
 
-    /// The text between what is taken and the token `first`.
+    /// The text between the last covered byte and the token `first`.
     fn leading(&self, first: usize) -> Box<str> {
         self.tokens.slice(self.taken, self.tokens.list[first].start).into()
     }
 
-    /// The origin of a node from the token `first` to the last one taken.
+    /// The origin of a node from the token `first` to the last consumed token.
     fn origin(&mut self, first: usize) -> Origin {
         let mut origin = self.origin_without_text(first);
         let (start, end) = (self.tokens.list[first].start, self.tokens.list[self.at - 1].end);
@@ -249,8 +248,8 @@ impl Parser<'_> {
         Module { items, trailing: self.leading(self.tokens.list.len() - 1) }
     }
 
-    /// Goes behind an item that could not be parsed: to its `;` or closing brace, or in front of
-    /// what looks like the next one.
+    /// Skips an item that failed to parse: after its `;` or closing brace, or before a token that
+    /// looks like the start of the next item.
     fn skip_item(&mut self, first: usize) {
         let error_at = self.at;
         self.go_back(first);
@@ -272,12 +271,12 @@ impl Parser<'_> {
             self.bump();
         }
         self.bump();
-        // Behind the brace of a list of values.
+        // A `;` after the closing brace of an initializer.
         self.eat(b';');
     }
 
-    /// Whether a `.word` at the start of a line goes on with the header of a function: a parameter,
-    /// or a directive without `;`.
+    /// Whether a `.word` at the start of a line continues the header of a function: a parameter, or
+    /// a directive without `;`.
     fn is_header_word(&self) -> bool {
         const OPENS_ITEM: [&str; 3] = ["version", "target", "address_size"];
         let word = self.dot_word().unwrap_or_default();

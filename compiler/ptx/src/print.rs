@@ -1,25 +1,27 @@
 //! The printer: the tree back to text.
 //!
-//! A node that has its source text is printed with it, and with the white space and comments that
-//! stood in front of it. A built or edited node is printed in canonical form: one statement per
-//! line, operands separated by `, `, numbers in decimal, floats by their bits. Reading canonical
-//! text back gives an equal tree, but for origins ([`Module::strip_origins`]).
+//! A node with source text is printed with it, after the white space and comments that preceded it.
+//! A built or edited node is printed in canonical form: one statement per line, operands separated
+//! by `, `, integers in decimal, floats by their bits. Parsing canonical text gives an equal tree,
+//! except for origins ([`Module::strip_origins`]).
+
+mod canonical;
 
 use crate::ast::*;
-use crate::directive::{Arguments, form_of};
+use crate::directive::form_of;
+use canonical::Header;
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt::{self, Display, Write};
 
-/// The text of a module.
+/// Prints a module.
 pub fn print(module: &Module) -> String {
     let mut printer = Printer::default();
     printer.module(module);
     printer.text
 }
 
-/// The text of a module, and the module with every node at its place in that text: what reading the
-/// text would give, but that built nodes keep no text of their own.
+/// Prints a module. Also returns the module with the position of every node in the printed text:
+/// equal to parsing the text, except that built nodes have no source text.
 pub fn print_located(module: &Module) -> (String, Module) {
     let mut printer = Printer::default();
     printer.module(module);
@@ -48,8 +50,9 @@ fn place(origin: &mut Origin, places: &mut impl Iterator<Item = Place>) {
     (origin.line, origin.column) = (line, column);
 }
 
-/// `.shared .b32 a, b;` is two variables, each with its part of the text: which of them cannot be
-/// written by that, since another part is gone or was changed?
+/// `.shared .b32 a, b;` gives two variables, each with its part of the text. Returns the indices of
+/// variables that cannot be printed with their part, because another part of the same declaration
+/// was removed or changed.
 fn stale_parts<'a>(nodes: impl Iterator<Item = Option<(&'a str, &'a Variable)>>) -> HashSet<usize> {
     let same_declaration = |a: &Variable, b: &Variable| {
         let plain = |v: &Variable| Variable {
@@ -62,7 +65,7 @@ fn stale_parts<'a>(nodes: impl Iterator<Item = Option<(&'a str, &'a Variable)>>)
         plain(a) == plain(b)
     };
     let mut stale = HashSet::new();
-    // The parts of the declaration at hand, and the variable its last one declares.
+    // The parts of the current declaration, and the variable that its last part declares.
     let mut parts = 0..0;
     let mut open: Option<&Variable> = None;
     for (index, node) in nodes.enumerate() {
@@ -87,23 +90,22 @@ fn stale_parts<'a>(nodes: impl Iterator<Item = Option<(&'a str, &'a Variable)>>)
 #[derive(Default)]
 struct Printer {
     text: String,
-    /// Whether what is appended next has to be on a new line.
+    /// Whether the next node must start on a new line.
     line_is_open: bool,
-    /// Lines that are complete, and where the one at hand begins.
+    /// Complete lines so far, and the byte offset of the current line.
     lines: u32,
     line_start: usize,
-    /// Where each node begins, in the order of the tree.
+    /// The position of each node, in tree order.
     places: Vec<Place>,
 }
 
-/// A place in a text, counted from 1.
+/// A position in the printed text; line and column count from 1.
 struct Place {
     line: u32,
     column: u32,
 }
 
-/// Whether a node has no place in any source, so that the printer separates it from what is in
-/// front of it.
+/// Whether a node was built, so that the printer has to separate it from the previous node.
 fn is_built(origin: &Origin) -> bool {
     origin.line == 0 && origin.text.is_none() && origin.leading.is_empty()
 }
@@ -125,8 +127,8 @@ impl Printer {
         self.text.push_str(text);
     }
 
-    /// Appends a node's text behind its leading white space. It never runs into the node in front
-    /// of it, whatever was removed between them.
+    /// Appends a node's text after its leading white space. Adds a line break if the node would
+    /// otherwise merge with the previous one, as after a removal between them.
     fn node(&mut self, leading: &str, text: &str) {
         let joined =
             leading.is_empty() && !self.text.is_empty() && !self.text.ends_with([';', ':', ',', '{', '}', '\n', '\t']);
@@ -140,7 +142,7 @@ impl Printer {
         self.raw(text);
     }
 
-    /// Appends a directive; one of unknown shape without `;` goes on to the end of its line.
+    /// Appends a directive. A directive of unknown form without `;` ends at the end of its line.
     fn directive(&mut self, leading: &str, text: &str, directive: &Directive) {
         self.node(leading, text);
         self.line_is_open = form_of(&directive.name).is_none() && !text.ends_with([';', '}']);
@@ -210,7 +212,7 @@ impl Printer {
     }
 }
 
-/// Whether a function got or lost its body after its header was parsed.
+/// Whether a function gained or lost its body after its header was parsed.
 fn header_is_stale(item: &Item, text: &str) -> bool {
     matches!(&item.kind, ItemKind::Function(f) if f.body.is_some() == text.ends_with(';'))
 }
@@ -224,289 +226,9 @@ fn canonical_item(kind: &ItemKind) -> String {
     }
 }
 
-/// Writes items with a separator between them.
-fn join<T>(
-    f: &mut fmt::Formatter<'_>,
-    items: &[T],
-    separator: &str,
-    write: impl Fn(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
-) -> fmt::Result {
-    for (index, item) in items.iter().enumerate() {
-        if index > 0 {
-            f.write_str(separator)?;
-        }
-        write(f, item)?;
-    }
-    Ok(())
-}
-
-/// A function up to its body.
-struct Header<'a>(&'a Function);
-
-impl Display for Header<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Header(function) = self;
-        write!(f, "{}", function.linkage)?;
-        f.write_str(if function.kind == FunctionKind::Entry { ".entry " } else { ".func " })?;
-        for attribute in function.attributes.iter().filter(|a| a.name == "attribute") {
-            write!(f, "{attribute} ")?;
-        }
-        if !function.returns.is_empty() {
-            f.write_str("(")?;
-            join(f, &function.returns, ", ", |f, variable| variable.fmt(f))?;
-            f.write_str(") ")?;
-        }
-        write!(f, "{}(", function.name)?;
-        if !function.params.is_empty() {
-            f.write_str("\n\t")?;
-            join(f, &function.params, ",\n\t", |f, variable| variable.fmt(f))?;
-            f.write_str("\n")?;
-        }
-        f.write_str(")")?;
-        for attribute in function.attributes.iter().filter(|a| a.name != "attribute") {
-            write!(f, "\n{attribute}")?;
-        }
-        Ok(())
-    }
-}
-
-impl Display for Linkage {
-    /// The word with its dot and a blank, or nothing.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Linkage::Internal => "",
-            Linkage::Visible => ".visible ",
-            Linkage::Extern => ".extern ",
-            Linkage::Weak => ".weak ",
-            Linkage::Common => ".common ",
-        })
-    }
-}
-
-impl Display for Directive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, ".{}", self.name)?;
-        if let Some(form) = form_of(&self.name) {
-            if form.arguments != Arguments::None && !self.arguments.is_empty() {
-                f.write_str(" ")?;
-                join(f, &self.arguments, ", ", |f, word| f.write_str(word))?;
-            }
-            return f.write_str(if form.semicolon { ";" } else { "" });
-        }
-        let mut previous = "";
-        for word in &self.arguments {
-            let tight = matches!(word.as_str(), "," | ";" | ")" | "]")
-                || matches!(previous, "(" | "[")
-                || (word == "(" && previous.is_empty());
-            f.write_str(if tight { "" } else { " " })?;
-            f.write_str(word)?;
-            previous = word;
-        }
-        Ok(())
-    }
-}
-
-impl Display for Variable {
-    /// The declaration without `;`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.linkage, self.space)?;
-        for attribute in &self.attributes {
-            write!(f, " {attribute}")?;
-        }
-        write_alignment(f, self.align)?;
-        if let Some(width) = self.vector {
-            write!(f, " .v{width}")?;
-        }
-        if self.opaque.is_none() || self.pointer.is_some() {
-            write!(f, " .{}", self.ty)?;
-        }
-        if let Some(pointer) = self.pointer {
-            f.write_str(" .ptr")?;
-            if let Some(space) = pointer.space {
-                write!(f, " .{space}")?;
-            }
-            write_alignment(f, pointer.align)?;
-        }
-        if let Some(opaque) = self.opaque {
-            write!(f, " .{}", opaque.as_str())?;
-        }
-        write!(f, " {}", self.name)?;
-        if let Some(count) = self.count {
-            write!(f, "<{count}>")?;
-        }
-        for dimension in &self.dimensions {
-            match dimension {
-                Some(length) => write!(f, "[{length}]")?,
-                None => f.write_str("[]")?,
-            }
-        }
-        if let Some(initializer) = &self.initializer {
-            write!(f, " = {initializer}")?;
-        }
-        Ok(())
-    }
-}
-
-fn write_alignment(f: &mut fmt::Formatter<'_>, align: Option<u32>) -> fmt::Result {
-    align.map_or(Ok(()), |bytes| write!(f, " .align {bytes}"))
-}
-
-/// `+8`, `+-8`; nothing for 0.
-fn write_offset(f: &mut fmt::Formatter<'_>, offset: i64) -> fmt::Result {
-    if offset == 0 { Ok(()) } else { write!(f, "+{offset}") }
-}
-
-impl Display for Initializer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Initializer::Immediate(value) => value.fmt(f),
-            Initializer::Symbol { name, offset, generic, mask } => {
-                if let Some(mask) = mask {
-                    write!(f, "{mask:#X}(")?;
-                }
-                if *generic {
-                    write!(f, "generic({name})")?;
-                } else {
-                    f.write_str(name)?;
-                }
-                write_offset(f, *offset)?;
-                f.write_str(if mask.is_some() { ")" } else { "" })
-            }
-            Initializer::List(items) => {
-                f.write_str("{")?;
-                join(f, items, ", ", |f, item| item.fmt(f))?;
-                f.write_str("}")
-            }
-        }
-    }
-}
-
-impl Display for StatementKind {
-    /// The statement in canonical form, with its `;`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StatementKind::Label(name) => write!(f, "{name}:"),
-            StatementKind::Instruction(instruction) => write!(f, "{instruction};"),
-            StatementKind::Registers(declaration) => write!(f, "{declaration};"),
-            StatementKind::Variable(variable) => write!(f, "{variable};"),
-            StatementKind::Directive(directive) => directive.fmt(f),
-            StatementKind::Block(body) => {
-                let mut printer = Printer::default();
-                printer.body(body, 1);
-                f.write_str(&printer.text)
-            }
-            StatementKind::BranchTargets { name, targets } => {
-                write!(f, "{name}: .branchtargets {};", targets.join(", "))
-            }
-            StatementKind::CallTargets { name, targets } => write!(f, "{name}: .calltargets {};", targets.join(", ")),
-            StatementKind::CallPrototype { name, returns, params, attributes } => {
-                write!(f, "{name}: .callprototype (")?;
-                join(f, returns, ", ", |f, variable| variable.fmt(f))?;
-                f.write_str(") _ (")?;
-                join(f, params, ", ", |f, variable| variable.fmt(f))?;
-                f.write_str(")")?;
-                for attribute in attributes {
-                    write!(f, " {attribute}")?;
-                }
-                f.write_str(";")
-            }
-        }
-    }
-}
-
-impl Display for RegisterDeclaration {
-    /// The declaration without `;`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(".reg ")?;
-        if let Some(width) = self.vector {
-            write!(f, ".v{width} ")?;
-        }
-        write!(f, ".{} ", self.ty)?;
-        join(f, &self.names, ", ", |f, (name, count)| match count {
-            Some(count) => write!(f, "{name}<{count}>"),
-            None => f.write_str(name),
-        })
-    }
-}
-
-impl Display for Guard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "@{}{}", if self.negated { "!" } else { "" }, self.predicate)
-    }
-}
-
-impl Display for Instruction {
-    /// The instruction without `;`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(guard) = &self.guard {
-            write!(f, "{guard} ")?;
-        }
-        f.write_str(&self.opcode)?;
-        for modifier in &self.modifiers {
-            write!(f, ".{modifier}")?;
-        }
-        let operands = match self.operands.as_slice() {
-            // Only a call starts with a list; an empty one is not written there.
-            [Operand::List(returns), rest @ ..] if returns.is_empty() => rest,
-            all => all,
-        };
-        if !operands.is_empty() {
-            f.write_char('\t')?;
-        }
-        join(f, operands, ", ", |f, operand| operand.fmt(f))
-    }
-}
-
-impl Display for Operand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let group = |f: &mut fmt::Formatter<'_>, open: char, operands: &[Operand], close: char| {
-            f.write_char(open)?;
-            join(f, operands, ", ", |f, operand| operand.fmt(f))?;
-            f.write_char(close)
-        };
-        match self {
-            Operand::Name(name) => f.write_str(name),
-            Operand::NameOffset(name, offset) => write!(f, "{name}+{offset}"),
-            Operand::Not(name) => write!(f, "!{name}"),
-            Operand::Negated(name) => write!(f, "-{name}"),
-            Operand::Immediate(value) => value.fmt(f),
-            Operand::Address(address) => address.fmt(f),
-            Operand::Vector(operands) => group(f, '{', operands, '}'),
-            Operand::Pair(first, second) => write!(f, "{first}|{second}"),
-            Operand::List(operands) => group(f, '(', operands, ')'),
-            Operand::Sink => f.write_char('_'),
-            Operand::Bracket(operands) => group(f, '[', operands, ']'),
-        }
-    }
-}
-
-impl Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.base {
-            AddressBase::Name(name) => write!(f, "[{name}")?,
-            AddressBase::Absolute(address) => write!(f, "[{address}")?,
-        }
-        write_offset(f, self.offset)?;
-        f.write_char(']')
-    }
-}
-
-impl Display for Immediate {
-    /// Decimal for integers, bits for floats.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // A minus in front of it would leave it unsigned.
-            Immediate::Int(value) if *value == i64::MIN.into() => write!(f, "(.s64){}", value.unsigned_abs()),
-            Immediate::Int(value) => value.fmt(f),
-            Immediate::F32(bits) => write!(f, "0f{bits:08X}"),
-            Immediate::F64(bits) => write!(f, "0d{bits:016X}"),
-        }
-    }
-}
-
 impl Module {
-    /// Forgets all source text: everything prints in canonical form, and two trees that mean the
-    /// same compare equal.
+    /// Removes all source text: everything prints in canonical form, and trees of equal meaning
+    /// compare equal.
     pub fn strip_origins(&mut self) {
         for item in &mut self.items {
             item.origin = Origin::default();

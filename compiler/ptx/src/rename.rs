@@ -1,15 +1,16 @@
-//! Names of module scope: which a function mentions, and other names for them.
+//! Finds and renames the module-scope names that a function uses.
 //!
-//! What is declared inside a function hides a name of module scope there, so whoever renames takes
-//! [`local_names`] out of the map first; [`rename_in_function`] does so itself.
+//! A declaration in a function hides a module-scope name of the same spelling. Callers that rename
+//! by [`rename_initializer`] must first remove [`local_names`] from the map; [`rename_in_function`]
+//! does this itself.
 
 use crate::ast::{
     Address, AddressBase, Body, Function, Initializer, Instruction, Name, Operand, Statement, StatementKind,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Gives a function's body the new names of what it mentions of the module, old to new. The
-/// function's own name stays.
+/// Renames the module-scope names that a function's body uses, from old to new. The function's own
+/// name stays.
 pub fn rename_in_function(function: &mut Function, renamed: &BTreeMap<Name, Name>) {
     let local = local_names(function);
     let Some(body) = &mut function.body else { return };
@@ -18,7 +19,7 @@ pub fn rename_in_function(function: &mut Function, renamed: &BTreeMap<Name, Name
     rename_body(body, &visible);
 }
 
-/// Names that are declared by a function: of parameters, and in its body.
+/// The names that a function declares: parameters, return values, variables and labels.
 pub fn local_names(function: &Function) -> BTreeSet<Name> {
     let mut names: BTreeSet<Name> =
         function.params.iter().chain(&function.returns).map(|variable| variable.name.clone()).collect();
@@ -37,7 +38,7 @@ fn note_declared(body: &Body, names: &mut BTreeSet<Name>) {
     }
 }
 
-/// Calls `visit` with every name that a body mentions, its own registers and labels among them.
+/// Calls `visit` with every name that a body uses, including its registers and labels.
 pub fn visit_names(body: &Body, visit: &mut dyn FnMut(&Name)) {
     for statement in &body.statements {
         match &statement.kind {
@@ -62,7 +63,7 @@ fn visit_operand(operand: &Operand, visit: &mut dyn FnMut(&Name)) {
     }
 }
 
-/// Calls `visit` with every name that an initializer mentions.
+/// Calls `visit` with every name that an initializer uses.
 pub fn visit_initializer(initializer: &Initializer, visit: &mut dyn FnMut(&Name)) {
     match initializer {
         Initializer::Symbol { name, .. } => visit(name),
@@ -118,7 +119,7 @@ fn rename_operand(operand: &mut Operand, renamed: &BTreeMap<Name, Name>) {
     }
 }
 
-/// Gives an initializer the new names of what it mentions.
+/// Renames the symbols that an initializer uses.
 pub fn rename_initializer(initializer: &mut Initializer, renamed: &BTreeMap<Name, Name>) {
     match initializer {
         Initializer::Symbol { name, .. } => rename(name, renamed),

@@ -1,41 +1,42 @@
-//! What an instruction does with each of its operands.
+//! How an instruction uses each of its operands.
 //!
-//! PTX writes its first operand and reads the others; an address or bracket is only read, wherever
-//! it stands, which covers stores, reductions, prefetches and bulk copies. The table below holds
-//! the exceptions, so an instruction nobody has heard of yet gets the rule.
+//! The default rule of PTX: the first operand is written, the others are read; an address or
+//! bracket is always read, which covers stores, reductions, prefetches and bulk copies. The table
+//! below lists the exceptions, so an unknown instruction follows the default rule.
 
 use crate::ast::*;
 
-/// What happens to a name in an operand.
+/// How an instruction uses a name in an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Written whole; by a guarded instruction, perhaps. So is the return parameter of a `call`.
+    /// Written whole; conditionally if the instruction is guarded. Includes the return parameter of
+    /// a `call`.
     Def,
-    /// Read. So is a variable whose address is taken, and a special register.
+    /// Read. Includes special registers and variables whose address is taken.
     Use,
-    /// Read and written, or written in part: the accumulator of `wgmma`, `%v.x` as destination.
+    /// Read and written, or partially written: the accumulator of `wgmma`, `%v.x` as destination.
     Update,
-    /// The label a branch goes to.
+    /// The target label of a branch.
     Label,
     /// The table of an indirect branch, or the prototype or table of an indirect call.
     Table,
-    /// What a `call` calls: a function, or a register that holds one.
+    /// The callee of a `call`: a function, or a register that holds one.
     Callee,
 }
 
 impl Role {
-    /// Whether a register in this place is read.
+    /// Whether a register in this role is read.
     pub fn reads(self) -> bool {
         matches!(self, Role::Use | Role::Update | Role::Callee)
     }
 
-    /// Whether a register in this place is written.
+    /// Whether a register in this role is written.
     pub fn writes(self) -> bool {
         matches!(self, Role::Def | Role::Update)
     }
 }
 
-/// How the operands of an instruction are laid out.
+/// The operand layout of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     /// The first operand is written, the others are read.
@@ -52,8 +53,7 @@ enum Shape {
     Call,
 }
 
-/// The exceptions: opcode, a modifier that must be there (or none), shape. The first row that fits
-/// counts.
+/// The exceptions: opcode, required modifier (or none), shape. The first matching row applies.
 const SHAPES: &[(&str, Option<&str>, Shape)] = &[
     ("bra", None, Shape::Branch),
     ("brx", None, Shape::TableBranch),
@@ -91,14 +91,14 @@ fn role(shape: Shape, position: usize) -> Role {
     }
 }
 
-/// The role of a name inside an operand whose place has `role`.
+/// The role of a name in an operand that has `role`: writing a component is an update.
 fn name_role(role: Role, name: &str) -> Role {
     let is_component = name.contains('.');
     if role == Role::Def && is_component { Role::Update } else { role }
 }
 
 impl Instruction {
-    /// Calls `visit` with every name the instruction mentions and its role: the guard first, then
+    /// Calls `visit` with the role of every name that the instruction uses: the guard first, then
     /// the operands in order.
     pub fn visit_names<'a>(&'a self, visit: &mut dyn FnMut(Role, &'a Name)) {
         if let Some(guard) = &self.guard {
@@ -110,7 +110,8 @@ impl Instruction {
         }
     }
 
-    /// The same for changing names; remember [`Statement::edit`].
+    /// Like [`Instruction::visit_names`], to change the names. The caller marks the statement by
+    /// [`Statement::edit`].
     pub fn visit_names_mut(&mut self, visit: &mut dyn FnMut(Role, &mut Name)) {
         let shape = shape(self);
         if let Some(guard) = &mut self.guard {
@@ -121,26 +122,26 @@ impl Instruction {
         }
     }
 
-    /// The names written, see [`Role::writes`].
+    /// The names that are written, see [`Role::writes`].
     pub fn writes(&self) -> Vec<&Name> {
         let mut names = Vec::new();
         self.visit_names(&mut |role, name| names.extend(role.writes().then_some(name)));
         names
     }
 
-    /// The names read, see [`Role::reads`].
+    /// The names that are read, see [`Role::reads`].
     pub fn reads(&self) -> Vec<&Name> {
         let mut names = Vec::new();
         self.visit_names(&mut |role, name| names.extend(role.reads().then_some(name)));
         names
     }
 
-    /// Whether the condition code register `CC.CF` is read.
+    /// Whether the instruction reads the carry flag `CC.CF`.
     pub fn reads_carry(&self) -> bool {
         matches!(self.opcode.as_str(), "addc" | "subc" | "madc")
     }
 
-    /// Whether the condition code register `CC.CF` is written.
+    /// Whether the instruction writes the carry flag `CC.CF`.
     pub fn writes_carry(&self) -> bool {
         self.has("cc")
     }

@@ -1,6 +1,6 @@
 //! Special registers (ISA chapter 10).
 
-/// Names without `%`, component and, where there are several, number.
+/// Names without `%` and component; the families in [`NUMBERED`] are separate.
 const SPECIAL_REGISTERS: &[&str] = &[
     "tid",
     "ntid",
@@ -39,12 +39,12 @@ const SPECIAL_REGISTERS: &[&str] = &[
     "reserved_smem_offset_cap",
 ];
 
-/// Families of special registers: prefix, how many, suffix.
+/// Families of special registers: prefix, count, suffix.
 const NUMBERED: &[(&str, u32, &str)] =
     &[("envreg", 32, ""), ("pm", 8, ""), ("pm", 8, "_64"), ("reserved_smem_offset_", 2, "")];
 
-/// Whether a name is a special register, with or without a component (`%tid.x`). They can be read
-/// and never written.
+/// Whether a name is a special register, with or without component (`%tid.x`). Special registers
+/// are read-only.
 pub fn is_special_register(name: &str) -> bool {
     let Some(name) = name.strip_prefix('%') else { return false };
     let base = name.split('.').next().unwrap_or(name);

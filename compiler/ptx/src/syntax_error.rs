@@ -1,9 +1,9 @@
-//! What the parser reports.
+//! Syntax errors.
 
 use crate::limits::MAX_SYNTAX_ERRORS;
 use std::fmt;
 
-/// A place where the text is not PTX.
+/// A syntax error and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: expected {expected}, found {found}")]
 pub struct SyntaxError {
@@ -11,9 +11,9 @@ pub struct SyntaxError {
     pub line: u32,
     /// Column in bytes, from 1.
     pub column: u32,
-    /// What would have been right here.
+    /// What the parser expected here.
     pub expected: String,
-    /// What stands here instead.
+    /// What it found instead.
     pub found: String,
 }
 
@@ -27,12 +27,12 @@ impl SyntaxError {
     }
 }
 
-/// Every place where the text is not PTX, in source order, up to [`MAX_SYNTAX_ERRORS`].
+/// All syntax errors of a text in source order, at most [`MAX_SYNTAX_ERRORS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxErrors {
-    /// The errors; at least one.
+    /// The errors; never empty.
     pub errors: Vec<SyntaxError>,
-    /// Whether there were more than are listed.
+    /// Whether there were more errors than listed.
     pub truncated: bool,
 }
 

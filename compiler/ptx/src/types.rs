@@ -29,7 +29,7 @@ pub enum ScalarType {
     Pred,
 }
 
-/// What a type's bits mean to an instruction.
+/// How instructions interpret the bits of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TypeClass {
     /// Untyped bits (`.b32`).
@@ -38,7 +38,7 @@ pub enum TypeClass {
     Unsigned,
     /// Signed integer.
     Signed,
-    /// Floating point, packed forms included.
+    /// Floating point, including packed forms.
     Float,
     /// Predicate.
     Predicate,
@@ -79,7 +79,7 @@ impl ScalarType {
         }
     }
 
-    /// The type of a spelling without the dot.
+    /// The type of a name without the dot.
     pub fn from_name(name: &str) -> Option<ScalarType> {
         Self::ALL.into_iter().find(|t| t.as_str() == name)
     }
@@ -101,7 +101,7 @@ impl ScalarType {
         if self == ScalarType::Pred { 1 } else { self.bytes() * 8 }
     }
 
-    /// What the bits mean.
+    /// The class of the type.
     pub fn class(self) -> TypeClass {
         use ScalarType::*;
         match self {
@@ -149,7 +149,7 @@ impl StateSpace {
         }
     }
 
-    /// The space of a spelling without the dot.
+    /// The state space of a name without the dot.
     pub fn from_name(name: &str) -> Option<StateSpace> {
         use StateSpace::*;
         [Reg, Sreg, Const, Global, Local, Param, Shared, Tex].into_iter().find(|s| s.as_str() == name)

@@ -1,28 +1,29 @@
-//! The verifier: is a module one that makes sense?
+//! The verifier: checks a module for consistency.
 //!
-//! It runs on what came from outside and between passes, and reports everything it finds, each with
-//! its place. It checks that
+//! It runs on modules from outside and between passes, and reports all faults with their positions.
+//! It checks that
 //!
-//! - the module opens with `.version` and `.target`;
-//! - names are declared once: functions and variables at module scope, registers, variables and
+//! - the module starts with `.version` and `.target`;
+//! - each name is declared once: functions and variables at module scope; registers, variables and
 //!   labels in each block;
-//! - a function's declarations and its definition agree in kind and in number of parameters;
-//! - a kernel returns nothing and has its parameters in `.param` space;
-//! - variables have a size that is no nonsense, an alignment that is a power of two, and an initial
-//!   value only where there can be one, no longer than the variable, naming symbols that exist;
-//! - every name in an instruction is declared: as register, variable, function, label or table, as
-//!   its place asks; special registers are not written;
+//! - the declarations and the definition of a function agree in kind and in number of parameters;
+//! - a kernel has no return values, and its parameters are in `.param` space;
+//! - a variable has a size within the limits, an alignment that is a power of two, and an initial
+//!   value only where one is allowed, no longer than the variable, which names only declared
+//!   symbols;
+//! - every name in an instruction is declared as what its position requires (register, variable,
+//!   function, label or table), and special registers are not written;
 //! - a guard is a predicate register;
-//! - a memory operand that names a variable is in the space the instruction says, and inside the
-//!   variable where that is a parameter;
-//! - a branch has a target in sight; a call has as many arguments and return values as its
+//! - a memory operand that names a variable is in the state space of the instruction, and inside
+//!   the variable if it is a parameter;
+//! - a branch has a target in scope; a call has as many arguments and return values as its
 //!   function;
-//! - the operands of the instructions in its table have the number, size and kind that the
-//!   instruction's type asks for;
+//! - operands have the number, size and class that the instruction's type requires, for the
+//!   instructions in the table of `signature.rs`;
 //! - control does not run off the end of a kernel.
 //!
-//! What it does not check: modifiers and their combinations, what a target or a `.version` allows,
-//! instructions outside of the table, values. `ptxas` does.
+//! Not checked: modifiers and their combinations, restrictions of targets and ISA versions,
+//! instructions outside the table, values. `ptxas` checks these.
 
 mod function;
 mod signature;
@@ -50,68 +51,67 @@ pub fn verify(module: &Module) -> Result<(), Faults> {
     Err(Faults { list: verifier.faults, truncated })
 }
 
-/// Something that is wrong in a module.
+/// A fault of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The function it is in.
+    /// The function that contains it.
     pub function: Option<Name>,
-    /// The statement it is in, in canonical form and cut where it is long; empty outside of
-    /// function bodies.
+    /// The statement that contains it, in canonical form and truncated; empty outside function bodies.
     pub statement: String,
-    /// Line from 1, or 0 where the statement was built.
+    /// Line from 1; 0 if the statement was built.
     pub line: u32,
-    /// Column from 1, or 0 where the statement was built.
+    /// Column from 1; 0 if the statement was built.
     pub column: u32,
-    /// What is wrong.
+    /// The kind of fault.
     pub kind: FaultKind,
 }
 
-/// What is wrong.
+/// The kinds of faults.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultKind {
-    /// The module does not open with this directive.
-    #[error("the module has to open with `.version` and `.target`")]
+    /// The module does not start with `.version` and `.target`.
+    #[error("the module must start with `.version` and `.target`")]
     NoHeader,
-    /// A name is declared again where it may be declared once.
+    /// A name is declared twice in one scope.
     #[error("`{0}` is declared twice")]
     Redeclared(Name),
-    /// Declarations of one function differ.
-    #[error("`{0}` was declared with another kind, or other numbers of parameters or return values")]
+    /// Two declarations of a function differ.
+    #[error("`{0}` differs from its earlier declaration in kind, or in the number of parameters or return values")]
     OtherDeclaration(Name),
-    /// A name means nothing here.
+    /// A name is not declared.
     #[error("`{0}` is not declared")]
     Undeclared(Name),
-    /// What is written is no register.
-    #[error("`{0}` cannot be written: it is no register of this function")]
+    /// An instruction writes something other than a register.
+    #[error("`{0}` cannot be written: it is not a register of this function")]
     NotWritable(Name),
-    /// A guard is no predicate.
+    /// A guard is not a predicate register.
     #[error("the guard `{0}` is not a predicate register")]
     GuardType(Name),
     /// A branch does not name a label.
     #[error("the branch has no target")]
     NoTarget,
-    /// A branch goes to a label that is not declared in sight.
-    #[error("there is no label `{0}` in sight")]
+    /// A branch goes to a label that is not in scope.
+    #[error("there is no label `{0}` in scope")]
     UnknownLabel(Name),
-    /// An indirect branch or call names no table in sight.
-    #[error("there is no table or prototype `{0}` in sight")]
+    /// An indirect branch or call names a table that is not in scope.
+    #[error("there is no table or prototype `{0}` in scope")]
     UnknownTable(Name),
-    /// What is called is no function.
-    #[error("`{0}` is no function and no register")]
+    /// The callee is not a function.
+    #[error("`{0}` is neither a function nor a register")]
     NotCallable(Name),
-    /// A call does not fit its function.
+    /// A call does not match its function.
     #[error("`{callee}` takes {expected} {what}, not {found}")]
     CallMismatch {
         /// The function.
         callee: Name,
         /// Arguments or return values.
         what: &'static str,
-        /// How many it declares.
+        /// How many the function declares.
         expected: usize,
         /// How many the call has.
         found: usize,
     },
-    /// An instruction has too few or too many operands.
+    /// An instruction has the wrong number of operands.
     #[error("the instruction takes {expected} operands, not {found}")]
     OperandCount {
         /// How many it takes.
@@ -119,7 +119,7 @@ pub enum FaultKind {
         /// How many there are.
         found: usize,
     },
-    /// An operand does not fit the type of the instruction.
+    /// An operand does not match the type of the instruction.
     #[error("operand {position} (`{operand}`) is {found} where the instruction asks for {expected}")]
     OperandType {
         /// From 1.
@@ -131,19 +131,19 @@ pub enum FaultKind {
         /// What it should be.
         expected: String,
     },
-    /// An instruction whose operands depend on its type has none.
+    /// The instruction has no type, although its operands depend on one.
     #[error("the instruction has no type")]
     NoType,
-    /// A memory instruction names a variable of another space.
+    /// A memory instruction names a variable in another state space.
     #[error("`{name}` is in .{declared} space")]
     OtherSpace {
         /// The variable.
         name: Name,
-        /// Where it is.
+        /// The state space of the variable.
         declared: StateSpace,
     },
-    /// An access to a parameter reaches beyond it.
-    #[error("the access at bytes {start} to {end} is outside of `{name}`, which has {bytes}")]
+    /// An access to a parameter exceeds it.
+    #[error("the access to bytes {start} to {end} is outside of `{name}`, which has {bytes} bytes")]
     BeyondParameter {
         /// The parameter.
         name: Name,
@@ -154,37 +154,37 @@ pub enum FaultKind {
         /// Its size.
         bytes: u64,
     },
-    /// A variable, or all of one space, is larger than it can be.
-    #[error("{bytes} bytes in .{space} space, of at most {limit}")]
+    /// A variable, or all variables in one state space together, exceed the limit.
+    #[error("{bytes} bytes in .{space} space exceed the limit of {limit}")]
     TooLarge {
         /// The space.
         space: StateSpace,
-        /// The size, saturated.
+        /// The size in bytes, saturated.
         bytes: u64,
-        /// The bound.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// An alignment is no power of two.
+    /// An alignment is not a power of two.
     #[error("the alignment {0} is not a power of two")]
     Alignment(u32),
-    /// An array has no length where it needs one.
+    /// An array without a required length.
     #[error("the array `{0}` needs a length")]
     Unsized(Name),
-    /// An initial value where there can be none, or one that does not fit.
+    /// An initial value that is not allowed or does not fit.
     #[error("the initial value of `{name}` {why}")]
     Initializer {
         /// The variable.
         name: Name,
-        /// What is wrong with it.
+        /// The rest of the sentence `the initial value of … `.
         why: &'static str,
     },
-    /// A kernel with return values.
-    #[error("a kernel returns nothing")]
+    /// A kernel has return values.
+    #[error("a kernel cannot have return values")]
     KernelReturns,
-    /// A kernel parameter outside of `.param` space.
+    /// A kernel parameter is not in `.param` space.
     #[error("the kernel parameter `{0}` is not in .param space")]
     KernelParameter(Name),
-    /// Control runs off the end.
+    /// Control runs off the end of a kernel.
     #[error("control runs off the end of the kernel: `ret` or `exit` is missing")]
     NoEnd,
 }
@@ -204,12 +204,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Every fault of a module; at least one.
+/// All faults of a module; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// The faults, in order.
+    /// The faults, in source order.
     pub list: Vec<Fault>,
-    /// Whether there were more than are listed.
+    /// Whether there were more faults than listed.
     pub truncated: bool,
 }
 
@@ -224,16 +224,16 @@ impl fmt::Display for Faults {
     }
 }
 
-/// What a name at module scope is.
+/// The symbol behind a name at module scope.
 #[derive(Clone, Copy)]
 enum Symbol<'m> {
     Variable(&'m Variable),
     Function(&'m Function),
-    /// Declared in words the tree does not take apart.
+    /// Declared in words that the tree does not parse.
     Opaque,
 }
 
-/// Where the verifier is.
+/// The current position of the verifier.
 #[derive(Clone, Default)]
 struct Place {
     function: Option<Name>,
@@ -243,13 +243,13 @@ struct Place {
 
 struct Verifier<'m> {
     symbols: HashMap<&'m str, Symbol<'m>>,
-    /// What the function at hand may declare in words the tree does not take apart.
+    /// Names that the current function may declare in words that the tree does not parse.
     locals: HashSet<&'m str>,
     faults: Vec<Fault>,
     place: Place,
 }
 
-/// Longest statement quoted in a fault, in characters: `mma` with its registers fits.
+/// Longest statement quoted in a fault, in characters; an `mma` with its registers fits.
 const MAX_QUOTED: usize = 120;
 
 impl<'m> Verifier<'m> {
@@ -285,13 +285,16 @@ impl<'m> Verifier<'m> {
     }
 
     fn header(&mut self, module: &Module) {
-        let is = |position: usize, name: &str| matches!(module.items.get(position).map(|i| &i.kind), Some(ItemKind::Directive(d)) if d.name == name);
+        let is = |position: usize, name: &str| {
+            let kind = module.items.get(position).map(|item| &item.kind);
+            matches!(kind, Some(ItemKind::Directive(d)) if d.name == name)
+        };
         if !(is(0, "version") && is(1, "target")) {
             self.fault(FaultKind::NoHeader);
         }
     }
 
-    /// What a name at module scope is; `x<4>` declares `x0` to `x3`.
+    /// The symbol of a name at module scope; `x<4>` declares `x0` to `x3`.
     fn symbol(&self, name: &str) -> Option<Symbol<'m>> {
         let numbered = || {
             let digits = name.bytes().rev().take(MAX_NUMBER_DIGITS).take_while(u8::is_ascii_digit).count();
@@ -320,14 +323,14 @@ impl<'m> Verifier<'m> {
         match (before, symbol) {
             (None | Some(Symbol::Opaque), _) => {}
             (Some(Symbol::Function(first)), Symbol::Function(second)) => self.redeclare(first, second),
-            // A variable may be declared `.extern` any number of times beside its definition.
+            // A variable may have any number of `.extern` declarations beside its definition.
             (Some(Symbol::Variable(first)), Symbol::Variable(second))
                 if [first, second].iter().any(|v| v.linkage == Linkage::Extern) => {}
             _ => self.fault(FaultKind::Redeclared(name.clone())),
         }
     }
 
-    /// A function that was declared before.
+    /// Checks a function that was declared before.
     fn redeclare(&mut self, first: &'m Function, second: &'m Function) {
         let shape = |f: &Function| (f.kind, f.params.len(), f.returns.len());
         if first.body.is_some() && second.body.is_some() {
@@ -338,7 +341,7 @@ impl<'m> Verifier<'m> {
     }
 }
 
-/// What a directive may declare: any word of a declaration whose shape is not known, or of
+/// The names that a directive may declare: any word of a declaration of unknown form, or of
 /// `.alias`.
 fn possible_names(directive: &Directive) -> impl Iterator<Item = &str> {
     let words: &[Name] = if directive.name == "section" { &[] } else { &directive.arguments };
@@ -348,12 +351,12 @@ fn possible_names(directive: &Directive) -> impl Iterator<Item = &str> {
         .filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic() || "_$%".contains(c)))
 }
 
-/// A register type for a message.
+/// A register of a type, for a message.
 fn described(ty: ScalarType) -> String {
     format!("a .{ty} register")
 }
 
-/// Cuts a statement for a message.
+/// Truncates a statement for a message.
 fn quoted(text: &str) -> String {
     let mut quoted: String = text.chars().take(MAX_QUOTED).map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
     if text.chars().nth(MAX_QUOTED).is_some() {

@@ -1,12 +1,13 @@
-//! Control flow, dominators, loops, liveness and roles on small functions whose facts can be seen.
+//! Control flow, dominators, loops, liveness and operand roles of small functions, checked by hand.
 
 use atoll_ptx::analysis::{BlockId, Cfg, CfgError, Code, DefUse, DominatorTree, Liveness, Loops, StatementId, When};
 use atoll_ptx::{Instruction, Module, Operand, Role, parse};
 
-/// A module with one kernel of a body.
+/// A module with one kernel `k`.
 fn kernel(body: &str) -> Module {
     let text = format!(
-        ".version 7.8\n.target sm_80\n.address_size 64\n.entry k(.param .u32 n)\n{{\n.reg .pred %p<9>;\n.reg .b32 %r<99>;\n{body}\n}}\n"
+        ".version 7.8\n.target sm_80\n.address_size 64\n\
+         .entry k(.param .u32 n)\n{{\n.reg .pred %p<9>;\n.reg .b32 %r<99>;\n{body}\n}}\n"
     );
     parse(&text).unwrap()
 }
@@ -52,7 +53,7 @@ fn blocks_and_edges() {
     let module = kernel(NESTED_LOOPS);
     let code = code(&module);
     let cfg = Cfg::of(&code).unwrap();
-    // entry, outer, inner, latch of outer, after, the store, the exit.
+    // Entry, outer, inner, latch of outer, after, the store, the exit block.
     assert_eq!(cfg.len(), 7);
     assert_eq!(edges(&cfg, cfg.entry()), [(1, When::Always)]);
     assert_eq!(edges(&cfg, BlockId::new(2)), [(2, When::Guard), (3, When::NotGuard)]);
@@ -112,7 +113,7 @@ fn two_loops_beside_each_other_in_one() {
     let code = code(&module);
     let cfg = Cfg::of(&code).unwrap();
     let loops = Loops::of(&cfg, &DominatorTree::dominators(&cfg));
-    // `top` and `a` are one block, so they are one loop with two latches.
+    // `top` and `a` share a block, so they form one loop with two latches.
     let a = loops.innermost(label(&code, &cfg, "a")).unwrap();
     assert_eq!((loops.get(a).latches.len(), loops.get(a).depth, loops.blocks(a).len()), (2, 1, 4));
     for name in ["b", "c"] {
@@ -146,7 +147,7 @@ fn tables_and_their_cases() {
 }
 
 #[test]
-fn branches_into_nowhere() {
+fn branches_to_unknown_targets() {
     let missing = kernel("bra nowhere;");
     assert_eq!(Cfg::of(&code(&missing)), Err(CfgError::UnknownLabel { label: "nowhere".into(), line: 8 }));
     let hidden = kernel("{ inside: ret; }\nbra inside;");
@@ -202,7 +203,8 @@ fn return_registers_are_live_at_the_end() {
 #[test]
 fn names_belong_to_the_innermost_scope() {
     let module = kernel(
-        "{ .reg .b32 t; .reg .f64 %r1; mov.b32 t, %r2; }\n{ .reg .b64 t; .reg .b32 %r1<3>; mov.b64 t, 0; mov.b32 %r12, %r13; }",
+        "{ .reg .b32 t; .reg .f64 %r1; mov.b32 t, %r2; }\n\
+         { .reg .b64 t; .reg .b32 %r1<3>; mov.b64 t, 0; mov.b32 %r12, %r13; }",
     );
     let code = code(&module);
     let found: Vec<_> = code.registers().iter().map(|r| (r.name.as_str(), r.ty.as_str(), r.scope.index())).collect();
@@ -211,7 +213,7 @@ fn names_belong_to_the_innermost_scope() {
     let (first, _) = code.statements().find(|(_, s)| s.instruction().is_some()).unwrap();
     let t = code.register_at(first, "t").unwrap();
     assert_eq!(defs.single_def(t), Some(first));
-    assert_eq!(code.register_at(first, "%r1"), None, "declared, never mentioned");
+    assert_eq!(code.register_at(first, "%r1"), None, "declared but not used");
     assert!(
         code.declares_register(first, "%r1")
             && code.declares_register(first, "%r98")

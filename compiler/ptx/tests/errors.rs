@@ -1,6 +1,6 @@
-//! What is said about wrong modules: each `tests/errors/NAME.ptx` has what the parser, or else the
-//! verifier, says about it in `NAME.snap`. `INSTA_UPDATE=always cargo test -p atoll-ptx --test
-//! errors` accepts what is said.
+//! Messages about invalid modules: for each `tests/errors/NAME.ptx`, `NAME.snap` holds the errors
+//! of the parser or, if it parses, of the verifier. `INSTA_UPDATE=always cargo test -p atoll-ptx
+//! --test errors` updates the snapshots.
 
 use atoll_ptx::{parse, verify};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ fn corpus() -> Vec<PathBuf> {
     files
 }
 
-fn said_about(text: &str) -> String {
+fn messages(text: &str) -> String {
     match parse(text) {
         Err(errors) => format!("{errors}\n"),
         Ok(module) => verify(&module).err().map_or_else(String::new, |faults| format!("{faults}\n")),
@@ -21,26 +21,26 @@ fn said_about(text: &str) -> String {
 }
 
 #[test]
-fn wrong_modules() {
+fn invalid_modules() {
     insta::with_settings!({ snapshot_path => "errors", prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::glob!("errors/*.ptx", |input| {
-            let said = said_about(&std::fs::read_to_string(input).unwrap());
-            assert!(!said.is_empty(), "nothing is wrong with {}", input.display());
+            let messages = messages(&std::fs::read_to_string(input).unwrap());
+            assert!(!messages.is_empty(), "no error in {}", input.display());
             let name = input.file_stem().unwrap().to_str().unwrap();
-            insta::with_settings!({ snapshot_suffix => "" }, { insta::assert_snapshot!(name, said) });
+            insta::with_settings!({ snapshot_suffix => "" }, { insta::assert_snapshot!(name, messages) });
         });
     });
 }
 
 #[test]
-fn right_modules() {
+fn valid_modules() {
     for path in corpus() {
-        assert_eq!(said_about(&std::fs::read_to_string(&path).unwrap()), "", "{}", path.display());
+        assert_eq!(messages(&std::fs::read_to_string(&path).unwrap()), "", "{}", path.display());
     }
 }
 
 #[test]
-fn errors_beyond_the_limit_are_counted_out() {
+fn errors_beyond_the_limit_are_truncated() {
     let errors = parse(&"?;\n".repeat(1000)).unwrap_err();
     assert!(errors.truncated && errors.errors.len() == atoll_ptx::limits::MAX_SYNTAX_ERRORS);
     let body = format!(".version 7.8\n.target sm_80\n.entry k() {{ {} ret; }}", "st.b32 [nothing], 0;\n".repeat(1000));
@@ -61,7 +61,7 @@ fn nesting_is_bounded() {
 
 #[test]
 fn a_missing_brace_is_reported_once() {
-    // The missing brace is noticed long after statements that were fine.
+    // The parser notices the missing brace only at the next `.entry`.
     let text = ".version 7.8\n.target sm_80\n.entry k()\n{\n ret;\n{ ret; }\n.entry l()\n{\n ret;\n}\n.file 1 \"a\"\n";
     let errors = parse(text).unwrap_err();
     assert_eq!(errors.to_string(), "7:1: expected a statement or `}`, found `.entry`");

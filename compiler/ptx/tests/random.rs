@@ -1,12 +1,12 @@
-//! Properties: no text makes the parser panic, what it takes it prints as it was, and the graph
-//! analyses agree with their definitions.
+//! Property tests: no text makes the parser panic, an accepted text prints unchanged, and the graph
+//! analyses match brute-force definitions.
 
 use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, Liveness, Loops, RegisterId};
 use atoll_ptx::{parse, print, verify};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// Pieces of PTX that mean something to the lexer or the parser.
+/// Fragments of PTX for random texts.
 const PIECES: &[&str] = &[
     ".version 7.8\n",
     ".target sm_80\n",
@@ -85,7 +85,7 @@ const PIECES: &[&str] = &[
     "generic",
 ];
 
-/// Everything a caller may do with a text.
+/// Runs the parser, printer, verifier and analyses on a text.
 fn exercise(text: &str) {
     let Ok(module) = parse(text) else { return };
     assert_eq!(print(&module), text);
@@ -101,7 +101,7 @@ fn exercise(text: &str) {
     }
 }
 
-/// A kernel of some blocks, each ending in branches to the given ones.
+/// A kernel of several blocks; each ends in branches to the given blocks.
 fn random_kernel(blocks: &[(usize, Option<usize>, u8)]) -> String {
     let mut text = String::from(".version 7.8\n.target sm_80\n.entry k()\n{\n.reg .pred %p<4>;\n.reg .b32 %r<4>;\n");
     for (index, &(target, second, work)) in blocks.iter().enumerate() {
@@ -125,7 +125,7 @@ fn kernels() -> impl Strategy<Value = String> {
         .prop_map(|blocks| random_kernel(&blocks))
 }
 
-/// Blocks that can be reached from a block by edges that are allowed.
+/// Blocks that are reachable from a block along allowed edges.
 fn reached(cfg: &Cfg, from: BlockId, allowed: impl Fn(BlockId, BlockId) -> bool) -> BTreeSet<BlockId> {
     let mut seen = BTreeSet::from([from]);
     let mut stack = vec![from];
@@ -139,8 +139,7 @@ fn reached(cfg: &Cfg, from: BlockId, allowed: impl Fn(BlockId, BlockId) -> bool)
     seen
 }
 
-/// Whether a register may be read before it is surely written, on some way from the start of a
-/// block.
+/// Whether some path from the start of a block reads a register before an unconditional write.
 fn may_be_read(code: &Code<'_>, cfg: &Cfg, block: BlockId, register: RegisterId, seen: &mut BTreeSet<BlockId>) -> bool {
     if !seen.insert(block) {
         return false;
@@ -161,19 +160,24 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         exercise(&String::from_utf8_lossy(&bytes));
     }
 
     #[test]
-    fn random_pieces_do_no_harm(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..60)) {
+    fn random_pieces_do_not_panic(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..60)) {
         exercise(&pieces.join(" "));
         exercise(&format!(".version 7.8\n.target sm_80\n.entry k()\n{{\n{}\n}}\n", pieces.concat()));
     }
 
     #[test]
-    fn changed_files_do_no_harm(file in 0..3usize, cuts in prop::collection::vec((0..4000usize, 0..8usize, prop::sample::select(PIECES)), 1..6)) {
-        let mut text = [include_str!("corpus/forms.ptx"), include_str!("corpus/nested.ptx"), include_str!("corpus/debug.ptx")][file].as_bytes().to_vec();
+    fn changed_files_do_not_panic(
+        file in 0..3usize,
+        cuts in prop::collection::vec((0..4000usize, 0..8usize, prop::sample::select(PIECES)), 1..6),
+    ) {
+        const FILES: [&str; 3] =
+            [include_str!("corpus/forms.ptx"), include_str!("corpus/nested.ptx"), include_str!("corpus/debug.ptx")];
+        let mut text = FILES[file].as_bytes().to_vec();
         for (at, length, piece) in cuts {
             let start = at % text.len();
             let end = (start + length).min(text.len());
@@ -183,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn graph_analyses_agree_with_their_definitions(text in kernels()) {
+    fn graph_analyses_match_their_definitions(text in kernels()) {
         let module = parse(&text).unwrap();
         verify(&module).unwrap();
         let code = Code::of(module.function("k").unwrap());
@@ -195,10 +199,12 @@ proptest! {
         let reachable = reached(&cfg, cfg.entry(), |_, _| true);
 
         for &above in &all {
-            // `above` dominates what is lost without it.
+            // `above` dominates the blocks that are unreachable without it.
             let without = reached(&cfg, cfg.entry(), |_, to| to != above);
             for &below in &all {
-                let expected = reachable.contains(&below) && reachable.contains(&above) && (above == below || above == cfg.entry() || !without.contains(&below));
+                let expected = reachable.contains(&below)
+                    && reachable.contains(&above)
+                    && (above == below || above == cfg.entry() || !without.contains(&below));
                 prop_assert_eq!(dominators.dominates(above, below), expected);
                 let leaves = reached(&cfg, below, |_, _| true).contains(&cfg.exit());
                 let leaves_without = below != above && reached(&cfg, below, |_, to| to != above).contains(&cfg.exit());
@@ -207,7 +213,7 @@ proptest! {
             }
         }
         for (id, natural) in loops.iter() {
-            // The blocks from which a latch is reached without the header.
+            // The blocks that reach a latch without passing the header.
             let body: BTreeSet<BlockId> = all.iter().copied().filter(|&block| {
                 block == natural.header || reachable.contains(&block) && natural.latches.iter().any(|latch| {
                     reached(&cfg, block, |from, to| from != natural.header && to != natural.header).contains(latch)
@@ -219,10 +225,13 @@ proptest! {
             }
             prop_assert!(natural.parent.is_none_or(|outer| loops.contains(outer, natural.header) && outer < id));
         }
-        // A graph is reducible if nothing is left of its cycles once the back edges are gone.
+        // A graph is reducible if it is acyclic without its back edges.
         let forward = |from: BlockId, to: BlockId| !dominators.dominates(to, from);
         let cyclic = reachable.iter().any(|&block| {
-            cfg.block(block).successors.iter().any(|e| forward(block, e.to) && reached(&cfg, e.to, forward).contains(&block))
+            cfg.block(block)
+                .successors
+                .iter()
+                .any(|e| forward(block, e.to) && reached(&cfg, e.to, forward).contains(&block))
         });
         prop_assert_eq!(loops.is_reducible(), !cyclic);
         for &block in &all {

@@ -1,11 +1,10 @@
-//! Text to tree to text: exact for what nothing touched, equal trees for what is printed in
-//! canonical form.
+//! Round trips: an unchanged tree prints the original text; canonical text parses to an equal tree.
 
 use atoll_ptx::build::KernelBuilder;
 use atoll_ptx::*;
 use std::path::PathBuf;
 
-/// Every file of the corpus with its text.
+/// Every file of the corpus and its text.
 fn corpus() -> Vec<(PathBuf, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -20,14 +19,14 @@ fn parsed(path: &std::path::Path, text: &str) -> Module {
 }
 
 #[test]
-fn untouched_text_comes_out_as_it_went_in() {
+fn unchanged_text_round_trips_exactly() {
     for (path, text) in corpus() {
         assert_eq!(print(&parsed(&path, &text)), text, "{}", path.display());
     }
 }
 
 #[test]
-fn canonical_text_reads_back_as_the_same_tree() {
+fn canonical_text_parses_to_the_same_tree() {
     for (path, text) in corpus() {
         let mut module = parsed(&path, &text);
         module.strip_origins();
@@ -40,7 +39,7 @@ fn canonical_text_reads_back_as_the_same_tree() {
 }
 
 #[test]
-fn every_node_is_at_its_place() {
+fn every_node_has_its_source_position() {
     for (path, text) in corpus() {
         let lines: Vec<&str> = text.split('\n').collect();
         for item in &parsed(&path, &text).items {
@@ -57,7 +56,7 @@ fn every_node_is_at_its_place() {
     }
 }
 
-/// Where every node is, in the order of the tree.
+/// The position of every node, in tree order.
 fn places(module: &Module) -> Vec<(u32, u32)> {
     fn of_body(body: &Body, places: &mut Vec<(u32, u32)>) {
         for statement in &body.statements {
@@ -78,7 +77,7 @@ fn places(module: &Module) -> Vec<(u32, u32)> {
 }
 
 #[test]
-fn a_printed_tree_is_located_as_one_that_was_read() {
+fn print_located_gives_the_positions_of_the_printed_text() {
     for (path, text) in corpus() {
         let mut module = parsed(&path, &text);
         for built in [false, true] {
@@ -96,7 +95,7 @@ fn a_printed_tree_is_located_as_one_that_was_read() {
     }
 }
 
-/// The statements of the one kernel of a text.
+/// The statements of the only kernel.
 fn statements(module: &mut Module) -> &mut Vec<Statement> {
     let function = module.items.iter_mut().find_map(|item| match &mut item.kind {
         ItemKind::Function(function) => function.body.as_mut(),
@@ -105,10 +104,11 @@ fn statements(module: &mut Module) -> &mut Vec<Statement> {
     &mut function.unwrap().statements
 }
 
-const SMALL: &str = ".version 7.8\n.target sm_80\n\n// the kernel\n.entry k()\n{\n\t.reg .b32 %r<3>; // registers\n\tadd.s32   %r1,%r2 , 0x10; // sum\n\t.loc 1 2 3\n\tmov.b32 %r1, 1; mov.b32 %r2, 2;\n\tret;\n}\n";
+const SMALL: &str = ".version 7.8\n.target sm_80\n\n// the kernel\n.entry k()\n{\n\t.reg .b32 %r<3>; // registers\n\
+    \tadd.s32   %r1,%r2 , 0x10; // sum\n\t.loc 1 2 3\n\tmov.b32 %r1, 1; mov.b32 %r2, 2;\n\tret;\n}\n";
 
 #[test]
-fn only_what_is_edited_changes() {
+fn an_edit_changes_only_its_statement() {
     let mut module = parse(SMALL).unwrap();
     let StatementKind::Instruction(add) = statements(&mut module)[1].edit() else { panic!() };
     add.opcode = "sub".into();
@@ -116,7 +116,7 @@ fn only_what_is_edited_changes() {
 }
 
 #[test]
-fn what_is_inserted_stands_on_its_own_line() {
+fn inserted_statements_get_their_own_lines() {
     let mut module = parse(SMALL).unwrap();
     let built = Statement::built(StatementKind::Instruction(Instruction::new("bar.sync", vec![0.into()])));
     statements(&mut module).insert(2, built.clone());
@@ -127,7 +127,7 @@ fn what_is_inserted_stands_on_its_own_line() {
 }
 
 #[test]
-fn removing_a_statement_glues_nothing_together() {
+fn removing_a_statement_keeps_its_neighbours_apart() {
     let mut module = parse(SMALL).unwrap();
     statements(&mut module).remove(3);
     let printed = print(&module);
@@ -136,7 +136,7 @@ fn removing_a_statement_glues_nothing_together() {
 }
 
 #[test]
-fn a_new_header_leaves_the_body_alone() {
+fn a_new_header_keeps_the_body() {
     let mut module = parse(SMALL).unwrap();
     let ItemKind::Function(function) = module.items[2].edit() else { panic!() };
     function.params.push(Variable::new(StateSpace::Param, ScalarType::U64, "flag"));
@@ -147,7 +147,7 @@ fn a_new_header_leaves_the_body_alone() {
 }
 
 #[test]
-fn built_modules_read_well() {
+fn built_modules_print_in_canonical_form() {
     let mut kernel = KernelBuilder::new("twice");
     kernel.attribute("maxntid", &["128", "1", "1"]);
     let from = kernel.param(ScalarType::U64, "data");
@@ -204,7 +204,7 @@ $L_end_1:
     assert_eq!(again, module);
 }
 
-/// The values of a variable of the corpus.
+/// The list of initial values of a corpus variable.
 fn values(module: &Module, name: &str) -> Vec<Initializer> {
     let variable = module.items.iter().filter_map(Item::variable).find(|variable| variable.name == name).unwrap();
     match &variable.initializer {
@@ -214,7 +214,7 @@ fn values(module: &Module, name: &str) -> Vec<Initializer> {
 }
 
 #[test]
-fn constant_expressions_have_the_values_that_the_assembler_gives_them() {
+fn constant_expressions_have_the_values_of_the_assembler() {
     let module = parse(include_str!("corpus/old_style.ptx")).unwrap();
     let integers: Vec<i64> = values(&module, "values")
         .iter()
@@ -223,10 +223,11 @@ fn constant_expressions_have_the_values_that_the_assembler_gives_them() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // As ptxas 13.5 writes them into the object.
+    // As ptxas 13.5 writes them to the object file.
     #[rustfmt::skip]
     let expected = [
-        5, 3, -1, 1, -3, -2, 2, 0, 1, 1, -1, 2, 64, -1, 28, 1, 1, 0, -3074457345618258602, 9223372036854775804, 1, 1, 1, 3, 63, 3, 5, -1, -4, 1, 0, 1,
+        5, 3, -1, 1, -3, -2, 2, 0, 1, 1, -1, 2, 64, -1, 28, 1, 1, 0, -3074457345618258602, 9223372036854775804,
+        1, 1, 1, 3, 63, 3, 5, -1, -4, 1, 0, 1,
     ];
     assert_eq!(integers, expected);
     let doubles: Vec<f64> = values(&module, "doubles")
@@ -240,7 +241,7 @@ fn constant_expressions_have_the_values_that_the_assembler_gives_them() {
 }
 
 #[test]
-fn the_smallest_integer_reads_back() {
+fn the_smallest_integer_round_trips() {
     let instruction = Instruction::new("mov.b64", vec!["%rd1".into(), i64::MIN.into()]);
     let body = parse(&format!(".func f() {{ {instruction}; }}")).unwrap();
     let again = body.function("f").unwrap().body.as_ref().unwrap().statements[0].instruction().unwrap().clone();
@@ -251,7 +252,7 @@ const SEVERAL: &str =
     ".global .u32 a,b[2] = {1, 2}, /* last */ c;\n.func f()\n{\n\t.shared .f32 x,\n\t\ty;\n\tret;\n}\n";
 
 #[test]
-fn a_declaration_of_several_variables_is_one_for_each() {
+fn a_declaration_of_several_variables_gives_one_node_each() {
     let module = parse(SEVERAL).unwrap();
     let names: Vec<&str> = module.items.iter().filter_map(Item::variable).map(|v| v.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"]);
@@ -273,7 +274,7 @@ fn parts_of_a_declaration_can_be_changed_and_removed() {
         assert_eq!(variables(&again), variables(&module), "{text}");
         text
     };
-    // What is left of a declaration still is one.
+    // The remaining parts still form a declaration.
     assert!(change(&|m| drop(m.items.remove(1))).starts_with(".global .u32 a, /* last */ c;\n"));
     let first_gone = change(&|m| drop(m.items.remove(0)));
     assert!(

@@ -30,7 +30,7 @@ pub struct ModelArgs {
 }
 
 fn parse_states(text: &str) -> Result<States, String> {
-    text.parse().map_err(|error: atoll_kgraph::NoStates| error.to_string())
+    text.parse().map_err(|error: atoll_kgraph::InvalidStates| error.to_string())
 }
 
 fn parse(text: &str) -> Result<SizeRanges, String> {

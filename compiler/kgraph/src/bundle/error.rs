@@ -1,4 +1,4 @@
-//! Why a bundle cannot be used.
+//! Errors of opening and writing bundles.
 
 use crate::graph::{FORMAT_VERSION, FORMAT_VERSION_MIN};
 use crate::validate::Invalid;
@@ -13,28 +13,29 @@ pub enum BundleError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It is no bundle, or it was damaged.
+    /// It is not a bundle, or it is damaged.
     #[error("{path} is not a usable bundle: {reason}; compile the model again with `atoll compile`")]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// What is wrong.
         reason: String,
     },
-    /// Another Atoll wrote it, in a format that this one does not know.
+    /// The bundle has a format that this version of Atoll cannot read.
     #[error(
-        "{path} has bundle format {found}, this Atoll reads formats {FORMAT_VERSION_MIN} to {FORMAT_VERSION}; use the Atoll that wrote it, or compile the model again with this one"
+        "{path} has bundle format {found}, this Atoll reads formats {FORMAT_VERSION_MIN} to {FORMAT_VERSION}; \
+         use the Atoll that wrote it, or compile the model again with this one"
     )]
     UnknownFormat {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The format of the file.
         found: u32,
     },
-    /// The graph or a target contradicts itself.
+    /// The graph or a target is inconsistent.
     #[error("{path} holds an invalid graph: {source}; compile the model again with `atoll compile`")]
     Invalid {
         /// The file.
@@ -45,8 +46,8 @@ pub enum BundleError {
 }
 
 impl BundleError {
-    /// The same about the bytes of a bundle, for somebody to whom the name of this copy means
-    /// nothing. What the system answers about the copy keeps its name.
+    /// The same error with another file name, for readers who do not know the name of this copy. An
+    /// I/O error about the copy keeps its path.
     pub fn about(self, file: &str) -> BundleError {
         let path = PathBuf::from(file);
         match self {

@@ -1,5 +1,4 @@
-//! Members in JSON. How large they are and how deep they are nested is bounded, the same way when
-//! they are read and when they are written.
+//! JSON members of a bundle. Size and nesting depth are limited, in reading and in writing.
 
 use crate::limits::{JSON_BYTES_MAX, JSON_DEPTH_MAX};
 use serde::Serialize;
@@ -8,14 +7,14 @@ use serde::de::DeserializeOwned;
 /// Parses a member.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     if bytes.len() > JSON_BYTES_MAX {
-        return Err(format!("it has {} bytes, at most {JSON_BYTES_MAX} are possible", bytes.len()));
+        return Err(format!("it has {} bytes, at most {JSON_BYTES_MAX} are allowed", bytes.len()));
     }
     let depth = depth(bytes);
     if depth > JSON_DEPTH_MAX {
-        return Err(format!("its values are nested {depth} deep, at most {JSON_DEPTH_MAX} are possible"));
+        return Err(format!("its values are nested {depth} deep, at most {JSON_DEPTH_MAX} levels are allowed"));
     }
-    // The bound above replaces the parser's own, which is too low for sizes; the stack grows with the
-    // nesting.
+    // The check above replaces the parser's own recursion limit, which is too low for size
+    // expressions; `serde_stacker` grows the stack as needed.
     let mut parser = serde_json::Deserializer::from_slice(bytes);
     parser.disable_recursion_limit();
     let value = T::deserialize(serde_stacker::Deserializer::new(&mut parser)).map_err(|error| error.to_string())?;
@@ -23,14 +22,14 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     Ok(value)
 }
 
-/// A value as a member that [`parse`] takes.
+/// Serializes a value to a member that [`parse`] accepts.
 pub(super) fn print<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>, String> {
     let bytes = serde_json::to_vec(value).map_err(|error| error.to_string())?;
     parse::<T>(&bytes)?;
     Ok(bytes)
 }
 
-/// How deep the arrays and objects of a text are nested at most.
+/// The deepest nesting of arrays and objects in a text.
 fn depth(text: &[u8]) -> usize {
     let (mut depth, mut most) = (0_usize, 0);
     let (mut in_string, mut escaped) = (false, false);
@@ -61,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deep_is_refused() {
+    fn nesting_beyond_the_limit_is_rejected() {
         let nested = |depth: usize| [vec![b'['; depth], vec![b']'; depth]].concat();
         assert!(parse::<serde_json::Value>(&nested(JSON_DEPTH_MAX)).is_ok());
         assert!(parse::<serde_json::Value>(&nested(JSON_DEPTH_MAX + 1)).expect_err("one too many").contains("nested"));

@@ -1,4 +1,4 @@
-//! The manifest, and the names of the other members.
+//! The manifest, and the names of all members.
 
 use crate::pieces::Pieces;
 use serde::{Deserialize, Serialize};
@@ -13,12 +13,12 @@ pub(super) const WEIGHTS: &str = "weights.safetensors";
 /// Name of the one tensor in the weights.
 pub(super) const WEIGHTS_TENSOR: &str = "weights";
 
-/// Name of the member with kernels from before the passes, by the digest of their text.
+/// Name of the member with the PTX before the passes; `digest` is the digest of its text.
 pub(super) fn source(digest: &str) -> String {
     format!("sources/{digest}.ptx.gz")
 }
 
-/// What the manifest says.
+/// The content of the manifest.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
@@ -27,13 +27,13 @@ pub(super) struct Manifest {
     pub(super) members: BTreeMap<String, Member>,
 }
 
-/// What it says of another member.
+/// The entry of another member.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Member {
     pub(super) bytes: u64,
-    /// Of the whole member: what is checked where there are no pieces, and what other programs can
-    /// check in any case.
+    /// SHA-256 of the whole member. Atoll checks it if there are no pieces; other programs can
+    /// always check it.
     pub(super) sha256: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pieces: Option<Pieces>,

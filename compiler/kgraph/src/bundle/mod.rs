@@ -1,20 +1,21 @@
 //! The bundle: one file `*.kg` that holds a kernel graph, its weights and the code of one or more
-//! targets (design D7).
+//! targets.
 //!
-//! It is a zip archive with stored, page-aligned members, so that it can be mapped:
+//! It is a zip archive of uncompressed, page-aligned members, so that it can be mapped:
 //!
-//! | member | content |
-//! |---|---|
-//! | `manifest.json` | format version, producer, size and SHA-256 of every other member, of the weights piece by piece besides; its own SHA-256 is the bundle's digest |
-//! | `graph.json` | [`KernelGraph`] |
-//! | `weights.safetensors` | one byte tensor `weights`; constants are found by [`crate::BufferSpec::weights_offset`] |
-//! | `targets/<name>/target.json` | [`TargetImage`] |
-//! | `targets/<name>/code` | PTX text or a native object |
-//! | `targets/<name>/kernels.ptx` | for native targets: the PTX the native code was made from |
-//! | `sources/<digest>.ptx.gz` | PTX from before the passes, by the digest of its text; targets with the same text share it |
+//! - `manifest.json`: format version, producer, size and SHA-256 of every other member, and digests
+//!   of the pieces of the weights. The SHA-256 of this member is the digest of the bundle.
+//! - `graph.json`: the [`KernelGraph`].
+//! - `weights.safetensors`: one byte tensor `weights`; [`crate::BufferSpec::weights_offset`] locates
+//!   a constant in it.
+//! - `targets/<name>/target.json`: the [`TargetImage`].
+//! - `targets/<name>/code`: PTX text or a native object.
+//! - `targets/<name>/kernels.ptx`: native targets only, the PTX that the code was compiled from.
+//! - `sources/<digest>.ptx.gz`: PTX before the passes, named by the digest of its text. Targets with
+//!   the same text share it.
 //!
-//! [`Bundle::open`] checks everything once; after that the types carry the proof. A bundle is
-//! immutable: nothing ever writes into a file that may be mapped.
+//! [`Bundle::open`] checks everything once; afterwards the types guarantee it. A bundle is
+//! immutable: no process writes to a file that may be mapped.
 
 mod error;
 mod json;
@@ -40,7 +41,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// An opened, validated, mapped bundle.
+/// An open, validated and mapped bundle.
 #[derive(Debug)]
 pub struct Bundle {
     path: PathBuf,
@@ -50,9 +51,9 @@ pub struct Bundle {
     producer: String,
     graph: KernelGraph,
     weights: Range<usize>,
-    /// Digests of pieces of the weights, by offset and size in their member.
+    /// Digests of the pieces of the weights, by offset and size in the member.
     digests: BTreeMap<(u64, u64), ConstantDigest>,
-    /// Where the weights begin in their member.
+    /// Offset of the weights in their member: the size of the safetensors header.
     header_bytes: u64,
     constants: OnceLock<Vec<Constant>>,
     targets: BTreeMap<String, Target>,
@@ -67,51 +68,51 @@ struct Target {
 }
 
 impl Bundle {
-    /// Where it was opened from.
+    /// The path that it was opened from.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// SHA-256 of the manifest, in hexadecimal: the bundle's name by content.
+    /// SHA-256 of the manifest in hexadecimal. It identifies the content of the bundle.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The format that it was written in.
+    /// The format version of the file.
     pub fn format(&self) -> u32 {
         self.format
     }
 
-    /// Which compiler wrote it.
+    /// Name and version of the compiler that wrote it.
     pub fn producer(&self) -> &str {
         &self.producer
     }
 
-    /// The skeleton.
+    /// The target-independent graph.
     pub fn graph(&self) -> &KernelGraph {
         &self.graph
     }
 
-    /// All constants; [`crate::BufferSpec::weights_offset`] points in here.
+    /// All weights; [`crate::BufferSpec::weights_offset`] is an offset in this slice.
     pub fn weights(&self) -> &[u8] {
         &self.map[self.weights.clone()]
     }
 
     /// The constants with the digests of their contents, in the order of their buffers. The first
-    /// call reads those that the manifest has no digest of.
+    /// call hashes the constants for which the manifest has no digest.
     pub fn constants(&self) -> &[Constant] {
         self.constants.get_or_init(|| Constant::all_of(self))
     }
 
-    /// The digest of a range of the weights: one that was checked when the bundle was opened, or a
-    /// new one.
+    /// The digest of a range of the weights: the one checked when the bundle was opened, if there
+    /// is one.
     pub(crate) fn weights_digest(&self, offset: u64, bytes: u64) -> ConstantDigest {
         let known = self.digests.get(&(self.header_bytes + offset, bytes)).copied();
         known.unwrap_or_else(|| ConstantDigest::of(&self.weights()[offset as usize..(offset + bytes) as usize]))
     }
 
-    /// Device memory that the constants take: each content once, in whole granules of the device (a
-    /// power of two).
+    /// Device memory of the constants in bytes: each distinct content once, rounded up to `granule`
+    /// (a power of two), the allocation unit of the device.
     pub fn constant_bytes(&self, granule: u64) -> u64 {
         let distinct: BTreeMap<_, _> =
             self.constants().iter().map(|constant| (constant.digest, constant.bytes)).collect();
@@ -123,7 +124,7 @@ impl Bundle {
         self.targets.keys().map(String::as_str)
     }
 
-    /// Launches and facts of a target.
+    /// Launches and kernel facts of a target.
     pub fn target(&self, name: &str) -> Option<&TargetImage> {
         self.targets.get(name).map(|t| &t.image)
     }
@@ -133,16 +134,16 @@ impl Bundle {
         self.targets.get(name).map(|t| &self.map[t.code.clone()])
     }
 
-    /// PTX of a target: what its native code was made from, or the code itself.
+    /// PTX of a target: the source of its native code, or the code itself.
     pub fn ptx(&self, name: &str) -> Option<&[u8]> {
         self.targets.get(name).map(|t| &self.map[t.ptx.clone().unwrap_or(t.code.clone())])
     }
 
-    /// PTX of a target's kernels from before the passes; `None` where the target has none, as in
-    /// bundles of format 1.
+    /// PTX of a target's kernels before the passes; `None` if the target has none, as in bundles of
+    /// format 1.
     ///
     /// # Errors
-    /// The text is too large, damaged, or another than its digest says.
+    /// The text exceeds [`SOURCE_BYTES_MAX`], is damaged, or does not match its digest.
     pub fn source(&self, name: &str) -> Result<Option<String>, BundleError> {
         let Some((target, member)) = self.targets.get(name).and_then(|target| Some((target, target.source.clone()?)))
         else {

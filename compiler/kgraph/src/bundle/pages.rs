@@ -1,22 +1,23 @@
-//! The weights in memory: what of the file the system keeps in its page cache.
+//! Weights in the page cache of the operating system.
 
 use super::Bundle;
 use std::ops::Range;
 
 impl Bundle {
-    /// Asks the system to have a range of the weights in memory soon. It is advice: nothing waits,
-    /// and nothing goes wrong without it.
+    /// Asks the system to read a range of the weights ahead (`MADV_WILLNEED`). Does not wait;
+    /// errors are ignored because this is only advice.
     pub fn read_ahead(&self, range: Range<usize>) {
         let range = range.start.min(self.weights.len())..range.end.min(self.weights.len());
         #[cfg(unix)]
         let _ = self.map.advise_range(memmap2::Advice::WillNeed, self.weights.start + range.start, range.len());
     }
 
-    /// Brings a range of the weights into memory, and waits for it.
+    /// Reads a range of the weights into memory and waits until it is there.
     pub fn read_in(&self, range: Range<usize>) {
         let weights = self.weights();
         let range = range.start.min(weights.len())..range.end.min(weights.len());
-        // One call instead of a fault for every few pages; systems that do not know it are made to fault.
+        // One system call instead of many page faults; without `MADV_POPULATE_READ`, touch every
+        // page.
         #[cfg(target_os = "linux")]
         if self.map.advise_range(memmap2::Advice::PopulateRead, self.weights.start + range.start, range.len()).is_ok() {
             return;
@@ -26,43 +27,44 @@ impl Bundle {
         }
     }
 
-    /// How much of the weights is in memory, by the system's count of pages: its page cache is the
-    /// tier between disk and device. `None` where the system does not say.
+    /// How many bytes of the weights are in memory, counted in whole pages. `None` if the system
+    /// does not tell.
     pub fn weights_in_memory(&self) -> Option<u64> {
         let (start, length) = self.weights_pages();
         let page = page_bytes();
         let mut pages = vec![0_u8; length.div_ceil(page)];
-        // SAFETY: the range lies within the mapping and begins at a page, since the mapping does; there is
-        // a byte for every page of it, and nothing else is written.
+        // SAFETY: the range lies within the mapping and begins at a page boundary, as the mapping
+        // does. `pages` has one byte for each page of the range, and `mincore` writes nothing else.
         let answer =
             unsafe { libc::mincore(self.map.as_ptr().add(start).cast_mut().cast(), length, pages.as_mut_ptr().cast()) };
         let resident = pages.iter().filter(|page| **page & 1 != 0).count();
-        // The first page holds the end of the header, and the last one may be a part.
+        // The first page includes the end of the header, and the last page may be partial.
         (answer == 0).then(|| ((resident * page) as u64).min(self.weights.len() as u64))
     }
 
-    /// Asks the system to take the weights out of memory, as it does by itself where it needs the
-    /// room. Returns whether it did.
+    /// Asks the system to drop the weights from memory (`MADV_PAGEOUT`), as it does itself under
+    /// memory pressure. Returns whether at most 1% of them is still in memory.
     pub fn page_out(&self) -> bool {
         let (start, length) = self.weights_pages();
-        // SAFETY: the range lies within the mapping and begins at a page; what is read of it again comes
-        // from the file, which does not change.
+        // SAFETY: the range lies within the mapping and begins at a page boundary. Later reads load
+        // the pages from the file, which does not change.
         #[cfg(target_os = "linux")]
         let _ = unsafe { libc::madvise(self.map.as_ptr().add(start).cast_mut().cast(), length, libc::MADV_PAGEOUT) };
-        // Pages that others use too stay.
+        // Pages that other processes map stay in memory.
         self.weights_in_memory().is_some_and(|bytes| bytes <= self.weights.len() as u64 / 100)
     }
 
-    /// Where the pages of the weights begin in the file, and how many bytes it is to their end.
+    /// The page-aligned start of the weights in the file, and the number of bytes from there to
+    /// their end.
     fn weights_pages(&self) -> (usize, usize) {
         let start = self.weights.start - self.weights.start % page_bytes();
         (start, self.weights.end - start)
     }
 }
 
-/// The size of a page of memory.
+/// The page size in bytes.
 fn page_bytes() -> usize {
-    // SAFETY: asking for a constant of the system touches nothing of ours.
+    // SAFETY: `sysconf` reads a system constant and touches no memory of this process.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096)
 }

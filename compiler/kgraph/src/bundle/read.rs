@@ -1,4 +1,4 @@
-//! Reading a bundle: members are found, held against their digests, parsed and checked.
+//! Opening a bundle: locates the members, checks their digests, parses and validates them.
 
 use super::manifest::{self, GRAPH, MANIFEST, Manifest, WEIGHTS, WEIGHTS_TENSOR};
 use super::{Bundle, BundleError, Target, json};
@@ -22,18 +22,18 @@ use std::sync::{Arc, OnceLock};
 use zip::{CompressionMethod, ZipArchive};
 
 impl Bundle {
-    /// Maps a bundle and checks all of it: members against their digests, the graph, every target.
+    /// Maps and checks a bundle: the digests of all members, the graph, and every target.
     pub fn open(path: &Path) -> Result<Arc<Bundle>, BundleError> {
         Bundle::of_file(&File::open(path).map_err(|source| BundleError::Io { path: path.into(), source })?, path)
     }
 
-    /// The same of a file that is open, which nobody changes as long as the bundle is there. `path`
-    /// names it in messages, and is what [`Bundle::path`] tells.
+    /// Like [`Bundle::open`], for an open file. The file must not change while the bundle is in
+    /// use. `path` appears in messages and in [`Bundle::path`].
     pub fn of_file(file: &File, path: &Path) -> Result<Arc<Bundle>, BundleError> {
         let io_error = |source| BundleError::Io { path: path.into(), source };
-        // SAFETY: bundles are immutable by contract: writers rename a finished file into place and never
-        // change one. A process that truncates a mapped file ends this one with SIGBUS, as with
-        // every mapped library.
+        // SAFETY: bundles are immutable by contract: writers rename a complete file into place and
+        // never change it. A process that truncates a mapped file kills this process by SIGBUS, as
+        // with any mapped library.
         let map = unsafe { Mmap::map(file) }.map_err(io_error)?;
         let loader = Loader { path, map: &map };
         let members = loader.members()?;
@@ -67,7 +67,7 @@ impl Bundle {
     }
 }
 
-/// What [`Bundle::open`] reads with.
+/// The mapped file during [`Bundle::open`].
 struct Loader<'a> {
     path: &'a Path,
     map: &'a [u8],
@@ -78,11 +78,11 @@ impl Loader<'_> {
         BundleError::Corrupt { path: self.path.into(), reason: reason.to_string() }
     }
 
-    /// Where each member's bytes lie in the file.
+    /// The byte range of each member in the file.
     fn members(&self) -> Result<BTreeMap<String, Range<usize>>, BundleError> {
         let mut archive = ZipArchive::new(Cursor::new(self.map)).map_err(|e| self.corrupt(e))?;
         if archive.len() > MEMBERS_MAX {
-            return Err(self.corrupt(format!("{} members, at most {MEMBERS_MAX} are read", archive.len())));
+            return Err(self.corrupt(format!("{} members, at most {MEMBERS_MAX} are allowed", archive.len())));
         }
         let mut members = BTreeMap::new();
         for index in 0..archive.len() {
@@ -95,7 +95,7 @@ impl Loader<'_> {
             let range = start.and_then(|s| Some(s..s.checked_add(usize::try_from(member.size()).ok()?)?));
             let range = range
                 .filter(|r| r.end <= self.map.len())
-                .ok_or_else(|| self.corrupt(format!("member {name} reaches beyond the file")))?;
+                .ok_or_else(|| self.corrupt(format!("member {name} extends past the end of the file")))?;
             members.insert(name, range);
         }
         Ok(members)
@@ -105,7 +105,7 @@ impl Loader<'_> {
         members.get(name).cloned().ok_or_else(|| self.corrupt(format!("{name} is missing")))
     }
 
-    /// Only the format is looked at first: another one may have other fields.
+    /// Reads only the format version first: another format may have other fields.
     fn manifest(&self, range: &Range<usize>) -> Result<Manifest, BundleError> {
         #[derive(Deserialize)]
         struct Version {
@@ -118,7 +118,7 @@ impl Loader<'_> {
         self.json(range, MANIFEST)
     }
 
-    /// Checks graph and targets, each by itself and together, and against what the format has.
+    /// Validates graph and targets, and checks that the format has all features they use.
     fn check(
         &self,
         manifest: &Manifest,
@@ -142,9 +142,9 @@ impl Loader<'_> {
         json::parse(&self.map[range.clone()]).map_err(|reason| self.corrupt(format!("{name}: {reason}")))
     }
 
-    /// Every member but the manifest is listed in it, and has the listed size and digest. Returns
-    /// those of the pieces of the weights, which come to the same as that of the whole: each
-    /// byte is read once.
+    /// Checks that every member except the manifest is listed in it, with the right size and
+    /// digest. Returns the digests of the pieces of the weights. Together the pieces cover the
+    /// whole member, so each byte is hashed once.
     fn check_digests(
         &self,
         members: &BTreeMap<String, Range<usize>>,
@@ -159,7 +159,7 @@ impl Loader<'_> {
                     _ => hexadecimal::text(&Sha256::digest(bytes)) == listed.sha256,
                 };
             if !is_right {
-                return Err(self.corrupt(format!("{name} differs from its digest, the file was damaged or changed")));
+                return Err(self.corrupt(format!("{name} does not match its digest, the file was damaged or changed")));
             }
         }
         match members.keys().find(|name| *name != MANIFEST && !manifest.members.contains_key(*name)) {
@@ -168,7 +168,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Where the weights' bytes lie, after safetensors' own check of the header.
+    /// The byte range of the weights in the file, without the safetensors header.
     fn weights(&self, range: &Range<usize>) -> Result<Range<usize>, BundleError> {
         let bytes = &self.map[range.clone()];
         let tensors =
@@ -186,7 +186,7 @@ impl Loader<'_> {
             };
             let image: TargetImage = self.json(range, name)?;
             if image.name != target_name {
-                return Err(self.corrupt(format!("{name} says it is for {}", image.name)));
+                return Err(self.corrupt(format!("{name} is for target {}", image.name)));
             }
             let code = self.member(members, &format!("targets/{target_name}/code"))?;
             let ptx = members.get(&format!("targets/{target_name}/kernels.ptx")).cloned();

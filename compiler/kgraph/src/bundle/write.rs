@@ -18,38 +18,37 @@ use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-/// Alignment of members in the file: a page, so that weights and code can be mapped as they are.
+/// Alignment of members in the file: one page, so that weights and code can be mapped in place.
 const MEMBER_ALIGN: u16 = 4096;
 
-/// Everything that goes into a bundle.
+/// The content of a bundle to be written.
 #[derive(Debug)]
 pub struct BundleContents<'a> {
     /// Name and version of the compiler.
     pub producer: String,
-    /// The skeleton.
+    /// The target-independent graph.
     pub graph: &'a KernelGraph,
-    /// Constants as (offset, bytes), ascending, not overlapping; gaps are zeros.
+    /// Constants as (offset, bytes), ascending and disjoint; gaps are filled with zeros.
     pub weights: Vec<(u64, &'a [u8])>,
     /// Targets with their code.
     pub targets: Vec<TargetContents>,
 }
 
-/// One target of a bundle that is written.
+/// One target of a bundle to be written.
 #[derive(Debug)]
 pub struct TargetContents {
-    /// Launches and facts.
+    /// Launches and kernel facts.
     pub image: TargetImage,
     /// PTX text or a native object.
     pub code: Vec<u8>,
-    /// For native targets: the PTX the code was made from.
+    /// Native targets only: the PTX that the code was compiled from.
     pub ptx: Option<String>,
-    /// PTX of the kernels from before the passes. It is stored once for all targets that have the
-    /// same.
+    /// PTX of the kernels before the passes. Targets with the same text share one member.
     pub source: Option<String>,
 }
 
-/// Writes a bundle: into a temporary file beside `path`, renamed when it is whole. Returns the
-/// digest.
+/// Writes a bundle to a temporary file in the folder of `path` and renames it when complete.
+/// Returns the digest of the bundle.
 pub fn write_bundle(path: &Path, contents: &BundleContents<'_>) -> Result<String, BundleError> {
     let invalid = |source| BundleError::Invalid { path: path.into(), source };
     let weights_bytes = contents.weights.last().map_or(0, |(offset, bytes)| offset + bytes.len() as u64);
@@ -72,7 +71,7 @@ fn write_file(path: &Path, contents: &BundleContents<'_>, weights_bytes: u64) ->
     writer.member(GRAPH, |out| out.write_all(&graph))?;
     let header = weights_header(weights_bytes);
     writer.member(WEIGHTS, |out| write_weights(out, &header, &contents.weights))?;
-    let member = writer.members.get_mut(WEIGHTS).expect("it was just written");
+    let member = writer.members.get_mut(WEIGHTS).expect("the member was written above");
     member.pieces = Some(Pieces::of(&header, &contents.weights));
     for target in &contents.targets {
         let folder = format!("targets/{}", target.image.name);
@@ -96,15 +95,15 @@ fn write_file(path: &Path, contents: &BundleContents<'_>, weights_bytes: u64) ->
     Ok(hexadecimal::text(&Sha256::digest(&manifest)))
 }
 
-/// A member as JSON that readers take.
+/// Serializes a member and checks that readers accept it.
 fn json<T: Serialize + DeserializeOwned>(name: &str, value: &T) -> io::Result<Vec<u8>> {
     let refused =
         |reason| io::Error::new(io::ErrorKind::InvalidInput, format!("{name} could not be read again: {reason}"));
     super::json::print(value).map_err(refused)
 }
 
-/// What stands in front of the weights: their size, and the safetensors header padded so that the
-/// data starts at a multiple of 256 bytes.
+/// The bytes before the weights: the header size, and a safetensors header padded so that the data
+/// starts at a multiple of 256 bytes.
 fn weights_header(bytes: u64) -> Vec<u8> {
     let mut header =
         format!("{{\"{WEIGHTS_TENSOR}\":{{\"dtype\":\"U8\",\"shape\":[{bytes}],\"data_offsets\":[0,{bytes}]}}}}");
@@ -114,7 +113,7 @@ fn weights_header(bytes: u64) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat()
 }
 
-/// The header, then the constants.
+/// Writes the header, then the constants and the gaps between them.
 fn write_weights(out: &mut dyn Write, header: &[u8], weights: &[(u64, &[u8])]) -> io::Result<()> {
     out.write_all(header)?;
     let mut at = 0;
@@ -128,21 +127,21 @@ fn write_weights(out: &mut dyn Write, header: &[u8], weights: &[(u64, &[u8])]) -
     Ok(())
 }
 
-/// Writes members and remembers their digests.
+/// Writes members and records their sizes and digests.
 struct MemberWriter<W: Write + Seek> {
     zip: ZipWriter<W>,
     members: BTreeMap<String, Member>,
 }
 
 impl<W: Write + Seek> MemberWriter<W> {
-    /// Writes the text of kernels unless it is there, and gives its digest. It is compressed, since
-    /// nothing maps it: only a compiler reads it.
+    /// Writes the PTX text of kernels unless it is already there, and returns its digest. It is
+    /// compressed because only compilers read it, and nothing maps it.
     fn source(&mut self, text: &str) -> io::Result<String> {
         let digest = hexadecimal::text(&Sha256::digest(text));
         let name = manifest::source(&digest);
         if !self.members.contains_key(&name) {
             self.member(&name, |out| {
-                // Without a time and a name, equal texts give equal bytes.
+                // Without time stamp and file name, equal texts give equal bytes.
                 let mut gzip = GzBuilder::new().write(out, Compression::default());
                 gzip.write_all(text.as_bytes())?;
                 gzip.finish().map(drop)
@@ -152,7 +151,7 @@ impl<W: Write + Seek> MemberWriter<W> {
     }
 
     fn member(&mut self, name: &str, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-        // Without a time of writing, equal content gives equal files.
+        // Without time stamps, equal content gives equal files.
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)
             .with_alignment(MEMBER_ALIGN)

@@ -1,5 +1,5 @@
-//! What a structurally right batch axis is. Whether the rows are independent only the analysis can
-//! tell that is named as its proof.
+//! Validates the structure of a batch axis. Whether the rows are independent is not checked: the
+//! analysis named as `proof` has shown it.
 
 use super::{Invalid, invalid};
 use crate::batch::BatchAxis;
@@ -19,7 +19,7 @@ pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
     if proof.is_empty() || proof.len() > NAME_BYTES_MAX {
         return Err(invalid(
             place,
-            format!("a proof with a name of {} bytes, 1 to {NAME_BYTES_MAX} are possible", proof.len()),
+            format!("a proof with a name of {} bytes, 1 to {NAME_BYTES_MAX} are allowed", proof.len()),
         ));
     }
     if graph.read_backs.iter().any(|read_back| read_back.symbol == *symbol) {
@@ -33,18 +33,18 @@ fn check_buffer(buffer: &BufferSpec, axis: Option<u32>, symbol: crate::SymbolId)
     let place = format!("batch axis of {name}");
     let Some(axis) = axis else {
         return match kind {
-            BufferKind::Input | BufferKind::Output => Err(invalid(place, "inputs and outputs need one")),
+            BufferKind::Input | BufferKind::Output => Err(invalid(place, "inputs and outputs need an axis")),
             _ => Ok(()),
         };
     };
     if *kind == BufferKind::Const {
-        return Err(invalid(place, "a constant has none"));
+        return Err(invalid(place, "a constant must not have an axis"));
     }
     let axis = axis as usize;
     match shape.get(axis) {
         None => return Err(invalid(place, format!("axis {axis} of {} dimensions", shape.len()))),
         Some(dimension) if *dimension != Expr::Symbol(symbol) => {
-            return Err(invalid(place, format!("axis {axis} is {dimension} and not the symbol")));
+            return Err(invalid(place, format!("axis {axis} is {dimension}, not the symbol")));
         }
         Some(_) => {}
     }

@@ -1,12 +1,12 @@
-//! What valid symbols, elements of inputs and conditions are.
+//! Validates symbols, elements of inputs, and conditions.
 
 use super::{Invalid, expression, invalid};
 use crate::expr::Expr;
 use crate::graph::{BufferKind, DType, KernelGraph};
 use std::collections::HashSet;
 
-/// Symbols have ranges, those that are elements of an input an element each; conditions are about
-/// symbols of the graph.
+/// Every symbol has a nonempty range, every element symbol refers to one existing element, and
+/// conditions use only symbols of the graph that are known when inputs are bound.
 pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
     let elements = elements(graph)?;
     for (id, symbol) in graph.symbols.iter().enumerate() {
@@ -29,7 +29,7 @@ pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Indices of the symbols that are elements.
+/// Indices of the symbols that are elements of inputs.
 fn elements(graph: &KernelGraph) -> Result<HashSet<usize>, Invalid> {
     let inputs: Vec<_> = graph.buffers_of(BufferKind::Input).map(|(_, buffer)| buffer).collect();
     let mut symbols = HashSet::new();
@@ -37,17 +37,20 @@ fn elements(graph: &KernelGraph) -> Result<HashSet<usize>, Invalid> {
         let place = "an element of an input";
         let id = element.symbol.0 as usize;
         if id >= graph.symbols.len() || !symbols.insert(id) {
-            return Err(invalid(place, format!("symbol {id} does not exist or is two elements")));
+            return Err(invalid(place, format!("symbol {id} does not exist or is bound to two elements")));
         }
         let Some(input) = inputs.get(element.input as usize) else {
             return Err(invalid(place, format!("input {} does not exist", element.input)));
         };
         let count = input.shape.iter().try_fold(1_i64, |count, dim| count.checked_mul(dim.as_const()?));
         if count.is_none_or(|count| i64::from(element.index) >= count) {
-            return Err(invalid(&input.name, format!("it has no element {} whatever its shape is", element.index)));
+            return Err(invalid(
+                &input.name,
+                format!("its shape must be constant and contain element {}", element.index),
+            ));
         }
         if matches!(input.dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64) {
-            return Err(invalid(&input.name, "its elements are no integers, one is a size"));
+            return Err(invalid(&input.name, "its elements must be integers, because one gives a size"));
         }
     }
     Ok(symbols)

@@ -1,4 +1,5 @@
-//! The border check of graphs and targets: after it, ids index, names are unique, layouts fit.
+//! Validation of graphs and targets. Afterwards all ids are valid indices, names are unique, and
+//! arguments fit their kernels.
 
 mod batch;
 mod checks;
@@ -15,7 +16,7 @@ pub use crate::limits::{NODES_MAX, PARAMS_BYTES_MAX};
 use std::collections::HashSet;
 pub use target::{params_layout, target};
 
-/// A contradiction in a graph or target.
+/// An inconsistency in a graph or target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct Invalid {
@@ -27,7 +28,7 @@ fn invalid(place: impl ToString, reason: impl ToString) -> Invalid {
     Invalid { place: place.to_string(), reason: reason.to_string() }
 }
 
-/// The format of a bundle and that of its graph are one.
+/// Checks that a bundle and its graph have the same format version.
 pub fn format(bundle: u32, graph: u32) -> Result<(), Invalid> {
     if bundle != graph {
         return Err(invalid("graph", format!("it has format {graph}, its bundle has format {bundle}")));
@@ -35,7 +36,7 @@ pub fn format(bundle: u32, graph: u32) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Format 1 has none of the features that came later.
+/// Checks that the format has all features that are used; format 1 has none.
 pub fn features(format: u32, used: &[Feature]) -> Result<(), Invalid> {
     match used.first() {
         Some(feature) if format < 2 => {
@@ -99,7 +100,12 @@ fn buffers(graph: &KernelGraph, weights_bytes: u64) -> Result<(), Invalid> {
                 }
             }
             (false, None) => {}
-            _ => return Err(invalid(&buffer.name, "exactly the constants have a place in the weights")),
+            _ => {
+                return Err(invalid(
+                    &buffer.name,
+                    "a constant needs an offset in the weights, and only a constant has one",
+                ));
+            }
         }
     }
     Ok(())
@@ -114,7 +120,7 @@ fn check_node(graph: &KernelGraph, index: usize, node: &Node) -> Result<(), Inva
         return Err(invalid(&node.name, "writes an input or a constant"));
     }
     if node.after.iter().any(|before| before.0 as usize >= index) {
-        return Err(invalid(&node.name, "comes before a node it waits for"));
+        return Err(invalid(&node.name, "comes before a node that it depends on"));
     }
     let expressions = match &node.kind {
         NodeKind::Kernel => return Ok(()),
@@ -131,7 +137,7 @@ fn check_node(graph: &KernelGraph, index: usize, node: &Node) -> Result<(), Inva
             if !matches!(pattern.len(), 1 | 2 | 4 | 8) {
                 return Err(invalid(
                     &node.name,
-                    format!("a pattern of {} bytes, 1, 2, 4 and 8 are possible", pattern.len()),
+                    format!("a pattern of {} bytes, 1, 2, 4 and 8 are allowed", pattern.len()),
                 ));
             }
             vec![offset, bytes]
@@ -151,19 +157,19 @@ fn plan(graph: &KernelGraph) -> Result<(), Invalid> {
     if points.len() != graph.nodes.len()
         || points.iter().enumerate().any(|(node, &NodeId(point))| point as usize > node + 1)
     {
-        return Err(invalid(place, "needs one restore point per node, at most the one behind it"));
+        return Err(invalid(place, "needs one restore point per node, at most the node after it"));
     }
     Ok(())
 }
 
-/// Every buffer of a kind has one place.
+/// Checks that every buffer of a kind has exactly one place.
 fn places(graph: &KernelGraph, kind: BufferKind, places: &[TempPlacement]) -> Result<(), Invalid> {
     let place = "memory plan";
     let mut placed = HashSet::new();
     for TempPlacement { buffer, offset } in places {
         let fits = graph.buffers.get(buffer.0 as usize).is_some_and(|spec| spec.kind == kind);
         if !fits || !placed.insert(*buffer) {
-            return Err(invalid(place, format!("buffer {} is not a {kind:?} one or is placed twice", buffer.0)));
+            return Err(invalid(place, format!("buffer {} is not of kind {kind:?} or is placed twice", buffer.0)));
         }
         expression(graph, place, offset)?;
     }

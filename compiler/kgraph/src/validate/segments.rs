@@ -1,4 +1,4 @@
-//! What valid segments and sizes read back from the device are.
+//! Validates segments, and symbols that are read back from the device.
 
 use super::{Invalid, expression, invalid};
 use crate::graph::{BufferKind, DType, KernelGraph, NodeId, NodeKind, ReadBack};
@@ -6,7 +6,8 @@ use crate::limits::{SEGMENT_DEPTH_MAX, TRIPS_MAX};
 use crate::segment::{Scalar, Segment};
 use std::collections::HashSet;
 
-/// Every node is in exactly one segment, in order, and nothing runs again from another segment.
+/// Checks that every node is in exactly one segment, in order, and that no restore point is in
+/// another segment.
 pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
     if graph.segments.is_empty() {
         return Ok(());
@@ -24,7 +25,7 @@ pub(super) fn check(graph: &KernelGraph) -> Result<(), Invalid> {
 
 struct Checker<'a> {
     graph: &'a KernelGraph,
-    /// The first node that is in no segment yet.
+    /// The first node that is not in a segment yet.
     next: u32,
 }
 
@@ -53,12 +54,12 @@ impl Checker<'_> {
                     scalar(self.graph, "the condition of a loop", condition)?;
                 }
                 if trips.is_none() && condition.is_none() {
-                    return Err(invalid(place, "neither a number of iterations nor a condition ends it"));
+                    return Err(invalid(place, "it needs a number of iterations or a condition that ends it"));
                 }
                 if *trips_max == 0 || *trips_max > TRIPS_MAX {
                     return Err(invalid(
                         place,
-                        format!("at most {trips_max} iterations, 1 to {TRIPS_MAX} are possible"),
+                        format!("at most {trips_max} iterations, 1 to {TRIPS_MAX} are allowed"),
                     ));
                 }
                 self.list(body, depth + 1)
@@ -68,16 +69,13 @@ impl Checker<'_> {
 
     fn nodes(&mut self, first: NodeId, end: NodeId) -> Result<(), Invalid> {
         if first.0 != self.next || end.0 <= first.0 || end.0 as usize > self.graph.nodes.len() {
-            return Err(invalid(
-                "segments",
-                format!("nodes {} to {} where node {} is the next", first.0, end.0, self.next),
-            ));
+            return Err(invalid("segments", format!("nodes {} to {}, but node {} is next", first.0, end.0, self.next)));
         }
         let points = &self.graph.plan.restore_points[first.0 as usize..end.0 as usize];
         if points.iter().any(|point| *point < first) {
             return Err(invalid(
                 "segments",
-                format!("a node of the segment from node {} on restores to another segment", first.0),
+                format!("the segment from node {} has a restore point in another segment", first.0),
             ));
         }
         self.next = end.0;
@@ -85,8 +83,8 @@ impl Checker<'_> {
     }
 }
 
-/// Symbols that are read back: each once, after a node that writes the value, and only used behind
-/// it.
+/// Checks symbols that are read back: each is read once, after a node that writes the value, and
+/// used only after that.
 pub(super) fn read_backs(graph: &KernelGraph) -> Result<(), Invalid> {
     let mut seen = HashSet::new();
     if !graph.read_backs.is_sorted_by_key(|read_back| read_back.after) {
@@ -106,7 +104,7 @@ pub(super) fn read_backs(graph: &KernelGraph) -> Result<(), Invalid> {
                 let name = &graph.symbols[unknown.0 as usize].name;
                 return Err(invalid(
                     place,
-                    format!("its largest value depends on `{name}`, which is not known before"),
+                    format!("its largest value depends on `{name}`, which is not known earlier"),
                 ));
             }
         }
@@ -122,7 +120,7 @@ pub(super) fn read_backs(graph: &KernelGraph) -> Result<(), Invalid> {
         if let Some(buffer) =
             fixed.clone().find(|buffer| buffer.shape.iter().any(|dimension| dimension.depends_on(*symbol)))
         {
-            return Err(invalid(place, format!("{} depends on it and is there before it is read", buffer.name)));
+            return Err(invalid(place, format!("{} depends on it, but is allocated before it is read", buffer.name)));
         }
         let early = graph.nodes[..=after.0 as usize].iter().find(|node| match &node.kind {
             NodeKind::Kernel => false,
@@ -132,7 +130,7 @@ pub(super) fn read_backs(graph: &KernelGraph) -> Result<(), Invalid> {
             NodeKind::Fill { offset, bytes, .. } => [offset, bytes].iter().any(|expr| expr.depends_on(*symbol)),
         });
         if let Some(node) = early {
-            return Err(invalid(place, format!("{} depends on it and comes before it is read", node.name)));
+            return Err(invalid(place, format!("{} depends on it, but comes before it is read", node.name)));
         }
     }
     Ok(())
@@ -144,7 +142,7 @@ fn scalar(graph: &KernelGraph, place: &str, scalar: &Scalar) -> Result<(), Inval
         return Err(invalid(place, format!("buffer {} does not exist", buffer.0)));
     };
     if matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64) {
-        return Err(invalid(place, format!("a {dtype:?} is neither an integer nor a truth value")));
+        return Err(invalid(place, format!("a {dtype:?} is neither an integer nor a bool")));
     }
     let end = offset.checked_add(dtype.bytes()).and_then(|end| i64::try_from(end).ok());
     let smallest: Vec<i64> = graph.symbols.iter().map(|symbol| symbol.min).collect();
@@ -152,7 +150,7 @@ fn scalar(graph: &KernelGraph, place: &str, scalar: &Scalar) -> Result<(), Inval
     if !offset.is_multiple_of(dtype.bytes()) || !fits {
         return Err(invalid(
             place,
-            format!("byte {offset} of {} is not aligned, or outside of it with the smallest symbols", spec.name),
+            format!("byte {offset} of {} is misaligned, or outside of it for the smallest symbol values", spec.name),
         ));
     }
     Ok(())

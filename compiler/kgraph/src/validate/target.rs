@@ -1,4 +1,4 @@
-//! What a valid target is.
+//! Validates targets.
 
 use super::{Invalid, expression, invalid};
 use crate::expr::Expr;
@@ -10,7 +10,7 @@ use crate::target::{
 };
 use std::collections::HashSet;
 
-/// Checks a target against a valid graph whose weights are `weights_bytes` long.
+/// Validates a target against a valid graph whose weights have `weights_bytes` bytes.
 pub fn target(graph: &KernelGraph, target: &TargetImage, weights_bytes: u64) -> Result<(), Invalid> {
     if target.launches.len() != graph.nodes.len() {
         return Err(invalid(
@@ -34,7 +34,7 @@ pub fn target(graph: &KernelGraph, target: &TargetImage, weights_bytes: u64) -> 
     packed(graph, target, weights_bytes)
 }
 
-/// No launch depends on a size that is read back only behind it.
+/// Checks that no launch depends on a size that is read back only after it.
 fn sizes_are_known(graph: &KernelGraph, target: &TargetImage) -> Result<(), Invalid> {
     for ReadBack { symbol, after, .. } in &graph.read_backs {
         let uses = |launch: &LaunchSpec| {
@@ -56,7 +56,7 @@ fn sizes_are_known(graph: &KernelGraph, target: &TargetImage) -> Result<(), Inva
             let size = &graph.symbols[symbol.0 as usize].name;
             return Err(invalid(
                 format!("the size `{size}`"),
-                format!("{} is launched with it and comes before it is read", node.name),
+                format!("{} uses it in its launch, but comes before it is read", node.name),
             ));
         }
     }
@@ -67,30 +67,30 @@ fn kernel(kernel: &KernelFacts) -> Result<(), Invalid> {
     if kernel.name.len() > KERNEL_NAME_BYTES_MAX {
         return Err(invalid(
             "a kernel",
-            format!("its name has {} bytes, at most {KERNEL_NAME_BYTES_MAX} are possible", kernel.name.len()),
+            format!("its name has {} bytes, at most {KERNEL_NAME_BYTES_MAX} are allowed", kernel.name.len()),
         ));
     }
     let threads = kernel.block.iter().fold(1, |threads: u64, &d| threads.saturating_mul(d.into()));
     if threads == 0 || threads > BLOCK_THREADS_MAX {
         return Err(invalid(
             &kernel.name,
-            format!("a block of {threads} threads, 1 to {BLOCK_THREADS_MAX} are possible"),
+            format!("a block of {threads} threads, 1 to {BLOCK_THREADS_MAX} are allowed"),
         ));
     }
     if kernel.params_bytes > PARAMS_BYTES_MAX {
         return Err(invalid(
             &kernel.name,
-            format!("{} bytes of parameters, at most {PARAMS_BYTES_MAX} are possible", kernel.params_bytes),
+            format!("{} bytes of parameters, at most {PARAMS_BYTES_MAX} are allowed", kernel.params_bytes),
         ));
     }
     if kernel
         .preempt_offset
         .is_some_and(|at| !at.is_multiple_of(8) || at.checked_add(preempt_params::BYTES) != Some(kernel.params_bytes))
     {
-        return Err(invalid(&kernel.name, "the preemption parameters are not the last ones"));
+        return Err(invalid(&kernel.name, "the preemption parameters must be the last parameters"));
     }
     if kernel.leaves_silently && kernel.preempt_offset.is_none() {
-        return Err(invalid(&kernel.name, "leaves silently without the preemption parameters by which it would"));
+        return Err(invalid(&kernel.name, "`leaves_silently` is set, but it has no preemption parameters"));
     }
     if let Some(AmdFacts { vgprs, sgprs, agprs, wave_lanes, .. }) = kernel.amd
         && (!matches!(wave_lanes, 32 | 64) || vgprs > 512 || agprs > 512 || sgprs > 128)
@@ -98,18 +98,19 @@ fn kernel(kernel: &KernelFacts) -> Result<(), Invalid> {
         return Err(invalid(
             &kernel.name,
             format!(
-                "no AMD device has waves of {wave_lanes} lanes with {vgprs} + {agprs} vector and {sgprs} scalar registers"
+                "no AMD device has waves of {wave_lanes} lanes with {vgprs} + {agprs} vector and \
+                 {sgprs} scalar registers"
             ),
         ));
     }
     Ok(())
 }
 
-/// The node of a launch.
+/// The node that a launch belongs to.
 struct Owner<'a> {
     node: &'a Node,
     index: usize,
-    /// Those that it lists. There may be millions, and as many arguments that name them.
+    /// The buffers that it lists, as a set: there may be millions, and as many arguments.
     buffers: HashSet<BufferId>,
 }
 
@@ -134,7 +135,7 @@ fn check_launch(
         if let Argument::Bytes { relocations, .. } = argument
             && relocations.iter().any(|relocation| !(at + relocation.at).is_multiple_of(8))
         {
-            return Err(invalid(&node.name, "a relocation is not aligned to 8 bytes in the parameter block"));
+            return Err(invalid(&node.name, "a relocation must be aligned to 8 bytes in the parameter block"));
         }
     }
     if !fits(kernel, own_bytes) {
@@ -149,27 +150,30 @@ fn check_argument(graph: &KernelGraph, owner: &Owner<'_>, argument: &Argument) -
         Argument::Buffer { buffer, offset } => address(graph, owner, *buffer, offset),
         Argument::Int { value, dtype } => {
             if !matches!(dtype.bytes(), 4 | 8) {
-                return Err(invalid(&node.name, "an integer literal is 32 or 64 bits wide"));
+                return Err(invalid(&node.name, "an integer literal must have 32 or 64 bits"));
             }
             expression(graph, &node.name, value)
         }
         Argument::F32 { .. } | Argument::F64 { .. } => Ok(()),
         Argument::Check { check } => match graph.checks.get(*check as usize) {
             Some(known) if known.node.0 as usize == owner.index => Ok(()),
-            _ => Err(invalid(&node.name, format!("is given check {check}, which is none of its own"))),
+            _ => {
+                Err(invalid(&node.name, format!("uses check {check}, which does not exist or belongs to another node")))
+            }
         },
         Argument::Bytes { align, bytes, relocations } => {
             if !matches!(align, 1 | 2 | 4 | 8 | 16) || bytes.is_empty() || bytes.len() > PARAMS_BYTES_MAX as usize {
                 let reason = format!(
-                    "a structure of {} bytes aligned to {align}; 1 to {PARAMS_BYTES_MAX} bytes and powers of two up to 16 are possible",
+                    "a structure of {} bytes aligned to {align}; 1 to {PARAMS_BYTES_MAX} bytes and powers of two \
+                     up to 16 are allowed",
                     bytes.len()
                 );
                 return Err(invalid(&node.name, reason));
             }
             let mut end = 0;
             for Relocation { at, buffer, offset } in relocations {
-                let behind = at.checked_add(8).filter(|behind| *at >= end && *behind as usize <= bytes.len());
-                end = behind.ok_or_else(|| {
+                let end_of_address = at.checked_add(8).filter(|end_at| *at >= end && *end_at as usize <= bytes.len());
+                end = end_of_address.ok_or_else(|| {
                     invalid(
                         &node.name,
                         format!(
@@ -188,13 +192,13 @@ fn check_argument(graph: &KernelGraph, owner: &Owner<'_>, argument: &Argument) -
 fn address(graph: &KernelGraph, owner: &Owner<'_>, buffer: BufferId, offset: &Expr) -> Result<(), Invalid> {
     let node = owner.node;
     if !owner.buffers.contains(&buffer) {
-        return Err(invalid(&node.name, format!("is given buffer {}, which it does not list", buffer.0)));
+        return Err(invalid(&node.name, format!("uses buffer {}, which it does not list", buffer.0)));
     }
     expression(graph, &node.name, offset)
 }
 
-/// Every variant can be chosen for some values of the symbols. All values have a launch, since what
-/// no variant is for falls to the launch itself.
+/// Checks that every variant can be selected for some values of the symbols. Values without a
+/// variant use the launch itself.
 fn variants(graph: &KernelGraph, node: &Node, spec: &LaunchSpec) -> Result<(), Invalid> {
     if spec.variants.len() > VARIANTS_MAX {
         return Err(invalid(
@@ -205,7 +209,7 @@ fn variants(graph: &KernelGraph, node: &Node, spec: &LaunchSpec) -> Result<(), I
     for (index, LaunchVariant { ranges, launch }) in spec.variants.iter().enumerate() {
         let place = format!("{}, variant {index}", node.name);
         if !launch.variants.is_empty() {
-            return Err(invalid(place, "a variant has no variants of its own"));
+            return Err(invalid(place, "a variant must not have variants"));
         }
         let mut seen = HashSet::new();
         for SymbolRange { symbol, min, max } in ranges {
@@ -223,18 +227,18 @@ fn variants(graph: &KernelGraph, node: &Node, spec: &LaunchSpec) -> Result<(), I
             }
         }
         if ranges.is_empty() {
-            return Err(invalid(place, "it has no range, so nothing behind it could be chosen"));
+            return Err(invalid(place, "it has no range, so later variants could never be selected"));
         }
         if let Some(earlier) =
             spec.variants[..index].iter().position(|earlier| contains(graph, &earlier.ranges, ranges))
         {
-            return Err(invalid(place, format!("variant {earlier} is for all of its values and comes first")));
+            return Err(invalid(place, format!("variant {earlier} precedes it and covers all of its values")));
         }
     }
     Ok(())
 }
 
-/// Whether all values that match `inner` match `outer`.
+/// Whether all values that match `inner` also match `outer`.
 fn contains(graph: &KernelGraph, outer: &[SymbolRange], inner: &[SymbolRange]) -> bool {
     outer.iter().all(|outer| {
         let known = &graph.symbols[outer.symbol.0 as usize];
@@ -245,7 +249,7 @@ fn contains(graph: &KernelGraph, outer: &[SymbolRange], inner: &[SymbolRange]) -
     })
 }
 
-/// Packed constants are constants, each once, within the weights.
+/// Checks that packed constants are constants, packed once, within the weights.
 fn packed(graph: &KernelGraph, target: &TargetImage, weights_bytes: u64) -> Result<(), Invalid> {
     let mut seen = HashSet::new();
     for PackedConstant { buffer, layout, weights_offset, bytes } in &target.packed {
@@ -253,7 +257,7 @@ fn packed(graph: &KernelGraph, target: &TargetImage, weights_bytes: u64) -> Resu
         if !is_const || !seen.insert(buffer) {
             return Err(invalid(
                 &target.name,
-                format!("packs buffer {}, which is no constant or is packed twice", buffer.0),
+                format!("packs buffer {}, which is not a constant or is packed twice", buffer.0),
             ));
         }
         let end = weights_offset.checked_add(*bytes);
@@ -267,7 +271,7 @@ fn packed(graph: &KernelGraph, target: &TargetImage, weights_bytes: u64) -> Resu
             return Err(invalid(
                 &target.name,
                 format!(
-                    "the layout of packed buffer {} has a name of {} bytes, 1 to {NAME_BYTES_MAX} are possible",
+                    "the layout of packed buffer {} has a name of {} bytes, 1 to {NAME_BYTES_MAX} are allowed",
                     buffer.0,
                     layout.len()
                 ),
@@ -281,8 +285,8 @@ fn fits(kernel: &KernelFacts, own_bytes: u32) -> bool {
     kernel.preempt_offset.map_or(kernel.params_bytes == own_bytes, |at| at == own_bytes.next_multiple_of(8))
 }
 
-/// Byte offset of every argument in the parameter block by natural alignment, and the end of the
-/// last one.
+/// Byte offset of every argument in the naturally aligned parameter block, and the end of the last
+/// argument.
 pub fn params_layout(args: &[Argument]) -> (Vec<u32>, u32) {
     let mut end = 0_u32;
     let offsets = args

@@ -10,93 +10,94 @@ entity! {
     BlockId
 }
 
-/// A straight run of statements: control enters at its first and leaves at its last.
+/// A straight-line run of statements: control enters at the first and leaves at the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BasicBlock {
     first: StatementId,
     end: StatementId,
-    /// Where control may go from here, in order of the cases of a table; a branch comes before
-    /// falling through.
+    /// Outgoing edges. Cases of a table are in table order; a branch precedes the fall-through
+    /// edge.
     pub successors: Vec<Edge>,
-    /// From where control may come; a block that branches here twice is there twice.
+    /// Predecessors, one entry per incoming edge: a block with two edges to this one is listed
+    /// twice.
     pub predecessors: Vec<BlockId>,
 }
 
 impl BasicBlock {
-    /// Its statements: labels and directives first, declarations among them.
+    /// The statements: labels and directives first, including declarations.
     pub fn statements(&self) -> impl DoubleEndedIterator<Item = StatementId> + use<> {
         let range: Range<usize> = self.first.index()..self.end.index();
         range.map(StatementId::new)
     }
 
-    /// Its last statement, which decides where control goes; the exit and the entry of an empty
-    /// function have none.
+    /// The last statement, which decides where control goes. `None` for the exit block and for the
+    /// entry block of an empty function.
     pub fn last(&self) -> Option<StatementId> {
         self.statements().next_back()
     }
 }
 
-/// A way from one block to another.
+/// An edge to another block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Where it goes.
+    /// The target block.
     pub to: BlockId,
-    /// When it is taken.
+    /// The condition under which it is taken.
     pub when: When,
 }
 
-/// When an edge is taken. The guard and the index are those of the block's last instruction.
+/// When an edge is taken. The guard and the index belong to the block's last instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Always.
     Always,
-    /// Where the guard holds.
+    /// If the guard is true.
     Guard,
-    /// Where the guard does not hold.
+    /// If the guard is false.
     NotGuard,
-    /// Where the index of a table has this value (and the guard, if there is one, holds).
+    /// If the index of a table has this value (and the guard, if present, is true).
     Case(u32),
 }
 
-/// Basic blocks and their edges. There is one entry and one exit; the exit is an empty block that
-/// all of `ret`, `exit`, `trap` and the end of the body lead to. Blocks that nothing leads to are
-/// part of the graph.
+/// Basic blocks and their edges. There is one entry and one exit. The exit is an empty block, the
+/// target of `ret`, `exit`, `trap` and the end of the body. Unreachable blocks are part of the
+/// graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cfg {
     blocks: Vec<BasicBlock>,
     block_of: Vec<BlockId>,
 }
 
-/// Why a function has no control-flow graph. The verifier refuses such a function too.
+/// Why a function has no control-flow graph. The verifier rejects such a function too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CfgError {
-    /// A branch goes to a label that is not declared where the branch can see it.
-    #[error("line {line}: there is no label `{label}` here")]
+    /// A branch goes to a label that is not declared in an enclosing scope.
+    #[error("line {line}: there is no label `{label}` in scope")]
     UnknownLabel {
         /// The label.
         label: Name,
-        /// Line of the branch, 0 where it was built.
+        /// Line of the branch, 0 if it was built.
         line: u32,
     },
-    /// `brx.idx` names something that is no `.branchtargets`.
-    #[error("line {line}: there is no table of branch targets `{table}` here")]
+    /// `brx.idx` names something other than a `.branchtargets` table.
+    #[error("line {line}: there is no table of branch targets `{table}` in scope")]
     UnknownTable {
         /// The table.
         table: Name,
-        /// Line of the branch, 0 where it was built.
+        /// Line of the branch, 0 if it was built.
         line: u32,
     },
-    /// A branch does not say where it goes.
+    /// A branch has no target operand.
     #[error("line {line}: `{instruction}` has no target")]
     NoTarget {
         /// The instruction.
         instruction: String,
-        /// Its line, 0 where it was built.
+        /// Its line, 0 if it was built.
         line: u32,
     },
 }
 
-/// What an instruction does to the flow of control.
+/// How an instruction affects control flow.
 enum Flow<'a> {
     Next,
     Branch(Option<&'a Operand>),
@@ -115,18 +116,18 @@ fn flow(statement: &Statement) -> Flow<'_> {
 }
 
 impl Instruction {
-    /// Whether control does not simply go on behind this instruction: `bra`, `brx`, `ret`, `exit`,
-    /// `trap`, guarded or not.
+    /// Whether the instruction may transfer control instead of falling through: `bra`, `brx`,
+    /// `ret`, `exit`, `trap`, guarded or not.
     pub fn is_terminator(&self) -> bool {
         matches!(self.opcode.as_str(), "bra" | "brx" | "ret" | "exit" | "trap")
     }
 }
 
 impl Cfg {
-    /// The graph of a function.
+    /// Builds the graph of a function.
     ///
     /// # Errors
-    /// A branch without a target that can be found.
+    /// A branch has no target, or its label or table is not in scope.
     pub fn of(code: &Code<'_>) -> Result<Cfg, CfgError> {
         let (ranges, block_of) = cut(code);
         let empty = |&(first, end): &(usize, usize)| BasicBlock {
@@ -148,7 +149,7 @@ impl Cfg {
         Ok(cfg)
     }
 
-    /// Every block, in the order of the source; the exit comes last.
+    /// Every block, in source order; the exit is last.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = (BlockId, &BasicBlock)> + DoubleEndedIterator {
         self.blocks.iter().enumerate().map(|(index, block)| (BlockId::new(index), block))
     }
@@ -158,22 +159,22 @@ impl Cfg {
         &self.blocks[id.index()]
     }
 
-    /// How many blocks there are, the exit included.
+    /// The number of blocks, including the exit.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Never: there are always an entry and an exit.
+    /// Always false: there are always an entry and an exit.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Where a function begins.
+    /// The block where the function begins.
     pub fn entry(&self) -> BlockId {
         BlockId::new(0)
     }
 
-    /// The empty block that stands for having left.
+    /// The empty exit block.
     pub fn exit(&self) -> BlockId {
         BlockId::new(self.blocks.len() - 1)
     }
@@ -183,8 +184,8 @@ impl Cfg {
         self.block_of[statement.index()]
     }
 
-    /// Blocks that the entry leads to, in reverse postorder: before its successors comes every
-    /// block, but for loops.
+    /// The reachable blocks in reverse postorder: every block precedes its successors, except along
+    /// back edges.
     pub fn reverse_postorder(&self) -> Vec<BlockId> {
         let mut seen = vec![false; self.len()];
         let mut order = Vec::with_capacity(self.len());
@@ -242,8 +243,8 @@ impl Cfg {
     }
 }
 
-/// Cuts the statements into blocks: the range of each, the exit's empty one last, and the block of
-/// every statement.
+/// Splits the statements into blocks. Returns the statement range of each block, with the empty
+/// exit last, and the block of every statement.
 fn cut(code: &Code<'_>) -> (Vec<(usize, usize)>, Vec<BlockId>) {
     let mut ranges = Vec::new();
     let mut block_of = Vec::with_capacity(code.len());

@@ -1,8 +1,8 @@
-//! The statements of a function laid flat, and what its names mean.
+//! The flattened statements of a function, and name resolution.
 //!
 //! A nested block `{ … }` has its own scope: nvcc opens one around every call and declares the same
-//! names in each. A name belongs to the innermost scope around it that declares it, wherever in
-//! that scope the declaration stands.
+//! names in each. A name resolves to the innermost enclosing scope that declares it, wherever in
+//! that scope the declaration is.
 
 use super::entity::entity;
 use crate::ast::*;
@@ -12,7 +12,7 @@ use crate::types::{ScalarType, StateSpace};
 use std::collections::HashMap;
 
 entity! {
-    /// Position of a statement among the leaves of a body: nested blocks are walked in order and do not count themselves.
+    /// Index of a statement in a flattened body: nested blocks are walked in order and have no id.
     StatementId
 }
 entity! {
@@ -20,45 +20,45 @@ entity! {
     RegisterId
 }
 entity! {
-    /// A block with declarations of its own; the body is the first.
+    /// A block with its own declarations; the body has id 0.
     ScopeId
 }
 
-/// A register that some instruction mentions.
+/// A register that an instruction uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Register {
-    /// Its name without a component: `%v` for `%v.x`.
+    /// Its name without component: `%v` for `%v.x`.
     pub name: Name,
     /// Declared type.
     pub ty: ScalarType,
     /// Declared `.v2`, `.v4` or `.v8`.
     pub vector: Option<u8>,
-    /// The scope it is declared in: two scopes may have registers of one name.
+    /// The scope that declares it: two scopes may declare registers of the same name.
     pub scope: ScopeId,
 }
 
-/// One mention of a register by an instruction.
+/// One use of a register by an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The register.
     pub register: RegisterId,
-    /// What the instruction does with it.
+    /// How the instruction uses it.
     pub role: Role,
 }
 
-/// What a scope declares.
+/// The declarations of a scope.
 #[derive(Debug, Default)]
 struct Scope<'a> {
     parent: Option<ScopeId>,
     /// `.reg .b32 %x;`
     registers: HashMap<Name, Declared>,
-    /// `.reg .b32 %r<100>;`, under the prefix.
+    /// `.reg .b32 %r<100>;`, keyed by the prefix.
     ranges: HashMap<Name, Declared>,
     variables: HashMap<Name, &'a Variable>,
     labels: HashMap<Name, StatementId>,
 }
 
-/// A register declaration, or a range of them.
+/// A declaration of one register or a range of registers.
 #[derive(Clone, Copy, Debug)]
 struct Declared {
     ty: ScalarType,
@@ -66,7 +66,7 @@ struct Declared {
     count: Option<u32>,
 }
 
-/// The code of one function.
+/// The flattened code of one function.
 #[derive(Debug)]
 pub struct Code<'a> {
     function: &'a Function,
@@ -81,7 +81,7 @@ pub struct Code<'a> {
 }
 
 impl<'a> Code<'a> {
-    /// Lays a function flat; one without a body has no statements.
+    /// Flattens a function. A declaration without a body has no statements.
     pub fn of(function: &'a Function) -> Code<'a> {
         let mut code = Code {
             function,
@@ -108,17 +108,17 @@ impl<'a> Code<'a> {
         self.function
     }
 
-    /// Every statement with its position, in order.
+    /// Every statement with its id, in order.
     pub fn statements(&self) -> impl ExactSizeIterator<Item = (StatementId, &'a Statement)> + '_ {
         self.statements.iter().enumerate().map(|(index, (statement, _))| (StatementId::new(index), *statement))
     }
 
-    /// How many statements there are.
+    /// The number of statements.
     pub fn len(&self) -> usize {
         self.statements.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no statements.
     pub fn is_empty(&self) -> bool {
         self.statements.is_empty()
     }
@@ -128,17 +128,17 @@ impl<'a> Code<'a> {
         self.statements[id.index()].0
     }
 
-    /// The instruction at a position, where it is one.
+    /// The instruction at `id`, or `None` if the statement is not an instruction.
     pub fn instruction(&self, id: StatementId) -> Option<&'a Instruction> {
         self.statement(id).instruction()
     }
 
-    /// The scope a statement stands in.
+    /// The scope of a statement.
     pub fn scope(&self, id: StatementId) -> ScopeId {
         self.statements[id.index()].1
     }
 
-    /// The registers that occur.
+    /// The registers that instructions use.
     pub fn registers(&self) -> &[Register] {
         &self.registers
     }
@@ -148,15 +148,15 @@ impl<'a> Code<'a> {
         &self.registers[id.index()]
     }
 
-    /// The registers a statement mentions, in the order of its operands, the guard first. One
-    /// mentioned twice is there twice.
+    /// The registers that a statement uses: the guard first, then in operand order. A register used
+    /// twice is listed twice.
     pub fn accesses(&self, id: StatementId) -> &[Access] {
         let range = self.first_access[id.index()] as usize..self.first_access[id.index() + 1] as usize;
         &self.accesses[range]
     }
 
-    /// The register a name means at a statement, `None` where it is none (a variable, a special
-    /// register, not declared). Components are ignored.
+    /// The register that `name` refers to at a statement. `None` if it is not a used register: a
+    /// variable, a special register or an undeclared name. A component (`.x`) is ignored.
     pub fn register_at(&self, id: StatementId, name: &str) -> Option<RegisterId> {
         let (scope, _, base) = self.find_register(self.scope(id), name)?;
         self.ids.get(&(scope, base)).copied()
@@ -168,29 +168,29 @@ impl<'a> Code<'a> {
         registers.filter_map(|v| self.ids.get(&(ScopeId::new(0), v.name.clone())).copied())
     }
 
-    /// The variable or parameter a name means at a statement: of the innermost scope, or of the
-    /// function itself. Module-scope variables are not here.
+    /// The variable or parameter of this function that `name` refers to at a statement. Variables
+    /// at module scope are not included.
     pub fn variable_at(&self, id: StatementId, name: &str) -> Option<&'a Variable> {
         self.enclosing(self.scope(id)).find_map(|scope| self.scopes[scope.index()].variables.get(name).copied())
     }
 
-    /// Where a label, table or prototype seen from a statement is.
+    /// The statement of the label, table or prototype that `name` refers to at a statement.
     pub fn label_at(&self, id: StatementId, name: &str) -> Option<StatementId> {
         self.enclosing(self.scope(id)).find_map(|scope| self.scopes[scope.index()].labels.get(name).copied())
     }
 
-    /// Names that are declared more than once in one scope, at the second declaration; a parameter
-    /// has no statement.
+    /// Names that a scope declares more than once, with the statement of the second declaration;
+    /// `None` for a parameter.
     pub fn duplicates(&self) -> &[(Option<StatementId>, Name)] {
         &self.duplicates
     }
 
-    /// Whether a name is declared as a register, mentioned or not.
+    /// Whether `name` is declared as a register, used or not.
     pub fn declares_register(&self, id: StatementId, name: &str) -> bool {
         self.find_register(self.scope(id), name).is_some()
     }
 
-    /// A scope and those around it, from the inside.
+    /// A scope and its ancestors, innermost first.
     fn enclosing(&self, scope: ScopeId) -> impl Iterator<Item = ScopeId> + '_ {
         std::iter::successors(Some(scope), |s| self.scopes[s.index()].parent)
     }
@@ -247,7 +247,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The scope that declares a register, the declaration, and the register's own name.
+    /// The scope that declares a register, its declaration, and its name without component.
     fn find_register(&self, scope: ScopeId, name: &str) -> Option<(ScopeId, Declared, Name)> {
         let base = name.split('.').next().unwrap_or(name);
         self.enclosing(scope).find_map(|scope| {
@@ -257,9 +257,9 @@ impl<'a> Code<'a> {
         })
     }
 
-    /// Finds the registers of every instruction.
+    /// Resolves the registers of every instruction.
     fn resolve(&mut self) {
-        // A return register counts as mentioned: the caller reads it.
+        // A return register is always used: the caller reads it.
         for variable in self.function.returns.iter().filter(|v| v.space == StateSpace::Reg) {
             self.intern(ScopeId::new(0), &variable.name);
         }
@@ -288,7 +288,7 @@ impl<'a> Code<'a> {
     }
 }
 
-/// The range that declares `name`: `%r<100>` for `%r42`. The prefix may end in digits itself, so
+/// The range that declares `name`: `%r<100>` for `%r42`. The prefix may itself end in digits, so
 /// every split is tried.
 fn find_in_range<'m>(ranges: &'m HashMap<Name, Declared>, name: &str) -> Option<&'m Declared> {
     let digits = name.bytes().rev().take(MAX_NUMBER_DIGITS).take_while(u8::is_ascii_digit).count();

@@ -2,9 +2,8 @@
 
 use super::code::{Code, RegisterId, StatementId};
 
-/// The statements that write and read each register, in source order. Registers are not in
-/// single-assignment form: which of several writes reaches a read is a question for the
-/// control-flow graph.
+/// The statements that write and read each register, in source order. Registers are not in SSA
+/// form: finding the write that reaches a read takes the control-flow graph.
 #[derive(Clone, Debug)]
 pub struct DefUse {
     defs: Vec<Vec<StatementId>>,
@@ -12,7 +11,7 @@ pub struct DefUse {
 }
 
 impl DefUse {
-    /// Collects them.
+    /// Collects the definitions and uses of every register of `code`.
     pub fn of(code: &Code<'_>) -> DefUse {
         let mut sites =
             DefUse { defs: vec![Vec::new(); code.registers().len()], uses: vec![Vec::new(); code.registers().len()] };
@@ -30,7 +29,7 @@ impl DefUse {
         sites
     }
 
-    /// The statements that write a register, wholly, in part or under a guard.
+    /// The statements that write a register, including partial and guarded writes.
     pub fn defs(&self, register: RegisterId) -> &[StatementId] {
         &self.defs[register.index()]
     }
@@ -40,7 +39,7 @@ impl DefUse {
         &self.uses[register.index()]
     }
 
-    /// The one statement that writes a register, where there is exactly one.
+    /// The only statement that writes a register; `None` if there are none or several.
     pub fn single_def(&self, register: RegisterId) -> Option<StatementId> {
         match self.defs(register) {
             [one] => Some(*one),

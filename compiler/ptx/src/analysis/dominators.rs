@@ -1,36 +1,32 @@
-//! Dominators and postdominators.
-//!
-//! Those of [`crate::flow`], for the blocks of a [`Cfg`].
+//! Dominators and postdominators of a [`Cfg`], computed by [`crate::flow`].
 
 use super::cfg::{BasicBlock, BlockId, Cfg};
 use crate::flow::Dominators;
 
-/// Which block lies on every way from the entry to another (dominators), or from another to the
-/// exit (postdominators).
+/// The dominator tree (blocks on every path from the entry) or the postdominator tree (blocks on
+/// every path to the exit).
 #[derive(Clone, Debug)]
 pub struct DominatorTree(Dominators);
 
 impl DominatorTree {
-    /// What lies on every way from the entry. Blocks the entry does not lead to are outside of the
-    /// tree.
+    /// The dominator tree. It contains only blocks that are reachable from the entry.
     pub fn dominators(cfg: &Cfg) -> DominatorTree {
         DominatorTree(Dominators::new(cfg.len(), cfg.entry().index(), |b| successors(cfg, b), |b| predecessors(cfg, b)))
     }
 
-    /// What lies on every way to the exit. Blocks from which it cannot be reached, as in an endless
-    /// loop, are outside of the tree.
+    /// The postdominator tree. It contains only blocks from which the exit is reachable, so no
+    /// block of an endless loop.
     pub fn postdominators(cfg: &Cfg) -> DominatorTree {
         DominatorTree(Dominators::new(cfg.len(), cfg.exit().index(), |b| predecessors(cfg, b), |b| successors(cfg, b)))
     }
 
-    /// The closest block that dominates this one, itself excepted; `None` for the root and for
-    /// blocks outside of the tree.
+    /// The immediate dominator; `None` for the root and for blocks outside the tree.
     pub fn immediate(&self, block: BlockId) -> Option<BlockId> {
         self.0.immediate(block.index()).map(BlockId::new)
     }
 
-    /// Whether `above` dominates `below`; every block in the tree dominates itself, and a block
-    /// outside of it neither dominates nor is dominated.
+    /// Whether `above` dominates `below`. Every block in the tree dominates itself; a block outside
+    /// the tree neither dominates nor is dominated.
     pub fn dominates(&self, above: BlockId, below: BlockId) -> bool {
         self.0.dominates(above.index(), below.index())
     }
@@ -40,12 +36,12 @@ impl DominatorTree {
         self.0.contains(block.index())
     }
 
-    /// The closest block that dominates both.
+    /// The closest block that dominates both, or `None` if either is outside the tree.
     pub fn common(&self, first: BlockId, second: BlockId) -> Option<BlockId> {
         self.path(first).find(|&above| self.dominates(above, second))
     }
 
-    /// A block and its dominators, up to the root; nothing for one outside of the tree.
+    /// A block and its dominators, up to the root; empty for a block outside the tree.
     pub fn path(&self, block: BlockId) -> impl Iterator<Item = BlockId> + '_ {
         std::iter::successors(self.contains(block).then_some(block), |&b| self.immediate(b))
     }

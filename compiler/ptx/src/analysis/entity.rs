@@ -1,6 +1,6 @@
-//! Names of what analyses number.
+//! Typed indices into the arenas of the analyses.
 
-/// A dense index into one of the analyses' arenas.
+/// Defines a dense index into one of the arenas.
 macro_rules! entity {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -8,13 +8,13 @@ macro_rules! entity {
         pub struct $name(u32);
 
         impl $name {
-            /// The id of a position.
+            /// The id of an index.
             pub fn new(index: usize) -> $name {
-                // The parser's bound on a module keeps every arena far below 2³².
+                // `MAX_SOURCE_BYTES` keeps every arena far below 2³² entries.
                 $name(index as u32)
             }
 
-            /// The position.
+            /// The index.
             pub fn index(self) -> usize {
                 self.0 as usize
             }

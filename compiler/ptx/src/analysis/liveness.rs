@@ -1,4 +1,4 @@
-//! Which registers hold a value that may still be read.
+//! Live registers: registers whose value may still be read.
 
 use super::cfg::{BlockId, Cfg};
 use super::code::{Code, RegisterId, StatementId};
@@ -6,24 +6,24 @@ use crate::limits::MAX_LIVENESS_BITS;
 use fixedbitset::FixedBitSet;
 use std::collections::BTreeSet;
 
-/// Live registers at the borders of blocks. A guarded write does not end the life of the old value,
-/// since it may stay.
+/// Live registers at block boundaries. A guarded write does not kill the old value, because the
+/// write may not happen.
 ///
-/// Only registers that are read in some block before being written there can live across a border;
-/// the sets are as long as their number, which in real kernels is a small part of all.
+/// Only a register that some block reads before writing can be live across a boundary. The sets
+/// have one bit for each such register; in real kernels that is a small part of all registers.
 #[derive(Clone, Debug)]
 pub struct Liveness {
-    /// The registers that cross borders, by their place in the sets.
+    /// The registers that can be live across a boundary, by bit number.
     crossing: Vec<RegisterId>,
     live_in: Vec<FixedBitSet>,
     live_out: Vec<FixedBitSet>,
 }
 
-/// The function is too large for this analysis, see [`MAX_LIVENESS_BITS`].
+/// The function exceeds [`MAX_LIVENESS_BITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("liveness of {registers} registers over {blocks} blocks is beyond the limit of {MAX_LIVENESS_BITS} bits")]
+#[error("liveness of {registers} registers over {blocks} blocks exceeds the limit of {MAX_LIVENESS_BITS} bits")]
 pub struct TooLarge {
-    /// Registers that are live across borders of blocks.
+    /// Registers that are live across block boundaries.
     pub registers: usize,
     /// Basic blocks.
     pub blocks: usize,
@@ -33,7 +33,7 @@ impl Liveness {
     /// Computes liveness.
     ///
     /// # Errors
-    /// Refuses a function whose sets would fill the memory.
+    /// The sets would exceed [`MAX_LIVENESS_BITS`].
     pub fn of(code: &Code<'_>, cfg: &Cfg) -> Result<Liveness, TooLarge> {
         let (crossing, place) = crossing(code, cfg);
         if crossing.len().saturating_mul(cfg.len()) > MAX_LIVENESS_BITS {
@@ -73,18 +73,18 @@ impl Liveness {
         Ok(Liveness { crossing, live_in, live_out })
     }
 
-    /// Registers whose value at the start of a block may be read.
+    /// Registers whose value at the start of a block may be read later.
     pub fn live_in(&self, block: BlockId) -> impl Iterator<Item = RegisterId> + '_ {
         self.live_in[block.index()].ones().map(|place| self.crossing[place])
     }
 
-    /// Registers whose value at the end of a block may be read.
+    /// Registers whose value at the end of a block may be read later.
     pub fn live_out(&self, block: BlockId) -> impl Iterator<Item = RegisterId> + '_ {
         self.live_out[block.index()].ones().map(|place| self.crossing[place])
     }
 
-    /// Calls `visit` with every statement of a block from the last to the first, and the registers
-    /// that are live behind it.
+    /// Calls `visit` with every statement of a block, last to first, and the registers that are
+    /// live after it.
     pub fn walk_back(
         &self,
         code: &Code<'_>,
@@ -99,7 +99,7 @@ impl Liveness {
         }
     }
 
-    /// The registers that are live behind a statement. For many statements of one block use
+    /// The registers that are live after a statement. For many statements of one block, use
     /// [`Liveness::walk_back`].
     pub fn live_after(&self, code: &Code<'_>, cfg: &Cfg, statement: StatementId) -> BTreeSet<RegisterId> {
         let mut found = BTreeSet::new();
@@ -112,7 +112,7 @@ impl Liveness {
     }
 }
 
-/// Whether a statement may leave the registers it writes as they were.
+/// Whether a statement is guarded, so that the registers it writes may keep their values.
 fn is_guarded(code: &Code<'_>, id: StatementId) -> bool {
     code.instruction(id).is_some_and(|i| i.guard.is_some())
 }
@@ -127,7 +127,7 @@ fn step_back(code: &Code<'_>, id: StatementId, live: &mut BTreeSet<RegisterId>) 
     live.extend(accesses.iter().filter(|a| a.role.reads()).map(|a| a.register));
 }
 
-/// What a block does to the registers that cross borders.
+/// The effect of a block on the crossing registers.
 struct Effect {
     read_first: FixedBitSet,
     killed: FixedBitSet,
@@ -156,10 +156,10 @@ impl Effect {
     }
 }
 
-/// The registers that some block reads before it writes them, and the place of each in the sets.
+/// The registers that some block reads before it writes them, and the bit number of each register.
 fn crossing(code: &Code<'_>, cfg: &Cfg) -> (Vec<RegisterId>, Vec<Option<usize>>) {
     let mut crosses = vec![false; code.registers().len()];
-    // The block a register was last written in, while walking forward.
+    // The block that last wrote each register, in source order.
     let mut written_in = vec![usize::MAX; code.registers().len()];
     for (block, basic_block) in cfg.blocks() {
         for id in basic_block.statements() {

@@ -6,47 +6,48 @@ use super::entity::entity;
 use std::ops::Range;
 
 entity! {
-    /// A natural loop. The loops inside a loop have the ids right behind its own.
+    /// A natural loop. The loops nested in a loop have the ids that follow its own.
     LoopId
 }
 
-/// A natural loop: all back edges to one header, and the blocks from which they can be reached
-/// without it.
+/// A natural loop: all back edges to one header, and the blocks that reach them without passing the
+/// header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loop {
-    /// The only block through which the loop is entered.
+    /// The only entry block of the loop.
     pub header: BlockId,
-    /// The blocks that jump back to the header.
+    /// The blocks with an edge back to the header.
     pub latches: Vec<BlockId>,
     /// The innermost loop around it.
     pub parent: Option<LoopId>,
     /// 1 for an outermost loop.
     pub depth: u32,
-    /// One past the last loop inside this one.
+    /// One past the last loop nested in this one.
     end: LoopId,
     /// Its blocks, as a range of [`Loops::blocks`].
     blocks: Range<usize>,
 }
 
-/// The loops of a function, outer before inner.
+/// The loops of a function; outer loops precede inner ones.
 #[derive(Clone, Debug)]
 pub struct Loops {
     loops: Vec<Loop>,
-    /// The blocks in loops, by innermost loop: those of a loop and the ones in it lie together.
+    /// The blocks that are in loops, sorted by innermost loop, so that a loop and its inner loops
+    /// form one range.
     blocks: Vec<BlockId>,
     innermost: Vec<Option<LoopId>>,
     irreducible: Vec<(BlockId, BlockId)>,
 }
 
 impl Loops {
-    /// Finds the loops of a graph by its dominators.
+    /// Finds the natural loops of a graph.
     pub fn of(cfg: &Cfg, dominators: &DominatorTree) -> Loops {
         let mut finder = Finder { cfg, dominators, found: Vec::new(), innermost: vec![None; cfg.len()] };
         let irreducible = finder.find();
         finder.number(irreducible)
     }
 
-    /// Every loop; an outer one comes before those in it.
+    /// Every loop; an outer loop precedes its inner loops.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (LoopId, &Loop)> {
         self.loops.iter().enumerate().map(|(index, l)| (LoopId::new(index), l))
     }
@@ -56,7 +57,7 @@ impl Loops {
         &self.loops[id.index()]
     }
 
-    /// The blocks of a loop, those of inner loops included; its own come first.
+    /// The blocks of a loop, including those of inner loops; its own blocks are first.
     pub fn blocks(&self, id: LoopId) -> &[BlockId] {
         &self.blocks[self.get(id).blocks.clone()]
     }
@@ -66,7 +67,7 @@ impl Loops {
         self.innermost(block).is_some_and(|inner| id <= inner && inner < self.get(id).end)
     }
 
-    /// The edges that leave a loop, as pairs of blocks.
+    /// The edges that leave a loop, as `(from, to)`.
     pub fn exits<'a>(&'a self, id: LoopId, cfg: &'a Cfg) -> impl Iterator<Item = (BlockId, BlockId)> + 'a {
         let edges = self
             .blocks(id)
@@ -75,12 +76,12 @@ impl Loops {
         edges.filter(move |&(_, to)| !self.contains(id, to))
     }
 
-    /// The innermost loop around a block.
+    /// The innermost loop that contains a block.
     pub fn innermost(&self, block: BlockId) -> Option<LoopId> {
         self.innermost[block.index()]
     }
 
-    /// How many loops are around a block.
+    /// The number of loops that contain a block.
     pub fn depth(&self, block: BlockId) -> u32 {
         self.innermost(block).map_or(0, |id| self.get(id).depth)
     }
@@ -90,23 +91,23 @@ impl Loops {
         self.irreducible.is_empty()
     }
 
-    /// Edges that close a cycle which can be entered in more than one place, each as `(from, to)`.
+    /// Edges that close a cycle with more than one entry, as `(from, to)`.
     pub fn irreducible_edges(&self) -> &[(BlockId, BlockId)] {
         &self.irreducible
     }
 }
 
-/// A loop while they are searched, by its place in [`Finder::found`].
+/// A loop during the search, identified by its index in [`Finder::found`].
 struct Found {
     header: BlockId,
     latches: Vec<BlockId>,
     parent: Option<usize>,
-    /// The outermost loop around it so far, or one on the way there.
+    /// The outermost loop found so far that contains this one, or a link towards it (union-find).
     outermost: usize,
 }
 
-/// Inner loops are found first, so that a loop steps over those inside it as over single blocks,
-/// and the whole is about linear in the edges.
+/// Finds inner loops first, so that an outer loop treats each inner loop as a single block; the
+/// total time is about linear in the number of edges.
 struct Finder<'a> {
     cfg: &'a Cfg,
     dominators: &'a DominatorTree,
@@ -115,13 +116,13 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// Finds all loops; gives the edges that close other cycles.
+    /// Finds all loops. Returns the edges that close irreducible cycles.
     fn find(&mut self) -> Vec<(BlockId, BlockId)> {
         let order = self.cfg.reverse_postorder();
         let mut position = vec![usize::MAX; self.cfg.len()];
         order.iter().enumerate().for_each(|(index, block)| position[block.index()] = index);
         let mut irreducible = Vec::new();
-        // The header of an outer loop dominates those inside, so it stands before them in reverse
+        // The header of an outer loop dominates its inner loops, so it precedes them in reverse
         // postorder.
         for &header in order.iter().rev() {
             let mut latches = Vec::new();
@@ -135,15 +136,15 @@ impl Finder<'_> {
             latches.sort_unstable();
             latches.dedup();
             if !latches.is_empty() {
-                self.claim(header, latches);
+                self.add_loop(header, latches);
             }
         }
         irreducible
     }
 
-    /// Gives the blocks that reach a latch without passing the header to a new loop, unless an
-    /// inner loop has them.
-    fn claim(&mut self, header: BlockId, latches: Vec<BlockId>) {
+    /// Adds a loop: assigns it every block that reaches a latch without passing the header, unless
+    /// an inner loop already has the block.
+    fn add_loop(&mut self, header: BlockId, latches: Vec<BlockId>) {
         let this = self.found.len();
         let mut stack = latches.clone();
         self.found.push(Found { header, latches, parent: None, outermost: this });
@@ -177,7 +178,7 @@ impl Finder<'_> {
         inner
     }
 
-    /// Numbers the loops so that those inside a loop follow it, and sorts the blocks by loop.
+    /// Numbers the loops in preorder of the nesting, and sorts the blocks by innermost loop.
     fn number(self, irreducible: Vec<(BlockId, BlockId)>) -> Loops {
         let mut children = vec![Vec::new(); self.found.len()];
         let mut waiting = Vec::new();
@@ -205,7 +206,7 @@ impl Finder<'_> {
     }
 }
 
-/// Sets the end and the block range of every loop, inner ones first.
+/// Sets `end` and `blocks` of every loop, inner loops first.
 fn set_ranges(loops: &mut [Loop], blocks: &[BlockId], innermost: &[Option<LoopId>]) {
     for index in (0..loops.len()).rev() {
         let id = LoopId::new(index);

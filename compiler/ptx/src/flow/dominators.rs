@@ -1,22 +1,23 @@
 //! Dominators and postdominators.
 //!
-//! Found by semidominators and nearest common ancestors (the Semi-NCA algorithm of Georgiadis and
-//! Tarjan). The simpler iterative algorithm that graph libraries have takes half a minute for a
-//! hundred thousand loops in each other, and modules come from anybody.
+//! Uses the Semi-NCA algorithm (Georgiadis and Tarjan): semidominators, then nearest common
+//! ancestors. The simpler iterative algorithm of common graph libraries takes half a minute for a
+//! hundred thousand nested loops, and modules are untrusted input.
 
-/// Which node lies on every way from the root to another. With the edges turned around, from the
-/// other to the root: postdominators.
+/// A dominator tree: a node dominates another if it is on every path from the root to it. With
+/// `next` and `previous` swapped it is a postdominator tree.
 #[derive(Clone, Debug)]
 pub struct Dominators {
     root: usize,
     immediate: Vec<Option<usize>>,
-    /// Entry and exit times of a walk over the tree: a node dominates those whose times lie within
-    /// its own. `None` for nodes outside the tree.
+    /// Entry and exit times of a depth-first walk over the tree: a node dominates another if its
+    /// interval contains the other's. `None` for nodes outside the tree.
     times: Vec<Option<(u32, u32)>>,
 }
 
 impl Dominators {
-    /// Those of `count` nodes. Nodes that the root does not lead to are outside of the tree.
+    /// The dominator tree of `count` nodes; nodes that are unreachable from the root are outside
+    /// it.
     pub fn new<N, P>(count: usize, root: usize, next: impl Fn(usize) -> N, previous: impl Fn(usize) -> P) -> Dominators
     where
         N: IntoIterator<Item = usize>,
@@ -27,19 +28,18 @@ impl Dominators {
         Dominators { root, immediate, times }
     }
 
-    /// The node that dominates all in the tree.
+    /// The root, which dominates every node in the tree.
     pub fn root(&self) -> usize {
         self.root
     }
 
-    /// The closest node that dominates this one, itself excepted; `None` for the root and for nodes
-    /// outside of the tree.
+    /// The immediate dominator; `None` for the root and for nodes outside the tree.
     pub fn immediate(&self, node: usize) -> Option<usize> {
         self.immediate[node]
     }
 
-    /// Whether `above` dominates `below`; every node in the tree dominates itself, and a node
-    /// outside of it neither dominates nor is dominated.
+    /// Whether `above` dominates `below`. Every node in the tree dominates itself; a node outside
+    /// the tree neither dominates nor is dominated.
     pub fn dominates(&self, above: usize, below: usize) -> bool {
         match (self.times[above], self.times[below]) {
             (Some((first, last)), Some((time, _))) => (first..=last).contains(&time),
@@ -53,13 +53,13 @@ impl Dominators {
     }
 }
 
-/// A depth-first search: from here on a node is its number in it.
+/// A depth-first search. In this file, a vertex is identified by its number in the search.
 struct Search {
     /// The node of each number.
     order: Vec<usize>,
-    /// The number of each node that was reached.
+    /// The number of each reached node.
     number: Vec<Option<usize>>,
-    /// Where the search came from; the root comes from itself.
+    /// The parent in the search tree; the root is its own parent.
     parent: Vec<usize>,
 }
 
@@ -114,19 +114,19 @@ impl Search {
     }
 }
 
-/// The vertices whose semidominators are known, as trees with compressed paths.
+/// The vertices whose semidominators are known, as a forest with path compression.
 struct Forest {
     above: Vec<usize>,
-    /// The vertex of least semidominator on the compressed path above each.
+    /// The vertex with the least semidominator on the compressed path above each vertex.
     label: Vec<usize>,
     semi: Vec<usize>,
-    /// Scratch.
+    /// Scratch for path compression.
     path: Vec<usize>,
 }
 
 impl Forest {
-    /// The least semidominator of a vertex and those above it, as far as they are in the forest:
-    /// from number `linked` on.
+    /// The least semidominator of a vertex and its ancestors in the forest, which contains the
+    /// vertices numbered `linked` and above.
     fn least_semidominator(&mut self, vertex: usize, linked: usize) -> usize {
         let mut top = vertex;
         while self.above[top] >= linked {
@@ -146,7 +146,7 @@ impl Forest {
     }
 }
 
-/// Numbers the tree so that the subtree of a node is a range.
+/// Numbers the tree in depth-first order, so that every subtree is a range.
 fn times(root: usize, immediate: &[Option<usize>]) -> Vec<Option<(u32, u32)>> {
     let mut children = vec![Vec::new(); immediate.len()];
     for (index, above) in immediate.iter().enumerate() {

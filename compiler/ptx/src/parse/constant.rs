@@ -1,27 +1,26 @@
-//! Literals and constant expressions (ISA chapter 4.5): evaluated here, so that the tree holds
-//! numbers.
+//! Literals and constant expressions (ISA chapter 4.5). They are evaluated here, so the tree holds
+//! only numbers.
 //!
-//! A value is signed or unsigned with 64 bits, or a double; both kinds of integers wrap. Mostly as
-//! in C on a machine of 64 bits, but `%` and `~` make their operands unsigned and `?:` converts
-//! nothing: where the ISA's table leaves room, `ptxas` decides. What C leaves undefined (a division
-//! by zero, a shift by 64 or more) is an error here.
+//! A value is a signed or unsigned 64-bit integer or a double; integers wrap. The rules are those
+//! of C on a 64-bit machine, with two exceptions: `%` and `~` make their operands unsigned, and
+//! `?:` converts neither operand. Where the ISA's table is ambiguous, this follows `ptxas`. What C
+//! leaves undefined (division by zero, a shift by 64 or more) is an error.
 
 use super::{Parsed, Parser};
 use crate::ast::Immediate;
 use crate::lex::{Token, TokenKind};
 
-/// A value while an expression is evaluated.
+/// A value of a constant expression.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Signed(i64),
     Unsigned(u64),
     Double(f64),
-    /// `0f…`, which takes part in no arithmetic but a change of its sign.
+    /// `0f…`; the only operation it allows is a sign.
     Single(u32),
 }
 
-/// A binary operator: its spelling and how strongly it binds. Longer spellings come before their
-/// beginnings.
+/// Binary operators: spelling and precedence. A longer operator precedes its prefixes.
 const OPERATORS: [(&str, u8); 18] = [
     ("||", 1),
     ("&&", 2),
@@ -54,13 +53,13 @@ impl Parser<'_> {
         })
     }
 
-    /// A constant expression of integers.
+    /// An integer constant expression.
     pub(super) fn integer(&mut self, what: &str) -> Parsed<i128> {
         let first = self.token();
         match self.conditional(what)? {
             Value::Signed(value) => Ok(value.into()),
             Value::Unsigned(value) => Ok(value.into()),
-            Value::Double(_) | Value::Single(_) => Err(self.expected_at(first, format!("{what}, which is an integer"))),
+            Value::Double(_) | Value::Single(_) => Err(self.expected_at(first, format!("{what} as an integer"))),
         }
     }
 
@@ -75,26 +74,26 @@ impl Parser<'_> {
             let taken = p.conditional("a number")?;
             p.expect(b':')?;
             let other = p.conditional("a number")?;
-            let holds = condition.truth().ok_or_else(|| p.expected_at(first, "a condition that is an integer"))?;
+            let holds = condition.as_bool().ok_or_else(|| p.expected_at(first, "an integer condition"))?;
             Ok(if holds { taken } else { other })
         })
     }
 
-    /// Operators that bind at least as strongly as `level`. Recursion is bounded by the number of
-    /// levels.
+    /// Parses operators with a precedence of at least `level`. The number of levels bounds the
+    /// recursion.
     fn binary(&mut self, level: u8, what: &str) -> Parsed<Value> {
         let mut left = self.unary(what)?;
-        while let Some((operator, strength)) = self.operator().filter(|(_, strength)| *strength >= level) {
+        while let Some((operator, precedence)) = self.operator().filter(|(_, precedence)| *precedence >= level) {
             let token = self.token();
             self.at += operator.len();
-            let right = self.binary(strength + 1, "a number")?;
-            left =
-                apply(operator, left, right).ok_or_else(|| self.expected_at(token, "an operation that has a value"))?;
+            let right = self.binary(precedence + 1, "a number")?;
+            left = apply(operator, left, right)
+                .ok_or_else(|| self.expected_at(token, "an operation with a defined result"))?;
         }
         Ok(left)
     }
 
-    /// The operator here: one byte of punctuation, or two without anything between them.
+    /// The operator at the current token: one punctuation byte, or two adjacent ones.
     fn operator(&self) -> Option<(&'static str, u8)> {
         let TokenKind::Punctuation(first) = self.kind() else { return None };
         let follows = |byte: u8| {
@@ -127,7 +126,7 @@ impl Parser<'_> {
             TokenKind::Punctuation(operator @ (b'-' | b'+' | b'~' | b'!')) => {
                 self.bump();
                 let value = self.nested(|p| p.unary(what))?;
-                value.with_sign(operator).ok_or_else(|| self.expected_at(token, "an operation that has a value"))
+                value.with_sign(operator).ok_or_else(|| self.expected_at(token, "an operation with a defined result"))
             }
             TokenKind::Punctuation(b'(') => {
                 self.bump();
@@ -146,7 +145,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `.s64)` or `.u64)` behind the bracket; true for unsigned.
+    /// `.s64)` or `.u64)` after `(`; true for unsigned.
     fn cast(&mut self) -> Option<bool> {
         let is_unsigned = match self.dot_word()? {
             "s64" => false,
@@ -186,8 +185,8 @@ impl Parser<'_> {
 }
 
 impl Value {
-    /// Whether an integer is not zero.
-    fn truth(self) -> Option<bool> {
+    /// Whether an integer is nonzero; `None` for a float.
+    fn as_bool(self) -> Option<bool> {
         match self {
             Value::Signed(value) => Some(value != 0),
             Value::Unsigned(value) => Some(value != 0),
@@ -195,7 +194,7 @@ impl Value {
         }
     }
 
-    /// The bits of an integer.
+    /// The bits of an integer; `None` for a float.
     fn bits(self) -> Option<u64> {
         match self {
             Value::Signed(value) => Some(value as u64),
@@ -209,23 +208,23 @@ impl Value {
         Some(if to_unsigned { Value::Unsigned(bits) } else { Value::Signed(bits as i64) })
     }
 
-    /// The result of a unary operator.
+    /// The result of a unary operator; `None` if the operand has no such operation.
     fn with_sign(self, operator: u8) -> Option<Value> {
         Some(match (operator, self) {
             (b'+', value) => value,
             (b'-', Value::Signed(value)) => Value::Signed(value.wrapping_neg()),
             (b'-', Value::Unsigned(value)) => Value::Unsigned(value.wrapping_neg()),
-            // By its bit, since a NaN has a sign too.
+            // Flips the sign bit, so that a NaN changes its sign too.
             (b'-', Value::Double(value)) => Value::Double(f64::from_bits(value.to_bits() ^ 1 << 63)),
             (b'-', Value::Single(bits)) => Value::Single(bits ^ 1 << 31),
             (b'~', value) => Value::Unsigned(!value.bits()?),
-            (_, value) => Value::Signed((!value.truth()?).into()),
+            (_, value) => Value::Signed((!value.as_bool()?).into()),
         })
     }
 }
 
-/// Brings two operands to one kind: doubles stay among themselves, one unsigned integer makes the
-/// other so.
+/// Converts two operands to a common type: both are doubles, or one unsigned integer makes the
+/// other unsigned.
 fn convert(left: Value, right: Value) -> Option<(Value, Value)> {
     match (left, right) {
         (Value::Signed(_), Value::Signed(_)) | (Value::Double(_), Value::Double(_)) => Some((left, right)),
@@ -233,12 +232,12 @@ fn convert(left: Value, right: Value) -> Option<(Value, Value)> {
     }
 }
 
-/// The result of an operator, `None` where there is none.
+/// The result of a binary operator; `None` if it is undefined.
 fn apply(operator: &str, left: Value, right: Value) -> Option<Value> {
-    let truth = |value: bool| Some(Value::Signed(value.into()));
+    let boolean = |value: bool| Some(Value::Signed(value.into()));
     match operator {
-        "&&" => return truth(left.truth()? & right.truth()?),
-        "||" => return truth(left.truth()? | right.truth()?),
+        "&&" => return boolean(left.as_bool()? & right.as_bool()?),
+        "||" => return boolean(left.as_bool()? | right.as_bool()?),
         "%" => return Some(Value::Unsigned(left.bits()?.checked_rem(right.bits()?)?)),
         "<<" | ">>" => return shift(operator == "<<", left, right.bits()?),
         _ => {}
@@ -251,17 +250,17 @@ fn apply(operator: &str, left: Value, right: Value) -> Option<Value> {
         _ => return None,
     };
     match operator {
-        "==" => truth(ordering.is_some_and(|o| o.is_eq())),
-        "!=" => truth(ordering.is_none_or(|o| o.is_ne())),
-        "<" => truth(ordering.is_some_and(|o| o.is_lt())),
-        "<=" => truth(ordering.is_some_and(|o| o.is_le())),
-        ">" => truth(ordering.is_some_and(|o| o.is_gt())),
-        ">=" => truth(ordering.is_some_and(|o| o.is_ge())),
+        "==" => boolean(ordering.is_some_and(|o| o.is_eq())),
+        "!=" => boolean(ordering.is_none_or(|o| o.is_ne())),
+        "<" => boolean(ordering.is_some_and(|o| o.is_lt())),
+        "<=" => boolean(ordering.is_some_and(|o| o.is_le())),
+        ">" => boolean(ordering.is_some_and(|o| o.is_gt())),
+        ">=" => boolean(ordering.is_some_and(|o| o.is_ge())),
         _ => arithmetic(operator, converted),
     }
 }
 
-/// The first operand keeps its kind.
+/// Shifts; the result has the type of the first operand.
 fn shift(to_left: bool, value: Value, count: u64) -> Option<Value> {
     let count = u32::try_from(count).ok().filter(|count| *count < u64::BITS)?;
     Some(match (value, to_left) {
@@ -273,12 +272,12 @@ fn shift(to_left: bool, value: Value, count: u64) -> Option<Value> {
     })
 }
 
-/// `+ - * / & | ^` on two operands of one kind.
+/// `+ - * / & | ^` on two operands of the same type.
 fn arithmetic(operator: &str, operands: (Value, Value)) -> Option<Value> {
     Some(match operands {
         (Value::Signed(left), Value::Signed(right)) if operator == "/" => Value::Signed(left.checked_div(right)?),
         (Value::Signed(left), Value::Signed(right)) => {
-            // But for a quotient the lowest 64 bits do not depend on the sign.
+            // Except for division, the low 64 bits do not depend on signedness.
             arithmetic(operator, (Value::Unsigned(left as u64), Value::Unsigned(right as u64)))?.cast(false)?
         }
         (Value::Unsigned(left), Value::Unsigned(right)) => Value::Unsigned(match operator {

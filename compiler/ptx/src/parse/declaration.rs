@@ -6,9 +6,9 @@ use crate::lex::TokenKind;
 use crate::types::{ScalarType, StateSpace};
 
 impl Parser<'_> {
-    /// `.shared .b32 a, b[3];` from its state space on: one variable per name, each with its part
-    /// of the text; `first` is the token the text begins with. `None` where the tree has no
-    /// shape for it (opaque types): the caller then keeps its words.
+    /// `.shared .b32 a, b[3];` from the state space on: one variable per name, each with its part
+    /// of the text, which begins at the token `first`. `None` for an opaque type, which the tree
+    /// cannot represent; the caller then keeps the words.
     pub(super) fn variables(&mut self, first: usize, linkage: Linkage) -> Parsed<Option<Vec<(Origin, Variable)>>> {
         let Some(mut variable) = self.variable()?.filter(|variable| variable.opaque.is_none()) else { return Ok(None) };
         variable.linkage = linkage;
@@ -25,8 +25,8 @@ impl Parser<'_> {
         Ok(Some(variables))
     }
 
-    /// A variable or parameter from its state space on, without linkage and `;`. `None` where it
-    /// has an opaque type and is no parameter.
+    /// A variable or parameter from its state space on, without linkage and `;`. `None` for a
+    /// variable of opaque type that is not a parameter.
     pub(super) fn variable(&mut self) -> Parsed<Option<Variable>> {
         let space = self.dot_word().and_then(StateSpace::from_name).ok_or_else(|| self.expected("a state space"))?;
         self.bump();
@@ -39,8 +39,7 @@ impl Parser<'_> {
         Ok(Some(variable))
     }
 
-    /// The words between state space and name, which come in any order; the type is the one that
-    /// must be there.
+    /// The words between state space and name, in any order. Only the type is required.
     fn specifiers(&mut self, variable: &mut Variable) -> Parsed<()> {
         let mut ty = None;
         while let Some(word) = self.dot_word() {
@@ -71,7 +70,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The name with what stands behind it: `a`, `a[3] = {1, 2, 3}`, `a<8>`.
+    /// The name and what follows it: `a`, `a[3] = {1, 2, 3}`, `a<8>`.
     fn declarator(&mut self, variable: &mut Variable) -> Parsed<()> {
         variable.name = self.identifier("the name of a variable")?;
         variable.count = self.parameterized_count()?;
@@ -89,7 +88,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Forgets the arrays declared since there were `count` of them: their scope ends.
+    /// Ends a scope: removes all array declarations except the first `count`.
     pub(super) fn leave_scope(&mut self, count: usize) {
         for (name, hidden) in self.hidden_arrays.drain(count..).rev() {
             match hidden {
@@ -133,7 +132,7 @@ impl Parser<'_> {
             return Ok(None);
         }
         let token = self.token();
-        // A plain number: an expression would take the `>` for an operator.
+        // Only a plain number: an expression would parse `>` as an operator.
         let count = match token.kind {
             TokenKind::Integer => {
                 self.bump();

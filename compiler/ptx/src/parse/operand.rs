@@ -30,7 +30,7 @@ impl Parser<'_> {
         Ok(Some(Guard { predicate, negated }))
     }
 
-    /// Operands up to the `;`, which is taken.
+    /// Operands up to and including `;`.
     fn operands(&mut self) -> Parsed<Vec<Operand>> {
         let mut operands = Vec::new();
         if self.eat(b';') {
@@ -47,8 +47,8 @@ impl Parser<'_> {
         }
     }
 
-    /// `(returns), callee, (arguments), prototype;`, where all but the callee may be missing. The
-    /// tree always has both lists.
+    /// `(returns), callee, (arguments), prototype;`. Only the callee is required; the tree always
+    /// has both lists.
     fn call_operands(&mut self) -> Parsed<Vec<Operand>> {
         let mut returns = Vec::new();
         if self.eat(b'(') {
@@ -76,7 +76,7 @@ impl Parser<'_> {
 
     fn operand(&mut self) -> Parsed<Operand> {
         let operand = match self.kind() {
-            // A number, and the start of an expression.
+            // `WARP_SZ` is a number and may start an expression.
             TokenKind::Identifier if self.text() == "WARP_SZ" => Operand::Immediate(self.constant()?),
             TokenKind::Identifier => self.named()?,
             TokenKind::Punctuation(b'{') => {
@@ -103,7 +103,7 @@ impl Parser<'_> {
         Ok(operand)
     }
 
-    /// Whether a `-` stands in front of a register, and not of a number.
+    /// Whether a `-` precedes a register rather than a number.
     fn is_negated_name(&self) -> bool {
         let next = self.tokens.list.get(self.at + 1).filter(|token| token.kind == TokenKind::Identifier);
         next.is_some_and(|token| self.tokens.text(*token) != "WARP_SZ")
@@ -126,13 +126,12 @@ impl Parser<'_> {
         })
     }
 
-    /// `3]` behind `array[`: its address for `mov`, the memory there for all others. The tree has
-    /// bytes, so the array must have been declared above.
+    /// `3]` after `array[`: the element's address for `mov`, otherwise the memory there. The tree
+    /// holds byte offsets, so the array must be declared above.
     fn element(&mut self, array: Token, name: Name) -> Parsed<Operand> {
         let bytes = self.arrays.get(&name).copied();
-        let bytes = bytes.ok_or_else(|| {
-            self.expected_at(array, "an operand, or an array of one dimension that is declared above")
-        })?;
+        let bytes = bytes
+            .ok_or_else(|| self.expected_at(array, "an operand, or a one-dimensional array that is declared above"))?;
         let token = self.token();
         let index = self.integer("a constant index")?;
         self.expect(b']')?;
@@ -144,7 +143,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A name with the component it may select: `%v.x`, `%r1.b0`.
+    /// A name with its optional component: `%v.x`, `%r1.b0`.
     fn qualified_name(&mut self, what: &str) -> Parsed<Name> {
         let first = self.token();
         let name = self.identifier(what)?;
@@ -160,7 +159,7 @@ impl Parser<'_> {
         if !self.is(b'+') && !self.is(b'-') {
             return Ok(None);
         }
-        // Offsets wrap like addresses do, so that an unsigned one is as good.
+        // Offsets wrap like addresses, so an unsigned offset is accepted.
         Ok(Some(self.integer("a byte offset")? as i64))
     }
 }
@@ -169,7 +168,7 @@ fn name_or_sink(name: Name) -> Operand {
     if name == "_" { Operand::Sink } else { Operand::Name(name) }
 }
 
-/// What stands between `[` and `]`: an address where it is one, else the list of its parts.
+/// The contents of `[…]`: an address if possible, otherwise the list of parts.
 fn bracketed(parts: Vec<Operand>) -> Operand {
     let address = match parts.as_slice() {
         [Operand::Name(name)] => Some((AddressBase::Name(name.clone()), 0)),

@@ -6,12 +6,12 @@ use crate::directive::{Arguments, form_of};
 use crate::lex::TokenKind;
 use crate::types::{ScalarType, StateSpace};
 
-/// Directives that no body can hold.
+/// Directives that cannot occur in a body.
 const MODULE_SCOPE_ONLY: [&str; 10] =
     ["version", "target", "address_size", "entry", "func", "visible", "extern", "weak", "common", "section"];
 
 impl Parser<'_> {
-    /// `{ … }`, with its braces; `before_open` is left empty.
+    /// `{ … }`, including its braces; `before_open` stays empty.
     pub(super) fn body(&mut self) -> Parsed<Body> {
         let arrays = self.hidden_arrays.len();
         let body = self.nested(|p| {
@@ -25,7 +25,8 @@ impl Parser<'_> {
                 let first = p.at;
                 match p.statement(&mut statements) {
                     Ok(()) => {}
-                    // A caller up the stack ends the parse: this error is the last one kept.
+                    // The limit is reached: the caller reports this error as the last one and
+                    // stops.
                     Err(error) if p.errors.len() >= crate::limits::MAX_SYNTAX_ERRORS => return Err(error),
                     Err(error) => {
                         p.report(error);
@@ -42,8 +43,8 @@ impl Parser<'_> {
         Ok(body)
     }
 
-    /// Goes behind the `;` of a statement that could not be parsed, or in front of the `}` that
-    /// closes the block around it.
+    /// Skips a statement that failed to parse: after its `;`, or before the `}` of the enclosing
+    /// block.
     fn skip_statement(&mut self, first: usize) {
         self.go_back(first);
         let mut braces = 0u32;
@@ -94,7 +95,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `name:`, alone or in front of one of the tables that have a name.
+    /// `name:`, alone or followed by one of the named tables.
     fn labelled(&mut self) -> Parsed<StatementKind> {
         let name = self.identifier("a label")?;
         self.expect(b':')?;
@@ -130,7 +131,7 @@ impl Parser<'_> {
         Ok(StatementKind::CallPrototype { name, returns, params, attributes })
     }
 
-    /// A statement that starts with `.word`, which is no state space but `.reg`.
+    /// A statement that starts with `.word`, where the word is `reg` or not a state space.
     fn dotted_statement(&mut self) -> Parsed<StatementKind> {
         match self.dot_word() {
             Some("reg") => {
@@ -138,7 +139,7 @@ impl Parser<'_> {
                 self.expect(b';')?;
                 Ok(StatementKind::Registers(declaration))
             }
-            // A brace is missing further up.
+            // A closing brace is missing above.
             Some(word) if MODULE_SCOPE_ONLY.contains(&word) => Err(self.expected("a statement or `}`")),
             _ => Ok(StatementKind::Directive(self.directive(Place::Body)?)),
         }
@@ -160,9 +161,9 @@ impl Parser<'_> {
         }
     }
 
-    /// Any directive, with its `;` where it has one.
+    /// Any directive, including its `;` if it has one.
     pub(super) fn directive(&mut self, place: Place) -> Parsed<Directive> {
-        // `.5x` is a word behind another one, and a number where it is printed on its own.
+        // `.5x` after another word is a word, but on its own it would be read back as a number.
         let word = self.dot_word().filter(|word| !word.starts_with(|first: char| first.is_ascii_digit()));
         let name = Name::new(word.ok_or_else(|| self.expected("a directive"))?);
         self.bump();
@@ -195,7 +196,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `.section name { … }`: DWARF, kept word by word up to its brace.
+    /// `.section name { … }`: DWARF, kept word by word through its closing brace.
     fn section_words(&mut self) -> Parsed<Vec<Name>> {
         let mut words = Vec::new();
         loop {
@@ -210,9 +211,9 @@ impl Parser<'_> {
         }
     }
 
-    /// The words of a directive of unknown shape. It ends behind its `;` or, where it has none,
-    /// with its line; brackets that are open then are closed first, and at module scope `(` and
-    /// `{` on the next line still belong to it.
+    /// The words of a directive of unknown form. It ends after its `;` or, without one, at the end
+    /// of the line. Open brackets are closed first; at module scope, `(` and `{` on the next line
+    /// still belong to it.
     fn unknown_words(&mut self, place: Place) -> Parsed<Vec<Name>> {
         let mut words = Vec::new();
         while !self.at_directive_end(place, words.last()) {
@@ -235,7 +236,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Takes a word, or a bracket with all that is in it.
+    /// Consumes a word, or a bracket with everything in it.
     fn directive_word(&mut self, words: &mut Vec<Name>) -> Parsed<()> {
         let close = match self.kind() {
             TokenKind::End => return Err(self.expected("a closing bracket")),
@@ -259,7 +260,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The words of a declaration the tree has no shape for: all up to its `;`.
+    /// The words of a declaration that the tree cannot represent, through its `;`.
     pub(super) fn declaration_words(&mut self) -> Parsed<Directive> {
         let mut words = Vec::new();
         while words.last().is_none_or(|word| word != ";") {

@@ -1,4 +1,4 @@
-//! The code of functions.
+//! Checks of function bodies.
 
 use super::variable::limit;
 use super::{FaultKind, Symbol, Verifier, possible_names, quoted};
@@ -97,7 +97,7 @@ impl<'m> Verifier<'m> {
         }
     }
 
-    /// A name in the place of a role.
+    /// Checks a name in its role.
     fn name(&mut self, code: &Code<'_>, id: StatementId, instruction: &Instruction, role: Role, name: &Name) {
         let is_register = || code.declares_register(id, name);
         let local = self.locals.contains(name.as_str()).then_some(Symbol::Opaque);
@@ -135,12 +135,12 @@ impl<'m> Verifier<'m> {
         }
     }
 
-    /// `symbol.x` of an opaque declaration.
+    /// Whether a name is `symbol.x` for a known symbol.
     fn is_component(&self, name: &str) -> bool {
         name.split_once('.').is_some_and(|(base, _)| self.symbol(base).is_some())
     }
 
-    /// Numbers of arguments and return values of a direct call.
+    /// Checks the numbers of arguments and return values of a direct call.
     fn call(&mut self, instruction: &Instruction) {
         let [Operand::List(returns), Operand::Name(callee), Operand::List(arguments), ..] =
             instruction.operands.as_slice()
@@ -149,7 +149,7 @@ impl<'m> Verifier<'m> {
             return self.fault(FaultKind::OperandCount { expected: "(returns), function, (arguments)".into(), found });
         };
         let Some(Symbol::Function(function)) = self.symbol(callee) else { return };
-        // A last parameter without a length takes any number of arguments.
+        // A last parameter without a length accepts any number of arguments.
         let is_variadic = function.params.last().is_some_and(|p| p.dimensions == [None]);
         let counts = [
             ("return values", function.returns.len(), returns.len()),
@@ -162,7 +162,7 @@ impl<'m> Verifier<'m> {
         }
     }
 
-    /// Memory operands that name a variable.
+    /// Checks memory operands that name a variable.
     fn memory_operands(&mut self, code: &Code<'_>, id: StatementId, instruction: &Instruction) {
         if !matches!(instruction.opcode.as_str(), "ld" | "st" | "atom" | "red") {
             return;
@@ -180,7 +180,7 @@ impl<'m> Verifier<'m> {
             return;
         }
         let Some(variable) = code.variable_at(id, name).or(global) else { return };
-        // Without a space the access is generic, and the variable's address converts to that.
+        // Without a state space the access is generic, to which the variable's address converts.
         if instruction.space().is_some_and(|space| space != variable.space) {
             return self.fault(FaultKind::OtherSpace { name: name.clone(), declared: variable.space });
         }
@@ -202,7 +202,7 @@ impl<'m> Verifier<'m> {
         }
     }
 
-    /// All of a function's variables in one space together.
+    /// Checks the total size of a function's variables in one state space.
     fn memory_of(&mut self, code: &Code<'_>, space: StateSpace) {
         let variables = code.statements().filter_map(|(_, s)| match &s.kind {
             StatementKind::Variable(variable) if variable.space == space => Some(variable),
@@ -211,7 +211,7 @@ impl<'m> Verifier<'m> {
         self.total(space, &variables.collect::<Vec<_>>());
     }
 
-    /// Whether variables that are small enough each are so together.
+    /// Reports variables that are within the limit each, but exceed it together.
     fn total(&mut self, space: StateSpace, variables: &[&Variable]) {
         let limit = limit(space);
         let sizes = || variables.iter().map(|v| v.bytes().unwrap_or(u64::MAX));
@@ -221,8 +221,8 @@ impl<'m> Verifier<'m> {
         }
     }
 
-    /// Whether control can run off the end: only the last block can. Branches without a target have
-    /// been reported.
+    /// Checks that control does not run off the end, which only the last block can do. Branches
+    /// without a target were already reported.
     fn end(&mut self, code: &Code<'_>) {
         let Ok(cfg) = Cfg::of(code) else { return };
         let last_block = BlockId::new(cfg.exit().index() - 1);
@@ -237,8 +237,8 @@ impl<'m> Verifier<'m> {
     }
 }
 
-/// Whether nothing is executed behind an instruction. A call at the very end calls a function that
-/// does not return.
+/// Whether control never continues after an instruction. A call at the end of a kernel is assumed
+/// not to return.
 fn is_final(instruction: &Instruction) -> bool {
     instruction.guard.is_none() && (instruction.is_terminator() || instruction.opcode == "call")
 }
@@ -247,7 +247,7 @@ fn is_label(code: &Code<'_>, id: StatementId, name: &str) -> bool {
     code.label_at(id, name).is_some_and(|label| matches!(code.statement(label).kind, StatementKind::Label(_)))
 }
 
-/// Whether a name is a table that fits a branch or a call.
+/// Whether a name is a table that matches the instruction, a branch or a call.
 fn is_table(code: &Code<'_>, id: StatementId, instruction: &Instruction, name: &str) -> bool {
     let kind = code.label_at(id, name).map(|table| &code.statement(table).kind);
     match kind {

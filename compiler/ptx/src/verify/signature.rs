@@ -1,28 +1,28 @@
-//! The operands that instructions take: one row per opcode.
+//! Operand signatures of instructions: one row per opcode.
 
 use super::{FaultKind, Verifier, described};
 use crate::analysis::{Code, StatementId};
 use crate::ast::*;
 use crate::types::{ScalarType, TypeClass};
 
-/// What an operand has to be.
+/// The requirement on an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Want {
     /// A value of the type.
     Exactly(ScalarType),
-    /// A register at least as wide as the type, where the instruction widens or narrows; one
-    /// declared as a float is as wide as it.
+    /// A register at least as wide as the type, for instructions that widen or narrow; a float
+    /// register must have exactly its width.
     AtLeast(ScalarType),
     /// `[…]`
     Memory,
-    /// Whatever.
+    /// No requirement.
     Anything,
 }
 
-/// Opcode, a modifier that must be there, and the operands by letter: `t` of the last type, `f` of
-/// the first type, `T` and `F` the same but the register may be wider, `w` of twice the last type's
-/// width, `u` of 32 bits, `p` a predicate, `m` memory, `*` anything; those behind `?` may be
-/// missing. The first row that fits counts.
+/// Opcode, required modifier, and one letter per operand: `t` last type, `f` first type, `T` and
+/// `F` the same or a wider register, `w` twice the width of the last type, `u` 32 bits, `p`
+/// predicate, `m` memory, `*` anything. Operands after `?` are optional. The first matching row
+/// applies.
 const ROWS: &[(&str, Option<&str>, &str)] = &[
     ("abs", None, "tt"),
     ("add", None, "ttt"),
@@ -76,19 +76,19 @@ const ROWS: &[(&str, Option<&str>, &str)] = &[
 ];
 
 impl Verifier<'_> {
-    /// Number and types of the operands, for the instructions of the table.
+    /// Checks number and types of the operands, for instructions in the table.
     pub(super) fn operands(&mut self, code: &Code<'_>, id: StatementId, instruction: &Instruction) {
         let fits =
             |row: &&(&str, Option<&str>, &str)| row.0 == instruction.opcode && row.1.is_none_or(|m| instruction.has(m));
         let Some((_, _, letters)) = ROWS.iter().find(fits).filter(|row| !row.2.is_empty()) else { return };
         let types: Vec<ScalarType> = instruction.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
-        // Types the table cannot speak about, as `e4m3x2`, leave the instruction unchecked but for one that
-        // never has any.
+        // Types outside `ScalarType`, such as `e4m3x2`, leave the instruction unchecked; only an
+        // instruction without any type is a fault.
         let (Some(&first), Some(&last)) = (types.first(), types.last()) else {
             return self.untyped(instruction);
         };
-        // Mixed precision (`add.f32.f16`) and packing conversions have more types than the table has
-        // letters for.
+        // Mixed precision (`add.f32.f16`) and packing conversions have more types than the table
+        // has letters.
         if types.len() != if instruction.opcode == "cvt" { 2 } else { 1 } {
             return;
         }
@@ -100,7 +100,7 @@ impl Verifier<'_> {
     }
 
     fn untyped(&mut self, instruction: &Instruction) {
-        // A word with a digit may be a type of a later ISA.
+        // A modifier with a digit may be a type of a later ISA.
         if !instruction.modifiers.iter().any(|m| m.contains(|c: char| c.is_ascii_digit())) {
             self.fault(FaultKind::NoType);
         }
@@ -118,7 +118,7 @@ impl Verifier<'_> {
     fn operand(&mut self, code: &Code<'_>, id: StatementId, position: usize, operand: &Operand, want: Want) {
         let wrong = match (operand, want) {
             (_, Want::Anything) | (Operand::Address(_) | Operand::Bracket(_), Want::Memory) => None,
-            (_, Want::Memory) => Some("none".to_string()),
+            (_, Want::Memory) => Some("not in brackets".to_string()),
             (Operand::Address(_) | Operand::Bracket(_), _) => Some("a memory operand".to_string()),
             (Operand::Name(name) | Operand::Not(name) | Operand::Negated(name), _) => {
                 register_misfit(code, id, name, want)
@@ -126,9 +126,10 @@ impl Verifier<'_> {
             (Operand::Immediate(value), Want::Exactly(ty) | Want::AtLeast(ty)) => {
                 immediate_misfit(position, *value, ty)
             }
-            // `setp` and `shfl` write a predicate beside their result.
+            // `setp` and `shfl` write a predicate as well as their result.
             (Operand::Pair(value, _), _) => return self.operand(code, id, position, value, want),
-            // Vectors: `ld.v4` has parts of the type; `mov` packs, which only adds up as a whole.
+            // Every element of a `ld.v4` vector has the type. A `mov` vector only matches as a
+            // whole.
             (Operand::Vector(parts), _) if matches!(want, Want::AtLeast(_)) => {
                 return parts.iter().for_each(|part| self.operand(code, id, position, part, want));
             }
@@ -175,11 +176,11 @@ fn widened(ty: ScalarType) -> Option<ScalarType> {
     })
 }
 
-/// What a register is, where it is not what is wanted. Names that are no registers (variables,
-/// special registers) are not judged.
+/// A description of the register if it does not match `want`. Names other than registers
+/// (variables, special registers) are not checked.
 fn register_misfit(code: &Code<'_>, id: StatementId, name: &str, want: Want) -> Option<String> {
     let register = code.register(code.register_at(id, name)?);
-    // A component has a type that depends on the instruction.
+    // The type of a component depends on the instruction.
     if register.vector.is_some() || name.contains('.') {
         return None;
     }
@@ -194,8 +195,8 @@ fn register_misfit(code: &Code<'_>, id: StatementId, name: &str, want: Want) -> 
     (!fits).then(|| described(register.ty))
 }
 
-/// ISA chapter 9.4: integers of either sign agree, untyped bits agree with all but predicates,
-/// floats only with floats.
+/// ISA chapter 9.4: signed and unsigned integers agree, untyped bits agree with everything but
+/// predicates, floats agree only with floats.
 fn classes_agree(register: ScalarType, ty: ScalarType) -> bool {
     use TypeClass::*;
     match (register.class(), ty.class()) {
@@ -207,7 +208,7 @@ fn classes_agree(register: ScalarType, ty: ScalarType) -> bool {
 }
 
 fn immediate_misfit(position: usize, value: Immediate, ty: ScalarType) -> Option<String> {
-    // The first operand of every row that is no memory is written.
+    // In every row the first operand is written, unless it is memory.
     if position == 1 {
         return Some("a number".into());
     }

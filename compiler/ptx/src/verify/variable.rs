@@ -5,7 +5,7 @@ use crate::ast::*;
 use crate::limits::{MAX_CONST_BYTES, MAX_GLOBAL_BYTES, MAX_LOCAL_BYTES, MAX_PARAMETER_BYTES, MAX_SHARED_BYTES};
 use crate::types::StateSpace;
 
-/// The most bytes a function, or a variable, can have in a space.
+/// Most bytes that a variable, or all variables of a function, may have in a state space.
 pub(super) fn limit(space: StateSpace) -> u64 {
     match space {
         StateSpace::Shared => MAX_SHARED_BYTES,
@@ -17,7 +17,7 @@ pub(super) fn limit(space: StateSpace) -> u64 {
 }
 
 impl Verifier<'_> {
-    /// A variable of the module or of a function.
+    /// Checks a variable of the module or of a function.
     pub(super) fn variable(&mut self, variable: &Variable) {
         let is_sized = variable.dimensions.iter().all(Option::is_some);
         if !is_sized && variable.linkage != Linkage::Extern && variable.initializer.is_none() {
@@ -29,7 +29,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Size and alignment, which parameters have too.
+    /// Checks size and alignment of a variable or parameter.
     pub(super) fn layout(&mut self, variable: &Variable) {
         let limit = limit(variable.space);
         let bytes = variable.bytes().unwrap_or(u64::MAX);
@@ -68,13 +68,13 @@ impl Verifier<'_> {
     }
 }
 
-/// Whether every list is at most as long as the dimension it stands for.
+/// Whether every list is at most as long as its dimension.
 fn fits(initializer: &Initializer, extents: &[Option<u64>]) -> bool {
     match (initializer, extents) {
         (Initializer::List(items), [extent, rest @ ..]) => {
             extent.is_none_or(|extent| items.len() as u64 <= extent) && items.iter().all(|item| fits(item, rest))
         }
-        // `{1}` may stand for a scalar.
+        // `{1}` is allowed for a scalar.
         (Initializer::List(items), []) => items.len() <= 1,
         _ => true,
     }

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Makes the .ptx files here from the .cu files beside them. Made with clang 22.1.8; another version gives other text, which is fine, but the
-# expectations that count things in these files then change with it. Needs no CUDA package. `reduce_O0.ptx` is the plain translation of
-# `reduce.cu`; `forms.ptx`, `blackwell.ptx`, `old_style.ptx` and `nested.ptx` are written by hand;
-# `nvrtc.ptx` was made from `nvrtc.cu` by NVRTC 12.9 with `--gpu-architecture=sm_80 -lineinfo`.
-# What needs more is made where that is there: `nvcc_*.ptx` with the nvcc of $CUDA (13.5 was used, in a folder `/src`, since paths are in the text), `triton_*.ptx`
-# with $PYTHON that has Triton (3.9.0).
+# Generates the .ptx files here from the .cu files beside them, with clang 22.1.8. Another version
+# gives other text, which is fine, but then the expected counts in the tests change too. Needs no CUDA
+# package. `reduce_O0.ptx` is `reduce.cu` without optimization. `forms.ptx`, `blackwell.ptx`,
+# `old_style.ptx` and `nested.ptx` are written by hand. `nvrtc.ptx` was made from `nvrtc.cu` by NVRTC
+# 12.9 with `--gpu-architecture=sm_80 -lineinfo`.
+# Files that need more tools are generated only if the tools exist: `nvcc_*.ptx` with the nvcc of $CUDA
+# (13.5, in a folder `/src`, because paths are in the text), `triton_*.ptx` with $PYTHON that has Triton
+# (3.9.0).
 set -eu
 cd "$(dirname "$0")"
 compile() { # source output options…

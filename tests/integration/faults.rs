@@ -241,7 +241,7 @@ fn checked_code_keeps_every_access_in_its_buffer() {
         (
             "st.u32 [%d1], %r0; add.u64 %d2, %out, -8; setp.eq.u32 %p0, %r0, 9; @%p0 st.u32 [%d2], %r0; // here",
             Some([9, 0, 0]),
-            "8 bytes in front of 'b' (1024 bytes)",
+            "8 bytes before 'b' (1024 bytes)",
         ),
         ("red.global.add.u32 [%out+1024], 1; // here", None, "right behind the end of 'b'"),
         (

@@ -35,8 +35,8 @@ pub enum DeviceError {
         memory_bytes: u64,
     },
     /// The operating system failed a call.
-    #[error("{what}: {source}")]
     #[error("cannot {what}: {source}")]
+    Os {
         /// What was attempted, such as `reserve device memory`.
         what: &'static str,
         /// The system's error.

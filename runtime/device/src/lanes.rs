@@ -121,7 +121,8 @@ impl LaneTable {
             if !is_range || first % step != 0 || (last + 1) % step != 0 {
                 let end = count - count % step;
                 return Err(refused(format!(
-                    "the compute units of a lane are a range that begins and ends at multiples of {step}, up to {end}; {first} to {last} is none"
+                    "the compute units of a lane must be a range that begins and ends at multiples of {step}, \
+                     up to {end}; {first} to {last} is not"
                 )));
             }
         }

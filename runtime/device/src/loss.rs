@@ -30,9 +30,7 @@ impl fmt::Display for LossCause {
             LossCause::Hung(what) => write!(f, "{what} and was killed"),
             LossCause::ProtocolViolation(rule) => write!(f, "broke the protocol: {rule}"),
             LossCause::BrokenRings => f.write_str("broke the protocol of the rings, or lost a compute unit"),
-            LossCause::ForbiddenCall => {
-                f.write_str("was killed by SIGSYS: its code made a forbidden system call")
-            }
+            LossCause::ForbiddenCall => f.write_str("was killed by SIGSYS: its code made a forbidden system call"),
             LossCause::Ended(why) => f.write_str(why),
         }
     }

@@ -262,7 +262,8 @@ mod tests {
         let misaligned = Fault { kind: FaultKind::Misaligned, thread: Some([1, 2, 0]), access, ..fault.clone() };
         assert_eq!(
             misaligned.to_string(),
-            "kernel 'conv_3' faulted in block (3,0,0), thread (1,2,0) at line 212: misaligned read of 16 bytes at 0x7f0000001000"
+            "kernel 'conv_3' faulted in block (3,0,0), thread (1,2,0) at line 212: \
+             misaligned read of 16 bytes at 0x7f0000001000"
         );
         let place = Some("8 bytes behind the end of 'out' (1024 bytes)".to_owned());
         let outside = Fault { kind: FaultKind::OutOfBounds, place, ..misaligned };

@@ -106,8 +106,7 @@ impl Mapping {
     fn pages(&self, at: u64, bytes: u64) -> std::io::Result<(*mut c_void, usize)> {
         let is_inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes());
         if !is_inside || bytes == 0 || !at.is_multiple_of(rustix::param::page_size() as u64) {
-            let what =
-                format!("{bytes} bytes at {at:#x} are not whole pages inside a mapping of {} bytes", self.bytes);
+            let what = format!("{bytes} bytes at {at:#x} are not whole pages inside a mapping of {} bytes", self.bytes);
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what));
         }
         Ok((self.base.as_ptr().wrapping_add(at as usize).cast::<c_void>(), bytes as usize))

@@ -58,7 +58,9 @@ impl EngineSpace {
     pub fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         match self.memory.word(word.0) {
             Some(word) => word.store(epoch.0, Release),
-            None => tracing::error!(at = word.0, "cannot store an epoch: the word is outside device memory or not aligned"),
+            None => {
+                tracing::error!(at = word.0, "cannot store an epoch: the word is outside device memory or not aligned")
+            }
         }
     }
 }
@@ -87,8 +89,7 @@ impl ConstantStore {
         if !is_free || bytes == 0 || !within.is_multiple_of(page) || !bytes.is_multiple_of(page) {
             return Err(outside);
         }
-        let extent =
-            Extent::create(bytes).map_err(|source| DeviceError::Os { what: "allocate a constant", source })?;
+        let extent = Extent::create(bytes).map_err(|source| DeviceError::Os { what: "allocate a constant", source })?;
         Ok(self.extents.entry(within).or_insert(extent))
     }
 

@@ -1,25 +1,25 @@
-//! Which memory the launches of checked code may touch, and how to say where else they went.
+//! The memory that launches of checked code may access, and descriptions of accesses outside it.
 
 use atoll_core::DeviceOffset;
 use atoll_kgraph::host_abi::AccessKind;
 
-/// Further away than this from a buffer, an access was not meant for it.
+/// An access further away than this from a buffer is not attributed to it.
 const NEAR_BYTES: u64 = 1 << 30;
 
 /// A buffer that checked kernels may access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedBuffer {
-    /// What reports call it.
+    /// Its name in reports.
     pub name: String,
-    /// Where it begins.
+    /// Its offset.
     pub at: DeviceOffset,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Kernels may not write to it.
+    /// Whether kernels may only read it.
     pub read_only: bool,
 }
 
-/// Ranges of addresses, in order; they do not overlap.
+/// Ranges of addresses, in ascending order, without overlaps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bounds {
     ranges: Vec<Range>,
@@ -34,12 +34,12 @@ pub(crate) struct Range {
     pub(crate) read_only: bool,
 }
 
-/// What is wrong with an access.
+/// How an access violates the bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
-    /// It writes to what may only be read.
+    /// It writes to a read-only range.
     ReadOnly,
-    /// It leaves its range, or lies in none.
+    /// It is not entirely inside one range.
     Outside,
 }
 
@@ -69,7 +69,7 @@ impl Bounds {
         self.ranges[..behind].last()
     }
 
-    /// Where an address is, as seen from the nearest range; `None` where none is near.
+    /// Describes an address in relation to the nearest range; `None` if none is near.
     pub(crate) fn describe(&self, address: u64, bytes: u64) -> Option<String> {
         let before = self.before(address);
         if let Some(range) = before.filter(|range| address < range.end) {
@@ -78,12 +78,12 @@ impl Bounds {
             return Some(match over {
                 0 if range.read_only => format!("{at} bytes into '{name}' ({size} bytes), which is read-only"),
                 0 => format!("{at} bytes into '{name}' ({size} bytes)"),
-                _ => format!("{at} bytes into '{name}' ({size} bytes), of which it takes {over} bytes too many"),
+                _ => format!("{at} bytes into '{name}' ({size} bytes), {over} bytes beyond its end"),
             });
         }
         let after = self.ranges.iter().find(|range| range.begin > address);
         let behind = before.map(|range| (address - range.end, range, "behind the end of"));
-        let ahead = after.map(|range| (range.begin - address, range, "in front of"));
+        let ahead = after.map(|range| (range.begin - address, range, "before"));
         let (distance, range, side) = behind
             .into_iter()
             .chain(ahead)
@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_told_from_the_nearest_range() {
+    fn an_address_is_described_by_the_nearest_range() {
         let bounds = bounds();
         let place = |at| bounds.describe(at, 8).unwrap();
-        assert_eq!(place(900), "100 bytes in front of 'in' (16 bytes)");
+        assert_eq!(place(900), "100 bytes before 'in' (16 bytes)");
         assert_eq!(place(1004), "4 bytes into 'in' (16 bytes), which is read-only");
-        assert_eq!(place(1012), "12 bytes into 'in' (16 bytes), of which it takes 4 bytes too many");
+        assert_eq!(place(1012), "12 bytes into 'in' (16 bytes), 4 bytes beyond its end");
         assert_eq!(place(1020), "4 bytes behind the end of 'in' (16 bytes)");
-        assert_eq!(place(1900), "100 bytes in front of 'out' (100 bytes)");
+        assert_eq!(place(1900), "100 bytes before 'out' (100 bytes)");
         assert_eq!(place(2100), "right behind the end of 'out' (100 bytes)");
         assert_eq!(bounds.describe(1 << 40, 1), None);
         assert_eq!(Bounds::default().describe(1, 1), None);

@@ -1,4 +1,4 @@
-//! A compute unit: a thread that runs chunks of blocks, always of the most urgent queue that has
+//! A compute unit: a thread that runs chunks of blocks, always from its most urgent queue that has
 //! some.
 
 use super::arena::Arena;
@@ -17,7 +17,7 @@ use atoll_kgraph::host_abi::{HOST_ABI_VERSION, HostContext};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What kernels that must not be stopped poll.
+/// The stop word of kernels that must not be stopped.
 static NEVER_STOP: AtomicU32 = AtomicU32::new(0);
 
 /// One compute unit, on its own thread.
@@ -46,18 +46,18 @@ impl ComputeUnit<'_> {
                 Ok(false) => self.idle(ticket),
                 Err(corrupt) => {
                     tracing::error!(compute_unit = self.index, %corrupt, "the device is lost");
-                    self.shared.lose();
+                    self.shared.mark_lost();
                 }
             }
         }
     }
 
-    /// Runs chunks while there are any; false if there was none.
+    /// Runs chunks until there are none; false if there was none at all.
     fn work(&mut self) -> Result<bool, Corrupt> {
         let mut worked = false;
         let mut left_behind = None;
         while let Some((queue, chunk)) = self.claim()? {
-            // Whoever leaves a queue for a more urgent one may be the last that looked at it.
+            // This unit may have been the last that served the queue it leaves.
             if let Some(before) = left_behind.filter(|before| *before != queue) {
                 self.shared.link.wake(before as u32, 1);
             }
@@ -73,22 +73,21 @@ impl ComputeUnit<'_> {
         Ok(worked)
     }
 
-    /// The next chunk of the queues it serves.
+    /// Takes the next chunk of the queues it serves.
     fn claim(&mut self) -> Result<Option<(usize, Chunk)>, Corrupt> {
         self.shared.link.refresh(self.index, &mut self.order);
         self.shared.claim(&self.order.queues, now_ns())
     }
 
-    /// Scratch memory for the largest kernel that is loaded; between chunks and after a load, so
-    /// that no request pays for it.
+    /// Grows the scratch memory for the largest loaded kernel. Called between chunks and after a
+    /// load, so that no request pays for it.
     fn prepare_scratch(&mut self) {
-        // A failure shows again, and is answered, when a chunk needs the memory.
+        // A failure is reported when a chunk needs the memory.
         let _ = self.scratch.grow(self.shared.scratch_bytes.load(Relaxed));
     }
 
-    /// Waits for the bell: spins for a moment, then sleeps. While others run blocks, the next
-    /// launch is at most about a chunk away, and waking a sleeper would cost more than that
-    /// moment is worth.
+    /// Waits for the bell: spins for a while, then sleeps. While other units run blocks, the next
+    /// launch is about a chunk away, and waking a sleeper would cost more than spinning.
     fn idle(&self, ticket: u32) {
         let bell = self.shared.link.bell();
         let start = Instant::now();
@@ -116,8 +115,8 @@ impl ComputeUnit<'_> {
         words.end();
         self.shared.running.fetch_sub(1, Relaxed);
         let given = chunk.blocks.clone();
-        // Blocks without a progress byte either found the epoch raised, then the launch is evicted and they
-        // are done with it, or the kernel was stopped in front of them.
+        // Blocks without a progress byte: either they found the epoch raised, so the launch is
+        // evicted and they have ended, or the kernel was stopped before them.
         let missing = launch.first_missing(given.start, given.end);
         let stopped_at = if missing < given.end && !launch.is_evicted() { missing } else { given.end };
         Outcome { given, stopped_at, end, started_ns, ended_ns: now_ns() }
@@ -160,15 +159,16 @@ impl ComputeUnit<'_> {
             watch.end();
             return End::Aborted;
         }
-        // SAFETY: the context and all it points to live across the call; params, shared and scratch memory
-        // are as large as the kernel's facts say (checked by `Launch::bind`, `Module::load` and
-        // `execute`); that addresses in the parameters are good for the kernel is the engine's promise.
+        // SAFETY: the context and all it points to outlive the call; params, shared and scratch
+        // memory are as large as the kernel's facts require (checked by `Launch::bind`,
+        // `Module::load` and `execute`); the engine guarantees that the addresses in the parameters
+        // are valid for the kernel.
         let ended = unsafe {
             fault::call(kernel.entry, launch.module().code(), &stops, (&raw const unit).cast::<HostContext>())
         };
         let was_halted = watch.end();
         if was_halted && is_aborted() {
-            // Whatever else happened to it, nobody asks.
+            // Other faults of an aborted launch are not reported.
             return End::Aborted;
         }
         let trap = unit.trap();
@@ -182,7 +182,7 @@ impl ComputeUnit<'_> {
             (_, Some(note)) => diagnose::of_trap(&unit, &note, limits),
             (Ok(()), None) => return End::Returned,
         };
-        // Whoever takes the report tells people.
+        // Only logged for debugging: the report is what users see.
         tracing::debug!(launch = launch.record.launch.0, "{fault}");
         launch.draft.fail(fault);
         End::Failed

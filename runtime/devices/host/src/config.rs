@@ -1,4 +1,4 @@
-//! What a host device is made of.
+//! The configuration of a host device.
 
 use crate::cpu;
 use atoll_core::PreemptLevel;
@@ -8,47 +8,46 @@ use atoll_device::{DeviceError, DeviceInfo, LaneUnits, cpus};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Most compute units; beyond it handing out chunks under one lock per queue would be the limit.
+/// Most compute units; with more, the lock of each queue would be the bottleneck.
 const COMPUTE_UNITS_MAX: u32 = 512;
 
-/// What a host device is made of.
+/// The configuration of a host device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostConfig {
-    /// Its name.
+    /// Its name, such as `host:0`.
     pub name: String,
-    /// Compute units, one thread each.
+    /// Number of compute units, one thread each.
     pub compute_units: u32,
-    /// Device memory; pages are taken from the system when they are first touched.
+    /// Bytes of device memory; pages are allocated when first touched.
     pub memory_bytes: u64,
-    /// Room for constants; of it too only what is used takes memory.
+    /// Bytes of address space for constants; only loaded constants take memory.
     pub constants_bytes: u64,
     /// Device queues of the default lane; 0 is the most urgent.
     pub queues: u32,
-    /// Whether each has a paired queue, where there are several compute units and queues enough; see
-    /// [`DeviceInfo::paired_queues`].
+    /// Whether these queues have paired queues, if there are several compute units and enough
+    /// queues; see [`DeviceInfo::paired_queues`].
     pub paired_queues: bool,
-    /// Device queues for lanes that are opened; as many fewer as there would be too many in all.
+    /// Device queues for further lanes; reduced if the total would exceed the limit.
     pub lane_queues: u32,
-    /// Launches a device queue takes.
+    /// Launches that a device queue holds.
     pub queue_capacity: u32,
-    /// Shared memory per block.
+    /// Shared memory per block in bytes.
     pub shared_bytes_max: u32,
-    /// How long a compute unit should run blocks before it looks at the queues again.
+    /// How long a compute unit should run blocks before it checks the queues again, in nanoseconds.
     pub chunk_ns: u64,
-    /// How long a compute unit spins before it sleeps when the device is idle.
+    /// How long a compute unit spins before it sleeps while the device is idle, in nanoseconds.
     pub spin_ns: u64,
-    /// The same while other compute units run blocks.
+    /// The same while other compute units run blocks, in nanoseconds.
     pub busy_spin_ns: u64,
-    /// CPUs for the compute units, each of which stays on its own. Where there are fewer than
-    /// compute units, the system places them.
+    /// CPUs for the compute units; each is pinned to its own. If there are fewer CPUs than compute
+    /// units, none is pinned.
     pub cpus: Vec<usize>,
-    /// How long a launch may run before it is ended as failed; waiting behind others does not
-    /// count.
+    /// How long a launch may run before it is ended as failed; time in the queue does not count.
     pub time_limit: Duration,
 }
 
 impl Default for HostConfig {
-    /// All CPUs and half of the memory of this machine.
+    /// All CPUs and half of this machine's memory.
     fn default() -> HostConfig {
         let memory_bytes = (system_memory_bytes() / 2).min(MEMORY_BYTES_MAX);
         HostConfig {
@@ -66,7 +65,7 @@ impl Default for HostConfig {
             spin_ns: 2_000,
             busy_spin_ns: 20_000,
             cpus: cpus::allowed(),
-            // Far above any kernel of an inference; what is meant to take longer can say so.
+            // Far above the time of any inference kernel; longer limits can be configured.
             time_limit: Duration::from_secs(10),
         }
     }
@@ -80,7 +79,7 @@ impl HostConfig {
         within("device memory", self.memory_bytes, MEMORY_BYTES_MAX)?;
         within("constants", self.constants_bytes, MEMORY_BYTES_MAX)?;
         if cpu::targets().is_empty() {
-            return Err(refused("host device", "this CPU is below x86-64-v3, no code is made for it".to_owned()));
+            return Err(refused("CPU", "must support at least x86-64-v3".to_owned()));
         }
         Ok(self)
     }
@@ -101,7 +100,7 @@ impl HostConfig {
         self.paired_queues && self.compute_units > 1 && self.queues <= QUEUES_MAX / 2
     }
 
-    /// The CPUs of the compute units, in their order; none where the system places them.
+    /// The CPUs of the compute units, in their order; empty if they are not pinned.
     pub(crate) fn pinned_to(&self) -> &[usize] {
         self.cpus.get(..self.compute_units as usize).unwrap_or_default()
     }
@@ -138,7 +137,8 @@ fn within(what: &'static str, value: u64, max: u64) -> Result<(), DeviceError> {
 }
 
 fn refused(what: &'static str, why: String) -> DeviceError {
-    DeviceError::Os { what, source: std::io::Error::new(std::io::ErrorKind::InvalidInput, why) }
+    let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("{what}: {why}"));
+    DeviceError::Os { what: "configure the host device", source }
 }
 
 /// Memory of this machine, as far as this process may see.

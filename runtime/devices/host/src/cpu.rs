@@ -1,6 +1,6 @@
-//! Which native code this CPU can run.
+//! The native code that this CPU can run.
 
-/// The bundle targets this CPU runs, best first. Empty on a CPU below x86-64-v3 and on other
+/// The bundle targets that this CPU runs, best first. Empty on CPUs below x86-64-v3 and on other
 /// architectures.
 pub(crate) fn targets() -> Vec<String> {
     let mut levels = Vec::new();

@@ -1,4 +1,4 @@
-//! The device's side of the rings: queues, modules and the threads that are its compute units.
+//! The device's side of the rings: queues, modules, and the threads that are the compute units.
 
 use super::arena::Arena;
 use super::bounds::{self, Bounds, CheckedBuffer};
@@ -26,16 +26,16 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
-/// What all compute units see. Lock order: a queue, then the modules; no two queues at once.
+/// State shared by all compute units. Lock order: a queue, then the modules; never two queues.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) link: Link,
     pub(crate) helpers: HostHelpers,
-    /// The most scratch memory that a loaded kernel wants.
+    /// The most scratch memory that any loaded kernel needs, in bytes.
     pub(crate) scratch_bytes: AtomicU32,
-    /// Chunks that are being run.
+    /// Chunks that are running.
     pub(crate) running: AtomicU32,
-    /// How long an idle compute unit spins while none is run, and while some are.
+    /// How long an idle compute unit spins: while no chunk is running, and while some are.
     pub(crate) spin_ns: u64,
     pub(crate) busy_spin_ns: u64,
     pub(crate) watches: Box<[Watch]>,
@@ -48,12 +48,12 @@ pub(crate) struct Shared {
     completion_bell: FdBell,
     shared_bytes_max: u32,
     compute_units: u32,
-    /// This process.
+    /// The process id.
     pub(crate) process: i32,
 }
 
 impl Shared {
-    /// The first chunk there is in these queues, with its queue.
+    /// Takes the first available chunk from these queues; returns it with the index of its queue.
     pub(crate) fn claim(&self, order: &[u32], now_ns: u64) -> Result<Option<(usize, Chunk)>, Corrupt> {
         let (mut place, mut found, mut completed) = (0, None, false);
         while found.is_none()
@@ -67,7 +67,7 @@ impl Shared {
             }
             let next = if claim.is_cut_short() { 0 } else { place + 1 };
             if claim.waiting > 0 {
-                // This one is taken; the count of those that come includes it.
+                // Plus one: this compute unit is counted among those that come.
                 self.link.interrupt_for(queue, claim.waiting + 1, self.process);
             }
             if claim.chunk.is_some() {
@@ -89,8 +89,8 @@ impl Shared {
         Ok(claim)
     }
 
-    /// Ends launches that have nothing to run at the heads of their queues. Compute units do that
-    /// on their way; this is for when they are all busy elsewhere.
+    /// Ends launches without blocks to run at the heads of their queues. Compute units do this as
+    /// they pass; this is for when all are busy elsewhere.
     pub(crate) fn clear_heads(&self, now_ns: u64) -> Result<(), Corrupt> {
         for (index, queue) in self.queues.iter().enumerate() {
             let mut queue = lock(queue);
@@ -104,7 +104,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes a chunk back; true if its queue has more to run.
+    /// Returns a chunk; true if its queue has more to run.
     pub(crate) fn finish(&self, queue: usize, outcome: &Outcome) -> Result<bool, Corrupt> {
         self.link.add_busy(outcome.busy_ns());
         let mut queue = lock(&self.queues[queue]);
@@ -117,20 +117,20 @@ impl Shared {
         Ok(is_runnable)
     }
 
-    /// The device is lost: everybody ends, and whoever waits for completions hears of it.
-    pub(crate) fn lose(&self) {
+    /// Marks the device as lost: all threads end, and the engine is woken.
+    pub(crate) fn mark_lost(&self) {
         self.link.end(State::Lost);
         self.completion_bell.ring(self.link.completion_flag());
     }
 
-    /// Tells compute units on less urgent queues whether this one has something for them.
+    /// Tells compute units on less urgent queues whether this queue has blocks to run.
     fn publish(&self, index: u32, queue: &mut DeviceQueue) -> Result<(), Corrupt> {
         if queue.is_runnable()? {
             self.link.raise_stop(index);
             return Ok(());
         }
         self.link.clear_stop(index);
-        // Whoever submitted between our look and our clearing raised it in vain.
+        // A submission between the check and the clearing would have been missed.
         fence(SeqCst);
         if queue.is_runnable()? {
             self.link.raise_stop(index);
@@ -145,7 +145,7 @@ impl Bind for Shared {
         let modules = self.modules.read().unwrap_or_else(PoisonError::into_inner);
         let bounds = self.bounds.read().unwrap_or_else(PoisonError::into_inner).clone();
         Launch::bind(command, &modules, &self.space, bounds, self.shared_bytes_max).map_err(|refusal| {
-            tracing::error!(launch = record.launch.0, %refusal, "a launch cannot be run");
+            tracing::error!(launch = record.launch.0, %refusal, "cannot run a launch");
             let kernel = modules.get(&record.module.0).and_then(|module| module.kernel(record.kernel));
             let kernel = kernel.map_or("", |kernel| &kernel.facts.name);
             (record.launch, Box::new(Fault::of_kernel(FaultKind::Refused { reason: refusal.to_string() }, kernel)))
@@ -153,23 +153,23 @@ impl Bind for Shared {
     }
 }
 
-/// A compute unit that panicked has marked the device as lost; what it left behind is only torn
-/// down.
+/// Locks even after a panic: the compute unit that panicked has marked the device as lost, and the
+/// queue is only torn down.
 fn lock(queue: &Mutex<DeviceQueue>) -> MutexGuard<'_, DeviceQueue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The threads, and what is loaded. Dropping it ends them.
+/// The threads and the loaded modules. Dropping this ends the threads.
 #[derive(Debug)]
 pub(crate) struct DeviceSide {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Ends after the threads, of which some may need it to end.
+    /// Dropped after the threads have ended, since ending them may need it.
     _watchdog: Watchdog,
 }
 
 impl DeviceSide {
-    /// Starts the threads; all of them run when it returns.
+    /// Starts the threads. All of them run when this returns.
     pub(crate) fn start(
         config: &HostConfig,
         link: Link,
@@ -208,9 +208,10 @@ impl DeviceSide {
             side.spawn(index, config.pinned_to().get(index as usize).copied(), started.clone())?;
         }
         drop(started);
-        // What threads ask of the system when they begin, a jail may refuse.
+        // A jail may forbid the system calls that a thread makes when it starts, so wait until all
+        // have started.
         let began = starts.iter().count();
-        assert_eq!(began, side.threads.len() + 1, "a thread that begins says so");
+        assert_eq!(began, side.threads.len() + 1, "every thread reports that it started");
         Ok(side)
     }
 
@@ -219,7 +220,7 @@ impl DeviceSide {
         let shared_memory = Arena::new(shared.shared_bytes_max).map_err(os("map shared memory of a compute unit"))?;
         let scratch = Arena::new(0).map_err(os("map scratch memory of a compute unit"))?;
         let body = move || {
-            let watch = LoseOnPanic(&shared);
+            let watch = MarkLostOnPanic(&shared);
             if let Some(cpu) = cpu {
                 cpus::keep_to(&[cpu]);
             }
@@ -239,12 +240,12 @@ impl DeviceSide {
         let module = Module::load(image, self.shared.shared_bytes_max)?;
         self.shared.scratch_bytes.fetch_max(module.scratch_bytes_max(), Relaxed);
         self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id.0, Arc::new(module));
-        // Idle compute units wake and grow their scratch memory now.
+        // Idle compute units wake up and grow their scratch memory now.
         self.shared.link.bell().ring(self.shared.compute_units);
         Ok(())
     }
 
-    /// From the next launch on, checked code may access these buffers and no other.
+    /// Restricts checked code to these buffers, starting with the next launch.
     pub(crate) fn set_checked_buffers(&mut self, buffers: &[CheckedBuffer]) -> Result<(), DeviceError> {
         let range = |buffer: &CheckedBuffer| {
             let outside = |memory_bytes| DeviceError::OutOfRange { at: buffer.at.0, bytes: buffer.bytes, memory_bytes };
@@ -258,7 +259,7 @@ impl DeviceSide {
 
     pub(crate) fn unload_module(&mut self, module: ModuleId) {
         let module = self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module.0);
-        // Outside the lock: unmapping code takes its time.
+        // Outside the lock, because unmapping code is slow.
         drop(module);
     }
 }
@@ -273,13 +274,13 @@ impl Drop for DeviceSide {
     }
 }
 
-/// Marks the device as lost when its thread unwinds.
-struct LoseOnPanic<'a>(&'a Shared);
+/// Marks the device as lost when its thread panics.
+struct MarkLostOnPanic<'a>(&'a Shared);
 
-impl Drop for LoseOnPanic<'_> {
+impl Drop for MarkLostOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.lose();
+            self.0.mark_lost();
         }
     }
 }

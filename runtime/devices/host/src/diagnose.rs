@@ -1,4 +1,4 @@
-//! From what is left of a kernel that did not return properly to a [`Fault`] that people can read.
+//! Turns the remains of a kernel that did not return into a [`Fault`].
 
 use super::fault::Interruption;
 use super::helpers::{TrapNote, UnitContext};
@@ -7,12 +7,12 @@ use atoll_device::report::{Access, AccessKind, AccessSpace, Fault, FaultKind};
 use atoll_kgraph::host_abi::{NO_THREAD, TrapCode};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What ends a launch that has to end.
+/// The reasons for ending a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Its time limit.
+    /// Its time limit in nanoseconds.
     pub(crate) time_ns: u64,
-    /// The device ends, and all launches with it.
+    /// Whether the device, and with it every launch, is ending.
     pub(crate) is_ending: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn of_interruption(unit: &UnitContext<'_>, interruption: &Interruptio
         _ => FaultKind::BadInstruction { signal },
     };
     let lines = unit.launch.module().lines_of(interruption.instruction);
-    // Without an address there is no error code either, so that nobody knows which it was.
+    // Without an address there is no error code, so the kind of access is unknown.
     let access = (is_access && interruption.address.is_some()).then_some(Access {
         kind: if interruption.is_write { AccessKind::Write } else { AccessKind::Read },
         space: AccessSpace::Generic,

@@ -1,19 +1,19 @@
-//! A report in the making.
+//! A launch's report while the launch is running.
 
 use atoll_device::{Fault, LaunchReport, PRINTED_BYTES_MAX};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A report in the making, shared by the compute units that run the launch.
+/// The report of a running launch, shared by the compute units that run it.
 #[derive(Debug, Default)]
 pub(crate) struct Draft(Mutex<LaunchReport>);
 
 impl Draft {
-    /// The launch failed. Of several reasons the first is the one to tell.
+    /// Records that the launch failed. Only the first fault is kept.
     pub(crate) fn fail(&self, fault: Fault) {
         lock(&self.0).fault.get_or_insert(fault);
     }
 
-    /// Appends a text in one piece, or nothing of it where it does not fit.
+    /// Appends a text as a whole, or drops it as a whole if it does not fit.
     pub(crate) fn print(&self, text: &str) {
         let mut report = lock(&self.0);
         if report.printed.len() + text.len() <= PRINTED_BYTES_MAX && report.printed_lost_bytes == 0 {
@@ -23,13 +23,13 @@ impl Draft {
         }
     }
 
-    /// What it came to.
+    /// Takes the finished report.
     pub(crate) fn finish(&self) -> LaunchReport {
         std::mem::take(&mut *lock(&self.0))
     }
 }
 
-/// A report is whole between any two statements that could panic.
+/// Locks even after a panic: a report is consistent between any two statements.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_counted_and_nothing_comes_after_it() {
+    fn text_beyond_the_limit_is_counted_and_ends_the_output() {
         let draft = Draft::default();
         draft.print("a");
         draft.print(&"b".repeat(PRINTED_BYTES_MAX));

@@ -1,4 +1,4 @@
-//! The host device in executors: its compute units run there, in memory of the daemon's.
+//! The host device in executors: the compute units run there, in memory of the daemon.
 
 use crate::HostConfig;
 use crate::device_side::DeviceSide;
@@ -10,12 +10,12 @@ use atoll_device::process::{
 };
 use atoll_device::{DeviceError, ModuleId, ModuleImage};
 
-/// The host device, for the table of a program that runs executors.
+/// The host device, for the device table of a program that runs executors.
 pub const KIND: DeviceKind = DeviceKind { name: "host", open };
 
 fn open(config: &str, _memory_bytes: Option<u64>) -> Result<OpenDevice, DeviceError> {
     let config: HostConfig = serde_json::from_str(config)
-        .map_err(|error| DeviceError::Unavailable(format!("the configuration of a host device: {error}")))?;
+        .map_err(|error| DeviceError::Unavailable(format!("invalid configuration of a host device: {error}")))?;
     Ok(OpenDevice::Units(Box::new(config.checked()?)))
 }
 

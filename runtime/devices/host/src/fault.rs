@@ -1,12 +1,12 @@
-//! A fault inside native code ends the kernel, not the process; and so does a signal that stops a
-//! kernel which runs for too long, or whose compute unit is needed for something more urgent.
+//! Faults inside native code end the kernel, not the process. The same mechanism stops a kernel
+//! that exceeds its time limit or whose compute unit is needed for more urgent work.
 //!
-//! [`call`] notes where its frame is and calls the kernel. A signal that the kernel's own
-//! instruction raised (SIGSEGV, SIGBUS, SIGFPE, SIGILL) resumes the thread at that frame instead of
-//! where it faulted. Kernels are leaf code without destructors, so their frames can be dropped.
-//! [`HALT_SIGNAL`] does the same, but only while the program counter lies in the kernel's own
-//! object, never inside a helper, and only while a word says so that the caller of [`call`] named.
-//! Every other signal goes to whoever handled it before us.
+//! [`call`] saves its frame and calls the kernel. If an instruction of the kernel raises a signal
+//! (SIGSEGV, SIGBUS, SIGFPE, SIGILL), the handler resumes the thread at that frame instead of at
+//! the fault. Kernels are leaf code without destructors, so their frames can be dropped.
+//! [`HALT_SIGNAL`] does the same, but only while the program counter is in the kernel's own object,
+//! never inside a helper, and only while one of the words that the caller passed to [`call`] is
+//! set. Every other signal is passed to the previous handler.
 
 use atoll_device::link::{HALT_SIGNAL, UnitWords};
 use atoll_device::now_ns;
@@ -17,37 +17,37 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire};
 
-/// How a kernel ended that did not return.
+/// Why a kernel did not return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interruption {
     /// The signal.
     pub(crate) signal: i32,
     /// Address of the instruction.
     pub(crate) instruction: u64,
-    /// The address of the access, where the processor said it.
+    /// The address of the access, if the processor reported it.
     pub(crate) address: Option<u64>,
-    /// The access was a store.
+    /// Whether the access was a store.
     pub(crate) is_write: bool,
 }
 
 const SIGNALS: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, HALT_SIGNAL];
 
-/// Who handled each of [`SIGNALS`] before us.
+/// The previous handlers of [`SIGNALS`].
 static PREVIOUS: [OnceLock<libc::sigaction>; SIGNALS.len()] = [const { OnceLock::new() }; SIGNALS.len()];
 
-/// `si_code` of a fault that the kernel has no address for, because none like it can be mapped.
+/// `si_code` of a fault without an address: the address is not canonical.
 const SI_KERNEL: c_int = 0x80;
 
-/// Bit of the page fault's error code that says that it was a store.
+/// Bit of a page fault's error code that is set for stores.
 const PAGE_FAULT_WRITE: i64 = 2;
 
-/// The kernel call of a thread. Cells without destructors, so a signal handler may touch them.
+/// The kernel call of a thread. Cells without destructors, so that a signal handler may use them.
 struct CallState {
-    /// Stack pointer of the `guarded_call` this thread is in, 0 outside.
+    /// Stack pointer of the active `guarded_call` of this thread; 0 outside a call.
     frame: Cell<u64>,
-    /// First and past-the-end address of the kernel's code.
+    /// Begin and end addresses of the kernel's code.
     code: Cell<(u64, u64)>,
-    /// The words that end the call, null outside of a call.
+    /// The words that end the call; null outside a call.
     stops: Cell<*const Stops<'static>>,
     last: Cell<Interruption>,
 }
@@ -65,9 +65,9 @@ thread_local! {
 
 /// Key of the pointer to a thread's [`CALL`]; unset on threads that have never called a kernel.
 ///
-/// Signal handlers use this pointer, never [`CALL`] itself. In a shared library the first access to a thread-local
-/// allocates, which deadlocks if the signal interrupted `malloc`; and the handler of one copy of this crate runs on the
-/// threads of every other copy in the process.
+/// Signal handlers use this pointer, never [`CALL`] itself. In a shared library the first access to
+/// a thread-local allocates, which deadlocks if the signal interrupted `malloc`. And the handler of
+/// one copy of this crate runs on the threads of every other copy in the process.
 static CALL_KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
 
 /// The state of the current thread, if it has ever called a kernel. Async-signal-safe.
@@ -76,12 +76,12 @@ static CALL_KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
 /// The reference must not outlive the thread.
 unsafe fn call_state<'a>() -> Option<&'a CallState> {
     let key = CALL_KEY.get()?;
-    // SAFETY: `pthread_getspecific` of a valid key only reads memory, also in a signal handler; the pointer is null or was
-    // set by `call` to a thread-local of this thread.
+    // SAFETY: `pthread_getspecific` with a valid key only reads memory, also in a signal handler;
+    // the pointer is null or was set by `call` to a thread-local of this thread.
     unsafe { libc::pthread_getspecific(*key).cast::<CallState>().as_ref() }
 }
 
-/// Installs the handlers, once in a process.
+/// Installs the handlers, once per process.
 pub(crate) fn install() -> std::io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let outcome = INSTALLED.get_or_init(|| {
@@ -99,8 +99,8 @@ pub(crate) fn install() -> std::io::Result<()> {
 fn install_one(signal: c_int, previous: &OnceLock<libc::sigaction>) -> Result<(), i32> {
     let error = || std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
     let handler = if signal == HALT_SIGNAL { on_halt as *const () } else { on_fault as *const () };
-    // SAFETY: all-zero is a valid `sigaction`; both pointers are to locals, and the handler has the
-    // signature that SA_SIGINFO asks for.
+    // SAFETY: an all-zero `sigaction` is valid; both pointers are to locals, and the handler has
+    // the signature that SA_SIGINFO requires.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(signal, std::ptr::null(), &raw mut old) != 0 {
@@ -115,24 +115,24 @@ fn install_one(signal: c_int, previous: &OnceLock<libc::sigaction>) -> Result<()
     }
 }
 
-/// What makes [`HALT_SIGNAL`] end a call.
+/// The conditions under which [`HALT_SIGNAL`] ends a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stops<'a> {
-    /// The launch has to end: not 0.
+    /// Nonzero if the launch has to end.
     pub(crate) halt_word: &'a AtomicU32,
-    /// Something more urgent waits: not 0.
+    /// Nonzero if more urgent work waits.
     pub(crate) stop_word: &'a AtomicU32,
-    /// From when on the stop word ends the call in the middle of a block; monotonic nanoseconds.
+    /// When the stop word may first end the call in the middle of a block; monotonic nanoseconds.
     pub(crate) interruptible_from_ns: u64,
-    /// Where it stands that a signal is on its way.
+    /// The words that record that a signal was sent.
     pub(crate) words: UnitWords<'a>,
 }
 
 impl Stops<'_> {
-    /// The call may be interrupted at no time.
+    /// The call may never be interrupted.
     pub(crate) const NEVER: u64 = u64::MAX;
 
-    /// Calls nothing but the clock, which does no more than read memory.
+    /// Async-signal-safe: only reads memory and the clock.
     fn are_set(&self) -> bool {
         let interrupts = || {
             self.stop_word.load(Acquire) != 0
@@ -142,7 +142,8 @@ impl Stops<'_> {
     }
 }
 
-/// Calls a kernel whose code lies in `code`; [`HALT_SIGNAL`] ends it if one of `stops` is set.
+/// Calls a kernel whose instructions are in `code`; [`HALT_SIGNAL`] ends the call if one of `stops`
+/// is set.
 ///
 /// # Safety
 /// As for [`HostKernel`].
@@ -156,24 +157,25 @@ pub(crate) unsafe fn call(
         // SAFETY: the reference does not leave this function.
         if unsafe { call_state() }.is_none() {
             let key = CALL_KEY.get().expect("`install` ran before any compute unit started");
-            // SAFETY: a valid key. Without memory for the value the thread has no state in a handler, which then does not
-            // take a fault of the kernel for ours: the process ends, as it does without memory anywhere else.
+            // SAFETY: a valid key. If there is no memory for the value, handlers find no state for
+            // this thread and pass a fault of the kernel on, which ends the process, like any other
+            // lack of memory.
             unsafe { libc::pthread_setspecific(*key, std::ptr::from_ref(call).cast()) };
         }
         call.code.set((code.start, code.end));
         call.stops.set(std::ptr::from_ref(stops).cast());
-        // SAFETY: `guarded_call` calls `kernel(context)` and leaves 0 in the thread's own cell, which lives
-        // as long as the thread.
+        // SAFETY: `guarded_call` calls `kernel(context)` and leaves 0 in the thread's own cell,
+        // which lives as long as the thread.
         let faulted = unsafe { guarded_call(kernel, context, call.frame.as_ptr()) };
         call.stops.set(std::ptr::null());
         if faulted == 0 { Ok(()) } else { Err(call.last.get()) }
     })
 }
 
-/// Runs on the faulting thread; touches its own cells and nothing that allocates or locks.
+/// Runs on the faulting thread; uses only that thread's cells and neither allocates nor locks.
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler. A positive code means that an
-    // instruction raised it, not another process. The state does not outlive this call.
+    // SAFETY: the kernel passes valid pointers to an SA_SIGINFO handler. A positive code means that
+    // an instruction raised the signal, not another process. The state does not outlive this call.
     let (code, address, call) = unsafe { ((*info).si_code, (*info).si_addr() as u64, call_state()) };
     let Some(call) = call.filter(|call| call.frame.get() != 0 && code > 0) else {
         // SAFETY: the arguments are those of this call.
@@ -189,12 +191,12 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         address: (is_access && code != SI_KERNEL).then_some(address),
         is_write: is_access && error & PAGE_FAULT_WRITE != 0,
     });
-    // SAFETY: as above; the frame is the stack of a `guarded_call` that has not returned, which is what
-    // `landing` expects.
+    // SAFETY: as above; the frame is the stack of a `guarded_call` that has not returned, as
+    // `landing` requires.
     unsafe { resume_at_landing(context, call.frame.get()) };
 }
 
-/// As [`on_fault`], on a thread whose kernel may have to end.
+/// Like [`on_fault`], on a thread whose kernel may have to stop.
 unsafe extern "C" fn on_halt(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the state does not outlive this call.
     let call = unsafe { call_state() };
@@ -203,11 +205,12 @@ unsafe extern "C" fn on_halt(signal: c_int, info: *mut libc::siginfo_t, context:
         return unsafe { pass_on(signal, info, context) };
     };
     let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: the kernel hands valid pointers to an SA_SIGINFO handler, and the words outlive the call
-    // whose frame this is.
+    // SAFETY: the kernel passes valid pointers to an SA_SIGINFO handler, and the words outlive the
+    // call whose frame this is.
     let (instruction, stops) = unsafe { (program_counter(context), &*call.stops.get()) };
     let (begin, end) = call.code.get();
-    // Elsewhere the kernel is in a helper; it finds the word set, or hears from us again.
+    // Outside its own code the kernel is in a helper: it finds the word set later, or gets another
+    // signal.
     if !(begin..end).contains(&instruction) || !stops.are_set() {
         stops.words.signal_again();
     } else {
@@ -217,18 +220,19 @@ unsafe extern "C" fn on_halt(signal: c_int, info: *mut libc::siginfo_t, context:
     }
 }
 
-/// Does what would have happened without us.
+/// Does what would have happened without this handler.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let previous = SIGNALS.iter().position(|s| *s == signal).and_then(|i| PREVIOUS[i].get());
     match previous {
         Some(old) if old.sa_sigaction != libc::SIG_DFL && old.sa_sigaction != libc::SIG_IGN => {
             type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-            // SAFETY: it was registered as a handler for this signal; one without SA_SIGINFO ignores the other
-            // two arguments.
+            // SAFETY: it was registered as a handler for this signal; a handler without SA_SIGINFO
+            // ignores the other two arguments.
             unsafe { std::mem::transmute::<usize, Handler>(old.sa_sigaction)(signal, info, context) }
         }
         _ if signal == HALT_SIGNAL => {}
-        // Back to the default: the instruction runs again and ends the process, a signal from outside is sent again.
+        // Restore the default action: a faulting instruction runs again and ends the process; a
+        // signal from outside is sent again.
         _ => {
             // SAFETY: async-signal-safe calls.
             unsafe {
@@ -241,29 +245,29 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
 
 #[cfg(target_arch = "x86_64")]
 unsafe fn program_counter(context: *const libc::ucontext_t) -> u64 {
-    // SAFETY: the caller's: a valid context of this signal.
+    // SAFETY: the caller passes a valid context of this signal.
     unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as u64 }
 }
 
 #[cfg(target_arch = "x86_64")]
 unsafe fn page_fault(context: *const libc::ucontext_t) -> i64 {
-    // SAFETY: the caller's: a valid context of this signal.
+    // SAFETY: the caller passes a valid context of this signal.
     unsafe { (*context).uc_mcontext.gregs[libc::REG_ERR as usize] }
 }
 
 #[cfg(target_arch = "x86_64")]
 unsafe fn resume_at_landing(context: *mut libc::ucontext_t, frame: u64) {
-    // SAFETY: the caller's: a valid context of this signal.
+    // SAFETY: the caller passes a valid context of this signal.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     registers[libc::REG_RSP as usize] = frame as i64;
     registers[libc::REG_RIP as usize] = landing as *const () as i64;
 }
 
-/// Calls `kernel(context)` with the stack pointer noted in `frame`; 0 if it returned, 1 if it came
-/// back through [`landing`].
+/// Calls `kernel(context)` with the stack pointer saved in `frame`. Returns 0 if the kernel
+/// returned, 1 if control came back through [`landing`].
 ///
-/// Frame, from the stack pointer up: MXCSR, x87 control word, `frame`, padding, then the registers
-/// that a function must preserve.
+/// Frame, from the stack pointer up: MXCSR, x87 control word, `frame`, padding, then the
+/// callee-saved registers.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn guarded_call(kernel: HostKernel, context: *const HostContext, frame: *mut u64) -> u64 {
@@ -288,7 +292,7 @@ unsafe extern "C" fn guarded_call(kernel: HostKernel, context: *const HostContex
     )
 }
 
-/// Where a thread goes on whose kernel faulted, its stack pointer that of the frame of
+/// Where a thread continues after its kernel faulted; its stack pointer is the frame of
 /// [`guarded_call`].
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
@@ -296,7 +300,7 @@ unsafe extern "C" fn landing() {
     core::arch::naked_asm!("cld", "vzeroupper", "mov eax, 1", "jmp {leave}", leave = sym leave)
 }
 
-/// The end of [`guarded_call`]; keeps what is in `eax`.
+/// The epilogue of [`guarded_call`]; preserves `eax`.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn leave() {
@@ -321,7 +325,7 @@ unsafe fn resume_at_landing(_context: *mut libc::ucontext_t, _frame: u64) {}
 
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn guarded_call(kernel: HostKernel, context: *const HostContext, _frame: *mut u64) -> u64 {
-    // SAFETY: the caller's.
+    // SAFETY: as the caller guarantees.
     unsafe { kernel(context) };
     0
 }

@@ -1,28 +1,28 @@
-//! `printf` of kernels: a format and packed arguments to text.
+//! `printf` for kernels: formats packed arguments.
 //!
-//! Flags, widths, precisions and conversions are C's, and C does them: each directive is checked,
-//! given its argument, and handed to `snprintf` alone. `%n` is not done, as in CUDA; what is no
-//! directive comes out as it stands.
+//! Flags, widths, precisions and conversions are those of C: each directive is checked, given its
+//! argument, and passed to `snprintf` by itself. As in CUDA, `%n` is not supported. Text that is no
+//! valid directive is copied.
 
 use std::ffi::{CString, c_int};
 
-/// Text of one call; a kernel that prints more in one go loses the rest.
+/// Bytes of text that one call may print; the rest is lost.
 pub(crate) const CALL_BYTES_MAX: usize = 16 << 10;
 
-/// Longest directive (`%-+ #0123.456lld`), and the largest width or precision: beyond these it is
-/// no directive any more.
+/// Longest directive (`%-+ #0123.456lld`) in bytes, and the largest width or precision. Anything
+/// beyond is not a valid directive.
 const DIRECTIVE_BYTES_MAX: usize = 32;
 const WIDTH_MAX: usize = 1024;
 
-/// Where arguments come from.
+/// A source of arguments.
 pub(crate) trait Arguments {
-    /// The next argument of 4 or 8 bytes, naturally aligned; `None` behind the last.
+    /// The next argument of 4 or 8 bytes, naturally aligned; `None` if there are no more.
     fn number(&mut self, bytes: usize) -> Option<u64>;
     /// The string at an address.
     fn string(&mut self, address: u64) -> CString;
 }
 
-/// What an argument is.
+/// The type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Int,
@@ -32,20 +32,20 @@ enum Kind {
     String,
 }
 
-/// One directive of a format: its text without `*`, made whole by `widths` arguments, and what it
-/// takes.
+/// One directive of a format, with the values of its `*` filled in.
 #[derive(Debug, PartialEq, Eq)]
 struct Directive {
-    /// Bytes of the format it takes.
+    /// Length of the directive in the format, in bytes.
     bytes: usize,
-    /// Flags, width, precision: everything between the `%` and the length.
+    /// Flags, width and precision: everything between the `%` and the length.
     modifiers: String,
     /// The conversion letter.
     conversion: char,
     kind: Kind,
 }
 
-/// The text, and how many arguments it took; `None` where the format asks for more than there are.
+/// Returns the text and the number of arguments used; `None` if the format needs more arguments
+/// than there are.
 pub(crate) fn format(format: &[u8], arguments: &mut impl Arguments) -> Option<(String, i32)> {
     let (mut text, mut taken, mut at) = (Vec::new(), 0, 0);
     while at < format.len() && text.len() < CALL_BYTES_MAX {
@@ -68,8 +68,9 @@ pub(crate) fn format(format: &[u8], arguments: &mut impl Arguments) -> Option<(S
     Some((String::from_utf8_lossy(&text).into_owned(), taken))
 }
 
-/// The directive that a text begins with, and how many arguments its `*` took. Outer `None`: an
-/// argument is missing; inner: it is none.
+/// Parses the directive at the start of a text; returns it with the number of arguments that its
+/// `*` used. The outer `None` means that an argument is missing, the inner `None` that it is not a
+/// valid directive.
 fn directive(text: &[u8], arguments: &mut impl Arguments) -> Option<Option<(Directive, i32)>> {
     let (mut at, mut modifiers, mut widths) = (1, String::new(), 0);
     let mut long = 0;
@@ -114,8 +115,8 @@ fn convert(directive: &Directive, arguments: &mut impl Arguments) -> Option<Vec<
     let mut buffer = vec![0u8; CALL_BYTES_MAX];
     let (to, bytes, spec) = (buffer.as_mut_ptr().cast(), buffer.len(), spec.as_ptr());
     let string = if directive.kind == Kind::String { arguments.string(bits) } else { CString::default() };
-    // SAFETY: the buffer has `bytes` bytes; the format holds exactly one directive, whose argument has
-    // the type it takes; the string ends with a zero.
+    // SAFETY: the buffer has `bytes` bytes; the format holds exactly one directive, and the
+    // argument has its type; the string is NUL-terminated.
     let written = unsafe {
         match directive.kind {
             Kind::Int => libc::snprintf(to, bytes, spec, bits as c_int),
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn directives_do_what_c_does() {
+    fn directives_print_as_in_c() {
         let minus = u64::from(-5i32 as u32);
         for (of, arguments, expected) in [
             ("plain\n", &[][..], "plain\n"),

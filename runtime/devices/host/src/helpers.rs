@@ -1,9 +1,9 @@
-//! What native code may call ([`HostHelpers`]), and where it leaves word for the compute unit.
+//! The functions that native code may call ([`HostHelpers`]), and the record they leave for the
+//! compute unit.
 //!
-//! A helper runs on the thread of the kernel that called it, between two frames that may be
-//! dropped: what it reads through a kernel's pointers may fault, and then its own frame is gone
-//! without its destructors having run. So no lock is held while such a pointer is followed; what
-//! else is lost is memory, once per fault.
+//! A helper runs on the thread of the kernel that called it. Reading through a kernel's pointer may
+//! fault, and then the frames of both are dropped without running destructors. So no lock is held
+//! while such a pointer is read; what may leak is memory, once per fault.
 
 use super::bounds::{self, Bounds};
 use super::format;
@@ -12,19 +12,19 @@ use atoll_kgraph::host_abi::{Access, AccessKind, AccessSpace, HostContext, HostH
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Longest format and longest string of a directive; what comes behind is not looked at.
+/// Longest format and longest string argument, in bytes; the rest is ignored.
 const STRING_BYTES_MAX: usize = 4 << 10;
 
-/// What a compute unit hands to a kernel, with room behind it for what the helpers have to say. One
-/// per call.
+/// The context that a compute unit passes to a kernel, followed by the records that helpers write.
+/// One per call.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct UnitContext<'a> {
     pub(crate) host: HostContext,
     pub(crate) launch: &'a Launch,
-    /// The block that runs.
+    /// The block that is running.
     pub(crate) block: AtomicU64,
-    /// A [`TrapCode`], 0 while all is well.
+    /// A [`TrapCode`]; 0 if there was no trap.
     code: AtomicU32,
     line: AtomicU32,
     thread: AtomicU32,
@@ -41,7 +41,7 @@ pub(crate) struct TrapNote {
     pub(crate) thread: u32,
     pub(crate) access: Option<Access>,
     pub(crate) address: u64,
-    /// What a thread has as local memory, where it matters.
+    /// Bytes of local memory that a thread has, if the access was to local memory.
     pub(crate) local_bytes: u32,
 }
 
@@ -52,11 +52,11 @@ impl<'a> UnitContext<'a> {
         UnitContext { host, launch, block, code, line, thread, access, address, local_bytes }
     }
 
-    /// What the kernel reported, if it did.
+    /// The trap that the kernel reported, if any.
     pub(crate) fn trap(&self) -> Option<TrapNote> {
         let code = match self.code.load(Relaxed) {
             0 => return None,
-            // A kernel that reports what does not exist has trapped all the same.
+            // An unknown code is a trap as well.
             code => TrapCode::from_u32(code).unwrap_or(TrapCode::Trap),
         };
         let (line, thread, local_bytes) =
@@ -73,8 +73,7 @@ impl<'a> UnitContext<'a> {
         self.code.store(code.max(1), Relaxed);
     }
 
-    /// The memory of the compute unit that a thread may touch with accesses which say that they go
-    /// to `space`.
+    /// The compute unit's own memory that a thread may access in state space `space`.
     fn own_memory(&self, space: AccessSpace, thread: u32, local_bytes: u32) -> impl Iterator<Item = OwnMemory> {
         let host = &self.host;
         let local_bytes = if thread == NO_THREAD { 0 } else { u64::from(local_bytes) };
@@ -105,7 +104,7 @@ impl<'a> UnitContext<'a> {
             || self.own_memory(access.space, thread, local_bytes).any(fits)
     }
 
-    /// Where the address of a trap is, as seen from what its access may touch.
+    /// Describes the address of a trap in relation to the memory that its access may touch.
     pub(crate) fn describe(&self, note: &TrapNote) -> Option<String> {
         let access = note.access?;
         let mut ranges: Vec<bounds::Range> =
@@ -117,7 +116,7 @@ impl<'a> UnitContext<'a> {
     }
 }
 
-/// Memory of a compute unit that belongs to the block or thread that runs.
+/// A compute unit's memory that belongs to the running block or thread.
 struct OwnMemory {
     space: AccessSpace,
     name: &'static str,
@@ -136,23 +135,23 @@ impl OwnMemory {
     }
 }
 
-/// Whether accesses to a space may go to buffers and module variables.
+/// Whether accesses in a state space may go to buffers and module variables.
 fn is_device_memory(space: AccessSpace) -> bool {
     matches!(space, AccessSpace::Global | AccessSpace::Const | AccessSpace::Generic)
 }
 
-/// The table of helpers, the same for all.
+/// The table of helpers, which all calls share.
 pub(crate) fn table() -> HostHelpers {
     HostHelpers { trap: trap as *const () as u64, print: print as *const () as u64, check: check as *const () as u64 }
 }
 
-/// The call's context and its room for word.
+/// The context of the call, with its records.
 ///
 /// # Safety
-/// `context` is the one the running kernel was called with.
+/// `context` must be the one that the running kernel was called with.
 unsafe fn unit<'a>(context: *const HostContext) -> &'a UnitContext<'a> {
-    // SAFETY: kernels get the address of the `host` field of a `UnitContext`, its first, and no other
-    // context; what changes in it is atomic.
+    // SAFETY: kernels get the address of the `host` field of a `UnitContext`, its first field, and
+    // no other context; its mutable fields are atomic.
     unsafe { &*context.cast::<UnitContext<'a>>() }
 }
 
@@ -161,7 +160,7 @@ unsafe fn unit<'a>(context: *const HostContext) -> &'a UnitContext<'a> {
 /// # Safety
 /// As for [`unit`].
 unsafe extern "C" fn trap(context: *const HostContext, code: u32, line: u32, thread: u32, access: u32, address: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: as the caller guarantees.
     unsafe { unit(context) }.note(code, line, thread, access, address);
 }
 
@@ -177,7 +176,7 @@ unsafe extern "C" fn check(
     address: u64,
     local_bytes: u32,
 ) -> u32 {
-    // SAFETY: the caller's.
+    // SAFETY: as the caller guarantees.
     let unit = unsafe { unit(context) };
     let code = match Access::from_bits(access) {
         Some(access) if access.bytes > 0 && !address.is_multiple_of(access.bytes.into()) => TrapCode::Misaligned,
@@ -192,7 +191,7 @@ unsafe extern "C" fn check(
 /// [`HostHelpers::print`].
 ///
 /// # Safety
-/// As for [`unit`]; the pointers may be anything.
+/// As for [`unit`]; the other pointers may have any value.
 unsafe extern "C" fn print(
     context: *const HostContext,
     format: u64,
@@ -201,9 +200,9 @@ unsafe extern "C" fn print(
     line: u32,
     thread: u32,
 ) -> i32 {
-    // SAFETY: the caller's.
+    // SAFETY: as the caller guarantees.
     let unit = unsafe { unit(context) };
-    // SAFETY: what cannot be read ends the kernel.
+    // SAFETY: reading an invalid address ends the kernel.
     let format = unsafe { string_at(format) };
     let mut packed = Packed { at: arguments, taken: 0, bytes: u64::from(arguments_bytes) };
     let Some((text, taken)) = format::format(format.as_bytes(), &mut packed) else {
@@ -219,7 +218,7 @@ unsafe extern "C" fn print(
     taken
 }
 
-/// Arguments as CUDA packs them.
+/// Arguments in CUDA's layout for `vprintf`.
 struct Packed {
     at: u64,
     taken: u64,
@@ -234,7 +233,7 @@ impl format::Arguments for Packed {
             return None;
         }
         let at = self.at.wrapping_add(from);
-        // SAFETY: what cannot be read ends the kernel; any bits are a number.
+        // SAFETY: reading an invalid address ends the kernel; any bits are a number.
         Some(unsafe {
             if bytes == 4 {
                 u64::from(std::ptr::without_provenance::<u32>(at as usize).read_unaligned())
@@ -248,19 +247,19 @@ impl format::Arguments for Packed {
         if address == 0 {
             return c"(null)".to_owned();
         }
-        // SAFETY: what cannot be read ends the kernel.
+        // SAFETY: reading an invalid address ends the kernel.
         unsafe { string_at(address) }
     }
 }
 
-/// The string at an address of a kernel's.
+/// The string at an address that a kernel passed.
 ///
 /// # Safety
-/// To be called from a helper only: a wild address ends the kernel that called it.
+/// Only call it from a helper: an invalid address ends the kernel that called the helper.
 unsafe fn string_at(address: u64) -> CString {
     let mut bytes = Vec::new();
     while bytes.len() < STRING_BYTES_MAX {
-        // SAFETY: the caller's.
+        // SAFETY: as the caller guarantees.
         match unsafe { std::ptr::with_exposed_provenance::<u8>(address as usize + bytes.len()).read_volatile() } {
             0 => break,
             byte => bytes.push(byte),

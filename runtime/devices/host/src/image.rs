@@ -1,8 +1,8 @@
-//! A shared object in memory, put there by ourselves.
+//! A shared object in memory, mapped by this crate instead of the system's loader.
 //!
-//! The system's loader finds objects by path, and an executor may open none (`executor::jail`); it
-//! also runs what an object asks it to before anybody looked at it. Ours need little: segments, and
-//! words that hold addresses of their own. Everything else is refused by name.
+//! The system's loader opens objects by path, which an executor cannot (`executor::jail`), and runs
+//! an object's initializers before anything is checked. Atoll's objects need little: segments, and
+//! words that hold addresses of their own. Everything else is refused with its name.
 
 use super::elf::{Segment, check_shared_object};
 use object::elf as abi;
@@ -13,7 +13,8 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// Most address space of an object; variables that start as 0 take some without being in the file.
+/// Most address space of an object in bytes; zero-initialized variables take address space without
+/// file contents.
 const SPAN_BYTES_MAX: u64 = 4 << 30;
 
 /// An object that is mapped.
@@ -21,27 +22,27 @@ const SPAN_BYTES_MAX: u64 = 4 << 30;
 pub(crate) struct Image {
     start: NonNull<c_void>,
     bytes: usize,
-    /// Where its instructions are, and all of it.
+    /// The range of its instructions, as addresses.
     code: Range<u64>,
-    /// Symbols that it defines for others, by name.
+    /// Symbols that it exports, by name.
     symbols: HashMap<String, u64>,
 }
 
-// SAFETY: the mapping belongs to the image until it is dropped, and is not tied to a thread.
+// SAFETY: the mapping belongs to the image until it is dropped and is not tied to a thread.
 unsafe impl Send for Image {}
-// SAFETY: nothing changes it after `load`; what its code does to its variables is the business of
-// kernels.
+// SAFETY: nothing changes it after `load`, except kernels, which synchronize accesses to their
+// variables themselves.
 unsafe impl Sync for Image {}
 
 impl Image {
-    /// Maps an object and fills in its addresses. An error says what is wrong with it.
+    /// Maps an object and applies its relocations. The error names what is wrong with it.
     pub(crate) fn load(code: &[u8]) -> Result<Image, String> {
         let segments = check_shared_object(code)?;
-        let file = object::File::parse(code).map_err(|error| format!("its tables cannot be read: {error}"))?;
-        refuse_what_is_not_done(&file)?;
+        let file = object::File::parse(code).map_err(|error| format!("cannot parse its tables: {error}"))?;
+        refuse_unsupported_sections(&file)?;
         let bytes = segments.iter().map(|segment| segment.memory.end).max().unwrap_or(0).next_multiple_of(page());
         if bytes > SPAN_BYTES_MAX {
-            return Err(format!("it wants {bytes} bytes of address space, {SPAN_BYTES_MAX} is the limit"));
+            return Err(format!("it needs {bytes} bytes of address space, {SPAN_BYTES_MAX} is the limit"));
         }
         let mut image = Image::reserve(bytes as usize)?;
         for segment in &segments {
@@ -55,34 +56,33 @@ impl Image {
         Ok(image)
     }
 
-    /// Where its first byte is mapped.
+    /// The address of its first byte.
     pub(crate) fn base(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
-    /// Addresses of its instructions.
+    /// The range of its instructions, as addresses.
     pub(crate) fn code(&self) -> &Range<u64> {
         &self.code
     }
 
-    /// The address of a function that it exports.
+    /// The address of an exported function.
     pub(crate) fn function(&self, name: &str) -> Option<u64> {
         self.symbols.get(name).map(|at| self.base() + at).filter(|address| self.code.contains(address))
     }
 
-    /// A number that it exports.
+    /// The value of an exported 32-bit number.
     pub(crate) fn number(&self, name: &str) -> Option<u32> {
         let at = *self.symbols.get(name)?;
-        // SAFETY: `find_symbols` has seen that it lies in a segment, which can be read.
+        // SAFETY: `find_symbols` checked that it lies in a segment, and segments are readable.
         Some(unsafe { self.start.byte_add(at as usize).cast::<u32>().read_unaligned() })
     }
 
     fn reserve(bytes: usize) -> Result<Image, String> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses.
         let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), flags) };
-        let start =
-            start.ok().and_then(NonNull::new).ok_or_else(|| format!("there is no memory for its {bytes} bytes"))?;
+        let start = start.ok().and_then(NonNull::new).ok_or_else(|| format!("cannot map {bytes} bytes for it"))?;
         Ok(Image { start, bytes, code: 0..0, symbols: HashMap::new() })
     }
 
@@ -91,8 +91,8 @@ impl Image {
         let from = code
             .get(segment.file.start as usize..segment.file.end as usize)
             .ok_or("a segment lies outside the file")?;
-        // SAFETY: `check_shared_object` has seen that a segment takes at least as much memory as it has in
-        // the file, and the reservation is as large as the last one's end.
+        // SAFETY: `check_shared_object` checked that a segment takes at least as much memory as it
+        // has in the file, and the reservation reaches to the end of the last segment.
         unsafe {
             let to = self.start.byte_add(segment.memory.start as usize).cast::<u8>();
             std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len());
@@ -109,14 +109,14 @@ impl Image {
         for symbol in file.dynamic_symbols() {
             let name = symbol.name().map_err(|error| format!("a symbol has no name: {error}"))?;
             if symbol.is_undefined() {
-                // The first entry of the table, and what weak references leave behind.
+                // The first entry of the table, and the remains of weak references.
                 if name.is_empty() || symbol.is_weak() {
                     continue;
                 }
-                return Err(format!("it needs `{name}` from outside"));
+                return Err(format!("it needs the external symbol `{name}`"));
             }
-            // With room for the number that it may stand for. Linkers also mark ends, which are of no use to
-            // us.
+            // With room for a 32-bit number. Linkers also mark the ends of segments, which are not
+            // needed.
             if segments.iter().any(|segment| segment.holds(symbol.address(), 4)) {
                 self.symbols.insert(name.to_owned(), symbol.address());
             }
@@ -124,12 +124,12 @@ impl Image {
         Ok(())
     }
 
-    /// Writes the addresses that depend on where it lies.
+    /// Applies relocations, which depend on the base address.
     fn relocate(&self, file: &object::File<'_>, segments: &[Segment]) -> Result<(), String> {
         let Some(relocations) = file.dynamic_relocations() else { return Ok(()) };
         for (at, relocation) in relocations {
             let RelocationFlags::Elf { r_type } = relocation.flags() else {
-                return Err("a relocation of another kind of file".to_owned());
+                return Err("a relocation is not an ELF relocation".to_owned());
             };
             let value = match r_type {
                 abi::R_X86_64_RELATIVE => self.base().wrapping_add_signed(relocation.addend()),
@@ -147,7 +147,7 @@ impl Image {
                         self.base().wrapping_add(symbol.address()).wrapping_add_signed(relocation.addend())
                     }
                 }
-                other => return Err(format!("it has relocations of type {}, which are not done", other.0)),
+                other => return Err(format!("it has relocations of type {}, which are not supported", other.0)),
             };
             let segment = segments
                 .iter()
@@ -156,7 +156,8 @@ impl Image {
             if segment.is_executable {
                 return Err("it has relocations in its code".to_owned());
             }
-            // SAFETY: inside a segment, which lies inside the mapping and can be written until `protect`.
+            // SAFETY: inside a segment, which lies inside the mapping and is writable until
+            // `protect`.
             unsafe { self.start.byte_add(at as usize).cast::<u64>().write_unaligned(value) };
         }
         Ok(())
@@ -179,29 +180,29 @@ impl Image {
                 flags,
             )
         };
-        answer.map_err(|error| format!("a segment cannot be protected: {error}"))
+        answer.map_err(|error| format!("cannot protect a segment: {error}"))
     }
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours; whoever calls its functions keeps it alive.
+        // SAFETY: we own the mapping; callers of its functions keep the image alive.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), self.bytes) };
     }
 }
 
-/// Everything that a loader would have to do beyond mapping and filling in addresses.
-fn refuse_what_is_not_done(file: &object::File<'_>) -> Result<(), String> {
+/// Refuses an object that needs more from a loader than mapping and relocations.
+fn refuse_unsupported_sections(file: &object::File<'_>) -> Result<(), String> {
     for section in file.sections() {
         let object::SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
         let name = section.name().unwrap_or("without a name");
         if sh_flags.0 & abi::SHF_TLS.0 != 0 {
-            return Err(format!("its section {name} is for variables of a thread, which are not done"));
+            return Err(format!("its section {name} has thread-local variables, which are not supported"));
         }
         if matches!(name, ".init" | ".fini" | ".init_array" | ".fini_array" | ".preinit_array" | ".relr.dyn")
             && section.size() > 0
         {
-            return Err(format!("its section {name} is not done"));
+            return Err(format!("its section {name} is not supported"));
         }
     }
     Ok(())

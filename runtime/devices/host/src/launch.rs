@@ -1,5 +1,5 @@
-//! A launch as the compute units see it: checked, its kernel found, its device offsets turned into
-//! addresses.
+//! A launch as the compute units see it: checked, with its kernel found and its device offsets
+//! translated to addresses.
 
 use super::bounds::Bounds;
 use super::draft::Draft;
@@ -25,18 +25,18 @@ pub(crate) struct Launch {
     preempt: Option<Preempt>,
     /// The buffers that checked code may access.
     bounds: Arc<Bounds>,
-    /// What there will be to tell about it.
+    /// Its report so far.
     pub(crate) draft: Draft,
 }
 
-/// Where a preemptible launch keeps its state, in device memory.
+/// Where the preemption state of a launch is in device memory.
 #[derive(Clone, Copy, Debug)]
 struct Preempt {
     progress: u64,
 }
 
 impl Launch {
-    /// Checks a command and binds it to this process.
+    /// Checks a command and resolves its kernel and addresses.
     pub(crate) fn bind(
         command: Command,
         modules: &HashMap<u32, Arc<Module>>,
@@ -61,53 +61,54 @@ impl Launch {
     }
 
     pub(crate) fn kernel(&self) -> &Kernel {
-        self.module.kernel(self.record.kernel).expect("`bind` found it")
+        self.module.kernel(self.record.kernel).expect("`bind` checked the kernel index")
     }
 
     pub(crate) fn module(&self) -> &Module {
         &self.module
     }
 
-    /// Device memory that checked code may access: buffers, and the module's variables.
+    /// Device memory that checked code may access: the buffers, and the module's variables.
     pub(crate) fn bounds(&self) -> [&Bounds; 2] {
         [&self.bounds, self.module.variables()]
     }
 
-    /// Where in the constants an address lies, if it does.
+    /// Describes an address inside the constants; `None` for other addresses.
     pub(crate) fn place_in_constants(&self, address: u64) -> Option<String> {
         let bounds = self.space.bounds();
         bounds.ranges().iter().find(|range| range.read_only && (range.begin..range.end).contains(&address))?;
         bounds.describe(address, 1)
     }
 
-    /// x, y, z of a block.
+    /// The index (x, y, z) of a block.
     pub(crate) fn block_index(&self, linear: u64) -> [u32; 3] {
         unflatten(linear, self.record.grid)
     }
 
-    /// x, y, z of a thread in its block.
+    /// The index (x, y, z) of a thread in its block.
     pub(crate) fn thread_index(&self, linear: u32) -> [u32; 3] {
         unflatten(linear.into(), self.kernel().facts.block)
     }
 
-    /// Address of the parameter block, valid while the launch lives.
+    /// Address of the parameter block; valid while the launch lives.
     pub(crate) fn params(&self) -> u64 {
         self.params.address()
     }
 
-    /// Whether the kernel says in a progress map which blocks it ran, so that stopping it between
-    /// blocks loses nothing.
+    /// Whether the kernel records finished blocks in a progress map, so that it can be stopped
+    /// between blocks without loss.
     pub(crate) fn is_preemptible(&self) -> bool {
         self.preempt.is_some()
     }
 
-    /// Whether a block may be stopped midway: another run of it does no harm, and whether it is
-    /// done can be told.
+    /// Whether a block may be stopped midway: it may run again, and the progress map tells whether
+    /// it has finished.
     pub(crate) fn is_interruptible(&self) -> bool {
         self.is_preemptible() && self.record.may_run_again == 1
     }
 
-    /// Whether the task's epoch passed the one of this launch: whatever has not started leaves.
+    /// Whether the task's epoch is newer than this launch's: blocks that have not started must
+    /// exit.
     pub(crate) fn is_stale(&self) -> bool {
         self.preempt.is_some()
             && self
@@ -117,19 +118,19 @@ impl Launch {
                 .is_some_and(|word| self.record.epoch.is_raised_by(Epoch(word.load(Ordering::Acquire))))
     }
 
-    /// Whether a block left.
+    /// Whether a block exited early.
     pub(crate) fn is_evicted(&self) -> bool {
         self.evicted_word().is_some_and(|word| word.load(Ordering::Acquire) == 1)
     }
 
-    /// Says that a block left, as the kernel does for blocks that find the epoch raised.
+    /// Records that a block exited early, as kernels do for blocks that find the epoch raised.
     pub(crate) fn set_evicted(&self) {
         if let Some(word) = self.evicted_word() {
             word.store(1, Ordering::Release);
         }
     }
 
-    /// The first of the blocks `begin..end` without a progress byte; `end` if there is none or the
+    /// The first block of `begin..end` without a progress byte; `end` if there is none, or the
     /// launch has no progress map.
     pub(crate) fn first_missing(&self, begin: u64, end: u64) -> u64 {
         let Some(preempt) = self.preempt else { return end };
@@ -159,13 +160,14 @@ impl Preempt {
     }
 }
 
-/// A linear index, x fastest, in a space of the given size.
+/// Splits a linear index, x fastest, in a grid of the given size.
 fn unflatten(linear: u64, [x, y, _]: [u32; 3]) -> [u32; 3] {
     let (x, y) = (u64::from(x.max(1)), u64::from(y.max(1)));
     [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32]
 }
 
-/// Index of the first of `count` bytes at `at` that is not 1, eight at a time where they are.
+/// Index of the first of `count` bytes at `at` that is not 1; reads eight bytes at a time where
+/// possible.
 fn first_not_one(memory: &Region, at: u64, count: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let head = (at.next_multiple_of(8) - at).min(count);
@@ -186,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_missing_block_is_found_wherever_it_is() {
+    fn the_first_missing_block_is_found_at_any_position() {
         let memory = Region::create("test", 4096).unwrap();
         for start in 0..9 {
             for count in 0..40 {

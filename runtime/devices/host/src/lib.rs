@@ -1,7 +1,7 @@
-//! The host device: it runs native code of the transformed kernels on CPU cores (design D2).
+//! The host device: runs native code of transformed kernels on CPU cores.
 //!
-//! A compute unit is a worker thread; a block runs on one compute unit from beginning to end. Two
-//! sides meet in shared memory only:
+//! A compute unit is a worker thread, and a block runs on one compute unit from beginning to end.
+//! The device has two sides that share nothing but memory:
 //!
 //! ```text
 //! engine's side                    shared memory                      device's side
@@ -11,20 +11,22 @@
 //!            ── write ─────▶ memory; constants, which kernels cannot write ──────────▶ kernels
 //! ```
 //!
-//! There is no thread between a submission and a compute unit: compute units pull records
-//! themselves, those that sleep are woken by a futex. Queue 0 is the most urgent. Submitting to it
-//! also sets the *stop word* of compute units that run preemptible blocks of other queues; they
-//! come back after the block at hand (the progress map says where they stopped), and go on later.
-//! Where that block is long, and running it again does no harm, they are interrupted in the middle
-//! of it (`interrupt`). So a real-time launch waits for a short block at most, whatever is
-//! queued, and raising the epoch is only needed to get the launches behind it out of the queue.
+//! No thread is between a submission and a compute unit: compute units take records from the rings
+//! themselves, and sleeping ones are woken by a futex. Queue 0 is the most urgent. A submission to
+//! it also sets the *stop word* of compute units that run preemptible blocks of other queues; they
+//! return after the current block (the progress map tells where they stopped), and their launch
+//! resumes later. If that block is long and may run again, they are interrupted in the middle of it
+//! (`interrupt`). So a real-time launch waits for one short block at most, whatever is queued.
+//! Raising the epoch is only needed to remove the launches behind that block from the queue.
 //!
-//! A kernel that traps or faults fails its launch (`fault`), and so does one that runs for longer
-//! than its limit (`watchdog`); what it did is told with block, thread and line of PTX as far as
-//! they are known (`diagnose`). A launch that nobody wants any more is ended the same way, when the
-//! engine asks for it through a word of its queue. What a wild store hit on the way there nobody
-//! knows, unless the code was compiled with checks, which bound each access to its own buffer
-//! (`bounds`); so untrusted code belongs into an executor process (design D11).
+//! A kernel that traps or faults fails its launch (`fault`), and so does one that exceeds its time
+//! limit (`watchdog`). The report gives block, thread and line of PTX as far as they are known
+//! (`diagnose`). A launch is aborted the same way when the engine asks for it through a word of its
+//! queue. A stray store may have hit anything in the process, unless the code was compiled with
+//! checks that confine each access to its own buffer (`bounds`); therefore untrusted code belongs
+//! in an executor process (`atoll-executor`).
+//!
+//! Start reading at [`HostDevice`], then `device_side`, `queue` and `compute_unit`.
 
 mod arena;
 mod bounds;
@@ -67,7 +69,7 @@ use space::KernelSpace;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// The host device, its compute units in this process.
+/// The host device with its compute units in this process.
 #[derive(Debug)]
 pub struct HostDevice {
     info: DeviceInfo,
@@ -75,7 +77,7 @@ pub struct HostDevice {
     lanes: LaneTable,
     space: EngineSpace,
     device_side: DeviceSide,
-    /// Where all kernels find all constants.
+    /// The address range in which kernels find constants.
     window: Arc<Window>,
     reports: Arc<Reports>,
     modules_loaded: u32,
@@ -113,9 +115,9 @@ impl HostDevice {
         })
     }
 
-    /// From the next launch on, code that was compiled with checks may access these buffers, its
-    /// module's variables and its block's own memory, and nothing else. Before the first
-    /// call it may access all device memory. Buffers do not overlap.
+    /// Restricts checked code to these buffers, its module's variables and its block's own memory,
+    /// starting with the next launch. Before the first call it may access all device memory.
+    /// Buffers must not overlap.
     pub fn set_checked_buffers(&mut self, buffers: &[CheckedBuffer]) -> Result<(), DeviceError> {
         self.device_side.set_checked_buffers(buffers)
     }
@@ -186,7 +188,7 @@ impl Constants for HostDevice {
     fn release_constant(&mut self, at: DeviceOffset) {
         let Some(extent) = self.space.constants.release(at) else { return };
         if let Err(error) = self.window.hide(at.0 - CONSTANTS_BASE.0, extent.bytes()) {
-            tracing::error!(%error, "addresses of a constant cannot be given back");
+            tracing::error!(%error, "cannot unmap a constant");
         }
         discard(extent);
     }
@@ -252,7 +254,7 @@ impl Device for HostDevice {
     }
 }
 
-/// Wraps an answer of the operating system.
+/// Wraps an error of the operating system.
 fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> DeviceError {
     move |source| DeviceError::Os { what, source: source.into() }
 }
@@ -267,7 +269,7 @@ mod tests {
         HostDevice::start(HostConfig { compute_units: 1, memory_bytes: 1 << 20, ..HostConfig::default() }).unwrap()
     }
 
-    /// A launch that cannot be run, since nothing is loaded.
+    /// A launch that cannot run, because no module is loaded.
     fn record(launch: u64) -> LaunchRecord {
         LaunchRecord {
             launch: LaunchId(launch),
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_device_answers_for_every_launch_it_took() {
+    fn a_lost_device_completes_every_launch_it_accepted() {
         let mut device = device();
         (0..4).for_each(|launch| device.submit(QueueId(0), &record(launch), &[]).unwrap());
         device.engine_side.link.end(State::Lost);
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_nobody_asked_for_means_that_the_device_is_lost() {
+    fn an_unexpected_completion_means_that_the_device_is_lost() {
         let mut device = device();
         let (_, mut forger) = device.engine_side.link.device_ends(1);
         let completion = Completion::unrun(LaunchId(7), LaunchStatus::Complete);
@@ -324,7 +326,7 @@ mod tests {
                 assert!(readable(&device, 999));
                 while device.next_completion().is_some() {}
             }
-            // The bell of the last completion may still be on its way; it is silenced by the next look.
+            // The last completion's bell may still be pending; the next call silences it.
             while device.next_completion().is_some()
                 || device.engine_side.link.completion_flag().load(std::sync::atomic::Ordering::SeqCst) == 1
             {

@@ -1,36 +1,36 @@
-//! Which line of PTX an instruction of a loaded object belongs to.
+//! Line tables: the line of PTX from which an instruction of a loaded object was compiled.
 
 use gimli::{DebugLine, DebugLineOffset, LittleEndian, Reader};
 use object::{Object, ObjectSection};
 
-/// Rows of an object's line tables, in the order of their addresses. Built when a kernel faults for
-/// the first time.
+/// The rows of an object's line tables, sorted by address. Built when a kernel faults for the first
+/// time.
 #[derive(Debug, Default)]
 pub(crate) struct LineTable {
     rows: Vec<Row>,
 }
 
-/// From `address` to the next row.
+/// Covers addresses from `address` up to the next row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Row {
     address: u64,
-    /// 0 where no line is known.
+    /// 0 if the line is unknown.
     line: u32,
-    /// Lines above it stands the load whose value the instruction consumes; 0 if it consumes none.
+    /// How many lines above `line` the load is whose value the instruction consumes; 0 if none.
     above: u32,
 }
 
-/// Where an instruction comes from.
+/// The origin of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lines {
-    /// What it does.
+    /// The line of its operation.
     pub(crate) line: u32,
-    /// What it reads from memory, where that is another line.
+    /// The line of the load that it consumes, if that is another line.
     pub(crate) load: u32,
 }
 
 impl LineTable {
-    /// What [`LineTable::read`] needs of an ELF object; nothing where there is none.
+    /// The section that [`LineTable::read`] needs from an ELF object; empty if there is none.
     pub(crate) fn section_of(elf: &[u8]) -> Vec<u8> {
         let data = object::File::parse(elf)
             .ok()
@@ -38,7 +38,7 @@ impl LineTable {
         data.unwrap_or_default()
     }
 
-    /// Reads line tables; what cannot be read is left out.
+    /// Reads line tables; unreadable parts are left out.
     pub(crate) fn read(debug_line: &[u8]) -> LineTable {
         let section = DebugLine::new(debug_line, LittleEndian);
         let (mut rows, mut at) = (Vec::new(), 0);
@@ -50,8 +50,8 @@ impl LineTable {
         LineTable { rows }
     }
 
-    /// The lines of the instruction at an address of the object. Code without a line of its own
-    /// counts to what stands in front of it in the same kernel.
+    /// The lines of the instruction at an address of the object. An instruction without a line has
+    /// the line of the instruction before it in the same kernel.
     pub(crate) fn find(&self, address: u64) -> Option<Lines> {
         let behind = self.rows.partition_point(|row| row.address <= address);
         let row = self.rows[..behind].iter().rev().take_while(|row| row.line != END).find(|row| row.line != 0)?;
@@ -59,13 +59,13 @@ impl LineTable {
     }
 }
 
-/// Line of the row behind the last of a sequence.
+/// Marks the row behind the last of a sequence.
 const END: u32 = u32::MAX;
 
-/// Appends the rows of the unit at `at`; the place of the next one.
+/// Appends the rows of the unit at offset `at`; returns the offset of the next unit.
 fn unit<R: Reader<Offset = usize>>(section: &DebugLine<R>, at: usize, rows: &mut Vec<Row>) -> Option<usize> {
     let program = section.program(DebugLineOffset(at), 8, None, None).ok()?;
-    // The length does not count its own four bytes.
+    // The length does not include its own four bytes.
     let next = at.checked_add(program.header().unit_length())?.checked_add(4)?;
     let mut reader = program.rows();
     while let Ok(Some((_, row))) = reader.next_row() {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_row_in_front_counts_up_to_the_end_of_a_kernel() {
+    fn the_previous_row_counts_up_to_the_end_of_a_kernel() {
         let row = |address, line, above| Row { address, line, above };
         let table =
             LineTable { rows: vec![row(16, 0, 0), row(20, 7, 2), row(24, 0, 0), row(30, END, 0), row(32, 9, 0)] };
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_has_no_lines() {
+    fn invalid_objects_have_no_lines() {
         assert!(LineTable::section_of(&[0x7f; 500]).is_empty());
         assert_eq!(LineTable::read(b"").find(0), None);
         assert_eq!(LineTable::read(&[0x7f; 500]).find(0), None);

@@ -1,4 +1,4 @@
-//! Native code in memory: an ELF object becomes callable kernels.
+//! Native code in memory: turns an ELF object into callable kernels.
 
 use super::bounds::{self, Bounds};
 use super::cpu;
@@ -11,11 +11,11 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Most scratch memory a kernel may want per compute unit; more is a compiler's mistake, not a
-/// need.
+/// Most scratch memory that a kernel may need per compute unit, in bytes; more is a mistake of the
+/// compiler.
 pub(crate) const SCRATCH_BYTES_MAX: u32 = 256 << 20;
 
-/// What the names of module variables begin with in an object.
+/// Prefix of the symbols of module variables in an object.
 const VARIABLE_PREFIX: &str = "atoll_var_";
 
 /// A loaded object. Its code stays mapped while the module lives.
@@ -25,7 +25,7 @@ pub(crate) struct Module {
     image: Image,
     /// Its `.global` and `.const` variables.
     variables: Bounds,
-    /// Its line table as it was in the file.
+    /// Its line table, as in the file.
     debug_line: Vec<u8>,
     lines: OnceLock<LineTable>,
 }
@@ -42,9 +42,9 @@ impl Module {
         let targets = cpu::targets();
         if !targets.iter().any(|t| t == image.target) {
             return Err(DeviceError::BadModule(format!(
-                "the code is for {}, this CPU runs {}; compile for one of these",
+                "the code is for {}, but this CPU runs {}; compile it for one of these",
                 image.target,
-                if targets.is_empty() { "none of our targets".to_owned() } else { targets.join(", ") }
+                if targets.is_empty() { "no target".to_owned() } else { targets.join(", ") }
             )));
         }
         image.kernels.iter().try_for_each(|facts| check_facts(facts, shared_bytes_max))?;
@@ -69,7 +69,7 @@ impl Module {
         self.kernels.iter().map(|k| k.facts.scratch_bytes).max().unwrap_or(0)
     }
 
-    /// Addresses of its instructions.
+    /// The range of its instructions, as addresses.
     pub(crate) fn code(&self) -> &Range<u64> {
         self.image.code()
     }
@@ -79,14 +79,14 @@ impl Module {
         &self.variables
     }
 
-    /// The lines of PTX that an instruction of it stands for. Slow the first time.
+    /// The lines of PTX from which an instruction was compiled. Slow the first time.
     pub(crate) fn lines_of(&self, instruction: u64) -> Option<Lines> {
         let table = self.lines.get_or_init(|| LineTable::read(&self.debug_line));
         self.code().contains(&instruction).then(|| table.find(instruction - self.image.base())).flatten()
     }
 }
 
-/// The module variables of an object that is mapped at `base`, by the names they have in PTX.
+/// The module variables of an object mapped at `base`, by their names in PTX.
 fn variables(code: &[u8], base: u64) -> Bounds {
     let Ok(file) = object::File::parse(code) else { return Bounds::default() };
     let ranges = file.symbols().filter_map(|symbol| {
@@ -108,8 +108,8 @@ impl Kernel {
     fn find(image: &Image, facts: &KernelFacts) -> Result<Kernel, DeviceError> {
         let address = image.function(&facts.name);
         let address = address.ok_or_else(|| DeviceError::BadModule(format!("it has no kernel `{}`", facts.name)))?;
-        // SAFETY: the compiler exports kernels with this type and nothing else under their names; the ABI
-        // version was checked.
+        // SAFETY: the compiler exports kernels, and nothing else, under these names with this type;
+        // the ABI version was checked.
         let entry = unsafe {
             std::mem::transmute::<*const (), HostKernel>(std::ptr::with_exposed_provenance(address as usize))
         };
@@ -121,28 +121,28 @@ fn check_facts(facts: &KernelFacts, shared_bytes_max: u32) -> Result<(), DeviceE
     let refuse = |what: String| Err(DeviceError::BadModule(format!("kernel `{}` {what}", facts.name)));
     if facts.shared_bytes > shared_bytes_max {
         return refuse(format!(
-            "wants {} bytes of shared memory, a compute unit has {shared_bytes_max}",
+            "needs {} bytes of shared memory, a compute unit has {shared_bytes_max}",
             facts.shared_bytes
         ));
     }
     if facts.scratch_bytes > SCRATCH_BYTES_MAX {
         return refuse(format!(
-            "wants {} bytes of scratch memory, {SCRATCH_BYTES_MAX} is the limit",
+            "needs {} bytes of scratch memory, {SCRATCH_BYTES_MAX} is the limit",
             facts.scratch_bytes
         ));
     }
     Ok(())
 }
 
-/// Refuses an object for another version of the contract.
+/// Refuses an object for another version of the host ABI.
 fn check_version(image: &Image) -> Result<(), DeviceError> {
     match image.number(HOST_ABI_SYMBOL) {
         Some(HOST_ABI_VERSION) => Ok(()),
         Some(other) => Err(DeviceError::BadModule(format!(
-            "it is for host ABI {other}, this device speaks {HOST_ABI_VERSION}; compile it again"
+            "it is for host ABI {other}, this device supports {HOST_ABI_VERSION}; compile it again"
         ))),
         None => Err(DeviceError::BadModule(format!(
-            "it has no symbol `{HOST_ABI_SYMBOL}`; it was not made by Atoll's compiler"
+            "it has no symbol `{HOST_ABI_SYMBOL}`; Atoll's compiler did not make it"
         ))),
     }
 }

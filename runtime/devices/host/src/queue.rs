@@ -1,10 +1,10 @@
-//! The device's side of one device queue: which blocks of which launch are next.
+//! The device's side of one device queue: decides which blocks of which launch run next.
 //!
-//! Launches run in order, one at a time; the blocks of a launch go to compute units in chunks. A
-//! compute unit comes back after each chunk and may then go to a more urgent queue, so a chunk
-//! should be short against what a real-time launch may wait; and long against what fetching it
-//! costs. Nobody knows a kernel's block time before it ran, so each launch starts with single
-//! blocks and grows its chunks from what it measured.
+//! Launches run in order, one at a time; compute units take the blocks of a launch in chunks. After
+//! each chunk a compute unit may turn to a more urgent queue. So a chunk should be short compared
+//! with the acceptable delay of a real-time launch, and long compared with the cost of taking it.
+//! The block time of a kernel is unknown before it runs, so each launch starts with chunks of one
+//! block and enlarges them by the measured time.
 
 use super::fault::Stops;
 use super::launch::Launch;
@@ -18,19 +18,19 @@ use atoll_device::ring::{Corrupt, Producer, PushError};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A chunk is at most this much larger than the largest one that was measured: a wrong estimate
-/// then costs little.
+/// A chunk is at most this many times larger than the largest one measured, to limit the cost of a
+/// wrong estimate.
 const CHUNK_GROWTH: u64 = 8;
 
-/// Work that is shorter than this in all is not split: handing it out costs about as much.
+/// Work shorter than this in total is not split: distributing it costs about as much.
 const SPLIT_NS_MIN: u64 = 2_000;
 
-/// Chunks in a row that may come back without one finished block before the launch counts as
-/// broken. Only a kernel that stops without writing its progress map gets there.
+/// Chunks in a row that may end without a finished block before the launch counts as broken. Only a
+/// kernel that stops without writing its progress map gets there.
 const FRUITLESS_CHUNKS_MAX: u32 = 100_000;
 
-/// Launches that end without a call before a claim comes back empty-handed: a long queue of stale
-/// launches must not keep a compute unit from a more urgent one.
+/// Launches that may end without a kernel call before a claim returns without a chunk: a long queue
+/// of stale launches must not keep a compute unit from a more urgent queue.
 const ENDED_PER_CLAIM: u32 = 16;
 
 /// Blocks for one compute unit.
@@ -38,20 +38,20 @@ const ENDED_PER_CLAIM: u32 = 16;
 pub(crate) struct Chunk {
     pub(crate) launch: Arc<Launch>,
     pub(crate) blocks: Range<u64>,
-    /// When they must be done, by the launch's time limit.
+    /// When the blocks must be finished, by the launch's time limit; monotonic nanoseconds.
     pub(crate) deadline_ns: u64,
-    /// From when on they may be interrupted.
+    /// When they may first be interrupted; monotonic nanoseconds.
     pub(crate) interruptible_from_ns: u64,
-    /// How long a block takes, as far as known.
+    /// Time of one block in nanoseconds, if known.
     pub(crate) block_ns: Option<u64>,
 }
 
-/// What became of a chunk.
+/// The result of running a chunk.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// The blocks it was given.
+    /// The blocks of the chunk.
     pub(crate) given: Range<u64>,
-    /// From here on they did not run, or not to their end, because the stop word was set.
+    /// Blocks from here on did not run, or not to their end, because the stop word was set.
     pub(crate) stopped_at: u64,
     pub(crate) end: End,
     pub(crate) started_ns: u64,
@@ -59,12 +59,12 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// How long the compute unit was busy with it.
+    /// How long the compute unit was busy with the chunk, in nanoseconds.
     pub(crate) fn busy_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.started_ns)
     }
 
-    /// As people are told of it.
+    /// The record of the chunk for observers.
     pub(crate) fn record(&self, unit: u32, queue: QueueId, launch: LaunchId) -> ChunkRecord {
         let end = match self.end {
             End::Returned if self.stopped_at < self.given.end => ChunkEnd::Stopped,
@@ -92,26 +92,26 @@ impl Outcome {
 pub(crate) enum End {
     /// The kernel returned.
     Returned,
-    /// It trapped, faulted or took too long.
+    /// It trapped, faulted or exceeded the time limit.
     Failed,
-    /// The end of its launch was asked for.
+    /// The engine aborted its launch.
     Aborted,
-    /// It was stopped in the middle of a block, which has to begin again.
+    /// It was stopped in the middle of a block, which has to run again from its start.
     Interrupted,
 }
 
-/// What a compute unit finds when it asks for work.
+/// The answer to a compute unit that asks for work.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) chunk: Option<Chunk>,
-    /// Blocks of the same launch that still wait for somebody.
+    /// Blocks of the same launch that no compute unit has taken yet.
     pub(crate) waiting: u64,
-    /// Launches that ended on the way.
+    /// Launches that ended during the claim.
     pub(crate) completed: u32,
 }
 
 impl Claim {
-    /// There is no chunk, but there may be one for who asks again.
+    /// No chunk was found within the limit of ended launches; asking again may find one.
     pub(crate) fn is_cut_short(&self) -> bool {
         self.chunk.is_none() && self.completed >= ENDED_PER_CLAIM
     }
@@ -119,7 +119,7 @@ impl Claim {
 
 /// Turns a command into a launch.
 pub(crate) trait Bind {
-    /// The launch, or its id and why it cannot be run.
+    /// Returns the launch, or its id and why it cannot run.
     fn bind(&self, command: Command) -> Result<Launch, (LaunchId, Box<Fault>)>;
 }
 
@@ -135,11 +135,12 @@ pub(crate) struct DeviceQueue {
     reports: Arc<dyn KeepReports>,
 }
 
-/// How large chunks should be.
+/// Parameters for the size of chunks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacing {
     pub(crate) chunk_ns: u64,
-    /// How long a launch may run, by the time in which at least one compute unit runs blocks of it.
+    /// Time limit of a launch in nanoseconds, counted while at least one compute unit runs its
+    /// blocks.
     pub(crate) time_limit_ns: u64,
 }
 
@@ -147,22 +148,22 @@ pub(crate) struct Pacing {
 #[derive(Debug)]
 struct Active {
     launch: Arc<Launch>,
-    /// Blocks from here on were never handed out.
+    /// Blocks from here on have not been taken.
     next: u64,
-    /// Blocks that stopped compute units gave back; at most one range for each of them.
+    /// Blocks that stopped compute units returned; at most one range for each unit.
     returned: Vec<Range<u64>>,
     time: RunTime,
     failed: bool,
     aborted: bool,
-    /// When its first block started; `None` while none has.
+    /// When its first block started; `None` before.
     started_ns: Option<u64>,
     ended_ns: u64,
-    /// How long its chunks took, together.
+    /// Time of its chunks, summed over compute units.
     busy_ns: u64,
-    /// Of the chunks measured: the longest time per block of late, and the most blocks.
+    /// Of the chunks measured: the recent longest time per block, and the most blocks.
     block_ns: Option<u64>,
     largest: u64,
-    /// Chunks in a row that came back as they were given, without having been interrupted.
+    /// Chunks in a row that were returned without a finished block and without an interruption.
     fruitless: u32,
     reexecuted_blocks: u64,
     discarded_ns: u64,
@@ -174,8 +175,8 @@ impl DeviceQueue {
         DeviceQueue { index, link: link.clone(), commands, completions, active: None, pacing, reports }
     }
 
-    /// The next chunk. Launches that have nothing to run end here, stale ones as evicted without a
-    /// call.
+    /// Takes the next chunk. Launches without blocks to run end here; stale ones end as evicted,
+    /// without a kernel call.
     pub(crate) fn claim(&mut self, binder: &impl Bind, now_ns: u64) -> Result<Claim, Corrupt> {
         let mut claim = Claim { chunk: None, waiting: 0, completed: self.advance(binder, now_ns)? };
         if let Some(active) = &mut self.active
@@ -187,8 +188,8 @@ impl DeviceQueue {
         Ok(claim)
     }
 
-    /// Ends launches that have nothing to run and of which nothing runs, until one that has is at
-    /// the head, or many are over. Returns how many are.
+    /// Ends launches that have no blocks to run and none running, until the head has blocks or the
+    /// limit is reached. Returns how many ended.
     pub(crate) fn advance(&mut self, binder: &impl Bind, now_ns: u64) -> Result<u32, Corrupt> {
         let mut completed = 0;
         while completed < ENDED_PER_CLAIM {
@@ -197,7 +198,7 @@ impl DeviceQueue {
             }
             let Some(active) = &mut self.active else { continue };
             let is_aborted = self.link.is_aborted(self.index, active.launch.record.launch);
-            active.look_around(self.pacing, is_aborted, now_ns);
+            active.update(self.pacing, is_aborted, now_ns);
             if active.time.running() > 0 || active.waiting() > 0 {
                 break;
             }
@@ -208,7 +209,7 @@ impl DeviceQueue {
         Ok(completed)
     }
 
-    /// Takes a chunk back; true if that was the end of its launch.
+    /// Returns a chunk; true if its launch ended with it.
     pub(crate) fn finish(&mut self, outcome: &Outcome) -> Result<bool, Corrupt> {
         let Some(active) = &mut self.active else { return Ok(false) };
         active.finish(outcome);
@@ -219,7 +220,7 @@ impl DeviceQueue {
         Ok(is_over)
     }
 
-    /// Whether a compute unit that asks would get something to do.
+    /// Whether a compute unit that asks would get a chunk.
     pub(crate) fn is_runnable(&mut self) -> Result<bool, Corrupt> {
         match &self.active {
             Some(active) => Ok(active.waiting() > 0),
@@ -227,7 +228,7 @@ impl DeviceQueue {
         }
     }
 
-    /// Makes the next command the active launch; false where there is none.
+    /// Makes the next command the active launch; false if there is none.
     fn start_next(&mut self, binder: &impl Bind, now_ns: u64, completed: &mut u32) -> Result<bool, Corrupt> {
         let Some(command) = self.commands.pop_with(Command::take)? else { return Ok(false) };
         match binder.bind(command) {
@@ -261,7 +262,8 @@ impl DeviceQueue {
         match self.completions.push(&completion.to_words()) {
             Ok(()) => Ok(()),
             Err(PushError::Corrupt(corrupt)) => Err(corrupt),
-            // The engine's side takes no more launches than there are places; a peer that did owns the loss.
+            // The engine's side submits no more launches than there are slots, so only a peer that
+            // breaks the protocol causes this.
             Err(PushError::Full) => Err(Corrupt { ours: completion.launch.0, theirs: 0 }),
         }
     }
@@ -289,14 +291,13 @@ impl Active {
         }
     }
 
-    /// Blocks that nobody runs or ran.
+    /// Blocks that are neither finished nor running.
     fn waiting(&self) -> u64 {
         self.launch.blocks - self.next + self.returned.iter().map(|r| r.end - r.start).sum::<u64>()
     }
 
-    /// Finds out what there is still to run: nothing where the launch is to end or to leave, or its
-    /// time is over.
-    fn look_around(&mut self, pacing: Pacing, is_aborted: bool, now_ns: u64) {
+    /// Updates what is left to run: nothing if the launch is aborted or stale, or its time is over.
+    fn update(&mut self, pacing: Pacing, is_aborted: bool, now_ns: u64) {
         if self.waiting() > 0 && is_aborted {
             self.aborted = true;
             self.skip_the_rest();
@@ -304,7 +305,7 @@ impl Active {
         if self.waiting() > 0 && self.launch.is_stale() {
             self.evict();
         }
-        // What ran before the launch was evicted is not even offered again.
+        // Skips blocks that ran before the launch was evicted.
         if self.returned.is_empty() && self.launch.is_preemptible() {
             self.next = self.launch.first_missing(self.next, self.launch.blocks);
         }
@@ -313,14 +314,14 @@ impl Active {
         }
     }
 
-    /// Blocks to run.
+    /// Takes blocks to run.
     fn claim(&mut self, pacing: Pacing, compute_units: u32, now_ns: u64) -> Option<Chunk> {
         let left_ns = self.time.left_ns(pacing.time_limit_ns, now_ns);
         let blocks = self.take(self.chunk_blocks(pacing, compute_units))?;
-        let interruptible_from_ns = match (self.launch.is_interruptible(), self.time.left_alone_ns()) {
+        let interruptible_from_ns = match (self.launch.is_interruptible(), self.time.uninterrupted_ns()) {
             (false, _) => Stops::NEVER,
             (true, 0) => 0,
-            (true, left_alone_ns) => now_ns.saturating_add(left_alone_ns),
+            (true, uninterrupted_ns) => now_ns.saturating_add(uninterrupted_ns),
         };
         self.time.begin(now_ns);
         self.started_ns.get_or_insert(now_ns);
@@ -328,7 +329,7 @@ impl Active {
         Some(Chunk { launch, blocks, deadline_ns, interruptible_from_ns, block_ns: self.block_ns })
     }
 
-    /// The launch has used up its time between two blocks.
+    /// Fails the launch because its time is over between two blocks.
     fn run_out_of_time(&mut self, limit_ns: u64) {
         if self.waiting() == 0 {
             return;
@@ -342,7 +343,7 @@ impl Active {
         self.skip_the_rest();
     }
 
-    /// At most `count` blocks that wait, those given back first.
+    /// Takes at most `count` waiting blocks, returned ones first.
     fn take(&mut self, count: u64) -> Option<Range<u64>> {
         if let Some(range) = self.returned.pop() {
             let cut = range.end.min(range.start + count);
@@ -376,7 +377,7 @@ impl Active {
         }
         if was_interrupted {
             self.reexecuted_blocks += u64::from(outcome.stopped_at < outcome.given.end);
-            // The blocks in front of the one that was stopped took what blocks of the launch take.
+            // The finished blocks of the chunk are assumed to have taken the usual time.
             let finished = outcome.stopped_at - outcome.given.start;
             self.discarded_ns += outcome.busy_ns().saturating_sub(finished * self.block_ns.unwrap_or(0));
         } else {
@@ -384,7 +385,8 @@ impl Active {
             self.fruitless = if is_fruitless { self.fruitless + 1 } else { 0 };
             self.failed |= self.fruitless > FRUITLESS_CHUNKS_MAX;
         }
-        // Told at once: whoever comes next may be busy with something more urgent for long.
+        // Reported at once: the next compute unit to look may be busy with a more urgent queue for
+        // long.
         if self.waiting() > 0 && self.launch.is_stale() {
             self.evict();
         }
@@ -393,8 +395,8 @@ impl Active {
         }
     }
 
-    /// A longer block counts at once, a shorter one by half: chunks that are too long hurt more
-    /// than ones that are too short.
+    /// A longer block time counts at once, a shorter one by half: chunks that are too long do more
+    /// harm than chunks that are too short.
     fn measure(&mut self, outcome: &Outcome) {
         let blocks = outcome.stopped_at - outcome.given.start;
         if blocks == 0 {

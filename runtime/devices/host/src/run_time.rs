@@ -1,59 +1,60 @@
-//! How long a launch has run, and what interruptions cost it.
+//! The time that a launch has run, and the time it lost to interruptions.
 //!
-//! A launch runs while at least one compute unit runs blocks of it; each such stretch either
-//! finishes blocks or was for nothing. Its time limit counts what was for nothing only until blocks
-//! are finished again, so that work which is done twice counts once, and a block that never ends is
-//! found all the same, however often it is interrupted.
+//! A launch runs while at least one compute unit runs its blocks. Each such stretch either finishes
+//! blocks or is lost. Lost stretches count towards the time limit only until blocks are finished
+//! again. So work that is repeated counts once, and a block that never ends exceeds the limit
+//! however often it is interrupted.
 
-/// Interruptions in a row, without a block finished between them, after which blocks are left alone
-/// for a while: so best-effort work gets somewhere beside real-time work that comes more often than
-/// its blocks end, and one real-time launch in so many waits for it, which is below what a 99th
-/// percentile sees.
+/// Interruptions without a finished block in between, after which the launch may run uninterrupted
+/// for a while. So best-effort work makes progress beside real-time work that arrives more often
+/// than its blocks end. At most one in 128 real-time launches waits for it, which does not show in
+/// the 99th percentile.
 pub(super) const FRUITLESS_INTERRUPTIONS_MAX: u32 = 128;
 
-/// How long they are. Blocks that take longer may have to wait until there is less real-time work.
-pub(super) const LEFT_ALONE_NS: u64 = 10_000_000;
+/// Length of that time in nanoseconds. Blocks that take longer may have to wait until there is less
+/// real-time work.
+pub(super) const UNINTERRUPTED_NS: u64 = 10_000_000;
 
 /// The time of one launch.
 #[derive(Debug, Default)]
 pub(super) struct RunTime {
-    /// Chunks that are being run.
+    /// Chunks that are running.
     running: u32,
-    /// When the first of them began, and whether a block was finished since.
+    /// When the first of them began, and whether any has finished a block since.
     since_ns: u64,
-    is_fruitful: bool,
-    /// How long it ran before, in stretches that finished blocks, and in others since the last of
-    /// these.
+    has_progress: bool,
+    /// Total time of earlier stretches that finished blocks, and of lost stretches since the last
+    /// of them, in nanoseconds.
     ran_ns: u64,
     lost_ns: u64,
-    /// Interruptions since a block was finished.
+    /// Interruptions since the last finished block.
     interruptions: u32,
 }
 
 impl RunTime {
-    /// Chunks that are being run.
+    /// Chunks that are running.
     pub(super) fn running(&self) -> u32 {
         self.running
     }
 
-    /// A chunk begins.
+    /// Records that a chunk begins.
     pub(super) fn begin(&mut self, now_ns: u64) {
         if self.running == 0 {
-            (self.since_ns, self.is_fruitful) = (now_ns, false);
+            (self.since_ns, self.has_progress) = (now_ns, false);
         }
         self.running += 1;
     }
 
-    /// A chunk ends.
+    /// Records that a chunk ends.
     pub(super) fn end(&mut self, now_ns: u64, finished_blocks: bool, was_interrupted: bool) {
         self.running -= 1;
-        self.is_fruitful |= finished_blocks;
+        self.has_progress |= finished_blocks;
         self.interruptions = if finished_blocks { 0 } else { self.interruptions + u32::from(was_interrupted) };
         if self.running > 0 {
             return;
         }
         let stretch_ns = now_ns.saturating_sub(self.since_ns);
-        if self.is_fruitful {
+        if self.has_progress {
             self.ran_ns += stretch_ns;
             self.lost_ns = 0;
         } else {
@@ -61,19 +62,19 @@ impl RunTime {
         }
     }
 
-    /// How much of `limit_ns` is left.
+    /// How much of `limit_ns` is left, in nanoseconds.
     pub(super) fn left_ns(&self, limit_ns: u64, now_ns: u64) -> u64 {
         let runs_ns = if self.running > 0 { now_ns.saturating_sub(self.since_ns) } else { 0 };
         limit_ns.saturating_sub(self.ran_ns.saturating_add(self.lost_ns).saturating_add(runs_ns))
     }
 
-    /// How long the next chunk is to be left alone.
-    pub(super) fn left_alone_ns(&mut self) -> u64 {
+    /// How long the next chunk must not be interrupted, in nanoseconds.
+    pub(super) fn uninterrupted_ns(&mut self) -> u64 {
         if self.interruptions < FRUITLESS_INTERRUPTIONS_MAX {
             return 0;
         }
         self.interruptions = 0;
-        LEFT_ALONE_NS
+        UNINTERRUPTED_NS
     }
 }
 
@@ -81,14 +82,14 @@ impl RunTime {
 mod tests {
     use super::*;
 
-    /// A chunk from one time to another; whether it finishes a block.
+    /// Runs a chunk from one time to another; `finishes` tells whether it finishes a block.
     fn run(time: &mut RunTime, from_ns: u64, to_ns: u64, finishes: bool) {
         time.begin(from_ns);
         time.end(to_ns, finishes, !finishes);
     }
 
     #[test]
-    fn work_that_is_done_twice_counts_once() {
+    fn repeated_work_counts_once() {
         let mut time = RunTime::default();
         for round in 0..50 {
             run(&mut time, round * 100, round * 100 + 10, false);
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_never_ends_runs_out_of_time_however_often_it_is_interrupted() {
+    fn a_block_that_never_ends_exceeds_the_limit_however_often_it_is_interrupted() {
         let mut time = RunTime::default();
         run(&mut time, 0, 10, true);
         (0..99).for_each(|round| run(&mut time, round * 100, round * 100 + 10, false));
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_others_get_blocks_done_in_counts_once() {
+    fn overlapping_chunks_count_once() {
         let mut time = RunTime::default();
         time.begin(0);
         run(&mut time, 10, 20, true);
@@ -116,17 +117,17 @@ mod tests {
     }
 
     #[test]
-    fn who_never_gets_anything_done_is_left_alone_once_in_a_while() {
+    fn a_launch_without_progress_runs_uninterrupted_once_in_a_while() {
         let mut time = RunTime::default();
         for _ in 0..3 {
             for _ in 0..FRUITLESS_INTERRUPTIONS_MAX {
-                assert_eq!(time.left_alone_ns(), 0);
+                assert_eq!(time.uninterrupted_ns(), 0);
                 run(&mut time, 0, 1, false);
             }
-            assert_eq!(time.left_alone_ns(), LEFT_ALONE_NS);
+            assert_eq!(time.uninterrupted_ns(), UNINTERRUPTED_NS);
         }
         (0..FRUITLESS_INTERRUPTIONS_MAX).for_each(|_| run(&mut time, 0, 1, false));
         run(&mut time, 0, 1, true);
-        assert_eq!(time.left_alone_ns(), 0, "a block was finished");
+        assert_eq!(time.uninterrupted_ns(), 0, "a block was finished");
     }
 }

@@ -1,4 +1,4 @@
-//! The address space of a host device as its kernels see it: memory that they change, and constants
+//! The address space of a host device as its kernels see it: memory that they write, and constants
 //! that they only read.
 
 use crate::bounds::{self, Bounds};
@@ -20,7 +20,7 @@ impl KernelSpace {
         KernelSpace { memory, constants }
     }
 
-    /// The address of an offset; one past the end is allowed, as for any array.
+    /// The address of an offset; one past the end is allowed.
     pub(crate) fn address(&self, at: u64) -> Option<u64> {
         match at.checked_sub(CONSTANTS_BASE.0) {
             Some(within) => self.constants.address(within),
@@ -28,16 +28,16 @@ impl KernelSpace {
         }
     }
 
-    /// The offset of an address, if that lies in memory or among the constants, or one past the end
-    /// of either.
+    /// The offset of an address in memory or among the constants, or one past the end of either;
+    /// `None` elsewhere.
     pub(crate) fn offset(&self, address: u64) -> Option<u64> {
         let within = |base: Option<u64>, bytes: u64| address.checked_sub(base?).filter(|within| *within <= bytes);
         let in_constants = || Some(within(self.constants.address(0), self.constants.bytes())? + CONSTANTS_BASE.0);
         within(self.memory.address(0), self.memory.bytes()).or_else(in_constants)
     }
 
-    /// The addresses of a range and whether kernels may only read it, or how large the part of the
-    /// space is that it does not lie in.
+    /// The addresses of a range, and whether kernels may only read it. If the range is outside: the
+    /// size of the part of the space it should lie in.
     pub(crate) fn range(&self, at: DeviceOffset, bytes: u64) -> Result<(u64, u64, bool), u64> {
         let is_constant = at >= CONSTANTS_BASE;
         let region_bytes = if is_constant { self.constants.bytes() } else { self.memory.bytes() };
@@ -47,7 +47,7 @@ impl KernelSpace {
         Ok((end - bytes, end, is_constant))
     }
 
-    /// All of it as two buffers, for checked code of which nobody said more.
+    /// The whole address space as two buffers, for checked code without declared buffers.
     pub(crate) fn bounds(&self) -> Bounds {
         let range = |name: &str, begin: Option<u64>, bytes, read_only| {
             let begin = begin.unwrap_or(0);

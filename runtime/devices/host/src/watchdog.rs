@@ -1,10 +1,10 @@
-//! Ends calls that must not go on: a thread that looks at every compute unit now and then for calls
-//! whose time is over, and at once when the engine wants a launch ended.
+//! The watchdog: a thread that ends kernel calls. It checks every compute unit periodically for
+//! calls that exceed their time limit, and at once when the engine aborts a launch.
 //!
-//! A call is asked first, through its halt word, which kernels poll where they wait for other
-//! threads, and then told, by a signal (`fault`); at once where nobody wants to know what it was
-//! waiting for. What the watchdog and a compute unit say to each other goes through one word per
-//! compute unit; only a call that is being ended takes the lock, so an ordinary one costs two
+//! It first sets the call's halt word, which kernels poll while they wait for other threads, and
+//! then sends a signal (`fault`); for an aborted launch it sends the signal at once, since its
+//! state is of no interest. The watchdog and a compute unit communicate through one word per
+//! compute unit. Only a call that is being ended takes the lock, so an ordinary call costs two
 //! atomic stores and an exchange.
 
 use super::device_side::Shared;
@@ -20,52 +20,51 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a call may go on after its halt word was set, before it gets the signal; and again
+/// How long a call may continue after its halt word was set, before it gets the signal; and again
 /// after each signal that found it inside a helper.
 const GRACE: Duration = Duration::from_millis(1);
 
-/// How often the watchdog looks, at most and at least; in between it is an eighth of the limit.
-const LOOK_MIN: Duration = Duration::from_millis(2);
-const LOOK_MAX: Duration = Duration::from_millis(100);
+/// Bounds of the interval between checks; in between, it is an eighth of the time limit.
+const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(2);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 
-/// The same while blocks run: how late an interruption can be that nobody sent a signal for,
-/// because blocks used to be short, or whose signal was lost.
-const LOOK_BUSY: Duration = Duration::from_millis(5);
+/// Longest interval while blocks run. It bounds the delay of an interruption whose signal was lost,
+/// or for which no signal was sent because blocks used to be short.
+const CHECK_INTERVAL_BUSY: Duration = Duration::from_millis(5);
 
-/// How long calls may still run once the device ends.
+/// How long calls may still run once the device ends, in nanoseconds.
 const ENDING_NS: u64 = 1_000_000_000;
 
-/// Phases of a call, in the lowest bits of [`Watch::state`]; above them counts the number of the
-/// call.
+/// Phases of a call, in the lowest bits of [`Watch::state`]; the bits above count calls.
 const IDLE: u64 = 0;
 const RUNNING: u64 = 1;
 const HALTING: u64 = 2;
 const PHASES: u64 = 4;
 
-/// One compute unit, as the watchdog sees it. On cache lines of its own.
+/// The watchdog's view of one compute unit, on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Watch {
     state: AtomicU64,
-    /// Monotonic nanoseconds at which the call must be over.
+    /// When the call must be over; monotonic nanoseconds.
     deadline_ns: AtomicU64,
-    /// The launch that the call is for, and its queue.
+    /// The launch of the call, and its queue.
     launch: AtomicU64,
     queue: AtomicU32,
     halt_word: AtomicU32,
-    /// From when on it may be interrupted.
+    /// When the call may first be interrupted; monotonic nanoseconds.
     interruptible_from_ns: AtomicU64,
-    /// Held by whoever changes a call that is being ended.
+    /// Held while a call that is being ended changes its state.
     ending: Mutex<()>,
 }
 
 impl Watch {
-    /// What the kernel of a call polls.
+    /// The word that the kernel of a call polls.
     pub(crate) fn halt_word(&self) -> &AtomicU32 {
         &self.halt_word
     }
 
-    /// A call begins.
+    /// Records that a call begins.
     pub(crate) fn begin(&self, queue: u32, launch: LaunchId, deadline_ns: u64, interruptible_from_ns: u64) {
         self.queue.store(queue, Relaxed);
         self.launch.store(launch.0, Relaxed);
@@ -74,7 +73,7 @@ impl Watch {
         self.state.store(self.state.load(Relaxed) + PHASES + RUNNING, Release);
     }
 
-    /// The call is over; true if the watchdog wanted that.
+    /// Records that the call is over; true if the watchdog was ending it.
     pub(crate) fn end(&self) -> bool {
         let running = self.state.load(Relaxed) / PHASES * PHASES + RUNNING;
         let idle = running - RUNNING + IDLE;
@@ -87,22 +86,22 @@ impl Watch {
         true
     }
 
-    /// Ends the call of a compute unit if it should be over at `now_ns`, or its launch is to end;
-    /// true while one is being ended. Interrupts it where a signal to that end was lost, or nobody
-    /// sent one.
-    fn look(&self, unit: UnitWords<'_>, now_ns: u64, link: &Link, process: i32) -> bool {
+    /// Ends the call of a compute unit if it exceeds its limit at `now_ns` or its launch was
+    /// aborted; true while it is being ended. Otherwise interrupts it if it must stop for a more
+    /// urgent queue and may be interrupted.
+    fn check(&self, unit: UnitWords<'_>, now_ns: u64, link: &Link, process: i32) -> bool {
         let state = self.state.load(Acquire);
         let signal = || unit.signal(process);
         match state % PHASES {
-            // Read after the state and before the exchange, what is read here belongs to the same
-            // call as the state if that succeeds.
+            // These values are read after the state. If the exchange succeeds, they belong to the
+            // same call as the state.
             RUNNING if link.is_aborted(self.queue.load(Relaxed), LaunchId(self.launch.load(Relaxed))) => {
-                if self.ask(state) {
-                    self.tell(halting(state), signal);
+                if self.request_halt(state) {
+                    self.signal_halt(halting(state), signal);
                 }
             }
-            RUNNING if self.deadline_ns.load(Relaxed) <= now_ns => drop(self.ask(state)),
-            HALTING => self.tell(state, signal),
+            RUNNING if self.deadline_ns.load(Relaxed) <= now_ns => drop(self.request_halt(state)),
+            HALTING => self.signal_halt(state, signal),
             RUNNING
                 if self.interruptible_from_ns.load(Relaxed) <= now_ns
                     && link.stop_word(self.queue.load(Relaxed)).load(Relaxed) != 0 =>
@@ -115,8 +114,8 @@ impl Watch {
         true
     }
 
-    /// True unless the call is over already.
-    fn ask(&self, state: u64) -> bool {
+    /// Sets the halt word; false if the call is already over.
+    fn request_halt(&self, state: u64) -> bool {
         let _ending = lock(&self.ending);
         let is_in_time = self.state.compare_exchange(state, halting(state), AcqRel, Acquire).is_ok();
         if is_in_time {
@@ -125,7 +124,7 @@ impl Watch {
         is_in_time
     }
 
-    fn tell(&self, state: u64, signal: impl Fn()) {
+    fn signal_halt(&self, state: u64, signal: impl Fn()) {
         let _ending = lock(&self.ending);
         if self.state.load(Acquire) == state {
             signal();
@@ -133,12 +132,12 @@ impl Watch {
     }
 }
 
-/// The state of a running call that is being ended.
+/// The state of a running call once it is being ended.
 fn halting(running: u64) -> u64 {
     running - RUNNING + HALTING
 }
 
-/// The thread. Dropping it ends it.
+/// The watchdog's thread. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     thread: Option<JoinHandle<()>>,
@@ -161,35 +160,35 @@ impl Watchdog {
 
 fn watch(shared: &Shared, over: &AtomicU32) {
     let link = &shared.link;
-    let pause = Duration::from_nanos(shared.time_limit_ns / 8).clamp(LOOK_MIN, LOOK_MAX);
-    let (mut must_end_at, mut answered) = (None, link.abort_bell().ticket());
+    let pause = Duration::from_nanos(shared.time_limit_ns / 8).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
+    let (mut end_at, mut answered) = (None, link.abort_bell().ticket());
     while over.load(Acquire) == 0 {
         link.beat_word().fetch_add(1, Relaxed);
         let ticket = link.abort_bell().ticket();
         let mut latest_ns = now_ns();
         if link.state() != State::Running {
-            // Nobody waits for what still runs: after a moment every deadline has passed.
-            let end = *must_end_at.get_or_insert(latest_ns.saturating_add(ENDING_NS));
+            // Running calls get a moment to end; then every deadline counts as passed.
+            let end = *end_at.get_or_insert(latest_ns.saturating_add(ENDING_NS));
             latest_ns = if latest_ns >= end { u64::MAX } else { latest_ns };
         }
-        let look = |(watch, unit): (&Watch, u32)| watch.look(link.unit(unit), latest_ns, link, shared.process);
-        let is_ending = shared.watches.iter().zip(0..).map(look).fold(false, |any, is_ending| any | is_ending);
-        // A second look after a while finds a call that was just beginning at the first.
-        let is_asked = std::mem::replace(&mut answered, ticket) != ticket;
-        if is_asked
+        let check = |(watch, unit): (&Watch, u32)| watch.check(link.unit(unit), latest_ns, link, shared.process);
+        let is_ending = shared.watches.iter().zip(0..).map(check).fold(false, |any, is_ending| any | is_ending);
+        // After an abort, checks again soon, to find a call that was just beginning.
+        let abort_requested = std::mem::replace(&mut answered, ticket) != ticket;
+        if abort_requested
             && link.state() == State::Running
             && let Err(corrupt) = shared.clear_heads(now_ns())
         {
             tracing::error!(%corrupt, "the device is lost");
-            shared.lose();
+            shared.mark_lost();
         }
         let is_busy = shared.running.load(Relaxed) > 0;
         link.abort_bell().sleep_for(
             ticket,
-            if is_ending || is_asked {
+            if is_ending || abort_requested {
                 GRACE
             } else if is_busy {
-                pause.min(LOOK_BUSY)
+                pause.min(CHECK_INTERVAL_BUSY)
             } else {
                 pause
             },
@@ -207,7 +206,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// The lock guards no data.
+/// The lock guards no data, so a panic does not matter.
 fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -229,7 +228,7 @@ mod tests {
     }
 
     fn look(watch: &Watch, now_ns: u64, link: &Link) -> bool {
-        watch.look(link.unit(0), now_ns, link, rustix::process::getpid().as_raw_nonzero().get())
+        watch.check(link.unit(0), now_ns, link, rustix::process::getpid().as_raw_nonzero().get())
     }
 
     #[test]
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_launch_that_is_named_is_aborted() {
+    fn only_the_aborted_launch_is_ended() {
         let (watch, link) = (Watch::default(), link(2));
         link.abort(1, LAUNCH);
         for (queue, launch, is_meant) in

@@ -1,4 +1,4 @@
-//! The host device under the conformance suite, and what only a host device can get wrong.
+//! The host device under the conformance suite, and tests of its own.
 #![cfg(target_arch = "x86_64")]
 
 #[allow(unreachable_pub, reason = "the suite is shared by the tests of all devices")]
@@ -30,7 +30,7 @@ fn make(wanted: Wanted) -> Rig {
 
 conforms!(make);
 
-/// What loading says about code; the device must go on after it.
+/// The error of loading code; the device must still work afterwards.
 fn refusal(target: &str, code: &[u8]) -> String {
     let mut device = device(Wanted::default());
     match device.load_module(ModuleImage { domain: "suite", target, code, ptx: None, kernels: &facts() }) {
@@ -48,7 +48,8 @@ fn garbage_is_not_loaded() {
     assert!(refusal(v3, &std::fs::read("/proc/self/exe").unwrap()[..4096]).contains("cut short"));
     for cut in (64..code.len()).step_by(97) {
         let mut device = device(Wanted { compute_units: 1, queue_capacity: 1 });
-        // Section headers are of no interest to a loader, so a cut behind the last segment may load.
+        // The loader ignores section headers, so an object that is cut behind its last segment may
+        // load.
         let _ = device
             .load_module(ModuleImage { domain: "suite", target: v3, code: &code[..cut], ptx: None, kernels: &facts() })
             .map_err(|e| {
@@ -58,7 +59,7 @@ fn garbage_is_not_loaded() {
 }
 
 #[test]
-fn damaged_objects_are_refused_or_loaded_and_nothing_worse() {
+fn damaged_objects_are_refused_or_loaded_without_harm() {
     let (mut device, mut refused) = (device(Wanted { compute_units: 1, queue_capacity: 1 }), 0);
     for at in (0..kernels().len().min(4096)).chain(kernels().len().saturating_sub(3000)..kernels().len()) {
         let mut code = kernels().to_vec();
@@ -85,7 +86,7 @@ fn code_for_another_machine_is_named() {
 }
 
 #[test]
-fn a_kernel_that_cannot_be_had_is_named() {
+fn an_unusable_kernel_is_named() {
     let load = |change: fn(&mut KernelFacts)| {
         let mut wanted = facts();
         change(&mut wanted[0]);
@@ -100,7 +101,7 @@ fn a_kernel_that_cannot_be_had_is_named() {
             .unwrap_err()
             .to_string()
     };
-    assert!(load(|kernel| kernel.name = "nobody".to_owned()).contains("`nobody`"));
+    assert!(load(|kernel| kernel.name = "missing".to_owned()).contains("`missing`"));
     assert!(load(|kernel| kernel.shared_bytes = u32::MAX).contains("shared memory"));
     assert!(load(|kernel| kernel.scratch_bytes = u32::MAX).contains("scratch memory"));
 }
@@ -129,13 +130,13 @@ fn large(compute_units: u32, queues: u32) -> Rig {
     Rig::new(Box::new(HostDevice::start(config).expect("a host device")), kernels())
 }
 
-/// More than fit into a word of bits.
+/// More compute units than one mask word has bits.
 #[test]
 fn seventy_compute_units_run_blocks() {
     const BLOCKS: u32 = 2_000;
     let mut rig = large(70, 2);
     let counts = rig.alloc(4 * u64::from(BLOCKS));
-    // Which of them are woken in time is the system's choice, as there are fewer CPUs.
+    // There are fewer CPUs than units, so which of them are woken in time is up to the system.
     for round in 1..=200 {
         assert_eq!(rig.run(1, &Launch::spin(BLOCKS, counts, 100_000)).status, LaunchStatus::Complete);
         assert!(rig.u32s(counts, BLOCKS as usize).iter().all(|count| *count == round), "each block runs once");
@@ -146,9 +147,9 @@ fn seventy_compute_units_run_blocks() {
     panic!("a compute unit never ran anything: {:?}", rig.device.compute_units());
 }
 
-/// More than fit into a stop word as bits.
+/// More queues than a stop word has bits.
 #[test]
-fn forty_queues_go_in_the_order_of_their_urgency() {
+fn forty_queues_run_in_order_of_priority() {
     const QUEUES: u32 = 40;
     let mut rig = large(1, QUEUES);
     let (log, gate, counts) = (rig.alloc(8), rig.alloc(4), rig.alloc(4));

@@ -1,5 +1,5 @@
-//! Kernels that go wrong on a host device: every way ends the launch with a report, and the device
-//! goes on.
+//! Faulty kernels on a host device: every fault ends the launch with a report, and the device
+//! continues.
 #![cfg(target_arch = "x86_64")]
 
 #[path = "../../../device/tests/suite/rig.rs"]
@@ -13,7 +13,7 @@ use atoll_device_host::{CheckedBuffer, HostConfig, HostDevice};
 use rig::{Kernel, Launch, Param, Rig, kernels};
 use std::time::{Duration, Instant};
 
-/// Long enough that a busy machine gets to the block that never ends within it.
+/// Long enough for a busy machine to reach the block that never ends.
 const TIME_LIMIT: Duration = Duration::from_millis(250);
 
 fn config() -> HostConfig {
@@ -35,7 +35,7 @@ fn rig_on(device: HostDevice) -> Rig {
     Rig::new(Box::new(device), kernels())
 }
 
-/// Runs a launch that must fail, and what must not fail behind it.
+/// Runs a launch that must fail, and then one that must not.
 fn fault(rig: &mut Rig, launch: &Launch) -> Fault {
     let completion = rig.run(1, launch);
     assert_eq!(completion.status, LaunchStatus::Failed);
@@ -46,7 +46,7 @@ fn fault(rig: &mut Rig, launch: &Launch) -> Fault {
     fault
 }
 
-/// Line of `kernels.c` with a remark.
+/// The line of `kernels.c` that has a remark.
 fn line_of(remark: &str) -> Option<u32> {
     let source = include_str!("../../../device/tests/kernels/kernels.c");
     let line = source.lines().position(|line| line.contains(&format!("/* {remark} */"))).expect("the remark");
@@ -54,7 +54,7 @@ fn line_of(remark: &str) -> Option<u32> {
 }
 
 #[test]
-fn a_fault_says_what_happened_where() {
+fn a_fault_names_its_cause_and_its_location() {
     let mut rig = rig_on(device());
     let counts = rig.alloc(400);
     let (read, write) = (Some(AccessKind::Read), Some(AccessKind::Write));
@@ -101,14 +101,14 @@ fn a_launch_that_takes_too_long_is_ended() {
         assert!(start.elapsed() >= TIME_LIMIT);
         assert_eq!(fault.kind, FaultKind::TimeLimit { limit_ns: TIME_LIMIT.as_nanos() as u64 });
         assert_eq!((fault.kernel.as_str(), fault.block), ("forever_at", Some([37, 0, 0])), "{fault}");
-        // The kernel that looks at the halt word may be told by a signal all the same, where it does not
-        // get a CPU in time.
+        // A kernel that checks the halt word may still get the signal, if it does not get a CPU in
+        // time.
         assert!(fault.line.is_some() && (kind == 0 || fault.line != Some(4321)), "{fault}");
     }
 }
 
 #[test]
-fn what_never_ends_gives_way_again_and_again_until_its_time_is_over() {
+fn an_endless_block_is_interrupted_until_its_time_is_over() {
     let mut rig = rig_on(HostDevice::start(HostConfig { compute_units: 1, ..config() }).expect("a host device"));
     let (log, gate, counts, preempt) = (rig.alloc(1 << 20), rig.alloc(4), rig.alloc(400), rig.preempt(1));
     let endless = Launch { may_run_again: true, ..Launch::note_preemptible(1, log, 1, gate, 1, preempt) };
@@ -127,16 +127,16 @@ fn what_never_ends_gives_way_again_and_again_until_its_time_is_over() {
     };
     assert_eq!(end.status, LaunchStatus::Failed);
     assert!(gave_way > 0 && end.reexecuted_blocks > 0, "{gave_way} times");
-    // Not by how long compute units were busy: the limit counts from when one takes a block, which may
-    // wait for a CPU before it begins.
-    assert!(end.ended_ns - end.started_ns >= TIME_LIMIT.as_nanos() as u64, "it was ended before its time was over");
+    // Not the busy time of compute units: the limit counts from when a unit takes a block, and the
+    // unit may wait for a CPU before the block begins.
+    assert!(end.ended_ns - end.started_ns >= TIME_LIMIT.as_nanos() as u64, "it was ended before its time limit");
     let fault = rig.device.report(endless).and_then(|report| report.fault).expect("a fault");
     assert_eq!(fault.kind, FaultKind::TimeLimit { limit_ns: TIME_LIMIT.as_nanos() as u64 });
-    assert_eq!(rig.wait().status, LaunchStatus::Complete, "what waited behind it");
+    assert_eq!(rig.wait().status, LaunchStatus::Complete, "the launch behind it");
 }
 
 #[test]
-fn blocks_that_are_short_but_too_many_run_out_of_time() {
+fn many_short_blocks_exceed_the_time_limit() {
     let mut rig = rig_on(device());
     let counts = rig.alloc(400_000);
     let fault = fault(&mut rig, &Launch::spin(100_000, counts, 100_000));
@@ -144,7 +144,7 @@ fn blocks_that_are_short_but_too_many_run_out_of_time() {
     assert_eq!(
         rig.run(1, &Launch::spin(100, counts, 100_000)).status,
         LaunchStatus::Complete,
-        "a launch has its own limit"
+        "each launch has its own limit"
     );
 }
 
@@ -166,7 +166,7 @@ fn print(rig: &mut Rig, blocks: u32, format: u64) -> (LaunchStatus, Option<Launc
 }
 
 #[test]
-fn what_a_kernel_prints_comes_with_its_report() {
+fn the_output_of_a_kernel_is_in_its_report() {
     let mut rig = rig_on(device());
     let (status, report) = print(&mut rig, 20, 0);
     assert_eq!(status, LaunchStatus::Complete);
@@ -185,7 +185,7 @@ fn a_kernel_that_prints_too_much_loses_the_rest() {
     );
     let report = print(&mut rig, 100_000, 0).1.expect("a report");
     assert!(report.printed.len() <= 1 << 20 && report.printed_lost_bytes > 0);
-    assert!(report.printed.ends_with(" seven\n"), "no call is cut");
+    assert!(report.printed.ends_with(" seven\n"), "each call's output is complete or missing");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_format_that_cannot_be_read_faults() {
     );
 }
 
-/// What checked code that makes one access hears.
+/// The fault of checked code that makes one access.
 fn check(rig: &mut Rig, kind: AccessKind, space: AccessSpace, bytes: u16, address: Param) -> Option<Fault> {
     let counts = rig.alloc(4);
     let access = Access { kind, space, bytes }.to_bits();
@@ -211,7 +211,7 @@ fn check(rig: &mut Rig, kind: AccessKind, space: AccessSpace, bytes: u16, addres
 }
 
 #[test]
-fn checked_accesses_keep_to_their_buffers() {
+fn checked_accesses_are_confined_to_their_buffers() {
     use AccessKind::{Atomic, Read, Write};
     use AccessSpace::{Generic, Global, Local, Param as Params, Shared};
     let mut device = device();
@@ -229,10 +229,10 @@ fn checked_accesses_keep_to_their_buffers() {
         assert_eq!(check(&mut rig, kind, space, bytes, address), None);
     }
     for (kind, space, bytes, address, says) in [
-        (Read, Global, 16, at((1 << 20) + 992), "992 bytes into 'x' (1000 bytes), of which it takes 8 bytes too many"),
+        (Read, Global, 16, at((1 << 20) + 992), "992 bytes into 'x' (1000 bytes), 8 bytes beyond its end"),
         (Write, Global, 4, at(1 << 20), "0 bytes into 'x' (1000 bytes), which is read-only"),
         (Write, Global, 4, at((2 << 20) + 64), "right behind the end of 'y' (64 bytes)"),
-        (Read, Global, 4, at((2 << 20) - 4), "4 bytes in front of 'y' (64 bytes)"),
+        (Read, Global, 4, at((2 << 20) - 4), "4 bytes before 'y' (64 bytes)"),
         (Atomic, Global, 8, at((2 << 20) + 4), "misaligned atomic update of 8 bytes"),
         (Read, Generic, 4, Param::U64(0), "at 0x0, through a null pointer, outside every buffer"),
         (Read, Shared, 4, at(1 << 20), "'shared memory' (64 bytes)"),

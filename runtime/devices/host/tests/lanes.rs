@@ -33,7 +33,7 @@ fn open(rig: &mut Rig, units: &[u32]) -> Lane {
     rig.device.open_lane(&LaneSpec { units: units.to_vec(), queues: 2 }).expect("a lane")
 }
 
-/// The compute units that ran something since the last call.
+/// The compute units that ran blocks since the last call.
 fn units_used(rig: &mut Rig) -> BTreeSet<u32> {
     let mut units = BTreeSet::new();
     assert_eq!(
@@ -44,7 +44,7 @@ fn units_used(rig: &mut Rig) -> BTreeSet<u32> {
     units
 }
 
-/// Blocks in a queue that begin, one on each compute unit of its lane, and wait until a gate is
+/// Starts blocks in a queue, one on each compute unit of its lane, that wait until a gate is
 /// opened.
 fn hold(rig: &mut Rig, queue: u32, blocks: u32, gate: DeviceOffset) -> DeviceOffset {
     let (log, preempt) = (rig.alloc(4096), rig.preempt(blocks.into()));
@@ -81,11 +81,11 @@ fn blocks_of_a_lane_run_on_its_compute_units_only() {
 }
 
 #[test]
-fn a_lane_that_is_busy_keeps_nobody_in_another_waiting() {
+fn a_busy_lane_does_not_delay_another() {
     let mut rig = rig(2);
     let [first, second] = [[0], [1]].map(|units| open(&mut rig, &units));
     let (gate, counts) = (rig.alloc(4), rig.alloc(4 * 50));
-    // Nothing can take the compute unit from it.
+    // Not preemptible, so they keep the compute unit.
     let log = rig.alloc(4096);
     rig.submit(second.queues.start, &Launch::note(3, log, 1, gate, 1)).expect("room");
     rig.wait_for(log, 1);
@@ -96,7 +96,7 @@ fn a_lane_that_is_busy_keeps_nobody_in_another_waiting() {
             "although the gate is closed"
         );
     }
-    // What the default lane has runs where there is a compute unit for it.
+    // Launches in the default lane run on the remaining compute unit.
     assert_eq!(rig.run(1, &Launch::spin(50, counts, 1_000)).status, LaunchStatus::Complete);
     assert_eq!(rig.u32s(counts, 50), vec![3; 50]);
     rig.device.store_epoch(gate, Epoch(1));
@@ -105,7 +105,7 @@ fn a_lane_that_is_busy_keeps_nobody_in_another_waiting() {
 }
 
 #[test]
-fn paired_queues_run_beside_each_other_and_interrupt_nobody() {
+fn paired_queues_run_side_by_side_without_interrupting_others() {
     let mut rig = rig(2);
     let both = open(&mut rig, &[0, 1]);
     assert!(both.paired_queues && both.queues.len() == 4 && rig.device.info().paired_queues);
@@ -113,13 +113,13 @@ fn paired_queues_run_beside_each_other_and_interrupt_nobody() {
         [(0, 2), (1, 3), (both.queues.start, both.queues.start + 2), (both.queues.start + 1, both.queues.start + 3)]
     {
         let gate = rig.alloc(4);
-        // Each holds a compute unit, so both begin only if they run beside each other.
+        // Each block occupies a compute unit, so both begin only if they run side by side.
         let logs = [queue, paired_queue].map(|queue| hold(&mut rig, queue, 1, gate));
         rig.device.store_epoch(gate, Epoch(1));
         assert_eq!(
             [rig.wait(), rig.wait()].map(|completion| completion.reexecuted_blocks),
             [0, 0],
-            "neither made the other begin again"
+            "neither interrupted the other"
         );
         assert_eq!(logs.map(|log| rig.u32(log)), [1, 1]);
     }
@@ -140,7 +140,7 @@ fn urgent_blocks_interrupt_their_own_lane_only() {
     rig.device.store_epoch(gate, Epoch(1));
     let mut again = [rig.wait(), rig.wait()].map(|completion| completion.reexecuted_blocks);
     again.sort_unstable();
-    assert_eq!(again, [0, 8], "the other lane's block began once");
+    assert_eq!(again, [0, 8], "the other lane's block was started once");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn lanes_may_share_a_compute_unit_and_first_queues_come_first() {
 }
 
 #[test]
-fn a_lane_opened_and_closed_a_thousand_times_is_like_the_first_one() {
+fn a_lane_can_be_opened_and_closed_a_thousand_times() {
     let mut rig = rig(2);
     let counts = rig.alloc(4 * 4);
     let mut last = LaneId::DEFAULT;
@@ -182,7 +182,7 @@ fn a_lane_opened_and_closed_a_thousand_times_is_like_the_first_one() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_cause() {
+fn impossible_lanes_are_refused_with_a_reason() {
     let mut rig = rig(2);
     let lane = open(&mut rig, &[1]);
     let why = |answer: Result<(), DeviceError>| match answer {

@@ -95,7 +95,7 @@ pub(super) fn thresholded_relu(lowering: &mut Lowering, call: &Call<'_>) -> Resu
 pub(super) fn gelu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let approximate = call.string("approximate", "none")?;
     if approximate != "none" && approximate != "tanh" {
-        return invalid(format!("approximate = {approximate:?}"));
+        return invalid(format!("its attribute approximate is {approximate:?}; ONNX defines none and tanh"));
     }
     map(lowering, call, |p, ty, x| {
         let number = PointArg::Const;

@@ -129,7 +129,7 @@ pub(super) fn weighted(b: &mut Builder<'_>, weights: ValueId, v: ValueId) -> Low
 pub(super) fn split_heads(b: &mut Builder<'_>, what: &str, x: ValueId, heads: i64) -> LowerResult<ValueId> {
     let [batch, sequence, hidden] = b.dims(what, x)?;
     if heads < 1 {
-        return invalid(format!("{what}: {hidden} elements in {heads} heads"));
+        return invalid(format!("its {what} has {hidden} elements, which cannot be divided into {heads} heads"));
     }
     let size = b.lowering.divided(&hidden, &Expr::Const(heads))?;
     let x = b.reshape(&format!("{what}.split"), x, vec![batch, sequence, heads.into(), size])?;
@@ -182,7 +182,7 @@ pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
             (b.join("present_key", &[past_k, k], 2)?, b.join("present_value", &[past_v, v], 2)?)
         }
         (None, None) => (k, v),
-        _ => return invalid("past_key and past_value must come together"),
+        _ => return invalid("it has only one of past_key and past_value; it needs both or neither"),
     };
     let columns = b.dims::<4>("K", k)?[2].clone();
     let scale = match call.has("scale") {
@@ -201,7 +201,8 @@ pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     }
     let precision = match call.int("softmax_precision", 0)? as i32 {
         0 => b.dtype(q),
-        number => dtype_of(number).ok_or_else(|| LowerError::Unsupported(format!("softmax_precision = {number}")))?,
+        number => dtype_of(number)
+            .ok_or_else(|| LowerError::Unsupported(format!("its softmax_precision is type number {number}")))?,
     };
     let softcap = call.float("softcap", 0.0)?.into();
     let attended = attend(b, &Attention { q, k, v, scale, softcap, masks, precision })?;
@@ -211,7 +212,7 @@ pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         1 => attended.capped,
         2 => attended.masked,
         3 => attended.weights,
-        mode => return invalid(format!("qk_matmul_output_mode = {mode}")),
+        mode => return invalid(format!("its qk_matmul_output_mode is {mode}, which ONNX does not define")),
     };
     Ok(vec![y, k, v, shown])
 }
@@ -220,7 +221,7 @@ pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 pub(super) fn default_scale(size: &Expr) -> LowerResult<Scale> {
     match size.as_const() {
         Some(size) if size > 0 => Ok(Scale::Number(1.0 / (size as f64).sqrt())),
-        Some(size) => invalid(format!("heads of {size} elements")),
+        Some(size) => invalid(format!("its heads have {size} elements")),
         None => Ok(Scale::RootOf(size.clone())),
     }
 }
@@ -230,7 +231,7 @@ pub(super) fn default_scale(size: &Expr) -> LowerResult<Scale> {
 fn given_mask(b: &mut Builder<'_>, mask: ValueId, columns: &Expr) -> LowerResult<Mask> {
     let is_bool = b.dtype(mask) == DType::Bool;
     let mut shape = b.shape(mask);
-    let Some(last) = shape.last().cloned() else { return invalid("a mask without dimensions") };
+    let Some(last) = shape.last().cloned() else { return invalid("its mask is a scalar") };
     let mask = if last.as_const() == Some(1) || same(&last, columns) {
         mask
     } else {
@@ -263,8 +264,9 @@ pub(super) fn rotate(
 ) -> LowerResult<ValueId> {
     let [batch, heads, sequence, size] = b.dims(what, x)?;
     let Rotation { interleaved, ref turned } = *rotation;
-    let half = divide_exact(turned, &Expr::Const(2))
-        .ok_or_else(|| LowerError::Invalid(format!("{turned} elements in pairs")))?;
+    let half = divide_exact(turned, &Expr::Const(2)).ok_or_else(|| {
+        LowerError::Invalid(format!("it rotates {turned} elements in pairs, so their number must be even"))
+    })?;
     let name = |part: &str| format!("{what}.{part}");
     let front = b.part(&name("turned"), x, 3, 0, turned.clone())?;
     let lead = [batch, heads, sequence];
@@ -334,7 +336,9 @@ pub(super) fn embed(b: &mut Builder<'_>, call: &Call<'_>, x: ValueId, cos: Value
             let hidden = b.shape(x)[2].clone();
             let heads = divide_exact(&hidden, &(half.clone() * 2)).and_then(|heads| heads.as_const());
             heads.ok_or_else(|| {
-                LowerError::Invalid(format!("num_heads is missing and {hidden} elements are no heads of 2 * {half}"))
+                LowerError::Invalid(format!(
+                    "its num_heads is missing, and {hidden} elements cannot be divided into heads of 2 * {half}"
+                ))
             })?
         }
         heads => heads,

@@ -16,7 +16,7 @@ pub(super) fn batch_normalization(lowering: &mut Lowering, call: &Call<'_>) -> R
     let x = call.input(0)?;
     let rank = lowering.rank(x);
     if rank < 2 {
-        return invalid(format!("a tensor of {rank} dimensions has no channels"));
+        return invalid(format!("its operand has {rank} dimensions, so it has no channels"));
     }
     if call.flag("training_mode", false)? {
         return in_training(lowering, call, x);

@@ -37,7 +37,7 @@ impl<'l> Builder<'l> {
     pub(super) fn dims<const N: usize>(&self, what: &str, x: ValueId) -> LowerResult<[Expr; N]> {
         let shape = self.shape(x);
         shape.try_into().map_or_else(
-            |shape: Vec<Expr>| invalid(format!("{what} of shape {}, which needs {N} dimensions", shape_text(&shape))),
+            |shape: Vec<Expr>| invalid(format!("{what} has shape {}, but needs {N} dimensions", shape_text(&shape))),
             Ok,
         )
     }
@@ -165,7 +165,11 @@ impl<'l> Builder<'l> {
     pub(super) fn matmul(&mut self, what: &str, a: ValueId, b: ValueId, transpose_b: bool) -> LowerResult<ValueId> {
         let (a_shape, b_shape) = (self.shape(a), self.shape(b));
         if a_shape.len() < 2 || b_shape.len() < 2 || self.dtype(a) != self.dtype(b) {
-            return invalid(format!("a product of shapes {} and {}", shape_text(&a_shape), shape_text(&b_shape)));
+            return invalid(format!(
+                "it multiplies operands of shapes {} and {}; it needs matrices of one type",
+                shape_text(&a_shape),
+                shape_text(&b_shape)
+            ));
         }
         let (a_lead, a_matrix) = a_shape.split_at(a_shape.len() - 2);
         let (b_lead, b_matrix) = b_shape.split_at(b_shape.len() - 2);

@@ -40,7 +40,7 @@ pub(super) fn read_activations(call: &Call<'_>, cell: Cell, directions: i64) -> 
     let usual = usual_activations(cell, directions);
     let Some(names) = call.strings("activations")? else { return Ok(usual) };
     if names.len() != usual.len() {
-        return invalid(format!("{} activations, it needs {}", names.len(), usual.len()));
+        return invalid(format!("it lists {} activations, but needs {}", names.len(), usual.len()));
     }
     let (alphas, betas) =
         (call.floats("activation_alpha")?.unwrap_or_default(), call.floats("activation_beta")?.unwrap_or_default());
@@ -66,7 +66,7 @@ fn read_activation(
         "softsign" => Activation::Softsign,
         "tanh" => Activation::Tanh,
         "thresholdedrelu" => Activation::ThresholdedRelu(alphas.next().unwrap_or(1.0)),
-        _ => return invalid(format!("activation {name:?}")),
+        _ => return invalid(format!("its activation {name:?} is not one that ONNX defines")),
     })
 }
 

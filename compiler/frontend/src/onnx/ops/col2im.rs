@@ -37,16 +37,26 @@ pub(super) fn col2im(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         || window.iter().any(|w| !(1..=1 << 16).contains(w))
         || dtype == DType::Bool
     {
-        return invalid(format!("columns of {} dimensions of {dtype:?}, windows {window:?}", shape.len()));
+        return invalid(format!(
+            "its operand has {} dimensions of type {dtype:?}, its windows are {window:?}",
+            shape.len()
+        ));
     }
     let axes = read_axes(call, &image, &window)?;
     let taps: i64 = window.iter().product();
     let Some(channels) = crate::size::divide_exact(&shape[1], &Expr::Const(taps)) else {
-        return invalid(format!("{} rows for windows of {taps} elements", shape[1]));
+        return invalid(format!(
+            "its operand has {} rows, which is not a multiple of the {taps} elements of a window",
+            shape[1]
+        ));
     };
     let counts: Vec<Expr> = axes.iter().map(|axis| axis.count.clone()).collect();
     if !same(&canonical(&Expr::product(&counts)), &shape[2]) {
-        return invalid(format!("{} columns for windows {}", shape[2], super::super::lowering::shape_text(&counts)));
+        return invalid(format!(
+            "its operand has {} columns, but the image has windows {}",
+            shape[2],
+            super::super::lowering::shape_text(&counts)
+        ));
     }
     // Sums of integers are their own type's.
     let held = if is_float(dtype) { Real::of(dtype).0 } else { dtype };

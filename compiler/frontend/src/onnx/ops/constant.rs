@@ -20,7 +20,7 @@ const MADE_BYTES_MAX: u64 = 1 << 30;
 /// A tensor in an attribute; it has no external data.
 pub(super) fn attribute_tensor(tensor: &TensorProto, name: &str) -> LowerResult<Literal> {
     read_tensor(tensor, name, None).map_err(|error| match error {
-        ImportError::DType { dtype, .. } => LowerError::Unsupported(format!("element type {dtype}")),
+        ImportError::DType { dtype, .. } => LowerError::Unsupported(format!("its tensor has element type {dtype}")),
         error => LowerError::Invalid(error.to_string()),
     })
 }
@@ -41,7 +41,7 @@ pub(super) fn constant(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     } else if let Some(values) = call.ints("value_ints")? {
         Tensor::ints(DType::I64, vec![values.len()], values)
     } else {
-        return unsupported("a constant that is no dense tensor of numbers");
+        return unsupported("its value is not a dense tensor of numbers");
     };
     Ok(vec![lowering.constant(&call.name, &tensor)])
 }
@@ -61,7 +61,9 @@ pub(super) fn constant_of_shape(lowering: &mut Lowering, call: &Call<'_>) -> Res
         }
         None => Some(Tensor::floats(DType::F32, vec![1], [0.0])),
     };
-    let Some(value) = value.filter(|v| v.len() == 1) else { return invalid("the value is not one element") };
+    let Some(value) = value.filter(|v| v.len() == 1) else {
+        return invalid("its value does not have exactly one element");
+    };
     let number = match &value.data {
         Data::Float(values) => values[0],
         Data::Int(values) => values[0] as f64,
@@ -81,11 +83,13 @@ pub(super) fn eye_like(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let dtype = match call.int("dtype", 0)? as i32 {
         0 => lowering.dtype(x),
-        number => dtype_of(number).ok_or_else(|| LowerError::Unsupported(format!("element type {number}")))?,
+        number => {
+            dtype_of(number).ok_or_else(|| LowerError::Unsupported(format!("its dtype is type number {number}")))?
+        }
     };
     let diagonal = call.int("k", 0)?;
     let Some(shape) = static_shape(lowering.shape(x)).filter(|s| s.len() == 2) else {
-        return unsupported("a shape that is no static matrix");
+        return unsupported("its shape is not that of a matrix of fixed size");
     };
     let columns = shape[1];
     let ones = (0..shape[0] * columns).map(|i| (i % columns) as i64 - (i / columns) as i64 == diagonal);

@@ -77,14 +77,14 @@ pub(super) fn quick_gelu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 /// `alpha * a * b`, either transposed.
 pub(super) fn fused_matmul(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if call.flag("transBatchA", false)? || call.flag("transBatchB", false)? {
-        return unsupported("transBatchA or transBatchB");
+        return unsupported("transBatchA = 1 or transBatchB = 1; transpose the operands in the model");
     }
     let b = &mut Builder::new(lowering, &call.name);
     let mut matrix = |index: usize, turn: bool| {
         let x = call.input(index)?;
         let rank = b.lowering.rank(x);
         if rank < 2 {
-            return unsupported("an operand that is a vector");
+            return unsupported("an operand that is a vector; reshape it to a matrix");
         }
         let mut permutation: Vec<usize> = (0..rank).collect();
         if turn {
@@ -147,7 +147,7 @@ pub(super) fn skip_simplified_layer_normalization(lowering: &mut Lowering, call:
     let b = &mut Builder::new(lowering, &call.name);
     let sum = skip_sum(b, call, 3)?;
     if [1, 2].iter().any(|index| call.node.output.get(*index).is_some_and(|name| !name.is_empty())) {
-        return unsupported("the results mean and inv_std_var, which ONNX Runtime does not compute");
+        return unsupported("the results mean and inv_std_var, which ONNX Runtime does not compute either");
     }
     let (y, inverse) = rms_norm(b, call, sum, call.input(2)?)?;
     Ok(vec![y, inverse, inverse, sum])
@@ -158,7 +158,7 @@ pub(super) fn simplified_layer_normalization(lowering: &mut Lowering, call: &Cal
     let x = call.input(0)?;
     let axis = call.int("axis", -1)?;
     if axis != -1 && axis != lowering.rank(x) as i64 - 1 {
-        return unsupported(format!("axis {axis}, which is not the last"));
+        return unsupported(format!("axis = {axis}; only the last axis is supported"));
     }
     let b = &mut Builder::new(lowering, &call.name);
     let (y, inverse) = rms_norm(b, call, x, call.input(1)?)?;
@@ -183,7 +183,7 @@ pub(super) fn embed_layer_normalization(lowering: &mut Lowering, call: &Call<'_>
             sum = b.add("embedded", sum, segments)?;
         }
         (None, None) => {}
-        _ => return invalid("segment_ids and segment_embedding must come together"),
+        _ => return invalid("it has only one of segment_ids and segment_embedding; it needs both or neither"),
     }
     let y = layer_norm(b, call, sum, call.input(5)?, call.optional(6))?[0];
     // How many elements of each row the mask lets through; without a mask, 0.
@@ -204,10 +204,13 @@ pub(super) fn matmul_n_bits(lowering: &mut Lowering, call: &Call<'_>) -> Results
     let (k, n) = (call.int("K", 0)?, call.int("N", 0)?);
     let (bits, block) = (call.int("bits", 4)?, call.int("block_size", 32)?);
     if ![2, 4, 8].contains(&bits) || !(16..=1 << 16).contains(&block) || k < 1 || n < 1 {
-        return unsupported(format!("a matrix of {n} by {k} numbers of {bits} bits in blocks of {block}"));
+        return unsupported(format!(
+            "a {n} by {k} matrix of {bits}-bit elements in blocks of {block}; 2, 4 or 8 bits in blocks of 16 to 65536 \
+             are supported"
+        ));
     }
     if call.optional(4).is_some() {
-        return unsupported("g_idx");
+        return unsupported("its operand g_idx; quantise the weights without reordering");
     }
     let dtype = lowering.dtype(a);
     let weights = super::packed::dequantize(
@@ -227,7 +230,8 @@ pub(super) fn matmul_n_bits(lowering: &mut Lowering, call: &Call<'_>) -> Results
 /// Refuses an operator by name, with what to do instead.
 pub(super) fn requantized(_: &mut Lowering, _: &Call<'_>) -> Results {
     unsupported(
-        "it quantises its operands while it runs, as only ONNX Runtime does; export the model without dynamic quantisation",
+        "it quantises its operands at run time, which only ONNX Runtime supports; export the model without dynamic \
+         quantisation",
     )
 }
 
@@ -235,6 +239,6 @@ pub(super) fn requantized(_: &mut Lowering, _: &Call<'_>) -> Results {
 pub(super) fn known(what: &str, size: &Expr) -> LowerResult<i64> {
     match size.as_const() {
         Some(size) => Ok(size),
-        None => unsupported(format!("the symbolic {what} {size}")),
+        None => unsupported(format!("a symbolic {what}, {size}; fix it with `--fix NAME=SIZE`")),
     }
 }

@@ -30,7 +30,7 @@ fn scale(call: &Call<'_>, size: &Expr) -> LowerResult<Scale> {
 fn heads_of(call: &Call<'_>) -> LowerResult<i64> {
     match call.int("num_heads", 0)? {
         heads if heads > 0 => Ok(heads),
-        heads => invalid(format!("num_heads = {heads}")),
+        heads => invalid(format!("its num_heads is {heads}; it must be at least 1")),
     }
 }
 
@@ -48,7 +48,12 @@ fn padding(b: &mut Builder<'_>, call: &Call<'_>, mask: ValueId, q: ValueId, colu
         [rows, between, total] if same(total, columns) => {
             b.reshape("mask", mask, vec![rows.clone(), 1.into(), between.clone(), total.clone()])?
         }
-        _ => return unsupported(format!("a mask of shape {} for {batch} rows of {columns} keys", shape_text(&shape))),
+        _ => {
+            return unsupported(format!(
+                "a mask of shape {} for a batch of {batch} with {columns} keys",
+                shape_text(&shape)
+            ));
+        }
     };
     let (of_mask, ty) = (b.dtype(kept), b.dtype(q));
     Ok(Mask::Add(b.program("penalty", &[kept], ty, |p, kept| {
@@ -95,7 +100,7 @@ fn finish(b: &mut Builder<'_>, call: &Call<'_>, common: Common) -> LowerResult<[
 
 fn refuse(call: &Call<'_>, attributes: &[&str]) -> LowerResult<()> {
     match attributes.iter().find(|name| call.int(name, 0).is_ok_and(|value| value != 0)) {
-        Some(name) => unsupported(format!("{name} = 1")),
+        Some(name) => unsupported(format!("its attribute {name} is not 0")),
         None => Ok(()),
     }
 }
@@ -113,7 +118,7 @@ pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let width = known("size of the projections", &b.dims::<3>("the projections", all)?[2])?;
     let sizes = call.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty()).unwrap_or_else(|| vec![width / 3; 3]);
     if sizes.len() != 3 || sizes.iter().sum::<i64>() != width {
-        return invalid(format!("qkv_hidden_sizes {sizes:?} of {width}"));
+        return invalid(format!("its qkv_hidden_sizes {sizes:?} do not match the {width} columns of its weights"));
     }
     let mut part = |what: &str, start: i64, size: i64| {
         let part = b.part(what, all, 2, start, size)?;
@@ -135,14 +140,14 @@ pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 /// be packed with the query, with each other, or be heads already.
 pub(super) fn multi_head_attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if call.optional(8).is_some() || call.optional(9).is_some() {
-        return unsupported("past_sequence_length and cache_indirection");
+        return unsupported("its operands past_sequence_length and cache_indirection");
     }
     let b = &mut Builder::new(lowering, &call.name);
     let heads = multi_heads(b, call, heads_of(call)?)?;
     let past = match (call.optional(6), call.optional(7)) {
         (Some(k), Some(v)) => Some([k, v]),
         (None, None) => None,
-        _ => return invalid("past_key and past_value must come together"),
+        _ => return invalid("it has only one of past_key and past_value; it needs both or neither"),
     };
     let common = Common { heads, past, padding: call.optional(4), bias: call.optional(5) };
     Ok(finish(b, call, common)?.to_vec())
@@ -174,7 +179,7 @@ fn multi_heads(b: &mut Builder<'_>, call: &Call<'_>, heads: i64) -> LowerResult<
         }
         (ranks, bias) => {
             let with = if bias.is_some() { "with" } else { "without" };
-            unsupported(format!("query, key and value with {ranks:?} dimensions {with} a bias"))
+            unsupported(format!("its query, key and value have {ranks:?} dimensions, {with} a bias"))
         }
     }
 }
@@ -207,7 +212,7 @@ fn packed_heads(b: &mut Builder<'_>, x: ValueId, count: i64) -> LowerResult<Vec<
 pub(super) fn rotary_embedding(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse(call, &["is_packed_batching"])?;
     if call.float("scale", 1.0)? != 1.0 {
-        return unsupported("a scale");
+        return unsupported("its attribute scale is not 1");
     }
     let b = &mut Builder::new(lowering, &call.name);
     let (x, mut positions) = (call.input(0)?, call.input(1)?);
@@ -228,11 +233,11 @@ pub(super) fn rotary_embedding(lowering: &mut Lowering, call: &Call<'_>) -> Resu
 pub(super) fn group_query_attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse(call, &["smooth_softmax", "qk_output"])?;
     if call.optional(11).is_some() {
-        return unsupported("head_sink");
+        return unsupported("its operand head_sink");
     }
     let (heads, key_heads) = (heads_of(call)?, call.int("kv_num_heads", 0)?);
     let total = lowering.require_known(call.input(6)?, "total_sequence_length")?;
-    let [total] = &total[..] else { return invalid("total_sequence_length is no scalar") };
+    let [total] = &total[..] else { return invalid("its total_sequence_length is not a scalar") };
     let b = &mut Builder::new(lowering, &call.name);
     let [mut q, mut k, v] = query_key_value(b, call, heads, key_heads)?;
     let [batch, _, rows, size] = b.dims("the query", q)?;

@@ -2,7 +2,7 @@
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
-use super::super::lowering::Lowering;
+use super::super::lowering::{Lowering, shape_text};
 use super::taps;
 use super::window::Window;
 use crate::program::ProgramBuilder;
@@ -85,7 +85,9 @@ pub(super) fn convolved(
             (x, with_height(lowering, &format!("{}.w", call.name), w)?, window.with_height())
         }
         2..=SPATIAL_MAX => (x, w, window),
-        spatial => return unsupported(format!("{spatial} spatial dimensions, at most {SPATIAL_MAX} are possible")),
+        spatial => {
+            return unsupported(format!("it has {spatial} spatial dimensions; at most {SPATIAL_MAX} are supported"));
+        }
     };
     let output = window.output(lowering, &lowering.shape(x)[2..])?;
     let Window { strides, pads, dilations, .. } = window;
@@ -97,9 +99,11 @@ pub(super) fn convolved(
 /// The window's size, from the weights.
 pub(super) fn kernel_shape(lowering: &Lowering, call: &Call<'_>, w: ValueId) -> LowerResult<Vec<i64>> {
     let kernel = lowering.shape(w).get(2..).unwrap_or(&[]).iter().map(Expr::as_const).collect::<Option<Vec<i64>>>();
-    let kernel = kernel.ok_or_else(|| LowerError::Unsupported("weights of symbolic size".into()))?;
+    let kernel = kernel.ok_or_else(|| {
+        LowerError::Unsupported(format!("its weights have the symbolic shape {}", shape_text(lowering.shape(w))))
+    })?;
     if call.ints("kernel_shape")?.is_some_and(|given| given != kernel) {
-        return invalid(format!("kernel_shape differs from the weights' {kernel:?}"));
+        return invalid(format!("its kernel_shape differs from that of its weights, {kernel:?}"));
     }
     Ok(kernel)
 }
@@ -131,7 +135,8 @@ fn conv_groups(lowering: &Lowering, call: &Call<'_>, x: ValueId, w: ValueId) -> 
     let fits = groups > 0 && per_group.checked_mul(groups) == Some(input) && filters % groups == 0;
     if !fits {
         return invalid(format!(
-            "{input} channels, {filters} filters of {per_group} channels and {groups} groups do not fit each other"
+            "its input has {input} channels, its weights have {filters} filters of {per_group} channels, and it has \
+             {groups} groups: channels must be {per_group} times the groups, and filters a multiple of the groups"
         ));
     }
     Ok(groups as u32)
@@ -140,7 +145,7 @@ fn conv_groups(lowering: &Lowering, call: &Call<'_>, x: ValueId, w: ValueId) -> 
 /// A dimension that counts channels or filters.
 pub(super) fn channels(lowering: &Lowering, id: ValueId, axis: usize) -> LowerResult<i64> {
     match lowering.shape(id).get(axis) {
-        Some(dim) => dim.as_const().ok_or_else(|| LowerError::Unsupported("a symbolic number of channels".into())),
-        None => invalid(format!("a tensor of {} dimensions has no channels", lowering.rank(id))),
+        Some(dim) => dim.as_const().ok_or_else(|| lowering.open_size("its number of channels", dim)),
+        None => invalid(format!("its operand has {} dimensions, so it has no channels", lowering.rank(id))),
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn conv_transpose(lowering: &mut Lowering, call: &Call<'_>) -> Result
     let kernel = kernel_shape(lowering, call, w)?;
     let spatial = kernel.len();
     if !(1..=3).contains(&spatial) || lowering.rank(x) != spatial + 2 {
-        return unsupported(format!("a window of {spatial} dimensions over a tensor of {}", lowering.rank(x)));
+        return unsupported(format!("its window has {spatial} dimensions and its operand {}", lowering.rank(x)));
     }
     let mut axes = read_axes(lowering, call, x, &kernel)?;
     let groups = call.int("group", 1)?;
@@ -54,7 +54,10 @@ pub(super) fn conv_transpose(lowering: &mut Lowering, call: &Call<'_>) -> Result
         lowering.equal_dims(lowering.shape(x)[1].clone(), input.into())?;
     }
     if groups < 1 || input % groups != 0 || lowering.shape(x)[1].as_const() != Some(input) {
-        return invalid(format!("{} channels, weights for {input} and {groups} groups", lowering.shape(x)[1]));
+        return invalid(format!(
+            "its operand has {} channels, but its weights are for {input} channels in {groups} groups",
+            lowering.shape(x)[1]
+        ));
     }
     let (x, w) = match spatial {
         1 => {
@@ -86,7 +89,7 @@ fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId, kernel: &[i64]) -
         .as_ref()
         .is_some_and(|shape| shape.len() != spatial || shape.iter().any(|d| !(1..=DIMENSION_MAX).contains(d)))
     {
-        return invalid(format!("output_shape = {wanted:?}"));
+        return invalid(format!("its output_shape is {wanted:?}; it needs one positive size per spatial dimension"));
     }
     let dims = &lowering.shape(x)[2..];
     let axis = |i: usize| {

@@ -25,7 +25,7 @@ pub(super) fn deform_conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let dtype = lowering.dtype(x);
     if kernel.len() != 2 || !is_float(dtype) {
         return unsupported(format!(
-            "a deformable convolution of {dtype:?} over {} spatial dimensions (2 are possible)",
+            "a deformable convolution of type {dtype:?} with {} spatial dimensions; 2 of a float type are supported",
             kernel.len()
         ));
     }
@@ -36,7 +36,8 @@ pub(super) fn deform_conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let fits = groups > 0 && offset_groups > 0 && per_group.checked_mul(groups) == Some(input) && filters % groups == 0;
     if !fits || input % offset_groups != 0 {
         return invalid(format!(
-            "{input} channels, {filters} filters of {per_group}, {groups} groups and {offset_groups} offset groups"
+            "its {input} channels, {filters} filters of {per_group} channels, {groups} groups and {offset_groups} \
+             offset groups do not match"
         ));
     }
     let taps = kernel[0] * kernel[1];
@@ -50,7 +51,7 @@ pub(super) fn deform_conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let mask = call.optional(4);
     let is_right = |id: ValueId, numbers: i64| crate::size::same_shape(lowering.shape(id), &per_tap(numbers));
     if !is_right(offset, 2) || mask.is_some_and(|mask| !is_right(mask, 1)) {
-        return invalid("offsets or mask do not fit the output");
+        return invalid("its offsets or mask do not have the shape that its window, offset groups and output need");
     }
     let real = Real::of(dtype);
     let mut operands =

@@ -15,11 +15,16 @@ type Results = LowerResult<Vec<ValueId>>;
 pub(super) fn det(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
-    let [batch @ .., rows, columns] = &shape[..] else { return invalid(format!("{} dimensions", shape.len())) };
+    let [batch @ .., rows, columns] = &shape[..] else {
+        return invalid(format!("its operand has {} dimensions; it needs at least 2", shape.len()));
+    };
     let order = lowering.equal_dims(rows.clone(), columns.clone())?;
     let dtype = lowering.dtype(x);
     if !is_float(dtype) {
-        return invalid(format!("a determinant of shape {} and type {dtype:?}", shape_text(&shape)));
+        return invalid(format!(
+            "its operand has shape {} and type {dtype:?}; it needs matrices of floats",
+            shape_text(&shape)
+        ));
     }
     let ty = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let mut nest = NestBuilder::new("det", batch.to_vec());

@@ -6,7 +6,7 @@
 //! that no matrix is large.
 
 use super::super::call::{Call, axis_of};
-use super::super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::super::error::{LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
 use super::pieces::{part, product};
 use crate::tensor::{Tensor, is_float};
@@ -110,15 +110,14 @@ pub(super) fn dft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let axis = axis_of(axis, rank)?;
     if rank < 2 || axis == rank - 1 {
         return invalid(format!(
-            "axis {axis} of a tensor with {rank} dimensions, the last of which holds the parts of a number"
+            "its axis is {axis} in a tensor with {rank} dimensions, the last of which holds the real and imaginary \
+             parts"
         ));
     }
-    let known = |dim: &Expr, what: &str| {
-        dim.as_const().ok_or_else(|| LowerError::Unsupported(format!("{what} is the symbolic {dim}")))
-    };
+    let known = |dim: &Expr, what: &str| dim.as_const().ok_or_else(|| lowering.open_size(what, dim));
     let shape = lowering.shape(x).to_vec();
-    let given = known(&shape[axis], "the length of the signal")?;
-    let parts = known(&shape[rank - 1], "the last dimension")?;
+    let given = known(&shape[axis], "the length of its signal")?;
+    let parts = known(&shape[rank - 1], "the size of its last dimension")?;
     let (inverse, one_sided) = (call.flag("inverse", false)?, call.flag("onesided", false)?);
     let points = match call.optional(1) {
         Some(length) => scalar(lowering, length, "dft_length")?,
@@ -126,10 +125,13 @@ pub(super) fn dft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         None => given,
     };
     if points < 1 || !(1..=2).contains(&parts) {
-        return invalid(format!("a transform of {points} points of elements of {parts} parts"));
+        return invalid(format!(
+            "it transforms {points} points of elements with {parts} parts; a positive number of points and 1 or 2 \
+             parts are valid"
+        ));
     }
     if one_sided && !inverse && parts == 2 {
-        return invalid("onesided = 1 for a complex signal");
+        return invalid("its attribute onesided is 1, but its signal is complex");
     }
     let used = given.min(if inverse && one_sided { points / 2 + 1 } else { points });
     let x = part(lowering, &format!("{}.used", call.name), x, axis, 0, used.into())?;
@@ -140,7 +142,7 @@ pub(super) fn dft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 pub(super) fn scalar(lowering: &Lowering, id: ValueId, what: &str) -> LowerResult<i64> {
     match lowering.require_ints(id, what)?[..] {
         [number] => Ok(number),
-        _ => invalid(format!("the {what} is not one number")),
+        _ => invalid(format!("its {what} is not one number")),
     }
 }
 
@@ -154,7 +156,7 @@ pub(super) fn transform(
 ) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(x);
     if !is_float(dtype) {
-        return invalid(format!("a transform of {dtype:?}"));
+        return invalid(format!("its operand has type {dtype:?}; it needs floats"));
     }
     let rank = lowering.rank(x);
     // The axis goes beside the parts, and comes back at the end.
@@ -283,7 +285,8 @@ fn constant(
     let count = shape.iter().try_fold(1i64, |n, d| n.checked_mul(*d)).unwrap_or(i64::MAX);
     if count > MATRIX_MAX {
         return unsupported(format!(
-            "a transform by a matrix of {count} elements (at most {MATRIX_MAX}); its length has a large prime factor, or it is inverse and one-sided"
+            "a transform by a matrix of {count} elements, more than {MATRIX_MAX}: its length has a large prime \
+             factor, or it is inverse and one-sided"
         ));
     }
     let dtype: DType = lowering.dtype(like);

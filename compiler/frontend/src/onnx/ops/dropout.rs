@@ -17,7 +17,7 @@ pub(super) fn dropout(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (ratio, training) = (call.optional(1), call.optional(2));
     for id in [ratio, training].into_iter().flatten() {
         if lowering.shape(id).iter().any(|dim| dim.as_const() != Some(1)) {
-            return invalid("its ratio or its training_mode is not one number");
+            return invalid("its ratio or training_mode is not one number");
         }
     }
     let number = |id: Option<ValueId>, default: f64| match id {

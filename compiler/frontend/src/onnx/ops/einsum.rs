@@ -36,7 +36,7 @@ pub(super) fn einsum(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let inputs = call.all_inputs()?;
     let dtype = lowering.dtype(inputs[0]);
     if inputs.iter().any(|id| lowering.dtype(*id) != dtype) {
-        return invalid("operands of different types");
+        return invalid("its operands have different types");
     }
     let ranks: Vec<usize> = inputs.iter().map(|id| lowering.rank(*id)).collect();
     let (terms, result) = parse(&call.string("equation", "")?, &ranks)?;
@@ -47,7 +47,7 @@ pub(super) fn einsum(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         .map(|(value, labels)| sums.diagonal(Term { value, labels }))
         .collect::<LowerResult<Vec<_>>>()?;
     terms.reverse();
-    let mut total = terms.pop().ok_or_else(|| LowerError::Invalid("no operands".into()))?;
+    let mut total = terms.pop().ok_or_else(|| LowerError::Invalid("it has no operands".into()))?;
     while let Some(next) = terms.pop() {
         let mut needed: Vec<Label> = terms.iter().flat_map(|t| t.labels.iter().copied()).collect();
         needed.extend(&result);
@@ -66,7 +66,11 @@ fn parse(equation: &str, ranks: &[usize]) -> LowerResult<(Vec<Vec<Label>>, Vec<L
     };
     let texts: Vec<&str> = left.split(',').collect();
     if texts.len() != ranks.len() {
-        return invalid(format!("the equation {equation:?} names {} operands, there are {}", texts.len(), ranks.len()));
+        return invalid(format!(
+            "its equation {equation:?} names {} operands, but it has {}",
+            texts.len(),
+            ranks.len()
+        ));
     }
     let terms =
         texts.iter().zip(ranks).map(|(text, rank)| term_labels(text, Some(*rank))).collect::<LowerResult<Vec<_>>>()?;
@@ -86,11 +90,11 @@ fn parse(equation: &str, ranks: &[usize]) -> LowerResult<(Vec<Vec<Label>>, Vec<L
     let repeated = (1..result.len()).any(|i| result[..i].contains(&result[i]));
     if repeated || !result.iter().all(known) {
         return invalid(format!(
-            "the result of the equation {equation:?} repeats a label or has one that no operand has"
+            "the result of its equation {equation:?} repeats a label, or has one that no operand has"
         ));
     }
     if (0..hidden).any(|i| !result.contains(&Label::Hidden(i))) {
-        return invalid(format!("the result of the equation {equation:?} lacks the ellipsis of the operands"));
+        return invalid(format!("the result of its equation {equation:?} lacks the ellipsis that an operand has"));
     }
     Ok((terms, result))
 }
@@ -103,15 +107,15 @@ fn term_labels(text: &str, rank: Option<usize>) -> LowerResult<Vec<Label>> {
     };
     let letters = before.chars().count() + after.map_or(0, |a| a.chars().count());
     if !before.chars().chain(after.unwrap_or("").chars()).all(|c| c.is_ascii_alphabetic()) {
-        return invalid(format!("{text:?} in the equation is no row of letters with one ellipsis at most"));
+        return invalid(format!("{text:?} in its equation must be letters with at most one ellipsis"));
     }
     let hidden = match (after, rank) {
         (Some(_), Some(rank)) if rank >= letters => rank - letters,
         (None, Some(rank)) if rank != letters => {
-            return invalid(format!("{text:?} in the equation stands for an operand with {rank} dimensions"));
+            return invalid(format!("{text:?} in its equation does not match an operand with {rank} dimensions"));
         }
         (Some(_), Some(rank)) => {
-            return invalid(format!("{text:?} in the equation stands for an operand with {rank} dimensions"));
+            return invalid(format!("{text:?} in its equation does not match an operand with {rank} dimensions"));
         }
         _ => 0,
     };

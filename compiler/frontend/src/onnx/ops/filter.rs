@@ -32,7 +32,7 @@ pub(super) fn non_zero(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 pub(super) fn compress(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (data, condition) = (call.input(0)?, call.input(1)?);
     if lowering.rank(condition) != 1 || lowering.dtype(condition) != DType::Bool {
-        return invalid("its condition is no list of booleans");
+        return invalid("its condition is not a vector of booleans");
     }
     let (data, axis) = if call.has("axis") {
         (data, axis_of(call.int("axis", 0)?, lowering.rank(data))?)

@@ -38,7 +38,8 @@ fn precision(call: &Call<'_>, dtype: DType) -> LowerResult<DType> {
     match call.int("softmax_precision", 0)? as i32 {
         0 if dtype == DType::F64 => Ok(dtype),
         0 => Ok(DType::F32),
-        number => dtype_of(number).ok_or_else(|| LowerError::Unsupported(format!("softmax_precision = {number}"))),
+        number => dtype_of(number)
+            .ok_or_else(|| LowerError::Unsupported(format!("its softmax_precision is type number {number}"))),
     }
 }
 
@@ -49,11 +50,13 @@ fn changed<'m>(import: &mut Import<'m>, call: &Call<'m>, subgraph: &str, x: Valu
     }
     let body = Body::of_graph(call.graph(subgraph)?)?;
     let results = import.lower_body(&body, &format!("{}/{subgraph}", call.name), vec![Item::Tensor(x)], None)?;
-    let [result] = &results[..] else { return Ok(invalid(format!("{subgraph} has {} results", results.len()))?) };
+    let [result] = &results[..] else {
+        return Ok(invalid(format!("its subgraph {subgraph} has {} results instead of 1", results.len()))?);
+    };
     let result = tensor_of(result, subgraph)?;
     let lowering = &import.lowering;
     if lowering.dtype(result) != lowering.dtype(x) || !same_shape(lowering.shape(result), lowering.shape(x)) {
-        return Ok(invalid(format!("{subgraph} changes the type or the shape"))?);
+        return Ok(invalid(format!("its subgraph {subgraph} changes the type or the shape"))?);
     }
     Ok(result)
 }

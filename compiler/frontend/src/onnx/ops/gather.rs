@@ -45,7 +45,9 @@ pub(super) fn gather_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let width = index_width(&index_shape)?;
     if batch >= index_shape.len() || batch + width > data_shape.len() {
         let (data, indices) = (shape_text(&data_shape), shape_text(&index_shape));
-        return invalid(format!("indices of shape {indices} into data of shape {data} with {batch} batch dimensions"));
+        return invalid(format!(
+            "its indices have shape {indices}, its data shape {data}, with {batch} batch dimensions"
+        ));
     }
     for axis in 0..batch {
         lowering.equal_dims(data_shape[axis].clone(), index_shape[axis].clone())?;
@@ -76,26 +78,31 @@ pub(super) fn gather_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 pub(super) fn index_type(lowering: &Lowering, indices: ValueId) -> LowerResult<DType> {
     match lowering.dtype(indices) {
         ty @ (DType::I32 | DType::I64) => Ok(ty),
-        other => invalid(format!("indices of type {other:?}")),
+        other => invalid(format!("its indices have type {other:?}; they must be I32 or I64")),
     }
 }
 
 /// How many axes a row of indices names: the last dimension of the index tensor.
 pub(super) fn index_width(shape: &[Expr]) -> LowerResult<usize> {
-    let Some(last) = shape.last() else { return invalid("the indices are a scalar") };
-    let width = last
-        .as_const()
-        .ok_or_else(|| LowerError::Unsupported(format!("rows of indices of the symbolic length {last}")))?;
-    usize::try_from(width)
-        .ok()
-        .filter(|width| *width > 0)
-        .ok_or_else(|| LowerError::Invalid(format!("rows of {width} indices")))
+    let Some(last) = shape.last() else { return invalid("its indices are a scalar") };
+    let width = last.as_const().ok_or_else(|| {
+        LowerError::Unsupported(format!(
+            "the rows of its indices have the symbolic length {last}; export the model with a fixed length"
+        ))
+    })?;
+    usize::try_from(width).ok().filter(|width| *width > 0).ok_or_else(|| {
+        LowerError::Invalid(format!("the rows of its indices have length {width}; they must not be empty"))
+    })
 }
 
 /// Indices may be given for a part of the data: on every other axis they are no more than it has.
 pub(super) fn check_within(lowering: &Lowering, indices: &[Expr], data: &[Expr], axis: usize) -> LowerResult<()> {
     if indices.len() != data.len() {
-        return invalid(format!("indices of shape {} for data of shape {}", shape_text(indices), shape_text(data)));
+        return invalid(format!(
+            "its indices have shape {}, its data shape {}; they must have the same number of dimensions",
+            shape_text(indices),
+            shape_text(data)
+        ));
     }
     let others = indices.iter().zip(data).enumerate().filter(|(i, _)| *i != axis);
     for (_, (index, data)) in others {

@@ -56,27 +56,27 @@ pub(super) fn grid_sample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (image, points) = (lowering.shape(x).to_vec(), lowering.shape(grid).to_vec());
     let spatial = image.len().saturating_sub(2);
     if !(1..=SPATIAL_MAX).contains(&spatial) || points.len() != spatial + 2 {
-        return invalid(format!("an image of {} dimensions and a grid of {}", image.len(), points.len()));
+        return invalid(format!("its image has {} dimensions and its grid {}", image.len(), points.len()));
     }
     lowering.equal_dims(points[spatial + 1].clone(), Expr::Const(spatial as i64))?;
     let mode = match call.string("mode", "linear")?.as_str() {
         "nearest" => Mode::Nearest,
         "linear" | "bilinear" => Mode::Linear,
         "cubic" | "bicubic" => Mode::Cubic,
-        other => return invalid(format!("mode = {other:?}")),
+        other => return invalid(format!("its attribute mode is {other:?}, which ONNX does not define")),
     };
     let padding = match call.string("padding_mode", "zeros")?.as_str() {
         "zeros" => Padding::Zeros,
         "border" => Padding::Border,
         "reflection" => Padding::Reflection,
-        other => return invalid(format!("padding_mode = {other:?}")),
+        other => return invalid(format!("its attribute padding_mode is {other:?}, which ONNX does not define")),
     };
     let dtype = lowering.dtype(x);
     let real = Real::of(if is_float(dtype) { dtype } else { lowering.dtype(grid) });
     // The nearest element is copied, whatever its type is.
     let held = if mode == Mode::Nearest { dtype } else { real.0 };
     if mode != Mode::Nearest && !is_float(dtype) {
-        return unsupported(format!("interpolation of {dtype:?}"));
+        return unsupported(format!("interpolation of elements of type {dtype:?}; only floats are interpolated"));
     }
     let operands = [
         lowering.cast(&format!("{}.wide", call.name), x, held)?,
@@ -290,7 +290,7 @@ pub(super) fn affine_grid(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let expected = [spatial as i64, spatial as i64 + 1].map(Expr::Const);
     if !(2..=SPATIAL_MAX).contains(&spatial) || shape.len() != 3 || size[2..].iter().any(|d| *d < 0) {
         return invalid(format!(
-            "a transformation {} of an image {size:?}",
+            "its transformation has shape {} and its image size {size:?}",
             super::super::lowering::shape_text(&shape)
         ));
     }
@@ -299,7 +299,7 @@ pub(super) fn affine_grid(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     }
     let points: i64 = size[2..].iter().product();
     if points.checked_mul(spatial as i64 + 1).is_none_or(|count| count > i64::from(i32::MAX)) {
-        return invalid(format!("an image {size:?}"));
+        return invalid(format!("its image size is {size:?}"));
     }
     let base = base_grid(&size[2..], call.flag("align_corners", false)?);
     let base = Tensor::floats(ty, vec![1, points as usize, 1, spatial + 1], base);

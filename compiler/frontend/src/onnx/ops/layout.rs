@@ -19,7 +19,7 @@ pub(super) fn transpose(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let mut sorted = permutation.clone();
     sorted.sort_unstable();
     if !sorted.into_iter().eq(0..rank) {
-        return invalid(format!("perm {permutation:?} of {rank} dimensions"));
+        return invalid(format!("its perm {permutation:?} is not a permutation of {rank} dimensions"));
     }
     Ok(vec![lowering.transpose(&call.name, x, permutation)?])
 }
@@ -115,12 +115,12 @@ pub(in super::super) fn join(
     parts: &[ValueId],
     axis: usize,
 ) -> LowerResult<ValueId> {
-    let [first, others @ ..] = parts else { return invalid("no tensors to put one after the other") };
+    let [first, others @ ..] = parts else { return invalid("it has no tensors to concatenate") };
     let (dtype, mut shape) = (lowering.dtype(*first), lowering.shape(*first).to_vec());
     for id in others {
         let other = lowering.shape(*id);
         if other.len() != shape.len() || lowering.dtype(*id) != dtype {
-            return invalid("operands of different types or numbers of dimensions");
+            return invalid("its operands have different types or numbers of dimensions");
         }
         for (i, dim) in other.iter().enumerate() {
             shape[i] = if i == axis {
@@ -139,7 +139,7 @@ pub(in super::super) fn join(
 /// Without `num_outputs` the parts must be equal; with it the last may be smaller.
 fn equal_parts(lowering: &Lowering, dim: &Expr, count: i64, uneven: bool) -> LowerResult<Vec<Expr>> {
     if !(1..=1 << 16).contains(&count) {
-        return invalid(format!("{count} parts"));
+        return invalid(format!("it splits into {count} parts; 1 to 65536 are supported"));
     }
     if !uneven {
         return Ok(vec![lowering.divided(dim, &Expr::Const(count))?; count as usize]);
@@ -156,7 +156,7 @@ pub(super) fn tile(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let shape = lowering.shape(x).to_vec();
     let repeats = lowering.require_known(call.input(1)?, "list of repeats")?;
     if repeats.len() != shape.len() {
-        return invalid(format!("{} repeats for {} dimensions", repeats.len(), shape.len()));
+        return invalid(format!("it has {} repeats for {} dimensions", repeats.len(), shape.len()));
     }
     let (mut unrolled, mut expanded, mut result) = (Vec::new(), Vec::new(), Vec::new());
     for (dim, repeat) in shape.iter().zip(&repeats) {
@@ -192,7 +192,11 @@ fn blocks(lowering: &Lowering, call: &Call<'_>) -> LowerResult<([Expr; 4], i64)>
     let block = call.int("blocksize", 0)?;
     match shape {
         [n, c, h, w] if (1..=1 << 16).contains(&block) => Ok(([n.clone(), c.clone(), h.clone(), w.clone()], block)),
-        _ => invalid(format!("{} dimensions, blocks of {block}", shape.len())),
+        _ => invalid(format!(
+            "its operand has {} dimensions and its blocksize is {block}; it needs 4 dimensions and a positive \
+             blocksize",
+            shape.len()
+        )),
     }
 }
 
@@ -204,7 +208,7 @@ pub(super) fn depth_to_space(lowering: &mut Lowering, call: &Call<'_>) -> Result
     match call.string("mode", "DCR")?.as_str() {
         "DCR" => rearrange(lowering, call, vec![n, b.clone(), b, depth, h, w], vec![0, 3, 4, 1, 5, 2], join),
         "CRD" => rearrange(lowering, call, vec![n, depth, b.clone(), b, h, w], vec![0, 1, 4, 2, 5, 3], join),
-        other => invalid(format!("mode = {other:?}")),
+        other => invalid(format!("its attribute mode is {other:?}, which ONNX does not define")),
     }
 }
 

@@ -22,7 +22,7 @@ fn reduction(call: &Call<'_>) -> LowerResult<Reduction> {
         "none" => Ok(Reduction::None),
         "sum" => Ok(Reduction::Sum),
         "mean" => Ok(Reduction::Mean),
-        other => invalid(format!("reduction = {other:?}")),
+        other => invalid(format!("its attribute reduction is {other:?}, which ONNX does not define")),
     }
 }
 
@@ -36,7 +36,7 @@ pub(super) fn negative_log_likelihood(lowering: &mut Lowering, call: &Call<'_>) 
 pub(super) fn softmax_cross_entropy(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let scores = call.input(0)?;
     if lowering.rank(scores) < 2 {
-        return invalid("the scores have no classes");
+        return invalid("its scores have no dimension of classes");
     }
     let logarithms = softmax::normalized(lowering, &format!("{}.log", call.name), scores, 1, true)?;
     Ok(vec![of_logarithms(lowering, call, logarithms)?, logarithms])
@@ -49,7 +49,11 @@ fn of_logarithms(lowering: &mut Lowering, call: &Call<'_>, x: ValueId) -> LowerR
     let name = |part: &str| format!("{}.{part}", call.name);
     let target = call.input(1)?;
     if shape.len() < 2 || lowering.rank(target) + 1 != shape.len() {
-        return invalid(format!("targets of {} dimensions for {}", lowering.rank(target), shape.len()));
+        return invalid(format!(
+            "its target has {} dimensions for an operand of {}",
+            lowering.rank(target),
+            shape.len()
+        ));
     }
     let mut with_classes = lowering.shape(target).to_vec();
     with_classes.insert(1, Expr::Const(1));

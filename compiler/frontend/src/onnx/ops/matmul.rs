@@ -18,7 +18,7 @@ pub(super) fn matmul(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 pub(super) fn product(lowering: &mut Lowering, name: &str, a: ValueId, b: ValueId) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(a);
     if lowering.rank(a) == 0 || lowering.rank(b) == 0 || lowering.dtype(b) != dtype {
-        return invalid("the operands are no matrices of one type");
+        return invalid("its operands are scalars, or have different types");
     }
     let (a_is_vector, b_is_vector) = (lowering.rank(a) == 1, lowering.rank(b) == 1);
     let mut a_shape = lowering.shape(a).to_vec();
@@ -57,11 +57,13 @@ pub(super) fn gemm(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (transpose_a, transpose_b) = (call.flag("transA", false)?, call.flag("transB", false)?);
     let (alpha, beta) = (call.float("alpha", 1.0)?, call.float("beta", 1.0)?);
     if !is_float(dtype) && (alpha.fract() != 0.0 || beta.fract() != 0.0) {
-        return unsupported(format!("alpha = {alpha} and beta = {beta} for integers"));
+        return unsupported(format!(
+            "alpha = {alpha} and beta = {beta} with integers; only whole numbers are supported"
+        ));
     }
     if lowering.rank(a) != 2 || lowering.rank(b) != 2 {
         return invalid(format!(
-            "operands of shapes {} and {}",
+            "its operands have shapes {} and {}; it needs matrices of one type",
             shape_text(lowering.shape(a)),
             shape_text(lowering.shape(b))
         ));

@@ -27,22 +27,22 @@ pub(super) fn tf_idf_vectorizer(lowering: &mut Lowering, call: &Call<'_>) -> Res
     let x = call.input(0)?;
     let dtype = lowering.dtype(x);
     if call.has("pool_strings") || !matches!(dtype, DType::I32 | DType::I64) {
-        return unsupported("sequences of strings");
+        return unsupported("a pool of strings; use integers");
     }
     let (rows, length) = match lowering.shape(x) {
         [length] => (Expr::Const(1), length.clone()),
         [rows, length] => (rows.clone(), length.clone()),
-        shape => return invalid(format!("{} dimensions", shape.len())),
+        shape => return invalid(format!("its operand has {} dimensions; it needs 1 or 2", shape.len())),
     };
     let pool = read_pool(call)?;
     let outputs = pool.lengths.len();
     let mode = call.string("mode", "")?;
     if !matches!(mode.as_str(), "TF" | "IDF" | "TFIDF") {
-        return invalid(format!("mode = {mode:?}"));
+        return invalid(format!("its mode is {mode:?}; it must be TF, IDF or TFIDF"));
     }
     let skips = call.int("max_skip_count", 0)?;
     if !(0..=1 << 16).contains(&skips) {
-        return invalid(format!("max_skip_count = {skips}"));
+        return invalid(format!("its max_skip_count is {skips}"));
     }
     let table = |lowering: &mut Lowering, part: &str, dtype: DType, values: &[i64]| {
         lowering.constant(
@@ -119,7 +119,7 @@ fn read_pool(call: &Call<'_>) -> LowerResult<Pool> {
         || outputs > OUTPUTS_MAX
         || given.as_ref().is_some_and(|given| given.len() != indexes.len())
     {
-        return invalid(format!("sequences that are counted in {outputs} elements"));
+        return invalid(format!("its result would have {outputs} elements"));
     }
     let mut pool = Pool {
         lengths: vec![0; outputs as usize],
@@ -132,14 +132,17 @@ fn read_pool(call: &Call<'_>) -> LowerResult<Pool> {
     let mut sequence = 0;
     for ((length, from), to) in (1..).zip(&counts).zip(ends) {
         if *from != at || to < *from || to > pool.elements.len() as i64 || (to - from) % length != 0 {
-            return invalid(format!("ngram_counts = {counts:?} of a pool of {}", pool.elements.len()));
+            return invalid(format!(
+                "its ngram_counts {counts:?} do not match a pool of {} elements",
+                pool.elements.len()
+            ));
         }
         for start in (*from..to).step_by(length as usize) {
             let Some(index) = indexes.get(sequence).map(|index| *index as usize) else {
-                return invalid(format!("a pool of more sequences than its {} indexes", indexes.len()));
+                return invalid(format!("its pool has more sequences than its {} ngram_indexes", indexes.len()));
             };
             if pool.weights[index] != 1.0 || pool.lengths[index] != 0 {
-                return unsupported("two sequences that one element counts");
+                return unsupported("two sequences with the same ngram_index");
             }
             if let Some(given) = &given {
                 pool.weights[index] = given[sequence].into();

@@ -70,7 +70,7 @@ pub(super) fn instance_normalization(lowering: &mut Lowering, call: &Call<'_>) -
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
     if shape.len() < 3 {
-        return invalid("no spatial dimensions");
+        return invalid("its operand has no spatial dimensions");
     }
     let rows = vec![shape[0].clone(), shape[1].clone(), elements(&shape[2..])];
     let normal = normalize_rows(lowering, call, x, rows)?;
@@ -85,11 +85,11 @@ pub(super) fn group_normalization(lowering: &mut Lowering, call: &Call<'_>) -> R
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
     if shape.len() < 3 {
-        return invalid("no spatial dimensions");
+        return invalid("its operand has no spatial dimensions");
     }
     let groups = call.int("num_groups", 0)?;
     if groups < 1 {
-        return invalid(format!("{} channels in {groups} groups", shape[1]));
+        return invalid(format!("its {} channels cannot be divided into {groups} groups", shape[1]));
     }
     let per_group = lowering.divided(&shape[1], &Expr::Const(groups))?;
     let rows = vec![shape[0].clone(), Expr::Const(groups), elements(&shape[2..]) * per_group];
@@ -160,7 +160,7 @@ pub(super) fn layer_normalization(lowering: &mut Lowering, call: &Call<'_>) -> R
         inputs.push(of_row(lowering, &format!("{}.{suffix}", call.name), operand, &shape[axis..])?);
     }
     if inputs.len() < 2 {
-        return invalid("the scale is missing");
+        return invalid("its scale is missing");
     }
     let y = if dtype == DType::F64 {
         let normal = normalize(lowering, &call.name, x, axes.clone(), epsilon)?;
@@ -229,7 +229,7 @@ pub(super) fn lp_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     let kind = match call.int("p", 2)? {
         2 => ReduceKind::L2,
         1 => ReduceKind::Sum,
-        p => return invalid(format!("p = {p}")),
+        p => return invalid(format!("its p is {p}; it must be 1 or 2")),
     };
     let source = if kind == ReduceKind::L2 {
         x
@@ -256,7 +256,10 @@ pub(super) fn local_response_normalization(lowering: &mut Lowering, call: &Call<
     let size = call.int("size", 0)?;
     let (alpha, beta, bias) = (call.float("alpha", 1e-4)?, call.float("beta", 0.75)?, call.float("bias", 1.0)?);
     if shape.len() < 2 || !(1..=1 << 16).contains(&size) {
-        return invalid(format!("size = {size} over {} dimensions", shape.len()));
+        return invalid(format!(
+            "its size is {size} and its operand has {} dimensions; it needs a size of 1 to 65536 and 2 dimensions",
+            shape.len()
+        ));
     }
     let square = lowering.pointwise(&format!("{}.square", call.name), &[x], ty, |p, x| {
         p.step(PointOp::Mul, ty, &[x[0], x[0]]);

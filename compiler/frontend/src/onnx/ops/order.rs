@@ -20,7 +20,7 @@ pub(super) fn arg_extreme(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let last = call.flag("select_last_index", false)?;
     let keep_dims = call.flag("keepdims", true)?;
     if shape[axis] == Expr::Const(0) {
-        return invalid(format!("axis {axis} has no elements"));
+        return invalid(format!("its axis {axis} has no elements"));
     }
     let (ty, index_ty) = (lowering.dtype(x), DType::I32);
     let name = |part: &str| format!("{}.{part}", call.name);

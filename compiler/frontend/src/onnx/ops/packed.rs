@@ -27,13 +27,15 @@ pub(super) fn dequantize(lowering: &Lowering, weights: &Packed) -> LowerResult<T
     let [n, k, bits, block] = [n, k, bits, block].map(|number| number as usize);
     let blocks = k.div_ceil(block);
     let known = |id: ValueId| {
-        lowering.tensor(id).ok_or_else(|| LowerError::Unsupported("weights that are known only at run time".into()))
+        lowering.tensor(id).ok_or_else(|| {
+            LowerError::Unsupported("its weights are known only at run time; they must be constants".into())
+        })
     };
     let (packed, scales) = (known(weights.packed)?, known(weights.scales)?.to_f64());
-    let Data::Int(bytes) = packed.data else { return invalid("weights that are no bytes") };
+    let Data::Int(bytes) = packed.data else { return invalid("its weights are not bytes") };
     let bytes_of_block = block * bits / 8;
     if Some(bytes.len()) != n.checked_mul(blocks * bytes_of_block) || scales.len() != n * blocks {
-        return invalid(format!("{} bytes and {} scales for {n} by {k} numbers", bytes.len(), scales.len()));
+        return invalid(format!("it has {} bytes and {} scales for a {n} by {k} matrix", bytes.len(), scales.len()));
     }
     let zeros = match weights.zeros {
         Some(zeros) => zero_points(&known(zeros)?, n, blocks, bits)?,
@@ -55,7 +57,7 @@ fn zero_points(zeros: &Tensor, n: usize, blocks: usize, bits: usize) -> LowerRes
             let row_bytes = (blocks * bits).div_ceil(8);
             Ok((0..n * blocks).map(|at| unpack(&bytes[at / blocks * row_bytes..], at % blocks, bits) as f64).collect())
         }
-        _ => invalid(format!("{} zero points for {n} rows of {blocks} blocks", zeros.len())),
+        _ => invalid(format!("it has {} zero points for {n} rows of {blocks} blocks", zeros.len())),
     }
 }
 

@@ -47,11 +47,15 @@ pub(super) fn pad(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         "reflect" => PadMode::Reflect,
         "edge" => PadMode::Edge,
         "wrap" => PadMode::Wrap,
-        other => return invalid(format!("mode = {other:?}")),
+        other => return invalid(format!("its attribute mode is {other:?}, which ONNX does not define")),
     };
     let is_far = |pad: &Expr| pad.as_const().is_some_and(|pad| pad.abs() > DIMENSION_MAX);
     if pads.len() != 2 * axes.len() || pads.iter().any(is_far) {
-        return invalid(format!("pads {} for {} axes", super::super::lowering::shape_text(&pads), axes.len()));
+        return invalid(format!(
+            "its pads {} do not match {} axes",
+            super::super::lowering::shape_text(&pads),
+            axes.len()
+        ));
     }
     let mut margins = Margins::none(rank);
     for (index, axis) in axes.iter().enumerate() {
@@ -64,14 +68,14 @@ pub(super) fn pad(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 pub(super) fn axes_in_order(axes: &[i64], rank: usize) -> LowerResult<Vec<usize>> {
     let resolved = axes.iter().map(|axis| axis_of(*axis, rank)).collect::<LowerResult<Vec<usize>>>()?;
     match resolved.iter().enumerate().find(|(i, axis)| resolved[..*i].contains(axis)) {
-        Some((_, axis)) => invalid(format!("axis {axis} is given twice")),
+        Some((_, axis)) => invalid(format!("its axes contain {axis} twice")),
         None => Ok(resolved),
     }
 }
 
 fn checked_fill(dtype: DType, fill: f64) -> LowerResult<f64> {
     if !is_float(dtype) && fill.abs() > FILL_MAX {
-        return unsupported(format!("a fill value of {fill}, beyond {FILL_MAX}"));
+        return unsupported(format!("a fill value of {fill}; integers up to {FILL_MAX} are supported"));
     }
     Ok(fill)
 }
@@ -100,7 +104,7 @@ pub(super) fn apply(
         return Ok(x);
     }
     if !matches!(mode, PadMode::Constant(_)) && cropped.contains(&zero) {
-        return invalid("there is no element that padding could repeat");
+        return invalid("its operand has no elements that padding could repeat");
     }
     for axis in (0..shape.len()).filter(|_| !matches!(mode, PadMode::Constant(_))) {
         if [&padded.before[axis], &padded.after[axis]].iter().any(|pad| **pad != zero) {
@@ -145,7 +149,7 @@ pub(super) fn center_crop_pad(lowering: &mut Lowering, call: &Call<'_>) -> Resul
         None => (0..shape.len()).collect(),
     };
     if wanted.len() != axes.len() {
-        return invalid(format!("{} sizes for {} axes", wanted.len(), axes.len()));
+        return invalid(format!("it has {} sizes for {} axes", wanted.len(), axes.len()));
     }
     let mut margins = Margins::none(shape.len());
     for (axis, size) in axes.into_iter().zip(wanted) {

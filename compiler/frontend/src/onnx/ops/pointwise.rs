@@ -64,7 +64,8 @@ fn point_op(operator: &str) -> Option<PointOp> {
 }
 
 fn op_of(call: &Call<'_>) -> LowerResult<PointOp> {
-    point_op(&call.node.op_type).ok_or_else(|| LowerError::Unsupported("no scalar operation of this name".into()))
+    point_op(&call.node.op_type)
+        .ok_or_else(|| LowerError::Unsupported("there is no scalar operation of this name".into()))
 }
 
 fn is_comparison(op: PointOp) -> bool {
@@ -75,7 +76,7 @@ fn is_comparison(op: PointOp) -> bool {
 pub(super) fn same_type(lowering: &Lowering, inputs: &[ValueId]) -> LowerResult<DType> {
     let dtype = lowering.dtype(inputs[0]);
     match inputs.iter().map(|id| lowering.dtype(*id)).find(|other| *other != dtype) {
-        Some(other) => invalid(format!("operands of types {dtype:?} and {other:?}")),
+        Some(other) => invalid(format!("its operands have different types, {dtype:?} and {other:?}")),
         None => Ok(dtype),
     }
 }
@@ -125,7 +126,7 @@ pub(super) fn variadic(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 pub(super) fn select(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let inputs = [call.input(0)?, call.input(1)?, call.input(2)?];
     if lowering.dtype(inputs[0]) != DType::Bool {
-        return invalid("the condition is not boolean");
+        return invalid("its condition is not Bool");
     }
     let ty = same_type(lowering, &inputs[1..])?;
     Ok(vec![lowering.pointwise(&call.name, &inputs, ty, |p, x| {
@@ -173,7 +174,7 @@ pub(super) fn modulo(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let ty = same_type(lowering, &inputs)?;
     let fmod = call.flag("fmod", false)?;
     if is_float(ty) && !fmod {
-        return invalid("floating-point operands need fmod = 1");
+        return invalid("its operands are floats, which needs fmod = 1");
     }
     Ok(vec![lowering.pointwise(&call.name, &inputs, ty, |p, x| {
         if fmod && !is_float(ty) {
@@ -193,7 +194,7 @@ pub(super) fn cast(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 }
 
 pub(super) fn cast_like(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    lowering.require_own_type(call.input(1)?, "a cast to the type")?;
+    lowering.require_own_type(call.input(1)?, "its target")?;
     let dtype = lowering.dtype(call.input(1)?);
     Ok(vec![lowering.cast(&call.name, call.input(0)?, dtype)?])
 }
@@ -265,12 +266,12 @@ pub(super) fn bit_shift(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let op = match call.string("direction", "")?.as_str() {
         "LEFT" => PointOp::ShiftLeft,
         "RIGHT" => PointOp::ShiftRight,
-        other => return invalid(format!("direction = {other:?}")),
+        other => return invalid(format!("its attribute direction is {other:?}, which ONNX does not define")),
     };
     let inputs = [call.input(0)?, call.input(1)?];
     let ty = same_type(lowering, &inputs)?;
     if !matches!(ty, DType::U8 | DType::U16 | DType::U32 | DType::U64) {
-        return invalid(format!("operands of type {ty:?}, they must be unsigned"));
+        return invalid(format!("its operands have type {ty:?}; they must be unsigned integers"));
     }
     Ok(vec![lowering.pointwise(&call.name, &inputs, ty, |p, x| {
         p.step(op, ty, x);
@@ -280,10 +281,10 @@ pub(super) fn bit_shift(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 /// The same bits as another type of the same width.
 pub(super) fn bit_cast(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, to) = (call.input(0)?, call.int("to", 0)? as i32);
-    lowering.require_own_type(x, "the bits")?;
+    lowering.require_own_type(x, "its operand")?;
     let Some(dtype) = dtype_of(to) else { return unsupported(format!("a cast to {}", dtype_name(to))) };
     if lowering.dtype(x).bytes() != dtype.bytes() {
-        return invalid(format!("the bits of {:?} are no {dtype:?}", lowering.dtype(x)));
+        return invalid(format!("it casts the bits of {:?} to {dtype:?}, which has another width", lowering.dtype(x)));
     }
     if lowering.dtype(x) == dtype {
         return Ok(vec![x]);

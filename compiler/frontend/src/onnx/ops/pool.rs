@@ -43,7 +43,10 @@ pub(super) fn average_pool(lowering: &mut Lowering, call: &Call<'_>) -> Results 
     let count_include_pad = call.flag("count_include_pad", false)?;
     let window = Window::read(lowering, call, x, &call.required_ints("kernel_shape")?)?;
     if window.pads_before() && !count_include_pad {
-        return unsupported("auto_pad with a stride on a symbolic dimension, where padding is not counted");
+        return unsupported(
+            "auto_pad with a stride on a symbolic dimension and count_include_pad = 0; export with explicit pads, or \
+             fix the dimension with `--fix NAME=SIZE`",
+        );
     }
     let x = window.padded(lowering, &call.name, x, 0.0)?;
     Ok(vec![pool(lowering, &call.name, PoolKind::Average { count_include_pad }, &window, x)?])
@@ -64,7 +67,7 @@ pub(super) fn lp_pool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 fn to_power(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, p: i64) -> LowerResult<ValueId> {
     let ty = lowering.dtype(x);
     if p < 1 || !is_float(ty) {
-        return invalid(format!("p = {p} for {ty:?}"));
+        return invalid(format!("its p is {p} for elements of type {ty:?}; it needs p of at least 1 and floats"));
     }
     lowering.pointwise(&format!("{}.power", call.name), &[x], ty, |program, x| {
         let size = program.step(PointOp::Abs, ty, x);
@@ -94,7 +97,7 @@ fn root(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, p: i64) -> LowerRe
 fn pool(lowering: &mut Lowering, name: &str, kind: PoolKind, window: &Window, x: ValueId) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(x);
     if !is_float(dtype) {
-        return unsupported(format!("pooling of {dtype:?}"));
+        return unsupported(format!("pooling of elements of type {dtype:?}; only floats are supported"));
     }
     match kind {
         PoolKind::Sum if dtype == DType::F64 => return taps::pool(lowering, name, Divisor::One, window, x),
@@ -166,7 +169,7 @@ pub(super) fn global_pool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let rank = lowering.rank(x);
     if rank < 3 {
-        return invalid(format!("a tensor of {rank} dimensions has no spatial ones"));
+        return invalid(format!("its operand has {rank} dimensions, so it has no spatial dimensions"));
     }
     let shape: Vec<Expr> =
         (0..rank).map(|i| if i < 2 { lowering.shape(x)[i].clone() } else { Expr::Const(1) }).collect();

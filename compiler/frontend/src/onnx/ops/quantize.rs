@@ -32,7 +32,7 @@ fn parameter(lowering: &mut Lowering, call: &Call<'_>, index: usize, shape: &[Ex
     let block = call.int("block_size", 0)?;
     if own.len() != rank || block < 1 {
         return invalid(format!(
-            "operand {index} of {} dimensions for a tensor of {rank}, block_size = {block}",
+            "its operand {index} has {} dimensions for a tensor of {rank}, with block_size {block}",
             own.len()
         ));
     }
@@ -79,7 +79,7 @@ pub(super) fn dequantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Res
     let x = call.input(0)?;
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
     let scale =
-        parameter(lowering, call, 1, &shape)?.ok_or_else(|| LowerError::Invalid("the scale is missing".into()))?;
+        parameter(lowering, call, 1, &shape)?.ok_or_else(|| LowerError::Invalid("its scale is missing".into()))?;
     let scale_ty = lowering.dtype(scale);
     let result = output_type(call)?.unwrap_or(scale_ty);
     let ty = scaling_type(scale_ty);
@@ -118,7 +118,7 @@ fn saturated(p: &mut ProgramBuilder, ty: DType, to: DType, scaled: PointArg, zer
 fn quantised(dtype: DType) -> LowerResult<DType> {
     match dtype {
         DType::U8 | DType::I8 | DType::U16 | DType::I16 => Ok(dtype),
-        other => unsupported(format!("numbers quantised to {other:?}")),
+        other => unsupported(format!("quantisation to {other:?}; U8, I8, U16 and I16 are supported")),
     }
 }
 
@@ -126,9 +126,9 @@ pub(super) fn quantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Resul
     let x = call.input(0)?;
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
     let scale =
-        parameter(lowering, call, 1, &shape)?.ok_or_else(|| LowerError::Invalid("the scale is missing".into()))?;
+        parameter(lowering, call, 1, &shape)?.ok_or_else(|| LowerError::Invalid("its scale is missing".into()))?;
     if let Some(zero) = call.optional(2) {
-        lowering.require_own_type(zero, "numbers quantised to the zero point")?;
+        lowering.require_own_type(zero, "its zero point")?;
     }
     let zero = parameter(lowering, call, 2, &shape)?;
     let result = match (zero, output_type(call)?) {
@@ -184,7 +184,7 @@ pub(super) fn dynamic_quantize_linear(lowering: &mut Lowering, call: &Call<'_>) 
 fn difference(lowering: &mut Lowering, name: &str, x: ValueId, zero: Option<ValueId>) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(x);
     if !matches!(dtype, DType::U8 | DType::I8) {
-        return invalid(format!("a quantised operand of type {dtype:?}"));
+        return invalid(format!("its quantised operand has type {dtype:?}; it must be U8 or I8"));
     }
     let inputs: Vec<ValueId> = std::iter::once(x).chain(zero).collect();
     lowering.pointwise(name, &inputs, DType::I32, |p, x| {

@@ -70,7 +70,10 @@ fn numbers(
     number: impl Fn(usize) -> f64,
 ) -> LowerResult<ValueId> {
     let Some(shape) = static_shape(shape) else {
-        return unsupported("random numbers of a symbolic shape; give the sizes fixed values");
+        return unsupported(
+            "random numbers of a symbolic shape, as they are generated at compile time; fix the sizes with \
+             `--fix NAME=SIZE`",
+        );
     };
     let count = shape.iter().product::<usize>();
     if count > NUMBERS_MAX {
@@ -87,9 +90,8 @@ fn numbers(
 fn result_type(call: &Call<'_>, default: DType) -> LowerResult<DType> {
     match call.int("dtype", 0)? as i32 {
         0 => Ok(default),
-        number => {
-            dtype_of(number).ok_or_else(|| LowerError::Unsupported(format!("numbers of type {}", dtype_name(number))))
-        }
+        number => dtype_of(number)
+            .ok_or_else(|| LowerError::Unsupported(format!("random numbers of type {}", dtype_name(number)))),
     }
 }
 
@@ -101,13 +103,13 @@ pub(super) fn random(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     } else {
         let shape = call.required_ints("shape")?;
         if shape.iter().any(|dim| *dim < 0) {
-            return invalid(format!("shape = {shape:?}"));
+            return invalid(format!("its shape is {shape:?}"));
         }
         (shape.into_iter().map(Expr::Const).collect(), DType::F32)
     };
     let dtype = result_type(call, default)?;
     if !is_float(dtype) {
-        return invalid(format!("random numbers of type {dtype:?}"));
+        return invalid(format!("its random numbers have type {dtype:?}; they must be floats"));
     }
     let generator = Generator::of(call)?;
     let y = if call.node.op_type.starts_with("RandomNormal") {
@@ -142,7 +144,11 @@ pub(super) fn multinomial(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let samples = call.int("sample_size", 1)?;
     let dtype = result_type(call, DType::I32)?;
     if shape.len() != 2 || samples < 1 {
-        return invalid(format!("{samples} samples of {} dimensions", shape.len()));
+        return invalid(format!(
+            "its sample_size is {samples} and its operand has {} dimensions; it needs at least 1 sample and 2 \
+             dimensions",
+            shape.len()
+        ));
     }
     let generator = Generator::of(call)?;
     let drawn = vec![shape[0].clone(), Expr::Const(samples), shape[1].clone()];

@@ -25,7 +25,7 @@ pub(super) fn range(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         .iter()
         .any(|id| lowering.dtype(*id) != dtype || lowering.shape(*id).iter().any(|dim| dim.as_const() != Some(1)))
     {
-        return invalid("start, limit and delta are not three numbers of one type");
+        return invalid("its start, limit and delta are not three numbers of one type");
     }
     if is_float(dtype) && operands.iter().all(|id| lowering.is_constant(*id)) {
         return of_floats(lowering, call, dtype, operands);
@@ -64,7 +64,7 @@ fn of_floats(lowering: &mut Lowering, call: &Call<'_>, dtype: DType, operands: [
     let (start, limit, delta) = (start?, limit?, delta?);
     let count = ((limit - start) / delta).ceil().max(0.0);
     if delta == 0.0 || !count.is_finite() || count > RANGE_MAX as f64 {
-        return invalid(format!("a range of {count} elements"));
+        return invalid(format!("its start, limit and delta give {count} elements; 0 to {RANGE_MAX} are supported"));
     }
     let tensor = Tensor::floats(dtype, vec![count as usize], (0..count as i64).map(|i| start + i as f64 * delta));
     Ok(vec![lowering.constant(&call.name, &tensor)])
@@ -73,15 +73,17 @@ fn of_floats(lowering: &mut Lowering, call: &Call<'_>, dtype: DType, operands: [
 fn of_sizes(lowering: &mut Lowering, call: &Call<'_>, dtype: DType, [start, limit, delta]: [Expr; 3]) -> Results {
     let step = delta.as_const().unwrap_or(0);
     if step == 0 {
-        return invalid(format!("a range from {} to {} by {step}", lowering.text(&start), lowering.text(&limit)));
+        return invalid(format!("it goes from {} to {} by {step}", lowering.text(&start), lowering.text(&limit)));
     }
     let symbols = &lowering.graph.symbols;
     let span = if step > 0 { limit.clone() - start.clone() } else { start.clone() - limit.clone() };
-    let Some(width) = step.checked_abs() else { return invalid(format!("a range by {step}")) };
+    let Some(width) = step.checked_abs() else { return invalid(format!("its delta is {step}")) };
     let count = simplified(&larger(span.ceil_div(width), Expr::Const(0), symbols), symbols);
     if let (Some(count), Some(first)) = (count.as_const(), start.as_const()) {
         if count > RANGE_MAX {
-            return invalid(format!("a range of {count} elements"));
+            return invalid(format!(
+                "its start, limit and delta give {count} elements; 0 to {RANGE_MAX} are supported"
+            ));
         }
         let elements = (0..count).map(|i| first.wrapping_add(i.wrapping_mul(step)));
         let tensor = match is_float(dtype) {

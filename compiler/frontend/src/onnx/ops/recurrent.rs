@@ -5,7 +5,7 @@
 //! gate before the product) is unrolled over its steps, whose number must then be known (`cells`).
 
 use super::super::call::Call;
-use super::super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::super::error::{LowerError, LowerResult, invalid};
 use super::super::lowering::{Lowering, shape_text};
 use super::builder::Builder;
 use super::cells::{self, Activation};
@@ -74,7 +74,10 @@ fn lower(lowering: &mut Lowering, call: &Call<'_>, cell: Cell) -> Results {
                 let (what, found) = (format!("the number of steps, with {unusual},"), steps.to_string());
                 return Err(LowerError::TooLarge { what, found, limit: UNROLLED_STEPS_MAX.to_string() });
             }
-            None => return unsupported(format!("{unusual}, with a symbolic number of steps; give it a fixed value")),
+            None => {
+                let what = format!("its number of steps (with {unusual}, its steps are unrolled)");
+                return Err(lowering.open_size(&what, &lowering.shape(layer.x)[0]));
+            }
         },
     };
     if batch_first {
@@ -91,7 +94,7 @@ fn read(lowering: &mut Lowering, call: &Call<'_>, cell: Cell, batch_first: bool)
     let (mut x, w, r) = (call.input(0)?, call.input(1)?, call.input(2)?);
     let dtype = lowering.dtype(x);
     if lowering.rank(x) != 3 {
-        return invalid(format!("X of shape {}", shape_text(lowering.shape(x))));
+        return invalid(format!("its operand X has shape {}; it needs 3 dimensions", shape_text(lowering.shape(x))));
     }
     if batch_first {
         x = lowering.transpose(&format!("{}.time_first", call.name), x, vec![1, 0, 2])?;
@@ -102,10 +105,15 @@ fn read(lowering: &mut Lowering, call: &Call<'_>, cell: Cell, batch_first: bool)
     }
     let hidden = match lowering.shape(r).get(2).and_then(Expr::as_const) {
         Some(hidden) if hidden > 0 => hidden,
-        _ => return invalid(format!("R of shape {}", shape_text(lowering.shape(r)))),
+        _ => {
+            return invalid(format!(
+                "its operand R has shape {}; its last dimension must be a positive number",
+                shape_text(lowering.shape(r))
+            ));
+        }
     };
     if call.int("hidden_size", hidden)? != hidden {
-        return invalid("hidden_size differs from R");
+        return invalid("its hidden_size differs from that of R");
     }
     let (d, h) = (Expr::Const(directions), Expr::Const(hidden));
     let rows = cell.gates() as i64 * hidden;
@@ -196,7 +204,7 @@ fn read_direction(call: &Call<'_>) -> LowerResult<(Direction, i64)> {
         "forward" => Ok((Direction::Forward, 1)),
         "reverse" => Ok((Direction::Reverse, 1)),
         "bidirectional" => Ok((Direction::Bidirectional, 2)),
-        other => invalid(format!("direction = {other:?}")),
+        other => invalid(format!("its attribute direction is {other:?}, which ONNX does not define")),
     }
 }
 
@@ -204,7 +212,7 @@ fn expect_shape(lowering: &Lowering, what: &str, id: ValueId, shape: &[Expr]) ->
     if same_shape(lowering.shape(id), shape) {
         return Ok(());
     }
-    let text = format!("{what} of shape {} where {} is expected", shape_text(lowering.shape(id)), shape_text(shape));
+    let text = format!("its {what} has shape {} instead of {}", shape_text(lowering.shape(id)), shape_text(shape));
     let same_rank = lowering.rank(id) == shape.len();
     // A difference of symbols only may be resolved by making them one.
     for (found, wanted) in lowering.shape(id).iter().zip(shape).filter(|_| same_rank) {

@@ -73,7 +73,9 @@ pub(super) fn along(
     }
     let dtype = lowering.dtype(x);
     if sampling.antialias && !is_float(dtype) {
-        return Err(LowerError::Unsupported(format!("antialias = 1 for {dtype:?}")));
+        return Err(LowerError::Unsupported(format!(
+            "antialias = 1 with elements of type {dtype:?}; only floats are averaged"
+        )));
     }
     let ty = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let wide = lowering.cast(&format!("{name}.wide"), x, ty)?;

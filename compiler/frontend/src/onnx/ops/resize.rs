@@ -35,7 +35,7 @@ pub(super) fn upsample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         "nearest" if scales.iter().all(|s| *s >= 1.0) => ResizeMode::NearestFloor,
         "nearest" => ResizeMode::NearestCeil,
         "linear" | "bilinear" => ResizeMode::Linear,
-        other => return invalid(format!("mode = {other:?}")),
+        other => return invalid(format!("its attribute mode is {other:?}, which ONNX does not define")),
     };
     let x = call.input(0)?;
     let sizes = scaled_sizes(lowering, x, &scales)?;
@@ -87,7 +87,7 @@ fn read_target(
     if let Some(id) = given(2) {
         let list = lowering.require_floats(id, "list of scales")?;
         if list.len() != axes.len() {
-            return invalid(format!("{} scales for {} axes", list.len(), axes.len()));
+            return invalid(format!("it has {} scales for {} axes", list.len(), axes.len()));
         }
         let mut all = vec![1.0; shape.len()];
         axes.iter().zip(list).for_each(|(axis, scale)| all[*axis] = scale);
@@ -96,7 +96,7 @@ fn read_target(
     } else if let Some(id) = given(3) {
         let list = lowering.require_known(id, "list of sizes")?;
         if list.len() != axes.len() {
-            return invalid(format!("{} sizes for {} axes", list.len(), axes.len()));
+            return invalid(format!("it has {} sizes for {} axes", list.len(), axes.len()));
         }
         for (axis, size) in axes.iter().zip(list) {
             scales[*axis] = ratio(&size, &shape[*axis]);
@@ -104,14 +104,15 @@ fn read_target(
         }
         keep_aspect_ratio(call, &shape, axes, &mut scales, &mut sizes)?;
     } else {
-        return invalid("neither scales nor sizes");
+        return invalid("it has neither scales nor sizes");
     }
     let mut regions = vec![[0.0, 1.0]; shape.len()];
     if coordinates == Coordinates::TfCropAndResize {
-        let roi = given(1).ok_or_else(|| LowerError::Invalid("no region for tf_crop_and_resize".into()))?;
+        let roi =
+            given(1).ok_or_else(|| LowerError::Invalid("it has no roi, which tf_crop_and_resize needs".into()))?;
         let roi = lowering.require_floats(roi, "region")?;
         if roi.len() != 2 * axes.len() {
-            return invalid(format!("a region of {} numbers for {} axes", roi.len(), axes.len()));
+            return invalid(format!("its roi has {} numbers for {} axes", roi.len(), axes.len()));
         }
         axes.iter().enumerate().for_each(|(i, axis)| regions[*axis] = [roi[i] as f32, roi[i + axes.len()] as f32]);
     }
@@ -131,12 +132,16 @@ fn keep_aspect_ratio(
         "stretch" => return Ok(()),
         "not_larger" => f64::min,
         "not_smaller" => f64::max,
-        other => return invalid(format!("keep_aspect_ratio_policy = {other:?}")),
+        other => {
+            return invalid(format!("its attribute keep_aspect_ratio_policy is {other:?}, which ONNX does not define"));
+        }
     };
     let scale = all.and_then(|all| all.into_iter().reduce(choose));
     for axis in axes {
         let (Some(dim), Some(scale)) = (shape[*axis].as_const(), scale) else {
-            return unsupported("an aspect ratio that is kept, on a symbolic dimension");
+            return unsupported(
+                "keep_aspect_ratio_policy on a symbolic dimension; fix the dimension with `--fix NAME=SIZE`",
+            );
         };
         scales[*axis] = Some(scale);
         sizes[*axis] = Expr::Const((scale * dim as f64 + 0.5).floor() as i64);
@@ -166,17 +171,20 @@ fn exact_fraction(scale: f64) -> Option<(i64, i64)> {
 fn scaled_sizes(lowering: &Lowering, x: ValueId, scales: &[f64]) -> LowerResult<Vec<Expr>> {
     let shape = lowering.shape(x);
     if scales.len() != shape.len() {
-        return invalid(format!("{} scales for {} dimensions", scales.len(), shape.len()));
+        return invalid(format!("it has {} scales for {} dimensions", scales.len(), shape.len()));
     }
     let scaled = shape.iter().zip(scales).map(|(dim, scale)| match dim.as_const() {
-        _ if !(scale.is_finite() && *scale > 0.0 && *scale < 65536.0) => invalid(format!("a scale of {scale}")),
+        _ if !(scale.is_finite() && *scale > 0.0 && *scale < 65536.0) => {
+            invalid(format!("its scale {scale} is not between 0 and 65536"))
+        }
         _ if scale.fract() == 0.0 => Ok(dim.clone() * *scale as i64),
         // Scales are floats in the model, so the product is one too.
         Some(dim) => Ok(Expr::Const((dim as f32 * *scale as f32).floor() as i64)),
         None => match exact_fraction(*scale) {
             Some((numerator, denominator)) => Ok((dim.clone() * numerator).floor_div(denominator)),
             None => unsupported(format!(
-                "a scale of {scale}, which is no fraction of a small power of two, on a symbolic dimension"
+                "a scale of {scale} on a symbolic dimension: the size is exact only for a fraction of a small power \
+                 of two; fix the dimension with `--fix NAME=SIZE`"
             )),
         },
     });
@@ -192,7 +200,11 @@ fn read_interpolation(call: &Call<'_>) -> LowerResult<Interpolation> {
             ("nearest", "round_prefer_ceil") => ResizeMode::NearestRoundPreferCeil,
             ("nearest", "floor") => ResizeMode::NearestFloor,
             ("nearest", "ceil") => ResizeMode::NearestCeil,
-            (mode, nearest) => return invalid(format!("mode = {mode:?}, nearest_mode = {nearest:?}")),
+            (mode, nearest) => {
+                return invalid(format!(
+                    "its mode is {mode:?} and its nearest_mode {nearest:?}, which ONNX does not define"
+                ));
+            }
         };
     Ok(Interpolation::Simple(simple))
 }
@@ -205,7 +217,11 @@ fn read_coordinates(call: &Call<'_>) -> LowerResult<Coordinates> {
         "asymmetric" => CoordinateMode::Asymmetric,
         "half_pixel_symmetric" => return Ok(Coordinates::HalfPixelSymmetric),
         "tf_crop_and_resize" => return Ok(Coordinates::TfCropAndResize),
-        other => return invalid(format!("coordinate_transformation_mode = {other:?}")),
+        other => {
+            return invalid(format!(
+                "its attribute coordinate_transformation_mode is {other:?}, which ONNX does not define"
+            ));
+        }
     }))
 }
 

@@ -31,14 +31,14 @@ impl Regions {
         let dtype = lowering.dtype(x);
         if image.len() != 4 || regions.len() != 2 || !is_float(dtype) {
             return invalid(format!(
-                "an image of {} dimensions of {dtype:?} and regions of {} dimensions",
+                "its image has {} dimensions of type {dtype:?}, and its regions have {} dimensions",
                 image.len(),
                 regions.len()
             ));
         }
         lowering.equal_dims(regions[1].clone(), columns.into())?;
         if pooled.iter().any(|size| !(1..=1 << 16).contains(size)) {
-            return invalid(format!("an output of {pooled:?}"));
+            return invalid(format!("its output size is {pooled:?}"));
         }
         let result = vec![regions[0].clone(), image[1].clone(), Expr::Const(pooled[0]), Expr::Const(pooled[1])];
         Ok(Regions { image, regions, result, real: Real::of(dtype), scale: call.float("spatial_scale", 1.0)?.into() })
@@ -59,18 +59,25 @@ pub(super) fn roi_align(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let batches = call.input(2)?;
     let index_type = lowering.dtype(batches);
     if lowering.shape(batches) != &regions.regions[..1] || !matches!(index_type, DType::I32 | DType::I64) {
-        return invalid(format!("batch indices of {index_type:?}, {} dimensions", lowering.rank(batches)));
+        return invalid(format!(
+            "its batch indices have type {index_type:?} and {} dimensions",
+            lowering.rank(batches)
+        ));
     }
     let default = if call.opset < 16 { "output_half_pixel" } else { "half_pixel" };
     let half_pixel = match call.string("coordinate_transformation_mode", default)?.as_str() {
         "half_pixel" => true,
         "output_half_pixel" => false,
-        other => return invalid(format!("coordinate_transformation_mode = {other:?}")),
+        other => {
+            return invalid(format!(
+                "its attribute coordinate_transformation_mode is {other:?}, which ONNX does not define"
+            ));
+        }
     };
     let is_max = match call.string("mode", "avg")?.as_str() {
         "avg" => false,
         "max" => true,
-        other => return invalid(format!("mode = {other:?}")),
+        other => return invalid(format!("its attribute mode is {other:?}, which ONNX does not define")),
     };
     let sampling_ratio = call.int("sampling_ratio", 0)?.clamp(0, SAMPLES_MAX);
 
@@ -215,7 +222,9 @@ impl Regions {
 /// Inputs `x [N, C, H, W]` and `rois [R, 5]` (batch, x1, y1, x2, y2). Each bin takes the maximum of
 /// whole elements.
 pub(super) fn max_roi_pool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
-    let [height, width] = call.required_ints("pooled_shape")?[..] else { return invalid("pooled_shape is no pair") };
+    let [height, width] = call.required_ints("pooled_shape")?[..] else {
+        return invalid("its pooled_shape does not have 2 entries");
+    };
     let regions = Regions::read(lowering, call, [height, width], 5)?;
     let real = regions.real;
     let (x, rois) = (call.input(0)?, call.input(1)?);

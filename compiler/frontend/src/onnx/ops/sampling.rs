@@ -38,7 +38,9 @@ pub(super) fn along(
         Interpolation::Simple(mode) => Some(mode),
     };
     if sampling.antialias && !is_float(dtype) {
-        return Err(LowerError::Unsupported(format!("antialias = 1 for {dtype:?}")));
+        return Err(LowerError::Unsupported(format!(
+            "antialias = 1 with elements of type {dtype:?}; only floats are averaged"
+        )));
     }
     let ty = match dtype {
         DType::F64 => DType::F64,

@@ -83,7 +83,9 @@ pub(super) fn reverse_sequence(lowering: &mut Lowering, call: &Call<'_>) -> Resu
         (axis_of(call.int("batch_axis", 1)?, shape.len())?, axis_of(call.int("time_axis", 0)?, shape.len())?);
     if batch == time || batch > 1 || time > 1 || lowering.rank(lengths) != 1 || lowering.dtype(lengths) != DType::I64 {
         let lengths = shape_text(lowering.shape(lengths));
-        return invalid(format!("batch axis {batch}, time axis {time}, lengths of shape {lengths}"));
+        return invalid(format!(
+            "its batch axis is {batch}, its time axis {time}, and its lengths have shape {lengths}"
+        ));
     }
     lowering.equal_dims(lowering.shape(lengths)[0].clone(), shape[batch].clone())?;
     let (dtype, ty) = (lowering.dtype(x), DType::I32);
@@ -116,7 +118,7 @@ pub(super) fn top_k(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         ..10 => Expr::Const(call.int("k", -1)?),
         _ => match &lowering.require_known(call.input(1)?, "k")?[..] {
             [k] => k.clone(),
-            _ => return invalid("k is not one number"),
+            _ => return invalid("its k is not one number"),
         },
     };
     let better = Better { ty: lowering.dtype(x), largest: call.flag("largest", true)? };
@@ -129,7 +131,7 @@ pub(super) fn top_k(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let is_run_time = |size: &Expr| lowering.graph.run_time_sizes.iter().any(|known| size.depends_on(known.symbol));
     if is_run_time(&k) || is_run_time(&shape[axis]) {
         return unsupported(format!(
-            "the {} best of {} elements, which may be too few",
+            "the {} best of {} elements, which may be too few: that is only known while the model runs",
             lowering.text(&k),
             lowering.text(&shape[axis])
         ));

@@ -26,7 +26,7 @@ fn reduction(call: &Call<'_>, dtype: DType) -> LowerResult<Option<PointOp>> {
         "mul" => PointOp::Mul,
         "max" => PointOp::Max,
         "min" => PointOp::Min,
-        other => return invalid(format!("reduction = {other:?}")),
+        other => return invalid(format!("its attribute reduction is {other:?}, which ONNX does not define")),
     };
     if dtype == DType::Bool { unsupported("a reduction of booleans") } else { Ok(Some(op)) }
 }
@@ -44,7 +44,7 @@ impl Update {
         let [data, indices, updates] = [call.input(0)?, call.input(1)?, call.input(2)?];
         let dtype = lowering.dtype(data);
         if lowering.dtype(updates) != dtype {
-            return invalid(format!("updates of type {:?} for data of type {dtype:?}", lowering.dtype(updates)));
+            return invalid(format!("its updates have type {:?} and its data type {dtype:?}", lowering.dtype(updates)));
         }
         let update = Update { dtype, index_ty: index_type(lowering, indices)?, reduction: reduction(call, dtype)? };
         Ok((update, [data, indices, updates]))
@@ -73,7 +73,11 @@ impl Update {
 fn same_shapes(lowering: &Lowering, a: ValueId, b: ValueId) -> LowerResult<()> {
     let (left, right) = (lowering.shape(a), lowering.shape(b));
     if left.len() != right.len() {
-        return invalid(format!("indices of shape {} and updates of shape {}", shape_text(left), shape_text(right)));
+        return invalid(format!(
+            "its indices have shape {} and its updates shape {}; they must have the same shape",
+            shape_text(left),
+            shape_text(right)
+        ));
     }
     left.iter().zip(right).try_for_each(|(a, b)| lowering.equal_dims(a.clone(), b.clone()).map(drop))
 }
@@ -133,13 +137,13 @@ pub(super) fn scatter_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (shape, index_shape) = (lowering.shape(data).to_vec(), lowering.shape(indices).to_vec());
     let width = index_width(&index_shape)?;
     if width > shape.len() {
-        return invalid(format!("rows of {width} indices into data of shape {}", shape_text(&shape)));
+        return invalid(format!("its rows of {width} indices are too long for data of shape {}", shape_text(&shape)));
     }
     let leading = &index_shape[..index_shape.len() - 1];
     let wanted = [leading, &shape[width..]].concat();
     if wanted.len() != lowering.rank(updates) {
         return invalid(format!(
-            "updates of shape {} where {} is expected",
+            "its updates have shape {} instead of {}",
             shape_text(lowering.shape(updates)),
             shape_text(&wanted)
         ));
@@ -198,7 +202,7 @@ pub(super) fn tensor_scatter(lowering: &mut Lowering, call: &Call<'_>) -> Result
     let (dtype, ty) = (lowering.dtype(cache), DType::I32);
     if axis == 0 || update_shape.len() != shape.len() || lowering.dtype(update) != dtype {
         return invalid(format!(
-            "an update of shape {} to a cache of shape {} on axis {axis}",
+            "its update of shape {} does not match a cache of shape {} on axis {axis}",
             shape_text(&update_shape),
             shape_text(&shape)
         ));
@@ -209,7 +213,7 @@ pub(super) fn tensor_scatter(lowering: &mut Lowering, call: &Call<'_>) -> Result
     let circular = match call.string("mode", "linear")?.as_str() {
         "linear" => false,
         "circular" => true,
-        other => return invalid(format!("mode = {other:?}")),
+        other => return invalid(format!("its attribute mode is {other:?}, which ONNX does not define")),
     };
     let mut inputs = vec![cache, update];
     let mut nest = NestBuilder::new("tensor_scatter", shape.clone());
@@ -220,7 +224,10 @@ pub(super) fn tensor_scatter(lowering: &mut Lowering, call: &Call<'_>) -> Result
         match lowering.shape(starts) {
             [count] => lowering.equal_dims(shape[0].clone(), count.clone())?,
             other => {
-                return invalid(format!("write_indices of shape {}, one per sequence is needed", shape_text(other)));
+                return invalid(format!(
+                    "its write_indices have shape {}; it needs one per sequence",
+                    shape_text(other)
+                ));
             }
         };
         inputs.push(starts);

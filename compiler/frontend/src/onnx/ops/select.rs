@@ -1,7 +1,7 @@
 //! Operators that choose by position.
 
 use super::super::call::{Call, axes_of};
-use super::super::error::{LowerError, LowerResult, invalid};
+use super::super::error::{LowerResult, invalid};
 use super::super::lowering::Lowering;
 use super::pieces::{part, positions};
 use crate::tensor_graph::{PointArg, PointOp, ValueId};
@@ -15,11 +15,11 @@ pub(super) fn one_hot(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (indices, values) = (call.input(0)?, call.input(2)?);
     let name = |part: &str| format!("{}.{part}", call.name);
     let depth = lowering.require_known(call.input(1)?, "depth")?;
-    let [depth] = &depth[..] else { return invalid("the depth is not one number") };
+    let [depth] = &depth[..] else { return invalid("its depth is not one number") };
     let rank = lowering.rank(indices);
     let axis = axes_of(&[call.int("axis", -1)?], rank + 1)?[0];
     if lowering.shape(values) != [Expr::Const(2)] {
-        return invalid("the values are no pair");
+        return invalid("its values are not a pair");
     }
     let ty = lowering.dtype(values);
     let off = part(lowering, &name("off"), values, 0, 0, 1.into())?;
@@ -35,7 +35,7 @@ pub(super) fn one_hot(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let indices = lowering.reshape(&name("indices"), indices, shape)?;
     let classes = positions(lowering, &name("classes"), index_ty, rank + 1, axis, depth)?;
     let Some(depth) = depth.as_const() else {
-        return Err(LowerError::Unsupported(format!("the symbolic depth {depth}")));
+        return Err(lowering.open_size("its depth", depth));
     };
     Ok(vec![lowering.pointwise(&call.name, &[indices, classes, on, off], ty, |p, x| {
         let negative = p.step(PointOp::Less, index_ty, &[x[0], PointArg::Const(0.0)]);
@@ -51,7 +51,9 @@ pub(super) fn one_hot(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 pub(super) fn trilu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
-    let [.., rows, columns] = &shape[..] else { return invalid(format!("{} dimensions", shape.len())) };
+    let [.., rows, columns] = &shape[..] else {
+        return invalid(format!("its operand has {} dimensions; it needs at least 2", shape.len()));
+    };
     let upper = call.flag("upper", true)?;
     let name = |part: &str| format!("{}.{part}", call.name);
     let ty = lowering.dtype(x);
@@ -61,7 +63,7 @@ pub(super) fn trilu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let mut inputs = vec![x, row, column];
     if let Some(k) = call.optional(1) {
         if lowering.dtype(k) != index_ty || !lowering.shape(k).iter().all(|d| *d == Expr::Const(1)) {
-            return invalid("k is no i64");
+            return invalid("its k is not one I64");
         }
         inputs.push(lowering.reshape(&name("k"), k, Vec::new())?);
     }

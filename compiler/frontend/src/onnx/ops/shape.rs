@@ -35,7 +35,7 @@ pub(super) fn reshape(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         dims.push(wanted_dim(lowering, x, axis, dim, allow_zero, rests > 0)?);
     }
     if rests > 1 {
-        return invalid("the shape has two -1");
+        return invalid("its shape contains -1 twice");
     }
     // Of several dimensions that may be -1 one is.
     let count = dims.iter().filter_map(|dim| dim.is_rest.clone()).fold(Expr::Const(0), |sum, is_rest| sum + is_rest);
@@ -76,11 +76,14 @@ fn wanted_dim(
         Some(0) if !allow_zero => {
             return match kept {
                 Some(size) => Ok(Wanted { size, is_rest: None }),
-                None => invalid(format!("the shape keeps dimension {axis}, the input has {}", lowering.rank(x))),
+                None => invalid(format!(
+                    "its shape keeps dimension {axis}, but its operand has {} dimensions",
+                    lowering.rank(x)
+                )),
             };
         }
         Some(-1) => return Ok(Wanted { size: zero(), is_rest: Some(Expr::Const(1)) }),
-        Some(negative) if negative < 0 => return invalid(format!("dimension {negative}")),
+        Some(negative) if negative < 0 => return invalid(format!("its shape contains the dimension {negative}")),
         Some(_) => return Ok(Wanted { size: dim, is_rest: None }),
         None => {}
     }
@@ -147,7 +150,7 @@ pub(super) fn squeeze(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 
 pub(super) fn unsqueeze(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
-    let axes = read_axes(lowering, call)?.ok_or_else(|| LowerError::Invalid("the axes are missing".into()))?;
+    let axes = read_axes(lowering, call)?.ok_or_else(|| LowerError::Invalid("its axes are missing".into()))?;
     let mut shape = lowering.shape(x).to_vec();
     for axis in axes_of(&axes, shape.len() + axes.len())? {
         shape.insert(axis, Expr::Const(1));

@@ -20,7 +20,7 @@ const ELEMENTS_MAX: i64 = 1 << 24;
 
 fn output_type(call: &Call<'_>) -> LowerResult<DType> {
     let number = call.int("output_datatype", 1)? as i32;
-    dtype_of(number).ok_or_else(|| LowerError::Unsupported(format!("element type {number}")))
+    dtype_of(number).ok_or_else(|| LowerError::Unsupported(format!("its output_datatype is type number {number}")))
 }
 
 fn constant(lowering: &mut Lowering, name: &str, dtype: DType, shape: Vec<usize>, values: Vec<f64>) -> ValueId {
@@ -42,13 +42,13 @@ pub(super) fn window(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         other => return unsupported(other),
     };
     let [size] = &lowering.require_known(call.input(0)?, "size")?[..] else {
-        return invalid("the size is not one number");
+        return invalid("its size is not one number");
     };
     let Some(size) = size.as_const() else {
         return symbolic_window(lowering, call, dtype, size.clone(), is_periodic, terms);
     };
     if !(0..=ELEMENTS_MAX).contains(&size) {
-        return invalid(format!("a window of {size} elements"));
+        return invalid(format!("its window has {size} elements; 0 to {ELEMENTS_MAX} are supported"));
     }
     let period = if is_periodic { size } else { size - 1 };
     let [constant_term, first, second] = terms;
@@ -95,13 +95,15 @@ pub(super) fn mel_weight_matrix(lowering: &mut Lowering, call: &Call<'_>) -> Res
     let rate = scalar(lowering, call.input(2)?, &rate)?;
     let edge = |index: usize, what: &str| -> LowerResult<f64> {
         let values = lowering.require_floats(call.input(index)?, what)?;
-        values.first().copied().ok_or_else(|| LowerError::Invalid(format!("the {what} is missing")))
+        values.first().copied().ok_or_else(|| LowerError::Invalid(format!("its {what} is missing")))
     };
     let (low, high) = (edge(3, "lower_edge_hertz")?, edge(4, "upper_edge_hertz")?);
     let dtype = output_type(call)?;
     let rows = length / 2 + 1;
     if bins < 1 || length < 1 || rate < 1 || bins.saturating_mul(rows) > ELEMENTS_MAX {
-        return invalid(format!("{bins} filters for a transform of {length} points at {rate} samples a second"));
+        return invalid(format!(
+            "it has {bins} filters for a transform of {length} points at {rate} samples per second"
+        ));
     }
     let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
     let step = (mel(high) - mel(low)) / (bins + 2) as f64;
@@ -113,7 +115,7 @@ pub(super) fn mel_weight_matrix(lowering: &mut Lowering, call: &Call<'_>) -> Res
         .collect();
     if edges.iter().any(|edge| !(0..rows).contains(edge)) {
         return invalid(format!(
-            "filters from {low} to {high} hertz lie outside the {rows} frequencies of the transform"
+            "its filters from {low} to {high} Hz are outside the {rows} frequencies of the transform"
         ));
     }
     let mut matrix = vec![0.0; (rows * bins) as usize];
@@ -138,32 +140,34 @@ pub(super) fn stft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         .shape(x)
         .to_vec()
         .try_into()
-        .map_err(|_| LowerError::Invalid("the signal has other than 3 dimensions".into()))?;
+        .map_err(|_| LowerError::Invalid("its signal does not have 3 dimensions".into()))?;
     let Some(parts) = parts.as_const().filter(|p| (1..=2).contains(p)) else {
-        return invalid(format!("elements of {parts} parts"));
+        return invalid(format!("its signal has elements of {parts} parts; 1 (real) or 2 (complex) are valid"));
     };
     let step = scalar(lowering, call.input(1)?, "frame_step")?;
     let window = call.optional(2);
     let points = match (call.optional(3), window) {
         (Some(length), _) => scalar(lowering, length, "frame_length")?,
         (None, Some(window)) => window_length(lowering, window)?,
-        (None, None) => length
-            .as_const()
-            .ok_or_else(|| LowerError::Unsupported(format!("frames of the symbolic length {length}")))?,
+        (None, None) => length.as_const().ok_or_else(|| lowering.open_size("the length of its frames", &length))?,
     };
     if let Some(window) = window
         && window_length(lowering, window)? != points
     {
-        return unsupported(format!("a window that is not as long as a frame ({points})"));
+        return unsupported(format!("a window whose length differs from that of a frame, {points}"));
     }
     let one_sided = call.flag("onesided", true)?;
     if step < 1 || points < 1 || (one_sided && parts == 2) {
         return invalid(format!(
-            "frames of {points} elements every {step}, onesided = {one_sided}, elements of {parts} parts"
+            "its frames have {points} elements and a step of {step}, with onesided = {one_sided} and elements of \
+             {parts} parts"
         ));
     }
     if !at_least(&length, &points.into(), &lowering.graph.symbols) {
-        return unsupported(format!("a signal of {length} elements, which may be shorter than a frame of {points}"));
+        return unsupported(format!(
+            "a signal of {length} elements, which may be shorter than a frame of {points}; raise its smallest size \
+             with `--symbol NAME=MIN..MAX`"
+        ));
     }
     let frames = canonical(&((length - points).floor_div(step) + 1));
     let framed = frame(lowering, call, x, [batch, frames], step, [points, parts])?;
@@ -185,10 +189,8 @@ pub(super) fn stft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 
 fn window_length(lowering: &Lowering, window: ValueId) -> LowerResult<i64> {
     match lowering.shape(window) {
-        [length] => length
-            .as_const()
-            .ok_or_else(|| LowerError::Unsupported(format!("a window of the symbolic length {length}"))),
-        _ => invalid("the window has other than one dimension"),
+        [length] => length.as_const().ok_or_else(|| lowering.open_size("the length of its window", length)),
+        _ => invalid("its window does not have one dimension"),
     }
 }
 

@@ -66,7 +66,7 @@ fn read(lowering: &Lowering, call: &Call<'_>) -> LowerResult<Vec<Cut>> {
     let axes = axes.unwrap_or_else(|| (0..from.len() as i64).map(Expr::Const).collect());
     let steps = steps.unwrap_or_else(|| vec![Expr::Const(1); from.len()]);
     if [to.len(), axes.len(), steps.len()] != [from.len(); 3] {
-        return invalid("starts, ends, axes and steps of different lengths");
+        return invalid("its starts, ends, axes and steps have different lengths");
     }
     let cuts = from.into_iter().zip(to).zip(axes).zip(steps);
     Ok(cuts.map(|(((from, to), axis), step)| Cut { from, to, axis, step }).collect())
@@ -100,7 +100,7 @@ fn ranges(lowering: &Lowering, shape: &[Expr], cuts: &[Cut]) -> LowerResult<Vec<
                 return Ok(Range { start: zero(), count: dim.clone(), step: rest });
             }
             if rest.as_const().is_some_and(|rest| rest < 0) {
-                return invalid(format!("axis {axis} is cut twice"));
+                return invalid(format!("its axes contain {axis} twice"));
             }
             to = to + dim.clone() * rest.clone();
             step = simplified(&(step + rest), symbols);

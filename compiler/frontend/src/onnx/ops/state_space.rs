@@ -23,7 +23,7 @@ pub(super) fn causal_conv_with_state(lowering: &mut Lowering, call: &Call<'_>) -
     let [batch, channels, length] = b.dims("the input", x)?;
     let [_, _, kernel] = b.dims("the weight", weights)?;
     let (Some(count), Some(kernel)) = (channels.as_const(), kernel.as_const()) else {
-        return unsupported("a symbolic number of channels or a symbolic kernel");
+        return unsupported("a symbolic number of channels or a symbolic kernel size; fix it with `--fix NAME=SIZE`");
     };
     let before = kernel - 1;
     let past = match call.optional(3) {
@@ -51,7 +51,7 @@ pub(super) fn causal_conv_with_state(lowering: &mut Lowering, call: &Call<'_>) -
     let y = match call.string("activation", "none")?.as_str() {
         "none" => y,
         "silu" | "swish" => swish(b, y)?,
-        other => return invalid(format!("activation {other:?}")),
+        other => return invalid(format!("its activation is {other:?}, which ONNX does not define")),
     };
     Ok(vec![y, state])
 }
@@ -97,10 +97,10 @@ pub(super) fn linear_attention(lowering: &mut Lowering, call: &Call<'_>) -> Resu
         "gated" => Rule { gated: true, delta: false },
         "delta" => Rule { gated: false, delta: true },
         "gated_delta" => Rule { gated: true, delta: true },
-        other => return invalid(format!("update_rule {other:?}")),
+        other => return invalid(format!("its update_rule is {other:?}, which ONNX does not define")),
     };
     if call.optional(4).is_some() != rule.gated || call.optional(5).is_some() != rule.delta {
-        return invalid("decay or beta do not fit the update rule");
+        return invalid("its operands decay and beta do not match its update rule");
     }
     let (heads, key_heads) = (call.int("q_num_heads", 0)?, call.int("kv_num_heads", 0)?);
     let dtype = b.dtype(call.input(0)?);
@@ -142,7 +142,7 @@ fn run(b: &mut Builder<'_>, steps: &Steps, past: ValueId) -> LowerResult<(ValueI
     let [batch, heads, length, size] = b.dims("the query", steps.q)?;
     let [_, key_heads, _, value_size] = b.dims("the value", steps.v)?;
     let group = divide_exact(&heads, &key_heads)
-        .ok_or_else(|| LowerError::Invalid(format!("{heads} heads share {key_heads} states")))?;
+        .ok_or_else(|| LowerError::Invalid(format!("its {heads} heads cannot share {key_heads} states")))?;
     let count = match length.as_const() {
         Some(count) if count <= STEPS_MAX => count,
         Some(count) => {
@@ -152,7 +152,7 @@ fn run(b: &mut Builder<'_>, steps: &Steps, past: ValueId) -> LowerResult<(ValueI
                 limit: STEPS_MAX.to_string(),
             });
         }
-        None => return unsupported(format!("a symbolic number of steps ({length}); give it a fixed value")),
+        None => return Err(b.lowering.open_size("its number of steps", &length)),
     };
     let mut state = past;
     let mut rows = Vec::with_capacity(count as usize);

@@ -39,11 +39,19 @@ pub(super) fn non_max_suppression(lowering: &mut Lowering, call: &Call<'_>) -> R
         match (lowering.shape(boxes), lowering.shape(scores)) {
             ([a, b, c], [d, e, f]) => ([a.clone(), b.clone(), c.clone()], [d.clone(), e.clone(), f.clone()]),
             (boxes, scores) => {
-                return invalid(format!("boxes {} and scores {}", shape_text(boxes), shape_text(scores)));
+                return invalid(format!(
+                    "its boxes have shape {} and its scores shape {}",
+                    shape_text(boxes),
+                    shape_text(scores)
+                ));
             }
         };
     if lowering.dtype(boxes) != TY || lowering.dtype(scores) != TY {
-        return unsupported(format!("boxes of {} and scores of {}", lowering.dtype(boxes), lowering.dtype(scores)));
+        return unsupported(format!(
+            "boxes of type {} and scores of type {}; F32 is supported",
+            lowering.dtype(boxes),
+            lowering.dtype(scores)
+        ));
     }
     lowering.equal_dims(four, 4.into())?;
     let batch = lowering.equal_dims(batch, score_batch)?;
@@ -54,7 +62,7 @@ pub(super) fn non_max_suppression(lowering: &mut Lowering, call: &Call<'_>) -> R
         let name = format!("{}.operand{index}", call.name);
         let Some(id) = call.optional(index) else { return lowering.fill(&name, dtype, Vec::new(), 0.0) };
         if lowering.dtype(id) != dtype {
-            return invalid(format!("operand {index} is no number of type {dtype}"));
+            return invalid(format!("its operand {index} is not one number of type {dtype}"));
         }
         for dim in lowering.shape(id) {
             lowering.equal_dims(dim.clone(), 1.into())?;

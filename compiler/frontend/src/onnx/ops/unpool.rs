@@ -25,7 +25,10 @@ pub(super) fn max_with_indices(
 ) -> Results {
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
     if window.pads_before() {
-        return unsupported("the indices of a maximum with auto_pad and a stride on a symbolic dimension");
+        return unsupported(
+            "the indices of a maximum, with auto_pad and a stride on a symbolic dimension; export with explicit pads, \
+             or fix the dimension with `--fix NAME=SIZE`",
+        );
     }
     let result: Vec<Expr> = shape[..2].iter().cloned().chain(window.output(lowering, &shape[2..])?).collect();
     let mut nest = NestBuilder::new("max_with_indices", result.clone());
@@ -71,7 +74,7 @@ pub(super) fn max_unpool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, indices) = (call.input(0)?, call.input(1)?);
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
     if !same_shape(&shape, lowering.shape(indices)) || lowering.dtype(indices) != DType::I64 || !is_float(dtype) {
-        return invalid("indices that do not fit the elements");
+        return invalid("its operand is not of a float type, or its indices are not I64 of the same shape");
     }
     let window = Window::read(lowering, call, x, &call.required_ints("kernel_shape")?)?;
     let spatial = window.size.len();
@@ -104,7 +107,7 @@ pub(super) fn max_unpool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let Some(wanted) = call.optional(2) else { return Ok(vec![y]) };
     let wanted = lowering.require_known(wanted, "output_shape")?;
     if wanted.len() != result.len() {
-        return invalid(format!("output_shape has {} entries for {} dimensions", wanted.len(), result.len()));
+        return invalid(format!("its output_shape has {} entries for {} dimensions", wanted.len(), result.len()));
     }
     let mut margins = Margins::none(result.len());
     margins.after =

@@ -28,8 +28,10 @@ const WINDOW_MAX: i64 = 1 << 16;
 
 fn small(values: &[i64], what: &str, min: i64) -> LowerResult<Vec<u32>> {
     match values.iter().find(|v| !(min..=WINDOW_MAX).contains(*v)) {
-        Some(value) if *value < 0 && what == "pads" => unsupported(format!("{what} of {value}")),
-        Some(value) => invalid(format!("{what} of {value}")),
+        Some(value) if *value < 0 && what == "pads" => {
+            unsupported(format!("its {what} contain {value}; only padding of at least 0 is supported"))
+        }
+        Some(value) => invalid(format!("its {what} contain {value}, which is not in {min}..={WINDOW_MAX}")),
         None => Ok(values.iter().map(|v| *v as u32).collect()),
     }
 }
@@ -44,7 +46,7 @@ pub(super) fn per_dimension(
 ) -> LowerResult<Vec<u32>> {
     let values = call.ints(name)?.unwrap_or_else(|| vec![default; spatial]);
     if values.len() != spatial {
-        return invalid(format!("{name} has {} entries for {spatial} dimensions", values.len()));
+        return invalid(format!("its {name} has {} entries for {spatial} dimensions", values.len()));
     }
     small(&values, name, min)
 }
@@ -64,14 +66,14 @@ impl AutoPad {
             "NOTSET" => {
                 let pads = call.ints("pads")?.unwrap_or_else(|| vec![0; 2 * spatial]);
                 if pads.len() != 2 * spatial {
-                    return invalid(format!("pads has {} entries for {spatial} dimensions", pads.len()));
+                    return invalid(format!("its pads has {} entries for {spatial} dimensions", pads.len()));
                 }
                 Ok(AutoPad::Explicit(small(&pads, "pads", 0)?))
             }
             "VALID" => Ok(AutoPad::Explicit(vec![0; 2 * spatial])),
             "SAME_UPPER" => Ok(AutoPad::Same { extra_in_front: false }),
             "SAME_LOWER" => Ok(AutoPad::Same { extra_in_front: true }),
-            other => invalid(format!("auto_pad = {other:?}")),
+            other => invalid(format!("its attribute auto_pad is {other:?}, which ONNX does not define")),
         }
     }
 }
@@ -82,7 +84,7 @@ impl Window {
     pub(super) fn read(lowering: &Lowering, call: &Call<'_>, x: ValueId, size: &[i64]) -> LowerResult<Window> {
         let spatial = size.len();
         if spatial == 0 || lowering.rank(x) != spatial + 2 {
-            return invalid(format!("a window of {spatial} dimensions over a tensor of {}", lowering.rank(x)));
+            return invalid(format!("its window has {spatial} dimensions and its operand {}", lowering.rank(x)));
         }
         let mut window = Window {
             size: small(size, "kernel_shape", 1)?,
@@ -162,7 +164,7 @@ impl Window {
         let least = if self.ceil { 1 - stride } else { 0 };
         if bounds(&span, &lowering.graph.symbols).is_some_and(|(_, high)| high < least) {
             return invalid(format!(
-                "the window of {reach} does not fit the padded input of {}",
+                "its window of {reach} elements is larger than the padded input of {}",
                 dim.clone() + (before + after)
             ));
         }

@@ -18,7 +18,7 @@ const TY: DType = DType::F32;
 pub(in super::super) fn array_feature_extractor(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, indices) = (call.input(0)?, call.input(1)?);
     let (shape, dtype) = (lowering.shape(x).to_vec(), lowering.dtype(x));
-    let Some((_, outer)) = shape.split_last() else { return invalid("the data are a scalar") };
+    let Some((_, outer)) = shape.split_last() else { return invalid("its data is a scalar") };
     let count = crate::size::elements(lowering.shape(indices));
     let indices = lowering.reshape(&format!("{}.indices", call.name), indices, vec![count.clone()])?;
     let picked = [outer, std::slice::from_ref(&count)].concat();
@@ -53,13 +53,13 @@ pub(in super::super) fn imputer(lowering: &mut Lowering, call: &Call<'_>) -> Res
         let values = call.ints("imputed_value_int64s")?.unwrap_or_default();
         let replaced = call.int("replaced_value_int64", 0)?;
         if replaced.unsigned_abs() >= 1 << 53 {
-            return unsupported(format!("replaced_value_int64 = {replaced}"));
+            return unsupported(format!("its replaced_value_int64 is {replaced}, which f64 cannot represent"));
         }
         (Tensor::ints(ty, vec![values.len()], values), replaced as f64)
     };
     let features = lowering.shape(x).last().and_then(Expr::as_const);
     if values.is_empty() || (values.len() != 1 && Some(values.len() as i64) != features) {
-        return invalid(format!("{} imputed values for rows of {features:?} features", values.len()));
+        return invalid(format!("it has {} imputed values for rows of {features:?} features", values.len()));
     }
     let values = lowering.constant(&format!("{}.values", call.name), &values);
     Ok(vec![lowering.pointwise(&call.name, &[x, values], ty, |p, x| {
@@ -81,7 +81,10 @@ pub(in super::super) fn scaler(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     for what in ["offset", "scale"] {
         let values = call.floats(what)?.unwrap_or_default();
         if values.is_empty() || (values.len() != 1 && Some(values.len() as i64) != features) {
-            return invalid(format!("{} numbers of {what} for rows of {features:?} features", values.len()));
+            return invalid(format!(
+                "its {} values of {what} do not match rows of {features:?} features",
+                values.len()
+            ));
         }
         operands.push(floats(
             lowering,
@@ -100,7 +103,7 @@ pub(in super::super) fn scaler(lowering: &mut Lowering, call: &Call<'_>) -> Resu
 pub(in super::super) fn normalizer(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = lowering.cast(&format!("{}.x", call.name), call.input(0)?, TY)?;
     let axis = match lowering.rank(x) {
-        0 => return invalid("a scalar"),
+        0 => return invalid("its operand is a scalar"),
         rank => rank - 1,
     };
     let name = |part: &str| format!("{}.{part}", call.name);
@@ -112,7 +115,7 @@ pub(in super::super) fn normalizer(lowering: &mut Lowering, call: &Call<'_>) -> 
             reduce(lowering, &name("norm"), magnitudes, ReduceKind::Sum, vec![axis], true)?
         }
         "L2" => reduce(lowering, &name("norm"), x, ReduceKind::L2, vec![axis], true)?,
-        other => return invalid(format!("norm = {other:?}")),
+        other => return invalid(format!("its attribute norm is {other:?}, which ONNX does not define")),
     };
     Ok(vec![lowering.pointwise(&call.name, &[x, norm], TY, |p, x| {
         let is_zero = p.step(PointOp::Equal, TY, &[x[1], PointArg::Const(0.0)]);
@@ -126,7 +129,7 @@ pub(in super::super) fn feature_vectorizer(lowering: &mut Lowering, call: &Call<
     let inputs = call.all_inputs()?;
     let widths = call.required_ints("inputdimensions")?;
     if widths.len() != inputs.len() {
-        return invalid(format!("{} widths for {} operands", widths.len(), inputs.len()));
+        return invalid(format!("it has {} inputdimensions for {} operands", widths.len(), inputs.len()));
     }
     let mut parts = Vec::with_capacity(inputs.len());
     for (index, (x, width)) in inputs.into_iter().zip(widths).enumerate() {
@@ -135,7 +138,7 @@ pub(in super::super) fn feature_vectorizer(lowering: &mut Lowering, call: &Call<
         let rows = match lowering.shape(x) {
             [count] => vec![count.clone(), Expr::Const(1)],
             [count, found] => vec![count.clone(), found.clone()],
-            other => return unsupported(format!("an operand with {} dimensions", other.len())),
+            other => return unsupported(format!("an operand with {} dimensions; 1 or 2 are supported", other.len())),
         };
         let x = lowering.reshape(&format!("{name}.rows"), x, rows.clone())?;
         parts.push(match rows[1].as_const() {
@@ -144,7 +147,7 @@ pub(in super::super) fn feature_vectorizer(lowering: &mut Lowering, call: &Call<
                 lowering.emit_one(&format!("{name}.filled"), op, &[x], TY, vec![rows[0].clone(), width.into()])?
             }
             Some(_) => part(lowering, &format!("{name}.cut"), x, 1, 0, width.into())?,
-            None => return unsupported(format!("a width of {}, which is no fixed number", rows[1])),
+            None => return Err(lowering.open_size("the width of an operand", &rows[1])),
         });
     }
     Ok(vec![join(lowering, &call.name, &parts, 1)?])
@@ -156,7 +159,7 @@ pub(in super::super) fn one_hot_encoder(lowering: &mut Lowering, call: &Call<'_>
     let x = call.input(0)?;
     let categories = call.required_ints("cats_int64s")?;
     if !call.flag("zeros", true)? {
-        return unsupported("zeros = 0, where an unknown category is an error");
+        return unsupported("zeros = 0, which makes an unknown category an error; export with zeros = 1");
     }
     let ty = DType::I64;
     let mut shape = lowering.shape(x).to_vec();

@@ -88,17 +88,20 @@ impl Forest {
         let missing = call.ints("nodes_missing_value_tracks_true")?.unwrap_or_default();
         let lengths = [numbers.len(), features.len(), on_true.len(), on_false.len(), values.len(), modes.len()];
         if lengths != [count; 6] || !(missing.is_empty() || missing.len() == count) || count == 0 || count > NODES_MAX {
-            return invalid(format!("attributes of {count} nodes have lengths {lengths:?} and {}", missing.len()));
+            return invalid(format!(
+                "the attributes of its {count} nodes have lengths {lengths:?} and {}",
+                missing.len()
+            ));
         }
         let places: HashMap<(i64, i64), usize> = trees.iter().copied().zip(numbers.iter().copied()).zip(0..).collect();
         if places.len() != count {
-            return invalid("two nodes of a tree have one number");
+            return invalid("two nodes of one tree have the same id");
         }
         let find = |tree: i64, node: i64| {
             places
                 .get(&(tree, node))
                 .copied()
-                .ok_or_else(|| LowerError::Invalid(format!("tree {tree} has no node {node}")))
+                .ok_or_else(|| LowerError::Invalid(format!("its tree {tree} has no node {node}")))
         };
         let mut nodes = Vec::with_capacity(count);
         for i in 0..count {
@@ -133,7 +136,7 @@ impl Forest {
         let lengths = [on_true.len(), on_false.len(), true_leaf.len(), false_leaf.len(), splits.len(), modes.len()];
         if lengths != [count; 6] || targets.len() != weights.len() || count + targets.len() > NODES_MAX {
             return invalid(format!(
-                "attributes of {count} nodes have lengths {lengths:?}, of leaves {} and {}",
+                "the attributes of its {count} nodes have lengths {lengths:?}, those of its leaves {} and {}",
                 targets.len(),
                 weights.len()
             ));
@@ -142,22 +145,23 @@ impl Forest {
         let place = |at: i64, is_leaf: i64| {
             let (first, limit) = if is_leaf != 0 { (count, targets.len()) } else { (0, count) };
             let at = usize::try_from(at).ok().filter(|at| *at < limit);
-            at.map(|at| first + at).ok_or_else(|| LowerError::Invalid("a node leads to one that does not exist".into()))
+            at.map(|at| first + at)
+                .ok_or_else(|| LowerError::Invalid("a node of a tree refers to a node that does not exist".into()))
         };
         let mut sets = sets_of(&optional_numbers(call, "membership_values")?).into_iter();
         let mut nodes = Vec::with_capacity(count + targets.len());
         for i in 0..count {
-            let mode = MODES
-                .get(modes[i] as usize)
-                .copied()
-                .ok_or_else(|| LowerError::Invalid(format!("mode {}", modes[i])))?;
+            let mode = MODES.get(modes[i] as usize).copied().ok_or_else(|| {
+                LowerError::Invalid(format!("its node mode {} is not one that ONNX defines", modes[i]))
+            })?;
             let members = if mode == Mode::Member { sets.next() } else { Some(Vec::new()) };
             nodes.push(Node::Branch(Branch {
                 mode,
                 feature: features[i],
                 value: splits[i],
-                members: members
-                    .ok_or_else(|| LowerError::Invalid("there are fewer sets of members than nodes with one".into()))?,
+                members: members.ok_or_else(|| {
+                    LowerError::Invalid("it has fewer member sets than nodes with mode BRANCH_MEMBER".into())
+                })?,
                 missing_is_true: missing.get(i).is_some_and(|m| *m != 0),
                 on_true: place(on_true[i], true_leaf[i])?,
                 on_false: place(on_false[i], false_leaf[i])?,
@@ -190,13 +194,13 @@ fn add_entries(
     let (trees, numbers, ids) = (list("treeids")?, list("nodeids")?, list("ids")?);
     let weights = numbers_of(call, &format!("{entries}_weights"))?;
     if [numbers.len(), ids.len(), weights.len()] != [trees.len(); 3] {
-        return invalid(format!("{} leaves and {} weights", trees.len(), weights.len()));
+        return invalid(format!("it has {} leaf entries and {} weights", trees.len(), weights.len()));
     }
     for i in 0..trees.len() {
         match &mut nodes[find(trees[i], numbers[i])?] {
             Node::Leaf(entries) => entries.push((ids[i], weights[i])),
             Node::Branch(_) => {
-                return invalid(format!("node {} of tree {} has a weight and is no leaf", numbers[i], trees[i]));
+                return invalid(format!("node {} of tree {} has a weight but is not a leaf", numbers[i], trees[i]));
             }
         }
     }
@@ -207,7 +211,7 @@ fn mode_named(name: &str) -> LowerResult<Mode> {
     let found = MODE_NAMES.iter().position(|known| *known == name).map(|i| MODES[i]);
     match found {
         Some(mode) if mode != Mode::Member => Ok(mode),
-        _ => invalid(format!("a node of mode {name:?}")),
+        _ => invalid(format!("its node mode {name:?} is not one that ONNX defines")),
     }
 }
 
@@ -250,7 +254,7 @@ fn depth(nodes: &[Node], roots: &[usize]) -> LowerResult<usize> {
     while let Some((place, above)) = waiting.pop() {
         visits += 1;
         if visits > nodes.len() + roots.len() {
-            return invalid("the nodes form no trees: one is reached in two ways");
+            return invalid("its nodes do not form trees: a node is reached on two paths");
         }
         match &nodes[place] {
             Node::Leaf(_) => deepest = deepest.max(above),

@@ -21,7 +21,7 @@ pub(in super::super) fn label_encoder(lowering: &mut Lowering, call: &Call<'_>) 
     let key_ty = lowering.dtype(x);
     if keys.dtype != key_ty || keys.len() != values.len() {
         return invalid(format!(
-            "{} keys of type {:?} and {} values for elements of type {key_ty:?}",
+            "it has {} keys of type {:?} and {} values, for elements of type {key_ty:?}",
             keys.len(),
             keys.dtype,
             values.len()
@@ -75,13 +75,13 @@ fn table(call: &Call<'_>, what: &str) -> LowerResult<Tensor> {
     }
     match call.floats(&format!("{what}_floats"))? {
         Some(values) => Ok(Tensor::floats(DType::F32, vec![values.len()], values.into_iter().map(f64::from))),
-        None => invalid(format!("there are no {what}")),
+        None => invalid(format!("it has no {what}")),
     }
 }
 
 fn tensor_of(literal: super::super::super::read::Literal) -> LowerResult<Tensor> {
     let tensor = Tensor::from_bytes(literal.dtype, &literal.shape, &literal.bytes);
-    tensor.ok_or_else(|| LowerError::Invalid("the tensor's bytes do not fit its shape".into()))
+    tensor.ok_or_else(|| LowerError::Invalid("the number of bytes of its tensor does not match its shape".into()))
 }
 
 /// What an element without a key becomes.
@@ -91,7 +91,7 @@ fn default(call: &Call<'_>, dtype: DType) -> LowerResult<Tensor> {
         return if tensor.dtype == dtype && tensor.len() == 1 {
             Ok(tensor)
         } else {
-            invalid("the default is not one value of the values' type")
+            invalid("its default is not one value of the values' type")
         };
     }
     Ok(match is_float(dtype) {

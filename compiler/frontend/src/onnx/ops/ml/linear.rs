@@ -1,7 +1,7 @@
 //! Linear models.
 
 use super::super::super::call::Call;
-use super::super::super::error::{LowerError, LowerResult, invalid};
+use super::super::super::error::{LowerResult, invalid};
 use super::super::super::lowering::Lowering;
 use super::operands::{floats, refuse_strings, rows};
 use super::scores::{Transform, best_label, complement, label_above, two_columns};
@@ -17,12 +17,13 @@ fn affine(lowering: &mut Lowering, call: &Call<'_>, outputs: usize) -> LowerResu
     let coefficients = call.floats("coefficients")?.unwrap_or_default();
     let intercepts = call.floats("intercepts")?.unwrap_or_default();
     let width = features.as_const().and_then(|f| usize::try_from(f).ok());
-    let width = width
-        .ok_or_else(|| LowerError::Unsupported(format!("rows of {features} features, which is no fixed number")))?;
+    let width = width.ok_or_else(|| lowering.open_size("its number of features", &features))?;
     if outputs == 0 || coefficients.len() != outputs * width || !(intercepts.is_empty() || intercepts.len() == outputs)
     {
         let (c, i) = (coefficients.len(), intercepts.len());
-        return invalid(format!("{c} coefficients and {i} intercepts for {width} features and {outputs} results"));
+        return invalid(format!(
+            "it has {c} coefficients and {i} intercepts for {width} features and {outputs} results"
+        ));
     }
     let x = lowering.cast(&format!("{}.x", call.name), x, DType::F32)?;
     let weights = floats(
@@ -69,7 +70,9 @@ pub(in super::super) fn linear_classifier(lowering: &mut Lowering, call: &Call<'
         let label = best_label(lowering, &label_name, scores, &labels)?;
         return Ok(vec![label, transform.apply(lowering, &call.name, scores)?]);
     }
-    let [below, above] = labels[..] else { return invalid(format!("{} labels for one score", labels.len())) };
+    let [below, above] = labels[..] else {
+        return invalid(format!("it has {} labels for one score; it needs 2", labels.len()));
+    };
     let label = label_above(lowering, &label_name, scores, 0, 0.0, [below, above])?;
     // A softmax of one score does nothing, in ONNX Runtime and here.
     let score = match transform {

@@ -11,7 +11,7 @@ use atoll_kgraph::{DType, Expr};
 /// Refuses attributes that hold strings.
 pub(super) fn refuse_strings(call: &Call<'_>, names: &[&str]) -> LowerResult<()> {
     match names.iter().find(|name| call.has(name)) {
-        Some(name) => unsupported(format!("strings ({name}); there are no tensors of strings")),
+        Some(name) => unsupported(format!("its attribute {name} has strings; encode them as numbers before the model")),
         None => Ok(()),
     }
 }
@@ -22,7 +22,7 @@ pub(super) fn rows(lowering: &mut Lowering, call: &Call<'_>) -> LowerResult<(Val
     let shape = match lowering.shape(x) {
         [features] => [Expr::Const(1), features.clone()],
         [count, features] => [count.clone(), features.clone()],
-        other => return unsupported(format!("an operand with {} dimensions", other.len())),
+        other => return unsupported(format!("an operand with {} dimensions; 1 or 2 are supported", other.len())),
     };
     Ok((lowering.reshape(&format!("{}.rows", call.name), x, shape.to_vec())?, shape))
 }

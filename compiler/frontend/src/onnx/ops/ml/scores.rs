@@ -31,7 +31,7 @@ impl Transform {
             "LOGISTIC" => Transform::Logistic,
             "SOFTMAX_ZERO" => Transform::SoftmaxZero,
             "PROBIT" => Transform::Probit,
-            other => return invalid(format!("post_transform = {other:?}")),
+            other => return invalid(format!("its attribute post_transform is {other:?}, which ONNX does not define")),
         })
     }
 
@@ -123,7 +123,7 @@ pub(super) fn negative(p: &mut ProgramBuilder, x: PointArg) {
 pub(super) fn best_label(lowering: &mut Lowering, name: &str, scores: ValueId, labels: &[i64]) -> LowerResult<ValueId> {
     let classes = lowering.shape(scores)[1].as_const().and_then(|c| usize::try_from(c).ok());
     if classes != Some(labels.len()) {
-        return invalid(format!("{} labels for scores of {classes:?} classes", labels.len()));
+        return invalid(format!("it has {} labels for scores of {classes:?} classes", labels.len()));
     }
     let best = reduce(lowering, &format!("{name}.best"), scores, ReduceKind::Max, vec![1], true)?;
     let places = floats(lowering, &format!("{name}.places"), &[1, labels.len()], (0..labels.len()).map(|i| i as f64));
@@ -155,7 +155,7 @@ pub(super) fn label_above(
     for (number, label) in exact.iter_mut().zip(labels) {
         *number = label as f64;
         if *number as i64 != label || label.unsigned_abs() >= 1 << 53 {
-            return Err(LowerError::Unsupported(format!("the label {label}")));
+            return Err(LowerError::Unsupported(format!("its label {label}, which f64 cannot represent")));
         }
     }
     lowering.pointwise(name, &[score], DType::I64, |p, x| {

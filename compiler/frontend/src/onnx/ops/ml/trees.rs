@@ -36,7 +36,7 @@ pub(in super::super) fn tree_ensemble_regressor(lowering: &mut Lowering, call: &
         "AVERAGE" => Aggregate::Average,
         "MIN" => Aggregate::Min,
         "MAX" => Aggregate::Max,
-        other => return invalid(format!("aggregate_function = {other:?}")),
+        other => return invalid(format!("its attribute aggregate_function is {other:?}, which ONNX does not define")),
     };
     let targets = call.int("n_targets", 1)?;
     let scores = Ensemble::of(lowering, call, forest)?.scores(lowering, call, targets, aggregate)?;
@@ -53,7 +53,7 @@ pub(in super::super) fn tree_ensemble(lowering: &mut Lowering, call: &Call<'_>) 
         1 => Aggregate::Sum,
         2 => Aggregate::Min,
         3 => Aggregate::Max,
-        other => return invalid(format!("aggregate_function = {other}")),
+        other => return invalid(format!("its aggregate_function is {other}, which ONNX does not define")),
     };
     let transform = match call.int("post_transform", 0)? {
         0 => Transform::None,
@@ -61,7 +61,7 @@ pub(in super::super) fn tree_ensemble(lowering: &mut Lowering, call: &Call<'_>) 
         2 => Transform::Logistic,
         3 => Transform::SoftmaxZero,
         4 => Transform::Probit,
-        other => return invalid(format!("post_transform = {other}")),
+        other => return invalid(format!("its post_transform is {other}, which ONNX does not define")),
     };
     let dtype = lowering.dtype(call.input(0)?);
     let scores = Ensemble::of(lowering, call, forest)?.scores(lowering, call, call.int("n_targets", 1)?, aggregate)?;
@@ -114,14 +114,19 @@ fn two_classes(
             point(lowering, &format!("{}.based", call.name), PointOp::Add, &[score, base])?
         }
         (base, _) => {
-            return unsupported(format!("{} base values where the leaves name class {only} of two alone", base.len()));
+            return unsupported(format!(
+                "{} base values, where the leaves have weights only for class {only} of two",
+                base.len()
+            ));
         }
     };
     let threshold = if all_positive { 0.5 } else { 0.0 };
     let label = label_above(lowering, &format!("{}.label", call.name), score, 0, threshold, labels)?;
     let scores = match (only, transform) {
         (1, _) => transform.apply(lowering, &call.name, scores)?,
-        (_, Transform::Probit) => return unsupported("post_transform = PROBIT where the leaves name one class of two"),
+        (_, Transform::Probit) => {
+            return unsupported("post_transform = PROBIT, where the leaves have weights only for one class of two");
+        }
         (_, Transform::Logistic) => {
             let both = two_columns(lowering, &format!("{}.both", call.name), score, negative)?;
             transform.apply(lowering, &call.name, both)?
@@ -138,7 +143,7 @@ fn add_base(lowering: &mut Lowering, call: &Call<'_>, scores: ValueId, targets: 
         return Ok(scores);
     }
     if base.len() != 1 && base.len() as i64 != targets {
-        return invalid(format!("{} base values for {targets} targets", base.len()));
+        return invalid(format!("it has {} base values for {targets} targets", base.len()));
     }
     let base = floats(lowering, &format!("{}.base", call.name), &[base.len()], base);
     point(lowering, &format!("{}.based", call.name), PointOp::Add, &[scores, base])
@@ -157,11 +162,14 @@ impl Ensemble {
     fn of(lowering: &mut Lowering, call: &Call<'_>, forest: Forest) -> LowerResult<Ensemble> {
         let (x, shape) = rows(lowering, call)?;
         let Some(width) = shape[1].as_const() else {
-            return unsupported(format!("rows of {} features, which is no fixed number", shape[1]));
+            return Err(lowering.open_size("its number of features", &shape[1]));
         };
         let negative = forest.nodes.iter().any(|n| matches!(n, Node::Branch(b) if b.feature < 0));
         if forest.features() > width || negative {
-            return invalid(format!("the trees look at feature {}, rows have {width}", forest.features() - 1));
+            return invalid(format!(
+                "its trees read feature {}, but rows have {width} features",
+                forest.features() - 1
+            ));
         }
         let ty = if lowering.dtype(x) == DType::F64 { DType::F64 } else { DType::F32 };
         let x = lowering.cast(&format!("{}.x", call.name), x, ty)?;
@@ -177,7 +185,7 @@ impl Ensemble {
         aggregate: Aggregate,
     ) -> LowerResult<ValueId> {
         if targets < 1 || self.forest.targets().any(|(id, _)| !(0..targets).contains(&id)) {
-            return invalid(format!("leaves name targets that are none of the {targets}"));
+            return invalid(format!("its leaves have targets outside 0..{targets}"));
         }
         let leaves = self.leaves(lowering, call)?;
         let (ids, weights) = self.entries(lowering, call);

@@ -8,7 +8,7 @@ export ATOLL_MODELS_DIR := $(ATOLL_CACHE)/models
 # Every recipe runs with the tools that the setup found.
 SETUP := . tools/setup.sh
 
-.PHONY: help setup demo build test test-full mutants bench gpu-check clean
+.PHONY: help setup demo build test test-full mutants bench docs gpu-check clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,9 @@ mutants: ## Whether the scheduler's tests notice small changes to it (hours)
 
 bench: ## The figures of BENCHMARKS.md
 	@export ATOLL_SETUP=bench; $(SETUP) && cargo build --release --quiet -p atoll -p atoll-models $$ATOLL_BIN_FEATURES && tools/bench.sh
+
+docs: ## Build the guide, the reference and the internals as a book in target/book (mdBook)
+	@export ATOLL_SETUP=docs; $(SETUP) && mdbook build --dest-dir "$(CURDIR)/target/book" docs
 
 gpu-check: ## Pack what checks and measures Atoll on a machine with an NVIDIA GPU and its driver
 	@$(SETUP) && tools/gpu-check/pack.sh

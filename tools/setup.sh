@@ -57,6 +57,11 @@ if [ "${ATOLL_SETUP:-}" = test ] && ! command -v cargo-deny >/dev/null; then
     cargo install --quiet --debug --locked --root "$ATOLL_CACHE/tools" cargo-deny
 fi
 
+if [ "${ATOLL_SETUP:-}" = docs ] && ! command -v mdbook >/dev/null; then
+    say "building mdbook (two minutes, once)"
+    cargo install --quiet --debug --locked --root "$ATOLL_CACHE/tools" mdbook
+fi
+
 # Peers of the kernel benchmark, for `make bench` alone; without them its columns stay empty.
 if [ "${ATOLL_SETUP:-}" = bench ]; then
     [ -e /etc/OpenCL/vendors/pocl.icd ] || apt_install pocl-opencl-icd ocl-icd-libopencl1 || say "no pocl here; its column will be empty"

@@ -51,10 +51,10 @@ pub fn crate_of(path: &str) -> String {
     }
 }
 
-/// Whether a Rust file contains tests or helpers of tests only, by its path.
+/// Whether a Rust file contains only tests, helpers of tests, or an example, by its path.
 pub fn is_test_path(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
-    parts[0] == "tests" || parts.iter().any(|part| ["tests", "tests.rs", "benches"].contains(part))
+    parts[0] == "tests" || parts.iter().any(|part| ["tests", "tests.rs", "benches", "examples"].contains(part))
 }
 
 /// Removes items that are compiled for tests only (`#[cfg(test)]`, `#[test]`).

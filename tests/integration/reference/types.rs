@@ -14,6 +14,16 @@ pub(super) struct Types {
     items: BTreeMap<String, Item>,
 }
 
+/// Types that are declared elsewhere, in words.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("Class", "`real-time` or `best-effort`"),
+    ("DataType", "datatype of KServe, as in `FP32`"),
+    ("Digest", "SHA-256 in hexadecimal"),
+    ("SizeRanges", "map from text to a size or range, as in `8` or `1..512`"),
+    ("States", "`auto` or pairs `INPUT=OUTPUT,...`"),
+    ("Tenant", "text"),
+];
+
 /// What serde's attributes say of a type, field or variant.
 #[derive(Default)]
 struct Serde {
@@ -193,7 +203,11 @@ impl Types {
             }
             let is_optional = serde.has("default") || serde.has("skip_serializing_if") || outer(&field.ty) == "Option";
             let optional = if is_optional { ", optional" } else { "" };
-            writeln!(text, "| {name} | {}{optional} | {} |", self.type_text(&field.ty), cell(&docs(&field.attrs))?)?;
+            let content = match serde.values.get("deserialize_with").map(String::as_str) {
+                Some("size") => "bytes, as in `512M`".to_owned(),
+                _ => self.type_text(&field.ty),
+            };
+            writeln!(text, "| {name} | {content}{optional} | {} |", cell(&docs(&field.attrs))?)?;
         }
         Ok(())
     }
@@ -235,7 +249,10 @@ impl Types {
             ("Vec" | "VecDeque" | "BTreeSet", [inner]) => format!("list of {inner}"),
             ("BTreeMap" | "HashMap" | "IndexMap", [key, value]) => format!("map from {key} to {value}"),
             (name, _) if self.items.contains_key(name) => format!("[{name}](#{})", name.to_lowercase()),
-            (name, _) => format!("`{name}`"),
+            (name, _) => ELSEWHERE
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map_or_else(|| format!("`{name}`"), |(_, text)| (*text).to_owned()),
         }
     }
 }

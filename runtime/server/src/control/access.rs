@@ -1,4 +1,4 @@
-//! Who a peer is and what it may have: the configuration, and the one place that is asked.
+//! Access control of the control socket: maps a peer's user id to a tenant and its limits.
 
 use crate::bytes::size;
 use crate::limits::CONFIGURATION_BYTES_MAX;
@@ -10,20 +10,21 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Who may use the control socket, as whom, and how much.
+/// Which users may use the control socket, as which tenant, and with which limits. Parsed from
+/// `atoll.toml`:
 ///
 /// ```toml
-/// socket_mode = 0o660        # 0o600 where nothing is said: the daemon's own user and root
-/// allow_unknown = true       # other users are tenants called uid-UID
+/// socket_mode = 0o660        # default 0o600: only the daemon's own user and root
+/// allow_unknown = true       # users without a section become tenants named uid-UID
 ///
-/// [default]                  # what tenants may have that have no section of their own; local may have everything
+/// [default]                  # limits of tenants without a section; `local` has no limits
 /// object_bytes = "1G"
 ///
 /// [tenant.vision]
 /// uids = [1000, 1001]
-/// class = "best-effort"      # the highest class of their work
+/// class = "best-effort"      # highest class of the tenant's work
 /// functions = 16
-/// device_bytes = "2G"        # of device memory at once: constants and invocations
+/// device_bytes = "2G"        # device memory at one time: constants and invocations
 /// best_effort_device_bytes = "1G"
 /// object_bytes = "8G"
 /// object_count = 1000
@@ -36,27 +37,27 @@ pub struct Access {
     uids: BTreeMap<u32, Tenant>,
     allow_unknown: bool,
     default: TenantLimits,
-    /// The daemon's own.
+    /// The user id of the daemon itself.
     own_uid: u32,
-    /// Permissions of the socket.
+    /// File mode of the socket.
     pub socket_mode: u32,
 }
 
-/// What a tenant may have.
+/// Limits of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantLimits {
-    /// The highest class of its work.
+    /// Highest class of its work.
     pub class: Class,
-    /// Functions.
+    /// Number of functions.
     pub functions: u64,
-    /// Device memory at once. The engine sees to it ([`Access::memory_quotas`]), also where no
-    /// connection asks for anything.
+    /// Device memory at one time. Enforced by the engine ([`Access::memory_quotas`]), so it also
+    /// holds for work that did not come over this socket.
     pub device: TenantBytes,
-    /// Objects.
+    /// Number and bytes of objects.
     pub objects: Quota,
 }
 
-/// Why a configuration cannot be used.
+/// The file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// It cannot be read.
@@ -64,77 +65,95 @@ pub enum AccessError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It says something that cannot be.
+    /// The file is not valid.
     #[error("{path}: {reason}")]
     Format {
         /// The file.
         path: PathBuf,
-        /// What.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Whom a connection acts for, and what they may have.
+/// The tenant that a connection acts for, with its limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Principal {
     pub(crate) tenant: Tenant,
     pub(crate) limits: TenantLimits,
-    /// Root and the daemon's own user, acting for nobody in particular.
-    pub(crate) sees_everybody: bool,
+    /// Whether reports cover all tenants: for root and the daemon's own user, unless they chose a
+    /// tenant.
+    pub(crate) sees_all_tenants: bool,
 }
 
 /// Why a peer may not act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
     #[error(
-        "user {uid} has no tenant here; a section [tenant.NAME] with uids = [{uid}] in the daemon's configuration gives one"
+        "user {uid} is not assigned to a tenant; add uids = [{uid}] to a section [tenant.NAME] of the daemon's \
+        configuration"
     )]
     Unknown { uid: u32 },
-    #[error("user {uid} acts for tenant `{own}` and no other")]
+    #[error("user {uid} may act for tenant `{own}` only")]
     NotYours { uid: u32, own: Tenant },
 }
 
+/// The daemon's settings.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConfigurationFile {
+    /// Permissions of the control socket, as in `0o660`; `0o600` (the daemon's own user and root)
+    /// if absent.
     socket_mode: Option<u32>,
+    /// Whether users without a tenant may connect; their tenants are called `uid-UID`.
     #[serde(default)]
     allow_unknown: bool,
+    /// Limits of tenants without a section.
     #[serde(default)]
     default: Section,
+    /// Tenants by name.
     #[serde(default)]
     tenant: BTreeMap<String, Section>,
 }
 
+/// The users and limits of a tenant. An absent limit is that of `[default]`.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Section {
+    /// Users that act for the tenant. Not allowed in `[default]`.
     #[serde(default)]
     uids: Vec<u32>,
+    /// The highest class of the tenant's work.
     class: Option<Class>,
+    /// Number of functions; 64 if nothing is set.
     functions: Option<u64>,
+    /// Device memory at one time, constants and invocations together; unlimited if nothing is set.
     #[serde(default, deserialize_with = "size")]
     device_bytes: Option<u64>,
+    /// Device memory at one time of best-effort work; unlimited if nothing is set.
     #[serde(default, deserialize_with = "size")]
     best_effort_device_bytes: Option<u64>,
+    /// Bytes of all objects; 4 GiB if nothing is set.
     #[serde(default, deserialize_with = "size")]
     object_bytes: Option<u64>,
+    /// Number of objects; 10,000 if nothing is set.
     object_count: Option<u64>,
+    /// Bytes of objects that are kept for best-effort work; unlimited if nothing is set.
     #[serde(default, deserialize_with = "size")]
     best_effort_object_bytes: Option<u64>,
+    /// Number of objects that are kept for best-effort work; unlimited if nothing is set.
     best_effort_object_count: Option<u64>,
 }
 
 impl TenantLimits {
-    /// Of the daemon's own tenant.
+    /// Limits of the daemon's own tenant.
     pub(super) const ALL: TenantLimits =
         TenantLimits { class: Class::RealTime, functions: 4096, device: TenantBytes::UNLIMITED, objects: Quota::NONE };
 
-    /// Of tenants where the configuration says nothing: enough to work, too little to be in the way
-    /// of others.
+    /// Limits of tenants that the configuration does not mention: enough to work, too little to
+    /// disturb others.
     const DEFAULT: TenantLimits = TenantLimits {
         class: Class::RealTime,
         functions: 64,
@@ -169,7 +188,7 @@ impl Section {
 }
 
 impl Access {
-    /// The daemon's own user and root, and nobody else.
+    /// Access for the daemon's own user and root only.
     pub fn own(own_uid: u32) -> Access {
         Access {
             tenants: BTreeMap::new(),
@@ -181,7 +200,7 @@ impl Access {
         }
     }
 
-    /// What a configuration file says.
+    /// Reads a configuration file.
     pub fn read(path: &Path, own_uid: u32) -> Result<Access, AccessError> {
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(CONFIGURATION_BYTES_MAX).read_to_string(&mut text));
@@ -194,11 +213,13 @@ impl Access {
         let mut access = Access { allow_unknown: file.allow_unknown, ..Access::own(own_uid) };
         access.default = file.default.over(&TenantLimits::DEFAULT);
         if !file.default.uids.is_empty() {
-            return Err("[default] has uids; users belong to a [tenant.NAME]".into());
+            return Err("[default] must not have uids; list users in a section [tenant.NAME]".into());
         }
         if let Some(mode) = file.socket_mode {
             if mode & !0o666 != 0 {
-                return Err(format!("socket_mode is {mode:#o}; it takes permissions to read and write, as in 0o660"));
+                return Err(format!(
+                    "socket_mode is {mode:#o}, but may only grant read and write permissions, as in 0o660"
+                ));
             }
             access.socket_mode = mode;
         }
@@ -208,20 +229,21 @@ impl Access {
             access.tenants.insert(tenant.clone(), section.over(&base));
             for uid in section.uids {
                 if let Some(other) = access.uids.insert(uid, tenant.clone()) {
-                    return Err(format!("user {uid} stands in [tenant.{other}] and in [tenant.{tenant}]"));
+                    return Err(format!("user {uid} is listed in both [tenant.{other}] and [tenant.{tenant}]"));
                 }
             }
         }
         Ok(access)
     }
 
-    /// What tenants may have of the device, for the engine.
+    /// The device memory quotas of all tenants, for the engine.
     pub fn memory_quotas(&self) -> MemoryQuotas {
         let tenants = self.tenants.iter().map(|(tenant, limits)| (tenant.clone(), limits.device));
         MemoryQuotas { default: self.default.device, tenants: tenants.collect() }
     }
 
-    /// Whom a peer acts for: the tenant of its user, or one that it names and may.
+    /// The tenant that a peer acts for: the tenant of its user id, or the requested one if the peer
+    /// may choose.
     pub(crate) fn principal(&self, uid: u32, wanted: Option<Tenant>) -> Result<Principal, Denied> {
         let may_choose = uid == self.own_uid || uid == 0;
         let own = match self.uids.get(&uid) {
@@ -237,9 +259,9 @@ impl Access {
         }
     }
 
-    fn of(&self, tenant: Tenant, sees_everybody: bool) -> Principal {
+    fn of(&self, tenant: Tenant, sees_all_tenants: bool) -> Principal {
         let default = if tenant.is_local() { TenantLimits::ALL } else { self.default };
-        Principal { limits: self.tenants.get(&tenant).copied().unwrap_or(default), tenant, sees_everybody }
+        Principal { limits: self.tenants.get(&tenant).copied().unwrap_or(default), tenant, sees_all_tenants }
     }
 }
 
@@ -272,8 +294,12 @@ mod tests {
         assert_eq!(who(1001, None).as_deref(), Ok("vision"));
         assert_eq!(who(1001, Some("vision")).as_deref(), Ok("vision"));
         let denied = Denied::NotYours { uid: 1001, own: "vision".parse().unwrap() };
-        for other in ["speech", "local", "nobody"] {
-            assert_eq!(who(1001, Some(other)), Err(denied.clone()), "and whether there is such a tenant is not told");
+        for other in ["speech", "local", "unknown"] {
+            assert_eq!(
+                who(1001, Some(other)),
+                Err(denied.clone()),
+                "the answer does not reveal whether the tenant exists"
+            );
         }
         for own in [0, 500] {
             assert_eq!((who(own, None).as_deref(), who(own, Some("speech")).as_deref()), (Ok("local"), Ok("speech")));
@@ -306,13 +332,13 @@ mod tests {
     fn mistakes_are_named() {
         for (text, expected) in [
             ("[tenant.\"a b\"]", "`a b` names no tenant"),
-            ("[tenant.a]\nuids = [1]\n[tenant.b]\nuids = [1]", "user 1 stands in [tenant.a] and in [tenant.b]"),
-            ("[tenant.a]\nobject_bytes = \"2X\"", "`X` is no unit"),
+            ("[tenant.a]\nuids = [1]\n[tenant.b]\nuids = [1]", "user 1 is listed in both [tenant.a] and [tenant.b]"),
+            ("[tenant.a]\nobject_bytes = \"2X\"", "unknown unit `X`"),
             ("[tenant.a]\nclass = \"urgent\"", "urgent"),
             ("socket_mode = 0o777", "0o777"),
             ("what = 1", "what"),
             ("[default]\nobjects = 1", "objects"),
-            ("[default]\nuids = [1]", "[default] has uids"),
+            ("[default]\nuids = [1]", "[default] must not have uids"),
             ("[tenant.a]\nobjects = 1", "objects"),
         ] {
             let error = Access::parse(text, 0).unwrap_err();

@@ -230,7 +230,7 @@ fn what_the_driver_refuses_is_told_with_a_way_out() -> Result<()> {
         ("prohibited", "device 0 is in prohibited mode"),
         ("exclusive", "device 0 is in exclusive mode and another process has it"),
         ("ptx=6.0", "which needs a driver for CUDA"),
-        ("fail=cuMemAlloc_v2@1", "bytes of memory in one piece"),
+        ("fail=cuMemAlloc_v2@1", "contiguous bytes of memory"),
     ] {
         let (works, said) = infer(bundle.path(), folder.path(), options)?;
         ensure!(!works && said.contains(words) && !said.contains("panicked"), "{options}: {said}");
@@ -459,12 +459,12 @@ fn kernels_of_tenants_run_on_a_gpu_where_they_are_trusted() -> Result<()> {
     let (status, said) = deploy(folder.path(), &["--tenant", "alice"])?;
     ensure!(
         status == Some(2)
-            && said.contains("kernels of tenant `alice` are not run here")
+            && said.contains("does not run kernels of tenant `alice`")
             && said.contains("--trust-tenants"),
         "{said}"
     );
     let (status, said) = deploy(folder.path(), &[])?;
-    ensure!(status == Some(0), "whoever runs the daemon needs nobody's trust: {said}");
+    ensure!(status == Some(0), "the own tenant of the daemon needs no --trust-tenants: {said}");
     let folder = tempfile::tempdir()?;
     let _daemon = faulty_daemon(folder.path(), &["--trust-tenants"])?;
     let (status, said) = deploy(folder.path(), &["--tenant", "alice"])?;

@@ -7,25 +7,26 @@ use atoll_core::{DeviceOffset, LaunchId};
 use atoll_cuda::{CudaError, GraphLaunch, Kernel, LaunchShape, Stream};
 use atoll_device::ModuleId;
 
-/// A launch that may go to the driver, but for where its evicted word is.
+/// A launch that is ready for the driver, except for the address of its evicted word.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) launch: LaunchId,
     pub(super) name: String,
     pub(super) kernel: Kernel,
-    /// Module and kernel, for telling launches apart.
+    /// Module and kernel, to identify equal launches.
     pub(super) code: (ModuleId, u32),
     pub(super) shape: LaunchShape,
     pub(super) params: Params,
     pub(super) evicted_slot: Option<usize>,
-    /// Where the engine looks for the evicted word.
+    /// The offset where the engine reads the evicted word.
     pub(super) evicted_word: DeviceOffset,
     pub(super) task: DeviceOffset,
     pub(super) units: u64,
 }
 
 impl Bound {
-    /// Adds what tells it from others: not itself, nor where its evicted word is.
+    /// Appends what identifies an equal launch: everything but its id and the address of its
+    /// evicted word.
     pub(super) fn add_to(&self, key: &mut Vec<u64>) {
         let LaunchShape { grid: [x, y, z], shared_bytes, .. } = self.shape;
         let [x, y, z] = [x, y, z].map(u64::from);
@@ -34,7 +35,7 @@ impl Bound {
         key.extend(self.params.words().enumerate().map(word));
     }
 
-    /// The parameter block, as that of a launch whose evicted word is the `index`th of some.
+    /// The parameter block with the address of evicted word `index`.
     pub(super) fn params_with(&mut self, evicted: &EvictedWords, index: usize) -> Vec<u8> {
         if let Some(at) = self.evicted_slot {
             self.params.put_address(at, evicted.address(index));
@@ -42,7 +43,7 @@ impl Bound {
         self.params.to_bytes()
     }
 
-    /// One without blocks is nothing to the driver.
+    /// The driver does not accept a launch without blocks, so it is skipped.
     fn has_blocks(&self) -> bool {
         !self.shape.grid.contains(&0)
     }
@@ -57,7 +58,7 @@ impl Bound {
         InRun { launch, kernel, task, units, evicted_word: evicted_slot.map(|_| evicted_word) }
     }
 
-    /// As a graph has it, with parameters; one without blocks is not in it.
+    /// The launch as a graph node with parameters; `None` if it has no blocks.
     pub(super) fn in_graph<'a>(&'a self, params: &'a Vec<u8>) -> Option<GraphLaunch<'a>> {
         self.has_blocks().then_some(GraphLaunch { kernel: &self.kernel, shape: self.shape, params })
     }

@@ -1,24 +1,24 @@
-//! Times of events on the host's clock.
+//! Converts times of events to the host's clock.
 //!
-//! An event only says how long it was after another one. So each queue keeps the last event it saw,
-//! with the time it is taken for. The next one is that much later, and never later than
-//! now, when it was seen to have passed: the smallest delay of seeing one corrects all that were
-//! seen later. As the two clocks do not run at quite the same speed, what is estimated is let drift
-//! towards later times, by more than clocks differ.
+//! An event only tells the time since another event. So each queue keeps the last event it saw,
+//! with its estimated host time. The estimate of the next event is that much later, but not later
+//! than the moment at which it was seen. Thus the event that is seen with the smallest delay
+//! corrects all later estimates. Since the two clocks do not run at exactly the same speed,
+//! estimates drift towards later times, by more than the clocks differ.
 
 use atoll_cuda::{CudaError, Event};
 
-/// How much later an event may be than the device's clock says, as one part in so many.
+/// Upper limit of the drift: one part in this many.
 const DRIFT_DIVISOR: u64 = 10_000;
 
-/// When a launch began and ended.
+/// When a launch began and ended, in host time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) started_ns: u64,
     pub(super) ended_ns: u64,
 }
 
-/// The host's time of a device's events.
+/// The conversion of a queue's event times to host time.
 #[derive(Debug)]
 pub(super) struct Clock {
     last: Event,
@@ -26,13 +26,13 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// From an event that has passed at a known time.
+    /// Starts from an event whose host time is known.
     pub(super) fn new(passed: Event, at_ns: u64) -> Clock {
         Clock { last: passed, last_ns: at_ns }
     }
 
-    /// Where a launch lies whose events have passed. The second event is kept, and the one kept
-    /// before is given back in its place.
+    /// The host times of a launch, from its two events, which must have passed. Keeps the second
+    /// event and returns the one kept before in its place.
     pub(super) fn place(
         &mut self,
         began: &Event,
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_begins_before_it_was_submitted_or_ends_after_it_was_seen() {
+    fn times_are_between_submission_and_observation() {
         assert_eq!(place(1000, 500, 200, 1100, 2000), Span { started_ns: 1300, ended_ns: 1500 });
         assert_eq!(place(1000, 500, 200, 1100, 1400), Span { started_ns: 1200, ended_ns: 1400 });
         assert_eq!(place(1000, 500, 900, 1100, 2000), Span { started_ns: 1100, ended_ns: 1500 });
@@ -67,9 +67,9 @@ mod tests {
     }
 
     #[test]
-    fn a_late_sight_is_forgotten_and_a_slow_clock_is_followed() {
-        // The device's clock is slow by 50 parts in a million; ends are seen 20 µs late, once in ten times
-        // 5 µs.
+    fn late_observations_are_corrected_and_a_slow_clock_is_followed() {
+        // The device's clock is slow by 50 parts per million; ends are seen 20 µs late, every tenth
+        // only 5 µs.
         let (mut last, mut worst) = (5_000_000_u64, 0);
         for launch in 1..=2000_u64 {
             let truth = 1_000_000 + launch * 1_000_000;

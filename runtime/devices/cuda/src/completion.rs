@@ -1,4 +1,4 @@
-//! The thread that sees launches end.
+//! The thread that detects the ends of launches.
 
 use super::clock::Clock;
 use super::error;
@@ -15,35 +15,35 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a call of the driver that submits a launch may take when the context is lost; far above
-/// what it takes.
-const HEAR_WITHIN: Duration = Duration::from_millis(100);
+/// Upper limit for the driver call that submits a launch when the context is lost; far above its
+/// usual time.
+const SUBMISSION_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// How long it asks without a pause: no kernel is shorter than a few microseconds.
-const EAGER_NS: u64 = 20_000;
+/// How long the thread polls without a pause: even short kernels take a few microseconds.
+const BUSY_POLL_NS: u64 = 20_000;
 
-/// It pauses for one part in so many of what it has waited.
+/// A pause is this fraction of the time waited so far.
 const PAUSE_DIVISOR: u64 = 16;
 
-/// Longest pause.
+/// Longest pause in nanoseconds.
 const PAUSE_NS_MAX: u64 = 200_000;
 
-/// A launch on its way, or several that went together.
+/// One submission: a launch, or several that went together.
 #[derive(Debug)]
 pub(super) enum Flight {
     /// In its stream.
     Run(Run),
-    /// Not there, for a reason; it ends when those in front of it have.
+    /// Not submitted to the driver; it completes after the launches before it.
     Refused(LaunchId, Fault),
 }
 
-/// What was put into a stream at once.
+/// Work that was put into a stream at once.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// One, or those of a segment.
+    /// One launch, or those of a segment.
     pub(super) launches: Vec<InRun>,
     pub(super) slot: Slot,
-    /// Of each launch.
+    /// The evicted words of the launches.
     pub(super) evicted: EvictedWords,
     pub(super) segment: Option<(Key, Segment)>,
     pub(super) submitted_ns: u64,
@@ -53,37 +53,37 @@ pub(super) struct Run {
 #[derive(Debug)]
 pub(super) struct InRun {
     pub(super) launch: LaunchId,
-    /// The kernel's name.
+    /// The name of its kernel.
     pub(super) kernel: String,
-    /// Compute units that it can keep busy.
+    /// Compute units that its blocks can occupy.
     pub(super) units: u64,
-    /// Where the engine looks for the evicted word, of launches that have one.
+    /// Where the engine reads the evicted word, for launches that have one.
     pub(super) evicted_word: Option<DeviceOffset>,
-    /// The epoch word, by which launches of a task are known.
+    /// The offset of the epoch word, which identifies the task.
     pub(super) task: DeviceOffset,
 }
 
-/// Launches that ended, with what they had.
+/// Launches that ended, with the resources they used.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) queue: QueueId,
-    /// Each with its evicted word, as the engine knows it.
+    /// Each with the offset of its evicted word for the engine.
     pub(super) completions: Vec<(Completion, Option<DeviceOffset>)>,
     pub(super) slot: Option<Slot>,
     pub(super) segment: Option<(Key, Segment)>,
 }
 
-/// What the thread looks at, of a queue.
+/// The thread's view of a queue.
 #[derive(Debug)]
-struct Lane {
+struct QueueState {
     flights: VecDeque<Flight>,
     clock: Clock,
 }
 
-/// The thread's state.
+/// The state of the thread.
 #[derive(Debug)]
 pub(super) struct Poller {
-    lanes: Vec<Lane>,
+    states: Vec<QueueState>,
     inbox: Receiver<(QueueId, Flight)>,
     outbox: Sender<Ended>,
     bell: FdBell,
@@ -92,14 +92,14 @@ pub(super) struct Poller {
     lost: Arc<OnceLock<String>>,
     is_shared: bool,
     begun: Arc<AtomicU64>,
-    /// Launches of those that it has heard of.
+    /// Launches that it has received.
     taken: u64,
 }
 
 impl Poller {
     #[expect(
         clippy::too_many_arguments,
-        reason = "both ends of what the device's two threads share are made in one place"
+        reason = "both ends of the two threads' shared state are created in one place"
     )]
     pub(super) fn new(
         context: &Arc<Context>,
@@ -111,10 +111,10 @@ impl Poller {
         reports: Arc<Reports>,
         lost: Arc<OnceLock<String>>,
     ) -> Result<Poller, CudaError> {
-        let lane = |_| Ok(Lane { flights: VecDeque::new(), clock: start_clock(context)? });
-        let lanes = (0..queues).map(lane).collect::<Result<_, CudaError>>()?;
+        let state = |_| Ok(QueueState { flights: VecDeque::new(), clock: start_clock(context)? });
+        let states = (0..queues).map(state).collect::<Result<_, CudaError>>()?;
         Ok(Poller {
-            lanes,
+            states,
             inbox,
             outbox,
             bell,
@@ -127,17 +127,18 @@ impl Poller {
         })
     }
 
-    /// What it takes to say who ended the context: whether other processes can, so that nobody here
-    /// need have done it, and how many launches the driver has been given or is being given.
-    pub(super) fn judging(self, is_shared: bool, begun: Arc<AtomicU64>) -> Poller {
+    /// Enables attributing a fault to a task. `is_shared`: other processes may have ended the
+    /// context. `begun`: number of launches passed to the driver so far, including those being
+    /// passed.
+    pub(super) fn with_fault_attribution(self, is_shared: bool, begun: Arc<AtomicU64>) -> Poller {
         Poller { is_shared, begun, ..self }
     }
 
-    /// Until the device is dropped and everything it was given has ended.
+    /// Runs until the device is dropped and all submitted work has ended.
     pub(super) fn run(mut self) {
         let mut waited_since_ns = now_ns();
-        while self.listen() {
-            let told = (0..self.lanes.len()).filter(|queue| self.look(*queue)).count();
+        while self.receive() {
+            let told = (0..self.states.len()).filter(|queue| self.poll(*queue)).count();
             if told > 0 {
                 waited_since_ns = now_ns();
                 self.bell.ring(&self.bell_rang);
@@ -147,9 +148,9 @@ impl Poller {
         }
     }
 
-    /// Takes what was submitted; sleeps while there is nothing to wait for. False at the end.
-    fn listen(&mut self) -> bool {
-        let mut is_idle = self.lanes.iter().all(|lane| lane.flights.is_empty());
+    /// Receives submissions; sleeps while none is pending. False at the end.
+    fn receive(&mut self) -> bool {
+        let mut is_idle = self.states.iter().all(|state| state.flights.is_empty());
         loop {
             let next = match is_idle {
                 true => self.inbox.recv().map_err(|_| TryRecvError::Disconnected),
@@ -164,9 +165,9 @@ impl Poller {
         }
     }
 
-    /// Whether the oldest launch of a queue has ended; if so, tells.
-    fn look(&mut self, queue: usize) -> bool {
-        let Some(front) = self.lanes[queue].flights.front() else { return false };
+    /// Checks whether the oldest launch of a queue has ended, and reports its completion if so.
+    fn poll(&mut self, queue: usize) -> bool {
+        let Some(front) = self.states[queue].flights.front() else { return false };
         let is_over = match front {
             Flight::Refused(..) => Ok(true),
             Flight::Run(_) if self.lost.get().is_some() => Ok(true),
@@ -175,29 +176,29 @@ impl Poller {
         match is_over {
             Ok(false) => return false,
             Ok(true) => {}
-            Err(error) => self.lose(&error),
+            Err(error) => self.mark_lost(&error),
         }
         if self.lost.get().is_some() {
-            // What runs on the device nobody can ask any more: everything ends, the oldest of each queue first.
-            let is_of_one = self.hears_of_all() && !self.is_shared && self.is_of_one_task();
-            (0..self.lanes.len()).for_each(|queue| self.abandon(queue, is_of_one));
+            // The state of the device is unknown: all launches end, the oldest of each queue first.
+            let is_of_one = self.receive_all() && !self.is_shared && self.is_of_one_task();
+            (0..self.states.len()).for_each(|queue| self.abandon(queue, is_of_one));
             return true;
         }
-        if let Some(flight) = self.lanes[queue].flights.pop_front() {
-            self.tell(queue, flight);
+        if let Some(flight) = self.states[queue].flights.pop_front() {
+            self.report_end(queue, flight);
         }
         true
     }
 
     fn take(&mut self, queue: QueueId, flight: Flight) {
         self.taken += flight.launches();
-        self.lanes[queue.0 as usize].flights.push_back(flight);
+        self.states[queue.0 as usize].flights.push_back(flight);
     }
 
-    /// Takes in what was being submitted when the context was lost, since that may be what ended
-    /// it. False if it does not come.
-    fn hears_of_all(&mut self) -> bool {
-        let until = Instant::now() + HEAR_WITHIN;
+    /// Receives what was being submitted when the context was lost, since that may have caused it.
+    /// False if it does not arrive in time.
+    fn receive_all(&mut self) -> bool {
+        let until = Instant::now() + SUBMISSION_TIME_MAX;
         while self.taken < self.begun.load(SeqCst) {
             match self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok((queue, flight)) => self.take(queue, flight),
@@ -207,34 +208,34 @@ impl Poller {
         true
     }
 
-    /// The first error of the context is the one to tell.
-    fn lose(&self, error: &CudaError) {
+    /// Records the first error of the context.
+    fn mark_lost(&self, error: &CudaError) {
         let cause = if error.is_context_lost() { error::fault(error) } else { error.to_string() };
-        let fronts = self.lanes.iter().filter_map(|lane| lane.flights.front()).flat_map(Flight::runs);
+        let fronts = self.states.iter().filter_map(|state| state.flights.front()).flat_map(Flight::runs);
         let names: Vec<String> = fronts.map(|run| format!("`{}`", run.kernel)).collect();
         let cause =
             if names.is_empty() { cause } else { format!("{cause}; {} may have run then", names.join(" and ")) };
-        // It may have been lost by the engine's thread meanwhile, which is as good a cause.
+        // The engine's thread may have recorded a cause meanwhile, which is just as good.
         let _ = self.lost.set(cause);
     }
 
-    /// Whether all that is in flight belongs to one task, which then did whatever was done.
+    /// Whether all launches in flight belong to one task, which then caused the fault.
     fn is_of_one_task(&self) -> bool {
-        let mut tasks = self.lanes.iter().flat_map(|lane| &lane.flights).flat_map(Flight::runs).map(|run| run.task);
+        let mut tasks = self.states.iter().flat_map(|state| &state.flights).flat_map(Flight::runs).map(|run| run.task);
         let first = tasks.next();
         tasks.all(|task| Some(task) == first)
     }
 
     fn abandon(&mut self, queue: usize, is_of_one: bool) {
-        for (place, flight) in std::mem::take(&mut self.lanes[queue].flights).into_iter().enumerate() {
+        for (place, flight) in std::mem::take(&mut self.states[queue].flights).into_iter().enumerate() {
             match flight {
-                Flight::Refused(..) => self.tell(queue, flight),
+                Flight::Refused(..) => self.report_end(queue, flight),
                 Flight::Run(run) => self.fail_all(queue, &run.launches, is_of_one, place == 0),
             }
         }
     }
 
-    /// The device was lost with launches in a stream.
+    /// Fails launches that were in a stream when the device was lost.
     fn fail_all(&mut self, queue: usize, launches: &[InRun], is_of_one: bool, may_have_run: bool) {
         for run in launches {
             let cause = self.lost.get().cloned().unwrap_or_default();
@@ -243,15 +244,15 @@ impl Poller {
         }
     }
 
-    fn tell(&mut self, queue: usize, flight: Flight) {
+    fn report_end(&mut self, queue: usize, flight: Flight) {
         let Run { launches, mut slot, evicted, segment, submitted_ns } = match flight {
             Flight::Refused(launch, fault) => return self.fail(queue, launch, fault),
             Flight::Run(run) => run,
         };
-        let span = match self.lanes[queue].clock.place(&slot.began, &mut slot.ended, submitted_ns, now_ns()) {
+        let span = match self.states[queue].clock.place(&slot.began, &mut slot.ended, submitted_ns, now_ns()) {
             Ok(span) => span,
             Err(error) => {
-                self.lose(&error);
+                self.mark_lost(&error);
                 return self.fail_all(queue, &launches, false, true);
             }
         };
@@ -262,8 +263,8 @@ impl Poller {
             } else {
                 LaunchStatus::Complete
             };
-            // Of launches that went together nobody says when each began: all of them get the whole time, and a
-            // part of what it cost.
+            // The start of each launch in a segment is unknown: all get the time of the segment,
+            // and an equal share of the cost.
             let busy_ns = (span.ended_ns - span.started_ns).saturating_mul(run.units) / count;
             let completion = Completion {
                 launch: run.launch,
@@ -287,13 +288,13 @@ impl Poller {
     }
 
     fn send(&self, ended: Ended) {
-        // Nobody listens while the device is dropped.
+        // The receiver is gone while the device is dropped.
         let _ = self.outbox.send(ended);
     }
 }
 
 impl Flight {
-    /// Launches in a stream.
+    /// The launches that were put into a stream.
     fn runs(&self) -> &[InRun] {
         match self {
             Flight::Run(run) => &run.launches,
@@ -301,7 +302,7 @@ impl Flight {
         }
     }
 
-    /// How many they are.
+    /// The number of launches.
     fn launches(&self) -> u64 {
         match self {
             Flight::Run(run) => run.launches.len() as u64,
@@ -310,7 +311,7 @@ impl Flight {
     }
 }
 
-/// An event that passed just now.
+/// Starts a clock from an event that passes now.
 fn start_clock(context: &Arc<Context>) -> Result<Clock, CudaError> {
     let (stream, event) = (Stream::new(context, 0)?, Event::new(context)?);
     event.record(&stream)?;
@@ -318,10 +319,10 @@ fn start_clock(context: &Arc<Context>) -> Result<Clock, CudaError> {
     Ok(Clock::new(event, now_ns()))
 }
 
-/// Leaves the CPU to others for a while, the longer the longer it was waited.
+/// Yields the CPU for a while, in proportion to the time waited.
 fn pause(waited_ns: u64) {
     match waited_ns {
-        0..EAGER_NS => std::hint::spin_loop(),
+        0..BUSY_POLL_NS => std::hint::spin_loop(),
         _ => std::thread::sleep(Duration::from_nanos((waited_ns / PAUSE_DIVISOR).min(PAUSE_NS_MAX))),
     }
 }

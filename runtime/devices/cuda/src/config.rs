@@ -1,4 +1,4 @@
-//! What a CUDA device is made of.
+//! The configuration of a CUDA device.
 
 use crate::error::GpuError;
 use crate::flag::FlagRoute;
@@ -13,51 +13,49 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a launch may run where nothing is said; far above any kernel of an inference.
+/// Default time limit of a launch, far above the time of any inference kernel.
 const TIME_LIMIT_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Device queues for lanes that are opened, where there are not too many in all.
+/// Device queues for further lanes, unless the total would exceed the limit.
 const LANE_QUEUES: u32 = 32;
 
-/// What a CUDA device is made of.
+/// The configuration of a CUDA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CudaConfig {
-    /// Which device, counted as the driver does.
+    /// Index of the GPU, as the driver counts.
     pub index: u32,
-    /// The driver's library; the installed one where none is named.
+    /// Path of the driver's library; `None` for the installed one.
     pub library: Option<PathBuf>,
-    /// Device memory to reserve; what is free, but for a spare half gigabyte, where nothing is
-    /// said.
+    /// Device memory to reserve, in bytes; `None` for all free memory but 512 MiB.
     pub memory_bytes: Option<u64>,
-    /// The part of the GPU to run on, a partition of its own. All of it, where nothing is said.
+    /// The part of the GPU to use, as a partition; `None` for the whole GPU.
     pub part: Option<GpuPart>,
-    /// The share of the GPU that an executor with this device gets through MPS; in this process it
-    /// is without effect.
+    /// The share of the GPU that an executor with this device gets through MPS. Without effect if
+    /// the device is started in this process.
     pub mps: Option<MpsShare>,
-    /// Device queues; 0 is the most urgent.
+    /// Device queues; queue 0 is the most urgent.
     pub queues: u32,
-    /// Launches a device queue takes.
+    /// Launches that a device queue holds.
     pub queue_capacity: u32,
-    /// Launches that go to the driver together, as a CUDA graph, where one says that another one
-    /// follows at once and the same came before; each by itself at 1.
+    /// Most launches that go to the driver together as a CUDA graph, see [`segment`](self); 1
+    /// disables it.
     pub segment: u32,
-    /// Where kernels look for epochs; measured where nothing is said.
+    /// Where kernels read epochs; measured if `None`.
     pub flag_route: Option<FlagRoute>,
-    /// GDRCopy's library, by which one of these places is reached; the installed one where none is
-    /// named.
+    /// Path of GDRCopy's library, which gives access to the BAR; `None` for the installed one.
     pub bar_library: Option<PathBuf>,
-    /// How long a launch may run before the executor that has it is replaced. Nothing but the end
-    /// of its process ends a kernel, so in this process there is no limit.
+    /// How long a launch may run before its executor is replaced. Only the end of its process ends
+    /// a kernel, so a device in this process has no limit.
     pub time_limit: Duration,
 }
 
-/// Some of a GPU's compute units.
+/// A part of a GPU's compute units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GpuPart {
-    /// So many, which the driver may round up.
+    /// This many; the driver may round up.
     Of(u32),
-    /// Those that a part of so many leaves over.
+    /// The rest, beside a part of this many.
     Beside(u32),
 }
 
@@ -90,7 +88,7 @@ impl Default for CudaConfig {
 }
 
 impl CudaConfig {
-    /// Rings for its launches. What runs on compute units, nobody tells.
+    /// The shape of its rings. The GPU reports no occupation or chunks of compute units.
     pub(crate) fn link_shape(&self) -> Result<LinkShape, DeviceError> {
         let shape = LinkShape {
             queues: self.queues,
@@ -99,7 +97,7 @@ impl CudaConfig {
             capacity: self.queue_capacity,
             compute_units: 0,
         };
-        let wrong = "a device has 1 to 64 queues, and each has room for 1 to 65536 launches";
+        let wrong = "a CUDA device needs 1 to 64 queues with room for 1 to 65536 launches each";
         if shape.is_possible() { Ok(shape) } else { Err(DeviceError::Unavailable(wrong.to_owned())) }
     }
 
@@ -108,13 +106,13 @@ impl CudaConfig {
         self.queues <= QUEUES_MAX / 2
     }
 
-    /// The control daemon of MPS whose client a process with this device may be, because it was
-    /// given a share or because one runs here anyway.
+    /// The MPS control daemon of which a process with this device may be a client: that of its
+    /// share, or one that runs on this machine anyway.
     pub(crate) fn control(&self) -> Option<MpsControl> {
         self.mps.as_ref().map(MpsShare::control).or_else(MpsControl::ambient)
     }
 
-    /// What the device is, without what its driver says when it starts.
+    /// The description of the device before its driver is started.
     pub(crate) fn info(&self) -> DeviceInfo {
         DeviceInfo {
             name: format!("cuda:{}", self.index),

@@ -1,4 +1,4 @@
-//! The device itself: its parts, its memory and modules, and how it is lost.
+//! The device: its parts, its memory and modules, and its loss.
 
 use crate::completion::{Ended, Flight};
 use crate::error::GpuError;
@@ -21,38 +21,38 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long dropping a device waits for what it still runs.
+/// How long dropping a device waits for running launches.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How long a call that failed waits to hear which launch may have done it.
-const VERDICT_TIME_MAX: Duration = Duration::from_millis(100);
+/// How long a failed call waits until the completion thread has attributed the fault.
+const CAUSE_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// An NVIDIA GPU, in this process.
+/// An NVIDIA GPU in this process.
 #[derive(Debug)]
 pub struct CudaDevice {
     pub(super) info: DeviceInfo,
     pub(super) facts: DeviceFacts,
     pub(super) context: Arc<Context>,
     pub(super) memory: DeviceMemory,
-    /// For epochs and transfers, which need the engine's thread and so never meet.
+    /// For epochs and transfers. Both are made by the engine's thread, so they never overlap.
     pub(super) service: Stream,
     pub(super) epochs: EpochWords,
-    /// What was measured, where it was.
+    /// The measured routes, if they were measured.
     pub(super) flag_routes: Option<FlagRoutes>,
     pub(super) modules: HashMap<ModuleId, Module>,
     pub(super) modules_loaded: u32,
-    /// By number; those of lanes that are not open are not there.
+    /// By index; `None` if the queue belongs to no open lane.
     pub(super) queues: Vec<Option<Queue>>,
     pub(super) lanes: LaneTable,
     pub(super) highest_priority: i32,
     pub(super) queue_capacity: u32,
     pub(super) segments: Segments,
-    /// `None` once the device is being dropped.
+    /// `None` while the device is being dropped.
     pub(super) flights: Option<Sender<(QueueId, Flight)>>,
-    /// Launches that were sent there, and those that are about to be.
+    /// Launches that were sent to the completion thread or are about to be.
     pub(super) begun: Arc<AtomicU64>,
     pub(super) ended: Receiver<Ended>,
-    /// Taken from there, and not handed out.
+    /// Completions received but not yet returned.
     pub(super) ready: VecDeque<(Completion, Option<DeviceOffset>)>,
     pub(super) bell: FdBell,
     pub(super) bell_rang: Arc<AtomicU32>,
@@ -61,23 +61,23 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// The GPU, for those who want to know more about it.
+    /// The GPU, for further queries.
     pub fn gpu(&self) -> &Gpu {
         self.context.gpu()
     }
 
-    /// The fewest compute units that a part of the GPU can have; an error says why there are no
-    /// parts.
+    /// The smallest number of compute units of a partition. The error tells why the GPU cannot be
+    /// partitioned.
     pub fn smallest_partition(&self) -> Result<u32, DeviceError> {
         Ok(Partition::new(&self.context, 1).map_err(GpuError::from)?.compute_units())
     }
 
-    /// What raising and reading a flag costs here, if it was measured.
+    /// The measured costs of raising and reading a flag, if they were measured.
     pub fn flag_routes(&self) -> Option<&FlagRoutes> {
         self.flag_routes.as_ref()
     }
 
-    /// Takes a module in that was loaded, by whichever thread.
+    /// Registers a module that any thread may have loaded.
     pub(super) fn adopt(&mut self, module: Module) -> ModuleId {
         let id = ModuleId(self.modules_loaded);
         self.modules_loaded += 1;
@@ -85,17 +85,17 @@ impl CudaDevice {
         id
     }
 
-    /// Notes that the context is gone, if that is what an answer says.
+    /// Marks the device as lost if an error says so.
     fn note(&self, error: &DeviceError) {
         if let DeviceError::Lost(why) = error {
-            self.lose(why);
+            self.mark_lost(why);
         }
     }
 
-    pub(super) fn lose(&self, why: &str) {
-        // The completion thread knows whose launches run. It hears of a fault while one of them is in
-        // flight, if later than a call that was made meanwhile.
-        let deadline = Instant::now() + VERDICT_TIME_MAX;
+    pub(super) fn mark_lost(&self, why: &str) {
+        // Prefer the cause that the completion thread finds, since it knows whose launches run. It
+        // notices a fault while one of them is in flight, though later than this call did.
+        let deadline = Instant::now() + CAUSE_TIME_MAX;
         while self.lost.get().is_none() && self.queues.iter().flatten().any(Queue::is_busy) && Instant::now() < deadline
         {
             std::thread::sleep(Duration::from_micros(100));
@@ -105,7 +105,7 @@ impl CudaDevice {
         }
     }
 
-    /// The end of a transfer.
+    /// Converts the result of a transfer.
     pub(super) fn transferred(&self, answer: Result<(), TransferError>) -> Result<(), DeviceError> {
         answer.map_err(|error| GpuError::from(error).0).inspect_err(|error| self.note(error))
     }
@@ -114,7 +114,7 @@ impl CudaDevice {
         self.lost.get().map_or(Ok(()), |why| Err(DeviceError::Lost(why.clone())))
     }
 
-    /// The oldest completion that was not handed out.
+    /// The oldest completion that was not returned yet.
     fn take(&mut self) -> Option<Completion> {
         if self.lost.get().is_some() {
             self.abandon_held();
@@ -128,18 +128,18 @@ impl CudaDevice {
             self.ready.extend(completions);
         }
         let (completion, evicted_word) = self.ready.pop_front()?;
-        // Where everybody else looks for it.
+        // At the offset where the engine reads it.
         if let Some(word) = evicted_word.filter(|_| completion.status == LaunchStatus::Evicted) {
             let written = self.service.fill_word(&self.memory, word.0, 1);
-            // A refusal is heard of, and nothing more can be done here.
+            // An error is noted; nothing else can be done here.
             let _ = self.transferred(written);
         }
         Some(completion)
     }
 }
 
-/// Sees that an epoch word is where kernels look for epochs; one outside the memory is found
-/// elsewhere.
+/// Makes sure that kernels can read an epoch word where they look for it. A word outside device
+/// memory is refused when its launch is checked.
 pub(super) fn watch(
     epochs: &mut EpochWords,
     word: DeviceOffset,
@@ -153,14 +153,14 @@ pub(super) fn watch(
 impl Launching for CudaDevice {
     fn watch_epoch(&mut self, word: DeviceOffset) {
         let answer = watch(&mut self.epochs, word, &self.service, &self.memory);
-        // A refusal is heard of, and kernels look at device memory then.
+        // An error is noted; kernels then read device memory.
         let _ = self.transferred(answer);
     }
 
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         self.epochs.store(word, epoch);
         if let Err(error) = self.transferred(self.epochs.write_through(word, epoch, &self.service, &self.memory)) {
-            tracing::error!(%error, at = word.0, "an epoch is not raised in device memory");
+            tracing::error!(%error, at = word.0, "cannot raise an epoch in device memory");
         }
     }
 
@@ -255,7 +255,8 @@ impl Device for CudaDevice {
 }
 
 impl Drop for CudaDevice {
-    /// Waits for what runs: nothing that a kernel uses may go before it.
+    /// Waits for running launches: memory that a kernel uses must not be freed before the kernel
+    /// ends.
     fn drop(&mut self) {
         self.epochs.raise_all();
         self.flights = None;

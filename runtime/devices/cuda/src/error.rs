@@ -1,12 +1,12 @@
-//! The driver's answers as errors of a device.
+//! Converts errors of the driver to device errors.
 //!
-//! [`GpuError`] stands between the two: neither type is this crate's, so `?` cannot go from one to
-//! the other at once.
+//! [`GpuError`] is needed because both types are foreign, so no `From` between them can be
+//! implemented here.
 
 use atoll_cuda::{CudaError, OpenError, PartitionError, TransferError, status};
 use atoll_device::DeviceError;
 
-/// An answer of the driver, as an error of a device.
+/// A device error made from an error of the driver.
 #[derive(Debug)]
 pub(crate) struct GpuError(pub(crate) DeviceError);
 
@@ -57,14 +57,14 @@ impl From<TransferError> for GpuError {
     }
 }
 
-/// What happened to the context, by what every call answers since.
+/// Describes what happened to a lost context, from the error that every call returns since.
 pub(super) fn fault(error: &CudaError) -> String {
     let what = match error.code {
-        status::ILLEGAL_ADDRESS => "a kernel accessed memory that is not there",
-        status::MISALIGNED_ADDRESS => "a kernel accessed an address that is no multiple of the access's size",
+        status::ILLEGAL_ADDRESS => "a kernel accessed unmapped memory",
+        status::MISALIGNED_ADDRESS => "a kernel accessed an address that is not a multiple of the access size",
         status::ASSERT => "an assertion of a kernel failed",
-        status::ILLEGAL_INSTRUCTION => "a kernel ran into an instruction that the GPU does not have",
-        status::MPS_RPC_FAILURE | status::MPS_CLIENT_TERMINATED => "MPS ended what this process had on the GPU",
+        status::ILLEGAL_INSTRUCTION => "a kernel executed an instruction that the GPU does not support",
+        status::MPS_RPC_FAILURE | status::MPS_CLIENT_TERMINATED => "MPS terminated this process's work on the GPU",
         _ => "a kernel trapped or faulted",
     };
     format!("{what} ({}, {}); the GPU's context ended with it", error.name, error.code)

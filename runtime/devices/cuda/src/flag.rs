@@ -1,8 +1,8 @@
-//! Where kernels look for the epoch: measured on the device, since no two kinds of them agree.
+//! Where kernels read the epoch: measured on each device, since GPUs differ.
 //!
-//! A word in mapped host memory is raised by one store, and every block that reads it waits for the
-//! bus; a word in device memory is raised through a stream, and reading it costs next to nothing.
-//! So what is wanted is the cheapest read of those that are raised in time.
+//! A word in mapped host memory is raised by one store, but every block that reads it waits for the
+//! bus. A word in device memory is raised through a stream and costs almost nothing to read. The
+//! best route is the cheapest to read among those that are raised in time.
 
 use atoll_cuda::{
     Arg, BarWords, Context, DeviceMemory, FLAG_PTX, HostWords, Kernel, LoadError, Module, Stream, TransferError,
@@ -12,59 +12,59 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
-/// Rounds whose median counts.
+/// Rounds of a measurement; the median counts.
 const ROUNDS: u32 = 32;
 
-/// Reads, one after the other.
+/// Reads per measurement, each after the other.
 const READS: u32 = 500;
 
-/// How late a raised epoch may be seen for the sake of cheap reads.
+/// How late a raised epoch may be seen in return for cheap reads, in nanoseconds.
 const VISIBLE_NS_MAX: u64 = 10_000;
 
-/// How long an answer may take, on a device that is shared with others.
+/// Time limit for an answer, on a device that may be shared with other processes.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// When the answering kernel gives up.
+/// When the answering kernel gives up, in nanoseconds.
 const ECHO_NS_MAX: u64 = 2_000_000_000;
 
-/// Where kernels look.
+/// The places where kernels may read epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlagRoute {
-    /// In host memory, where raising is one store.
+    /// In host memory; raising is one store.
     Mapped,
-    /// In device memory, which a stream writes.
+    /// In device memory, written through a stream.
     StreamWrite,
-    /// In device memory that the host sees through the GPU's BAR, where raising is one store. For
-    /// machines with GDRCopy.
+    /// In device memory that the host reaches through the GPU's BAR; raising is one store. Requires
+    /// GDRCopy.
     Bar,
 }
 
-/// What a route costs.
+/// The cost of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteCost {
-    /// From the raise until the host sees a kernel's answer to it.
+    /// Time from raising until the host sees a kernel's answer, in nanoseconds.
     pub visible_ns: u64,
-    /// One read by a thread that waits for it.
+    /// Time of one read by a thread that waits for it, in nanoseconds.
     pub read_ns: u64,
 }
 
 /// The routes of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlagRoutes {
-    /// `None` where the route does not work.
+    /// `None` if the route does not work.
     pub mapped: Option<RouteCost>,
-    /// The same.
+    /// `None` if the route does not work.
     pub stream_write: Option<RouteCost>,
-    /// The same.
+    /// `None` if the route does not work.
     pub bar: Option<RouteCost>,
-    /// The one that is used.
+    /// The route in use.
     pub chosen: FlagRoute,
 }
 
 impl FlagRoutes {
-    /// The cheapest read among the routes that are fast enough, the faster one of two that read the
-    /// same memory; where none is fast enough, the fastest.
+    /// The route with the cheapest read among those that are fast enough; of two that read the same
+    /// memory, the faster one. If none is fast enough, the fastest.
     fn choose(mapped: Option<RouteCost>, stream_write: Option<RouteCost>, bar: Option<RouteCost>) -> FlagRoutes {
         let reads_of_device = stream_write.into_iter().chain(bar).map(|cost| cost.read_ns).min().unwrap_or(0);
         let rank = |read_ns, visible_ns| {
@@ -79,7 +79,7 @@ impl FlagRoutes {
         FlagRoutes { mapped, stream_write, bar, chosen }
     }
 
-    /// Measures all that are there on an idle device; some milliseconds.
+    /// Measures all available routes on an idle device; takes a few milliseconds.
     pub(super) fn measure(
         context: &Arc<Context>,
         service: &Stream,
@@ -114,7 +114,7 @@ pub(super) enum MeasureError {
     Transfer(#[from] TransferError),
 }
 
-/// Words of host memory: the flag, and the kernel's answer.
+/// Indices of host words: the flag, and the kernel's answer.
 const WORD: usize = 0;
 const ANSWER: usize = 1;
 
@@ -123,7 +123,7 @@ struct Bench {
     read_chain: Kernel,
     stream: Stream,
     host: HostWords,
-    /// The flag, and behind it what reading took.
+    /// The flag, followed by the measured time of a read.
     memory: DeviceMemory,
 }
 
@@ -137,7 +137,7 @@ impl Bench {
         Ok(Bench { echo, read_chain, stream, host, memory })
     }
 
-    /// The cost of a route that raises a word; `None` where it does not get there.
+    /// The cost of a route that raises a word; `None` if the kernel does not see the raise in time.
     fn cost(
         &self,
         word: u64,
@@ -149,7 +149,7 @@ impl Bench {
         let args = [Arg::U64(word), Arg::U64(answer), Arg::U32(1), Arg::U32(ROUNDS), Arg::U64(ECHO_NS_MAX)];
         self.echo.launch(&self.stream, 1, 1, &args)?;
         let mut visible_ns: Vec<u64> = (1..=ROUNDS).map_while(|round| self.round(round, &raise)).collect();
-        // Where a round was missed the kernel waits still, and ends by itself.
+        // If a round was missed, its kernel still waits and then gives up by itself.
         self.stream.synchronize()?;
         visible_ns.sort_unstable();
         let all = visible_ns.len() == ROUNDS as usize;
@@ -168,7 +168,7 @@ impl Bench {
         Some(begun.elapsed().as_nanos() as u64)
     }
 
-    /// A read of a word that is 0.
+    /// The time of reading a word that is 0.
     fn read_ns(&self, word: u64) -> Result<u64, MeasureError> {
         let sink = self.memory.address() + 8;
         self.read_chain.launch(&self.stream, 1, 1, &[Arg::U64(word), Arg::U64(sink), Arg::U32(READS)])?;
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cheapest_read_that_is_in_time_is_chosen() {
+    fn the_cheapest_read_in_time_is_chosen() {
         let cost = |visible_ns, read_ns| Some(RouteCost { visible_ns, read_ns });
         let chosen = |mapped, written| FlagRoutes::choose(mapped, written, None).chosen;
         assert_eq!(chosen(cost(2_000, 900), cost(7_000, 300)), FlagRoute::StreamWrite);
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(
             three(cost(2_000, 900), cost(7_000, 300), cost(1_500, 310)),
             FlagRoute::Bar,
-            "the same memory, and sooner"
+            "the same memory, and faster"
         );
         assert_eq!(three(cost(2_000, 200), cost(7_000, 300), cost(1_500, 310)), FlagRoute::Mapped);
         assert_eq!(three(cost(2_000, 900), cost(7_000, 300), cost(30_000, 300)), FlagRoute::StreamWrite);

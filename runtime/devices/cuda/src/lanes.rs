@@ -29,7 +29,7 @@ impl Lanes for CudaDevice {
 }
 
 impl CudaDevice {
-    /// Makes the streams of a lane, on a partition of its compute units, which are a range.
+    /// Creates the streams of a lane on a partition of its compute units, which must be a range.
     pub(super) fn serve_lane(&mut self, lane: &Lane, units: &[u32]) -> Result<(), DeviceError> {
         let (Some(first), Some(last)) = (units.iter().min(), units.iter().max()) else {
             return Err(DeviceError::Lanes("a lane needs at least one compute unit".to_owned()));
@@ -46,7 +46,7 @@ impl CudaDevice {
         Ok(opened.inspect_err(|_| self.leave_lane(lane.queues.clone()))?)
     }
 
-    /// Gives the streams of a lane back, and its compute units with the last of them.
+    /// Drops the streams of a lane; its partition is freed with the last of them.
     pub(super) fn leave_lane(&mut self, queues: Range<u32>) {
         self.segments.forget();
         self.queues[queues.start as usize..queues.end as usize].fill_with(|| None);
@@ -55,11 +55,11 @@ impl CudaDevice {
     /// # Panics
     /// If the device has no such queue.
     pub(super) fn queue(&mut self, queue: QueueId) -> &mut Queue {
-        self.queues[queue.0 as usize].as_mut().expect("a launch is in a queue of a lane that is open")
+        self.queues[queue.0 as usize].as_mut().expect("launches are only submitted to queues of open lanes")
     }
 }
 
-/// Makes the queues of a lane; paired queues have the priorities of the first half.
+/// Creates the queues of a lane; paired queues have the priorities of the first half.
 pub(super) fn open_queues(
     context: &Arc<Context>,
     queues: &mut [Option<Queue>],

@@ -1,4 +1,4 @@
-//! A launch as the GPU gets it: checked, its kernel found, its device offsets turned into
+//! A launch as the GPU gets it: checked, with its kernel found and its device offsets translated to
 //! addresses.
 
 use super::module::{Kernel, Module};
@@ -9,13 +9,13 @@ use atoll_device::{LaunchRecord, ModuleId, ParamBlock};
 use atoll_kgraph::preempt_params;
 use std::collections::HashMap;
 
-/// Why a launch is not in its stream.
+/// Why a launch was not put into its stream.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    /// It makes no sense.
+    /// It is invalid.
     #[error(transparent)]
-    Senseless(#[from] refusal::Refusal),
-    /// The driver does not take it.
+    Invalid(#[from] refusal::Refusal),
+    /// The driver refused it.
     #[error(transparent)]
     Driver(#[from] CudaError),
 }
@@ -23,7 +23,7 @@ pub(super) enum Refusal {
 impl From<TransferError> for Refusal {
     fn from(error: TransferError) -> Refusal {
         match error {
-            TransferError::OutOfBounds(_) => Refusal::Senseless(refusal::Refusal::PreemptWords),
+            TransferError::OutOfBounds(_) => Refusal::Invalid(refusal::Refusal::PreemptWords),
             TransferError::Driver(error) => Refusal::Driver(error),
         }
     }
@@ -45,25 +45,25 @@ impl Params {
         self.block.set(slot, address);
     }
 
-    /// Its 64-bit words, zero behind its end.
+    /// Its 64-bit words, padded with zeros.
     pub(super) fn words(&self) -> impl Iterator<Item = u64> {
         (0..self.bytes.div_ceil(8)).filter_map(|slot| self.block.get(slot))
     }
 
-    /// As it goes to the driver.
+    /// Its bytes, for the driver.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         self.block.to_bytes(self.bytes)
     }
 }
 
-/// A launch that makes sense.
+/// A launch that is valid.
 #[derive(Debug)]
 pub(super) struct Checked<'m> {
     pub(super) kernel: &'m Kernel,
     pub(super) shape: LaunchShape,
     pub(super) params: Params,
     pub(super) blocks: u64,
-    /// The slot of the evicted word, of launches that say whether a block left.
+    /// The slot of the evicted word, for launches that report early exits.
     pub(super) evicted_slot: Option<usize>,
 }
 
@@ -76,8 +76,8 @@ pub(super) fn kernel<'m>(
     module.kernel(record.kernel).ok_or(refusal::Refusal::Kernel)
 }
 
-/// Checks a launch and binds it to the device. `find` says where an epoch word is found that is not
-/// in device memory.
+/// Checks a launch and resolves its addresses. `find` returns the address of an epoch word that is
+/// not in device memory.
 pub(super) fn bind<'m>(
     record: &LaunchRecord,
     params: &[u8],
@@ -87,7 +87,7 @@ pub(super) fn bind<'m>(
     find: impl Fn(DeviceOffset) -> Option<u64>,
 ) -> Result<Checked<'m>, refusal::Refusal> {
     let blocks = checked_blocks(record, params.len(), &kernel.facts, shared_bytes_max)?;
-    // What the kernel does not declare, the driver does not take.
+    // The driver accepts only the declared parameters.
     let mut params = Params::new(&params[..kernel.facts.params_bytes as usize]);
     let (base, are_absolute) = (memory.range(0, 0).unwrap_or_default(), record.address_slots.are_absolute());
     let offset_of = |value: u64| if are_absolute { value.checked_sub(base) } else { Some(value) };
@@ -119,7 +119,7 @@ fn slot_of(record: &LaunchRecord, at: u32) -> Result<usize, refusal::Refusal> {
     if is_address { Ok(slot) } else { Err(refusal::Refusal::PreemptWords) }
 }
 
-/// The name of a launch's kernel, as far as it has one.
+/// The name of a launch's kernel; empty if the launch names none.
 pub(super) fn kernel_name(record: &LaunchRecord, modules: &HashMap<ModuleId, Module>) -> String {
     kernel(record, modules).map_or_else(|_| String::new(), |kernel| kernel.facts.name.clone())
 }

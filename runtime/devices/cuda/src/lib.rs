@@ -1,5 +1,5 @@
-//! An NVIDIA GPU, driven through the CUDA driver's API, which is loaded when the device is started
-//! ([`atoll_cuda`]).
+//! The device for NVIDIA GPUs, on the CUDA driver API. The driver's library is loaded when a device
+//! is started ([`atoll_cuda`]).
 //!
 //! ```text
 //! engine's thread                         driver                              completion thread
@@ -11,38 +11,40 @@
 //! next_completion ◀────────────────── channel, eventfd ◀───────────────────────
 //! ```
 //!
-//! **The offset space** is one reservation of device memory, which begins at offset 0 and is zero
-//! when the device starts. There is no other part for constants: the engine places them in the same
-//! memory, and nothing keeps a kernel from writing to one of its own process. Offsets in address
-//! slots become addresses when a launch is submitted ([`launch`](self)).
+//! **The offset space** is one reservation of device memory, which begins at offset 0 and is zeroed
+//! when the device starts. Constants have no separate range: the engine places them in the same
+//! memory, and a kernel can overwrite those of its own process. Offsets in address slots become
+//! addresses when a launch is submitted ([`launch`](self)).
 //!
 //! **Queues** are streams; queue 0 has the highest priority of the context, the last one the
-//! lowest. Blocks that wait go in that order; blocks that run are never stopped, so the level is
-//! `PreemptLevel::Deactivate`. Where the device is to run on a part of the GPU, they are streams of
-//! a partition. A queue holds as many launches as it has slots; a slot is two timed events
-//! and a word in host memory, reserved when the device starts. Launches of which each says that the
-//! next one follows at once may take one together, as a CUDA graph ([`segment`](self)).
+//! lowest. Priorities order waiting blocks only. Running blocks are never stopped, so the
+//! preemption level is `PreemptLevel::Deactivate`. If the device uses a part of the GPU, the
+//! streams belong to a partition. A queue holds as many launches as it has slots; a slot is two
+//! timed events and a word in host memory, reserved when the device starts. Launches that announce
+//! a next launch may go to the driver together, as a CUDA graph ([`segment`](self)).
 //!
-//! **Epochs.** A kernel finds its task's epoch word where reading it costs the device least without
-//! being late: which of three places that is, is measured when the device starts (`flag`). The word
-//! in device memory is written in any case, by a stream that has nothing else to do, so that it
-//! says the truth to copies. Where kernels look at mapped host memory, or at device memory that the
-//! host sees through the GPU's BAR (on machines with GDRCopy), raising an epoch is one store. All
-//! kernels of a task look at the same place, also those that it shares with others: one
-//! that left and a later one that did not would otherwise be seen.
+//! **Epochs.** Kernels read their task's epoch word in one of three places. The device measures at
+//! start which of them is cheapest to read without being late (`flag`). The word in device memory
+//! is always written, by an otherwise idle stream, so that transfers read the current value. If
+//! kernels read mapped host memory, or device memory that the host reaches through the GPU's BAR
+//! (on machines with GDRCopy), raising an epoch is one store. All kernels of a task read the same
+//! place, and so do kernels that tasks share. Otherwise a launch could exit while a later one of
+//! the same task runs.
 //!
-//! **Completions.** The evicted word of a launch lies in its slot, in host memory: a block that
-//! leaves writes there, nobody has to copy it, and the launch's second event says that it can be
-//! read (design D5 a). One thread asks for the events; it waits a sixteenth of what it has waited,
-//! so an end is seen late by a few hundredths of a kernel's time at most. `started_ns` and
-//! `ended_ns` come from the events, moved to the host's clock (`clock`). `busy_ns` is an estimate
-//! from above: the time between the events, on as many compute units as the launch has blocks. It
-//! counts what two queues did at once twice.
+//! **Completions.** The evicted word of a launch is in its slot, in host memory: a block that exits
+//! early writes it there, and the launch's second event tells when it can be read. A thread polls
+//! the events. It pauses for a sixteenth of the time it has waited, so a completion is late by a
+//! few percent of a kernel's time at most. `started_ns` and `ended_ns` are the times of the events,
+//! converted to the host's clock (`clock`). `busy_ns` is an upper estimate: the time between the
+//! events, times the number of compute units that the launch's blocks can occupy. Time in which two
+//! queues ran is counted twice.
 //!
-//! **Faults.** What a kernel does wrong ends the context: every later call fails, every launch in
-//! flight ends as failed, and the device is lost with its memory. So kernels that may fault belong
-//! into an executor process (design D11), which has this device and shares its epoch words with the
-//! daemon (`shared`).
+//! **Faults.** A fault of a kernel ends the context: all later calls fail, all launches in flight
+//! complete as failed, and the device is lost with its memory. So kernels that may fault belong in
+//! an executor process, which runs this device and shares its epoch words with the daemon
+//! (`shared`).
+//!
+//! Start reading at [`CudaDevice`], then `submit` and `completion`.
 
 mod bound;
 mod clock;

@@ -1,4 +1,4 @@
-//! Code on the GPU: modules from PTX text or machine code, with the facts of their kernels.
+//! Code on the GPU: modules from PTX or machine code, with the facts of their kernels.
 
 use super::error::GpuError;
 use atoll_cuda::{Context, CudaError, LoadError, status};
@@ -7,8 +7,8 @@ use atoll_kgraph::KernelFacts;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Dynamic shared memory that a launch may have without being asked for.
-const SHARED_BYTES_UNASKED: u32 = 48 << 10;
+/// Dynamic shared memory in bytes that a launch may use without raising the kernel's limit.
+const SHARED_BYTES_DEFAULT: u32 = 48 << 10;
 
 /// A loaded module.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Module {
 pub(super) struct Kernel {
     pub(super) facts: KernelFacts,
     pub(super) handle: atoll_cuda::Kernel,
-    /// Dynamic shared memory that its launches may have.
+    /// Dynamic shared memory in bytes that its launches may use now.
     allowed_bytes: Cell<u32>,
 }
 
@@ -34,7 +34,7 @@ impl Module {
         if !info.targets.iter().any(|target| target == image.target) {
             let runs = info.targets.join(", ");
             return Err(DeviceError::BadModule(format!(
-                "the code is for {}, {} runs {runs}; compile for one of these",
+                "the code is for {}, but {} runs {runs}; compile it for one of these",
                 image.target, info.name
             )));
         }
@@ -42,7 +42,7 @@ impl Module {
         if let Some(KernelFacts { name, shared_bytes, .. }) = greedy {
             let most = info.shared_bytes_max;
             return Err(DeviceError::BadModule(format!(
-                "kernel `{name}` wants {shared_bytes} bytes of shared memory, {} has {most}",
+                "kernel `{name}` needs {shared_bytes} bytes of shared memory, {} has {most}",
                 info.name
             )));
         }
@@ -58,7 +58,7 @@ impl Module {
             let kernel = Kernel {
                 facts: facts.clone(),
                 handle: module.kernel(&facts.name).map_err(bad)?,
-                allowed_bytes: Cell::new(SHARED_BYTES_UNASKED),
+                allowed_bytes: Cell::new(SHARED_BYTES_DEFAULT),
             };
             kernel.allow(facts.shared_bytes).map_err(bad)?;
             Ok(kernel)
@@ -72,7 +72,7 @@ impl Module {
 }
 
 impl Kernel {
-    /// Lets its launches have so much dynamic shared memory.
+    /// Raises the limit of dynamic shared memory for its launches.
     pub(super) fn allow(&self, shared_bytes: u32) -> Result<(), CudaError> {
         if shared_bytes > self.allowed_bytes.get() {
             self.handle.allow_shared(shared_bytes)?;
@@ -82,7 +82,7 @@ impl Kernel {
     }
 }
 
-/// Loads the code, or the text it was made from where it is machine code for another GPU.
+/// Loads the code. If it is machine code for another GPU, loads the PTX it was made from instead.
 fn load_code(context: &Arc<Context>, image: ModuleImage<'_>) -> Result<atoll_cuda::Module, LoadError> {
     let loaded = atoll_cuda::Module::load(context, image.code);
     match (&loaded, image.ptx) {
@@ -93,7 +93,7 @@ fn load_code(context: &Arc<Context>, image: ModuleImage<'_>) -> Result<atoll_cud
     }
 }
 
-/// Why the driver does not take code, and what would help.
+/// Explains why the driver refused code, and what to do.
 fn refused(context: &Context, image: ModuleImage<'_>, refusal: &LoadError) -> DeviceError {
     let error = &refusal.error;
     if error.is_context_lost() {
@@ -102,7 +102,7 @@ fn refused(context: &Context, image: ModuleImage<'_>, refusal: &LoadError) -> De
     DeviceError::BadModule(match error.code {
         status::UNSUPPORTED_PTX_VERSION => unsupported_version(context, image.ptx.unwrap_or(image.code)),
         status::NO_BINARY_FOR_GPU => {
-            format!("there is no code for this GPU in it ({error}); compile for {}", image.target)
+            format!("it has no code for this GPU ({error}); compile for {}", image.target)
         }
         status::OUT_OF_MEMORY => format!("the GPU has no memory left for code ({error}); set a lower memory limit"),
         _ => refusal.to_string(),
@@ -115,21 +115,22 @@ fn unsupported_version(context: &Context, code: &[u8]) -> String {
         |version| format!("{}.{}", version / 1000, version % 1000 / 10),
     );
     let Some((major, minor)) = ptx_version(code) else {
-        return format!("its PTX is newer than this driver, which speaks CUDA {speaks}");
+        return format!("its PTX is newer than this driver, which supports CUDA {speaks}");
     };
     match driver_for(major, minor) {
         Some((cuda, driver)) => {
             format!(
-                "its PTX is of version {major}.{minor}, which needs a driver for CUDA {cuda} ({driver} or newer); this one speaks CUDA {speaks}"
+                "its PTX has version {major}.{minor}, which needs a driver for CUDA {cuda} ({driver} or newer); \
+                 this one supports CUDA {speaks}"
             )
         }
-        None => format!(
-            "its PTX is of version {major}.{minor}, newer than any driver known here; this one speaks CUDA {speaks}"
-        ),
+        None => {
+            format!("its PTX has version {major}.{minor}, newer than any known driver; this one supports CUDA {speaks}")
+        }
     }
 }
 
-/// The `.version` of a PTX text.
+/// The `.version` of a PTX module.
 fn ptx_version(code: &[u8]) -> Option<(u32, u32)> {
     let text = std::str::from_utf8(code).ok()?;
     let version = text.lines().find_map(|line| line.trim().strip_prefix(".version"))?;
@@ -137,8 +138,8 @@ fn ptx_version(code: &[u8]) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The first CUDA whose driver takes a version of PTX, and the first driver of that on Linux, as
-/// NVIDIA's release notes give them.
+/// For each version of PTX: the first CUDA version that accepts it, and the first Linux driver of
+/// that CUDA version, from NVIDIA's release notes.
 const DRIVERS: [(u32, u32, &str, u32); 26] = [
     (6, 0, "9.0", 384),
     (6, 1, "9.1", 390),
@@ -169,7 +170,7 @@ const DRIVERS: [(u32, u32, &str, u32); 26] = [
 ];
 
 fn driver_for(major: u32, minor: u32) -> Option<(&'static str, u32)> {
-    // Versions in between came with the next CUDA that is listed.
+    // Versions that are not listed came with the next listed CUDA version.
     DRIVERS
         .iter()
         .find(|(of_major, of_minor, ..)| (*of_major, *of_minor) >= (major, minor))
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_of_a_text_is_found() {
+    fn the_version_of_a_ptx_module_is_parsed() {
         assert_eq!(ptx_version(b"// made by hand\n.version 8.4\n.target sm_75\n"), Some((8, 4)));
         assert_eq!(ptx_version(b"\t.version\t6.3 // old\n"), Some((6, 3)));
         assert_eq!(ptx_version(b"\x7fELF\x02"), None);
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_named_for_every_version() {
+    fn every_version_has_a_driver() {
         assert!(
             DRIVERS.windows(2).all(|pair| (pair[0].0, pair[0].1) < (pair[1].0, pair[1].1) && pair[0].3 < pair[1].3)
         );

@@ -1,4 +1,4 @@
-//! A device queue: a stream, and the slots of the launches it may hold.
+//! A device queue: a stream, and the slots of the launches that it holds.
 
 use super::bound::Bound;
 use super::slot::{EvictedWords, Slot};
@@ -9,17 +9,17 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) stream: Stream,
-    /// Those that no launch has.
+    /// Free slots.
     slots: Vec<Slot>,
-    /// Launches that wait for one that follows at once.
+    /// Launches held back because the next one follows at once.
     pub(super) held: Vec<Bound>,
-    /// Launches whose completion was not taken yet, with those that are held.
+    /// Launches whose completion has not been taken, including held ones.
     in_flight: u32,
     capacity: u32,
 }
 
 impl Queue {
-    /// On a partition, where there is one.
+    /// A queue on a partition, if there is one.
     pub(super) fn new(
         context: &Arc<Context>,
         partition: Option<&Arc<Partition>>,
@@ -43,27 +43,27 @@ impl Queue {
         self.in_flight < self.capacity
     }
 
-    /// Whether a completion is still to be taken.
+    /// Whether a completion has not been taken yet.
     pub(super) fn is_busy(&self) -> bool {
         self.in_flight > 0
     }
 
     /// # Panics
-    /// If there is no room.
+    /// If no slot is free.
     pub(super) fn take_slot(&mut self) -> Slot {
-        self.slots.pop().expect("a slot for each launch that there is room for")
+        self.slots.pop().expect("`has_room` was checked, so a slot is free")
     }
 
     pub(super) fn give_slot(&mut self, slot: Slot) {
         self.slots.push(slot);
     }
 
-    /// A launch was taken.
+    /// Counts a launch that was accepted.
     pub(super) fn begun(&mut self) {
         self.in_flight += 1;
     }
 
-    /// The completions of some were taken, with the slot that they had.
+    /// Records that completions were taken, and frees the slot of their launches.
     pub(super) fn ended(&mut self, launches: usize, slot: Option<Slot>) {
         self.in_flight -= launches as u32;
         self.slots.extend(slot);

@@ -1,14 +1,14 @@
-//! Segments: launches that follow each other at once, captured as a CUDA graph that goes to the
-//! driver in one call.
+//! Segments: consecutive launches that are captured as a CUDA graph and launched with one call of
+//! the driver.
 //!
-//! A call of the driver per launch costs as much as a short kernel runs. Real-time launches that
-//! say that another one follows ([`LaunchRecord::followed`]) are held until it is there, or as many
-//! are as may go together, and are launched as one graph if the very same ones, to the last
-//! parameter, were launched together before. So nothing is captured that comes only once, and a
-//! function whose memory stays where it is has its graphs from the second request on. Kernels look
-//! for their epoch as ever, and each launch of a segment has an evicted word and a progress map of
-//! its own: one that leaves takes with it what is behind it in the segment, as in a stream, and
-//! preemption waits for no more than what runs.
+//! A driver call per launch costs as much as a short kernel runs. Real-time launches that announce
+//! another one ([`LaunchRecord::followed`]) are held until it arrives, up to a maximum number. They
+//! are launched as one graph if the same launches, with identical parameters, were launched
+//! together before. So launches that occur only once are never captured, and a function whose
+//! memory stays in place has its graphs from the second request on. Kernels check their epoch as
+//! usual, and each launch of a segment has its own evicted word and progress map. If one exits
+//! early, so do the launches behind it in the segment, as in a stream; preemption waits for running
+//! blocks only.
 //!
 //! [`LaunchRecord::followed`]: crate::LaunchRecord
 
@@ -17,13 +17,14 @@ use atoll_cuda::{Context, CudaError, Graph, HostWords, Stream};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Sequences of launches that are remembered; those that were not used for longest go first.
+/// Sequences of launches that are remembered; beyond that, the least recently used is dropped.
 const KNOWN_MAX: usize = 256;
 
-/// Launches, by all that the driver is told of them but for where their evicted words are.
+/// Identifies a sequence of launches: everything passed to the driver except the addresses of
+/// evicted words.
 pub(super) type Key = Vec<u64>;
 
-/// A graph, and the evicted words of its launches.
+/// A captured graph, and the evicted words of its launches.
 #[derive(Debug)]
 pub(super) struct Segment {
     graph: Graph,
@@ -31,7 +32,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Puts its launches into a stream.
+    /// Launches the graph in a stream.
     pub(super) fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
         self.graph.launch(stream)
     }
@@ -44,11 +45,11 @@ impl Segment {
 /// What is known of a sequence of launches.
 #[derive(Debug)]
 enum Known {
-    /// It came once.
+    /// It occurred once.
     Seen,
-    /// Ready to be launched.
+    /// It is captured and can be launched.
     Captured(Segment),
-    /// On its way: a graph runs once at a time.
+    /// It is running; a graph cannot run twice at a time.
     Running,
 }
 
@@ -57,15 +58,15 @@ enum Known {
 pub(super) struct Segments {
     launches_max: usize,
     words: Arc<HostWords>,
-    /// First words of those that no segment has.
+    /// Indices of evicted words that no segment uses: the first of each group.
     free: Vec<usize>,
     known: HashMap<Key, (Known, u64)>,
-    /// Counts looks, as a clock for what was used last.
+    /// Counts lookups, as a clock for the least recently used.
     looks: u64,
 }
 
 impl Segments {
-    /// So many launches go together at most; with 1 each goes by itself.
+    /// Segments of at most `launches_max` launches; with 1 each launch goes by itself.
     pub(super) fn new(context: &Arc<Context>, launches_max: u32) -> Result<Segments, CudaError> {
         let launches_max = launches_max.max(1) as usize;
         let places = if launches_max > 1 { KNOWN_MAX } else { 0 };
@@ -78,8 +79,9 @@ impl Segments {
         self.launches_max
     }
 
-    /// The segment of some launches, if they go together now: `capture` makes a graph of those that
-    /// come for the second time. Until it is back ([`Segments::ended`]) nobody else gets it.
+    /// The segment for a sequence of launches. `None` if they go one by one: the sequence is new or
+    /// its graph is running. A sequence that occurs for the second time is captured with `capture`.
+    /// The segment is in use until [`Segments::ended`].
     pub(super) fn take(
         &mut self,
         key: &Key,
@@ -113,7 +115,7 @@ impl Segments {
         }
     }
 
-    /// A segment was launched and has ended, or was not launched after all.
+    /// Takes back a segment that has ended or was not launched.
     pub(super) fn ended(&mut self, key: &Key, segment: Segment) {
         match self.known.get_mut(key) {
             Some((known @ Known::Running, _)) => *known = Known::Captured(segment),
@@ -121,7 +123,7 @@ impl Segments {
         }
     }
 
-    /// Forgets all that is known: kernels of it may be unloaded.
+    /// Forgets all sequences, because kernels may be unloaded.
     pub(super) fn forget(&mut self) {
         for (_, (known, _)) in self.known.drain() {
             if let Known::Captured(segment) = known {
@@ -130,8 +132,8 @@ impl Segments {
         }
     }
 
-    /// No launches go together any more.
-    pub(super) fn give_up(&mut self) {
+    /// Disables segments: from now on each launch goes by itself.
+    pub(super) fn disable(&mut self) {
         self.forget();
         self.launches_max = 1;
     }

@@ -1,5 +1,4 @@
-//! A GPU in executors: beside what any CUDA device does, what it does with the memory that the
-//! daemon shares with it.
+//! A GPU in an executor: a CUDA device that also uses the memory shared with the daemon.
 
 use super::config::CudaConfig;
 use super::device::CudaDevice;
@@ -21,15 +20,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bound for a driver that compiles the kernels of many functions.
+/// Time limit for loading a module: the driver may compile the kernels of many functions.
 const COMPILE_WITHIN: Duration = Duration::from_secs(600);
 
-/// NVIDIA GPUs, for the table of a program that runs executors.
+/// NVIDIA GPUs, for the device table of a program that runs executors.
 pub const KIND: DeviceKind = DeviceKind { name: "cuda", open };
 
 fn open(config: &str, memory_bytes: Option<u64>) -> Result<OpenDevice, DeviceError> {
     let config: CudaConfig = serde_json::from_str(config)
-        .map_err(|error| DeviceError::Unavailable(format!("the configuration of a GPU: {error}")))?;
+        .map_err(|error| DeviceError::Unavailable(format!("invalid configuration of a GPU: {error}")))?;
     let link = config.link_shape()?;
     Ok(OpenDevice::Relayed(Box::new(Opened {
         link,
@@ -54,12 +53,12 @@ impl Plan for CudaConfig {
     }
 }
 
-/// The variables of this process's environment that a driver looks at, and those of the share.
+/// The variables of this process's environment that the driver reads, and those of the MPS share.
 fn environment(config: &CudaConfig) -> Vec<(OsString, OsString)> {
     let is_meant =
         |name: &str| name == "HOME" || ["CUDA_", "NVIDIA_", "ATOLL_"].iter().any(|begin| name.starts_with(begin));
     let of_this_process = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_meant));
-    // Of two values for a name the last one counts.
+    // If a name occurs twice, the last value counts.
     of_this_process.chain(config.mps.iter().flat_map(MpsShare::environment)).collect()
 }
 
@@ -70,7 +69,7 @@ impl CudaConfig {
     }
 }
 
-/// A GPU that is about to be started in an executor.
+/// A GPU that has not been started yet.
 #[derive(Debug)]
 struct Opened {
     config: CudaConfig,
@@ -91,8 +90,8 @@ impl StartRelayed for Opened {
     }
 }
 
-/// A CUDA device whose epoch words are the daemon's, and whose transfers pass through memory of the
-/// daemon.
+/// A CUDA device whose epoch words are the daemon's and whose transfers go through the daemon's
+/// shared memory.
 #[derive(Debug)]
 struct SharedCuda {
     device: CudaDevice,
@@ -103,8 +102,8 @@ impl SharedCuda {
     fn start(config: &CudaConfig, region: &Arc<Region>, words_at: u64) -> Result<SharedCuda, GpuError> {
         let mut device = CudaDevice::start(config)?;
         let begin = std::ptr::with_exposed_provenance_mut(region.address(0).unwrap_or_default() as usize);
-        // SAFETY: the device's words keep the region mapped, the only other references into it are to
-        // atomics, and whoever has the device does not copy its memory away.
+        // SAFETY: the device's words keep the region mapped, and all other references into it are
+        // to atomics.
         let memory = Arc::new(unsafe { HostMemory::register(&device.context, begin, region.bytes())? });
         device.epochs.share(SharedWords::new(region.clone(), memory.clone(), words_at));
         Ok(SharedCuda { device, memory })

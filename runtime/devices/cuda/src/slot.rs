@@ -1,11 +1,10 @@
-//! What a launch needs on its way through a stream: events around it, and words in which blocks
-//! that leave say so.
+//! Resources of a launch in a stream: an event before and after it, and evicted words.
 
 use atoll_cuda::{CudaError, Event, HostWords, Stream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// Words in host memory in which blocks that leave say so, one for each of some launches.
+/// Evicted words in host memory for a number of launches, one for each.
 #[derive(Clone, Debug)]
 pub(super) struct EvictedWords {
     words: Arc<HostWords>,
@@ -21,24 +20,24 @@ impl EvictedWords {
         self.first
     }
 
-    /// Where kernels of a launch find its word.
+    /// The address of a launch's evicted word, for kernels.
     pub(super) fn address(&self, launch: usize) -> u64 {
         self.words.address() + (self.first + launch) as u64 * 4
     }
 
-    /// Whether a block of a launch left; to be asked once it ended.
+    /// Whether a block of a launch exited early. Valid after the launch has ended.
     pub(super) fn is_set(&self, launch: usize) -> bool {
         self.words.word(self.first + launch).load(Acquire) != 0
     }
 
-    /// Nothing of so many launches has left.
+    /// Clears the evicted words of the first `launches` launches.
     pub(super) fn clear(&self, launches: usize) {
         (0..launches).for_each(|launch| self.words.word(self.first + launch).store(0, Release));
     }
 }
 
-/// What goes into a stream at once needs on its way: the events around it, and an evicted word for
-/// a launch that goes alone.
+/// Resources of one submission to a stream: the events around it, and an evicted word for a launch
+/// that goes by itself.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) began: Event,
@@ -47,7 +46,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Puts something between the slot's events into a stream.
+    /// Enqueues work in a stream, between the slot's events.
     pub(super) fn enclose(
         &self,
         stream: &Stream,
@@ -56,7 +55,7 @@ impl Slot {
         self.began.record(stream)?;
         put(stream)?;
         match self.ended.record(stream) {
-            // It is on its way, and may have faulted by now: whoever asks for the event will hear of it.
+            // The work is enqueued and may already have faulted; polling the event will report it.
             Err(error) if error.is_context_lost() => Ok(()),
             answer => answer,
         }

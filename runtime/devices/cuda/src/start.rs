@@ -1,4 +1,4 @@
-//! How a device is started: its context and memory, its queues, where kernels look for epochs.
+//! Starting a device: its context and memory, its queues, and the place of its epoch words.
 
 use crate::completion::Poller;
 use crate::config::CudaConfig;
@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 
-/// Memory that is left to the driver: for code, for stacks of threads, for its own.
+/// Bytes of device memory that are left to the driver, for code, stacks and its own data.
 const SPARE_BYTES: u64 = 512 << 20;
 
 impl CudaDevice {
-    /// Enters a device's context and reserves its memory.
+    /// Creates a device in the primary context of its GPU, and reserves its memory.
     pub fn start(config: &CudaConfig) -> Result<CudaDevice, DeviceError> {
         Ok(CudaDevice::begin(config)?)
     }
@@ -60,14 +60,15 @@ impl CudaDevice {
             lost.clone(),
         )?;
         let begun = Arc::new(AtomicU64::new(0));
-        let poller = poller.judging(config.mps.is_some() || MpsControl::ambient().is_some(), begun.clone());
+        let poller =
+            poller.with_fault_attribution(config.mps.is_some() || MpsControl::ambient().is_some(), begun.clone());
         let thread = std::thread::Builder::new().name(format!("atoll-{}", info.name));
         thread
             .spawn(move || poller.run())
             .map_err(|source| DeviceError::Os { what: "start the completion thread", source })?;
         let service = Stream::new(&context, highest)?;
-        // Whoever had it before may have left something in it: another process, or the one that
-        // this one replaces.
+        // Clear data of the memory's previous owner: another process, or the executor that this one
+        // replaces.
         service.fill(&memory, 0, 0, memory.bytes())?;
         let bar = bar_words(&context, &service, config)?;
         let flag_routes = match config.flag_route {
@@ -103,8 +104,8 @@ impl CudaDevice {
     }
 }
 
-/// Words behind the GPU's BAR, where they may be wanted: most machines have none, and nobody minds
-/// unless they were asked for.
+/// Words behind the GPU's BAR, if they may be used. Most machines have none, which is an error only
+/// if they were configured.
 fn bar_words(context: &Arc<Context>, service: &Stream, config: &CudaConfig) -> Result<Option<BarWords>, GpuError> {
     if !matches!(config.flag_route, None | Some(FlagRoute::Bar)) {
         return Ok(None);
@@ -114,19 +115,19 @@ fn bar_words(context: &Arc<Context>, service: &Stream, config: &CudaConfig) -> R
         Err(BarError::Driver(error)) => Err(error.into()),
         Err(error) if config.flag_route.is_some() => Err(DeviceError::Unavailable(error.to_string()).into()),
         Err(error) => {
-            tracing::debug!(%error, "no words behind the GPU's BAR");
+            tracing::debug!(%error, "the GPU's BAR is not used for epoch words");
             Ok(None)
         }
     }
 }
 
-/// What raising and reading a flag costs. A driver that does not take the kernels of that may take
-/// others, as machine code.
+/// Measures the cost of raising and reading a flag. `None` if the driver does not accept the
+/// measuring kernels, which are PTX; it may still accept machine code.
 fn measured(context: &Arc<Context>, service: &Stream, bar: Option<&BarWords>) -> Result<Option<FlagRoutes>, GpuError> {
     match FlagRoutes::measure(context, service, bar) {
         Ok(routes) => Ok(Some(routes)),
         Err(MeasureError::Load(error)) => {
-            tracing::warn!(%error, "where kernels best look for epochs cannot be measured; they look in host memory");
+            tracing::warn!(%error, "cannot measure where kernels best read epochs; they read host memory");
             Ok(None)
         }
         Err(MeasureError::Driver(error) | MeasureError::Transfer(TransferError::Driver(error))) => Err(error.into()),
@@ -140,7 +141,8 @@ fn reserve(context: &Arc<Context>, wanted: Option<u64>) -> Result<DeviceMemory, 
     let bytes = bytes - bytes % 256;
     DeviceMemory::new(context, bytes).map_err(|error| match error.is_out_of_memory() {
         true => DeviceError::Unavailable(format!(
-            "the GPU has no {bytes} bytes of memory in one piece: {free} of its {total} are free; end what else uses it, or set a memory limit"
+            "the GPU has no {bytes} contiguous bytes of memory: {free} of its {total} are free; \
+                 stop other users of the GPU, or set a memory limit"
         ))
         .into(),
         false => error.into(),
@@ -155,7 +157,7 @@ fn describe(context: &Arc<Context>, partition: Option<&Partition>, memory_bytes:
         compute_units: partition.map_or_else(all, |partition| Ok(partition.compute_units()))?,
         memory_bytes,
         shared_bytes_max: gpu.attribute(Attribute::SharedBytesMax)?,
-        // A part is not divided once more.
+        // A partition cannot be divided further.
         lane_units: match partition {
             Some(_) => LaneUnits::None,
             None => Partition::step(context)

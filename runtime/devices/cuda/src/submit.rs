@@ -1,4 +1,4 @@
-//! The way of launches into streams: alone, or several together.
+//! Submitting launches to streams: one by one, or several as a segment.
 
 use super::bound::Bound;
 use super::completion::{Flight, Run};
@@ -14,8 +14,8 @@ use atoll_device::{Fault, FaultKind, LaunchRecord};
 use std::sync::atomic::Ordering::SeqCst;
 
 impl CudaDevice {
-    /// Takes a launch, and gives to the driver what waits no longer. What the driver does not take
-    /// is answered for.
+    /// Accepts a launch, and submits launches that are not held back. A launch that the driver
+    /// refuses completes as failed.
     pub(super) fn accept(&mut self, queue: QueueId, record: &LaunchRecord, params: &[u8]) {
         self.queue(queue).begun();
         let is_last = match self.bind(record, params) {
@@ -34,7 +34,7 @@ impl CudaDevice {
         }
     }
 
-    /// Checks a launch and binds it to the device.
+    /// Checks a launch and resolves its kernel and addresses.
     fn bind(&mut self, record: &LaunchRecord, params: &[u8]) -> Result<Bound, Refusal> {
         let kernel = launch::kernel(record, &self.modules)?;
         if kernel.facts.preempt_offset.is_some() {
@@ -59,7 +59,7 @@ impl CudaDevice {
         })
     }
 
-    /// Gives the driver what is held of a queue.
+    /// Submits the held launches of a queue.
     pub(super) fn release(&mut self, queue: QueueId) {
         let mut held = std::mem::take(&mut self.queue(queue).held);
         if held.len() > 1
@@ -72,7 +72,7 @@ impl CudaDevice {
         }
     }
 
-    /// The segment of launches, if they go together now.
+    /// The segment for these launches, if they can go together.
     fn segment(&mut self, queue: QueueId, launches: &mut [Bound]) -> Option<(Key, Segment)> {
         let stream = &self.queues[queue.0 as usize].as_ref()?.stream;
         let mut key = vec![u64::from(queue.0)];
@@ -86,11 +86,11 @@ impl CudaDevice {
         };
         match self.segments.take(&key, capture) {
             Ok(segment) => segment.map(|segment| (key, segment)),
-            // Whoever launches them will hear of it.
+            // Submitting them will report the loss.
             Err(error) if error.is_context_lost() => None,
             Err(error) => {
-                tracing::warn!(%error, "the driver captures no launches; each goes by itself from now on");
-                self.segments.give_up();
+                tracing::warn!(%error, "the driver cannot capture launches; from now on each goes by itself");
+                self.segments.disable();
                 None
             }
         }
@@ -98,7 +98,7 @@ impl CudaDevice {
 
     /// Puts launches into their stream: one, or those of a segment.
     fn put(&mut self, queue: QueueId, mut launches: Vec<Bound>, segment: Option<(Key, Segment)>) {
-        // Before the driver has them: they may begin before the call returns.
+        // Taken before the call, since the launches may begin before it returns.
         let submitted_ns = now_ns();
         self.begun.fetch_add(launches.len() as u64, SeqCst);
         let slot = self.queue(queue).take_slot();
@@ -125,7 +125,7 @@ impl CudaDevice {
         }
     }
 
-    /// Answers for a launch that is not in its stream; it ends behind those in front of it.
+    /// Completes a launch that is not in its stream as failed, after the launches before it.
     fn refuse(&mut self, queue: QueueId, launch: LaunchId, kernel: String, refusal: &Refusal) {
         let lost = match refusal {
             Refusal::Driver(error) if error.is_context_lost() => Some(error::fault(error)),
@@ -138,11 +138,11 @@ impl CudaDevice {
         self.begun.fetch_add(1, SeqCst);
         self.send(queue, Flight::Refused(launch, Fault::of_kernel(kind, &kernel)));
         if let Some(cause) = lost {
-            self.lose(&cause);
+            self.mark_lost(&cause);
         }
     }
 
-    /// The device was lost while launches waited for those that follow.
+    /// Fails held launches after the device was lost.
     pub(super) fn abandon_held(&mut self) {
         let cause = self.lost.get().cloned().unwrap_or_default();
         for index in 0..self.queues.len() {
@@ -157,8 +157,8 @@ impl CudaDevice {
     }
 
     fn send(&self, queue: QueueId, flight: Flight) {
-        let flights = self.flights.as_ref().expect("taken away by `drop` alone");
-        // The thread ends with the last sender, or by a panic, which was reported.
+        let flights = self.flights.as_ref().expect("only `drop` takes it");
+        // The thread ends after the last sender is dropped, or by a panic, which was reported.
         let _ = flights.send((queue, flight));
     }
 }

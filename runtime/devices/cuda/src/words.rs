@@ -1,9 +1,10 @@
-//! Epoch words in host memory that the device sees, beside those in device memory ([`WordTable`]).
+//! Epoch words in host memory that the device can read, beside those in device memory
+//! ([`WordTable`]).
 //!
-//! In the process of the engine, an epoch word gets one of host memory when it is first heard of,
-//! and launches find that in their parameters. In an executor, the words are shared with the
-//! daemon, which raises them itself and says which is whose; here is only seen that device memory
-//! says the same.
+//! If the device is in the engine's process, an epoch word is bound to a host word when it is first
+//! watched, and launches get its address as a parameter. In an executor, the host words are shared
+//! with the daemon, which raises them and decides the bindings; here they are only copied to device
+//! memory.
 
 use super::flag::FlagRoute;
 use atoll_core::{DeviceOffset, Epoch};
@@ -16,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// Which epoch words lie in host memory too.
+/// The epoch words that also exist in host memory.
 #[derive(Debug)]
 pub(super) struct EpochWords {
     words: Words,
     route: FlagRoute,
-    /// Where kernels look, if that is the route: a word each beside those of `words`.
+    /// The words that kernels read if the route is the BAR: one for each of `words`.
     bar: Option<BarWords>,
     /// Whether streams can write values on this device.
     writes_values: Cell<bool>,
@@ -29,21 +30,22 @@ pub(super) struct EpochWords {
 
 #[derive(Debug)]
 enum Words {
-    /// Of this process.
+    /// Words of this process.
     Own { words: HostWords, table: WordTable },
-    /// Of the daemon.
+    /// Words shared with the daemon.
     Shared(SharedWords),
 }
 
 /// Words that another process raises.
 #[derive(Debug)]
 pub(super) struct SharedWords {
-    /// Registered with the device from its beginning on.
+    /// Registered with the device from its beginning.
     region: Arc<Region>,
     memory: Arc<HostMemory>,
-    /// Where the first word is.
+    /// Offset of the first word in the region.
     at: u64,
-    /// Offset in device memory to index of the word, and what device memory says.
+    /// By offset in device memory: the index of the shared word, and the value last written to
+    /// device memory.
     bound: BTreeMap<u64, (usize, u32)>,
 }
 
@@ -52,14 +54,14 @@ impl SharedWords {
         SharedWords { region, memory, at, bound: BTreeMap::new() }
     }
 
-    /// A word; `None` where the daemon names one that is not there.
+    /// The word with an index; `None` if the daemon passes an invalid one.
     fn word(&self, index: usize) -> Option<&AtomicU32> {
         self.region.word(self.at + index as u64 * 4).filter(|_| index < WORDS_MAX)
     }
 }
 
 impl EpochWords {
-    /// `bar` has [`WORDS_MAX`] words, where the route is through it.
+    /// `bar` must have [`WORDS_MAX`] words if the route is the BAR.
     pub(super) fn new(
         context: &Arc<Context>,
         route: FlagRoute,
@@ -79,7 +81,7 @@ impl EpochWords {
         self.words = Words::Shared(words);
     }
 
-    /// Sets a word of this process, where kernels see it.
+    /// Sets a word of this process wherever kernels may read it.
     fn set(words: &HostWords, bar: Option<&BarWords>, index: usize, value: u32) {
         words.word(index).store(value, Release);
         if let Some(bar) = bar {
@@ -87,8 +89,8 @@ impl EpochWords {
         }
     }
 
-    /// Sees that a word that lies in device memory has one that the host raises by a store, if that
-    /// is where kernels are to look and there is one left.
+    /// Binds an epoch word to a host word, if kernels read host memory or the BAR on this device
+    /// and a host word is free.
     pub(super) fn watch(
         &mut self,
         word: DeviceOffset,
@@ -107,7 +109,7 @@ impl EpochWords {
         Ok(())
     }
 
-    /// Where kernels find a word, unless that is in device memory.
+    /// The address where kernels read an epoch word; `None` if they read it in device memory.
     pub(super) fn find(&self, word: DeviceOffset) -> Option<u64> {
         if self.route == FlagRoute::StreamWrite {
             return None;
@@ -119,7 +121,7 @@ impl EpochWords {
         Some(self.bar.as_ref().map_or(in_host, BarWords::address) + index as u64 * 4)
     }
 
-    /// Gives an offset a word that is shared, and sets that to what device memory says.
+    /// Binds an offset to a shared word, and sets that word to the value in device memory.
     pub(super) fn bind(
         &mut self,
         word: DeviceOffset,
@@ -129,7 +131,7 @@ impl EpochWords {
     ) -> Result<(), TransferError> {
         let Words::Shared(shared) = &mut self.words else { return Ok(()) };
         let value = read_word(word, service, memory)?;
-        // Whoever had it before has none now.
+        // The index may have been bound to another offset before.
         shared.bound.retain(|_, (other, _)| *other != index);
         if let Some(in_host) = shared.word(index) {
             in_host.store(value, Release);
@@ -141,7 +143,7 @@ impl EpochWords {
         Ok(())
     }
 
-    /// Writes through what was raised by the other process. Does not wait.
+    /// Copies words that the other process raised to device memory. Does not wait.
     pub(super) fn follow(&mut self, service: &Stream, memory: &DeviceMemory) -> Result<(), TransferError> {
         let Words::Shared(shared) = &self.words else { return Ok(()) };
         let now = |(offset, (index, said)): (&u64, &(usize, u32))| {
@@ -160,7 +162,7 @@ impl EpochWords {
         Ok(())
     }
 
-    /// Raises a word for kernels that look where the host writes.
+    /// Raises a word of this process for kernels that read host memory or the BAR.
     pub(super) fn store(&self, word: DeviceOffset, epoch: Epoch) {
         if let Words::Own { words, table } = &self.words
             && let Some(index) = table.find(word)
@@ -169,7 +171,7 @@ impl EpochWords {
         }
     }
 
-    /// Raises it in device memory. Does not wait.
+    /// Raises a word in device memory. Does not wait.
     pub(super) fn write_through(
         &self,
         word: DeviceOffset,
@@ -188,8 +190,8 @@ impl EpochWords {
         service.fill_word(memory, word.0, epoch.0)
     }
 
-    /// Device memory was changed: what words of this process follow. The daemon sees to those that
-    /// it shares.
+    /// Updates words of this process after a change of device memory. The daemon updates the shared
+    /// ones.
     pub(super) fn changed(&mut self, change: impl FnOnce(&mut WordTable, &dyn Fn(usize, u32))) {
         if let Words::Own { words, table } = &mut self.words {
             let bar = self.bar.as_ref();
@@ -197,7 +199,7 @@ impl EpochWords {
         }
     }
 
-    /// Has every launch leave that can.
+    /// Raises all words, so that every preemptible launch exits.
     pub(super) fn raise_all(&self) {
         let raise = |index: usize, word: &AtomicU32| {
             let epoch = Epoch(word.load(Acquire)).out_of_reach();

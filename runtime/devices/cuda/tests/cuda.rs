@@ -1,5 +1,5 @@
-//! An NVIDIA GPU under the conformance suite, on the stand-in for the CUDA driver, which runs PTX
-//! on this machine's CPUs; and what only such a device can get wrong.
+//! An NVIDIA GPU under the conformance suite, and tests of its own. They run on the stand-in for
+//! the CUDA driver, which executes PTX on this machine's CPUs.
 #![cfg(target_arch = "x86_64")]
 
 #[allow(unreachable_pub, dead_code, unused_imports, reason = "the suite is shared by the tests of all devices")]
@@ -23,13 +23,13 @@ use atoll_kgraph::KernelFacts;
 use std::path::{Path, PathBuf};
 use suite::rig::{Kernel, Launch, Param, Preempt, Rig, Wanted};
 
-/// Names a GPU of this machine, as `cuda:0`, to run the suite on; otherwise it runs on the
-/// stand-in.
+/// Environment variable that names a GPU of this machine, as `cuda:0`, to run the suite on; if
+/// unset, the suite runs on the stand-in.
 const DEVICE: &str = "ATOLL_TEST_DEVICE";
 
 const KERNELS: &str = include_str!("../../../device/tests/kernels/kernels.ptx");
 
-/// A part of the stand-in, which cargo puts beside the tests' folder.
+/// The path of a library or program of the stand-in, which cargo puts beside the tests' folder.
 fn beside(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("this program");
     let part = program.ancestors().nth(2).expect("a folder of targets").join(name);
@@ -58,9 +58,9 @@ fn make(wanted: Wanted) -> Rig {
     Rig::new(Box::new(device(wanted)), KERNELS.as_bytes())
 }
 
-// What is missing here: tests of aborts, interruptions and chunks, which this device does not do;
-// of faults that end one launch alone; of constants in a part of their own; and of blocks on a
-// single compute unit.
+// Not included: tests of aborts, interruptions and chunks, which this device does not support; of
+// faults that fail only one launch; of constants in a range of their own; and of blocks on a single
+// compute unit.
 conforms! { common make }
 conforms! {
     make:
@@ -78,18 +78,18 @@ fn the_device_describes_itself() {
 }
 
 #[test]
-fn what_runs_at_the_raise_finishes_and_the_rest_leaves() {
-    what_runs_at_the_raise_finishes(make(Wanted::default()));
+fn running_blocks_finish_and_the_rest_exit_when_the_epoch_is_raised() {
+    running_blocks_finish_when_the_epoch_is_raised(make(Wanted::default()));
 }
 
-fn what_runs_at_the_raise_finishes(mut rig: Rig) {
+fn running_blocks_finish_when_the_epoch_is_raised(mut rig: Rig) {
     const BLOCKS: u32 = 50_000;
     let (log, gate) = (rig.alloc(4 + u64::from(BLOCKS) * 4), rig.alloc(4));
     let mut preempt = rig.preempt(BLOCKS.into());
     let note = |tag, until, preempt| Launch::note_preemptible(BLOCKS, log, tag, gate, until, preempt);
     rig.submit(1, &note(1, 1, preempt)).expect("room");
     rig.submit(1, &note(2, 0, preempt)).expect("room");
-    // Some blocks wait for the gate; whatever has not begun must leave.
+    // Some blocks wait for the gate; those that have not begun must exit.
     while rig.u32(log) == 0 {
         std::thread::yield_now();
     }
@@ -98,7 +98,7 @@ fn what_runs_at_the_raise_finishes(mut rig: Rig) {
     (0..2).for_each(|_| assert_eq!(rig.wait().status, LaunchStatus::Evicted));
     let begun = rig.u32(log);
     assert!(begun > 0 && begun < BLOCKS, "{begun} blocks had begun");
-    assert_eq!(rig.u32(preempt.evicted_word), 1, "where everybody looks for it");
+    assert_eq!(rig.u32(preempt.evicted_word), 1, "at the offset where the engine reads it");
 
     preempt.epoch = Epoch(1);
     rig.device.fill(preempt.evicted_word, 0, 4).expect("memory");
@@ -110,11 +110,11 @@ fn what_runs_at_the_raise_finishes(mut rig: Rig) {
 }
 
 #[test]
-fn an_epoch_word_is_what_was_last_written_wherever_it_is_kept() {
-    an_epoch_word_is_what_was_last_written(make(Wanted::default()));
+fn an_epoch_word_has_the_value_last_written_wherever_it_is_kept() {
+    an_epoch_word_has_the_value_last_written(make(Wanted::default()));
 }
 
-fn an_epoch_word_is_what_was_last_written(mut rig: Rig) {
+fn an_epoch_word_has_the_value_last_written(mut rig: Rig) {
     let (counts, spare) = (rig.alloc(4), rig.alloc(4));
     let preempt = rig.preempt(1);
     let ends = |rig: &mut Rig, epoch, why: &str| {
@@ -127,7 +127,7 @@ fn an_epoch_word_is_what_was_last_written(mut rig: Rig) {
     };
     assert!(ends(&mut rig, 0, "first"));
     rig.device.store_epoch(preempt.epoch_word, Epoch(3));
-    assert_eq!(rig.u32(preempt.epoch_word), 3, "device memory says the same");
+    assert_eq!(rig.u32(preempt.epoch_word), 3, "device memory has the same value");
     assert!(!ends(&mut rig, 2, "raised") && ends(&mut rig, 3, "raised so far"));
     rig.device.fill(preempt.epoch_word, 0, 4).expect("memory");
     assert!(ends(&mut rig, 0, "zeroed"));
@@ -166,7 +166,7 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What loading says about code; the device must go on after it.
+/// The error of loading code; the device must still work afterwards.
 fn refusal(target: &str, code: &[u8], kernels: &[KernelFacts]) -> String {
     let mut device = device(Wanted::default());
     let refusal = match device.load_module(ModuleImage { domain: "suite", target, code, ptx: None, kernels }) {
@@ -178,25 +178,25 @@ fn refusal(target: &str, code: &[u8], kernels: &[KernelFacts]) -> String {
 }
 
 #[test]
-fn bad_code_is_refused_with_what_would_help() {
+fn bad_code_is_refused_with_a_remedy() {
     let target = "nvidia-sm_75";
     let newer = KERNELS.replace(".version 6.3", ".version 99.0");
     let refused = refusal(target, newer.as_bytes(), &[]);
     assert!(
-        refused.contains("its PTX is of version 99.0, newer than any driver known here; this one speaks CUDA "),
+        refused.contains("its PTX has version 99.0, newer than any known driver; this one supports CUDA "),
         "{refused}"
     );
     let broken = refusal(target, b".version 6.3\n.target sm_75\n.visible .entry (\n", &[]);
     assert!(broken.contains("CUDA_ERROR_INVALID_PTX") && broken.contains('\n'), "the driver's log: {broken}");
-    assert!(refusal("host-x86-64-v3", KERNELS.as_bytes(), &[]).contains("compile for one of these"));
-    let nobody = KernelFacts { name: "nobody".to_owned(), ..KernelFacts::default() };
-    assert!(refusal(target, KERNELS.as_bytes(), &[nobody]).contains("`nobody`"));
+    assert!(refusal("host-x86-64-v3", KERNELS.as_bytes(), &[]).contains("compile it for one of these"));
+    let missing = KernelFacts { name: "missing".to_owned(), ..KernelFacts::default() };
+    assert!(refusal(target, KERNELS.as_bytes(), &[missing]).contains("`missing`"));
     let greedy = KernelFacts { name: "spin".to_owned(), shared_bytes: u32::MAX, ..KernelFacts::default() };
     assert!(refusal(target, KERNELS.as_bytes(), &[greedy]).contains("shared memory"));
 }
 
 #[test]
-fn a_machine_without_a_driver_is_told_so() {
+fn a_machine_without_a_driver_gets_a_clear_error() {
     let config = CudaConfig { library: Some(Path::new("/nowhere/libcuda.so.1").to_owned()), ..CudaConfig::default() };
     let error = CudaDevice::start(&config).expect_err("no driver");
     assert!(matches!(error, DeviceError::Unavailable(_)));
@@ -204,14 +204,14 @@ fn a_machine_without_a_driver_is_told_so() {
     let beyond = CudaConfig { index: 1000, ..config_of_one() };
     assert!(CudaDevice::start(&beyond).expect_err("no such device").to_string().starts_with("there is no device 1000"));
     let huge = CudaConfig { memory_bytes: Some(1 << 60), ..config_of_one() };
-    assert!(CudaDevice::start(&huge).expect_err("too much").to_string().contains("bytes of memory in one piece"));
+    assert!(CudaDevice::start(&huge).expect_err("too much").to_string().contains("contiguous bytes of memory"));
 }
 
 fn config_of_one() -> CudaConfig {
     config(Wanted::default())
 }
 
-/// The routes that a device surely has; on the stand-in, which is GDRCopy too, all of them.
+/// The routes that a device certainly has; on the stand-in, which includes GDRCopy, all of them.
 fn routes() -> (Option<PathBuf>, Vec<FlagRoute>) {
     match config_of_one().library {
         Some(stand_in) => (Some(stand_in), vec![FlagRoute::Mapped, FlagRoute::StreamWrite, FlagRoute::Bar]),
@@ -219,10 +219,10 @@ fn routes() -> (Option<PathBuf>, Vec<FlagRoute>) {
     }
 }
 
-/// A fault ends the driver's context, and with it every device of the process. So this runs in a
-/// process of its own, as an executor does.
+/// A fault ends the driver's context, and with it every device of the process. So this test runs in
+/// a process of its own, as an executor does.
 #[test]
-#[ignore = "`a_fault_loses_the_device_and_every_launch_is_answered` runs it"]
+#[ignore = "`a_fault_loses_the_device_and_every_launch_completes` runs it"]
 fn fault_here() {
     let device = CudaDevice::start(&CudaConfig { segment: 2, ..config_of_one() }).expect("a GPU");
     let mut rig = Rig::new(Box::new(device), KERNELS.as_bytes());
@@ -230,13 +230,13 @@ fn fault_here() {
     assert_eq!(rig.run(1, &Launch::spin(1, counts, 0)).status, LaunchStatus::Complete);
     rig.submit(1, &Launch { kernel: Kernel::FaultAt, ..Launch::fault_at(100, counts, 5, 0, 16) }).expect("room");
     for _ in 0..3 {
-        // It may be lost by now.
+        // The device may be lost by now.
         match rig.submit(1, &Launch::new(Kernel::Spin, 1, vec![Param::At(counts), Param::U64(0)])) {
             Ok(_) | Err(SubmitError::Lost) => {}
             Err(SubmitError::Full) => panic!("four fit"),
         }
     }
-    // This one waits for one that never comes.
+    // This launch waits for another one that never comes.
     let waits = Launch { followed: true, ..Launch::spin(1, counts, 0) };
     let waits = rig.submit(0, &waits).ok();
     let first = rig.wait();
@@ -254,7 +254,7 @@ fn fault_here() {
         unanswered = unanswered.filter(|launch| *launch != completion.launch);
     }
     if let Some(launch) = unanswered {
-        assert_eq!(rig.wait().launch, launch, "it is answered for as well");
+        assert_eq!(rig.wait().launch, launch, "it completes as well");
     }
     assert_eq!(rig.submit(1, &Launch::spin(1, counts, 0)), Err(SubmitError::Lost));
     assert!(matches!(rig.device.read(counts, &mut [0]), Err(DeviceError::Lost(_))));
@@ -262,7 +262,7 @@ fn fault_here() {
 }
 
 #[test]
-fn a_fault_loses_the_device_and_every_launch_is_answered() {
+fn a_fault_loses_the_device_and_every_launch_completes() {
     let program = std::env::current_exe().expect("this program");
     let output = std::process::Command::new(program)
         .args(["--exact", "fault_here", "--ignored", "--nocapture"])
@@ -298,7 +298,7 @@ fn a_part_of_a_gpu_is_a_device() {
 }
 
 #[test]
-fn nobody_finds_what_was_in_the_memory_before() {
+fn memory_is_cleared_when_a_device_starts() {
     let mut device = device(Wanted::default());
     let mut bytes = vec![1; 1 << 20];
     device.read(DeviceOffset(0), &mut bytes).expect("memory");
@@ -306,7 +306,7 @@ fn nobody_finds_what_was_in_the_memory_before() {
 }
 
 #[test]
-fn kernels_look_where_it_was_measured_to_be_best() {
+fn kernels_read_epochs_where_it_was_measured_to_be_best() {
     let (bar_library, all) = routes();
     for flag_route in all.iter().copied().map(Some).chain([None]) {
         let device = CudaDevice::start(&CudaConfig { flag_route, bar_library: bar_library.clone(), ..config_of_one() })
@@ -324,7 +324,7 @@ fn kernels_look_where_it_was_measured_to_be_best() {
         assert_eq!(rig.run(1, &Launch::spin_preemptible(1, counts, 0, preempt)).status, LaunchStatus::Complete);
         rig.device.fill(preempt.progress, 0, 1).expect("memory");
         rig.device.store_epoch(preempt.epoch_word, Epoch(1));
-        // Behind the write, which nobody else waits for.
+        // The transfer runs after the write, for which nothing else waits.
         assert_eq!(rig.u32(preempt.epoch_word), 1);
         assert_eq!(rig.run(1, &Launch::spin_preemptible(1, counts, 0, preempt)).status, LaunchStatus::Evicted);
     }

@@ -1,4 +1,4 @@
-//! The way to a control daemon: NVIDIA's own program, asked as people ask it.
+//! The connection to a control daemon, through NVIDIA's command-line program.
 
 use super::{FOLDER_VARIABLE, PROGRAM, folder};
 use std::io::{Read, Write};
@@ -6,40 +6,40 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long an answer may take.
+/// Time limit of an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// How often is looked whether it is there.
+/// Interval of checks for an answer.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// The longest answer that is read; lists of processes are far below.
+/// Longest answer in bytes; lists of processes are far shorter.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
-/// Why a control daemon did not do what it was asked for.
+/// Why a request to a control daemon failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MpsError {
-    /// There is no program to ask, or none to start.
-    #[error("{program} cannot be run: {source}")]
+    /// The program cannot be run.
+    #[error("cannot run {program}: {source}")]
     Program {
         /// The program.
         program: String,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The program does not end.
+    /// The program did not answer in time.
     #[error("MPS does not answer `{0}`")]
     Silent(String),
-    /// It says no.
-    #[error("MPS refuses `{question}`: {answer}")]
+    /// The daemon refused the request.
+    #[error("MPS refused `{question}`: {answer}")]
     Refused {
-        /// What it was asked.
+        /// The request.
         question: String,
-        /// What it said.
+        /// The answer.
         answer: String,
     },
 }
 
-/// A control daemon of MPS, by the folder that it listens in. It need not run.
+/// An MPS control daemon, identified by the folder in which it listens. It need not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MpsControl {
     program: PathBuf,
@@ -51,14 +51,14 @@ impl MpsControl {
         MpsControl { program, folder }
     }
 
-    /// The one that CUDA programs with this process's environment become clients of, if there is
-    /// one.
+    /// The control daemon of which CUDA programs in this process's environment become clients, if
+    /// it runs.
     pub fn ambient() -> Option<MpsControl> {
         let control = MpsControl::new(PROGRAM.into(), folder());
         control.folder.join("control").exists().then_some(control)
     }
 
-    /// Where it listens.
+    /// The folder in which it listens.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -68,14 +68,13 @@ impl MpsControl {
         self.ask("get_default_active_thread_percentage").is_ok_and(|answer| answer.trim().parse::<f64>().is_ok())
     }
 
-    /// The processes that are its clients.
+    /// Process ids of its clients.
     pub fn clients(&self) -> Result<Vec<u32>, MpsError> {
         Ok(self.clients_by_server()?.into_iter().flat_map(|(_, clients)| clients).collect())
     }
 
-    /// Ends what a process has on the GPU, as far as it has anything there through MPS, so that it
-    /// can be killed and nobody else notices. False where it is no client. Takes milliseconds, and
-    /// seconds at most.
+    /// Terminates the GPU work of a client, so that its process can be killed without harm to other
+    /// clients. False if the process is no client. Takes milliseconds, a few seconds at most.
     pub fn terminate(&self, client: u32) -> Result<bool, MpsError> {
         let Some((server, _)) = self.clients_by_server()?.into_iter().find(|(_, clients)| clients.contains(&client))
         else {
@@ -84,20 +83,20 @@ impl MpsControl {
         let question = format!("terminate_client {server} {client}");
         let answer = self.ask(&question)?;
         let said = answer.to_ascii_lowercase();
-        // Its exit status says whether it could ask.
+        // The exit status only tells whether the request was delivered.
         if ["error", "fail", "invalid"].iter().any(|word| said.contains(word)) {
             return Err(MpsError::Refused { question, answer: answer.trim().to_owned() });
         }
         Ok(true)
     }
 
-    /// Has it end. It waits for clients.
+    /// Tells it to end, which it does once it has no clients.
     pub(super) fn quit(&self) -> Result<(), MpsError> {
         self.ask("quit").map(drop)
     }
 
-    /// Starts one, as a child of this process, with a process group of its own: what a terminal
-    /// sends to this one is not for it.
+    /// Starts one as a child of this process, in a process group of its own, so that signals from a
+    /// terminal do not reach it.
     pub(super) fn start(&self) -> Result<Child, MpsError> {
         use std::os::unix::process::CommandExt;
         let log = self.folder.join("log");
@@ -154,11 +153,11 @@ impl MpsControl {
     }
 }
 
-/// What a process that has ended wrote.
+/// The output of a process that has ended.
 fn read(from: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
     let answer = from.map(|from| from.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes));
-    // What was not understood is as good as not said.
+    // Unreadable output counts as empty.
     if answer.is_some_and(|answer| answer.is_ok()) {
         String::from_utf8_lossy(&bytes).into_owned()
     } else {
@@ -166,7 +165,7 @@ fn read(from: Option<impl Read>) -> String {
     }
 }
 
-/// Numbers of processes, one to a line. Lines that begin with something else are words for people.
+/// Process ids, one per line. Lines that begin with another word are ignored.
 fn numbers(answer: &str) -> Vec<u32> {
     answer.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect()
 }
@@ -176,18 +175,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_processes_are_read() {
+    fn lists_of_processes_are_parsed() {
         assert_eq!(numbers("4711\n 12 \n"), [4711, 12]);
         assert!(numbers("no server is running\n\n").is_empty());
     }
 
     #[test]
-    fn a_program_that_is_missing_silent_or_refuses_is_told_apart() {
+    fn missing_silent_and_refusing_programs_are_distinguished() {
         let ask = |program: &str| {
             MpsControl::new(program.into(), "/nowhere".into()).ask("get_server_list").expect_err(program)
         };
         assert!(matches!(ask("/nowhere/mps"), MpsError::Program { .. }));
         assert!(matches!(ask("false"), MpsError::Refused { .. }));
-        assert!(!MpsControl::new("true".into(), "/nowhere".into()).answers(), "no number");
+        assert!(!MpsControl::new("true".into(), "/nowhere".into()).answers(), "its answer is not a number");
     }
 }

@@ -1,16 +1,15 @@
-//! NVIDIA's Multi-Process Service (MPS): processes that use a GPU at the same time, each on a share
-//! of its compute units.
+//! NVIDIA's Multi-Process Service (MPS): several processes use a GPU at the same time, each with a
+//! share of its compute units.
 //!
-//! Without it they take turns on the GPU as wholes. A *control daemon* listens in a folder. The
-//! driver in a process that names that folder, and begins with CUDA, becomes a *client*: its
-//! kernels go through a *server*, which keeps them to the share that the environment of the process
-//! names. So a share belongs to a process from its beginning, and only an executor can have one.
+//! Without MPS, processes take turns using the whole GPU. A *control daemon* listens in a folder. A
+//! process whose environment names that folder becomes a *client* when it initializes CUDA: its
+//! kernels go through a *server*, which confines them to the share that the process's environment
+//! names. So a process has its share from the start, and only an executor can have one.
 //!
-//! What is shared is the context of the server. A kernel that faults, or a client that is killed
-//! while it has something on the GPU, ends what all clients have there. Nothing helps against the
-//! first; so that the second does not happen, the server is told to end a client before its process
-//! is killed ([`MpsControl::terminate`]), whoever kills it: the daemon, or its own executor once
-//! there is no daemon any more.
+//! All clients share the server's context. A kernel that faults, or a client that is killed while
+//! it has work on the GPU, ends the work of all clients. The first cannot be prevented. To avoid
+//! the second, the process that kills a client, the daemon or an orphaned executor itself, first
+//! tells the server to terminate the client ([`MpsControl::terminate`]).
 
 mod control;
 mod service;
@@ -25,42 +24,41 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// What NVIDIA calls the program of the control daemon, which is also the way to it.
+/// NVIDIA's control program: it is the daemon, and also the client that sends requests to it.
 const PROGRAM: &str = "nvidia-cuda-mps-control";
 
-/// Where it listens unless its environment names another folder, and so do CUDA programs look for
-/// it.
+/// The folder in which it listens, and where CUDA programs look for it, unless the environment
+/// names another one.
 const FOLDER: &str = "/tmp/nvidia-mps";
 
-/// The variable that names the folder.
+/// The environment variable with the folder.
 const FOLDER_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
 /// A share of a GPU that a process has through MPS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MpsShare {
-    /// How many percent of the compute units its kernels may use at a time, 1 to 100; the hardware
+    /// Percentage of the compute units that its kernels may use at a time, 1 to 100; the hardware
     /// rounds it up.
     pub percentage: u32,
-    /// Where the control daemon listens.
+    /// The folder in which the control daemon listens.
     pub folder: PathBuf,
-    /// NVIDIA's program.
+    /// Path of NVIDIA's control program.
     pub program: PathBuf,
 }
 
 impl MpsShare {
-    /// A share, through the control daemon that other programs with this process's environment use
-    /// as well.
+    /// A share through the control daemon that other programs in this process's environment use.
     pub fn new(percentage: u32) -> MpsShare {
         MpsShare { percentage, folder: folder(), program: find(PROGRAM) }
     }
 
-    /// The way to its control daemon.
+    /// Its control daemon.
     pub fn control(&self) -> MpsControl {
         MpsControl::new(self.program.clone(), self.folder.clone())
     }
 
-    /// What makes a process have it.
+    /// The environment variables that give a process this share.
     pub(crate) fn environment(&self) -> [(OsString, OsString); 2] {
         let percentage = self.percentage.to_string();
         [
@@ -70,11 +68,11 @@ impl MpsShare {
     }
 }
 
-/// MPS as an executor's process is, or may be, a client of it.
+/// MPS, of which an executor's process is or may be a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Mps {
     pub(crate) control: MpsControl,
-    /// The share that a process is to have; without one, the control daemon is somebody else's.
+    /// The share of the process. Without one, the control daemon is managed elsewhere.
     pub(crate) share: Option<MpsShare>,
 }
 
@@ -95,7 +93,7 @@ fn folder() -> PathBuf {
         .map_or_else(|| FOLDER.into(), PathBuf::from)
 }
 
-/// The whole path of a program, which an executor needs, as it does not get this process's `PATH`.
+/// The absolute path of a program: an executor does not inherit `PATH`.
 fn find(program: &str) -> PathBuf {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file());

@@ -1,4 +1,4 @@
-//! A control daemon that is there for as long as it is needed.
+//! A control daemon that is kept running while it is needed.
 
 use super::{MpsControl, MpsError, MpsShare};
 use atoll_device::DeviceError;
@@ -9,20 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long one may take to answer after it was started, and to end after it was told to.
+/// Time limits for the daemon to answer after its start, and to end after it was told to.
 const START_WITHIN: Duration = Duration::from_secs(10);
 const QUIT_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long is waited for clients that have ended to be off its list.
+/// How long to wait until clients that have ended disappear from its list.
 const CLIENTS_GO_WITHIN: Duration = Duration::from_secs(1);
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How often is looked whether it still runs.
+/// Interval of checks whether it still runs.
 const LIFE_EVERY: Duration = Duration::from_millis(500);
 
-/// Uses the control daemon that runs, or starts one and keeps it running. The one that was started
-/// ends with this, unless it has other clients: it is theirs then.
+/// Uses a running control daemon, or starts one and keeps it running. A daemon that was started
+/// here ends when this is dropped, unless it has other clients: then it is left to them.
 #[derive(Debug)]
 pub(super) struct MpsService {
     keeper: Arc<Keeper>,
@@ -34,7 +34,7 @@ pub(super) struct MpsService {
 #[derive(Debug)]
 struct Keeper {
     control: MpsControl,
-    /// The control daemon, where it is ours.
+    /// The control daemon, if it was started here.
     own: Mutex<Option<Child>>,
 }
 
@@ -56,20 +56,22 @@ impl MpsService {
 }
 
 impl KeptService for MpsService {
-    /// Sees that a control daemon answers. A process that begins without one has all of the GPU.
+    /// Makes sure that a control daemon answers: a process started without one would get the whole
+    /// GPU.
     fn ensure(&self) -> Result<(), DeviceError> {
         self.keeper.ensure(&mut self.keeper.own())
     }
 
-    /// Whether a process that uses the GPU is a client. Where all clients have numbers that are not
-    /// ours, as between containers, nobody can say.
+    /// Whether a process that uses the GPU is a client. Unknown if all listed clients have foreign
+    /// process ids, as between containers.
     fn has_client(&self, pid: u32) -> Result<bool, DeviceError> {
         let clients = self.keeper.control.clients().map_err(unavailable)?;
         if !clients.is_empty() && !clients.contains(&pid) {
             tracing::warn!(
                 pid,
                 ?clients,
-                "MPS does not list the executor by its number; whether it is kept to its share is not known"
+                "MPS does not list the executor's process id; \
+                 it is not known whether the executor is confined to its share"
             );
         }
         Ok(!clients.is_empty())
@@ -88,19 +90,19 @@ impl Keeper {
         let before = own.take();
         before.into_iter().for_each(end);
         let mut child = self.control.start().map_err(unavailable)?;
-        tracing::info!(pid = child.id(), folder = %self.control.folder().display(), "the control daemon of MPS begins");
+        tracing::info!(pid = child.id(), folder = %self.control.folder().display(), "started the MPS control daemon");
         let until = Instant::now() + START_WITHIN;
         while !self.control.answers() {
             if let Ok(Some(status)) = child.try_wait() {
                 let folder = self.control.folder().display();
                 return Err(DeviceError::Unavailable(format!(
-                    "the control daemon of MPS ended by itself ({status}); {folder}/log says why"
+                    "the MPS control daemon ended by itself ({status}); see {folder}/log"
                 )));
             }
             if Instant::now() > until {
                 end(child);
                 return Err(DeviceError::Unavailable(format!(
-                    "the control daemon of MPS does not answer within {START_WITHIN:?}"
+                    "the MPS control daemon did not answer within {START_WITHIN:?}"
                 )));
             }
             std::thread::sleep(LOOK_EVERY);
@@ -109,18 +111,18 @@ impl Keeper {
         Ok(())
     }
 
-    /// Starts it anew where it ended.
+    /// Restarts the daemon if it has ended.
     fn look(&self) {
         let mut own = self.own();
         let Some(Ok(Some(status))) = own.as_mut().map(Child::try_wait) else { return };
-        tracing::warn!(%status, "the control daemon of MPS has ended and is started again");
+        tracing::warn!(%status, "the MPS control daemon ended; restarting it");
         *own = None;
         if let Err(error) = self.ensure(&mut own) {
-            tracing::error!(%error, "executors of this GPU cannot be replaced until MPS runs again");
+            tracing::error!(%error, "cannot replace executors of this GPU until MPS runs again");
         }
     }
 
-    /// Waits until it has no clients; who is left then is not ours.
+    /// Waits until it has no clients; returns those that remain, which are other programs.
     fn others(&self) -> Vec<u32> {
         let until = Instant::now() + CLIENTS_GO_WITHIN;
         loop {
@@ -141,7 +143,7 @@ impl Drop for MpsService {
         let Some(mut child) = self.keeper.own().take() else { return };
         let others = self.keeper.others();
         if !others.is_empty() {
-            tracing::info!(pid = child.id(), clients = ?others, "the control daemon of MPS is left to its other clients");
+            tracing::info!(pid = child.id(), clients = ?others, "leaving the MPS control daemon to its other clients");
             return;
         }
         let until = Instant::now() + QUIT_WITHIN;
@@ -154,7 +156,7 @@ impl Drop for MpsService {
     }
 }
 
-/// Ends a process that may have ended.
+/// Kills a process that may have ended already.
 fn end(mut child: Child) {
     let _ = child.kill();
     let _ = child.wait();

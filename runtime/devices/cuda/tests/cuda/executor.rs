@@ -1,4 +1,4 @@
-//! A GPU in a process of its own: the same suite, and what happens when that process is lost.
+//! A GPU in an executor process: the conformance suite, and the loss of that process.
 
 use super::suite::rig::{Kernel, Launch, Rig, Wanted, facts, wait_for};
 use super::{KERNELS, config, routes, suite};
@@ -15,11 +15,11 @@ use std::time::Duration;
 
 const TARGET: &str = "nvidia-sm_75";
 
-/// What the tests start as an executor: this very program, running only this.
+/// The program that the tests start as an executor: this binary, running only this test.
 #[test]
 #[ignore = "the other tests run it"]
 fn executor_process() {
-    // What is wrong is told to who started it.
+    // Errors were reported to the parent process.
     std::process::exit(i32::from(serve(&[KIND]).is_err()));
 }
 
@@ -40,13 +40,13 @@ fn make(wanted: Wanted) -> Rig {
 conforms! { common make }
 
 #[test]
-fn what_runs_at_the_raise_finishes_and_the_rest_leaves() {
-    super::what_runs_at_the_raise_finishes(make(Wanted::default()));
+fn running_blocks_finish_and_the_rest_exit_when_the_epoch_is_raised() {
+    super::running_blocks_finish_when_the_epoch_is_raised(make(Wanted::default()));
 }
 
 #[test]
-fn an_epoch_word_is_what_was_last_written_wherever_it_is_kept() {
-    super::an_epoch_word_is_what_was_last_written(make(Wanted::default()));
+fn an_epoch_word_has_the_value_last_written_wherever_it_is_kept() {
+    super::an_epoch_word_has_the_value_last_written(make(Wanted::default()));
 }
 
 #[test]
@@ -62,14 +62,14 @@ fn large_transfers_go_in_pieces() {
 }
 
 #[test]
-fn what_the_driver_refuses_is_told_as_it_says_it() {
+fn errors_of_the_driver_are_reported_verbatim() {
     let missing = CudaConfig { library: Some(PathBuf::from("/nowhere/libcuda.so.1")), ..config(Wanted::default()) };
     let error = ExecutorPool::new(executor(missing)).expect_err("no driver");
     assert!(matches!(error, DeviceError::Unavailable(_)), "{error:?}");
     assert!(error.to_string().starts_with("no NVIDIA driver here: /nowhere/libcuda.so.1 cannot be loaded"), "{error}");
 }
 
-/// A pool on a GPU with the kernels, which belong to a tenant.
+/// A pool on a GPU with the kernels, loaded for a tenant.
 pub(super) struct Gpu {
     pub(super) pool: ExecutorPool,
     module: ModuleId,
@@ -94,12 +94,12 @@ impl Gpu {
         Pid::from_raw(self.pool.executors().processes.first()?.pid? as i32)
     }
 
-    /// One block of a kernel with an address and two numbers.
+    /// Submits one block of a kernel with an address and two numbers as parameters.
     pub(super) fn submit(&mut self, kernel: Kernel, at: u64, rest: [u64; 2]) -> LaunchId {
         self.submit_of(QueueId(1), 0, kernel, at, rest)
     }
 
-    /// The same of a task that is known by an epoch word.
+    /// The same, for the task with this epoch word.
     fn submit_of(&mut self, queue: QueueId, task: u64, kernel: Kernel, at: u64, rest: [u64; 2]) -> LaunchId {
         let params: Vec<u8> = [at, rest[0], rest[1]].iter().flat_map(|word| word.to_le_bytes()).collect();
         let (none, launch) = (DeviceOffset(0), LaunchId(self.launches));
@@ -130,7 +130,7 @@ impl Gpu {
         wait_for(self, |gpu| &gpu.pool, found)
     }
 
-    /// One block counts itself at an offset of the domain's memory.
+    /// Runs one block that counts itself, at an offset of the domain's memory.
     pub(super) fn runs(&mut self) {
         let at = self.base();
         self.pool.fill(DeviceOffset(at), 0, 4).expect("memory");
@@ -150,14 +150,14 @@ impl Gpu {
         self.fault(launch).to_string()
     }
 
-    /// From the loss of the executor to another one that works: nothing has memory before the loss
-    /// of constants was noted.
+    /// Waits from the loss of an executor until its replacement works: no memory is available
+    /// before the loss of constants was taken.
     pub(super) fn recovers(&mut self, old: u64) {
         self.wait_until(|gpu| {
             assert_eq!(gpu.pool.next_completion(), None);
             gpu.pool.take_constants_lost().then_some(())
         });
-        assert!(!self.pool.take_constants_lost(), "it is told once");
+        assert!(!self.pool.take_constants_lost(), "it is reported once");
         self.wait_until(|gpu| {
             assert_eq!(gpu.pool.next_completion(), None);
             (gpu.pool.domain_state("tenant") == DomainState::Ready).then_some(())
@@ -178,7 +178,7 @@ fn a_lost_executor_is_replaced_once_the_loss_of_constants_was_noted() {
         let mut gpu = Gpu::start(config(Wanted::default()));
         gpu.runs();
         let (old, pid) = (gpu.base(), gpu.pid().expect("a process"));
-        // Constants are named by the same offset as long as there is a GPU.
+        // Offsets of constants stay the same for the life of the device.
         gpu.pool.write(DeviceOffset(4096), &[7]).expect("memory");
         let victim = gpu.submit(Kernel::Spin, old, [1 << 40, 0]);
         kill_process(pid, signal).expect("it lives");
@@ -199,7 +199,7 @@ fn a_lost_executor_is_replaced_once_the_loss_of_constants_was_noted() {
 }
 
 #[test]
-fn a_fault_ends_the_executor_and_is_told() {
+fn a_fault_ends_the_executor_and_is_reported() {
     let mut gpu = Gpu::start(config(Wanted::default()));
     let old = gpu.base();
     let launch = gpu.submit(Kernel::FaultAt, old, [5 << 32, 16]);
@@ -214,7 +214,7 @@ fn a_fault_ends_the_executor_and_is_told() {
 }
 
 #[test]
-fn of_several_that_ran_nobody_knows_who_ended_the_context() {
+fn a_fault_with_several_launches_running_is_attributed_to_none() {
     let mut gpu = Gpu::start(config(Wanted::default()));
     let old = gpu.base();
     let bystander = gpu.submit_of(QueueId(0), 64, Kernel::Spin, old + 64, [1 << 40, 0]);
@@ -252,8 +252,8 @@ fn a_kernel_that_does_not_end_costs_its_executor() {
     gpu.recovers(old);
 }
 
-/// An epoch word begins at 0 again for each invocation, so the same epochs are raised time and
-/// again, wherever kernels look for them.
+/// The epoch word starts at 0 again for each invocation, so the same epochs are raised again and
+/// again, on every route.
 #[test]
 fn an_epoch_is_raised_again_after_its_word_was_cleared() {
     let (bar_library, all) = routes();
@@ -276,7 +276,7 @@ fn an_epoch_is_raised_again_after_its_word_was_cleared() {
                 rig.device.fill(preempt.epoch_word, 0, 4).expect("memory");
                 if raised > 0 {
                     rig.device.store_epoch(preempt.epoch_word, Epoch(raised));
-                    // Behind the raise, which nobody else waits for.
+                    // The transfer runs after the raise, for which nothing else waits.
                     assert_eq!(rig.u32(preempt.epoch_word), raised);
                 }
                 let status = rig.run(1, &Launch::spin_preemptible(1, counts, 0, preempt)).status;
@@ -287,7 +287,7 @@ fn an_epoch_is_raised_again_after_its_word_was_cleared() {
 }
 
 #[test]
-fn launches_behind_many_epochs_are_right() {
+fn launches_after_many_epochs_are_correct() {
     let mut rig = make(Wanted::default());
     let counts = rig.alloc(4);
     for round in 0..40 {

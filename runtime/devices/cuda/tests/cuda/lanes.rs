@@ -17,7 +17,7 @@ fn in_an_executor() -> Rig {
     Rig::new(Box::new(pool), KERNELS.as_bytes())
 }
 
-/// How many compute units come together.
+/// Size of a group of compute units.
 fn step(rig: &Rig) -> u32 {
     match rig.device.info().lane_units {
         LaneUnits::Ranges { step } => step,
@@ -36,7 +36,7 @@ fn why<T: std::fmt::Debug>(answer: Result<T, DeviceError>) -> String {
     }
 }
 
-fn a_busy_lane_keeps_nobody_in_another_waiting(mut rig: Rig) {
+fn a_busy_lane_does_not_delay_another(mut rig: Rig) {
     let step = step(&rig);
     let [first, second] = [0..step, step..2 * step].map(|units| open(&mut rig, units).expect("a lane"));
     assert!(
@@ -44,7 +44,7 @@ fn a_busy_lane_keeps_nobody_in_another_waiting(mut rig: Rig) {
         "{first:?} {second:?}"
     );
     let (log, gate, counts) = (rig.alloc(1 << 16), rig.alloc(4), rig.alloc(4 * 50));
-    // More blocks than the lane has room for: those that wait for the gate take all of it.
+    // More blocks than the lane can hold at once: those that wait for the gate occupy all of it.
     let blocks = step * 64;
     rig.submit(second.queues.start, &Launch::note(blocks, log, 1, gate, 1)).expect("room");
     while rig.u32(log) == 0 {
@@ -67,16 +67,16 @@ fn a_busy_lane_keeps_nobody_in_another_waiting(mut rig: Rig) {
 }
 
 #[test]
-fn a_busy_lane_keeps_nobody_in_another_waiting_here() {
-    a_busy_lane_keeps_nobody_in_another_waiting(here());
+fn a_busy_lane_does_not_delay_another_here() {
+    a_busy_lane_does_not_delay_another(here());
 }
 
 #[test]
-fn a_busy_lane_keeps_nobody_in_another_waiting_in_an_executor() {
-    a_busy_lane_keeps_nobody_in_another_waiting(in_an_executor());
+fn a_busy_lane_does_not_delay_another_in_an_executor() {
+    a_busy_lane_does_not_delay_another(in_an_executor());
 }
 
-fn lanes_that_cannot_be_are_refused(mut rig: Rig) {
+fn invalid_lanes_are_refused(mut rig: Rig) {
     let (step, all) = (step(&rig), rig.device.info().compute_units);
     let end = all - all % step;
     for units in [0..1, 1..1 + step, 0..step + 1] {
@@ -94,21 +94,21 @@ fn lanes_that_cannot_be_are_refused(mut rig: Rig) {
 }
 
 #[test]
-fn lanes_that_cannot_be_are_refused_here() {
-    lanes_that_cannot_be_are_refused(here());
+fn invalid_lanes_are_refused_here() {
+    invalid_lanes_are_refused(here());
 }
 
 #[test]
-fn lanes_that_cannot_be_are_refused_in_an_executor() {
-    lanes_that_cannot_be_are_refused(in_an_executor());
+fn invalid_lanes_are_refused_in_an_executor() {
+    invalid_lanes_are_refused(in_an_executor());
 }
 
-fn a_lane_opened_often_is_like_the_first_one(mut rig: Rig) {
+fn a_lane_can_be_opened_often(mut rig: Rig) {
     let step = step(&rig);
     let counts = rig.alloc(4 * 4);
     let first = open(&mut rig, 0..step).expect("a lane");
     rig.device.close_lane(first.id).expect("nothing is in it");
-    // A lane that was closed is given back by then, and not by a thread that comes to it some time.
+    // A lane is freed when it is closed, not later by another thread.
     for _ in 0..100 {
         let lane = open(&mut rig, 0..step).expect("a lane");
         rig.device.close_lane(lane.id).expect("nothing is in it");
@@ -124,22 +124,22 @@ fn a_lane_opened_often_is_like_the_first_one(mut rig: Rig) {
 }
 
 #[test]
-fn a_lane_opened_often_is_like_the_first_one_here() {
-    a_lane_opened_often_is_like_the_first_one(here());
+fn a_lane_can_be_opened_often_here() {
+    a_lane_can_be_opened_often(here());
 }
 
 #[test]
-fn a_lane_opened_often_is_like_the_first_one_in_an_executor() {
-    a_lane_opened_often_is_like_the_first_one(in_an_executor());
+fn a_lane_can_be_opened_often_in_an_executor() {
+    a_lane_can_be_opened_often(in_an_executor());
 }
 
 #[test]
-fn a_part_of_a_gpu_is_not_divided_once_more() {
+fn a_partition_cannot_be_divided() {
     let device = atoll_device_cuda::CudaDevice::start(&atoll_device_cuda::CudaConfig {
         part: Some(atoll_device_cuda::GpuPart::Of(2)),
         ..config(Wanted::default())
     });
     let mut rig = Rig::new(Box::new(device.expect("a part of a GPU")), KERNELS.as_bytes());
-    assert_eq!(rig.device.info().lane_units, LaneUnits::None, "a part is not divided once more");
+    assert_eq!(rig.device.info().lane_units, LaneUnits::None, "a partition cannot be divided");
     assert!(why(open(&mut rig, 0..2)).contains("cannot be divided"));
 }

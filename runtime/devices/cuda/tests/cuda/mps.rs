@@ -1,5 +1,6 @@
-//! Shares of a GPU through MPS. Its control daemon is a stand-in (`tests/stand-in-cuda/src/bin`),
-//! which keeps a journal; on a GPU these tests do nothing, since NVIDIA's keeps none.
+//! Shares of a GPU through MPS, with a stand-in for the control daemon
+//! (`tests/stand-in-cuda/src/bin`) that keeps a journal. On a real GPU these tests do nothing,
+//! since NVIDIA's daemon keeps none.
 
 use super::executor::{Gpu, executor};
 use super::suite::rig::{Kernel, Wanted};
@@ -12,10 +13,10 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of each wait.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Half of the GPU, through a control daemon in a folder; `None` on a GPU.
+/// Half of the GPU, through a control daemon in a folder; `None` on a real GPU.
 fn half(folder: &Path) -> Option<MpsShare> {
     let is_stand_in = std::env::var_os(DEVICE).is_none();
     is_stand_in.then(|| MpsShare {
@@ -29,7 +30,7 @@ fn with(share: &MpsShare) -> CudaConfig {
     CudaConfig { mps: Some(share.clone()), ..config(Wanted::default()) }
 }
 
-/// What happened, by the journal: words and processes.
+/// The events in the journal, with process ids.
 fn journal(share: &MpsShare) -> Vec<(String, u32)> {
     let text = std::fs::read_to_string(share.folder.join("journal")).unwrap_or_default();
     let line = |line: &str| line.split_once(' ').map(|(what, pid)| (what.to_owned(), pid.parse().expect("a process")));
@@ -37,14 +38,14 @@ fn journal(share: &MpsShare) -> Vec<(String, u32)> {
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIME_LIMIT;
     while !is_so() {
-        assert!(Instant::now() < end, "{what} takes too long");
+        assert!(Instant::now() < end, "{what} took too long");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The control daemon, as somebody else starts it.
+/// A control daemon that was started outside the device.
 struct Elsewhere(Child);
 
 impl Elsewhere {
@@ -66,7 +67,7 @@ impl Drop for Elsewhere {
 }
 
 #[test]
-fn a_client_that_has_to_be_killed_takes_leave_first() {
+fn a_client_is_detached_before_it_is_killed() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(share) = half(folder.path()) else { return };
     let whole = device(Wanted::default());
@@ -88,7 +89,7 @@ fn a_client_that_has_to_be_killed_takes_leave_first() {
     };
     assert!(at("client") < at("terminate") && at("terminate") < at("gone"), "{journal:?}");
     assert_eq!(journal.iter().filter(|(what, _)| what == "terminate").count(), 2, "both executors: {journal:?}");
-    assert_eq!(journal.last().map(|(what, _)| what.as_str()), Some("quit"), "it was ours: {journal:?}");
+    assert_eq!(journal.last().map(|(what, _)| what.as_str()), Some("quit"), "we started it: {journal:?}");
     assert!(!share.control().answers());
 }
 
@@ -103,7 +104,7 @@ fn a_control_daemon_that_dies_is_started_again() {
     let first = own(&share);
     kill_process(Pid::from_raw(first.cast_signed()).expect("a process"), Signal::KILL).expect("it lives");
     until("another control daemon", || own(&share) != first && share.control().answers());
-    // Who was a client keeps what it has, and whoever comes in its place is one again.
+    // Existing clients keep their work, and the replacement of one is a client again.
     gpu.runs();
     let (old, pid) = (gpu.base(), gpu.pid().expect("a process"));
     kill_process(pid, Signal::KILL).expect("it lives");
@@ -113,7 +114,7 @@ fn a_control_daemon_that_dies_is_started_again() {
 }
 
 #[test]
-fn a_control_daemon_of_others_is_used_and_left_to_them() {
+fn a_control_daemon_started_elsewhere_is_used_and_left_running() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(share) = half(folder.path()) else { return };
     let theirs = Elsewhere::start(&share);
@@ -129,7 +130,7 @@ fn a_control_daemon_of_others_is_used_and_left_to_them() {
 }
 
 #[test]
-fn a_control_daemon_with_other_clients_is_left_to_them() {
+fn a_control_daemon_with_other_clients_is_left_running() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(share) = half(folder.path()) else { return };
     let first = Gpu::start(with(&share));
@@ -139,12 +140,12 @@ fn a_control_daemon_with_other_clients_is_left_to_them() {
     second.runs();
     let control = journal(&share)[0].1;
     drop(second);
-    // Nobody else ends it here.
+    // Nothing else here ends it.
     kill_process(Pid::from_raw(control.cast_signed()).expect("a process"), Signal::KILL).expect("it was left");
 }
 
 #[test]
-fn who_shares_a_gpu_is_not_blamed_for_the_end_of_its_context() {
+fn a_process_that_shares_the_gpu_is_not_blamed_for_the_loss_of_the_context() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(share) = half(folder.path()) else { return };
     let mut gpu = Gpu::start(with(&share));
@@ -160,7 +161,7 @@ fn who_shares_a_gpu_is_not_blamed_for_the_end_of_its_context() {
 }
 
 #[test]
-fn without_the_service_there_is_no_share() {
+fn a_share_needs_the_service() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(share) = half(folder.path()) else { return };
     let refused = |program: &str| {
@@ -172,9 +173,9 @@ fn without_the_service_there_is_no_share() {
     };
     let missing = refused("/nowhere/nvidia-cuda-mps-control");
     assert!(
-        missing.starts_with("a share of a GPU needs NVIDIA's MPS: /nowhere/nvidia-cuda-mps-control cannot be run: "),
+        missing.starts_with("a share of a GPU needs NVIDIA's MPS: cannot run /nowhere/nvidia-cuda-mps-control: "),
         "{missing}"
     );
     let fails = refused("false");
-    assert!(fails.starts_with("the control daemon of MPS ended by itself (exit status: 1); "), "{fails}");
+    assert!(fails.starts_with("the MPS control daemon ended by itself (exit status: 1); "), "{fails}");
 }

@@ -8,7 +8,7 @@ use atoll_device::{Completion, LaunchStatus};
 use atoll_device_cuda::{CudaConfig, CudaDevice};
 use atoll_executor::ExecutorDevice;
 
-/// Launches that go together at most.
+/// Most launches that go together.
 const TOGETHER: usize = 3;
 
 fn cuda() -> CudaConfig {
@@ -22,7 +22,7 @@ fn rigs() -> [Rig; 2] {
     [Rig::new(Box::new(here), KERNELS.as_bytes()), Rig::new(Box::new(there), KERNELS.as_bytes())]
 }
 
-/// Launches of one task that note themselves in a log, each behind the one before.
+/// Launches of one task that append to a log, each after the one before.
 struct Task {
     log: DeviceOffset,
     gate: DeviceOffset,
@@ -39,7 +39,7 @@ impl Task {
         Task { log, gate, blocks, states }
     }
 
-    /// Nothing ran yet.
+    /// Resets the state of all launches.
     fn begin(&self, rig: &mut Rig) {
         rig.device.fill(self.log, 0, 4).expect("memory");
         for state in &self.states {
@@ -52,7 +52,7 @@ impl Task {
         rig.device.write(self.gate, &gate.to_ne_bytes()).expect("memory");
     }
 
-    /// Submits them all, each but the last with the promise of another one.
+    /// Submits them all; each but the last announces the next.
     fn submit(&self, rig: &mut Rig) {
         for (index, state) in self.states.iter().enumerate() {
             let launch = Launch::note_preemptible(self.blocks, self.log, index as u32 + 1, self.gate, 1, *state);
@@ -64,7 +64,7 @@ impl Task {
         self.states.iter().map(|_| rig.wait()).collect()
     }
 
-    /// The launches by which blocks ran, in their order.
+    /// The launches whose blocks ran, in order.
     fn ran(&self, rig: &mut Rig) -> Vec<u32> {
         let count = rig.u32(self.log) as usize;
         rig.u32s(self.log, 1 + count).split_off(1)
@@ -72,7 +72,7 @@ impl Task {
 }
 
 #[test]
-fn what_came_before_goes_together() {
+fn repeated_launches_go_together() {
     for mut rig in rigs() {
         for launches in [2, TOGETHER, TOGETHER + 1, 2 * TOGETHER + 2] {
             let task = Task::new(&mut rig, launches, 5);
@@ -84,7 +84,7 @@ fn what_came_before_goes_together() {
                 assert!(ends.iter().all(|end| end.status == LaunchStatus::Complete), "{ends:?}");
                 assert!(ends.is_sorted_by(|one, next| one.launch < next.launch), "in their order");
                 assert_eq!(task.ran(&mut rig), (1..=launches as u32).flat_map(|tag| [tag; 5]).collect::<Vec<_>>());
-                // Nobody says more of launches that went together than when all of them did.
+                // Launches that went together all have the times of the whole segment.
                 let together =
                     ends.chunks(TOGETHER).all(|ends| ends.iter().all(|end| end.started_ns == ends[0].started_ns));
                 assert_eq!(together, round > 0, "round {round} of {launches}");
@@ -94,7 +94,7 @@ fn what_came_before_goes_together() {
 }
 
 #[test]
-fn a_segment_leaves_as_its_launches_would() {
+fn a_segment_is_evicted_like_its_launches() {
     const BLOCKS: u32 = 20_000;
     for mut rig in rigs() {
         let mut task = Task::new(&mut rig, TOGETHER, BLOCKS);
@@ -123,11 +123,11 @@ fn a_segment_leaves_as_its_launches_would() {
             begun.len()
         );
         for state in &mut task.states {
-            assert_eq!(rig.u32(state.evicted_word), 1, "where everybody looks for it");
+            assert_eq!(rig.u32(state.evicted_word), 1, "at the offset where the engine reads it");
             rig.device.fill(state.evicted_word, 0, 4).expect("memory");
             state.epoch = Epoch(1);
         }
-        // It goes on where it was: with another epoch these are other launches.
+        // It resumes where it stopped; with another epoch these are different launches.
         task.submit(&mut rig);
         assert!(task.wait(&mut rig).iter().all(|end| end.status == LaunchStatus::Complete));
         let ran = task.ran(&mut rig);

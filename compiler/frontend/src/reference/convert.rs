@@ -4,7 +4,7 @@ use super::pointwise::Scalar;
 use crate::tensor::{Data, Tensor, is_float, round_float, wrap_int};
 use atoll_kgraph::DType;
 
-/// What [`PointOp::Cast`](crate::tensor_graph::PointOp::Cast) gives for a value of type `from`.
+/// The result of [`PointOp::Cast`](crate::tensor_graph::PointOp::Cast) for a value of type `from`.
 pub(super) fn cast(from: DType, to: DType, value: Scalar) -> Scalar {
     match (value, to) {
         (Scalar::Float(value), to) if is_float(to) => Scalar::Float(round_float(to, value)),
@@ -15,7 +15,8 @@ pub(super) fn cast(from: DType, to: DType, value: Scalar) -> Scalar {
     }
 }
 
-/// The bits of a float as an integer that is at least as wide as the type; U64 as its bits.
+/// A float truncated to an integer of at least the type's width; a U64 as the `i64` with the same
+/// bits.
 fn truncated(to: DType, value: f64) -> i64 {
     let narrow =
         |value: f64| if value > -2_147_483_649.0 && value < 2_147_483_648.0 { value as i64 } else { i32::MIN.into() };
@@ -30,7 +31,7 @@ fn truncated(to: DType, value: f64) -> i64 {
 /// 2^63
 const TWO_63: f64 = 9_223_372_036_854_775_808.0;
 
-/// Rounded once: an integer of 64 bits may not fit into `f64`.
+/// Rounds once: a 64-bit integer may not be exact in `f64`.
 fn int_to_float(from: DType, to: DType, value: i64) -> f64 {
     match (from, to) {
         (DType::U64, DType::F64) => value as u64 as f64,
@@ -50,7 +51,7 @@ pub(super) fn bit_cast(from: DType, to: DType, value: Scalar) -> Scalar {
     match Tensor::from_bytes(to, &[], &bytes).map(|t| t.data) {
         Some(Data::Float(values)) => Scalar::Float(values[0]),
         Some(Data::Int(values)) => Scalar::Int(values[0]),
-        // The verifier has seen that the widths are equal.
+        // The verifier has checked that the widths are equal.
         None => value,
     }
 }

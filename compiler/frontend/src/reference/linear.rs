@@ -6,7 +6,7 @@ use crate::tensor::{Data, Tensor, wrap_int};
 use crate::tensor_graph::{Conv, MatMul, PointProgram};
 use atoll_kgraph::DType;
 
-/// Applies the epilogue to accumulated sums of a type and rounds.
+/// Applies the epilogue to accumulated sums of type `ty`, and rounds.
 fn finish(
     epilogue: &PointProgram,
     ty: DType,
@@ -48,7 +48,7 @@ pub(super) fn conv(
     finish(&conv.epilogue, x.dtype, &sums, extras, dtype, shape)
 }
 
-/// Adds one channel's products to the sums of one filter, row by row and tap by tap.
+/// Adds the products of one channel to the sums of one filter, row by row and tap by tap.
 fn add_channel(
     conv: &Conv,
     sums: &mut [f64],
@@ -128,7 +128,7 @@ pub(super) fn matmul(
     finish(&matmul.epilogue, a.dtype, &sums, extras, dtype, shape)
 }
 
-/// The sums of products of every element.
+/// The sum of products for every element.
 fn products<T: Copy + Default>(
     matmul: &MatMul,
     [a, b]: [&Tensor; 2],

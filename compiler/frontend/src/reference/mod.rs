@@ -1,8 +1,7 @@
-//! A reference interpreter of the tensor graph: obviously right rather than fast, the oracle that
-//! kernels are compared with.
+//! A reference interpreter of the tensor graph: simple rather than fast. It is the oracle for
+//! kernels, and evaluates operators in constant folding.
 //!
-//! Sums are taken in `f64` and rounded once; a pointwise step rounds to its own type. It also is
-//! the evaluator of constant folding.
+//! Sums are accumulated in `f64` and rounded once; a pointwise step rounds to its own type.
 
 mod convert;
 mod linear;
@@ -21,29 +20,29 @@ use atoll_kgraph::{DType, Expr, InputError, InputForm, InputSpec, Signature};
 /// Why a graph or an operator could not be evaluated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ReferenceError {
-    /// The inputs do not fit the graph.
+    /// The inputs do not match the graph.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// A shape has no value for the given inputs.
+    /// A shape cannot be computed for the given inputs.
     #[error("the shape of {value} cannot be computed: {source}")]
     Size {
         /// Name of the tensor.
         value: String,
-        /// Why.
+        /// The reason.
         source: EvalError,
     },
-    /// An index of a gather lies outside the axis.
+    /// An index of a gather is outside the axis.
     #[error("index {index} is outside an axis of {extent} elements")]
     IndexOutOfRange {
         /// The index.
         index: i64,
-        /// Elements of the axis.
+        /// Number of elements of the axis.
         extent: usize,
     },
-    /// A nest met a value that its operator does not take.
+    /// A nest encountered a value that its operator does not accept.
     #[error("{text} {numbers:?}")]
     Refused {
-        /// What is wrong; `{}` stands for the next number.
+        /// The message; each `{}` stands for the next number.
         text: String,
         /// The numbers.
         numbers: Vec<i64>,
@@ -51,7 +50,7 @@ pub enum ReferenceError {
     /// An integer is divided by zero.
     #[error("an integer is divided by zero")]
     DivisionByZero,
-    /// The graph does not fit its operators; [`TensorGraph::verify`] would say so too.
+    /// The graph is invalid; [`TensorGraph::verify`] reports that as well.
     #[error("the graph is not valid: {0}")]
     Invalid(String),
 }
@@ -66,8 +65,7 @@ pub fn evaluate(
     outputs: &[OutputType],
     symbols: &[i64],
 ) -> Result<Vec<Tensor>, ReferenceError> {
-    let (dtype, shape) =
-        outputs.first().ok_or_else(|| ReferenceError::Invalid("an operator without results".into()))?;
+    let (dtype, shape) = outputs.first().ok_or_else(|| ReferenceError::Invalid("an operator has no results".into()))?;
     let input =
         |i: usize| inputs.get(i).copied().ok_or_else(|| ReferenceError::Invalid(format!("operand {i} is missing")));
     let extras = |from: usize| inputs.get(from..).unwrap_or(&[]);
@@ -95,7 +93,7 @@ pub fn evaluate(
     }])
 }
 
-/// Runs a verified graph. Symbols take their values from the shapes of `inputs`.
+/// Runs a verified graph. The shapes of `inputs` determine the symbols.
 pub fn run(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<Tensor>, ReferenceError> {
     let mut symbols = bind_symbols(graph, inputs)?;
     let mut values: Vec<Option<Tensor>> = vec![None; graph.values.len()];
@@ -137,7 +135,7 @@ fn run_node(
     evaluate(&node.op, &inputs, &outputs, symbols)
 }
 
-/// A symbol whose value was computed has it from now on.
+/// Sets the symbols whose value this node computed.
 fn bind_size(graph: &TensorGraph, id: ValueId, tensor: &Tensor, symbols: &mut [i64]) -> Result<(), ReferenceError> {
     for size in graph.run_time_sizes.iter().filter(|size| size.value == id) {
         let name = &graph.value(id).name;
@@ -147,12 +145,12 @@ fn bind_size(graph: &TensorGraph, id: ValueId, tensor: &Tensor, symbols: &mut [i
             crate::tensor::Data::Float(_) => None,
         };
         symbols[size.symbol.0 as usize] =
-            value.ok_or_else(|| ReferenceError::Invalid(format!("{name} is no size of at most {most}")))?;
+            value.ok_or_else(|| ReferenceError::Invalid(format!("{name} is not a size in 0..={most}")))?;
     }
     Ok(())
 }
 
-/// For every value the index of the node that reads it last; values the client gets are never
+/// For every value, the index of the node that reads it last; outputs of the graph are never
 /// dropped.
 fn last_uses(graph: &TensorGraph) -> Vec<usize> {
     let mut last = vec![usize::MAX; graph.values.len()];
@@ -182,7 +180,7 @@ pub(crate) fn constant(graph: &TensorGraph, id: ValueId) -> Option<Tensor> {
     Tensor::from_bytes(value.dtype, &shape, value.constant.as_ref()?)
 }
 
-/// Symbol values from the inputs, which are checked as an invocation's are.
+/// Symbol values from the inputs, with the same checks as for an invocation.
 fn bind_symbols(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<i64>, ReferenceError> {
     let spec = |id: &ValueId| {
         let value = graph.value(*id);
@@ -193,7 +191,7 @@ fn bind_symbols(graph: &TensorGraph, inputs: &[Tensor]) -> Result<Vec<i64>, Refe
         inputs: graph.inputs.iter().map(spec).collect(),
         elements: &graph.elements,
         conditions: &graph.conditions,
-        // State is an input and an output here.
+        // States are ordinary inputs and outputs here.
         session: Vec::new(),
         run_time: graph.run_time_sizes.iter().map(|size| (size.symbol, Some(&size.most))).collect(),
     };
@@ -232,7 +230,7 @@ fn sizes(exprs: &[Expr], symbols: &[i64], of: &str) -> Result<Vec<i64>, Referenc
     exprs.iter().map(|e| e.eval(symbols).map_err(|source| ReferenceError::Size { value: of.into(), source })).collect()
 }
 
-/// Distance of neighbours along each axis.
+/// Row-major strides, in elements.
 fn strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {
@@ -255,8 +253,8 @@ fn for_each_index(shape: &[usize], mut visit: impl FnMut(&[usize])) {
     }
 }
 
-/// For every element of `output` the linear index of the element of `input` that NumPy's
-/// broadcasting puts there.
+/// For every element of `output`, the linear index of the element of `input` that NumPy's rule
+/// broadcasts to it.
 pub(crate) fn broadcast_indices(input: &[usize], output: &[usize]) -> Vec<usize> {
     let own = strides(input);
     let surplus = output.len() - input.len();

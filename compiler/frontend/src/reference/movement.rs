@@ -13,7 +13,7 @@ fn moved(input: &Tensor, shape: &[usize], fill: f64, source: impl Fn(&[usize]) -
 
 pub(super) fn gather(axis: usize, data: &Tensor, indices: &Tensor, shape: &[usize]) -> Result<Tensor, ReferenceError> {
     let Data::Int(indices_data) = &indices.data else {
-        return Err(ReferenceError::Invalid("the indices of a gather are integers".into()));
+        return Err(ReferenceError::Invalid("the indices of a gather are not integers".into()));
     };
     let extent = data.shape[axis];
     let resolved: Vec<usize> = indices_data
@@ -55,7 +55,7 @@ pub(super) fn slice(starts: &[i64], steps: &[i64], input: &Tensor, shape: &[usiz
 pub(super) fn concat(axis: usize, inputs: &[&Tensor], shape: &[usize]) -> Tensor {
     let inner: usize = shape[axis + 1..].iter().product();
     let outer: usize = shape[..axis].iter().product();
-    // One long tensor of all inputs, one after the other; then the rows in turn.
+    // Concatenates all inputs into one list, then picks the rows in turn.
     let data = match inputs.first().map(|t| &t.data) {
         Some(Data::Int(_)) => Data::Int(
             inputs.iter().flat_map(|t| if let Data::Int(v) = &t.data { v.clone() } else { Vec::new() }).collect(),
@@ -99,7 +99,7 @@ pub(super) fn pad(before: &[i64], mode: PadMode, input: &Tensor, shape: &[usize]
     })
 }
 
-/// Mirrors at both ends as often as it takes; the edge is not repeated.
+/// Mirrors at both ends as often as needed, without repeating the edge.
 fn reflect(at: i64, extent: i64) -> i64 {
     let period = (2 * (extent - 1)).max(1);
     let at = at.rem_euclid(period);

@@ -1,4 +1,4 @@
-//! Loop nests, point by point.
+//! Evaluates loop nests, point by point.
 
 use super::pointwise::{Scalar, collect, number, run_step};
 use super::{OutputType, ReferenceError, for_each_index};
@@ -33,7 +33,7 @@ pub(super) fn run(
         .map(|(index, ((dtype, shape), elements))| {
             let elements: Option<Vec<Scalar>> = elements.into_iter().collect();
             let elements =
-                elements.ok_or_else(|| fault(nest, format!("result {index} has elements that no point stores")))?;
+                elements.ok_or_else(|| fault(nest, format!("result {index} has elements that no point stored")))?;
             Ok(collect(*dtype, shape, elements.into_iter()))
         })
         .collect()
@@ -75,7 +75,7 @@ impl Thread<'_> {
             Statement::Store { result, at, value } => {
                 let at = self.index(at)?;
                 let stem =
-                    || fault(self.nest, format!("a store to element {at} of result {result}, which does not exist"));
+                    || fault(self.nest, format!("it stores to element {at} of result {result}, which does not exist"));
                 let results = self.results.get(*result as usize).ok_or_else(stem)?;
                 let place = usize::try_from(at).ok().filter(|at| *at < results.len()).ok_or_else(stem)?;
                 let ty = self.type_of(value);
@@ -112,7 +112,7 @@ impl Thread<'_> {
         self.slots[index as usize] = Some(value);
     }
 
-    /// The type in which a number is meant: that of the slot, or a float, which a store rounds.
+    /// The type of an argument: that of the slot; for a constant a float, which a store rounds.
     fn type_of(&self, arg: &NestArg) -> DType {
         match arg {
             NestArg::Slot(Slot(index)) => self.nest.slots[*index as usize],
@@ -135,13 +135,13 @@ impl Thread<'_> {
     fn index(&self, arg: &NestArg) -> Result<i64, ReferenceError> {
         match self.read(arg, DType::I32)? {
             Scalar::Int(index) => Ok(index),
-            Scalar::Float(_) => Err(fault(self.nest, "an index is no integer".into())),
+            Scalar::Float(_) => Err(fault(self.nest, "an index is not an integer".into())),
         }
     }
 
     fn element(&self, from: NestTensor, at: i64) -> Result<Scalar, ReferenceError> {
         let outside =
-            || fault(self.nest, format!("a load of element {at} of {from}, which does not exist or is not stored yet"));
+            || fault(self.nest, format!("it loads element {at} of {from}, which does not exist or is not stored yet"));
         let place = usize::try_from(at).map_err(|_| outside())?;
         match from {
             NestTensor::Operand(index) => match &self.inputs.get(index as usize).ok_or_else(outside)?.data {

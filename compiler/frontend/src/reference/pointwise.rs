@@ -1,4 +1,4 @@
-//! Scalar programs.
+//! Evaluates scalar programs.
 
 use super::convert::{bit_cast, cast};
 use super::{ReferenceError, broadcast_indices};
@@ -10,7 +10,7 @@ use atoll_kgraph::DType;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar {
     Float(f64),
-    /// Also unsigned 64-bit numbers, by their bits.
+    /// An integer; an unsigned 64-bit number as the `i64` with the same bits.
     Int(i64),
 }
 
@@ -52,8 +52,8 @@ impl<'a> Operands<'a> {
         Operands { tensors: inputs.iter().map(|t| (*t, broadcast_indices(&t.shape, shape))).collect() }
     }
 
-    /// Runs the program for output element `element`. With `accumulated`, that is input 0 and the
-    /// tensors follow (an epilogue).
+    /// Runs the program for output element `element`. In an epilogue, `accumulated` is input 0 and
+    /// the tensors are the following inputs.
     pub(super) fn apply(
         &self,
         program: &PointProgram,
@@ -104,12 +104,12 @@ pub(super) fn collect(dtype: DType, shape: &[usize], elements: impl Iterator<Ite
     }
 }
 
-/// A number of a type.
+/// A constant of a type.
 pub(super) fn number(ty: DType, value: f64) -> Scalar {
     if is_float(ty) { Scalar::Float(round_float(ty, value)) } else { Scalar::Int(value as i64) }
 }
 
-/// One step; `from` is the type of its first operand.
+/// Evaluates one step; `from` is the type of its first operand.
 pub(super) fn run_step(step: &PointStep, from: DType, args: &[Scalar]) -> Scalar {
     let truth = |value: bool| Scalar::Int(i64::from(value));
     match step.op {
@@ -186,7 +186,7 @@ fn float_step(op: PointOp, x: &[f64]) -> f64 {
     }
 }
 
-/// A function of one number; the others are the identity.
+/// A function of one number; operations without one are the identity.
 fn function(op: PointOp, a: f64) -> f64 {
     match op {
         PointOp::Exp => a.exp(),
@@ -214,8 +214,8 @@ pub(super) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// Division truncates as in ONNX; by zero it never comes here but for a constant. The remainder has
-/// the divisor's sign.
+/// Division truncates, as in ONNX; a division by zero has been reported before, except for a
+/// constant divisor. The remainder has the sign of the divisor.
 fn int_step(op: PointOp, ty: DType, x: &[i64]) -> i64 {
     let a = x[0];
     match op {
@@ -253,7 +253,7 @@ fn int_step(op: PointOp, ty: DType, x: &[i64]) -> i64 {
     }
 }
 
-/// As [`int_step`], for 64 bits without a sign; what needs no sign is the same.
+/// As [`int_step`], for U64; operations that do not depend on the sign are shared.
 fn unsigned_step(op: PointOp, x: &[u64]) -> u64 {
     let a = x[0];
     match op {

@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 use crate::tensor_graph::{Cell, Direction};
 
 /// One direction of a cell with its weights.
-struct Line<'a> {
+struct DirectionWeights<'a> {
     cell: Cell,
     hidden: usize,
     w: &'a [f64],
@@ -22,18 +22,18 @@ pub(super) fn run(
     outputs: &[OutputType],
 ) -> Result<Vec<Tensor>, ReferenceError> {
     let [x, w, r, bias, states @ ..] = inputs else {
-        return Err(ReferenceError::Invalid("a recurrent cell has at least four operands".into()));
+        return Err(ReferenceError::Invalid("a recurrent cell needs at least four operands".into()));
     };
     let [steps, batch, width] = [x.shape[0], x.shape[1], x.shape[2]];
     let (directions, gates) = (w.shape[0], cell.gates());
     let [x, w, r, bias] = [x, w, r, bias].map(|t| t.to_f64());
-    // A cell that keeps one state has an empty second one.
+    // A cell with one state gets zeros as its second one.
     let mut h = states.first().map_or_else(Vec::new, |t| t.to_f64());
     let mut c = states.get(1).map_or_else(|| vec![0.0; h.len()], |t| t.to_f64());
     let mut y = vec![0.0; steps * directions * batch * hidden];
     for d in 0..directions {
         let (w, r) = (&w[d * gates * hidden * width..], &r[d * gates * hidden * hidden..]);
-        let line = Line { cell, hidden, w, r, bias: &bias[d * 2 * gates * hidden..] };
+        let line = DirectionWeights { cell, hidden, w, r, bias: &bias[d * 2 * gates * hidden..] };
         let backwards = d == 1 || direction == Direction::Reverse;
         for step in 0..steps {
             let t = if backwards { steps - 1 - step } else { step };
@@ -48,8 +48,8 @@ pub(super) fn run(
     Ok(tensors.map(|(values, (dtype, shape))| Tensor::floats(*dtype, shape.clone(), values)).collect())
 }
 
-impl Line<'_> {
-    /// One step for one row of the batch; gates in ONNX's order.
+impl DirectionWeights<'_> {
+    /// One step of one row of the batch; gates are in ONNX's order.
     fn step(&self, x: &[f64], h: &mut [f64], c: &mut [f64]) {
         let before = h.to_vec();
         let row = |gate: usize, unit: usize| gate * self.hidden + unit;

@@ -7,7 +7,7 @@ use crate::tensor_graph::{Reduce, ReduceKind};
 use atoll_kgraph::DType;
 
 pub(super) fn reduce(reduce: &Reduce, input: &Tensor, shape: &[usize]) -> Tensor {
-    // The result's strides over the input's axes; reduced axes stay where they are.
+    // Strides of the result over the input's axes, with reduced axes kept with extent 1.
     let kept: Vec<usize> =
         input.shape.iter().enumerate().map(|(axis, dim)| if reduce.axes.contains(&axis) { 1 } else { *dim }).collect();
     let steps = strides(&kept);
@@ -54,7 +54,7 @@ fn reduce_floats(kind: ReduceKind, values: &[f64], groups: &[usize], results: us
     sums
 }
 
-/// Unsigned numbers of 64 bits are ordered and divided as such.
+/// U64 is compared and divided as unsigned.
 fn reduce_ints(
     kind: ReduceKind,
     ty: DType,

@@ -28,8 +28,8 @@ pub(super) fn pool(pool: &Pool, x: &Tensor, shape: &[usize]) -> Tensor {
     Tensor::floats(x.dtype, shape.to_vec(), results)
 }
 
-/// One axis of a window: the input positions it covers, and how many positions it covers with the
-/// padding (but not beyond it).
+/// The window of an output element on one axis: the input positions that it covers, and the number
+/// of positions including padding (but not beyond the padding).
 struct Taps {
     inside: Vec<usize>,
     with_padding: usize,

@@ -1,15 +1,15 @@
-//! Removes nodes that no output needs and values that nobody reads, and gives the values that are
-//! left names of their own.
+//! Removes nodes that no output depends on and values that no node reads, and makes the names of
+//! the remaining values unique.
 
 use crate::tensor_graph::{TensorGraph, ValueId};
 use std::collections::HashSet;
 
-/// Keeps inputs, outputs and sizes, whatever reads them, and renumbers the values.
+/// Keeps inputs, outputs and run-time sizes even if no node reads them, and renumbers the values.
 pub fn eliminate_dead(graph: &mut TensorGraph) {
     let mut live = vec![false; graph.values.len()];
     graph.outputs.iter().chain(&graph.inputs).for_each(|id| live[id.0 as usize] = true);
     graph.run_time_sizes.iter().for_each(|size| live[size.value.0 as usize] = true);
-    // Consumers stand behind producers, so one walk from the back sees every reader first.
+    // Consumers come after producers, so one backward walk sees every consumer before its producer.
     let mut kept = Vec::with_capacity(graph.nodes.len());
     for node in std::mem::take(&mut graph.nodes).into_iter().rev() {
         if node.outputs.iter().any(|id| live[id.0 as usize]) {
@@ -20,7 +20,7 @@ pub fn eliminate_dead(graph: &mut TensorGraph) {
     kept.reverse();
     graph.nodes = kept;
     renumber(graph, &live);
-    rename_doubles(graph);
+    rename_duplicates(graph);
 }
 
 fn renumber(graph: &mut TensorGraph, live: &[bool]) {
@@ -39,9 +39,9 @@ fn renumber(graph: &mut TensorGraph, live: &[bool]) {
     }
 }
 
-/// Passes name a value after the one it comes from, so names may double. Inputs and outputs keep
-/// the model's names.
-fn rename_doubles(graph: &mut TensorGraph) {
+/// Passes name a value after its origin, so names may repeat. Inputs and outputs keep the model's
+/// names.
+fn rename_duplicates(graph: &mut TensorGraph) {
     let kept: HashSet<ValueId> = graph.inputs.iter().chain(&graph.outputs).copied().collect();
     let mut names: HashSet<String> = kept.iter().map(|id| graph.value(*id).name.clone()).collect();
     for index in (0..graph.values.len()).filter(|i| !kept.contains(&ValueId(*i as u32))) {

@@ -1,9 +1,9 @@
-//! Folds what is affine per channel behind a convolution into its weights and bias: batch
-//! normalisation in every spelling, and plain scales and shifts.
+//! Folds a node that is affine per channel into the weights and bias of the convolution before it:
+//! batch normalisation in every form, and plain scales and shifts.
 //!
-//! The node behind the convolution is evaluated symbolically: each step of its program must give `a
-//! * y + b` with one `a` and one `b` per channel, where `y` is the bare sum of the convolution. If
-//! it does, the weights are multiplied by `a` and `b` becomes the bias.
+//! The node after the convolution is evaluated symbolically: each step of its program must give
+//! `a * y + b` with one `a` and one `b` per channel, where `y` is the accumulated sum of the
+//! convolution. If it does, the weights are multiplied by `a`, and `b` becomes the bias.
 
 use super::uses::Uses;
 use crate::program::{Applied, inline};
@@ -12,7 +12,7 @@ use crate::tensor::{Data, Tensor, is_float};
 use crate::tensor_graph::{Conv, Op, PointArg, PointOp, PointProgram, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::Expr;
 
-/// Repeats along a chain: a convolution that took one node in may take the next.
+/// Handles chains: a convolution that absorbed one node may absorb the next.
 pub fn fold_affine(graph: &mut TensorGraph) {
     let mut uses = Uses::of(graph);
     for index in 0..graph.nodes.len() {
@@ -24,7 +24,7 @@ pub fn fold_affine(graph: &mut TensorGraph) {
 }
 
 impl Uses {
-    /// After the node at `index` took the place of its producer.
+    /// Updates the uses after the node at `index` has replaced its producer.
     fn of_changed(mut uses: Uses, graph: &TensorGraph, index: usize, old: &[ValueId]) -> Uses {
         uses.grow(graph.values.len());
         uses.change(old, &graph.nodes[index].inputs);
@@ -32,7 +32,7 @@ impl Uses {
     }
 }
 
-/// The convolution before a pointwise node, and both as one program over the bare sum.
+/// The convolution before a pointwise node, and both as one program over the accumulated sum.
 fn candidate(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<(usize, Applied)> {
     let node = &graph.nodes[index];
     let Op::Pointwise(program) = &node.op else { return None };
@@ -49,7 +49,7 @@ fn candidate(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<(usize, A
     })
 }
 
-/// The convolution with the program folded into it; `None` where the program is not affine.
+/// The convolution with the program folded in; `None` if the program is not affine.
 fn fold(graph: &mut TensorGraph, producer: usize, index: usize, applied: &Applied) -> Option<TensorNode> {
     let conv_node = graph.nodes[producer].clone();
     let Op::Conv(conv) = &conv_node.op else { return None };
@@ -72,7 +72,7 @@ fn fold(graph: &mut TensorGraph, producer: usize, index: usize, applied: &Applie
     Some(TensorNode { name: conv_node.name, op, inputs, outputs: graph.nodes[index].outputs.clone() })
 }
 
-/// Every filter multiplied by its factor.
+/// The weights with every filter multiplied by its factor.
 fn scaled(weights: &Tensor, factors: &[f64]) -> Tensor {
     let per_filter: usize = weights.shape[1..].iter().product();
     let values = weights.to_f64();
@@ -109,7 +109,7 @@ impl Affine {
         Affine { a: zip(&self.a, &other.a), b: zip(&self.b, &other.b) }
     }
 
-    /// Each coefficient with the constant's.
+    /// Combines each coefficient with the constant of the same channel.
     fn scale(&self, constant: &Affine, f: impl Fn(f64, f64) -> f64) -> Affine {
         let zip = |x: &[f64]| x.iter().zip(&constant.b).map(|(x, y)| f(*x, *y)).collect();
         Affine { a: zip(&self.a), b: zip(&self.b) }
@@ -143,8 +143,8 @@ fn evaluate(graph: &TensorGraph, applied: &Applied, channels: usize, rank: usize
     result.a.iter().chain(&result.b).all(|v| v.is_finite()).then_some(result)
 }
 
-/// The values of a constant that broadcasts along the channels of a tensor `[N, C, spatial…]` of
-/// `rank` dimensions, one per channel.
+/// The values per channel of a constant that broadcasts along the channels of a tensor
+/// `[N, C, spatial…]` of `rank` dimensions.
 fn channel_values(graph: &TensorGraph, id: ValueId, channels: usize, rank: usize) -> Option<Vec<f64>> {
     let tensor = reference::constant(graph, id)?;
     let mut shape = vec![1; rank.checked_sub(tensor.shape.len())?];

@@ -1,8 +1,8 @@
-//! Folds what is done to each looked-up row into the table.
+//! Folds a pointwise operation on looked-up rows into the table.
 //!
-//! `f(gather(table, indices))` is `gather(f(table), indices)` where `f` is pointwise and its other
-//! operands are the same for every row: then `f` is computed once per row of the table at compile
-//! time, not once per lookup.
+//! `f(gather(table, indices))` equals `gather(f(table), indices)` if `f` is pointwise and its other
+//! operands are the same for every row. Then `f` is computed once per row of the table at compile
+//! time, instead of once per lookup.
 
 use super::uses::Uses;
 use crate::reference;
@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 use crate::tensor_graph::{Op, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::Expr;
 
-/// Works from front to back, so that a chain goes into the table as a whole.
+/// Works from front to back, so that a whole chain is folded into the table.
 pub fn fold_into_table(graph: &mut TensorGraph) {
     let mut uses = Uses::of(graph);
     for index in 0..graph.nodes.len() {
@@ -21,7 +21,7 @@ pub fn fold_into_table(graph: &mut TensorGraph) {
     }
 }
 
-/// The lookup that takes the place of the pointwise node at `index`.
+/// The lookup that replaces the pointwise node at `index`.
 fn folded(graph: &mut TensorGraph, uses: &Uses, index: usize) -> Option<TensorNode> {
     let node = graph.nodes[index].clone();
     let Op::Pointwise(program) = &node.op else { return None };
@@ -34,7 +34,7 @@ fn folded(graph: &mut TensorGraph, uses: &Uses, index: usize) -> Option<TensorNo
         return None;
     }
     let table = reference::constant(graph, gather.inputs[0])?;
-    // More rows in the table than are looked up: then it would be the longer way.
+    // With fewer lookups than rows in the table, folding would compute more.
     let row: usize = table.shape[1..].iter().product();
     let lookups: Option<usize> = static_shape(&graph.value(gather.inputs[1]).shape).map(|s| s.iter().product());
     if row == 0 || lookups.is_some_and(|n| n < table.shape[0]) {
@@ -57,8 +57,7 @@ fn folded(graph: &mut TensorGraph, uses: &Uses, index: usize) -> Option<TensorNo
     Some(TensorNode { op: Op::Gather { axis: 0 }, inputs: vec![table, gather.inputs[1]], ..node })
 }
 
-/// A constant that is the same for every row of the table, with its leading dimensions of 1
-/// dropped.
+/// A constant that is the same for every row of the table, without its leading dimensions of 1.
 fn row_constant(graph: &TensorGraph, id: ValueId, table: &Tensor) -> Option<Tensor> {
     let tensor = reference::constant(graph, id)?;
     let ones = tensor.shape.iter().take_while(|d| **d == 1).count();

@@ -1,15 +1,15 @@
 //! Fuses a pointwise node into the epilogue of the convolution or matrix product before it: bias,
 //! activation, residual sum.
 //!
-//! The fused node stands where the pointwise node stood, so every other operand is there before it.
-//! Only where nobody else reads the bare result.
+//! The fused node takes the position of the pointwise node, so all its other operands are computed
+//! before it. Nodes are fused only if no other node reads the result of the product.
 
 use super::uses::{FUSED_INPUTS_MAX, FUSED_STEPS_MAX, Uses};
 use crate::program::{Applied, inline};
 use crate::size::same_shape;
 use crate::tensor_graph::{Op, PointProgram, TensorGraph, TensorNode, ValueId};
 
-/// One walk from front to back; a node that took one epilogue in may take the next.
+/// Walks from front to back; a node that absorbed one epilogue may absorb the next.
 pub fn fuse_epilogue(graph: &mut TensorGraph) {
     let mut uses = Uses::of(graph);
     for index in 0..graph.nodes.len() {
@@ -19,18 +19,18 @@ pub fn fuse_epilogue(graph: &mut TensorGraph) {
     }
 }
 
-/// The pointwise node at `index` as the epilogue of one of its producers.
+/// The pointwise node at `index`, fused as the epilogue of one of its producers.
 fn fused(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<TensorNode> {
     let node = &graph.nodes[index];
     let Op::Pointwise(program) = &node.op else { return None };
-    // An epilogue is also computed for elements outside of the result, which must not fail the
+    // An epilogue is also computed for elements outside the result; these must not fail the
     // invocation.
     if program.may_divide_by_zero() {
         return None;
     }
     let result = graph.value(node.outputs[0]);
-    // Of two products that are summed the later one takes the sum in: the other one's result is there
-    // by then.
+    // If two products are summed, the later one absorbs the sum: the result of the other one is
+    // computed before it.
     let fits = |id: &ValueId| {
         let value = graph.value(*id);
         uses.is_single(*id) && value.dtype == result.dtype && same_shape(&value.shape, &result.shape)

@@ -1,7 +1,7 @@
-//! Finds layer normalisation that an exporter took apart, and makes it one node again.
+//! Finds layer normalisation that an exporter decomposed, and fuses it into one node.
 //!
-//! The pattern, over trailing axes: `d = x - mean(x)`, `y = d / sqrt(mean(d * d) + epsilon)`, and
-//! behind it optionally `y * scale` and `+ bias` with constants.
+//! The pattern, over trailing axes: `d = x - mean(x)`, `y = d / sqrt(mean(d * d) + epsilon)`,
+//! optionally followed by `y * scale` and `+ bias` with constants.
 
 use super::uses::{Uses, operand, single_step};
 use crate::size::static_shape;
@@ -9,7 +9,7 @@ use crate::tensor::{Tensor, is_float};
 use crate::tensor_graph::{Op, PointArg, PointOp, ReduceKind, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::{DType, Expr};
 
-/// Replaces the last node of each pattern; the others are dead if nothing else reads them.
+/// Replaces the last node of each pattern; the other nodes are dead unless another node reads them.
 pub fn fuse_layer_norm(graph: &mut TensorGraph) {
     let uses = Uses::of(graph);
     for index in 0..graph.nodes.len() {
@@ -19,14 +19,14 @@ pub fn fuse_layer_norm(graph: &mut TensorGraph) {
     }
 }
 
-/// `x` normalised from `axis` on.
+/// The normalisation of `x` over the axes from `axis` on.
 struct Core {
     x: ValueId,
     axis: usize,
     epsilon: f64,
 }
 
-/// Matches from the division upwards.
+/// Matches the pattern backwards from the division.
 fn find_core(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<Core> {
     let producer = |id: ValueId| uses.producer(id).map(|p| &graph.nodes[p]);
     let two = |node: &TensorNode, op: PointOp| {
@@ -47,7 +47,7 @@ fn find_core(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<Core> {
     let axis = *axes.first()?;
     let matches =
         a == centred && b == centred && mean.0 == x && axes == square.1 && axes.iter().copied().eq(axis..rank);
-    // The kernel computes in f32.
+    // The layer-norm kernel computes in f32.
     (matches && is_float(graph.value(x).dtype) && graph.value(x).dtype != DType::F64).then_some(Core {
         x,
         axis,
@@ -63,7 +63,7 @@ fn plus_number(node: &TensorNode) -> Option<(ValueId, f64)> {
     }
 }
 
-/// What a mean is taken of, and over which axes.
+/// The operand and the axes of a mean.
 fn mean_of(node: &TensorNode) -> Option<(ValueId, &[usize])> {
     match &node.op {
         Op::Reduce(reduce) if reduce.kind == ReduceKind::Mean && reduce.keep_dims => {
@@ -73,7 +73,7 @@ fn mean_of(node: &TensorNode) -> Option<(ValueId, &[usize])> {
     }
 }
 
-/// Puts the layer normalisation in the place of the last node of the pattern.
+/// Replaces the last node of the pattern by the layer normalisation.
 fn replace(graph: &mut TensorGraph, uses: &Uses, division: usize, core: Core) {
     let row = graph.value(core.x).shape[core.axis..].to_vec();
     let Some(extents) = static_shape(&row) else { return };
@@ -111,7 +111,8 @@ fn replace(graph: &mut TensorGraph, uses: &Uses, division: usize, core: Core) {
     };
 }
 
-/// The only reader of a node's result, where it combines that with a constant of the row's shape.
+/// The only reader of a node's result, and the constant of the row's shape with which it combines
+/// the result.
 fn next(graph: &TensorGraph, uses: &Uses, index: usize, op: PointOp, row: &[Expr]) -> Option<(usize, ValueId)> {
     let result = graph.nodes[index].outputs[0];
     if !uses.is_single(result) {
@@ -128,13 +129,13 @@ fn next(graph: &TensorGraph, uses: &Uses, index: usize, op: PointOp, row: &[Expr
     fits.then_some((reader, other))
 }
 
-/// Without leading dimensions of 1.
+/// The shape without leading dimensions of 1.
 fn trimmed(shape: &[Expr]) -> &[Expr] {
     let ones = shape.iter().take_while(|d| **d == Expr::Const(1)).count();
     &shape[ones..]
 }
 
-/// The constant under the row's shape.
+/// The constant, reshaped to the row's shape.
 fn shaped(graph: &mut TensorGraph, id: ValueId, row: &[Expr]) -> ValueId {
     if graph.value(id).shape == row {
         return id;

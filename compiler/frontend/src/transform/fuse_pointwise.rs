@@ -1,16 +1,16 @@
 //! Fuses chains of pointwise nodes into one.
 //!
-//! A producer goes into its consumer where only that consumer reads it and both have the same
-//! shape, so that nothing is computed twice. A producer that computes nothing and only broadcasts
-//! (`Expand`) goes into every consumer: a program broadcasts its inputs anyway.
+//! A producer is fused into its consumer if no other node reads it and both have the same shape, so
+//! that nothing is computed twice. A producer that only broadcasts (`Expand`) is fused into every
+//! consumer, because a program broadcasts its inputs anyway.
 
 use super::uses::{FUSED_INPUTS_MAX, FUSED_STEPS_MAX, Uses};
 use crate::program::{Applied, inline};
 use crate::size::{same, same_shape};
 use crate::tensor_graph::{Op, TensorGraph, ValueId};
 
-/// Works from front to back, so that producers are as long as they can be when their consumer is
-/// looked at.
+/// Works from front to back, so that a producer is fused completely before its consumer is
+/// examined.
 pub fn fuse_pointwise(graph: &mut TensorGraph) {
     let mut uses = Uses::of(graph);
     for index in 0..graph.nodes.len() {
@@ -22,7 +22,7 @@ pub fn fuse_pointwise(graph: &mut TensorGraph) {
     }
 }
 
-/// The node with one producer taken in.
+/// The node with one producer fused into it.
 fn fuse_one(graph: &TensorGraph, uses: &Uses, index: usize) -> Option<Applied> {
     let consumer = applied(graph, index)?;
     let result = graph.nodes[index].outputs[0];
@@ -41,8 +41,8 @@ fn may_fuse(graph: &TensorGraph, uses: &Uses, producer: &Applied, at: ValueId, r
     (producer.program.is_identity() && is_certain(graph, producer, at)) || (uses.is_single(at) && same_size)
 }
 
-/// Whether it is certain which dimensions are broadcast. Where only the invocation tells, one node
-/// expands the operand, so that all others read it in a row.
+/// Whether it is known which dimensions are broadcast. If only the invocation determines it, one
+/// node expands the operand, so that all other nodes read it contiguously.
 fn is_certain(graph: &TensorGraph, producer: &Applied, at: ValueId) -> bool {
     let to = &graph.value(at).shape;
     let fits = |id: &ValueId| {
@@ -52,7 +52,7 @@ fn is_certain(graph: &TensorGraph, producer: &Applied, at: ValueId) -> bool {
     producer.inputs.iter().all(fits)
 }
 
-/// A pointwise node's program and inputs.
+/// The program and inputs of a pointwise node.
 fn applied(graph: &TensorGraph, index: usize) -> Option<Applied> {
     match &graph.nodes[index].op {
         Op::Pointwise(program) => Some(Applied { program: program.clone(), inputs: graph.nodes[index].inputs.clone() }),

@@ -1,9 +1,9 @@
-//! Fuses a square into the sum over it.
+//! Fuses a square into the sum of it.
 
 use super::uses::{Uses, operand, single_step};
 use crate::tensor_graph::{Op, PointOp, ReduceKind, TensorGraph};
 
-/// `reduce Sum (x * x)` becomes `reduce SumSquare (x)`, where nobody else reads the square.
+/// `reduce Sum (x * x)` becomes `reduce SumSquare (x)`, if no other node reads the square.
 pub fn fuse_square(graph: &mut TensorGraph) {
     let uses = Uses::of(graph);
     for index in 0..graph.nodes.len() {

@@ -1,8 +1,8 @@
 //! Replaces the product of a one-hot matrix and a constant by a lookup.
 //!
-//! Frameworks write embeddings as `cast(index == 0..K) x W`: K products for each element where one
-//! read does. An index outside `0..K` gives a row of zeros there, so here it is sent to one more
-//! row of zeros behind the table.
+//! Frameworks write embeddings as `cast(index == 0..K) x W`: K products per element instead of one
+//! read. There, an index outside `0..K` gives a row of zeros; so the table gets one more row of
+//! zeros at the end, which such indices select.
 
 use super::uses::Uses;
 use crate::program::ProgramBuilder;
@@ -12,7 +12,7 @@ use crate::tensor::{Data, Tensor};
 use crate::tensor_graph::{Op, PointArg, PointOp, PointProgram, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::{DType, Expr};
 
-/// Works on products of a single-use one-hot matrix with a constant matrix.
+/// Replaces products of a one-hot matrix that no other node reads with a constant matrix.
 pub fn gather_one_hot(graph: &mut TensorGraph) {
     let mut index = 0;
     while index < graph.nodes.len() {
@@ -23,11 +23,11 @@ pub fn gather_one_hot(graph: &mut TensorGraph) {
     }
 }
 
-/// A product that is a lookup.
+/// A product that is equivalent to a lookup.
 struct OneHot {
     /// Indices, with a last dimension of 1.
     indices: ValueId,
-    /// `[K, N]`, finite.
+    /// `[K, N]`; all elements are finite.
     table: Tensor,
 }
 
@@ -63,7 +63,7 @@ fn compared(program: &PointProgram) -> Option<(usize, usize)> {
     }
 }
 
-/// Whether a constant is `0..count` along the last axis and has no other.
+/// Whether a constant is `0..count` along the last axis, and has extent 1 on the others.
 fn is_count(graph: &TensorGraph, id: ValueId, count: usize) -> bool {
     let tensor = reference::constant(graph, id);
     tensor.is_some_and(|t| {
@@ -72,7 +72,7 @@ fn is_count(graph: &TensorGraph, id: ValueId, count: usize) -> bool {
     })
 }
 
-/// Puts the lookup in the place of the product; gives how many nodes were inserted before it.
+/// Replaces the product by the lookup; returns the number of nodes inserted before it.
 fn replace(graph: &mut TensorGraph, index: usize, one_hot: OneHot) -> usize {
     let TensorNode { name, outputs, .. } = graph.nodes[index].clone();
     let Value { dtype, shape, .. } = graph.value(one_hot.indices).clone();

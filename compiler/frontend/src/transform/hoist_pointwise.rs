@@ -1,17 +1,18 @@
-//! Hoists pointwise nodes over nodes that only move elements, up to where they can become an
+//! Hoists pointwise nodes above nodes that only move elements, to where they can become an
 //! epilogue.
 //!
 //! A 1-D convolution is a 2-D one between two reshapes, and attention splits heads between a
-//! product and its scaling: `conv, reshape, relu` becomes `conv, relu, reshape`. With one operand
-//! any reshape or transposition may be crossed; with constants beside it only a reshape that adds
-//! or drops dimensions of 1, so that they still broadcast.
+//! product and its scaling: `conv, reshape, relu` becomes `conv, relu, reshape`. A pointwise node
+//! with one operand can be hoisted above any reshape or transposition. A node with constant
+//! operands can be hoisted only above a reshape that adds or removes dimensions of 1, so that the
+//! constants still broadcast.
 
 use super::uses::Uses;
 use crate::size::{same, same_shape};
 use crate::tensor_graph::{Op, TensorGraph, TensorNode, Value, ValueId};
 use atoll_kgraph::Expr;
 
-/// Repeats until nothing changes; every step moves a pointwise node one place up.
+/// Repeats until nothing changes; each step hoists one pointwise node above one node.
 pub fn hoist_pointwise(graph: &mut TensorGraph) {
     while let Some(hoist) = find(graph) {
         apply(graph, hoist);
@@ -22,14 +23,14 @@ pub fn hoist_pointwise(graph: &mut TensorGraph) {
 struct Hoist {
     /// The node.
     index: usize,
-    /// Its operand that the mover makes.
+    /// The operand that the mover produces.
     moved: ValueId,
     /// The mover: a reshape or a transposition.
     mover: usize,
     /// The mover's operand.
     source: ValueId,
-    /// For every axis of the source the axis of the pointwise result it is; `None` for a dimension
-    /// of 1 that the mover drops. Without constants beside it nobody asks.
+    /// For every axis of the source, the corresponding axis of the pointwise result; `None` for a
+    /// dimension of 1 that the mover removes. Used only if there are constants.
     axes: Vec<Option<usize>>,
 }
 
@@ -41,7 +42,8 @@ fn find(graph: &TensorGraph) -> Option<Hoist> {
             let mover = uses.producer(*moved)?;
             let source = mover_operand(&graph.nodes[mover])?;
             let alone = uses.is_single(*moved) && uses.is_single(source) && leads_to_epilogue(graph, &uses, source);
-            // The same constant may be read elsewhere, but other operands must not need a node of their own.
+            // The same constant may be read by other nodes, but other operands must not need a node
+            // of their own.
             let others_are_constant = node.inputs.iter().all(|id| id == moved || graph.value(*id).constant.is_some());
             if !(alone && others_are_constant && same_shape(&graph.value(*moved).shape, shape)) {
                 return None;
@@ -60,8 +62,8 @@ fn mover_operand(node: &TensorNode) -> Option<ValueId> {
     matches!(node.op, Op::Reshape | Op::Transpose { .. }).then(|| node.inputs[0])
 }
 
-/// Whether a value comes, maybe over more movers that nobody else reads, from a node that can take
-/// a pointwise one in.
+/// Whether a value comes from a node that can absorb a pointwise one, possibly through further
+/// movers that no other node reads.
 fn leads_to_epilogue(graph: &TensorGraph, uses: &Uses, mut id: ValueId) -> bool {
     while let Some(maker) = uses.producer(id).filter(|_| uses.is_single(id)).map(|p| &graph.nodes[p]) {
         match mover_operand(maker) {
@@ -72,7 +74,7 @@ fn leads_to_epilogue(graph: &TensorGraph, uses: &Uses, mut id: ValueId) -> bool 
     false
 }
 
-/// Which axis of `to` each axis of `from` is, where they differ in dimensions of 1 only.
+/// The axis of `to` for each axis of `from`, if the shapes differ only in dimensions of 1.
 fn align(from: &[Expr], to: &[Expr]) -> Option<Vec<Option<usize>>> {
     let one = Expr::Const(1);
     let mut rest = (0..to.len()).filter(|i| to[*i] != one);
@@ -83,8 +85,8 @@ fn align(from: &[Expr], to: &[Expr]) -> Option<Vec<Option<usize>>> {
     rest.next().is_none().then_some(axes)
 }
 
-/// Lets the two nodes change places. All other operands are constants, so the pointwise node can
-/// stand where the mover stood.
+/// Swaps the two nodes. All other operands are constants, so the pointwise node can take the
+/// mover's position.
 fn apply(graph: &mut TensorGraph, hoist: Hoist) {
     let node = graph.nodes[hoist.index].clone();
     let result = node.outputs[0];
@@ -101,8 +103,8 @@ fn apply(graph: &mut TensorGraph, hoist: Hoist) {
     graph.nodes[hoist.index] = TensorNode { inputs: vec![hoisted], outputs: vec![result], ..mover };
 }
 
-/// A constant that broadcasts to the pointwise result, as one that broadcasts to the source in the
-/// same way.
+/// Reshapes a constant that broadcasts to the pointwise result, so that it broadcasts to the source
+/// in the same way.
 fn realigned(graph: &mut TensorGraph, id: ValueId, result: ValueId, axes: &[Option<usize>]) -> ValueId {
     let rank = graph.value(result).shape.len();
     let mut value = graph.value(id).clone();

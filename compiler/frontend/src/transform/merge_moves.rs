@@ -1,5 +1,5 @@
-//! Merges pairs of reshapes, transpositions and slices, makes reshapes of transpositions that move
-//! only dimensions of 1, and drops what does nothing.
+//! Merges pairs of reshapes, transpositions and slices, turns transpositions that move only
+//! dimensions of 1 into reshapes, and removes nodes that do nothing.
 
 use super::uses::replace_uses;
 use crate::size::{canonical, same_shape};
@@ -36,7 +36,7 @@ fn moved(graph: &TensorGraph, index: usize) -> Option<ValueId> {
     matches!(node.op, Op::Reshape | Op::Transpose { .. } | Op::Slice { .. }).then(|| node.inputs[0])
 }
 
-/// Whether a transposition leaves all elements where they are.
+/// Whether a transposition leaves all elements in memory order.
 fn keeps_order(graph: &TensorGraph, index: usize) -> bool {
     let node = &graph.nodes[index];
     let Op::Transpose { permutation } = &node.op else { return false };
@@ -44,7 +44,7 @@ fn keeps_order(graph: &TensorGraph, index: usize) -> bool {
     permutation.iter().filter(|axis| shape[**axis] != Expr::Const(1)).is_sorted()
 }
 
-/// One operator for two in a row.
+/// The operator that is equivalent to two consecutive ones, if there is one.
 fn joined(first: &Op, second: &Op) -> Option<Op> {
     match (first, second) {
         (Op::Reshape, Op::Reshape) => Some(Op::Reshape),
@@ -64,7 +64,7 @@ fn joined(first: &Op, second: &Op) -> Option<Op> {
     }
 }
 
-/// Whether the operator is the identity when the shape stays.
+/// Whether the operator is the identity if the shape does not change.
 fn does_nothing(op: &Op) -> bool {
     match op {
         Op::Reshape => true,

@@ -1,8 +1,7 @@
-//! Passes over the tensor graph, one file and one verb each. The order is [`PASSES`].
+//! Passes over the tensor graph, one file and one verb each. Their order is [`PASSES`].
 //!
-//! A pass may leave nodes behind that nobody needs: [`transform`] removes them and verifies the
-//! graph after each pass. No pass keeps state, and none changes the graph's inputs, outputs or
-//! symbols.
+//! A pass may leave dead nodes: [`transform`] removes them and verifies the graph after each pass.
+//! No pass keeps state, and none changes the graph's inputs, outputs or symbols.
 
 mod eliminate_dead;
 mod fold_affine;
@@ -36,7 +35,7 @@ use crate::verify::VerifyErrors;
 pub struct Pass {
     /// Its verb.
     pub name: &'static str,
-    /// What it does.
+    /// Runs the pass.
     pub run: fn(&mut TensorGraph),
 }
 
@@ -44,30 +43,31 @@ pub struct Pass {
 pub static PASSES: &[Pass] = &[
     Pass { name: "merge_equal", run: merge_equal },
     Pass { name: "merge_moves", run: merge_moves },
-    // Before what looks for a pointwise node right behind a convolution: 1-D convolutions have a reshape there.
+    // Before the passes that look for a pointwise node directly after a convolution: 1-D
+    // convolutions have a reshape there.
     Pass { name: "hoist_pointwise", run: hoist_pointwise },
-    // These three look for single steps, so they come before the steps are joined.
+    // These three passes match single steps, so they run before steps are fused.
     Pass { name: "fold_affine", run: fold_affine },
     Pass { name: "fuse_layer_norm", run: fuse_layer_norm },
     Pass { name: "fuse_square", run: fuse_square },
-    // Chains first: what two pointwise nodes read twice (`x * sigmoid(x)`), one reads once, and it fits into an
-    // epilogue.
+    // Fuses chains first: a product read by two pointwise nodes (`x * sigmoid(x)`) is then read by
+    // one, and that one fits into an epilogue.
     Pass { name: "fuse_pointwise", run: fuse_pointwise },
     Pass { name: "gather_one_hot", run: gather_one_hot },
     Pass { name: "fold_into_table", run: fold_into_table },
     Pass { name: "hoist_pointwise", run: hoist_pointwise },
     Pass { name: "fuse_epilogue", run: fuse_epilogue },
-    // Between two 1-D convolutions there now are two reshapes that cancel each other.
+    // Between two 1-D convolutions there are now two reshapes that cancel each other.
     Pass { name: "merge_moves", run: merge_moves },
 ];
 
-/// A pass broke the graph: a mistake of ours.
+/// A pass made the graph invalid: a bug in Atoll.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("internal error, please report: after pass {pass} the graph is not valid: {faults}")]
 pub struct TransformError {
     /// The pass.
     pub pass: &'static str,
-    /// What is wrong.
+    /// The violations found.
     pub faults: VerifyErrors,
 }
 
@@ -76,7 +76,7 @@ pub fn transform(graph: TensorGraph) -> Result<TensorGraph, TransformError> {
     transform_with(graph, |_, _| {})
 }
 
-/// As [`transform`]; `after` sees the graph after each pass, for `--emit graph`.
+/// As [`transform`]; calls `after` with the graph after each pass, for `--emit graph`.
 pub fn transform_with(
     mut graph: TensorGraph,
     mut after: impl FnMut(&'static str, &TensorGraph),

@@ -1,14 +1,15 @@
-//! What passes ask of a graph: who makes and who reads a value, what a node's one step is; and how
-//! large a fused program may become.
+//! Queries that passes share: the producer and the readers of a value, the single step of a node;
+//! and the limits of a fused program.
 
 use crate::tensor_graph::{Op, PointArg, PointStep, TensorGraph, TensorNode, ValueId};
 
-/// Most inputs of a fused program: each costs a kernel parameter and a pointer register.
+/// Largest number of inputs of a fused program: each one costs a kernel parameter and a pointer
+/// register.
 pub(super) const FUSED_INPUTS_MAX: usize = 8;
-/// Most steps of a fused program: each may hold a register for the whole program.
+/// Largest number of steps of a fused program: each may occupy a register for the whole program.
 pub(super) const FUSED_STEPS_MAX: usize = 64;
 
-/// The step and the operands of a pointwise node that has just one step.
+/// The step of a pointwise node that has exactly one.
 pub(super) fn single_step(node: &TensorNode) -> Option<&PointStep> {
     match &node.op {
         Op::Pointwise(program) if program.steps.len() == 1 => program.steps.first(),
@@ -16,7 +17,7 @@ pub(super) fn single_step(node: &TensorNode) -> Option<&PointStep> {
     }
 }
 
-/// The value an operand stands for, where it is an input.
+/// The value of an operand that is an input.
 pub(super) fn operand(node: &TensorNode, arg: PointArg) -> Option<ValueId> {
     match arg {
         PointArg::Input(index) => node.inputs.get(index as usize).copied(),
@@ -24,7 +25,7 @@ pub(super) fn operand(node: &TensorNode, arg: PointArg) -> Option<ValueId> {
     }
 }
 
-/// Lets everything that reads `from` read `to`.
+/// Replaces all reads of `from` by reads of `to`.
 pub(super) fn replace_uses(graph: &mut TensorGraph, from: ValueId, to: ValueId) {
     let of_sizes = graph.run_time_sizes.iter_mut().map(|size| &mut size.value);
     graph
@@ -36,11 +37,11 @@ pub(super) fn replace_uses(graph: &mut TensorGraph, from: ValueId, to: ValueId) 
         .for_each(|id| *id = to);
 }
 
-/// An index by which reads and producers of values can be asked while nodes change in place.
+/// An index of producers and read counts that can be updated while nodes change in place.
 pub(super) struct Uses {
     /// The node that produces each value.
     producer: Vec<Option<usize>>,
-    /// How often each value is read, as an output of the graph too.
+    /// How often each value is read, including as an output of the graph.
     count: Vec<usize>,
 }
 
@@ -49,7 +50,7 @@ impl Uses {
         Uses { producer: graph.producers(), count: graph.use_counts() }
     }
 
-    /// The graph has more values than when this was made; nobody makes or reads them yet.
+    /// Extends the index by new values, which no node produces or reads yet.
     pub(super) fn grow(&mut self, values: usize) {
         self.producer.resize(values, None);
         self.count.resize(values, 0);
@@ -63,7 +64,7 @@ impl Uses {
         self.count[id.0 as usize] == 1
     }
 
-    /// A node's inputs change from `old` to `new`.
+    /// Updates the index after a node's inputs changed from `old` to `new`.
     pub(super) fn change(&mut self, old: &[ValueId], new: &[ValueId]) {
         new.iter().for_each(|id| self.count[id.0 as usize] += 1);
         old.iter().for_each(|id| self.count[id.0 as usize] -= 1);

@@ -91,7 +91,7 @@ pub(super) fn thresholded_relu(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     })
 }
 
-/// Exact by the error function, or the `tanh` approximation.
+/// Exact, with the error function, or the `tanh` approximation.
 pub(super) fn gelu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let approximate = call.string("approximate", "none")?;
     if approximate != "none" && approximate != "tanh" {
@@ -126,7 +126,7 @@ pub(super) fn swish(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })
 }
 
-/// `x + bias` below `-lambd`, `x - bias` above `lambd`, 0 between; integers are taken as f32.
+/// `x + bias` below `-lambd`, `x - bias` above `lambd`, 0 between. Integers are computed in f32.
 pub(super) fn shrink(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (bias, limit) = (f64::from(call.float("bias", 0.0)?), f64::from(call.float("lambd", 0.5)?));
     map(lowering, call, |p, ty, x| {

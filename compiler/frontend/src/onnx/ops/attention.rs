@@ -1,7 +1,7 @@
-//! Attention: softmax(q k' + masks) v, as matrix products and pointwise operators.
+//! Attention: `softmax(q k' + masks) v`, composed of matrix products and pointwise operators.
 //!
-//! Every operator of the family brings its operands into heads `[batch, heads, sequence, size]` and
-//! its masks into [`Mask`]s; [`attend`] is what they have in common.
+//! Each operator of the family converts its operands to heads `[batch, heads, sequence, size]` and
+//! its masks to [`Mask`]s, and then calls [`attend`].
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -14,24 +14,24 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Something that changes scores; its shape broadcasts to `[batch, heads, rows, columns]`.
+/// A modification of the scores; its shape broadcasts to `[batch, heads, rows, columns]`.
 pub(super) enum Mask {
-    /// Added to the scores.
+    /// A value that is added to the scores.
     Add(ValueId),
-    /// Where it is false, the score becomes a number.
+    /// A Bool; where it is false, the score is replaced by the number.
     Keep(ValueId, f64),
 }
 
-/// What scores are multiplied by.
+/// The factor of the scores.
 #[derive(Clone)]
 pub(super) enum Scale {
     Number(f64),
-    /// 1 by the square root of a size.
+    /// The inverse square root of a size.
     RootOf(Expr),
 }
 
 impl Scale {
-    /// `x` times this.
+    /// Multiplies `x` by this factor.
     pub(super) fn apply(&self, b: &mut Builder<'_>, x: ValueId) -> LowerResult<ValueId> {
         let size = match self {
             Scale::Number(number) => return b.with_number("scaled", PointOp::Mul, x, *number),
@@ -48,23 +48,23 @@ impl Scale {
     }
 }
 
-/// One attention.
+/// The operands of an attention.
 pub(super) struct Attention {
     /// `[batch, heads, rows, size]`
     pub(super) q: ValueId,
-    /// `[batch, key heads, columns, size]`; the number of key heads divides that of the heads.
+    /// `[batch, key heads, columns, size]`; the number of key heads divides the number of heads.
     pub(super) k: ValueId,
     /// `[batch, key heads, columns, value size]`
     pub(super) v: ValueId,
     pub(super) scale: Scale,
-    /// `cap * tanh(score / cap)`; 0 for none.
+    /// Scores become `cap * tanh(score / cap)`; 0 disables this.
     pub(super) softcap: f64,
     pub(super) masks: Vec<Mask>,
-    /// The type that the softmax is computed in.
+    /// The type in which the softmax is computed.
     pub(super) precision: DType,
 }
 
-/// The result and what is on the way to it, all `[batch, heads, rows, ...]`.
+/// The result and the intermediate values, all `[batch, heads, rows, ...]`.
 pub(super) struct Attended {
     pub(super) y: ValueId,
     pub(super) scores: ValueId,
@@ -98,7 +98,8 @@ pub(super) fn attend(b: &mut Builder<'_>, attention: &Attention) -> LowerResult<
     Ok(Attended { y, scores, capped, masked, weights })
 }
 
-/// How many heads share a key. They are rows of one group, so that no key is copied.
+/// Number of heads that share a key. These heads become rows of one group, so that no key is
+/// copied.
 fn group_of(b: &Builder<'_>, heads: &Expr, key_heads: &Expr) -> LowerResult<Expr> {
     b.lowering.divided(heads, key_heads)
 }
@@ -143,7 +144,7 @@ pub(super) fn join_heads(b: &mut Builder<'_>, x: ValueId) -> LowerResult<ValueId
     b.reshape("joined", x, vec![batch, sequence, heads * size])
 }
 
-/// Whether row `i`, which stands at position `past + i`, may see column `j`: `j <= past + i`. Shape
+/// Whether row `i`, at position `past + i`, attends to column `j`: `j <= past + i`. Shape
 /// `[rows, columns]`.
 pub(super) fn causal(b: &mut Builder<'_>, rows: &Expr, columns: &Expr, past: &Expr) -> LowerResult<ValueId> {
     let column = b.positions("columns", columns, &Expr::Const(0))?;
@@ -152,7 +153,7 @@ pub(super) fn causal(b: &mut Builder<'_>, rows: &Expr, columns: &Expr, past: &Ex
     b.point("causal", PointOp::LessOrEqual, &[column, row])
 }
 
-/// Whether column `j` is one of the first `counts[batch]`. Shape `[batch, 1, 1, columns]`.
+/// Whether column `j` is one of the first `counts[batch]` columns. Shape `[batch, 1, 1, columns]`.
 pub(super) fn first_columns(b: &mut Builder<'_>, counts: ValueId, columns: &Expr) -> LowerResult<ValueId> {
     let [batch] = b.dims("the lengths", counts)?;
     let counts = b.cast("lengths", counts, DType::I64)?;
@@ -226,8 +227,8 @@ pub(super) fn default_scale(size: &Expr) -> LowerResult<Scale> {
     }
 }
 
-/// A mask of the model: Bool, or added. One with fewer columns says nothing about the last, which
-/// then do not take part.
+/// A mask from the model: Bool, or added to the scores. If it has fewer columns than the keys, the
+/// last columns are masked out.
 fn given_mask(b: &mut Builder<'_>, mask: ValueId, columns: &Expr) -> LowerResult<Mask> {
     let is_bool = b.dtype(mask) == DType::Bool;
     let mut shape = b.shape(mask);
@@ -244,15 +245,15 @@ fn given_mask(b: &mut Builder<'_>, mask: ValueId, columns: &Expr) -> LowerResult
     Ok(if is_bool { Mask::Keep(mask, f64::NEG_INFINITY) } else { Mask::Add(mask) })
 }
 
-/// How a rotary embedding turns pairs of elements.
+/// Parameters of a rotary embedding.
 pub(super) struct Rotation {
-    /// Elements of a pair lie beside each other, instead of half a head apart.
+    /// Whether the elements of a pair are adjacent, instead of half a head apart.
     pub(super) interleaved: bool,
-    /// Elements at the beginning of a head that are turned.
+    /// Number of elements at the beginning of a head that are rotated.
     pub(super) turned: Expr,
 }
 
-/// Turns `x [batch, heads, sequence, size]` by the angles of `cos` and `sin`, which broadcast to
+/// Rotates `x [batch, heads, sequence, size]` by the angles of `cos` and `sin`, which broadcast to
 /// `[batch, heads, sequence, turned / 2]`.
 pub(super) fn rotate(
     b: &mut Builder<'_>,
@@ -302,8 +303,8 @@ pub(super) fn rotate(
     b.join(what, &[front, rest], 3)
 }
 
-/// Rows of a cache of angles, `[batch, 1, sequence, turned / 2]`: those of the positions, or the
-/// cache itself.
+/// Rows of a cache of angles, `[batch, 1, sequence, turned / 2]`: those of the given positions, or
+/// the whole cache.
 pub(super) fn angles(
     b: &mut Builder<'_>,
     what: &str,
@@ -318,7 +319,7 @@ pub(super) fn angles(
     b.reshape(what, rows, vec![batch, 1.into(), sequence, half])
 }
 
-/// ONNX `RotaryEmbedding`: x, cosines, sines, positions.
+/// ONNX `RotaryEmbedding`. Operands: x, cosines, sines, positions.
 pub(super) fn rotary_embedding(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let b = &mut Builder::new(lowering, &call.name);
     let (cos, sin) = (call.input(1)?, call.input(2)?);
@@ -326,13 +327,13 @@ pub(super) fn rotary_embedding(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     embed(b, call, call.input(0)?, cos, sin)
 }
 
-/// Turns an operand of three or four dimensions.
+/// Rotates an operand of three or four dimensions.
 pub(super) fn embed(b: &mut Builder<'_>, call: &Call<'_>, x: ValueId, cos: ValueId, sin: ValueId) -> Results {
     let is_flat = b.lowering.rank(x) == 3;
     let half = b.dims::<4>("the cosines", cos)?[3].clone();
     let heads = match call.int("num_heads", 0)? {
         0 if is_flat => {
-            // One head is as wide as what is turned.
+            // The size of a head is the number of rotated elements.
             let hidden = b.shape(x)[2].clone();
             let heads = divide_exact(&hidden, &(half.clone() * 2)).and_then(|heads| heads.as_const());
             heads.ok_or_else(|| {

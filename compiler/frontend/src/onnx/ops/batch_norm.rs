@@ -1,4 +1,4 @@
-//! Batch normalisation, at inference and in training.
+//! Batch normalisation, for inference and for training.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid};
@@ -10,8 +10,8 @@ use atoll_kgraph::DType;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// At inference `x * scale + shift`, with both computed at compile time where the statistics are
-/// constants.
+/// For inference: `x * scale + shift`, with both factors folded at compile time if the statistics
+/// are constants.
 pub(super) fn batch_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let rank = lowering.rank(x);
@@ -41,7 +41,7 @@ pub(super) fn batch_normalization(lowering: &mut Lowering, call: &Call<'_>) -> R
     Ok(vec![y])
 }
 
-/// Scale and shift from the constants scale, bias, mean and variance; in double precision, rounded
+/// Scale and shift from the constants scale, bias, mean and variance, computed in f64 and rounded
 /// once.
 fn constant_affine(lowering: &mut Lowering, call: &Call<'_>, tensors: &[Tensor], epsilon: f64) -> (ValueId, ValueId) {
     let [scale, bias, mean, variance] = [0, 1, 2, 3].map(|i| tensors[i].to_f64());
@@ -74,8 +74,8 @@ fn computed_affine(
     Ok((factor, shift))
 }
 
-/// With the batch's own statistics; results are the normalised operand, and the running mean and
-/// variance moved towards them.
+/// For training: normalises with the statistics of the batch. The results are the normalised
+/// operand, and the running mean and variance updated by `momentum`.
 fn in_training(lowering: &mut Lowering, call: &Call<'_>, x: ValueId) -> Results {
     let (epsilon, momentum) = (call.float("epsilon", 1e-5)?, call.float("momentum", 0.9)?);
     let (dtype, rank) = (lowering.dtype(x), lowering.rank(x));

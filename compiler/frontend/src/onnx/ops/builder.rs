@@ -1,5 +1,5 @@
-//! Short names for operators of the tensor graph, for ONNX operators that are made of several of
-//! them.
+//! Shorthands for emitting operators of the tensor graph, for ONNX operators that are composed of
+//! several.
 
 use super::super::error::{LowerResult, invalid};
 use super::super::lowering::{Lowering, shape_text};
@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use crate::tensor_graph::{MatMul, Op, PointArg, PointOp, PointProgram, PointStep, Reduce, ReduceKind, ValueId};
 use atoll_kgraph::{DType, Expr};
 
-/// Builds one ONNX operator out of several; `name` begins the names of all of them.
+/// Builds one ONNX operator from several operators; all their names begin with `name`.
 pub(super) struct Builder<'l> {
     pub(super) lowering: &'l mut Lowering,
     name: String,
@@ -33,7 +33,7 @@ impl<'l> Builder<'l> {
         self.lowering.shape(x).to_vec()
     }
 
-    /// The dimensions of a tensor with `N` of them.
+    /// The dimensions of a tensor that must have `N` of them.
     pub(super) fn dims<const N: usize>(&self, what: &str, x: ValueId) -> LowerResult<[Expr; N]> {
         let shape = self.shape(x);
         shape.try_into().map_or_else(
@@ -42,8 +42,8 @@ impl<'l> Builder<'l> {
         )
     }
 
-    /// One scalar operation on tensors, broadcast to each other; the step computes in the type of
-    /// the last operand.
+    /// One scalar operation on tensors that broadcast to each other. It computes in the type of the
+    /// last operand.
     pub(super) fn point(&mut self, what: &str, op: PointOp, operands: &[ValueId]) -> LowerResult<ValueId> {
         let ty = operands.last().map_or(DType::F32, |id| self.dtype(*id));
         self.program(what, operands, result_type(op, ty), |p, args| {
@@ -51,7 +51,7 @@ impl<'l> Builder<'l> {
         })
     }
 
-    /// A scalar program on tensors, broadcast to each other.
+    /// A scalar program on tensors that broadcast to each other.
     pub(super) fn program(
         &mut self,
         what: &str,
@@ -78,7 +78,7 @@ impl<'l> Builder<'l> {
         })
     }
 
-    /// `then` where the condition holds, `other` elsewhere, broadcast to each other.
+    /// `then` where the condition is true, else `other`; the operands broadcast to each other.
     pub(super) fn select(
         &mut self,
         what: &str,
@@ -89,7 +89,7 @@ impl<'l> Builder<'l> {
         self.point(what, PointOp::Where, &[condition, then, other])
     }
 
-    /// `x` where the condition holds, a number elsewhere.
+    /// `x` where the condition is true, else a number.
     pub(super) fn select_or(
         &mut self,
         what: &str,
@@ -123,7 +123,7 @@ impl<'l> Builder<'l> {
         self.lowering.transpose(&self.named(what), x, permutation.to_vec())
     }
 
-    /// The elements from `start` along an axis, `size` of them.
+    /// A slice of `size` elements from `start` along an axis.
     pub(super) fn part(
         &mut self,
         what: &str,
@@ -139,17 +139,17 @@ impl<'l> Builder<'l> {
         layout::part(self.lowering, &self.named(what), x, axis, start, size)
     }
 
-    /// The element at `index` of an axis, without that axis.
+    /// The element at `index` of an axis; the axis is removed.
     pub(super) fn element(&mut self, what: &str, x: ValueId, axis: usize, index: i64) -> LowerResult<ValueId> {
         layout::element(self.lowering, &self.named(what), x, axis, index)
     }
 
-    /// Tensors one after the other along an axis.
+    /// Concatenates tensors along an axis.
     pub(super) fn join(&mut self, what: &str, parts: &[ValueId], axis: usize) -> LowerResult<ValueId> {
         layout::join(self.lowering, &self.named(what), parts, axis)
     }
 
-    /// Tensors of one shape, one after the other along a new axis.
+    /// Stacks tensors of one shape along a new axis.
     pub(super) fn stack(&mut self, what: &str, parts: &[ValueId], axis: usize) -> LowerResult<ValueId> {
         layout::stack(self.lowering, &self.named(what), parts, axis)
     }
@@ -160,8 +160,8 @@ impl<'l> Builder<'l> {
         self.lowering.emit_one(&self.named(what), Op::Gather { axis }, &[data, indices], self.dtype(data), shape)
     }
 
-    /// Matrix product of the two innermost dimensions; the others broadcast. `b` is stored as
-    /// `[..., N, K]` where `transpose_b`.
+    /// Matrix product of the two innermost dimensions; the others broadcast. With `transpose_b`,
+    /// `b` is stored as `[..., N, K]`.
     pub(super) fn matmul(&mut self, what: &str, a: ValueId, b: ValueId, transpose_b: bool) -> LowerResult<ValueId> {
         let (a_shape, b_shape) = (self.shape(a), self.shape(b));
         if a_shape.len() < 2 || b_shape.len() < 2 || self.dtype(a) != self.dtype(b) {
@@ -195,7 +195,7 @@ impl<'l> Builder<'l> {
         )
     }
 
-    /// A reduction of the last axis, which stays as 1.
+    /// Reduces the last axis and keeps it with extent 1.
     pub(super) fn reduce_last(&mut self, what: &str, kind: ReduceKind, x: ValueId) -> LowerResult<ValueId> {
         let mut shape = self.shape(x);
         let axis = shape.len() - 1;
@@ -204,7 +204,7 @@ impl<'l> Builder<'l> {
         self.lowering.emit_one(&self.named(what), op, &[x], self.dtype(x), shape)
     }
 
-    /// Normalises the last axis.
+    /// Layer normalisation over the last axis.
     pub(super) fn layer_norm(
         &mut self,
         what: &str,
@@ -224,7 +224,7 @@ impl<'l> Builder<'l> {
         self.lowering.emit_one(&self.named(what), op, &inputs, self.dtype(x), shape)
     }
 
-    /// `1 / sqrt(mean(x) + epsilon)` over the last axis, which stays as 1.
+    /// `1 / sqrt(mean(x) + epsilon)` over the last axis, which is kept with extent 1.
     pub(super) fn inverse_root(&mut self, what: &str, x: ValueId, epsilon: f32) -> LowerResult<ValueId> {
         let mean = self.reduce_last("mean", ReduceKind::Mean, x)?;
         let ty = self.dtype(x);
@@ -235,8 +235,8 @@ impl<'l> Builder<'l> {
         })
     }
 
-    /// `past [B, N, P, D]` and `new [B, N, S, D]` in a tensor of `columns` rows: sequence `b` has
-    /// `before[b]` rows of the past, then the new ones, then zeros.
+    /// Combines `past [B, N, P, D]` and `new [B, N, S, D]` into a tensor of `columns` rows:
+    /// sequence `b` has `before[b]` rows of the past, then the new rows, then zeros.
     pub(super) fn placed(
         &mut self,
         what: &str,
@@ -278,7 +278,7 @@ impl<'l> Builder<'l> {
         self.lowering.emit_one(&self.named(what), Op::Nest(nest.finish()), &operands, ty, shape)
     }
 
-    /// `start, start + 1, ...`, `count` numbers of type I64.
+    /// The `count` numbers `start, start + 1, ...` as I64.
     pub(super) fn positions(&mut self, what: &str, count: &Expr, start: &Expr) -> LowerResult<ValueId> {
         super::pieces::positions_from(self.lowering, &self.named(what), DType::I64, start, count)
     }

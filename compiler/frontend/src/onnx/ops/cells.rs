@@ -1,4 +1,4 @@
-//! Steps of recurrent layers as operators of the tensor graph.
+//! The steps of recurrent layers, composed of operators of the tensor graph.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -8,7 +8,7 @@ use crate::program::ProgramBuilder;
 use crate::tensor_graph::{Cell, Direction, PointArg, PointOp, ValueId};
 use atoll_kgraph::{DType, Expr};
 
-/// The activation of a gate.
+/// The activation function of a gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Activation {
     Affine(f32, f32),
@@ -24,7 +24,7 @@ pub(super) enum Activation {
     ThresholdedRelu(f32),
 }
 
-/// Activations of a cell that names none, for each direction.
+/// The default activations of a cell, for each direction.
 pub(super) fn usual_activations(cell: Cell, directions: i64) -> Vec<Activation> {
     let one = match cell {
         Cell::Rnn => vec![Activation::Tanh],
@@ -34,8 +34,8 @@ pub(super) fn usual_activations(cell: Cell, directions: i64) -> Vec<Activation> 
     one.repeat(directions as usize)
 }
 
-/// The activations of a node. Each takes the numbers it needs from the front of `activation_alpha`
-/// and `activation_beta`.
+/// The activations of a node. Each takes its parameters from the front of the lists
+/// `activation_alpha` and `activation_beta`.
 pub(super) fn read_activations(call: &Call<'_>, cell: Cell, directions: i64) -> LowerResult<Vec<Activation>> {
     let usual = usual_activations(cell, directions);
     let Some(names) = call.strings("activations")? else { return Ok(usual) };
@@ -103,11 +103,11 @@ impl Activation {
     }
 }
 
-/// Lowers all steps; results `y [T, D, B, H]` and the last states `[D, B, H]`.
+/// Lowers all steps; the results are `y [T, D, B, H]` and the last states `[D, B, H]`.
 pub(super) fn unroll(b: &mut Builder<'_>, layer: &Layer, steps: i64) -> LowerResult<Vec<ValueId>> {
     let mut results = vec![Vec::new(); 1 + layer.cell.states()];
     for direction in 0..layer.directions {
-        let line = Line::new(b, layer, direction)?;
+        let line = DirectionOperands::new(b, layer, direction)?;
         let is_reverse = direction == 1 || layer.direction == Direction::Reverse;
         let (rows, states) = line.run(b, layer, steps, is_reverse)?;
         let y = b.stack("steps", &rows, 0)?;
@@ -119,24 +119,24 @@ pub(super) fn unroll(b: &mut Builder<'_>, layer: &Layer, steps: i64) -> LowerRes
     results.iter().enumerate().map(|(i, parts)| b.stack("directions", parts, usize::from(i == 0))).collect()
 }
 
-/// What the steps of one direction have in common.
-struct Line {
-    /// `[T, B, G H]`: products of the input with the weights, and the biases that are added before
-    /// any activation.
+/// The operands of one direction that all its steps share.
+struct DirectionOperands {
+    /// `[T, B, G H]`: products of the input with the weights, plus the biases that are added before
+    /// the activation.
     inputs: ValueId,
     /// `[G H, H]`
     r: ValueId,
-    /// `[H]`: GRU, bias of the product that the reset gate applies to.
+    /// `[H]`: for GRU, the bias of the product to which the reset gate is applied.
     hidden_bias: ValueId,
-    /// `[B, H]` each.
+    /// `[B, H]` each: the initial states.
     states: Vec<ValueId>,
-    /// `[H]` each: LSTM, for the gates input, output and forget.
+    /// `[H]` each: for LSTM, of the gates input, output and forget.
     peepholes: Option<[ValueId; 3]>,
     activations: Vec<Activation>,
 }
 
-impl Line {
-    fn new(b: &mut Builder<'_>, layer: &Layer, direction: i64) -> LowerResult<Line> {
+impl DirectionOperands {
+    fn new(b: &mut Builder<'_>, layer: &Layer, direction: i64) -> LowerResult<DirectionOperands> {
         let (hidden, gates) = (layer.hidden, layer.cell.gates() as i64);
         let w = b.element("w", layer.w, 0, direction)?;
         let r = b.element("r", layer.r, 0, direction)?;
@@ -148,7 +148,7 @@ impl Line {
         let of_state = b.part("state_bias", bias, 0, gates * hidden, gates * hidden)?;
         let hidden_bias = b.part("hidden_bias", of_state, 0, (gates - 1) * hidden, hidden)?;
         let added = if layer.cell == Cell::Gru && layer.reset_after {
-            // The last gate's bias of the state goes through the reset gate.
+            // The state's bias of the hidden gate is added before the reset gate is applied.
             let first = b.part("gate_bias", of_state, 0, 0, 2 * hidden)?;
             let none = b.fill("no_bias", b.dtype(bias), vec![hidden.into()], 0.0)?;
             b.join("state_bias", &[first, none], 0)?
@@ -170,10 +170,10 @@ impl Line {
         };
         let each = layer.activations.len() / layer.directions as usize;
         let activations = layer.activations[direction as usize * each..][..each].to_vec();
-        Ok(Line { inputs, r, hidden_bias, states, peepholes, activations })
+        Ok(DirectionOperands { inputs, r, hidden_bias, states, peepholes, activations })
     }
 
-    /// All steps: the rows of the result in the order of time, and the last states.
+    /// Lowers all steps; returns the rows of the result in time order, and the last states.
     fn run(
         &self,
         b: &mut Builder<'_>,
@@ -197,7 +197,7 @@ impl Line {
             };
             rows.push(next[0]);
             if let Some(lengths) = lengths {
-                // Behind its end a sequence has results of 0 and keeps its states.
+                // After its end, a sequence has results of 0 and keeps its states.
                 let goes_on = b.with_number("goes_on", PointOp::Greater, lengths, t as f64)?;
                 rows[step as usize] = b.select_or("row", goes_on, next[0], 0.0)?;
                 for (next, state) in next.iter_mut().zip(&states) {
@@ -212,7 +212,7 @@ impl Line {
         Ok((rows, states))
     }
 
-    /// Clips and activates a gate.
+    /// Clips a gate and applies its activation.
     fn activate(&self, b: &mut Builder<'_>, layer: &Layer, x: ValueId, which: usize) -> LowerResult<ValueId> {
         let x = match layer.clip {
             Some(clip) => {
@@ -233,7 +233,8 @@ impl Line {
         })
     }
 
-    /// The products of a state with the weights of `count` gates from `first` on, `[B, count H]`.
+    /// The products of a state with the weights of `count` gates, starting with gate `first`:
+    /// `[B, count H]`.
     fn product(
         &self,
         b: &mut Builder<'_>,
@@ -288,7 +289,7 @@ impl Line {
         let (h, c, hidden) = (states[0], states[1], layer.hidden);
         let product = self.product(b, layer, h, 0, 4)?;
         let sum = b.add("sum", x, product)?;
-        // A gate looks at the cell through its peephole.
+        // Adds the peephole of the cell state to a gate.
         let gate = |b: &mut Builder<'_>, at: usize, cell: ValueId| {
             let gate = b.part("gate", sum, 1, at as i64 * hidden, hidden)?;
             match self.peepholes.and_then(|peepholes| peepholes.get(at).copied()) {

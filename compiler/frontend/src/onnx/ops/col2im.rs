@@ -1,4 +1,4 @@
-//! Columns back into an image: every element of the image sums the windows that lie over it.
+//! `Col2Im`: each element of the image is the sum of the window elements that cover it.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid};
@@ -19,11 +19,11 @@ struct Axis {
     dilation: i64,
     before: i64,
     window: i64,
-    /// Windows beside each other.
+    /// Number of windows along the axis.
     count: Expr,
 }
 
-/// Inputs `x [N, C * window…, windows]`, the spatial dimensions of the image, and those of a
+/// Operands `x [N, C * window…, windows]`, the spatial dimensions of the image, and those of a
 /// window.
 pub(super) fn col2im(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
@@ -58,7 +58,7 @@ pub(super) fn col2im(lowering: &mut Lowering, call: &Call<'_>) -> Results {
             super::super::lowering::shape_text(&counts)
         ));
     }
-    // Sums of integers are their own type's.
+    // Integers are summed in their own type.
     let held = if is_float(dtype) { Real::of(dtype).0 } else { dtype };
     let operand = lowering.cast(&format!("{}.wide", call.name), x, held)?;
     let split: Vec<Expr> = [shape[0].clone(), channels.clone()]
@@ -71,7 +71,7 @@ pub(super) fn col2im(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let point = nest.point();
     let sum = nest.variable(held, &NestArg::Const(0.0));
     let mut found =
-        Found { split, point: point.clone(), sum: sum.clone(), held, taps: Vec::new(), windows: Vec::new() };
+        TapLoops { split, point: point.clone(), sum: sum.clone(), held, taps: Vec::new(), windows: Vec::new() };
     found.axis(&mut nest, &axes);
     let at = nest.offset(&result, &point);
     nest.store(0, &at, &sum);
@@ -93,8 +93,9 @@ fn read_axes(call: &Call<'_>, image: &[Expr], window: &[i64]) -> LowerResult<Vec
     Ok((0..spatial).map(axis).collect())
 }
 
-/// A tap of every axis so far, and the window that has it over the point's element.
-struct Found {
+/// The loops over the taps: the taps chosen on the axes so far, and for each the window whose tap
+/// covers the point's element.
+struct TapLoops {
     split: Vec<Expr>,
     point: Vec<NestArg>,
     sum: NestArg,
@@ -103,8 +104,8 @@ struct Found {
     windows: Vec<NestArg>,
 }
 
-impl Found {
-    /// Goes through the taps of the next axis; behind the last one adds the element.
+impl TapLoops {
+    /// Loops over the taps of the next axis; after the last axis, adds the element.
     fn axis(&mut self, nest: &mut NestBuilder, axes: &[Axis]) {
         let Some((axis, rest)) = axes.split_first() else {
             let indices = [&self.point[..2], &self.taps, &self.windows].concat();
@@ -119,7 +120,8 @@ impl Found {
             let window = nest.div(&start, &axis.stride.into());
             let whole = nest.mul(&window, &axis.stride.into());
             let is_start = nest.compare(PointOp::Equal, DType::I32, &whole, &start);
-            // A start of -1 gives window 0 too, but no whole stride; the window itself is checked for the rest.
+            // Rounding towards zero maps a start of -1 to window 0, so negative starts are excluded
+            // separately.
             let exists = nest.inside(&window, &NestArg::from(&axis.count));
             let not_before = nest.compare(PointOp::GreaterOrEqual, DType::I32, &start, &0.into());
             let exists = nest.both(&exists, &not_before);

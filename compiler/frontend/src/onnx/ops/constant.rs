@@ -1,4 +1,4 @@
-//! Operators that make tensors from nothing.
+//! Operators that generate tensors from attributes and shapes.
 
 use super::super::call::Call;
 use super::super::error::ImportError;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Largest constant that is made from one number.
+/// Largest constant, in bytes, that is generated from one number.
 const MADE_BYTES_MAX: u64 = 1 << 30;
 
-/// A tensor in an attribute; it has no external data.
+/// A tensor in an attribute; external data is not supported there.
 pub(super) fn attribute_tensor(tensor: &TensorProto, name: &str) -> LowerResult<Literal> {
     read_tensor(tensor, name, None).map_err(|error| match error {
         ImportError::DType { dtype, .. } => LowerError::Unsupported(format!("its tensor has element type {dtype}")),
@@ -46,7 +46,7 @@ pub(super) fn constant(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.constant(&call.name, &tensor)])
 }
 
-/// Bytes of a constant of one number, where it is not too large to be stored.
+/// Size in bytes of a generated constant; `None` if it exceeds the limit.
 fn made_bytes(shape: &[usize], dtype: DType) -> Option<u64> {
     let bytes = shape.iter().try_fold(dtype.bytes(), |bytes, dim| bytes.checked_mul(*dim as u64))?;
     (bytes <= MADE_BYTES_MAX).then_some(bytes)
@@ -68,7 +68,7 @@ pub(super) fn constant_of_shape(lowering: &mut Lowering, call: &Call<'_>) -> Res
         Data::Float(values) => values[0],
         Data::Int(values) => values[0] as f64,
     };
-    // Weights of generated models are made this way, so the result is a constant wherever its size is
+    // Generated models use this operator for weights, so the result is a constant if its size is
     // known.
     Ok(vec![match static_shape(&shape) {
         Some(shape) if made_bytes(&shape, value.dtype).is_some_and(|bytes| lowering.may_make(bytes)) => {

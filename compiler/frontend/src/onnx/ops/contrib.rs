@@ -18,7 +18,7 @@ fn exact_gelu(p: &mut ProgramBuilder, ty: DType, x: PointArg) {
     gelu_of_bell(p, ty, x, bell);
 }
 
-/// The approximation of [`exact_gelu`] by `tanh`.
+/// The `tanh` approximation of [`exact_gelu`].
 fn fast_gelu_of(p: &mut ProgramBuilder, ty: DType, x: PointArg) {
     let number = PointArg::Const;
     let square = p.step(PointOp::Mul, ty, &[x, x]);
@@ -36,7 +36,7 @@ fn gelu_of_bell(p: &mut ProgramBuilder, ty: DType, x: PointArg, bell: PointArg) 
     p.step(PointOp::Mul, ty, &[half, raised]);
 }
 
-/// An activation of x and a bias, if there is one.
+/// An activation of x plus an optional bias.
 fn with_bias(
     lowering: &mut Lowering,
     call: &Call<'_>,
@@ -74,7 +74,7 @@ pub(super) fn quick_gelu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![y])
 }
 
-/// `alpha * a * b`, either transposed.
+/// `alpha * a * b`, with either operand optionally transposed.
 pub(super) fn fused_matmul(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if call.flag("transBatchA", false)? || call.flag("transBatchB", false)? {
         return unsupported("transBatchA = 1 or transBatchB = 1; transpose the operands in the model");
@@ -102,7 +102,7 @@ pub(super) fn fused_matmul(lowering: &mut Lowering, call: &Call<'_>) -> Results 
     }
 }
 
-/// Results of a normalisation of `x`: y, mean, inverse of the deviation, `x` itself.
+/// Layer normalisation of `x`. Results: y, mean, inverse standard deviation, `x` itself.
 fn layer_norm(b: &mut Builder<'_>, call: &Call<'_>, x: ValueId, scale: ValueId, bias: Option<ValueId>) -> Results {
     let epsilon = call.float("epsilon", 1e-12)?;
     let y = b.layer_norm("y", x, scale, bias, epsilon)?;
@@ -113,8 +113,7 @@ fn layer_norm(b: &mut Builder<'_>, call: &Call<'_>, x: ValueId, scale: ValueId, 
     Ok(vec![y, mean, inverse, x])
 }
 
-/// `x / sqrt(mean(x^2) + epsilon) * scale` and what is on the way: y, nothing that has a mean, the
-/// inverse of the root.
+/// `x / sqrt(mean(x^2) + epsilon) * scale`. Results: y, and the inverse root.
 fn rms_norm(b: &mut Builder<'_>, call: &Call<'_>, x: ValueId, scale: ValueId) -> LowerResult<(ValueId, ValueId)> {
     let epsilon = call.float("epsilon", 1e-5)?;
     let dtype = b.dtype(x);
@@ -126,7 +125,7 @@ fn rms_norm(b: &mut Builder<'_>, call: &Call<'_>, x: ValueId, scale: ValueId) ->
     Ok((b.mul("y", normal, scale)?, inverse))
 }
 
-/// The sum of input, skip and bias.
+/// The sum of input, skip and an optional bias.
 fn skip_sum(b: &mut Builder<'_>, call: &Call<'_>, bias: usize) -> LowerResult<ValueId> {
     let sum = b.add("skipped", call.input(0)?, call.input(1)?)?;
     match call.optional(bias) {
@@ -135,14 +134,14 @@ fn skip_sum(b: &mut Builder<'_>, call: &Call<'_>, bias: usize) -> LowerResult<Va
     }
 }
 
-/// Input, skip, gamma, beta, bias.
+/// Operands: input, skip, gamma, beta, bias.
 pub(super) fn skip_layer_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let b = &mut Builder::new(lowering, &call.name);
     let sum = skip_sum(b, call, 4)?;
     layer_norm(b, call, sum, call.input(2)?, call.optional(3))
 }
 
-/// Input, skip, gamma, bias. There is no mean; ONNX Runtime leaves that result empty.
+/// Operands: input, skip, gamma, bias. There is no mean; ONNX Runtime leaves that result empty.
 pub(super) fn skip_simplified_layer_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let b = &mut Builder::new(lowering, &call.name);
     let sum = skip_sum(b, call, 3)?;
@@ -153,7 +152,7 @@ pub(super) fn skip_simplified_layer_normalization(lowering: &mut Lowering, call:
     Ok(vec![y, inverse, inverse, sum])
 }
 
-/// x and scale, over the last axis.
+/// Operands: x, scale. Normalises the last axis.
 pub(super) fn simplified_layer_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let axis = call.int("axis", -1)?;
@@ -165,7 +164,7 @@ pub(super) fn simplified_layer_normalization(lowering: &mut Lowering, call: &Cal
     Ok(vec![y, inverse])
 }
 
-/// The sum of three embeddings, normalised. Operands: ids, segments, words, positions, segment
+/// The normalised sum of three embeddings. Operands: ids, segments, words, positions, segment
 /// embedding, gamma, beta, mask, position ids.
 pub(super) fn embed_layer_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let b = &mut Builder::new(lowering, &call.name);
@@ -186,7 +185,7 @@ pub(super) fn embed_layer_normalization(lowering: &mut Lowering, call: &Call<'_>
         _ => return invalid("it has only one of segment_ids and segment_embedding; it needs both or neither"),
     }
     let y = layer_norm(b, call, sum, call.input(5)?, call.optional(6))?[0];
-    // How many elements of each row the mask lets through; without a mask, 0.
+    // Number of unmasked elements of each row; 0 without a mask.
     let count = match call.optional(7) {
         Some(mask) => {
             let counts = b.reduce_last("counts", ReduceKind::Sum, mask)?;
@@ -197,8 +196,8 @@ pub(super) fn embed_layer_normalization(lowering: &mut Lowering, call: &Call<'_>
     Ok(vec![y, count, sum])
 }
 
-/// A matrix of integers of a few bits with a scale by block, as `[N, K]` numbers: only constants,
-/// which are made numbers here.
+/// `MatMulNBits`: a product with a matrix `[N, K]` of narrow integers with a scale per block. The
+/// matrix must be constant; it is dequantised at compile time.
 pub(super) fn matmul_n_bits(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (a, packed, scales) = (call.input(0)?, call.input(1)?, call.input(2)?);
     let (k, n) = (call.int("K", 0)?, call.int("N", 0)?);
@@ -227,7 +226,7 @@ pub(super) fn matmul_n_bits(lowering: &mut Lowering, call: &Call<'_>) -> Results
     }
 }
 
-/// Refuses an operator by name, with what to do instead.
+/// Rejects an operator that is known but not supported, and says what to do instead.
 pub(super) fn requantized(_: &mut Lowering, _: &Call<'_>) -> Results {
     unsupported(
         "it quantises its operands at run time, which only ONNX Runtime supports; export the model without dynamic \
@@ -235,7 +234,7 @@ pub(super) fn requantized(_: &mut Lowering, _: &Call<'_>) -> Results {
     )
 }
 
-/// A size that is known, for messages.
+/// A size that must be a number; `what` names it in the error.
 pub(super) fn known(what: &str, size: &Expr) -> LowerResult<i64> {
     match size.as_const() {
         Some(size) => Ok(size),

@@ -1,4 +1,4 @@
-//! Attention as domain `com.microsoft` has it.
+//! The attention operators of domain `com.microsoft`.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -14,7 +14,7 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// What masked elements have added where the node does not say.
+/// Default value that is added to masked scores.
 const MASK_FILTER_VALUE: f32 = -10_000.0;
 
 /// Query, key and value, each `[batch, heads, sequence, size]`.
@@ -34,8 +34,8 @@ fn heads_of(call: &Call<'_>) -> LowerResult<i64> {
     }
 }
 
-/// `filter` where a mask of integers is 0, and 0 elsewhere, to be added to `[batch, heads, rows,
-/// columns]`.
+/// A mask that is `filter` where a mask of integers is 0, and 0 elsewhere; it is added to
+/// `[batch, heads, rows, columns]`.
 fn padding(b: &mut Builder<'_>, call: &Call<'_>, mask: ValueId, q: ValueId, columns: &Expr) -> LowerResult<Mask> {
     let filter = f64::from(call.float("mask_filter_value", MASK_FILTER_VALUE)?);
     let batch = b.shape(q)[0].clone();
@@ -66,8 +66,8 @@ fn padding(b: &mut Builder<'_>, call: &Call<'_>, mask: ValueId, q: ValueId, colu
     })?))
 }
 
-/// What `Attention` and `MultiHeadAttention` have in common, once there are heads; the result and
-/// the keys and values with their past.
+/// The common part of `Attention` and `MultiHeadAttention`, after the operands are split into
+/// heads. [`finish`] returns the result, and the keys and values including the past.
 struct Common {
     heads: Heads,
     past: Option<[ValueId; 2]>,
@@ -105,7 +105,7 @@ fn refuse(call: &Call<'_>, attributes: &[&str]) -> LowerResult<()> {
     }
 }
 
-/// Input, weights, bias, mask, past `[2, batch, heads, past, size]`, attention bias: the
+/// Operands: input, weights, bias, mask, past `[2, batch, heads, past, size]`, attention bias. The
 /// projections are part of the operator.
 pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse(call, &["do_rotary", "past_present_share_buffer"])?;
@@ -136,8 +136,8 @@ pub(super) fn attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![y, b.stack("present", &[k, v], 0)?])
 }
 
-/// Query, key, value, bias, padding mask, attention bias, past key, past value. Keys and values may
-/// be packed with the query, with each other, or be heads already.
+/// Operands: query, key, value, bias, padding mask, attention bias, past key, past value. Keys and
+/// values may be packed with the query or with each other, or be split into heads already.
 pub(super) fn multi_head_attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if call.optional(8).is_some() || call.optional(9).is_some() {
         return unsupported("its operands past_sequence_length and cache_indirection");
@@ -158,9 +158,9 @@ fn multi_heads(b: &mut Builder<'_>, call: &Call<'_>, heads: i64) -> LowerResult<
     let (key, value) = (call.optional(1), call.optional(2));
     let ranks = [Some(query), key, value].map(|id| id.map(|id| b.lowering.rank(id)));
     match (ranks, call.optional(3)) {
-        // [batch, sequence, heads, 3, size]
+        // `[batch, sequence, heads, 3, size]`
         ([Some(5), None, None], None) => packed_heads(b, query, 3).map(|parts| [parts[0], parts[1], parts[2]]),
-        // [batch, sequence, heads, 2, size]
+        // `[batch, sequence, heads, 2, size]`
         ([Some(3), Some(5), None], None) => {
             let parts = packed_heads(b, call.input(1)?, 2)?;
             Ok([split_heads(b, "q", query, heads)?, parts[0], parts[1]])
@@ -208,7 +208,7 @@ fn packed_heads(b: &mut Builder<'_>, x: ValueId, count: i64) -> LowerResult<Vec<
         .collect()
 }
 
-/// x, positions, cosines, sines.
+/// Operands: x, positions, cosines, sines.
 pub(super) fn rotary_embedding(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse(call, &["is_packed_batching"])?;
     if call.float("scale", 1.0)? != 1.0 {
@@ -217,7 +217,7 @@ pub(super) fn rotary_embedding(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     let b = &mut Builder::new(lowering, &call.name);
     let (x, mut positions) = (call.input(0)?, call.input(1)?);
     if b.lowering.rank(positions) == 1 {
-        // One number: where the sequence begins.
+        // One number is the position at which the sequence begins.
         let sequence = if b.lowering.rank(x) == 4 { b.shape(x)[2].clone() } else { b.shape(x)[1].clone() };
         let numbers = b.positions("steps", &sequence, &Expr::Const(0))?;
         let moved = b.add("positions", numbers, positions)?;
@@ -228,8 +228,9 @@ pub(super) fn rotary_embedding(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     embed(b, call, x, cos, sin)
 }
 
-/// Query, key, value, past key, past value, lengths, total length, cosines, sines, positions,
-/// attention bias. A sequence's keys stand at its own length, whatever the others' are.
+/// Operands: query, key, value, past key, past value, lengths, total length, cosines, sines,
+/// positions, attention bias. The new keys of each sequence are placed after its own past,
+/// independent of the other sequences.
 pub(super) fn group_query_attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse(call, &["smooth_softmax", "qk_output"])?;
     if call.optional(11).is_some() {
@@ -279,7 +280,7 @@ fn query_key_value(b: &mut Builder<'_>, call: &Call<'_>, heads: i64, key_heads: 
             split_heads(b, "v", value, key_heads)?,
         ]);
     }
-    // All three, one after the other.
+    // Query, key and value are packed, one after the other.
     let all = split_heads(b, "packed", query, heads + 2 * key_heads)?;
     Ok([
         b.part("q", all, 1, 0, heads)?,
@@ -288,19 +289,19 @@ fn query_key_value(b: &mut Builder<'_>, call: &Call<'_>, heads: i64, key_heads: 
     ])
 }
 
-/// How many keys each sequence has from before, `[batch, 1]`; the operand is how many it has in the
-/// end, less one.
+/// The number of past keys of each sequence, `[batch, 1]`. The operand is the total number of keys
+/// minus 1.
 fn lengths_before(b: &mut Builder<'_>, lengths: ValueId, batch: &Expr, rows: &Expr) -> LowerResult<ValueId> {
     let wide = b.cast("lengths", lengths, DType::I64)?;
     let wide = b.reshape("lengths", wide, vec![batch.clone(), 1.into()])?;
-    // length + 1 - rows, but not below 0.
+    // length + 1 - rows, but at least 0.
     let last = b.positions("last_row", &Expr::Const(1), &(rows.clone() - 1))?;
     let before = b.point("before", PointOp::Sub, &[wide, last])?;
     b.with_number("before", PointOp::Max, before, 0.0)
 }
 
-/// Whether a row at a place sees a column: not behind itself, and not further before than the
-/// window is long.
+/// Whether a row attends to a column: the column is not after the row, and not before its local
+/// window.
 fn window(b: &mut Builder<'_>, call: &Call<'_>, places: ValueId, columns: &Expr) -> LowerResult<ValueId> {
     let [batch, rows] = b.dims("the places", places)?;
     let place = b.reshape("place", places, vec![batch, 1.into(), rows, 1.into()])?;

@@ -1,4 +1,4 @@
-//! Convolution. One spatial dimension becomes two with height 1.
+//! Convolution. A 1-D convolution becomes a 2-D one with height 1.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -11,7 +11,7 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most spatial dimensions.
+/// Largest number of spatial dimensions.
 const SPATIAL_MAX: usize = 3;
 
 /// Operands of a convolution with at least two spatial dimensions.
@@ -22,7 +22,7 @@ pub(super) struct Convolution {
     /// `[M]`
     pub(super) bias: Option<ValueId>,
     pub(super) strides: Vec<u32>,
-    /// In front of each dimension, then behind each.
+    /// Padding before each dimension, then after each.
     pub(super) pads: Vec<u32>,
     pub(super) dilations: Vec<u32>,
     pub(super) groups: u32,
@@ -30,7 +30,7 @@ pub(super) struct Convolution {
     pub(super) output: Vec<Expr>,
 }
 
-/// Adds the node.
+/// Emits the convolution.
 pub(super) fn emit(lowering: &mut Lowering, name: &str, convolution: Convolution) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(convolution.x);
     let filters = lowering.shape(convolution.weights)[0].clone();
@@ -41,7 +41,7 @@ pub(super) fn emit(lowering: &mut Lowering, name: &str, convolution: Convolution
         bias = Some(lowering.reshape(&format!("{name}.bias"), list, shape)?);
     }
     if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
-        // The kernels compute in f32.
+        // The convolution kernels compute in f32, so f64 and integers use a nest.
         let y = taps::convolve(lowering, &format!("{name}.sums"), &convolution)?;
         return match bias {
             Some(bias) => lowering.pointwise(name, &[y, bias], dtype, |p, x| {
@@ -67,7 +67,7 @@ pub(super) fn conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![convolved(lowering, call, x, w, call.optional(2))?])
 }
 
-/// The convolution of `x` with the weights `w` by the attributes of a node.
+/// Convolves `x` with the weights `w`, with the attributes of a node.
 pub(super) fn convolved(
     lowering: &mut Lowering,
     call: &Call<'_>,
@@ -96,7 +96,7 @@ pub(super) fn convolved(
     if kernel.len() == 1 { without_height(lowering, &format!("{}.y", call.name), y) } else { Ok(y) }
 }
 
-/// The window's size, from the weights.
+/// The size of the window, from the weights.
 pub(super) fn kernel_shape(lowering: &Lowering, call: &Call<'_>, w: ValueId) -> LowerResult<Vec<i64>> {
     let kernel = lowering.shape(w).get(2..).unwrap_or(&[]).iter().map(Expr::as_const).collect::<Option<Vec<i64>>>();
     let kernel = kernel.ok_or_else(|| {
@@ -128,7 +128,7 @@ fn conv_groups(lowering: &Lowering, call: &Call<'_>, x: ValueId, w: ValueId) -> 
     if let (Some(dim), Some(wanted)) =
         (lowering.shape(x).get(1).filter(|dim| dim.as_const().is_none()), per_group.checked_mul(groups))
     {
-        // The weights say what a symbolic dimension is.
+        // The weights determine a symbolic number of channels.
         lowering.equal_dims(dim.clone(), wanted.into())?;
     }
     let input = channels(lowering, x, 1)?;
@@ -142,7 +142,7 @@ fn conv_groups(lowering: &Lowering, call: &Call<'_>, x: ValueId, w: ValueId) -> 
     Ok(groups as u32)
 }
 
-/// A dimension that counts channels or filters.
+/// The number of channels or filters: a dimension that must be a number.
 pub(super) fn channels(lowering: &Lowering, id: ValueId, axis: usize) -> LowerResult<i64> {
     match lowering.shape(id).get(axis) {
         Some(dim) => dim.as_const().ok_or_else(|| lowering.open_size("its number of channels", dim)),

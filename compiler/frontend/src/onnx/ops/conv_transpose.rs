@@ -1,11 +1,11 @@
 //! Transposed convolution, as a convolution with one filter per phase.
 //!
 //! Along one axis with stride `s`, the output element at `q * s + p` uses the taps `p`, `p + s`,
-//! `p + 2s`, … of the window, with the neighbouring input elements `q`, `q - 1`, `q - 2`, …. Each of
-//! the `s` phases `p` is therefore an ordinary convolution of the input with every s-th tap, in
-//! reverse. All phases of all filters become one convolution with `s` times as many filters, and its
-//! results are interleaved. No input is padded with zeros between elements; where the stride does
-//! not divide the window, the last taps of some phases are zeros.
+//! `p + 2s`, … of the window, with the neighbouring input elements `q`, `q - 1`, `q - 2`, …. Each
+//! of the `s` phases `p` is therefore an ordinary convolution of the input with every s-th tap, in
+//! reverse order. All phases of all filters become one convolution with `s` times as many filters,
+//! and its results are interleaved. No zeros are inserted between input elements. If the stride
+//! does not divide the window, the last taps of some phases are zeros.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -23,18 +23,18 @@ type Results = LowerResult<Vec<ValueId>>;
 /// One spatial axis.
 struct Axis {
     stride: i64,
-    /// Distance of taps where they stay apart; otherwise zeros are put between them.
+    /// Dilation of the taps; 1 if zeros are inserted between them instead.
     dilation: i64,
-    /// Taps of the window, with zeros between them.
+    /// Number of taps of the window, including inserted zeros.
     window: i64,
-    /// Elements cut off in front of the full result.
+    /// Number of elements cropped at the beginning of the full result.
     cut: Expr,
-    /// Elements of the output.
+    /// Number of elements of the output.
     output: Expr,
 }
 
 impl Axis {
-    /// Taps of each phase.
+    /// Number of taps of each phase.
     fn taps(&self) -> i64 {
         (self.window + self.stride - 1) / self.stride
     }
@@ -75,7 +75,7 @@ pub(super) fn conv_transpose(lowering: &mut Lowering, call: &Call<'_>) -> Result
     Ok(vec![if spatial == 1 { without_height(lowering, &format!("{}.y", call.name), y)? } else { y }])
 }
 
-/// Strides, dilations, and what of the full result is the output.
+/// Reads strides, dilations, and which part of the full result is the output.
 fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId, kernel: &[i64]) -> LowerResult<Vec<Axis>> {
     let spatial = kernel.len();
     let strides = per_dimension(call, "strides", spatial, 1, 1)?;
@@ -83,7 +83,7 @@ fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId, kernel: &[i64]) -
     let extra = per_dimension(call, "output_padding", spatial, 0, 0)?;
     let auto = AutoPad::read(call, spatial)?;
     let wanted = call.ints("output_shape")?;
-    // Some exporters give batch and channels too.
+    // Some exporters include batch and channels.
     let wanted = wanted.map(|shape| shape[shape.len().saturating_sub(spatial)..].to_vec());
     if wanted
         .as_ref()
@@ -107,7 +107,7 @@ fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId, kernel: &[i64]) -
                     .map_or_else(|| canonical(&(dims[i].clone() * stride)), |shape| Expr::Const(shape[i]));
                 let total = not_negative(lowering, canonical(&(full - output.clone())));
                 let half = total.clone().floor_div(2);
-                // An odd element goes behind only where the padding is `SAME_UPPER`.
+                // With odd padding, `SAME_UPPER` puts the extra element at the end.
                 let is_upper = matches!(auto, AutoPad::Same { extra_in_front: false });
                 (if is_upper { half } else { canonical(&(total - half)) }, output)
             }
@@ -117,12 +117,12 @@ fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId, kernel: &[i64]) -
     (0..spatial).map(axis).collect()
 }
 
-/// An output that is larger than what the input reaches has zeros behind it.
+/// An output that is larger than the full result is filled with zeros at the end.
 fn not_negative(lowering: &Lowering, total: Expr) -> Expr {
     if at_least(&total, &Expr::Const(0), &lowering.graph.symbols) { total } else { canonical(&total.max(0)) }
 }
 
-/// Weights `[C, M/g, window…]` as those of the phases: `[g * M/g * s…, C/g, taps…]`.
+/// Weights `[C, M/g, window…]` as the weights of the phases: `[g * M/g * s…, C/g, taps…]`.
 fn phase_weights(lowering: &mut Lowering, name: &str, w: ValueId, groups: i64, axes: &[Axis]) -> LowerResult<ValueId> {
     let name = format!("{name}.weights");
     let (input, per_group) = (channels(lowering, w, 0)?, channels(lowering, w, 1)?);
@@ -135,7 +135,7 @@ fn phase_weights(lowering: &mut Lowering, name: &str, w: ValueId, groups: i64, a
     }
     let w = pad::apply(lowering, &format!("{name}.filled"), w, margins, PadMode::Constant(0.0))?;
     let w = lowering.reshape(&format!("{name}.split"), w, split)?;
-    let w = turned_round(lowering, &format!("{name}.turned"), w, axes)?;
+    let w = reversed_taps(lowering, &format!("{name}.turned"), w, axes)?;
     // [g, C/g, M/g, taps, s, taps, s…] to [g, M/g, s…, C/g, taps…]
     let (taps, phases): (Vec<usize>, Vec<usize>) = (0..axes.len()).map(|i| (3 + 2 * i, 4 + 2 * i)).unzip();
     let permutation = [vec![0, 2], phases, vec![1], taps].concat();
@@ -148,8 +148,7 @@ fn phase_weights(lowering: &mut Lowering, name: &str, w: ValueId, groups: i64, a
     lowering.reshape(&name, w, shape.collect())
 }
 
-/// Puts the zeros of a dilation between the taps, where a convolution of phases cannot leave them
-/// out.
+/// Inserts the zeros of a dilation between the taps, for windows whose phases cannot skip them.
 fn spread_taps(lowering: &mut Lowering, name: &str, w: ValueId, axes: &[Axis]) -> LowerResult<ValueId> {
     let mut w = w;
     for (i, axis) in axes.iter().enumerate() {
@@ -173,7 +172,7 @@ fn spread_taps(lowering: &mut Lowering, name: &str, w: ValueId, axes: &[Axis]) -
 }
 
 /// Reverses the taps of every phase.
-fn turned_round(lowering: &mut Lowering, name: &str, w: ValueId, axes: &[Axis]) -> LowerResult<ValueId> {
+fn reversed_taps(lowering: &mut Lowering, name: &str, w: ValueId, axes: &[Axis]) -> LowerResult<ValueId> {
     let shape = lowering.shape(w).to_vec();
     let mut starts = vec![Expr::Const(0); shape.len()];
     let mut steps = vec![1; shape.len()];
@@ -186,7 +185,7 @@ fn turned_round(lowering: &mut Lowering, name: &str, w: ValueId, axes: &[Axis]) 
     lowering.emit_one(name, Op::Slice { starts, steps }, &[w], lowering.dtype(w), shape)
 }
 
-/// The bias of every filter, once per phase.
+/// The bias of every filter, repeated for each phase.
 fn phase_bias(lowering: &mut Lowering, name: &str, bias: ValueId, filters: i64, axes: &[Axis]) -> LowerResult<ValueId> {
     let phases: i64 = axes.iter().map(|a| a.stride).product();
     let column = lowering.reshape(&format!("{name}.bias.column"), bias, vec![Expr::Const(filters), Expr::Const(1)])?;
@@ -195,7 +194,7 @@ fn phase_bias(lowering: &mut Lowering, name: &str, bias: ValueId, filters: i64, 
     lowering.reshape(&format!("{name}.bias.repeated"), repeated, vec![Expr::Const(filters * phases)])
 }
 
-/// All phases from the first to the last that the output has an element of.
+/// Computes all phases that contribute to the output.
 fn convolve(
     lowering: &mut Lowering,
     name: &str,
@@ -212,7 +211,8 @@ fn convolve(
         let first = axis.cut.clone().floor_div(axis.stride);
         let end = canonical(&(axis.cut.clone() + axis.output.clone())).ceil_div(axis.stride);
         let count = canonical(&(end.clone() - first.clone()));
-        // The first window begins so many elements in front of the input, the last ends so many behind it.
+        // The first window begins `before` elements before the input; the last one ends `after`
+        // elements after it.
         let before = canonical(&(Expr::Const((axis.taps() - 1) * axis.dilation) - first));
         let after = canonical(&(end - lowering.shape(x)[i + 2].clone()));
         match (before.as_const(), after.as_const()) {
@@ -235,8 +235,7 @@ fn convolve(
     conv::emit(lowering, &format!("{name}.phases"), convolution)
 }
 
-/// Puts the elements of the phases between each other and cuts the output out: `[N, M * s…, Q…]` to
-/// `[N, M, Q * s…]`.
+/// Interleaves the phases and crops the output: `[N, M * s…, Q…]` to `[N, M, Q * s…]`.
 fn interleave(
     lowering: &mut Lowering,
     name: &str,

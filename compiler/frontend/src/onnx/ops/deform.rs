@@ -1,5 +1,5 @@
-//! Deformable convolution: the taps are gathered at learned positions, then multiplied as a
-//! convolution of one tap.
+//! Deformable convolution: gathers the taps at learned positions, then multiplies them as a
+//! convolution with one tap.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -14,11 +14,12 @@ use atoll_kgraph::Expr;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Beyond the image by more than any tap reaches; further out nothing changes.
+/// A distance outside the image that no tap reaches across. Coordinates are clamped to it.
 const FAR_OUTSIDE: f64 = 8.0;
 
-/// Inputs `x [N, C, H, W]`, `w [M, C/group, KH, KW]`, `offset [N, offset groups * KH * KW * 2, OH,
-/// OW]`, then optionally a bias and `mask [N, offset groups * KH * KW, OH, OW]`.
+/// Operands `x [N, C, H, W]`, `w [M, C/group, KH, KW]`,
+/// `offset [N, offset groups * KH * KW * 2, OH, OW]`, optionally a bias and
+/// `mask [N, offset groups * KH * KW, OH, OW]`.
 pub(super) fn deform_conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, w, offset) = (call.input(0)?, call.input(1)?, call.input(2)?);
     let kernel = kernel_shape(lowering, call, w)?;
@@ -86,7 +87,7 @@ struct Deformed {
 }
 
 impl Deformed {
-    /// The elements under every tap: `[N, C * KH * KW, OH, OW]`.
+    /// The gathered elements of every tap: `[N, C * KH * KW, OH, OW]`.
     fn columns(
         &self,
         lowering: &mut Lowering,
@@ -105,7 +106,7 @@ impl Deformed {
         let point = nest.point();
         let [image, channel, row, column] = [0, 1, 2, 3].map(|i| point[i].clone());
         let pixel = &point[4..];
-        // The number of the tap among those of all offset groups.
+        // The index of the tap among those of all offset groups.
         let group = nest.div(&channel, &per_offset_group.into());
         let line = nest.mul(&group, &height.into());
         let line = nest.add(&line, &row);
@@ -135,7 +136,7 @@ impl Deformed {
         lowering.emit_one(&format!("{name}.gathered"), Op::Nest(nest.finish()), operands, real.0, result)
     }
 
-    /// The value between four elements; what lies outside of the image is 0.
+    /// Bilinear interpolation between four elements; elements outside the image are 0.
     fn between(&self, nest: &mut NestBuilder, plane: &[NestArg; 2], positions: &[NestArg]) -> NestArg {
         let real = self.real;
         let mut axes = Vec::new();

@@ -10,8 +10,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// `Det`: Gaussian elimination with partial pivoting, a thread per matrix. The second result is the
-/// matrix while it is eliminated.
+/// `Det`: Gaussian elimination with partial pivoting, one thread per matrix. The second result is
+/// the working copy of the matrix.
 pub(super) fn det(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -46,7 +46,7 @@ pub(super) fn det(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.emit(&call.name, Op::Nest(nest.finish()), &[x], outputs)?[0]])
 }
 
-/// The matrix of a thread.
+/// The matrix that a thread works on.
 struct Matrix {
     ty: DType,
     shape: Vec<Expr>,
@@ -71,7 +71,7 @@ impl Matrix {
         nest.store(1, &at, value);
     }
 
-    /// Copies the operand.
+    /// Copies the operand into the working copy.
     fn load(&self, nest: &mut NestBuilder, dtype: DType) {
         nest.count(&0.into(), &self.order, |nest, row| {
             nest.count(&0.into(), &self.order, |nest, column| {
@@ -83,8 +83,7 @@ impl Matrix {
         });
     }
 
-    /// Brings the row with the largest element of a column into place; an exchange turns the sign
-    /// of the result.
+    /// Swaps the row with the largest element of a column into place; a swap negates the result.
     fn pivot(&self, nest: &mut NestBuilder, column: &NestArg, result: &NestArg) {
         let chosen = nest.variable(DType::I32, column);
         let largest = nest.variable(self.ty, &NestArg::Const(-1.0));
@@ -108,7 +107,7 @@ impl Matrix {
         });
     }
 
-    /// Takes the column out of the rows below.
+    /// Eliminates the column from the rows below.
     fn eliminate(&self, nest: &mut NestBuilder, column: &NestArg, pivot: &NestArg) {
         let below = nest.add(column, &1.into());
         nest.count(&below, &self.order, |nest, row| {

@@ -1,9 +1,9 @@
 //! Discrete Fourier transforms as matrix products with constant matrices.
 //!
 //! A transform is linear: with real and imaginary parts side by side it is one real matrix. Long
-//! transforms are split (Cooley and Tukey): a transform of `N = P * Q` points is one of P points
-//! for each of Q residues, and one of Q points with rotated factors for each of P frequencies, so
-//! that no matrix is large.
+//! transforms are split (Cooley and Tukey, 1965): a transform of `N = P * Q` points is one of P
+//! points for each of Q residues, and one of Q points with rotated factors for each of P
+//! frequencies, so that no matrix is large.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -16,30 +16,30 @@ use std::f64::consts::TAU;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most elements of the matrix of a transform that is not split.
+/// Largest number of elements of the matrix of a transform that is not split.
 const WHOLE_MAX: i64 = 1 << 20;
-/// Most elements of the matrices of one step.
+/// Largest number of elements of the matrices of one step.
 const MATRIX_MAX: i64 = 1 << 26;
 
-/// What is transformed into what. Lengths are of the transformed axis; elements have one part
-/// (real) or two.
+/// The shape of a transform. Lengths are those of the transformed axis; an element has one part
+/// (real) or two (real and imaginary).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transform {
-    /// Points of the transform.
+    /// Number of points of the transform.
     pub(super) points: i64,
-    /// Elements that are given; the others up to `points` are zero, or the mirrored ones of a
-    /// spectrum.
+    /// Number of elements of the operand. The others, up to `points`, are zero or, for a one-sided
+    /// inverse, the mirrored part of the spectrum.
     pub(super) given: i64,
-    /// Parts of each given element.
+    /// Number of parts of each element of the operand.
     pub(super) parts: i64,
-    /// From frequencies to samples, divided by `points`.
+    /// Whether the transform is inverse (frequencies to samples, divided by `points`).
     pub(super) inverse: bool,
-    /// Only the first half of a symmetric spectrum is written or, of an inverse, read.
+    /// Whether only the first half of a symmetric spectrum is written or, for an inverse, read.
     pub(super) one_sided: bool,
 }
 
 impl Transform {
-    /// Elements and parts of the result.
+    /// Number of elements of the result, and of parts of each.
     fn result(&self) -> (i64, i64) {
         match (self.inverse, self.one_sided) {
             (true, true) => (self.points, 1),
@@ -48,7 +48,7 @@ impl Transform {
         }
     }
 
-    /// The matrix `[given * parts, result elements * result parts]`.
+    /// The matrix of shape `[given * parts, result elements * result parts]`.
     fn matrix(&self) -> Vec<f64> {
         let (count, parts) = self.result();
         let mut matrix = Vec::with_capacity((self.given * self.parts * count * parts) as usize);
@@ -63,11 +63,11 @@ impl Transform {
         matrix
     }
 
-    /// What the result's element `to` has of the given element `from`.
+    /// The factor of the given element `from` in the result's element `to`.
     fn factor(&self, from: i64, to: i64) -> Complex {
         let scale = if self.inverse { 1.0 / self.points as f64 } else { 1.0 };
-        // A real signal's spectrum has each frequency again, conjugated; only the real part of the sum is
-        // left.
+        // The spectrum of a real signal contains each frequency twice, once conjugated; only the
+        // real part of the sum remains.
         let is_mirrored = self.inverse && self.one_sided && from != 0 && 2 * from != self.points;
         root(self.points, from * to, self.inverse).scaled(if is_mirrored { 2.0 * scale } else { scale })
     }
@@ -91,7 +91,8 @@ impl Complex {
     }
 }
 
-/// `exp(-+ 2 pi i * power / points)`; the power is reduced first, so that large ones are exact.
+/// `exp(-+ 2 pi i * power / points)`. The power is reduced modulo `points` first, so that large
+/// powers are exact.
 fn root(points: i64, power: i64, inverse: bool) -> Complex {
     let turn = TAU * power.rem_euclid(points) as f64 / points as f64;
     let (sin, cos) = turn.sin_cos();
@@ -138,7 +139,7 @@ pub(super) fn dft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![transform(lowering, &call.name, x, axis, Transform { points, given: used, parts, inverse, one_sided })?])
 }
 
-/// An operand of one number.
+/// An operand that must be one integer.
 pub(super) fn scalar(lowering: &Lowering, id: ValueId, what: &str) -> LowerResult<i64> {
     match lowering.require_ints(id, what)?[..] {
         [number] => Ok(number),
@@ -159,7 +160,7 @@ pub(super) fn transform(
         return invalid(format!("its operand has type {dtype:?}; it needs floats"));
     }
     let rank = lowering.rank(x);
-    // The axis goes beside the parts, and comes back at the end.
+    // Moves the axis next to the parts, and back after the transform.
     let order: Vec<usize> = (0..rank).filter(|a| *a != axis && *a != rank - 1).chain([axis, rank - 1]).collect();
     let back: Vec<usize> = (0..rank).map(|a| order.iter().position(|o| *o == a).unwrap_or(a)).collect();
     let turned = lowering.transpose(&format!("{name}.turned"), x, order)?;
@@ -189,14 +190,14 @@ fn spectrum(lowering: &mut Lowering, name: &str, x: ValueId, rows: &Expr, t: Tra
     }
 }
 
-/// The factor of `points` that is taken out first: the largest up to 32.
+/// The factor of `points` by which it is split first: the largest one up to 32.
 fn factor_of(points: i64) -> Option<i64> {
     (2..=32).rev().find(|factor| points % factor == 0 && points > *factor)
 }
 
-/// `points = first * last`: element `last * p + q` of the signal goes into transform q of `first`
-/// points, and frequency `u + first * v` comes from position q of those transforms with the factor
-/// `root^(q * u) * root_last^(q * v)`.
+/// Splits `points = first * last`: element `last * p + q` of the signal goes into transform q of
+/// `first` points. Frequency `u + first * v` comes from position q of those transforms, with the
+/// factor `root^(q * u) * root_last^(q * v)`.
 fn split(
     lowering: &mut Lowering,
     name: &str,
@@ -238,7 +239,7 @@ fn split(
     part(lowering, &format!("{name}.half"), y, 1, 0, t.result().0.into())
 }
 
-/// The signal as `[rows, points, parts]`, zeros behind what is given.
+/// The signal as `[rows, points, parts]`, padded with zeros at the end.
 fn padded(lowering: &mut Lowering, name: &str, x: ValueId, rows: &Expr, t: Transform) -> LowerResult<ValueId> {
     let x = lowering.reshape(&format!("{name}.signal"), x, vec![rows.clone(), t.given.into(), t.parts.into()])?;
     if t.given == t.points {
@@ -259,7 +260,7 @@ fn padded(lowering: &mut Lowering, name: &str, x: ValueId, rows: &Expr, t: Trans
 
 /// The matrices `[first, last * 2, last * 2]` of the second step of a split.
 fn rotated(t: Transform, first: i64, last: i64) -> Vec<f64> {
-    // The inner transforms have divided by their points already.
+    // The inner transforms have already divided by `first`.
     let scale = if t.inverse { 1.0 / last as f64 } else { 1.0 };
     let mut matrices = Vec::with_capacity((first * 4 * last * last) as usize);
     for u in 0..first {
@@ -274,7 +275,7 @@ fn rotated(t: Transform, first: i64, last: i64) -> Vec<f64> {
     matrices
 }
 
-/// A constant of the type of `like`, within the limit.
+/// A constant of the type of `like`; an error if it exceeds the limit.
 fn constant(
     lowering: &mut Lowering,
     name: &str,

@@ -1,4 +1,4 @@
-//! `Dropout`: nothing at inference.
+//! `Dropout`: the identity at inference.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -10,8 +10,8 @@ use atoll_kgraph::DType;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// The operand and a mask of ones. An invocation in training mode is refused, unless it drops
-/// nothing.
+/// Returns the operand and a mask of ones. An invocation in training mode fails, unless the ratio
+/// is 0.
 pub(super) fn dropout(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (ratio, training) = (call.optional(1), call.optional(2));
@@ -39,7 +39,7 @@ pub(super) fn dropout(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     }
 }
 
-/// The operand, by a kernel that refuses to train.
+/// The operand, copied by a kernel that fails the invocation in training mode.
 fn checked(
     lowering: &mut Lowering,
     call: &Call<'_>,

@@ -1,9 +1,9 @@
-//! `Einsum`: an equation over labelled axes becomes diagonals, sums, matrix products and
+//! `Einsum`: lowers an equation over labelled axes to diagonals, sums, matrix products and
 //! transpositions.
 //!
-//! Operands are taken from left to right. Two of them meet as one batched matrix product: labels
-//! that both have and somebody still needs are the batch, labels that only these two have are
-//! summed, the others are rows and columns. An axis of an ellipsis is a label like any other.
+//! Operands are combined from left to right, two at a time, by one batched matrix product. Labels
+//! of both operands that are still needed are the batch; labels that only these two have are
+//! summed; the others are rows and columns. An axis of an ellipsis is a label like any other.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -16,7 +16,7 @@ use atoll_kgraph::Expr;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// The name of an axis.
+/// The label of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     /// An axis of the ellipsis, counted from its end.
@@ -57,7 +57,7 @@ pub(super) fn einsum(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![sums.arrange(&total, &result)?.value])
 }
 
-/// Labels of each operand and of the result.
+/// The labels of each operand and of the result.
 fn parse(equation: &str, ranks: &[usize]) -> LowerResult<(Vec<Vec<Label>>, Vec<Label>)> {
     let text: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let (left, right) = match text.split_once("->") {
@@ -99,7 +99,8 @@ fn parse(equation: &str, ranks: &[usize]) -> LowerResult<(Vec<Vec<Label>>, Vec<L
     Ok((terms, result))
 }
 
-/// The labels of one term; `rank` says how many axes an ellipsis stands for.
+/// The labels of one term. `rank` is the operand's rank, which determines the number of axes of an
+/// ellipsis.
 fn term_labels(text: &str, rank: Option<usize>) -> LowerResult<Vec<Label>> {
     let (before, after) = match text.split_once("...") {
         Some((before, after)) => (before, Some(after)),
@@ -123,7 +124,8 @@ fn term_labels(text: &str, rank: Option<usize>) -> LowerResult<Vec<Label>> {
     Ok(before.chars().map(Label::Letter).chain(middle).chain(after.unwrap_or("").chars().map(Label::Letter)).collect())
 }
 
-/// Without an arrow: the ellipsis, then in alphabetical order what occurs once.
+/// The result of an equation without an arrow: the ellipsis, then the labels that occur once, in
+/// alphabetical order.
 fn implied_result(terms: &[Vec<Label>], hidden: usize) -> Vec<Label> {
     let all: Vec<Label> = terms.iter().flatten().copied().collect();
     let mut once: Vec<Label> = all
@@ -157,7 +159,8 @@ impl Sums<'_> {
         labels.iter().map(|label| self.dim(term, *label)).collect()
     }
 
-    /// A label that an operand has twice: only elements at equal positions are left.
+    /// Takes the diagonal of each pair of axes with the same label: only elements at equal
+    /// positions remain.
     fn diagonal(&mut self, mut term: Term) -> LowerResult<Term> {
         while let Some((first, second)) = repeated(&term.labels) {
             let from_shape = self.lowering.shape(term.value).to_vec();
@@ -179,7 +182,7 @@ impl Sums<'_> {
         Ok(term)
     }
 
-    /// Sums over all labels that nobody needs.
+    /// Sums over all labels that are not needed any more.
     fn sum_out(&mut self, term: Term, needed: &[Label]) -> LowerResult<Term> {
         let axes: Vec<usize> = (0..term.labels.len()).filter(|axis| !needed.contains(&term.labels[*axis])).collect();
         if axes.is_empty() {
@@ -190,7 +193,7 @@ impl Sums<'_> {
         Ok(Term { value: reduce(self.lowering, &name, term.value, ReduceKind::Sum, axes, false)?, labels })
     }
 
-    /// Drops the axes of one element that are longer in the other term.
+    /// Drops axes of extent 1 whose label has a larger extent in the other term.
     fn drop_ones(&mut self, term: Term, other: &Term) -> LowerResult<Term> {
         let is_dropped = |sums: &Self, label: &Label| {
             other.labels.contains(label)
@@ -203,7 +206,7 @@ impl Sums<'_> {
         Ok(Term { value: self.lowering.reshape(&name, term.value, shape)?, labels })
     }
 
-    /// One operand of two; `result` is the wanted order if these are the last.
+    /// Combines two operands; `result` is the wanted order of labels if they are the last two.
     fn contract(&mut self, a: Term, b: Term, needed: &[Label], result: Option<&Vec<Label>>) -> LowerResult<Term> {
         let a = self.drop_ones(a, &b)?;
         let b = self.drop_ones(b, &a)?;
@@ -214,7 +217,7 @@ impl Sums<'_> {
             self.lowering.equal_dims(self.dim(&a, *label), self.dim(&b, *label))?;
         }
         let groups = Groups::of(&a, &b, needed);
-        // Where the result is wanted with the columns first, the operands change places.
+        // If the result needs the columns first, the operands are swapped.
         match result {
             Some(result) if groups.order() != *result && groups.exchanged().order() == *result => {
                 self.multiply(&b, &a, &groups.exchanged())
@@ -229,7 +232,7 @@ impl Sums<'_> {
         }
         let name = self.next_name("product");
         let (left, left_turned) = self.matrix(&format!("{name}.a"), a, &groups.batch, &groups.rows, &groups.summed)?;
-        // As it is stored, b is [batch, summed, columns].
+        // `b` is stored as `[batch, summed, columns]`.
         let (right, right_turned) =
             self.matrix(&format!("{name}.b"), b, &groups.batch, &groups.summed, &groups.columns)?;
         let value = product(self.lowering, &name, left, right, left_turned, right_turned)?;
@@ -239,7 +242,7 @@ impl Sums<'_> {
         Ok(Term { value: self.lowering.reshape(&format!("{name}.labelled"), value, shape)?, labels })
     }
 
-    /// Nothing is summed: elements times elements.
+    /// No label is summed: an elementwise product.
     fn outer(&mut self, a: &Term, b: &Term, groups: &Groups) -> LowerResult<Term> {
         let labels = groups.order();
         let name = self.next_name("outer");
@@ -253,8 +256,8 @@ impl Sums<'_> {
         Ok(Term { value: point(self.lowering, &name, PointOp::Mul, &[left, right])?, labels })
     }
 
-    /// The term as `[batch, rows, columns]`, or as `[batch, columns, rows]` (and then `true`) where
-    /// it is stored like that.
+    /// The term as `[batch, rows, columns]` with `false`, or, if it is stored in that order, as
+    /// `[batch, columns, rows]` with `true`.
     fn matrix(
         &mut self,
         name: &str,
@@ -273,7 +276,7 @@ impl Sums<'_> {
         Ok((self.lowering.reshape(name, arranged.value, shape)?, is_turned))
     }
 
-    /// The term with its axes in this order.
+    /// The term with its axes in the given order.
     fn arrange(&mut self, term: &Term, order: &[Label]) -> LowerResult<Term> {
         let permutation: Vec<usize> =
             order.iter().filter_map(|label| term.labels.iter().position(|l| l == label)).collect();
@@ -282,13 +285,13 @@ impl Sums<'_> {
     }
 }
 
-/// Two axes with one label.
+/// Two axes with the same label.
 fn repeated(labels: &[Label]) -> Option<(usize, usize)> {
     (1..labels.len())
         .find_map(|second| labels[..second].iter().position(|l| *l == labels[second]).map(|first| (first, second)))
 }
 
-/// What becomes of the labels of two terms.
+/// The roles of the labels of two terms.
 struct Groups {
     batch: Vec<Label>,
     rows: Vec<Label>,
@@ -313,7 +316,7 @@ impl Groups {
         }
     }
 
-    /// The axes of the product.
+    /// The order of the axes of the product.
     fn order(&self) -> Vec<Label> {
         [&self.batch[..], &self.rows, &self.columns].concat()
     }

@@ -1,4 +1,4 @@
-//! Operators whose results are as large as their operands' values say.
+//! Operators whose result size depends on the values of their operands.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerResult, invalid};
@@ -10,11 +10,11 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// The coordinates of elements that are not zero, one row for each axis.
+/// The coordinates of the nonzero elements, one row per axis.
 pub(super) fn non_zero(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let Selection { positions, count } = lowering.selection(&call.name, x)?;
-    // A scalar counts as one element of one dimension.
+    // A scalar counts as one element in one dimension.
     let shape = if lowering.rank(x) == 0 { vec![Expr::Const(1)] } else { lowering.shape(x).to_vec() };
     let result = vec![Expr::Const(shape.len() as i64), count.clone()];
     let mut nest = NestBuilder::new("coordinates", vec![count]);
@@ -28,7 +28,7 @@ pub(super) fn non_zero(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[positions], DType::I64, result)?])
 }
 
-/// The slices of an axis, or the elements, for which a condition holds.
+/// The slices of an axis, or the elements, for which the condition is true.
 pub(super) fn compress(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (data, condition) = (call.input(0)?, call.input(1)?);
     if lowering.rank(condition) != 1 || lowering.dtype(condition) != DType::Bool {

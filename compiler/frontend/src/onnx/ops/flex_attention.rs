@@ -1,4 +1,4 @@
-//! `FlexAttention` of domain `ai.onnx.preview`: attention with subgraphs that change scores and
+//! `FlexAttention` of domain `ai.onnx.preview`: attention with subgraphs that modify scores and
 //! weights.
 
 use super::super::call::Call;
@@ -43,7 +43,7 @@ fn precision(call: &Call<'_>, dtype: DType) -> LowerResult<DType> {
     }
 }
 
-/// A tensor as a subgraph of the node changes it, if there is one.
+/// Applies a subgraph of the node to a tensor; without the subgraph, returns the tensor.
 fn changed<'m>(import: &mut Import<'m>, call: &Call<'m>, subgraph: &str, x: ValueId) -> Result<ValueId, Failure> {
     if !call.has(subgraph) {
         return Ok(x);

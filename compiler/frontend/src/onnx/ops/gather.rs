@@ -1,4 +1,4 @@
-//! Operators that read where an index tensor says.
+//! Operators that read elements at the positions in an index tensor.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -10,7 +10,7 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Rows of the data along an axis.
+/// Slices of the data along an axis.
 pub(super) fn gather(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (data, indices) = (call.input(0)?, call.input(1)?);
     let shape = lowering.shape(data);
@@ -20,7 +20,8 @@ pub(super) fn gather(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.emit_one(&call.name, Op::Gather { axis }, &[data, indices], lowering.dtype(data), shape)?])
 }
 
-/// One element of the data for each index, from the index's own place on all axes but one.
+/// One element of the data per index: its coordinate on `axis` is the index, the others are those
+/// of the index itself.
 pub(super) fn gather_elements(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (data, indices) = (call.input(0)?, call.input(1)?);
     let (data_shape, shape) = (lowering.shape(data).to_vec(), lowering.shape(indices).to_vec());
@@ -37,7 +38,7 @@ pub(super) fn gather_elements(lowering: &mut Lowering, call: &Call<'_>) -> Resul
     Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[data, indices], dtype, shape)?])
 }
 
-/// Slices of the data, each named by a row of indices.
+/// Slices of the data; each row of indices selects one.
 pub(super) fn gather_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (data, indices) = (call.input(0)?, call.input(1)?);
     let (data_shape, index_shape) = (lowering.shape(data).to_vec(), lowering.shape(indices).to_vec());
@@ -74,7 +75,7 @@ pub(super) fn gather_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[data, indices], dtype, shape)?])
 }
 
-/// The type of indices.
+/// The type of an index tensor: I32 or I64.
 pub(super) fn index_type(lowering: &Lowering, indices: ValueId) -> LowerResult<DType> {
     match lowering.dtype(indices) {
         ty @ (DType::I32 | DType::I64) => Ok(ty),
@@ -82,7 +83,7 @@ pub(super) fn index_type(lowering: &Lowering, indices: ValueId) -> LowerResult<D
     }
 }
 
-/// How many axes a row of indices names: the last dimension of the index tensor.
+/// Number of axes that a row of indices selects: the last dimension of the index tensor.
 pub(super) fn index_width(shape: &[Expr]) -> LowerResult<usize> {
     let Some(last) = shape.last() else { return invalid("its indices are a scalar") };
     let width = last.as_const().ok_or_else(|| {
@@ -95,7 +96,7 @@ pub(super) fn index_width(shape: &[Expr]) -> LowerResult<usize> {
     })
 }
 
-/// Indices may be given for a part of the data: on every other axis they are no more than it has.
+/// Requires each dimension of the indices, except on `axis`, to be at most that of the data.
 pub(super) fn check_within(lowering: &Lowering, indices: &[Expr], data: &[Expr], axis: usize) -> LowerResult<()> {
     if indices.len() != data.len() {
         return invalid(format!(
@@ -113,8 +114,8 @@ pub(super) fn check_within(lowering: &Lowering, indices: &[Expr], data: &[Expr],
     Ok(())
 }
 
-/// The positions that a row of indices names on axes of the data. `row` are the coordinates of the
-/// row.
+/// The positions that a row of indices selects on axes of the data. `row` are the coordinates of
+/// that row in the index tensor.
 pub(super) fn row_of_positions(
     nest: &mut NestBuilder,
     operand: u32,
@@ -134,8 +135,8 @@ pub(super) fn row_of_positions(
     positions
 }
 
-/// The index at `at` of an operand as a position on an axis of `extent` elements: a negative one
-/// counts from the end. One that lies outside fails the invocation.
+/// Loads the index at `at` of an operand as a position on an axis of `extent` elements. A negative
+/// index counts from the end; an index outside the axis fails the invocation.
 pub(super) fn position(nest: &mut NestBuilder, operand: u32, ty: DType, at: &NestArg, extent: &Expr) -> NestArg {
     let index = nest.load(operand, ty, at);
     nest.checked_index(&index, ty, extent)

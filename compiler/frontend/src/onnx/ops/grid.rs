@@ -1,4 +1,5 @@
-//! Sampling at the points of a grid, and the grid of an affine transformation.
+//! `GridSample` and `AffineGrid`: sampling at the points of a grid, and the grid of an affine
+//! transformation.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -11,10 +12,10 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most spatial dimensions.
+/// Largest number of spatial dimensions.
 const SPATIAL_MAX: usize = 3;
-/// Beyond the image by more than any tap reaches: further out nothing changes, and coordinates stay
-/// indices.
+/// A distance outside the image that no tap reaches across. Coordinates are clamped to it, so that
+/// they fit into indices.
 const FAR_OUTSIDE: f64 = 8.0;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -31,12 +32,12 @@ enum Padding {
     Reflection,
 }
 
-/// What a tap reads along one axis.
+/// The position and weight of a tap along one axis.
 struct Tap {
     position: NestArg,
-    /// `None` is 1.
+    /// `None` means 1.
     weight: Option<NestArg>,
-    /// Whether the position is in the image; `None` is always.
+    /// Whether the position is in the image; `None` means always.
     inside: Option<NestArg>,
 }
 
@@ -49,7 +50,7 @@ struct Axis {
     real: Real,
 }
 
-/// Inputs `x [N, C, spatial…]` and `grid [N, output…, coordinates]`; the coordinates are from -1 to
+/// Operands `x [N, C, spatial…]` and `grid [N, output…, coordinates]`. Coordinates range from -1 to
 /// 1, that of the innermost axis first.
 pub(super) fn grid_sample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, grid) = (call.input(0)?, call.input(1)?);
@@ -73,7 +74,7 @@ pub(super) fn grid_sample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     };
     let dtype = lowering.dtype(x);
     let real = Real::of(if is_float(dtype) { dtype } else { lowering.dtype(grid) });
-    // The nearest element is copied, whatever its type is.
+    // Nearest sampling copies elements, so it works in any type.
     let held = if mode == Mode::Nearest { dtype } else { real.0 };
     if mode != Mode::Nearest && !is_float(dtype) {
         return unsupported(format!("interpolation of elements of type {dtype:?}; only floats are interpolated"));
@@ -139,7 +140,7 @@ fn sample(
     total.unwrap_or(NestArg::Const(0.0))
 }
 
-/// Both of two that may be absent.
+/// The conjunction or product of two optional values.
 fn product(
     nest: &mut NestBuilder,
     join: impl FnOnce(&mut NestBuilder, &NestArg, &NestArg) -> NestArg,
@@ -175,7 +176,7 @@ impl Axis {
         range.zip(weights).map(|(step, weight)| self.tap(nest, &first, step, weight)).collect()
     }
 
-    /// From -1..1 to positions.
+    /// Maps a coordinate in -1..1 to a position.
     fn denormalised(&self, nest: &mut NestBuilder, x: &NestArg) -> NestArg {
         let real = self.real;
         let extent = real.of_index(nest, &self.extent);
@@ -190,20 +191,21 @@ impl Axis {
         real.div(nest, &scaled, &number(2.0))
     }
 
-    /// First and last position of the image, or its borders half an element further out.
+    /// The first and the last position of the image; without `align_corners`, half an element
+    /// further out.
     fn borders(&self, nest: &mut NestBuilder) -> (NestArg, NestArg) {
         let extent = self.real.of_index(nest, &self.extent);
         let out = if self.align_corners { 0.0 } else { 0.5 };
         (number(-out), self.real.sub(nest, &extent, &number(1.0 - out)))
     }
 
-    /// A position outside of the borders, as the padding has it.
+    /// Applies the padding mode to a position outside the borders.
     fn brought_inside(&self, nest: &mut NestBuilder, x: &NestArg) -> NestArg {
         let real = self.real;
         match self.padding {
             Padding::Zeros => x.clone(),
-            // The four positions of a cubic are each brought to the border instead, as ONNX Runtime and PyTorch have
-            // it.
+            // Cubic interpolation clamps its four positions separately instead, as ONNX Runtime and
+            // PyTorch do.
             Padding::Border if self.mode == Mode::Cubic => x.clone(),
             Padding::Reflection => self.reflected(nest, x),
             Padding::Border => {
@@ -218,12 +220,12 @@ impl Axis {
         }
     }
 
-    /// Mirrors at the borders as often as it takes.
+    /// Mirrors a position at the borders, repeatedly if necessary.
     fn reflected(&self, nest: &mut NestBuilder, x: &NestArg) -> NestArg {
         let real = self.real;
         let (low, high) = self.borders(nest);
         let range = real.sub(nest, &high, &low);
-        // A single element has no distance from border to border.
+        // With a single element the borders coincide; a range of 1 avoids a division by zero.
         let range = real.max(nest, &range, &number(1.0));
         let is_below = real.less(nest, x, &low);
         let is_above = real.less(nest, &high, x);
@@ -236,7 +238,8 @@ impl Axis {
         let half = real.mul(nest, &turns, &number(0.5));
         let half_floor = real.floor(nest, &half);
         let is_even = nest.compare(PointOp::Equal, real.0, &half, &half_floor);
-        // Seen from the lower border after an even number of turns below it, or an odd number above.
+        // Measured from the lower border after an even number of reflections below it, or an odd
+        // number above it.
         let from_low = nest.step(PointOp::Equal, DType::Bool, &[is_even, is_below.clone()]);
         let (up, down) = (real.add(nest, &low, &rest), real.sub(nest, &high, &rest));
         let mirrored = real.select(nest, &from_low, &up, &down);
@@ -258,7 +261,7 @@ impl Axis {
     }
 }
 
-/// Keys' weights of four positions around a fraction, with a = -0.75.
+/// Keys' cubic convolution weights of the four positions around a fraction, with a = -0.75.
 fn cubic_weights(nest: &mut NestBuilder, real: Real, part: &NestArg) -> [NestArg; 4] {
     const A: f64 = -0.75;
     let polynomial = |nest: &mut NestBuilder, x: &NestArg, coefficients: [f64; 4]| {
@@ -280,7 +283,7 @@ fn cubic_weights(nest: &mut NestBuilder, real: Real, part: &NestArg) -> [NestArg
     ]
 }
 
-/// Inputs `theta [N, d, d + 1]` and the size `[N, C, spatial…]` of the image; the result is the
+/// Operands `theta [N, d, d + 1]` and the size `[N, C, spatial…]` of the image. The result is the
 /// grid `[N, spatial…, d]`.
 pub(super) fn affine_grid(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let theta = call.input(0)?;
@@ -321,7 +324,7 @@ pub(super) fn affine_grid(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.reshape(&call.name, grid, result)?])
 }
 
-/// The coordinates of every element from -1 to 1, the innermost axis first, then a 1.
+/// The coordinates of every element in -1..1, that of the innermost axis first, followed by a 1.
 fn base_grid(extents: &[i64], align_corners: bool) -> Vec<f64> {
     let along = |extent: i64, at: i64| match (align_corners, extent) {
         (true, ..=1) => 0.0,

@@ -30,8 +30,8 @@ pub(super) fn concat(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![join(lowering, &call.name, &inputs, axis)?])
 }
 
-/// Sizes are an attribute before opset 13, an operand from there on, and may be left out for equal
-/// parts.
+/// The sizes are an attribute before opset 13 and an operand from opset 13 on. If they are omitted,
+/// the parts are equal.
 pub(super) fn split(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -61,7 +61,7 @@ pub(super) fn split(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(parts)
 }
 
-/// The elements from `start` along an axis, `size` of them.
+/// A slice of `size` elements from `start` along an axis.
 pub(in super::super) fn part(
     lowering: &mut Lowering,
     name: &str,
@@ -78,7 +78,7 @@ pub(in super::super) fn part(
     lowering.emit_one(name, op, &[x], lowering.dtype(x), shape)
 }
 
-/// The element at `index` of an axis, without that axis.
+/// The element at `index` of an axis; the axis is removed.
 pub(in super::super) fn element(
     lowering: &mut Lowering,
     name: &str,
@@ -92,7 +92,7 @@ pub(in super::super) fn element(
     lowering.reshape(name, part, shape)
 }
 
-/// Tensors of one shape, one after the other along a new axis.
+/// Stacks tensors of one shape along a new axis.
 pub(in super::super) fn stack(
     lowering: &mut Lowering,
     name: &str,
@@ -108,7 +108,7 @@ pub(in super::super) fn stack(
     join(lowering, name, &rows, axis)
 }
 
-/// Tensors one after the other along an axis.
+/// Concatenates tensors along an axis.
 pub(in super::super) fn join(
     lowering: &mut Lowering,
     name: &str,
@@ -136,7 +136,7 @@ pub(in super::super) fn join(
     }
 }
 
-/// Without `num_outputs` the parts must be equal; with it the last may be smaller.
+/// Sizes of equal parts. With `uneven` (`num_outputs` is given), the last part may be smaller.
 fn equal_parts(lowering: &Lowering, dim: &Expr, count: i64, uneven: bool) -> LowerResult<Vec<Expr>> {
     if !(1..=1 << 16).contains(&count) {
         return invalid(format!("it splits into {count} parts; 1 to 65536 are supported"));
@@ -150,7 +150,7 @@ fn equal_parts(lowering: &Lowering, dim: &Expr, count: i64, uneven: bool) -> Low
     Ok((0..count).map(|i| if i + 1 < count { part.clone() } else { last.clone() }).collect())
 }
 
-/// Repeats along each axis: a new axis before it, expanded, and both made one.
+/// `Tile`: inserts a new axis before each repeated axis, expands it, and merges the two.
 pub(super) fn tile(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -173,7 +173,7 @@ pub(super) fn tile(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.reshape(&call.name, expanded, result)?])
 }
 
-/// Splits dimensions, transposes, and joins them again.
+/// Splits dimensions, transposes, and merges dimensions again.
 fn rearrange(
     lowering: &mut Lowering,
     call: &Call<'_>,
@@ -186,7 +186,7 @@ fn rearrange(
     Ok(vec![lowering.reshape(&call.name, moved, join)?])
 }
 
-/// `[N, C, H, W]` and the block size, both checked.
+/// `[N, C, H, W]` and the block size, validated.
 fn blocks(lowering: &Lowering, call: &Call<'_>) -> LowerResult<([Expr; 4], i64)> {
     let shape = lowering.shape(call.input(0)?);
     let block = call.int("blocksize", 0)?;

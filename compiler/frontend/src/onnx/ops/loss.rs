@@ -1,4 +1,4 @@
-//! Losses.
+//! Loss functions.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid};
@@ -9,7 +9,7 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// How the losses of single elements become the result.
+/// How the losses of elements are reduced to the result.
 #[derive(Clone, Copy, PartialEq)]
 enum Reduction {
     None,
@@ -26,13 +26,15 @@ fn reduction(call: &Call<'_>) -> LowerResult<Reduction> {
     }
 }
 
-/// Inputs `x [N, C, …]` of logarithms, `target [N, …]`, optionally `weight [C]`.
+/// `NegativeLogLikelihoodLoss`. Operands `x [N, C, …]` (logarithms of probabilities),
+/// `target [N, …]`, optionally `weight [C]`.
 pub(super) fn negative_log_likelihood(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     Ok(vec![of_logarithms(lowering, call, x)?])
 }
 
-/// The same of scores; the second result is their logarithm.
+/// `SoftmaxCrossEntropyLoss`: the same for scores. The second result is the logarithm of their
+/// softmax.
 pub(super) fn softmax_cross_entropy(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let scores = call.input(0)?;
     if lowering.rank(scores) < 2 {
@@ -111,14 +113,15 @@ fn of_logarithms(lowering: &mut Lowering, call: &Call<'_>, x: ValueId) -> LowerR
     }
 }
 
-/// The class of each target among all classes. A target that is no class selects nothing.
+/// The class of each target, compared with all classes. A target that is not a class selects
+/// nothing.
 struct Selection {
     target: ValueId,
     positions: ValueId,
 }
 
 impl Selection {
-    /// The value of each target's class; axis 1 stays as 1.
+    /// The value of each target's class; axis 1 is kept with extent 1.
     fn pick(&self, lowering: &mut Lowering, name: &str, values: ValueId) -> LowerResult<ValueId> {
         let ty = lowering.dtype(values);
         let only =

@@ -14,7 +14,7 @@ pub(super) fn matmul(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![product(lowering, &call.name, call.input(0)?, call.input(1)?)?])
 }
 
-/// NumPy's `matmul`: vectors are matrices for the time being, leading dimensions broadcast.
+/// NumPy's `matmul`: vectors are treated as matrices, leading dimensions broadcast.
 pub(super) fn product(lowering: &mut Lowering, name: &str, a: ValueId, b: ValueId) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(a);
     if lowering.rank(a) == 0 || lowering.rank(b) == 0 || lowering.dtype(b) != dtype {
@@ -50,7 +50,7 @@ pub(super) fn product(lowering: &mut Lowering, name: &str, a: ValueId, b: ValueI
     lowering.reshape(&format!("{name}.y"), y, shape)
 }
 
-/// `alpha * a * b + beta * c`: the product with an epilogue.
+/// `alpha * a * b + beta * c`: a product with an epilogue.
 pub(super) fn gemm(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (a, b) = (call.input(0)?, call.input(1)?);
     let dtype = lowering.dtype(a);

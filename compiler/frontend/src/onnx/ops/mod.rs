@@ -1,5 +1,5 @@
-//! The table of ONNX operators and how each becomes operators of the tensor graph. One file per
-//! family.
+//! The table of ONNX operators, and the lowering of each to operators of the tensor graph. One file
+//! per family.
 
 mod activation;
 mod attention;
@@ -67,12 +67,12 @@ use super::scope::Item;
 use super::{sequence, subgraph};
 use crate::tensor_graph::ValueId;
 
-/// Lowers one node; gives the values of its results in ONNX's order. Results that nobody reads may
-/// be left out.
+/// Lowers one node; returns its results in ONNX's order. Trailing results that no node reads may be
+/// omitted.
 pub(super) type Lower = fn(&mut Lowering, &Call<'_>) -> LowerResult<Vec<ValueId>>;
 
-/// Lowers one node with subgraphs, sequences or optionals; it has the whole import, to lower more
-/// nodes.
+/// Lowers one node with subgraphs, sequences or optionals. It gets the whole import, so that it can
+/// lower other nodes.
 pub(super) type LowerItems = for<'m> fn(&mut Import<'m>, &Call<'m>) -> Result<Vec<Item>, Failure>;
 
 /// How an operator is lowered.
@@ -82,7 +82,7 @@ pub(super) enum Operator {
     Items(LowerItems),
 }
 
-/// Operators with subgraphs, and those on sequences and optionals, by name, sorted.
+/// Operators with subgraphs, and operators on sequences and optionals; sorted by name.
 static ITEM_OPERATORS: &[(&str, LowerItems)] = &[
     ("ConcatFromSequence", sequence::concat_from_sequence),
     ("Identity", sequence::identity),
@@ -103,8 +103,8 @@ static ITEM_OPERATORS: &[(&str, LowerItems)] = &[
     ("ai.onnx.preview.FlexAttention", flex_attention::flex_attention),
 ];
 
-/// All operators on tensors, sorted by name. The name of an operator outside the default domain
-/// begins with its domain, as in ONNX's text format.
+/// Operators on tensors, sorted by name. The name of an operator outside the default domain is
+/// prefixed with its domain, as in ONNX's text format.
 static OPERATORS: &[(&str, Lower)] = &[
     ("Abs", pointwise::unary),
     ("Acos", pointwise::unary),
@@ -318,7 +318,7 @@ static OPERATORS: &[(&str, Lower)] = &[
     ("com.microsoft.SkipSimplifiedLayerNormalization", contrib::skip_simplified_layer_normalization),
 ];
 
-/// Names of all operators that can be imported.
+/// Names of all supported operators.
 pub fn supported_operators() -> impl Iterator<Item = &'static str> {
     OPERATORS.iter().map(|(name, _)| *name).chain(ITEM_OPERATORS.iter().map(|(name, _)| *name))
 }
@@ -338,8 +338,8 @@ pub(super) fn find(domain: &str, operator: &str) -> Option<Operator> {
     of_tensors.or_else(of_items)
 }
 
-/// The operator with the most similar name, where one is similar: one name begins with the other,
-/// or few letters differ.
+/// The supported operator with the most similar name, if one is similar: one name begins with the
+/// words of the other, or few letters differ.
 pub(super) fn nearest(operator: &str) -> Option<&'static str> {
     let distance = |name: &'static str| {
         let short = name.rsplit('.').next().unwrap_or(name);
@@ -347,20 +347,20 @@ pub(super) fn nearest(operator: &str) -> Option<&'static str> {
         let is_near = begins_with_words_of(operator, short)
             || begins_with_words_of(short, operator)
             || letters * 3 <= operator.len();
-        // A common beginning says more than a common ending: ConvTranspose is a kind of Conv.
+        // A common beginning weighs more than a common ending: ConvTranspose is a kind of Conv.
         let common = short.bytes().zip(operator.bytes()).take_while(|(a, b)| a == b).count();
         is_near.then_some((operator.len() + short.len() - 2 * common + letters, name))
     };
     supported_operators().filter_map(distance).min().map(|(_, name)| name)
 }
 
-/// Whether `name` is `beginning` and more words.
+/// Whether `name` is `beginning` followed by more words.
 fn begins_with_words_of(name: &str, beginning: &str) -> bool {
     name.strip_prefix(beginning)
         .is_some_and(|rest| beginning.len() > 1 && rest.starts_with(|c: char| !c.is_lowercase()))
 }
 
-/// Letters to insert, delete or replace to make one name the other.
+/// The edit distance: letters to insert, delete or replace.
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(64).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

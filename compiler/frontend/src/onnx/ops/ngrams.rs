@@ -1,4 +1,4 @@
-//! `TfIdfVectorizer`: how often each sequence of a pool stands in a line.
+//! `TfIdfVectorizer`: counts how often each sequence of a pool occurs in each row.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -10,14 +10,14 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most elements of the result's lines.
+/// Largest number of elements in a row of the result.
 const OUTPUTS_MAX: i64 = 1 << 24;
 
-/// The sequence that each element of a line of the result counts.
+/// For each element of a row of the result, the sequence that it counts.
 struct Pool {
-    /// Length, 0 where nothing is counted.
+    /// Length of the sequence; 0 if the element counts nothing.
     lengths: Vec<i64>,
-    /// First element in the pool.
+    /// Index of the sequence's first element in `elements`.
     starts: Vec<i64>,
     weights: Vec<f64>,
     elements: Vec<i64>,
@@ -60,7 +60,7 @@ pub(super) fn tf_idf_vectorizer(lowering: &mut Lowering, call: &Call<'_>) -> Res
     let line = nest.mul(&row, &NestArg::from(&length));
     let (size, start) = (nest.load(1, DType::I32, &output), nest.load(2, DType::I32, &output));
     let found = nest.variable(DType::I32, &0.into());
-    // A single element has no gap that could be skipped.
+    // A sequence of one element has no gaps, so it is counted once and not per skip distance.
     let is_single = nest.compare(PointOp::LessOrEqual, DType::I32, &size, &1.into());
     let distances = nest.select(DType::I32, &is_single, &1.into(), &NestArg::from(skips + 1));
     let is_counted = nest.compare(PointOp::Greater, DType::I32, &size, &0.into());

@@ -1,4 +1,4 @@
-//! Normalisations.
+//! Normalisation operators.
 
 use super::super::call::{Call, axes_of, axis_of};
 use super::super::error::{LowerResult, invalid};
@@ -9,17 +9,17 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// `[1, C, 1, …]` for a tensor of `rank` dimensions.
+/// The shape `[1, C, 1, …]` of `rank` dimensions.
 pub(super) fn per_channel(channels: Expr, rank: usize) -> Vec<Expr> {
     (0..rank).map(|i| if i == 1 { channels.clone() } else { Expr::Const(1) }).collect()
 }
 
-/// What normalisations compute of their operand, over some axes that stay as 1.
+/// The moments of an operand over some axes, which are kept with extent 1.
 pub(super) struct Moments {
     pub(super) mean: ValueId,
-    /// The operand without its mean.
+    /// The operand minus its mean.
     pub(super) centred: ValueId,
-    /// The mean of its square.
+    /// The mean of `centred` squared.
     pub(super) variance: ValueId,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn moments(lowering: &mut Lowering, name: &str, x: ValueId, axes: Vec
     Ok(Moments { mean, centred, variance })
 }
 
-/// A reduction that keeps its axes as 1.
+/// A reduction that keeps its axes with extent 1.
 pub(super) fn reduced(
     lowering: &mut Lowering,
     name: &str,
@@ -60,12 +60,12 @@ fn inverse_root(lowering: &mut Lowering, name: &str, x: ValueId, epsilon: f32) -
     })
 }
 
-/// The type that statistics are computed in: f32 for half-sized floats.
+/// The type in which statistics are computed: F64 for F64, otherwise F32.
 pub(super) fn statistics_type(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// Each channel of each image on its own.
+/// Normalises each channel of each image.
 pub(super) fn instance_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -79,8 +79,8 @@ pub(super) fn instance_normalization(lowering: &mut Lowering, call: &Call<'_>) -
     Ok(vec![scale_and_shift(lowering, call, normal, affine)?])
 }
 
-/// Groups of channels of each image on their own. Scale and bias are per group before opset 21, per
-/// channel from there on.
+/// Normalises groups of channels of each image. Scale and bias are per group before opset 21, and
+/// per channel from opset 21 on.
 pub(super) fn group_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -104,8 +104,8 @@ pub(super) fn group_normalization(lowering: &mut Lowering, call: &Call<'_>) -> R
     Ok(vec![scale_and_shift(lowering, call, normal, affine)?])
 }
 
-/// `x` as `[_, _, row]`, each row with mean 0 and variance 1: a layer normalisation without
-/// parameters where the row has a known length.
+/// Reshapes `x` to `[_, _, row]` and normalises each row to mean 0 and variance 1. If the length of
+/// a row is a number, this is a layer normalisation without parameters.
 fn normalize_rows(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, rows: Vec<Expr>) -> LowerResult<ValueId> {
     let epsilon = call.float("epsilon", 1e-5)?;
     let dtype = lowering.dtype(x);
@@ -117,7 +117,7 @@ fn normalize_rows(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, rows: Ve
     lowering.emit_one(&format!("{}.normal", call.name), Op::LayerNorm { axis: 2, epsilon }, &[x, one], dtype, rows)
 }
 
-/// Mean 0 and variance 1 over some axes, by reductions.
+/// Normalises to mean 0 and variance 1 over some axes, by reductions.
 fn normalize(lowering: &mut Lowering, name: &str, x: ValueId, axes: Vec<usize>, epsilon: f32) -> LowerResult<ValueId> {
     let (dtype, ty) = (lowering.dtype(x), statistics_type(lowering.dtype(x)));
     let x = lowering.cast(&format!("{name}.wide"), x, ty)?;
@@ -129,7 +129,7 @@ fn normalize(lowering: &mut Lowering, name: &str, x: ValueId, axes: Vec<usize>, 
     lowering.cast(&format!("{name}.narrow"), y, dtype)
 }
 
-/// `x * scale + bias` with operands 1 and 2 under the shape `affine`.
+/// `x * scale + bias`; operands 1 and 2 are reshaped to `affine`.
 fn scale_and_shift(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, affine: Vec<Expr>) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(x);
     let scale = lowering.reshape(&format!("{}.scale", call.name), call.input(1)?, affine.clone())?;
@@ -140,13 +140,13 @@ fn scale_and_shift(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, affine:
     })
 }
 
-/// The operand that scales or shifts rows, broadcast to the row's shape.
+/// Broadcasts a scale or bias to the shape of a row.
 fn of_row(lowering: &mut Lowering, name: &str, operand: ValueId, row: &[Expr]) -> LowerResult<ValueId> {
     let fits = lowering.rank(operand) <= row.len() && lowering.broadcast_shapes(row, lowering.shape(operand))? == row;
     if fits { lowering.expand(name, operand, row.to_vec()) } else { lowering.reshape(name, operand, row.to_vec()) }
 }
 
-/// Results: the normalised operand, and where they are asked for its mean and the inverse of its
+/// Results: the normalised operand and, if they are used, its mean and the inverse standard
 /// deviation.
 pub(super) fn layer_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
@@ -240,7 +240,7 @@ pub(super) fn lp_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     };
     let norm = reduced(lowering, &format!("{}.norm", call.name), source, kind, vec![axis])?;
     let y = lowering.pointwise(&call.name, &[x, norm], ty, |p, x| {
-        // A row of zeros stays zeros.
+        // A row of zeros stays zero.
         let is_zero = p.step(PointOp::Equal, ty, &[x[1], PointArg::Const(0.0)]);
         let divisor = p.step(PointOp::Where, ty, &[is_zero, PointArg::Const(1.0), x[1]]);
         p.step(PointOp::Div, ty, &[x[0], divisor]);
@@ -248,8 +248,8 @@ pub(super) fn lp_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     Ok(vec![y])
 }
 
-/// The sum over neighbouring channels is an average pooling over `[N, 1, C, H*W]` that counts its
-/// padding.
+/// Computes the sum over neighbouring channels as an average pooling over `[N, 1, C, H*W]` that
+/// counts padding.
 pub(super) fn local_response_normalization(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (ty, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());

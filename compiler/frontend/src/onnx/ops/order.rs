@@ -1,4 +1,4 @@
-//! Operators that look for elements by their order along an axis.
+//! `ArgMax` and `ArgMin`.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerResult, invalid};
@@ -10,8 +10,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// `ArgMax` and `ArgMin`: the smallest position, or the largest, of those that hold the extreme
-/// element. A NaN counts as the extreme, as in NumPy.
+/// The first or the last position of the extreme element along an axis. A NaN counts as the
+/// extreme, as in NumPy.
 pub(super) fn arg_extreme(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();

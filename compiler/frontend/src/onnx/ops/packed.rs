@@ -1,4 +1,4 @@
-//! Weights of a few bits each, several in a byte.
+//! Weights that are packed several to a byte.
 
 use super::super::error::{LowerError, LowerResult, invalid};
 use super::super::lowering::Lowering;
@@ -10,18 +10,18 @@ use atoll_kgraph::DType;
 pub(super) struct Packed {
     /// `[n, blocks, bytes of a block]`
     pub(super) packed: ValueId,
-    /// One by block.
+    /// One per block.
     pub(super) scales: ValueId,
-    /// One by block, packed as the weights are, or numbers of the scales' type.
+    /// One per block: packed as the weights are, or of the scales' type.
     pub(super) zeros: Option<ValueId>,
     pub(super) n: i64,
     pub(super) k: i64,
     pub(super) bits: i64,
-    /// Elements that share a scale.
+    /// Number of elements that share a scale.
     pub(super) block: i64,
 }
 
-/// The weights as numbers, `[n, k]`.
+/// The dequantised weights, `[n, k]`.
 pub(super) fn dequantize(lowering: &Lowering, weights: &Packed) -> LowerResult<Tensor> {
     let Packed { n, k, bits, block, .. } = *weights;
     let [n, k, bits, block] = [n, k, bits, block].map(|number| number as usize);
@@ -61,7 +61,7 @@ fn zero_points(zeros: &Tensor, n: usize, blocks: usize, bits: usize) -> LowerRes
     }
 }
 
-/// The element at `index`; the first of a byte has its lowest bits.
+/// The element at `index`; the first element of a byte is in its lowest bits.
 fn unpack(bytes: &[i64], index: usize, bits: usize) -> i64 {
     let at = index * bits;
     (bytes[at / 8] >> (at % 8)) & ((1 << bits) - 1)

@@ -11,10 +11,10 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Largest integer that a fill value can be: it is held as `f64`.
+/// Largest integer fill value: fill values are stored as `f64`.
 const FILL_MAX: f64 = (1i64 << 53) as f64;
 
-/// What is added in front of and behind each axis; negative crops.
+/// Padding at the beginning and the end of each axis; a negative value crops.
 #[derive(Clone)]
 pub(super) struct Margins {
     pub(super) before: Vec<Expr>,
@@ -27,7 +27,8 @@ impl Margins {
     }
 }
 
-/// Pads are an attribute before opset 11 and an operand from there on; axes since opset 18.
+/// Pads are an attribute before opset 11 and an operand from opset 11 on; axes are an operand since
+/// opset 18.
 pub(super) fn pad(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let rank = lowering.rank(x);
@@ -64,7 +65,7 @@ pub(super) fn pad(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![apply(lowering, &call.name, x, margins, mode)?])
 }
 
-/// Axes from 0, in the order given.
+/// Axes in `0..rank`, in the given order.
 pub(super) fn axes_in_order(axes: &[i64], rank: usize) -> LowerResult<Vec<usize>> {
     let resolved = axes.iter().map(|axis| axis_of(*axis, rank)).collect::<LowerResult<Vec<usize>>>()?;
     match resolved.iter().enumerate().find(|(i, axis)| resolved[..*i].contains(axis)) {
@@ -80,7 +81,7 @@ fn checked_fill(dtype: DType, fill: f64) -> LowerResult<f64> {
     Ok(fill)
 }
 
-/// Crops, then pads what is left.
+/// Crops first, then pads.
 pub(super) fn apply(
     lowering: &mut Lowering,
     name: &str,
@@ -117,14 +118,14 @@ pub(super) fn apply(
     lowering.emit_one(name, Op::Pad { before: padded.before, mode }, &[x], lowering.dtype(x), result)
 }
 
-/// How much a margin pads and how much it crops.
+/// The parts of a margin that pad and that crop.
 fn parts(lowering: &Lowering, margin: &Expr) -> (Expr, Expr) {
     let zero = Expr::Const(0);
     let part = |size: Expr| larger(canonical(&size), zero.clone(), &lowering.graph.symbols);
     (part(margin.clone()), part(zero.clone() - margin.clone()))
 }
 
-/// `size` elements from `starts` on along every axis.
+/// Crops to `size` elements from `starts` along every axis.
 pub(super) fn crop(
     lowering: &mut Lowering,
     name: &str,
@@ -139,7 +140,7 @@ pub(super) fn crop(
     lowering.emit_one(name, Op::Slice { starts, steps }, &[x], lowering.dtype(x), size)
 }
 
-/// Crops or pads each axis to the wanted size, on both sides alike.
+/// `CenterCropPad`: crops or pads each axis to the wanted size, symmetrically.
 pub(super) fn center_crop_pad(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -154,7 +155,7 @@ pub(super) fn center_crop_pad(lowering: &mut Lowering, call: &Call<'_>) -> Resul
     let mut margins = Margins::none(shape.len());
     for (axis, size) in axes.into_iter().zip(wanted) {
         let (pad, crop) = parts(lowering, &(size - shape[axis].clone()));
-        // Where the number is odd, one more goes behind.
+        // If the number is odd, the extra element is at the end.
         let half = |e: &Expr| e.clone().floor_div(2);
         margins.before[axis] = canonical(&(half(&pad) - half(&crop)));
         margins.after[axis] = canonical(&(pad.clone() - half(&pad) - (crop.clone() - half(&crop))));

@@ -1,4 +1,4 @@
-//! Small compositions that several operators are made of.
+//! Small compositions that several operators share.
 
 use super::super::error::LowerResult;
 use super::super::lowering::Lowering;
@@ -11,7 +11,7 @@ use atoll_kgraph::{DType, Expr};
 /// Longest axis whose positions are a constant.
 const POSITIONS_MAX: i64 = 1 << 24;
 
-/// `0, 1, 2, ...` along `axis` of a tensor with `rank` dimensions; the others are 1.
+/// `0, 1, 2, ...` along `axis` of a tensor with `rank` dimensions; the other dimensions are 1.
 pub(super) fn positions(
     lowering: &mut Lowering,
     name: &str,
@@ -26,7 +26,7 @@ pub(super) fn positions(
     lowering.reshape(name, numbers, shape)
 }
 
-/// `start, start + 1, ...`, `count` numbers.
+/// The `count` numbers `start, start + 1, ...`.
 pub(super) fn positions_from(
     lowering: &mut Lowering,
     name: &str,
@@ -52,7 +52,7 @@ pub(super) fn positions_from(
     lowering.emit_one(name, Op::Nest(nest.finish()), &[], ty, vec![count.clone()])
 }
 
-/// One reduction.
+/// Emits a reduction.
 pub(super) fn reduce(
     lowering: &mut Lowering,
     name: &str,
@@ -64,7 +64,7 @@ pub(super) fn reduce(
     super::reduce::one(lowering, name, x, Reduce { kind, axes, keep_dims })
 }
 
-/// One scalar operation on operands of one type, broadcast to each other.
+/// One scalar operation on operands of one type that broadcast to each other.
 pub(super) fn point(lowering: &mut Lowering, name: &str, op: PointOp, inputs: &[ValueId]) -> LowerResult<ValueId> {
     let ty = lowering.dtype(inputs[0]);
     lowering.pointwise(name, inputs, ty, |p, x| {
@@ -72,7 +72,7 @@ pub(super) fn point(lowering: &mut Lowering, name: &str, op: PointOp, inputs: &[
     })
 }
 
-/// `count` elements of an axis from `start` on.
+/// `count` elements from `start` along an axis.
 pub(super) fn part(
     lowering: &mut Lowering,
     name: &str,
@@ -87,8 +87,8 @@ pub(super) fn part(
     layout::part(lowering, name, x, axis, start.into(), count)
 }
 
-/// `a [B, M, K]` times `b [B, K, N]`; a leading dimension may be 1. What the matrix kernels do not
-/// compute (integers, f64) is a sum of products.
+/// `a [B, M, K]` times `b [B, K, N]`; the leading dimension of either may be 1. For types that the
+/// matrix kernels do not support (integers, f64), a sum of products.
 pub(super) fn product(
     lowering: &mut Lowering,
     name: &str,

@@ -1,5 +1,4 @@
-//! Operators that work on each element: all become
-//! [`Op::Pointwise`](crate::tensor_graph::Op::Pointwise).
+//! Elementwise operators; all become [`Op::Pointwise`](crate::tensor_graph::Op::Pointwise).
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -12,7 +11,7 @@ use atoll_kgraph::DType;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// The scalar operation of the same name.
+/// The scalar operation of an ONNX operator, by its name.
 fn point_op(operator: &str) -> Option<PointOp> {
     Some(match operator {
         "Abs" => PointOp::Abs,
@@ -72,7 +71,7 @@ fn is_comparison(op: PointOp) -> bool {
     matches!(op, PointOp::Equal | PointOp::Less | PointOp::LessOrEqual | PointOp::Greater | PointOp::GreaterOrEqual)
 }
 
-/// Operands of one type; ONNX never converts by itself.
+/// The common type of operands; an error if they differ, because ONNX has no implicit conversion.
 pub(super) fn same_type(lowering: &Lowering, inputs: &[ValueId]) -> LowerResult<DType> {
     let dtype = lowering.dtype(inputs[0]);
     match inputs.iter().map(|id| lowering.dtype(*id)).find(|other| *other != dtype) {
@@ -81,7 +80,7 @@ pub(super) fn same_type(lowering: &Lowering, inputs: &[ValueId]) -> LowerResult<
     }
 }
 
-/// One operand of one type, and a program over it.
+/// A program on one operand that keeps the type.
 pub(super) fn map(
     lowering: &mut Lowering,
     call: &Call<'_>,
@@ -134,8 +133,8 @@ pub(super) fn select(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })?])
 }
 
-/// The type a power is computed in: the wider float of the two, else f64 for an integer with a
-/// fractional exponent, else the base's.
+/// The type in which a power is computed: the wider float of the two; f64 for an integer base with
+/// a float exponent; otherwise the type of the base.
 fn power_type(base: DType, exponent: DType) -> DType {
     match (is_float(base), is_float(exponent)) {
         (true, true) if exponent.bytes() > base.bytes() => exponent,
@@ -144,7 +143,7 @@ fn power_type(base: DType, exponent: DType) -> DType {
     }
 }
 
-/// The exponent may have another type than base and result.
+/// `Pow`. The exponent may have a different type than base and result.
 pub(super) fn pow(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (base, exponent) = (call.input(0)?, call.input(1)?);
     let (ty, exponent_ty) = (lowering.dtype(base), lowering.dtype(exponent));
@@ -156,7 +155,7 @@ pub(super) fn pow(lowering: &mut Lowering, call: &Call<'_>) -> Results {
             _ => p.step(PointOp::Cast, compute, &[arg]),
         };
         let (base, exponent) = (cast(p, ty, x[0]), cast(p, exponent_ty, x[1]));
-        // A square is a product: exporters write variances this way.
+        // A square becomes a product: exporters compute variances with `Pow`.
         let power = if exponent == PointArg::Const(2.0) {
             p.step(PointOp::Mul, compute, &[base, base])
         } else {
@@ -168,7 +167,7 @@ pub(super) fn pow(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })?])
 }
 
-/// With `fmod` the result has the dividend's sign, else the divisor's.
+/// With `fmod` the result has the sign of the dividend, otherwise that of the divisor.
 pub(super) fn modulo(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let inputs = [call.input(0)?, call.input(1)?];
     let ty = same_type(lowering, &inputs)?;
@@ -199,7 +198,7 @@ pub(super) fn cast_like(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.cast(&call.name, call.input(0)?, dtype)?])
 }
 
-/// Bounds are attributes before opset 11 and operands from there on.
+/// The bounds are attributes before opset 11 and operands from opset 11 on.
 pub(super) fn clip(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let ty = lowering.dtype(x);
@@ -242,7 +241,7 @@ pub(super) fn is_nan(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })?])
 }
 
-/// Infinities of the wanted signs.
+/// Whether an element is an infinity of a wanted sign.
 pub(super) fn is_inf(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (negative, positive) = (call.flag("detect_negative", true)?, call.flag("detect_positive", true)?);
     let x = call.input(0)?;
@@ -256,7 +255,7 @@ pub(super) fn is_inf(lowering: &mut Lowering, call: &Call<'_>) -> Results {
             }
             (true, false) => p.step(PointOp::Equal, ty, &[x[0], PointArg::Const(f64::NEG_INFINITY)]),
             (false, true) => p.step(PointOp::Equal, ty, &[x[0], infinity]),
-            // Nothing differs from itself and is equal to itself.
+            // Always false: no value is less than itself.
             (false, false) => p.step(PointOp::Less, ty, &[x[0], x[0]]),
         };
     })?])
@@ -278,7 +277,7 @@ pub(super) fn bit_shift(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })?])
 }
 
-/// The same bits as another type of the same width.
+/// Reinterprets the bits as another type of the same width.
 pub(super) fn bit_cast(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, to) = (call.input(0)?, call.int("to", 0)? as i32);
     lowering.require_own_type(x, "its operand")?;

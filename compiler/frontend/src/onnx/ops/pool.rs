@@ -1,6 +1,6 @@
-//! Pooling. Windows over more than two dimensions are taken in turn, the two innermost dimensions
-//! first: a maximum of maxima, a sum of sums and an average of averages over equal windows are
-//! those of all.
+//! Pooling. A window over more than two dimensions is applied in steps, the two innermost
+//! dimensions first: a maximum of maxima, a sum of sums, and an average of averages over equal
+//! windows equal those of the whole window.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -19,7 +19,7 @@ pub(super) fn max_pool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let dtype = lowering.dtype(x);
     let window = Window::read(lowering, call, x, &call.required_ints("kernel_shape")?)?;
-    // The kernel computes in f32.
+    // The pooling kernel computes in f32.
     if dtype == DType::F64 || call.node.output.get(1).is_some_and(|name| !name.is_empty()) {
         let by_column = call.int("storage_order", 0)? != 0;
         return unpool::max_with_indices(lowering, call, x, &window, by_column);
@@ -118,8 +118,8 @@ fn pool(lowering: &mut Lowering, name: &str, kind: PoolKind, window: &Window, x:
     Ok(done)
 }
 
-/// Pools over one spatial dimension, or the two innermost ones, with all others as planes or as
-/// columns beside each other.
+/// Pools over one spatial dimension, or the two innermost ones. The other dimensions are merged
+/// into planes, or into columns.
 fn pool_axes(
     lowering: &mut Lowering,
     name: &str,
@@ -132,7 +132,8 @@ fn pool_axes(
     let dtype = lowering.dtype(x);
     let shape = lowering.shape(x).to_vec();
     let (from, to) = (axes.start + 2, axes.end + 2);
-    // [N, C * outer, A, B]: A and B are the two dimensions, or 1 and the only one, or the one and all behind it.
+    // The shape is [N, C * outer, A, B]: A and B are the two dimensions; or 1 and the only
+    // dimension; or the dimension and all those after it.
     let [outer, behind] = [&shape[1..from], &shape[to..]].map(elements);
     let is_last = to == shape.len();
     let two = |of_axes: &[Expr]| match (of_axes, is_last) {

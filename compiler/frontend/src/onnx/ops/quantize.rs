@@ -1,7 +1,7 @@
-//! Quantisation: integers that stand for `(x - zero point) * scale`.
+//! Quantisation: an integer `x` represents the number `(x - zero point) * scale`.
 //!
-//! Products are exact, in 32-bit integers; scaling is in f32 (f64 where the operand is f64),
-//! rounding is to the nearest even number, and results are clipped to their type.
+//! Products are exact, in 32-bit integers. Scaling is in f32 (f64 for an f64 operand), rounding is
+//! to nearest even, and results are clipped to their type.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -14,7 +14,7 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Brings a scale or zero point of a tensor, of its axis or of blocks along the axis under a shape
+/// Reshapes a scale or zero point (per tensor, per axis, or per block along the axis) to a shape
 /// that broadcasts to the tensor's.
 fn parameter(lowering: &mut Lowering, call: &Call<'_>, index: usize, shape: &[Expr]) -> LowerResult<Option<ValueId>> {
     let Some(id) = call.optional(index) else { return Ok(None) };
@@ -58,12 +58,12 @@ fn cast_step(p: &mut ProgramBuilder, from: DType, to: DType, x: PointArg) -> Poi
     }
 }
 
-/// The type in which something of `dtype` is scaled.
+/// The type in which elements of `dtype` are scaled.
 fn scaling_type(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// `output_dtype`, where it is given.
+/// The type of the attribute `output_dtype`, if it is given.
 fn output_type(call: &Call<'_>) -> LowerResult<Option<DType>> {
     match call.int("output_dtype", 0)? as i32 {
         0 => Ok(None),
@@ -86,7 +86,7 @@ pub(super) fn dequantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Res
     let zero = parameter(lowering, call, 2, &shape)?;
     let inputs: Vec<ValueId> = [x, scale].into_iter().chain(zero).collect();
     Ok(vec![lowering.pointwise(&call.name, &inputs, result, |p, x| {
-        // Differences of floats of 8 bits are floats too; those of integers fit into 32 bits.
+        // Differences of 8-bit floats are floats as well; those of integers fit into 32 bits.
         let exact = if crate::tensor::is_float(dtype) { ty } else { DType::I32 };
         let mut value = cast_step(p, dtype, exact, x[0]);
         if let Some(zero) = x.get(2) {
@@ -102,7 +102,8 @@ pub(super) fn dequantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Res
     })?])
 }
 
-/// `saturate(round(scaled) + zero)` as the type `to`; the last step of a program in `ty`.
+/// `saturate(round(scaled) + zero)` converted to `to`; the last step of a program that computes in
+/// `ty`.
 fn saturated(p: &mut ProgramBuilder, ty: DType, to: DType, scaled: PointArg, zero: Option<PointArg>) -> PointArg {
     let (low, high) = int_bounds(to);
     let mut value = p.step(PointOp::Round, ty, &[scaled]);
@@ -114,7 +115,7 @@ fn saturated(p: &mut ProgramBuilder, ty: DType, to: DType, scaled: PointArg, zer
     p.step(PointOp::Cast, to, &[value])
 }
 
-/// A type that numbers are quantised to.
+/// A type to which numbers can be quantised.
 fn quantised(dtype: DType) -> LowerResult<DType> {
     match dtype {
         DType::U8 | DType::I8 | DType::U16 | DType::I16 => Ok(dtype),
@@ -147,8 +148,8 @@ pub(super) fn quantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Resul
     })?])
 }
 
-/// Results: the operand quantised to U8, its scale and its zero point, from its own range (with 0
-/// in it).
+/// Quantises the operand to U8 by its own range, extended to contain 0. Results: the quantised
+/// operand, its scale and its zero point.
 pub(super) fn dynamic_quantize_linear(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (ty, rank) = (lowering.dtype(x), lowering.rank(x));
@@ -163,7 +164,7 @@ pub(super) fn dynamic_quantize_linear(lowering: &mut Lowering, call: &Call<'_>) 
         let high = p.step(PointOp::Max, ty, &[x[1], number(0.0)]);
         let range = p.step(PointOp::Sub, ty, &[high, low]);
         let scale = p.step(PointOp::Div, ty, &[range, number(255.0)]);
-        // A tensor of zeros has any scale.
+        // For a tensor of zeros any scale is valid.
         let is_zero = p.step(PointOp::Equal, ty, &[range, number(0.0)]);
         p.step(PointOp::Where, ty, &[is_zero, number(1.0), scale]);
     })?;
@@ -180,7 +181,7 @@ pub(super) fn dynamic_quantize_linear(lowering: &mut Lowering, call: &Call<'_>) 
     Ok(vec![y, scale, zero])
 }
 
-/// A quantised operand less its zero point, as I32.
+/// A quantised operand minus its zero point, as I32.
 fn difference(lowering: &mut Lowering, name: &str, x: ValueId, zero: Option<ValueId>) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(x);
     if !matches!(dtype, DType::U8 | DType::I8) {
@@ -196,8 +197,8 @@ fn difference(lowering: &mut Lowering, name: &str, x: ValueId, zero: Option<Valu
     })
 }
 
-/// A parameter per row (`is_rows`) or column of a matrix, under a shape that broadcasts to the
-/// matrices; what has one element or more dimensions stays.
+/// A parameter per row (`is_rows`) or per column of a matrix, reshaped to broadcast to the
+/// matrices. A scalar, or a tensor of more dimensions, is unchanged.
 fn per_line(lowering: &mut Lowering, name: &str, id: ValueId, is_rows: bool) -> LowerResult<ValueId> {
     match lowering.shape(id) {
         [one] if *one == Expr::Const(1) => lowering.reshape(name, id, vec![]),
@@ -209,8 +210,8 @@ fn per_line(lowering: &mut Lowering, name: &str, id: ValueId, is_rows: bool) -> 
     }
 }
 
-/// The product of two quantised matrices, as I32. `places` are the operands a, its zero point, b,
-/// its zero point.
+/// The product of two quantised matrices, as I32. `places` are the operand indices of a, its zero
+/// point, b, its zero point.
 fn product(lowering: &mut Lowering, call: &Call<'_>, places: [usize; 4]) -> LowerResult<ValueId> {
     let mut operands = Vec::with_capacity(2);
     for (at, (x, zero)) in [(places[0], places[1]), (places[2], places[3])].into_iter().enumerate() {
@@ -226,7 +227,7 @@ pub(super) fn matmul_integer(lowering: &mut Lowering, call: &Call<'_>) -> Result
     Ok(vec![product(lowering, call, [0, 2, 1, 3])?])
 }
 
-/// Operands a, its scale and zero point, b, its scale and zero point, the result's scale and zero
+/// Operands: a, its scale and zero point, b, its scale and zero point, the result's scale and zero
 /// point.
 pub(super) fn qlinear_matmul(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let product = product(lowering, call, [0, 2, 3, 5])?;
@@ -236,7 +237,7 @@ pub(super) fn qlinear_matmul(lowering: &mut Lowering, call: &Call<'_>) -> Result
     Ok(vec![requantized(lowering, &call.name, product, scales, call.input(7)?)?])
 }
 
-/// Sums of products as numbers of the result's scale and zero point.
+/// Scales sums of products to the result's scale and zero point.
 fn requantized(
     lowering: &mut Lowering,
     name: &str,
@@ -261,8 +262,8 @@ fn requantized(
     })
 }
 
-/// A parameter per filter under a shape of `rank` dimensions, of which `axis` counts the filters;
-/// what has one element becomes a scalar.
+/// A parameter per filter, reshaped to `rank` dimensions with the filters on `axis`. A parameter
+/// with one element becomes a scalar.
 fn per_filter(lowering: &mut Lowering, name: &str, id: ValueId, rank: usize, axis: usize) -> LowerResult<ValueId> {
     let own = lowering.shape(id).to_vec();
     let mut shape = Vec::new();
@@ -273,8 +274,8 @@ fn per_filter(lowering: &mut Lowering, name: &str, id: ValueId, rank: usize, axi
     lowering.reshape(name, id, shape)
 }
 
-/// The convolution of operands 0 and `weights` less their zero points, as I32. `zeros` are the
-/// places of the zero points.
+/// The convolution of operand 0 and operand `weights`, minus their zero points, as I32. `zeros` are
+/// the operand indices of the zero points.
 fn convolution(
     lowering: &mut Lowering,
     call: &Call<'_>,
@@ -294,7 +295,7 @@ fn convolution(
         .transpose()?;
     let x = difference(lowering, &format!("{}.x", call.name), x, x_zero)?;
     let w = difference(lowering, &format!("{}.w", call.name), w, w_zero)?;
-    // Padding stands for the zero point, which is 0 now.
+    // Padding represents the zero point, which is 0 after the subtraction.
     super::conv::convolved(lowering, call, x, w, bias)
 }
 
@@ -302,8 +303,8 @@ pub(super) fn conv_integer(lowering: &mut Lowering, call: &Call<'_>) -> Results 
     Ok(vec![convolution(lowering, call, 1, [2, 3], None)?])
 }
 
-/// Operands x, its scale and zero point, the weights, their scales and zero points, the result's
-/// scale and zero point, optionally a bias in I32.
+/// Operands: x, its scale and zero point, the weights, their scales and zero points, the result's
+/// scale and zero point, optionally an I32 bias.
 pub(super) fn qlinear_conv(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let sums = convolution(lowering, call, 3, [2, 5], call.optional(8))?;
     let rank = lowering.rank(sums);

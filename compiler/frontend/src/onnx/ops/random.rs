@@ -1,8 +1,8 @@
-//! Random numbers, made at compile time: constants for the shapes that are known then.
+//! Random numbers, generated at compile time as constants, for shapes that are known then.
 //!
-//! The generator counts: number `i` of a node is a function of the node's seed and `i`. The numbers
-//! are not those of ONNX Runtime, and every run of a model gets the same ones. A node without a
-//! seed takes one from its name.
+//! The generator is counter-based: number `i` of a node is a function of the node's seed and `i`.
+//! The numbers differ from those of ONNX Runtime, and every run of a model gets the same ones. A
+//! node without a seed derives one from its name.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -16,10 +16,10 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most numbers of a node: they are stored in the compiled model.
+/// Largest number of random numbers of a node; they are stored in the compiled model.
 const NUMBERS_MAX: usize = 1 << 24;
 
-/// Numbers between 0 and 1, by their place.
+/// Random numbers by index.
 struct Generator {
     seed: u64,
 }
@@ -36,20 +36,20 @@ impl Generator {
         Ok(Generator { seed: mixed(seed) })
     }
 
-    /// A number in [0, 1) of 53 bits.
+    /// A uniform number in [0, 1) with 53 random bits.
     fn uniform(&self, index: usize) -> f64 {
         (mixed(self.seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))) >> 11) as f64
             / (1u64 << 53) as f64
     }
 
-    /// A number of the normal distribution, by the method of Box and Muller.
+    /// A normally distributed number, by the Box-Muller method.
     fn normal(&self, index: usize) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform(2 * index)).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform(2 * index + 1)).cos()
     }
 
-    /// A number of the Gumbel distribution: the largest of these, each with a logarithm of a weight
-    /// added, is at a place with a probability of that weight.
+    /// A Gumbel-distributed number. The index of the largest sum of log-weight and Gumbel number is
+    /// distributed by the weights.
     fn gumbel(&self, index: usize) -> f64 {
         -(-(1.0 - self.uniform(index)).ln()).max(f64::MIN_POSITIVE).ln()
     }
@@ -86,7 +86,7 @@ fn numbers(
     Ok(lowering.constant(name, &Tensor::floats(dtype, shape, (0..count).map(number))))
 }
 
-/// The element type that the attribute names.
+/// The element type of the attribute `dtype`.
 fn result_type(call: &Call<'_>, default: DType) -> LowerResult<DType> {
     match call.int("dtype", 0)? as i32 {
         0 => Ok(default),
@@ -95,7 +95,8 @@ fn result_type(call: &Call<'_>, default: DType) -> LowerResult<DType> {
     }
 }
 
-/// `RandomUniform`, `RandomNormal` and their forms that take shape and type from an operand.
+/// `RandomUniform`, `RandomNormal`, and their `Like` variants, which take shape and type from an
+/// operand.
 pub(super) fn random(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (shape, default) = if call.node.op_type.ends_with("Like") {
         let like = call.input(0)?;
@@ -122,7 +123,7 @@ pub(super) fn random(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![y])
 }
 
-/// 1 with the probability that the operand gives.
+/// 1 with the probability that the operand gives, else 0.
 pub(super) fn bernoulli(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (ty, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());
@@ -137,7 +138,7 @@ pub(super) fn bernoulli(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })?])
 }
 
-/// Classes drawn by their unnormalised logarithms `[batch, classes]`.
+/// Draws classes by their unnormalised logarithms `[batch, classes]`.
 pub(super) fn multinomial(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let (ty, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());

@@ -1,5 +1,4 @@
-//! `Range`: numbers at equal distances. How many there are is known, a size, or computed while the
-//! model runs.
+//! `Range`: numbers with equal distances. Their count is a number, a size, or computed at run time.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -12,8 +11,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most elements of a range that is a constant, or whose length is computed while the model runs:
-/// memory is laid out for as many.
+/// Largest number of elements of a constant range, or of one whose length is computed at run time:
+/// memory is laid out for that many.
 const RANGE_MAX: i64 = 1 << 20;
 /// Longest range whose elements are sizes.
 const SIZES_MAX: i64 = 64;
@@ -38,11 +37,11 @@ pub(super) fn range(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     }
 }
 
-/// Start, limit and delta as sizes, where all are. An operand that is an input of the model becomes
-/// one where it is enough that the invocation says it.
+/// Start, limit and delta as sizes; `None` if one is computed at run time. An operand that is an
+/// input of the model becomes a size if the invocation's value suffices.
 fn numbers(lowering: &Lowering, operands: [ValueId; 3]) -> LowerResult<Option<[Expr; 3]>> {
     let mut known = Vec::with_capacity(3);
-    // The delta first: without it nothing of the others helps.
+    // The delta first: the others are of no use without it.
     for id in [operands[2], operands[0], operands[1]] {
         match lowering.known(id).as_deref() {
             Some([number]) => known.push(number.clone()),
@@ -105,14 +104,14 @@ fn of_sizes(lowering: &mut Lowering, call: &Call<'_>, dtype: DType, [start, limi
     Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[], dtype, vec![count])?])
 }
 
-/// One thread computes how many elements there are.
+/// One thread computes the number of elements.
 fn at_run_time(lowering: &mut Lowering, call: &Call<'_>, dtype: DType, operands: [ValueId; 3]) -> Results {
     let (wide, zero) = (DType::F64, NestArg::from(0));
     let mut nest = NestBuilder::new("range_length", Vec::new());
     let [start, limit, delta] = [0, 1, 2].map(|operand| nest.load(operand, dtype, &zero));
     let as_wide =
         |nest: &mut NestBuilder, value: &NestArg| if dtype == wide { value.clone() } else { nest.cast(value, wide) };
-    // Floats are subtracted in their own type, as ONNX Runtime does; integers might not fit theirs.
+    // Floats are subtracted in their own type, as in ONNX Runtime; integers could overflow theirs.
     let span = if is_float(dtype) {
         let span = nest.step(PointOp::Sub, dtype, &[limit, start]);
         as_wide(&mut nest, &span)

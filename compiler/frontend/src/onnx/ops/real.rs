@@ -1,4 +1,4 @@
-//! Arithmetic on real numbers in a nest, in one type.
+//! Arithmetic on real numbers in a nest, in one floating-point type.
 
 use super::super::error::LowerResult;
 use super::super::lowering::Lowering;
@@ -6,11 +6,11 @@ use crate::nest::{NestArg, NestBuilder};
 use crate::tensor_graph::{PointOp, ValueId};
 use atoll_kgraph::DType;
 
-/// The type that a nest computes in: f64 for f64, f32 for everything smaller.
+/// The type in which a nest computes: f64 for f64, f32 for all narrower types.
 #[derive(Clone, Copy)]
 pub(super) struct Real(pub(super) DType);
 
-/// A number.
+/// A constant.
 pub(super) fn number(value: f64) -> NestArg {
     NestArg::Const(value)
 }
@@ -20,7 +20,7 @@ impl Real {
         Real(if dtype == DType::F64 { DType::F64 } else { DType::F32 })
     }
 
-    /// The operand in this type.
+    /// The operand, cast to this type.
     pub(super) fn wide(self, lowering: &mut Lowering, name: &str, id: ValueId) -> LowerResult<ValueId> {
         lowering.cast(&format!("{name}.wide"), id, self.0)
     }
@@ -77,14 +77,14 @@ impl Real {
         nest.select(self.0, condition, then, otherwise)
     }
 
-    /// `a + (b - a) * part`, as a sum of two products.
+    /// `a + (b - a) * part`, computed as `a * (1 - part) + b * part`.
     pub(super) fn mix(self, nest: &mut NestBuilder, a: &NestArg, b: &NestArg, part: &NestArg) -> NestArg {
         let rest = self.sub(nest, &number(1.0), part);
         let (a, b) = (self.mul(nest, a, &rest), self.mul(nest, b, part));
         self.add(nest, &a, &b)
     }
 
-    /// An index or a size as a number of this type.
+    /// An index or a size, converted to this type.
     pub(super) fn of_index(self, nest: &mut NestBuilder, index: &NestArg) -> NestArg {
         match index {
             NestArg::Const(_) => index.clone(),
@@ -92,7 +92,7 @@ impl Real {
         }
     }
 
-    /// A whole number as an index.
+    /// An integral value, converted to an index.
     pub(super) fn to_index(self, nest: &mut NestBuilder, x: &NestArg) -> NestArg {
         nest.cast(x, DType::I32)
     }
@@ -108,7 +108,7 @@ pub(super) fn index_max(nest: &mut NestBuilder, a: &NestArg, b: &NestArg) -> Nes
     nest.step(PointOp::Max, DType::I32, &[a.clone(), b.clone()])
 }
 
-/// The nearest index in `0..extent`.
+/// The index clamped to `0..extent`.
 pub(super) fn index_clamp(nest: &mut NestBuilder, index: &NestArg, extent: &NestArg) -> NestArg {
     let last = nest.sub(extent, &1.into());
     let below = index_min(nest, index, &last);

@@ -1,8 +1,9 @@
 //! Recurrent layers: `RNN`, `GRU` and `LSTM`.
 //!
-//! A layer as exporters of trained models write it is one operator of the tensor graph, with a
-//! kernel of its own. Any other (activations, clipping, peepholes, lengths by sequence, a reset
-//! gate before the product) is unrolled over its steps, whose number must then be known (`cells`).
+//! A layer with the default activations, as exporters write trained models, is one operator of the
+//! tensor graph with a kernel of its own. Any other layer (other activations, clipping, peepholes,
+//! sequence lengths, a reset gate before the product) is unrolled over its steps, whose number must
+//! then be known (`cells`).
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -15,10 +16,10 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most steps of a layer that is unrolled.
+/// Largest number of steps of an unrolled layer.
 const UNROLLED_STEPS_MAX: i64 = 1 << 9;
 
-/// A layer with its operands, time first.
+/// A layer with its operands; the time axis comes first.
 pub(super) struct Layer {
     pub(super) cell: Cell,
     pub(super) direction: Direction,
@@ -33,18 +34,18 @@ pub(super) struct Layer {
     pub(super) r: ValueId,
     /// `[D, 2 G H]`
     pub(super) bias: ValueId,
-    /// `[D, B, H]` each, as many as the cell keeps.
+    /// `[D, B, H]` each; one, or two for LSTM.
     pub(super) states: Vec<ValueId>,
     /// `[D, 3 H]`
     pub(super) peepholes: Option<ValueId>,
     /// `[B]`
     pub(super) lengths: Option<ValueId>,
-    /// Of all gates of the first direction, then of the second.
+    /// The activations of all gates of the first direction, then of the second.
     pub(super) activations: Vec<Activation>,
     pub(super) clip: Option<f32>,
-    /// LSTM: the forget gate is what the input gate leaves.
+    /// LSTM: whether the forget gate is 1 minus the input gate.
     pub(super) input_forget: bool,
-    /// GRU: the reset gate applies to the product.
+    /// GRU: whether the reset gate is applied after the product.
     pub(super) reset_after: bool,
 }
 
@@ -61,7 +62,7 @@ pub(super) fn lstm(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 }
 
 fn lower(lowering: &mut Lowering, call: &Call<'_>, cell: Cell) -> Results {
-    // With layout 1 the batch comes first in operands and results.
+    // With layout 1 the batch axis comes first in operands and results.
     let batch_first = call.int("layout", 0)? != 0;
     let layer = read(lowering, call, cell, batch_first)?;
     let mut results = match unusual(lowering, &layer) {
@@ -166,7 +167,7 @@ fn read(lowering: &mut Lowering, call: &Call<'_>, cell: Cell, batch_first: bool)
     })
 }
 
-/// What the operator of the tensor graph does not have.
+/// The first feature of the layer that the operator of the tensor graph does not support.
 fn unusual(lowering: &Lowering, layer: &Layer) -> Option<String> {
     let usual = cells::usual_activations(layer.cell, layer.directions);
     let dtype = lowering.dtype(layer.x);
@@ -214,7 +215,7 @@ fn expect_shape(lowering: &Lowering, what: &str, id: ValueId, shape: &[Expr]) ->
     }
     let text = format!("its {what} has shape {} instead of {}", shape_text(lowering.shape(id)), shape_text(shape));
     let same_rank = lowering.rank(id) == shape.len();
-    // A difference of symbols only may be resolved by making them one.
+    // Symbols that differ are resolved by requiring them to be equal.
     for (found, wanted) in lowering.shape(id).iter().zip(shape).filter(|_| same_rank) {
         lowering.equal_dims(found.clone(), wanted.clone())?;
     }

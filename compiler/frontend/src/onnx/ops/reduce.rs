@@ -9,8 +9,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// All `Reduce…` operators. Some are a reduction between two pointwise steps; booleans are reduced
-/// as integers, and roots and logarithms of integers are taken in f64.
+/// All `Reduce…` operators. Some are a reduction between two pointwise steps. Booleans are reduced
+/// as integers; roots and logarithms of integers are computed in f64.
 pub(super) fn reduce(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let Some(axes) = read_axes(lowering, call, x)? else { return Ok(vec![x]) };
@@ -51,8 +51,8 @@ fn over_axes(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, axes: Vec<usi
     }
 }
 
-/// The reduced axes; `None` where nothing is to be done. An attribute at first, an operand from
-/// opset 13 (`ReduceSum`) or 18 on.
+/// The reduced axes; `None` if nothing is reduced. They are an attribute at first, and an operand
+/// from opset 13 (`ReduceSum`) or 18 on.
 fn read_axes(lowering: &Lowering, call: &Call<'_>, x: ValueId) -> LowerResult<Option<Vec<usize>>> {
     let rank = lowering.rank(x);
     let given = match call.optional(1) {
@@ -82,8 +82,8 @@ pub(super) fn one(lowering: &mut Lowering, name: &str, x: ValueId, reduce: Reduc
     lowering.emit_one(name, Op::Reduce(reduce), &[x], lowering.dtype(x), shape)
 }
 
-/// `max + log(sum(exp(x - max)))`, with 0 for an infinite maximum, whose difference from itself
-/// would be no number.
+/// `max + log(sum(exp(x - max)))`. An infinite maximum is replaced by 0, because its difference
+/// from itself would be NaN.
 fn log_sum_exp(
     lowering: &mut Lowering,
     call: &Call<'_>,

@@ -1,5 +1,5 @@
-//! Resampling along one axis of known size, by a table: for each output position the input
-//! positions it reads, and their weights.
+//! Resampling along one axis of known size by a table: for each output position, the input
+//! positions that it reads and their weights.
 
 use super::super::error::{LowerError, LowerResult};
 use super::super::lowering::Lowering;
@@ -10,12 +10,12 @@ use crate::tensor::{Tensor, is_float};
 use crate::tensor_graph::{CoordinateMode, Op, PointOp, ResizeMode, ValueId};
 use atoll_kgraph::{DType, Expr};
 
-/// How a value between positions is found.
+/// How a value between positions is interpolated.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Interpolation {
-    /// The nearest position, or a line between two.
+    /// Nearest position, or linear between two.
     Simple(ResizeMode),
-    /// A cubic polynomial through four.
+    /// A cubic polynomial through four positions.
     Cubic {
         /// ONNX's `cubic_coeff_a`.
         a: f64,
@@ -27,32 +27,32 @@ pub(super) enum Interpolation {
 pub(super) enum Coordinates {
     Plain(CoordinateMode),
     HalfPixelSymmetric,
-    /// A region of the input, per axis.
+    /// Maps to a region of the input, given per axis.
     TfCropAndResize,
 }
 
-/// What holds for all axes.
+/// Settings that apply to all axes.
 #[derive(Clone, Copy)]
 pub(super) struct Sampling {
     pub(super) interpolation: Interpolation,
     pub(super) coordinates: Coordinates,
-    /// Whether a smaller output averages over what it leaves out.
+    /// Whether downsampling averages over the skipped positions.
     pub(super) antialias: bool,
-    /// Whether positions outside have no weight, instead of the value at the edge.
+    /// Whether positions outside the input have weight 0, instead of the value at the edge.
     pub(super) exclude_outside: bool,
-    /// The value outside of the input, where a region reaches there.
+    /// The value outside the input, for regions that extend beyond it.
     pub(super) extrapolation: f64,
 }
 
-/// One axis that is resampled.
+/// An axis that is resampled.
 #[derive(Clone, Copy)]
-pub(super) struct Line {
+pub(super) struct ResampledAxis {
     pub(super) axis: usize,
-    /// Output by input, as the model gives it.
+    /// Scale (output / input), as in the model.
     pub(super) scale: f32,
     pub(super) from: usize,
     pub(super) to: usize,
-    /// Start and end of the region, as parts of the input.
+    /// Start and end of the region, as fractions of the input.
     pub(super) region: [f32; 2],
 }
 
@@ -61,7 +61,7 @@ pub(super) fn along(
     lowering: &mut Lowering,
     name: &str,
     x: ValueId,
-    line: Line,
+    line: ResampledAxis,
     sampling: &Sampling,
 ) -> LowerResult<ValueId> {
     let rows: Vec<Vec<(usize, f64)>> = (0..line.to).map(|at| line.row(sampling, at)).collect();
@@ -90,13 +90,14 @@ pub(super) fn along(
     lowering.cast(&format!("{name}.y"), y, dtype)
 }
 
-impl Line {
+impl ResampledAxis {
     fn coordinate(&self, sampling: &Sampling, at: usize) -> f32 {
         let (from, to) = (self.from as f32, self.to as f32);
         match sampling.coordinates {
             Coordinates::Plain(mode) => resample::coordinate(mode, self.scale, at, self.from, self.to),
             Coordinates::HalfPixelSymmetric => {
-                // The output that the scale asks for is not whole; its centre stays that of the input.
+                // The output size is not exactly the scaled one; its centre stays that of the
+                // input.
                 let adjustment = to / (self.scale * from);
                 let offset = from / 2.0 * (1.0 - adjustment);
                 offset + (at as f32 + 0.5) / self.scale - 0.5
@@ -116,7 +117,7 @@ impl Line {
         sampling.coordinates == Coordinates::TfCropAndResize && !(0.0..=self.from as f32 - 1.0).contains(&coordinate)
     }
 
-    /// The positions that an output position reads, inside the input, and their weights.
+    /// The positions inside the input that an output position reads, with their weights.
     fn row(&self, sampling: &Sampling, at: usize) -> Vec<(usize, f64)> {
         let coordinate = self.coordinate(sampling, at);
         let taps = match sampling.interpolation {
@@ -133,8 +134,8 @@ impl Line {
             .collect()
     }
 
-    /// Positions around a coordinate and the weights that a kernel of some reach to both sides
-    /// gives them. Averaging stretches the kernel.
+    /// The positions within `reach` of a coordinate, with their weights by the kernel. Antialiasing
+    /// stretches the kernel.
     fn taps(&self, sampling: &Sampling, coordinate: f32, reach: i64, kernel: &dyn Fn(f64) -> f64) -> Vec<(i64, f64)> {
         let stretch = if sampling.antialias { f64::from(self.scale).min(1.0) } else { 1.0 };
         let reach = (reach as f64 / stretch).ceil() as i64;
@@ -144,7 +145,7 @@ impl Line {
     }
 }
 
-/// Keys' kernel at a distance.
+/// Keys' cubic convolution kernel at distance `x`.
 fn cubic(a: f64, x: f64) -> f64 {
     match x {
         ..=1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
@@ -153,12 +154,12 @@ fn cubic(a: f64, x: f64) -> f64 {
     }
 }
 
-/// One position each, so nothing is computed and every type will do.
+/// Each output position reads one input position, so nothing is computed and any type works.
 fn gather(
     lowering: &mut Lowering,
     name: &str,
     x: ValueId,
-    line: Line,
+    line: ResampledAxis,
     rows: &[Vec<(usize, f64)>],
 ) -> LowerResult<ValueId> {
     let positions = rows.iter().filter_map(|row| row.first()).map(|(position, _)| *position as i64);
@@ -169,12 +170,12 @@ fn gather(
     lowering.emit_one(name, Op::Gather { axis: line.axis }, &[x, positions], lowering.dtype(x), shape)
 }
 
-/// Sums of weighted elements; `outside` says which positions have a value of their own.
+/// Sums of weighted elements; positions in `outside` have a fixed value instead.
 fn weighted(
     lowering: &mut Lowering,
     name: &str,
     x: ValueId,
-    line: Line,
+    line: ResampledAxis,
     rows: &[Vec<(usize, f64)>],
     outside: Option<(&Vec<bool>, f64)>,
 ) -> LowerResult<ValueId> {

@@ -1,13 +1,13 @@
-//! Resizing: what the attributes say of each axis. Two inner axes of floats are one kernel that
-//! computes coordinates; all else goes axis by axis, by tables where sizes are known and by formula
-//! where they are symbolic.
+//! `Resize` and `Upsample`. Resizing the two innermost axes of floats is one kernel that computes
+//! coordinates. Everything else is resampled axis by axis: with tables for known sizes, with
+//! formulas for symbolic sizes.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::super::lowering::Lowering;
 use super::pad::axes_in_order;
-use super::resample::{self, Coordinates, Interpolation, Line, Sampling};
-use super::sampling::{self, SymbolicLine};
+use super::resample::{self, Coordinates, Interpolation, ResampledAxis, Sampling};
+use super::sampling::{self, SymbolicAxis};
 use crate::size::{canonical, elements, same};
 use crate::tensor::is_float;
 use crate::tensor_graph::{CoordinateMode, Op, Resize, ResizeMode, ValueId};
@@ -15,17 +15,18 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// What every dimension becomes.
+/// The target of every dimension.
 struct Target {
-    /// Output by input, as the model gives it; `None` stands for the quotient of the sizes, which
-    /// is not known.
+    /// Scale (output / input), as in the model. `None` means the quotient of the sizes, which is
+    /// symbolic.
     scales: Vec<Option<f64>>,
     sizes: Vec<Expr>,
-    /// Start and end of the region, as parts of the input.
+    /// Start and end of the region, as fractions of the input.
     regions: Vec<[f32; 2]>,
 }
 
-/// `Upsample` (opset 7 to 9) and `Resize` of opset 10: scales only, coordinates divided by them.
+/// `Upsample` (opset 7 to 9) and `Resize` of opset 10: only scales; coordinates are divided by
+/// them.
 pub(super) fn upsample(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let scales = match call.optional(1) {
         Some(scales) => lowering.require_floats(scales, "list of scales")?,
@@ -71,7 +72,7 @@ pub(super) fn resize(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     resize_to(lowering, call, x, &target, sampling)
 }
 
-/// Scale and size of every dimension, from `scales` or from `sizes`.
+/// The scale and size of every dimension, from `scales` or from `sizes`.
 fn read_target(
     lowering: &Lowering,
     call: &Call<'_>,
@@ -80,7 +81,7 @@ fn read_target(
     coordinates: Coordinates,
 ) -> LowerResult<Target> {
     let shape = lowering.shape(x).to_vec();
-    // An empty list stands for an operand that is left out.
+    // An empty list means that the operand is omitted.
     let given = |index: usize| call.optional(index).filter(|id| lowering.shape(*id) != [Expr::Const(0)]);
     let mut scales = vec![Some(1.0); shape.len()];
     let mut sizes = shape.clone();
@@ -119,7 +120,7 @@ fn read_target(
     Ok(Target { scales, sizes, regions })
 }
 
-/// Makes one scale of all, the smallest or the largest.
+/// Replaces all scales by the smallest or the largest one.
 fn keep_aspect_ratio(
     call: &Call<'_>,
     shape: &[Expr],
@@ -149,7 +150,7 @@ fn keep_aspect_ratio(
     Ok(())
 }
 
-/// Output by input, where it is a number.
+/// Scale (output / input), if it is a number.
 fn ratio(output: &Expr, input: &Expr) -> Option<f64> {
     let exact = crate::size::divide_exact(output, input).and_then(|e| e.as_const());
     match (exact, output.as_const(), input.as_const()) {
@@ -159,8 +160,8 @@ fn ratio(output: &Expr, input: &Expr) -> Option<f64> {
     }
 }
 
-/// The scale as a numerator and a power of two, where the product with every size that a symbol may
-/// have is exact in f32.
+/// The scale as a numerator and a power of two as denominator, if its product with every valid size
+/// is exact in f32.
 fn exact_fraction(scale: f64) -> Option<(i64, i64)> {
     let denominator =
         (0..8).map(|bits| 1_i64 << bits).find(|denominator| (scale * *denominator as f64).fract() == 0.0)?;
@@ -178,7 +179,7 @@ fn scaled_sizes(lowering: &Lowering, x: ValueId, scales: &[f64]) -> LowerResult<
             invalid(format!("its scale {scale} is not between 0 and 65536"))
         }
         _ if scale.fract() == 0.0 => Ok(dim.clone() * *scale as i64),
-        // Scales are floats in the model, so the product is one too.
+        // Scales are f32 in the model, so the product is computed in f32.
         Some(dim) => Ok(Expr::Const((dim as f32 * *scale as f32).floor() as i64)),
         None => match exact_fraction(*scale) {
             Some((numerator, denominator)) => Ok((dim.clone() * numerator).floor_div(denominator)),
@@ -225,7 +226,7 @@ fn read_coordinates(call: &Call<'_>) -> LowerResult<Coordinates> {
     }))
 }
 
-/// Resizes by the kernel that computes coordinates where it can, by tables where sizes are known.
+/// Resizes with the kernel that computes coordinates if possible, otherwise axis by axis.
 fn resize_to(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, target: &Target, sampling: Sampling) -> Results {
     let shape = lowering.shape(x).to_vec();
     let mut sampling = sampling;
@@ -261,14 +262,14 @@ fn resize_to(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, target: &Targ
         let scale = target.scales[*axis].map(|scale| scale as f32);
         done = match (line, scale, by_formula) {
             (Some((from @ 1.., to)), Some(scale), _) => {
-                let line = Line { axis: *axis, scale, from: from as usize, to: to as usize, region };
+                let line = ResampledAxis { axis: *axis, scale, from: from as usize, to: to as usize, region };
                 resample::along(lowering, &name, done, line, &sampling)?
             }
             (None, Some(_), Some((mode, coordinates))) if is_small_float(lowering.dtype(x)) => {
                 resize_plane(lowering, &name, done, mode, coordinates, &[*axis], target)?
             }
             _ => {
-                let line = SymbolicLine { axis: *axis, scale, to: target.sizes[*axis].clone(), region };
+                let line = SymbolicAxis { axis: *axis, scale, to: target.sizes[*axis].clone(), region };
                 sampling::along(lowering, &name, done, &line, &sampling)?
             }
         };
@@ -276,12 +277,12 @@ fn resize_to(lowering: &mut Lowering, call: &Call<'_>, x: ValueId, target: &Targ
     Ok(vec![done])
 }
 
-/// Whether the kernel that computes coordinates is exact enough.
+/// Whether f32 coordinates and arithmetic are exact enough for the type.
 fn is_small_float(dtype: DType) -> bool {
     is_float(dtype) && dtype != DType::F64
 }
 
-/// Whether every output has just the size that its scale asks for.
+/// Whether every output size is exactly the scaled input size.
 fn is_whole(shape: &[Expr], target: &Target) -> bool {
     shape.iter().zip(&target.sizes).zip(&target.scales).all(|((from, to), scale)| {
         match (from.as_const(), to.as_const(), scale) {
@@ -292,8 +293,8 @@ fn is_whole(shape: &[Expr], target: &Target) -> bool {
     })
 }
 
-/// Resizes one axis or the two innermost ones, with all others as planes or as columns beside each
-/// other.
+/// Resizes one axis or the two innermost ones. The other dimensions are merged into planes, or into
+/// columns.
 fn resize_plane(
     lowering: &mut Lowering,
     name: &str,

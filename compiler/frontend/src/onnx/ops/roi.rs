@@ -1,4 +1,4 @@
-//! Pooling of regions: a box in the image becomes an output of fixed size.
+//! Region pooling: a box in the image becomes an output of fixed size.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid};
@@ -11,11 +11,11 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most samples per bin and axis where the size of a region decides: no region of use has more, and
-/// a hostile one ends.
+/// Largest number of samples per bin and axis when it depends on the size of the region. Real
+/// models use fewer; the limit bounds hostile inputs.
 const SAMPLES_MAX: i64 = 4096;
 
-/// The image, the regions and the result of both operators.
+/// Shapes of the image, the regions and the result, for both operators.
 struct Regions {
     image: Vec<Expr>,
     regions: Vec<Expr>,
@@ -44,15 +44,15 @@ impl Regions {
         Ok(Regions { image, regions, result, real: Real::of(dtype), scale: call.float("spatial_scale", 1.0)?.into() })
     }
 
-    /// A number of the point's region.
+    /// Loads a number of the point's region.
     fn load(&self, nest: &mut NestBuilder, region: &NestArg, column: i64) -> NestArg {
         let at = nest.offset(&self.regions, &[region.clone(), column.into()]);
         nest.load(1, self.real.0, &at)
     }
 }
 
-/// Inputs `x [N, C, H, W]`, `rois [R, 4]` (x1, y1, x2, y2) and `batch_indices [R]`. Each bin takes
-/// the mean or the maximum of samples between elements.
+/// Operands `x [N, C, H, W]`, `rois [R, 4]` (x1, y1, x2, y2) and `batch_indices [R]`. Each bin is
+/// the mean or the maximum of interpolated samples.
 pub(super) fn roi_align(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let pooled = [call.int("output_height", 1)?, call.int("output_width", 1)?];
     let regions = Regions::read(lowering, call, pooled, 4)?;
@@ -122,10 +122,10 @@ pub(super) fn roi_align(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.cast(&format!("{}.y", call.name), y, dtype)?])
 }
 
-/// One axis of the point's bin.
+/// The bin of the point along one axis.
 struct Bin {
     start: NestArg,
-    /// Distance of samples.
+    /// Distance between samples.
     step: NestArg,
     samples: NestArg,
 }
@@ -147,7 +147,7 @@ impl Bin {
         };
         let (low, high) = (scaled(nest, &low), scaled(nest, &high));
         let size = real.sub(nest, &high, &low);
-        // Without the half pixel, an empty region is one element.
+        // Without the half-pixel offset, an empty region counts as one element.
         let size = if half_pixel { size } else { real.max(nest, &size, &number(1.0)) };
         let bin = real.div(nest, &size, &number(pooled as f64));
         let samples = if sampling_ratio > 0 {
@@ -171,7 +171,7 @@ impl Bin {
     }
 }
 
-/// Where a sample falls on one axis.
+/// The position of a sample along one axis.
 struct Position {
     low: NestArg,
     high: NestArg,
@@ -197,7 +197,8 @@ impl Regions {
         Position { high: index_clamp(nest, &next, &extent), low: index_clamp(nest, &low, &extent), part, inside }
     }
 
-    /// The value between four elements; a maximum is that of the four weighted elements.
+    /// The bilinear interpolation of four elements; for a maximum, the largest of the four weighted
+    /// elements.
     fn sampled(&self, nest: &mut NestBuilder, plane: &[NestArg; 2], [y, x]: [NestArg; 2], is_max: bool) -> NestArg {
         let real = self.real;
         let (y, x) = (self.position(nest, &y, &self.image[2]), self.position(nest, &x, &self.image[3]));
@@ -219,7 +220,7 @@ impl Regions {
     }
 }
 
-/// Inputs `x [N, C, H, W]` and `rois [R, 5]` (batch, x1, y1, x2, y2). Each bin takes the maximum of
+/// Operands `x [N, C, H, W]` and `rois [R, 5]` (batch, x1, y1, x2, y2). Each bin is the maximum of
 /// whole elements.
 pub(super) fn max_roi_pool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let [height, width] = call.required_ints("pooled_shape")?[..] else {
@@ -257,7 +258,7 @@ pub(super) fn max_roi_pool(lowering: &mut Lowering, call: &Call<'_>) -> Results 
 }
 
 impl Regions {
-    /// First element of a bin and the one behind its last, along one axis.
+    /// The first element of a bin, and the one after its last, along one axis.
     fn whole_bin(
         &self,
         nest: &mut NestBuilder,

@@ -1,5 +1,5 @@
-//! Resampling along one axis whose size is symbolic: each output element computes its own
-//! coordinate, and the weights of what it reads.
+//! Resampling along one axis of symbolic size: each output element computes its own coordinate, and
+//! the weights of the elements that it reads.
 
 use super::super::error::{LowerError, LowerResult};
 use super::super::lowering::Lowering;
@@ -10,18 +10,18 @@ use crate::tensor::is_float;
 use crate::tensor_graph::{CoordinateMode, Op, PointOp, ResizeMode, ValueId};
 use atoll_kgraph::{DType, Expr};
 
-/// One axis that is resampled.
+/// An axis that is resampled.
 #[derive(Clone)]
-pub(super) struct SymbolicLine {
+pub(super) struct SymbolicAxis {
     pub(super) axis: usize,
-    /// Output by input; `None` stands for the quotient of the sizes.
+    /// Scale (output / input); `None` means the quotient of the sizes.
     pub(super) scale: Option<f32>,
     pub(super) to: Expr,
-    /// Start and end of the region, as parts of the input.
+    /// Start and end of the region, as fractions of the input.
     pub(super) region: [f32; 2],
 }
 
-/// Coordinates are f32 in every runtime.
+/// The type of coordinates: f32, as in ONNX Runtime.
 const COORDINATE: DType = DType::F32;
 
 /// Resamples along one axis.
@@ -29,7 +29,7 @@ pub(super) fn along(
     lowering: &mut Lowering,
     name: &str,
     x: ValueId,
-    line: &SymbolicLine,
+    line: &SymbolicAxis,
     sampling: &Sampling,
 ) -> LowerResult<ValueId> {
     let dtype = lowering.dtype(x);
@@ -81,14 +81,14 @@ pub(super) fn along(
     lowering.cast(&format!("{name}.y"), y, dtype)
 }
 
-/// Sizes of an axis as coordinates.
+/// The sizes of an axis, in the type of coordinates.
 struct Axis {
     from: Expr,
     input: NestArg,
     output: NestArg,
-    /// Output by input.
+    /// Scale (output / input).
     scale: NestArg,
-    /// The last position of the input.
+    /// Last position of the input.
     last: NestArg,
 }
 
@@ -97,7 +97,7 @@ fn step(nest: &mut NestBuilder, op: PointOp, a: &NestArg, b: &NestArg) -> NestAr
 }
 
 impl Axis {
-    fn new(nest: &mut NestBuilder, from: &Expr, line: &SymbolicLine) -> Axis {
+    fn new(nest: &mut NestBuilder, from: &Expr, line: &SymbolicAxis) -> Axis {
         let input = nest.cast(&NestArg::from(from), COORDINATE);
         let output = nest.cast(&NestArg::from(&line.to), COORDINATE);
         let scale = match line.scale {
@@ -113,7 +113,7 @@ impl Axis {
         &self,
         nest: &mut NestBuilder,
         at: &NestArg,
-        line: &SymbolicLine,
+        line: &SymbolicAxis,
         coordinates: Coordinates,
     ) -> NestArg {
         let at = nest.cast(at, COORDINATE);
@@ -184,8 +184,8 @@ impl Axis {
         nest.cast(&inside, DType::I32)
     }
 
-    /// The weighted mean of the elements around a coordinate; those outside count as the nearest
-    /// inside, or not at all. Averaging stretches the kernel.
+    /// The weighted mean of the elements around a coordinate. Elements outside the input are
+    /// clamped to the edge, or have weight 0. Antialiasing stretches the kernel.
     fn weighted(
         &self,
         nest: &mut NestBuilder,
@@ -235,7 +235,7 @@ impl Axis {
     }
 }
 
-/// The weight of an element at a distance.
+/// The kernel's weight at distance `x`.
 fn kernel(nest: &mut NestBuilder, interpolation: Interpolation, ty: DType, x: &NestArg) -> NestArg {
     let horner = |nest: &mut NestBuilder, coefficients: [f64; 4]| {
         let [first, rest @ ..] = coefficients;

@@ -1,4 +1,4 @@
-//! Operators that run along an axis and carry something with them: one thread per line.
+//! Operators that carry a value along an axis, with one thread per line.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -11,7 +11,7 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// The lines of a tensor along an axis: each has a first element and a step to the next.
+/// The lines of a tensor along an axis.
 struct Lines {
     /// Dimensions without the axis.
     domain: Vec<Expr>,
@@ -25,8 +25,8 @@ impl Lines {
         Lines { domain, shape: shape.to_vec(), axis }
     }
 
-    /// Element `i` of the line of the nest's point, in a tensor that has `length` elements along
-    /// the axis.
+    /// Offset of element `i` of the point's line, in a tensor with `length` elements along the
+    /// axis.
     fn at(&self, nest: &mut NestBuilder, length: &Expr, i: &NestArg) -> NestArg {
         let mut shape = self.shape.clone();
         shape[self.axis] = length.clone();
@@ -40,7 +40,7 @@ impl Lines {
     }
 }
 
-/// `CumSum` and `CumProd`. Small floats are summed in f32.
+/// `CumSum` and `CumProd`. Floats narrower than f32 are accumulated in f32.
 pub(super) fn cumulate(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -70,12 +70,12 @@ pub(super) fn cumulate(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[x], dtype, shape)?])
 }
 
-/// The value that a variable has now, in the type of the result.
+/// The current value of a variable, in the type of the result.
 fn narrowed(nest: &mut NestBuilder, variable: &NestArg, ty: DType, dtype: DType) -> NestArg {
     if ty == dtype { nest.variable(ty, variable) } else { nest.cast(variable, dtype) }
 }
 
-/// Reverses the first elements of each line of a batch; how many, an operand says.
+/// Reverses the first elements of each line of a batch; an operand gives their number.
 pub(super) fn reverse_sequence(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, lengths) = (call.input(0)?, call.input(1)?);
     let shape = lowering.shape(x).to_vec();
@@ -105,11 +105,11 @@ pub(super) fn reverse_sequence(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[x, lengths], dtype, shape)?])
 }
 
-/// The `k` largest or smallest elements of each line in order, and where they stood; of equal ones
-/// the first comes first. A NaN counts as the largest.
+/// The `k` largest or smallest elements of each line in order, with their positions. Among equal
+/// elements the first comes first. A NaN counts as the largest.
 ///
-/// A thread keeps the best so far in the results, sorted; most elements of a long line are worse
-/// than all of them and are passed over.
+/// A thread keeps the best elements so far in the results, sorted. Most elements of a long line are
+/// worse than all of them and are skipped.
 pub(super) fn top_k(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -141,7 +141,7 @@ pub(super) fn top_k(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let lines = Lines::of(&shape, axis);
     let mut nest = NestBuilder::new("top_k", lines.domain.clone());
     let kept = nest.variable(DType::I32, &0.into());
-    // There is no last one of none.
+    // If `k` is 0 there is no last element to compare with.
     let is_any = nest.compare(PointOp::Greater, DType::I32, &NestArg::from(&k), &0.into());
     let end = nest.select(DType::I32, &is_any, &NestArg::from(lines.length()), &0.into());
     nest.count(&0.into(), &end, |nest, i| {
@@ -166,7 +166,7 @@ pub(super) fn top_k(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     lowering.emit(&call.name, Op::Nest(nest.finish()), &[x], outputs)
 }
 
-/// Puts an element into its place among the `kept` best, the last of which is dropped.
+/// Inserts an element among the `kept` best; the last of these is dropped.
 fn insert(nest: &mut NestBuilder, lines: &Lines, k: &Expr, better: &Better, [kept, element, index]: [&NestArg; 3]) {
     let last = nest.sub(kept, &1.into());
     let place = nest.variable(DType::I32, &last);
@@ -201,7 +201,7 @@ struct Better {
 }
 
 impl Better {
-    /// Whether `a` comes before `b`, whatever their places.
+    /// Whether `a` is strictly better than `b`, ignoring their positions.
     fn than(&self, nest: &mut NestBuilder, a: &NestArg, b: &NestArg) -> NestArg {
         let (a, b) = if self.largest { (a, b) } else { (b, a) };
         let greater = nest.compare(PointOp::Greater, self.ty, a, b);

@@ -1,8 +1,8 @@
-//! Operators that write where an index tensor says.
+//! Operators that write elements at the positions in an index tensor.
 //!
-//! The data is copied first and then changed update by update, in their order, by the thread that
-//! owns the line: of two updates of one element the later wins, as in a loop on a CPU, and running
-//! a block again gives the same.
+//! The data is copied first. Then the thread that owns a line applies the updates of that line in
+//! their order: of two updates of one element the later one wins, as in a sequential loop, and
+//! running a block again gives the same result.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -15,10 +15,10 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most parts that the rows of a `ScatterND` are shared out in.
+/// Largest number of parts into which the rows of a `ScatterND` are divided.
 const PARTS_MAX: usize = 256;
 
-/// How an update meets the element: `None` replaces it.
+/// How an update is combined with the element; `None` replaces it.
 fn reduction(call: &Call<'_>, dtype: DType) -> LowerResult<Option<PointOp>> {
     let op = match call.string("reduction", "none")?.as_str() {
         "none" => return Ok(None),
@@ -31,7 +31,7 @@ fn reduction(call: &Call<'_>, dtype: DType) -> LowerResult<Option<PointOp>> {
     if dtype == DType::Bool { unsupported("a reduction of booleans") } else { Ok(Some(op)) }
 }
 
-/// Operands, result and how an update is applied.
+/// The types of an update, and how it is applied.
 struct Update {
     dtype: DType,
     index_ty: DType,
@@ -39,7 +39,7 @@ struct Update {
 }
 
 impl Update {
-    /// Operands 0, 1, 2 are data, indices, updates.
+    /// Operands: data, indices, updates.
     fn of(lowering: &Lowering, call: &Call<'_>) -> LowerResult<(Update, [ValueId; 3])> {
         let [data, indices, updates] = [call.input(0)?, call.input(1)?, call.input(2)?];
         let dtype = lowering.dtype(data);
@@ -69,7 +69,7 @@ impl Update {
     }
 }
 
-/// Two tensors that must have the same shape.
+/// Requires two tensors to have the same shape.
 fn same_shapes(lowering: &Lowering, a: ValueId, b: ValueId) -> LowerResult<()> {
     let (left, right) = (lowering.shape(a), lowering.shape(b));
     if left.len() != right.len() {
@@ -82,8 +82,8 @@ fn same_shapes(lowering: &Lowering, a: ValueId, b: ValueId) -> LowerResult<()> {
     left.iter().zip(right).try_for_each(|(a, b)| lowering.equal_dims(a.clone(), b.clone()).map(drop))
 }
 
-/// `Scatter` and `ScatterElements`: each update has its own place on all axes but one. A thread per
-/// line along that axis.
+/// `Scatter` and `ScatterElements`: each update has its own coordinates on all axes but one. One
+/// thread per line along that axis.
 pub(super) fn scatter_elements(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (update, [data, indices, updates]) = Update::of(lowering, call)?;
     let (shape, index_shape) = (lowering.shape(data).to_vec(), lowering.shape(indices).to_vec());
@@ -106,7 +106,7 @@ pub(super) fn scatter_elements(lowering: &mut Lowering, call: &Call<'_>) -> Resu
             update.apply(nest, &from, &to);
         });
     };
-    // Lines beyond the indices are only copied.
+    // Lines outside the indices are only copied.
     let shorter: Vec<usize> = (0..shape.len()).filter(|i| *i != axis && index_shape[*i] != shape[*i]).collect();
     let mut has_updates = None;
     for i in shorter {
@@ -123,15 +123,15 @@ pub(super) fn scatter_elements(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[data, indices, updates], update.dtype, shape)?])
 }
 
-/// The row-major index of a place whose coordinate on one axis is `i`.
+/// The row-major offset of `place`, with its coordinate on `axis` replaced by `i`.
 fn along(nest: &mut NestBuilder, shape: &[Expr], place: &[NestArg], axis: usize, i: &NestArg) -> NestArg {
     let mut place = place.to_vec();
     place[axis] = i.clone();
     nest.offset(shape, &place)
 }
 
-/// `ScatterND`: each update is a slice of the data, named by a row of indices. The data is a matrix
-/// of slices here; a thread owns a column of it, or a part of one.
+/// `ScatterND`: each update is a slice of the data, selected by a row of indices. The data is
+/// viewed as a matrix of slices; a thread owns a column of it, or a part of a column.
 pub(super) fn scatter_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (update, [data, indices, updates]) = Update::of(lowering, call)?;
     let (shape, index_shape) = (lowering.shape(data).to_vec(), lowering.shape(indices).to_vec());
@@ -179,8 +179,8 @@ pub(super) fn scatter_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.emit_one(&call.name, Op::Nest(nest.finish()), &[data, indices, updates], update.dtype, shape)?])
 }
 
-/// In how many parts the rows are shared out, and the rows of a part. Every part reads all indices,
-/// so there are parts only where rows are many more than updates.
+/// The number of parts into which the rows are divided, and the rows of a part. Every part reads
+/// all indices, so the rows are divided only if they are many more than the updates.
 fn share(rows: &Expr, count: &Expr) -> (Expr, Expr) {
     let known = static_shape(&[rows.clone(), count.clone()]);
     let parts = known.map_or(1, |sizes| (sizes[0] / (8 * sizes[1].max(1))).clamp(1, PARTS_MAX));
@@ -193,8 +193,8 @@ fn share(rows: &Expr, count: &Expr) -> (Expr, Expr) {
     }
 }
 
-/// `TensorScatter`: a stretch of each line of the cache is replaced; where it starts is given for
-/// each element of the batch.
+/// `TensorScatter`: replaces a range of each line of the cache; an operand gives its start for each
+/// element of the batch.
 pub(super) fn tensor_scatter(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (cache, update) = (call.input(0)?, call.input(1)?);
     let (shape, update_shape) = (lowering.shape(cache).to_vec(), lowering.shape(update).to_vec());

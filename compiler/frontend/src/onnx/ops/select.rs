@@ -1,4 +1,4 @@
-//! Operators that choose by position.
+//! Operators that select elements by position.
 
 use super::super::call::{Call, axes_of};
 use super::super::error::{LowerResult, invalid};
@@ -9,8 +9,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Compares every index with `0..depth`; a negative one counts from the end, and one outside hits
-/// nothing.
+/// Compares every index with `0..depth`. A negative index counts from the end; an index outside
+/// matches nothing.
 pub(super) fn one_hot(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (indices, values) = (call.input(0)?, call.input(2)?);
     let name = |part: &str| format!("{}.{part}", call.name);
@@ -25,7 +25,7 @@ pub(super) fn one_hot(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let off = part(lowering, &name("off"), values, 0, 0, 1.into())?;
     let on = part(lowering, &name("on"), values, 0, 1, 1.into())?;
     let index_ty = match lowering.dtype(indices) {
-        // Wide enough for any depth, and signed.
+        // A signed type that holds every depth.
         DType::I32 => DType::I32,
         _ => DType::I64,
     };
@@ -46,8 +46,8 @@ pub(super) fn one_hot(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })?])
 }
 
-/// Keeps the upper or the lower triangle of each matrix; `k` moves the diagonal and may come at run
-/// time.
+/// Keeps the upper or the lower triangle of each matrix. `k` shifts the diagonal and may be
+/// computed at run time.
 pub(super) fn trilu(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();

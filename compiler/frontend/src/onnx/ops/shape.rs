@@ -1,5 +1,5 @@
-//! Operators on shapes: what they compute is known at compile time, what they do to data is a
-//! [`Op::Reshape`](crate::tensor_graph::Op::Reshape) or nothing.
+//! Operators on shapes. What they compute is known at compile time; their effect on data is a
+//! [`Op::Reshape`](crate::tensor_graph::Op::Reshape) or none.
 
 use super::super::call::{Call, axes_of, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid};
@@ -24,7 +24,7 @@ pub(super) fn size(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.add_sizes(&call.name, DType::I64, vec![], vec![count])])
 }
 
-/// A 0 keeps the input's dimension, one -1 takes what is left.
+/// `Reshape`: a 0 keeps the input's dimension, a -1 takes the remaining elements.
 pub(super) fn reshape(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let wanted = lowering.require_known(call.input(1)?, "shape")?;
@@ -37,7 +37,7 @@ pub(super) fn reshape(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if rests > 1 {
         return invalid("its shape contains -1 twice");
     }
-    // Of several dimensions that may be -1 one is.
+    // Several dimensions may be -1, depending on the invocation; at most one of them is.
     let count = dims.iter().filter_map(|dim| dim.is_rest.clone()).fold(Expr::Const(0), |sum, is_rest| sum + is_rest);
     lowering.require_at_least(&Expr::Const(1), &simplified(&count, &lowering.graph.symbols))?;
     let others: Vec<Expr> =
@@ -52,15 +52,15 @@ pub(super) fn reshape(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.reshape(&call.name, x, shape)?])
 }
 
-/// A dimension of a wanted shape.
+/// A dimension of a requested shape.
 struct Wanted {
-    /// What it is, where it is not what is left; else 0.
+    /// Its size; 0 if it takes the remaining elements.
     size: Expr,
-    /// 1 where it is what is left, else 0; `None` is 0.
+    /// 1 if it takes the remaining elements, else 0; `None` means 0.
     is_rest: Option<Expr>,
 }
 
-/// What a number in the wanted shape means; a symbolic one may mean each of the three things.
+/// The meaning of a number in the requested shape; a symbolic one may be a size, 0 or -1.
 fn wanted_dim(
     lowering: &Lowering,
     x: ValueId,
@@ -100,8 +100,8 @@ fn wanted_dim(
     Ok(Wanted { size, is_rest: (is_rest != zero()).then_some(is_rest) })
 }
 
-/// The dimension that -1 stands for. Where it is not certain that there is one, nothing need
-/// divide.
+/// The dimension that -1 stands for. If it is not certain that there is a -1, the division may
+/// leave a remainder.
 fn rest_of(lowering: &Lowering, all: &Expr, others: &Expr, is_certain: bool) -> LowerResult<Expr> {
     match (all.as_const(), others.as_const()) {
         (Some(0), Some(0)) => Ok(Expr::Const(0)),
@@ -120,7 +120,7 @@ pub(super) fn flatten(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.reshape(&call.name, x, vec![elements(&shape[..axis]), elements(&shape[axis..])])?])
 }
 
-/// Axes are an attribute before opset 13 and an operand from there on.
+/// Axes are an attribute before opset 13 and an operand from opset 13 on.
 fn read_axes(lowering: &Lowering, call: &Call<'_>) -> LowerResult<Option<Vec<i64>>> {
     match call.optional(1) {
         Some(axes) => lowering.require_ints(axes, "list of axes").map(Some),
@@ -134,7 +134,7 @@ pub(super) fn squeeze(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let axes = match read_axes(lowering, call)? {
         Some(axes) => axes_of(&axes, shape.len())?,
         None => {
-            // How many dimensions the result has must not depend on the invocation.
+            // The rank of the result must not depend on the invocation.
             for dim in shape.iter().filter(|dim| dim.as_const().is_none()) {
                 lowering.require_at_least(dim, &Expr::Const(2))?;
             }
@@ -158,7 +158,7 @@ pub(super) fn unsqueeze(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![lowering.reshape(&call.name, x, shape)?])
 }
 
-/// Both ways: a dimension of 1 in the wanted shape keeps the input's.
+/// `Expand` broadcasts both ways: a dimension of 1 in the requested shape keeps the input's.
 pub(super) fn expand(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let wanted = lowering.require_known(call.input(1)?, "shape")?;

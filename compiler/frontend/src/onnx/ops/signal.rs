@@ -1,4 +1,4 @@
-//! Windows, mel filters and short-time spectra.
+//! Window functions, mel filter banks and short-time Fourier transforms.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -15,7 +15,7 @@ use std::f64::consts::TAU;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most elements of a window or of a filter bank.
+/// Largest number of elements of a window or of a filter bank.
 const ELEMENTS_MAX: i64 = 1 << 24;
 
 fn output_type(call: &Call<'_>) -> LowerResult<DType> {
@@ -59,7 +59,7 @@ pub(super) fn window(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     Ok(vec![constant(lowering, &call.name, dtype, vec![size as usize], (0..size).map(element).collect())])
 }
 
-/// A window whose length is a size.
+/// A window whose length is symbolic.
 fn symbolic_window(
     lowering: &mut Lowering,
     call: &Call<'_>,
@@ -133,7 +133,7 @@ pub(super) fn mel_weight_matrix(lowering: &mut Lowering, call: &Call<'_>) -> Res
     Ok(vec![constant(lowering, &call.name, dtype, vec![rows as usize, bins as usize], matrix)])
 }
 
-/// The spectra of overlapping frames: each frame's samples are gathered, weighted and transformed.
+/// `STFT`: gathers, weights and transforms the samples of each frame.
 pub(super) fn stft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let [batch, length, parts] = lowering

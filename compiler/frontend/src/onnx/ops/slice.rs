@@ -1,5 +1,5 @@
-//! `Slice`: which elements of each axis are taken, also where starts, ends, axes or steps are sizes
-//! that only an invocation knows.
+//! `Slice`: selects elements of each axis. Starts, ends, axes and steps may be sizes that are known
+//! only in the invocation.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid};
@@ -11,8 +11,8 @@ use atoll_kgraph::{Expr, SymbolSpec};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Ends and starts beyond this are "to the end": no dimension is as large, and sums with it stay
-/// far from overflowing.
+/// A start or end beyond this means the end of the axis. No dimension is that large, and sums with
+/// it do not overflow.
 const FAR: i64 = 1 << 40;
 
 /// One entry of the lists of starts, ends, axes and steps.
@@ -23,17 +23,18 @@ struct Cut {
     step: Expr,
 }
 
-/// The elements taken of one axis.
+/// The selected elements of one axis.
 struct Range {
-    /// The first one.
+    /// Index of the first element.
     start: Expr,
-    /// How many.
+    /// Number of elements.
     count: Expr,
-    /// From one to the next.
+    /// Distance between elements.
     step: Expr,
 }
 
-/// Starts, ends, axes and steps are attributes before opset 10 and operands from there on.
+/// Starts, ends and axes are attributes before opset 10; from opset 10 on they are operands, and
+/// there are steps.
 pub(super) fn slice(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let shape = lowering.shape(x).to_vec();
@@ -72,14 +73,14 @@ fn read(lowering: &Lowering, call: &Call<'_>) -> LowerResult<Vec<Cut>> {
     Ok(cuts.map(|(((from, to), axis), step)| Cut { from, to, axis, step }).collect())
 }
 
-/// What is taken of every axis.
+/// The selected elements of every axis.
 fn ranges(lowering: &Lowering, shape: &[Expr], cuts: &[Cut]) -> LowerResult<Vec<Range>> {
     let symbols = &lowering.graph.symbols;
     let rank = Expr::Const(shape.len() as i64);
     for cut in cuts {
         lowering.require_at_least(&(cut.axis.clone() + rank.clone()), &Expr::Const(0))?;
         lowering.require_at_least(&(rank.clone() - 1), &cut.axis)?;
-        // No step is 0.
+        // A step must not be 0.
         lowering
             .require_at_least(&larger(cut.step.clone(), Expr::Const(0) - cut.step.clone(), symbols), &Expr::Const(1))?;
     }
@@ -109,31 +110,31 @@ fn ranges(lowering: &Lowering, shape: &[Expr], cuts: &[Cut]) -> LowerResult<Vec<
         .collect()
 }
 
-/// A range without elements starts at 0: at the end of several axes it would lie outside of the
-/// tensor.
+/// A range without elements starts at 0: if several axes started at their end, the start would be
+/// outside the tensor.
 fn inside(symbols: &[SymbolSpec], range: Range) -> Range {
     let Range { start, count, step } = range;
     let is_any = smaller(count.clone(), Expr::Const(1), symbols);
     Range { start: if is_any == Expr::Const(1) { start } else { simplified(&(start * is_any), symbols) }, count, step }
 }
 
-/// A number within what counts.
+/// Clamps a number to `-FAR..=FAR`.
 fn near(size: &Expr) -> Expr {
     size.as_const().map_or_else(|| size.clone(), |value| Expr::Const(value.clamp(-FAR, FAR)))
 }
 
-/// 1 where a size is a number, else 0.
+/// 1 if a size equals a number, else 0.
 fn is_equal(size: &Expr, number: i64, symbols: &[SymbolSpec]) -> Expr {
     let (above, below) = (size.clone() - number, Expr::Const(number) - size.clone());
     Expr::Const(1) - smaller(larger(above, below, symbols), Expr::Const(1), symbols)
 }
 
-/// 1 where a size is above 0, else 0.
+/// 1 if a size is positive, else 0.
 fn is_positive(size: &Expr, symbols: &[SymbolSpec]) -> Expr {
     smaller(larger(size.clone(), Expr::Const(0), symbols), Expr::Const(1), symbols)
 }
 
-/// A negative position counts from the end.
+/// Resolves a negative position, which counts from the end.
 fn from_end(position: &Expr, dim: &Expr, symbols: &[SymbolSpec]) -> Expr {
     match bounds(position, symbols) {
         Some((low, _)) if low >= 0 => position.clone(),
@@ -142,7 +143,7 @@ fn from_end(position: &Expr, dim: &Expr, symbols: &[SymbolSpec]) -> Expr {
     }
 }
 
-/// ONNX's rules, by the direction of the step.
+/// Resolves a range by ONNX's rules, which depend on the sign of the step.
 fn resolve(symbols: &[SymbolSpec], dim: &Expr, from: &Expr, to: &Expr, step: Expr) -> Range {
     let [from, to] = [from, to].map(|position| from_end(position, dim, symbols));
     if at_least(&step, &Expr::Const(1), symbols) {
@@ -158,7 +159,7 @@ fn resolve(symbols: &[SymbolSpec], dim: &Expr, from: &Expr, to: &Expr, step: Exp
     Range { start: either(forwards.start, backwards.start), count: either(forwards.count, backwards.count), step }
 }
 
-/// Both ends are held within the axis.
+/// Both ends are clamped to the axis.
 fn forwards(symbols: &[SymbolSpec], dim: &Expr, from: Expr, to: Expr, step: Expr) -> Range {
     let zero = Expr::Const(0);
     let within = |position: Expr| smaller(larger(position, zero.clone(), symbols), dim.clone(), symbols);
@@ -167,18 +168,18 @@ fn forwards(symbols: &[SymbolSpec], dim: &Expr, from: Expr, to: Expr, step: Expr
     Range { start, count: simplified(&span.ceil_div(step.clone()), symbols), step }
 }
 
-/// The start is held within the axis, the end one in front of it at most.
+/// The start is clamped to the axis; the end is at least -1.
 fn backwards(symbols: &[SymbolSpec], dim: &Expr, from: Expr, to: Expr, step: Expr) -> Range {
     let zero = Expr::Const(0);
     let first = smaller(larger(from, zero.clone(), symbols), dim.clone() - 1, symbols);
     let end = larger(to, Expr::Const(-1), symbols);
     let span = larger(simplified(&(first.clone() - end), symbols), zero.clone(), symbols);
     let count = simplified(&span.ceil_div(zero.clone() - step.clone()), symbols);
-    // An axis without elements has no first one.
+    // In an axis without elements, the first index would be -1.
     Range { start: larger(first, zero, symbols), count, step }
 }
 
-/// Every element of the result by itself: a step that is not known has no sign.
+/// A nest that loads each element of the result separately, for steps whose sign is not known.
 fn by_points(shape: &[Expr], ranges: &[Range], result: &[Expr], dtype: atoll_kgraph::DType) -> Op {
     let mut nest = NestBuilder::new("slice", result.to_vec());
     let point = nest.point();

@@ -1,4 +1,4 @@
-//! Softmax, its logarithm, and the hard form of it.
+//! Softmax, its logarithm, and hardmax.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::LowerResult;
@@ -11,7 +11,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Applies `body` along the axis; before opset 13 all dimensions from the axis on are one.
+/// Applies `body` along the axis; before opset 13, all dimensions from the axis on are flattened
+/// into one.
 fn along_axis(
     lowering: &mut Lowering,
     call: &Call<'_>,
@@ -35,8 +36,7 @@ pub(super) fn softmax(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     along_axis(lowering, call, |lowering, x, axis| normalized(lowering, &call.name, x, axis, log))
 }
 
-/// The softmax of a value, or its logarithm. The kernel computes in f32; f64 goes through
-/// reductions.
+/// The softmax of a value, or its logarithm. The kernel computes in f32, so f64 uses reductions.
 pub(super) fn normalized(
     lowering: &mut Lowering,
     name: &str,
@@ -81,7 +81,7 @@ pub(super) fn hardmax(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     })
 }
 
-/// Position of the first largest element along the axis, which stays as 1; I32.
+/// Position of the first largest element along the axis, which is kept with extent 1; I32.
 pub(super) fn first_largest(lowering: &mut Lowering, name: &str, x: ValueId, axis: usize) -> LowerResult<ValueId> {
     let ty = lowering.dtype(x);
     let greatest = reduced(lowering, &format!("{name}.max"), x, ReduceKind::Max, vec![axis])?;
@@ -94,7 +94,7 @@ pub(super) fn first_largest(lowering: &mut Lowering, name: &str, x: ValueId, axi
     reduced(lowering, &format!("{name}.first"), candidates, ReduceKind::Min, vec![axis])
 }
 
-/// 0, 1, 2, … along an axis, with 1 as every other dimension; I32.
+/// `0, 1, 2, …` along an axis; the other dimensions are 1; I32.
 pub(super) fn positions(lowering: &mut Lowering, name: &str, x: ValueId, axis: usize) -> LowerResult<ValueId> {
     let extent = lowering.shape(x)[axis].clone();
     pieces::positions(lowering, name, DType::I32, lowering.rank(x), axis, &extent)

@@ -1,5 +1,5 @@
-//! Layers that carry a state through a sequence without a gate that looks at it: `LinearAttention`
-//! and `CausalConvWithState`.
+//! `LinearAttention` and `CausalConvWithState`: layers that carry a state through a sequence,
+//! without gates that depend on the state.
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
@@ -13,7 +13,7 @@ use atoll_kgraph::DType;
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Most steps of a linear attention, which is unrolled.
+/// Largest number of steps of a linear attention, which is unrolled.
 const STEPS_MAX: i64 = 1 << 9;
 
 /// A convolution of every channel with its past; the state is the last elements of the past.
@@ -56,7 +56,7 @@ pub(super) fn causal_conv_with_state(lowering: &mut Lowering, call: &Call<'_>) -
     Ok(vec![y, state])
 }
 
-/// `x * sigmoid(x)`, computed in F32 at least.
+/// `x * sigmoid(x)`, computed at least in F32.
 fn swish(b: &mut Builder<'_>, x: ValueId) -> LowerResult<ValueId> {
     let dtype = b.dtype(x);
     let wide = b.cast("wide", x, computed_in(dtype))?;
@@ -72,15 +72,15 @@ fn computed_in(dtype: DType) -> DType {
     if dtype == DType::F64 { dtype } else { DType::F32 }
 }
 
-/// How the state of a linear attention changes.
+/// How the state of a linear attention is updated.
 struct Rule {
-    /// It decays before each step.
+    /// The state decays before each step.
     gated: bool,
-    /// A step adds what the state lacks of the value.
+    /// A step adds the difference between the value and what the state predicts.
     delta: bool,
 }
 
-/// Operands by step: `[batch, heads, steps, size]` each.
+/// Operands per step: `[batch, heads, steps, size]` each.
 struct Steps {
     q: ValueId,
     k: ValueId,
@@ -89,7 +89,7 @@ struct Steps {
     beta: Option<ValueId>,
 }
 
-/// Query, key, value, past state, decay, beta; as defined in opset 27.
+/// Operands: query, key, value, past state, decay, beta; as defined in opset 27.
 pub(super) fn linear_attention(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let b = &mut Builder::new(lowering, &call.name);
     let rule = match call.string("update_rule", "gated_delta")?.as_str() {
@@ -136,8 +136,8 @@ pub(super) fn linear_attention(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     Ok(vec![b.cast("y", y, dtype)?, b.cast("present_state", state, state_type)?])
 }
 
-/// All steps: rows `[batch, heads, steps, value size]` and the last state `[batch, key heads, size,
-/// value size]`.
+/// Lowers all steps. Returns the rows `[batch, heads, steps, value size]` and the last state
+/// `[batch, key heads, size, value size]`.
 fn run(b: &mut Builder<'_>, steps: &Steps, past: ValueId) -> LowerResult<(ValueId, ValueId)> {
     let [batch, heads, length, size] = b.dims("the query", steps.q)?;
     let [_, key_heads, _, value_size] = b.dims("the value", steps.v)?;
@@ -167,9 +167,9 @@ fn run(b: &mut Builder<'_>, steps: &Steps, past: ValueId) -> LowerResult<(ValueI
     Ok((b.join("rows", &rows, 2)?, state))
 }
 
-/// One step of the state.
+/// Updates the state by one step.
 fn advance(b: &mut Builder<'_>, steps: &Steps, state: ValueId, t: i64) -> LowerResult<ValueId> {
-    // A column and a row, so that their product is a matrix.
+    // A column and a row, whose product is a matrix.
     let column = |b: &mut Builder<'_>, what: &str, x: ValueId| {
         let x = b.part(what, x, 2, t, 1)?;
         b.transpose(what, x, &[0, 1, 3, 2])

@@ -1,5 +1,5 @@
-//! `NonMaxSuppression`: of boxes that overlap the best ones stay. One thread goes through the boxes
-//! of a class, another writes down what all of them chose.
+//! `NonMaxSuppression`: among overlapping boxes keeps the best. One thread per class selects boxes;
+//! another thread writes the selected boxes of all classes.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -12,7 +12,7 @@ type Results = LowerResult<Vec<ValueId>>;
 
 const TY: DType = DType::F32;
 
-/// Operands of the nest that chooses.
+/// Operands of the nest that selects boxes.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 enum Operand {
@@ -23,12 +23,12 @@ enum Operand {
     Least,
 }
 
-/// Sizes and forms of a suppression.
+/// The sizes and options of a suppression.
 struct Suppression {
     batch: Expr,
     classes: Expr,
     boxes: Expr,
-    /// Boxes are given by their centres and sizes, not by their corners.
+    /// Whether boxes are given by centre and size, instead of corners.
     by_centre: bool,
     has_least: bool,
 }
@@ -107,8 +107,8 @@ pub(super) fn non_max_suppression(lowering: &mut Lowering, call: &Call<'_>) -> R
 }
 
 impl Suppression {
-    /// For a class of an image: the boxes that stay, best first, as many as results 0 and 2 say;
-    /// result 1 tells which are still candidates.
+    /// Per class and image, selects the boxes that are kept, best first, into results 0 (indices)
+    /// and 2 (count). Result 1 marks the remaining candidates.
     fn choose(&self) -> Nest {
         let boxes = NestArg::from(&self.boxes);
         let mut nest = NestBuilder::new("suppression", vec![self.batch.clone(), self.classes.clone()]);
@@ -155,7 +155,7 @@ impl Suppression {
         nest.finish()
     }
 
-    /// The candidate with the best score, the first of equal ones; -1 where there is none.
+    /// The candidate with the best score, the first among equals; -1 if there is none.
     fn best(&self, nest: &mut NestBuilder, first: &NestArg) -> NestArg {
         let best = nest.variable(DType::I32, &NestArg::from(-1));
         let score = nest.variable(TY, &NestArg::from(0));
@@ -176,7 +176,7 @@ impl Suppression {
         best
     }
 
-    /// The chosen box and those that overlap it are candidates no more.
+    /// Removes the selected box, and the boxes that overlap it, from the candidates.
     fn suppress(&self, nest: &mut NestBuilder, first: &NestArg, corner: &NestArg, best: &NestArg, overlap: &NestArg) {
         let chosen = self.edges(nest, corner, best);
         let area = area(nest, &chosen);
@@ -195,7 +195,7 @@ impl Suppression {
         });
     }
 
-    /// Lower and upper edge in both directions.
+    /// The lower and upper edge in both directions.
     fn edges(&self, nest: &mut NestBuilder, corner: &NestArg, index: &NestArg) -> [[NestArg; 2]; 2] {
         let at = nest.add(corner, index);
         let at = nest.mul(&at, &4.into());
@@ -214,8 +214,8 @@ impl Suppression {
         })
     }
 
-    /// One thread writes down the chosen boxes of all classes, one after the other, as indices of
-    /// `[batch, classes, boxes]`; and how many they are.
+    /// One thread writes the selected boxes of all classes, one after the other, as indices of
+    /// `[batch, classes, boxes]`, and their number.
     fn gather(&self) -> Nest {
         let (zero, boxes) = (NestArg::from(0), NestArg::from(&self.boxes));
         let pairs = self.batch.clone() * self.classes.clone();
@@ -247,8 +247,7 @@ fn area(nest: &mut NestBuilder, edges: &[[NestArg; 2]; 2]) -> NestArg {
     nest.step(PointOp::Mul, TY, &[height, width])
 }
 
-/// The common area of two boxes by the area of both; -1 where they have nothing in common or one
-/// has no area.
+/// Intersection over union of two boxes; -1 if they do not intersect or one has no area.
 fn share(nest: &mut NestBuilder, a: &[[NestArg; 2]; 2], a_area: &NestArg, b: &[[NestArg; 2]; 2]) -> NestArg {
     let common = [0, 1].map(|axis: usize| {
         let low = nest.step(PointOp::Max, TY, &[a[axis][0].clone(), b[axis][0].clone()]);

@@ -1,5 +1,5 @@
-//! Windows as loop nests: for types that the kernels of convolution and pooling do not compute in,
-//! and where the place of an element counts.
+//! Sliding windows as loop nests: for types that the convolution and pooling kernels do not
+//! support, and for operators that need the position of an element.
 
 use super::super::error::LowerResult;
 use super::super::lowering::Lowering;
@@ -9,18 +9,18 @@ use crate::nest::{NestArg, NestBuilder};
 use crate::tensor_graph::{Op, PointOp, ValueId};
 use atoll_kgraph::{DType, Expr};
 
-/// The window of a point, axis by axis.
+/// The window of a point.
 pub(super) struct Taps<'a> {
     pub(super) size: Vec<i64>,
     pub(super) strides: &'a [u32],
-    /// Padding in front.
+    /// Padding before each axis.
     pub(super) before: &'a [u32],
     pub(super) dilations: &'a [u32],
     /// Spatial dimensions of the input.
     pub(super) extents: &'a [Expr],
 }
 
-/// What happens at a tap: the position in the input on every axis, and the tap's own indices.
+/// Called for each tap with its position in the input and its index in the window, per axis.
 type Visit<'v> = &'v mut dyn FnMut(&mut NestBuilder, &[NestArg], &[NestArg]);
 
 impl<'a> Taps<'a> {
@@ -35,8 +35,8 @@ impl<'a> Taps<'a> {
         }
     }
 
-    /// Loops over the taps that lie in the input; `pixel` are the spatial coordinates of the output
-    /// element.
+    /// Loops over the taps that are inside the input. `pixel` are the spatial coordinates of the
+    /// output element.
     pub(super) fn visit(&self, nest: &mut NestBuilder, pixel: &[NestArg], visit: Visit<'_>) {
         self.visit_axis(nest, pixel, &[], &[], visit);
     }
@@ -65,13 +65,13 @@ impl<'a> Taps<'a> {
         });
     }
 
-    /// Position of the first tap; negative in the padding.
+    /// Position of the first tap; negative if it is in the padding.
     fn start(&self, nest: &mut NestBuilder, pixel: &[NestArg], axis: usize) -> NestArg {
         let start = nest.mul(&pixel[axis], &i64::from(self.strides[axis]).into());
         nest.sub(&start, &i64::from(self.before[axis]).into())
     }
 
-    /// How many taps lie before the end of the padding behind, which is `after` wide.
+    /// Number of taps before the end of the trailing padding, whose width is `after`.
     fn with_padding(&self, nest: &mut NestBuilder, pixel: &[NestArg], after: &[u32]) -> NestArg {
         let mut count = NestArg::from(1);
         for (axis, after) in after.iter().enumerate() {
@@ -88,7 +88,7 @@ impl<'a> Taps<'a> {
     }
 }
 
-/// A convolution without its bias.
+/// A convolution without bias.
 pub(super) fn convolve(lowering: &mut Lowering, name: &str, convolution: &Convolution) -> LowerResult<ValueId> {
     let Convolution { x, weights, .. } = *convolution;
     let (ty, image, factors) = (lowering.dtype(x), lowering.shape(x).to_vec(), lowering.shape(weights).to_vec());
@@ -125,17 +125,17 @@ pub(super) fn convolve(lowering: &mut Lowering, name: &str, convolution: &Convol
     lowering.emit_one(name, Op::Nest(nest.finish()), &[x, weights], ty, result)
 }
 
-/// What a sum is divided by.
+/// The divisor of a sum.
 #[derive(Clone, Copy)]
 pub(super) enum Divisor {
     One,
-    /// The taps that lie in the input, or also those in the padding.
+    /// The number of taps inside the input or, with `count_include_pad`, also in the padding.
     Taps {
         count_include_pad: bool,
     },
 }
 
-/// A sum of every window, divided.
+/// The sum of every window, divided.
 pub(super) fn pool(
     lowering: &mut Lowering,
     name: &str,

@@ -1,4 +1,4 @@
-//! `Unique`: every element or slice is compared with those before it.
+//! `Unique`: compares every element, or slice of an axis, with those before it.
 
 use super::super::call::{Call, axis_of};
 use super::super::error::LowerResult;
@@ -11,7 +11,7 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// What is compared: the slices of an axis.
+/// The slices that are compared.
 struct Slices {
     dtype: DType,
     outer: Expr,
@@ -54,7 +54,7 @@ pub(super) fn unique(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 }
 
 impl Slices {
-    /// The first slice that is equal to each.
+    /// For each slice, the index of the first equal slice.
     fn first(&self) -> Nest {
         let mut nest = NestBuilder::new("unique_first", vec![self.count.clone()]);
         let at = nest.point()[0].clone();
@@ -72,8 +72,8 @@ impl Slices {
         nest.finish()
     }
 
-    /// The place of each first slice among all first ones: by value, or by where they stand. That
-    /// of the others does not matter.
+    /// The rank of each first slice among all first slices: by value, or by position. The ranks of
+    /// other slices are not used.
     fn rank(&self) -> Nest {
         let mut nest = NestBuilder::new("unique_rank", vec![self.count.clone()]);
         let at = nest.point()[0].clone();
@@ -95,7 +95,7 @@ impl Slices {
         nest.finish()
     }
 
-    /// How many first slices there are.
+    /// The number of first slices.
     fn number(&self) -> Nest {
         let mut nest = NestBuilder::new("unique_number", Vec::new());
         let number = nest.variable(DType::I32, &0.into());
@@ -108,7 +108,7 @@ impl Slices {
         nest.finish()
     }
 
-    /// By rank: where the slice stands first, twice, and how often it stands.
+    /// Per rank: the index of its first slice (twice), and the number of equal slices.
     fn indices(&self, count: &Expr) -> Nest {
         let mut nest = NestBuilder::new("unique_indices", vec![count.clone()]);
         let at = nest.point()[0].clone();
@@ -141,7 +141,7 @@ impl Slices {
         nest.finish()
     }
 
-    /// -1, 0 or 1 as a slice comes before another, is equal to it, or comes after it, element by
+    /// -1, 0 or 1: whether a slice is before, equal to, or after another, compared element by
     /// element. A NaN equals a NaN and comes after all numbers.
     fn order(&self, nest: &mut NestBuilder, a: &NestArg, b: &NestArg) -> NestArg {
         let order = nest.variable(DType::I32, &0.into());

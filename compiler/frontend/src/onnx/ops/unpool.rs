@@ -1,4 +1,4 @@
-//! Maxima with their places, and the way back.
+//! `MaxPool` with indices, and `MaxUnpool`.
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
@@ -14,8 +14,8 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// The maximum of every window and where it is, counted through the whole input; of equal ones the
-/// first. With `by_column` the spatial dimensions are counted through the other way round.
+/// The maximum of every window and its index in the whole input; among equal elements, the first.
+/// With `by_column`, spatial dimensions are counted in column-major order.
 pub(super) fn max_with_indices(
     lowering: &mut Lowering,
     call: &Call<'_>,
@@ -59,7 +59,7 @@ pub(super) fn max_with_indices(
     lowering.emit(&call.name, Op::Nest(nest.finish()), &[x], vec![(dtype, result.clone()), (DType::I64, result)])
 }
 
-/// The same place, counted with the first spatial dimension as the fastest.
+/// Converts an index to one in which the first spatial dimension varies fastest.
 fn by_columns(nest: &mut NestBuilder, shape: &[Expr], place: &NestArg) -> NestArg {
     let indices = nest.unravel(place, shape);
     let turned: Vec<usize> = (0..2).chain((2..shape.len()).rev()).collect();
@@ -68,8 +68,8 @@ fn by_columns(nest: &mut NestBuilder, shape: &[Expr], place: &NestArg) -> NestAr
     nest.offset(&shape, &indices)
 }
 
-/// Puts every element where its index says and zeros elsewhere. An index that lies in another plane
-/// than its element is left out: no pooling gives one.
+/// Writes every element at its index, and zeros elsewhere. An index in another plane than its
+/// element is ignored: no pooling produces one.
 pub(super) fn max_unpool(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, indices) = (call.input(0)?, call.input(1)?);
     let (dtype, shape) = (lowering.dtype(x), lowering.shape(x).to_vec());

@@ -1,4 +1,4 @@
-//! What convolutions and poolings share: the attributes of a sliding window over any number of
+//! The attributes of a sliding window, shared by convolutions and poolings with any number of
 //! spatial dimensions.
 
 use super::super::call::Call;
@@ -9,21 +9,21 @@ use crate::size::{at_least, bounds, canonical};
 use crate::tensor_graph::{PadMode, ValueId};
 use atoll_kgraph::Expr;
 
-/// The attributes of a window, one entry per spatial dimension.
+/// A window, with one entry per spatial dimension in each list.
 pub(super) struct Window {
     pub(super) size: Vec<u32>,
     pub(super) strides: Vec<u32>,
-    /// Padding in front of each dimension, then behind each.
+    /// Padding before each dimension, then after each.
     pub(super) pads: Vec<u32>,
     pub(super) dilations: Vec<u32>,
-    /// Padding whose width depends on the size of the input, and the output's dimensions; beside it
-    /// `pads` are 0.
+    /// Padding whose width depends on the size of the input, with the dimensions of the output. If
+    /// it is set, `pads` are 0.
     unresolved: Option<(Margins, Vec<Expr>)>,
     /// Whether the output size is rounded up.
     ceil: bool,
 }
 
-/// Largest stride, pad or dilation: far beyond any use, and products stay small.
+/// Largest stride, pad or dilation, so that products do not overflow.
 const WINDOW_MAX: i64 = 1 << 16;
 
 fn small(values: &[i64], what: &str, min: i64) -> LowerResult<Vec<u32>> {
@@ -51,12 +51,12 @@ pub(super) fn per_dimension(
     small(&values, name, min)
 }
 
-/// How an operator wants its input padded.
+/// The padding that an operator requests.
 pub(super) enum AutoPad {
-    /// By so much in front of each dimension, then behind each.
+    /// Padding before each dimension, then after each.
     Explicit(Vec<u32>),
-    /// So that the output has the size of the input divided by the stride; the flag says that an
-    /// odd element goes in front.
+    /// Padding such that the output size is the input size divided by the stride, rounded up. The
+    /// flag puts an odd element at the beginning instead of the end.
     Same { extra_in_front: bool },
 }
 
@@ -79,8 +79,8 @@ impl AutoPad {
 }
 
 impl Window {
-    /// Reads `strides`, `pads`, `dilations`, `auto_pad` and `ceil_mode` for an input `x [N, C,
-    /// spatial…]` and a window of `size`.
+    /// Reads `strides`, `pads`, `dilations`, `auto_pad` and `ceil_mode` for an input
+    /// `x [N, C, spatial…]` and a window of `size`.
     pub(super) fn read(lowering: &Lowering, call: &Call<'_>, x: ValueId, size: &[i64]) -> LowerResult<Window> {
         let spatial = size.len();
         if spatial == 0 || lowering.rank(x) != spatial + 2 {
@@ -101,7 +101,7 @@ impl Window {
         Ok(window)
     }
 
-    /// Elements from the first to the last tap.
+    /// Distance from the first to the last tap, inclusive.
     fn reach(&self, axis: usize) -> i64 {
         (i64::from(self.size[axis]) - 1) * i64::from(self.dilations[axis]) + 1
     }
@@ -132,7 +132,7 @@ impl Window {
         }
     }
 
-    /// The input with the padding that windows cannot do themselves.
+    /// Adds the padding that the window itself cannot express.
     pub(super) fn padded(&self, lowering: &mut Lowering, name: &str, x: ValueId, fill: f64) -> LowerResult<ValueId> {
         match &self.unresolved {
             Some((margins, _)) => {
@@ -142,7 +142,7 @@ impl Window {
         }
     }
 
-    /// Whether the padding is among the elements that [`Window::padded`] gives.
+    /// Whether [`Window::padded`] adds the padding.
     pub(super) fn pads_before(&self) -> bool {
         self.unresolved.is_some()
     }
@@ -160,7 +160,7 @@ impl Window {
         let reach = self.reach(axis);
         let (before, after) = (i64::from(self.pads[axis]), i64::from(self.pads[axis + self.size.len()]));
         let span = dim.clone() + (before + after - reach);
-        // A last window may reach beyond the input where the size is rounded up.
+        // With `ceil`, the last window may extend beyond the input.
         let least = if self.ceil { 1 - stride } else { 0 };
         if bounds(&span, &lowering.graph.symbols).is_some_and(|(_, high)| high < least) {
             return invalid(format!(
@@ -172,7 +172,7 @@ impl Window {
             return Ok(span.floor_div(stride) + 1);
         }
         let count = span.ceil_div(stride) + 1;
-        // A last window that would start in the padding behind is left out.
+        // Omits a last window that would start in the trailing padding.
         Ok(count.min((dim.clone() + (before - 1)).floor_div(stride) + 1))
     }
 

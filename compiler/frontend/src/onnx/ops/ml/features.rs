@@ -1,4 +1,4 @@
-//! Operators that prepare features.
+//! Operators of `ai.onnx.ml` that prepare features.
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerResult, invalid, unsupported};
@@ -14,7 +14,7 @@ type Results = LowerResult<Vec<ValueId>>;
 
 const TY: DType = DType::F32;
 
-/// Chosen columns; a vector is one row.
+/// Selected columns; a vector is one row.
 pub(in super::super) fn array_feature_extractor(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (x, indices) = (call.input(0)?, call.input(1)?);
     let (shape, dtype) = (lowering.shape(x).to_vec(), lowering.dtype(x));
@@ -32,7 +32,7 @@ pub(in super::super) fn binarizer(lowering: &mut Lowering, call: &Call<'_>) -> R
     let x = call.input(0)?;
     let ty = lowering.dtype(x);
     let threshold = f64::from(call.float("threshold", 0.0)?);
-    // An integer is above 0.5 if it is above 0.
+    // An integer is above a fractional threshold if it is above the threshold rounded down.
     let threshold = if is_float(ty) { threshold } else { threshold.floor() };
     Ok(vec![lowering.pointwise(&call.name, &[x], ty, |p, x| {
         let above = p.step(PointOp::Greater, ty, &[x[0], PointArg::Const(threshold)]);
@@ -40,7 +40,7 @@ pub(in super::super) fn binarizer(lowering: &mut Lowering, call: &Call<'_>) -> R
     })?])
 }
 
-/// Replaces one value, often NaN, by one of each feature.
+/// Replaces one value, often NaN, by a value per feature.
 pub(in super::super) fn imputer(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = call.input(0)?;
     let ty = lowering.dtype(x);
@@ -73,7 +73,7 @@ pub(in super::super) fn imputer(lowering: &mut Lowering, call: &Call<'_>) -> Res
     })?])
 }
 
-/// `(x - offset) * scale`, by feature.
+/// `(x - offset) * scale` per feature.
 pub(in super::super) fn scaler(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = lowering.cast(&format!("{}.x", call.name), call.input(0)?, TY)?;
     let features = lowering.shape(x).last().and_then(Expr::as_const);
@@ -99,7 +99,7 @@ pub(in super::super) fn scaler(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     })?])
 }
 
-/// Each row divided by its norm; a row of zeros stays.
+/// Divides each row by its norm; a row of zeros stays zero.
 pub(in super::super) fn normalizer(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let x = lowering.cast(&format!("{}.x", call.name), call.input(0)?, TY)?;
     let axis = match lowering.rank(x) {
@@ -108,7 +108,7 @@ pub(in super::super) fn normalizer(lowering: &mut Lowering, call: &Call<'_>) -> 
     };
     let name = |part: &str| format!("{}.{part}", call.name);
     let norm = match call.string("norm", "MAX")?.as_str() {
-        // ONNX Runtime takes the largest element, not the largest magnitude.
+        // As in ONNX Runtime, the largest element and not the largest magnitude.
         "MAX" => reduce(lowering, &name("norm"), x, ReduceKind::Max, vec![axis], true)?,
         "L1" => {
             let magnitudes = point(lowering, &name("magnitudes"), PointOp::Abs, &[x])?;
@@ -124,7 +124,7 @@ pub(in super::super) fn normalizer(lowering: &mut Lowering, call: &Call<'_>) -> 
     })?])
 }
 
-/// Operands side by side, each cut or filled up with zeros to its width.
+/// Concatenates the operands; each is cropped, or padded with zeros, to its width.
 pub(in super::super) fn feature_vectorizer(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let inputs = call.all_inputs()?;
     let widths = call.required_ints("inputdimensions")?;
@@ -153,7 +153,7 @@ pub(in super::super) fn feature_vectorizer(lowering: &mut Lowering, call: &Call<
     Ok(vec![join(lowering, &call.name, &parts, 1)?])
 }
 
-/// A new last axis with 1 at the category of each element.
+/// Adds a last axis with 1 at the category of each element.
 pub(in super::super) fn one_hot_encoder(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse_strings(call, &["cats_strings"])?;
     let x = call.input(0)?;

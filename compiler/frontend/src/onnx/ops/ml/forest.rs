@@ -1,4 +1,4 @@
-//! Trees of decisions as ONNX writes them, in both its ways, read into one form.
+//! Parses the two ONNX representations of decision trees into one.
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerError, LowerResult, invalid};
@@ -6,10 +6,10 @@ use super::super::constant::attribute_tensor;
 use crate::tensor::{Data, Tensor};
 use std::collections::{BTreeMap, HashMap};
 
-/// Most nodes of all trees.
+/// Largest number of nodes of all trees.
 const NODES_MAX: usize = 1 << 24;
 
-/// How a node compares a feature with its number.
+/// How a node compares a feature with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mode {
     LessOrEqual,
@@ -18,7 +18,7 @@ pub(super) enum Mode {
     Greater,
     Equal,
     NotEqual,
-    /// The feature is one of a set of numbers.
+    /// Whether the feature is a member of a set.
     Member,
 }
 
@@ -31,30 +31,30 @@ const MODE_NAMES: [&str; 7] =
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     Branch(Branch),
-    /// Targets and what is added to each.
+    /// Target indices, and the weight that is added to each.
     Leaf(Vec<(i64, f64)>),
 }
 
-/// A decision.
+/// A decision node.
 #[derive(Clone, Debug)]
 pub(super) struct Branch {
     pub(super) mode: Mode,
     pub(super) feature: i64,
     pub(super) value: f64,
-    /// The set of [`Mode::Member`].
+    /// The set of a node with [`Mode::Member`].
     pub(super) members: Vec<f64>,
-    /// A NaN counts as a hit.
+    /// Whether a NaN takes the true branch.
     pub(super) missing_is_true: bool,
-    /// Nodes by number.
+    /// Indices of the child nodes.
     pub(super) on_true: usize,
     pub(super) on_false: usize,
 }
 
-/// Trees.
+/// An ensemble of trees.
 pub(super) struct Forest {
     pub(super) nodes: Vec<Node>,
     pub(super) roots: Vec<usize>,
-    /// Decisions on the longest way to a leaf.
+    /// Largest number of decisions on a path from a root to a leaf.
     pub(super) depth: usize,
 }
 
@@ -64,19 +64,19 @@ impl Forest {
         Ok(Forest { nodes, roots, depth })
     }
 
-    /// Features that are looked at lie below this.
+    /// One more than the largest feature index that a node reads.
     pub(super) fn features(&self) -> i64 {
         let used = self.nodes.iter().filter_map(|n| if let Node::Branch(b) = n { Some(b.feature + 1) } else { None });
         used.max().unwrap_or(0)
     }
 
-    /// All targets that leaves name.
+    /// All target entries of the leaves.
     pub(super) fn targets(&self) -> impl Iterator<Item = (i64, f64)> {
         self.nodes.iter().flat_map(|n| if let Node::Leaf(entries) = n { &entries[..] } else { &[] }).copied()
     }
 
-    /// `TreeEnsembleRegressor` (`entries` is `target`) and `TreeEnsembleClassifier` (`class`):
-    /// nodes are known by the numbers of tree and node.
+    /// `TreeEnsembleRegressor` (`entries` is `target`) and `TreeEnsembleClassifier` (`class`), in
+    /// which nodes have ids of tree and node.
     pub(super) fn by_numbers(call: &Call<'_>, entries: &str) -> LowerResult<Forest> {
         let trees = call.required_ints("nodes_treeids")?;
         let numbers = call.required_ints("nodes_nodeids")?;
@@ -122,13 +122,13 @@ impl Forest {
         Forest::new(nodes, roots_of(&trees))
     }
 
-    /// `TreeEnsemble`: nodes and leaves are known by their places.
+    /// `TreeEnsemble`, in which nodes and leaves are referred to by index.
     pub(super) fn by_places(call: &Call<'_>) -> LowerResult<Forest> {
         let features = call.required_ints("nodes_featureids")?;
         let count = features.len();
-        let ways = ["nodes_truenodeids", "nodes_falsenodeids", "nodes_trueleafs", "nodes_falseleafs"]
+        let links = ["nodes_truenodeids", "nodes_falsenodeids", "nodes_trueleafs", "nodes_falseleafs"]
             .map(|name| call.required_ints(name));
-        let [on_true, on_false, true_leaf, false_leaf] = ways;
+        let [on_true, on_false, true_leaf, false_leaf] = links;
         let (on_true, on_false, true_leaf, false_leaf) = (on_true?, on_false?, true_leaf?, false_leaf?);
         let (splits, modes) = (numbers_of(call, "nodes_splits")?, numbers_of(call, "nodes_modes")?);
         let missing = call.ints("nodes_missing_value_tracks_true")?.unwrap_or_default();
@@ -141,7 +141,7 @@ impl Forest {
                 weights.len()
             ));
         }
-        // Leaves stand behind the nodes.
+        // Leaves are stored after the nodes.
         let place = |at: i64, is_leaf: i64| {
             let (first, limit) = if is_leaf != 0 { (count, targets.len()) } else { (0, count) };
             let at = usize::try_from(at).ok().filter(|at| *at < limit);
@@ -174,7 +174,7 @@ impl Forest {
     }
 }
 
-/// The first node of each tree, trees in the order of their numbers.
+/// The first node of each tree, in the order of tree ids.
 fn roots_of(trees: &[i64]) -> Vec<usize> {
     let mut roots = BTreeMap::new();
     for (place, tree) in trees.iter().enumerate() {
@@ -183,7 +183,7 @@ fn roots_of(trees: &[i64]) -> Vec<usize> {
     roots.into_values().collect()
 }
 
-/// Puts what leaves add into the leaves.
+/// Adds the target entries to their leaves.
 fn add_entries(
     call: &Call<'_>,
     entries: &str,
@@ -215,7 +215,7 @@ fn mode_named(name: &str) -> LowerResult<Mode> {
     }
 }
 
-/// Numbers in an attribute of floats, or in a tensor beside it where they are doubles.
+/// An attribute of floats, or the tensor attribute that replaces it for doubles.
 fn numbers_of(call: &Call<'_>, name: &str) -> LowerResult<Vec<f64>> {
     let found = optional_numbers(call, name)?;
     if found.is_empty() { invalid(format!("attribute {name} is missing")) } else { Ok(found) }
@@ -223,7 +223,7 @@ fn numbers_of(call: &Call<'_>, name: &str) -> LowerResult<Vec<f64>> {
 
 pub(super) fn optional_numbers(call: &Call<'_>, name: &str) -> LowerResult<Vec<f64>> {
     for tensor in [format!("{name}_as_tensor"), name.to_owned()] {
-        // The older operators have floats under the plain name.
+        // The older operators use the plain name for floats.
         if tensor == name && call.floats(name).is_ok() {
             break;
         }
@@ -239,14 +239,14 @@ pub(super) fn optional_numbers(call: &Call<'_>, name: &str) -> LowerResult<Vec<f
     Ok(call.floats(name)?.unwrap_or_default().into_iter().map(f64::from).collect())
 }
 
-/// Sets stand one after the other, a NaN behind each.
+/// Sets are concatenated, with a NaN after each.
 fn sets_of(values: &[f64]) -> Vec<Vec<f64>> {
     let mut sets: Vec<Vec<f64>> = values.split(|v| v.is_nan()).map(<[f64]>::to_vec).collect();
     sets.pop();
     sets
 }
 
-/// Decisions on the longest way; an error where a way comes back to where it was.
+/// The largest number of decisions on a path; an error if there is a cycle.
 fn depth(nodes: &[Node], roots: &[usize]) -> LowerResult<usize> {
     let mut deepest = 0;
     let mut visits = 0;

@@ -1,4 +1,4 @@
-//! Tables from one value to another.
+//! `LabelEncoder`: tables from one value to another.
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerError, LowerResult, invalid};
@@ -65,7 +65,7 @@ fn same(nest: &mut NestBuilder, ty: DType, a: &NestArg, b: &NestArg, nan_is_nan:
     nest.step(PointOp::Or, DType::Bool, &[equal, both])
 }
 
-/// Keys or values, in whichever attribute they stand.
+/// The keys or values, from whichever attribute has them.
 fn table(call: &Call<'_>, what: &str) -> LowerResult<Tensor> {
     if let Some(tensor) = call.tensor(&format!("{what}_tensor"))? {
         return tensor_of(attribute_tensor(tensor, &call.name)?);
@@ -84,7 +84,7 @@ fn tensor_of(literal: super::super::super::read::Literal) -> LowerResult<Tensor>
     tensor.ok_or_else(|| LowerError::Invalid("the number of bytes of its tensor does not match its shape".into()))
 }
 
-/// What an element without a key becomes.
+/// The value for an element without a key.
 fn default(call: &Call<'_>, dtype: DType) -> LowerResult<Tensor> {
     if let Some(tensor) = call.tensor("default_tensor")? {
         let tensor = tensor_of(attribute_tensor(tensor, &call.name)?)?;

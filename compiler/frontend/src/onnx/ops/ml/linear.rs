@@ -59,7 +59,8 @@ pub(in super::super) fn linear_regressor(lowering: &mut Lowering, call: &Call<'_
     Ok(vec![Transform::of(call)?.apply(lowering, &call.name, scores)?])
 }
 
-/// Labels and scores; one row of coefficients tells two classes apart by the sign.
+/// Labels and scores. With one row of coefficients, the sign of the score selects one of two
+/// classes.
 pub(in super::super) fn linear_classifier(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse_strings(call, &["classlabels_strings"])?;
     let labels = call.ints("classlabels_ints")?.unwrap_or_default();
@@ -74,7 +75,7 @@ pub(in super::super) fn linear_classifier(lowering: &mut Lowering, call: &Call<'
         return invalid(format!("it has {} labels for one score; it needs 2", labels.len()));
     };
     let label = label_above(lowering, &label_name, scores, 0, 0.0, [below, above])?;
-    // A softmax of one score does nothing, in ONNX Runtime and here.
+    // A softmax of one score does nothing, as in ONNX Runtime.
     let score = match transform {
         Transform::Logistic | Transform::Probit => {
             transform.apply(lowering, &format!("{}.transformed", call.name), scores)?

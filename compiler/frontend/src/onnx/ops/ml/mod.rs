@@ -1,4 +1,4 @@
-//! Operators of the domain `ai.onnx.ml` on numbers. Strings and maps are refused.
+//! Operators of the domain `ai.onnx.ml` on numbers. Strings and maps are not supported.
 
 mod features;
 mod forest;

@@ -1,5 +1,4 @@
-//! What the operators of this domain share: rows of features, constants, attributes that are
-//! refused.
+//! Helpers for the operators of this domain: rows of features, constants, unsupported attributes.
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerResult, unsupported};
@@ -8,7 +7,7 @@ use crate::tensor::Tensor;
 use crate::tensor_graph::ValueId;
 use atoll_kgraph::{DType, Expr};
 
-/// Refuses attributes that hold strings.
+/// Returns an error if an attribute with strings is given.
 pub(super) fn refuse_strings(call: &Call<'_>, names: &[&str]) -> LowerResult<()> {
     match names.iter().find(|name| call.has(name)) {
         Some(name) => unsupported(format!("its attribute {name} has strings; encode them as numbers before the model")),
@@ -16,7 +15,7 @@ pub(super) fn refuse_strings(call: &Call<'_>, names: &[&str]) -> LowerResult<()>
     }
 }
 
-/// The operand as a matrix of rows of features; a vector is one row.
+/// The operand as a matrix with a row of features per sample; a vector is one row.
 pub(super) fn rows(lowering: &mut Lowering, call: &Call<'_>) -> LowerResult<(ValueId, [Expr; 2])> {
     let x = call.input(0)?;
     let shape = match lowering.shape(x) {

@@ -1,4 +1,4 @@
-//! Scores of classes: what is done to them at last, and the label that they give.
+//! Scores of classes: their final transformation, and the label that they select.
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerError, LowerResult, invalid};
@@ -35,7 +35,7 @@ impl Transform {
         })
     }
 
-    /// Applies it to rows of scores `[N, C]`.
+    /// Applies the transformation to rows of scores `[N, C]`.
     pub(super) fn apply(self, lowering: &mut Lowering, name: &str, scores: ValueId) -> LowerResult<ValueId> {
         match self {
             Transform::None => Ok(scores),
@@ -54,7 +54,7 @@ impl Transform {
     }
 }
 
-/// As a softmax, but scores of zero stay zero in front of the division: `x * exp(-max)`.
+/// As a softmax, but scores of zero stay zero before the division: `x * exp(-max)`.
 fn softmax_zero(lowering: &mut Lowering, name: &str, scores: ValueId) -> LowerResult<ValueId> {
     let max = reduce(lowering, &format!("{name}.max"), scores, ReduceKind::Max, vec![1], true)?;
     let parts = lowering.pointwise(&format!("{name}.parts"), &[scores, max], TY, |p, x| {
@@ -75,7 +75,7 @@ fn softmax_zero(lowering: &mut Lowering, name: &str, scores: ValueId) -> LowerRe
     })
 }
 
-/// `sqrt(2) * erf^-1(2 x - 1)`, by Winitzki's approximation, which ONNX Runtime uses.
+/// `sqrt(2) * erf^-1(2 x - 1)` by Winitzki's approximation, as in ONNX Runtime.
 fn probit(p: &mut ProgramBuilder, x: PointArg) {
     let number = PointArg::Const;
     let twice = p.step(PointOp::Mul, TY, &[x, number(2.0)]);
@@ -98,7 +98,7 @@ fn probit(p: &mut ProgramBuilder, x: PointArg) {
     p.step(PointOp::Mul, TY, &[signed, number(std::f64::consts::SQRT_2)]);
 }
 
-/// Two columns made of one: `first` of each score, and the score.
+/// Makes two columns of one: `first` of each score, and the score.
 pub(super) fn two_columns(
     lowering: &mut Lowering,
     name: &str,
@@ -119,7 +119,7 @@ pub(super) fn negative(p: &mut ProgramBuilder, x: PointArg) {
     p.step(PointOp::Neg, TY, &[x]);
 }
 
-/// The label of the first best class of each row.
+/// The label of the first class with the best score in each row.
 pub(super) fn best_label(lowering: &mut Lowering, name: &str, scores: ValueId, labels: &[i64]) -> LowerResult<ValueId> {
     let classes = lowering.shape(scores)[1].as_const().and_then(|c| usize::try_from(c).ok());
     if classes != Some(labels.len()) {
@@ -139,7 +139,7 @@ pub(super) fn best_label(lowering: &mut Lowering, name: &str, scores: ValueId, l
     lowering.emit_one(name, Op::Gather { axis: 0 }, &[table, place], DType::I64, shape)
 }
 
-/// One label where a column of scores is above a number, and another where it is not.
+/// One label where a column of scores is above a number, and another elsewhere.
 pub(super) fn label_above(
     lowering: &mut Lowering,
     name: &str,

@@ -1,5 +1,5 @@
-//! Ensembles of decision trees: one nest walks every tree for every row, one adds up what the
-//! leaves say for each target. Thresholds and weights are constants of the model.
+//! Ensembles of decision trees: one nest walks every tree for every row, another one sums the
+//! weights of the leaves for each target. Thresholds and weights are constants.
 
 use super::super::super::call::Call;
 use super::super::super::error::{LowerResult, invalid, unsupported};
@@ -15,12 +15,12 @@ use atoll_kgraph::{DType, Expr};
 
 type Results = LowerResult<Vec<ValueId>>;
 
-/// Numbers of a node in its table: feature (-1 in a leaf), mode, next node where it holds and where
-/// not, whether a NaN holds, first member of its set and how many. A leaf has its first entry and
-/// how many in the places of the next nodes.
+/// Columns of a node in its table: feature (-1 for a leaf), mode, child if true, child if false,
+/// whether a NaN takes the true branch, first member of its set, number of members. A leaf has the
+/// index and the number of its entries in the columns of the children.
 const COLUMNS: i64 = 7;
 
-/// What becomes of the numbers that leaves give for one target.
+/// How the weights of the leaves are combined per target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum,
@@ -45,7 +45,7 @@ pub(in super::super) fn tree_ensemble_regressor(lowering: &mut Lowering, call: &
     Ok(vec![Transform::of(call)?.apply(lowering, &call.name, scores)?])
 }
 
-/// `TreeEnsemble`, whose result has the type of its operand.
+/// `TreeEnsemble`; its result has the type of its operand.
 pub(in super::super) fn tree_ensemble(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let forest = Forest::by_places(call)?;
     let aggregate = match call.int("aggregate_function", 1)? {
@@ -73,7 +73,7 @@ pub(in super::super) fn tree_ensemble(lowering: &mut Lowering, call: &Call<'_>) 
     Ok(vec![lowering.cast(&call.name, scores, dtype)?])
 }
 
-/// Labels and scores: the best class of each row, but see [`two_classes`].
+/// Labels and scores: the best class of each row, except as described at [`two_classes`].
 pub(in super::super) fn tree_ensemble_classifier(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     refuse_strings(call, &["classlabels_strings"])?;
     let labels = call.required_ints("classlabels_int64s")?;
@@ -94,9 +94,9 @@ pub(in super::super) fn tree_ensemble_classifier(lowering: &mut Lowering, call: 
     Ok(vec![label, transform.apply(lowering, &call.name, scores)?])
 }
 
-/// Two classes of which the leaves name `only` one, told apart by its score: by a half where all
-/// weights are positive, by zero elsewhere. What the scores are then, ONNX does not say; this is
-/// what ONNX Runtime gives.
+/// Two classes, if the leaves have weights only for class `only`. Its score selects the class:
+/// above 0.5 if all weights are positive, otherwise above 0. ONNX does not define the scores of
+/// this case; they are those of ONNX Runtime.
 fn two_classes(
     lowering: &mut Lowering,
     call: &Call<'_>,
@@ -136,7 +136,7 @@ fn two_classes(
     Ok(vec![label, scores])
 }
 
-/// Adds the base values, one for each target.
+/// Adds the base values, one per target.
 fn add_base(lowering: &mut Lowering, call: &Call<'_>, scores: ValueId, targets: i64) -> LowerResult<ValueId> {
     let base = optional_numbers(call, "base_values")?;
     if base.is_empty() {
@@ -218,8 +218,8 @@ impl Ensemble {
         lowering.emit_one(&format!("{}.sums", call.name), Op::Nest(nest.finish()), &[leaves, ids, weights], ty, shape)
     }
 
-    /// For every row and tree the first entry of the leaf it leads to, and the end of its entries:
-    /// `[N, trees, 2]`.
+    /// For every row and tree, the first and the end index of the entries of the leaf that it
+    /// reaches: `[N, trees, 2]`.
     fn leaves(&self, lowering: &mut Lowering, call: &Call<'_>) -> LowerResult<ValueId> {
         let trees = self.forest.roots.len() as i64;
         let [nodes, values, members, roots] = self.tables(lowering, call);
@@ -256,8 +256,8 @@ impl Ensemble {
         lowering.emit_one(&format!("{}.leaves", call.name), Op::Nest(nest.finish()), &inputs, DType::I32, shape)
     }
 
-    /// Whether the decision of a node holds for `x`. Comparisons are only written for modes that
-    /// occur.
+    /// Whether the condition of a node is true for `x`. Only the comparisons of modes that occur
+    /// are emitted.
     fn decide(&self, nest: &mut NestBuilder, node: &NestArg, x: &NestArg) -> NestArg {
         let branches = || self.forest.nodes.iter().filter_map(|n| if let Node::Branch(b) = n { Some(b) } else { None });
         let value = nest.load(2, self.ty, node);
@@ -316,7 +316,7 @@ impl Ensemble {
         found
     }
 
-    /// Numbers of the nodes, their values, members of sets, roots.
+    /// The tables: numbers of the nodes, their values, members of sets, roots.
     fn tables(&self, lowering: &mut Lowering, call: &Call<'_>) -> [ValueId; 4] {
         let (mut numbers, mut values, mut members, mut entries) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for node in &self.forest.nodes {
@@ -367,7 +367,7 @@ fn branch_row(branch: &Branch, first_member: usize) -> [i64; COLUMNS as usize] {
     [branch.feature, branch.mode as i64, on_true, on_false, missing, first_member as i64, branch.members.len() as i64]
 }
 
-/// A number of a node.
+/// A column of a node.
 fn column(nest: &mut NestBuilder, node: &NestArg, column: i64) -> NestArg {
     let row = nest.mul(node, &COLUMNS.into());
     let at = nest.add(&row, &column.into());
@@ -375,7 +375,7 @@ fn column(nest: &mut NestBuilder, node: &NestArg, column: i64) -> NestArg {
 }
 
 impl Aggregate {
-    /// Takes the number of one leaf.
+    /// Combines the weight of one leaf.
     fn take(self, nest: &mut NestBuilder, ty: DType, total: &NestArg, weight: &NestArg, is_first: &NestArg) {
         let op = match self {
             Aggregate::Sum | Aggregate::Average => return nest.accumulate(total, PointOp::Add, weight),

@@ -1,21 +1,21 @@
-//! What a compute unit of each device holds.
+//! The resources of a compute unit of each device.
 //!
 //! # Sources
-//! - NVIDIA: "Compute Capabilities" of the CUDA programming guide; how registers and shared memory
-//!   are handed out from `cuda_occupancy.h`, whose answers the tests compare with; numbers of
-//!   compute units from the makers' data sheets.
-//! - AMD: the instruction set references (Vega 7 nm, CDNA 1 to 3, RDNA 3) and what LLVM's AMD
-//!   target prints, whose answers the tests compare with. REEF's paper and code agree for the MI50,
-//!   but for its rule for shared memory, which divides by the wrong size.
+//! - NVIDIA: "Compute Capabilities" in the CUDA programming guide; allocation of registers and
+//!   shared memory from `cuda_occupancy.h`, against which the tests compare; numbers of compute
+//!   units from data sheets.
+//! - AMD: the instruction set references (Vega 7 nm, CDNA 1 to 3, RDNA 3), and the occupancy
+//!   printed by LLVM's AMD target, against which the tests compare. REEF's paper and code agree for
+//!   the MI50, except for its rule for shared memory, which divides by the wrong size.
 
-/// A device's compute units.
+/// A device and its compute units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceModel {
-    /// `v100`, `mi50`, `host`.
+    /// The name: `v100`, `mi50`, `host`.
     pub name: &'static str,
-    /// Streaming multiprocessors, compute units, cores.
+    /// Number of streaming multiprocessors, compute units or cores.
     pub compute_units: u32,
-    /// Threads of a warp or wave.
+    /// Threads per warp or wave.
     pub warp_threads: u32,
     /// Most threads of a block.
     pub block_threads_max: u32,
@@ -23,39 +23,38 @@ pub struct DeviceModel {
     pub warps_max: u32,
     /// Most blocks on a compute unit.
     pub blocks_max: u32,
-    /// How registers are handed out.
+    /// Register allocation.
     pub registers: RegisterFile,
-    /// How shared memory is handed out.
+    /// Shared memory allocation.
     pub shared: SharedMemory,
 }
 
-/// Registers of a compute unit. It has `parts`, each of which holds whole warps.
+/// The register file of a compute unit: `parts` equal parts. Each warp is in one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterFile {
-    /// Sub-partitions or SIMDs.
+    /// Number of sub-partitions or SIMDs.
     pub parts: u32,
-    /// Registers per lane that the warps of a part share: the size of the part's file over the
-    /// threads of a warp.
+    /// Registers per lane in a part: the size of the part's file divided by the threads of a warp.
     pub per_part: u32,
-    /// A warp gets multiples of this, per lane.
+    /// Allocation granularity of a warp, in registers per lane.
     pub granule: u32,
-    /// Most a thread can have.
+    /// Most registers per thread.
     pub per_thread_max: u32,
-    /// Whether a block's warps take places in all parts alike, so that their number is rounded up
-    /// (NVIDIA).
+    /// Whether a block's number of warps is rounded up to a multiple of `parts`, because it takes
+    /// room in all parts alike (NVIDIA).
     pub rounds_to_parts: bool,
 }
 
 /// Shared memory of a compute unit in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedMemory {
-    /// What its blocks share.
+    /// Shared memory of all blocks on the unit.
     pub unit_bytes: u32,
-    /// Most a block can have.
+    /// Most shared memory of one block.
     pub block_bytes_max: u32,
-    /// A block gets multiples of this.
+    /// Allocation granularity of a block.
     pub granule: u32,
-    /// What the driver keeps of each block's.
+    /// Bytes that the driver reserves per block.
     pub reserved: u32,
 }
 
@@ -82,15 +81,15 @@ impl DeviceModel {
         HOST,
     ];
 
-    /// The device of a name.
+    /// The device with a name.
     pub fn find(name: &str) -> Option<&'static DeviceModel> {
         const ALL: &[DeviceModel] = &DeviceModel::ALL;
         ALL.iter().find(|device| device.name == name)
     }
 }
 
-/// A compute unit of four sub-partitions with 16,384 registers each. `limits` are warps and blocks;
-/// `shared` is what a unit has, the most of a block, the granule, and what is reserved.
+/// A compute unit with four sub-partitions of 16,384 registers each. `limits` are warps and blocks
+/// per unit; `shared` is the fields of [`SharedMemory`] in order.
 const fn nvidia(name: &'static str, compute_units: u32, limits: [u32; 2], shared: [u32; 4]) -> DeviceModel {
     DeviceModel {
         name,
@@ -109,8 +108,8 @@ const fn nvidia(name: &'static str, compute_units: u32, limits: [u32; 2], shared
     }
 }
 
-/// A compute unit of four SIMDs and waves of 64. `registers` is the file of a SIMD per lane, the
-/// granule, and the most of a thread.
+/// A compute unit with four SIMDs and waves of 64. `registers` are the registers per lane of a
+/// SIMD, the granule, and the most per thread.
 const fn amd(name: &'static str, compute_units: u32, waves_per_simd: u32, registers: [u32; 3]) -> DeviceModel {
     DeviceModel {
         name,
@@ -118,8 +117,8 @@ const fn amd(name: &'static str, compute_units: u32, waves_per_simd: u32, regist
         warp_threads: 64,
         block_threads_max: 1024,
         warps_max: 4 * waves_per_simd,
-        // A block of one wave needs no barrier; the places for barriers limit all others to 16, which 40 waves in
-        // blocks of two or more rarely reach.
+        // A block of one wave needs no barrier. Barrier slots limit other blocks to 16, which 40
+        // waves in blocks of two or more rarely reach.
         blocks_max: 4 * waves_per_simd,
         registers: RegisterFile {
             parts: 4,
@@ -144,7 +143,7 @@ const RX_7900: DeviceModel = DeviceModel {
     shared: SharedMemory { unit_bytes: 64 << 10, block_bytes_max: 64 << 10, granule: 512, reserved: 0 },
 };
 
-/// Host cores run one block at a time, whatever it needs.
+/// A host core runs one block at a time, whatever its resources are.
 const HOST: DeviceModel = DeviceModel {
     name: "host",
     compute_units: 1,

@@ -1,26 +1,26 @@
 //! Generates dkp modules.
 //!
 //! # The entry
-//! A dkp entry has one parameter, an array of bytes: a table of slots, then the arguments of each.
-//! A slot says where its blocks end, which candidate runs in them and where that one's arguments
-//! lie ([`atoll_kgraph::dkp::lay_out`] writes all this). A block looks up its slot, hands the
-//! arguments to the candidate's body and calls it:
+//! A dkp entry has one parameter, an array of bytes: a table of slots, followed by the arguments of
+//! each slot. A slot holds the end of its blocks, its candidate, and the offset of the candidate's
+//! arguments ([`atoll_kgraph::dkp::lay_out`] writes them). A block finds its slot, passes the
+//! arguments to the candidate's body, and calls it:
 //!
 //! ```text
-//! slot      = the first whose end lies behind %ctaid.x
+//! slot      = the first whose end is greater than %ctaid.x
 //! arguments = parameter + slot's offset
 //! brx.idx   slot's candidate → { load the arguments of this candidate; call its body }
 //! ```
 //!
-//! Every candidate is called in one place, so a module grows by its candidates alone; blocks of one
-//! slot take one way, so no thread parts from its warp.
+//! Every candidate is called at one place, so the size of a module grows only by its candidates.
+//! All threads of a block take the same branch, so warps do not diverge.
 //!
-//! # What is kept
-//! A candidate keeps its block shape, its barriers and its shared memory: a launch has blocks of
-//! its largest candidate's size and as much dynamic shared memory as the most demanding one wants,
-//! and `virtualize_block_index` gave each the numbers of a launch of its own. What a block takes of
-//! a compute unit is what its launch needs, not what the module could; only registers are the same
-//! for all.
+//! # Resources
+//! A candidate keeps its block shape, its barriers and its shared memory. A launch has blocks of
+//! the size of its largest candidate, and the dynamic shared memory of its most demanding one;
+//! `virtualize_block_index` gave each candidate its own block and thread numbers. A block occupies
+//! what its launch needs, not what the module could need. Only the number of registers is the same
+//! for all launches of a module.
 
 use crate::merge::Source;
 use crate::register_class::RegisterClass;
@@ -35,46 +35,46 @@ use atoll_ptx::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Least `.version` of an entry: what branch tables and parameter addresses need.
+/// Lowest `.version` of an entry, for branch tables and addresses of parameters.
 const VERSION_MIN: (u32, u32) = (7, 0);
 
-/// A kernel that may share launches, as the passes `virtualize_block_index` and
-/// `outline_kernel_body` left it.
+/// A kernel that may share launches, after the passes `virtualize_block_index` and
+/// `outline_kernel_body`.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// Its module. Candidates of one module share what they have in common.
+    /// Its module. Candidates of one module share functions and variables.
     pub module: &'a Module,
-    /// Its name there.
+    /// Its name in the module.
     pub kernel: &'a str,
-    /// What the passes made of it ([`candidate_facts`]).
+    /// The facts from the passes ([`candidate_facts`]).
     pub facts: &'a CandidateFacts,
     /// Its block shape.
     pub block: [u32; 3],
-    /// Registers of a thread, as an assembler counts them for the kernel behind the passes: called
-    /// and with virtual numbers it takes more than by itself, and a class too small makes it
-    /// spill.
+    /// Registers per thread, as counted by an assembler for the kernel after the passes. As a
+    /// called function with virtual numbers it takes more than the original kernel; a class that is
+    /// too small causes spills.
     pub registers: u32,
-    /// Dynamic shared memory that its launches give beyond [`CandidateFacts::shared_bytes`].
+    /// Dynamic shared memory of its launches in addition to [`CandidateFacts::shared_bytes`].
     pub dynamic_shared_bytes: u32,
 }
 
-/// Why a candidate is in no module: it is launched alone.
+/// Why a candidate is in no module, so that its kernel is launched alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotPadded {
-    /// Its numbers are not virtual.
+    /// Its thread and block numbers are not virtual.
     #[error("its thread and block numbers are not virtual: {0}")]
     NotVirtual(String),
-    /// Its body is no device function.
+    /// Its body is not a device function.
     #[error("its body is not a device function: {0}")]
     NotOutlined(String),
-    /// It has memory of its own in its module.
-    #[error("it uses the module's variable `{0}`, of which a dkp module would have a copy")]
+    /// It uses a variable of its module that has state.
+    #[error("it uses the module's variable `{0}`; a dkp module would have its own copy")]
     ModuleVariable(Name),
-    /// Static shared memory would add up.
+    /// It has static shared memory, which would add up in a module.
     #[error("{0} static shared variables could not be moved into dynamic shared memory")]
     StaticShared(usize),
-    /// Its block does not fit the class of its registers.
-    #[error("blocks of {threads} threads with {registers} registers each are in no register class of {device}")]
+    /// Its block does not fit a compute unit with the registers of its class.
+    #[error("no register class of {device} holds blocks of {threads} threads with {registers} registers each")]
     NoClass {
         /// Threads of its block.
         threads: u32,
@@ -83,12 +83,12 @@ pub enum NotPadded {
         /// The device.
         device: &'static str,
     },
-    /// Its arguments leave no room for another kernel's.
-    #[error("its {bytes} bytes of arguments are more than half of the {room} that a launch has for all")]
+    /// Its arguments leave too little room for another kernel's.
+    #[error("its {bytes} bytes of arguments exceed half of the {room} bytes that a launch has for all arguments")]
     Arguments {
         /// Bytes of its parameter block.
         bytes: u32,
-        /// Bytes for arguments of a launch.
+        /// Bytes that a launch has for arguments.
         room: u32,
     },
 }
@@ -96,27 +96,27 @@ pub enum NotPadded {
 /// The modules for a set of candidates.
 #[derive(Clone, Debug)]
 pub struct DkpModules {
-    /// One per register class that has candidates, smallest class first.
+    /// One module per register class with candidates, smallest class first.
     pub modules: Vec<DkpModule>,
-    /// Candidates that are in none, by their index in the set.
+    /// Candidates that are in no module, by their index in the set.
     pub refused: Vec<(usize, NotPadded)>,
 }
 
-/// A module with one entry that runs any of its candidates side by side.
+/// A module with one entry that runs any of its candidates in one launch.
 #[derive(Clone, Debug)]
 pub struct DkpModule {
     /// The PTX.
     pub module: Module,
     /// The register class.
     pub class: RegisterClass,
-    /// What launches of it need to know.
+    /// The facts that launches need.
     pub facts: DkpFacts,
 }
 
-/// What the passes made of a kernel, if it can share launches.
+/// The facts about a candidate, from the report of the passes.
 ///
 /// # Errors
-/// Why it cannot.
+/// The kernel cannot share launches.
 pub fn candidate_facts(report: &KernelReport) -> Result<CandidateFacts, NotPadded> {
     let launch = match &report.virtualization {
         Virtualization::Virtual(launch) => launch,
@@ -142,8 +142,8 @@ pub fn candidate_facts(report: &KernelReport) -> Result<CandidateFacts, NotPadde
     })
 }
 
-/// Makes the modules for a set of candidates. `params_bytes` is the size of the entry's parameter,
-/// what a launch on the device can carry.
+/// Generates the modules for a set of candidates. `params_bytes` is the size of the entry's
+/// parameter, which a launch on the device must be able to carry.
 pub fn dkp_modules(candidates: &[Candidate<'_>], device: &'static DeviceModel, params_bytes: u32) -> DkpModules {
     let sources = sources(candidates);
     let mut classes: BTreeMap<RegisterClass, Vec<usize>> = BTreeMap::new();
@@ -161,7 +161,7 @@ pub fn dkp_modules(candidates: &[Candidate<'_>], device: &'static DeviceModel, p
     DkpModules { modules, refused }
 }
 
-/// The distinct modules of the candidates, by address.
+/// The distinct modules of the candidates, keyed by address.
 type Sources<'a> = BTreeMap<usize, Source<'a>>;
 
 fn sources<'a>(candidates: &[Candidate<'a>]) -> Sources<'a> {
@@ -177,7 +177,7 @@ fn key(candidate: &Candidate<'_>) -> usize {
     std::ptr::from_ref(candidate.module).addr()
 }
 
-/// The class of a candidate, or why it has none.
+/// The register class of a candidate, or why it cannot be in a module.
 fn check(
     candidate: &Candidate<'_>,
     sources: &Sources<'_>,
@@ -201,12 +201,12 @@ fn check(
     })
 }
 
-/// The device function that is a candidate's body.
+/// The device function with a candidate's body.
 fn body(candidate: &Candidate<'_>) -> Name {
     Name::from(candidate.facts.body.as_str())
 }
 
-/// What a candidate's block takes, its last warp filled up.
+/// The resources of a candidate's block, with the last warp filled up.
 fn needs(candidate: &Candidate<'_>) -> KernelNeeds {
     let threads = candidate.block.iter().product::<u32>().next_multiple_of(32);
     let shared_bytes = candidate.facts.shared_bytes.saturating_add(candidate.dynamic_shared_bytes);
@@ -225,7 +225,7 @@ fn generate(
     threads.sort_unstable();
     threads.dedup();
     if !shares_registers(device) {
-        // Code of a host is made for one size of blocks.
+        // Native code of a host has one block size.
         threads.drain(..threads.len() - 1);
     }
     let entry =
@@ -268,12 +268,12 @@ fn generate(
     DkpModule { module, class, facts }
 }
 
-/// Whether threads of a device share out a file of registers.
+/// Whether the device has a register file that limits occupancy.
 fn shares_registers(device: &DeviceModel) -> bool {
     device.registers.per_thread_max != u32::MAX
 }
 
-/// A module of the latest `.version` and `.target` among some.
+/// An empty module with the latest `.version` and `.target` of the sources.
 fn empty_module<'a>(sources: impl Iterator<Item = &'a Module> + Clone) -> Module {
     let argument = |module: &Module, name: &str| {
         module.items.iter().find_map(|item| match &item.kind {
@@ -301,7 +301,7 @@ fn empty_module<'a>(sources: impl Iterator<Item = &'a Module> + Clone) -> Module
     module(&format!("{major}.{minor}"), &target)
 }
 
-/// Leaves one dynamic shared array, with the largest alignment.
+/// Merges the declarations of the dynamic shared array into one, with the largest alignment.
 fn join_dynamic_shared(items: &mut Vec<Item>) {
     let mut align = None;
     items.retain(|item| match &item.kind {
@@ -311,7 +311,7 @@ fn join_dynamic_shared(items: &mut Vec<Item>) {
         }
         _ => true,
     });
-    // Functions that only their definition needs to be known of come once as well.
+    // Declared functions are also kept only once.
     let mut declared = BTreeSet::new();
     items.retain(|item| match &item.kind {
         ItemKind::Function(f) if f.body.is_none() => declared.insert(f.name.clone()),
@@ -330,7 +330,7 @@ fn join_dynamic_shared(items: &mut Vec<Item>) {
     }
 }
 
-/// Writes the entry.
+/// Builds the entry.
 struct Dispatcher {
     builder: KernelBuilder,
     parameter: Name,
@@ -343,8 +343,8 @@ impl Dispatcher {
         Dispatcher { builder: KernelBuilder::new(entry), parameter, params_bytes }
     }
 
-    /// The block size, or on devices with registers to share the largest, and the most registers
-    /// that a thread gets: without it an assembler would rather spill.
+    /// Sets the block size. On devices with a register file, sets the largest block size and the
+    /// most registers per thread; otherwise an assembler might spill to use fewer.
     fn threads(&mut self, threads: &[u32], class: RegisterClass, device: &DeviceModel) {
         let most = threads.last().copied().unwrap_or_default().to_string();
         if shares_registers(device) {
@@ -383,8 +383,8 @@ impl Dispatcher {
         Function { params: vec![slots], ..self.builder.finish() }
     }
 
-    /// The candidate of this block and where its arguments lie. Slots that are not used end where
-    /// the last used one does, so nobody finds them.
+    /// Finds the candidate of this block and the offset of its arguments. Unused slots end where
+    /// the last used slot ends, so no block selects them.
     fn find_slot(&mut self) -> (Name, Name) {
         let parameter = self.parameter.clone();
         let at = |slot: usize, word: usize| address(&parameter, (slot * SLOT_BYTES + 4 * word) as i64);
@@ -415,9 +415,9 @@ impl Dispatcher {
 /// A call of a candidate's body.
 struct BodyCall<'a> {
     name: Name,
-    /// The kernel's parameters: how its arguments lie.
+    /// Parameters of the kernel: the layout of its arguments in the slot.
     params: &'a [Variable],
-    /// The body's: how they are handed over.
+    /// Parameters of the body: how the arguments are passed.
     arguments: &'a [Variable],
 }
 
@@ -438,7 +438,7 @@ impl BodyCall<'_> {
                 let register = if piece.bytes == 8 { &wide } else { &narrow };
                 let from = address(base, (at + piece.offset) as i64);
                 let to = address(&argument.name, piece.offset as i64);
-                // A narrow value fills its register with zeroes, and so the argument.
+                // The argument of a narrow value is at least 32 bits; the load fills it with zeros.
                 let stored = if param.dimensions.is_empty() { piece.bytes.max(4) } else { piece.bytes };
                 let load = if piece.bytes < 4 { "u" } else { "b" };
                 statements
@@ -457,13 +457,13 @@ impl BodyCall<'_> {
     }
 }
 
-/// A part of a parameter that one load takes.
+/// A part of a parameter that one load instruction reads.
 struct Piece {
     offset: u64,
     bytes: u64,
 }
 
-/// A parameter in pieces as large as its alignment and size allow.
+/// Splits a parameter into the largest pieces that its alignment and size allow.
 fn pieces(param: &Variable) -> Vec<Piece> {
     let total = param.bytes().unwrap_or(0);
     let alignment = u64::from(param.alignment().max(param.ty.bytes()));

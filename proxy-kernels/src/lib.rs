@@ -1,19 +1,22 @@
-//! What lets kernels share a launch (design D6): the occupancy of each device, and the dkp modules
-//! that are generated from it.
+//! Dynamic kernel padding (dkp, REEF §5): occupancy models of devices, and generation of dkp
+//! modules.
 //!
-//! A dkp kernel ("dynamic kernel padding", REEF §5) runs one real-time candidate and several
-//! best-effort candidates in one launch, each in a range of blocks of its own. [`dkp_modules`]
-//! makes one module per register class from kernels that the passes `virtualize_block_index` and
-//! `outline_kernel_body` prepared, so that no thread gets more registers than its class needs and
-//! nothing spills.
+//! A dkp kernel runs one real-time candidate and several best-effort candidates in one launch, each
+//! in its own range of blocks. [`dkp_modules`] generates one module per register class from kernels
+//! that the passes `virtualize_block_index` and `outline_kernel_body` have prepared. Thus no thread
+//! gets more registers than its class needs, and nothing spills.
 //!
-//! - [`DeviceModel`], [`Occupancy`]: how many blocks of a kernel a compute unit holds;
-//! - [`RegisterClass`]: which candidates may be in one module;
-//! - [`dkp_modules`], [`DkpModule`]: the modules, and how a launch of one is laid out.
+//! - [`DeviceModel`], [`Occupancy`]: how many blocks of a kernel fit a compute unit;
+//! - [`RegisterClass`]: which candidates may share a module;
+//! - [`dkp_modules`], [`DkpModule`]: the modules, and the facts from which launches are laid out.
 //!
-//! What it is not: it chooses no pairs (that is the scheduler's) and compiles nothing. AMD's proxy
-//! kernels, which jump to candidates instead of containing them, will stand beside `dkp` and share
-//! the occupancy model.
+//! Not here: the choice of kernels to pair (scheduler) and code generation for targets. AMD's proxy
+//! kernels, which jump to candidates instead of containing them, are not implemented.
+//!
+//! Invariants: no candidate uses a module variable with state; every candidate of a module fits the
+//! module's register class.
+//!
+//! Start reading at `dkp.rs`.
 
 mod device_model;
 mod dkp;

@@ -1,14 +1,14 @@
-//! Puts functions of several modules into one.
+//! Merges functions of several modules into one.
 //!
-//! Names of module scope get a prefix per source, since every compiler calls its things alike. What
-//! is declared inside a function hides them there and keeps its name.
+//! Module-scope names get a prefix per source, because compilers reuse names. Names declared in a
+//! function hide module-scope names and stay as they are.
 
 use atoll_passes::DYNAMIC_SHARED;
 use atoll_ptx::rename::{local_names, rename_in_function, rename_initializer, visit_initializer, visit_names};
 use atoll_ptx::{Function, FunctionKind, Item, ItemKind, Linkage, Module, Name, StateSpace, Variable};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A module whose functions are taken over.
+/// A module that functions are taken from.
 pub(crate) struct Source<'a> {
     module: &'a Module,
     /// Module-scope names that are renamed, old to new.
@@ -16,12 +16,12 @@ pub(crate) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The module with this number among the sources.
+    /// The source with an index among all sources.
     pub(crate) fn new(module: &'a Module, number: usize) -> Source<'a> {
         let mut renamed = BTreeMap::new();
         for item in &module.items {
             let name = match &item.kind {
-                // A declared function is somebody else's, such as the device's own `vprintf`.
+                // A declared function, such as the device's `vprintf`, keeps its name.
                 ItemKind::Function(f) if f.body.is_some() => &f.name,
                 ItemKind::Variable(v) if v.name != DYNAMIC_SHARED && v.linkage != Linkage::Extern => &v.name,
                 _ => continue,
@@ -36,8 +36,8 @@ impl<'a> Source<'a> {
         self.renamed.get(function).cloned().unwrap_or_else(|| Name::new(function))
     }
 
-    /// Everything that a function needs of its module, itself included: names of functions and
-    /// variables.
+    /// The names of all functions and variables that a function needs from its module, including
+    /// itself.
     pub(crate) fn reachable(&self, function: &str) -> BTreeSet<Name> {
         let mut found = BTreeSet::new();
         let mut open = vec![Name::new(function)];
@@ -74,8 +74,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// A module-scope variable among some names that has a state of its own, which a copy in
-    /// another module would not share.
+    /// A variable among `names` that has state; a copy in another module would not share it.
     pub(crate) fn stateful_variable(&self, names: &BTreeSet<Name>) -> Option<&Variable> {
         self.module.items.iter().find_map(|item| match &item.kind {
             ItemKind::Variable(v) if names.contains(&v.name) => match v.space {
@@ -87,8 +86,8 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The items of these names, renamed, in order. Kernels are left out: they are entries of the
-    /// source, not of the module to be.
+    /// The items with these names, renamed, in order. Kernels are left out, because only the
+    /// generated entry may be a kernel.
     pub(crate) fn items(&self, names: &BTreeSet<Name>) -> Vec<Item> {
         let mut items = Vec::new();
         for item in &self.module.items {
@@ -117,7 +116,7 @@ impl<'a> Source<'a> {
 
     fn rename_function(&self, function: &mut Function) {
         function.name = self.name(&function.name);
-        // What is not in the module to be cannot be seen from outside it.
+        // Functions with a body are used only within the new module.
         function.linkage = if function.body.is_some() { Linkage::Internal } else { function.linkage };
         rename_in_function(function, &self.renamed);
     }

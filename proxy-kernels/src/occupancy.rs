@@ -1,11 +1,11 @@
-//! How many blocks of a kernel a compute unit holds at once.
+//! How many blocks of a kernel fit a compute unit at the same time.
 
 use crate::DeviceModel;
 
-/// What a block takes.
+/// The resources of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelNeeds {
-    /// Registers of a thread (vector registers on AMD).
+    /// Registers per thread (vector registers on AMD).
     pub registers: u32,
     /// Static and dynamic shared memory of a block in bytes.
     pub shared_bytes: u32,
@@ -13,12 +13,12 @@ pub struct KernelNeeds {
     pub threads: u32,
 }
 
-/// What keeps more blocks away.
+/// The resource that limits the number of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Limit {
-    /// Places for blocks.
+    /// Block slots.
     Blocks,
-    /// Places for warps.
+    /// Warp slots.
     Warps,
     /// Registers.
     Registers,
@@ -26,19 +26,19 @@ pub enum Limit {
     Shared,
 }
 
-/// Blocks on a compute unit.
+/// The occupancy of a compute unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupancy {
-    /// How many at once; 0 for a block that does not fit at all.
+    /// Number of concurrent blocks; 0 if a block does not fit at all.
     pub blocks: u32,
     /// Warps of these blocks.
     pub warps: u32,
-    /// What there is too little of for one more.
+    /// The resource that prevents another block.
     pub limit: Limit,
 }
 
 impl DeviceModel {
-    /// How many blocks of a kernel a compute unit holds at once.
+    /// The occupancy of a compute unit with blocks that need these resources.
     pub fn occupancy(&self, needs: KernelNeeds) -> Occupancy {
         let warps = needs.threads.div_ceil(self.warp_threads).max(1);
         let fits = needs.threads <= self.block_threads_max;
@@ -59,7 +59,7 @@ impl DeviceModel {
         }
         let per_warp = registers.max(1).next_multiple_of(file.granule);
         let warps_max = file.parts.saturating_mul(file.per_part / per_warp);
-        // A block must fit as if its warps were spread over all parts.
+        // A block must fit with its warps spread over all parts.
         let spread = if file.rounds_to_parts { warps.next_multiple_of(file.parts) } else { warps };
         if spread > warps_max { 0 } else { warps_max / warps }
     }
@@ -73,8 +73,7 @@ impl DeviceModel {
         shared.unit_bytes.checked_div(taken).unwrap_or(u32::MAX)
     }
 
-    /// Most registers a thread may have so that a compute unit still holds so many warps; 0 if it
-    /// never does.
+    /// Most registers per thread with which `warps` warps fit a compute unit; 0 if they never fit.
     pub fn registers_for(&self, warps: u32) -> u32 {
         let file = &self.registers;
         let per_part = warps.div_ceil(file.parts).max(1);
@@ -90,10 +89,10 @@ mod tests {
         DeviceModel::find(name).unwrap_or_else(|| panic!("{name}"))
     }
 
-    /// `cuda_occupancy.h` knows architectures; devices of one are alike but for their number of
-    /// compute units.
+    /// `cuda_occupancy.h` distinguishes architectures; devices of the same architecture differ only
+    /// in their number of compute units.
     #[test]
-    fn nvidias_own_calculator_says_the_same() {
+    fn matches_nvidias_occupancy_calculator() {
         let mut compared = 0;
         for line in include_str!("../tests/vendors/nvidia.txt").lines() {
             let [name, registers, threads, shared_bytes, blocks] = line.split(' ').collect::<Vec<_>>()[..] else {
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn llvms_amd_target_says_the_same() {
+    fn matches_llvms_amd_target() {
         let devices = [
             ("gfx906", "mi50"),
             ("gfx908", "mi100"),
@@ -132,19 +131,19 @@ mod tests {
         }
     }
 
-    /// REEF's table of occupancy levels (its code, `proxy kernels` for the MI50), which leaves one
-    /// granule unused where the file does not divide evenly.
+    /// REEF's table of occupancy levels (in its code, `proxy kernels` for the MI50). It leaves one
+    /// granule unused if the register file does not divide evenly.
     #[test]
     fn the_mi50_has_reefs_levels() {
         let reef = [(1, 256), (2, 128), (3, 84), (4, 64), (5, 48), (6, 40), (7, 36), (8, 32), (9, 28)];
         for (waves, registers) in reef {
             assert_eq!(device("mi50").registers_for(4 * waves), registers, "{waves} waves per SIMD");
         }
-        assert_eq!(device("mi50").registers_for(40), 24, "REEF gives 28, with which only nine waves fit");
+        assert_eq!(device("mi50").registers_for(40), 24, "REEF has 28, with which only nine waves fit");
     }
 
     #[test]
-    fn what_limits_is_named() {
+    fn the_limiting_resource_is_reported() {
         let v100 = device("v100");
         let needs = |registers, shared_bytes, threads| KernelNeeds { registers, shared_bytes, threads };
         assert_eq!(v100.occupancy(needs(16, 0, 32)), Occupancy { blocks: 32, warps: 32, limit: Limit::Blocks });

@@ -1,13 +1,13 @@
-//! Which candidates may be in one module.
+//! Register classes: which candidates may share a module.
 //!
-//! A launch gives every thread the registers of the most demanding candidate that its entry can
-//! reach. So candidates are sorted into classes, and a small kernel never pays for a large one it
-//! does not meet.
+//! A launch gives every thread as many registers as the most demanding candidate that its entry can
+//! reach. Candidates are therefore divided into classes, so that a small kernel does not pay for a
+//! large one that it is never paired with.
 
 use crate::DeviceModel;
 
-/// Registers that the entry of a class is compiled with. 255 is the most a thread can have; the
-/// others halve the warps that fit from one to the next.
+/// Registers per thread of each class. 255 is the most a thread can have; each class has half as
+/// many concurrent warps as the previous one.
 const LADDER: [u32; 4] = [32, 64, 128, 255];
 
 /// A register class.
@@ -15,12 +15,12 @@ const LADDER: [u32; 4] = [32, 64, 128, 255];
 pub struct RegisterClass {
     /// Most registers of a thread.
     pub registers: u32,
-    /// Most threads of a block: with more, a block of this class would not fit a compute unit.
+    /// Most threads per block: a larger block of this class does not fit a compute unit.
     pub threads_max: u32,
 }
 
 impl RegisterClass {
-    /// The classes of a device, smallest first. Where registers are no limit there is one.
+    /// The classes of a device, smallest first. A device without register limits has one class.
     pub fn of_device(device: &DeviceModel) -> Vec<RegisterClass> {
         if device.registers.per_thread_max == u32::MAX {
             return vec![RegisterClass { registers: u32::MAX, threads_max: device.block_threads_max }];
@@ -33,7 +33,7 @@ impl RegisterClass {
         LADDER.into_iter().map(class).collect()
     }
 
-    /// The class of a kernel; `None` where its block is too large for the registers it needs.
+    /// The class of a kernel; `None` if its block is too large for the registers it needs.
     pub fn of_kernel(device: &DeviceModel, registers: u32, threads: u32) -> Option<RegisterClass> {
         let class = RegisterClass::of_device(device).into_iter().find(|class| registers <= class.registers)?;
         (threads <= class.threads_max).then_some(class)
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_of_a_class_fits_a_compute_unit() {
+    fn the_largest_block_of_a_class_fits_a_compute_unit() {
         for device in DeviceModel::ALL.iter().filter(|d| d.registers.rounds_to_parts) {
             for class in RegisterClass::of_device(device) {
                 let needs =
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn registers_of_the_host_are_no_limit() {
+    fn the_host_has_one_class() {
         let host = DeviceModel::find("host").unwrap();
         assert_eq!(RegisterClass::of_device(host).len(), 1);
         assert!(RegisterClass::of_kernel(host, 100_000, 1024).is_some());

@@ -1,13 +1,13 @@
-//! Generated modules as text: each `tests/dkp/NAME.ptx` has the modules of two devices beside it,
-//! in `NAME.DEVICE.snap`. `INSTA_UPDATE=always cargo test -p atoll-proxy-kernels` accepts what
-//! comes out.
+//! Snapshots of generated modules: for each `tests/dkp/NAME.ptx` and each of two devices,
+//! `NAME.DEVICE.snap` holds the modules. `INSTA_UPDATE=always cargo test -p atoll-proxy-kernels`
+//! updates the snapshots.
 
 use atoll_kgraph::dkp::CandidateFacts;
 use atoll_passes::{CANDIDATE_PASSES, PassOptions, transform_with};
 use atoll_proxy_kernels::{Candidate, DeviceModel, NotPadded, candidate_facts, dkp_modules};
 
-/// Every kernel of `NAME.ptx` is a candidate, with the registers its comment line says (`//
-/// registers: KERNEL N`) and blocks of 64 threads.
+/// Generates the modules of all kernels in a text, in blocks of 64 threads. A comment `//
+/// registers: KERNEL N` gives the registers of a kernel.
 fn generate(text: &str, device: &'static DeviceModel) -> String {
     let mut module = atoll_ptx::parse(text).unwrap_or_else(|e| panic!("{e}"));
     let report = transform_with(&mut module, CANDIDATE_PASSES, &PassOptions::default(), &mut |_, _| {}).unwrap();
@@ -58,21 +58,22 @@ fn generate(text: &str, device: &'static DeviceModel) -> String {
 }
 
 #[test]
-fn modules_are_as_expected() {
+fn modules_match_their_snapshots() {
     insta::with_settings!({ snapshot_path => "dkp", prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::glob!("dkp/*.ptx", |input| {
             let text = std::fs::read_to_string(input).unwrap();
             let name = input.file_stem().unwrap().to_str().unwrap();
             for device in ["v100", "host"] {
                 let found = generate(&text, DeviceModel::find(device).unwrap());
-                insta::with_settings!({ snapshot_suffix => "" }, { insta::assert_snapshot!(format!("{name}.{device}"), found) });
+                let snapshot = format!("{name}.{device}");
+                insta::with_settings!({ snapshot_suffix => "" }, { insta::assert_snapshot!(snapshot, found) });
             }
         });
     });
 }
 
 #[test]
-fn what_no_pass_prepared_is_refused() {
+fn kernels_without_the_passes_are_rejected() {
     let module =
         atoll_ptx::parse(".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n").unwrap();
     let mut copy = module.clone();

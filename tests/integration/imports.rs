@@ -118,7 +118,7 @@ fn wrong_folders_are_refused_with_the_place() -> Result<()> {
             manifest,
             "{\"kernel\": \"linear_1\"",
             "{\"kernel\": \"linear\"",
-            "another file define `linear`; give each a name of its own",
+            "another file define `linear`; give each a unique name",
         ),
         (
             manifest,
@@ -158,13 +158,13 @@ fn wrong_folders_are_refused_with_the_place() -> Result<()> {
         ensure!(!output.status.success() && message.contains(says), "{to}: no '{says}' in: {message}");
     }
     for (name, content, says) in [
-        ("schedule.json", "{\"storage\": []", "a schedule of REEF"),
+        ("schedule.json", "{\"storage\": []", "a REEF schedule"),
         ("graph.json", "{\"nodes\": [], \"arg_nodes\"", "TVM's graph executor"),
-        ("module.vmfb", "", "a module of IREE"),
+        ("module.vmfb", "", "an IREE module"),
         ("kernels.hsaco", "", "a code object for AMD GPUs"),
         ("model.onnx", "", "`atoll compile`"),
         ("function.toml", "", "`atoll pack`"),
-        ("notes.txt", "", "there is no manifest.json in it"),
+        ("notes.txt", "", "the folder has no manifest.json"),
     ] {
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join(name), content)?;

@@ -1,4 +1,4 @@
-//! A bundle in the making: the code of one target after the other, then the file.
+//! Collects the code of one target after another and writes the bundle.
 
 use crate::code::compile_target;
 use crate::error::CompileError;
@@ -11,25 +11,25 @@ use atoll_kgraph::{BundleContents, KernelGraph, TargetContents, write_bundle};
 use atoll_passes::{KernelReport, Preemption};
 use std::path::Path;
 
-/// What identifies this compiler in bundles and caches.
+/// Identifies this compiler in bundles and caches.
 pub const PRODUCER: &str = concat!("atoll ", env!("CARGO_PKG_VERSION"));
 
-/// What was compiled.
+/// Summary of a compilation.
 #[derive(Clone, Debug)]
 pub struct CompileReport {
     /// Digest of the bundle.
     pub digest: String,
     /// Nodes of the graph.
     pub nodes: usize,
-    /// Distinct kernels of every target.
+    /// Number of distinct kernels, per target.
     pub kernels: Vec<(Target, usize)>,
-    /// Kernels left without the preemption flag, with the reason.
+    /// Kernels that are not preemptible, with the reason.
     pub not_preemptible: Vec<String>,
-    /// How long each stage took.
+    /// Duration of each stage.
     pub times: Vec<StageTime>,
 }
 
-/// A bundle in the making.
+/// A bundle under construction.
 pub(crate) struct Built<'a> {
     graph: &'a KernelGraph,
     weights: Vec<(u64, &'a [u8])>,
@@ -49,7 +49,7 @@ impl<'a> Built<'a> {
         Built { graph, weights, targets: Vec::new(), report }
     }
 
-    /// Adds the code of a target.
+    /// Compiles the kernels for a target and adds the code.
     pub(crate) fn add(
         &mut self,
         kernels: Kernels,

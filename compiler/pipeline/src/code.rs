@@ -1,4 +1,4 @@
-//! The code of a target: what is true of kernels as they were written, the passes, and lowering.
+//! Compiles kernels for a target: analyses, passes, lowering.
 
 use crate::error::CompileError;
 use crate::kernels::{Kernels, LaunchedKernel};
@@ -11,7 +11,7 @@ use atoll_kgraph::{KernelFacts, RerunFact, TargetContents, TargetImage};
 use atoll_passes::{KernelReport, LoopDecision, Outlining, PassOptions, TransformOptions, Virtualization};
 use atoll_ptx::Module;
 
-/// Kernels as the code of a target, by analyses, passes and lowering; and what the passes did.
+/// Compiles kernels to the code of a target. Also returns the reports of the passes.
 pub(crate) fn compile_target(
     kernels: Kernels,
     target: Target,
@@ -22,11 +22,11 @@ pub(crate) fn compile_target(
     let Kernels { mut module, kernels, launches } = kernels;
     let (source, located) = atoll_ptx::print_located(&module);
     let reruns = clock.stage(Stage::Analyse(target), || Ok(reruns(&located)))?;
-    // Only an assembler asks for it.
+    // Only `ptxas` needs the kernels without passes.
     let plain = (options.assemble && matches!(target, Target::Nvidia(_))).then(|| module.clone());
     let (report, not_padded) = clock.stage(Stage::Passes(target), || {
-        // LLVM reduces divisions itself, and the host target's own analyses know better what becomes of
-        // them.
+        // LLVM reduces divisions itself, and the analyses of the host target work better without
+        // the reduction.
         let reduce_divisions = options.passes.reduce_divisions && matches!(target, Target::Nvidia(_));
         let passes = TransformOptions { reduce_divisions, ..options.passes };
         let report = atoll_passes::transform(&mut module, &passes, &mut |_, _| {})?;
@@ -50,13 +50,14 @@ pub(crate) fn compile_target(
     Ok((TargetContents { image, code, ptx, source: Some(source) }, report.kernels))
 }
 
-/// Which kernels may be run again. What is proven is about kernels as they were written, since the
-/// passes add accesses of their own; reasons name lines of [`Form::Ptx`].
+/// Whether each kernel may be run again. The analysis looks at kernels before the passes, because
+/// passes add memory accesses; its reasons refer to lines of [`Form::Ptx`].
 fn reruns(module: &Module) -> Vec<RerunFact> {
     module.kernels().map(|kernel| atoll_passes::analyze_idempotence(module, kernel).fact()).collect()
 }
 
-/// Why kernels cannot share a launch with others, found by preparing a copy for it.
+/// Why each kernel cannot share a launch with others, found by preparing a copy of the module for
+/// it.
 fn not_padded(module: &Module, kernels: &[LaunchedKernel]) -> Result<Vec<Option<String>>, CompileError> {
     let mut module = module.clone();
     let blocks = kernels.iter().map(|kernel| (kernel.name.as_str().into(), kernel.block)).collect();
@@ -88,8 +89,8 @@ fn facts(kernel: &LaunchedKernel, report: &KernelReport, rerun: RerunFact) -> Ke
     }
 }
 
-/// Code of a target, and for native code the PTX it was made from. Completes the kernels' facts.
-/// `plain` is the module before passes, where that is another one.
+/// Lowers a module to the code of a target; native code comes with the PTX it was made from.
+/// Completes the facts of the kernels. `plain` is the module before the passes, if it differs.
 fn lower(
     target: Target,
     module: &Module,
@@ -107,7 +108,7 @@ fn lower(
         });
     }
     let shapes: Vec<native::Shape<'_>> = facts.iter().map(|facts| (facts.name.as_str(), facts.block)).collect();
-    // Lines are those of the text that goes along with the code.
+    // Line numbers in native code refer to the text that is stored with it.
     let (text, located) = atoll_ptx::print_located(module);
     let native = native::compile(&located, &shapes, target, observer.wants(Form::Llvm), options.kernel_cache.clone())?;
     for (facts, scratch_bytes) in facts.iter_mut().zip(native.scratch_bytes) {

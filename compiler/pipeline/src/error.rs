@@ -1,28 +1,28 @@
-//! What can go wrong in a compilation, and whose fault it is.
+//! Errors of a compilation.
 
 use crate::stage::Form;
 use crate::targets::Target;
 
-/// Why a model was not compiled. Import errors are the model's; everything after it is a limit of
-/// this compiler or a bug in it.
+/// Why a model was not compiled. Import and pack errors are caused by the input; all others are
+/// limits of this compiler, or bugs in it.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
-    /// The model cannot be read or uses what is not supported.
+    /// The model cannot be read, or uses something unsupported.
     #[error(transparent)]
     Import(#[from] atoll_frontend::onnx::ImportError),
     /// A function's manifest, or a file it names, is wrong.
     #[error(transparent)]
     Pack(#[from] crate::PackError),
-    /// A transformation of the tensor graph left it wrong: our bug.
+    /// A transformation made the tensor graph invalid: a bug in this compiler.
     #[error(transparent)]
     Transform(#[from] atoll_frontend::transform::TransformError),
-    /// Kernels could not be written.
+    /// Code generation failed.
     #[error(transparent)]
     Codegen(#[from] atoll_codegen::CodegenError),
     /// A pass failed.
     #[error(transparent)]
     Passes(#[from] atoll_passes::PassError),
-    /// The kernels' own text cannot be read back: our bug.
+    /// The generated kernels do not parse: a bug in this compiler.
     #[error("internal error: the text of the kernels cannot be read back: {0}")]
     Text(#[from] atoll_ptx::SyntaxErrors),
     /// The NVIDIA target failed.
@@ -32,20 +32,20 @@ pub enum CompileError {
     #[cfg(feature = "host")]
     #[error(transparent)]
     Host(#[from] atoll_target_host::HostError),
-    /// A host target, and no LLVM to make its code.
+    /// A host target, but this program was built without LLVM.
     #[error(
-        "code for {0} is made with LLVM, which this program was built without; name an NVIDIA target, such as nvidia:sm_75"
+        "code for {0} needs LLVM, and this program was built without it; choose an NVIDIA target, such as nvidia:sm_75"
     )]
     NoNativeCode(Target),
     /// The bundle could not be written.
     #[error(transparent)]
     Bundle(#[from] atoll_kgraph::BundleError),
-    /// A form that the target does not have.
+    /// The target has no such intermediate form.
     #[error("there is no {form} for {target}")]
     NoSuchForm {
-        /// What was asked for.
+        /// The requested form.
         form: Form,
-        /// Of which target.
+        /// The target.
         target: Target,
     },
 }

@@ -1,29 +1,30 @@
-//! Kernels as they come to the passes, from a model or from PTX files.
+//! Kernels before the passes, from a model or from PTX files.
 
 use atoll_kgraph::LaunchSpec;
 use atoll_ptx::Module;
 
-/// Kernels as they are before the passes, and how they are launched.
+/// Kernels before the passes, and their launches.
 #[derive(Clone)]
 pub(crate) struct Kernels {
     pub(crate) module: Module,
-    /// Every kernel of the module, in its order.
+    /// Every kernel of the module, in order.
     pub(crate) kernels: Vec<LaunchedKernel>,
     /// One entry per graph node.
     pub(crate) launches: Vec<Option<LaunchSpec>>,
 }
 
-/// A kernel, and the shape it is launched with.
+/// A kernel and its launch shape.
 #[derive(Clone)]
 pub(crate) struct LaunchedKernel {
     pub(crate) name: String,
     pub(crate) block: [u32; 3],
-    /// Beside what the kernel declares itself.
+    /// In addition to the shared memory that the kernel declares.
     pub(crate) dynamic_shared_bytes: u32,
 }
 
 impl Kernels {
-    /// The architecture that the kernels were written for; 0 for a variant that no other runs.
+    /// The architecture that the kernels were written for, such as 80 for `sm_80`; 0 if it is
+    /// architecture-specific, as `sm_90a` is.
     pub(crate) fn declared_sm(&self) -> u32 {
         atoll_target_nvidia::declared_sm(&self.module).unwrap_or(0)
     }

@@ -4,13 +4,16 @@
 //! import → transform → schedule → plan → for each target { emit → analyse → passes → lower } → write
 //! ```
 //!
-//! [`compile`] begins with a model, [`pack`] with kernels in PTX, which are there before the
-//! targets are, [`pad_bundles`] with bundles that are to share launches.
+//! [`compile`] starts from a model, [`pack`] from kernels in PTX, and [`pad_bundles`] from bundles
+//! whose kernels are to share launches.
 //!
-//! Every stage is a function of another crate; this one calls them in order, times them, tells an
-//! [`Observer`] what happens and shows any intermediate form. It is not a build system: the cache
-//! of compiled models belongs to whoever serves them. Code of single kernels is kept where
-//! [`CompileOptions`] say so.
+//! Every stage is a function of another crate. This crate calls the stages in order, measures their
+//! durations, reports progress to an [`Observer`], and can show any intermediate form.
+//!
+//! Not here: the cache of compiled models, which belongs to the daemon. Code of single kernels is
+//! cached if [`CompileOptions::kernel_cache`] is set.
+//!
+//! Start reading at [`compile`]; `code.rs` is the part that all inputs share.
 
 mod built;
 mod code;
@@ -65,7 +68,7 @@ pub fn compile(
     built.write(output, clock)
 }
 
-/// Shows one intermediate form of a model without writing a bundle.
+/// Returns one intermediate form of a model, without writing a bundle.
 pub fn show(input: &Path, form: Form, target: Target, options: &CompileOptions) -> Result<String, CompileError> {
     let keep = observer::Keep::new(form);
     let mut clock = Clock::new(&keep, 6);
@@ -93,7 +96,7 @@ fn transform(graph: TensorGraph, observer: &dyn Observer) -> Result<TensorGraph,
     })?)
 }
 
-/// The schedule, and its graph with the memory planned.
+/// The schedule, and its kernel graph with a memory plan.
 fn schedule(graph: &TensorGraph) -> Result<(Schedule, KernelGraph), CompileError> {
     let schedule = atoll_codegen::schedule(graph)?;
     let mut planned = schedule.graph.clone();
@@ -101,7 +104,7 @@ fn schedule(graph: &TensorGraph) -> Result<(Schedule, KernelGraph), CompileError
     Ok((schedule, planned))
 }
 
-/// The kernels of a model for a target.
+/// Emits the kernels of a model for a target.
 fn emit(
     schedule: &Schedule,
     target: Target,

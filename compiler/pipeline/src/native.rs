@@ -1,4 +1,4 @@
-//! Native code of host targets, where this crate was built with LLVM.
+//! Native code of host targets. Needs LLVM.
 
 use crate::error::CompileError;
 use crate::targets::Target;
@@ -6,16 +6,16 @@ use atoll_kgraph::DiskCache;
 use atoll_ptx::Module;
 use std::sync::Arc;
 
-/// A kernel and the shape of its blocks.
+/// A kernel and its block shape.
 pub(crate) type Shape<'a> = (&'a str, [u32; 3]);
 
-/// Code that was made of a module.
+/// Native code of a module.
 pub(crate) struct Native {
-    /// The object.
+    /// The ELF object.
     pub(crate) elf: Vec<u8>,
-    /// Scratch memory that a block needs in bytes, of each kernel that was asked for.
+    /// Scratch memory that a block of each requested kernel needs, in bytes.
     pub(crate) scratch_bytes: Vec<u32>,
-    /// What was handed to the last stage, kernel by kernel, where it was to be kept.
+    /// Optimized LLVM IR of each kernel, if requested.
     pub(crate) ir: String,
 }
 
@@ -38,7 +38,8 @@ mod with {
     use super::{Arc, CompileError, DiskCache, Module, Native, Shape, Target};
     use atoll_target_host::{CpuLevel, KernelShape, Options};
 
-    /// Compiles a module for a host target. What the code says of lines are those of its nodes.
+    /// Compiles a module for a host target. Line numbers in the code are those of the module's
+    /// nodes.
     pub(crate) fn compile(
         module: &Module,
         kernels: &[Shape<'_>],

@@ -1,37 +1,36 @@
-//! Watching a compilation: stages, times, intermediate forms.
+//! Observation of a compilation: stages, durations, intermediate forms.
 
 use crate::error::CompileError;
 use crate::stage::{Form, Stage, StageTime};
 use std::cell::RefCell;
 use std::time::Instant;
 
-/// Who watches. Both methods may be left out.
+/// Receives progress and intermediate forms. All methods have defaults that do nothing.
 pub trait Observer {
-    /// A stage begins; `done` of `total` stages are behind it.
+    /// A stage begins; `done` of `total` stages are complete.
     fn stage(&self, stage: Stage, done: usize, total: usize) {
         let _ = (stage, done, total);
     }
 
-    /// A form exists, made by the step `by`; `text` writes it, which costs time only if it is
-    /// called.
+    /// The step `by` has produced a form; `text` prints it, which takes time only if it is called.
     fn form(&self, form: Form, by: &str, text: &dyn Fn() -> String) {
         let _ = (form, by, text);
     }
 
-    /// Whether a form will be looked at: some are not made otherwise.
+    /// Whether the observer needs a form. Some forms are produced only if they are needed.
     fn wants(&self, form: Form) -> bool {
         let _ = form;
         false
     }
 }
 
-/// Watches nothing.
+/// An observer that ignores everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 
 impl Observer for Silent {}
 
-/// Keeps the last text of one form.
+/// An observer that keeps the last text of one form.
 pub(crate) struct Keep {
     form: Form,
     text: RefCell<Option<String>>,
@@ -59,7 +58,7 @@ impl Observer for Keep {
     }
 }
 
-/// Times stages and tells the observer.
+/// Measures stages and reports them to the observer.
 pub(crate) struct Clock<'a> {
     observer: &'a dyn Observer,
     total: usize,

@@ -1,33 +1,33 @@
-//! How a model is compiled.
+//! Compiler options.
 
 use crate::targets::Target;
 use atoll_kgraph::{DiskCache, SizeRanges, States};
 pub use atoll_passes::TransformOptions;
 use std::sync::Arc;
 
-/// How a model is compiled.
+/// Options of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileOptions {
-    /// Targets of the bundle. None, for PTX that is packed, is this machine and the oldest NVIDIA
-    /// architecture that runs it.
+    /// Targets of the bundle. If empty, PTX is packed for this machine and for the oldest NVIDIA
+    /// architecture that can run it.
     pub targets: Vec<Target>,
-    /// Put NVIDIA kernels through `ptxas`, where there is one: checks them, and records registers
-    /// and spills. Takes seconds.
+    /// Assemble NVIDIA kernels with `ptxas`, if installed: checks them, and records registers and
+    /// spills. Takes seconds.
     pub assemble: bool,
-    /// Which passes for preemption run. All of them, but to measure what they cost.
+    /// The passes to run. All by default; leave some out only to measure their cost.
     pub passes: TransformOptions,
     /// Ranges of the model's named sizes.
     pub symbols: SizeRanges,
-    /// The same for names that the model need not have.
+    /// Ranges of named sizes that the model need not have.
     pub common_symbols: SizeRanges,
-    /// Which inputs and outputs of the model are states.
+    /// The inputs and outputs of the model that form states.
     pub states: States,
-    /// Where native code of kernels is kept and looked for.
+    /// The cache for native code of kernels.
     pub kernel_cache: Option<Arc<DiskCache>>,
 }
 
 impl Default for CompileOptions {
-    /// Native code for this machine where there is LLVM, and PTX for every NVIDIA GPU from Turing
+    /// Native code for this machine, if built with LLVM, and PTX for all NVIDIA GPUs from Turing
     /// on.
     fn default() -> CompileOptions {
         CompileOptions {

@@ -1,11 +1,11 @@
-//! dkp modules for bundles that are on a device together (design D6).
+//! dkp modules for bundles that are loaded together (dynamic kernel padding, REEF §5).
 //!
-//! Candidates are made anew from the kernels that the bundles hold, which takes a fraction of what
-//! lowering them takes: so a bundle carries each kernel once. They keep their preemption flag, and
-//! with it the progress map: what ran beside others is not run again.
+//! Candidates are made again from the kernels in the bundles. That takes much less time than
+//! lowering them, so bundles need not carry candidates. They keep their preemption parameters and
+//! thus the progress map, so blocks that ran in a padded launch are not run again.
 //!
-//! On the host device one module holds them all; on a GPU there is one for each register class, and
-//! its driver assembles it.
+//! The host device uses one module with all candidates. A GPU uses one module per register class,
+//! which the driver assembles.
 
 use crate::error::CompileError;
 use crate::native;
@@ -19,27 +19,26 @@ use atoll_target_nvidia::{Architecture, Ptxas, estimate_registers, find_ptxas, p
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What makes a candidate of a kernel as it stands in a bundle, for a GPU and for a host, whose
+/// The passes that make a candidate from a kernel of a bundle, for GPUs and for hosts. The host
 /// compiler reduces divisions itself.
 const GPU_PASSES: &[&str] = &["virtualize_block_index", "reduce_divisions", "outline_kernel_body"];
 const HOST_PASSES: &[&str] = &["virtualize_block_index", "outline_kernel_body"];
 
-/// Bytes of parameters that a launch can carry ([`atoll_kgraph::dkp`]): as many as its addresses
-/// can be marked in.
+/// Bytes of parameters of a dkp launch: a launch record can mark addresses only within these bytes.
 const PARAMS_BYTES: u32 = 512;
 
-/// Registers of a kernel where nobody shares them out.
+/// Registers of a kernel on targets that do not limit them.
 const REGISTERS: u32 = 32;
 
-/// Most registers of a thread of any NVIDIA GPU; what an estimate says beyond is not so.
+/// Most registers per thread of any NVIDIA GPU; larger estimates are clamped.
 const REGISTERS_MAX: u32 = 255;
 
-/// The GPU whose register file is shared out: that of every architecture there is code for holds as
-/// many.
+/// The device model that is used for every GPU: all supported architectures have register files of
+/// the same size.
 const GPU: &str = "t4";
 
-/// An estimate of registers gets one part in so many on top: a class too small would spill, and
-/// nine of ten estimates are two thirds of what an assembler counts or more (BENCHMARKS.md).
+/// An estimate of registers is increased by one part in `ESTIMATE_DIVISOR`, because a class that is
+/// too small causes spills. Nine of ten estimates reach two thirds of the assembler's count.
 const ESTIMATE_DIVISOR: u32 = 2;
 
 /// A dkp module.
@@ -47,15 +46,15 @@ const ESTIMATE_DIVISOR: u32 = 2;
 pub struct PaddedKernels {
     /// An object for host targets, PTX for NVIDIA.
     pub code: Vec<u8>,
-    /// Its one kernel, once for each size that blocks of a launch can have ([`DkpFacts::threads`]).
+    /// Its only kernel, once for each block size of a launch ([`DkpFacts::threads`]).
     pub kernels: Vec<KernelFacts>,
-    /// How its launches are laid out.
+    /// The parameter layout of its launches.
     pub facts: DkpFacts,
-    /// For each candidate the index of its bundle, and of its kernel there.
+    /// For each candidate, the index of its bundle and of its kernel in the bundle.
     pub candidates: Vec<(usize, u32)>,
 }
 
-/// The kernels of a bundle, those that can be made candidates of.
+/// A bundle's kernels that can be candidates.
 struct Prepared {
     module: Module,
     candidates: Vec<PreparedKernel>,
@@ -66,15 +65,15 @@ struct PreparedKernel {
     number: u32,
     kernel: KernelFacts,
     facts: CandidateFacts,
-    /// What it takes of a thread's registers as a candidate, which is more than by itself.
+    /// Registers per thread as a candidate: more than for the kernel itself.
     registers: u32,
 }
 
-/// Makes modules of all kernels of some bundles that can share launches; kernels of different
-/// modules cannot.
+/// Makes modules of all kernels in `bundles` that can share launches. Kernels in different modules
+/// cannot share a launch.
 ///
 /// # Errors
-/// Kernels that cannot be read or lowered, which means that a bundle is not one of ours.
+/// A kernel cannot be parsed or lowered: the bundle was not written by this compiler.
 pub fn pad_bundles(
     target: Target,
     bundles: &[Arc<Bundle>],
@@ -94,7 +93,7 @@ pub fn pad_bundles(
         Target::Nvidia(_) => GPU,
         Target::HostV3 | Target::HostV4 => "host",
     };
-    let device = DeviceModel::find(name).expect("a device of the table");
+    let device = DeviceModel::find(name).expect("`t4` and `host` are rows of the device table");
     let padded = |dkp: DkpModule| {
         let (code, scratch_bytes) = lower(target, &dkp, cache.clone())?;
         let facts = dkp.facts;
@@ -111,7 +110,7 @@ pub fn pad_bundles(
     dkp_modules(&candidates, device, PARAMS_BYTES).modules.into_iter().map(padded).collect()
 }
 
-/// The code of a module, and the scratch memory that a block of it needs.
+/// The code of a module, and the scratch memory that one of its blocks needs, in bytes.
 fn lower(target: Target, dkp: &DkpModule, cache: Option<Arc<DiskCache>>) -> Result<(Vec<u8>, u32), CompileError> {
     if let Target::Nvidia(architecture) = target {
         return Ok((portable_text(&dkp.module, architecture)?.into_bytes(), 0));
@@ -135,7 +134,8 @@ fn prepare(bundle: &Bundle, target: Target) -> Result<Prepared, CompileError> {
         Target::HostV3 | Target::HostV4 => HashMap::new(),
     };
     let candidate = |(number, kernel): (usize, &KernelFacts)| {
-        // What cannot be cut keeps no progress map, and what ran of it beside others would run again.
+        // A kernel that is not preemptible has no progress map, so its padded blocks would run
+        // twice.
         kernel.preempt_offset?;
         let report = report.kernels.iter().find(|report| *report.name == kernel.name)?;
         let registers = registers.get(&kernel.name).copied().unwrap_or(REGISTERS);
@@ -150,8 +150,8 @@ fn prepare(bundle: &Bundle, target: Target) -> Result<Prepared, CompileError> {
     Ok(Prepared { module, candidates })
 }
 
-/// Registers of a thread of each kernel: counted where an assembler is installed and takes them,
-/// otherwise estimated from above.
+/// Registers per thread of each kernel: counted by the assembler if possible, otherwise a high
+/// estimate.
 fn registers(module: &Module, kernels: &[KernelFacts], architecture: Architecture) -> HashMap<String, u32> {
     let counted =
         if kernels.is_empty() { None } else { find_ptxas().and_then(|ptxas| count(&ptxas, module, architecture)) };
@@ -167,9 +167,9 @@ fn registers(module: &Module, kernels: &[KernelFacts], architecture: Architectur
     kernels.iter().filter_map(of_kernel).collect()
 }
 
-/// `None` where the assembler fails, which does not mean that a driver will: ptxas 12.9 aborts
-/// ("double free") where a parameter is called like another kernel, and the names of a dkp module
-/// are others.
+/// Registers per thread of each kernel, by the assembler. `None` if it fails, in which case the
+/// driver may still accept the kernels: ptxas 12.9 aborts ("double free") if a parameter has the
+/// name of another kernel, and dkp modules rename both.
 fn count(ptxas: &Ptxas, module: &Module, architecture: Architecture) -> Option<HashMap<String, u32>> {
     let assembled = ptxas.assemble(&portable_text(module, architecture).ok()?, &architecture.to_string()).ok()?;
     Some(assembled.report.kernels.into_iter().map(|(name, resources)| (name, resources.registers)).collect())

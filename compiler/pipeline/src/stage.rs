@@ -1,27 +1,27 @@
-//! What a compilation goes through: its stages, and the forms that a model has between them.
+//! The stages of a compilation, and the intermediate forms of a model.
 
 use crate::targets::Target;
 use std::fmt;
 use std::time::Duration;
 
-/// A step of the compilation.
+/// A stage of the compilation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// ONNX to tensor graph.
+    /// Reads a model into a tensor graph, or PTX files and their manifest.
     Import,
-    /// Fusion and clean-up of the tensor graph.
+    /// Fuses and simplifies the tensor graph.
     Transform,
-    /// Kernel nodes, buffers, memory plan.
+    /// Determines kernel nodes, buffers and the memory plan.
     Schedule,
-    /// Kernels in PTX.
+    /// Generates kernels in PTX.
     Emit(Target),
-    /// What is true of the kernels as they were written.
+    /// Analyses the kernels before the passes.
     Analyse(Target),
-    /// PTX to PTX.
+    /// Runs the PTX passes.
     Passes(Target),
-    /// PTX to the target's code.
+    /// Lowers PTX to the target's code.
     Lower(Target),
-    /// The bundle.
+    /// Writes the bundle.
     Write,
 }
 
@@ -40,12 +40,12 @@ impl fmt::Display for Stage {
     }
 }
 
-/// How long a stage took.
+/// The duration of a stage.
 #[derive(Clone, Copy, Debug)]
 pub struct StageTime {
-    /// Which.
+    /// The stage.
     pub stage: Stage,
-    /// How long.
+    /// Its duration.
     pub time: Duration,
 }
 
@@ -54,7 +54,7 @@ pub struct StageTime {
 pub enum Form {
     /// The tensor graph.
     Graph,
-    /// Kernels as code generation wrote them.
+    /// Kernels before the passes.
     Ptx,
     /// Kernels after the passes.
     PtxFinal,

@@ -1,4 +1,4 @@
-//! The targets a bundle can have.
+//! The targets of a bundle.
 
 use atoll_codegen::{HostLevel, TargetDescription};
 use atoll_target_nvidia::Architecture;
@@ -13,13 +13,13 @@ pub enum Target {
     /// `host-x86-64-v4`
     HostV4,
     /// `nvidia-sm_75`, also written `nvidia:sm_75`: PTX that the driver compiles for this and every
-    /// newer GPU; where it was assembled, machine code for this one.
+    /// newer GPU or, if assembled, also machine code for this GPU.
     Nvidia(Architecture),
 }
 
-/// A name that is no target.
+/// An unknown target name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no target {0}; there are {names}, and host for this machine", names = Target::all().map(|t| t.name()).collect::<Vec<_>>().join(", "))]
+#[error("there is no target {0}; there are {names}, and host for this machine", names = target_names())]
 pub struct UnknownTarget(String);
 
 impl Target {
@@ -31,13 +31,13 @@ impl Target {
         [Target::HostV3, Target::HostV4].into_iter().chain(Architecture::all().map(Target::Nvidia))
     }
 
-    /// The host target of this machine, where native code can be made, and PTX.
+    /// The host target of this machine (if built with LLVM), and PTX for NVIDIA GPUs.
     pub fn defaults() -> Vec<Target> {
         if cfg!(feature = "host") { vec![Target::this_host(), Target::NVIDIA] } else { vec![Target::NVIDIA] }
     }
 
-    /// The same for kernels that are there as PTX: for the oldest NVIDIA architecture that is not
-    /// older than `sm`, 80 for `sm_80`.
+    /// The default targets for existing PTX: the host, and the oldest NVIDIA architecture that is
+    /// not older than `sm` (80 for `sm_80`).
     pub(crate) fn defaults_for(sm: u32) -> Vec<Target> {
         let nvidia = Architecture::all().find(|architecture| architecture.sm() >= sm).unwrap_or(Architecture::TURING);
         Target::defaults()
@@ -46,8 +46,8 @@ impl Target {
             .collect()
     }
 
-    /// The best host target that this machine runs, where this crate was built with LLVM; else the
-    /// one that every machine runs.
+    /// The best host target that this machine can run; without LLVM, the one that every machine can
+    /// run.
     pub fn this_host() -> Target {
         #[cfg(feature = "host")]
         if atoll_target_host::CpuLevel::of_this_machine() == Some(atoll_target_host::CpuLevel::V4) {
@@ -56,7 +56,7 @@ impl Target {
         Target::HostV3
     }
 
-    /// Its name in bundles.
+    /// The name in bundles.
     pub fn name(self) -> &'static str {
         match self {
             Target::HostV3 => "host-x86-64-v3",
@@ -69,10 +69,14 @@ impl Target {
         match self {
             Target::HostV3 => TargetDescription::host(HostLevel::V3),
             Target::HostV4 => TargetDescription::host(HostLevel::V4),
-            // One text serves them all: a newer architecture changes what it is assembled for.
+            // One PTX text serves all architectures; they differ only in assembly.
             Target::Nvidia(_) => TargetDescription::nvidia_sm75(),
         }
     }
+}
+
+fn target_names() -> String {
+    Target::all().map(Target::name).collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Display for Target {

@@ -1,22 +1,22 @@
-//! Copies and fills as kernels.
+//! Kernels for copies and fills.
 //!
-//! A copy that the host does has to wait until everything before it is complete. A kernel does it
-//! in the device queue instead, goes through the same passes as all others, and so leaves when its
-//! task is evicted and goes on where it left.
+//! The host can copy only after everything before the copy has completed. A kernel copies in the
+//! device queue instead. It goes through the same passes as other kernels, so it is preemptible and
+//! resumes after an eviction.
 
 use crate::error::CompileError;
 use crate::kernels::{Kernels, LaunchedKernel};
 use atoll_kgraph::{Argument, DType, Expr, KernelGraph, KernelId, LaunchSpec, NodeKind};
-use atoll_ptx::{FunctionKind, ItemKind};
+use atoll_ptx::{FunctionKind, Item, ItemKind};
 use std::fmt::Write;
 
-/// Threads of a block.
+/// Threads per block.
 const THREADS: u32 = 256;
-/// Elements that a thread moves: a block takes 16 KiB of words, so that its start costs little
-/// beside them.
+/// Elements per thread. A block moves 16 KiB of 4-byte words, so its start-up cost is small in
+/// comparison.
 const PER_THREAD: u32 = 16;
 
-/// What a kernel does, and to elements of how many bytes.
+/// The operation of a kernel, and the element size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transfer {
     /// Parameters: source, destination, bytes.
@@ -25,7 +25,7 @@ enum Transfer {
     Fill { width: u32 },
 }
 
-/// Gives every copy and fill of the graph a kernel and a launch.
+/// Adds a kernel and a launch for every copy and fill of the graph.
 pub(crate) fn add(graph: &KernelGraph, kernels: &mut Kernels) -> Result<(), CompileError> {
     let mut made: Vec<(Transfer, KernelId)> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -44,7 +44,7 @@ pub(crate) fn add(graph: &KernelGraph, kernels: &mut Kernels) -> Result<(), Comp
     Ok(())
 }
 
-/// What a node asks for: the kernel, the bytes to move, and the kernel's arguments.
+/// The operation of a node, its size in bytes, and the kernel's arguments.
 fn transfer(kind: &NodeKind) -> Option<(Transfer, Expr, Vec<Argument>)> {
     let count = |bytes: &Expr| Argument::Int { dtype: DType::U64, value: bytes.clone() };
     match kind {
@@ -65,12 +65,12 @@ fn transfer(kind: &NodeKind) -> Option<(Transfer, Expr, Vec<Argument>)> {
     }
 }
 
-/// Whether an offset is known to be a multiple of a width. Buffers begin at multiples of 256.
+/// Whether an offset is known to be a multiple of `width`. Buffers begin at multiples of 256.
 fn is_multiple(offset: &Expr, width: i64) -> bool {
     offset.as_const().is_some_and(|offset| offset % width == 0)
 }
 
-/// Puts a kernel behind those that there are.
+/// Appends the kernel of a transfer under an unused name.
 fn append(kernels: &mut Kernels, transfer: Transfer) -> Result<KernelId, CompileError> {
     let taken = |name: &str| kernels.module.function(name).is_some();
     let stem = transfer.stem();
@@ -79,10 +79,13 @@ fn append(kernels: &mut Kernels, transfer: Transfer) -> Result<KernelId, Compile
         .find(|name| !taken(name))
         .unwrap_or(stem);
     let module = atoll_ptx::parse(&transfer.text(&name))?;
-    let is_kernel = |item: &atoll_ptx::Item| matches!(&item.kind, ItemKind::Function(function) if function.kind == FunctionKind::Entry);
     kernels.module.items.extend(module.items.into_iter().filter(is_kernel));
     kernels.kernels.push(LaunchedKernel { name, block: [THREADS, 1, 1], dynamic_shared_bytes: 0 });
     Ok(KernelId(kernels.kernels.len() as u32 - 1))
+}
+
+fn is_kernel(item: &Item) -> bool {
+    matches!(&item.kind, ItemKind::Function(function) if function.kind == FunctionKind::Entry)
 }
 
 impl Transfer {
@@ -103,8 +106,8 @@ impl Transfer {
         }
     }
 
-    /// The kernel: whole elements, each thread every 256th of its block; what is left of the last
-    /// element is moved byte by byte by the first block.
+    /// The PTX of the kernel. Each thread moves every 256th element of its block. The first block
+    /// also moves the bytes after the last whole element, one per thread.
     fn text(self, name: &str) -> String {
         let (width, block, step) = (self.width(), self.block_bytes(), self.width() * THREADS);
         let bits = width * 8;
@@ -115,10 +118,12 @@ impl Transfer {
         let mut text = format!(
             ".version 7.0\n.target sm_75\n.address_size 64\n\n.visible .entry {name}({parameters})\n{{\n\
              \t.reg .pred %p<3>;\n\t.reg .b16 %h<2>;\n\t.reg .b32 %r<4>;\n\t.reg .b64 %d<16>;\n\n\
-             \tmov.u32 %r0, %ctaid.x;\n\tmov.u32 %r1, %tid.x;\n\tld.param.u64 %d2, [to];\n\tld.param.u64 %d3, [bytes];\n"
+             \tmov.u32 %r0, %ctaid.x;\n\tmov.u32 %r1, %tid.x;\n\
+              \tld.param.u64 %d2, [to];\n\tld.param.u64 %d3, [bytes];\n"
         );
-        // Writing to a string cannot fail. %d4: bytes in whole elements; %d5: the thread's first byte; %d6,
-        // %d7: where that is written and read; %d8: the pattern.
+        // Writing to a string cannot fail. %d4: bytes in whole elements; %d5: offset of the
+        // thread's first byte; %d6, %d7: destination and source addresses of that byte; %d8: the
+        // pattern.
         let _ = write!(
             text,
             "\tand.b64 %d4, %d3, -{width};\n\tmul.wide.u32 %d5, %r0, {block};\n\tmul.wide.u32 %d9, %r1, {width};\n\
@@ -148,9 +153,11 @@ impl Transfer {
             };
         }
         if width > 1 {
-            // %d11: bytes that are left; %d12: the thread's number, which is that of its byte.
-            text += "\tsub.u64 %d11, %d3, %d4;\n\tcvt.u64.u32 %d12, %r1;\n\tsetp.ge.u64 %p1, %d12, %d11;\n\t@%p1 ret;\n\
-                     \tsetp.ne.u32 %p2, %r0, 0;\n\t@%p2 ret;\n\tadd.u64 %d13, %d4, %d12;\n\tadd.u64 %d14, %d2, %d13;\n";
+            // %d11: remaining bytes; %d12: index of the thread, which moves the byte of that index.
+            text += "\tsub.u64 %d11, %d3, %d4;\n\tcvt.u64.u32 %d12, %r1;\n\
+                     \tsetp.ge.u64 %p1, %d12, %d11;\n\t@%p1 ret;\n\
+                     \tsetp.ne.u32 %p2, %r0, 0;\n\t@%p2 ret;\n\
+                     \tadd.u64 %d13, %d4, %d12;\n\tadd.u64 %d14, %d2, %d13;\n";
             text += &match self {
                 Transfer::Copy { .. } => "\tadd.u64 %d15, %d1, %d13;\n\tld.global.u8 %h1, [%d15];\n".into(),
                 Transfer::Fill { .. } => pattern_byte("%d13"),
@@ -161,9 +168,10 @@ impl Transfer {
     }
 }
 
-/// The byte of the pattern in %d8 that belongs at an offset, into %h1.
+/// Loads the byte of the pattern in %d8 for an offset into %h1.
 fn pattern_byte(offset: &str) -> String {
     format!(
-        "\tcvt.u32.u64 %r2, {offset};\n\tand.b32 %r2, %r2, 7;\n\tshl.b32 %r2, %r2, 3;\n\tshr.u64 %d15, %d8, %r2;\n\tcvt.u16.u64 %h1, %d15;\n"
+        "\tcvt.u32.u64 %r2, {offset};\n\tand.b32 %r2, %r2, 7;\n\tshl.b32 %r2, %r2, 3;\n\
+         \tshr.u64 %d15, %d8, %r2;\n\tcvt.u16.u64 %h1, %d15;\n"
     )
 }

@@ -1,10 +1,10 @@
-//! Arguments as the parameters of kernels want them.
+//! Converts arguments to the types of kernel parameters.
 
 use super::manifest::Value;
 use atoll_kgraph::{Argument, DType, Expr};
 use atoll_ptx::{ScalarType, Variable};
 
-/// A value as a parameter wants it.
+/// Converts a value to the type of a parameter.
 pub(super) fn literal(
     parameter: &Variable,
     value: &Value,
@@ -15,10 +15,10 @@ pub(super) fn literal(
     let float = || match value {
         Value::Integer(value) => Ok(*value as f64),
         Value::Float(value) => Ok(*value),
-        Value::Text(text) => text.parse().map_err(|_| format!("`{text}` is no number")),
+        Value::Text(text) => text.parse().map_err(|_| format!("`{text}` is not a number")),
     };
     if !parameter.dimensions.is_empty() || parameter.vector.is_some() || parameter.opaque.is_some() {
-        return Err("a structure or a vector is given as `{ bytes = \"…\" }`, and a texture cannot be given".into());
+        return Err("give a structure or vector as `{ bytes = \"…\" }`; textures are not supported".into());
     }
     match parameter.ty {
         U32 | B32 => integer(DType::U32),
@@ -27,18 +27,18 @@ pub(super) fn literal(
         S64 => integer(DType::I64),
         F32 => Ok(Argument::F32 { bits: (float()? as f32).to_bits() }),
         F64 => Ok(Argument::F64 { bits: float()?.to_bits() }),
-        other => Err(format!("a parameter of type .{other} is given as `{{ bytes = \"…\" }}`")),
+        other => Err(format!("give a parameter of type .{other} as `{{ bytes = \"…\" }}`")),
     }
 }
 
-/// The bytes of a parameter of any type, written in hexadecimal.
+/// Converts hexadecimal text to the bytes of a parameter of any type.
 pub(super) fn raw(parameter: &Variable, text: &str) -> Result<Argument, String> {
     let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
     let Some(digits) = digits.filter(|digits| !digits.is_empty() && digits.len().is_multiple_of(2)) else {
         return Err(format!("`{text}` is not two hexadecimal digits for each byte"));
     };
     if parameter.opaque.is_some() {
-        return Err("a texture cannot be given".into());
+        return Err("textures are not supported".into());
     }
     let bytes: Vec<u8> = digits.as_chunks().0.iter().map(|&[high, low]| high << 4 | low).collect();
     let element = u64::from(parameter.ty.bytes()) * u64::from(parameter.vector.unwrap_or(1));

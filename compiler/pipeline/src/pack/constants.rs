@@ -1,4 +1,4 @@
-//! Contents of constants, from the files that a manifest names.
+//! Reads constants from the files named in a manifest.
 
 use super::manifest::{Buffer, Kind, Manifest};
 use super::{PackError, read_bounded};
@@ -9,18 +9,18 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Largest file of constants in bytes, 64 GiB: less than any server's memory.
+/// Largest file of constants in bytes, 64 GiB: less than the memory of a large server.
 const CONSTANT_BYTES_MAX: u64 = 64 << 30;
 
-/// Contents of constants.
+/// The contents of all constants.
 pub(super) struct Constants {
     files: BTreeMap<PathBuf, Vec<u8>>,
-    /// File and bytes in it, by the buffer's name.
+    /// File and byte range of each constant, by the buffer's name.
     places: HashMap<String, (PathBuf, Range<usize>)>,
 }
 
 impl Constants {
-    /// Reads each file that constants of the manifest name, once.
+    /// Reads each file that constants of the manifest name; each file is read once.
     pub(super) fn read(folder: &Path, manifest: &Manifest) -> Result<Constants, PackError> {
         let mut constants = Constants { files: BTreeMap::new(), places: HashMap::new() };
         let mut by_file: BTreeMap<&Path, Vec<(&str, &Buffer)>> = BTreeMap::new();
@@ -62,7 +62,7 @@ impl Constants {
     }
 }
 
-/// Where the elements of a tensor lie in its file.
+/// The byte range of a tensor in its file.
 fn range_of(tensors: &SafeTensors<'_>, name: &str, dtype: DType, file: &[u8]) -> Result<Range<usize>, String> {
     let view = tensors.tensor(name).map_err(|e| e.to_string())?;
     if element_type(view.dtype()) != Some(dtype) {

@@ -1,4 +1,4 @@
-//! Sizes as a manifest writes them: `(n + 1) * 4`, `ceil(n / 32)`, `max(n, 16)`.
+//! Parser of size expressions in manifests: `(n + 1) * 4`, `ceil(n / 32)`, `max(n, 16)`.
 //!
 //! ```text
 //! sum     = product { ("+" | "-") product }
@@ -9,23 +9,24 @@
 use atoll_kgraph::{Expr, SymbolId};
 use std::collections::BTreeMap;
 
-/// Deepest nesting of parentheses, so that no text exhausts the stack.
+/// Deepest nesting of parentheses, to bound the recursion.
 const NESTING_MAX: u32 = 32;
 
-/// Symbols by name.
+/// Symbol ids by name.
 pub(super) type Symbols = BTreeMap<String, SymbolId>;
 
-/// Reads an expression; an error says what is wrong with it.
+/// Parses an expression.
 pub(super) fn parse(text: &str, symbols: &Symbols) -> Result<Expr, String> {
     let mut parser = Parser { rest: text, symbols, depth: 0 };
     let expr = parser.sum()?;
     match parser.rest.trim_start() {
         "" => Ok(expr),
-        rest => Err(format!("`{text}`: nothing was expected at `{rest}`")),
+        rest => Err(format!("`{text}`: unexpected text at `{rest}`")),
     }
 }
 
-/// Whether the text is one word, as names of symbols and buffers are.
+/// Whether a text is a word: letters, digits and `_`, not starting with a digit. Names of symbols
+/// and buffers are words.
 pub(super) fn is_word(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -41,7 +42,7 @@ impl<'a> Parser<'a> {
     fn sum(&mut self) -> Result<Expr, String> {
         self.depth += 1;
         if self.depth > NESTING_MAX {
-            return Err(format!("more than {NESTING_MAX} parentheses inside each other"));
+            return Err(format!("more than {NESTING_MAX} nested parentheses"));
         }
         let mut left = self.product()?;
         loop {
@@ -73,7 +74,7 @@ impl<'a> Parser<'a> {
             return Ok(inner);
         }
         match self.word() {
-            "" => Err(format!("a number, a symbol or `(` is expected at `{}`", self.rest)),
+            "" => Err(format!("expected a number, a symbol or `(` at `{}`", self.rest)),
             "ceil" => {
                 self.expect('(')?;
                 let above = self.value()?;
@@ -91,13 +92,13 @@ impl<'a> Parser<'a> {
                 Ok(if word == "min" { left.min(right) } else { left.max(right) })
             }
             word if word.starts_with(|c: char| c.is_ascii_digit()) => {
-                word.parse().map(Expr::Const).map_err(|_| format!("`{word}` is no number of 64 bits"))
+                word.parse().map(Expr::Const).map_err(|_| format!("`{word}` is not a 64-bit number"))
             }
             word => self.symbols.get(word).map(|&id| id.into()).ok_or_else(|| format!("there is no symbol `{word}`")),
         }
     }
 
-    /// The word that stands next, which may be empty.
+    /// The next word, which may be empty.
     fn word(&mut self) -> &'a str {
         self.rest = self.rest.trim_start();
         let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(self.rest.len());
@@ -114,7 +115,7 @@ impl<'a> Parser<'a> {
     }
 
     fn expect(&mut self, character: char) -> Result<(), String> {
-        self.eat_any([character]).map(|_| ()).ok_or_else(|| format!("`{character}` is expected at `{}`", self.rest))
+        self.eat_any([character]).map(|_| ()).ok_or_else(|| format!("expected `{character}` at `{}`", self.rest))
     }
 }
 
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_have_the_value_that_they_show() {
+    fn expressions_are_parsed_with_their_precedence() {
         let symbols: Symbols = [("n".into(), SymbolId(0)), ("m_2".into(), SymbolId(1))].into();
         for (text, value) in [
             ("7", 7),
@@ -145,7 +146,7 @@ mod tests {
             ("k", "no symbol `k`"),
             ("n n", "at `n`"),
             ("(n", "`)`"),
-            ("99999999999999999999", "no number"),
+            ("99999999999999999999", "not a 64-bit number"),
             ("ceil(n)", "`/`"),
             ("µ", "expected"),
             (&deep, "parentheses"),

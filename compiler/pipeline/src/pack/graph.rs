@@ -1,4 +1,4 @@
-//! From a manifest to a kernel graph.
+//! Builds the kernel graph of a manifest.
 
 use super::constants::Constants;
 use super::expression::{self, Symbols};
@@ -13,18 +13,18 @@ use atoll_kgraph::{
 use atoll_ptx::{Function, Name};
 use std::collections::BTreeMap;
 
-/// Most nodes that repeated steps may come to; what a graph may have.
+/// Most nodes after repeated steps are expanded: the limit of a graph.
 const NODES_MAX: usize = atoll_kgraph::validate::NODES_MAX;
 /// Deepest nesting of repeated steps.
 const REPEAT_NESTING_MAX: u32 = 8;
 
-/// A graph, and how its nodes are launched.
+/// A graph and the launches of its nodes.
 pub(super) struct Planned {
     pub(super) graph: KernelGraph,
     pub(super) launches: Vec<Option<LaunchSpec>>,
 }
 
-/// Builds the graph; sizes of constants are those of `constants`, by name.
+/// Builds the graph. `constants` holds the contents of constants, by name.
 pub(super) fn build(manifest: &Manifest, kernels: &mut KernelSet, constants: &Constants) -> Result<Planned, PackError> {
     let symbols: Symbols =
         manifest.symbols.keys().enumerate().map(|(id, name)| (name.clone(), SymbolId(id as u32))).collect();
@@ -77,7 +77,7 @@ fn buffers(manifest: &Manifest, symbols: &Symbols, constants: &Constants) -> Res
                 let declared = spec
                     .bytes()
                     .eval(&[])
-                    .map_err(|e| PackError::at(place(), format!("its size is not fixed: {e}")))?;
+                    .map_err(|e| PackError::at(place(), format!("the size of a constant must be fixed: {e}")))?;
                 if u64::try_from(declared) != Ok(bytes.len() as u64) {
                     let found = bytes.len();
                     return Err(PackError::at(
@@ -97,7 +97,7 @@ fn buffers(manifest: &Manifest, symbols: &Symbols, constants: &Constants) -> Res
     manifest.buffers.iter().map(spec).collect()
 }
 
-/// A value as an expression.
+/// Converts a value to an expression.
 fn expr(value: &Value, symbols: &Symbols) -> Result<Expr, String> {
     match value {
         Value::Integer(value) => Ok(Expr::Const(*value)),
@@ -111,9 +111,9 @@ struct Builder<'a> {
     symbols: Symbols,
     buffers: BTreeMap<&'a str, BufferId>,
     specs: Vec<BufferSpec>,
-    /// The node that wrote each buffer last.
+    /// The last node that wrote each buffer.
     writers: Vec<Option<NodeId>>,
-    /// Nodes that have read each buffer since.
+    /// The nodes that have read each buffer since its last write.
     readers: Vec<Vec<NodeId>>,
     nodes: Vec<Node>,
     launches: Vec<Option<LaunchSpec>>,
@@ -137,7 +137,7 @@ impl Builder<'_> {
             (None, Some(copy), None, None) => self.copy(copy).map_err(at),
             (None, None, Some(fill), None) => self.fill(fill).map_err(at),
             (None, None, None, Some(_)) if depth == REPEAT_NESTING_MAX => {
-                Err(at(format!("more than {depth} repeats inside each other")))
+                Err(at(format!("more than {depth} nested repeats")))
             }
             (None, None, None, Some(0)) => Err(at("`repeat` is 0".into())),
             (None, None, None, Some(_)) if step.steps.is_empty() => Err(at("`repeat` needs `steps`".into())),
@@ -158,7 +158,7 @@ impl Builder<'_> {
             None => self.specs[from.0 as usize].bytes(),
         };
         if copy.bytes.is_none() && bytes != self.specs[to.0 as usize].bytes() {
-            return Err("the two buffers differ in size; `bytes` says how many are copied".into());
+            return Err("the two buffers differ in size; give the number of bytes to copy as `bytes`".into());
         }
         self.check_offset(from, &(from_offset.clone() + bytes.clone()))?;
         self.check_offset(to, &(to_offset.clone() + bytes.clone()))?;
@@ -180,11 +180,11 @@ impl Builder<'_> {
         self.add("fill", NodeKind::Fill { to, offset, bytes, pattern }, vec![], vec![to], None)
     }
 
-    /// A number of bytes that need not be given.
+    /// An optional number of bytes; 0 if absent.
     fn offset(&self, value: &Option<Value>) -> Result<Expr, String> {
         let offset = value.as_ref().map_or(Ok(Expr::Const(0)), |value| expr(value, &self.symbols))?;
         match offset.as_const() {
-            Some(bytes) if bytes < 0 => Err(format!("{bytes} is no offset")),
+            Some(bytes) if bytes < 0 => Err(format!("{bytes} is not a valid offset")),
             _ => Ok(offset),
         }
     }
@@ -207,12 +207,12 @@ impl Builder<'_> {
         let (reads, writes) = self.effects(step, &entry, &args)?;
         let mut grid = [Expr::Const(1), Expr::Const(1), Expr::Const(1)];
         if step.grid.is_empty() || step.grid.len() > grid.len() {
-            return Err("`grid` has one to three sizes".into());
+            return Err("`grid` needs one to three sizes".into());
         }
         for (dimension, value) in grid.iter_mut().zip(&step.grid) {
             *dimension = expr(value, &self.symbols)?;
             if dimension.as_const().is_some_and(|blocks| u32::try_from(blocks).is_err()) {
-                return Err(format!("{dimension} is no number of blocks"));
+                return Err(format!("{dimension} is not a number of blocks"));
             }
         }
         let kernel = self.kernels.launched_with(&entry, block, step.shared);
@@ -232,27 +232,27 @@ impl Builder<'_> {
             Arg::Value(value) => return arguments::literal(parameter, value, |value| expr(value, &self.symbols)),
         };
         if parameter.ty.bytes() != 8 || !parameter.dimensions.is_empty() {
-            return Err(format!("a buffer is given, and .{} is no address", parameter.ty));
+            return Err(format!("a buffer needs a 64-bit parameter, and this one has type .{}", parameter.ty));
         }
         self.check_offset(buffer, &offset)?;
         Ok(Argument::Buffer { buffer, offset })
     }
 
-    /// Whether an offset lies in its buffer, where both are known before the function is invoked.
-    /// Others are checked when it is.
+    /// Checks that an offset lies in its buffer, if both sizes are constant. Other offsets are
+    /// checked when the function is invoked.
     fn check_offset(&self, buffer: BufferId, offset: &Expr) -> Result<(), String> {
         let spec = &self.specs[buffer.0 as usize];
         match (offset.as_const(), spec.bytes().eval(&[])) {
-            (Some(offset), _) if offset < 0 => Err(format!("{offset} is no offset in `{}`", spec.name)),
+            (Some(offset), _) if offset < 0 => Err(format!("{offset} is not a valid offset in `{}`", spec.name)),
             (Some(offset), Ok(bytes)) if offset > bytes => {
-                Err(format!("byte {offset} lies behind `{}`, which has {bytes} bytes", spec.name))
+                Err(format!("byte {offset} is past the end of `{}`, which has {bytes} bytes", spec.name))
             }
             _ => Ok(()),
         }
     }
 
-    /// Buffers that a launch reads and writes: as the kernel shows, or as the manifest says where
-    /// it cannot be followed.
+    /// The buffers that a launch reads and writes: from the analysis of the kernel or, if it cannot
+    /// follow an address, from the manifest.
     fn effects(&self, step: &Step, entry: &Name, args: &[Argument]) -> Result<(Vec<BufferId>, Vec<BufferId>), String> {
         let effects = self.kernels.effects(entry);
         let by_name = |names: &Option<Vec<String>>| -> Result<Option<Vec<BufferId>>, String> {
@@ -261,13 +261,13 @@ impl Builder<'_> {
         let found = |roots, unsupported: Option<u32>, what: &str| -> Result<Vec<BufferId>, String> {
             if let Some(line) = effects.unsupported.or(unsupported) {
                 return Err(format!(
-                    "what it {what} cannot be found out (line {line} of the PTX); list the buffers as `{what}`"
+                    "the analysis cannot tell what it {what} (line {line} of the PTX); list the buffers in `{what}`"
                 ));
             }
             let positions = kernels::parameters(roots)?;
             let buffers = positions.iter().map(|&index| match &args[index] {
                 Argument::Buffer { buffer, .. } => Ok(*buffer),
-                _ => Err("an address is given as a number; name a buffer".to_owned()),
+                _ => Err("a number is used as an address; give a buffer".to_owned()),
             });
             let mut buffers: Vec<BufferId> = buffers.collect::<Result<_, _>>()?;
             buffers.sort_unstable();
@@ -277,7 +277,7 @@ impl Builder<'_> {
         let listed = |names: &Option<Vec<String>>, roots, unsupported, what: &str| {
             let found = found(roots, unsupported, what);
             let Some(listed) = by_name(names)? else { return found };
-            // What was found out is true, whatever is listed.
+            // The manifest must list at least the buffers that the analysis found.
             match found.unwrap_or_default().iter().find(|buffer| !listed.contains(buffer)) {
                 Some(buffer) => Err(format!(
                     "it also {what} `{}`, which `{what}` does not list",
@@ -289,7 +289,7 @@ impl Builder<'_> {
         let mut reads = listed(&step.reads, &effects.reads, effects.reads_anything, "reads")?;
         let writes = listed(&step.writes, &effects.writes, effects.writes_anything, "writes")?;
         self.check_written(&reads, &writes)?;
-        // A buffer that is handed over and not used is still there while the launch runs.
+        // A buffer that is passed but not used must still exist during the launch.
         for argument in args {
             if let Argument::Buffer { buffer, .. } = argument
                 && !reads.contains(buffer)
@@ -301,15 +301,15 @@ impl Builder<'_> {
         Ok((reads, writes))
     }
 
-    /// Whether what is read has some content, or gets it in the same launch.
+    /// Checks that every buffer that is read was written before, or is written by the same launch.
     fn check_written(&self, reads: &[BufferId], writes: &[BufferId]) -> Result<(), String> {
-        let empty = |buffer: &&BufferId| {
+        let unwritten = |buffer: &&BufferId| {
             let is_ours = matches!(self.specs[buffer.0 as usize].kind, BufferKind::Output | BufferKind::Temp);
             is_ours && self.writers[buffer.0 as usize].is_none() && !writes.contains(buffer)
         };
-        match reads.iter().find(empty) {
+        match reads.iter().find(unwritten) {
             Some(buffer) => {
-                Err(format!("it reads `{}`, which nothing has written", self.specs[buffer.0 as usize].name))
+                Err(format!("it reads `{}`, which no step has written", self.specs[buffer.0 as usize].name))
             }
             None => Ok(()),
         }
@@ -351,19 +351,19 @@ impl Builder<'_> {
     }
 
     fn check_outputs(&self) -> Result<(), PackError> {
-        let silent = self
+        let unwritten = self
             .specs
             .iter()
             .zip(&self.writers)
             .find(|(spec, writer)| spec.kind == BufferKind::Output && writer.is_none());
-        match silent {
+        match unwritten {
             Some((spec, _)) => Err(PackError::at(format!("buffer `{}`", spec.name), "no step writes this output")),
             None => Ok(()),
         }
     }
 }
 
-/// An element of a type, in little-endian bytes.
+/// The little-endian bytes of one element.
 fn element(dtype: DType, value: &Value) -> Result<Vec<u8>, String> {
     let tensor = match value {
         Value::Integer(value) if is_float(dtype) => Tensor::floats(dtype, vec![], [*value as f64]),
@@ -371,12 +371,12 @@ fn element(dtype: DType, value: &Value) -> Result<Vec<u8>, String> {
         Value::Integer(value) if wrap_int(dtype, *value) == *value && (dtype != DType::U64 || *value >= 0) => {
             Tensor::ints(dtype, vec![], [*value])
         }
-        _ => return Err(format!("its value is no element of type {dtype:?}")),
+        _ => return Err(format!("its value is not of type {dtype}")),
     };
     Ok(tensor.to_bytes().to_vec())
 }
 
-/// Whether a kernel can be launched with blocks of a shape.
+/// Checks that a kernel can be launched with a block shape.
 fn check_block(function: &Function, block: [u32; 3]) -> Result<(), String> {
     let declared = |name: &str| -> Option<Vec<u32>> {
         let directive = function.attributes.iter().find(|a| a.name == name)?;
@@ -384,7 +384,7 @@ fn check_block(function: &Function, block: [u32; 3]) -> Result<(), String> {
     };
     let threads: u64 = block.iter().map(|&n| u64::from(n)).product();
     match (declared("reqntid"), declared("maxntid")) {
-        _ if threads == 0 => Err("a block has at least one thread".into()),
+        _ if threads == 0 => Err("a block needs at least one thread".into()),
         (Some(wanted), _) if wanted != block => {
             Err(format!("its PTX requires blocks of {wanted:?} threads, {block:?} are given"))
         }
@@ -395,11 +395,11 @@ fn check_block(function: &Function, block: [u32; 3]) -> Result<(), String> {
     }
 }
 
-/// `[32, 8]` as three sizes.
+/// `[32, 8]` as a shape of three sizes.
 fn dimensions(sizes: &[u32]) -> Result<[u32; 3], String> {
     let mut dimensions = [1; 3];
     if sizes.is_empty() || sizes.len() > dimensions.len() {
-        return Err("`block` has one to three sizes".into());
+        return Err("`block` needs one to three sizes".into());
     }
     dimensions[..sizes.len()].copy_from_slice(sizes);
     Ok(dimensions)

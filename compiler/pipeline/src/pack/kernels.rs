@@ -1,5 +1,5 @@
-//! The kernels of a packed function, by the names that its manifest has for them, and one copy for
-//! each shape that they are launched with.
+//! The kernels of a packed function by their names in the manifest, with one copy for each launch
+//! shape.
 
 use super::PackError;
 use super::manifest::Manifest;
@@ -11,13 +11,13 @@ use atoll_ptx::{Function, Item, ItemKind, Module, Name};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// Largest PTX file in bytes: hundreds of kernels.
+/// Largest PTX file in bytes: enough for hundreds of kernels.
 const PTX_BYTES_MAX: u64 = 64 << 20;
 
-/// All kernels of the files, and which of them are launched with which shape.
+/// All kernels of the PTX files, and the launch shapes in use.
 pub(super) struct KernelSet {
     module: Module,
-    /// Names in the module by those in the manifest, or why that one cannot be launched.
+    /// Names in the module by names in the manifest, or the reason why a kernel cannot be launched.
     names: HashMap<String, Result<Name, String>>,
     effects: HashMap<Name, KernelEffects>,
     launched: HashMap<(Name, [u32; 3], u32), KernelId>,
@@ -25,7 +25,7 @@ pub(super) struct KernelSet {
 }
 
 impl KernelSet {
-    /// Reads files and puts them together.
+    /// Reads the PTX files and merges them.
     pub(super) fn read(folder: &Path, manifest: &Manifest) -> Result<KernelSet, PackError> {
         let mut modules = Vec::new();
         for file in &manifest.ptx {
@@ -35,7 +35,7 @@ impl KernelSet {
             atoll_ptx::verify(&module).map_err(|e| PackError::at(path.display(), e))?;
             modules.push((path, module));
         }
-        let Merged { module, kernels } = merge::together(modules)?;
+        let Merged { module, kernels } = merge::merge(modules)?;
         let names = names(manifest, &kernels)?;
         let effects = module
             .kernels()
@@ -45,7 +45,7 @@ impl KernelSet {
         Ok(KernelSet { module, names, effects, launched: HashMap::new(), kernels: Vec::new() })
     }
 
-    /// A kernel, by its name in the manifest.
+    /// The kernel with a name in the manifest.
     pub(super) fn function(&self, name: &str) -> Result<&Function, String> {
         let unknown = || {
             let mut names: Vec<&str> = self.names.keys().map(String::as_str).collect();
@@ -56,12 +56,12 @@ impl KernelSet {
         self.module.function(name).ok_or_else(unknown)
     }
 
-    /// What a kernel does to memory.
+    /// The memory effects of a kernel.
     pub(super) fn effects(&self, name: &Name) -> &KernelEffects {
         &self.effects[name]
     }
 
-    /// The kernel for launches of one shape.
+    /// The id of a kernel for one launch shape.
     pub(super) fn launched_with(&mut self, name: &Name, block: [u32; 3], dynamic_shared_bytes: u32) -> KernelId {
         let kernels = &mut self.kernels;
         *self.launched.entry((name.clone(), block, dynamic_shared_bytes)).or_insert_with(|| {
@@ -71,7 +71,7 @@ impl KernelSet {
         })
     }
 
-    /// A module with exactly the kernels that are launched, each under a name of its own.
+    /// Returns a module with exactly the launched kernels, each under a unique name.
     pub(super) fn finish(self) -> Kernels {
         let KernelSet { mut module, mut kernels, .. } = self;
         let sources: HashMap<Name, Function> = module.kernels().map(|k| (k.name.clone(), k.clone())).collect();
@@ -80,7 +80,7 @@ impl KernelSet {
         let mut used = HashSet::new();
         for kernel in &mut kernels {
             let mut function = sources[kernel.name.as_str()].clone();
-            // The first shape has the kernel's own name.
+            // The first shape keeps the kernel's name.
             if !used.insert(kernel.name.clone()) {
                 let [x, y, z] = kernel.block;
                 let stem = format!("{}_{x}x{y}x{z}_{}", kernel.name, kernel.dynamic_shared_bytes);
@@ -97,7 +97,7 @@ impl KernelSet {
     }
 }
 
-/// What kernels are called in the manifest. A name that several files have belongs to none of them.
+/// The names of kernels in the manifest. If several files define a name, using it is an error.
 fn names(
     manifest: &Manifest,
     kernels: &HashMap<(usize, Name), Name>,
@@ -108,7 +108,7 @@ fn names(
     for ((file, entry), name) in found {
         let ambiguous = || {
             let file = manifest.ptx[*file].display();
-            format!("{file} and another file define `{entry}`; give each a name of its own in `kernels`")
+            format!("{file} and another file define `{entry}`; give each a unique name in `kernels`")
         };
         names
             .entry(entry.to_string())
@@ -129,13 +129,16 @@ fn names(
     Ok(names)
 }
 
-/// Positions of the pointer parameters among `roots`, or why the others are in the way.
+/// The positions of the pointer parameters in `roots`.
+///
+/// # Errors
+/// A root is a pointer in a structure, or a variable of the module.
 pub(super) fn parameters(roots: &[Root]) -> Result<Vec<usize>, String> {
     roots
         .iter()
         .map(|root| match root {
             Root::Param { index, offset: 0, .. } => Ok(*index),
-            Root::Param { name, .. } => Err(format!("a pointer within the structure `{name}` cannot be given here")),
+            Root::Param { name, .. } => Err(format!("pointers in the structure `{name}` are not supported")),
             Root::Variable(name) => {
                 Err(format!("the module's variable `{name}` would outlive the invocation; pass a buffer instead"))
             }

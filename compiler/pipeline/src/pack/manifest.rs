@@ -1,4 +1,4 @@
-//! What stands in the manifest of a packed function, which is TOML or JSON.
+//! The manifest of a packed function, in TOML or JSON.
 
 use super::PackError;
 use atoll_kgraph::DType;
@@ -7,36 +7,36 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Largest manifest in bytes: hundreds of thousands of steps, written out.
+/// Largest manifest in bytes: enough for hundreds of thousands of steps.
 pub(super) const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
-/// The format that this crate reads.
+/// The format version that this crate reads.
 const FORMAT: u32 = 1;
 
-/// The whole file.
+/// A manifest.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
-    /// Version of the format.
+    /// Format version.
     #[serde(default = "format")]
     format: u32,
-    /// What wrote the manifest, for whoever reads it.
+    /// Program that wrote the manifest; not used.
     #[serde(default, rename = "producer")]
     _producer: String,
     /// Name of the function.
     pub(super) name: String,
-    /// Files with its kernels, relative to this one.
+    /// PTX files with its kernels, relative to the manifest.
     pub(super) ptx: Vec<PathBuf>,
-    /// Other names for kernels, where several files have a kernel of one name.
+    /// Aliases for kernels whose name several files define.
     #[serde(default)]
     pub(super) kernels: BTreeMap<String, Entry>,
     /// Sizes that are known only when the function is invoked.
     #[serde(default)]
     pub(super) symbols: BTreeMap<String, Range>,
-    /// What kernels work on. Inputs and outputs of the function have the order of a JSON file, and
-    /// that of their names in a TOML file.
+    /// The buffers of the kernels. In JSON, inputs and outputs of the function have the order of
+    /// the file; in TOML, the order of their names.
     pub(super) buffers: IndexMap<String, Buffer>,
-    /// What is done, in order.
+    /// The steps, in order.
     #[serde(rename = "step", alias = "steps")]
     pub(super) steps: Vec<Step>,
 }
@@ -46,7 +46,7 @@ fn format() -> u32 {
 }
 
 impl Manifest {
-    /// Reads the text of a file, which is JSON if the file's name ends so.
+    /// Parses a manifest: JSON if the file name ends in `.json`, otherwise TOML.
     pub(super) fn parse(path: &Path, text: &str) -> Result<Manifest, PackError> {
         let is_json = path.extension().is_some_and(|extension| extension == "json");
         let manifest: Manifest = match is_json {
@@ -57,7 +57,7 @@ impl Manifest {
             FORMAT => Ok(manifest),
             other => Err(PackError::at(
                 path.display(),
-                format!("it has format {other}, and format {FORMAT} is the only one so far"),
+                format!("it has format {other}, this Atoll reads only format {FORMAT}"),
             )),
         }
     }
@@ -69,11 +69,11 @@ impl Manifest {
 pub(super) struct Entry {
     /// The file, as `ptx` lists it.
     pub(super) ptx: PathBuf,
-    /// Its name there [default: the kernel's name here].
+    /// Its name in the file [default: the key in `kernels`].
     pub(super) entry: Option<String>,
 }
 
-/// Values a symbol may have.
+/// The range of a symbol.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Range {
@@ -86,7 +86,7 @@ fn one() -> i64 {
     1
 }
 
-/// Who owns a buffer's content.
+/// Origin and lifetime of a buffer's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
@@ -104,9 +104,9 @@ pub(super) struct Buffer {
     pub(super) dtype: DType,
     #[serde(default)]
     pub(super) shape: Vec<Value>,
-    /// Content of a constant: a safetensors file, or the bare little-endian elements.
+    /// Content of a constant: a safetensors file, or raw little-endian elements.
     pub(super) file: Option<PathBuf>,
-    /// Which tensor of a safetensors file [default: the buffer's name].
+    /// Name of the tensor in a safetensors file [default: the buffer's name].
     pub(super) tensor: Option<String>,
 }
 
@@ -119,8 +119,8 @@ pub(super) enum Value {
     Text(String),
 }
 
-/// An argument: a value, the name of a buffer, a buffer from an offset in bytes on, or a
-/// parameter's very bytes.
+/// An argument: a value, the name of a buffer, a buffer with a byte offset, or the raw bytes of a
+/// parameter.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Arg {
@@ -129,15 +129,15 @@ pub(super) enum Arg {
     Raw(Raw),
 }
 
-/// The bytes of a parameter of any type.
+/// The raw bytes of a parameter of any type.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Raw {
-    /// Two hexadecimal digits each.
+    /// Two hexadecimal digits per byte.
     pub(super) bytes: String,
 }
 
-/// A buffer from an offset on.
+/// A buffer with a byte offset.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Part {
@@ -160,20 +160,20 @@ pub(super) struct Step {
     /// Dynamic shared memory in bytes.
     #[serde(default)]
     pub(super) shared: u32,
-    /// One for each parameter of the kernel.
+    /// One argument per parameter of the kernel.
     #[serde(default)]
     pub(super) args: Vec<Arg>,
-    /// Buffers it reads and writes, where that cannot be found out from the kernel. Must name all
-    /// that were found out.
+    /// Buffers that it reads and writes, if the analysis of the kernel cannot tell. Must include
+    /// all that the analysis found.
     pub(super) reads: Option<Vec<String>>,
     pub(super) writes: Option<Vec<String>>,
 
-    /// Copy a whole buffer.
+    /// A copy between buffers.
     pub(super) copy: Option<Copy>,
-    /// Give every element of a buffer a value.
+    /// A fill of a buffer.
     pub(super) fill: Option<Fill>,
 
-    /// How often to do `steps`.
+    /// Number of repetitions of `steps`.
     pub(super) repeat: Option<u32>,
     #[serde(default)]
     pub(super) steps: Vec<Step>,
@@ -187,17 +187,17 @@ pub(super) struct Copy {
     pub(super) from_offset: Option<Value>,
     pub(super) to: String,
     pub(super) to_offset: Option<Value>,
-    /// How many [default: all of the two buffers].
+    /// Number of bytes [default: the size of both buffers].
     pub(super) bytes: Option<Value>,
 }
 
-/// A value for every element of a buffer, or of a range of its bytes.
+/// A fill of a whole buffer, or of a range of its bytes, with one value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Fill {
     pub(super) to: String,
     pub(super) offset: Option<Value>,
-    /// How many [default: all of the buffer].
+    /// Number of bytes [default: the size of the buffer].
     pub(super) bytes: Option<Value>,
     pub(super) value: Value,
 }

@@ -1,7 +1,7 @@
-//! Puts PTX files together into one module.
+//! Merges PTX files into one module.
 //!
-//! Files that were compiled apart define things of one name. Such a name belongs to the first of
-//! them; the others' get the number of their file in front.
+//! Separately compiled files may define the same name. The first file keeps the name; in the others
+//! it gets a prefix with the number of the file.
 
 use super::PackError;
 use atoll_ptx::rename::{rename_in_function, rename_initializer};
@@ -10,19 +10,18 @@ use atoll_target_nvidia::{declared_sm, declared_version};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// Items at the head of a module that say what it is written for.
+/// Directives at the head of a module.
 const HEADER: [&str; 3] = ["version", "target", "address_size"];
 
-/// The module of all files, and where the files' kernels are in it.
+/// The merged module, and the names of the files' kernels in it.
 pub(super) struct Merged {
     pub(super) module: Module,
-    /// Names in the module of kernels with a body, by file and name there.
+    /// The name in the merged module of each kernel with a body, by file and original name.
     pub(super) kernels: HashMap<(usize, Name), Name>,
 }
 
-/// Puts modules together. The newest version and architecture that one of them declares is that of
-/// the whole.
-pub(super) fn together(mut modules: Vec<(PathBuf, Module)>) -> Result<Merged, PackError> {
+/// Merges modules. The result has the newest version and architecture that any of them declares.
+pub(super) fn merge(mut modules: Vec<(PathBuf, Module)>) -> Result<Merged, PackError> {
     let newest = |key: &dyn Fn(&Module) -> u64| {
         modules.iter().map(|(_, m)| key(m)).enumerate().max_by_key(|&(i, k)| (k, usize::MAX - i))
     };
@@ -70,7 +69,7 @@ pub(super) fn together(mut modules: Vec<(PathBuf, Module)>) -> Result<Merged, Pa
     Ok(Merged { module: Module { items, trailing: trailing.into() }, kernels })
 }
 
-/// For each module, other names for what an earlier one defines under the same name.
+/// For each module, new names for definitions whose names an earlier module already uses.
 fn new_names(modules: &[(PathBuf, Module)]) -> Result<Vec<BTreeMap<Name, Name>>, PackError> {
     let mut taken: HashSet<Name> =
         modules.iter().flat_map(|(_, module)| module.items.iter().filter_map(name_of)).collect();
@@ -103,14 +102,13 @@ fn new_names(modules: &[(PathBuf, Module)]) -> Result<Vec<BTreeMap<Name, Name>>,
 
 fn linked(path: &Path, other: &Path, name: &Name) -> PackError {
     let reason = format!(
-        "one of this file and {} declares `{name}`, and the other defines it; files are not linked: put both into one",
+        "one of this file and {} declares `{name}`, the other defines it; files are not linked: merge them into one",
         other.display()
     );
     PackError::at(path.display(), reason)
 }
 
-/// Whether an item only tells of something: dynamic shared memory, or a function that is defined
-/// elsewhere.
+/// Whether an item is only a declaration: dynamic shared memory, or a function without body.
 fn is_declaration(item: &Item) -> bool {
     match &item.kind {
         ItemKind::Function(function) => function.body.is_none(),
@@ -119,7 +117,7 @@ fn is_declaration(item: &Item) -> bool {
     }
 }
 
-/// Of two declarations of the same shared memory, the stricter alignment holds.
+/// Two declarations of the same shared memory get the larger alignment.
 fn raise_alignment(first: &mut Item, other: &Item) {
     if let (ItemKind::Variable(a), ItemKind::Variable(b)) = (&first.kind, &other.kind)
         && a.align < b.align
@@ -153,7 +151,7 @@ fn is_directive(item: &Item, name: &str) -> bool {
     matches!(&item.kind, ItemKind::Directive(d) if d.name == name)
 }
 
-/// What an item defines or declares.
+/// The name that an item defines or declares.
 pub(super) fn name_of(item: &Item) -> Option<Name> {
     match &item.kind {
         ItemKind::Function(f) => Some(f.name.clone()),

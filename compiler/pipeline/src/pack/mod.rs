@@ -1,4 +1,4 @@
-//! Functions that are not models: kernels in PTX and a short TOML file become a bundle.
+//! Packs kernels in PTX and a short manifest into a bundle: functions that are not models.
 //!
 //! ```toml
 //! name = "scale_and_add"
@@ -14,14 +14,15 @@
 //! w = { kind = "const", dtype = "f32", shape = [256], file = "w.safetensors" }
 //!
 //! [[step]]
-//! kernel = "scale"                           # grid, block, and one argument for each parameter
+//! kernel = "scale"                           # grid, block, and one argument per parameter
 //! grid = ["ceil(n / 256)"]
 //! block = [256]
+//! shared = 1024                              # dynamic shared memory in bytes
 //! args = ["x", "t", "n", 0.5]
 //!
 //! [[step]]
 //! repeat = 10
-//! steps = [{ kernel = "add", grid = ["ceil(n / 256)"], block = [256], shared = 1024, args = ["t", { buffer = "w", offset = 512 }, "n"] }]
+//! steps = [{ kernel = "add", grid = ["ceil(n / 256)"], block = [256], args = ["t", { buffer = "w", offset = 512 }] }]
 //!
 //! [[step]]
 //! copy = { from = "t", to = "y" }
@@ -30,26 +31,27 @@
 //! fill = { to = "t", value = 0 }             # every element
 //! ```
 //!
-//! What a kernel reads and writes is found out from its instructions, and with it the order of the
-//! steps and the memory plan; where an address cannot be followed, the step says so itself (`reads
-//! = […]`, `writes = […]`). Arguments get the types of their parameters: an argument is an
-//! expression over symbols, a number, the name of a buffer, a buffer from an offset in bytes on, or
-//! the bytes of the parameter.
+//! An analysis of the kernels finds the buffers that each step reads and writes; they determine the
+//! dependencies and the memory plan. If the analysis cannot follow an address, the step lists the
+//! buffers (`reads = […]`, `writes = […]`). An argument takes the type of its parameter. It is an
+//! expression over symbols, a number, the name of a buffer, a buffer with a byte offset, or the
+//! bytes of the parameter.
 //!
-//! Tools that export what another compiler made write the same in JSON, as `manifest.json`. It may
-//! also have `format` (1), `producer`, and `kernels`, which gives kernels other names where several
-//! files have one of the same name:
+//! Exporters of other compilers write the same content as JSON, in `manifest.json`. Either form may
+//! also contain `format` (1), `producer`, and `kernels`, which gives aliases to kernels whose name
+//! several files define:
 //!
 //! ```json
 //! {"format": 1, "producer": "triton 3.9.0", "name": "mlp", "ptx": ["a.ptx", "b.ptx"],
 //!  "kernels": {"wide": {"ptx": "b.ptx", "entry": "matmul"}},
 //!  "buffers": {"x": {"kind": "input", "dtype": "f16", "shape": [64, 64]}},
-//!  "steps": [{"kernel": "wide", "grid": [4, 4], "block": [128], "shared": 8192, "args": ["x", {"bytes": "003c"}]}]}
+//!  "steps": [{"kernel": "wide", "grid": [4, 4], "block": [128], "shared": 8192,
+//!             "args": ["x", {"bytes": "003c"}]}]}
 //! ```
 //!
-//! The way through: `manifest` is what was written, `constants` reads the files of constants,
-//! `merge` puts the PTX files together, `kernels` knows which of their kernels are launched and
-//! how, `graph` makes the kernel graph; behind that a function is compiled as a model is.
+//! The steps of packing: `manifest` parses the manifest, `constants` reads files of constants,
+//! `merge` merges the PTX files, `kernels` collects the launched kernels and their shapes, `graph`
+//! builds the kernel graph. From there on a function is compiled like a model.
 
 mod arguments;
 mod constants;
@@ -73,7 +75,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// What is wrong with a manifest, or with a file that it names.
+/// An error in a manifest, or in a file that it names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct PackError {
@@ -87,7 +89,7 @@ impl PackError {
     }
 }
 
-/// Makes a bundle of a function: its manifest, the PTX files and the constants it names.
+/// Packs a function into a bundle: its manifest, and the PTX and constant files that it names.
 pub fn pack(
     manifest: &Path,
     output: &Path,
@@ -124,7 +126,7 @@ fn read_text(path: &Path, bytes_max: u64) -> Result<String, PackError> {
     Ok(text)
 }
 
-/// Reads a file that is not larger than it may be.
+/// Reads a file of at most `bytes_max` bytes.
 fn read_bounded(
     path: &Path,
     bytes_max: u64,

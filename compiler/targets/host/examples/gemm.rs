@@ -1,11 +1,11 @@
-//! Prints what a register-blocked matrix product in PTX reaches on one core.
+//! Prints the GFLOP/s of a register-blocked matrix product in PTX on one core.
 //!
 //! ```text
 //! cargo run --release -p atoll-target-host --example gemm [size]
 //! ```
-//! A block has 32×W threads and makes W·TM rows by 32·TN columns; a thread makes TM rows by TN
-//! columns that lie 32 apart, so that a warp reads A as one scalar and B as contiguous vectors from
-//! shared memory.
+//! A block has 32×W threads and computes W·TM rows by 32·TN columns. A thread computes TM rows by
+//! TN columns that are 32 apart, so that a warp reads A as one scalar and B as contiguous vectors
+//! from shared memory.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
@@ -42,13 +42,14 @@ fn kernel(tile: Tile) -> String {
     put(format!(".shared .align 16 .b8 tile_b[{}];", DEPTH * columns * 128));
     put("ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u64 %rd3, [c]; ld.param.u32 %r1, [n];".into());
     put("mov.u32 %r2, %tid.x; mov.u32 %r3, %tid.y; mov.u32 %r4, %ctaid.x; mov.u32 %r5, %ctaid.y;".into());
-    // Row of A and C this warp starts at; column of B and C this thread starts at.
+    // First row of A and C of this warp; first column of B and C of this thread.
     put(format!("mad.lo.s32 %r6, %r5, {warps}, %r3; mul.lo.s32 %r6, %r6, {rows};"));
     put(format!("mad.lo.s32 %r7, %r4, {}, %r2;", 32 * columns));
     put("mov.u64 %rd4, tile_a; mov.u64 %rd5, tile_b;".into());
     put(format!("mul.wide.u32 %rd6, %r3, {}; add.s64 %rd6, %rd6, %rd4;", rows * DEPTH * 4));
     put("mul.wide.u32 %rd7, %r2, 4; add.s64 %rd8, %rd6, %rd7; add.s64 %rd9, %rd5, %rd7;".into());
-    // Where this thread reads A: its warp's rows, column tid.x; and B: row tid.y, its columns.
+    // Elements this thread loads: of A, its warp's rows in column tid.x; of B, row tid.y in its
+    // columns.
     put("mad.lo.s32 %r8, %r6, %r1, %r2; mul.wide.s32 %rd10, %r8, 4; add.s64 %rd10, %rd10, %rd1;".into());
     put("mad.lo.s32 %r9, %r3, %r1, %r7; mul.wide.s32 %rd11, %r9, 4; add.s64 %rd11, %rd11, %rd2;".into());
     put("mul.wide.s32 %rd12, %r1, 4;".into());
@@ -151,7 +152,7 @@ fn main() {
     }
 }
 
-/// Checks a few elements, then the best of several runs.
+/// Checks a few elements, then reports the best of several runs.
 fn measure(loaded: &common::Loaded, tile: Tile, side: u32) -> f64 {
     let n = side as usize;
     let mut random = Random::new(3);

@@ -1,5 +1,5 @@
-//! Code of kernels that were compiled before. What LLVM gets decides what it gives, so the IR, in
-//! which kernel and block shape are one, is the key.
+//! The cache of compiled kernels. The key is made from the LLVM IR, which contains kernel and block
+//! shape, and from everything else that determines LLVM's output.
 
 use crate::CpuLevel;
 use crate::error::HostError;
@@ -7,12 +7,12 @@ use crate::object::{self, Compiled};
 use crate::settings;
 use atoll_kgraph::{DiskCache, digest_of};
 
-/// Changed whenever what is kept is laid out otherwise.
+/// Changed with every change of the format of the entries.
 const FORMAT: &[u8] = b"1";
-/// In place of a frame's size, where there is none.
+/// In place of a frame's size, if there is none.
 const NO_FRAME: u32 = u32::MAX;
 
-/// What becomes of IR, from the cache or from LLVM.
+/// Compiles IR, or returns the result from the cache.
 pub(crate) fn compile_ir(name: &str, ir: &str, level: CpuLevel, cache: &DiskCache) -> Result<Compiled, HostError> {
     let (major, minor, patch) = inkwell::support::get_llvm_version();
     let llvm = format!("{major}.{minor}.{patch} {:?} {}", settings::ARGUMENTS, object::pipeline_for(ir));
@@ -21,7 +21,7 @@ pub(crate) fn compile_ir(name: &str, ir: &str, level: CpuLevel, cache: &DiskCach
         return Ok(compiled);
     }
     let compiled = object::compile_ir(name, ir, level, false)?;
-    // A cache that cannot be written costs time and nothing else.
+    // If the cache cannot be written, the next compilation is slower; nothing else is affected.
     let _ = cache.write(&key, &encode(&compiled));
     Ok(compiled)
 }

@@ -1,43 +1,43 @@
-//! What can go wrong, by whose fault it is.
+//! Errors of the host target, and who can fix them.
 
 use atoll_lower::LowerError;
 
 /// Why a module could not be compiled for the host.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The caller asked for a kernel that the module does not have.
+    /// The requested kernel is not in the module.
     #[error("the module has no kernel `{name}`; it has {available}")]
     NoSuchKernel {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The kernels of the module.
         available: String,
     },
-    /// The caller asked for a block shape that cannot be.
+    /// The requested block shape is not possible.
     #[error("kernel `{kernel}` cannot have blocks of {block:?} threads: {reason}")]
     BlockShape {
         /// The kernel.
         kernel: String,
         /// The shape.
         block: [u32; 3],
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
-    /// The kernel is not well-formed PTX, or uses something that the host target does not do (yet).
+    /// The kernel is malformed, or uses something that the host target does not support.
     #[error(transparent)]
     Lower(#[from] LowerError),
-    /// LLVM refused what we generated: our bug.
-    #[error("internal error: LLVM refuses the code generated for `{kernel}`: {message}")]
+    /// LLVM rejected the generated code: a bug of this crate.
+    #[error("internal error: LLVM rejects the code generated for `{kernel}`: {message}")]
     Llvm {
         /// The kernel, or the part of the object.
         kernel: String,
-        /// LLVM's words.
+        /// LLVM's message.
         message: String,
     },
-    /// This LLVM cannot produce code for the level.
-    #[error("this LLVM has no x86-64 target: {0}")]
+    /// This LLVM has no x86-64 backend.
+    #[error("this LLVM has no x86-64 backend: {0}")]
     NoTarget(String),
-    /// What LLVM compiled holds what our linker does not know: our bug.
-    #[error("internal error: the compiled kernels cannot be put together: {0}")]
+    /// An object contains something that the linker does not support: a bug of this crate.
+    #[error("internal error: the compiled kernels cannot be linked: {0}")]
     Link(String),
 }

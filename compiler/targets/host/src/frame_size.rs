@@ -1,7 +1,7 @@
-//! How much stack a function takes, as LLVM tells it: by a warning that the attribute
-//! `warn-stack-size` asks for.
+//! The stack size of a function, from the warning that LLVM emits for the attribute
+//! `warn-stack-size`.
 //!
-//! It comes through a callback that inkwell keeps to itself.
+//! The warning arrives through a diagnostic handler that inkwell does not expose.
 
 use inkwell::context::Context;
 use inkwell::llvm_sys::core::{LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription};
@@ -9,10 +9,10 @@ use inkwell::llvm_sys::prelude::LLVMDiagnosticInfoRef;
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 
-/// What `compile` answers, and the largest frame that LLVM told of meanwhile.
+/// Runs `compile`; returns its result and the largest frame that LLVM reported meanwhile.
 pub(crate) fn largest_frame<R>(context: &Context, compile: impl FnOnce() -> R) -> (R, Option<u32>) {
     let largest: Cell<Option<u32>> = Cell::new(None);
-    // SAFETY: the context is alive, and `largest` lives until the handler is taken away again below.
+    // SAFETY: the context is alive, and `largest` outlives the handler, which is removed below.
     unsafe {
         LLVMContextSetDiagnosticHandler(context.raw(), Some(on_diagnostic), (&raw const largest).cast_mut().cast())
     };
@@ -22,18 +22,19 @@ pub(crate) fn largest_frame<R>(context: &Context, compile: impl FnOnce() -> R) -
     (result, largest.get())
 }
 
-/// Called by LLVM, on the thread that compiles.
+/// Called by LLVM, on the compiling thread.
 extern "C" fn on_diagnostic(info: LLVMDiagnosticInfoRef, largest: *mut c_void) {
-    // SAFETY: LLVM hands out a valid diagnostic and a string that is ours to dispose of.
+    // SAFETY: LLVM passes a valid diagnostic and returns a string that we own.
     let text = unsafe { LLVMGetDiagInfoDescription(info) };
     if text.is_null() || largest.is_null() {
         return;
     }
-    // SAFETY: `text` is a C string; `largest` is the cell of `largest_frame`, which waits for us.
+    // SAFETY: `text` is a C string; `largest` points to the cell in `largest_frame`, whose call is
+    // still active.
     let (message, largest) = unsafe { (CStr::from_ptr(text).to_string_lossy(), &*largest.cast::<Cell<Option<u32>>>()) };
     largest.set(largest.get().max(frame_bytes(&message)));
     drop(message);
-    // SAFETY: it came from LLVM and is not used again.
+    // SAFETY: the string came from LLVM and is not used again.
     unsafe { LLVMDisposeMessage(text) };
 }
 

@@ -9,7 +9,7 @@ use atoll_ptx::{Linkage, Module, Name, StateSpace, Variable};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Largest module variable; anything larger belongs in a buffer of the kernel graph.
+/// Limit on the size of a module variable; larger data belongs in a buffer of the kernel graph.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Definitions of the variables of a module.
@@ -19,7 +19,7 @@ pub(crate) struct Globals {
 }
 
 impl Globals {
-    /// How a kernel's module declares one.
+    /// The declaration of a variable in a kernel's LLVM module.
     pub(crate) fn declaration(&self, name: &Name) -> String {
         format!("@{} = external hidden global i8\n", symbol(name))
     }
@@ -59,18 +59,18 @@ fn definition(module: &Module, name: &Name, variable: &Variable, line: u32) -> R
         .bytes()
         .filter(|b| *b <= MAX_BYTES)
         .ok_or_else(|| unsupported(format!("module variables above {MAX_BYTES} bytes")))?;
-    // An array without a size has that of its initialiser.
+    // An array without a size has the size of its initialiser.
     let size = if declared == 0 { value.bytes.len() } else { declared as usize };
     if value.bytes.len() > size {
         return Err(unsupported("an initialiser larger than its variable".into()).into());
     }
     value.bytes.resize(size, 0);
-    // What holds addresses is written when the object is loaded.
+    // Addresses are relocated when the object is loaded, so the variable must be writable.
     let kind = if variable.space == StateSpace::Const && value.addresses.is_empty() { "constant" } else { "global" };
     Ok(format!("@{} = hidden {kind} {}, align {}\n", symbol(name), typed_literal(&value), variable.alignment().max(16)))
 }
 
-/// A value as LLVM writes it, with its type.
+/// A value in LLVM's syntax, with its type.
 fn typed_literal(value: &Value) -> String {
     let plain = |bytes: &[u8]| match bytes.iter().all(|b| *b == 0) {
         true => format!("[{} x i8] zeroinitializer", bytes.len()),

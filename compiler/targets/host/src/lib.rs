@@ -1,40 +1,42 @@
-//! The host target: transformed PTX to native x86-64 code (design D2).
+//! The host target: compiles transformed PTX to native x86-64 code.
 //!
-//! [`compile`] takes a module and the block shapes its kernels are launched with and returns one
-//! ELF shared object without undefined symbols. It obeys the contract of
-//! [`atoll_kgraph::host_abi`].
+//! [`compile`] takes a module and the block shapes its kernels are launched with, and returns one
+//! ELF shared object without undefined symbols that implements [`atoll_kgraph::host_abi`].
 //!
-//! The way through the crate: `atoll_lower` reads a kernel and finds out its structure and the
-//! shapes of its registers; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object`
-//! optimises and compiles it; `link` makes one shared object.
+//! Start at [`compile`]. `atoll_lower` reads a kernel and analyses its control flow and the shapes
+//! of its registers; `emit` writes LLVM IR in which a warp is a vector of 32 lanes; `object`
+//! optimises and compiles the IR; `link` links the objects of all kernels.
 //!
 //! *Numbers.* Every operation that PTX defines exactly is exact: all rounding modes, `.ftz`,
-//! `.sat`, carries, halves rounded once. A NaN is a NaN; its payload is not NVIDIA's. Approximate
-//! instructions err by at most this much, which the tests check, against what the ISA allows (ulp:
-//! units in the last place):
+//! `.sat`, carries, halves rounded once. The payload of a NaN may differ from NVIDIA's. The table
+//! shows the largest errors of approximate instructions, which the tests check, and the limits of
+//! the ISA (ulp: units in the last place):
 //!
 //! | instruction | here | the ISA |
 //! |---|---|---|
 //! | `div.approx`, `div.full`, `rcp.approx`, `sqrt.approx` (f32) | ½ ulp | 2, 2, 1 ulp, 2⁻²³ |
 //! | `rsqrt.approx.f32` | 1½ ulp, 2⁻²³ relative | 2⁻²²·⁹ relative |
-//! | `ex2.approx.f32` | 1 ulp (2⁻¹⁴⁹ absolute where the result is subnormal) | 2 ulp |
+//! | `ex2.approx.f32` | 1 ulp (2⁻¹⁴⁹ absolute if the result is subnormal) | 2 ulp |
 //! | `lg2.approx.f32` | 1 ulp or 10⁻¹⁰ absolute | 2⁻²²·⁶ |
-//! | `sin.approx.f32`, `cos.approx.f32` | 2 ulp or 2⁻²³ absolute up to 10⁴, then a number in −1..=1 | 2⁻²⁰·⁵ absolute up to 2π, 2⁻¹⁴·⁷ up to 100π |
+//! | `sin.approx.f32`, `cos.approx.f32` | 2 ulp or 2⁻²³ absolute, up to 10⁴ | see below |
 //! | `tanh.approx.f32` | 6 ulp | 2⁻¹¹ relative |
-//! | `ex2`, `tanh` of f16 and bf16 | those of f32, rounded | 2⁻⁹·⁹, 2⁻¹⁰·⁹; 2⁻⁷, 2⁻⁸ |
+//! | `ex2`, `tanh` of f16 and bf16 | as f32, then rounded | 2⁻⁹·⁹, 2⁻¹⁰·⁹; 2⁻⁷, 2⁻⁸ |
 //! | `rcp`, `rsqrt.approx.ftz.f64` | 2⁻²⁰: 32 bits in, 32 out | as here |
-//! | `mma`, `wmma` of floats | each product added in ascending k, one rounding each | not said |
+//! | `mma`, `wmma` of floats | products added in ascending k, one rounding each | not specified |
 //!
-//! Integer quotients and remainders by zero are all ones in every width, signed or not: what the
-//! code gives that NVIDIA's assembler writes for them.
+//! For `sin` and `cos` the ISA allows 2⁻²⁰·⁵ absolute up to 2π and 2⁻¹⁴·⁷ up to 100π; here,
+//! arguments above 10⁴ give some number in −1..=1.
+//!
+//! Integer quotients and remainders by zero are all ones in every width, signed or not: the result
+//! of the code that NVIDIA's assembler generates for them.
 //!
 //! Invariants:
-//! - a kernel is specialised on its block shape, never on its grid or parameters;
-//! - no floating-point operation is fused or reordered that PTX keeps apart;
-//! - what is not supported is refused here, with the line, never at run time;
-//! - a launch has fewer than 2³¹ threads along each axis.
+//! - A kernel is specialised on its block shape, never on its grid or parameters.
+//! - No floating-point operations are fused or reordered that PTX keeps separate.
+//! - An unsupported construct is an error here, with its line, and never fails at run time.
+//! - A launch has fewer than 2³¹ threads along each axis.
 //!
-//! What it is not: it neither loads nor runs code, and it changes no PTX.
+//! This crate neither loads nor runs code, and does not change PTX.
 
 mod cache;
 mod emit;
@@ -62,7 +64,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// The name of this target in errors.
 const TARGET: &str = "host";
 
-/// Most threads of a block, as everywhere in CUDA.
+/// Limit on the threads of a block, as everywhere in CUDA.
 pub const MAX_BLOCK_THREADS: u32 = 1024;
 
 /// An x86-64 micro-architecture level.
@@ -75,10 +77,10 @@ pub enum CpuLevel {
 }
 
 impl CpuLevel {
-    /// Every level.
+    /// All levels.
     pub const ALL: [CpuLevel; 2] = [CpuLevel::V3, CpuLevel::V4];
 
-    /// The name of the target image compiled for it.
+    /// The name of the target image for this level.
     pub fn target_name(self) -> &'static str {
         match self {
             CpuLevel::V3 => "host-x86-64-v3",
@@ -86,7 +88,7 @@ impl CpuLevel {
         }
     }
 
-    /// The highest level this machine can run, `None` below [`CpuLevel::V3`].
+    /// The highest level this machine supports; `None` below [`CpuLevel::V3`].
     pub fn of_this_machine() -> Option<CpuLevel> {
         #[cfg(target_arch = "x86_64")]
         {
@@ -115,7 +117,8 @@ impl CpuLevel {
     fn llvm_features(self) -> &'static str {
         match self {
             CpuLevel::V3 => "",
-            // The level's default is to keep to 256 bits; a warp of 32 lanes is worth the wide registers.
+            // By default LLVM restricts this level to 256 bits; vectors of 32 lanes profit
+            // from 512.
             CpuLevel::V4 => "-prefer-256-bit",
         }
     }
@@ -128,7 +131,7 @@ impl CpuLevel {
     }
 }
 
-/// A kernel to compile, for one block shape.
+/// A kernel to compile, and its block shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelShape {
     /// The kernel's name.
@@ -138,8 +141,7 @@ pub struct KernelShape {
 }
 
 impl KernelShape {
-    /// The shape a kernel requires by `.reqntid`, or else is bounded to by `.maxntid`, where it
-    /// says so.
+    /// The block shape from `.reqntid`, or else from `.maxntid`; `None` if the kernel has neither.
     pub fn of_directives(function: &Function) -> Option<KernelShape> {
         let find = |name: &str| function.attributes.iter().find(|a| a.name == name);
         let directive = find("reqntid").or_else(|| find("maxntid"))?;
@@ -149,17 +151,17 @@ impl KernelShape {
     }
 }
 
-/// What to do beyond the object itself.
+/// Options of [`compile`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Keep LLVM IR, as generated and as optimised.
     pub keep_ir: bool,
-    /// Compile on this many threads; 0 is as many as the machine has.
+    /// Number of compiler threads; 0 means one per CPU of the machine.
     pub threads: usize,
-    /// Ask the device before every access to memory whether it may be made
-    /// ([`HostHelpers::check`](atoll_kgraph::host_abi::HostHelpers::check)); slow.
+    /// Check every memory access at run time with
+    /// [`HostHelpers::check`](atoll_kgraph::host_abi::HostHelpers::check); slow.
     pub check: bool,
-    /// Where code of kernels is kept and looked for; not used where IR is to be kept.
+    /// Cache of compiled kernels; not used if `keep_ir` is set.
     pub cache: Option<Arc<DiskCache>>,
 }
 
@@ -168,26 +170,26 @@ pub struct Options {
 pub struct HostObject {
     /// The ELF shared object.
     pub elf: Vec<u8>,
-    /// One per kernel that was asked for, in that order.
+    /// The kernels that were asked for, in the same order.
     pub kernels: Vec<CompiledKernel>,
 }
 
 /// Facts about one compiled kernel.
 #[derive(Clone, Debug)]
 pub struct CompiledKernel {
-    /// Its name, which is its symbol.
+    /// Its name, and the name of its symbol.
     pub name: Name,
-    /// The block shape it is compiled for.
+    /// The block shape.
     pub block: [u32; 3],
     /// Size of the parameter block in bytes.
     pub params_bytes: u32,
-    /// Scratch memory one compute unit needs to run a block, in bytes.
+    /// Bytes of scratch memory that one compute unit needs to run a block.
     pub scratch_bytes: u32,
-    /// Statically declared shared memory in bytes, to which a launch adds its dynamic part.
+    /// Bytes of static shared memory; a launch adds its dynamic shared memory.
     pub shared_static_bytes: u32,
-    /// LLVM IR as generated, where asked for.
+    /// LLVM IR as generated, if [`Options::keep_ir`] is set.
     pub ir: Option<String>,
-    /// LLVM IR after optimisation, where asked for.
+    /// LLVM IR after optimisation, if [`Options::keep_ir`] is set.
     pub optimised_ir: Option<String>,
 }
 
@@ -213,7 +215,7 @@ pub fn compile(
     Ok(HostObject { elf: link::link(&objects)?, kernels: compiled })
 }
 
-/// One kernel on its way.
+/// One kernel to be compiled.
 struct Job<'a> {
     module: &'a Module,
     function: &'a Function,
@@ -263,7 +265,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Scratch memory of a kernel with the stacks of its fibers.
+/// Scratch memory of a kernel, with the stacks of its fibers.
 fn scratch_bytes(kernel: &EmittedKernel, compiled: &object::Compiled) -> Result<u32, HostError> {
     if kernel.fibers == 0 {
         return Ok(kernel.scratch_bytes);
@@ -275,8 +277,8 @@ fn scratch_bytes(kernel: &EmittedKernel, compiled: &object::Compiled) -> Result<
     Ok(kernel.scratch_bytes + kernel.fibers * stack)
 }
 
-/// The module of one kernel: the function, the routines it calls, declarations of the variables it
-/// uses.
+/// The LLVM module of one kernel: the function, the routines it calls, and declarations of the
+/// variables it uses.
 fn kernel_ir(kernel: &EmittedKernel, globals: &globals::Globals, level: CpuLevel) -> String {
     let mut text = header();
     for name in &kernel.globals {
@@ -291,7 +293,8 @@ fn kernel_ir(kernel: &EmittedKernel, globals: &globals::Globals, level: CpuLevel
     text
 }
 
-/// The object of what is there once. Most modules have no variables, and are the same in this.
+/// The object with the definitions shared by all kernels. Without variables it is always the same,
+/// and is kept.
 fn shared_object(globals: &globals::Globals, level: CpuLevel) -> Result<Vec<u8>, HostError> {
     static WITHOUT_VARIABLES: [OnceLock<Vec<u8>>; CpuLevel::ALL.len()] =
         [const { OnceLock::new() }; CpuLevel::ALL.len()];
@@ -303,7 +306,8 @@ fn shared_object(globals: &globals::Globals, level: CpuLevel) -> Result<Vec<u8>,
     kept.get().map_or_else(compile, |object| Ok(object.clone())).map(|object| kept.get_or_init(|| object).clone())
 }
 
-/// The module of what is there once: variables, and the version of the contract.
+/// The LLVM module with the definitions shared by all kernels: variables, and the version of the
+/// ABI.
 fn shared_ir(globals: &globals::Globals, level: CpuLevel) -> String {
     let mut text = header();
     let _ = writeln!(text, "@{HOST_ABI_SYMBOL} = constant i32 {HOST_ABI_VERSION}, align 4");
@@ -318,8 +322,7 @@ fn header() -> String {
 
 fn attributes(level: CpuLevel) -> String {
     let bits = level.vector_bits();
-    // An access through a null pointer is one that faults, and nothing that LLVM may count on never to
-    // happen.
+    // An access through a null pointer faults; LLVM must not treat it as undefined behaviour.
     let common = format!(
         "null_pointer_is_valid \"prefer-vector-width\"=\"{bits}\" \"min-legal-vector-width\"=\"{bits}\" \"no-builtins\""
     );
@@ -328,7 +331,7 @@ fn attributes(level: CpuLevel) -> String {
     )
 }
 
-/// Runs jobs on several threads and returns their results in order, or the first error.
+/// Runs jobs on several threads; returns their results in order, or the first error.
 fn in_parallel<J: Sync, R: Send>(
     jobs: &[J],
     threads: usize,
@@ -336,7 +339,8 @@ fn in_parallel<J: Sync, R: Send>(
 ) -> Result<Vec<R>, HostError> {
     let wanted = if threads == 0 { std::thread::available_parallelism().map_or(1, |n| n.get()) } else { threads };
     if wanted.min(jobs.len()) == 1 {
-        // A new thread would have to get all its memory from the system first.
+        // The calling thread is cheaper for a single job: a new thread would have to map its memory
+        // first.
         return jobs.iter().map(run).collect();
     }
     let next = AtomicUsize::new(0);

@@ -1,13 +1,12 @@
-//! Puts the objects of a module's kernels together into one shared object that needs nothing from
-//! outside.
+//! Links the objects of a module's kernels to one self-contained shared object.
 //!
-//! A linker for just what LLVM makes of our IR: code, constants, variables and debugging
-//! information, and a handful of relocations; everything else is refused. It exists because
-//! starting a linker's process took longer than compiling most kernels.
+//! Supports exactly what LLVM generates for our IR: code, constants, variables, debug information
+//! and a few kinds of relocations; everything else is an error. It exists because starting a linker
+//! process takes longer than compiling most kernels.
 //!
-//! The way: take the sections of all objects, one behind the other by kind; take the symbols;
-//! resolve the relocations to places; lay the image out (`image`), which gives every place its
-//! address; write what the relocations ask for.
+//! Steps: concatenate the sections of all objects by kind; collect the symbols; resolve the
+//! relocations to places; lay out the image (`image`), which assigns addresses; apply the
+//! relocations.
 
 mod image;
 
@@ -19,19 +18,19 @@ use object::{
 };
 use std::collections::HashMap;
 
-/// What a section of the image holds.
+/// The kind of an image section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Constants,
     Code,
     Variables,
-    /// Variables that start as 0 and take no room in the file.
+    /// Variables that start as 0 and take no space in the file.
     Zeros,
-    /// Debugging information, which is not loaded.
+    /// Debug information, which is not loaded.
     Debug,
 }
 
-/// The sections that are loaded, in the order of their addresses.
+/// The loaded sections, in the order of their addresses.
 const LOADED: [(&str, Kind); 4] =
     [(".rodata", Kind::Constants), (".text", Kind::Code), (".data", Kind::Variables), (".bss", Kind::Zeros)];
 
@@ -44,7 +43,7 @@ struct Section {
     bytes: Vec<u8>,
     size: u64,
     align: u64,
-    /// Where it is loaded, 0 where it is not.
+    /// Its load address; 0 if it is not loaded.
     address: u64,
 }
 
@@ -62,13 +61,13 @@ struct Symbol {
     place: Place,
     size: u64,
     is_function: bool,
-    /// Other objects see it.
+    /// Visible to other objects.
     is_global: bool,
-    /// So does whoever loads the image.
+    /// Visible to the loader of the image.
     is_exported: bool,
 }
 
-/// Something to write once addresses are known.
+/// A relocation, to be applied once addresses are known.
 #[derive(Debug)]
 struct Fixup {
     at: Place,
@@ -77,7 +76,7 @@ struct Fixup {
     addend: i64,
 }
 
-/// Where the sections of an object went.
+/// The places of an object's sections in the image.
 type Placed = HashMap<SectionIndex, Place>;
 
 /// Links objects.
@@ -111,7 +110,7 @@ fn failure(error: impl ToString) -> HostError {
 struct Linker {
     sections: Vec<Section>,
     symbols: Vec<Symbol>,
-    /// Symbols that other objects see, by name.
+    /// Symbols visible to other objects, by name.
     globals: HashMap<String, Place>,
 }
 
@@ -138,7 +137,7 @@ impl Linker {
             let offset = into.size.next_multiple_of(section.align().max(1));
             into.size = offset + section.size();
             if into.kind != Kind::Zeros {
-                // Between functions stand instructions that trap.
+                // The gaps between functions are filled with instructions that trap.
                 into.bytes.resize(offset as usize, if into.kind == Kind::Code { 0xCC } else { 0 });
                 into.bytes.extend_from_slice(section.data().map_err(failure)?);
             }
@@ -147,7 +146,8 @@ impl Linker {
         Ok(placed)
     }
 
-    /// The section of the image that a section belongs to; `None` for what only a linker reads.
+    /// The image section that a section is appended to; `None` for a section that only linkers
+    /// read.
     fn destination(&mut self, name: &str, flags: SectionFlags) -> Result<Option<usize>, HostError> {
         let SectionFlags::Elf { sh_type, sh_flags } = flags else { return Err(failure("an object is not ELF")) };
         let has = |flag: elf::SectionFlags| sh_flags.0 & flag.0 != 0;
@@ -182,7 +182,10 @@ impl Linker {
             let name = symbol.name().map_err(failure)?.to_owned();
             let Some(place) = symbol.section_index().and_then(|index| placed.get(&index)) else { continue };
             let place = Place { offset: place.offset + symbol.address(), ..*place };
-            let is_visible = matches!(symbol.flags(), SymbolFlags::Elf { st_other, .. } if st_other.visibility() == elf::STV_DEFAULT);
+            let is_visible = match symbol.flags() {
+                SymbolFlags::Elf { st_other, .. } => st_other.visibility() == elf::STV_DEFAULT,
+                _ => false,
+            };
             let is_global = symbol.is_global();
             if is_global && self.globals.insert(name.clone(), place).is_some() {
                 return Err(failure(format!("`{name}` is defined twice")));
@@ -197,7 +200,7 @@ impl Linker {
                 is_exported: is_global && is_visible,
             });
         }
-        // As ELF asks for it.
+        // ELF requires local symbols first.
         self.symbols.sort_by_key(|symbol| symbol.is_global);
         Ok(())
     }
@@ -231,7 +234,7 @@ impl Linker {
     }
 }
 
-/// A word of the image that the loader adds the image's address to.
+/// A word of the image to which the loader adds the image's base address.
 #[derive(Debug)]
 struct Relative {
     address: u64,
@@ -239,7 +242,7 @@ struct Relative {
 }
 
 impl Fixup {
-    /// Writes what it asks for, or answers what is left to the loader.
+    /// Applies the relocation; returns the part that is left to the loader.
     fn apply(&self, sections: &mut [Section]) -> Result<Option<Relative>, HostError> {
         let target = sections[self.target.section].address.wrapping_add(self.target.offset) as i64;
         let value = target.wrapping_add(self.addend);
@@ -248,7 +251,7 @@ impl Fixup {
         let value = match self.how {
             elf::R_X86_64_64 if section.kind != Kind::Debug => return Ok(Some(Relative { address: at, value })),
             elf::R_X86_64_64 => return section.put(self.at.offset, &value.to_le_bytes()),
-            // Parts of one image, these lie apart as they will when it is loaded.
+            // The distance within the image is the same after loading.
             elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => value.wrapping_sub(at as i64),
             elf::R_X86_64_32 if section.kind == Kind::Debug => value,
             other => return Err(failure(format!("`{}` has a relocation of type {}", section.name, other.0))),
@@ -264,7 +267,7 @@ impl Fixup {
 }
 
 impl Section {
-    /// Writes into its bytes; what is written needs no loader.
+    /// Writes into the section's bytes; needs no work of the loader.
     fn put(&mut self, offset: u64, word: &[u8]) -> Result<Option<Relative>, HostError> {
         let at = offset as usize;
         let to = self

@@ -1,15 +1,15 @@
-//! Writing LLVM IR as text.
+//! Writes LLVM IR as text.
 //!
-//! The lowering writes text rather than calling a builder: the text is what `--emit llvm` shows, it
-//! does not change between the LLVM versions we support except where [`intrinsics`] says so, and
-//! vector types need no second set of functions.
+//! Lowering writes text instead of calling a builder: the text is what `--emit llvm` shows, it is
+//! the same for all supported LLVM versions except for [`intrinsics`], and vector types need no
+//! second set of functions.
 
 use crate::lines::Lines;
 pub(crate) use atoll_lower::elem::Elem;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
-/// A value's spelling: `%12`, `5`, `splat (i32 5)`.
+/// The spelling of a value: `%12`, `5`, `splat (i32 5)`.
 pub(crate) type Spelling = atoll_ptx::Name;
 
 /// A scalar (`lanes` 1) or vector type.
@@ -25,7 +25,7 @@ impl Ty {
         Ty { elem, lanes: 1 }
     }
 
-    /// The same shape with another element.
+    /// The same number of lanes with another element type.
     pub(crate) fn with(self, elem: Elem) -> Ty {
         Ty { elem, ..self }
     }
@@ -56,7 +56,7 @@ impl fmt::Display for Val {
     }
 }
 
-/// The constant `value` in every lane; floats take their bits.
+/// The constant `value` in every lane; for floats, `value` is their bits.
 pub(crate) fn constant(ty: Ty, value: i128) -> Val {
     let one: Spelling = match ty.elem {
         Elem::I1 => if value & 1 == 1 { "true" } else { "false" }.into(),
@@ -65,7 +65,7 @@ pub(crate) fn constant(ty: Ty, value: i128) -> Val {
         Elem::F32 => format!("0x{:016X}", f64::from(f32::from_bits(value as u32)).to_bits()).into(),
         Elem::F64 => format!("0x{:016X}", value as u64).into(),
         int => {
-            // LLVM reads decimal integers of any sign, provided that they fit.
+            // LLVM reads signed decimal integers, if they fit.
             let shift = 128 - int.bits();
             ((value << shift) >> shift).to_string().into()
         }
@@ -82,8 +82,8 @@ pub(crate) fn float(ty: Ty, value: f32) -> Val {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label(pub(crate) Spelling);
 
-/// That lanes of a mask, or all, access memory at a parameter plus an offset, and that it is
-/// aligned: the parameter's place, the offset within the alignment, the alignment.
+/// An alignment check that lanes of a mask have passed: address of the form parameter plus offset.
+/// Holds the offset of the parameter, the offset modulo the alignment, and the alignment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Check {
     pub(crate) parameter: u32,
@@ -92,25 +92,25 @@ pub(crate) struct Check {
     pub(crate) mask: Option<Spelling>,
 }
 
-/// What is known at a place in the text, wherever one comes from.
+/// Facts that hold at a place in the text on all paths to it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
-    /// What lies in [register](Writer::register) slots.
+    /// The values of [register](Writer::register) slots.
     registers: BTreeMap<Spelling, Val>,
     checked: BTreeSet<Check>,
 }
 
-/// Writes one function: allocas first, then blocks in the order they are placed.
+/// Writes one function: allocas first, then blocks in the order in which they are placed.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     allocas: String,
     body: String,
     next: u32,
-    /// Whether the block being written still needs a terminator.
+    /// Whether the current block still needs a terminator.
     open: bool,
     registers: BTreeSet<Spelling>,
     known: Known,
-    /// Lines of PTX of what is written.
+    /// Lines of PTX of the emitted instructions.
     pub(crate) lines: Lines,
 }
 
@@ -120,9 +120,9 @@ impl Writer {
         format!("%v{}", self.next).into()
     }
 
-    /// A slot that nothing but [`Writer::load`] and [`Writer::store`] gets to see. Registers live
-    /// in such slots until LLVM makes SSA values of them; within a block we do ([`Known`]), and
-    /// LLVM has less to read.
+    /// A slot that is accessed by [`Writer::load`] and [`Writer::store`] only. Registers are kept
+    /// in such slots until LLVM turns them into SSA values; within a block the writer does so
+    /// itself ([`Known`]), so that LLVM has less to read.
     pub(crate) fn register(&mut self, ty: Ty) -> Val {
         let slot = self.alloca(ty);
         self.registers.insert(slot.text.clone());
@@ -142,7 +142,7 @@ impl Writer {
         Label(format!("{stem}.{}", self.next).into())
     }
 
-    /// Starts the block of a label; what was open falls through to it.
+    /// Starts the block of a label; an open block falls through to it.
     pub(crate) fn place(&mut self, label: &Label) {
         if self.open {
             self.br(label);
@@ -152,31 +152,31 @@ impl Writer {
         self.open = true;
     }
 
-    /// What is known where the block being written has come to.
+    /// The facts that hold at the current place.
     pub(crate) fn known(&self) -> Known {
         self.known.clone()
     }
 
-    /// Starts the block of a label that one only comes to from where that much was known, with no
-    /// store to a register on the way.
+    /// Starts the block of a label that is reached only from places where these facts held, with no
+    /// store to a register in between.
     pub(crate) fn place_behind(&mut self, label: &Label, known: Known) {
         self.place(label);
         self.known = known;
     }
 
-    /// Whether a check was made before, wherever one comes from; from now on it was.
+    /// Whether a check was made on all paths to this place; records that it is made now.
     pub(crate) fn was_checked(&mut self, check: Check) -> bool {
         !self.known.checked.insert(check)
     }
 
-    /// An instruction with a result.
+    /// Emits an instruction with a result.
     pub(crate) fn value(&mut self, ty: Ty, text: fmt::Arguments<'_>) -> Val {
         let name = self.fresh();
         let _ = writeln!(self.body, "  {name} = {text}{}", self.lines.suffix());
         Val { ty, text: name }
     }
 
-    /// An instruction without result.
+    /// Emits an instruction without a result.
     pub(crate) fn effect(&mut self, text: fmt::Arguments<'_>) {
         let _ = writeln!(self.body, "  {text}{}", self.lines.suffix());
     }
@@ -209,7 +209,7 @@ impl Writer {
         self.bin(op, a, &b)
     }
 
-    /// `icmp`/`fcmp` by its full name (`icmp slt`).
+    /// `icmp` or `fcmp` by its full name (`icmp slt`).
     pub(crate) fn compare(&mut self, op: &str, a: &Val, b: &Val) -> Val {
         debug_assert_eq!(a.ty, b.ty, "{op}");
         self.value(a.ty.with(Elem::I1), format_args!("{op} {a}, {}", b.text))
@@ -220,7 +220,7 @@ impl Writer {
         self.value(a.ty, format_args!("select {condition}, {a}, {b}"))
     }
 
-    /// A conversion instruction, or the value itself where the type is right already.
+    /// A conversion instruction, or the value itself if it already has the type.
     pub(crate) fn cast(&mut self, op: &str, a: &Val, elem: Elem) -> Val {
         if a.ty.elem == elem {
             return a.clone();
@@ -281,7 +281,7 @@ impl Writer {
         self.value(ty, format_args!("shufflevector {a}, {b}, <{} x i32> <{}>", ty.lanes, lanes.join(", ")))
     }
 
-    /// Lane `index` (any integer) of a vector.
+    /// Lane `index` (any integer type) of a vector.
     pub(crate) fn extract(&mut self, a: &Val, index: &Val) -> Val {
         self.value(Ty::scalar(a.ty.elem), format_args!("extractelement {a}, {index}"))
     }
@@ -313,7 +313,7 @@ impl Writer {
         self.value(pointer.ty, format_args!("getelementptr i8, {pointer}, {bytes}"))
     }
 
-    /// `pointer + bytes` for a known distance.
+    /// `pointer + bytes` for a constant distance.
     pub(crate) fn offset_const(&mut self, pointer: &Val, bytes: u64) -> Val {
         if bytes == 0 {
             pointer.clone()
@@ -328,11 +328,11 @@ impl Writer {
     }
 }
 
-/// Intrinsics whose spelling depends on the LLVM version: the one table to change for another.
+/// Intrinsics whose spelling depends on the LLVM version. Only this table differs between versions.
 pub(crate) mod intrinsics {
     use super::{Elem, Ty, Val, Writer};
 
-    /// `align n` stands on the pointer since LLVM 22 and is an operand of its own before.
+    /// `align n` is an attribute of the pointer since LLVM 22 and an operand of its own before.
     fn pointer_and_align(pointer: &Val, align: u32) -> String {
         if cfg!(feature = "llvm19") {
             format!("{pointer}, i32 {align}")
@@ -341,7 +341,8 @@ pub(crate) mod intrinsics {
         }
     }
 
-    /// The smaller or larger of two numbers, where −0 is below +0 and a NaN loses against a number.
+    /// The smaller or larger of two numbers; −0 is less than +0, and a NaN yields the other
+    /// operand.
     pub(crate) fn extreme_number(w: &mut Writer, is_max: bool, a: &Val, b: &Val) -> Val {
         if cfg!(not(feature = "llvm19")) {
             return w.call(if is_max { "llvm.maximumnum" } else { "llvm.minimumnum" }, a.ty, &[a, b]);
@@ -355,9 +356,9 @@ pub(crate) mod intrinsics {
 
     /// Contiguous load of the lanes in `mask`; the others are zero.
     ///
-    /// A wide load is written in pieces of one register: where LLVM 22 has to split one itself, it
-    /// takes a piece whose mask is constant false for a load without a mask, and so reads what
-    /// the lanes must not read.
+    /// A wide load is written in pieces of one machine register: if LLVM 22 has to split a load
+    /// itself, it treats a piece with a constant false mask as a load without a mask, and so reads
+    /// memory that the lanes must not read.
     pub(crate) fn masked_load(
         w: &mut Writer,
         ty: Ty,

@@ -1,4 +1,4 @@
-//! From IR text to an ELF object, by LLVM.
+//! Compiles IR text to an ELF object with LLVM.
 
 use crate::CpuLevel;
 use crate::error::HostError;
@@ -14,19 +14,21 @@ use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Tar
 /// Host code is for Linux.
 pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
-/// Passes over a kernel. Vectorisation is done already, so what remains is to clean up, simplify
-/// and unroll. Against `default<O2>` this takes less than two thirds of the time for code that is
+/// Optimisation passes for a kernel. The IR is already vectorised; what remains is to simplify and
+/// unroll. Compared with `default<O2>` this takes less than two thirds of the time, and the code is
 /// as fast (`atoll bench kernel`).
-const PIPELINE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
+const PIPELINE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,\
+    instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
                         gvn,loop-unroll,instsimplify,simplifycfg,adce)";
 
-/// The same for a kernel of more than [`MAX_UNROLLED_BLOCKS`] basic blocks, without unrolling: for
-/// each loop that LLVM unrolls, or asks whether to, it goes through what follows, which takes a
-/// time that is quadratic in loops.
-const PIPELINE_OF_LARGE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
+/// The passes for a kernel with more than [`MAX_UNROLLED_BLOCKS`] basic blocks, without unrolling:
+/// for each loop that LLVM unrolls, or considers to unroll, it visits the code behind the loop,
+/// which is quadratic in the number of loops.
+const PIPELINE_OF_LARGE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,\
+    instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
                         gvn,instsimplify,simplifycfg,adce)";
 
-/// Basic blocks of a kernel up to which its loops are unrolled. Kernels of models have some
+/// Limit on the basic blocks of a kernel whose loops are unrolled. Kernels of models have some
 /// hundreds.
 const MAX_UNROLLED_BLOCKS: usize = 1500;
 
@@ -36,13 +38,13 @@ pub(crate) fn pipeline_for(text: &str) -> &'static str {
     if labels > MAX_UNROLLED_BLOCKS { PIPELINE_OF_LARGE } else { PIPELINE }
 }
 
-/// What becomes of one IR module.
+/// The result of compiling one IR module.
 #[derive(Debug)]
 pub(crate) struct Compiled {
     pub(crate) object: Vec<u8>,
-    /// Optimised IR, where asked for.
+    /// Optimised IR, if it was asked for.
     pub(crate) optimised: Option<String>,
-    /// The largest stack frame of the functions that ask for a word about it.
+    /// The largest stack frame of the functions with the attribute `warn-stack-size`.
     pub(crate) frame_bytes: Option<u32>,
 }
 
@@ -50,8 +52,8 @@ pub(crate) struct Compiled {
 pub(crate) fn compile_ir(name: &str, text: &str, level: CpuLevel, keep_ir: bool) -> Result<Compiled, HostError> {
     let failure = |message: String| HostError::Llvm { kernel: name.to_owned(), message };
     let context = Context::create();
-    // LLVM 22 does not take the buffer over any more, and inkwell 0.11 forgets it all the same: with a
-    // copy of the text in it that would stay for good. The parser looks at the byte behind the end.
+    // LLVM 22 no longer takes ownership of the buffer, but inkwell 0.11 still forgets it: a copy of
+    // the text would leak. The parser reads the byte behind the end, hence the zero byte.
     let text = format!("{text}\0");
     let buffer = MemoryBuffer::create_from_memory_range(&text.as_bytes()[..text.len() - 1], name);
     let module = context.create_module_from_ir(buffer).map_err(|e| failure(e.to_string()))?;

@@ -1,4 +1,4 @@
-//! The GPUs that code is assembled for.
+//! The GPU architectures that code is assembled for.
 
 use atoll_kgraph::NVIDIA_TARGETS;
 use std::fmt;
@@ -8,16 +8,19 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Architecture(u32);
 
-/// A name that is no architecture.
+/// A name that is not an architecture.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no NVIDIA architecture {0}; there are {names}", names = Architecture::all().map(|a| a.to_string()).collect::<Vec<_>>().join(", "))]
+#[error(
+    "unknown NVIDIA architecture {0}; known architectures: {names}",
+    names = Architecture::all().map(|a| a.to_string()).collect::<Vec<_>>().join(", ")
+)]
 pub struct UnknownArchitecture(String);
 
 impl Architecture {
-    /// Turing, whose PTX every newer GPU's driver takes.
+    /// Turing, whose PTX the drivers of all newer GPUs accept.
     pub const TURING: Architecture = Architecture(75);
 
-    /// Every architecture, oldest first.
+    /// All architectures, oldest first.
     pub fn all() -> impl Iterator<Item = Architecture> {
         NVIDIA_TARGETS.into_iter().map(|(sm, _)| Architecture(sm))
     }

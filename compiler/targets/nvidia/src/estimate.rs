@@ -1,25 +1,24 @@
-//! Registers of a kernel where no assembler is there to count them.
+//! Estimates the registers of a kernel if no assembler is available to count them.
 //!
-//! The estimate is the most 32-bit registers that hold a value at once, in the kernel or in a
-//! function it calls on top of what its caller keeps, and a few more that every kernel has. An
-//! assembler schedules, rematerialises and pipelines, so it may come out on either side; whoever
-//! uses an estimate must be able to live with that.
+//! The estimate is the largest number of 32-bit registers that are live at once, in the kernel or
+//! in a function it calls on top of the caller's live registers, plus a few that every kernel has.
+//! An assembler schedules, rematerialises and pipelines, so the real number may be higher or lower;
+//! users of an estimate must tolerate both.
 
 use atoll_ptx::analysis::{Cfg, Code, Liveness, RegisterId};
 use atoll_ptx::{Function, Module, Name, Operand, ScalarType};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The stack pointer, addresses in the making, and what else `ptxas` adds to small kernels.
+/// The stack pointer, address computations, and other registers that `ptxas` adds to small kernels.
 const OVERHEAD: u32 = 6;
 
-/// Allocation is by multiples of this.
+/// Registers are allocated in multiples of this.
 const GRANULE: u32 = 2;
 
-/// Most registers of a thread.
+/// Limit on the registers of a thread.
 const MAX: u32 = 255;
 
-/// Estimates the registers of a thread of `kernel`; `None` where its control flow cannot be
-/// followed.
+/// Estimates the registers per thread of `kernel`; `None` if its control flow cannot be analysed.
 pub fn estimate_registers(module: &Module, kernel: &Function) -> Option<u32> {
     let peak = Estimator { module, peaks: BTreeMap::new() }.peak(kernel, &mut BTreeSet::new())?;
     Some((peak + OVERHEAD).next_multiple_of(GRANULE).min(MAX))
@@ -27,13 +26,13 @@ pub fn estimate_registers(module: &Module, kernel: &Function) -> Option<u32> {
 
 struct Estimator<'m> {
     module: &'m Module,
-    /// Of functions that were looked at.
+    /// Results of functions that were already analysed.
     peaks: BTreeMap<Name, u32>,
 }
 
 impl<'m> Estimator<'m> {
-    /// The most 32-bit registers that are live at once, callees included. `calling` are the
-    /// functions on the way here; one that calls itself counts once.
+    /// The largest number of 32-bit registers that are live at once, callees included. `calling`
+    /// holds the functions on the current call path; a recursive function counts once.
     fn peak(&mut self, function: &'m Function, calling: &mut BTreeSet<Name>) -> Option<u32> {
         if let Some(peak) = self.peaks.get(&function.name) {
             return Some(*peak);
@@ -68,7 +67,7 @@ impl<'m> Estimator<'m> {
     }
 }
 
-/// 32-bit registers that a register takes; predicates have a file of their own.
+/// Number of 32-bit registers that a register takes; predicates have a register file of their own.
 fn words(code: &Code<'_>, register: RegisterId) -> u32 {
     match code.register(register).ty {
         ScalarType::Pred => 0,

@@ -1,46 +1,50 @@
-//! The NVIDIA target: PTX text is the code, and the driver assembles it (design D1). No LLVM.
+//! The NVIDIA target: prints PTX for the driver, and runs `ptxas` if it is available. Needs no
+//! LLVM.
 //!
-//! [`compile`] prints a module under the lowest `.version` that it needs, so that old drivers take
-//! it, and has `ptxas`, where it is asked for and installed, assemble it for one architecture and
-//! tell registers and spills of each kernel: the facts that occupancy is computed from. Without it
-//! registers are estimated, and marked as such.
+//! Start at [`compile`]. It prints a module under the lowest `.version` that it needs, so that old
+//! drivers accept it. If `ptxas` is installed and asked for, it assembles the module for one
+//! architecture and reports registers and spills of each kernel, from which occupancy is computed.
+//! Without `ptxas` registers are estimated, and marked as estimates.
 //!
-//! What it is not: it transforms no kernels and models no occupancy.
+//! Invariant: `.target` of a module is never newer than the architecture it is compiled for.
+//!
+//! This crate transforms no kernels and does not model occupancy.
 
 mod architecture;
 mod estimate;
-mod hold;
 mod machine_code;
 mod ptxas;
+mod register_limits;
 mod version;
 
 pub use architecture::{Architecture, UnknownArchitecture};
 pub use estimate::estimate_registers;
-pub use hold::{Held, assemble_held};
 pub use machine_code::{InnerLoop, MachineCode, NoMachineCode, machine_code};
 pub use ptxas::{AssembleError, AssembleReport, Assembled, KernelResources, Ptxas, find_ptxas};
+pub use register_limits::{LimitedAssembly, assemble_with_limits};
 pub use version::{PtxVersion, declared_sm, declared_version, lowest_version};
 
 use atoll_kgraph::KernelFacts;
 use atoll_ptx::Module;
 
-/// Why a module is no image for an architecture.
+/// Why a module cannot be compiled for an architecture.
 #[derive(Debug, thiserror::Error)]
 pub enum NvidiaError {
-    /// The module asks for a newer GPU.
+    /// The module requires a newer GPU.
     #[error(
-        "the module is for {declared}, which is newer than {wanted}; name later architectures as targets, or make PTX for an older one"
+        "the module is for {declared}, which is newer than {wanted}; \
+         compile for a later architecture, or generate PTX for an older one"
     )]
     TooNew {
         /// Its `.target`.
         declared: String,
-        /// What it was to be compiled for.
+        /// The requested architecture.
         wanted: Architecture,
     },
-    /// The assembler does not take it.
+    /// The assembler rejected it.
     #[error(transparent)]
     Assemble(#[from] AssembleError),
-    /// The facts name a kernel that the module does not have.
+    /// The facts name a kernel that is not in the module.
     #[error("the module has no kernel `{0}`")]
     NoKernel(String),
 }
@@ -48,15 +52,15 @@ pub enum NvidiaError {
 /// A module compiled for an architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvidiaImage {
-    /// Its text, which the driver of this and every newer GPU takes.
+    /// Its text, accepted by the drivers of this and of every newer GPU.
     pub ptx: String,
-    /// Machine code for this architecture alone, where an assembler made it.
+    /// Machine code for this architecture only, if an assembler was available.
     pub cubin: Option<Vec<u8>>,
 }
 
-/// Compiles a module; `kernels` learn their registers and spills. With an assembler the module is
-/// checked, and there is machine code, in which kernels are held to the registers of their forms in
-/// `plain`, the module before passes.
+/// Compiles a module, and fills in registers and spills of `kernels`. With an assembler the module
+/// is checked and machine code is produced; its kernels are limited to the registers of their forms
+/// in `plain`, the module before the passes.
 pub fn compile(
     module: &Module,
     plain: Option<&Module>,
@@ -76,7 +80,7 @@ pub fn compile(
     let assembled = match plain {
         Some(plain) => {
             let plain = ptxas.assemble(&portable_text(plain, architecture)?, &architecture.to_string())?;
-            assemble_held(ptxas, module, architecture, &plain.report)?.assembled
+            assemble_with_limits(ptxas, module, architecture, &plain.report)?.assembled
         }
         None => ptxas.assemble(&ptx, &architecture.to_string())?,
     };
@@ -90,8 +94,8 @@ pub fn compile(
     Ok(NvidiaImage { ptx, cubin: Some(assembled.cubin) })
 }
 
-/// The text of a module for an architecture, under the lowest `.version` that it needs: what
-/// [`compile`] assembles.
+/// The text of a module for an architecture, under the lowest `.version` that it needs; the input
+/// of the assembler in [`compile`].
 pub fn portable_text(module: &Module, architecture: Architecture) -> Result<String, NvidiaError> {
     match declared_sm(module) {
         Some(sm) if sm <= architecture.sm() => {}
@@ -103,8 +107,8 @@ pub fn portable_text(module: &Module, architecture: Architecture) -> Result<Stri
     Ok(lowest_text(module))
 }
 
-/// The text of a module under the lowest `.version` that it needs, for the GPUs that it was written
-/// for.
+/// The text of a module under the lowest `.version` that it needs, for the GPUs that its `.target`
+/// names.
 pub fn lowest_text(module: &Module) -> String {
     let lowest =
         lowest_version(module).filter(|&lowest| declared_version(module).is_some_and(|declared| lowest < declared));

@@ -1,49 +1,50 @@
-//! Machine code as an assembler made it: how long a kernel is, and what its inner loops do.
+//! Statistics of assembled machine code: the length of a kernel, and the contents of its inner
+//! loops.
 //!
-//! Of an instruction only what that takes is decoded: its operation, and where a branch goes. An
-//! instruction has 16 bytes since Volta.
+//! Only the operation of an instruction and the target of a branch are decoded. An instruction has
+//! 16 bytes since Volta.
 
 use crate::Architecture;
 use object::{Object, ObjectSection};
 use std::collections::BTreeMap;
 
-/// The code of one kernel, together with what the assembler put behind it for the kernel to call.
+/// The code of one kernel, with the functions that the assembler placed behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineCode {
-    /// How many, without those that only fill up the section.
+    /// Number of instructions, without padding at the end of the section.
     pub instructions: u32,
-    /// Its innermost loops, in the order of the code.
+    /// Its innermost loops, in code order.
     pub inner_loops: Vec<InnerLoop>,
 }
 
-/// The instructions from where a branch goes back to up to this branch, where no other branch goes
-/// back in between.
+/// The instructions from the target of a backward branch up to the branch, if no other backward
+/// branch lies in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InnerLoop {
-    /// How many.
+    /// Number of instructions.
     pub instructions: u32,
-    /// Those among them that a loop is written for: they compute with floating-point numbers and
-    /// matrices, or access memory. An assembler that unrolls a loop repeats them as often as it
-    /// unrolls; addresses, conditions and copies it makes fewer of.
+    /// The useful instructions among them: floating-point and matrix operations, and accesses to
+    /// memory. An assembler that unrolls a loop repeats them in every copy; it saves address
+    /// computations, conditions and copies.
     pub work: u32,
 }
 
-/// A file that is no machine code.
+/// The file is not an object with machine code.
 #[derive(Debug, thiserror::Error)]
 #[error("the assembler's output is no object of machine code: {0}")]
 pub struct NoMachineCode(#[from] object::Error);
 
-/// Bytes of an instruction.
+/// Bytes per instruction.
 const INSTRUCTION_BYTES: usize = 16;
 
-/// What an instruction does is in its lowest nine bits; the next three say where an operand comes
-/// from.
+/// The operation is in the lowest nine bits of an instruction; the next three bits encode the form
+/// of an operand.
 const OPERATION: u64 = 0x1ff;
 
 const BRA: u64 = 0x147;
 const NOP: u64 = 0x118;
 
-/// Operations that loops are written for.
+/// Useful operations of a loop.
 const WORK: [u64; 26] = [
     0x020, // FMUL
     0x021, // FADD
@@ -73,7 +74,7 @@ const WORK: [u64; 26] = [
     0x1ae, // LDGSTS
 ];
 
-/// `HFMA2` of constants: how assemblers write a copy where the units for integers are busy.
+/// `HFMA2` with constants, which assemblers use as a copy if the integer units are busy.
 const CONSTANT_HFMA2: u64 = 0x431;
 const OPERATION_AND_FORM: u64 = 0xfff;
 
@@ -98,7 +99,7 @@ impl MachineCode {
         let mut code: Vec<u64> = lower.collect();
         let end = code.iter().rposition(|&word| word & OPERATION != NOP).map_or(0, |last| last + 1);
         code.truncate(end);
-        // Behind the last exit stands a branch to itself, for whatever fetches ahead.
+        // A branch to itself follows the last exit; it is only reached by prefetching.
         if code.last().is_some_and(|&word| branch_distance(word, architecture) == Some(-1)) {
             code.pop();
         }
@@ -126,14 +127,13 @@ fn is_work(word: u64) -> bool {
     WORK.contains(&(word & OPERATION)) && word & OPERATION_AND_FORM != CONSTANT_HFMA2
 }
 
-/// How many instructions a branch goes, counted from the one behind it; `None` for what is no
-/// branch to a fixed place.
+/// The distance of a branch in instructions, counted from the next instruction; `None` if it is not
+/// a branch with a fixed target.
 fn branch_distance(word: u64, architecture: Architecture) -> Option<i64> {
     if word & OPERATION != BRA {
         return None;
     }
-    // In units of four bytes, from bit 34 on. From Hopper on, the lowest eight bits of it stand at bit
-    // 16.
+    // In units of four bytes, from bit 34 on. From Hopper on its lowest eight bits are at bit 16.
     let high = (word as i64) >> 34;
     let words = if architecture.sm() < 90 { high } else { (high << 8) | ((word >> 16) & 0xff) as i64 };
     Some(words / (INSTRUCTION_BYTES as i64 / 4))
@@ -151,7 +151,7 @@ mod tests {
         words.iter().flat_map(|&word| [word.to_le_bytes(), [0; 8]].concat()).collect()
     }
 
-    /// As `nvdisasm` reads them.
+    /// Distances as decoded by `nvdisasm`.
     #[test]
     fn branches_go_where_the_disassembler_says() {
         let goes =
@@ -169,7 +169,7 @@ mod tests {
     fn filling_does_not_count_and_only_inner_loops_are_told() {
         const FFMA: u64 = 0x7223;
         const EXIT: u64 = 0x794d;
-        // Backwards over so many instructions and itself.
+        // Backwards over `count` instructions and the branch itself.
         let back = |count: i64| ((-16 * (count + 1)) as u64) << 32 | 0x7947;
         let words = [FFMA, FFMA, FFMA, back(2), FFMA, back(5), EXIT, back(0), NOP, NOP];
         let code = MachineCode::of(&section(&words), architecture("sm_75"));

@@ -1,8 +1,8 @@
 //! Runs NVIDIA's assembler and reads its report.
 //!
-//! `ptxas` is a tool the user installs (it comes with CUDA and with the `nvidia-cuda-nvcc` Python
-//! wheels); Atoll works without it, since the driver assembles PTX too, but then registers and
-//! spills are not known before a kernel is loaded.
+//! `ptxas` is installed by the user; it is part of CUDA and of the `nvidia-cuda-nvcc` Python
+//! wheels. Atoll works without it, because the driver assembles PTX too, but then registers and
+//! spills are unknown until a kernel is loaded.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,30 +11,30 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest time one module may take. The slowest kernel known to us (523 kB of PTX) takes 5 s.
+/// Limit on the time for one module. The slowest kernel known to us (523 kB of PTX) takes 5 s.
 const ASSEMBLE_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// How often a running assembler is looked at.
+/// Interval at which a running assembler is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Most bytes of the assembler's messages that are kept; its report has about 300 bytes per
+/// Limit on the bytes of the assembler's messages that are kept; its report has about 300 bytes per
 /// function.
 const MESSAGES_BYTES_MAX: usize = 4 << 20;
 
-/// An assembler.
+/// An installed assembler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ptxas {
     path: PathBuf,
 }
 
-/// What the assembler says about one kernel.
+/// The assembler's report on one kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelResources {
-    /// Registers per thread, those of everything it calls included.
+    /// Registers per thread, including those of all callees.
     pub registers: u32,
-    /// Bytes per thread written to memory because registers ran out.
+    /// Spilled bytes per thread that are written to memory.
     pub spill_store_bytes: u32,
-    /// Bytes per thread read back.
+    /// Spilled bytes per thread that are read back.
     pub spill_load_bytes: u32,
     /// Stack frame per thread in bytes.
     pub stack_bytes: u32,
@@ -44,21 +44,21 @@ pub struct KernelResources {
     pub barriers: u32,
 }
 
-/// What the assembler says about a module.
+/// The assembler's report on a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AssembleReport {
     /// By entry name.
     pub kernels: BTreeMap<String, KernelResources>,
-    /// Its warnings, one a line.
+    /// Its warnings, one per line.
     pub warnings: Vec<String>,
 }
 
-/// A module that was assembled.
+/// An assembled module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembled {
     /// Machine code for the architecture.
     pub cubin: Vec<u8>,
-    /// What the assembler says about it.
+    /// The assembler's report.
     pub report: AssembleReport,
 }
 
@@ -66,36 +66,36 @@ pub struct Assembled {
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
     /// The PTX is not valid for the architecture.
-    #[error("ptxas refused the module for {arch}:\n{messages}")]
+    #[error("ptxas rejected the module for {arch}:\n{messages}")]
     Refused {
-        /// As `sm_75`.
+        /// The architecture, such as `sm_75`.
         arch: String,
-        /// What it printed.
+        /// Its output.
         messages: String,
     },
     /// The assembler crashed or was killed.
     #[error("ptxas ended with {status}:\n{messages}")]
     Crashed {
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it printed.
+        /// Its output.
         messages: String,
     },
-    /// It took too long.
+    /// It exceeded the time limit.
     #[error("ptxas took more than {} s and was stopped", ASSEMBLE_TIME_MAX.as_secs())]
     TooSlow,
-    /// It could not be run.
+    /// It could not be started.
     #[error("cannot run {}: {source}", path.display())]
     Io {
         /// The assembler.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// Finds an assembler: the file that `ATOLL_PTXAS` names, one on `PATH`, one in the virtual
-/// environment `ATOLL_VENV` (`~/.cache/atoll/venv` where not set).
+/// Finds an assembler: the file named by `ATOLL_PTXAS`, one on `PATH`, or one in the virtual
+/// environment `ATOLL_VENV` (default `~/.cache/atoll/venv`).
 pub fn find_ptxas() -> Option<Ptxas> {
     if let Some(path) = std::env::var_os("ATOLL_PTXAS").filter(|p| !p.is_empty()) {
         return Ptxas::at(path);
@@ -108,8 +108,8 @@ pub fn find_ptxas() -> Option<Ptxas> {
     })
 }
 
-/// Looks for `lib/python*/site-packages/nvidia/*/bin/ptxas`; the folder is named after the CUDA
-/// release line, of which the last one counts.
+/// Looks for `lib/python*/site-packages/nvidia/*/bin/ptxas`. The folder is named after the CUDA
+/// release line; the last one is used.
 fn in_venv(venv: &Path) -> Option<Ptxas> {
     let pythons = children(&venv.join("lib"));
     let releases = pythons.iter().flat_map(|python| children(&python.join("site-packages/nvidia")));
@@ -118,19 +118,19 @@ fn in_venv(venv: &Path) -> Option<Ptxas> {
     found.pop()
 }
 
-/// What is in a folder; nothing where it cannot be read.
+/// The entries of a folder; empty if it cannot be read.
 fn children(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).map(|entries| entries.flatten().map(|e| e.path()).collect()).unwrap_or_default()
 }
 
 impl Ptxas {
-    /// The assembler at a path; `None` where there is no file.
+    /// The assembler at a path; `None` if there is no file.
     pub fn at(path: impl Into<PathBuf>) -> Option<Ptxas> {
         let path = path.into();
         path.is_file().then_some(Ptxas { path })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -158,8 +158,8 @@ impl Ptxas {
         }
     }
 
-    /// Runs the assembler to its end; `None` where it was stopped for being slow. It writes its
-    /// messages to a file, so no pipe can fill up.
+    /// Runs the assembler to its end; `None` if it was stopped at the time limit. It writes its
+    /// messages to a file, because a pipe could fill up.
     fn run(&self, arch: &str, input: &Path, output: &Path, messages: &Path) -> io::Result<Option<ExitStatus>> {
         let log = File::create(messages)?;
         let mut command = Command::new(&self.path);
@@ -181,7 +181,7 @@ impl Ptxas {
 }
 
 impl AssembleReport {
-    /// Reads what `ptxas -v` prints. Per entry, in any order of entries:
+    /// Parses the output of `ptxas -v`. Per entry, in any order of entries:
     ///
     /// ```text
     /// ptxas info    : Compiling entry function 'gemm' for 'sm_75'
@@ -190,8 +190,8 @@ impl AssembleReport {
     /// ptxas info    : Used 14 registers, used 1 barriers, 16 bytes smem, 396 bytes cmem[0]
     /// ```
     ///
-    /// Device functions have a line of properties and no line of registers; they are left out. What
-    /// is not known is passed over.
+    /// Device functions have a line of properties but no line of registers; they are omitted.
+    /// Unknown text is ignored.
     pub fn parse(messages: &str) -> AssembleReport {
         let mut report = AssembleReport::default();
         let mut entry = None;
@@ -221,7 +221,7 @@ impl AssembleReport {
 }
 
 impl KernelResources {
-    /// Bytes per thread that are spilled and read back.
+    /// Spilled bytes per thread, written and read back.
     pub fn spill_bytes(&self) -> u32 {
         self.spill_store_bytes.saturating_add(self.spill_load_bytes)
     }
@@ -256,12 +256,15 @@ mod tests {
         let report = AssembleReport::parse(
             "ptxas info    : 0 bytes gmem\n\
              ptxas info    : Compiling entry function 'b' for 'sm_80'\n\
-             ptxas info    : Function properties for b\n    24 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n\
-             ptxas info    : Function properties for helper\n    64 bytes stack frame, 1 bytes spill stores, 2 bytes spill loads\n\
+             ptxas info    : Function properties for b\n\
+             \x20   24 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n\
+             ptxas info    : Function properties for helper\n\
+             \x20   64 bytes stack frame, 1 bytes spill stores, 2 bytes spill loads\n\
              ptxas info    : Used 32 registers, used 2 barriers, 1024+16 bytes smem, 380 bytes cmem[0]\n\
              ptxas warning : something is odd\n\
              ptxas info    : Compiling entry function 'a' for 'sm_80'\n\
-             ptxas info    : Function properties for a\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n\
+             ptxas info    : Function properties for a\n\
+             \x20   0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n\
              ptxas info    : Used 10 registers, 360 bytes cmem[0]\n",
         );
         let b = KernelResources {

@@ -1,8 +1,8 @@
 //! The lowest `.version` that a module needs.
 //!
-//! A driver assembles PTX up to the version it was released with and refuses anything newer, so a
-//! module should ask for no more than it uses. Instructions that this table does not know keep the
-//! module at the version it declares.
+//! A driver assembles PTX up to the version it was released with and rejects newer versions, so a
+//! module should declare no more than it uses. A module with an instruction that is not in this
+//! table keeps the version it declares.
 
 use atoll_ptx::{Body, Directive, Instruction, ItemKind, Module, Name, Operand, ScalarType, StatementKind};
 use std::fmt;
@@ -27,7 +27,7 @@ const fn v(major: u32, minor: u32) -> PtxVersion {
     PtxVersion { major, minor }
 }
 
-/// First version that knows an architecture (PTX ISA, "Release History"). Ascending.
+/// The first version that supports each architecture (PTX ISA, "Release History"), ascending.
 const ARCHITECTURES: [(u32, PtxVersion); 14] = [
     (70, v(6, 0)),
     (72, v(6, 1)),
@@ -45,7 +45,7 @@ const ARCHITECTURES: [(u32, PtxVersion); 14] = [
     (121, v(8, 8)),
 ];
 
-/// Opcodes that every version since 6.0 knows.
+/// Opcodes that every version since 6.0 supports, except those in [`YOUNGER_OPCODES`].
 const OPCODES: [&str; 77] = [
     "abs",
     "activemask",
@@ -126,7 +126,7 @@ const OPCODES: [&str; 77] = [
     "brx",
 ];
 
-/// Opcodes of the list above that are younger than 6.0, and younger opcodes.
+/// Opcodes, from the list above or not, that a later version introduced.
 const YOUNGER_OPCODES: [(&str, PtxVersion); 13] = [
     ("activemask", v(6, 2)),
     ("brx", v(6, 0)),
@@ -143,7 +143,7 @@ const YOUNGER_OPCODES: [(&str, PtxVersion); 13] = [
     ("wmma", v(7, 0)),
 ];
 
-/// Modifiers that every version since 6.0 knows, types aside.
+/// Modifiers that every version since 6.0 supports, without types.
 const MODIFIERS: [&str; 106] = [
     "acq_rel",
     "acquire",
@@ -253,7 +253,7 @@ const MODIFIERS: [&str; 106] = [
     "ecr",
 ];
 
-/// Younger modifiers.
+/// Modifiers that a later version introduced.
 const YOUNGER_MODIFIERS: [(&str, PtxVersion); 25] = [
     ("NaN", v(7, 0)),
     ("relu", v(7, 0)),
@@ -268,7 +268,7 @@ const YOUNGER_MODIFIERS: [(&str, PtxVersion); 25] = [
     ("x2", v(6, 5)),
     ("x4", v(6, 5)),
     ("trans", v(6, 5)),
-    // Of products of matrices; other shapes and types are not known here.
+    // Modifiers of matrix products; other shapes and types are not in the table.
     ("a", v(6, 0)),
     ("c", v(6, 0)),
     ("col", v(6, 0)),
@@ -283,12 +283,12 @@ const YOUNGER_MODIFIERS: [(&str, PtxVersion); 25] = [
     ("store", v(6, 0)),
 ];
 
-/// Opcodes whose half-precision or `bf16` form is younger than the opcode.
+/// Opcodes whose half-precision or `bf16` form was introduced later than the opcode.
 const HALF_FORMS: [(&str, PtxVersion); 6] =
     [("abs", v(6, 5)), ("neg", v(6, 0)), ("max", v(7, 0)), ("min", v(7, 0)), ("ex2", v(7, 0)), ("tanh", v(7, 0))];
 
-/// The lowest version that knows the module's architecture and everything in the module; `None`
-/// where something is not in the tables.
+/// The lowest version that supports the module's architecture and everything in the module; `None`
+/// if something is not in the tables.
 pub fn lowest_version(module: &Module) -> Option<PtxVersion> {
     let sm = declared_sm(module)?;
     let mut version = ARCHITECTURES.iter().find(|(known, _)| *known == sm)?.1;
@@ -317,8 +317,8 @@ fn needed_by_body(body: &Body) -> Option<PtxVersion> {
     needed.try_fold(v(6, 0), |version, needed| Some(version.max(needed?)))
 }
 
-/// Lines and hints change nothing, yet an assembler refuses those that came after the declared
-/// version.
+/// Line information and hints have no effect, but an assembler rejects those that are newer than
+/// the declared version.
 fn needed_by_directive(directive: &Directive) -> Option<PtxVersion> {
     match directive.name.as_str() {
         "loc" if directive.arguments.iter().any(|word| *word == "inlined_at") => Some(v(7, 0)),
@@ -340,7 +340,7 @@ fn needed_by(instruction: &Instruction) -> Option<PtxVersion> {
     Some(version)
 }
 
-/// Whether an operand is a special register that came with clusters or later.
+/// Whether an operand is a special register introduced with clusters or later.
 fn names_young_register(operand: &Operand) -> bool {
     const YOUNG: [&str; 5] =
         ["%cluster", "%nclusterid", "%is_explicit_cluster", "%reserved_smem", "%current_graph_exec"];
@@ -363,15 +363,15 @@ fn needed_by_modifier(opcode: &str, modifier: &Name) -> Option<PtxVersion> {
     }
 }
 
-/// The version a module declares.
+/// The version that a module declares.
 pub fn declared_version(module: &Module) -> Option<PtxVersion> {
     let text = directive(module, "version")?.arguments.concat();
     let (major, minor) = text.split_once('.')?;
     Some(v(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The architecture a module declares: 75 for `.target sm_75`. Architecture-specific variants
-/// (`sm_90a`) are `None`.
+/// The architecture that a module declares: 75 for `.target sm_75`; `None` for
+/// architecture-specific variants (`sm_90a`).
 pub fn declared_sm(module: &Module) -> Option<u32> {
     directive(module, "target")?.arguments.first()?.strip_prefix("sm_")?.parse().ok()
 }
@@ -383,7 +383,7 @@ fn directive<'m>(module: &'m Module, name: &str) -> Option<&'m Directive> {
     })
 }
 
-/// The module with another `.version`, where it declares one.
+/// The module with another `.version`, if it declares one.
 pub(crate) fn with_version(module: &Module, version: PtxVersion) -> Module {
     let mut module = module.clone();
     for item in &mut module.items {

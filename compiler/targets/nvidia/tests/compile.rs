@@ -4,7 +4,7 @@
 
 use atoll_kgraph::KernelFacts;
 use atoll_target_nvidia::{
-    Architecture, NvidiaError, Ptxas, assemble_held, compile, declared_version, find_ptxas, lowest_version,
+    Architecture, NvidiaError, Ptxas, assemble_with_limits, compile, declared_version, find_ptxas, lowest_version,
 };
 
 fn ptxas() -> Option<Ptxas> {
@@ -129,15 +129,15 @@ fn summing(count: usize) -> String {
 }
 
 #[test]
-fn what_would_spill_is_not_held_to_its_plain_form() {
+fn a_kernel_that_would_spill_gets_no_register_limit() {
     let Some(ptxas) = ptxas() else { return };
     let plain = ptxas.assemble(&summing(32), "sm_75").unwrap().report;
     for (count, at_least) in [(32, 32), (120, 120)] {
         let module = atoll_ptx::parse(&summing(count)).unwrap();
-        let held = assemble_held(&ptxas, &module, Architecture::TURING, &plain).unwrap();
-        let resources = held.assembled.report.kernels["k"];
+        let limited = assemble_with_limits(&ptxas, &module, Architecture::TURING, &plain).unwrap();
+        let resources = limited.assembled.report.kernels["k"];
         assert!(
-            held.limits.is_empty() && resources.spill_bytes() == 0 && resources.registers > at_least,
+            limited.limits.is_empty() && resources.spill_bytes() == 0 && resources.registers > at_least,
             "{count}: {resources:?}"
         );
     }

@@ -1,5 +1,5 @@
-//! What stands in front of an access: the question whether its address is aligned, or in checked
-//! code whether it may be made at all.
+//! Checks in front of an access: whether its address is aligned, or, in checked code, whether the
+//! access is allowed at all.
 
 use super::*;
 use crate::llvm::Check;
@@ -7,39 +7,39 @@ use atoll_kgraph::host_abi::{Access, AccessKind, AccessSpace, TrapCode, offsets}
 use atoll_lower::program::Opnd;
 use atoll_ptx::StateSpace;
 
-/// Where the lanes of an access point.
+/// The addresses of an access.
 pub(super) enum Address {
-    /// All to one place.
+    /// One address for all lanes.
     Uniform(Val),
-    /// Lane 0's pointer, and the distance to the next lane's.
+    /// Lane 0's pointer, and the distance between lanes.
     Strided(Val, i64),
     /// One pointer per lane.
     Each(Val),
 }
 
-/// An access as a whole: what [`Emitter::guard_access`] has to know of it.
+/// Description of an access for [`Emitter::guard_access`].
 pub(super) struct Guarded<'a> {
     pub(super) kind: AccessKind,
     /// Bytes per lane.
     pub(super) bytes: u32,
     pub(super) space: Option<StateSpace>,
-    /// The address as PTX says it: base and offset.
+    /// The address as in PTX: base and offset.
     pub(super) base: &'a Opnd,
     pub(super) offset: i64,
-    /// The sum of both, of lane 0 or of each lane; in a small space without its origin.
+    /// Their sum, for lane 0 or for each lane; in shared and local memory without the base address.
     pub(super) sum: Val,
 }
 
-/// How to find out whether an access is aligned.
-enum Question {
-    /// By one value for all lanes.
+/// The value to test for alignment.
+enum AlignmentTest {
+    /// One value for all lanes.
     One(Val),
-    /// By a value for each lane.
+    /// A value for each lane.
     Each(Val),
 }
 
 impl Guarded<'_> {
-    /// As a helper hears of it.
+    /// The encoding that helper functions expect.
     fn bits(&self) -> u32 {
         let space = match self.space {
             Some(StateSpace::Global) => AccessSpace::Global,
@@ -54,17 +54,17 @@ impl Guarded<'_> {
 }
 
 impl Emitter<'_> {
-    /// Emits what an access needs in front of it.
+    /// Emits the checks in front of an access.
     pub(super) fn guard_access(&mut self, access: &Guarded<'_>, address: &Address) {
         if self.check {
-            self.ask_device(access, address);
-        } else if let Some(question) = self.alignment_question(access, address) {
-            self.trap_if_misaligned(access, address, question);
+            self.check_access(access, address);
+        } else if let Some(test) = self.alignment_test(access, address) {
+            self.trap_if_misaligned(access, address, test);
         }
     }
 
-    /// What decides whether the access is aligned; `None` where it always is.
-    fn alignment_question(&mut self, access: &Guarded<'_>, address: &Address) -> Option<Question> {
+    /// The value that decides whether the access is aligned; `None` if it always is.
+    fn alignment_test(&mut self, access: &Guarded<'_>, address: &Address) -> Option<AlignmentTest> {
         let align = i64::from(access.bytes);
         if align <= 1 || access.space == Some(StateSpace::Param) {
             return None;
@@ -83,19 +83,19 @@ impl Emitter<'_> {
                     self.parameter(parameter)
                 }
             };
-            return Some(Question::One(self.w.bin_const("add", &root, access.offset.into())));
+            return Some(AlignmentTest::One(self.w.bin_const("add", &root, access.offset.into())));
         }
         match address {
-            Address::Each(_) => Some(Question::Each(access.sum.clone())),
+            Address::Each(_) => Some(AlignmentTest::Each(access.sum.clone())),
             Address::Strided(_, stride) if stride % align != 0 => {
                 let steps = self.spread(&access.sum, *stride);
-                Some(Question::Each(steps))
+                Some(AlignmentTest::Each(steps))
             }
-            Address::Uniform(_) | Address::Strided(..) => Some(Question::One(access.sum.clone())),
+            Address::Uniform(_) | Address::Strided(..) => Some(AlignmentTest::One(access.sum.clone())),
         }
     }
 
-    /// The lowest bits of a parameter.
+    /// The low bits of a parameter.
     fn parameter(&mut self, at: u32) -> Val {
         let params = self.fixed.params.clone();
         let at = self.w.offset_const(&params, at.into());
@@ -103,12 +103,12 @@ impl Emitter<'_> {
         self.w.resize(&bits, Elem::I64, false)
     }
 
-    fn trap_if_misaligned(&mut self, access: &Guarded<'_>, address: &Address, question: Question) {
+    fn trap_if_misaligned(&mut self, access: &Guarded<'_>, address: &Address, test: AlignmentTest) {
         let (cold, aligned) = (self.w.label("misaligned"), self.w.label("aligned"));
         let rest = i128::from(access.bytes) - 1;
         let known;
-        let lane = match question {
-            Question::One(value) => {
+        let lane = match test {
+            AlignmentTest::One(value) => {
                 let low = self.w.bin_const("and", &value, rest);
                 let is_aligned = self.w.compare("icmp eq", &low, &constant(I64, 0));
                 known = self.w.known();
@@ -116,7 +116,7 @@ impl Emitter<'_> {
                 self.w.place(&cold);
                 self.some_lane(&aligned)
             }
-            Question::Each(values) => {
+            AlignmentTest::Each(values) => {
                 let low = self.w.bin_const("and", &values, rest);
                 let mut wrong = self.w.compare("icmp ne", &low, &constant(low.ty, 0));
                 if let Some(mask) = self.mask.clone() {
@@ -136,8 +136,8 @@ impl Emitter<'_> {
         self.w.place_behind(&aligned, known);
     }
 
-    /// The first active lane; goes to `none` where there is no such lane, since lanes that are not
-    /// there make no access.
+    /// The first active lane. Branches to `none` if no lane is active: inactive lanes make no
+    /// access.
     fn some_lane(&mut self, none: &Label) -> Val {
         let Some(mask) = self.mask.clone() else { return constant(I32, 0) };
         let bits = self.mask_bits(&mask);
@@ -148,7 +148,7 @@ impl Emitter<'_> {
         self.w.call("llvm.cttz", I32, &[&bits, &constant(I1, 1)])
     }
 
-    /// A lane's address as a number.
+    /// A lane's address as an integer.
     fn address_of_lane(&mut self, address: &Address, lane: &Val) -> Val {
         match address {
             Address::Uniform(pointer) => self.w.cast("ptrtoint", pointer, Elem::I64),
@@ -165,13 +165,13 @@ impl Emitter<'_> {
         }
     }
 
-    /// Asks the device for every active lane whether the access may be made, and returns from the
-    /// kernel if not.
-    fn ask_device(&mut self, access: &Guarded<'_>, address: &Address) {
+    /// Asks the device for every active lane whether the access is allowed, and returns from the
+    /// kernel if it is not.
+    fn check_access(&mut self, access: &Guarded<'_>, address: &Address) {
         let done = self.w.label("checked");
         let first = self.some_lane(&done);
         if let Address::Uniform(_) = address {
-            self.ask_for_lane(access, address, &first);
+            self.check_access_of_lane(access, address, &first);
             return self.w.place(&done);
         }
         let bits = self.mask.clone().map_or(constant(I32, -1), |mask| self.mask_bits(&mask));
@@ -181,7 +181,7 @@ impl Emitter<'_> {
         self.w.place(&again);
         let now = self.w.load(I32, &left);
         let lane = self.w.call("llvm.cttz", I32, &[&now, &constant(I1, 1)]);
-        self.ask_for_lane(access, address, &lane);
+        self.check_access_of_lane(access, address, &lane);
         let below = self.w.bin_const("sub", &now, 1);
         let rest = self.w.bin("and", &now, &below);
         self.w.store(&rest, &left);
@@ -190,7 +190,7 @@ impl Emitter<'_> {
         self.w.place(&done);
     }
 
-    fn ask_for_lane(&mut self, access: &Guarded<'_>, address: &Address, lane: &Val) {
+    fn check_access_of_lane(&mut self, access: &Guarded<'_>, address: &Address, lane: &Val) {
         let (thread, at) = (self.thread_of_lane(lane), self.address_of_lane(address, lane));
         let function = self.helper(offsets::HELPER_CHECK);
         let (bits, line, local_bytes) = (access.bits(), self.line, self.program.local_bytes);

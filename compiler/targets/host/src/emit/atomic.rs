@@ -1,9 +1,10 @@
 //! `atom` and `red`.
 //!
-//! They go lane by lane, lowest first, since blocks of one launch run on several compute units;
-//! those on shared memory are plain accesses, since a block stays on one. What x86 has no
-//! instruction for, sums of floats among it, is compare-and-swap in a loop. A reduction of integers
-//! to one place is made within the warp first.
+//! Lanes are processed one by one, lowest first, with atomic instructions, because the blocks of a
+//! launch run on several compute units. Atomics on shared memory are plain accesses, because a
+//! block stays on one compute unit. Operations without an x86 instruction, such as sums of floats,
+//! are compare-and-swap loops. An integer reduction to a single address is first reduced within the
+//! warp.
 //!
 //! As on NVIDIA's devices, a sum of f32 in global memory flushes subnormal numbers, and one in
 //! shared memory does not.
@@ -14,10 +15,10 @@ use atoll_kgraph::host_abi::AccessKind;
 use atoll_lower::program::{Opnd, is_signed, storage};
 use atoll_ptx::{ScalarType, StateSpace};
 
-/// Use number of the stack array that results of lanes go to.
+/// Number of the stack array for the results of lanes.
 const RESULTS: u8 = 7;
 
-/// What an atomic does.
+/// The operation of an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AtomicOp {
     Add,
@@ -37,9 +38,9 @@ enum AtomicOp {
 struct Update {
     op: AtomicOp,
     ty: ScalarType,
-    /// Nobody else can see it halfway.
+    /// No other thread can observe an intermediate state.
     is_plain: bool,
-    /// The address alone says in which space.
+    /// The state space is known only from the address.
     is_generic: bool,
     order: &'static str,
 }
@@ -61,7 +62,7 @@ impl AtomicOp {
         })
     }
 
-    /// Whether PTX has it for a type.
+    /// Whether PTX has the operation for a type.
     fn has(self, ty: ScalarType) -> bool {
         use ScalarType::*;
         match self {
@@ -76,7 +77,7 @@ impl AtomicOp {
 }
 
 impl Update {
-    /// LLVM's name, where it has an instruction that the target has too.
+    /// LLVM's `atomicrmw` operation, if the target has an instruction for it.
     fn instruction(self) -> Option<&'static str> {
         let signed = is_signed(self.ty);
         if is_half(self.ty) {
@@ -139,7 +140,7 @@ impl Update {
         })
     }
 
-    /// What changes nothing.
+    /// The neutral element.
     fn neutral(self) -> i128 {
         let bits = self.ty.bits();
         match (self.op, is_signed(self.ty)) {
@@ -184,7 +185,7 @@ impl Emitter<'_> {
             let at = self.offset_each(&pointers, part as u32 * ty.bytes());
             let mut operands = Vec::new();
             for index in first + 1..inst.ops.len().min(first + 3) {
-                // What stands behind the operands of the operation is a cache policy.
+                // Further operands are a cache policy.
                 if index == first + 1 || op == AtomicOp::CompareAndSwap {
                     operands.extend(parts(self.op(inst, index)?).get(part).cloned());
                 }
@@ -238,7 +239,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// All active lanes' numbers as one, for one place.
+    /// Reduces the numbers of all active lanes to one.
     fn reduced(&mut self, update: Update, operand: &Opnd, elem: Elem, reduction: &str) -> Val {
         let value = self.get(operand, elem, LANES);
         let value = match self.mask.clone() {
@@ -249,7 +250,7 @@ impl Emitter<'_> {
         self.w.call_named(&name, Ty::scalar(elem), &[&value])
     }
 
-    /// One update of one place; the result is what was there.
+    /// One update of one address; returns the old value.
     fn apply(&mut self, update: Update, arguments: &[Val]) -> Val {
         let (pointer, value) = (&arguments[0], &arguments[1]);
         let ty = value.ty;
@@ -276,7 +277,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// What was there, and whether it was what was expected.
+    /// Returns the old value, and whether it was the expected one.
     fn compare_and_swap(&mut self, update: Update, pointer: &Val, expected: &Val, new: &Val) -> (Val, Val) {
         let ty = expected.ty;
         let failure = if update.order == "acq_rel" { "acquire" } else { "monotonic" };
@@ -305,7 +306,7 @@ impl Emitter<'_> {
         old
     }
 
-    /// The new number from the old one and the operand.
+    /// The new value from the old one and the operand.
     fn combined(&mut self, update: Update, pointer: &Val, old: &Val, value: &Val) -> Val {
         if is_half(update.ty) {
             return self.combined_halves(update, old, value);
@@ -347,7 +348,7 @@ impl Emitter<'_> {
         self.flush(&sum)
     }
 
-    /// The same of a half or a pair of them, as bits.
+    /// The same for a half or a pair of halves, as bits.
     fn combined_halves(&mut self, update: Update, old: &Val, value: &Val) -> Val {
         let count = update.ty.bits() / 16;
         let mut results = Vec::new();

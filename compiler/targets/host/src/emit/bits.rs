@@ -4,7 +4,7 @@ use super::*;
 use atoll_lower::program::{Opnd, is_signed};
 use atoll_ptx::{Immediate, ScalarType};
 
-/// Rows of `prmt`'s named modes: the selectors for the values 0 to 3 of its third operand.
+/// Named modes of `prmt`, with the selectors for the values 0 to 3 of its third operand.
 const PERMUTE_MODES: [(&str, [i128; 4]); 6] = [
     ("f4e", [0x3210, 0x4321, 0x5432, 0x6543]),
     ("b4e", [0x5670, 0x6701, 0x7012, 0x0123]),
@@ -15,7 +15,7 @@ const PERMUTE_MODES: [(&str, [i128; 4]); 6] = [
 ];
 
 impl Emitter<'_> {
-    /// Lowers what works on bits.
+    /// Lowers an instruction on bits.
     pub(super) fn bits(&mut self, inst: &Inst, ty: ScalarType, lanes: u32) -> Result<Val, HostError> {
         match inst.form.opcode.as_str() {
             "shl" => self.shift(inst, ty, lanes, "shl"),
@@ -32,7 +32,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Shifts clamp: by the width or more nothing of the value is left.
+    /// Shifts clamp: shifting by the width or more yields 0, or the sign for an arithmetic shift.
     fn shift(&mut self, inst: &Inst, ty: ScalarType, lanes: u32, op: &str) -> Result<Val, HostError> {
         let a = self.get(self.op(inst, 1)?, Elem::int(ty.bits()), lanes);
         let amount = self.get(self.op(inst, 2)?, Elem::I32, lanes);
@@ -53,7 +53,7 @@ impl Emitter<'_> {
         }
         let [low, high, amount] = &operands[..] else { return Err(self.malformed(inst, "has too few operands")) };
         let is_left = inst.has("l");
-        // LLVM's funnel shifts wrap; by 32 and more a clamped one moves a whole word.
+        // LLVM's funnel shifts wrap; a clamped shift by 32 or more moves a whole word.
         let name = if is_left { "llvm.fshl" } else { "llvm.fshr" };
         let moved = self.w.call(name, low.ty, &[high, low, amount]);
         if inst.has("wrap") {
@@ -77,7 +77,8 @@ impl Emitter<'_> {
             }
             "brev" => self.w.call("llvm.bitreverse", a.ty, &[&a]),
             _ => {
-                // `bfind`: position of the highest bit that is not a sign bit, all ones where there is none.
+                // `bfind`: position of the highest bit that differs from the sign; all ones if
+                // there is none.
                 let sign = self.w.bin_const("ashr", &a, i128::from(ty.bits()) - 1);
                 let folded = if is_signed(ty) { self.w.bin("xor", &a, &sign) } else { a };
                 let zeros = self.w.call("llvm.ctlz", folded.ty, &[&folded, &no_poison]);
@@ -93,7 +94,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// `bfe d, a, pos, len`: positions and lengths are taken modulo 256; bits beyond the value are
+    /// `bfe d, a, pos, len`: position and length are taken modulo 256; bits beyond the value are
     /// its sign, or 0.
     fn extract_field(&mut self, inst: &Inst, ty: ScalarType, lanes: u32) -> Result<Val, HostError> {
         let signed = is_signed(ty);
@@ -107,8 +108,8 @@ impl Emitter<'_> {
         let moved = self.w.bin(op, &a, &at);
         let sign = if signed { self.w.bin_const("ashr", &a, bits - 1) } else { constant(a.ty, 0) };
         let moved = self.w.select(&outside, &sign, &moved);
-        // Cut to `length` bits by moving them to the top and back; a field that reaches over the end
-        // already ends in the sign.
+        // Truncated to `length` bits by shifting to the top and back; a field that extends over the
+        // end already ends in the sign.
         let is_whole = self.w.compare("icmp uge", &length, &constant(a.ty, bits));
         let is_empty = self.w.compare("icmp eq", &length, &constant(a.ty, 0));
         let room = self.w.bin("sub", &constant(a.ty, bits), &length);
@@ -127,7 +128,7 @@ impl Emitter<'_> {
         Ok(self.w.resize(&value, ty.elem, false))
     }
 
-    /// `bfi d, a, b, pos, len`: the low bits of a into b.
+    /// `bfi d, a, b, pos, len`: inserts the low bits of a into b.
     fn insert_field(&mut self, inst: &Inst, ty: ScalarType, lanes: u32) -> Result<Val, HostError> {
         let bits = i128::from(ty.bits());
         let (a, b) = (self.source(inst, 1, ty, lanes)?, self.source(inst, 2, ty, lanes)?);
@@ -149,7 +150,7 @@ impl Emitter<'_> {
         Ok(self.w.select(&outside, &b, &value))
     }
 
-    /// `prmt.b32`: four bytes picked out of eight, by a selector or in one of the named modes.
+    /// `prmt.b32`: selects four of eight bytes, by a selector or in one of the named modes.
     fn permute_bytes(&mut self, inst: &Inst, lanes: u32) -> Result<Val, HostError> {
         let mode = PERMUTE_MODES.iter().find(|(name, _)| inst.has(name)).map(|m| m.1);
         let selector = self.op(inst, 3)?.clone();
@@ -172,7 +173,7 @@ impl Emitter<'_> {
         Ok(self.select_bytes(&a, &b, &selector))
     }
 
-    /// Bytes known when compiling: one shuffle.
+    /// Selection known at compile time: one shuffle.
     fn pick_bytes(&mut self, a: &Val, b: &Val, nibbles: i128) -> Val {
         let bytes = Ty { elem: Elem::I8, lanes: a.ty.lanes * 4 };
         let [x, y] = [a, b].map(|v| self.w.value(bytes, format_args!("bitcast {v} to {bytes}")));
@@ -187,7 +188,7 @@ impl Emitter<'_> {
         self.w.value(a.ty, format_args!("bitcast {picked} to {}", a.ty))
     }
 
-    /// Bytes by a selector per lane, whose fourth bits replicate signs.
+    /// Selection by a selector per lane; the fourth bit of a nibble replicates the sign.
     fn select_bytes(&mut self, a: &Val, b: &Val, selector: &Val) -> Val {
         let (a, b) = (self.w.resize(a, Elem::I64, false), self.w.resize(b, Elem::I64, false));
         let b = self.w.bin_const("shl", &b, 32);
@@ -211,7 +212,7 @@ impl Emitter<'_> {
         sum
     }
 
-    /// All ones shifted left, 0 from the width on.
+    /// All ones shifted left; 0 for positions from the width on.
     fn ones_from(&mut self, position: &Val) -> Val {
         let clamped = self.w.bin_const("and", position, 31);
         let ones = self.w.bin("shl", &constant(position.ty, -1), &clamped);
@@ -225,7 +226,7 @@ impl Emitter<'_> {
         let (start, width) = if inst.has("wrap") {
             (self.w.bin_const("and", &a, 31), self.w.bin_const("and", &b, 31))
         } else {
-            // Clamped, all positions above 31 are alike; together they stay far from overflow.
+            // All positions above 31 are equivalent when clamped; the sum does not overflow.
             let last = constant(a.ty, 32);
             (self.w.call("llvm.umin", a.ty, &[&a, &last]), self.w.call("llvm.umin", b.ty, &[&b, &last]))
         };
@@ -261,7 +262,7 @@ impl Emitter<'_> {
         }
         let [mask, base, offset] = &operands[..] else { return Err(self.malformed(inst, "has too few operands")) };
         let (ty, zero) = (mask.ty, constant(mask.ty, 0));
-        // Backwards is forwards in the reversed word.
+        // Searching backwards equals searching forwards in the reversed word.
         let is_back = self.w.compare("icmp slt", offset, &zero);
         let reversed = self.w.call("llvm.bitreverse", ty, &[mask]);
         let word = self.w.select(&is_back, &reversed, mask);
@@ -269,7 +270,7 @@ impl Emitter<'_> {
         let start = self.w.select(&is_back, &mirrored, base);
         let from_start = self.ones_from(&start);
         let mut left = self.w.bin("and", &word, &from_start);
-        // An offset of 0 asks for the bit at the base itself.
+        // An offset of 0 tests the bit at the base itself.
         let at_base = self.w.bin_const("and", &start, 31);
         let only = self.w.bin("shl", &constant(ty, 1), &at_base);
         let only = self.w.bin("and", &left, &only);
@@ -285,7 +286,7 @@ impl Emitter<'_> {
         let position = self.w.call("llvm.cttz", ty, &[&left, &constant(I1, 0)]);
         let back = self.w.bin("sub", &constant(ty, 31), &position);
         let position = self.w.select(&is_back, &back, &position);
-        // More than 32 bits away there is none.
+        // A distance of more than 32 bits finds none.
         let is_far = self.w.compare("icmp ugt", &distance, &constant(ty, 32));
         let is_missing = self.w.compare("icmp eq", &left, &zero);
         let is_missing = self.w.bin("or", &is_missing, &is_far);

@@ -1,15 +1,15 @@
-//! Bounding an address: [`atoll_lower::bounds`].
+//! Lowering of [`atoll_lower::bounds`]: checks that an address lies in one of several ranges.
 
 use super::*;
 use atoll_kgraph::host_abi::TrapCode;
 use atoll_lower::program::Opnd;
 
-/// Progressions of larger steps might wrap more than once from the first lane to the last.
+/// Larger steps could wrap more than once between the first and the last lane.
 const STRIDE_MAX: u64 = 1 << 58;
 
 impl Emitter<'_> {
-    /// Traps if a lane's address lies in none of the ranges. Ranges are tried in turn, for the
-    /// whole warp at once; only where all of that fails are lanes looked at one by one.
+    /// Traps if a lane's address lies in none of the ranges. Each range is first tested for the
+    /// whole warp; lanes are tested one by one only if all these tests fail.
     pub(super) fn bound(&mut self, inst: &Inst) -> Result<(), HostError> {
         let Opnd::Addr(base, _) = self.op(inst, 0)? else { return Err(self.malformed(inst, "needs an address")) };
         let ranges: Vec<(&Opnd, &Opnd)> = inst.ops[1..].chunks_exact(2).map(|range| (&range[0], &range[1])).collect();
@@ -44,8 +44,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Whether a whole progression lies in a range, wherever lanes are masked out: its lowest and
-    /// its highest lane do, and it does not wrap in between.
+    /// Whether a whole progression lies in a range, regardless of masked-out lanes: its lowest and
+    /// highest lanes do, and it does not wrap in between.
     fn progression_is_inside(&mut self, base: &Opnd, stride: i64, start: &Opnd, limit: &Opnd) -> Val {
         let first = self.get(base, Elem::I64, 1);
         let (start, limit) = (self.get(start, Elem::I64, 1), self.get(limit, Elem::I64, 1));

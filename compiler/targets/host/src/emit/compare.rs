@@ -1,4 +1,4 @@
-//! Comparisons and choices: `setp`, `set`, `selp`, `slct`.
+//! Comparisons and selections: `setp`, `set`, `selp`, `slct`.
 
 use super::*;
 use crate::llvm::float;
@@ -11,7 +11,7 @@ impl Emitter<'_> {
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         let Some(&ty) = types.last() else { return Err(self.malformed(inst, "has no type")) };
         let words: Vec<&str> = inst.form.modifiers.iter().map(|m| m.as_str()).collect();
-        // The comparison comes before the operator, whose names are others.
+        // The comparison precedes the Boolean operator; their names do not overlap.
         let Some(op) = words.iter().find_map(|w| comparison(w, ty)) else {
             return Err(self.unsupported(inst, "this comparison"));
         };
@@ -30,10 +30,10 @@ impl Emitter<'_> {
         let first = joined(self, &holds[0]);
         if inst.form.opcode == "set" {
             let second = holds.get(1).map(|h| joined(self, h));
-            return self.truth(inst, &first, second.as_ref(), types[0]);
+            return self.set_result(inst, &first, second.as_ref(), types[0]);
         }
         match (&inst.ops[0], holds.get(1)) {
-            // Of a pair of halves: the lower one's, and the upper one's.
+            // For a pair of halves: the result of the lower half, and that of the upper half.
             (Opnd::Pair(p, q), Some(high)) => {
                 let second = joined(self, high);
                 self.set_operand(p, &first, false);
@@ -51,7 +51,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// An operand as what is compared: two values of a pair of halves, else one.
+    /// The values to compare: two for a pair of halves, one otherwise.
     fn comparands(&mut self, inst: &Inst, index: usize, ty: ScalarType, lanes: u32) -> Result<Vec<Val>, HostError> {
         let operand = self.op(inst, index)?.clone();
         let ftz = inst.has("ftz");
@@ -64,8 +64,8 @@ impl Emitter<'_> {
         })
     }
 
-    /// The result of `set`: all ones, or 1.0, where it holds.
-    fn truth(&mut self, inst: &Inst, holds: &Val, upper: Option<&Val>, ty: ScalarType) -> Result<(), HostError> {
+    /// The result of `set`: all ones, or 1.0, if the comparison holds.
+    fn set_result(&mut self, inst: &Inst, holds: &Val, upper: Option<&Val>, ty: ScalarType) -> Result<(), HostError> {
         let half = |ty| if matches!(ty, ScalarType::F16 | ScalarType::F16x2) { 0x3c00 } else { 0x3f80 };
         let (elem, yes) = match (ty, ty.class(), upper) {
             (ScalarType::F32, ..) => (Elem::F32, None),
@@ -92,7 +92,7 @@ impl Emitter<'_> {
         let mut lanes = self.lanes_of(inst);
         let (a, b) = (self.op(inst, 1)?, self.op(inst, 2)?);
         let condition = self.op(inst, 3)?;
-        // Lane 0 of a choice is the choice of lane 0, also between progressions.
+        // Lane 0 of the result is the selection of lanes 0, for progressions too.
         if !self.is_uniform(condition) {
             lanes = LANES;
         }
@@ -103,7 +103,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `slct.type.ctype d, a, b, c`: a where c ≥ 0.
+    /// `slct.type.ctype d, a, b, c`: selects a if c ≥ 0.
     pub(super) fn slct(&mut self, inst: &Inst) -> Result<(), HostError> {
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         let [ty, condition_ty] = types[..] else { return Err(self.malformed(inst, "needs two types")) };
@@ -122,7 +122,7 @@ impl Emitter<'_> {
     }
 }
 
-/// LLVM's comparison for PTX's.
+/// LLVM's predicate for a comparison of PTX.
 fn comparison(word: &str, ty: ScalarType) -> Option<&'static str> {
     if matches!(ty.class(), TypeClass::Float) {
         return Some(match word {

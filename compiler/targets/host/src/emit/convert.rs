@@ -1,7 +1,7 @@
 //! `cvt` between integers, floats, halves and tf32; [`quarter`](super::quarter) has the 8-bit
 //! floats.
 //!
-//! Out of range, a conversion to an integer saturates, and NaN becomes 0.
+//! Conversion to an integer saturates if the value is out of range; NaN becomes 0.
 
 use super::half::is_brain;
 use super::rounding::{Rounded, Rounding};
@@ -70,7 +70,7 @@ impl Emitter<'_> {
             self.w.bin("add", &rounded, &odd)
         };
         let kept = self.w.bin_const("and", &rounded, -(1 << LOST_BITS));
-        // Infinities have no fraction that could carry, NaNs must not.
+        // A carry cannot turn an infinity into another value, but a NaN must be preserved.
         let is_nan = self.w.compare("fcmp uno", &value, &value);
         let kept = self.w.select(&is_nan, &constant(bits.ty, 0x7fff_e000), &kept);
         let kept = if inst.has("satfinite") { self.made_finite(&kept, 0x7f80_0000, 1 << LOST_BITS) } else { kept };
@@ -83,7 +83,7 @@ impl Emitter<'_> {
         if !inst.has("sat") {
             return Ok(self.extended(operand, from, Elem::int(to.bits()), lanes));
         }
-        // One bit more than either type holds both ranges.
+        // One bit more than the wider type holds both ranges.
         let wide = if to.bits().max(from.bits()) >= 64 { Elem::I128 } else { Elem::I64 };
         let value = self.get(operand, Elem::int(from.bits()), lanes);
         let value = self.w.resize(&value, wide, is_signed(from));
@@ -96,7 +96,7 @@ impl Emitter<'_> {
         Ok(self.w.resize(&value, Elem::int(to.bits()), false))
     }
 
-    /// An integer as a float or double, from which rounding to the target type is right.
+    /// An integer as a float or double that can be rounded correctly to the target type.
     fn int_to_float(&mut self, inst: &Inst, to: ScalarType, from: ScalarType, lanes: u32) -> Result<Val, HostError> {
         let operand = self.op(inst, 1)?;
         let value = self.get(operand, Elem::int(from.bits()), lanes);
@@ -113,8 +113,8 @@ impl Emitter<'_> {
             let value = self.short_enough(&value, signed);
             return Ok(value);
         }
-        // Halves that are exact as doubles; their sum is rounded, and again the same way if the target is
-        // shorter.
+        // The two halves are exact as doubles. Their sum is rounded, and once more in the same mode
+        // if the target is narrower.
         let high = self.w.bin_const(if signed { "ashr" } else { "lshr" }, &value, 32);
         let low = self.w.bin_const("and", &value, u32::MAX.into());
         let (high, low) = (self.w.cast(op, &high, Elem::F64), self.w.cast("uitofp", &low, Elem::F64));
@@ -122,7 +122,7 @@ impl Emitter<'_> {
         Ok(self.rounded(Rounded::Add, rounding, &[&high, &low]))
     }
 
-    /// A 64-bit integer as a double that is rounded to odd in so far as it is not exact.
+    /// A 64-bit integer as a double, rounded to odd if it is not exact.
     fn short_enough(&mut self, value: &Val, signed: bool) -> Val {
         const LOW: i128 = 16;
         let shift = if signed { "ashr" } else { "lshr" };
@@ -158,18 +158,18 @@ impl Emitter<'_> {
         Ok(self.finished(inst, value, to))
     }
 
-    /// The source as a float or double, flushed where the instruction does that.
+    /// The source as a float or double, flushed if the instruction flushes it.
     fn read_float(&mut self, inst: &Inst, from: ScalarType, lanes: u32) -> Result<Val, HostError> {
         let operand = self.op(inst, 1)?.clone();
         Ok(match from {
             ScalarType::F16 | ScalarType::Bf16 => self.halves(&operand, from, lanes, false).remove(0),
-            // `.ftz` is about single precision alone.
+            // `.ftz` applies to single precision only.
             _ => self.float_operand(&operand, from, lanes, inst.has("ftz") && from == ScalarType::F32),
         })
     }
 
-    /// A float or double clamped as the modifiers say, and rounded to the bits of a type (or of one
-    /// half of a pair).
+    /// Clamps a float or double according to the modifiers and rounds it to the bits of a type (or
+    /// of one half of a pair).
     fn finished(&mut self, inst: &Inst, value: Val, to: ScalarType) -> Val {
         let rounding = Rounding::of(inst);
         let value = match (to, value.ty.elem) {
@@ -192,8 +192,8 @@ impl Emitter<'_> {
         if inst.has("satfinite") { self.made_finite(&half, infinity, 1) } else { half }
     }
 
-    /// `.satfinite`: the bits of a float without infinities, which become the largest number,
-    /// `step` below them.
+    /// `.satfinite`: the bits of a float in which infinities are replaced by the largest finite
+    /// number, `step` below them.
     fn made_finite(&mut self, bits: &Val, infinity: i128, step: i128) -> Val {
         let elem_bits = bits.ty.elem.bits();
         let magnitude = self.w.bin_const("and", bits, (1 << (elem_bits - 1)) - 1);
@@ -202,7 +202,7 @@ impl Emitter<'_> {
         self.w.select(&is_infinite, &largest, bits)
     }
 
-    /// A float to f16 in a directed mode, by F16C's instruction.
+    /// Converts a float to f16 in a directed mode, with the instruction of F16C.
     fn half_directed(&mut self, value: &Val, rounding: Rounding) -> Val {
         const WIDTH: u32 = 8;
         let lanes = value.ty.lanes;
@@ -219,8 +219,8 @@ impl Emitter<'_> {
         if lanes == 1 { self.w.extract(&whole, &constant(I32, 0)) } else { whole }
     }
 
-    /// A float to bf16 in a directed mode: the lower half is cut off, and one added in the last
-    /// place where the mode leads away from zero.
+    /// Converts a float to bf16 in a directed mode: truncates, and adds one unit in the last place
+    /// if the mode rounds away from zero.
     fn brain_directed(&mut self, value: &Val, rounding: Rounding) -> Val {
         let bits = self.w.cast("bitcast", value, Elem::I32);
         let away = match rounding {
@@ -233,7 +233,7 @@ impl Emitter<'_> {
         self.upper_half(value, &rounded)
     }
 
-    /// Rounds to an integral value as the modifiers say, towards zero without one.
+    /// Rounds to an integral value according to the modifiers, towards zero by default.
     fn integral(&mut self, inst: &Inst, value: &Val) -> Val {
         let op = if inst.has("rni") {
             "llvm.roundeven"

@@ -1,5 +1,5 @@
-//! `cp.async`: copies from global to shared memory, made at once. Groups of them are complete
-//! before anyone could wait for them.
+//! `cp.async`: copies from global to shared memory, performed immediately. Groups of copies are
+//! therefore complete before a thread can wait for them.
 
 use super::access::Address;
 use super::*;
@@ -8,7 +8,7 @@ use atoll_lower::program::Opnd;
 use atoll_ptx::{Immediate, StateSpace};
 
 impl Emitter<'_> {
-    /// `cp.async.ca.shared.global [d], [a], size, source size` and what belongs to it.
+    /// `cp.async.ca.shared.global [d], [a], size, source size`, and the group instructions.
     pub(super) fn asynchronous_copy(&mut self, inst: &Inst) -> Result<(), HostError> {
         if ["commit_group", "wait_group", "wait_all"].iter().any(|m| inst.has(m)) {
             return Ok(());
@@ -20,7 +20,7 @@ impl Emitter<'_> {
             return Err(self.malformed(inst, "copies 4, 8 or 16 bytes"));
         };
         let bytes = bytes as u32;
-        let given = self.given_bytes(inst, bytes)?;
+        let given = self.source_bytes(inst, bytes)?;
         let to = self.address_in(inst, self.op(inst, 0)?, Some(StateSpace::Shared), AccessKind::Write, bytes)?;
         let to = self.lane_pointers(&to);
         let around = self.mask.clone();
@@ -29,7 +29,7 @@ impl Emitter<'_> {
             self.copy_lanes(&to, &from, bytes);
             return Ok(());
         };
-        // Lanes that get nothing must not even look at their source.
+        // Lanes that copy no bytes must not access their source.
         let some = self.w.compare("icmp ne", &given, &constant(given.ty, 0));
         let reading = match &around {
             Some(around) => self.w.bin("and", around, &some),
@@ -50,18 +50,19 @@ impl Emitter<'_> {
         self.mask = Some(reading);
         let from = self.source_pointers(inst, 1)?;
         self.mask = around;
-        self.copy_ragged(&to, &from, &given, bytes);
+        self.copy_partial(&to, &from, &given, bytes);
         self.w.place(&done);
         Ok(())
     }
 
-    /// Bytes that come from the source, per lane, where an operand says so; the rest is zeros.
-    fn given_bytes(&mut self, inst: &Inst, bytes: u32) -> Result<Option<Val>, HostError> {
+    /// Number of bytes per lane that are read from the source, if an operand gives it; the
+    /// remaining bytes are zero.
+    fn source_bytes(&mut self, inst: &Inst, bytes: u32) -> Result<Option<Val>, HostError> {
         let Some(operand) = inst.ops.get(3) else { return Ok(None) };
         let is_predicate = match operand {
             Opnd::Reg(reg) => self.program.regs[*reg].elem == Elem::I1,
             Opnd::Not(_) => true,
-            // The last of four operands may be a cache policy, a hint.
+            // The last of four operands may be a cache policy, which is ignored.
             _ => false,
         };
         if matches!(operand, Opnd::Reg(reg) if self.program.regs[*reg].elem == Elem::I64) {
@@ -81,7 +82,7 @@ impl Emitter<'_> {
         Ok(self.lane_pointers(&from))
     }
 
-    /// Whole pieces: unrolled for a full warp, which is the usual case.
+    /// Copies of full size; unrolled for a full warp, the usual case.
     fn copy_lanes(&mut self, to: &Val, from: &Val, bytes: u32) {
         let piece = Ty { elem: Elem::I32, lanes: bytes / 4 };
         let copy = |e: &mut Self, lane: &Val| {
@@ -95,8 +96,8 @@ impl Emitter<'_> {
         self.for_each_lane(|e, lane| copy(e, lane));
     }
 
-    /// Pieces of which some have fewer bytes, lane by lane and byte by byte.
-    fn copy_ragged(&mut self, to: &Val, from: &Val, given: &Val, bytes: u32) {
+    /// Copies of which some have fewer bytes, lane by lane and byte by byte.
+    fn copy_partial(&mut self, to: &Val, from: &Val, given: &Val, bytes: u32) {
         let index = self.w.alloca(I32);
         self.for_each_lane(|e, lane| {
             let (to, from, given) = (e.w.extract(to, lane), e.w.extract(from, lane), e.w.extract(given, lane));

@@ -1,10 +1,10 @@
-//! Ways for a kernel to end in the middle of a block: what it reports, and leaving.
+//! Ends a kernel in the middle of a block: reports a trap and returns.
 
 use super::*;
 use atoll_kgraph::host_abi::{NO_THREAD, TrapCode, offsets};
 
 impl Emitter<'_> {
-    /// `trap`: report and return at once, whatever other lanes still had to do.
+    /// `trap`: reports and returns at once, whatever the other lanes still have to do.
     pub(super) fn trap_instruction(&mut self) -> Result<(), HostError> {
         let thread = self.first_thread();
         self.trap(TrapCode::Trap, self.line, &thread, None);
@@ -13,13 +13,13 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Ends the open block: reports a trap of `thread`, with the access it is about in bits and its
-    /// address, and returns from the kernel.
+    /// Ends the open block: reports a trap of `thread`, with the encoded access and its address,
+    /// and returns from the kernel.
     pub(super) fn trap(&mut self, code: TrapCode, line: u32, thread: &Val, access: Option<(u32, &Val)>) {
         self.trap_at(code, &constant(I32, line.into()), thread, access);
     }
 
-    /// The same, with a line that is known when it runs.
+    /// Like [`Emitter::trap`], with a line that is known only at run time.
     pub(super) fn trap_at(&mut self, code: TrapCode, line: &Val, thread: &Val, access: Option<(u32, &Val)>) {
         let function = self.helper(offsets::HELPER_TRAP);
         let code = code as u32;
@@ -31,7 +31,7 @@ impl Emitter<'_> {
         self.return_trapped();
     }
 
-    /// Where lanes wait for other threads: ends the launch here where the device asks for it.
+    /// In a loop that waits for other threads: ends the launch if the device requests it.
     pub(super) fn poll_halt(&mut self, line: u32) {
         let halt_word = self.fixed.halt_word.clone();
         let halt = self.w.value(I32, format_args!("load atomic volatile i32, {halt_word} monotonic, align 4"));
@@ -43,14 +43,14 @@ impl Emitter<'_> {
         self.w.place(&on);
     }
 
-    /// Address of a helper, by its offset in the table.
+    /// The address of a helper function, by its offset in the table.
     pub(super) fn helper(&mut self, offset: usize) -> Val {
         let table = self.fixed.helpers.clone();
         let at = self.w.offset_const(&table, offset as u64);
         self.w.load(PTR, &at)
     }
 
-    /// Linear index in the block of the first active lane's thread.
+    /// Linear thread index, within the block, of the first active lane.
     pub(super) fn first_thread(&mut self) -> Val {
         let lane = match self.mask.clone() {
             None => constant(I32, 0),
@@ -62,7 +62,7 @@ impl Emitter<'_> {
         self.thread_of_lane(&lane)
     }
 
-    /// Linear index in the block of a lane's thread.
+    /// Linear thread index, within the block, of a lane.
     pub(super) fn thread_of_lane(&mut self, lane: &Val) -> Val {
         let slot = self.warp.clone();
         let warp = self.w.load(I32, &slot);

@@ -1,75 +1,80 @@
-//! Warps that wait for each other in ways regions cannot follow: each runs on a stack of its own.
+//! Warps that wait for each other in ways that regions cannot express: each runs on its own stack.
 //!
-//! A kernel is emitted so where warps meet at different barriers or where they spin
-//! ([`atoll_lower::analysis::Analysis::scheduled`]). The warp's code is a function; the kernel's
-//! function starts one *fiber* per warp and switches to one that can run, until all have ended. At
-//! a barrier a warp says that it has come and switches back, unless it is the last one that was
-//! missing; a warp that spins switches back each time round. If no warp can run and some have not
-//! ended, they wait for each other for ever: the launch fails.
+//! A kernel is emitted in this form if warps wait at different barriers or spin
+//! ([`atoll_lower::analysis::Analysis::scheduled`]). The code of a warp is a function; the kernel's
+//! function starts one *fiber* per warp and switches to a runnable one until all have ended. At a
+//! barrier a warp records its arrival and switches back, unless it is the last one to arrive; a
+//! warp that spins switches back in every iteration. If no warp is runnable and some have not
+//! ended, they wait for each other forever, and the launch fails.
 //!
-//! A barrier counts warps, as the hardware does: lanes of one warp that come to a barrier without
-//! the others bring the whole warp.
+//! A barrier counts warps, as the hardware does: if some lanes of a warp arrive, the whole warp
+//! counts as arrived.
 //!
-//! The block's *frame* and the fibers' stacks lie in scratch memory behind local memory. How large
-//! a stack must be is known once LLVM has laid out the warp's function.
+//! The block's *frame* and the fibers' stacks are placed in scratch memory behind local memory. The
+//! size of a stack is known once LLVM has laid out the warp's function.
 
 use super::*;
 use atoll_kgraph::host_abi::{NO_THREAD, TrapCode};
 use atoll_lower::program::{Opnd, Participants, Reduce, ReduceOp};
 
-/// What a stack has beside the warp's own frame: room for the helpers it calls and for a signal's
-/// registers on threads that take signals where they are.
+/// Stack space beyond the warp's own frame: for the helpers it calls, and for the registers saved
+/// by a signal on threads without an alternate signal stack.
 pub(crate) const FIBER_RESERVE_BYTES: u32 = 64 << 10;
-/// Stacks, and the frame in front of them, begin at multiples of this.
+/// Alignment of the stacks, and of the frame in front of them.
 pub(crate) const FIBER_ALIGN: u32 = 64;
 
 /// Offsets in a block's frame.
 mod at {
     /// Stack pointer of the kernel's function, while a fiber runs.
     pub(super) const MAIN: u64 = 0;
-    /// Bit per warp: it can run.
+    /// One bit per warp: it is runnable.
     pub(super) const RUNNABLE: u64 = 8;
-    /// Bit per warp: it has not ended.
+    /// One bit per warp: it has not ended.
     pub(super) const ALIVE: u64 = 12;
     /// The warp that runs, or ran last.
     pub(super) const CURRENT: u64 = 16;
-    /// Not 0 once a warp has reported a trap.
+    /// Nonzero once a warp has reported a trap.
     pub(super) const TRAPPED: u64 = 20;
     /// Line of the barrier at which a warp waited last.
     pub(super) const LINE: u64 = 24;
-    /// Index of the block in x, y, z.
+    /// Index of the block along x, y, z.
     pub(super) const BLOCK: u64 = 32;
-    /// Of each barrier: bits of the warps that wait at it.
+    /// Per barrier: bits of the warps that wait at it.
     pub(super) const WAITING: u64 = 64;
-    /// Of each barrier: how many warps have come.
+    /// Per barrier: the number of warps that have arrived.
     pub(super) const ARRIVED: u64 = 128;
-    /// Of each barrier: how many must come, 0 for all that have not ended.
+    /// Per barrier: the number of warps expected; 0 means all that have not ended.
     pub(super) const EXPECTED: u64 = 192;
-    /// Of each barrier: what its reduction has come to.
+    /// Per barrier: the accumulated reduction.
     pub(super) const SUMS: u64 = 256;
-    /// Of each warp: the result of its last reduction.
+    /// Per warp: the result of its last reduction.
     pub(super) const REDUCED: u64 = 320;
-    /// Of each warp: its stack pointer while it does not run.
+    /// Per warp: its stack pointer while it does not run.
     pub(super) const STACKS: u64 = 448;
-    /// Where the stacks begin.
+    /// Start of the stacks.
     pub(super) const END: u64 = 704;
 }
 
 /// Bytes of a block's frame.
 pub(super) const FRAME_BYTES: u32 = at::END as u32;
 
-/// Registers that a switch pushes, and the address it returns to.
+/// Registers that a switch pushes, and the return address.
 const SAVED_WORDS: i64 = 7;
 
-/// Switching stacks, where a fiber starts, and barriers; once per module. `#2` is `naked noinline
-/// nounwind`, `#3` `noinline nounwind`.
-const ROUTINES: &str = r#"
+/// Stack switching, fiber start, and barriers; once per module. `#2` is `naked noinline nounwind`,
+/// `#3` is `noinline nounwind`.
+const ROUTINES: &str = concat!(
+    r#"
 define internal void @atoll_switch(ptr %save, ptr %to) #2 {
-  call void asm sideeffect "pushq %rbp\0Apushq %rbx\0Apushq %r12\0Apushq %r13\0Apushq %r14\0Apushq %r15\0Amovq %rsp, (%rdi)\0Amovq %rsi, %rsp\0Apopq %r15\0Apopq %r14\0Apopq %r13\0Apopq %r12\0Apopq %rbx\0Apopq %rbp\0Aretq", ""()
+  call void asm sideeffect "pushq %rbp\0Apushq %rbx\0Apushq %r12\0Apushq %r13\0Apushq %r14\0A"#,
+    r#"pushq %r15\0Amovq %rsp, (%rdi)\0Amovq %rsi, %rsp\0Apopq %r15\0Apopq %r14\0Apopq %r13\0A"#,
+    r#"popq %r12\0Apopq %rbx\0Apopq %rbp\0Aretq", ""()
   unreachable
 }
 define internal void @atoll_fiber() #2 {
-  call void asm sideeffect "movq %r12, %rdi\0Amovq %r13, %rsi\0Amovl %r14d, %edx\0Acallq *%rbx\0Amovq (%r13), %rsp\0Apopq %r15\0Apopq %r14\0Apopq %r13\0Apopq %r12\0Apopq %rbx\0Apopq %rbp\0Aretq", ""()
+  call void asm sideeffect "movq %r12, %rdi\0Amovq %r13, %rsi\0Amovl %r14d, %edx\0A"#,
+    r#"callq *%rbx\0Amovq (%r13), %rsp\0Apopq %r15\0Apopq %r14\0Apopq %r13\0Apopq %r12\0Apopq %rbx\0A"#,
+    r#"popq %rbp\0Aretq", ""()
   unreachable
 }
 define internal void @atoll_release(ptr %frame, i64 %number) #3 {
@@ -179,10 +184,11 @@ out:
 }
 attributes #2 = { naked noinline nounwind }
 attributes #3 = { noinline nounwind }
-"#;
+"#,
+);
 
 impl Emitter<'_> {
-    /// The warp's function, the routines, and the kernel's function.
+    /// Emits the warp's function, the routines, and the kernel's function.
     pub(super) fn scheduled_kernel(&mut self) -> Result<String, HostError> {
         let warp = quoted(&format!("{}.warp", self.program.name));
         self.warp_body()?;
@@ -190,7 +196,8 @@ impl Emitter<'_> {
         let body = std::mem::take(&mut self.w).finish();
         let asks = "noinline \"warn-stack-size\"=\"0\"";
         let mut text = format!(
-            "define internal void @{warp}(ptr noundef %context, ptr noundef %frame, i32 %warp) #0 {asks} !dbg !103 {{\n{body}}}\n"
+            "define internal void @{warp}(ptr noundef %context, ptr noundef %frame, i32 %warp) \
+             #0 {asks} !dbg !103 {{\n{body}}}\n"
         );
         text.push_str(ROUTINES);
         self.frame = None;
@@ -204,7 +211,7 @@ impl Emitter<'_> {
         Ok(text)
     }
 
-    /// Everything one warp does in a block.
+    /// Emits the code of one warp for a block.
     fn warp_body(&mut self) -> Result<(), HostError> {
         let frame = Val { ty: PTR, text: "%frame".into() };
         for (axis, slot) in (0..).zip(self.ctaid.clone()) {
@@ -234,14 +241,14 @@ impl Emitter<'_> {
         self.w.offset_const(frame, offset)
     }
 
-    /// The element of a running warp in an array of the frame.
+    /// The running warp's element in an array of the frame.
     fn warp_field(&mut self, frame: &Val, offset: u64, elem: Elem) -> Val {
         let (array, slot) = (self.frame_field(frame, offset), self.warp.clone());
         let warp = self.w.load(I32, &slot);
         self.lane_slot(&array, elem, &warp)
     }
 
-    /// A warp has come to a barrier: goes on once the others have.
+    /// The running warp arrives at a barrier and continues once the others have arrived.
     pub(super) fn barrier(&mut self, participants: &Participants, reduce: Option<&Reduce>, line: u32) {
         let Some(frame) = self.frame.clone() else { return };
         let number = self.of_first_lane(&participants.number);
@@ -253,7 +260,7 @@ impl Emitter<'_> {
             }
             None => constant(I32, 0),
         };
-        // "All hold" is "none fails".
+        // All predicates hold if none fails, so `and` is computed as a negated `or`.
         let value = reduce.map_or(constant(I32, 0), |r| match r.op {
             ReduceOp::And => self.reduce_lanes(ReduceOp::Or, r.source, !r.negated),
             op => self.reduce_lanes(op, r.source, r.negated),
@@ -285,7 +292,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Back to the kernel's function, which runs another warp.
+    /// Switches to the kernel's function, which runs another warp, unless `stays` is true.
     fn switch_unless(&mut self, stays: &Val, frame: &Val) {
         let (switch, on) = (self.w.label("switch"), self.w.label("on"));
         self.w.br_if(stays, &on, &switch);
@@ -297,9 +304,9 @@ impl Emitter<'_> {
         self.w.place(&on);
     }
 
-    /// Lanes go round and wait for something: lets others run, and ends the launch where the device
-    /// asks for it.
-    pub(super) fn wait_a_while(&mut self, line: u32) {
+    /// In an iteration of a spinning loop: lets other warps run, and ends the launch if the device
+    /// requests it.
+    pub(super) fn yield_while_spinning(&mut self, line: u32) {
         if let Some(frame) = self.frame.clone() {
             let bit = self.warp_bit();
             let runnable = self.frame_field(&frame, at::RUNNABLE);
@@ -310,7 +317,7 @@ impl Emitter<'_> {
         self.poll_halt(line);
     }
 
-    /// An operand that a warp has one value of, read from a lane that is active.
+    /// An operand that has one value per warp, read from an active lane.
     fn of_first_lane(&mut self, operand: &Opnd) -> Val {
         if self.is_uniform(operand) {
             return self.get(operand, Elem::I32, 1);
@@ -321,8 +328,8 @@ impl Emitter<'_> {
         self.w.extract(&value, &lane)
     }
 
-    /// A block in the kernel's function: starts the warps and switches to those that can run; ends
-    /// at `done`.
+    /// Runs a block in the kernel's function: starts the warps and switches to runnable ones;
+    /// branches to `done` at the end.
     pub(super) fn schedule(&mut self, done: &Label) {
         let scratch = self.fixed.scratch.clone();
         let frame = self.w.offset_const(&scratch, self.regions.local_bytes().into());
@@ -372,7 +379,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Lays out every warp's stack as if it had switched away at its beginning.
+    /// Prepares every warp's stack as if the warp had switched away at its start.
     fn start_fibers(&mut self, frame: &Val) {
         let warps = self.analysis.block.warps();
         let scratch_bytes = self.context_u32(offsets::SCRATCH_BYTES);
@@ -390,14 +397,14 @@ impl Emitter<'_> {
         let next = self.w.bin_const("add", &warp, 1);
         let wide = self.w.resize(&next, Elem::I64, false);
         let end = self.w.bin("mul", &wide, &stack);
-        // Below it: the words that a switch takes off, and two more so that the warp's function finds its
-        // stack aligned.
+        // Below the stack's end: the words that a switch pops, and two more that align the stack of
+        // the warp's function.
         let start = self.w.bin_const("sub", &end, i128::from(8 * (SAVED_WORDS + 2)));
         let start = self.w.offset(&stacks, &start);
         let function = Val { ty: PTR, text: format!("@{}", quoted(&format!("{}.warp", self.program.name))).into() };
         let index = self.w.resize(&warp, Elem::I64, false);
         let context = self.context();
-        // In the order in which a switch takes them off, r15 first.
+        // In the order in which a switch pops them, r15 first.
         let words = [
             constant(I64, 0),
             index,
@@ -420,7 +427,7 @@ impl Emitter<'_> {
         self.w.place(&out);
     }
 
-    /// Switches to the next warp that can run, in turn.
+    /// Switches to the next runnable warp, round-robin.
     fn run_next(&mut self, frame: &Val, runnable: &Val) {
         let current = self.frame_field(frame, at::CURRENT);
         let last = self.w.load(I32, &current);
@@ -449,8 +456,8 @@ impl Emitter<'_> {
         self.trap_at(TrapCode::Deadlock, &line, &constant(I32, NO_THREAD.into()), None);
     }
 
-    /// Returns from the kernel once a trap is reported: from a warp's function by way of the
-    /// kernel's.
+    /// Returns from the kernel after a trap was reported; in a warp's function, through the
+    /// kernel's function.
     pub(super) fn return_trapped(&mut self) {
         if let Some(frame) = self.frame.clone() {
             let trapped = self.frame_field(&frame, at::TRAPPED);

@@ -1,7 +1,7 @@
 //! Floating-point arithmetic on f32 and f64; [`half`](super::half) does the 16-bit types.
 //!
 //! Exactly rounded operations are exact in all four rounding modes; subnormal numbers are kept
-//! unless `.ftz` says otherwise. A NaN is a NaN: its payload and sign are not NVIDIA's.
+//! unless the instruction has `.ftz`. Payload and sign of a NaN may differ from NVIDIA's.
 
 use super::rounding::{Rounded, Rounding};
 use super::*;
@@ -42,14 +42,15 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// An f32 or f64 operand, flushed where the instruction does that.
+    /// An f32 or f64 operand, flushed if `ftz` is set.
     pub(super) fn float_operand(&mut self, operand: &Opnd, ty: ScalarType, lanes: u32, ftz: bool) -> Val {
         let value = self.get(operand, elem_of(ty), lanes);
         let is_flushed = matches!(operand, Opnd::Reg(reg) if self.flushed[*reg]);
         if ftz && !is_flushed { self.flush(&value) } else { value }
     }
 
-    /// Subnormal numbers to zeros of the same sign: what has no exponent keeps only its sign.
+    /// Flushes subnormal numbers to zeros of the same sign: a number with a zero exponent keeps
+    /// only its sign.
     pub(super) fn flush(&mut self, value: &Val) -> Val {
         let elem = value.ty.elem;
         let bits = self.w.cast("bitcast", value, Elem::int(elem.bits()));
@@ -62,7 +63,7 @@ impl Emitter<'_> {
         self.w.cast("bitcast", &flushed, elem)
     }
 
-    /// Numbers of a magnitude below `least` to zeros of the same sign.
+    /// Flushes numbers of a magnitude below `least` to zeros of the same sign.
     pub(super) fn flush_below(&mut self, value: &Val, least: &Val) -> Val {
         let magnitude = self.w.call("llvm.fabs", value.ty, &[value]);
         let is_small = self.w.compare("fcmp olt", &magnitude, least);
@@ -79,22 +80,22 @@ impl Emitter<'_> {
             ("add", [a, b]) => self.rounded(Rounded::Add, rounding, &[a, b]),
             ("sub", [a, b]) => self.rounded(Rounded::Sub, rounding, &[a, b]),
             ("mul", [a, b]) => self.rounded(Rounded::Mul, rounding, &[a, b]),
-            // `.approx` and `.full` allow 2 ulp; the exact quotient costs one instruction.
+            // `.approx` and `.full` allow 2 ulp, but the exact quotient is a single instruction.
             ("div", [a, b]) => self.rounded(Rounded::Div, rounding, &[a, b]),
             ("fma" | "mad", [a, b, c]) => self.rounded(Rounded::Fma, rounding, &[a, b, c]),
             ("rcp", [a]) if inst.has("approx") && !is_single => {
-                self.gross(a, |e, a| e.reciprocal(a, Rounding::Nearest))
+                self.on_upper_half(a, |e, a| e.reciprocal(a, Rounding::Nearest))
             }
             ("rcp", [a]) => self.reciprocal(a, rounding),
             ("sqrt", [a]) => self.rounded(Rounded::Sqrt, rounding, &[a]),
-            ("rsqrt", [a]) if !is_single && inst.has("ftz") => self.gross(a, Self::inverse_root),
+            ("rsqrt", [a]) if !is_single && inst.has("ftz") => self.on_upper_half(a, Self::inverse_root),
             ("rsqrt", [a]) => self.inverse_root(a),
             ("min" | "max", [first, rest @ ..]) if !rest.is_empty() => {
                 rest.iter().fold(first.clone(), |sum, next| self.extreme(inst, &sum, next))
             }
             ("abs", [a]) => self.w.call("llvm.fabs", a.ty, &[a]),
             ("neg", [a]) => self.w.value(a.ty, format_args!("fneg {a}")),
-            // PTX: the sign of a on the magnitude of b.
+            // PTX applies the sign of a to the magnitude of b.
             ("copysign", [a, b]) => self.w.call("llvm.copysign", a.ty, &[b, a]),
             ("ex2" | "lg2" | "sin" | "cos" | "tanh", [a]) if is_single => self.transcendental(inst, a)?,
             _ => return Err(self.unsupported(inst, "")),
@@ -115,9 +116,9 @@ impl Emitter<'_> {
         self.reciprocal(&root, Rounding::Nearest)
     }
 
-    /// `rcp` and `rsqrt.approx.ftz.f64` see the upper 32 bits of their argument and give those of
-    /// the result.
-    fn gross(&mut self, a: &Val, function: impl Fn(&mut Self, &Val) -> Val) -> Val {
+    /// `rcp` and `rsqrt.approx.ftz.f64` use the upper 32 bits of their argument and compute those
+    /// of the result.
+    fn on_upper_half(&mut self, a: &Val, function: impl Fn(&mut Self, &Val) -> Val) -> Val {
         let upper = |e: &mut Self, value: &Val| {
             let bits = e.w.cast("bitcast", value, Elem::I64);
             let bits = e.w.bin_const("and", &bits, -(1 << 32));
@@ -128,7 +129,7 @@ impl Emitter<'_> {
         upper(self, &value)
     }
 
-    /// One of ex2, lg2, sin, cos and tanh of floats.
+    /// ex2, lg2, sin, cos or tanh of floats.
     pub(super) fn transcendental(&mut self, inst: &Inst, a: &Val) -> Result<Val, HostError> {
         let routine =
             math::Routine::of(inst.form.opcode.as_str(), a.ty.lanes).ok_or_else(|| self.unsupported(inst, ""))?;
@@ -136,8 +137,8 @@ impl Emitter<'_> {
         Ok(self.w.call_named(&routine.symbol(), a.ty, &[a]))
     }
 
-    /// `min` and `max`: −0 is below +0; a NaN loses against a number, or wins with `.NaN`. With
-    /// `.xorsign.abs`, magnitudes, under the product of the signs.
+    /// `min` and `max`: −0 is less than +0; a NaN yields the other operand, or with `.NaN` a NaN.
+    /// With `.xorsign.abs`, compares magnitudes and applies the product of the signs.
     pub(super) fn extreme(&mut self, inst: &Inst, a: &Val, b: &Val) -> Val {
         let is_max = inst.form.opcode == "max";
         let of = |e: &mut Self, a: &Val, b: &Val| match inst.has("NaN") {
@@ -160,7 +161,7 @@ impl Emitter<'_> {
         of(self, a, b)
     }
 
-    /// `.sat`: between 0 and 1, NaN becomes 0. `.relu`: not below 0, NaN stays.
+    /// `.sat`: clamps to 0..=1, NaN becomes 0. `.relu`: clamps below 0, NaN stays.
     pub(super) fn saturated(&mut self, inst: &Inst, value: Val) -> Val {
         let zero = constant(value.ty, 0);
         if inst.has("relu") {
@@ -178,7 +179,7 @@ impl Emitter<'_> {
 
     /// `testp.op p, a`
     fn test(&mut self, inst: &Inst, ty: ScalarType) -> Result<(), HostError> {
-        // Classes of LLVM's is.fpclass: NaNs, infinities, normals, subnormals, zeros.
+        // Class bits of `llvm.is.fpclass`: NaNs, infinities, normals, subnormals, zeros.
         let class: u32 = match inst.form.modifiers.first().map(|m| m.as_str()) {
             Some("finite") => 0b01_1111_1000,
             Some("infinite") => 0b10_0000_0100,
@@ -208,7 +209,7 @@ fn has_approximation(inst: &Inst, ty: ScalarType) -> bool {
     }
 }
 
-/// Whether numbers that are not subnormal can have a subnormal result.
+/// Whether operands that are not subnormal can give a subnormal result.
 fn may_be_subnormal(opcode: &str) -> bool {
     !matches!(opcode, "min" | "max" | "abs" | "neg" | "copysign" | "sqrt" | "rsqrt" | "cos")
 }

@@ -1,43 +1,44 @@
 //! Control flow of one warp within a region.
 //!
 //! Vocabulary. A *context* is a copy of some blocks under one kind of mask: all lanes (`Full`), the
-//! lanes alive (`Live`), or a mask of its own (`Slot`). Inside a context blocks are copied one to
+//! live lanes (`Live`), or a mask of its own (`Slot`). Within a context blocks are copied one to
 //! one and uniform branches stay branches. The influence of a divergent branch is *linearised*: its
-//! blocks stand one behind the other in topological order, each under its own pending mask, loops
-//! are run while any lane is pending at their head, and control falls out at the reconvergence
-//! point, back in the context. Where all lanes of a divergent branch agree at run time, control
-//! stays in the context: whole warps of a kernel with a tail guard run the copy without masks.
+//! blocks are placed one behind another in topological order, each under its own pending mask;
+//! loops repeat while a lane is pending at their head; at the reconvergence point control returns
+//! to the context. If all lanes of a divergent branch agree at run time, control stays in the
+//! context, so that the full warps of a kernel with a tail guard run the copy without masks.
 //!
-//! Since registers live in stack slots, copies of a block can be entered from anywhere at the same
+//! Registers are kept in stack slots, so a copy of a block can be entered from anywhere at the same
 //! program point.
 
 use super::*;
 use atoll_lower::analysis::Split;
 use atoll_lower::program::{BlockId, EXIT, Reg, Term};
 
-/// An influence at least this many instructions long is skipped by a jump where no lane wants it.
+/// An influence with at least this many instructions gets a jump around it for the case that no
+/// lane executes it.
 const WORTH_A_JUMP: usize = 6;
 
-/// Instructions of influences, for each instruction of the kernel and beside that, from which on no
-/// copy is made for lanes that agree.
+/// Limits on the instructions of linearised influences: per instruction of the kernel, and a
+/// minimum. Beyond them no copy is made for warps whose lanes agree.
 const MAX_LINEARISED: usize = 8;
 const MIN_LINEARISED: usize = 2000;
 
-/// Loops that lanes leave in different iterations, in each other, and exits that lie on the way to
-/// others: this much deep. Writing them recurses, and each takes a copy or a mask of its own.
+/// Limit on the nesting of loops that lanes leave in different iterations, and of exits behind
+/// other exits. Emitting them recurses, and each needs its own copy or mask.
 const MAX_NESTED: usize = 256;
 
 /// A context.
 pub(super) type ContextId = usize;
 
-/// Which lanes run in a context.
+/// The lanes that run in a context.
 #[derive(Clone, Debug)]
 enum MaskSource {
-    /// All 32, known when compiling.
+    /// All 32 lanes, known at compile time.
     Full,
-    /// Those that have not left the kernel.
+    /// The lanes that have not left the kernel.
     Live,
-    /// Those of a stack slot.
+    /// The lanes in a stack slot.
     Slot(Val),
 }
 
@@ -47,9 +48,10 @@ struct Context {
     mask: MaskSource,
     /// The region it belongs to.
     region: usize,
-    /// The context for the same region's remaining lanes, once some have left.
+    /// The context for the remaining lanes of the same region, after some have left.
     live: ContextId,
-    /// For a loop nested in a linearised influence: its blocks, and where lanes that leave it go.
+    /// For a loop nested in a linearised influence: its blocks, and the destinations of lanes that
+    /// leave it.
     nest: Option<Nest>,
 }
 
@@ -63,19 +65,19 @@ struct Nest {
 /// Pending masks of the blocks of a linearised influence.
 pub(super) type Pending = HashMap<BlockId, Val>;
 
-/// Copies made so far.
+/// The copies made so far.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     contexts: Vec<Context>,
     labels: HashMap<(ContextId, BlockId), Label>,
     queue: Vec<(ContextId, BlockId)>,
-    /// How many exits the one being written lies behind.
+    /// Number of exits behind which the current code is nested.
     exits: usize,
-    /// Instructions of influences written so far, each as often as it was written.
+    /// Instructions of influences emitted so far, each counted every time it is emitted.
     linearised: usize,
-    /// From how many of them on lanes that agree do not stay in their context any more. Influences
-    /// lie in each other, and what follows in the context is written again with all influences
-    /// there: in a chain of branches with one end, as often as the chain is long.
+    /// Limit on `linearised`, beyond which warps whose lanes agree no longer stay in their context.
+    /// Influences nest, and the code that follows in the context is emitted again with all its
+    /// influences: for a chain of branches with a common end, as often as the chain is long.
     most_linearised: usize,
 }
 
@@ -87,7 +89,7 @@ impl Flow {
 }
 
 impl Emitter<'_> {
-    /// The contexts of a region: for all lanes, and for the lanes alive.
+    /// The contexts of a region: for all lanes, and for the live lanes.
     pub(super) fn region_contexts(&mut self, region: usize) -> (ContextId, ContextId) {
         let first = self.flow.contexts.len();
         for mask in [MaskSource::Full, MaskSource::Live] {
@@ -96,7 +98,7 @@ impl Emitter<'_> {
         (first, first + 1)
     }
 
-    /// The label of a block's copy, which is made when the queue gets to it.
+    /// The label of a block's copy; the copy is emitted when the queue reaches it.
     pub(super) fn copy_label(&mut self, context: ContextId, block: BlockId) -> Label {
         if let Some(label) = self.flow.labels.get(&(context, block)) {
             return label.clone();
@@ -107,7 +109,7 @@ impl Emitter<'_> {
         label
     }
 
-    /// Emits all copies that were asked for.
+    /// Emits all copies in the queue.
     pub(super) fn run_queue(&mut self) -> Result<(), HostError> {
         while let Some((context, block)) = self.flow.queue.pop() {
             let label = self.flow.labels[&(context, block)].clone();
@@ -120,7 +122,7 @@ impl Emitter<'_> {
                 }
                 _ => {
                     self.instructions(block)?;
-                    self.leave_copy(context, block)?;
+                    self.terminator(context, block)?;
                 }
             }
         }
@@ -148,18 +150,20 @@ impl Emitter<'_> {
     fn instructions(&mut self, block: BlockId) -> Result<(), HostError> {
         let program = self.program;
         if self.analysis.spins.contains(&block) {
-            self.wait_a_while(program.blocks[block].insts.first().map_or(program.blocks[block].line, |i| i.line));
+            self.yield_while_spinning(
+                program.blocks[block].insts.first().map_or(program.blocks[block].line, |i| i.line),
+            );
         }
         for inst in &program.blocks[block].insts {
             self.instruction(inst)?;
         }
-        // What follows belongs to the end of the block.
+        // Instructions emitted from here on belong to the terminator.
         self.w.lines.locate(program.blocks[block].line, None);
         Ok(())
     }
 
-    /// Ends a copied block.
-    fn leave_copy(&mut self, context: ContextId, block: BlockId) -> Result<(), HostError> {
+    /// Emits the terminator of a copied block.
+    fn terminator(&mut self, context: ContextId, block: BlockId) -> Result<(), HostError> {
         match self.program.blocks[block].term.clone() {
             Term::Goto(next) => self.goto(context, next),
             Term::Branch { pred, negated, taken, other } => match self.analysis.split[block] {
@@ -188,11 +192,11 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Jumps to a block in a context, or out of it.
+    /// Jumps to a block within a context, or out of it.
     fn goto(&mut self, context: ContextId, target: BlockId) {
         let found = self.flow.contexts[context].clone();
         match found.nest {
-            _ if target == EXIT => self.die(&found),
+            _ if target == EXIT => self.exit_lanes(&found),
             Some(nest) if !nest.blocks.contains(&target) => {
                 if let (Some(slot), MaskSource::Slot(mask)) = (nest.pending.get(&target), &found.mask) {
                     let mask = self.w.load(MASK, mask);
@@ -208,7 +212,7 @@ impl Emitter<'_> {
     }
 
     /// The lanes of a context leave the kernel.
-    fn die(&mut self, context: &Context) {
+    fn exit_lanes(&mut self, context: &Context) {
         match (&context.nest, &context.mask) {
             (Some(nest), MaskSource::Slot(slot)) => {
                 let lanes = self.w.load(MASK, slot);
@@ -248,18 +252,18 @@ impl Emitter<'_> {
         self.w.compare("icmp ne", &bits, &constant(I32, 0))
     }
 
-    /// A mask as a 32-bit number, lane 0 lowest.
+    /// A mask as a 32-bit integer; lane 0 is the lowest bit.
     pub(super) fn mask_bits(&mut self, mask: &Val) -> Val {
         self.w.value(I32, format_args!("bitcast {mask} to i32"))
     }
 
-    /// The current mask, all lanes spelled out where it is full.
+    /// The current mask, with all lanes set if it is full.
     pub(super) fn mask_value(&mut self) -> Val {
         self.mask.clone().unwrap_or_else(|| constant(MASK, 1))
     }
 
-    /// Lanes of the current mask for which a predicate holds, and those for which it does not.
-    fn parted(&mut self, (pred, negated): (Reg, bool)) -> (Val, Val) {
+    /// The lanes of the current mask for which a predicate holds, and those for which it does not.
+    fn split_lanes(&mut self, (pred, negated): (Reg, bool)) -> (Val, Val) {
         let holds = self.read(pred, LANES);
         let fails = self.not(&holds);
         let (yes, no) = if negated { (fails, holds) } else { (holds, fails) };
@@ -276,7 +280,7 @@ impl Emitter<'_> {
         pred: (Reg, bool),
         (taken, other): (BlockId, BlockId),
     ) -> Result<(), HostError> {
-        let (yes, no) = self.parted(pred);
+        let (yes, no) = self.split_lanes(pred);
         match self.analysis.exit_side[block] {
             Some(side) if side == taken => self.exit_edge(context, side, other, &yes, &no),
             Some(side) => self.exit_edge(context, side, taken, &no, &yes),
@@ -284,7 +288,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Lanes `leaving` run to their end at once; the others go on at `next`.
+    /// The lanes in `leaving` run to their end at once; the others continue at `next`.
     fn exit_edge(
         &mut self,
         context: ContextId,
@@ -303,12 +307,12 @@ impl Emitter<'_> {
             self.run_to_exit(side, leaving)?;
         }
         self.remove_from_live(leaving);
-        self.go_on_with(context, next, staying);
+        self.continue_with(context, next, staying);
         Ok(())
     }
 
-    /// Goes on at `next` with the lanes that remain, if any.
-    fn go_on_with(&mut self, context: ContextId, next: BlockId, remaining: &Val) {
+    /// Continues at `next` with the remaining lanes, if there are any.
+    fn continue_with(&mut self, context: ContextId, next: BlockId, remaining: &Val) {
         let found = self.flow.contexts[context].clone();
         if let MaskSource::Slot(slot) = &found.mask {
             self.w.store(remaining, slot);
@@ -323,8 +327,8 @@ impl Emitter<'_> {
         self.goto(context, next);
     }
 
-    /// Lanes of a linearised influence, if there are any, run from `side` to their end.
-    fn leave_for_good(&mut self, side: BlockId, lanes: &Val) -> Result<(), HostError> {
+    /// If `lanes`, of a linearised influence, is not empty, runs them from `side` to their end.
+    fn exit_if_any(&mut self, side: BlockId, lanes: &Val) -> Result<(), HostError> {
         let (some, none) = (self.w.label("leave"), self.w.label("left"));
         let any = self.any(lanes);
         self.w.br_if(&any, &some, &none);
@@ -335,8 +339,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Runs everything from `side` to the exit for some lanes, and restores what the others still
-    /// need.
+    /// Runs all code from `side` to the exit for some lanes, and restores the state that the other
+    /// lanes still need.
     fn run_to_exit(&mut self, side: BlockId, lanes: &Val) -> Result<(), HostError> {
         if self.flow.exits >= MAX_NESTED {
             return Err(self.too_deep(side, "exits that part lanes behind others"));
@@ -360,21 +364,21 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// A register's slot as it is.
+    /// Loads the slot of a register without conversion.
     pub(super) fn load_slot(&mut self, reg: Reg) -> Val {
         let lanes = if self.analysis.shapes[reg].is_scalar() { 1 } else { LANES };
         let slot = self.slots[reg].clone();
         self.w.load(Ty { elem: self.program.regs[reg].elem, lanes }, &slot)
     }
 
-    /// Empty pending masks for some blocks.
+    /// Cleared pending masks for some blocks.
     fn pending_masks(&mut self, nodes: &[BlockId]) -> Pending {
         let pending: Pending = nodes.iter().map(|&b| (b, self.w.register(MASK))).collect();
         nodes.iter().for_each(|b| self.w.store(&constant(MASK, 0), &pending[b]));
         pending
     }
 
-    /// A divergent branch whose lanes meet again.
+    /// A divergent branch with a reconvergence point.
     fn diverge(
         &mut self,
         context: ContextId,
@@ -386,7 +390,7 @@ impl Emitter<'_> {
         let length: usize = nodes.iter().map(|&b| self.program.blocks[b].insts.len() + 1).sum();
         self.flow.linearised += length;
         if length >= WORTH_A_JUMP && self.flow.linearised <= self.flow.most_linearised {
-            // Where the whole warp agrees, it stays in its context.
+            // If the whole warp agrees, it stays in its context.
             for ((_, lanes), (target, _)) in [(yes, no), (no, yes)] {
                 let (agree, part) = (self.w.label("agree"), self.w.label("part"));
                 let any = self.any(lanes);
@@ -419,7 +423,7 @@ impl Emitter<'_> {
         self.linearised(context, &pending, &nodes, meet)
     }
 
-    /// Runs an influence whose pending masks are set, and goes on at `meet` in the context.
+    /// Runs an influence whose pending masks are set, and continues at `meet` in the context.
     fn linearised(
         &mut self,
         context: ContextId,
@@ -443,15 +447,15 @@ impl Emitter<'_> {
             let live = self.w.load(MASK, &live);
             let mask = self.mask_value();
             let remaining = self.w.bin("and", &mask, &live);
-            self.lose_or_stay(context, meet, &remaining);
+            self.continue_after_influence(context, meet, &remaining);
         } else {
             self.goto(context, meet);
         }
         Ok(())
     }
 
-    /// Goes on at `meet`: in the same context if no lane was lost.
-    fn lose_or_stay(&mut self, context: ContextId, meet: BlockId, remaining: &Val) {
+    /// Continues at `meet`, in the same context if no lane has left the kernel.
+    fn continue_after_influence(&mut self, context: ContextId, meet: BlockId, remaining: &Val) {
         let (all, fewer) = (self.w.label("all_back"), self.w.label("fewer"));
         let mask = self.mask_value();
         let lost = self.w.bin("xor", &mask, remaining);
@@ -460,11 +464,11 @@ impl Emitter<'_> {
         self.w.place(&all);
         self.goto(context, meet);
         self.w.place(&fewer);
-        self.go_on_with(context, meet, remaining);
+        self.continue_with(context, meet, remaining);
     }
 
-    /// Emits blocks one behind the other, each under its pending mask. `cut` holds the heads of the
-    /// loops around.
+    /// Emits blocks one behind another, each under its pending mask. `cut` holds the heads of the
+    /// enclosing loops.
     fn linearise(&mut self, pending: &Pending, nodes: &[BlockId], cut: &mut Vec<BlockId>) -> Result<(), HostError> {
         let components = self.analysis.flow.components(nodes, |_, to| cut.contains(&to));
         for component in components {
@@ -482,7 +486,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The entry of a loop that all lanes which enter it go through together.
+    /// The entry of a loop, if all lanes that enter it run it together.
     fn coherent_entry(&self, component: &[BlockId]) -> Option<BlockId> {
         let inside = |b: &BlockId| component.contains(b);
         let parts = |b: &BlockId| {
@@ -495,7 +499,7 @@ impl Emitter<'_> {
         (entries.len() == 1 && !component.iter().any(parts)).then(|| entries[0])
     }
 
-    /// A loop under one mask: a context of its own.
+    /// A loop under one mask, as a context of its own.
     fn nest(&mut self, pending: &Pending, blocks: Vec<BlockId>, entry: BlockId) {
         let mask = self.w.load(MASK, &pending[&entry]);
         self.w.store(&constant(MASK, 0), &pending[&entry]);
@@ -513,7 +517,7 @@ impl Emitter<'_> {
         self.w.place(&end);
     }
 
-    /// A loop that runs while any lane is pending at its head.
+    /// A loop that repeats while a lane is pending at its head.
     fn masked_loop(
         &mut self,
         pending: &Pending,
@@ -561,19 +565,19 @@ impl Emitter<'_> {
         self.instructions(block)?;
         self.mask = Some(mask.clone());
         match self.program.blocks[block].term.clone() {
-            Term::Goto(next) => self.send(pending, next, &mask),
+            Term::Goto(next) => self.add_pending(pending, next, &mask),
             Term::Branch { pred, negated, taken, other } => {
-                let (yes, no) = self.parted((pred, negated));
+                let (yes, no) = self.split_lanes((pred, negated));
                 for (target, lanes) in [(taken, yes), (other, no)] {
                     match self.analysis.exit_side[block] {
-                        Some(side) if side == target && side != EXIT => self.leave_for_good(side, &lanes)?,
-                        _ => self.send(pending, target, &lanes),
+                        Some(side) if side == target && side != EXIT => self.exit_if_any(side, &lanes)?,
+                        _ => self.add_pending(pending, target, &lanes),
                     }
                 }
             }
             Term::Barrier { next, participants, reduce } if self.analysis.scheduled => {
                 self.barrier(&participants, reduce.as_ref(), self.program.blocks[block].line);
-                self.send(pending, next, &mask);
+                self.add_pending(pending, next, &mask);
             }
             Term::Barrier { .. } | Term::Exit => {
                 return Err(LowerError::Malformed {
@@ -588,8 +592,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Lanes go on to a block of the influence, to the exit, or wait at the reconvergence point.
-    fn send(&mut self, pending: &Pending, target: BlockId, lanes: &Val) {
+    /// Moves lanes to a block of the influence, to the exit, or to the reconvergence point.
+    fn add_pending(&mut self, pending: &Pending, target: BlockId, lanes: &Val) {
         if target == EXIT {
             self.remove_from_live(lanes);
         } else if let Some(slot) = pending.get(&target) {

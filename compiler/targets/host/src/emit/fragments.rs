@@ -1,8 +1,7 @@
-//! Matrices between memory and the registers of a warp: `ldmatrix`, `stmatrix`, `movmatrix`,
-//! `wmma.load` and `wmma.store`.
+//! Matrix transfers between memory and the registers of a warp: `ldmatrix`, `stmatrix`,
+//! `movmatrix`, `wmma.load` and `wmma.store`.
 //!
-//! All of them are for whole warps; lanes that are not there would be a fault of the program, and
-//! are not looked for.
+//! PTX requires that all lanes of the warp execute them; inactive lanes are not detected.
 
 use super::access::{Address, Guarded};
 use super::matrix::{MatrixShape, per_register};
@@ -12,14 +11,14 @@ use atoll_kgraph::host_abi::AccessKind;
 use atoll_lower::program::storage;
 use atoll_ptx::ScalarType;
 
-/// Rows of the matrices that `ldmatrix` moves, and 16-bit numbers in a row.
+/// Rows of the matrices that `ldmatrix` moves, and 16-bit numbers per row.
 const ROWS: u32 = 8;
-/// Registers of a row.
+/// Registers per row.
 const ROW_REGISTERS: u32 = 4;
-/// Bytes of a row.
+/// Bytes per row.
 const ROW_BYTES: u32 = 16;
 
-/// Which matrix a fragment is of.
+/// The matrix that a fragment belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fragment {
     A,
@@ -28,8 +27,8 @@ enum Fragment {
 }
 
 impl Emitter<'_> {
-    /// `ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {…}, [a]`: lane 8i + j has the address of
-    /// row j of matrix i.
+    /// `ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {…}, [a]`: lane 8i + j provides the address
+    /// of row j of matrix i.
     pub(super) fn load_matrices(&mut self, inst: &Inst) -> Result<(), HostError> {
         let count = self.matrices(inst)?;
         let pointers = self.row_pointers(inst, 1, AccessKind::Read, count)?;
@@ -81,7 +80,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The addresses of rows; only lanes that name a row make an access.
+    /// The addresses of the rows; only lanes that provide a row make an access.
     fn row_pointers(&mut self, inst: &Inst, operand: usize, kind: AccessKind, matrices: u32) -> Result<Val, HostError> {
         let around = self.mask.clone();
         if matrices * ROWS < LANES {
@@ -97,7 +96,7 @@ impl Emitter<'_> {
         Ok(self.lane_pointers(&address?))
     }
 
-    /// How many matrices a `.m8n8….b16` instruction moves.
+    /// The number of matrices that a `.m8n8….b16` instruction moves.
     fn matrices(&self, inst: &Inst) -> Result<u32, HostError> {
         let count = [("x1", 1), ("x2", 2), ("x4", 4)].into_iter().find(|(word, _)| inst.has(word));
         match count {
@@ -106,7 +105,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// An 8 × 8 matrix of 16-bit numbers, two per lane, transposed.
+    /// Transposes an 8 × 8 matrix of 16-bit numbers, two per lane.
     fn transposed(&mut self, matrix: &Val) -> Val {
         let halves = Ty { elem: Elem::I16, lanes: 2 * LANES };
         let numbers = self.w.value(halves, format_args!("bitcast {matrix} to {halves}"));
@@ -136,7 +135,7 @@ impl Emitter<'_> {
             }
             loaded.push(self.joined_numbers(&numbers));
         }
-        // Fragments of halves have room for twice what they hold.
+        // A fragment of halves has twice as many registers as it needs.
         for (register, value) in registers.iter().zip(loaded.iter().cycle()) {
             self.set_operand(register, value, false);
         }
@@ -168,7 +167,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// What a `wmma.load` or `.store` moves.
+    /// The fragment, element type and shape of a `wmma.load` or `wmma.store`.
     fn fragment(&self, inst: &Inst) -> Result<(Fragment, ScalarType, MatrixShape), HostError> {
         let fragment = match inst.form.modifiers.get(1).map(|m| m.as_str()) {
             Some("a") => Fragment::A,
@@ -211,7 +210,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Lane 0's pointer, which is every lane's.
+    /// Lane 0's pointer, which is the same for all lanes.
     fn first_pointer(&mut self, address: &Address) -> Val {
         match address {
             Address::Uniform(pointer) | Address::Strided(pointer, _) => pointer.clone(),
@@ -219,7 +218,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Where the numbers of a fragment lie in memory that the lanes hold at one place.
+    /// The addresses in memory of the numbers that the lanes hold at one position of a fragment.
     #[expect(clippy::too_many_arguments, reason = "a place in a fragment has as many coordinates")]
     fn element_pointers(
         &mut self,
@@ -252,8 +251,8 @@ impl Emitter<'_> {
         self.w.value(Ty { elem: Elem::Ptr, lanes: LANES }, format_args!("getelementptr i8, {base}, {offset}"))
     }
 
-    /// In checked code, asks for the elements one by one; the operand itself says only where the
-    /// first one lies.
+    /// In checked code, checks the elements one by one; the operand itself gives only the address
+    /// of the first one.
     fn check_elements(&mut self, inst: &Inst, operand: usize, kind: AccessKind, element: Elem, at: &Val) {
         if let (true, Some(base)) = (self.check, inst.ops.get(operand)) {
             let sum = constant(at.ty.with(Elem::I64), 0);
@@ -262,7 +261,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Numbers side by side in a register.
+    /// Packs numbers into a register, side by side.
     fn joined_numbers(&mut self, numbers: &[Val]) -> Val {
         if let [one] = numbers {
             return one.clone();
@@ -278,7 +277,7 @@ impl Emitter<'_> {
     }
 }
 
-/// Registers that a fragment's numbers fill.
+/// The number of registers that a fragment fills.
 fn registers_of(fragment: Fragment, shape: MatrixShape, per: u32) -> u32 {
     let numbers = match fragment {
         Fragment::A => shape.m * shape.k,

@@ -1,24 +1,25 @@
-//! f16 and bf16, alone and in pairs: computed in a wider type and rounded once.
+//! f16 and bf16, single and in pairs: computed in a wider type and rounded once.
 //!
-//! Sums, differences and (of f16) products of halves are exact enough in single precision that
-//! rounding the rounded result gives the right half. A fused multiply-add is not, nor is a product
-//! of bf16, whose exponents reach as far as single precision's: those are rounded to odd first.
+//! For sums, differences and (of f16) products, rounding the result of single precision once more
+//! gives the correctly rounded half. This does not hold for a fused multiply-add, nor for a product
+//! of bf16, whose exponent range is that of single precision; their results are first rounded to
+//! odd.
 
 use super::*;
 use crate::llvm::float;
 use atoll_lower::program::Opnd;
 use atoll_ptx::ScalarType;
 
-/// The least normal f16.
+/// The smallest normal f16.
 const F16_MIN_POSITIVE: f32 = 6.103_515_6e-5;
 
-/// Whether a type is bf16 or a pair of them.
+/// Whether a type is bf16 or a pair of bf16.
 pub(super) fn is_brain(ty: ScalarType) -> bool {
     matches!(ty, ScalarType::Bf16 | ScalarType::Bf16x2)
 }
 
 impl Emitter<'_> {
-    /// Lowers an instruction on halves or pairs of them.
+    /// Lowers an instruction on halves or pairs of halves.
     pub(super) fn half(&mut self, inst: &Inst, ty: ScalarType) -> Result<(), HostError> {
         let lanes = self.lanes_of(inst);
         let ftz = inst.has("ftz");
@@ -65,7 +66,7 @@ impl Emitter<'_> {
         values
     }
 
-    /// The bits of a half without those of a subnormal number.
+    /// The bits of a half, with subnormal numbers flushed.
     fn flush_half(&mut self, bits: &Val, ty: ScalarType) -> Val {
         let exponent = self.w.bin_const("and", bits, if is_brain(ty) { 0x7f80 } else { 0x7c00 });
         let is_small = self.w.compare("icmp eq", &exponent, &constant(bits.ty, 0));
@@ -94,7 +95,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// a · b + c of f16s, rounded to odd in single precision, where the product is exact.
+    /// a · b + c of f16, rounded to odd in single precision, where the product is exact.
     fn fused_half(&mut self, a: &Val, b: &Val, c: &Val) -> Val {
         let product = self.w.bin("fmul", a, b);
         let sum = self.w.bin("fadd", &product, c);
@@ -102,21 +103,21 @@ impl Emitter<'_> {
         self.make_odd(&sum, &error)
     }
 
-    /// The same of bf16s, by way of double precision.
+    /// The same for bf16, in double precision.
     fn fused_brain(&mut self, a: &Val, b: &Val, c: &Val) -> Val {
         let [a, b, c] = [a, b, c].map(|x| self.w.cast("fpext", x, Elem::F64));
         let sum = self.fused_half(&a, &b, &c);
         self.narrow_to_odd(&sum)
     }
 
-    /// Two 16-bit halves as one 32-bit number.
+    /// Packs two 16-bit halves into a 32-bit integer.
     pub(super) fn join_halves(&mut self, low: &Val, high: &Val) -> Val {
         let (low, high) = (self.w.resize(low, Elem::I32, false), self.w.resize(high, Elem::I32, false));
         let high = self.w.bin_const("shl", &high, 16);
         self.w.bin("or", &low, &high)
     }
 
-    /// The bits of an f16 or bf16 as a float.
+    /// Converts the bits of an f16 or bf16 to a float.
     pub(super) fn half_to_float(&mut self, bits: &Val, ty: ScalarType) -> Val {
         if is_brain(ty) {
             let wide = self.w.resize(bits, Elem::I32, false);
@@ -127,7 +128,7 @@ impl Emitter<'_> {
         self.w.cast("fpext", &half, Elem::F32)
     }
 
-    /// A float rounded to the bits of an f16 or bf16, to nearest even.
+    /// Rounds a float to the bits of an f16 or bf16, to nearest even.
     pub(super) fn float_to_half(&mut self, value: &Val, ty: ScalarType) -> Val {
         if is_brain(ty) {
             let bits = self.w.cast("bitcast", value, Elem::I32);
@@ -141,7 +142,7 @@ impl Emitter<'_> {
         self.w.cast("bitcast", &half, Elem::I16)
     }
 
-    /// The upper halves of rounded bits, or NaN where the value is.
+    /// The upper halves of rounded bits, or NaN if the value is NaN.
     pub(super) fn upper_half(&mut self, value: &Val, rounded: &Val) -> Val {
         let is_nan = self.w.compare("fcmp uno", value, value);
         let chosen = self.w.select(&is_nan, &constant(rounded.ty, 0x7fff_0000), rounded);

@@ -1,4 +1,4 @@
-//! One instruction: its guard, and which family lowers it.
+//! Lowers one instruction: handles its guard and dispatches to the family of the opcode.
 
 use super::*;
 use atoll_lower::bounds::BOUND;
@@ -8,9 +8,9 @@ use atoll_ptx::ScalarType;
 /// How an instruction may be executed for lanes that fail its guard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// Computes a value: may run for lanes that do not want it.
+    /// Computes a value: may run for inactive lanes.
     Pure,
-    /// Touches memory, or reports: must not.
+    /// Accesses memory or reports: must not run for inactive lanes.
     Effect,
 }
 
@@ -71,7 +71,7 @@ impl Emitter<'_> {
         result
     }
 
-    /// Whether a lowering relies on some lane being active: scalar accesses, lane loops, traps.
+    /// Whether the lowering requires an active lane: scalar accesses, lane loops, traps.
     fn needs_a_lane(&self, inst: &Inst) -> bool {
         match inst.form.opcode.as_str() {
             "ld" | "ldu" | "st" => inst.ops.iter().any(|o| matches!(o, Opnd::Addr(..)) && self.is_uniform(o)),
@@ -103,7 +103,7 @@ impl Emitter<'_> {
             "st" => self.store(inst),
             "atom" | "red" => self.atomic(inst),
             "createpolicy" => {
-                // A hint to caches that this device does not have; any number will do.
+                // A hint for caches that this device does not have; any number will do.
                 self.set_operand(self.op(inst, 0)?, &constant(I64, 0), false);
                 Ok(())
             }
@@ -139,12 +139,12 @@ impl Emitter<'_> {
         }
     }
 
-    /// The instruction's type, or an error.
+    /// The instruction's type.
     pub(super) fn ty_of(&self, inst: &Inst) -> Result<ScalarType, HostError> {
         inst.form.ty().ok_or_else(|| self.malformed(inst, "has no type"))
     }
 
-    /// An operand, or an error.
+    /// An operand of the instruction.
     pub(super) fn op<'i>(&self, inst: &'i Inst, index: usize) -> Result<&'i Opnd, HostError> {
         inst.ops.get(index).ok_or_else(|| self.malformed(inst, "has too few operands"))
     }
@@ -181,7 +181,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Whether the parts of a vector have the same width, and so many bits together.
+    /// Whether the parts of a vector have equal width and add up to `bits`.
     fn add_up(&self, parts: &[Opnd], bits: u32) -> bool {
         let width = bits / parts.len().max(1) as u32;
         parts.iter().all(|part| match part {

@@ -70,13 +70,13 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// An operand as the instruction's integer type.
+    /// An operand in the instruction's integer type.
     pub(super) fn source(&mut self, inst: &Inst, index: usize, ty: ScalarType, lanes: u32) -> Result<Val, HostError> {
         let operand = self.op(inst, index)?;
         Ok(self.get(operand, elem_of(ty), lanes))
     }
 
-    /// A two-operand instruction by LLVM's opcode or intrinsic.
+    /// A two-operand instruction, by LLVM's opcode or intrinsic.
     fn binary(&mut self, inst: &Inst, ty: ScalarType, lanes: u32, op: &str) -> Result<Val, HostError> {
         let (a, b) = (self.source(inst, 1, ty, lanes)?, self.source(inst, 2, ty, lanes)?);
         Ok(if op.starts_with("llvm.") { self.w.call(op, a.ty, &[&a, &b]) } else { self.w.bin(op, &a, &b) })
@@ -120,7 +120,7 @@ impl Emitter<'_> {
         Ok(self.w.resize(&high, elem_of(ty), false))
     }
 
-    /// `mul24` and `mad24`: the 48-bit product's lower, or with `.hi` upper, 32 bits.
+    /// `mul24` and `mad24`: the lower or, with `.hi`, the upper 32 bits of the 48-bit product.
     fn product_24(&mut self, inst: &Inst, ty: ScalarType, lanes: u32) -> Result<Val, HostError> {
         const UNUSED_BITS: i128 = 40;
         let mut factors = Vec::new();
@@ -144,10 +144,10 @@ impl Emitter<'_> {
         })
     }
 
-    /// What reads or writes the carry, which is an operand by now: written as the second of a pair,
-    /// read as the last source. NVIDIA's adder subtracts by adding the complement, so a
-    /// subtraction sets the carry where it does *not* borrow, and `subc` takes one more away where
-    /// the carry is 0.
+    /// Instructions that write or read the carry, which is an operand by now: the second of a pair
+    /// where it is written, the last source where it is read. NVIDIA's adder subtracts by adding
+    /// the complement, so a subtraction sets the carry if it does *not* borrow, and `subc`
+    /// subtracts one more if the carry is 0.
     fn with_carry(&mut self, inst: &Inst, ty: ScalarType, lanes: u32) -> Result<(), HostError> {
         let opcode = inst.form.opcode.as_str();
         let (a, b) = match opcode {
@@ -173,7 +173,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The sum of two numbers and of the carry that the instruction reads, with its own carry.
+    /// The sum of two numbers and the carry that the instruction reads, with the resulting carry.
     fn sum_with_carry(&mut self, inst: &Inst, a: &Val, b: &Val) -> Result<(Val, Val), HostError> {
         let Some(carry_in) = inst.ops.last() else { return Err(self.malformed(inst, "has too few operands")) };
         let carry_in = self.get(carry_in, Elem::I1, a.ty.lanes);
@@ -183,7 +183,7 @@ impl Emitter<'_> {
         Ok((sum, self.w.bin("or", &carry, &again)))
     }
 
-    /// A sum is below what was added where it overflowed.
+    /// A sum overflowed if it is less than a summand.
     fn overflowing_sum(&mut self, a: &Val, b: &Val) -> (Val, Val) {
         let sum = self.w.bin("add", a, b);
         let carry = self.w.compare("icmp ult", &sum, a);
@@ -196,9 +196,9 @@ impl Emitter<'_> {
         Ok(self.extended(operand, ty, Elem::int(ty.bits() * 2), lanes))
     }
 
-    /// An integer operand extended from `ty`. Lane 0 of a progression that is not known to stay
-    /// within `ty` is extended so that the lanes behind the wrap, if there is one, are right:
-    /// those in front of it would be addresses some 2³² elements away (see
+    /// An integer operand extended from `ty`. Lane 0 of a progression that may leave the range of
+    /// `ty` is extended so that the lanes behind the wrap-around, if there is one, are correct: the
+    /// addresses of the lanes in front of it would be some 2³² elements away (see
     /// [`atoll_lower::shape::Shape::assumed`]).
     pub(super) fn extended(&mut self, operand: &Opnd, ty: ScalarType, to: Elem, lanes: u32) -> Val {
         let signed = is_signed(ty);
@@ -218,9 +218,9 @@ impl Emitter<'_> {
         self.w.select(&wraps, &below, &above)
     }
 
-    /// Division as the code does that NVIDIA's assembler writes for it: by zero, quotient and
-    /// remainder are all ones, in every width, signed or not; the least number by −1 is itself,
-    /// and leaves nothing.
+    /// Division with the results of the code that NVIDIA's assembler generates for it: by zero,
+    /// quotient and remainder are all ones, in every width, signed or not; the smallest number
+    /// divided by −1 is itself, with remainder 0.
     fn divide(&mut self, inst: &Inst, ty: ScalarType, lanes: u32, quotient: bool) -> Result<Val, HostError> {
         let (a, b) = (self.source(inst, 1, ty, lanes)?, self.source(inst, 2, ty, lanes)?);
         let signed = is_signed(ty);
@@ -233,7 +233,8 @@ impl Emitter<'_> {
             let overflows = self.w.bin("and", &is_least, &by_minus_one);
             unsafe_divisor = self.w.bin("or", &unsafe_divisor, &overflows);
         }
-        // By one: the dividend itself and no remainder, which is right for the overflow.
+        // Divides by one instead: quotient is the dividend and remainder 0, the right result for
+        // the overflow.
         let divisor = self.w.select(&unsafe_divisor, &constant(b.ty, 1), &b);
         let op = match (quotient, signed) {
             (true, true) => "sdiv",
@@ -245,8 +246,8 @@ impl Emitter<'_> {
         Ok(self.w.select(&by_zero, &constant(a.ty, -1), &value))
     }
 
-    /// `lop3.b32 d, a, b, c, table`: the or of the minterms that the table has. `lop3.op.b32 d|p,
-    /// …, q` also says whether the result is not 0, combined with q.
+    /// `lop3.b32 d, a, b, c, table`: the disjunction of the minterms in the table.
+    /// `lop3.op.b32 d|p, …, q` also yields whether the result is not 0, combined with q.
     fn lop3(&mut self, inst: &Inst, lanes: u32) -> Result<(), HostError> {
         let Opnd::Imm(Immediate::Int(table)) = *self.op(inst, 4)? else {
             return Err(self.malformed(inst, "needs a literal table"));

@@ -1,7 +1,6 @@
-//! The approximate transcendental functions, as IR that every target has inline: range reduction
-//! and a polynomial.
+//! Approximate transcendental functions as inline IR: range reduction and a polynomial.
 //!
-//! Their errors stand in the table on the crate's first page.
+//! The table on the crate's first page lists their errors.
 
 use crate::llvm::{Elem, Ty, Val, Writer, constant, float};
 
@@ -23,7 +22,7 @@ pub(crate) struct Routine {
 }
 
 impl Routine {
-    /// The routine of a PTX opcode.
+    /// The routine for a PTX opcode.
     pub(crate) fn of(opcode: &str, lanes: u32) -> Option<Routine> {
         let function = match opcode {
             "ex2" => Function::Exp2,
@@ -113,14 +112,14 @@ impl Math {
         self.as_float(&bits)
     }
 
-    /// 2^x = 2^n · 2^f with |f| ≤ ½; scaled in two steps so that subnormal results are right.
+    /// 2^x = 2^n · 2^f with |f| ≤ ½; scaled in two steps so that subnormal results are correct.
     fn exp2(&mut self, x: &Val) -> Val {
         let (low, high) = (self.c(-160.0), self.c(130.0));
         let clamped = self.w.call("llvm.maxnum", self.ty, &[x, &low]);
         let clamped = self.w.call("llvm.minnum", self.ty, &[&clamped, &high]);
         let whole = self.w.call("llvm.roundeven", self.ty, &[&clamped]);
         let f = self.w.bin("fsub", &clamped, &whole);
-        // Coefficients ln(2)^k / k!, the last ones adjusted for the interval.
+        // Coefficients ln(2)^k / k!, the last ones adjusted to the interval.
         let p = self.polynomial(
             &f,
             &[1.535_336_2e-4, 1.339_887_4e-3, 9.618_437e-3, 5.550_332_5e-2, 2.402_264_8e-1, 6.931_472e-1, 1.0],
@@ -143,7 +142,7 @@ impl Math {
         let scaled = self.w.bin("fmul", x, &scale);
         let normal = self.w.select(&is_small, &scaled, x);
         let bits = self.bits(&normal);
-        // Moves the split between exponents from 1 to √½.
+        // Moves the boundary between exponents from 1 to √½.
         let shifted = self.w.bin_const("sub", &bits, 0x3f35_04f3);
         let exponent = self.w.bin_const("ashr", &shifted, 23);
         let fraction = self.w.bin_const("and", &shifted, 0x007f_ffff);
@@ -154,7 +153,7 @@ impl Math {
         let adjust = self.w.select(&is_small, &self.c(-23.0), &self.c(0.0));
         let e = self.w.cast("sitofp", &exponent, Elem::F32);
         let e = self.w.bin("fadd", &e, &adjust);
-        // ln(1 + f) = f − f²/2 + f³ P(f), Cephes' coefficients.
+        // ln(1 + f) = f − f²/2 + f³ P(f), with the coefficients of Cephes.
         let p = self.polynomial(
             &f,
             &[
@@ -174,7 +173,8 @@ impl Math {
         let half = self.c(-0.5);
         let tail = self.w.bin("fmul", &p, &cube);
         let tail = self.fma(&half, &square, &tail);
-        // Times log2(e), kept in two parts so that the large term f is exact.
+        // Multiplied by log2(e), split in two parts so that the product with the large term f is
+        // exact.
         let (log2e_high, log2e_low) = (self.c(1.441_406_3), self.c(1.288_790_3e-3));
         let low = self.w.bin("fmul", &f, &log2e_low);
         let log2e = self.c(std::f32::consts::LOG2_E);
@@ -195,20 +195,19 @@ impl Math {
         self.w.select(&is_zero, &self.c(f32::NEG_INFINITY), &result)
     }
 
-    /// sin(x + quarter · π/2): x is reduced to |r| ≤ π/4 by multiples of π/2 in three parts.
+    /// sin(x + quarter · π/2): reduces x to |r| ≤ π/4 by multiples of π/2 in three parts.
     fn sin_cos(&mut self, x: &Val, quarter: i128) -> Val {
         let two_over_pi = self.c(std::f32::consts::FRAC_2_PI);
         let scaled = self.w.bin("fmul", x, &two_over_pi);
         let whole = self.w.call("llvm.roundeven", self.ty, &[&scaled]);
         let mut r = x.clone();
-        // π/2 in three floats (the first two have few bits set, so that products with small integers are
-        // exact without fma too).
+        // π/2 as three floats; the first two have few bits set, so that their products with small
+        // integers are exact even without fma.
         for part in [-1.570_796_4_f32, 4.371_139e-8, 1.717_588_6e-15] {
             let part = self.c(part);
             r = self.fma(&whole, &part, &r);
         }
-        // For an argument so large that it is no multiple of anything, what comes out is a number between
-        // −1 and 1.
+        // For arguments too large for the reduction, the result is some number between −1 and 1.
         let limit = self.c(0.786);
         let magnitude = self.w.call("llvm.fabs", self.ty, &[&r]);
         let is_beyond = self.w.compare("fcmp ogt", &magnitude, &limit);
@@ -235,8 +234,8 @@ impl Math {
         self.as_float(&bits)
     }
 
-    /// A rational function of x up to where it comes closest to 1 (the form used by Eigen), and 1
-    /// where tanh is 1 in single precision.
+    /// A rational function of x (the form used by Eigen) up to the argument where it is closest to
+    /// 1; 1 beyond, where tanh rounds to 1 in single precision.
     fn tanh(&mut self, x: &Val) -> Val {
         let (low, high) = (self.c(-7.905_311), self.c(7.905_311));
         let clamped = self.w.call("llvm.maxnum", self.ty, &[x, &low]);
@@ -255,10 +254,10 @@ impl Math {
             ],
         );
         let q = self.polynomial(&square, &[1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3]);
-        // The quotient first: p · x would lose bits where x is hardly a normal number.
+        // The quotient comes first: p · x would lose bits if x is barely normal.
         let quotient = self.w.bin("fdiv", &p, &q);
         let value = self.w.bin("fmul", &quotient, &clamped);
-        // From here on the nearest number is 1; the rational function stays below it.
+        // From here on 1 is the nearest number; the rational function stays below it.
         let magnitude = self.w.call("llvm.fabs", self.ty, &[x]);
         let (limit, one) = (self.c(9.010_914), self.c(1.0));
         let is_one = self.w.compare("fcmp oge", &magnitude, &limit);

@@ -1,20 +1,20 @@
 //! Matrix products of a warp: `mma.sync` and `wmma.mma`.
 //!
-//! *Where elements live.* A matrix is cut into tiles of 8 rows (of A; columns of B) by as many
-//! numbers as four registers hold; lane l holds the l mod 4-th register of row l div 4. A result
-//! has tiles of 8 by 8, of which each lane holds two neighbours. Registers go through the tiles
-//! along the rows of A first, then along k. That is the ISA's layout of `mma`; the fragments of
-//! `wmma` have no layout that a program may know, and get the same one.
+//! *Layout.* A matrix is divided into tiles of 8 rows (for B: columns) and as many numbers along k
+//! as four registers hold; lane l holds the (l mod 4)-th register of row l div 4. A result has 8 ×
+//! 8 tiles, of which each lane holds two neighbouring numbers. Registers enumerate the tiles along
+//! the rows of A first, then along k. This is the ISA's layout of `mma`. The layout of `wmma`
+//! fragments is unspecified; they use the same one.
 //!
-//! *How sums are rounded.* Products of f16, bf16 and tf32 (of which only the 10 bits of fraction
-//! are looked at) are exact. They are added to the f32 accumulator in ascending k, one fused
-//! multiply-add each, so with one rounding per product; an f16 result is rounded once more at the
-//! end. f64 goes the same way in double precision. NVIDIA adds several products before it rounds
-//! and does not say in which order: results differ from its by no more than 2·k units in the last
-//! place of the largest partial sum. Integers wrap around, or saturate with `.satfinite`.
+//! *Rounding.* Products of f16, bf16 and tf32 (only the 10 bits of its fraction are used) are
+//! exact. They are added to the f32 accumulator in ascending k by fused multiply-adds, with one
+//! rounding per product; an f16 result is rounded once more at the end. f64 works the same way in
+//! double precision. NVIDIA adds several products before it rounds, in an unspecified order:
+//! results differ by at most 2·k units in the last place of the largest partial sum. Integers wrap
+//! around, or saturate with `.satfinite`.
 //!
-//! *How it is fast.* For each k, the column of A and the row of B are put beside the accumulators
-//! by one constant shuffle each; what follows is fused multiply-adds of whole registers.
+//! *Speed.* For each k, one constant shuffle each moves the column of A and the row of B into the
+//! layout of the accumulators; the rest are fused multiply-adds of whole registers.
 
 use super::*;
 use atoll_lower::program::Opnd;
@@ -35,7 +35,7 @@ pub(super) struct MatrixShape {
 }
 
 impl MatrixShape {
-    /// The shape of a modifier: `m16n8k16`.
+    /// The shape in a modifier such as `m16n8k16`.
     pub(super) fn of(inst: &Inst) -> Option<MatrixShape> {
         inst.form.modifiers.iter().find_map(|word| {
             let (m, rest) = word.strip_prefix('m')?.split_once('n')?;
@@ -45,7 +45,7 @@ impl MatrixShape {
     }
 }
 
-/// Numbers of a factor that one register holds.
+/// Numbers of a factor per register.
 pub(super) fn per_register(ty: ScalarType) -> u32 {
     match ty {
         ScalarType::F16 | ScalarType::Bf16 => 2,
@@ -54,7 +54,7 @@ pub(super) fn per_register(ty: ScalarType) -> u32 {
     }
 }
 
-/// Shapes by the type of the factors.
+/// Supported shapes by the type of the factors.
 fn is_known(shape: MatrixShape, ty: ScalarType, is_wmma: bool) -> bool {
     let MatrixShape { m, n, k } = shape;
     let wide = [(16, 16), (32, 8), (8, 32)].contains(&(m, n));
@@ -72,14 +72,15 @@ fn is_known(shape: MatrixShape, ty: ScalarType, is_wmma: bool) -> bool {
     }
 }
 
-/// A product on its way.
+/// A product being emitted.
 struct Product {
     shape: MatrixShape,
-    /// Numbers of A and B by register and place in it, 32 lanes each.
+    /// Numbers of A and B by register and position in it, 32 lanes each.
     a: Vec<Val>,
     b: Vec<Val>,
     per: u32,
-    /// What was put beside the accumulators already, by factor, number and lane or lanes.
+    /// Factors already shuffled to the layout of the accumulators, by factor, number and lane or
+    /// lanes.
     placed: HashMap<(bool, u32, u32), Val>,
 }
 
@@ -93,7 +94,7 @@ impl Emitter<'_> {
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         let (d_ty, a_ty, b_ty, c_ty) = match types[..] {
             [d, a, b, c] => (d, a, b, c),
-            // `wmma` of halves names the accumulators only.
+            // `wmma` of halves names the types of the accumulators only.
             [d, c] if is_wmma => (d, ScalarType::F16, ScalarType::F16, c),
             _ => return Err(self.malformed(inst, "needs the types of its matrices")),
         };
@@ -128,7 +129,7 @@ impl Emitter<'_> {
         Ok(parts)
     }
 
-    /// The numbers of a factor, in the order of registers and of places in a register.
+    /// The numbers of a factor, ordered by register and position in the register.
     fn factor(&mut self, inst: &Inst, operand: &Opnd, count: u32, ty: ScalarType) -> Result<Vec<Val>, HostError> {
         let mut numbers = Vec::new();
         for register in &self.registers(inst, operand, count)?[..count as usize] {
@@ -152,7 +153,7 @@ impl Emitter<'_> {
         Ok(numbers)
     }
 
-    /// The accumulators that go in: `count` numbers per lane.
+    /// The input accumulators: `count` numbers per lane.
     fn accumulators(&mut self, inst: &Inst, operand: &Opnd, count: u32, ty: ScalarType) -> Result<Vec<Val>, HostError> {
         if ty == ScalarType::F16 {
             let registers = self.registers(inst, operand, count / 2)?.to_vec();
@@ -189,7 +190,7 @@ impl Emitter<'_> {
     fn multiply(&mut self, inst: &Inst, mut factors: Product, start: Vec<Val>) -> Vec<Val> {
         let is_int = !start[0].ty.elem.is_float();
         let saturates = is_int && inst.has("satfinite");
-        // Sums of bytes stay far from overflow; what went in is added last where that must saturate.
+        // Sums of bytes cannot overflow; if the result must saturate, the input is added last.
         let mut sums: Vec<Val> =
             if saturates { start.iter().map(|s| constant(s.ty, 0)).collect() } else { start.clone() };
         let row_tiles = factors.shape.m / TILE;
@@ -212,7 +213,7 @@ impl Emitter<'_> {
         sums
     }
 
-    /// Beside each lane's results, the number of column k of A in their row.
+    /// For each lane's results, the number in column k of A and in their row.
     fn column_of_a(&mut self, factors: &mut Product, tile: u32, k: u32) -> Val {
         let (k_tile, lane, place) = (k / (ROW_LANES * factors.per), k / factors.per % ROW_LANES, k % factors.per);
         let number = (k_tile * (factors.shape.m / TILE) + tile) * factors.per + place;
@@ -220,7 +221,8 @@ impl Emitter<'_> {
         self.placed(&mut factors.placed, (true, number, lane), &factors.a[number as usize], &pattern)
     }
 
-    /// Beside each lane's first or second result of a tile, the number of row k of B in its column.
+    /// For each lane's first or second result of a tile, the number in row k of B and in its
+    /// column.
     fn row_of_b(&mut self, factors: &mut Product, tile: u32, half: u32, k: u32) -> Val {
         let k_tiles = factors.shape.k / (ROW_LANES * factors.per);
         let (k_tile, lane, place) = (k / (ROW_LANES * factors.per), k / factors.per % ROW_LANES, k % factors.per);
@@ -243,7 +245,7 @@ impl Emitter<'_> {
     }
 }
 
-/// Whether factors and accumulators of these types go together.
+/// Whether factors and accumulators of these types can be combined.
 fn agree(a: ScalarType, b: ScalarType, c: ScalarType, d: ScalarType) -> bool {
     use ScalarType::*;
     match a {

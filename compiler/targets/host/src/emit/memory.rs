@@ -1,7 +1,7 @@
 //! Loads, stores and fences.
 //!
-//! An access whose lanes have one address is one scalar access; lanes that follow each other are
-//! vector accesses; anything else is a gather or scatter.
+//! An access whose lanes share one address is one scalar access; lanes with consecutive addresses
+//! are vector accesses; everything else is a gather or scatter.
 
 use super::access::{Address, Guarded};
 use super::*;
@@ -10,10 +10,10 @@ use atoll_kgraph::host_abi::AccessKind;
 use atoll_lower::program::{Opnd, is_signed, storage};
 use atoll_ptx::{ScalarType, StateSpace};
 
-/// How an access is ordered with what other threads do.
+/// The memory order of an access.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
-    /// Not at all.
+    /// No order.
     Weak,
     /// The memory does not change while the kernel runs.
     Invariant,
@@ -24,7 +24,7 @@ enum Order {
 }
 
 impl Emitter<'_> {
-    /// Where an access of `bytes` bytes per lane goes, with what must stand in front of it.
+    /// The address of an access of `bytes` bytes per lane; emits the checks in front of it.
     pub(super) fn address(
         &mut self,
         inst: &Inst,
@@ -35,7 +35,7 @@ impl Emitter<'_> {
         self.address_in(inst, operand, inst.form.space(), kind, bytes)
     }
 
-    /// The same in a space that is not the instruction's first.
+    /// Like [`Emitter::address`], with an explicit state space.
     pub(super) fn address_in(
         &mut self,
         inst: &Inst,
@@ -80,8 +80,8 @@ impl Emitter<'_> {
         Ok(address)
     }
 
-    /// The base of an address as 64 bits. Offsets in small spaces are signed, so that one which is
-    /// only formed, never used, may be negative.
+    /// The base of an address, extended to 64 bits. Offsets in shared and local memory are signed:
+    /// an address that is computed but not accessed may be negative.
     fn base_address(&mut self, base: &Opnd, space: Option<StateSpace>, lanes: u32) -> Val {
         let elem = match base {
             Opnd::Reg(reg) => self.program.regs[*reg].elem,
@@ -171,7 +171,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Lane after lane, `count` elements each: one wide load, taken apart.
+    /// Lane after lane, `count` elements each: one wide load, split afterwards.
     fn load_contiguous(&mut self, elem: Elem, count: u32, pointer: &Val, order: Order) -> Vec<Val> {
         let ty = Ty { elem, lanes: LANES * count };
         let align = elem.bytes();
@@ -192,7 +192,7 @@ impl Emitter<'_> {
         (0..count).map(|i| self.w.shuffle(&whole, &part(i))).collect()
     }
 
-    /// Every lane of a mask `count` times.
+    /// Repeats every lane of a mask `count` times.
     fn repeat_lanes(&mut self, mask: &Val, count: u32) -> Val {
         if count == 1 {
             return mask.clone();
@@ -201,9 +201,9 @@ impl Emitter<'_> {
         self.w.shuffle(mask, &pattern)
     }
 
-    /// Loads through pointers that may follow each other after all: an index that was taken apart
-    /// by divisions and put together again, as a convolution's is, runs evenly along most of a
-    /// row. That is found out when it runs, since a gather costs ten times as much as the question.
+    /// Loads through pointers that may turn out to be consecutive: an index that was split by
+    /// divisions and recombined, as in a convolution, is consecutive along most of a row. This is
+    /// tested at run time, because a gather costs ten times as much as the test.
     fn load_each(&mut self, elem: Elem, count: u32, pointers: &Val, order: Order) -> Vec<Val> {
         let results: Vec<Val> = (0..count).map(|_| self.w.alloca(Ty { elem, lanes: LANES })).collect();
         let (each, contiguous, done) = (self.w.label("gather"), self.w.label("contiguous"), self.w.label("loaded"));
@@ -219,8 +219,8 @@ impl Emitter<'_> {
         results.iter().map(|r| self.w.load(Ty { elem, lanes: LANES }, r)).collect()
     }
 
-    /// Branches on whether the active lanes' pointers step by `stride` from lane 0's, which is the
-    /// result.
+    /// Branches on whether the active lanes' pointers advance by `stride` from lane 0's pointer,
+    /// which is returned.
     fn branch_on_contiguity(&mut self, pointers: &Val, stride: u32, contiguous: &Label, otherwise: &Label) -> Val {
         let addresses = self.w.cast("ptrtoint", pointers, Elem::I64);
         let first = self.w.extract(&addresses, &constant(I32, 0));
@@ -258,8 +258,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Keeps LLVM from moving a vector access that is volatile or ordered; x86 itself keeps the
-    /// order of plain accesses that PTX asks for here.
+    /// Keeps LLVM from moving a vector access that is volatile or ordered; x86 itself provides the
+    /// order that PTX requires here.
     fn compiler_barrier(&mut self, order: Order) {
         if matches!(order, Order::Volatile | Order::Relaxed | Order::Synchronising) {
             self.w.effect(format_args!("fence syncscope(\"singlethread\") seq_cst"));
@@ -301,7 +301,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Stores through pointers that may follow each other after all, as `load_each` does.
+    /// Stores through pointers that may turn out to be consecutive, as `load_each` does.
     fn store_each(&mut self, sources: &[Opnd], elem: Elem, pointers: &Val) {
         let (each, contiguous, done) = (self.w.label("scatter"), self.w.label("contiguous"), self.w.label("stored"));
         let first = self.branch_on_contiguity(pointers, elem.bytes() * sources.len() as u32, &contiguous, &each);
@@ -327,8 +327,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// What all lanes store to one place: of different values any may stay; here it is the last
-    /// active lane's.
+    /// The value that remains if all lanes store to one address: PTX allows any; here it is the
+    /// value of the last active lane.
     fn last_lane(&mut self, source: &Opnd, elem: Elem) -> Val {
         if self.is_uniform(source) {
             return self.get(source, elem, 1);
@@ -360,10 +360,10 @@ impl Emitter<'_> {
         }
     }
 
-    /// One vector of 1, 2, 4 or 8 vectors, lane after lane.
+    /// Interleaves 1, 2, 4 or 8 vectors, lane after lane.
     fn interleave(&mut self, values: &[Val]) -> Val {
         let mut parts = values.to_vec();
-        // Halves are joined end to end first; one shuffle then puts the lanes in order.
+        // The vectors are first concatenated in pairs; one shuffle then puts the lanes in order.
         while parts.len() > 1 {
             parts = parts
                 .chunks(2)
@@ -390,7 +390,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// A stack array of one element per lane; `purpose` tells arrays in use at the same time apart.
+    /// A stack array of one element per lane; `purpose` distinguishes arrays in use at the same
+    /// time.
     pub(super) fn lane_array(&mut self, elem: Elem, purpose: u8) -> Val {
         if let Some(array) = self.lane_arrays.get(&(elem, purpose)) {
             return array.clone();
@@ -400,7 +401,7 @@ impl Emitter<'_> {
         array
     }
 
-    /// Vectors put where single lanes can be read from; scalars as they are.
+    /// Stores vectors to arrays from which single lanes can be read; keeps scalars unchanged.
     pub(super) fn lane_arrays_of(&mut self, values: &[Val]) -> Vec<Val> {
         let mut out = Vec::new();
         for (purpose, value) in values.iter().enumerate() {
@@ -410,13 +411,13 @@ impl Emitter<'_> {
             }
             let array = self.lane_array(value.ty.elem, purpose as u8);
             self.w.store(value, &array);
-            // The element type rides on a one-lane marker of the array's pointer.
+            // The pointer's type records the element type of the array.
             out.push(Val { ty: Ty { elem: value.ty.elem, lanes: LANES }, text: array.text });
         }
         out
     }
 
-    /// One lane of what `lane_arrays_of` put away.
+    /// One lane of a value prepared by `lane_arrays_of`.
     pub(super) fn lane_value(&mut self, value: &Val, lane: &Val) -> Val {
         if value.ty.lanes == 1 {
             return value.clone();
@@ -454,8 +455,8 @@ impl Emitter<'_> {
 
     /// `membar` and `fence`.
     pub(super) fn fence(&mut self, inst: &Inst) -> Result<(), HostError> {
-        // Within a block there is one thread of execution; x86 orders everything but a store before a load
-        // by itself.
+        // Within a block there is one thread of execution; x86 orders all accesses except a store
+        // before a load.
         if inst.has("cta") {
             self.w.effect(format_args!("fence syncscope(\"singlethread\") seq_cst"));
         } else if inst.has("acq_rel") || inst.has("proxy") {

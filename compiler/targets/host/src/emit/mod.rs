@@ -1,11 +1,11 @@
-//! From an analysed kernel to LLVM IR.
+//! Emits LLVM IR for an analysed kernel.
 //!
 //! The emitted function runs blocks `block_begin..block_end`. A block is a sequence of *regions*,
-//! the code from one barrier to the next; a region runs for all warps of the block before the next
-//! one starts. Within a region a warp is 32 lanes of vectors (`flow`). PTX registers live in stack
-//! slots that LLVM turns into SSA values; what a warp needs beyond a barrier goes to its record in
-//! scratch memory (`regions`). Where warps do not all meet at the same barriers, or wait for each
-//! other by reading memory, the code of a warp is one piece, and each warp has a stack (`fibers`).
+//! each the code from one barrier to the next; a region runs for all warps of the block before the
+//! next one starts. Within a region a warp is 32 vector lanes (`flow`). PTX registers are stack
+//! slots that LLVM turns into SSA values; values that a warp needs beyond a barrier are stored in
+//! its record in scratch memory (`regions`). If warps may wait at different barriers, or spin on
+//! memory, the code of a warp is one function and each warp has its own stack (`fibers`).
 //!
 //! Invariant: whenever code runs, at least one lane of the current mask is active. Scalar memory
 //! accesses therefore need no test.
@@ -65,24 +65,24 @@ pub(crate) const I64: Ty = Ty { elem: Elem::I64, lanes: 1 };
 /// A mask: one predicate per lane.
 pub(crate) const MASK: Ty = Ty { elem: Elem::I1, lanes: LANES };
 
-/// One kernel's IR and what its launch needs.
+/// One kernel's IR and the requirements of its launch.
 #[derive(Debug)]
 pub(crate) struct EmittedKernel {
-    /// The function's text, `define` to `}`.
+    /// The function's text, from `define` to `}`.
     pub(crate) text: String,
-    /// Metadata that its text refers to.
+    /// The metadata that its text refers to.
     pub(crate) lines: String,
     /// Math routines it calls (see [`math`]).
     pub(crate) math: BTreeSet<math::Routine>,
     /// Module variables it refers to.
     pub(crate) globals: BTreeSet<atoll_ptx::Name>,
-    /// Scratch memory per compute unit, without the stacks of fibers.
+    /// Scratch memory per compute unit in bytes, without the stacks of fibers.
     pub(crate) scratch_bytes: u32,
-    /// Fibers, each of which needs a stack.
+    /// Number of fibers, each of which needs a stack.
     pub(crate) fibers: u32,
 }
 
-/// Values that are computed once, at the start of the kernel.
+/// Values computed once, at the start of the kernel.
 #[derive(Debug)]
 struct Fixed {
     params: Val,
@@ -108,27 +108,27 @@ pub(crate) struct Emitter<'a> {
     flushed: Vec<bool>,
     /// Stack slot of each register.
     slots: Vec<Val>,
-    /// Block index in x, y, z.
+    /// Block index along x, y, z.
     ctaid: [Val; 3],
     /// Index of the running warp.
     warp: Val,
     /// Lanes that have not left the kernel.
     live: Val,
     fixed: Fixed,
-    /// Lanes the current instruction works on; `None` is all 32.
+    /// Lanes that the current instruction works on; `None` means all 32.
     mask: Option<Val>,
-    /// The current instruction's guard, where it is uniform and turned into a select.
+    /// The current instruction's guard, if it is uniform and becomes a select.
     scalar_guard: Option<Val>,
     /// The current instruction keeps old values under a guard that differs between lanes.
     keep_old: bool,
     line: u32,
     loads: Loads,
     alignments: Alignments,
-    /// Every access asks the device first.
+    /// Every access is checked by the device first.
     check: bool,
     flow: flow::Flow,
     regions: regions::Regions,
-    /// Scratch stack arrays for lane loops, by element and use.
+    /// Stack arrays for lane loops, by element and purpose.
     lane_arrays: HashMap<(Elem, u8), Val>,
     math: BTreeSet<math::Routine>,
     globals: BTreeSet<atoll_ptx::Name>,
@@ -138,7 +138,7 @@ pub(crate) struct Emitter<'a> {
     frame: Option<Val>,
 }
 
-/// Writes a kernel's IR.
+/// Emits a kernel's IR.
 pub(crate) fn emit_kernel(
     program: &Program,
     analysis: &Analysis,
@@ -183,7 +183,7 @@ pub(crate) fn emit_kernel(
     emitter.run()
 }
 
-/// Reads the fields of the context that do not change.
+/// Loads the fields of the context that do not change.
 fn load_context(w: &mut Writer) -> Fixed {
     let context = Val { ty: PTR, text: "%context".into() };
     let mut field = |offset: usize, ty: Ty| {
@@ -225,7 +225,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// The loop over blocks: polls the stop word, runs the regions, steps the block index.
+    /// The loop over blocks: polls the stop word, runs the regions, advances the block index.
     fn block_loop(&mut self) -> Result<(), HostError> {
         let index = self.w.register(I64);
         let (head, poll, body, done, out) = (
@@ -266,10 +266,10 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// x, y, z of the first block, by division; the others are stepped to.
+    /// x, y, z of the first block, by division; the following blocks are found by stepping.
     fn first_block_index(&mut self) {
         let [gx, gy, _] = self.fixed.grid.clone().map(|g| self.w.resize(&g, Elem::I64, false));
-        // A launch over no blocks divides by nothing.
+        // An empty grid must not lead to a division by zero.
         let one = constant(I64, 1);
         let gx = self.w.call("llvm.umax", I64, &[&gx, &one]);
         let gy = self.w.call("llvm.umax", I64, &[&gy, &one]);
@@ -327,8 +327,7 @@ impl Emitter<'_> {
     }
 }
 
-/// A symbol as LLVM writes it. PTX names may hold `$`, which LLVM takes unquoted but for nothing
-/// else we want to rely on.
+/// A symbol in LLVM's syntax. Quoted, because PTX names may contain `$`.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }

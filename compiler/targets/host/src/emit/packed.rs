@@ -1,12 +1,12 @@
 //! Pairs of 16-bit integers in a register, and dot products of bytes. [`video`](super::video) has
-//! the older instructions on two or four numbers in a register.
+//! the older SIMD instructions on two or four numbers per register.
 
 use super::*;
 use atoll_lower::program::{Opnd, is_signed};
 use atoll_ptx::ScalarType;
 
 impl Emitter<'_> {
-    /// An instruction on packed integers; `None` where it is none.
+    /// Lowers an instruction on packed integers; `None` if it is not one.
     pub(super) fn packed_integer(&mut self, inst: &Inst) -> Option<Result<(), HostError>> {
         match inst.form.opcode.as_str() {
             "dp4a" => Some(self.dot_product(inst, 8)),
@@ -51,7 +51,7 @@ impl Emitter<'_> {
         let lanes = self.lanes_of(inst);
         let (a, b) = (self.op(inst, 1)?.clone(), self.op(inst, 2)?.clone());
         let mut sum = self.get(self.op(inst, 3)?, Elem::I32, lanes);
-        // The upper bytes of b, with `dp2a.hi`.
+        // The upper bytes of b, for `dp2a.hi`.
         let skipped = if inst.form.opcode == "dp2a" && inst.has("hi") { 16 } else { 0 };
         for index in 0..32 / a_bits {
             let x = self.field(&a, index * a_bits, a_bits, a_ty == ScalarType::S32, lanes);
@@ -63,7 +63,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `cvt.pack.sat.type.s32 d, a, b`: both saturated to 16 bits, a above b.
+    /// `cvt.pack.sat.type.s32 d, a, b`: saturates both to 16 bits, a in the upper half.
     /// `cvt.pack.sat.type.s32.b32 d, a, b, c`: to 8 bits, with the lower half of c above them.
     pub(super) fn cvt_pack(&mut self, inst: &Inst) -> Result<(), HostError> {
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
@@ -93,13 +93,13 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `bits` bits of a 32-bit operand from `at` on, extended.
+    /// `bits` bits of a 32-bit operand, from bit `at` on, extended.
     fn field(&mut self, operand: &Opnd, at: u32, bits: u32, signed: bool, lanes: u32) -> Val {
         let value = self.get(operand, Elem::I32, lanes);
         self.sub_register(&value, at, bits, signed)
     }
 
-    /// `bits` bits of 32-bit lanes from `at` on, extended.
+    /// `bits` bits of 32-bit lanes, from bit `at` on, extended.
     pub(super) fn sub_register(&mut self, value: &Val, at: u32, bits: u32, signed: bool) -> Val {
         let top = self.w.bin_const("shl", value, i128::from(32 - at - bits));
         self.w.bin_const(if signed { "ashr" } else { "lshr" }, &top, i128::from(32 - bits))

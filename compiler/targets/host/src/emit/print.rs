@@ -1,16 +1,16 @@
-//! What kernels say: `vprintf` and failed assertions.
+//! Output of kernels: `vprintf` and failed assertions.
 
 use super::*;
 use atoll_kgraph::host_abi::TrapCode;
 
-/// What a failed assertion prints, after NVIDIA's own words.
+/// The message of a failed assertion, in NVIDIA's format.
 const ASSERTION: &str = "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n";
-/// The arguments of [`ASSERTION`], as `vprintf` packs them: offsets, and their end.
+/// Offsets of the arguments of [`ASSERTION`] as `vprintf` packs them, and their end.
 const ASSERTION_OFFSETS: [u64; 10] = [0, 8, 16, 24, 28, 32, 36, 40, 44, 48];
 const ASSERTION_BYTES: u32 = 56;
 
 impl Emitter<'_> {
-    /// `vprintf d, format, arguments`, for one lane after the other, the lowest first.
+    /// `vprintf d, format, arguments`, lane by lane, lowest first.
     pub(super) fn vprintf(&mut self, inst: &Inst) -> Result<(), HostError> {
         let mut operands = Vec::new();
         for index in [1, 2] {
@@ -47,7 +47,7 @@ impl Emitter<'_> {
         )
     }
 
-    /// Bytes of a thread's local memory from an address on, 0 for an address that lies elsewhere.
+    /// Bytes of a thread's local memory from an address on; 0 for an address outside of it.
     fn local_bytes_behind(&mut self, address: &Val, thread: &Val) -> Val {
         let size = constant(I64, self.program.local_bytes.into());
         let thread = self.w.resize(thread, Elem::I64, false);
@@ -96,7 +96,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `%tid` of a thread by its linear index.
+    /// `%tid` of a thread, from its linear index.
     fn thread_index(&mut self, thread: &Val) -> [Val; 3] {
         let [dx, dy, _] = self.analysis.block.dims.map(i128::from);
         let x = self.w.bin_const("urem", thread, dx);
@@ -106,7 +106,7 @@ impl Emitter<'_> {
         [x, y, z]
     }
 
-    /// The address of a string of the kernel's own.
+    /// The address of a string constant of the kernel.
     fn string(&mut self, text: &str) -> Val {
         let name = format!("@text.{}", self.texts.len());
         let bytes: String = text.bytes().map(|b| format!("\\{b:02X}")).collect();

@@ -37,7 +37,7 @@ impl Quarter {
 const NAN: i128 = 0x7f;
 
 impl Emitter<'_> {
-    /// A conversion that has an 8-bit float on one side; `None` where neither has.
+    /// Lowers a conversion from or to an 8-bit float; `None` if it is not one.
     pub(super) fn cvt_quarter(&mut self, inst: &Inst) -> Option<Result<(), HostError>> {
         let words: Vec<&str> = inst.form.modifiers.iter().map(|m| m.as_str()).collect();
         let at = words.iter().position(|w| Quarter::of(w).is_some())?;
@@ -67,7 +67,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// Low and high float into the bytes of a register.
+    /// Writes the low and high float to the bytes of a register.
     fn write_quarters(&mut self, inst: &Inst, quarter: Quarter, to: &atoll_lower::program::Opnd, values: &[Val]) {
         let mut bytes = Vec::new();
         for value in values {
@@ -80,13 +80,14 @@ impl Emitter<'_> {
         self.set_operand(to, &both, false);
     }
 
-    /// A float rounded to the bits of an 8-bit one, to nearest even; what is too large becomes the
-    /// largest number.
+    /// Rounds a float to the bits of an 8-bit float, to nearest even; numbers that are too large
+    /// become the largest finite number.
     fn shorten_to_quarter(&mut self, quarter: Quarter, value: &Val) -> Val {
         let ty = value.ty;
         let magnitude = self.w.call("llvm.fabs", ty, &[value]);
         let magnitude = self.w.call("llvm.minnum", ty, &[&magnitude, &float(ty, quarter.max())]);
-        // Adding and taking away a number whose last place is the one to round to rounds there.
+        // Adding and subtracting a number whose unit in the last place is the target precision
+        // rounds there.
         let bits = self.w.cast("bitcast", &magnitude, Elem::I32);
         let least = constant(bits.ty, i128::from((1 - quarter.bias() + 127) << 23));
         let exponent = self.w.bin_const("and", &bits, 0x7f80_0000);
@@ -96,7 +97,7 @@ impl Emitter<'_> {
         let rounder = self.w.cast("bitcast", &rounder, Elem::F32);
         let sum = self.w.bin("fadd", &magnitude, &rounder);
         let rounded = self.w.bin("fsub", &sum, &rounder);
-        // Scaled so that the exponent's bias is the short format's, subnormal numbers included.
+        // Scaled so that the exponent has the bias of the 8-bit format, subnormal numbers included.
         let scale = f32::from_bits((quarter.bias() as u32) << 23);
         let scaled = self.w.bin("fmul", &rounded, &float(ty, scale));
         let short = self.w.cast("bitcast", &scaled, Elem::I32);
@@ -110,7 +111,7 @@ impl Emitter<'_> {
         self.w.bin("or", &short, &sign)
     }
 
-    /// Two bytes as two halves.
+    /// Converts two bytes to two halves.
     fn widen_quarters(&mut self, inst: &Inst, quarter: Quarter, pair: &Val) -> Val {
         let wide = self.w.resize(pair, Elem::I32, false);
         let mut halves = Vec::new();
@@ -123,7 +124,7 @@ impl Emitter<'_> {
         self.join_halves(&halves[0], &halves[1])
     }
 
-    /// The lowest byte as a float.
+    /// Converts the lowest byte to a float.
     fn widen_quarter(&mut self, quarter: Quarter, byte: &Val) -> Val {
         let magnitude = self.w.bin_const("and", byte, 0x7f);
         let bits = self.w.bin_const("shl", &magnitude, i128::from(23 - quarter.fraction_bits()));

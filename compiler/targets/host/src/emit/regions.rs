@@ -1,8 +1,8 @@
 //! Regions: the code between barriers, run for all warps of a block in turn.
 //!
-//! What a warp needs beyond a barrier is stored in its record in scratch memory. A register on
-//! which all warps agree needs no record: every warp computes the same value, starting from the one
-//! the last region left (`before`), and the value of any warp that got to the barrier is kept
+//! Values that a warp needs beyond a barrier are stored in its record in scratch memory. A register
+//! with the same value in all warps needs no record: every warp computes it from the value that the
+//! previous region left (`before`), and the value of any warp that reached the barrier is kept
 //! (`after`).
 
 use super::*;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// Alignment of a warp's record, for whole-vector accesses.
 const RECORD_ALIGN: u32 = 64;
 
-/// The plan of a kernel's regions.
+/// The regions of a kernel.
 #[derive(Debug)]
 pub(super) struct Regions {
     /// Regions in order; the first starts at the entry.
@@ -26,13 +26,13 @@ pub(super) struct Regions {
     /// Bytes of local memory of the whole block, in front of the records.
     local_bytes: u32,
     warps: u32,
-    /// Bytes of the frame of a block whose warps are fibers, behind local memory.
+    /// Bytes of the frame, behind local memory, if warps are fibers.
     frame_bytes: u32,
     /// Some warps may run with fewer than 32 lanes.
     partial: bool,
     /// Emission state of the regions.
     state: Vec<State>,
-    /// Which region to run next.
+    /// The index of the region to run next.
     next: Option<Val>,
 }
 
@@ -46,7 +46,7 @@ struct Region {
     live: Vec<bool>,
     /// Registers written in it.
     writes: Vec<bool>,
-    /// Barriers at which it stops.
+    /// Barriers at which it ends.
     stops: Vec<BlockId>,
 }
 
@@ -56,7 +56,7 @@ struct State {
     latch: Label,
     /// Block-wide registers that the region changes.
     kept: Vec<KeptRegister>,
-    /// Accumulator of the reduction at each stop.
+    /// Accumulator of the reduction at each barrier in `stops`.
     sums: BTreeMap<BlockId, Val>,
     /// Result of the reduction in front of the region.
     reduced: Val,
@@ -66,9 +66,9 @@ struct State {
 #[derive(Clone, Debug)]
 struct KeptRegister {
     reg: Reg,
-    /// Its value before the region, where that matters.
+    /// Its value before the region, if it is needed.
     before: Option<Val>,
-    /// Its value after it, where that matters.
+    /// Its value after the region, if it is needed.
     after: Option<Val>,
 }
 
@@ -77,7 +77,7 @@ impl Regions {
         let graph = atoll_lower::graph::Graph::new(program.successors());
         let live = Live::of(program, &graph)?;
         let mut starts = vec![(ENTRY, None)];
-        // Where every warp has a stack, a barrier is nothing that divides its code.
+        // If every warp has its own stack, barriers do not divide the code into regions.
         for (id, block) in program.blocks.iter().enumerate().filter(|_| !analysis.scheduled) {
             if let Term::Barrier { next, .. } = block.term {
                 starts.push((next, Some(id)));
@@ -109,7 +109,7 @@ impl Regions {
         })
     }
 
-    /// Scratch memory per compute unit.
+    /// Bytes of scratch memory per compute unit.
     pub(super) fn scratch_bytes(&self) -> u32 {
         let records = if self.list.len() > 1 { self.record_bytes * self.warps } else { 0 };
         self.local_bytes + self.frame_bytes + records
@@ -126,7 +126,7 @@ impl Region {
         let mut seen = vec![false; program.blocks.len()];
         let mut writes = vec![false; program.regs.len()];
         let mut stops = Vec::new();
-        // The result of the barrier in front is written here.
+        // The result of the barrier in front is written at the start of the region.
         if let Some(Term::Barrier { reduce: Some(reduce), .. }) = barrier.map(|id| &program.blocks[id].term) {
             writes[reduce.dst] = true;
         }
@@ -163,7 +163,7 @@ fn record_size(program: &Program, analysis: &Analysis, reg: Reg) -> (u32, u32) {
 }
 
 impl Emitter<'_> {
-    /// All regions of a block; ends at `done`.
+    /// Emits all regions of a block; branches to `done` at the end.
     pub(super) fn regions(&mut self, done: &Label) -> Result<(), HostError> {
         let count = self.regions.list.len();
         let next = self.w.alloca(I32);
@@ -181,8 +181,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The code of one warp from its start to its end, where nothing divides it; answers where it
-    /// ends.
+    /// Emits the code of one warp from start to end, if barriers do not divide it; returns the
+    /// label of its end.
     pub(super) fn only_region(&mut self) -> Result<Label, HostError> {
         let state = self.region_state(0);
         let latch = state.latch.clone();
@@ -219,7 +219,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// One region: the loop over warps, then the way to the next region.
+    /// One region: the loop over warps, then the transition to the next region.
     fn region(&mut self, index: usize, done: &Label) -> Result<(), HostError> {
         let (start, latch) = (self.regions.state[index].start.clone(), self.regions.state[index].latch.clone());
         let (warp_slot, next_slot) = (self.warp.clone(), self.next_slot());
@@ -267,10 +267,10 @@ impl Emitter<'_> {
             self.w.br_if(&any, &run, latch);
             self.w.place(&run);
         }
-        self.forget(index);
+        self.initialise_written(index);
         self.copy_kept(index, Kept::Restore);
         self.load_record(index);
-        self.deliver_reduction(index);
+        self.write_reduction(index);
         let entry = self.regions.list[index].entry;
         let (full, partial) = self.region_contexts(index);
         let all = self.copy_label(full, entry);
@@ -315,10 +315,10 @@ impl Emitter<'_> {
         self.w.load(I32, &record)
     }
 
-    /// Gives registers that a region writes and nobody reads before a value to begin with. Where
-    /// one is written under a mask, that of the warp and the block before would be kept for it
-    /// otherwise.
-    fn forget(&mut self, index: usize) {
+    /// Gives initial values to registers that a region writes before any read. Where such a
+    /// register is written under a mask, the value of the previous warp and block would otherwise
+    /// have to be kept.
+    fn initialise_written(&mut self, index: usize) {
         let region = &self.regions.list[index];
         let is_meant = |&reg: &Reg| region.writes[reg] && !region.live[reg] && !is_block_wide(self.analysis, reg);
         for reg in (0..self.slots.len()).filter(is_meant).collect::<Vec<_>>() {
@@ -328,7 +328,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Registers of a warp's record that a region reads or changes.
+    /// Loads the registers of a warp's record that a region reads or changes.
     fn load_record(&mut self, index: usize) {
         let region = &self.regions.list[index];
         let wanted: Vec<(Reg, u32)> = self
@@ -380,7 +380,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A warp has come to a barrier.
+    /// A warp arrives at a barrier.
     pub(super) fn stop(&mut self, index: usize, barrier: BlockId, next: BlockId, reduce: Option<&Reduce>) {
         let region = &self.regions.list[index];
         let Some(to) = self.regions.list.iter().position(|r| r.barrier == Some(barrier) && r.entry == next) else {
@@ -421,7 +421,7 @@ impl Emitter<'_> {
         self.w.br(&latch);
     }
 
-    /// From the end of a region to the next.
+    /// The transition from the end of a region to the next one.
     fn dispatch(&mut self, index: usize, done: &Label) {
         let targets: Vec<(usize, BlockId)> = (self.regions.list.iter().enumerate())
             .filter_map(|(i, r)| r.barrier.filter(|b| self.regions.list[index].stops.contains(b)).map(|b| (i, b)))
@@ -442,7 +442,10 @@ impl Emitter<'_> {
     fn start_sums(&mut self, index: usize) {
         let sums: Vec<(BlockId, Val)> = self.regions.state[index].sums.iter().map(|(b, v)| (*b, v.clone())).collect();
         for (barrier, sum) in sums {
-            let is_and = matches!(&self.program.blocks[barrier].term, Term::Barrier { reduce: Some(r), .. } if r.op == ReduceOp::And);
+            let is_and = match &self.program.blocks[barrier].term {
+                Term::Barrier { reduce: Some(reduce), .. } => reduce.op == ReduceOp::And,
+                _ => false,
+            };
             self.w.store(&constant(I32, is_and.into()), &sum);
         }
     }
@@ -461,7 +464,7 @@ impl Emitter<'_> {
         self.w.store(&new, &slot);
     }
 
-    /// `bar.red` over the lanes of the current mask, as a 32-bit number.
+    /// `bar.red` over the lanes of the current mask, as a 32-bit integer.
     pub(super) fn reduce_lanes(&mut self, op: ReduceOp, source: Reg, negated: bool) -> Val {
         let mut holds = self.read(source, LANES);
         if negated {
@@ -490,7 +493,7 @@ impl Emitter<'_> {
     }
 
     /// Writes the result of the barrier in front of a region.
-    fn deliver_reduction(&mut self, index: usize) {
+    fn write_reduction(&mut self, index: usize) {
         let Some(barrier) = self.regions.list[index].barrier else { return };
         let Term::Barrier { reduce: Some(reduce), .. } = &self.program.blocks[barrier].term else { return };
         let reduced = self.regions.state[index].reduced.clone();
@@ -500,8 +503,8 @@ impl Emitter<'_> {
     }
 
     /// Moves block-wide registers between their slots and the copies before and after the region. A
-    /// register is only moved where somebody reads it: of kernels that share a function none pays
-    /// for the others' registers.
+    /// register is moved only where it is read, so that kernels which share a function do not pay
+    /// for each other's registers.
     fn copy_kept(&mut self, index: usize, step: Kept) {
         let kept = self.regions.state[index].kept.clone();
         for KeptRegister { reg, before, after } in kept {
@@ -530,7 +533,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Address of the running warp's first thread's local memory, and the distance between threads.
+    /// Address of the local memory of the running warp's first thread, and the distance between
+    /// threads.
     pub(super) fn local_memory(&mut self) -> (Val, u32) {
         let slot = self.warp.clone();
         let warp = self.w.load(I32, &slot);
@@ -542,20 +546,20 @@ impl Emitter<'_> {
     }
 }
 
-/// A step in the life of a block-wide register in a region.
+/// When a block-wide register of a region is copied.
 #[derive(Clone, Copy)]
 enum Kept {
-    /// When the region starts.
+    /// At the start of the region.
     Save,
-    /// When a warp starts.
+    /// At the start of a warp.
     Restore,
-    /// When a warp comes to the barrier in front of another region.
+    /// When a warp arrives at the barrier in front of another region.
     Take { to: usize },
-    /// When all warps are done.
+    /// After all warps.
     Keep,
 }
 
-/// In the order of the record, so that output does not depend on hashing.
+/// In the order of the record, so that the output does not depend on hashing.
 fn sorted(mut registers: Vec<(Reg, u32)>) -> Vec<(Reg, u32)> {
     registers.sort_unstable_by_key(|r| r.1);
     registers

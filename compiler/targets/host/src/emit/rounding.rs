@@ -1,8 +1,8 @@
 //! Correctly rounded operations in the four rounding modes of PTX.
 //!
-//! LLVM's own instructions round to nearest. The directed modes are an operand of AVX-512's
-//! instructions; on AVX2 the operation stands in a piece of assembly that sets MXCSR for itself and
-//! puts back what it found, with nothing between the two that could fault or leave.
+//! LLVM's own instructions round to nearest. AVX-512 instructions take a directed mode as an
+//! operand. On AVX2 the operation is inline assembly that sets MXCSR and restores it, with no
+//! instruction in between that could fault or leave.
 
 use super::*;
 use crate::CpuLevel;
@@ -17,7 +17,7 @@ pub(super) enum Rounding {
 }
 
 impl Rounding {
-    /// The mode an instruction asks for, to nearest where it does not say.
+    /// The rounding mode of an instruction; to nearest by default.
     pub(super) fn of(inst: &Inst) -> Rounding {
         match () {
             () if inst.has("rz") => Rounding::Zero,
@@ -27,7 +27,7 @@ impl Rounding {
         }
     }
 
-    /// x86's number for it, as in MXCSR and the operands of instructions.
+    /// The mode's encoding in MXCSR and in instruction operands.
     pub(super) fn number(self) -> u32 {
         match self {
             Rounding::Nearest => 0,
@@ -38,7 +38,7 @@ impl Rounding {
     }
 }
 
-/// An operation that is exact but for one rounding.
+/// An operation that is exact except for one rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rounded {
     Add,
@@ -66,14 +66,14 @@ impl Rounded {
     }
 }
 
-/// Registers of results that one piece of assembly has; with three operands each, twelve of AVX2's
-/// sixteen are taken.
+/// Number of result registers per inline assembly; with three operands each, twelve of AVX2's
+/// sixteen registers are used.
 const PIECES_PER_ASSEMBLY: usize = 4;
 /// MXCSR with all exceptions masked, subnormal numbers kept, rounding to nearest.
 const MXCSR_DEFAULT: i128 = 0x1F80;
-/// Where the rounding mode lies in MXCSR.
+/// Bit position of the rounding mode in MXCSR.
 const MXCSR_ROUNDING_SHIFT: u32 = 13;
-/// Leaves exceptions masked; the rounding operand of AVX-512's intrinsics needs it.
+/// Keeps exceptions masked; required in the rounding operand of AVX-512's intrinsics.
 const NO_EXCEPTIONS: u32 = 8;
 
 impl Emitter<'_> {
@@ -109,7 +109,7 @@ impl Emitter<'_> {
         if lanes == 1 { self.w.extract(&whole, &constant(I32, 0)) } else { whole }
     }
 
-    /// A vector in pieces of `width` lanes; a scalar as the first lane of one.
+    /// Splits a vector into pieces of `width` lanes; a scalar becomes the first lane of one.
     fn cut(&mut self, value: &Val, width: u32) -> Vec<Val> {
         if value.ty.lanes == 1 {
             return vec![self.w.splat(value, width)];
@@ -119,7 +119,7 @@ impl Emitter<'_> {
             .collect()
     }
 
-    /// Vectors of the same length end to end; their number is a power of two.
+    /// Concatenates vectors of equal length; their number is a power of two.
     pub(super) fn join(&mut self, mut parts: Vec<Val>) -> Val {
         while parts.len() > 1 {
             parts = parts
@@ -147,15 +147,15 @@ impl Emitter<'_> {
         self.w.call_named(&name, ty, &arguments)
     }
 
-    /// Several AVX instructions between a change of MXCSR and its undoing.
+    /// Several AVX instructions between setting and restoring MXCSR.
     fn assembly(&mut self, op: Rounded, rounding: Rounding, rows: &[Vec<Val>]) -> Vec<Val> {
         let ty = rows[0][0].ty;
         let result = if op == Rounded::Narrow { ty.with(Elem::F32) } else { ty };
         let (found, wanted) = (self.w.alloca(I32), self.w.alloca(I32));
         self.w.store(&constant(I32, MXCSR_DEFAULT | i128::from(rounding.number()) << MXCSR_ROUNDING_SHIFT), &wanted);
         let (n, count) = (rows.len(), rows[0].len());
-        // Operands: n results, the two words, then each row's arguments; the addend of an fma is tied to
-        // its result.
+        // Operands: n results, the two words, then each row's arguments; the addend of an fma is
+        // tied to its result.
         let own = if op == Rounded::Fma { count - 1 } else { count };
         let mut code = format!("stmxcsr (${n})\\0Aldmxcsr (${})\\0A", n + 1);
         for row in 0..n {
@@ -185,7 +185,7 @@ impl Emitter<'_> {
         )
     }
 
-    /// Calls a piece of assembly with `count` results of one type.
+    /// Calls inline assembly with `count` results of one type.
     fn assembly_results(&mut self, result: Ty, count: usize, call: &str) -> Vec<Val> {
         if count == 1 {
             return vec![self.w.value(result, format_args!("call {result} {call}"))];
@@ -195,7 +195,7 @@ impl Emitter<'_> {
         (0..count).map(|i| self.w.value(result, format_args!("extractvalue {all} {}, {i}", results.text))).collect()
     }
 
-    /// The error of the rounded sum `a + b`, exactly, where nothing overflowed (else NaN).
+    /// The exact error of the rounded sum `a + b`, unless it overflowed (then NaN).
     pub(super) fn sum_error(&mut self, a: &Val, b: &Val, sum: &Val) -> Val {
         let b_part = self.w.bin("fsub", sum, a);
         let a_part = self.w.bin("fsub", sum, &b_part);
@@ -204,14 +204,14 @@ impl Emitter<'_> {
         self.w.bin("fadd", &a_rest, &b_rest)
     }
 
-    /// A number rounded to nearest, with the sign of what it lacks, as rounded to odd: cut, its
-    /// last bit set where it is not exact. A later rounding to fewer bits then comes out as if
-    /// it were the only one.
+    /// Turns a number rounded to nearest into the number rounded to odd, given the sign of its
+    /// error: truncated, with the last bit set if it is not exact. Rounding it later to fewer bits
+    /// then gives the result of a single rounding.
     pub(super) fn make_odd(&mut self, nearest: &Val, error: &Val) -> Val {
         let int = Elem::int(nearest.ty.elem.bits());
         let (bits, error_bits) = (self.w.cast("bitcast", nearest, int), self.w.cast("bitcast", error, int));
         let differ = self.w.bin("xor", &bits, &error_bits);
-        // 1 where rounding went away from zero.
+        // 1 if rounding went away from zero.
         let step = self.w.bin_const("lshr", &differ, i128::from(int.bits()) - 1);
         let cut = self.w.bin("sub", &bits, &step);
         let odd = self.w.bin_const("or", &cut, 1);
@@ -224,7 +224,7 @@ impl Emitter<'_> {
     pub(super) fn narrow_to_odd(&mut self, value: &Val) -> Val {
         let single = self.w.cast("fptrunc", value, Elem::F32);
         let back = self.w.cast("fpext", &single, Elem::F64);
-        // Too large for a float: an infinity, which a shorter type rounds to as well.
+        // Too large for a float: an infinity, to which a narrower type rounds as well.
         let lost = self.w.bin("fsub", value, &back);
         let sign = self.w.call("llvm.copysign", lost.ty, &[&constant(lost.ty, 1f64.to_bits().into()), &lost]);
         let is_exact = self.w.compare("fcmp ueq", value, &back);
@@ -237,7 +237,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The letters of an x86 instruction on packed numbers.
+/// The suffix of an x86 instruction on packed numbers.
 fn packed(ty: Ty) -> &'static str {
     if ty.elem == Elem::F64 { "pd" } else { "ps" }
 }

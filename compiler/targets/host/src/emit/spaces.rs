@@ -1,11 +1,11 @@
-//! Addresses from one space to another.
+//! Conversion of addresses between state spaces.
 
 use super::*;
 use atoll_lower::program::elem_of;
 use atoll_ptx::StateSpace;
 
 impl Emitter<'_> {
-    /// `cvta`: between a space and generic addresses, which are plain ones.
+    /// `cvta`: between a state space and generic addresses, which are native addresses.
     pub(super) fn cvta(&mut self, inst: &Inst) -> Result<(), HostError> {
         let lanes = self.lanes_of(inst);
         let elem = elem_of(self.ty_of(inst)?);
@@ -20,7 +20,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// What to add to an address in a space to make it a plain one; `None` where it is one already.
+    /// The base to add to an address in a space to get a native address; `None` if it already is
+    /// one.
     pub(super) fn space_base(&mut self, space: Option<StateSpace>, lanes: u32) -> Option<Val> {
         let pointer = match space {
             Some(StateSpace::Shared) => self.fixed.shared.clone(),
@@ -66,7 +67,7 @@ impl Emitter<'_> {
         self.within(&offset, offsets::SHARED_BYTES)
     }
 
-    /// Whether an offset lies below the size in a field of the context.
+    /// Whether an offset is below the size in a field of the context.
     fn within(&mut self, offset: &Val, field: usize) -> Val {
         let context = self.context();
         let at = self.w.offset_const(&context, field as u64);

@@ -30,7 +30,7 @@ impl Emitter<'_> {
         self.w.bin("add", &splat, &steps)
     }
 
-    /// A register, as one scalar (lane 0, for a progression) or as 32 lanes.
+    /// A register as one scalar (lane 0, for a progression) or as 32 lanes.
     pub(super) fn read(&mut self, reg: Reg, lanes: u32) -> Val {
         let (shape, elem) = (self.analysis.shapes[reg], self.program.regs[reg].elem);
         let slot = self.slots[reg].clone();
@@ -64,7 +64,7 @@ impl Emitter<'_> {
         self.reinterpret(&value, elem, false)
     }
 
-    /// The same bits as another type, extended or cut where the width differs.
+    /// Reinterprets the bits as another type; extends or truncates if the width differs.
     pub(super) fn reinterpret(&mut self, value: &Val, elem: Elem, signed: bool) -> Val {
         let from = value.ty.elem;
         if from == elem {
@@ -75,7 +75,7 @@ impl Emitter<'_> {
         if elem.is_float() { self.w.cast("bitcast", &sized, elem) } else { sized }
     }
 
-    /// Writes a register under the current mask; `signed` says how a narrower value is extended.
+    /// Writes a register under the current mask; `signed` tells how a narrower value is extended.
     pub(super) fn set(&mut self, reg: Reg, value: &Val, signed: bool) {
         let (shape, elem) = (self.analysis.shapes[reg], self.program.regs[reg].elem);
         let lanes = if shape.is_scalar() { 1 } else { LANES };
@@ -109,7 +109,7 @@ impl Emitter<'_> {
         self.stride(operand) == Some(0)
     }
 
-    /// Distance between an operand's lanes.
+    /// The distance between an operand's lanes.
     pub(super) fn stride(&self, operand: &Opnd) -> Option<i64> {
         match operand {
             Opnd::Reg(reg) | Opnd::Not(reg) => self.analysis.shapes[*reg].stride,
@@ -122,8 +122,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// How many lanes an instruction must compute: 1 where its result is a scalar, or where all it
-    /// reads is uniform.
+    /// The number of lanes to compute: 1 if the result is a scalar or all sources are uniform.
     pub(super) fn lanes_of(&self, inst: &Inst) -> u32 {
         let scalar_result = inst.defs().iter().all(|&d| self.analysis.shapes[d].is_scalar());
         let uniform_sources = inst.sources().iter().all(|o| self.is_uniform(o));
@@ -220,12 +219,12 @@ impl Emitter<'_> {
         if lanes == 1 { base } else { self.spread(&base, stride) }
     }
 
-    /// Where dynamic shared memory starts.
+    /// Offset of dynamic shared memory.
     pub(super) fn dynamic_shared_offset(&self) -> u32 {
         self.program.shared_bytes.next_multiple_of(16)
     }
 
-    /// The address of a variable, a number in its space.
+    /// The address of a variable in its state space.
     fn symbol(&mut self, symbol: &Symbol, lanes: u32) -> Val {
         let offset = match symbol {
             Symbol::Param(at) | Symbol::Shared(at) | Symbol::Local(at) => *at,

@@ -1,16 +1,16 @@
-//! Video instructions: on bytes, halves and words that operands select, and on two or four numbers
-//! in a register.
+//! Video instructions: scalar ones on selected bytes, halves and words of their operands, and SIMD
+//! ones on two or four numbers per register.
 //!
-//! A scalar one computes with 33 and 34 bits as the ISA says, which lie in 64 here. `ptxas` writes
-//! sequences of plain instructions for them since sm_50, and those of secondary minima and maxima
-//! and of `vmad` of whole unsigned words differ from the ISA where a result has more than 32 bits;
-//! here the ISA counts.
+//! A scalar instruction computes in 33 and 34 bits, as the ISA specifies, held in 64 bits here.
+//! Since sm_50 `ptxas` replaces video instructions by sequences of plain ones; its sequences for
+//! secondary minima and maxima and for `vmad` of whole unsigned words differ from the ISA if a
+//! result has more than 32 bits. This lowering follows the ISA.
 
 use super::*;
 use atoll_lower::program::{Opnd, is_signed};
 use atoll_ptx::ScalarType;
 
-/// Bits of the intermediate result of a scalar instruction before and behind saturation.
+/// Width of a scalar instruction's intermediate result before and after saturation.
 const WIDE_BITS: u32 = 34;
 const RESULT_BITS: u32 = 33;
 
@@ -33,7 +33,7 @@ impl Field {
         })
     }
 
-    /// The least and the largest number of its width.
+    /// The smallest and the largest number of its width.
     fn range(self, signed: bool) -> (i128, i128) {
         if signed { (-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1) } else { (0, (1 << self.bits) - 1) }
     }
@@ -50,7 +50,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Types of an instruction in order; `vset` has none for its result, which is unsigned.
+    /// The types of the operands in order; the result of `vset` has none and is unsigned.
     fn video_types(&self, inst: &Inst) -> Result<[ScalarType; 3], HostError> {
         let types: Vec<ScalarType> = inst.form.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
         let of_two_signs = types.iter().all(|ty| matches!(ty, ScalarType::U32 | ScalarType::S32));
@@ -61,7 +61,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The word an operand is or selects from, and what it selects.
+    /// The register of an operand, and its selector.
     fn selected<'i>(&self, inst: &'i Inst, index: usize) -> Result<(&'i Opnd, Option<&'i str>), HostError> {
         Ok(match self.op(inst, index)? {
             Opnd::Part(whole, selector) => (whole, Some(selector)),
@@ -78,7 +78,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A source with 64 bits, extended from what it selects as its type says.
+    /// A source operand extended to 64 bits from the selected part, according to its type.
     fn video_source(&mut self, inst: &Inst, index: usize, ty: ScalarType, lanes: u32) -> Result<Val, HostError> {
         let (operand, selector) = self.selected(inst, index)?;
         let Field { at, bits } = self.field_of(inst, selector)?;
@@ -87,7 +87,7 @@ impl Emitter<'_> {
         Ok(self.w.resize(&value, Elem::I64, is_signed(ty)))
     }
 
-    /// `vadd.dtype.atype.btype{.sat}{.op2} d, a, b{, c}` and with `d.h1` what is merged into c.
+    /// `vadd.dtype.atype.btype{.sat}{.op2} d, a, b{, c}`; with `d.h1` the result is merged into c.
     fn video_scalar(&mut self, inst: &Inst) -> Result<(), HostError> {
         let [d_ty, a_ty, b_ty] = self.video_types(inst)?;
         let lanes = self.lanes_of(inst);
@@ -142,7 +142,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// One of the operations that scalar instructions and those on several numbers share.
+    /// An operation shared by scalar and SIMD instructions.
     fn video_arithmetic(&mut self, operation: &str, a: &Val, b: &Val) -> Val {
         match operation {
             "add" => self.w.bin("add", a, b),
@@ -171,7 +171,7 @@ impl Emitter<'_> {
         Ok(self.w.compare(&format!("icmp {predicate}"), a, b))
     }
 
-    /// `vmad.dtype.atype.btype{.sat}{.po}{.shr7,.shr15} d, a, b, c`, where a or b, or c, may be
+    /// `vmad.dtype.atype.btype{.sat}{.po}{.shr7,.shr15} d, a, b, c`; either the product or c may be
     /// negated.
     fn video_product(&mut self, inst: &Inst) -> Result<(), HostError> {
         let [_, a_ty, b_ty] = self.video_types(inst)?;
@@ -217,8 +217,9 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// `vadd4.dtype.atype.btype{.sat} d{.mask}, a{.sel}, b{.sel}, c`: numbers of `bits` one by one,
-    /// those outside of the mask from c. With `.add` the sum of those in the mask is added to c.
+    /// `vadd4.dtype.atype.btype{.sat} d{.mask}, a{.sel}, b{.sel}, c`: operates on numbers of `bits`
+    /// bits; those outside of the mask come from c. With `.add` the sum of those in the mask is
+    /// added to c.
     fn video_lanes(&mut self, inst: &Inst, bits: u32) -> Result<(), HostError> {
         let [d_ty, a_ty, b_ty] = self.video_types(inst)?;
         let (lanes, count) = (self.lanes_of(inst), 32 / bits);
@@ -261,7 +262,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The low bits of a value at a place of another one.
+    /// Inserts the low bits of a value into a field of another value.
     fn merged(&mut self, value: &Val, into: &Val, Field { at, bits }: Field) -> Val {
         let ones = (1i128 << bits) - 1;
         let cut = self.w.bin_const("and", value, ones);
@@ -282,8 +283,8 @@ impl Emitter<'_> {
     }
 }
 
-/// The numbers of a and b behind each other that a selector chooses, lowest first: `h10`, `b7654`.
-/// Without one, `count` from `first` on.
+/// The numbers that a selector such as `h10` or `b7654` chooses from a followed by b, lowest first.
+/// Without a selector, `count` numbers from `first` on.
 fn chosen(selector: Option<&str>, first: u32, count: u32) -> Option<Vec<u32>> {
     let Some(selector) = selector else { return Some((first..first + count).collect()) };
     let places = digits(selector, count)?;
@@ -291,7 +292,7 @@ fn chosen(selector: Option<&str>, first: u32, count: u32) -> Option<Vec<u32>> {
         .then(|| places.into_iter().rev().collect())
 }
 
-/// The numbers that a mask names: `h1`, `b310`; all where there is none.
+/// The numbers in a mask such as `h1` or `b310`; all if there is no mask.
 fn places(mask: Option<&str>, count: u32) -> Option<Vec<bool>> {
     let Some(mask) = mask else { return Some(vec![true; count as usize]) };
     let named = digits(mask, count)?;
@@ -299,7 +300,7 @@ fn places(mask: Option<&str>, count: u32) -> Option<Vec<bool>> {
     (!named.is_empty() && falls && named[0] < count).then(|| (0..count).map(|lane| named.contains(&lane)).collect())
 }
 
-/// The digits behind the letter of numbers that wide.
+/// The digits behind the letter for numbers of this width.
 fn digits(selector: &str, count: u32) -> Option<Vec<u32>> {
     let letter = if count == 2 { 'h' } else { 'b' };
     selector.strip_prefix(letter)?.chars().map(|digit| digit.to_digit(10)).collect()

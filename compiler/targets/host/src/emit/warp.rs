@@ -1,15 +1,15 @@
-//! Instructions by which the lanes of a warp talk to each other. The mask operand is not looked at:
-//! a warp runs in lock step, and the lanes that take part are those of the current mask.
+//! Instructions that exchange data between the lanes of a warp. The mask operand is ignored: a warp
+//! runs in lock step, and the lanes of the current mask take part.
 
 use super::*;
 use crate::llvm::intrinsics;
 use atoll_lower::program::{Opnd, ReduceOp, elem_of, is_signed};
 use atoll_ptx::{Immediate, ScalarType};
 
-/// Use number of the stack array that a shuffle reads through.
+/// Number of the stack array that a shuffle reads through.
 const SHUFFLE_ARRAY: u8 = 6;
 
-/// How `shfl` finds its source lane.
+/// How `shfl` selects the source lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ShuffleMode {
     Index,
@@ -48,7 +48,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Distance and clamp known: a shuffle by a constant pattern.
+    /// Distance and clamp are known: a shuffle by a constant pattern.
     fn shuffle_fixed(&mut self, inst: &Inst, mode: ShuffleMode, by: u32, clamp: u32) -> Result<(Val, Val), HostError> {
         let source = self.get(self.op(inst, 1)?, Elem::I32, LANES);
         let lanes: Vec<(u32, bool)> = (0..LANES).map(|lane| source_lane(mode, lane, by, clamp)).collect();
@@ -137,7 +137,7 @@ impl Emitter<'_> {
     }
 
     /// `match.any.sync d, a, mask`: the lanes with the same value. `match.all.sync d|p, a, mask`:
-    /// all lanes if they agree, else none, and whether they do.
+    /// all lanes if they agree, else none; and whether they agree.
     pub(super) fn match_lanes(&mut self, inst: &Inst) -> Result<(), HostError> {
         let elem = Elem::int(self.ty_of(inst)?.bits());
         let value = self.get(self.op(inst, 1)?, elem, LANES);
@@ -166,7 +166,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The lanes of a mask that have the value of one lane, as bits.
+    /// The lanes of a mask whose value equals that of one lane, as bits.
     fn equal_lanes(&mut self, value: &Val, lane: &Val, mask: &Val) -> Val {
         let one = self.w.extract(value, lane);
         let one = self.w.splat(&one, LANES);
@@ -241,7 +241,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The lane that `lane` reads from, and whether it is within its segment.
+/// The source lane of `lane`, and whether it is within its segment.
 fn source_lane(mode: ShuffleMode, lane: u32, by: u32, clamp: u32) -> (u32, bool) {
     let (by, segment, bound) = (by & 31, clamp >> 8 & 31, clamp & 31);
     let low = lane & segment;

@@ -1,8 +1,8 @@
-//! The file of a shared object.
+//! Writes the file of a shared object.
 //!
-//! An address is the place in the file, so that the loader maps three pieces of it as they are:
-//! headers, tables for the loader and constants, to be read; code; the dynamic section and
-//! variables, to be written. What is not loaded stands behind them.
+//! An address equals the offset in the file, so that the loader maps three segments unchanged:
+//! headers, loader tables and constants (read-only); code; the dynamic section and variables
+//! (writable). Sections that are not loaded follow behind them.
 
 use super::{Kind, Place, Relative, Section, Symbol};
 use object::elf::{self, DynamicTag, SectionFlags, SectionType};
@@ -18,13 +18,13 @@ const SYMBOL_BYTES: u64 = size_of::<elf::Sym64<LE>>() as u64;
 const RELOCATION_BYTES: u64 = size_of::<elf::Rela64<LE>>() as u64;
 const DYNAMIC_BYTES: u64 = size_of::<elf::Dyn64<LE>>() as u64;
 
-/// Most program headers: three pieces, the dynamic section, and that the stack is not executable.
+/// Number of program headers: three segments, the dynamic section, and the non-executable stack.
 const PROGRAM_HEADERS: u64 = 5;
-/// Entries of the dynamic section.
+/// Number of entries of the dynamic section.
 const DYNAMIC_ENTRIES: u64 = 9;
 
-/// Section headers come in this order: none, the tables for the loader, the image's sections, the
-/// tables for people.
+/// Order of the section headers: the null header, the loader tables, the image's sections, the
+/// symbol and name tables for tools.
 const DYNSYM_HEADER: u32 = 1;
 const DYNSTR_HEADER: u32 = 3;
 const HEADERS_IN_FRONT: usize = 6;
@@ -42,7 +42,7 @@ impl Part {
     }
 }
 
-/// Where everything lies that is loaded; sections know their own place.
+/// The places of all loaded parts; sections know their own.
 #[derive(Debug)]
 pub(super) struct Image {
     symbols: Part,
@@ -50,12 +50,12 @@ pub(super) struct Image {
     names: Part,
     relocations: Part,
     dynamic: Part,
-    /// To be read; to be executed; to be written, of which the last part is not in the file.
+    /// Read-only, executable and writable; the end of the last one is not in the file.
     pieces: [Part; 3],
     zeros: u64,
 }
 
-/// Hands out room from the beginning of the file on.
+/// Allocates space from the start of the file on.
 struct Room(u64);
 
 impl Room {
@@ -75,8 +75,8 @@ fn exported(symbols: &[Symbol]) -> impl Iterator<Item = &Symbol> + Clone {
 }
 
 impl Image {
-    /// Finds room for an image with so many words that the loader has to fill in, and gives
-    /// sections their addresses.
+    /// Lays out an image with `relatives` words for the loader to relocate, and assigns addresses
+    /// to sections.
     pub(super) fn lay_out(symbols: &[Symbol], relatives: usize, sections: &mut [Section]) -> Image {
         let count = 1 + exported(symbols).count() as u64;
         let names_bytes = 1 + exported(symbols).map(|symbol| symbol.name.len() as u64 + 1).sum::<u64>();
@@ -108,7 +108,7 @@ impl Image {
         }
     }
 
-    /// The file.
+    /// Writes the file.
     pub(super) fn write(&self, sections: &[Section], symbols: &[Symbol], relatives: &[Relative]) -> Vec<u8> {
         let mut out = Out { bytes: vec![0; (FILE_HEADER_BYTES + PROGRAM_HEADERS * PROGRAM_HEADER_BYTES) as usize] };
         self.write_tables(&mut out, sections, symbols, relatives);
@@ -125,7 +125,7 @@ impl Image {
         out.bytes
     }
 
-    /// What the loader finds symbols and relocations by.
+    /// Writes the tables with which the loader finds symbols and relocations.
     fn write_tables(&self, out: &mut Out, sections: &[Section], symbols: &[Symbol], relatives: &[Relative]) {
         let mut names = Names::new();
         out.pad(self.symbols.at);
@@ -171,8 +171,8 @@ impl Image {
         }
     }
 
-    /// Debugging information, symbols and names for people, and section headers; answers where
-    /// these are, and how many.
+    /// Writes debug information, symbols and names for tools, and the section headers; returns the
+    /// part with the section headers.
     fn write_rest(&self, out: &mut Out, sections: &[Section], symbols: &[Symbol]) -> Part {
         let mut headers = Headers::new();
         let (alloc, writes) = (elf::SHF_ALLOC, elf::SHF_WRITE);
@@ -255,7 +255,7 @@ impl Image {
         let [read, execute, write] = self.pieces;
         let (r, w, x) = (elf::PF_R.0, elf::PF_W.0, elf::PF_X.0);
         start.push(&segment(elf::PT_LOAD, r, read, 0, PAGE));
-        // A piece of no length cannot be mapped.
+        // An empty segment cannot be mapped.
         let code_type = if execute.size > 0 { elf::PT_LOAD } else { elf::PT_NULL };
         start.push(&segment(code_type, r | x, execute, 0, PAGE));
         start.push(&segment(elf::PT_LOAD, r | w, write, self.zeros, PAGE));
@@ -281,7 +281,7 @@ impl Kind {
     }
 }
 
-/// A program header, whose piece takes more room in memory than in the file.
+/// A program header of a segment that takes `more` bytes in memory than in the file.
 fn segment(ty: elf::ProgramType, flags: u32, part: Part, more: u64, align: u64) -> elf::ProgramHeader64<LE> {
     elf::ProgramHeader64 {
         p_type: U32::new(LE, ty),
@@ -295,7 +295,7 @@ fn segment(ty: elf::ProgramType, flags: u32, part: Part, more: u64, align: u64) 
     }
 }
 
-/// The first entry of a table of symbols.
+/// The first entry of a symbol table.
 fn no_symbol() -> elf::Sym64<LE> {
     elf::Sym64 {
         st_name: U32::new(LE, 0),
@@ -307,7 +307,7 @@ fn no_symbol() -> elf::Sym64<LE> {
     }
 }
 
-/// A symbol's entry.
+/// The entry of a symbol.
 fn entry(symbol: &Symbol, name: u32, sections: &[Section]) -> elf::Sym64<LE> {
     let Place { section, offset } = symbol.place;
     let bind = if symbol.is_global { elf::STB_GLOBAL } else { elf::STB_LOCAL };
@@ -332,7 +332,7 @@ impl Out {
         self.bytes.extend_from_slice(bytes_of(entry));
     }
 
-    /// Zeros up to a place.
+    /// Pads with zeros up to an offset.
     fn pad(&mut self, to: u64) {
         debug_assert!(self.bytes.len() as u64 <= to, "what is written fits its room");
         self.bytes.resize(to as usize, 0);
@@ -368,7 +368,7 @@ impl Names {
     }
 }
 
-/// What a section header says.
+/// The contents of a section header.
 struct Header<'a> {
     name: &'a str,
     ty: SectionType,
@@ -377,7 +377,7 @@ struct Header<'a> {
     link: u32,
     info: u32,
     align: u64,
-    /// Bytes of an entry of a table.
+    /// Bytes per entry, for tables.
     entry: u64,
 }
 
@@ -387,7 +387,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Section headers, the first of which stands for no section, and their names.
+/// Section headers, the first of which is the null header, and their names.
 struct Headers {
     headers: Vec<elf::SectionHeader64<LE>>,
     names: Names,
@@ -421,7 +421,8 @@ impl Headers {
         });
     }
 
-    /// Writes the names, whose header is the last, and the headers; answers where these are.
+    /// Writes the names, whose header is the last one, and the headers; returns the part with the
+    /// headers.
     fn write(mut self, out: &mut Out) -> Part {
         let name = ".shstrtab";
         let size = (self.names.bytes.len() + name.len() + 1) as u64;

@@ -7,7 +7,7 @@ use atoll_passes::{KernelReport, LoopDecision, PassOptions, analyze_idempotence,
 use atoll_proxy_kernels::{DeviceModel, KernelNeeds};
 use atoll_ptx::Module;
 use atoll_target_nvidia::{
-    Architecture, AssembleReport, Assembled, InnerLoop, KernelResources, MachineCode, Ptxas, assemble_held,
+    Architecture, AssembleReport, Assembled, InnerLoop, KernelResources, MachineCode, Ptxas, assemble_with_limits,
     machine_code, portable_text,
 };
 use serde::Serialize;
@@ -155,7 +155,7 @@ impl Bench<'_> {
             let mut module = plain.clone();
             let report = transform_with(&mut module, &set.passes, &options, &mut |_, _| {})?;
             let report = report.kernels.first().filter(|_| module != plain);
-            match report.map(|report| Ok((report, self.assemble_held(&module, &before)?))) {
+            match report.map(|report| Ok((report, self.assemble_with_limits(&module, &before)?))) {
                 Some(Ok((report, after))) => measured.kernels.push(self.row(set, report, &before, &after)),
                 Some(Err(error)) => measured.faults.push(self.refused(Some(set), &error)),
                 None => {}
@@ -177,9 +177,9 @@ impl Bench<'_> {
     }
 
     /// As `atoll compile --assemble` does.
-    fn assemble_held(&self, module: &Module, plain: &Made) -> Result<Made> {
-        let held = assemble_held(self.ptxas, module, self.architecture, &plain.report)?;
-        self.made(held.assembled, !held.limits.is_empty())
+    fn assemble_with_limits(&self, module: &Module, plain: &Made) -> Result<Made> {
+        let limited = assemble_with_limits(self.ptxas, module, self.architecture, &plain.report)?;
+        self.made(limited.assembled, !limited.limits.is_empty())
     }
 
     fn made(&self, assembled: Assembled, held: bool) -> Result<Made> {

@@ -1,9 +1,9 @@
-//! Keeps what passes added from costing occupancy.
+//! Keeps the passes from reducing occupancy.
 //!
-//! A pass that adds a few instructions changes how an assembler schedules all others, and it may
-//! take registers that it could do without: one more can mean a warp less for every four. So a
-//! kernel that came out above the registers of its plain form is assembled again with a limit,
-//! unless that makes it spill or cannot be done.
+//! A pass that adds a few instructions changes how an assembler schedules all others, and the
+//! assembler may use registers that it does not need: one register more can mean one warp less for
+//! every four. A kernel that needs more registers than its untransformed form is therefore
+//! assembled again with a limit, unless it then spills or cannot be assembled.
 
 use crate::{
     Architecture, AssembleError, AssembleReport, Assembled, KernelResources, NvidiaError, Ptxas, portable_text,
@@ -11,26 +11,26 @@ use crate::{
 use atoll_ptx::{Directive, ItemKind, Module, Name};
 use std::collections::BTreeMap;
 
-/// Registers are handed out to a thread in multiples of this on every architecture.
+/// Registers are allocated to a thread in multiples of this, on every architecture.
 const GRANULE: u32 = 8;
 
-/// A module that was assembled, and the kernels that are limited in it.
+/// An assembled module, and its kernels with register limits.
 #[derive(Clone, Debug)]
-pub struct Held {
-    /// What the assembler made.
+pub struct LimitedAssembly {
+    /// The assembler's output.
     pub assembled: Assembled,
-    /// Most registers of a thread, by kernel.
+    /// Limit on the registers per thread, by kernel.
     pub limits: BTreeMap<Name, u32>,
 }
 
-/// Assembles a module whose kernels shall need no more registers than those of `plain`, as far as
-/// that makes no kernel spill.
-pub fn assemble_held(
+/// Assembles a module so that its kernels need no more registers than those of `plain`, as far as
+/// no kernel spills because of it.
+pub fn assemble_with_limits(
     ptxas: &Ptxas,
     module: &Module,
     architecture: Architecture,
     plain: &AssembleReport,
-) -> Result<Held, NvidiaError> {
+) -> Result<LimitedAssembly, NvidiaError> {
     let assemble = |limits: &BTreeMap<Name, u32>| -> Result<Assembled, NvidiaError> {
         let text = if limits.is_empty() {
             portable_text(module, architecture)
@@ -44,8 +44,9 @@ pub fn assemble_held(
     while !limits.is_empty() {
         let assembled = match assemble(&limits) {
             Ok(assembled) => assembled,
-            // Some instructions need more registers at once than a small limit leaves, and assemblers do not always say
-            // so in good order. Who has the smallest limit is the likeliest cause.
+            // Some instructions need more registers at once than a small limit leaves, and
+            // assemblers do not always report this properly. The kernel with the smallest limit is
+            // the most likely cause.
             Err(NvidiaError::Assemble(
                 AssembleError::Refused { .. } | AssembleError::Crashed { .. } | AssembleError::TooSlow,
             )) => {
@@ -55,19 +56,19 @@ pub fn assemble_held(
             }
             Err(error) => return Err(error),
         };
-        let held = limits.len();
+        let count = limits.len();
         let spilled = |report: &AssembleReport, name: &Name| {
             report.kernels.get(name.as_str()).map_or(0, KernelResources::spill_bytes)
         };
         limits.retain(|name, _| spilled(&assembled.report, name) <= spilled(&free.report, name));
-        if limits.len() == held {
-            return Ok(Held { assembled, limits });
+        if limits.len() == count {
+            return Ok(LimitedAssembly { assembled, limits });
         }
     }
-    Ok(Held { assembled: free, limits })
+    Ok(LimitedAssembly { assembled: free, limits })
 }
 
-/// The limits that kernels need to have as many registers handed out as their plain forms.
+/// The limits with which kernels get as many registers allocated as their untransformed forms.
 fn limits(module: &Module, plain: &AssembleReport, free: &AssembleReport) -> BTreeMap<Name, u32> {
     let granules = |kernel: &KernelResources| kernel.registers.next_multiple_of(GRANULE);
     let limit = |name: &Name| {
@@ -77,7 +78,7 @@ fn limits(module: &Module, plain: &AssembleReport, free: &AssembleReport) -> BTr
     module.kernels().filter_map(|kernel| limit(&kernel.name)).collect()
 }
 
-/// The module with limits on kernels.
+/// The module with register limits on kernels.
 fn limited(module: &Module, limits: &BTreeMap<Name, u32>) -> Module {
     let mut module = module.clone();
     for item in &mut module.items {
@@ -88,7 +89,8 @@ fn limited(module: &Module, limits: &BTreeMap<Name, u32>) -> Module {
         if let Some(limit) = limit
             && let ItemKind::Function(kernel) = item.edit()
         {
-            // One that was there before is higher, or the kernel would not be above.
+            // A limit that was already there is higher; otherwise the kernel would not have
+            // exceeded this one.
             kernel.attributes.retain(|attribute| attribute.name != "maxnreg");
             kernel
                 .attributes

@@ -25,6 +25,7 @@ mod order;
 mod packed;
 pub mod proto;
 mod read;
+mod required;
 mod scope;
 mod selection;
 mod sequence;

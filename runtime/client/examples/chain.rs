@@ -19,8 +19,8 @@ fn main() -> Result<(), ClientError> {
     let function = client.deploy(Path::new(bundle), &Deploy::default())?.name;
     println!("deployed `{function}` for {}", client.tenant());
 
-    // Every input is a vector of ones; those beside INPUT are kept by the daemon, so that they are sent
-    // once.
+    // Every input is a vector of ones. Inputs other than INPUT are stored in the daemon, so that
+    // they are sent once.
     let description = client.describe(&function)?;
     let mut call = Call::of(&function);
     let mut chained = Call::of(&function);

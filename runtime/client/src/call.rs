@@ -1,7 +1,7 @@
-//! A call as it is put together, and what comes back.
+//! Calls and their results.
 
 use crate::error::ClientError;
-use atoll_control::{Attachments, Fate, Form, Input, Stage, Timing};
+use atoll_control::{Attachments, Form, Input, OutputAction, Stage, Timing};
 use atoll_core::Class;
 use atoll_protocol::DataType;
 use atoll_sealed::Digest;
@@ -21,13 +21,13 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of floats.
+    /// A tensor of FP32 elements.
     pub fn f32(shape: &[i64], elements: &[f32]) -> Tensor {
         let bytes = elements.iter().flat_map(|element| element.to_le_bytes()).collect();
         Tensor { datatype: DataType::Fp32, shape: shape.to_vec(), bytes }
     }
 
-    /// Its elements, where they are floats; nothing otherwise.
+    /// The elements of an FP32 tensor; empty for other types.
     pub fn to_f32(&self) -> Vec<f32> {
         match self.datatype {
             DataType::Fp32 => self.bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
@@ -40,12 +40,12 @@ impl Tensor {
     }
 }
 
-/// What an input is bound to.
+/// Source of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A tensor that is sent along.
+    /// A tensor that is sent with the call.
     Tensor(Tensor),
-    /// An object that the daemon keeps.
+    /// An object in the daemon's store.
     Object(Digest),
     /// An output of an earlier function of the call, by the index of the function.
     Output(usize, String),
@@ -86,20 +86,20 @@ pub struct Call {
 pub(crate) struct CallStage {
     function: String,
     inputs: BTreeMap<String, Content>,
-    outputs: Option<BTreeMap<String, Fate>>,
+    outputs: Option<BTreeMap<String, OutputAction>>,
 }
 
-/// A call that the daemon remembers for as long as the connection lives.
+/// A call that the daemon remembers until the connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan(pub(crate) u32);
 
 impl Call {
-    /// A call of a function. Without more words all of its outputs are sent back.
+    /// A call of a function. By default, all its outputs are sent back.
     pub fn of(function: impl Into<String>) -> Call {
         Call { stages: vec![CallStage::new(function.into())], class: None, deadline: None, remember: false }
     }
 
-    /// Calls another function after that. What follows is said of this one.
+    /// Appends a function to the call. The following methods apply to it.
     pub fn then(mut self, function: impl Into<String>) -> Call {
         self.stages.push(CallStage::new(function.into()));
         self
@@ -111,42 +111,42 @@ impl Call {
         self
     }
 
-    /// Binds an input to an output of the function before, which then never leaves the device.
+    /// Binds an input to an output of the previous function. The tensor stays on the device.
     pub fn take(self, input: impl Into<String>, output: impl Into<String>) -> Call {
         let before = self.stages.len().saturating_sub(2);
         self.input(input, Content::Output(before, output.into()))
     }
 
-    /// Wants an output sent back; those that nobody asks for are not.
+    /// Requests that an output be sent back. Outputs that are not requested are discarded.
     pub fn send(self, output: impl Into<String>) -> Call {
-        self.fate(output.into(), Fate::Send)
+        self.output_action(output.into(), OutputAction::Send)
     }
 
-    /// Wants an output to become an object.
+    /// Requests that an output be stored as an object.
     pub fn keep(self, output: impl Into<String>) -> Call {
-        self.fate(output.into(), Fate::Keep)
+        self.output_action(output.into(), OutputAction::Keep)
     }
 
-    /// The class of the call, instead of the first function's.
+    /// Sets the class of the call; the default is the first function's.
     pub fn class(mut self, class: Class) -> Call {
         self.class = Some(class);
         self
     }
 
-    /// Gives up when so much time has passed.
+    /// Cancels the call after this time.
     pub fn deadline(mut self, within: Duration) -> Call {
         self.deadline = Some(within);
         self
     }
 
-    /// Lets the daemon remember the call: [`crate::Client::again`] repeats it with other contents.
+    /// Lets the daemon remember the call, to be repeated with [`crate::Client::again`].
     pub fn remember(mut self) -> Call {
         self.remember = true;
         self
     }
 
-    fn fate(mut self, output: String, fate: Fate) -> Call {
-        self.last().outputs.get_or_insert_default().insert(output, fate);
+    fn output_action(mut self, output: String, action: OutputAction) -> Call {
+        self.last().outputs.get_or_insert_default().insert(output, action);
         self
     }
 
@@ -167,30 +167,30 @@ impl CallStage {
     }
 }
 
-/// What a call gave.
+/// Result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The outputs that were asked for, with the index of their function and their name.
+    /// The requested outputs, each with the index of its function and its name.
     pub outputs: Vec<(usize, String, Value)>,
     /// Where the time went.
     pub timing: Timing,
-    /// How often it was told to leave the device for others.
+    /// How often it was preempted.
     pub preemptions: u32,
-    /// What to repeat it with, if it is remembered.
+    /// The remembered call, for [`crate::Client::again`].
     pub plan: Option<Plan>,
 }
 
-/// An output.
+/// Contents of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// It was sent back.
+    /// The tensor that was sent back.
     Tensor(Tensor),
-    /// It is an object now.
+    /// The object as which it was stored.
     Object(Digest),
 }
 
 impl Answer {
-    /// An output that was sent back, of the last function that has one of this name.
+    /// The tensor of this name that was sent back; of several, the one of the last function.
     pub fn tensor(&self, name: &str) -> Result<&Tensor, ClientError> {
         let found = self.outputs.iter().rev().find_map(|(_, output, value)| match value {
             Value::Tensor(tensor) if output == name => Some(tensor),
@@ -199,7 +199,7 @@ impl Answer {
         found.ok_or_else(|| ClientError::NoOutput(name.into()))
     }
 
-    /// The name of an output that was kept, of the last function that has one of this name.
+    /// The object of this name that was stored; of several, the one of the last function.
     pub fn object(&self, name: &str) -> Result<Digest, ClientError> {
         let found = self.outputs.iter().rev().find_map(|(_, output, value)| match value {
             Value::Object(digest) if output == name => Some(*digest),

@@ -1,4 +1,4 @@
-//! The connection.
+//! The connection to a daemon.
 
 use crate::call::{Answer, Call, Content, Plan, Tensor, Value};
 use crate::error::ClientError;
@@ -22,31 +22,32 @@ pub struct Client {
     tenant: Tenant,
 }
 
-/// How to deploy a function.
+/// Options of a deployment.
 #[derive(Clone, Debug, Default)]
 pub struct Deploy {
-    /// What it is to be called; the name of its graph where `None`.
+    /// Name of the function; `None` for the name of its graph.
     pub name: Option<String>,
-    /// The class of calls that do not name one.
+    /// The class of calls that name none.
     pub class: Option<Class>,
-    /// Whether to keep it from everybody but its tenant.
+    /// Whether only its tenant may call it.
     pub private: bool,
-    /// The device that it is to be on, as in `host:1`; the emptiest one where `None`.
+    /// The device to load it on, as in `host:1`; `None` for the device that holds the fewest bytes
+    /// of functions.
     pub device: Option<String>,
 }
 
-/// A function, with what it takes and gives.
+/// A function with its inputs and outputs.
 #[derive(Clone, Debug)]
 pub struct Description {
-    /// What is known of it.
+    /// Its properties.
     pub function: FunctionSummary,
-    /// Its inputs, in its order.
+    /// Its inputs, in order.
     pub inputs: Vec<TensorMetadata>,
-    /// Its outputs, in its order.
+    /// Its outputs, in order.
     pub outputs: Vec<TensorMetadata>,
 }
 
-/// The one answer that fits, or what went wrong.
+/// Extracts the expected answer, or returns an error.
 macro_rules! expect {
     ($answer:expr, $pattern:pat => $value:expr) => {
         match $answer {
@@ -58,12 +59,12 @@ macro_rules! expect {
 
 impl Client {
     /// Connects to the daemon that listens on a socket. The connection acts for the tenant that the
-    /// daemon sees in the caller's user.
+    /// daemon assigns to the caller's user.
     pub fn connect(socket: &Path) -> Result<Client, ClientError> {
         Client::connect_as(socket, None)
     }
 
-    /// Connects to act for a tenant, which the daemon's own user and root may.
+    /// Connects as a given tenant, which only root and the daemon's own user may do.
     pub fn connect_as(socket: &Path, tenant: Option<Tenant>) -> Result<Client, ClientError> {
         let stream =
             UnixStream::connect(socket).map_err(|source| ClientError::Unreachable { socket: socket.into(), source })?;
@@ -72,12 +73,12 @@ impl Client {
         Ok(client)
     }
 
-    /// Whom the connection acts for.
+    /// The tenant that the connection acts for.
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
     }
 
-    /// Deploys the function in a bundle's file, or replaces the one of its name. Returns when it
+    /// Deploys a bundle file, or replaces the function of the same name. Returns when the function
     /// can be called.
     pub fn deploy(&mut self, bundle: &Path, how: &Deploy) -> Result<FunctionSummary, ClientError> {
         let failed = |source| ClientError::File { path: bundle.into(), source };
@@ -90,25 +91,25 @@ impl Client {
         expect!(answer, wire::Answer::Deployed(function) => function)
     }
 
-    /// Who used how much: everybody for root and the daemon's own user, if they did not name a
-    /// tenant; otherwise the connection's tenant.
+    /// Usage of all tenants, for root and the daemon's own user if they chose no tenant; otherwise
+    /// of the connection's tenant.
     pub fn usage(&mut self) -> Result<UsageReport, ClientError> {
         expect!(self.ask(&Request::Usage)?.0, wire::Answer::Usage(report) => report.complete())
     }
 
-    /// What is loaded and what it does now, of the same tenants.
+    /// Loaded functions and their current state, for the same tenants.
     pub fn processes(&mut self) -> Result<ProcessReport, ClientError> {
         expect!(self.ask(&Request::Processes)?.0, wire::Answer::Processes(report) => report.complete())
     }
 
-    /// What the daemon does at the moment, of the same tenants.
+    /// The current state of the daemon, for the same tenants.
     pub fn status(&mut self) -> Result<StatusReport, ClientError> {
         expect!(self.ask(&Request::Status)?.0, wire::Answer::Status(report) => report.complete())
     }
 
-    /// What happened on a device (its place in [`Trace::devices`]; there is always a first one)
-    /// from a place on ([`Trace::next`] of the answer before for that device; 0 begins with the
-    /// oldest that is kept), or from now on, of the same tenants.
+    /// Recorded events of a device (an index into [`Trace::devices`]; device 0 always exists), for
+    /// the same tenants. `from` is [`Trace::next`] of the previous batch of that device, 0 for the
+    /// oldest kept record, or `None` for records from now on.
     pub fn trace(&mut self, device: u16, from: Option<u64>) -> Result<Trace, ClientError> {
         let (answer, mut attachments) = self.ask(&Request::Trace { device, from })?;
         let piece = expect!(answer, wire::Answer::Trace(piece) => piece)?;
@@ -121,18 +122,21 @@ impl Client {
         expect!(self.ask(&Request::Functions)?.0, wire::Answer::Functions { functions } => functions)
     }
 
-    /// One function.
+    /// Describes a function.
     pub fn describe(&mut self, function: &str) -> Result<Description, ClientError> {
         let answer = self.ask(&Request::Describe { function: function.into() })?.0;
-        expect!(answer, wire::Answer::Description { function, inputs, outputs } => Description { function, inputs, outputs })
+        expect!(
+            answer,
+            wire::Answer::Description { function, inputs, outputs } => Description { function, inputs, outputs }
+        )
     }
 
-    /// Takes a function off the device and forgets it.
+    /// Unloads and deletes a function.
     pub fn remove_function(&mut self, function: &str) -> Result<(), ClientError> {
         expect!(self.ask(&Request::Remove { function: function.into() })?.0, wire::Answer::Done => ())
     }
 
-    /// Calls functions, and waits for what they give.
+    /// Calls functions and waits for the result.
     pub fn invoke(&mut self, call: Call) -> Result<Answer, ClientError> {
         let mut attachments = Attachments::default();
         let stages: std::io::Result<Vec<_>> = call.stages.iter().map(|stage| stage.attach(&mut attachments)).collect();
@@ -142,8 +146,7 @@ impl Client {
         self.invoked(&Request::Invoke(request), attachments)
     }
 
-    /// Repeats a call that the daemon remembers, with other contents in its inputs: nothing but
-    /// those is sent.
+    /// Repeats a remembered call with other contents; only these are sent.
     pub fn again(&mut self, plan: Plan, rename: &[(usize, &str, Content)]) -> Result<Answer, ClientError> {
         let mut attachments = Attachments::default();
         let one = |(stage, input, content): &(usize, &str, Content)| -> std::io::Result<Rename> {
@@ -154,21 +157,21 @@ impl Client {
         self.invoked(&Request::Invoke(Invoke { call, class: None, deadline_us: None }), attachments)
     }
 
-    /// Keeps a tensor as an object, for a class if one is given, and gives its name.
+    /// Stores a tensor as an object of a class (default best-effort) and returns its digest.
     pub fn put(&mut self, tensor: &Tensor, class: Option<Class>) -> Result<Digest, ClientError> {
         let mut attachments = Attachments::default();
         let blob = attachments.add(&tensor.bytes)?;
         self.stored(Put { form: Some(tensor.form()), class, blob }, attachments)
     }
 
-    /// Keeps bytes as an object, for a class if one is given, and gives its name.
+    /// Stores bytes as an object of a class (default best-effort) and returns their digest.
     pub fn put_bytes(&mut self, content: &Sealed, class: Option<Class>) -> Result<Digest, ClientError> {
         let mut attachments = Attachments::default();
         let blob = attachments.add_sealed(content)?;
         self.stored(Put { form: None, class, blob }, attachments)
     }
 
-    /// Reads an object that is a tensor. One that is not comes as a vector of bytes.
+    /// Reads an object. One without a type and shape is returned as a vector of bytes.
     pub fn get(&mut self, digest: Digest) -> Result<Tensor, ClientError> {
         let (answer, mut attachments) = self.ask(&Request::Get { digest })?;
         let (form, blob) = expect!(answer, wire::Answer::Object { form, blob } => (form, blob))?;
@@ -178,7 +181,7 @@ impl Client {
         Ok(Tensor { datatype, shape, bytes })
     }
 
-    /// Gives up an object.
+    /// Removes an object from the tenant's objects.
     pub fn remove_object(&mut self, digest: Digest) -> Result<(), ClientError> {
         expect!(self.ask(&Request::Drop { digest })?.0, wire::Answer::Done => ())
     }
@@ -188,7 +191,7 @@ impl Client {
         expect!(self.ask(&Request::Objects)?.0, wire::Answer::Objects { objects } => objects)
     }
 
-    /// What the tenant has and did.
+    /// What the tenant stores, and counters of its functions.
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
         expect!(self.ask(&Request::Statistics)?.0, wire::Answer::Statistics(statistics) => statistics)
     }
@@ -232,7 +235,7 @@ impl Client {
                 Err(error) => break Err(error),
             }
         };
-        // A daemon that closed the connection may have said why before it did.
+        // A daemon that closed the connection may have sent the reason before.
         self.receive().map_err(|error| match sent {
             Err(broken) if !matches!(error, ClientError::Refused(_)) => broken.into(),
             _ => error,

@@ -1,41 +1,41 @@
-//! What can go wrong between a client and a daemon.
+//! Errors of the client.
 
 use atoll_control::{Refusal, WireError};
 use std::io;
 use std::path::PathBuf;
 
-/// Why a client has no answer, or none that it can use.
+/// Why a request has no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No daemon listens there, or the system does not let us.
+    /// No daemon listens on the socket, or the system denies access.
     #[error("cannot reach a daemon at {socket}: {source}; is `atoll serve` running with this control socket?")]
     Unreachable {
         /// The socket.
         socket: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The daemon refused.
+    /// The daemon refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The connection broke, or one side does not keep to the protocol.
-    #[error("the connection to the daemon: {0}")]
+    /// The connection failed, or one side violated the protocol.
+    #[error("the connection to the daemon failed: {0}")]
     Wire(#[from] WireError),
     /// The daemon closed the connection before it answered.
     #[error("the daemon closed the connection before it answered")]
     Closed,
-    /// The daemon answered something else than was asked.
-    #[error("the daemon gave an answer to something else; use a client and a daemon of one release")]
+    /// The daemon's answer does not match the request.
+    #[error("the daemon's answer does not match the request; use a client and a daemon of the same release")]
     WrongAnswer,
-    /// An answer has no such output.
+    /// The answer has no such output.
     #[error("the answer has no output `{0}` of this kind")]
     NoOutput(String),
-    /// A file of the caller's.
+    /// A file of the caller cannot be read.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -1,7 +1,10 @@
-//! The client of a daemon's control socket: deploy functions, call them, keep objects.
+//! The client of the control socket: deploy functions, call them, keep objects.
 //!
-//! Blocking, with one connection for a [`Client`]; a program with many threads opens one each. The
-//! daemon takes what runs back when its client goes away.
+//! Calls block. Each [`Client`] has one connection, so a program with several threads opens one
+//! client per thread. If a client disconnects, the daemon cancels its running call.
+//!
+//! Not here: inference over HTTP, which any KServe client does, and the messages on the wire
+//! (`atoll_control`).
 //!
 //! ```no_run
 //! use atoll_client::{Call, Client, Tensor};
@@ -10,13 +13,13 @@
 //! let mut client = Client::connect(&atoll_client::default_socket())?;
 //! client.deploy(std::path::Path::new("gemm.kg"), &atoll_client::Deploy::default())?;
 //!
-//! // b is kept by the daemon: later calls name it, and its bytes are not sent again.
+//! // The daemon keeps b: later calls refer to it without sending its bytes.
 //! let b = client.put(&Tensor::f32(&[2, 2], &[1.0, 2.0, 3.0, 4.0]), None)?;
 //! let x = Tensor::f32(&[2, 2], &[1.0, 0.0, 0.0, 1.0]);
 //! let answer = client.invoke(Call::of("gemm").input("x", x).input("b", b))?;
 //! println!("{:?}", answer.tensor("y")?.shape);
 //!
-//! // What the first function gives is passed to the second one without leaving the device.
+//! // The result of the first function goes to the second one without leaving the device.
 //! let x = Tensor::f32(&[2, 2], &[1.0, 0.0, 0.0, 1.0]);
 //! let chain = Call::of("gemm").input("x", x).input("b", b).then("gemm").take("x", "y").input("b", b).keep("y");
 //! println!("{}", client.invoke(chain)?.object("y")?);

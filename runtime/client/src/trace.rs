@@ -1,36 +1,36 @@
-//! What happened in a daemon.
+//! Recorded events of a daemon.
 
 use atoll_control::{TraceFunction, TracePiece};
 use atoll_trace::{FunctionName, RECORD_WORDS, Record};
 
-/// A piece of what happened.
+/// A batch of recorded events.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// In the order in which the daemon wrote it.
+    /// The records, in the order in which the daemon wrote them.
     pub records: Vec<Record>,
-    /// Where to read on.
+    /// Position of the next batch.
     pub next: u64,
-    /// Whether there is more already.
+    /// Whether more records are already available.
     pub more: bool,
-    /// Records of anybody that were overwritten before this was asked for.
+    /// Records (of all tenants) that were overwritten before they were read.
     pub lost: u64,
-    /// Blocks that compute units ran for anybody and that were never recorded, in chunks, since the
+    /// Blocks (of all tenants) that compute units ran and did not record, in chunks, since the
     /// daemon started.
     pub chunks_lost: u64,
-    /// Functions that the records name, those left out that an earlier piece named.
+    /// Functions that the records refer to, except those of earlier batches.
     pub functions: Vec<(u64, FunctionName)>,
-    /// Whether each tenant has compute units and device queues of its own.
+    /// Whether each tenant has its own compute units and device queues.
     pub separate: bool,
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// Its compute units.
+    /// Number of its compute units.
     pub compute_units: u32,
-    /// The names of all devices of the daemon.
+    /// Names of all devices of the daemon, indexed by device number.
     pub devices: Vec<String>,
 }
 
 impl Trace {
-    /// `None` where the bytes are no records.
+    /// Decodes a batch; `None` if the bytes are not valid records.
     pub(crate) fn new(piece: TracePiece, bytes: &[u8]) -> Option<Trace> {
         let (records, rest) = bytes.as_chunks::<{ RECORD_WORDS * 8 }>();
         let records = records.iter().map(record).collect::<Option<Vec<Record>>>().filter(|_| rest.is_empty())?;
@@ -46,7 +46,7 @@ impl Trace {
             devices,
             records: _,
         } = piece;
-        // A daemon of before there were several says nothing of them.
+        // Daemons that predate the list of devices leave it empty.
         let devices = if devices.is_empty() { vec![device.clone()] } else { devices };
         let named = |TraceFunction { number, tenant, name, class, nodes }| {
             (number, FunctionName { tenant: tenant.to_string(), name, class, nodes })

@@ -1,4 +1,4 @@
-//! Bulk bytes that go with a message.
+//! Bulk bytes of a message.
 
 use crate::frame::WireError;
 use crate::limits::{BODY_BYTES_MAX, FILES_MAX, INLINE_BYTES_MAX};
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Where in a frame bytes are.
+/// Location of bytes in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Blob {
     /// In the body.
     Inline {
-        /// Where they begin.
+        /// Offset of the first byte.
         offset: u32,
-        /// How many there are.
+        /// Number of bytes.
         bytes: u32,
     },
     /// A file that comes with the frame, by index.
     File(u16),
 }
 
-/// Bytes out of a frame.
+/// Bytes taken out of a frame.
 #[derive(Debug)]
 pub enum Content {
-    /// From its body.
+    /// From the body.
     Bytes(Vec<u8>),
-    /// In a file of their own.
+    /// In a memory file.
     Sealed(Sealed),
 }
 
-/// What goes with a message, before it is sent and after it has been received.
+/// The body and the files of a message, while it is built and after it was received.
 #[derive(Debug, Default)]
 pub struct Attachments {
     body: Vec<u8>,
@@ -47,7 +47,7 @@ impl Attachments {
         (self.body, self.files.into_iter().flatten().collect())
     }
 
-    /// Adds bytes: to the body if they are few, else in a file.
+    /// Adds bytes: to the body if they fit, otherwise in a memory file.
     pub fn add(&mut self, bytes: &[u8]) -> io::Result<Blob> {
         if self.fits(bytes.len() as u64) {
             let offset = self.body.len() as u32;
@@ -57,7 +57,7 @@ impl Attachments {
         self.add_file(&Sealed::of("atoll-control", bytes)?)
     }
 
-    /// Adds bytes that lie in a file already.
+    /// Adds the contents of a sealed file.
     pub fn add_sealed(&mut self, content: &Sealed) -> io::Result<Blob> {
         if self.fits(content.bytes()) { self.add(&content.to_vec()?) } else { self.add_file(content) }
     }
@@ -70,14 +70,14 @@ impl Attachments {
         if self.files.len() >= FILES_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("more than {FILES_MAX} large tensors do not go into one message"),
+                format!("a message can have at most {FILES_MAX} large tensors"),
             ));
         }
         self.files.push(Some(content.as_fd().try_clone_to_owned()?));
         Ok(Blob::File((self.files.len() - 1) as u16))
     }
 
-    /// Takes what a message speaks of. A file is taken once.
+    /// Takes the bytes that a message refers to. Each file can be taken once.
     pub fn take(&mut self, blob: Blob) -> Result<Content, WireError> {
         match blob {
             Blob::Inline { offset, bytes } => {
@@ -94,7 +94,7 @@ impl Attachments {
 }
 
 impl Content {
-    /// How many bytes there are.
+    /// Number of bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Content::Bytes(bytes) => bytes.len() as u64,
@@ -102,7 +102,7 @@ impl Content {
         }
     }
 
-    /// The bytes, in memory of our own.
+    /// Copies the bytes into memory.
     pub fn into_vec(self) -> io::Result<Vec<u8>> {
         match self {
             Content::Bytes(bytes) => Ok(bytes),
@@ -110,7 +110,7 @@ impl Content {
         }
     }
 
-    /// The bytes, in a file.
+    /// Puts the bytes into a memory file, if they are not in one.
     pub fn into_sealed(self) -> io::Result<Sealed> {
         match self {
             Content::Bytes(bytes) => Sealed::of("atoll-control", &bytes),

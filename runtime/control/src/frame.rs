@@ -1,4 +1,4 @@
-//! Frames: read and written piece by piece, as a socket takes and gives them.
+//! Reads and writes frames incrementally, as the socket delivers and accepts bytes.
 
 use crate::blob::Attachments;
 use crate::limits::{BODY_BYTES_MAX, FILES_MAX, MESSAGE_BYTES_MAX};
@@ -8,59 +8,60 @@ use serde::de::DeserializeOwned;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Version of the protocol. A daemon answers others with a refusal.
+/// Version of the protocol. A daemon refuses frames of any other version.
 pub const VERSION: u16 = 1;
 
 const MAGIC: [u8; 4] = *b"ATLC";
 const HEAD_BYTES: usize = 16;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Why a frame or a message cannot be used: the peer's mistake, unless it is the system's.
+/// Why a frame or a message is invalid: an error of the peer, or of the system.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// It is no frame.
+    /// The bytes are not a frame.
     #[error("the peer does not speak Atoll's control protocol")]
     NoFrame,
-    /// A frame of another version.
+    /// The frame has another version.
     #[error(
-        "the peer speaks version {0} of the control protocol, this one speaks {VERSION}; use a client and a daemon of one release"
+        "the peer uses version {0} of the control protocol, but this program uses {VERSION}; use a client and a \
+        daemon of the same release"
     )]
     Version(u16),
-    /// More than there may be.
-    #[error("a frame has {found} {what}, at most {limit} are allowed")]
+    /// A part of the frame exceeds its limit.
+    #[error("a frame has {found} {what}; the limit is {limit}")]
     TooLarge {
-        /// Of what.
+        /// The kind of part.
         what: &'static str,
-        /// How much was announced.
+        /// The announced size or number.
         found: usize,
-        /// How much there may be.
+        /// The limit.
         limit: usize,
     },
-    /// Other files than announced.
-    #[error("a frame announces {announced} files and has {found}")]
+    /// The number of files differs from the announced one.
+    #[error("a frame announces {announced} files, but has {found}")]
     Files {
-        /// In the head.
+        /// According to the head.
         announced: usize,
-        /// Received.
+        /// As received.
         found: usize,
     },
-    /// The message is not what the protocol has.
-    #[error("the message cannot be understood: {0}")]
+    /// The message is not valid.
+    #[error("the message is not valid: {0}")]
     Message(String),
-    /// A message speaks of bytes or of a file that its frame does not have, or of one file twice.
-    #[error("the message names content that its frame does not have")]
+    /// A message refers to bytes or a file that the frame does not have, or to the same file twice.
+    #[error("the message refers to content that its frame does not have")]
     NoContent,
-    /// A file that could change.
+    /// A file that is not sealed.
     #[error(transparent)]
     NotSealed(#[from] atoll_sealed::NotSealed),
-    /// The connection broke.
+    /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// A frame that has arrived.
+/// A complete frame.
 #[derive(Debug, Default)]
 pub struct Frame {
     message: Vec<u8>,
@@ -69,25 +70,25 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Reads the message, and hands over what came with it.
+    /// Decodes the message, and returns it with the attachments.
     pub fn decode<T: DeserializeOwned>(self) -> Result<(T, Attachments), WireError> {
         let message = serde_json::from_slice(&self.message).map_err(|error| WireError::Message(error.to_string()))?;
         Ok((message, Attachments::received(self.body, self.files)))
     }
 }
 
-/// What a step of reading or writing led to.
+/// Result of one step of reading or writing.
 #[derive(Debug)]
 pub enum Progress<T> {
-    /// It goes on.
+    /// Incomplete: more steps are needed.
     More,
-    /// It is complete.
+    /// Complete.
     Done(T),
     /// The peer closed the connection between two frames.
     Closed,
 }
 
-/// A frame that is being read. Read step by step, whenever the socket has something.
+/// A frame that is being received. Call [`Incoming::step`] whenever the socket is readable.
 #[derive(Debug, Default)]
 pub struct Incoming {
     head: Vec<u8>,
@@ -126,13 +127,13 @@ impl Head {
 }
 
 impl Incoming {
-    /// Whether a part of a frame has arrived.
+    /// Whether part of a frame has arrived.
     pub fn has_begun(&self) -> bool {
         !self.head.is_empty()
     }
 
-    /// Reads once. Fails with [`io::ErrorKind::WouldBlock`] on a socket that does not block and has
-    /// nothing.
+    /// Reads once. Returns [`io::ErrorKind::WouldBlock`] if the socket is non-blocking and has no
+    /// data.
     pub fn step(&mut self, socket: impl AsFd) -> Result<Progress<Frame>, WireError> {
         let mut chunk = [0; CHUNK_BYTES];
         let wanted = self.missing().min(CHUNK_BYTES);
@@ -141,7 +142,7 @@ impl Incoming {
             return Err(WireError::TooLarge { what: "files", found: self.frame.files.len(), limit: FILES_MAX });
         }
         if count == 0 {
-            let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "the connection broke off within a frame");
+            let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended within a frame");
             return if self.has_begun() { Err(closed.into()) } else { Ok(Progress::Closed) };
         }
         self.take(&chunk[..count])?;
@@ -153,7 +154,7 @@ impl Incoming {
         Ok(Progress::Done(frame))
     }
 
-    /// How many bytes of the part that is being read have not arrived.
+    /// Bytes missing in the part that is being received.
     fn missing(&self) -> usize {
         match self.expected {
             None => HEAD_BYTES - self.head.len(),
@@ -180,18 +181,18 @@ impl Incoming {
     }
 }
 
-/// A frame that is being written.
+/// A frame that is being sent.
 #[derive(Debug)]
 pub struct Outgoing {
     bytes: Vec<u8>,
     written: usize,
-    /// Until the first byte is written.
+    /// Not yet sent; the files go with the first byte.
     files: Vec<OwnedFd>,
 }
 
 impl Outgoing {
-    /// A frame with a message and what goes with it. What is too large is refused here and not by
-    /// the peer.
+    /// Builds a frame from a message and its attachments. Fails if a limit is exceeded, so that the
+    /// peer need not refuse it.
     pub fn new(message: &impl Serialize, attachments: Attachments) -> Result<Outgoing, WireError> {
         let (body, files) = attachments.into_parts();
         let message = serde_json::to_vec(message).map_err(|error| WireError::Message(error.to_string()))?;
@@ -213,11 +214,10 @@ impl Outgoing {
         Ok(Outgoing { bytes, written: 0, files })
     }
 
-    /// Writes once. Fails with [`io::ErrorKind::WouldBlock`] on a socket that does not block and is
-    /// full.
+    /// Writes once. Returns [`io::ErrorKind::WouldBlock`] if the socket is non-blocking and full.
     pub fn step(&mut self, socket: impl AsFd) -> io::Result<Progress<()>> {
         self.written += socket::send(socket, &self.bytes[self.written..], &self.files)?;
-        // They went with the first byte.
+        // The files went with the first byte.
         self.files.clear();
         Ok(if self.written == self.bytes.len() { Progress::Done(()) } else { Progress::More })
     }

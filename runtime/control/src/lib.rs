@@ -1,28 +1,30 @@
-//! What crosses the control socket: deploying functions, calling them, keeping objects.
+//! The protocol of the control socket: deploy functions, call them, keep objects.
 //!
-//! A connection carries one request at a time, each answered once. A [`Frame`] is a head of 16
-//! bytes, a message in JSON, a body of raw bytes, and open files. Messages are small; tensors and
-//! bundles go into the body while they are small too, and otherwise into sealed memory files
-//! ([`atoll_sealed`]) that are passed along, so that nothing large is ever copied through a socket.
-//! JSON because whoever debugs a socket can read it, because every language has it, and because a
-//! message is a few hundred bytes.
+//! A connection carries one request at a time, and each request gets one answer. A [`Frame`]
+//! consists of a head of 16 bytes, a message in JSON, a body of raw bytes, and open files. Small
+//! tensors and bundles go into the body. Large ones go into sealed memory files ([`atoll_sealed`]),
+//! which are passed as file descriptors and never copied through the socket. Messages are JSON
+//! because they are small (a few hundred bytes), readable while debugging, and supported by every
+//! language.
 //!
-//! | bytes | of the head |
+//! | bytes | field of the head |
 //! |---|---|
-//! | 4 | `ATLC` |
-//! | 2 | version of the protocol, little-endian like all that follows |
-//! | 2 | how many files come with the frame |
+//! | 4 | magic `ATLC` |
+//! | 2 | version of the protocol (little-endian, like all numbers here) |
+//! | 2 | number of files |
 //! | 4 | size of the message |
 //! | 4 | size of the body |
 //!
-//! Not here: who may do what, and sockets that are waited for; both sides bring their own way of
-//! waiting.
+//! Not here: access control (`atoll_server`), and waiting for sockets. Client and daemon wait in
+//! their own ways.
+//!
+//! Start reading in `message.rs` (requests and answers), then `frame.rs`.
 //!
 //! # Invariants
 //!
-//! - Whatever a peer sends, memory grows by what has arrived, never by what was announced, and to
-//!   no more than [`limits`] say.
-//! - A file that a message does not name is closed.
+//! - Memory grows with the bytes that have arrived, never with announced lengths, and stays within
+//!   [`limits`].
+//! - Files that no message refers to are closed.
 
 mod blob;
 mod frame;

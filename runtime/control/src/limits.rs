@@ -1,20 +1,20 @@
-//! Every bound of the protocol, with the reason for the number.
+//! All limits of the protocol, with the reason for each number.
 
-/// Largest message: a list of some thousand functions or objects.
+/// Largest message: a list of a few thousand functions or objects.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// Largest body. A few hundred small tensors.
+/// Largest body: a few hundred small tensors.
 pub const BODY_BYTES_MAX: usize = 4 << 20;
 
-/// Content up to this size goes into the body. Above, making and passing a memory file costs less
-/// than copying through the socket.
+/// Contents up to this size go into the body. For larger ones, creating and passing a memory file
+/// is cheaper than copying through the socket.
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// Files of a frame. The kernel passes 253 at most.
+/// Files per frame. The kernel passes at most 253.
 pub const FILES_MAX: usize = 128;
 
-/// Functions in one chain, as the engine has it.
+/// Functions in one call; the engine's limit.
 pub const STAGES_MAX: usize = 64;
 
-/// Chains that a connection may have remembered. Each is a message of its client's.
+/// Calls that a connection can remember; each costs at most one message of memory.
 pub const PLANS_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! The messages: a closed list of requests, and what is answered.
+//! The messages of the protocol: requests and answers.
 
 use crate::blob::Blob;
 use crate::status::StatusReport;
@@ -10,63 +10,66 @@ use atoll_sealed::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a client asks. Legal at any time, in any order; each is for the tenant of the connection.
+/// A request. Legal at any time, in any order; applies to the tenant of the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// Who am I? Or, from the daemon's own user and from root: let me act for this tenant. Answered
-    /// with [`Answer::Welcome`].
+    /// Starts the connection. The daemon's own user and root may choose the tenant. Answered with
+    /// [`Answer::Welcome`].
     Hello {
-        /// The tenant to act for; the peer's own where `None`.
+        /// The tenant to act for; `None` for the peer's own.
         tenant: Option<Tenant>,
     },
-    /// Deploy a function, or replace the one of its name. Answered with [`Answer::Deployed`].
+    /// Deploys a function, or replaces the one of the same name. Answered with
+    /// [`Answer::Deployed`].
     Deploy(Deploy),
-    /// The tenant's functions. Answered with [`Answer::Functions`].
+    /// Lists the tenant's functions. Answered with [`Answer::Functions`].
     Functions,
-    /// One function, with its inputs and outputs. Answered with [`Answer::Description`].
+    /// Describes one function, with its inputs and outputs. Answered with [`Answer::Description`].
     Describe {
         /// Its name.
         function: String,
     },
-    /// Take a function off the device and forget it. Answered with [`Answer::Done`].
+    /// Unloads and deletes a function. Answered with [`Answer::Done`].
     Remove {
         /// Its name.
         function: String,
     },
-    /// Call functions. Answered with [`Answer::Invoked`].
+    /// Calls functions. Answered with [`Answer::Invoked`].
     Invoke(Invoke),
-    /// Keep an object. Answered with [`Answer::Stored`].
+    /// Stores an object. Answered with [`Answer::Stored`].
     Put(Put),
-    /// Read an object. Answered with [`Answer::Object`].
+    /// Reads an object. Answered with [`Answer::Object`].
     Get {
-        /// Its name.
+        /// Its digest.
         digest: Digest,
     },
-    /// Give up an object. Answered with [`Answer::Done`].
+    /// Removes an object from the tenant's objects. Answered with [`Answer::Done`].
     Drop {
-        /// Its name.
+        /// Its digest.
         digest: Digest,
     },
-    /// The tenant's objects. Answered with [`Answer::Objects`].
+    /// Lists the tenant's objects. Answered with [`Answer::Objects`].
     Objects,
-    /// What the tenant has and did. Answered with [`Answer::Statistics`].
+    /// Reports what the tenant stores, and counters of its functions. Answered with
+    /// [`Answer::Statistics`].
     Statistics,
-    /// Who used how much; root and the daemon's own user see everybody's unless they named a
-    /// tenant. Answered with [`Answer::Usage`].
+    /// Reports usage: of all tenants for root and the daemon's own user, unless they chose a
+    /// tenant; otherwise of the connection's tenant. Answered with [`Answer::Usage`].
     Usage,
-    /// What is loaded and what it does now, of the same tenants. Answered with
+    /// Reports the loaded functions and their current state, for the same tenants. Answered with
     /// [`Answer::Processes`].
     Processes,
-    /// What the daemon does at the moment, of the same tenants. Answered with [`Answer::Status`].
+    /// Reports the current state of the daemon, for the same tenants. Answered with
+    /// [`Answer::Status`].
     Status,
-    /// What happened on a device to the work of the same tenants. Answered with [`Answer::Trace`].
+    /// Reads recorded events of a device, for the same tenants. Answered with [`Answer::Trace`].
     Trace {
-        /// The number of the device: its place in [`TracePiece::devices`].
+        /// The number of the device: its index in [`TracePiece::devices`].
         #[serde(default)]
         device: u16,
-        /// From where on, by [`TracePiece::next`] of the piece before; 0 begins with the oldest
-        /// that is kept, `None` with what happens from now on.
+        /// First record to read: [`TracePiece::next`] of the previous batch, 0 for the oldest kept
+        /// record, `None` for records from now on.
         from: Option<u64>,
     },
 }
@@ -74,48 +77,48 @@ pub enum Request {
 /// A function to deploy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deploy {
-    /// What it is to be called; the name of its graph where `None`.
+    /// Its name; `None` for the name of its graph.
     pub name: Option<String>,
-    /// The class of invocations that do not name one.
+    /// The class of invocations that name none.
     pub class: Option<Class>,
-    /// Whether it is to be kept from everybody but its tenant; others are served over HTTP as well.
+    /// Whether only its tenant may call it; other functions can also be called over HTTP.
     pub private: bool,
-    /// The device that it is to be on; the emptiest one where `None`.
+    /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
     #[serde(default)]
     pub device: Option<String>,
     /// The bundle.
     pub bundle: Blob,
 }
 
-/// A call of functions, one after the other.
+/// A call of one function, or of several one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invoke {
-    /// What to call.
+    /// The functions and their inputs.
     pub call: Call,
-    /// The class; that of the first function where `None`.
+    /// The class; `None` for that of the first function.
     pub class: Option<Class>,
-    /// Give up after so many microseconds.
+    /// Cancels the call after this time, in microseconds.
     pub deadline_us: Option<u64>,
 }
 
-/// What to call.
+/// The functions and inputs of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Call {
-    /// Said for the first time.
+    /// A new call.
     Stages {
-        /// The functions in order; an input may come from an output of an earlier one, and then
-        /// never leaves the device.
+        /// The functions in order. An input may be an output of an earlier function, which then
+        /// stays on the device.
         stages: Vec<Stage>,
-        /// Whether the connection is to remember this, for [`Call::Again`].
+        /// Whether the connection remembers the call, for [`Call::Again`].
         remember: bool,
     },
-    /// What was remembered, with other contents in its inputs. Inputs whose bytes were sent with
-    /// the first call have to be among them: bytes are not remembered.
+    /// Repeats a remembered call with other contents. Bytes are not remembered, so all inputs that
+    /// were sent as bytes must be given again.
     Again {
-        /// Which, from [`Invoked::plan`].
+        /// The remembered call, from [`Invoked::plan`].
         plan: u32,
-        /// Contents that take the place of those of the first call.
+        /// Contents that replace those of the first call.
         rename: Vec<Rename>,
     },
 }
@@ -123,16 +126,16 @@ pub enum Call {
 /// One function of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stage {
-    /// Its name.
+    /// Name of the function.
     pub function: String,
-    /// Where its inputs come from.
+    /// Sources of its inputs.
     pub inputs: BTreeMap<String, Input>,
-    /// What is to become of its outputs; those not named are not wanted. `None` sends all of them,
-    /// if this is the last function.
-    pub outputs: Option<BTreeMap<String, Fate>>,
+    /// What to do with its outputs; outputs that are not listed are discarded. `None` sends all
+    /// outputs of the last function, and none of others.
+    pub outputs: Option<BTreeMap<String, OutputAction>>,
 }
 
-/// An input of a remembered call that is to have another content.
+/// A new content for an input of a remembered call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rename {
     /// Index of the function in the call.
@@ -143,22 +146,22 @@ pub struct Rename {
     pub to: Input,
 }
 
-/// Where an input comes from.
+/// Source of an input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Input {
-    /// From this message.
+    /// Bytes in this message.
     Bytes {
-        /// How to read them.
+        /// Their type and shape.
         form: Form,
         /// The bytes.
         blob: Blob,
     },
-    /// An object of the tenant's.
+    /// An object of the tenant.
     Object {
-        /// Its name.
+        /// Its digest.
         digest: Digest,
-        /// How to read it, where the object does not say, or says otherwise.
+        /// Its type and shape, if the object has none or other ones are wanted.
         form: Option<Form>,
     },
     /// An output of an earlier function of the call.
@@ -170,17 +173,17 @@ pub enum Input {
     },
 }
 
-/// What is to become of an output.
+/// What to do with an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fate {
-    /// It is sent back.
+pub enum OutputAction {
+    /// Send it back.
     Send,
-    /// It becomes an object of the tenant's, whose name is sent back.
+    /// Store it as an object of the tenant, and send back its digest.
     Keep,
 }
 
-/// How bytes are to be read.
+/// Type and shape of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Form {
     /// Type of the elements.
@@ -189,52 +192,52 @@ pub struct Form {
     pub shape: Vec<i64>,
 }
 
-/// An object to keep.
+/// An object to store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Put {
-    /// How to read it.
+    /// Its type and shape.
     pub form: Option<Form>,
-    /// For which class it is kept; best-effort where `None`.
+    /// The class that it is stored for; `None` for best-effort.
     pub class: Option<Class>,
     /// The bytes.
     pub blob: Blob,
 }
 
-/// What a daemon answers.
+/// An answer of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
-    /// Whom the connection acts for.
+    /// The tenant that the connection acts for.
     Welcome {
         /// The tenant.
         tenant: Tenant,
     },
-    /// A function was deployed.
+    /// The deployed function.
     Deployed(FunctionSummary),
     /// The tenant's functions.
     Functions {
         /// By name.
         functions: Vec<FunctionSummary>,
     },
-    /// One function.
+    /// Description of a function.
     Description {
-        /// What is known of it.
+        /// Its properties.
         function: FunctionSummary,
         /// Its inputs.
         inputs: Vec<TensorMetadata>,
         /// Its outputs.
         outputs: Vec<TensorMetadata>,
     },
-    /// Functions were called.
+    /// Result of a call.
     Invoked(Invoked),
-    /// An object is kept.
+    /// The object was stored.
     Stored {
-        /// Its name.
+        /// Its digest.
         digest: Digest,
     },
-    /// An object.
+    /// Contents of an object.
     Object {
-        /// How to read it.
+        /// Its type and shape.
         form: Option<Form>,
         /// The bytes.
         blob: Blob,
@@ -244,56 +247,56 @@ pub enum Answer {
         /// By name.
         objects: Vec<ObjectSummary>,
     },
-    /// What the tenant has and did.
+    /// What the tenant stores, and counters of its functions.
     Statistics(Statistics),
-    /// Who used how much.
+    /// Usage by device, tenant, function and class.
     Usage(UsageReport),
-    /// What is loaded.
+    /// Loaded functions and executors.
     Processes(ProcessReport),
-    /// What the daemon does at the moment.
+    /// The current state of the daemon.
     Status(StatusReport),
-    /// What happened.
+    /// Recorded events.
     Trace(TracePiece),
-    /// It was done, and there is nothing to tell.
+    /// Success, without further data.
     Done,
-    /// It was not done.
+    /// The request was refused.
     Refused(Refusal),
 }
 
 /// A deployed function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionSummary {
-    /// Its name among its tenant's.
+    /// Its name within the tenant.
     pub name: String,
-    /// What it is called over HTTP; nothing if it is private.
+    /// Its model name over HTTP; `None` if it is private.
     pub model: Option<String>,
-    /// The SHA-256 of its bundle.
+    /// SHA-256 of its bundle.
     pub bundle: Digest,
     /// Size of its bundle.
     pub bundle_bytes: u64,
     /// Size of its constants.
     pub weights_bytes: u64,
-    /// The class of invocations that do not name one.
+    /// The class of invocations that name none.
     pub class: Class,
-    /// When it was deployed, in seconds since 1970.
+    /// Time of deployment, in seconds since 1970.
     pub deployed_s: u64,
-    /// The device that it is on; `None` where it cannot be called.
+    /// Its device; `None` if it cannot be called.
     #[serde(default)]
     pub device: Option<String>,
-    /// Why it cannot be called, if it cannot.
+    /// The reason why it cannot be called.
     pub failure: Option<String>,
 }
 
-/// What a call gave.
+/// Result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invoked {
-    /// The outputs that were wanted.
+    /// The requested outputs.
     pub outputs: Vec<Output>,
     /// Where the time went, in nanoseconds.
     pub timing: Timing,
-    /// How often it was told to leave the device for others.
+    /// How often it was preempted.
     pub preemptions: u32,
-    /// What to say to call the same again, if it is remembered.
+    /// Number of the remembered call, for [`Call::Again`].
     pub plan: Option<u32>,
 }
 
@@ -304,23 +307,23 @@ pub struct Output {
     pub stage: usize,
     /// Its name.
     pub name: String,
-    /// How to read it.
+    /// Its type and shape.
     pub form: Form,
-    /// Where it is.
+    /// Its contents.
     pub value: Value,
 }
 
-/// Where an output is.
+/// Contents of an output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Value {
-    /// In this message.
+    /// Bytes in this message.
     Blob(Blob),
-    /// In the store.
+    /// An object in the store.
     Object(Digest),
 }
 
-/// Where the time of a call went, in nanoseconds.
+/// Phases of a call, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the parts are those of the engine's `InvocationTiming`")]
 pub struct Timing {
@@ -330,96 +333,96 @@ pub struct Timing {
     pub output_ns: u64,
 }
 
-/// An object of a tenant's.
+/// An object of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectSummary {
-    /// Its name.
+    /// Its digest.
     pub digest: Digest,
     /// Its size.
     pub bytes: u64,
-    /// For which class it is kept.
+    /// The class that it is stored for.
     pub class: Class,
-    /// How to read it.
+    /// Its type and shape.
     pub form: Option<Form>,
-    /// When the tenant put it, in seconds since 1970.
+    /// When the tenant stored it, in seconds since 1970.
     pub created_s: u64,
     /// When the tenant last used it, in seconds since 1970.
     pub used_s: u64,
-    /// Whether it is in memory, and not only on the disk.
+    /// Whether it is in memory as well as on disk.
     pub in_memory: bool,
 }
 
-/// What a tenant has and did.
+/// What a tenant stores, and counters of its functions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// Whose.
+    /// The tenant.
     pub tenant: Tenant,
     /// Bytes of its objects.
     pub object_bytes: u64,
-    /// Bytes of objects it may have.
+    /// Limit of the bytes of its objects.
     pub object_bytes_max: u64,
-    /// How many objects it has.
+    /// Number of its objects.
     pub objects: u64,
-    /// How many it may have.
+    /// Limit of the number of its objects.
     pub objects_max: u64,
-    /// How many functions it may have.
+    /// Limit of the number of its functions.
     pub functions_max: u64,
-    /// Its functions since they were brought onto the device.
+    /// Counters of its functions, since each was loaded.
     pub functions: Vec<FunctionCounts>,
 }
 
-/// What a function did.
+/// Counters of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionCounts {
     /// Its name.
     pub name: String,
-    /// Invocations that gave a result.
+    /// Invocations with a result.
     pub success: u64,
-    /// Invocations that were admitted and gave none.
+    /// Invocations that were admitted and failed.
     pub failure: u64,
-    /// Invocations that were refused.
+    /// Invocations that were rejected.
     pub rejected: u64,
-    /// Invocations that wait or run now.
+    /// Queued and running invocations.
     pub pending: u64,
     /// Time on the device, in nanoseconds.
     pub compute_ns: u64,
 }
 
-/// Why something was not done.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// Whose fault it is, and what to do.
+    /// Who has to act.
     pub kind: RefusalKind,
-    /// In words, for people.
+    /// A message for people.
     pub message: String,
 }
 
-/// Whose fault a refusal is, and what to do.
+/// Who has to act on a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalKind {
-    /// The request is wrong; asking again is no use.
+    /// The request is wrong; retrying does not help.
     BadRequest,
-    /// There is no such function or object, or it is not the tenant's: which of the two is not
-    /// told.
+    /// There is no such function or object, or it belongs to another tenant. The answer does not
+    /// reveal which.
     NotFound,
     /// The peer may not do this.
     Denied,
-    /// The tenant has used up what it may have.
+    /// The tenant has exhausted a limit.
     Quota,
-    /// Too much is going on; try again later.
+    /// The daemon is overloaded; retry later.
     Busy,
     /// The deadline passed.
     Deadline,
     /// The function failed on the device.
     Function,
-    /// The daemon failed, or the machine it runs on.
+    /// The daemon or its machine failed.
     Daemon,
 }
 
 impl RefusalKind {
-    /// Whether whoever asked is at fault.
+    /// Whether the client has to change its request.
     pub fn is_clients(self) -> bool {
         matches!(self, RefusalKind::BadRequest | RefusalKind::NotFound | RefusalKind::Denied)
     }

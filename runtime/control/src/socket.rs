@@ -1,4 +1,4 @@
-//! Bytes and open files over a Unix socket.
+//! Sends and receives bytes and file descriptors over a Unix socket.
 
 use crate::limits::FILES_MAX;
 use rustix::net::{
@@ -17,7 +17,7 @@ pub fn default_socket() -> PathBuf {
     PathBuf::from(folder.unwrap_or_else(|| "/run".into())).join("atoll.sock")
 }
 
-/// Sends what fits of the bytes, and all of the files with the first of them.
+/// Sends as many bytes as fit. The files go with the first byte.
 pub(crate) fn send(socket: impl AsFd, bytes: &[u8], files: &[OwnedFd]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -33,7 +33,7 @@ pub(crate) fn send(socket: impl AsFd, bytes: &[u8], files: &[OwnedFd]) -> io::Re
     }
 }
 
-/// Receives some bytes, and whatever files come with them.
+/// Receives bytes, and the files that come with them.
 pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -49,7 +49,7 @@ pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8], files: &mut Vec<Owne
         }
     }
     if received.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame has more files than it may have"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame has more files than allowed"));
     }
     Ok(received.bytes)
 }

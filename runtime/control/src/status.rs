@@ -1,32 +1,34 @@
-//! What a daemon does at the moment, for people who watch it. Names end in their units.
+//! The current state of a daemon, for operators. Field names end in their units.
 
 use atoll_core::{Class, Tenant};
 use serde::{Deserialize, Serialize};
 
-/// What a daemon does. Counters begin with the daemon, those of functions with their loading.
+/// The current state of a daemon. Counters of devices start with the daemon, those of functions
+/// when they are loaded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StatusReport {
-    /// The device.
+    /// Name of the first device.
     pub device: String,
-    /// Its compute units.
+    /// Number of its compute units.
     pub compute_units: u32,
     /// The scheduling policy.
     pub policy: String,
-    /// How long the daemon has run.
+    /// Time since the daemon started, in seconds.
     pub uptime_s: f64,
-    /// Why the device is lost, if it is.
+    /// The reason, if the device is lost.
     pub lost: Option<String>,
-    /// What the device does for all tenants together. Only for who may see everybody's.
+    /// State of the device over all tenants. Only for peers that see all tenants.
     pub whole: Option<WholeStatus>,
-    /// By device, tenant and name.
+    /// The functions, by device, tenant and name.
     pub functions: Vec<FunctionStatus>,
-    /// Every device. What stands above of a device is said of the first one.
+    /// All devices. The fields above describe the first one, except for `policy`, `uptime_s` and
+    /// `functions`.
     #[serde(default)]
     pub devices: Vec<DeviceStatus>,
 }
 
 impl StatusReport {
-    /// Fills in the list of devices where a daemon of before there were several left it out.
+    /// Fills in the list of devices for daemons that predate it.
     #[must_use]
     pub fn complete(mut self) -> StatusReport {
         if self.devices.is_empty() {
@@ -41,94 +43,94 @@ impl StatusReport {
     }
 }
 
-/// What a device does.
+/// State of a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceStatus {
     /// The device.
     pub device: String,
-    /// Its compute units.
+    /// Number of its compute units.
     pub compute_units: u32,
-    /// Why it is lost, if it is.
+    /// The reason, if it is lost.
     pub lost: Option<String>,
     /// As [`StatusReport::whole`].
     pub whole: Option<WholeStatus>,
 }
 
-/// What a device does for all tenants together.
+/// State of a device over all tenants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WholeStatus {
-    /// Whether real-time invocations are served now.
+    /// Whether real-time invocations are being served now.
     pub real_time_mode: bool,
-    /// Launches in each device queue now, the most urgent first.
+    /// Launches in each device queue, the most urgent queue first.
     pub queue_depths: Vec<u64>,
-    /// How many each takes.
+    /// Capacity of each device queue.
     pub queue_capacity: u32,
-    /// Real-time invocations that wait for a device queue now.
+    /// Real-time invocations that wait for a device queue.
     pub real_time_waiting: u64,
-    /// The same of best-effort ones.
+    /// Best-effort invocations that wait for a device queue.
     pub best_effort_waiting: u64,
-    /// Times running tasks were told to leave.
+    /// Preemptions of running tasks.
     pub preemptions: u64,
-    /// From the submission of a real-time invocation that preempts others to its first block.
+    /// Time from the submission of a preempting real-time invocation to its first block.
     pub preemption_latency_us: LatencyStatus,
-    /// Launches handed to the device.
+    /// Launches submitted to the device.
     pub launches: u64,
-    /// Those that left early.
+    /// Launches evicted before they completed.
     pub evicted_launches: u64,
-    /// Those beside which best-effort blocks ran.
+    /// Launches with co-scheduled best-effort blocks.
     pub padded_launches: u64,
-    /// Device memory that may be used.
+    /// Usable device memory.
     pub memory_bytes: u64,
     /// Device memory in use.
     pub memory_used_bytes: u64,
-    /// Each compute unit; none where the device does not count.
+    /// The compute units; empty if the device does not measure them.
     pub units: Vec<UnitStatus>,
 }
 
-/// Durations since the daemon started, in microseconds.
+/// Distribution of durations since the daemon started, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyStatus {
-    /// How many there were.
+    /// Number of durations.
     pub count: u64,
-    /// What half of them did not exceed.
+    /// Median.
     pub p50: f64,
-    /// What 99 % of them did not exceed.
+    /// 99th percentile.
     pub p99: f64,
-    /// The longest.
+    /// Maximum.
     pub max: f64,
 }
 
-/// What a compute unit did.
+/// Counters of a compute unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnitStatus {
-    /// How long it ran blocks.
+    /// Time during which it ran blocks, in seconds.
     pub busy_s: f64,
-    /// In how many chunks.
+    /// Number of chunks of blocks that it ran.
     pub chunks: u64,
 }
 
-/// What a function does.
+/// State of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionStatus {
-    /// The device that it is on.
+    /// Its device.
     #[serde(default)]
     pub device: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: Tenant,
     /// Its name.
     pub function: String,
-    /// The class of invocations that do not name one.
+    /// The class of invocations that name none.
     pub class: Class,
-    /// Invocations that run now.
+    /// Running invocations.
     pub running: u64,
-    /// Invocations that wait now.
+    /// Queued invocations.
     pub waiting: u64,
-    /// Invocations that gave a result.
+    /// Invocations with a result.
     pub success: u64,
-    /// Invocations that were admitted and gave none.
+    /// Invocations that were admitted and failed.
     pub failure: u64,
-    /// Invocations that were refused.
+    /// Invocations that were rejected.
     pub rejected: u64,
-    /// Times its invocations were told to leave for others.
+    /// Preemptions of its invocations.
     pub preemptions: u64,
 }

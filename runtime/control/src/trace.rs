@@ -1,48 +1,48 @@
-//! What happened, in pieces, for people who watch a daemon.
+//! Recorded events, sent in batches.
 
 use crate::blob::Blob;
 use atoll_core::{Class, Tenant};
 use serde::{Deserialize, Serialize};
 
-/// A piece of what happened.
+/// A batch of recorded events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracePiece {
-    /// The records that the peer may see, 64 bytes each in the order in which they were written:
-    /// eight 64-bit words, little-endian.
+    /// The records that the peer may see, in the order in which they were written. Each has 64
+    /// bytes: eight 64-bit words, little-endian.
     pub records: Blob,
-    /// Where to read on.
+    /// Position of the next batch.
     pub next: u64,
-    /// Whether there are more already.
+    /// Whether more records are already available.
     pub more: bool,
-    /// Records of anybody that were overwritten before this was asked for.
+    /// Records (of all tenants) that were overwritten before they were read.
     pub lost: u64,
-    /// Blocks that compute units ran for anybody and that were never recorded, in chunks, since the
+    /// Blocks (of all tenants) that compute units ran and did not record, in chunks, since the
     /// daemon started.
     pub chunks_lost: u64,
-    /// Functions that the records name, those left out that the connection has heard of.
+    /// Functions that the records refer to, except those already sent on this connection.
     pub functions: Vec<TraceFunction>,
-    /// Whether each tenant has compute units and device queues of its own.
+    /// Whether each tenant has its own compute units and device queues.
     pub separate: bool,
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// Its compute units.
+    /// Number of its compute units.
     pub compute_units: u32,
-    /// The names of all devices of the daemon, in the order of their numbers.
+    /// Names of all devices of the daemon, indexed by device number.
     #[serde(default)]
     pub devices: Vec<String>,
 }
 
-/// A function that records name.
+/// A function that records refer to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceFunction {
-    /// What they call it.
+    /// Its number in the records.
     pub number: u64,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: Tenant,
     /// Its name.
     pub name: String,
-    /// The class of invocations that do not name one.
+    /// The class of invocations that name none.
     pub class: Class,
-    /// The nodes of its graph; none where they would not have fitted.
+    /// Names of the nodes of its graph; empty if they did not fit.
     pub nodes: Vec<String>,
 }

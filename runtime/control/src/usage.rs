@@ -1,32 +1,32 @@
-//! What is loaded and who used how much, for people who run a daemon. Names end in their units.
+//! Loaded functions and usage, for operators of a daemon. Field names end in their units.
 
 use atoll_core::{Class, Tenant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Who used how much since the daemon started.
+/// Usage since the daemon started, by device, tenant, function and class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UsageReport {
-    /// When the daemon started to count, in seconds since 1970.
+    /// When the daemon started, in seconds since 1970.
     pub started_at_s: u64,
-    /// How long ago that is.
+    /// Time since then, in seconds.
     pub uptime_s: f64,
-    /// The device, whose time is shared.
+    /// Name of the first device.
     pub device: String,
-    /// Its compute units.
+    /// Number of its compute units.
     pub compute_units: u32,
-    /// How long they ran blocks, by their own count, divided by their number: what all bills
-    /// together come to. Only for who may see everybody's.
+    /// Time during which they ran blocks, as measured by the units, divided by their number. This
+    /// is the total of all rows. Only for peers that see all tenants.
     pub device_s: Option<f64>,
-    /// By device, tenant, function and class.
+    /// Usage by device, tenant, function and class.
     pub rows: Vec<UsageEntry>,
-    /// Every device. What stands above of a device is said of the first one.
+    /// All devices. The fields above describe the first one.
     #[serde(default)]
     pub devices: Vec<DeviceUsage>,
 }
 
 impl UsageReport {
-    /// Fills in the list of devices where a daemon of before there were several left it out.
+    /// Fills in the list of devices for daemons that predate it.
     #[must_use]
     pub fn complete(mut self) -> UsageReport {
         if self.devices.is_empty() {
@@ -40,92 +40,92 @@ impl UsageReport {
     }
 }
 
-/// How long a device was busy.
+/// Busy time of a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceUsage {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// Its compute units.
+    /// Number of its compute units.
     pub compute_units: u32,
     /// As [`UsageReport::device_s`].
     pub device_s: Option<f64>,
 }
 
-/// What one function used in one class.
+/// Usage of one function in one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UsageEntry {
-    /// The device that was used.
+    /// The device.
     #[serde(default)]
     pub device: String,
-    /// Who is billed.
+    /// The tenant.
     pub tenant: Tenant,
-    /// The function; `None` for all of the tenant's that are no longer loaded.
+    /// The function; `None` for the sum of the tenant's functions that are no longer loaded.
     pub function: Option<String>,
-    /// The class of the invocations; constants and idle memory count in the function's own.
+    /// The class of the invocations. Constants and idle memory count in the function's own class.
     pub class: Class,
-    /// Time on the device × the share of its compute units.
+    /// Time on the device × share of its compute units.
     pub device_s: f64,
-    /// Launches that ended on the device, repeated ones included.
+    /// Launches that ended on the device, including repeated ones.
     pub launches: u64,
-    /// Those that left early for others.
+    /// Launches evicted before they completed.
     pub evicted_launches: u64,
-    /// Those that were ended because nobody wanted them any more.
+    /// Launches aborted because their invocation was cancelled.
     pub aborted_launches: u64,
-    /// Device memory by what it is for: `constants`, `invocations`, `idle`.
+    /// Device memory by kind: `constants`, `invocations`, `idle`.
     pub memory: BTreeMap<String, MemoryEntry>,
     /// Bytes written to the device.
     pub written_bytes: u64,
     /// Bytes read from the device.
     pub read_bytes: u64,
-    /// Invocations that are over, by how they ended.
+    /// Finished invocations by outcome.
     pub invocations: BTreeMap<String, u64>,
-    /// Times invocations were told to leave the device for others.
+    /// Preemptions of invocations.
     pub preemptions: u64,
-    /// Times invocations were run again because the device under them was lost.
+    /// Invocations run again because their device was lost.
     pub retries: u64,
-    /// Times constants had to be brought to the device.
+    /// Loads of constants for an invocation.
     pub cold_starts: u64,
-    /// Of these, times when some of them were on disk only; the others were in host memory.
+    /// Cold starts for which some constants were on disk only; the others came from host memory.
     #[serde(default)]
     pub disk_cold_starts: u64,
-    /// Times constants were taken off the device for others.
+    /// Evictions of constants to make room for others.
     pub reclaims: u64,
 }
 
 /// Memory of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryEntry {
-    /// Held now.
+    /// Bytes held now.
     pub bytes: u64,
-    /// Held over time: the sum of bytes × seconds.
+    /// Bytes held, integrated over time: bytes × seconds.
     pub byte_s: f64,
 }
 
-/// What is loaded, and what it does now.
+/// Loaded functions and their current state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessReport {
-    /// The device.
+    /// Name of the first device.
     pub device: String,
-    /// Its compute units.
+    /// Number of its compute units.
     pub compute_units: u32,
-    /// Device memory that may be used.
+    /// Usable device memory.
     pub memory_bytes: u64,
-    /// Device memory in use, by whomever.
+    /// Device memory in use by all tenants.
     pub memory_used_bytes: u64,
-    /// Why it is lost, if it is.
+    /// The reason, if the device is lost.
     pub lost: Option<String>,
-    /// By tenant and name.
+    /// The functions, by tenant and name.
     pub functions: Vec<ProcessEntry>,
-    /// The processes that run launches, in the order in which their tenants came; none where the
-    /// device runs in the daemon itself.
+    /// Executor processes, ordered by the arrival of their tenants; empty if the device runs inside
+    /// the daemon.
     pub executors: Vec<ExecutorEntry>,
-    /// Every device. What stands above of a device is said of the first one.
+    /// All devices. The fields above describe the first one.
     #[serde(default)]
     pub devices: Vec<DeviceEntry>,
 }
 
 impl ProcessReport {
-    /// Fills in the list of devices where a daemon of before there were several left it out.
+    /// Fills in the list of devices for daemons that predate it.
     #[must_use]
     pub fn complete(mut self) -> ProcessReport {
         if self.devices.is_empty() {
@@ -147,73 +147,74 @@ impl ProcessReport {
 pub struct DeviceEntry {
     /// Its name.
     pub device: String,
-    /// Its compute units.
+    /// Number of its compute units.
     pub compute_units: u32,
-    /// Device memory that may be used.
+    /// Usable device memory.
     pub memory_bytes: u64,
-    /// Device memory in use, by whomever.
+    /// Device memory in use by all tenants.
     pub memory_used_bytes: u64,
-    /// Whether all of it is being replaced, so that invocations wait.
+    /// Whether the device is being replaced; invocations wait until then.
     pub unready: bool,
-    /// Why it is lost, if it is.
+    /// The reason, if it is lost.
     pub lost: Option<String>,
 }
 
-/// The process that runs a tenant's launches.
+/// The executor process of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutorEntry {
     /// The device whose launches it runs.
     #[serde(default)]
     pub device: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: Tenant,
-    /// Its number; `None` while there is none.
+    /// Its process id; `None` while it is not running.
     pub pid: Option<u32>,
-    /// How often one was lost.
+    /// How often it was restarted after a loss.
     pub restarts: u64,
-    /// Why there is none.
+    /// Why it is not running.
     pub cause: Option<String>,
-    /// What keeps code in it that its machine does not offer.
+    /// Parts of the jail that this machine does not support.
     pub jail_lacks: Vec<String>,
 }
 
-/// A function that is loaded.
+/// A loaded function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessEntry {
-    /// The device that it is on.
+    /// Its device.
     #[serde(default)]
     pub device: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: Tenant,
     /// Its name.
     pub function: String,
-    /// The class of invocations that do not name one.
+    /// The class of invocations that name none.
     pub class: Class,
-    /// Where its constants are.
+    /// Location of its constants.
     pub residency: Residency,
-    /// What its constants take on the device when all are there.
+    /// Size of its constants.
     pub constant_bytes: u64,
-    /// What of them is there now.
+    /// Size of its constants that are on the device.
     pub constant_device_bytes: u64,
-    /// How much of them is in host memory, on the device as well or not; the rest is on disk only.
+    /// Size of its constants that are in host memory, on the device as well or not; the others are
+    /// on disk only.
     #[serde(default)]
     pub constant_host_bytes: u64,
-    /// Memory of its invocations, of past ones that is kept for the next included.
+    /// Memory of its invocations, including memory kept for the next one.
     pub invocation_bytes: u64,
-    /// Invocations that run.
+    /// Running invocations.
     pub running: u64,
-    /// Invocations that wait.
+    /// Queued invocations.
     pub waiting: u64,
 }
 
-/// Where constants are.
+/// Location of constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Residency {
-    /// On the device.
+    /// All are on the device.
     Device,
-    /// On their way to it.
+    /// They are being loaded.
     Loading,
-    /// Not all of them are on the device.
+    /// Some are not on the device.
     Host,
 }

@@ -1,4 +1,4 @@
-//! Frames over a real pair of sockets, however the bytes are cut.
+//! Frames over a real pair of sockets, with reads and writes of any size.
 
 use atoll_control::{
     Answer, Attachments, Blob, Content, Frame, Incoming, Outgoing, Progress, Request, WireError, limits,
@@ -47,7 +47,7 @@ fn what_is_sent_arrives_with_its_files() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_by_who_sends_it() {
+fn the_sender_refuses_frames_that_exceed_a_limit() {
     let mut attachments = Attachments::default();
     let large = Sealed::of("test", &vec![0; limits::INLINE_BYTES_MAX + 1]).unwrap();
     for _ in 0..limits::FILES_MAX {
@@ -59,7 +59,7 @@ fn what_is_too_large_is_refused_by_who_sends_it() {
     assert_eq!(
         blobs.iter().filter(|blob| matches!(blob, Blob::File(_))).count(),
         70 - 64,
-        "what does not fit the body goes into files"
+        "contents that do not fit the body go into files"
     );
     let endless = Request::Describe { function: "x".repeat(limits::MESSAGE_BYTES_MAX) };
     assert!(matches!(Outgoing::new(&endless, Attachments::default()), Err(WireError::TooLarge { .. })));
@@ -75,7 +75,10 @@ fn a_frame_that_breaks_off_is_an_error() {
 
 proptest! {
     #[test]
-    fn cuts_do_not_matter(cuts in prop::collection::vec(1_usize..40, 0..40), name in ".{0,200}") {
+    fn frames_arrive_however_the_bytes_are_split(
+        cuts in prop::collection::vec(1_usize..40, 0..40),
+        name in ".{0,200}",
+    ) {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let (mut copy, frames) = UnixStream::pair().unwrap();
         let request = Request::Remove { function: name };
@@ -101,7 +104,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_frame_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300), begins_well in any::<bool>()) {
+    fn any_bytes_are_a_frame_or_an_error(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        begins_well in any::<bool>(),
+    ) {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         if begins_well {
             ours.write_all(b"ATLC\x01\x00\x00\x00").unwrap();

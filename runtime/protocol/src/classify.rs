@@ -1,4 +1,4 @@
-//! The classification extension: instead of scores, the best classes.
+//! The classification extension: the best classes instead of all scores.
 
 use crate::datatype::DataType;
 use crate::elements::to_f64;
@@ -6,7 +6,7 @@ use crate::error::ProtocolError;
 use crate::limits::CLASSES_MAX;
 use crate::tensor::{Tensor, push_string};
 
-/// The `count` highest scores of each row along the last dimension, best first, as strings
+/// The `count` highest scores of each row of the last dimension, highest first, as strings
 /// `score:index`.
 pub fn top_classes(scores: &Tensor, count: usize) -> Result<Tensor, ProtocolError> {
     let refuse = |reason: String| ProtocolError::tensor(&scores.name, reason);
@@ -19,7 +19,7 @@ pub fn top_classes(scores: &Tensor, count: usize) -> Result<Tensor, ProtocolErro
     let classes = usize::try_from(classes).unwrap_or(0);
     let kept = count.min(classes);
     if kept == 0 || kept > CLASSES_MAX {
-        return Err(refuse(format!("{count} of {classes} classes are asked for; 1 to {CLASSES_MAX} are possible")));
+        return Err(refuse(format!("cannot return {count} of {classes} classes; request 1 to {CLASSES_MAX}")));
     }
     let mut bytes = Vec::new();
     for row in to_f64(scores.datatype, &scores.bytes).chunks_exact(classes) {
@@ -31,7 +31,7 @@ pub fn top_classes(scores: &Tensor, count: usize) -> Result<Tensor, ProtocolErro
     Tensor::new(scores.name.clone(), DataType::Bytes, shape, bytes)
 }
 
-/// Indices of the highest values, highest first; equal ones in order.
+/// Indices of the highest values, highest first; equal values in index order.
 fn best(row: &[f64], count: usize) -> Vec<usize> {
     let mut indices: Vec<usize> = (0..row.len()).collect();
     let descending = |a: &usize, b: &usize| row[*b].total_cmp(&row[*a]).then(a.cmp(b));

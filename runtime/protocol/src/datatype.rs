@@ -1,4 +1,4 @@
-//! Element types by their names on the wire.
+//! Element types and their names on the wire.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -21,17 +21,17 @@ pub enum DataType {
     Bf16,
     Fp32,
     Fp64,
-    /// Strings: each element is a length (u32, little-endian) and as many bytes.
+    /// Strings: each element is its length (u32, little-endian) followed by its bytes.
     Bytes,
 }
 
-/// A name that is no element type.
+/// The name of an unknown element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no datatype {0}; there are {names}", names = DataType::names())]
+#[error("unknown datatype {0}; use one of {names}", names = DataType::names())]
 pub struct UnknownDataType(String);
 
 impl DataType {
-    /// All of them.
+    /// All types.
     pub const ALL: [DataType; 14] = [
         DataType::Bool,
         DataType::Uint8,
@@ -49,7 +49,7 @@ impl DataType {
         DataType::Bytes,
     ];
 
-    /// Its name in requests, answers and metadata.
+    /// Name in requests, answers and metadata.
     pub fn name(self) -> &'static str {
         match self {
             DataType::Bool => "BOOL",
@@ -69,7 +69,7 @@ impl DataType {
         }
     }
 
-    /// Its name in a model configuration.
+    /// Name in a model configuration.
     pub fn config_name(self) -> String {
         match self {
             DataType::Bytes => "TYPE_STRING".into(),
@@ -77,7 +77,7 @@ impl DataType {
         }
     }
 
-    /// Size of one element in bytes; `None` where elements differ in size.
+    /// Size of an element in bytes; `None` for strings, whose sizes differ.
     pub fn element_bytes(self) -> Option<usize> {
         match self {
             DataType::Bool | DataType::Uint8 | DataType::Int8 => Some(1),
@@ -115,7 +115,7 @@ impl Serialize for DataType {
 
 impl<'de> Deserialize<'de> for DataType {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DataType, D::Error> {
-        // Owned, because a name with an escape in it cannot be borrowed.
+        // Deserializes an owned string, because a name with escape sequences cannot be borrowed.
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }

@@ -1,4 +1,4 @@
-//! Elements of tensors as JSON, and as numbers.
+//! Tensor elements as JSON and as numbers.
 
 use crate::datatype::DataType;
 use crate::error::ProtocolError;
@@ -10,10 +10,11 @@ use serde::ser::{Serialize, SerializeSeq, Serializer};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// Reads the `data` of a tensor, nested like its shape or flat, as exactly `count` elements.
+/// Decodes the JSON `data` of a tensor, nested like its shape or flat, into exactly `count`
+/// elements.
 pub(crate) fn decode(name: &str, datatype: DataType, count: usize, data: &RawValue) -> Result<Vec<u8>, ProtocolError> {
-    // An element takes two characters at least: what a shape promises is not allocated before it is
-    // seen.
+    // An element has at least two characters in JSON (with its separator), so a large shape alone
+    // cannot cause a large allocation.
     let likely = count.min(data.get().len() / 2 + 1);
     let mut sink = Sink {
         datatype,
@@ -23,22 +24,23 @@ pub(crate) fn decode(name: &str, datatype: DataType, count: usize, data: &RawVal
     };
     let mut deserializer = serde_json::Deserializer::from_str(data.get());
     let read = Elements { sink: &mut sink, depth: 0 }.deserialize(&mut deserializer);
-    read.map_err(|e| ProtocolError::tensor(name, format!("its data cannot be read: {e}")))?;
+    read.map_err(|e| ProtocolError::tensor(name, format!("cannot read its data: {e}")))?;
     match sink.left {
         0 => Ok(sink.bytes),
-        left => {
-            Err(ProtocolError::tensor(name, format!("its data has {} elements, its shape takes {count}", count - left)))
-        }
+        left => Err(ProtocolError::tensor(
+            name,
+            format!("its data has {} elements, but its shape needs {count}", count - left),
+        )),
     }
 }
 
-/// Numbers as elements of a type that holds them.
+/// Converts numbers to elements; each number must be representable in the type.
 pub(crate) fn from_f64(name: &str, datatype: DataType, values: &[f64]) -> Result<Vec<u8>, ProtocolError> {
     let bytes = Vec::with_capacity(values.len() * datatype.element_bytes().unwrap_or(8));
     let mut sink = Sink { datatype, bytes, left: values.len(), count: values.len() };
     for &value in values {
         let is_float = matches!(datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64);
-        // A float without fraction may go into a type of whole numbers.
+        // A float without a fraction is accepted for an integer type.
         let pushed: Result<(), serde::de::value::Error> =
             if !is_float && value.fract() == 0.0 { sink.integer(value as i128) } else { sink.float(value) };
         pushed.map_err(|e| ProtocolError::tensor(name, e.to_string()))?;
@@ -46,7 +48,7 @@ pub(crate) fn from_f64(name: &str, datatype: DataType, values: &[f64]) -> Result
     Ok(sink.bytes)
 }
 
-/// Where elements go.
+/// Collects decoded elements.
 struct Sink {
     datatype: DataType,
     bytes: Vec<u8>,
@@ -91,7 +93,7 @@ impl Sink {
         self.push_float(value)
     }
 
-    /// A finite number that the type cannot hold is refused: infinity is not what was sent.
+    /// Refuses a finite number that would become infinite in the type.
     fn push_float<E: serde::de::Error>(&mut self, value: f64) -> Result<(), E> {
         let (finite, bytes) = match self.datatype {
             DataType::Fp16 => (f16::from_f64(value).is_finite(), &f16::from_f64(value).to_le_bytes()[..]),
@@ -108,11 +110,11 @@ impl Sink {
     }
 
     fn misfit<E: serde::de::Error>(&self, value: impl fmt::Display) -> E {
-        E::custom(format_args!("{value} is no {}", self.datatype))
+        E::custom(format_args!("{value} is not a valid {}", self.datatype))
     }
 }
 
-/// One element, or an array of them.
+/// One element, or an array of elements or arrays.
 struct Elements<'a> {
     sink: &'a mut Sink,
     depth: usize,
@@ -170,7 +172,7 @@ impl<'de> Visitor<'de> for Elements<'_> {
     }
 }
 
-/// Elements as a flat JSON array. Numbers that JSON does not have become null.
+/// Elements as a flat JSON array. Numbers that JSON cannot express (NaN, infinity) become null.
 pub(crate) struct JsonElements<'a> {
     pub(crate) datatype: DataType,
     pub(crate) bytes: &'a [u8],
@@ -208,12 +210,12 @@ impl Serialize for JsonElements<'_> {
     }
 }
 
-/// Numbers of one size, little-endian; a rest that is no whole number is left out.
+/// Splits bytes into numbers of one size, little-endian; ignores an incomplete last one.
 fn numbers<const BYTES: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; BYTES]> {
     bytes.as_chunks().0.iter().copied()
 }
 
-/// Elements as numbers, for looking at them; integers beyond 2^53 are rounded, strings have none.
+/// Elements as numbers, for display. Integers above 2^53 are rounded; strings yield nothing.
 pub fn to_f64(datatype: DataType, bytes: &[u8]) -> Vec<f64> {
     macro_rules! collect {
         ($type:ty) => {
@@ -254,22 +256,22 @@ mod tests {
         assert_eq!(
             read(DataType::Fp32, 1, "3").map(|b| to_f64(DataType::Fp32, &b)),
             Ok(vec![3.0]),
-            "a scalar may stand alone"
+            "a scalar needs no array"
         );
     }
 
     #[test]
-    fn what_a_type_cannot_hold_is_named() {
+    fn values_that_a_type_cannot_hold_are_named() {
         for (datatype, json, expected) in [
-            (DataType::Uint8, "[256]", "256 is no UINT8"),
-            (DataType::Int32, "[1.5]", "1.5 is no INT32"),
-            (DataType::Bool, "[2]", "2 is no BOOL"),
+            (DataType::Uint8, "[256]", "256 is not a valid UINT8"),
+            (DataType::Int32, "[1.5]", "1.5 is not a valid INT32"),
+            (DataType::Bool, "[2]", "2 is not a valid BOOL"),
             (DataType::Fp32, "[1e300]", "is no FP32"),
             (DataType::Fp16, "[70000]", "is no FP16"),
             (DataType::Fp32, "[\"x\"]", "\"x\" is no FP32"),
             (DataType::Fp32, "[null]", "null"),
             (DataType::Fp32, "[1,2]", "more than the 1 elements"),
-            (DataType::Fp32, "[]", "0 elements, its shape takes 1"),
+            (DataType::Fp32, "[]", "0 elements, but its shape needs 1"),
             (DataType::Fp32, "{}", "map"),
         ] {
             let message = read(datatype, 1, json).unwrap_err();
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_of_many_elements_allocates_nothing() {
+    fn a_large_shape_without_data_allocates_nothing() {
         assert!(read(DataType::Fp64, usize::MAX / 16, "[1]").unwrap_err().contains("has 1 elements"));
     }
 

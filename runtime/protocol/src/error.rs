@@ -1,53 +1,54 @@
-//! What can be wrong with bytes from the wire. All of it is the fault of whoever sent them.
+//! Errors in bytes from the wire; always the sender's mistake.
 
 use serde::{Deserialize, Serialize};
 
-/// Why bytes are no request, or no answer.
+/// Why bytes are not a valid request or answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// The JSON part is no JSON, or not of the expected form.
-    #[error("the JSON of the body cannot be read: {0}")]
+    /// The JSON part is not JSON, or does not have the expected structure.
+    #[error("the body is not valid JSON: {0}")]
     Json(String),
     /// The header with the length of the JSON part contradicts the body.
-    #[error("Inference-Header-Content-Length is {json_bytes}, the body has {body_bytes} bytes")]
+    #[error("Inference-Header-Content-Length is {json_bytes}, but the body has {body_bytes} bytes")]
     JsonLength {
-        /// What the header says.
+        /// Value of the header.
         json_bytes: usize,
-        /// What there is.
+        /// Length of the body.
         body_bytes: usize,
     },
-    /// Bytes behind the last binary tensor.
+    /// Extra bytes after the last binary tensor.
     #[error(
-        "{surplus} bytes follow the last tensor; the sum of all binary_data_size must be the length of the binary part"
+        "{surplus} extra bytes follow the last tensor; the sum of all binary_data_size must equal the length of the \
+        binary part"
     )]
     Surplus {
-        /// How many.
+        /// Number of extra bytes.
         surplus: usize,
     },
-    /// A tensor contradicts itself.
+    /// A tensor is inconsistent.
     #[error("tensor `{name}`: {reason}")]
     Tensor {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A parameter has a value it cannot have.
+    /// A parameter has an invalid value.
     #[error("parameter `{name}`: {reason}")]
     Parameter {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// More than is allowed.
-    #[error("{count} {what}, at most {most} are allowed")]
+    /// A limit is exceeded.
+    #[error("the body has {count} {what}; the limit is {most}")]
     TooMany {
-        /// Of what.
+        /// The kind of item.
         what: &'static str,
-        /// How many.
+        /// Their number.
         count: usize,
-        /// How many may be.
+        /// The limit.
         most: usize,
     },
 }
@@ -58,9 +59,9 @@ impl ProtocolError {
     }
 }
 
-/// The body of every answer that is no success.
+/// The body of every error answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// What went wrong.
+    /// The error message.
     pub error: String,
 }

@@ -1,18 +1,20 @@
-//! The wire types of KServe v2 (the Open Inference Protocol) with the extensions of Triton that its
+//! Wire types of KServe v2 (the Open Inference Protocol), with the extensions of Triton that its
 //! clients use: binary tensors, classification, model repository, statistics, logging and trace
 //! settings.
 //!
-//! Pure: bytes in, values out, and back. No socket, no HTTP type, no model: whether a tensor fits a
-//! model is for whoever knows the model.
+//! This crate is pure: it converts bytes to values and back. It has no sockets and no HTTP types,
+//! and it does not know models: `atoll_server` checks whether a tensor matches a model.
+//!
+//! Start reading in `infer/request.rs`.
 //!
 //! # Invariants
 //!
-//! - A decoded [`Tensor`] is whole: its shape has no negative dimension and its bytes are exactly
-//!   as many as shape and type say.
-//! - Whatever the bytes, decoding ends in a value or a [`ProtocolError`], in time and memory linear
-//!   in their number.
-//! - What [`InferRequest::encode`] and [`InferResponse::encode`] write, the decoders here read back
-//!   unchanged, except that JSON has no NaN and no infinity.
+//! - A decoded [`Tensor`] is consistent: its shape has no negative dimension, and the length of its
+//!   bytes matches shape and type.
+//! - Decoding arbitrary bytes returns a value or a [`ProtocolError`], in time and memory linear in
+//!   the number of bytes.
+//! - The decoders read what [`InferRequest::encode`] and [`InferResponse::encode`] write without
+//!   change, except that JSON has no NaN and no infinity.
 
 mod classify;
 mod datatype;
@@ -40,8 +42,8 @@ pub use repository::{IndexEntry, IndexRequest, LoadRequest, ModelState};
 pub use settings::{LogSettings, TraceSettings};
 pub use tensor::Tensor;
 
-/// Name of the header that says how many bytes of a body are JSON; the rest are tensors.
+/// Name of the header with the length of the JSON part of a body; the rest are binary tensors.
 pub const JSON_LENGTH_HEADER: &str = "inference-header-content-length";
 
-/// The one version every model has.
+/// The version of every model without versions of its own.
 pub const MODEL_VERSION: &str = "1";

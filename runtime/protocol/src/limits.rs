@@ -1,15 +1,13 @@
-//! Every bound of decoding, with the reason for the number. The size of a body is bounded by
-//! whoever reads it.
+//! All limits of decoding, with the reason for each number. The reader of a body limits its size.
 
-/// Inputs or outputs of one request: no known model has a tenth of it.
+/// Inputs or outputs of one request; no known model has a tenth of that.
 pub const TENSORS_MAX: usize = 1024;
 
-/// Dimensions of a tensor, what kernel graphs allow.
+/// Dimensions of a tensor; the limit of kernel graphs.
 pub const RANK_MAX: usize = 16;
 
-/// Nesting of a JSON `data` array: as deep as a tensor can be.
+/// Nesting of a JSON `data` array; the rank of a tensor.
 pub const DATA_DEPTH_MAX: usize = RANK_MAX;
 
-/// Classes that a classification answers with, at most; more than any label list is not worth a
-/// string each.
+/// Classes in one classification. Each costs a string, and no list of labels is longer.
 pub const CLASSES_MAX: usize = 100_000;

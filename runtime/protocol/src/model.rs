@@ -1,4 +1,4 @@
-//! Bodies about the server and its models: health, metadata, configuration, statistics.
+//! Messages about the server and its models: health, metadata, configuration, statistics.
 
 use crate::datatype::DataType;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct Live {
 /// `GET /v2/health/ready`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Whether the server takes inference requests.
+    /// Whether the server accepts inference requests.
     pub ready: bool,
 }
 
@@ -22,7 +22,7 @@ pub struct Ready {
 pub struct ModelReady {
     /// The model.
     pub name: String,
-    /// Whether it takes requests.
+    /// Whether the model accepts requests.
     pub ready: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct ServerMetadata {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Extensions of the protocol it has.
+    /// Supported extensions of the protocol.
     pub extensions: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub struct ModelMetadata {
     pub name: String,
     /// Its versions.
     pub versions: Vec<String>,
-    /// What executes it.
+    /// The runtime that executes it.
     pub platform: String,
     /// Its inputs.
     pub inputs: Vec<TensorMetadata>,
@@ -59,10 +59,11 @@ pub struct TensorMetadata {
     pub name: String,
     /// Type of its elements.
     pub datatype: DataType,
-    /// Dimensions; -1 where it varies.
+    /// Dimensions; -1 for a variable one.
     pub shape: Vec<i64>,
-    /// An extension of ours: by dimension the name of the size that varies, empty where there is
-    /// none. Dimensions of one name have one size. Empty where no dimension has a name.
+    /// An extension of Atoll: the name of the symbol in each dimension, empty for a constant.
+    /// Dimensions with the same name have the same size. The list is empty if no dimension is a
+    /// symbol.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub symbols: Vec<String>,
 }
@@ -72,40 +73,40 @@ pub struct TensorMetadata {
 pub struct ModelConfig {
     /// The model.
     pub name: String,
-    /// What executes it.
+    /// The runtime that executes it.
     pub platform: String,
-    /// The same in newer words.
+    /// The same, under the name that newer clients read.
     pub backend: String,
-    /// Always 0: shapes are whole, the batch dimension included.
+    /// Always 0: shapes include the batch dimension.
     pub max_batch_size: u32,
     /// Its inputs.
     pub input: Vec<ConfigTensor>,
     /// Its outputs.
     pub output: Vec<ConfigTensor>,
-    /// What it keeps for a sequence of requests; nothing for a model without state.
+    /// The state of a sequence; `None` for a model without state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_batching: Option<SequenceBatching>,
 }
 
-/// How a model serves sequences of requests.
+/// Serving of sequences of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequenceBatching {
-    /// How long a sequence is kept without a request.
+    /// How long an idle sequence is kept.
     pub max_sequence_idle_microseconds: u64,
-    /// What is kept.
+    /// The state buffers.
     pub state: Vec<ConfigState>,
 }
 
-/// An input and an output that are one state.
+/// A state: an output that becomes an input of the next request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigState {
     /// The input.
     pub input_name: String,
     /// The output.
     pub output_name: String,
-    /// `TYPE_` and the type's name.
+    /// `TYPE_` followed by the name of the type.
     pub data_type: String,
-    /// Dimensions of the input; -1 where it varies.
+    /// Dimensions of the input; -1 for a variable one.
     pub dims: Vec<i64>,
 }
 
@@ -114,9 +115,9 @@ pub struct ConfigState {
 pub struct ConfigTensor {
     /// Its name.
     pub name: String,
-    /// `TYPE_` and the type's name.
+    /// `TYPE_` followed by the name of the type.
     pub data_type: String,
-    /// Dimensions; -1 where it varies.
+    /// Dimensions; -1 for a variable one.
     pub dims: Vec<i64>,
 }
 
@@ -133,51 +134,51 @@ pub struct ModelStatisticsList {
     pub model_stats: Vec<ModelStatistics>,
 }
 
-/// One model since it was loaded.
+/// Statistics of a model since it was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelStatistics {
     /// The model.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// When the last request came, in milliseconds since 1970; 0 before the first.
+    /// Time of the last request, in milliseconds since 1970; 0 before the first.
     pub last_inference: u64,
-    /// Requests that were answered with a result.
+    /// Requests answered with a result.
     pub inference_count: u64,
-    /// The same: requests are not batched.
+    /// The same, since requests are not batched.
     pub execution_count: u64,
-    /// Where the time went.
+    /// Durations by phase.
     pub inference_stats: InferenceStatistics,
     /// Always empty: requests are not batched.
     pub batch_stats: Vec<()>,
 }
 
-/// Counts and sums of times.
+/// Counts and total durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InferenceStatistics {
     /// Requests with a result, from submission to answer.
     pub success: DurationStatistics,
-    /// Requests without one.
+    /// Requests without a result.
     pub fail: DurationStatistics,
-    /// Waiting.
+    /// Time in queues.
     pub queue: DurationStatistics,
-    /// Writing inputs.
+    /// Time writing inputs.
     pub compute_input: DurationStatistics,
-    /// Computing.
+    /// Time computing.
     pub compute_infer: DurationStatistics,
-    /// Reading outputs.
+    /// Time reading outputs.
     pub compute_output: DurationStatistics,
-    /// Always zero: answers are not cached.
+    /// Always zero: results are not cached.
     pub cache_hit: DurationStatistics,
-    /// Always zero: answers are not cached.
+    /// Always zero: results are not cached.
     pub cache_miss: DurationStatistics,
 }
 
-/// How often, and how long in sum.
+/// A count and a total duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurationStatistics {
-    /// How often.
+    /// Number of events.
     pub count: u64,
-    /// Sum in nanoseconds.
+    /// Total duration in nanoseconds.
     pub ns: u64,
 }

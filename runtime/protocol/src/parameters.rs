@@ -4,43 +4,43 @@ use crate::error::ProtocolError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Named scalars. Unknown names are kept and ignored, as the protocol asks.
+/// Named scalars. Unknown names are kept and ignored, as the protocol requires.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Parameters(Map<String, Value>);
 
 impl Parameters {
-    /// Whether there are none.
+    /// Whether there are no parameters.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Sets one.
+    /// Sets a parameter.
     pub fn set(&mut self, name: &str, value: impl Into<Value>) {
         self.0.insert(name.into(), value.into());
     }
 
-    /// One as it came.
+    /// The raw value of a parameter.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 
-    /// A whole number. Clients send it signed, unsigned or as a float without fraction; it must not
-    /// be negative.
+    /// A non-negative integer. Clients send integers signed, unsigned, or as a float without a
+    /// fraction.
     pub fn unsigned(&self, name: &str) -> Result<Option<u64>, ProtocolError> {
         let Some(value) = self.0.get(name) else { return Ok(None) };
         let number = value.as_u64().or_else(|| value.as_f64().and_then(whole));
-        number.map(Some).ok_or_else(|| refused(name, value, "a whole number that is not negative"))
+        number.map(Some).ok_or_else(|| refused(name, value, "a non-negative whole number"))
     }
 
-    /// A truth value.
+    /// A boolean.
     pub fn boolean(&self, name: &str) -> Result<Option<bool>, ProtocolError> {
         let Some(value) = self.0.get(name) else { return Ok(None) };
         value.as_bool().map(Some).ok_or_else(|| refused(name, value, "true or false"))
     }
 }
 
-/// 2^53: above it a float no longer tells neighbouring numbers apart.
+/// 2^53: floats above it cannot represent every integer.
 const EXACT_FLOAT_MAX: f64 = 9_007_199_254_740_992.0;
 
 fn whole(value: f64) -> Option<u64> {
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_arrive_in_three_spellings() {
+    fn numbers_are_read_in_all_three_notations() {
         let parameters: Parameters = serde_json::from_str(
             r#"{"a": 1, "b": 18446744073709551615, "c": 2.0, "d": -1, "e": 1.5, "f": "1", "g": true}"#,
         )

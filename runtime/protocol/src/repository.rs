@@ -1,4 +1,4 @@
-//! Bodies of the model repository extension.
+//! Messages of the model repository extension.
 
 use crate::parameters::Parameters;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// `POST /v2/repository/index`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexRequest {
-    /// Only models that take requests.
+    /// List only models that accept requests.
     #[serde(default)]
     pub ready: bool,
 }
@@ -19,24 +19,24 @@ pub struct IndexEntry {
     /// Its version.
     #[serde(default)]
     pub version: String,
-    /// Where it is in its life.
+    /// Its state.
     pub state: ModelState,
-    /// Why, where there is something to say.
+    /// Details of the state; may be empty.
     #[serde(default)]
     pub reason: String,
 }
 
-/// Where a model is in its life.
+/// State of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ModelState {
-    /// It takes requests.
+    /// It accepts requests.
     Ready,
-    /// It is being compiled or brought onto the device.
+    /// It is being compiled or loaded.
     Loading,
-    /// It is being taken off the device.
+    /// It is being unloaded.
     Unloading,
-    /// It takes no requests; the reason says why.
+    /// It accepts no requests; `reason` says why.
     Unavailable,
 }
 

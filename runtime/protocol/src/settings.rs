@@ -1,4 +1,4 @@
-//! Bodies of the logging and trace extensions.
+//! Messages of the logging and trace extensions.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 pub struct LogSettings {
     /// Always empty: logs go to standard error.
     pub log_file: String,
-    /// Whether informative messages are written.
+    /// Whether info messages are logged.
     pub log_info: bool,
-    /// Whether warnings are.
+    /// Whether warnings are logged.
     pub log_warning: bool,
-    /// Whether errors are.
+    /// Whether errors are logged.
     pub log_error: bool,
-    /// 0 to not write debugging messages.
+    /// 0 if debug messages are not logged.
     pub log_verbose_level: u32,
     /// Always `default`.
     pub log_format: String,
@@ -24,20 +24,20 @@ pub struct LogSettings {
 pub struct TraceSettings {
     /// Always `["OFF"]`.
     pub trace_level: Vec<String>,
-    /// One of so many requests.
+    /// One of this many requests is traced.
     pub trace_rate: String,
-    /// How many are left; -1 for no bound.
+    /// Number of traces left; -1 for no limit.
     pub trace_count: String,
-    /// How often traces are written.
+    /// Interval of writing traces.
     pub log_frequency: String,
-    /// Where to.
+    /// Path of the trace file.
     pub trace_file: String,
-    /// In which form.
+    /// Format of traces.
     pub trace_mode: String,
 }
 
 impl Default for TraceSettings {
-    /// Nothing is traced.
+    /// Tracing is off.
     fn default() -> TraceSettings {
         TraceSettings {
             trace_level: vec!["OFF".into()],

@@ -1,4 +1,4 @@
-//! A dense tensor with its name.
+//! A named dense tensor.
 
 use crate::datatype::DataType;
 use crate::error::ProtocolError;
@@ -18,7 +18,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor whose bytes fit its shape and type.
+    /// A tensor, checked: the bytes must match shape and type.
     pub fn new(
         name: impl Into<String>,
         datatype: DataType,
@@ -30,7 +30,7 @@ impl Tensor {
         Ok(Tensor { name, datatype, shape, bytes })
     }
 
-    /// A tensor of numbers, each of which its type must hold.
+    /// A tensor of numbers. Each number must be representable in the type.
     pub fn from_f64(
         name: impl Into<String>,
         datatype: DataType,
@@ -42,7 +42,7 @@ impl Tensor {
         Tensor::new(name, datatype, shape, bytes)
     }
 
-    /// How many elements it has.
+    /// Number of elements.
     pub fn elements(&self) -> usize {
         element_count(&self.name, &self.shape).unwrap_or(0)
     }
@@ -51,27 +51,23 @@ impl Tensor {
 /// The product of the dimensions.
 pub(crate) fn element_count(name: &str, shape: &[i64]) -> Result<usize, ProtocolError> {
     if shape.len() > RANK_MAX {
-        return Err(ProtocolError::tensor(name, format!("{} dimensions, at most {RANK_MAX} are allowed", shape.len())));
+        return Err(ProtocolError::tensor(name, format!("has {} dimensions; the limit is {RANK_MAX}", shape.len())));
     }
     if let Some(dimension) = shape.iter().find(|d| **d < 0) {
-        return Err(ProtocolError::tensor(
-            name,
-            format!("{dimension} is no dimension of a tensor that is sent; shape {shape:?}"),
-        ));
+        return Err(ProtocolError::tensor(name, format!("has a negative dimension {dimension} in shape {shape:?}")));
     }
     let count = shape.iter().try_fold(1_usize, |product, &d| product.checked_mul(usize::try_from(d).ok()?));
-    count.ok_or_else(|| ProtocolError::tensor(name, format!("shape {shape:?} has more elements than can be counted")))
+    count.ok_or_else(|| ProtocolError::tensor(name, format!("the number of elements of shape {shape:?} overflows")))
 }
 
 pub(crate) fn check_bytes(name: &str, datatype: DataType, shape: &[i64], bytes: &[u8]) -> Result<(), ProtocolError> {
     let count = element_count(name, shape)?;
     let Some(size) = datatype.element_bytes() else { return check_strings(name, count, bytes) };
     if count.checked_mul(size) != Some(bytes.len()) {
-        let expected =
-            count.checked_mul(size).map_or("more bytes than can be counted".into(), |n| format!("{n} bytes"));
+        let expected = count.checked_mul(size).map_or("too many bytes to count".into(), |n| format!("{n} bytes"));
         return Err(ProtocolError::tensor(
             name,
-            format!("has {} bytes, shape {shape:?} of {datatype} takes {expected}", bytes.len()),
+            format!("has {} bytes, but shape {shape:?} of {datatype} needs {expected}", bytes.len()),
         ));
     }
     Ok(())
@@ -80,14 +76,13 @@ pub(crate) fn check_bytes(name: &str, datatype: DataType, shape: &[i64], bytes: 
 fn check_strings(name: &str, count: usize, bytes: &[u8]) -> Result<(), ProtocolError> {
     let found = strings(bytes).try_fold(0_usize, |n, string| string.map(|_| n + 1));
     if found != Some(count) {
-        let found = found.map_or("a damaged sequence of".into(), |n| n.to_string());
-        return Err(ProtocolError::tensor(name, format!("has {found} strings, its shape takes {count}")));
+        let found = found.map_or("an invalid sequence of".into(), |n| n.to_string());
+        return Err(ProtocolError::tensor(name, format!("has {found} strings, but its shape needs {count}")));
     }
     Ok(())
 }
 
-/// The strings of a BYTES tensor; `None` for one that reaches beyond the end, after which there are
-/// no more.
+/// The strings of a BYTES tensor. Yields `None` for a string that exceeds the data, and then ends.
 pub(crate) fn strings(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     let mut rest = Some(bytes);
     std::iter::from_fn(move || {
@@ -102,7 +97,7 @@ pub(crate) fn strings(bytes: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
 
 /// Adds one string to a BYTES tensor.
 pub(crate) fn push_string(out: &mut Vec<u8>, string: &[u8]) {
-    // A string longer than 4 GiB cannot be in a body; bodies are bounded far below.
+    // A length above 4 GiB cannot occur, since bodies are limited far below.
     let length = u32::try_from(string.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(string);
@@ -113,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tensor_has_as_many_bytes_as_it_says() {
+    fn the_bytes_of_a_tensor_match_its_shape_and_type() {
         assert!(Tensor::new("t", DataType::Fp32, vec![2, 3], vec![0; 24]).is_ok());
         assert!(Tensor::new("t", DataType::Fp32, vec![], vec![0; 4]).is_ok(), "a scalar");
         assert!(Tensor::new("t", DataType::Fp32, vec![0, 3], vec![]).is_ok());

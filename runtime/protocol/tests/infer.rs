@@ -1,12 +1,14 @@
-//! Bodies as real clients write them, mistakes, and arbitrary bytes.
+//! Bodies as real clients write them, invalid ones, and arbitrary bytes.
 
 use atoll_protocol::*;
 use proptest::prelude::*;
 
 /// What tritonclient sends for one INT32 input, binary, with a priority and one requested output.
 const BINARY: &str = concat!(
-    r#"{"id":"r1","parameters":{"priority":1,"timeout":5000},"inputs":[{"name":"bytes","shape":[1,2],"datatype":"INT32","#,
-    r#""parameters":{"binary_data_size":8}}],"outputs":[{"name":"label","parameters":{"binary_data":true,"classification":2}}]}"#
+    r#"{"id":"r1","parameters":{"priority":1,"timeout":5000},"#,
+    r#""inputs":[{"name":"bytes","shape":[1,2],"datatype":"INT32","#,
+    r#""parameters":{"binary_data_size":8}}],"#,
+    r#""outputs":[{"name":"label","parameters":{"binary_data":true,"classification":2}}]}"#
 );
 
 #[test]
@@ -50,7 +52,8 @@ fn answers_are_written_in_both_forms() {
         vec![OutputTensor { tensor: tensor("a"), binary: false }, OutputTensor { tensor: tensor("b"), binary: true }];
     let encoded = response.encode();
     let expected = concat!(
-        r#"{"id":"7","model_name":"m","model_version":"1","outputs":[{"name":"a","datatype":"FP32","shape":[2],"data":[1.0,0.5]},"#,
+        r#"{"id":"7","model_name":"m","model_version":"1","#,
+        r#""outputs":[{"name":"a","datatype":"FP32","shape":[2],"data":[1.0,0.5]},"#,
         r#"{"name":"b","datatype":"FP32","shape":[2],"parameters":{"binary_data_size":8}}]}"#
     );
     assert_eq!(encoded.json_bytes, Some(expected.len()));
@@ -66,25 +69,29 @@ fn mistakes_are_named() {
         ("[]".into(), None, "invalid"),
         (r#"{"inputs":5}"#.into(), None, "sequence"),
         ("{}".into(), None, "inputs"),
-        ("{}".into(), Some(1000), "Inference-Header-Content-Length is 1000, the body has 2 bytes"),
-        (r#"{"inputs":[]}surplus"#.into(), Some(13), "7 bytes follow"),
-        (input(r#"{"name":"x","datatype":"FLOAT","shape":[1],"data":[1]}"#), None, "no datatype FLOAT; there are BOOL"),
+        ("{}".into(), Some(1000), "Inference-Header-Content-Length is 1000, but the body has 2 bytes"),
+        (r#"{"inputs":[]}surplus"#.into(), Some(13), "7 extra bytes follow"),
+        (
+            input(r#"{"name":"x","datatype":"FLOAT","shape":[1],"data":[1]}"#),
+            None,
+            "unknown datatype FLOAT; use one of BOOL",
+        ),
         (
             input(r#"{"name":"x","datatype":"FP32","shape":[2],"data":[1]}"#),
             None,
-            "`x`: its data has 1 elements, its shape takes 2",
+            "`x`: its data has 1 elements, but its shape needs 2",
         ),
         (
             input(r#"{"name":"x","datatype":"FP32","shape":[1099511627776,4194304,4194304],"data":[1]}"#),
             None,
-            "more elements than can be counted",
+            "overflows",
         ),
-        (input(r#"{"name":"x","datatype":"FP32","shape":[-1],"data":[1]}"#), None, "-1 is no dimension"),
+        (input(r#"{"name":"x","datatype":"FP32","shape":[-1],"data":[1]}"#), None, "a negative dimension -1"),
         (input(r#"{"name":"x","datatype":"FP32","shape":[1]}"#), None, "neither data nor binary_data_size"),
         (
             input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}}"#),
             None,
-            "binary_data_size is 4, 0 bytes are left",
+            "binary_data_size is 4, but 0 bytes are left",
         ),
         (
             input(r#"{"name":"x","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4},"data":[1]}"#),
@@ -114,11 +121,11 @@ fn mistakes_are_named() {
 fn binary_sizes_must_fit_the_shape() {
     let json = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"parameters":{"binary_data_size":4}}]}"#;
     let message = InferRequest::decode(format!("{json}1234").as_bytes(), Some(json.len())).unwrap_err().to_string();
-    assert!(message.contains("has 4 bytes, shape [2] of FP32 takes 8 bytes"), "{message}");
+    assert!(message.contains("has 4 bytes, but shape [2] of FP32 needs 8 bytes"), "{message}");
 }
 
 fn tensors() -> impl Strategy<Value = Vec<Tensor>> {
-    // BYTES and the types in which JSON has no word for some values are covered by unit tests.
+    // Unit tests cover BYTES, and the types with values that JSON cannot express.
     let datatypes = prop::sample::select(vec![
         DataType::Uint8,
         DataType::Int16,
@@ -163,13 +170,21 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_are_refused_or_read(body in prop::collection::vec(any::<u8>(), 0..300), length in prop::option::of(0..400_usize)) {
+    fn arbitrary_bytes_are_refused_or_read(
+        body in prop::collection::vec(any::<u8>(), 0..300),
+        length in prop::option::of(0..400_usize),
+    ) {
         let _ = InferRequest::decode(&body, length);
         let _ = InferResponse::decode(&body, length);
     }
 
     #[test]
-    fn damaged_requests_are_refused_or_whole(request in requests(), at in any::<prop::sample::Index>(), value in any::<u8>(), cut in any::<bool>()) {
+    fn damaged_requests_are_refused_or_consistent(
+        request in requests(),
+        at in any::<prop::sample::Index>(),
+        value in any::<u8>(),
+        cut in any::<bool>(),
+    ) {
         let mut encoded = request.encode();
         let at = at.index(encoded.bytes.len());
         if cut { encoded.bytes.truncate(at) } else { encoded.bytes[at] = value }

@@ -1,22 +1,22 @@
-//! The name of a content: its SHA-256.
+//! The digest of a content: its SHA-256.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// The SHA-256 of an object's bytes. Shown as 64 hexadecimal digits.
+/// The SHA-256 of an object's bytes, displayed as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Digest([u8; 32]);
 
-/// A text that is no digest.
+/// A text that is not a digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a digest is 64 hexadecimal digits, as `atoll object put` prints them")]
+#[error("not a digest: expected 64 hexadecimal digits, as `atoll object put` prints them")]
 pub struct BadDigest;
 
 impl Digest {
-    /// Of bytes.
+    /// The digest of bytes.
     pub fn of(bytes: &[u8]) -> Digest {
         Digest(Sha256::digest(bytes).into())
     }
@@ -32,17 +32,17 @@ impl Digest {
     }
 }
 
-/// Computes a digest piece by piece.
+/// Computes a digest incrementally.
 #[derive(Clone, Debug, Default)]
 pub struct Digester(Sha256);
 
 impl Digester {
-    /// Goes on with these bytes.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The digest of all of them.
+    /// The digest of all added bytes.
     pub fn finish(self) -> Digest {
         Digest(self.0.finalize().into())
     }

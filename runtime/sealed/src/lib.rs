@@ -1,11 +1,15 @@
-//! Sealed memory files, bytes that nobody can change any more, in a file without a path that
-//! processes pass to each other; and their names, which are digests.
+//! Sealed memory files: immutable bytes in a file without a path, which processes pass to each
+//! other. Also their digests.
 //!
-//! Who gets one from a peer can rely on it as on memory of its own: the seals of the kernel forbid
-//! every writer, and every change of size, for ever. Nothing here maps memory; contents are read at
-//! offsets of the reader's choice, because a file's own position is shared with whoever passed it.
+//! A received file is as reliable as the process's own memory: the kernel's seals permanently
+//! forbid writing and resizing, for all processes. This crate maps no memory. It reads at explicit
+//! offsets, because a file's own position is shared with the process that passed it.
 //!
-//! Not here: memory that two sides work in at once, which is `atoll_device::shm`.
+//! Not here: memory that two processes write, which is `atoll_device::shm`.
+//!
+//! # Invariants
+//!
+//! - A [`Sealed`] file cannot change: its seals forbid writing, growing and shrinking.
 
 mod digest;
 
@@ -17,10 +21,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-/// Seals that make a file immutable.
+/// The seals that make a file immutable.
 const IMMUTABLE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE);
 
-/// Bytes that are moved at once.
+/// Bytes per read or write.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Immutable bytes in a memory file.
@@ -30,14 +34,14 @@ pub struct Sealed {
     bytes: u64,
 }
 
-/// Why a descriptor of a peer is not taken: the peer's mistake.
+/// Why a received file is refused: the peer's mistake, or an I/O error.
 #[derive(Debug, thiserror::Error)]
 pub enum NotSealed {
-    /// It is no memory file, or one that can still change.
-    #[error("the file is no memory file that is sealed against writing, growing and shrinking")]
+    /// The file is not a memory file, or it can still change.
+    #[error("the file is not a memory file sealed against writing, growing and shrinking")]
     Changeable,
-    /// The system does not tell.
-    #[error("the file cannot be looked at: {0}")]
+    /// Its properties cannot be read.
+    #[error("cannot read the properties of the file: {0}")]
     Io(#[from] io::Error),
 }
 
@@ -46,17 +50,17 @@ pub enum NotSealed {
 pub struct Unsealed(File);
 
 impl Unsealed {
-    /// An empty file. The name shows in `/proc` and nowhere else.
+    /// An empty file. The name appears in `/proc` only.
     pub fn new(name: &str) -> io::Result<Unsealed> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Older kernels know no such flag, and give a file that cannot be run either way, since nobody
-        // does.
+        // Older kernels lack NOEXEC_SEAL. Without it the file is executable in principle, but no
+        // code here executes it.
         let file = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
             .or_else(|_| rustix::fs::memfd_create(name, flags))?;
         Ok(Unsealed(file.into()))
     }
 
-    /// Makes it immutable.
+    /// Makes the file immutable.
     pub fn seal(self) -> io::Result<Sealed> {
         rustix::fs::fcntl_add_seals(&self.0, IMMUTABLE | SealFlags::SEAL)?;
         let bytes = self.0.metadata()?.len();
@@ -75,14 +79,14 @@ impl Write for Unsealed {
 }
 
 impl Sealed {
-    /// A file that holds these bytes.
+    /// A sealed file with these bytes.
     pub fn of(name: &str, bytes: &[u8]) -> io::Result<Sealed> {
         let mut file = Unsealed::new(name)?;
         file.write_all(bytes)?;
         file.seal()
     }
 
-    /// A file that holds what a reader gives.
+    /// A sealed file with everything that the reader returns.
     pub fn of_reader(name: &str, reader: &mut impl Read) -> io::Result<Sealed> {
         let mut file = Unsealed::new(name)?;
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -94,9 +98,9 @@ impl Sealed {
         }
     }
 
-    /// Takes a descriptor from a peer, if it really is immutable.
+    /// Accepts a file from a peer, if it is immutable.
     pub fn received(fd: OwnedFd) -> Result<Sealed, NotSealed> {
-        // Files that are no memory files have no seals to ask for.
+        // Files other than memory files have no seals to query.
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| NotSealed::Changeable)?;
         if !seals.contains(IMMUTABLE) {
             return Err(NotSealed::Changeable);
@@ -106,17 +110,17 @@ impl Sealed {
         Ok(Sealed { file, bytes })
     }
 
-    /// How many bytes it holds.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Fills the buffer with what stands at an offset.
+    /// Fills the buffer with the bytes at an offset.
     pub fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(buffer, at)
     }
 
-    /// All of it.
+    /// The whole content.
     pub fn to_vec(&self) -> io::Result<Vec<u8>> {
         let count = usize::try_from(self.bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let mut bytes = vec![0; count];
@@ -124,7 +128,7 @@ impl Sealed {
         Ok(bytes)
     }
 
-    /// The name of what it holds.
+    /// The digest of the content.
     pub fn digest(&self) -> io::Result<Digest> {
         let mut digester = Digester::default();
         self.for_each_chunk(|chunk| -> io::Result<()> {
@@ -134,7 +138,7 @@ impl Sealed {
         Ok(digester.finish())
     }
 
-    /// Hands out the contents in pieces, from the beginning.
+    /// Passes the content to `each` in chunks, from the beginning.
     pub fn for_each_chunk<E: From<io::Error>>(&self, mut each: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut chunk = vec![0; CHUNK_BYTES.min(usize::try_from(self.bytes).unwrap_or(CHUNK_BYTES))];
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! What the handlers share.
+//! State that all request handlers share.
 
 use crate::bodies::{Bodies, ROOM_BYTES_MAX};
 use crate::compiler::CompilerService;
@@ -19,13 +19,13 @@ use std::time::Duration;
 pub(crate) struct App {
     pub(crate) engine: Arc<dyn Inference>,
     pub(crate) repository: Repository,
-    /// Functions that came over the control socket; none without one.
+    /// Functions deployed over the control socket; `None` if the daemon has no control socket.
     pub(crate) deployed: Option<Arc<Deployed>>,
     pub(crate) recorder: Recorder,
-    /// Sequences of requests to models that keep state.
+    /// Open sequences of the models that keep state.
     pub(crate) sequences: Arc<Sequences>,
     pub(crate) body_bytes_max: usize,
-    /// How long a body may pause.
+    /// Longest pause between two parts of a request body.
     pub(crate) body_pause: Duration,
     pub(crate) bodies: Bodies,
     strict_readiness: bool,
@@ -46,7 +46,7 @@ impl App {
             sequences: Arc::default(),
             engine,
             deployed,
-            // A body that exceeds the budget by itself could never be taken.
+            // A body larger than the budget of all bodies could never be read.
             body_bytes_max: config.body_bytes_max.min(ROOM_BYTES_MAX),
             body_pause: config.connections.body_pause,
             bodies: Bodies::new(),
@@ -56,8 +56,8 @@ impl App {
         }
     }
 
-    /// What takes requests under a name: a model of the repository, or a deployed function that
-    /// everybody may use.
+    /// The model that serves requests to `name`: a model of the repository, or else a public
+    /// deployed function.
     pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
         let found = self.repository.find(name, version);
         let Err(FindError::Unknown(_)) = &found else { return found };
@@ -68,13 +68,13 @@ impl App {
         function.model.clone().map_err(|reason| FindError::NotReady { name: name.into(), reason })
     }
 
-    /// Whatever takes requests of everybody.
+    /// All models that every client may use.
     pub(crate) fn models(&self) -> Vec<Arc<Model>> {
         let deployed = self.deployed.iter().flat_map(|deployed| deployed.all_public());
         self.repository.ready().into_iter().chain(deployed.filter_map(|function| function.model.clone().ok())).collect()
     }
 
-    /// Every model there is for everybody, ready or not, by name.
+    /// All models of the repository and all public functions, ready or not, sorted by name.
     pub(crate) fn index(&self) -> io::Result<Vec<IndexEntry>> {
         let mut entries = self.repository.index()?;
         for function in self.deployed.iter().flat_map(|deployed| deployed.all_public()) {
@@ -91,9 +91,9 @@ impl App {
         Ok(entries)
     }
 
-    /// Whether requests are welcome: each model of the repository is loaded, or has failed where
-    /// readiness is not strict, and nobody asked to stop. A model that failed and was unloaded
-    /// since then does not count, and neither do functions that were deployed.
+    /// Whether the server accepts requests: every model of the repository is loaded (or has failed,
+    /// if readiness is not strict), and no shutdown was requested. Ignores models that failed and
+    /// were unloaded since, and deployed functions.
     pub(crate) fn is_ready(&self) -> bool {
         let loaded = self.loaded.load(Ordering::Relaxed) && !self.draining.load(Ordering::Relaxed);
         loaded && !(self.strict_readiness && self.repository.has_failed())

@@ -1,14 +1,14 @@
-//! The memory that bodies of requests take, counted while they arrive and until they are worked
-//! off.
+//! Accounting for the memory of request bodies, from their first byte until the request is
+//! processed.
 
 use crate::limits::{BODIES_IN_FLIGHT_BYTES_MAX, SMALL_BODIES_IN_FLIGHT_BYTES, SMALL_BODY_BYTES_MAX};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The unit in which bytes are counted, so that they fit a semaphore.
+/// Granularity of the accounting, so that byte counts fit the permits of a semaphore.
 const UNIT_BYTES: usize = 4096;
 
-/// All the memory for bodies. A part of it is for small ones alone.
+/// The memory budget of all bodies. A part of it is reserved for small bodies.
 #[derive(Clone, Debug)]
 pub(crate) struct Bodies {
     any: Arc<Semaphore>,
@@ -24,16 +24,16 @@ impl Bodies {
         }
     }
 
-    /// Room for a body, of no bytes yet.
+    /// A reservation of zero bytes, to be grown with [`BodyRoom::grow_to`].
     pub(crate) fn room(&self) -> BodyRoom {
         BodyRoom { of: self.clone(), any: None, small: None }
     }
 }
 
-/// The largest body there can be room for.
+/// Largest body for which a reservation can succeed.
 pub(crate) const ROOM_BYTES_MAX: usize = BODIES_IN_FLIGHT_BYTES_MAX - SMALL_BODIES_IN_FLIGHT_BYTES;
 
-/// What one body takes, given back when this is dropped.
+/// The reservation of one body; dropping it returns the memory.
 #[derive(Debug)]
 pub(crate) struct BodyRoom {
     of: Bodies,
@@ -42,8 +42,8 @@ pub(crate) struct BodyRoom {
 }
 
 impl BodyRoom {
-    /// Makes room for so many bytes in all. Whether there is as much; otherwise the room stays as
-    /// it is.
+    /// Grows the reservation to `bytes` in total. Returns false, and leaves the reservation
+    /// unchanged, if the budget does not allow it.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         let has = |permit: &Option<OwnedSemaphorePermit>| permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let missing = bytes.div_ceil(UNIT_BYTES).saturating_sub(has(&self.any) + has(&self.small));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_given_back() {
+    fn a_dropped_reservation_returns_its_memory() {
         let bodies = Bodies::new();
         for _ in 0..3 {
             let mut rooms: Vec<BodyRoom> = std::iter::repeat_with(|| bodies.room()).take(1024).collect();

@@ -1,8 +1,8 @@
-//! Sizes as people write them.
+//! Parsing of sizes such as `512M`.
 
 use serde::{Deserialize, Deserializer, de};
 
-/// Reads `1500`, `64K`, `512M`, `2G`: bytes in powers of 1024.
+/// Parses `1500`, `64K`, `512M` or `2G` into bytes; units are powers of 1024.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
@@ -10,13 +10,13 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "K" | "KIB" => 10,
         "M" | "MIB" => 20,
         "G" | "GIB" => 30,
-        unit => return Err(format!("`{unit}` is no unit; there are K, M and G")),
+        unit => return Err(format!("unknown unit `{unit}`; use K, M or G")),
     };
-    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is no number of bytes; write 512M or 2G"))?;
+    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is not a size; write for example 512M or 2G"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is too large"))
 }
 
-/// A size in a configuration file: a number of bytes, or a text like `2G`.
+/// Deserializes a size in a configuration file: a number of bytes, or a string such as `2G`.
 pub(crate) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a number of bytes or a text like \"2G\" is expected")]

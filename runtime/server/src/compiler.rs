@@ -1,18 +1,18 @@
-//! The compiler as the server sees it (design D6: plugged in by whoever starts the daemon, so that
-//! one without a compiler serves bundles).
+//! The compiler interface of the server. The program that starts the daemon supplies an
+//! implementation; a daemon without one serves bundles only.
 
 use atoll_kgraph::ModelOptions;
 use std::path::Path;
 
 /// Compiles models.
 pub trait CompilerService: Send + Sync + 'static {
-    /// What changes whenever the same model would be compiled into something else: versions,
-    /// targets, options. Part of the cache's keys.
+    /// Identifies the compiler: versions, targets and options. Changes whenever the same model
+    /// would compile to a different bundle. Part of the cache key.
     fn identity(&self) -> String;
 
-    /// Compiles a model file into a bundle, which appears at `destination` whole or not at all.
-    /// `options` are those of the model's settings. Blocks; `progress` is called when a stage
-    /// begins.
+    /// Compiles a model file into a bundle. The file `destination` appears complete or not at all.
+    /// `options` come from the model's settings. Blocks; calls `progress` at the beginning of each
+    /// stage.
     fn compile(
         &self,
         source: &Path,
@@ -22,18 +22,18 @@ pub trait CompilerService: Send + Sync + 'static {
     ) -> Result<(), CompileFailure>;
 }
 
-/// Where a compilation is.
+/// Progress of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileProgress {
     /// The stage that begins.
     pub stage: String,
-    /// Stages behind it.
+    /// Number of finished stages.
     pub done: usize,
-    /// Stages there are.
+    /// Number of stages in total.
     pub total: usize,
 }
 
-/// Why a model was not compiled, in words for its owner.
+/// Why a model could not be compiled, as a message for its owner.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CompileFailure(pub String);

@@ -1,4 +1,4 @@
-//! What a server is told when it starts.
+//! Configuration of a server.
 
 use crate::control::ControlConfig;
 use crate::limits;
@@ -10,11 +10,11 @@ use std::time::Duration;
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Address to listen on. Loopback unless told otherwise: there is no authentication yet.
+    /// Address to listen on. Loopback by default, because HTTP has no authentication.
     pub host: IpAddr,
-    /// Port of the protocol; 0 for any that is free.
+    /// Port of the inference protocol; 0 for any free port.
     pub http_port: u16,
-    /// Port of the metrics; 0 for any that is free.
+    /// Port of the metrics; 0 for any free port.
     pub metrics_port: u16,
     /// Folder with the models.
     pub repository: PathBuf,
@@ -22,29 +22,29 @@ pub struct ServerConfig {
     pub cache: PathBuf,
     /// Largest body of a request in bytes.
     pub body_bytes_max: usize,
-    /// How many connections each port takes, and how long they may do nothing.
+    /// Limits on the number of connections per port and on their idle time.
     pub connections: ConnectionLimits,
-    /// Names, besides addresses and `localhost`, by which clients may call the server (the header
-    /// `Host`). Any name where it is empty and the server listens beyond loopback.
+    /// Host names, besides IP addresses and `localhost`, that clients may use in the `Host` header.
+    /// If empty, and the server listens beyond loopback, any name is accepted.
     pub hosts: Vec<String>,
     /// Origins (`scheme://host:port`) of web pages that may call the server.
     pub origins: Vec<String>,
-    /// Whether the server is ready only while no model of the repository has failed to load;
-    /// otherwise as soon as each is loaded or has failed.
+    /// If true, the server is ready only if no model of the repository failed to load. If false, it
+    /// is ready as soon as each model is loaded or has failed.
     pub strict_readiness: bool,
-    /// Whether the server ends when a model of the repository cannot be loaded at the start.
+    /// Whether the server exits if a model of the repository cannot be loaded at startup.
     pub exit_on_error: bool,
-    /// How long requests may go on after the server was told to stop.
+    /// How long running requests may continue after the server was asked to stop.
     pub drain: Duration,
-    /// The control socket; none where `None`.
+    /// The control socket; `None` for no control socket.
     pub control: Option<ControlConfig>,
-    /// A file to write the addresses to (`http ADDRESS`, `metrics ADDRESS`, `control PATH`) once
-    /// every model of the repository has been loaded or has failed.
+    /// File that receives the addresses (`http ADDRESS`, `metrics ADDRESS`, `control PATH`) once
+    /// each model of the repository is loaded or has failed.
     pub ready_file: Option<PathBuf>,
 }
 
 impl ServerConfig {
-    /// Triton's ports on loopback.
+    /// Triton's default ports on loopback.
     pub fn new(repository: PathBuf, cache: PathBuf) -> ServerConfig {
         ServerConfig {
             host: Ipv4Addr::LOCALHOST.into(),

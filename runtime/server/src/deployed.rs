@@ -1,4 +1,5 @@
-//! Functions that came over the control socket: on the device, in the store, and under their names.
+//! Functions deployed over the control socket: loads them onto the device, keeps them in the store,
+//! and finds them by name.
 
 use crate::control::TenantLimits;
 use crate::inference::blocking;
@@ -17,23 +18,23 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::OwnedMutexGuard;
 
-/// A function that was deployed.
+/// A deployed function.
 #[derive(Clone)]
 pub(crate) struct DeployedFunction {
     pub(crate) key: FunctionKey,
     pub(crate) deployment: Deployment,
     pub(crate) weights_bytes: u64,
-    /// What takes requests, or why nothing does: its file is damaged, the device has no room for
-    /// it.
+    /// The loaded model, or the reason why it cannot be called (for example a damaged file, or no
+    /// room on the device).
     pub(crate) model: Result<Arc<Model>, String>,
 }
 
-/// How a function is to be deployed.
-pub(crate) struct How {
+/// Options of a deployment.
+pub(crate) struct DeployOptions {
     pub(crate) name: Option<String>,
     pub(crate) class: Class,
     pub(crate) private: bool,
-    /// The device that it is to be on; the emptiest one where `None`.
+    /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
     pub(crate) device: Option<String>,
 }
 
@@ -41,16 +42,18 @@ pub(crate) struct How {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeployError {
     #[error(
-        "`{0}` is no name for a function; up to {FUNCTION_NAME_BYTES_MAX} letters, digits, `-`, `_` and `.` are, a letter or a digit first"
+        "`{0}` is not a valid function name; use up to {FUNCTION_NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`, \
+        beginning with a letter or a digit"
     )]
     BadName(String),
-    #[error("tenant `{tenant}` may have {limit} functions and has as many; remove one first")]
+    #[error("tenant `{tenant}` has reached its limit of {limit} functions; remove one first")]
     TooMany { tenant: Tenant, limit: u64 },
     #[error(
-        "kernels of tenant `{tenant}` are not run here: on this device they would reach the memory of every tenant; whoever runs the daemon and trusts them all starts it with --trust-tenants"
+        "this device does not isolate the memory of tenants, so the daemon does not run kernels of tenant `{tenant}`; \
+        if you trust all tenants, start the daemon with --trust-tenants"
     )]
     NotTrusted { tenant: Tenant },
-    #[error("a model of the repository is called `{0}`; choose another name")]
+    #[error("a model of the repository already has the name `{0}`; choose another name")]
     Taken(String),
     #[error(transparent)]
     Bundle(#[from] BundleError),
@@ -60,18 +63,18 @@ pub(crate) enum DeployError {
     Engine(#[from] EngineError),
 }
 
-/// All of them.
+/// All deployed functions.
 pub(crate) struct Deployed {
     engine: Arc<dyn Inference>,
     store: Arc<Store>,
     trust_tenants: bool,
-    /// A tenant's are written by whoever has the tenant's turn.
+    /// Entries of a tenant change only while that tenant's [`Turn`] is held.
     functions: RwLock<BTreeMap<FunctionKey, Arc<DeployedFunction>>>,
     turns: Turns,
 }
 
-/// Functions of a tenant are deployed and removed one at a time. Whoever waits for the turn keeps
-/// no thread, and other tenants do not wait.
+/// Serializes deployments and removals of each tenant. Waiting for a turn blocks no thread and no
+/// other tenant.
 #[derive(Default)]
 struct Turns(Mutex<BTreeMap<Tenant, Arc<tokio::sync::Mutex<()>>>>);
 
@@ -82,7 +85,7 @@ impl Turns {
     }
 }
 
-/// The right to change a tenant's functions.
+/// The exclusive right to change a tenant's functions.
 pub(crate) struct Turn {
     tenant: Tenant,
     _turn: OwnedMutexGuard<()>,
@@ -92,37 +95,38 @@ impl Deployed {
     pub(crate) fn new(engine: Arc<dyn Inference>, store: Arc<Store>, trust_tenants: bool) -> Deployed {
         let waiting = store.deployments().into_iter().map(|(DeploymentKey { tenant, name }, deployment)| {
             let key = FunctionKey { tenant, name };
-            let model = Err("it is being brought back onto the device".into());
+            let model = Err("it is being loaded onto the device again".into());
             (key.clone(), Arc::new(DeployedFunction { key, deployment, weights_bytes: 0, model }))
         });
         let functions = RwLock::new(waiting.collect());
         Deployed { engine, store, trust_tenants, functions, turns: Turns::default() }
     }
 
-    /// Waits for a tenant's turn.
+    /// Waits for the tenant's turn.
     pub(crate) async fn turn(&self, tenant: &Tenant) -> Turn {
         self.turns.take(tenant).await
     }
 
-    /// Brings what the store knows back onto the device. What cannot be is listed with the reason.
+    /// Loads the functions of the store onto the device. A function that cannot be loaded is listed
+    /// with the reason.
     pub(crate) async fn restore(self: &Arc<Self>) {
         for (DeploymentKey { tenant, name }, deployment) in self.store.deployments() {
             let turn = self.turn(&tenant).await;
             let (this, key) = (self.clone(), FunctionKey { tenant, name });
-            // A panic has been reported.
+            // Ignores a panic here: the panic hook has reported it.
             let _ = blocking(move || this.restore_one(&turn, &key, deployment)).await;
         }
     }
 
     fn restore_one(&self, _turn: &Turn, key: &FunctionKey, deployment: Deployment) {
-        // Its tenant may have removed or replaced it since.
+        // The tenant may have removed or replaced it in the meantime.
         if self.find(key).is_none_or(|function| function.model.is_ok() || function.deployment != deployment) {
             return;
         }
         let function = self.load_again(key, deployment);
         match &function.model {
-            Ok(_) => tracing::info!(function = %key, "deployed function is back"),
-            Err(reason) => tracing::error!(function = %key, reason, "deployed function cannot be brought back"),
+            Ok(_) => tracing::info!(function = %key, "deployed function is loaded again"),
+            Err(reason) => tracing::error!(function = %key, reason, "deployed function cannot be loaded again"),
         }
         self.insert(function);
     }
@@ -131,54 +135,54 @@ impl Deployed {
         self.functions.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// The function that everybody may use under a name: `NAME`, or `TENANT:NAME`.
+    /// The public function of this name: `NAME`, or `TENANT:NAME`.
     pub(crate) fn public(&self, name: &str) -> Option<Arc<DeployedFunction>> {
         let key = match name.split_once(':') {
             None => FunctionKey::local(name),
             Some((tenant, name)) => FunctionKey { tenant: tenant.parse().ok()?, name: name.into() },
         };
-        // A function has one name: `local:NAME` is none.
+        // Each function has one name only, so `local:NAME` finds nothing.
         self.find(&key).filter(|function| !function.deployment.private && function.key.to_string() == name)
     }
 
-    /// Those that everybody may use.
+    /// All public functions.
     pub(crate) fn all_public(&self) -> Vec<Arc<DeployedFunction>> {
         let functions = self.functions.read().unwrap_or_else(PoisonError::into_inner);
         functions.values().filter(|function| !function.deployment.private).cloned().collect()
     }
 
-    /// A tenant's, by name.
+    /// All functions of a tenant, by name.
     pub(crate) fn of(&self, tenant: &Tenant) -> Vec<Arc<DeployedFunction>> {
         let functions = self.functions.read().unwrap_or_else(PoisonError::into_inner);
         functions.values().filter(|function| function.key.tenant == *tenant).cloned().collect()
     }
 
-    /// Deploys a bundle, in the place of the tenant's function of that name. On an error that one
-    /// stays. Blocks.
+    /// Deploys a bundle under a name, replacing the tenant's function of that name. On an error the
+    /// old function stays. Blocks.
     pub(crate) fn deploy(
         &self,
         turn: &Turn,
         limits: &TenantLimits,
-        how: How,
+        options: DeployOptions,
         content: &Sealed,
     ) -> Result<Arc<DeployedFunction>, DeployError> {
-        if let Some(name) = &how.name {
+        if let Some(name) = &options.name {
             check_name(name)?;
         }
         let held = self.store.write_bundle(content)?;
-        self.deploy_file(&turn.tenant, limits, how, &held, content.bytes())
+        self.deploy_file(&turn.tenant, limits, options, &held, content.bytes())
     }
 
     fn deploy_file(
         &self,
         tenant: &Tenant,
         limits: &TenantLimits,
-        how: How,
+        options: DeployOptions,
         held: &HeldBundle<'_>,
         bundle_bytes: u64,
     ) -> Result<Arc<DeployedFunction>, DeployError> {
-        let bundle = Bundle::open(&held.path()).map_err(|error| error.about("what was sent"))?;
-        let name = how.name.unwrap_or_else(|| bundle.graph().name.clone());
+        let bundle = Bundle::open(&held.path()).map_err(|error| error.about("the uploaded file"))?;
+        let name = options.name.unwrap_or_else(|| bundle.graph().name.clone());
         check_name(&name)?;
         let key = FunctionKey { tenant: tenant.clone(), name };
         let old = self.find(&key);
@@ -187,10 +191,10 @@ impl Deployed {
         let deployment = Deployment {
             bundle: held.digest(),
             bundle_bytes,
-            class: how.class,
-            private: how.private,
+            class: options.class,
+            private: options.private,
             deployed_s,
-            device: how.device,
+            device: options.device,
         };
         if let Some(old) = &old {
             let same = Deployment { deployed_s: old.deployment.deployed_s, ..deployment.clone() };
@@ -215,8 +219,8 @@ impl Deployed {
         }
     }
 
-    /// Takes a function off the device and forgets it. Whether there was one. Blocks until its
-    /// invocations are over.
+    /// Unloads a function and deletes it from the store. Returns whether it existed. Blocks until
+    /// its invocations have finished.
     pub(crate) fn remove(&self, turn: Turn, name: String) -> Result<bool, DeployError> {
         let key = &FunctionKey { tenant: turn.tenant.clone(), name };
         if self.find(key).is_none() {
@@ -253,7 +257,8 @@ impl Deployed {
         };
         let placed =
             self.engine.load(bundle.clone(), options, deployment.device.as_deref()).map_err(|error| match error {
-                // What is deployed has been unloaded by now.
+                // The deployed function of this name was unloaded before, so the name belongs to a
+                // model of the repository.
                 EngineError::AlreadyLoaded(key) => DeployError::Taken(key.name),
                 other => other.into(),
             })?;
@@ -281,7 +286,7 @@ impl Deployed {
 
     fn unload(&self, key: &FunctionKey) -> Result<(), DeployError> {
         match self.engine.unload(key) {
-            // Gone is what was asked for.
+            // The function is already unloaded: nothing left to do.
             Ok(()) | Err(EngineError::NotLoaded(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }

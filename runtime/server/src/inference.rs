@@ -1,20 +1,20 @@
-//! Calls of the engines from asynchronous code.
+//! Asynchronous calls of the engines.
 
 use atoll_engine::{ChainRequest, InvocationId, InvocationResult, InvokeError, Reply};
 use atoll_fleet::Inference;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Runs what blocks beside the threads that serve connections. `None` if it panicked, which the
-/// panic itself has reported.
+/// Runs blocking work on the pool of blocking threads. `None` if it panicked; the panic hook has
+/// reported the panic.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-/// The answer to an invocation whose reply was dropped, which an engine never does.
+/// The result of an invocation whose reply was dropped without an answer, which engines never do.
 const LOST: InvokeError = InvokeError::ShuttingDown;
 
-/// Calls functions, and takes the call back if the answer is no longer waited for.
+/// Runs an invocation. Cancels it if the future is dropped before the result arrives.
 pub(crate) async fn invoke(
     engine: &Arc<dyn Inference>,
     request: ChainRequest,
@@ -22,14 +22,14 @@ pub(crate) async fn invoke(
     invoke_by(engine, |reply| engine.submit(request, reply)).await
 }
 
-/// The same with a submission of any kind.
+/// Like [`invoke`], for any way to submit.
 pub(crate) async fn invoke_by(
     engine: &Arc<dyn Inference>,
     submit: impl FnOnce(Reply) -> InvocationId,
 ) -> Result<InvocationResult, InvokeError> {
     let (answer, answered) = oneshot::channel();
     let reply = Box::new(move |result| {
-        // Nobody waits any more if this fails, which is why it was cancelled.
+        // Fails only if the receiver was dropped, and then the invocation is cancelled.
         let _ = answer.send(result);
     });
     let mut guard = CancelOnDrop { engine, id: Some(submit(reply)) };

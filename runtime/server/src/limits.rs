@@ -1,82 +1,81 @@
-//! Every bound of the server, with the reason for the number.
+//! All limits of the server, with the reason for each number.
 
 use std::time::Duration;
 
-/// Largest body of a request unless configured: a batch of 128 images of 3 × 299 × 299 floats.
+/// Default limit of a request body: a batch of 128 images of 3 × 299 × 299 floats.
 pub const BODY_BYTES_MAX_DEFAULT: usize = 128 << 20;
 
-/// Bytes of bodies that are being read or worked on, together. Beyond it requests are refused: the
-/// alternative is to be ended by the kernel.
+/// Limit of the bytes of all bodies that are being read or processed. Further requests are refused,
+/// since the alternative is the kernel's OOM killer.
 pub const BODIES_IN_FLIGHT_BYTES_MAX: usize = 1 << 30;
 
-/// Connections at one time, per port, where the limit of open files allows it
-/// ([`crate::ConnectionLimits`]). Each costs a descriptor and about 20 KiB.
+/// Open connections per port, if the limit of open files allows it ([`crate::ConnectionLimits`]).
+/// Each costs a file descriptor and about 20 KiB.
 pub const CONNECTIONS_MAX: usize = 8192;
 
-/// How long the head of a request may take from its first byte.
+/// How long the head of a request may take, from its first byte.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection stays open on which nothing moves. Longer than the idle time of client
-/// pools, so that it is they who close.
+/// How long a connection without traffic stays open. Longer than the idle time of common client
+/// pools, so that clients close first.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a body may pause.
+/// Longest pause between two parts of a request body.
 pub const BODY_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// How long a body may take to arrive: [`BODY_BYTES_MAX_DEFAULT`] over a line of 100 Mbit/s takes a
-/// tenth.
+/// How long a request body may take to arrive. [`BODY_BYTES_MAX_DEFAULT`] takes a tenth of this at
+/// 100 Mbit/s.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Part of [`BODIES_IN_FLIGHT_BYTES_MAX`] that only bodies up to [`SMALL_BODY_BYTES_MAX`] may take,
-/// so that large ones never keep small ones out.
+/// Part of [`BODIES_IN_FLIGHT_BYTES_MAX`] that is reserved for bodies up to
+/// [`SMALL_BODY_BYTES_MAX`], so that large bodies cannot starve small ones.
 pub const SMALL_BODIES_IN_FLIGHT_BYTES: usize = 64 << 20;
 
-/// Largest body of a request that carries no tensors, and of one that counts as small.
+/// Largest body without tensors; also the largest body that counts as small.
 pub const SMALL_BODY_BYTES_MAX: usize = 1 << 20;
 
-/// Bodies up to this size are decoded on the thread that serves the connection; larger ones would
-/// keep it from others for more than about a millisecond.
+/// Bodies up to this size are decoded on the thread that serves the connection. Decoding a larger
+/// body would block that thread for more than about a millisecond.
 pub const DECODE_INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// Models in a repository. An index of more is not read by anybody.
+/// Models in a repository. Nothing displays a longer index usefully.
 pub const MODELS_MAX: usize = 4096;
 
-/// Functions that have metrics of their own, by tenant and class: about forty series each, ten
-/// thousand in all, which a scrape takes and a dashboard still shows.
+/// Functions with metrics of their own, per tenant and class. Each has about forty series, so all
+/// have about ten thousand, which one scrape and one dashboard can still handle.
 pub const USAGE_FUNCTIONS_MAX: usize = 256;
 
 /// Largest settings file of a model.
 pub const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 
-/// Nesting of messages in a `config.pbtxt`: Triton's schema has five.
+/// Nesting of messages in a `config.pbtxt`; Triton's schema has five levels.
 pub const SETTINGS_DEPTH_MAX: usize = 16;
 
-/// Bytes of compiled models that are kept. The ones not used for longest go first.
+/// Bytes of compiled models in the cache. The least recently used are deleted first.
 pub const CACHE_BYTES_MAX: u64 = 32 << 30;
 
-/// Largest configuration of the control socket.
+/// Largest configuration file of the control socket.
 pub const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
 
-/// Longest name of a deployed function in bytes: what still fits a label of a metric and a column
-/// of a table.
+/// Longest name of a deployed function in bytes, so that it fits a metric label and a table column.
 pub const FUNCTION_NAME_BYTES_MAX: usize = 128;
 
-/// Connections to the control socket at one time. Later ones wait until one closes.
+/// Open connections to the control socket. Further ones wait until one closes.
 pub const CONTROL_CONNECTIONS_MAX: usize = 1024;
 
-/// Connections of one user among them, so that nobody keeps the others out.
+/// Open connections per user, so that one user cannot block the others.
 pub const CONTROL_CONNECTIONS_PER_USER_MAX: usize = 256;
 
-/// How long the rest of a frame may take whose first bytes have arrived, and an answer that is
-/// being read: over a socket of this machine a second is long.
+/// How long the rest of a frame may take after its first bytes, and how long a client may take to
+/// read an answer. A second is already long for a local socket.
 pub const FRAME_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Largest object and largest bundle that are taken over the control socket.
+/// Largest object and largest bundle that the control socket accepts.
 pub const CONTENT_BYTES_MAX: u64 = 16 << 30;
 
-/// Bytes of objects that are kept in memory.
+/// Bytes of objects kept in memory.
 pub const OBJECT_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
-/// Bytes of names of nodes in one answer of a trace; functions beyond come without. Those of a
-/// hundred large models, and a quarter of what a message may have.
+/// Bytes of node names in one trace answer; further functions are sent without them. Enough for
+/// about a hundred large models, and a quarter of the largest message.
 pub(crate) const TRACE_NODES_BYTES_MAX: usize = 1 << 20;

@@ -18,18 +18,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-/// How long to wait after the system refused a connection, mostly for want of file descriptors:
-/// trying again at once would only burn a core.
+/// Pause after `accept` failed, usually for lack of file descriptors. Retrying at once would only
+/// burn CPU time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often connections that do nothing are looked for.
+/// Interval of the check for idle connections.
 const REAP_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a connection that was told to close may go on without a request.
+/// How long a connection that was asked to close may stay open without a request.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
-/// Serves a port until `stop` turns true, then lets the requests that run go on for `drain`. Counts
-/// the connections that are open, and those that were closed for doing nothing.
+/// Serves a port until `stop` turns true, then lets running requests continue for `drain`. Counts
+/// the open connections, and those that were closed for inactivity.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -46,8 +46,8 @@ pub(crate) async fn serve(
     let mut number = 0;
     loop {
         let next = async {
-            // A connection is accepted before it has a place, so that others make room only where somebody
-            // waits.
+            // Accept before taking a place: other connections have to make room only if a client
+            // really waits.
             if waiting.is_none() {
                 waiting = Some(listener.accept().await?.0);
             }
@@ -66,7 +66,7 @@ pub(crate) async fn serve(
                 }
                 Err(error) => {
                     let error: std::io::Error = error;
-                    tracing::warn!(%error, "a connection was not accepted");
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -81,17 +81,17 @@ pub(crate) async fn serve(
         tracing::warn!(
             connections = connections.len(),
             drain_s = drain.as_secs_f64(),
-            "requests did not end in time and are cancelled"
+            "cancelling requests that did not finish in time"
         );
         connections.shutdown().await;
     }
 }
 
-/// Serves one connection. When its client goes away the request that runs is dropped, and with it
+/// Serves one connection. If the client disconnects, the running request is dropped, which cancels
 /// its invocation.
 async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>, seat: &Seat) {
-    // Without it an answer may wait 40 ms for the acknowledgement of the one before. It fails only on a
-    // connection that is gone.
+    // Without TCP_NODELAY an answer may wait 40 ms for the acknowledgement of the previous one. The
+    // call fails only on a closed connection.
     let _ = stream.set_nodelay(true);
     let (place, router) = (seat.place.clone(), TowerToHyperService::new(router));
     let service = hyper::service::service_fn({
@@ -114,7 +114,7 @@ async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver
             loop {
                 tokio::select! {
                     result = served.as_mut() => break result,
-                    // A request that came in the same moment is answered first.
+                    // A request that arrived at the same moment is answered first.
                     () = tokio::time::sleep(CLOSE_GRACE) => if !place.is_busy() { break Ok(()) },
                 }
             }
@@ -125,7 +125,7 @@ async fn connection(stream: TcpStream, router: Router, mut stop: watch::Receiver
     }
 }
 
-/// The body of an answer, whose request is over once it has been written.
+/// The body of an answer. The request counts as finished once this has been written.
 struct GuardedBody {
     body: Body,
     _guard: RequestGuard,
@@ -151,12 +151,12 @@ impl hyper::body::Body for GuardedBody {
     }
 }
 
-/// Returns when it is time to stop, or whoever would say so is gone.
+/// Returns when `stop` turns true or its sender is dropped.
 pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Counts itself as long as it lives.
+/// Counts the live instances of itself.
 struct Counted(Arc<AtomicUsize>);
 
 impl Counted {

@@ -1,4 +1,4 @@
-//! A model that takes requests: its metadata, and how requests fit it.
+//! A loaded model: its metadata, and the check of requests against it.
 
 use crate::repository::Settings;
 use atoll_engine::limits::SESSION_IDLE_DEFAULT;
@@ -11,53 +11,53 @@ use atoll_protocol::{
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What executes models, as metadata says it.
+/// The `platform` in the metadata of models.
 const PLATFORM: &str = "atoll_kgraph";
 
-/// A model on the device.
+/// A loaded model.
 pub(crate) struct Model {
     pub(crate) key: FunctionKey,
-    /// The key as text, by which the protocol names it.
+    /// The key as text: the model name in the protocol.
     pub(crate) name: String,
     pub(crate) version: String,
-    /// The device that it is on.
+    /// The device that holds the model.
     pub(crate) device: DeviceId,
     settings: Settings,
     digest: String,
     pub(crate) inputs: Vec<TensorMetadata>,
     pub(crate) outputs: Vec<TensorMetadata>,
-    /// What sessions keep of it.
+    /// Inputs and outputs that are state buffers of a session.
     states: Vec<ConfigState>,
-    /// When the last request came, in milliseconds since 1970.
+    /// Time of the last request, in milliseconds since 1970.
     last_inference_ms: AtomicU64,
 }
 
-/// A request that names what the model has; the engine checks types and shapes.
+/// A request whose tensor names match the model. The engine checks types and shapes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fitted {
-    /// In the model's order.
+    /// In the order of the model's inputs.
     pub(crate) inputs: Vec<InputTensor>,
-    /// In the order they are wanted.
+    /// In the order of the request.
     pub(crate) outputs: Vec<Wanted>,
 }
 
-/// An output that a request wants.
+/// A requested output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Index in the model's outputs.
+    /// Index among the model's outputs.
     pub(crate) index: usize,
     pub(crate) binary: bool,
     pub(crate) classes: Option<usize>,
 }
 
-/// Why a request does not fit a model: the client's fault.
+/// Why a request does not match the model; the client's mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FitError {
     #[error("model `{model}` has no {what} `{name}`; it has {known}")]
     UnknownTensor { model: String, what: &'static str, name: String, known: String },
-    #[error("model `{model}` needs input `{missing}`, which the request does not have")]
+    #[error("model `{model}` needs input `{missing}`, which is missing in the request")]
     MissingInput { model: String, missing: String },
-    #[error("{what} `{name}` is there twice")]
+    #[error("{what} `{name}` is given twice")]
     Twice { what: &'static str, name: String },
 }
 
@@ -84,12 +84,12 @@ impl Model {
         }
     }
 
-    /// The class of requests that do not name one.
+    /// The class of requests that name none.
     pub(crate) fn class(&self) -> Class {
         self.settings.class
     }
 
-    /// Whether loading this would change nothing.
+    /// Whether loading this bundle with these settings would change nothing.
     pub(crate) fn is_made_of(&self, bundle: &Bundle, settings: &Settings) -> bool {
         self.digest == bundle.digest() && self.settings == *settings
     }
@@ -128,18 +128,18 @@ impl Model {
         }
     }
 
-    /// Whether requests are steps of sequences.
+    /// Whether the model keeps state, so that its requests belong to sequences.
     pub(crate) fn keeps_state(&self) -> bool {
         !self.states.is_empty()
     }
 
-    /// How long a sequence is kept without a request.
+    /// How long an idle sequence is kept.
     pub(crate) fn session_idle(&self) -> Duration {
         self.settings.session_idle_ms.map_or(SESSION_IDLE_DEFAULT, |ms| Duration::from_millis(ms.get()))
     }
 
-    /// Brings a request into the model's order. `binary` is the form of outputs that do not say
-    /// theirs.
+    /// Puts the tensors of a request into the order of the model. `binary` is the format of outputs
+    /// that do not choose one.
     pub(crate) fn fit(
         &self,
         tensors: Vec<Tensor>,
@@ -189,12 +189,12 @@ impl Model {
     }
 }
 
-/// The form of outputs for a request that says nothing about single ones.
+/// Whether outputs that do not choose a format are sent in binary.
 pub(crate) fn binary_by_default(request: &InferRequest) -> Result<bool, atoll_protocol::ProtocolError> {
     Ok(request.parameters.boolean("binary_data_output")?.unwrap_or(false))
 }
 
-/// The inputs or outputs of a graph in the protocol's words.
+/// Metadata of a graph's inputs or outputs; symbolic sizes are -1.
 pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetadata> {
     let dimension = |size: &Expr| size.as_const().unwrap_or(-1);
     let metadata = |buffer: &BufferSpec| TensorMetadata {
@@ -206,7 +206,7 @@ pub fn tensor_metadata(graph: &KernelGraph, kind: BufferKind) -> Vec<TensorMetad
     graph.buffers_of(kind).map(|(_, buffer)| metadata(buffer)).collect()
 }
 
-/// The states of a graph in the protocol's words.
+/// Metadata of a graph's state buffers.
 fn states(graph: &KernelGraph) -> Vec<ConfigState> {
     let state = |state: &StateSpec| ConfigState {
         input_name: state.input.clone(),
@@ -217,8 +217,8 @@ fn states(graph: &KernelGraph) -> Vec<ConfigState> {
     graph.session.states.iter().map(state).collect()
 }
 
-/// The symbol that each dimension is, empty where it is none; nothing at all where no dimension is
-/// one.
+/// The name of the symbol in each dimension (empty for a constant size). An empty list if no
+/// dimension is a symbol.
 fn symbol_names(graph: &KernelGraph, shape: &[Expr]) -> Vec<String> {
     let name = |size: &Expr| match size {
         Expr::Symbol(id) => graph.symbols[id.0 as usize].name.clone(),
@@ -228,7 +228,7 @@ fn symbol_names(graph: &KernelGraph, shape: &[Expr]) -> Vec<String> {
     if names.iter().all(String::is_empty) { Vec::new() } else { names }
 }
 
-/// The protocol's name of a kernel graph's type.
+/// The protocol's data type of a kernel graph's type.
 fn datatype(dtype: DType) -> DataType {
     match dtype {
         DType::Bool => DataType::Bool,
@@ -247,7 +247,7 @@ fn datatype(dtype: DType) -> DataType {
     }
 }
 
-/// The kernel graph's name of a protocol's type; `None` for strings.
+/// The kernel graph's type of a protocol data type; `None` for strings.
 pub fn dtype_of(datatype: DataType) -> Option<DType> {
     Some(match datatype {
         DataType::Bool => DType::Bool,

@@ -1,11 +1,10 @@
-//! The connections of one port: how many there may be, what each of them does, and which one is
-//! closed to make room.
+//! The connections of one port: their limit, their activity, and which one is closed to make room.
 //!
-//! A connection that does nothing costs a descriptor and a place that somebody else may need. So a
+//! An idle connection costs a file descriptor and a place that another client may need. A
 //! connection that sends the head of a request slowly is closed after
-//! [`ConnectionLimits::head_timeout`], one that is idle after [`ConnectionLimits::idle_timeout`],
-//! and where all places are taken, the one that has been idle for longest makes room for a new one.
-//! A connection whose request runs is never closed for another one.
+//! [`ConnectionLimits::head_timeout`], an idle one after [`ConnectionLimits::idle_timeout`]. If all
+//! places are taken, the connection that has been idle longest is closed for a new one. A
+//! connection with a running request is never closed for another one.
 
 use crate::limits;
 use std::collections::HashMap;
@@ -17,27 +16,26 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-/// Head senders younger than this are left alone where a new connection needs a place: most of them
-/// have sent the rest by then.
+/// A connection that began to send a request head less than this ago is not closed to make room:
+/// most heads are complete by then.
 const HEAD_GRACE: Duration = Duration::from_secs(1);
 
-/// How many connections a port takes, and how long they may do nothing.
+/// Limits on the number of connections of a port and on their idle time.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Connections at one time. Where all places are taken, the connection that has been idle for
+    /// Open connections at one time. If all places are taken, the connection that has been idle
     /// longest is closed for a new one.
     pub most: usize,
-    /// How long the head of a request may take from its first byte.
+    /// How long the head of a request may take, from its first byte.
     pub head_timeout: Duration,
-    /// How long a connection stays open on which nothing moves.
+    /// How long a connection without traffic stays open.
     pub idle_timeout: Duration,
-    /// How long a body may pause.
+    /// Longest pause between two parts of a request body.
     pub body_pause: Duration,
 }
 
 impl ConnectionLimits {
-    /// The usual limits, with as many connections as a quarter of the files that the process may
-    /// open.
+    /// The default limits, with at most a quarter of the process's open-file limit as connections.
     pub fn for_open_files(files: u64) -> ConnectionLimits {
         let most = usize::try_from(files / 4).unwrap_or(usize::MAX).clamp(16, limits::CONNECTIONS_MAX);
         ConnectionLimits { most, ..ConnectionLimits::default() }
@@ -55,12 +53,12 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// Why a connection was closed before its client closed it.
+/// Why the server closed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
     /// The head of a request took too long.
     SlowHead,
-    /// Nothing moved for too long.
+    /// No bytes moved for too long.
     Idle,
     /// Another connection needed the place.
     MadeRoom,
@@ -78,7 +76,7 @@ impl Closed {
     }
 }
 
-/// Counts closed connections by reason; shared by the ports.
+/// Counts closed connections by reason; shared by all ports.
 #[derive(Debug, Default)]
 pub(crate) struct ClosedCounts([AtomicU64; Closed::ALL.len()]);
 
@@ -92,30 +90,31 @@ impl ClosedCounts {
     }
 }
 
-/// What a connection does.
+/// Current activity of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
-    /// Nothing, or the client reads the last answer.
+enum Activity {
+    /// No request, or the client is still reading the last answer.
     Idle,
-    /// The client sends the head of a request.
+    /// The client is sending the head of a request.
     SendingHead,
-    /// A request runs; its body may still arrive.
+    /// A request is running; its body may still be arriving.
     Request,
-    /// It was told to close.
+    /// The connection was asked to close.
     Closing,
 }
 
-impl Doing {
-    fn from_number(number: u8) -> Doing {
-        [Doing::Idle, Doing::SendingHead, Doing::Request, Doing::Closing][usize::from(number)]
+impl Activity {
+    fn from_number(number: u8) -> Activity {
+        [Activity::Idle, Activity::SendingHead, Activity::Request, Activity::Closing][usize::from(number)]
     }
 }
 
-/// One connection, as it and the port see it.
+/// One connection, shared between its task and the port.
 #[derive(Debug)]
 pub(crate) struct Place {
-    doing: AtomicU8,
-    /// When it began to do that, or last moved bytes while idle, in milliseconds since `epoch`.
+    activity: AtomicU8,
+    /// Start of the current activity, or the last traffic while idle, in milliseconds since
+    /// `epoch`.
     since_ms: AtomicU64,
     epoch: Instant,
     close: Notify,
@@ -123,71 +122,75 @@ pub(crate) struct Place {
 
 impl Place {
     fn new(epoch: Instant) -> Place {
-        let place =
-            Place { doing: AtomicU8::new(Doing::Idle as u8), since_ms: AtomicU64::new(0), epoch, close: Notify::new() };
+        let place = Place {
+            activity: AtomicU8::new(Activity::Idle as u8),
+            since_ms: AtomicU64::new(0),
+            epoch,
+            close: Notify::new(),
+        };
         place.touch();
         place
     }
 
-    fn doing(&self) -> Doing {
-        Doing::from_number(self.doing.load(Ordering::Relaxed))
+    fn activity(&self) -> Activity {
+        Activity::from_number(self.activity.load(Ordering::Relaxed))
     }
 
     fn touch(&self) {
         self.since_ms.store(self.epoch.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    fn set(&self, doing: Doing) {
+    fn set(&self, activity: Activity) {
         self.touch();
-        self.doing.store(doing as u8, Ordering::Relaxed);
+        self.activity.store(activity as u8, Ordering::Relaxed);
     }
 
-    /// For how long it has done what it does.
+    /// Duration of the current activity.
     fn age(&self) -> Duration {
         self.epoch.elapsed().saturating_sub(Duration::from_millis(self.since_ms.load(Ordering::Relaxed)))
     }
 
-    /// A request begins; it is over when the guard is dropped.
+    /// Marks the beginning of a request; dropping the guard marks its end.
     pub(crate) fn request(self: &Arc<Place>) -> RequestGuard {
-        self.set(Doing::Request);
+        self.set(Activity::Request);
         RequestGuard(self.clone())
     }
 
     fn note_read(&self) {
-        match self.doing() {
-            Doing::Idle => self.set(Doing::SendingHead),
-            Doing::SendingHead | Doing::Request | Doing::Closing => {}
+        match self.activity() {
+            Activity::Idle => self.set(Activity::SendingHead),
+            Activity::SendingHead | Activity::Request | Activity::Closing => {}
         }
     }
 
     fn note_write(&self) {
-        if self.doing() == Doing::Idle {
+        if self.activity() == Activity::Idle {
             self.touch();
         }
     }
 
-    /// Returns once the connection is to close.
+    /// Returns once the connection has to close.
     pub(crate) async fn closing(&self) {
         self.close.notified().await;
     }
 
-    /// Whether a connection that was told to close still works on a request.
+    /// Whether a request is still running on a connection that was asked to close.
     pub(crate) fn is_busy(&self) -> bool {
-        self.doing() == Doing::Request
+        self.activity() == Activity::Request
     }
 
-    fn tell_to_close(&self) {
-        self.set(Doing::Closing);
+    fn request_close(&self) {
+        self.set(Activity::Closing);
         self.close.notify_one();
     }
 }
 
-/// A request that runs.
+/// Marks a running request.
 pub(crate) struct RequestGuard(Arc<Place>);
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.0.set(Doing::Idle);
+        self.0.set(Activity::Idle);
     }
 }
 
@@ -200,7 +203,7 @@ pub(crate) struct Places {
     counts: Arc<ClosedCounts>,
 }
 
-/// A connection's place; dropping it gives it back.
+/// A connection's place; dropping it frees the place.
 pub(crate) struct Seat {
     places: Arc<Places>,
     id: u64,
@@ -223,8 +226,8 @@ impl Places {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the connection of this number. Waits while all are taken by connections with
-    /// requests.
+    /// Takes a place for connection `id`. Waits while all places are taken by connections with
+    /// running requests.
     pub(crate) async fn take(self: &Arc<Places>, id: u64) -> Seat {
         loop {
             let freed = self.freed.notified();
@@ -235,31 +238,32 @@ impl Places {
                     taken.insert(id, place.clone());
                     return Seat { places: self.clone(), id, place };
                 }
-                if !taken.values().any(|place| place.doing() == Doing::Closing) {
+                if !taken.values().any(|place| place.activity() == Activity::Closing) {
                     self.make_room(&taken);
                 }
             }
-            // Which connections may be closed changes without a notice.
+            // A connection that becomes idle sends no notification, hence the timeout.
             let _ = tokio::time::timeout(Duration::from_millis(100), freed).await;
         }
     }
 
     fn make_room(&self, taken: &HashMap<u64, Arc<Place>>) {
-        let longest =
-            |doing: Doing| taken.values().filter(move |place| place.doing() == doing).max_by_key(|place| place.age());
-        let slow = || longest(Doing::SendingHead).filter(|place| place.age() > HEAD_GRACE);
-        if let Some(place) = longest(Doing::Idle).or_else(slow) {
+        let longest = |activity: Activity| {
+            taken.values().filter(move |place| place.activity() == activity).max_by_key(|place| place.age())
+        };
+        let slow = || longest(Activity::SendingHead).filter(|place| place.age() > HEAD_GRACE);
+        if let Some(place) = longest(Activity::Idle).or_else(slow) {
             self.close(place, Closed::MadeRoom);
         }
     }
 
-    /// Closes the connections that have done nothing for too long.
+    /// Closes connections that exceeded a timeout.
     pub(crate) fn reap(&self) {
         for place in self.lock().values() {
-            let why = match place.doing() {
-                Doing::Idle => (place.age() > self.limits.idle_timeout).then_some(Closed::Idle),
-                Doing::SendingHead => (place.age() > self.limits.head_timeout).then_some(Closed::SlowHead),
-                Doing::Request | Doing::Closing => None,
+            let why = match place.activity() {
+                Activity::Idle => (place.age() > self.limits.idle_timeout).then_some(Closed::Idle),
+                Activity::SendingHead => (place.age() > self.limits.head_timeout).then_some(Closed::SlowHead),
+                Activity::Request | Activity::Closing => None,
             };
             if let Some(why) = why {
                 self.close(place, why);
@@ -268,12 +272,12 @@ impl Places {
     }
 
     fn close(&self, place: &Place, why: Closed) {
-        place.tell_to_close();
+        place.request_close();
         self.counts.note(why);
     }
 }
 
-/// A connection's stream that tells its place when bytes move.
+/// A stream that reports its traffic to the connection's place.
 pub(crate) struct Watched<S> {
     pub(crate) stream: S,
     pub(crate) place: Arc<Place>,

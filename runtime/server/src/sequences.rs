@@ -1,10 +1,10 @@
-//! Sequences of requests, as Triton's sequence batcher has them: requests with one `sequence_id`
-//! are steps of one session of a model that keeps state.
+//! Sequences of requests, as in Triton's sequence batcher: requests with the same `sequence_id` are
+//! steps of one session of a model that keeps state.
 //!
-//! The first request of a sequence says `sequence_start`, the last one `sequence_end`. Requests of
-//! a sequence run one after the other, in the order in which they came. A sequence whose start did
-//! not succeed is none; one that another start names begins anew. What becomes of a session without
-//! requests is the engine's business: here only its number is kept.
+//! The first request of a sequence sets `sequence_start`, the last one `sequence_end`. Requests of
+//! a sequence run one after the other, in order of arrival. A sequence whose first request failed
+//! does not exist; a second `sequence_start` restarts the sequence. The engine owns the sessions
+//! and expires them; this module maps sequence ids to session ids.
 
 use crate::inference::invoke_by;
 use crate::model::Model;
@@ -19,15 +19,15 @@ use tokio::sync::OwnedMutexGuard;
 /// Longest `sequence_id` in bytes.
 const ID_BYTES_MAX: usize = 256;
 
-/// What names a sequence among those of a model. Numbers and texts are different names, as they are
-/// to Triton.
+/// Identifies a sequence among those of a model. As in Triton, a number and a text never name the
+/// same sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Id {
     Number(u64),
     Text(String),
 }
 
-/// Where a request stands in a sequence.
+/// The sequence parameters of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     id: Id,
@@ -36,14 +36,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// By the request's parameters; `None` without a `sequence_id`, or with 0 or an empty one, as
-    /// clients write it for none.
+    /// Reads the request's parameters. `None` if there is no `sequence_id`, or if it is 0 or empty,
+    /// which clients send for "none".
     pub(crate) fn of(parameters: &Parameters) -> Result<Option<Place>, ProtocolError> {
         let (starts, ends) = (parameters.boolean("sequence_start")?, parameters.boolean("sequence_end")?);
         let refused = |reason: String| ProtocolError::Parameter { name: "sequence_id".into(), reason };
         let id = match parameters.get("sequence_id").and_then(|value| value.as_str()) {
             Some(text) if text.len() > ID_BYTES_MAX => {
-                return Err(refused(format!("it has {} bytes, at most {ID_BYTES_MAX} are possible", text.len())));
+                return Err(refused(format!("it has {} bytes; the limit is {ID_BYTES_MAX}", text.len())));
             }
             Some("") => None,
             Some(text) => Some(Id::Text(text.into())),
@@ -64,20 +64,20 @@ impl std::fmt::Display for Id {
 
 type Key = (FunctionKey, Id);
 
-/// The sequences that have begun.
+/// The open sequences.
 #[derive(Default)]
 pub(crate) struct Sequences(Mutex<HashMap<Key, Sequence>>);
 
-/// Sequences from which on those are forgotten whose sessions have expired.
+/// From this many sequences on, entries whose sessions have expired are removed.
 const FORGET_FROM: usize = 1024;
 
 #[derive(Clone)]
 struct Sequence {
     session: SessionId,
-    /// When its last request came, and how long its session is kept without one.
+    /// Time of the last request, and how long its session is kept without one.
     used: Instant,
     idle: Duration,
-    /// Held by the request whose turn it is; the next one is that which has waited for longest.
+    /// Held by the running request of the sequence; waiting requests get it in order of arrival.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -86,7 +86,7 @@ impl Sequences {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn of a request.
+    /// Waits until the request may run.
     pub(crate) async fn turn<'e>(
         self: &Arc<Sequences>,
         engine: &'e Arc<dyn Inference>,
@@ -103,7 +103,8 @@ impl Sequences {
         });
         let sequence = found.ok_or_else(|| {
             InvokeError::BadInput(format!(
-                "model `{}` has no sequence {}; its first request says sequence_start, and it ends with sequence_end or when it is not used for {} ms",
+                "model `{}` has no open sequence {}; begin one with sequence_start (a sequence ends with sequence_end, \
+                or after {} ms without a request)",
                 model.name,
                 key.1,
                 model.session_idle().as_millis()
@@ -137,7 +138,7 @@ impl Sequences {
         Ok(())
     }
 
-    /// Forgets a sequence, unless another one has its name by now.
+    /// Removes a sequence, unless the same id already names a newer one.
     fn forget(&self, key: &Key, session: SessionId) {
         let mut all = self.all();
         if all.get(key).is_some_and(|sequence| sequence.session == session) {
@@ -146,13 +147,14 @@ impl Sequences {
     }
 }
 
-/// The turn of a request in its sequence. Dropping it lets the next one go on.
+/// A request's turn in its sequence. Dropping it lets the next request run.
 pub(crate) struct Turn<'e> {
     sequences: Arc<Sequences>,
     engine: &'e Arc<dyn Inference>,
     key: Key,
     session: SessionId,
-    /// The sequence ends with the turn: by the request, or since its start did not succeed yet.
+    /// Whether the sequence ends with this turn: the request ends it, or its first request has not
+    /// succeeded yet.
     ends: bool,
     place_ends: bool,
     _turn: OwnedMutexGuard<()>,

@@ -1,4 +1,4 @@
-//! The server as a whole: bind, load, serve, stop.
+//! The whole server: bind, load, serve, stop.
 
 use crate::app::App;
 use crate::compiler::CompilerService;
@@ -17,80 +17,83 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// Why a server cannot run.
+/// Why a server cannot start or had to exit.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Another program listens there.
+    /// Another program listens on the port.
     #[error(
-        "port {port} of {host} is in use by another program; stop it, or choose another port with {flag} (0 for any that is free)"
+        "port {port} of {host} is in use by another program; stop that program, or choose another port with {flag} (0 \
+        for any free port)"
     )]
     PortInUse {
         /// The address.
         host: IpAddr,
         /// The port.
         port: u16,
-        /// The flag that chooses it.
+        /// The flag that sets the port.
         flag: &'static str,
     },
-    /// The address cannot be listened on.
-    #[error("cannot listen on {host} port {port}: {source}; choose with --host and {flag}")]
+    /// The server cannot listen on the address.
+    #[error("cannot listen on {host} port {port}: {source}; choose another address with --host and {flag}")]
     Listen {
         /// The address.
         host: IpAddr,
         /// The port.
         port: u16,
-        /// The flag that chooses it.
+        /// The flag that sets the port.
         flag: &'static str,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
     /// The model repository cannot be read.
-    #[error("cannot read the model repository {path}: {source}; --model-repository names a folder with models")]
+    #[error("cannot read the model repository {path}: {source}; set --model-repository to a folder with models")]
     Repository {
         /// The folder.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
     /// Another daemon listens on the control socket.
     #[error(
-        "another daemon listens on the control socket {path}; choose another with --control-socket, and another --state"
+        "another daemon listens on the control socket {path}; stop it, or choose another socket with --control-socket \
+        and another --state"
     )]
     ControlInUse {
         /// The socket.
         path: PathBuf,
     },
-    /// The control socket cannot be listened on.
+    /// The server cannot listen on the control socket.
     #[error(
-        "cannot listen on the control socket {path}: {source}; choose another with --control-socket, or do without it with --no-control"
+        "cannot listen on the control socket {path}: {source}; choose another path with --control-socket, or start \
+        without a control socket (--no-control)"
     )]
     Control {
         /// The socket.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// What was kept cannot be opened.
-    #[error("the store of objects and deployed functions: {0}")]
+    /// The store of objects and deployed functions cannot be opened.
+    #[error("cannot open the store of objects and deployed functions: {0}")]
     Store(#[from] StoreError),
-    /// Models of the repository cannot be loaded, and the server was to end then.
+    /// Models of the repository cannot be loaded, and `exit_on_error` is set.
     #[error(
-        "{} of the repository cannot be loaded:{}\nmend or remove them, or start without --exit-on-error",
+        "{} of the repository cannot be loaded:{}\nfix or remove them, or start without --exit-on-error",
         if .0.len() == 1 { "a model".into() } else { format!("{} models", .0.len()) },
         .0.iter().map(|(name, reason)| format!("\n  {name}: {reason}")).collect::<String>()
     )]
     Models(Vec<(String, String)>),
-    /// The file that tells the addresses cannot be written.
+    /// The ready file cannot be written.
     #[error("cannot write {path}: {source}")]
     ReadyFile {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// A server that holds its ports and does not serve yet.
+/// A server that has bound its ports and does not serve yet.
 pub struct Server {
     app: Arc<App>,
     http: TcpListener,
@@ -100,7 +103,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the ports and looks into the repository.
+    /// Binds the ports and scans the repository.
     pub async fn bind(
         config: ServerConfig,
         engine: Arc<dyn Inference>,
@@ -124,22 +127,22 @@ impl Server {
         Ok(Server { app, http, metrics, control, config })
     }
 
-    /// Where the protocol is served.
+    /// Address of the inference protocol.
     pub fn http_address(&self) -> io::Result<SocketAddr> {
         self.http.local_addr()
     }
 
-    /// Where the metrics are served.
+    /// Address of the metrics.
     pub fn metrics_address(&self) -> io::Result<SocketAddr> {
         self.metrics.local_addr()
     }
 
-    /// Serves until `stop` completes, then drains. Models are loaded while requests are already
-    /// served.
+    /// Serves until `stop` completes, then drains. Requests are served while models are still
+    /// loading.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Server { app, http, metrics, control, config } = self;
-        // A limit of file sizes is an error like a full disk, to be answered, and no reason to die; the
-        // handler stands for as long as the process.
+        // With a handler for SIGXFSZ, exceeding the file size limit is an ordinary write error
+        // (like a full disk) instead of a fatal signal. The handler stays until the process exits.
         let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()));
         let addresses = (http.local_addr().ok(), metrics.local_addr().ok());
         let (stopping, stopped) = watch::channel(false);
@@ -167,7 +170,7 @@ impl Server {
                     deployed.restore().await;
                 }
                 app.set_loaded();
-                tracing::info!("every model of the repository is loaded or has failed");
+                tracing::info!("startup complete: each model of the repository is loaded or has failed");
                 write_ready_file(config.ready_file.as_deref(), addresses, config.control.as_ref()).await
             }
         };
@@ -206,7 +209,7 @@ async fn bind(host: IpAddr, port: u16, flag: &'static str) -> Result<TcpListener
     })
 }
 
-/// Writes beside the file and renames, so that who waits for it never sees half of it.
+/// Writes a temporary file and renames it, so that readers never see a partial file.
 async fn write_ready_file(
     path: Option<&Path>,
     addresses: (Option<SocketAddr>, Option<SocketAddr>),

@@ -1,9 +1,8 @@
-//! When to stop.
+//! Waiting for a stop signal.
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Returns when the process is asked to end, by SIGTERM or by SIGINT.
-/// The handlers stand from the first poll on.
+/// Returns on SIGTERM or SIGINT. The handlers are installed at the first poll.
 pub async fn terminated() -> std::io::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {

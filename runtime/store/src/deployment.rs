@@ -1,33 +1,33 @@
-//! Deployed functions, as far as they have to survive a restart.
+//! Deployed functions, as records that survive a restart.
 
 use atoll_core::{Class, Tenant};
 use atoll_sealed::Digest;
 use serde::{Deserialize, Serialize};
 
-/// What a deployed function is called.
+/// Identifies a deployed function.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeploymentKey {
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: Tenant,
-    /// Its name among theirs.
+    /// Its name within the tenant.
     pub name: String,
 }
 
-/// How a function was deployed.
+/// A deployed function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// The SHA-256 of its bundle's file, by which the file is named.
+    /// SHA-256 of its bundle, which is also the name of the file.
     pub bundle: Digest,
-    /// Size of the file.
+    /// Size of the bundle.
     pub bundle_bytes: u64,
-    /// The class of invocations that do not name one.
+    /// The class of invocations that name none.
     pub class: Class,
-    /// Whether only its tenant sees it.
+    /// Whether only its tenant may call it.
     pub private: bool,
-    /// When, in seconds since 1970.
+    /// Time of deployment, in seconds since 1970.
     pub deployed_s: u64,
-    /// The device that it is to be on; the emptiest one where `None`, as in records of before there
-    /// were several.
+    /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
+    /// Older records have no such field.
     #[serde(default)]
     pub device: Option<String>,
 }

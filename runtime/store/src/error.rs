@@ -1,55 +1,56 @@
-//! What can go wrong, and whose fault it is.
+//! Errors of the store.
 
 use atoll_sealed::Digest;
 use std::io;
 use std::path::PathBuf;
 
-/// Why the store does not do what it was asked.
+/// Why an operation of the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The tenant has no right to an object of this name, or there is none: which of the two is not
-    /// told.
+    /// The tenant has no object of this digest. The error does not reveal whether another tenant
+    /// has it.
     #[error("there is no object {0}")]
     NoObject(Digest),
-    /// The object would take the tenant beyond its quota.
+    /// The object would exceed the tenant's quota.
     #[error(
-        "the object needs {wanted_bytes} bytes; of {what}, {used} of {limit} are used. Remove objects, or ask for a larger quota"
+        "the object needs {wanted_bytes} bytes; of {what}, {used} of {limit} are used. Remove objects, or raise \
+        the quota"
     )]
     Quota {
         /// Size of the object.
         wanted_bytes: u64,
-        /// What is limited: `object bytes`, `objects`, and the same for one class.
+        /// The limited resource: `object bytes`, `objects`, or the same for best-effort work.
         what: &'static str,
-        /// How much there is now.
+        /// Current use.
         used: u64,
-        /// How much there may be.
+        /// The limit.
         limit: u64,
     },
-    /// The file of an object does not hold what its name says. The object is forgotten.
+    /// The file of an object does not match its digest. The object has been removed from the store.
     #[error("the file of object {0} was damaged and has been removed; put the object again")]
     Damaged(Digest),
-    /// The file system, or the quota on it, is full. What was there is still there.
+    /// The disk, or the quota on it, is full. Existing contents are unchanged.
     #[error("the disk under {folder} is full; free some space and try again")]
     DiskFull {
         /// The folder of the store.
         folder: PathBuf,
     },
-    /// The operating system refused something.
+    /// An I/O error.
     #[error("{what} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// With what.
+        /// The file or folder.
         path: PathBuf,
-        /// Its answer.
+        /// The error of the system.
         source: io::Error,
     },
     /// The index cannot be read or written.
-    #[error("the store's index {path}: {reason}")]
+    #[error("cannot use the store's index {path}: {reason}")]
     Index {
         /// Its file.
         path: PathBuf,
-        /// What the database says.
+        /// The error of the database.
         reason: String,
     },
     /// Another daemon uses the folder.
@@ -60,8 +61,8 @@ pub enum StoreError {
     },
 }
 
-/// Whether an answer of the operating system means that there is no room: a full disk, a quota, a
-/// limit of file sizes.
+/// Whether an I/O error means that there is no room: a full disk, a disk quota, or a file size
+/// limit.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }

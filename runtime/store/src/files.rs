@@ -1,4 +1,4 @@
-//! A folder of files named by what they hold: each is whole or not there.
+//! A folder of files named after their contents. Each file is complete or does not exist.
 
 use crate::error::{StoreError, is_full};
 use atoll_sealed::{Digest, Digester, Sealed, Unsealed};
@@ -9,20 +9,20 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// How the names of files begin that are being written.
+/// Prefix of files that are being written.
 const PARTIAL: &str = ".partial-";
 
-/// Bytes that are moved at once.
+/// Bytes per read or write.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// A folder of files named `DIGEST` and an extension.
+/// A folder of files named by digest and extension.
 #[derive(Debug)]
 pub(crate) struct Files {
     folder: PathBuf,
     extension: &'static str,
 }
 
-/// A file that is whole, and has no name yet; without one it vanishes.
+/// A complete file without a name yet; dropping it deletes it.
 #[derive(Debug)]
 pub(crate) struct Staged {
     file: NamedTempFile,
@@ -31,9 +31,9 @@ pub(crate) struct Staged {
 
 impl Files {
     pub(crate) fn create(folder: PathBuf, extension: &'static str) -> Result<Files, StoreError> {
-        // The names and contents of tenants are nobody else's business.
+        // Other users may not see names and contents of tenants' files.
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-        made.map_err(|source| StoreError::Io { what: "cannot make", path: folder.clone(), source })?;
+        made.map_err(|source| StoreError::Io { what: "cannot create", path: folder.clone(), source })?;
         Ok(Files { folder, extension })
     }
 
@@ -41,7 +41,7 @@ impl Files {
         self.folder.join(format!("{digest}{}", self.extension))
     }
 
-    /// Writes content beside its place, down to the disk.
+    /// Writes content to a temporary file and syncs it to disk.
     pub(crate) fn stage(&self, content: &Sealed) -> Result<Staged, StoreError> {
         let written = || -> io::Result<Staged> {
             let mut file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(&self.folder)?;
@@ -56,16 +56,17 @@ impl Files {
         written().map_err(|source| self.failed("cannot write into", &self.folder, source))
     }
 
-    /// Gives a file its name.
+    /// Renames a staged file to its final name.
     pub(crate) fn publish(&self, staged: Staged) -> Result<(), StoreError> {
         let path = self.path(&staged.digest);
         let persisted = staged.file.persist(&path);
-        // The name has to survive as well as the contents.
+        // Syncs the folder, so that the name is durable as well.
         let synced = persisted.map_err(|error| error.error).and_then(|_| File::open(&self.folder)?.sync_all());
         synced.map_err(|source| self.failed("cannot name", &path, source))
     }
 
-    /// Reads a file into memory. `None` where it does not hold what its name says, or is not there.
+    /// Reads a file into memory. `None` if it does not exist or its content does not match its
+    /// name.
     pub(crate) fn read(&self, digest: &Digest) -> Result<Option<Sealed>, StoreError> {
         let path = self.path(digest);
         let failed = |source| self.failed("cannot read", &path, source);
@@ -87,34 +88,33 @@ impl Files {
         if digester.finish() == *digest { Ok(Some(content.seal().map_err(failed)?)) } else { Ok(None) }
     }
 
-    /// Removes a file that no entry of the index speaks of any more. One that stays is swept at the
-    /// next start.
+    /// Deletes a file that the index no longer refers to. If that fails, the next start deletes it.
     pub(crate) fn remove(&self, digest: &Digest) {
         let path = self.path(digest);
         if let Err(error) = fs::remove_file(&path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %path.display(), %error, "a file was not removed");
+            tracing::warn!(path = %path.display(), %error, "cannot delete a file");
         }
     }
 
-    /// The size of a file; `None` where there is none.
+    /// The size of a file; `None` if it does not exist.
     pub(crate) fn bytes(&self, digest: &Digest) -> Option<u64> {
         fs::metadata(self.path(digest)).ok().map(|metadata| metadata.len())
     }
 
-    /// Removes what a process left behind that was killed: files half written, and files that no
-    /// entry speaks of.
+    /// Deletes what an earlier process left: incomplete files, and files without an entry in the
+    /// index.
     pub(crate) fn sweep(&self, known: &BTreeSet<Digest>) -> Result<(), StoreError> {
         let failed = |source| self.failed("cannot read", &self.folder, source);
         for entry in fs::read_dir(&self.folder).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
             let Some(name) = name.to_str() else { continue };
             let digest = name.strip_suffix(self.extension).and_then(|name| name.parse::<Digest>().ok());
-            // Whatever else lies here is not ours to remove.
-            let is_litter = name.starts_with(PARTIAL) || digest.is_some_and(|digest| !known.contains(&digest));
-            if is_litter && let Err(error) = fs::remove_file(self.folder.join(name)) {
-                tracing::warn!(name, %error, "a file left behind was not removed");
+            // Other files in this folder are not ours to delete.
+            let is_garbage = name.starts_with(PARTIAL) || digest.is_some_and(|digest| !known.contains(&digest));
+            if is_garbage && let Err(error) = fs::remove_file(self.folder.join(name)) {
+                tracing::warn!(name, %error, "cannot delete a leftover file");
             }
         }
         Ok(())

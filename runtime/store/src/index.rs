@@ -1,8 +1,8 @@
-//! The index: what the store knows, in a database that survives a SIGKILL at any moment.
+//! The index of the store: a database that survives a SIGKILL at any moment.
 //!
-//! An entry is written after the file it speaks of is whole and in its place, and removed before
-//! the file is: so a file without an entry is litter, which is swept at the next start, and
-//! an entry without a file means that somebody else removed it.
+//! An entry is written after its file is complete and in place, and removed before its file. So a
+//! file without an entry is garbage, which the next start removes, and an entry without a file
+//! means that the file was deleted from outside.
 
 use crate::deployment::{Deployment, DeploymentKey};
 use crate::error::{StoreError, is_full};
@@ -16,30 +16,30 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// Size of an object.
+/// Digest of an object → its size.
 const OBJECTS: TableDefinition<&[u8; 32], u64> = TableDefinition::new("objects");
-/// Who has a right to an object, as JSON of [`Holding`].
+/// Tenant and digest → [`Holding`] as JSON.
 const HOLDINGS: TableDefinition<(&str, &[u8; 32]), &[u8]> = TableDefinition::new("holdings");
-/// Deployed functions by tenant and name, as JSON of [`Deployment`].
+/// Tenant and function name → [`Deployment`] as JSON.
 const DEPLOYMENTS: TableDefinition<(&str, &str), &[u8]> = TableDefinition::new("deployments");
-/// Facts about the index itself.
+/// Properties of the index itself.
 const ABOUT: TableDefinition<&str, u64> = TableDefinition::new("about");
 
-/// Version of the tables. Another one is refused.
+/// Version of the tables. Other versions are refused.
 const FORMAT: u64 = 1;
 
-/// Bytes that the database keeps in memory: what an index of a hundred thousand objects takes.
+/// Cache of the database in bytes: the size of an index of a hundred thousand objects.
 const CACHE_BYTES: usize = 16 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Index {
     path: PathBuf,
-    /// Closed after an error of the system, because the database refuses everything from then on;
-    /// opened again when it is next needed.
+    /// `None` after an I/O error: the database refuses all further operations then, so it is closed
+    /// and reopened when it is next needed.
     database: Option<Database>,
 }
 
-/// What an index holds.
+/// Contents of the index.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) objects: Vec<(Digest, u64)>,
@@ -47,7 +47,7 @@ pub(crate) struct Contents {
     pub(crate) deployments: Vec<(DeploymentKey, Deployment)>,
 }
 
-/// What is to change, all of it or nothing.
+/// A set of changes, applied atomically.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
     /// Objects with their sizes.
@@ -60,7 +60,8 @@ pub(crate) struct Change {
 }
 
 impl Index {
-    /// Lets nobody else read the file: it has the names of every tenant's functions.
+    /// Makes the file unreadable for other users, since it contains the function names of all
+    /// tenants.
     pub(crate) fn keep_private(&self) -> Result<(), StoreError> {
         let kept = std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(0o600));
         kept.map_err(|source| StoreError::Io { what: "cannot restrict", path: self.path.clone(), source })
@@ -78,7 +79,7 @@ impl Index {
             }
             Some(other) => Err(StoreError::Index {
                 path: index.path,
-                reason: format!("it has format {other}, this daemon writes {FORMAT}; use another --state"),
+                reason: format!("it has format {other}, but this daemon uses format {FORMAT}; use another --state"),
             }),
         }
     }
@@ -88,7 +89,7 @@ impl Index {
         read_contents(database).map_err(|error| self.failed(error))
     }
 
-    /// Writes a change. When this returns it survives whatever happens.
+    /// Writes a change. It is durable when this returns.
     pub(crate) fn apply(&mut self, change: &Change) -> Result<(), StoreError> {
         self.write(|transaction| {
             let mut objects = transaction.open_table(OBJECTS)?;
@@ -135,7 +136,7 @@ impl Index {
         self.database.as_ref().ok_or_else(|| StoreError::InUse { path: self.path.clone() })
     }
 
-    /// Closes the database after an error of the system, so that the next use opens it anew.
+    /// Closes the database after an I/O error, so that the next use reopens it.
     fn failed(&mut self, error: redb::Error) -> StoreError {
         self.database = None;
         self.describe(error)
@@ -168,7 +169,7 @@ fn read_contents(database: &Database) -> Result<Contents, redb::Error> {
     let transaction = database.begin_read()?;
     let mut contents = Contents::default();
     let objects = match transaction.open_table(OBJECTS) {
-        // Nothing was ever written.
+        // The index is new.
         Err(redb::TableError::TableDoesNotExist(_)) => return Ok(contents),
         objects => objects?,
     };
@@ -192,7 +193,7 @@ fn read_contents(database: &Database) -> Result<Contents, redb::Error> {
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("plain structs of numbers and texts have a JSON form")
+    serde_json::to_vec(value).expect("structs of numbers and strings can be serialized")
 }
 
 fn parsed<T: DeserializeOwned>(json: &[u8]) -> Result<T, redb::Error> {

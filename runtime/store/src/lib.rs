@@ -1,21 +1,22 @@
-//! Objects and deployed functions: what a daemon keeps beyond an invocation, and beyond its own
-//! life.
+//! The store: objects and deployed functions, which outlive invocations and the daemon.
 //!
-//! An object is an immutable string of bytes, named by its SHA-256. It lies in a file of that name,
-//! and, as long as there is room, in a sealed memory file as well, which can be handed to a
-//! client without a copy. Who may have what stands in an index. Device memory is the engine's
-//! matter: an object that is bound to an invocation is written into its input buffer.
+//! An object is an immutable byte string, named by its SHA-256. It is stored in a file of that name
+//! and, if there is room, also in a sealed memory file, which can be passed to a client without a
+//! copy. An index records which tenant may use which object. Device memory belongs to the engine:
+//! binding an object to an invocation copies it into the input buffer.
 //!
-//! Not here: sockets, functions as something that runs, and names that are not digests.
+//! Not here: sockets, running functions, and names other than digests.
+//!
+//! Start reading in `store/mod.rs`.
 //!
 //! # Invariants
 //!
-//! - An object that was promised survives whatever happens to the daemon: its file is on the disk
-//!   before its entry is in the index, and the entry before the answer.
-//! - A file that does not hold what its name says is never given to anybody.
-//! - Who has no right to an object learns nothing of it, not even that it is there.
-//! - Bytes that are being read stay until they have been read.
-//! - What cannot be written for want of room is refused, and what was there stays.
+//! - A stored object is durable: its file is on disk before its entry is in the index, and the
+//!   entry is written before the store reports success.
+//! - A file whose content does not match its name is never returned.
+//! - A tenant without a right to an object learns nothing about it, not even whether it exists.
+//! - Bytes that are being read stay valid until they have been read.
+//! - If the disk is full, writes are refused and existing contents stay.
 
 mod deployment;
 mod error;

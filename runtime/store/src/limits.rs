@@ -1,5 +1,5 @@
-//! Every bound of the store, with the reason for the number.
+//! All limits of the store, with the reason for each number.
 
-/// Objects a tenant may have, whatever its quota says: with their entries in memory, at some 200
-/// bytes each, a tenant cannot take more than 20 MB of the daemon.
+/// Objects per tenant, regardless of its quota. An entry takes about 200 bytes of memory, so a
+/// tenant can use at most 20 MB of the daemon's memory.
 pub const TENANT_OBJECTS_MAX: u64 = 100_000;

@@ -1,4 +1,4 @@
-//! What is known of an object, and what a tenant may have of them.
+//! Properties of objects, and quotas.
 
 use crate::error::StoreError;
 use atoll_core::Class;
@@ -6,8 +6,7 @@ use atoll_protocol::DataType;
 use atoll_sealed::Digest;
 use serde::{Deserialize, Serialize};
 
-/// How an object's bytes are to be read, where whoever put it said so. It is no part of the
-/// object's name.
+/// Type and shape of an object, if its tenant stated them. Not part of the object's digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Form {
     /// Type of the elements.
@@ -16,7 +15,7 @@ pub struct Form {
     pub shape: Vec<i64>,
 }
 
-/// A tenant's right to an object.
+/// A tenant's reference to an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Holding {
     pub(crate) class: Class,
@@ -29,63 +28,63 @@ pub(crate) struct Holding {
 /// An object as its tenant sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectInfo {
-    /// Its name.
+    /// Its digest.
     pub digest: Digest,
     /// Its size.
     pub bytes: u64,
-    /// For which class it is kept: those of real-time leave memory last.
+    /// The class that it is stored for; real-time objects leave memory last.
     pub class: Class,
-    /// How to read it.
+    /// Its type and shape.
     pub form: Option<Form>,
-    /// When the tenant put it, in seconds since 1970.
+    /// When the tenant stored it, in seconds since 1970.
     pub created_s: u64,
     /// When the tenant last used it, in seconds since 1970.
     pub used_s: u64,
-    /// Whether it is in memory, and not only on the disk.
+    /// Whether it is in memory as well as on disk.
     pub in_memory: bool,
 }
 
-/// What a tenant may have.
+/// The object quota of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Of all objects.
+    /// Limit of all objects.
     pub all: Limit,
-    /// Of those kept for best-effort work.
+    /// Limit of the objects stored for best-effort work.
     pub best_effort: Limit,
 }
 
-/// A bound of a quota.
+/// A limit of a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Bytes.
+    /// Total bytes.
     pub bytes: u64,
-    /// Objects.
+    /// Number of objects.
     pub count: u64,
 }
 
-/// What a tenant has.
+/// Objects of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of all objects.
     pub bytes: u64,
-    /// All objects.
+    /// Number of all objects.
     pub count: u64,
-    /// Bytes of those kept for best-effort work.
+    /// Bytes of the objects stored for best-effort work.
     pub best_effort_bytes: u64,
-    /// Those kept for best-effort work.
+    /// Number of the objects stored for best-effort work.
     pub best_effort_count: u64,
 }
 
 impl Limit {
-    /// No bound.
+    /// No limit.
     pub const NONE: Limit = Limit { bytes: u64::MAX, count: u64::MAX };
 }
 
 impl Quota {
-    /// No bound.
+    /// No limit.
     pub const NONE: Quota = Quota { all: Limit::NONE, best_effort: Limit::NONE };
 
-    /// Whether an object fits beside what there is.
+    /// Returns an error if a further object would exceed the quota.
     pub(crate) fn admits(&self, usage: &Usage, class: Class, bytes: u64) -> Result<(), StoreError> {
         let check = |what, used: u64, more: u64, limit: u64| {
             let fits = used.checked_add(more).is_some_and(|sum| sum <= limit);

@@ -1,4 +1,4 @@
-//! The store: rights, tiers, quotas, and what it finds after it was killed.
+//! The store: access rights, tiers, quotas, and recovery after a SIGKILL.
 
 use atoll_core::{Class, Tenant};
 use atoll_protocol::DataType;
@@ -38,8 +38,8 @@ fn objects_survive_the_store() {
         digest
     };
     assert_eq!(digest, Digest::of(&[7; 8]));
-    // The lock on the index belongs to a file that was never closed; a copy is what another process
-    // would find.
+    // The leaked database still locks the index, so a copy stands for what another process would
+    // find.
     let copy = tempfile::tempdir().unwrap();
     fs::create_dir(copy.path().join("objects")).unwrap();
     for file in ["index.redb".to_string(), format!("objects/{digest}")] {
@@ -56,7 +56,7 @@ fn objects_survive_the_store() {
 }
 
 #[test]
-fn only_who_has_the_right_sees_an_object() {
+fn an_object_is_visible_to_its_tenants_only() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), 1 << 20);
     let secret = put(&store, "a", b"secret").unwrap();
@@ -66,7 +66,8 @@ fn only_who_has_the_right_sees_an_object() {
         assert!(matches!(store.remove(&tenant("b"), digest), Err(StoreError::NoObject(found)) if found == digest));
     }
     assert!(store.list(&tenant("b")).is_empty());
-    // Who has the bytes may have the object, and losing it is no loss to others.
+    // A tenant with the same bytes may store the same object; removing it does not affect other
+    // tenants.
     assert_eq!(put(&store, "b", b"secret").unwrap(), secret);
     assert_eq!(
         (store.statistics().objects, store.usage(&tenant("a")).bytes, store.usage(&tenant("b")).bytes),
@@ -83,7 +84,7 @@ fn only_who_has_the_right_sees_an_object() {
 }
 
 #[test]
-fn what_is_being_read_stays() {
+fn a_leased_object_stays_readable() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), 100);
     let digest = put(&store, "a", &[1; 80]).unwrap();
@@ -95,7 +96,7 @@ fn what_is_being_read_stays() {
 }
 
 #[test]
-fn memory_goes_to_what_was_used_last_and_best_effort_yields_first() {
+fn the_least_recently_used_leaves_memory_and_best_effort_first() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), 300);
     let a = tenant("a");
@@ -118,7 +119,11 @@ fn memory_goes_to_what_was_used_last_and_best_effort_yields_first() {
     assert_eq!(get(&store, "a", two).unwrap(), [2; 100]);
     assert_eq!(in_memory(&store), sorted(vec![urgent, two, three]));
     let large = put(&store, "a", &[9; 301]).unwrap();
-    assert_eq!(in_memory(&store), sorted(vec![urgent, two, three]), "what is larger than all of it displaces nobody");
+    assert_eq!(
+        in_memory(&store),
+        sorted(vec![urgent, two, three]),
+        "an object larger than the memory displaces no other object"
+    );
     assert_eq!(get(&store, "a", large).unwrap(), [9; 301]);
     assert_eq!(store.statistics().memory_bytes, 300);
 }
@@ -146,7 +151,7 @@ fn damaged_files_are_found() {
 }
 
 #[test]
-fn litter_is_swept_and_strangers_are_left() {
+fn garbage_is_deleted_and_unknown_files_are_left() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path(), 0));
     let objects = folder.path().join("objects");
@@ -159,7 +164,7 @@ fn litter_is_swept_and_strangers_are_left() {
 }
 
 #[test]
-fn quotas_name_what_is_used_up() {
+fn quota_errors_name_the_exhausted_resource() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), 1 << 20);
     let quota = Quota { all: Limit { bytes: 100, count: 3 }, best_effort: Limit { bytes: 50, count: 2 } };
@@ -178,7 +183,7 @@ fn quotas_name_what_is_used_up() {
 }
 
 #[test]
-fn nobody_else_reads_what_tenants_have() {
+fn other_users_cannot_read_the_store() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
@@ -188,7 +193,7 @@ fn nobody_else_reads_what_tenants_have() {
 }
 
 #[test]
-fn one_daemon_has_a_folder() {
+fn a_folder_belongs_to_one_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let _store = open(folder.path(), 0);
     let second = Store::open(&StoreConfig { folder: folder.path().into(), memory_bytes: 0 });
@@ -212,7 +217,7 @@ fn deployments_are_kept_with_their_bundles() {
     let (digest, path) = (held.digest(), held.path());
     let held_again = store.write_bundle(&Sealed::of("test", b"kg!").unwrap()).unwrap();
     drop(held);
-    assert!(path.exists(), "somebody else deploys it just now");
+    assert!(path.exists(), "another deployment still holds it");
     store.deploy(key("f"), deployment(digest, false)).unwrap();
     store.deploy(key("g"), deployment(digest, true)).unwrap();
     drop(held_again);
@@ -232,9 +237,13 @@ fn deployments_are_kept_with_their_bundles() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// Whatever tenants do: each sees exactly what it put and did not remove, memory stays within its bound, and a new store finds the same.
+    /// Each tenant sees exactly the objects that it stored and did not remove, memory stays within
+    /// its limit, and a new store on the same folder has the same contents.
     #[test]
-    fn a_store_is_a_map_per_tenant(steps in prop::collection::vec((0_u8..4, 0_usize..3, 0_u8..12), 1..60), memory_bytes in 0_u64..400) {
+    fn a_store_is_a_map_per_tenant(
+        steps in prop::collection::vec((0_u8..4, 0_usize..3, 0_u8..12), 1..60),
+        memory_bytes in 0_u64..400,
+    ) {
         let folder = tempfile::tempdir().unwrap();
         let names = ["a", "b", "c"];
         let content = |id: u8| vec![id; usize::from(id) * 10];
@@ -261,7 +270,8 @@ proptest! {
             let listed: Vec<Digest> = store.list(&tenant(names[who])).into_iter().map(|info| info.digest).collect();
             prop_assert_eq!(listed, held.keys().copied().collect::<Vec<_>>());
             let bytes: u64 = held.values().map(|bytes| bytes.len() as u64).sum();
-            prop_assert_eq!((store.usage(&tenant(names[who])).bytes, store.usage(&tenant(names[who])).count), (bytes, held.len() as u64));
+            let usage = store.usage(&tenant(names[who]));
+            prop_assert_eq!((usage.bytes, usage.count), (bytes, held.len() as u64));
         }
     }
 }

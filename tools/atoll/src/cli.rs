@@ -1,4 +1,4 @@
-//! The command line as it is typed.
+//! The command-line grammar.
 
 use crate::commands;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -10,16 +10,16 @@ Examples:
   atoll infer --model resnet50.kg --top 5
   atoll bench latency --rt squeezenet.kg --be resnet50.kg";
 
-/// Turns deep-learning models into preemptible GPU functions, and runs many of them on one device.
+/// Compiles deep-learning models into preemptible GPU functions and runs many of them on one device
 #[derive(Debug, Parser)]
 #[command(name = "atoll", version, after_help = EXAMPLES, max_term_width = 120)]
 pub(crate) struct Cli {
-    /// What to log to standard error: error, warn, info, debug, trace, or filters like
-    /// `atoll_engine=debug`
+    /// Log level (error, warn, info, debug, trace) or filters such as `atoll_engine=debug`; logs go
+    /// to standard error
     #[arg(long, global = true, value_name = "FILTER", env = "ATOLL_LOG")]
     pub(crate) log: Option<String>,
 
-    /// How to write logs
+    /// Log format
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
 
@@ -27,12 +27,12 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// How logs are written.
+/// Format of logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// For people
     Text,
-    /// One object per line.
+    /// One JSON object per line
     Json,
 }
 

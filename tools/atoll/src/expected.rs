@@ -1,4 +1,5 @@
-//! Outputs held against those of an earlier call, on another device or of another version.
+//! Comparison of outputs with those saved by an earlier call, on another device or with another
+//! version.
 
 use crate::failure::Blame;
 use crate::npy;
@@ -7,19 +8,20 @@ use anyhow::{Context, Result, ensure};
 use atoll_protocol::{Tensor, to_f64};
 use std::path::Path;
 
-/// Largest relative difference that two devices may have: what rounding adds up to in a model.
+/// Largest accepted relative difference: the accumulated rounding of a model.
 const TOLERANCE: f64 = 1e-3;
 
-/// Compares outputs with the files that `--save` wrote, and tells the largest relative difference,
+/// Compares outputs with the files that `--save` wrote. Returns the largest relative difference,
 /// ‖a−b‖/‖b‖.
 pub(crate) fn compare(folder: &Path, outputs: &[Tensor]) -> Result<f64> {
     let mut worst = 0.0f64;
     for output in outputs {
-        let expected =
-            npy::read(&saved_as(folder, output), &output.name).blame_user().context("the outputs that are expected")?;
+        let expected = npy::read(&saved_as(folder, output), &output.name)
+            .blame_user()
+            .context("cannot read the expected outputs")?;
         ensure!(
             (expected.datatype, &expected.shape) == (output.datatype, &output.shape),
-            "output {} is {} {:?}, expected is {} {:?}",
+            "output {} is {} {:?}, but {} {:?} is expected",
             output.name,
             output.datatype,
             output.shape,
@@ -30,7 +32,7 @@ pub(crate) fn compare(folder: &Path, outputs: &[Tensor]) -> Result<f64> {
             relative_difference(&to_f64(output.datatype, &output.bytes), &to_f64(expected.datatype, &expected.bytes));
         ensure!(
             difference <= TOLERANCE,
-            "output {} differs by {difference:.1e} from what is expected; {TOLERANCE:.0e} is allowed",
+            "output {} differs from the expected values by {difference:.1e}; the tolerance is {TOLERANCE:.0e}",
             output.name
         );
         worst = worst.max(difference);
@@ -38,7 +40,8 @@ pub(crate) fn compare(folder: &Path, outputs: &[Tensor]) -> Result<f64> {
     Ok(worst)
 }
 
-/// Elements that are not finite have to be the same in both.
+/// ‖a−b‖/‖b‖ over the elements that are finite in at least one of the two. Infinite if the values
+/// differ in finiteness.
 fn relative_difference(values: &[f64], expected: &[f64]) -> f64 {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
     let pairs = || values.iter().zip(expected).filter(|(value, expected)| value.is_finite() || expected.is_finite());
@@ -65,16 +68,18 @@ mod tests {
         assert_eq!(compare([1.0, -2.0, 3.0]).unwrap(), 0.0);
         assert!(compare([1.0, -2.0, 3.000_1]).unwrap() > 0.0);
         for wrong in [[1.0, -2.0, 3.1], [1.0, f32::NAN, 3.0], [1.0, f32::INFINITY, 3.0]] {
-            assert!(compare(wrong).unwrap_err().to_string().contains("differs by"));
+            assert!(compare(wrong).unwrap_err().to_string().contains("differs from"));
         }
     }
 
     #[test]
-    fn outputs_that_are_not_there_or_of_another_shape_are_told() {
+    fn missing_outputs_and_other_shapes_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         assert!(compare(folder.path(), &[tensor([0.0; 3])]).is_err());
         let short = Tensor::new("y", DataType::Fp32, vec![1], vec![0; 4]).unwrap();
         save(folder.path(), &[short]).unwrap();
-        assert!(compare(folder.path(), &[tensor([0.0; 3])]).unwrap_err().to_string().contains("expected is FP32 [1]"));
+        assert!(
+            compare(folder.path(), &[tensor([0.0; 3])]).unwrap_err().to_string().contains("but FP32 [1] is expected")
+        );
     }
 }

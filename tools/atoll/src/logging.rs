@@ -1,4 +1,4 @@
-//! Logs: structured events on standard error.
+//! Logging: structured events on standard error.
 
 use crate::cli::{Cli, Command, LogFormat};
 use crate::failure::Blame;
@@ -6,8 +6,8 @@ use anyhow::Context;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging. A daemon tells what it does; everything else speaks up only when something is
-/// wrong.
+/// Initializes logging. The default level is `info` for the daemon and `warn` for all other
+/// commands.
 pub(crate) fn start(cli: &Cli) -> anyhow::Result<()> {
     let default = if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" };
     let filter = EnvFilter::try_new(cli.log.as_deref().unwrap_or(default)).context("--log").blame_user()?;
@@ -15,8 +15,8 @@ pub(crate) fn start(cli: &Cli) -> anyhow::Result<()> {
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
-        // What cannot be written, to a full disk perhaps, is lost; complaining about it by the same way would end the
-        // thread.
+        // Failures to write (for example on a full disk) are ignored: reporting one would fail in
+        // the same way and end the thread.
         .log_internal_errors(false);
     match cli.log_format {
         LogFormat::Text => builder.init(),

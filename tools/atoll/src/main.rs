@@ -1,11 +1,13 @@
-//! `atoll`: compile models, look at them, serve them, ask them, measure them.
+//! `atoll`: compile, inspect, serve, call and measure models.
 //!
-//! One file per command in `commands/`; those that measure, and what they share with the others,
-//! are in `tools/bench`. A command reads its arguments into what they mean, does its work through
-//! the libraries, and prints; nothing here decides anything that a library could decide.
+//! There is one file per command in `commands/`. The commands under `bench`, and helpers shared
+//! with the others, are in `tools/bench`. A command parses its arguments, calls the libraries, and
+//! prints the result; decisions belong to the libraries.
 //!
-//! Exit codes: 0 if all went well, 1 if something failed, 2 if the command line or a file that the
-//! user gave is at fault.
+//! Exit codes: 0 for success, 1 for a failure, 2 for a mistake in the command line or in a file
+//! that the user supplied.
+//!
+//! Start reading in `cli.rs`.
 
 mod cli;
 mod commands;

@@ -1,4 +1,4 @@
-//! The program as a user meets it: what it prints, what it returns, whom it blames.
+//! The program as a user sees it: output, exit codes, and error messages.
 
 #![expect(clippy::print_stderr, reason = "a test says what it skips")]
 
@@ -22,13 +22,13 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The exit code and the message.
+/// The exit code and the error message.
 fn refused(arguments: &[&str]) -> (i32, String) {
     let output = atoll(arguments);
     (output.status.code().expect("an exit code"), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Two copies in a row, with a symbolic batch.
+/// A bundle with two consecutive copies and a symbolic batch.
 fn bundle(path: &Path) {
     let batch = Expr::from(SymbolId(0));
     let buffer = |name: &str, kind| BufferSpec {
@@ -64,7 +64,7 @@ fn bundle(path: &Path) {
 }
 
 #[test]
-fn exit_codes_say_whose_fault_it_is() {
+fn exit_codes_distinguish_mistakes_of_the_user() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
     std::fs::write(path("damaged.kg"), "no bundle").unwrap();
@@ -110,7 +110,7 @@ fn exit_codes_say_whose_fault_it_is() {
         let (code, message) = refused(&arguments);
         assert!(code == 2 && message.contains(expected), "{arguments:?}: {code}: {message}");
     }
-    // A port on which nobody listens, as it was free a moment ago.
+    // A port without a listener: it was free a moment ago.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let (code, message) = refused(&["models", "--url", &address]);
     assert!(code == 1 && message.contains("is `atoll serve` running there?"), "{code}: {message}");
@@ -127,7 +127,7 @@ fn a_bundle_is_shown_in_every_form() {
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&atoll(&["inspect", path, "--json", "--symbol", "batch=8"]))).unwrap();
     assert_eq!((&json["buffers"][1]["bytes"], &json["nodes"][1]["what"]), (&128.into(), &"copy".into()));
-    assert_eq!(json["memory"]["peak_bytes"], json["memory"]["invocation_bytes"], "there are no weights");
+    assert_eq!(json["memory"]["peak_bytes"], json["memory"]["invocation_bytes"], "there are no constants");
     let dot = stdout(&atoll(&["inspect", path, "--dot"]));
     assert!(
         dot.contains("    0 -> 1 [")
@@ -159,7 +159,7 @@ fn a_graph_is_drawn_by_graphviz_where_it_is_installed() {
         "{message}"
     );
 
-    // A program that reads nothing and fails, and one that draws.
+    // A program that reads nothing and fails, and one that copies its input.
     let program = |text: &str| {
         std::fs::write(folder.path().join("dot"), format!("#!/bin/sh\n{text}\n")).unwrap();
         std::fs::set_permissions(folder.path().join("dot"), Permissions::from_mode(0o755)).unwrap();
@@ -168,7 +168,10 @@ fn a_graph_is_drawn_by_graphviz_where_it_is_installed() {
     let message = program("echo 'no fonts' >&2; exit 3").stderr;
     assert!(String::from_utf8_lossy(&message).contains("`dot` failed: no fonts") && !picture.exists());
     stdout(&program("while read -r line; do echo \"$line\"; done"));
-    assert!(std::fs::read_to_string(&picture).unwrap().contains("label = \"x <in>\""), "what it prints is the picture");
+    assert!(
+        std::fs::read_to_string(&picture).unwrap().contains("label = \"x <in>\""),
+        "the output of dot becomes the picture"
+    );
 
     let search = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&search).any(|folder| folder.join("dot").exists()) {
@@ -191,7 +194,8 @@ fn a_graph_is_drawn_by_graphviz_where_it_is_installed() {
 fn passes_are_listed_run_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-    let source = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 a)\n{\n.reg .b32 %r<2>;\nmov.u32 %r1, %tid.x;\nret;\n}\n";
+    let source = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 a)\n{\n.reg .b32 \
+        %r<2>;\nmov.u32 %r1, %tid.x;\nret;\n}\n";
     std::fs::write(path("k.ptx"), source).unwrap();
     assert!(stdout(&atoll(&["ptx", "transform", "--list"])).contains("inject_preempt_flag"));
 
@@ -237,7 +241,7 @@ fn shells_get_completions() {
 
 #[cfg(feature = "compiler")]
 #[test]
-fn a_model_is_compiled_shown_and_asked() {
+fn a_model_is_compiled_inspected_and_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
     std::fs::write(
@@ -281,7 +285,7 @@ fn a_model_is_compiled_shown_and_asked() {
     assert!(code == 2 && message.contains("bad.onnx"), "{code}: {message}");
 }
 
-/// Two elements of `out` from two of `in`, and one beyond where it is told to.
+/// Doubles each element of `in` into `out`, one element per thread.
 const DOUBLE: &str = ".version 7.0\n.target sm_75\n.address_size 64\n\
     .visible .entry double(.param .u64 in, .param .u64 out)\n{\n\
     .reg .b32 %r<3>;\n.reg .b64 %d<6>;\n\
@@ -344,10 +348,14 @@ fn kernels_are_checked_printed_and_run_on_every_device() {
     );
 }
 
-/// Profiles of the two models of DISB's workload A, in REEF's format: a few kernels of a few waves.
+/// Profiles of the two models of DISB's workload A, in REEF's format: a few kernels with a few
+/// waves of blocks.
 fn profiles(folder: &Path) {
     for (name, kernels, blocks) in [("vgg", 5, 70), ("resnet", 20, 600)] {
-        let kernel = |index: usize| serde_json::json!({ "name": format!("k{}", index % 2), "launch_params": [blocks, 1, 1, 64, 1, 1], "args": [] });
+        let kernel = |index: usize| {
+            let name = format!("k{}", index % 2);
+            serde_json::json!({ "name": name, "launch_params": [blocks, 1, 1, 64, 1, 1], "args": [] })
+        };
         let graph =
             serde_json::json!({ "storage": [], "kernels": (0..kernels).map(kernel).collect::<Vec<_>>(), "args": [] });
         let times = serde_json::json!({ "total_latency": 120, "latency": [100, 120] });

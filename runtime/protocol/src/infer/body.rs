@@ -1,5 +1,5 @@
-//! What requests and answers share: a JSON part, and behind it the bytes of binary tensors in the
-//! order of the tensors.
+//! The common format of requests and answers: a JSON part, followed by the bytes of the binary
+//! tensors in order.
 
 use crate::datatype::DataType;
 use crate::elements::{self, JsonElements};
@@ -10,17 +10,17 @@ use crate::tensor::{Tensor, element_count};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A body to send.
+/// An encoded body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
-    /// JSON, then the binary tensors.
+    /// JSON, followed by the binary tensors.
     pub bytes: Vec<u8>,
-    /// Bytes of JSON, for the header [`crate::JSON_LENGTH_HEADER`]; `None` where everything is
-    /// JSON.
+    /// Length of the JSON part, for the header [`crate::JSON_LENGTH_HEADER`]; `None` if there is no
+    /// binary part.
     pub json_bytes: Option<usize>,
 }
 
-/// A tensor as its JSON says it.
+/// A tensor in the JSON part.
 #[derive(Deserialize)]
 pub(crate) struct RawTensor<'a> {
     name: String,
@@ -32,7 +32,7 @@ pub(crate) struct RawTensor<'a> {
     data: Option<&'a RawValue>,
 }
 
-/// Splits a body into its JSON and its binary part.
+/// Splits a body into its JSON and binary parts.
 pub(crate) fn split(body: &[u8], json_bytes: Option<usize>) -> Result<(&[u8], Binary<'_>), ProtocolError> {
     let json_bytes = json_bytes.unwrap_or(body.len());
     let (json, rest) =
@@ -40,7 +40,7 @@ pub(crate) fn split(body: &[u8], json_bytes: Option<usize>) -> Result<(&[u8], Bi
     Ok((json, Binary { rest }))
 }
 
-/// Reads the JSON part.
+/// Decodes the JSON part.
 pub(crate) fn from_json<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, ProtocolError> {
     serde_json::from_slice(json).map_err(|e| ProtocolError::Json(e.to_string()))
 }
@@ -52,13 +52,14 @@ pub(crate) fn check_count(what: &'static str, count: usize) -> Result<(), Protoc
     Ok(())
 }
 
-/// What is left of the binary part.
+/// The rest of the binary part.
 pub(crate) struct Binary<'a> {
     rest: &'a [u8],
 }
 
 impl Binary<'_> {
-    /// Completes a tensor, from its JSON data or from the binary part. Also says which it was.
+    /// Completes a tensor from its JSON data or from the binary part. Also returns whether it was
+    /// binary.
     pub(crate) fn tensor(&mut self, raw: RawTensor<'_>) -> Result<(Tensor, bool), ProtocolError> {
         if raw.parameters.get("shared_memory_region").is_some() {
             return Err(ProtocolError::tensor(
@@ -69,10 +70,7 @@ impl Binary<'_> {
         let binary_bytes = raw.parameters.unsigned("binary_data_size")?;
         let bytes = match (binary_bytes, raw.data) {
             (Some(_), Some(_)) => {
-                return Err(ProtocolError::tensor(
-                    &raw.name,
-                    "has both data and binary_data_size; one of them is expected",
-                ));
+                return Err(ProtocolError::tensor(&raw.name, "has both data and binary_data_size; send one of them"));
             }
             (None, None) => return Err(ProtocolError::tensor(&raw.name, "has neither data nor binary_data_size")),
             (Some(bytes), None) => self.take(&raw.name, bytes)?.to_vec(),
@@ -87,13 +85,13 @@ impl Binary<'_> {
         let split = usize::try_from(bytes).ok().and_then(|n| self.rest.split_at_checked(n));
         let (taken, rest) = split.ok_or_else(|| {
             let left = self.rest.len();
-            ProtocolError::tensor(name, format!("binary_data_size is {bytes}, {left} bytes are left in the body"))
+            ProtocolError::tensor(name, format!("binary_data_size is {bytes}, but {left} bytes are left in the body"))
         })?;
         self.rest = rest;
         Ok(taken)
     }
 
-    /// Nothing may be left.
+    /// Checks that no bytes are left.
     pub(crate) fn finish(self) -> Result<(), ProtocolError> {
         match self.rest.len() {
             0 => Ok(()),
@@ -102,7 +100,7 @@ impl Binary<'_> {
     }
 }
 
-/// A tensor as JSON says it: with its data, or with the size of its bytes behind the JSON.
+/// A tensor in the JSON part: with its data, or with the size of its bytes in the binary part.
 #[derive(Serialize)]
 pub(crate) struct TensorJson<'a> {
     name: &'a str,
@@ -125,9 +123,9 @@ impl<'a> TensorJson<'a> {
     }
 }
 
-/// Puts the bytes of the binary tensors behind the JSON.
+/// Appends the bytes of the binary tensors to the JSON.
 pub(crate) fn encode<'a>(json: &impl Serialize, binary: impl Iterator<Item = &'a Tensor> + Clone) -> Encoded {
-    // Only maps with other keys than strings cannot be written, and there are none in these types.
+    // Serialization only fails for maps with non-string keys, which these types do not contain.
     let mut bytes = serde_json::to_vec(json).unwrap_or_default();
     let json_bytes = bytes.len();
     bytes.reserve_exact(binary.clone().map(|t| t.bytes.len()).sum());

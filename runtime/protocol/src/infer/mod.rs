@@ -1,4 +1,4 @@
-//! Inference requests and answers, in both directions and in both forms: all JSON, or JSON followed
+//! Inference requests and answers, decoded and encoded in both formats: pure JSON, or JSON followed
 //! by the tensors' bytes.
 
 mod body;

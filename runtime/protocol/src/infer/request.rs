@@ -1,4 +1,4 @@
-//! `POST /v2/models/NAME/infer`: what a client sends.
+//! The inference request, `POST /v2/models/NAME/infer`.
 
 use super::body::{self, Encoded, RawTensor, TensorJson};
 use crate::error::ProtocolError;
@@ -6,27 +6,27 @@ use crate::parameters::Parameters;
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-/// A request.
+/// An inference request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InferRequest {
-    /// Echoed in the answer, where it is not empty.
+    /// Echoed in the answer, unless it is empty.
     pub id: String,
-    /// `priority`, `timeout`, `deadline_us` and others; unknown ones are ignored.
+    /// `priority`, `timeout`, `deadline_us` and others. Unknown parameters are ignored.
     pub parameters: Parameters,
     /// The inputs.
     pub inputs: Vec<Tensor>,
-    /// The outputs that are wanted; all of them where empty.
+    /// The requested outputs; empty for all.
     pub outputs: Vec<RequestedOutput>,
 }
 
-/// How one output is wanted.
+/// A requested output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedOutput {
     /// Its name in the model.
     pub name: String,
-    /// Its bytes behind the JSON instead of numbers within; as the request says where `None`.
+    /// Whether to send it in the binary part; `None` for the request's default.
     pub binary: Option<bool>,
-    /// Only so many best classes of it.
+    /// Send only this many best classes instead of the scores.
     pub classes: Option<usize>,
 }
 
@@ -61,8 +61,7 @@ struct RequestJson<'a> {
 }
 
 impl InferRequest {
-    /// Reads a body. `json_bytes` is the value of [`crate::JSON_LENGTH_HEADER`], if the header is
-    /// there.
+    /// Decodes a body. `json_bytes` is the value of [`crate::JSON_LENGTH_HEADER`], if present.
     pub fn decode(body: &[u8], json_bytes: Option<usize>) -> Result<InferRequest, ProtocolError> {
         let (json, mut binary) = body::split(body, json_bytes)?;
         let raw: RawRequest<'_> = body::from_json(json)?;
@@ -74,7 +73,7 @@ impl InferRequest {
         Ok(InferRequest { id: raw.id, parameters: raw.parameters, inputs, outputs })
     }
 
-    /// Writes the request with binary inputs.
+    /// Encodes the request with binary inputs.
     pub fn encode(&self) -> Encoded {
         let json = RequestJson {
             id: &self.id,
@@ -85,7 +84,7 @@ impl InferRequest {
         body::encode(&json, self.inputs.iter())
     }
 
-    /// Writes the request as JSON alone.
+    /// Encodes the request as pure JSON.
     pub fn encode_json(&self) -> Encoded {
         let json = RequestJson {
             id: &self.id,
@@ -101,7 +100,7 @@ fn requested_output(raw: OutputJson) -> Result<RequestedOutput, ProtocolError> {
     if raw.parameters.get("shared_memory_region").is_some() {
         return Err(ProtocolError::tensor(
             &raw.name,
-            "shared memory is not supported; take the output from the answer",
+            "shared memory is not supported; read the output from the answer",
         ));
     }
     let classes = raw.parameters.unsigned("classification")?.filter(|count| *count > 0);

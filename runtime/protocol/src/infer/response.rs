@@ -1,4 +1,4 @@
-//! What a client gets.
+//! The answer to an inference request.
 
 use super::body::{self, Encoded, RawTensor, TensorJson};
 use crate::error::ProtocolError;
@@ -6,27 +6,27 @@ use crate::parameters::Parameters;
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-/// An answer.
+/// An inference answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InferResponse {
     /// The model.
     pub model_name: String,
     /// Its version.
     pub model_version: String,
-    /// The request's, where it had one.
+    /// The id of the request; empty if it had none.
     pub id: String,
-    /// What else there is to say about it.
+    /// Further properties of the answer.
     pub parameters: Parameters,
     /// The outputs.
     pub outputs: Vec<OutputTensor>,
 }
 
-/// An output and its form.
+/// An output and its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputTensor {
     /// The tensor.
     pub tensor: Tensor,
-    /// Whether its bytes stand behind the JSON.
+    /// Whether its bytes are in the binary part.
     pub binary: bool,
 }
 
@@ -55,8 +55,7 @@ struct ResponseJson<'a> {
 }
 
 impl InferResponse {
-    /// Reads a body. `json_bytes` is the value of [`crate::JSON_LENGTH_HEADER`], if the header is
-    /// there.
+    /// Decodes a body. `json_bytes` is the value of [`crate::JSON_LENGTH_HEADER`], if present.
     pub fn decode(body: &[u8], json_bytes: Option<usize>) -> Result<InferResponse, ProtocolError> {
         let (json, mut binary) = body::split(body, json_bytes)?;
         let raw: RawResponse<'_> = body::from_json(json)?;
@@ -73,7 +72,7 @@ impl InferResponse {
         })
     }
 
-    /// Writes the answer.
+    /// Encodes the answer.
     pub fn encode(&self) -> Encoded {
         let json = ResponseJson {
             id: &self.id,

@@ -1,6 +1,6 @@
-//! Calls: from names to the engine's indices, and from what it gives to what was asked for.
+//! Calls: resolves names to the engine's indices, and encodes results as the client asked.
 
-use super::refusal::{Blame, bad_request, panicked};
+use super::refusal::{OrRefuse, bad_request, panicked};
 use super::requests::{Answered, check_class, ready, stored_form, taken, wire_form};
 use super::session::Session;
 use super::{Control, Principal};
@@ -10,8 +10,8 @@ use crate::inference::{blocking, invoke};
 use crate::model::{Model, dtype_of};
 use atoll_control::limits::{PLANS_MAX, STAGES_MAX};
 use atoll_control::{
-    Answer, Attachments, Call, Content, Fate, Form, Input, Invoke, Invoked, Output, Refusal, RefusalKind, Rename,
-    Stage, Timing, Value,
+    Answer, Attachments, Call, Content, Form, Input, Invoke, Invoked, Output, OutputAction, Refusal, RefusalKind,
+    Rename, Stage, Timing, Value,
 };
 use atoll_engine::{ChainRequest, Class, InputTensor, InvocationResult, StageInput, StageRequest, Tenant};
 use atoll_protocol::{DataType, TensorMetadata};
@@ -21,11 +21,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Calls that a connection has remembered.
+/// The calls that a connection has asked to remember.
 #[derive(Default)]
 pub(super) struct Plans(Vec<Plan>);
 
-/// A call without the bytes that came with it.
+/// A call without the bytes of its inputs.
 #[derive(Clone)]
 struct Plan {
     stages: Vec<Stage>,
@@ -36,7 +36,7 @@ struct Plan {
 impl Plans {
     fn remember(&mut self, plan: &Plan) -> Result<u32, Refusal> {
         if self.0.len() >= PLANS_MAX {
-            return Err(bad_request(format!("a connection remembers at most {PLANS_MAX} calls")));
+            return Err(bad_request(format!("a connection can remember at most {PLANS_MAX} calls")));
         }
         let mut plan = plan.clone();
         for stage in &mut plan.stages {
@@ -47,7 +47,11 @@ impl Plans {
     }
 
     fn renamed(&self, index: u32, rename: Vec<Rename>) -> Result<Plan, Refusal> {
-        let mut plan = self.0.get(index as usize).cloned().ok_or_else(|| bad_request("no such call is remembered"))?;
+        let mut plan = self
+            .0
+            .get(index as usize)
+            .cloned()
+            .ok_or_else(|| bad_request("this connection has not remembered a call with this number"))?;
         for Rename { stage, input, to } in rename {
             let stage =
                 plan.stages.get_mut(stage).ok_or_else(|| bad_request(format!("the call has no function {stage}")))?;
@@ -57,12 +61,13 @@ impl Plans {
     }
 }
 
-/// A function of a call, found.
+/// A stage whose function and tensor names have been resolved.
 struct Bound {
     model: Arc<Model>,
     inputs: BTreeMap<String, Input>,
-    /// Indices of its outputs and what is to become of them, in the function's order.
-    outputs: Vec<(usize, Fate)>,
+    /// Index of each requested output and what to do with it, in the order of the function's
+    /// outputs.
+    outputs: Vec<(usize, OutputAction)>,
 }
 
 impl Control {
@@ -99,16 +104,16 @@ impl Control {
         let deadline = plan.deadline_us.map(Duration::from_micros);
         let request =
             ChainRequest { stages: requests, class: Some(class), priority: 0, deadline, times_launches: false };
-        let result = invoke(&self.app.engine, request).await.blame()?;
+        let result = invoke(&self.app.engine, request).await.or_refuse()?;
         let (store, principal) = (self.store.clone(), principal.clone());
         let encode = move || encode(&store, &principal, class, &stages, result, remembered);
         blocking(encode).await.ok_or_else(panicked)?
     }
 
-    /// Finds the functions, and what they have under the names that the request uses.
+    /// Resolves the functions and the tensor names of the request.
     fn bind(&self, principal: &Principal, stages: Vec<Stage>) -> Result<Vec<Bound>, Refusal> {
         if stages.is_empty() || stages.len() > STAGES_MAX {
-            return Err(bad_request(format!("a call has 1 to {STAGES_MAX} functions, this one has {}", stages.len())));
+            return Err(bad_request(format!("a call must have 1 to {STAGES_MAX} functions, but has {}", stages.len())));
         }
         let last = stages.len() - 1;
         let bind = |(index, stage): (usize, Stage)| {
@@ -118,7 +123,7 @@ impl Control {
             }
             let outputs = match stage.outputs {
                 Some(wanted) => wanted_outputs(&model, &wanted)?,
-                None if index == last => (0..model.outputs.len()).map(|output| (output, Fate::Send)).collect(),
+                None if index == last => (0..model.outputs.len()).map(|output| (output, OutputAction::Send)).collect(),
                 None => Vec::new(),
             };
             Ok(Bound { model, inputs: stage.inputs, outputs })
@@ -137,12 +142,15 @@ fn unknown_tensor(model: &Model, what: &str, name: &str) -> Refusal {
     bad_request(format!("function `{}` has no {what} `{name}`; it has {}", model.key.name, known.join(", ")))
 }
 
-fn wanted_outputs(model: &Model, wanted: &BTreeMap<String, Fate>) -> Result<Vec<(usize, Fate)>, Refusal> {
-    let index = |(name, fate): (&String, &Fate)| {
+fn wanted_outputs(
+    model: &Model,
+    wanted: &BTreeMap<String, OutputAction>,
+) -> Result<Vec<(usize, OutputAction)>, Refusal> {
+    let index = |(name, action): (&String, &OutputAction)| {
         let output = position(&model.outputs, name).ok_or_else(|| unknown_tensor(model, "output", name))?;
-        Ok((output, *fate))
+        Ok((output, *action))
     };
-    let mut outputs: Vec<(usize, Fate)> = wanted.iter().map(index).collect::<Result<_, Refusal>>()?;
+    let mut outputs: Vec<(usize, OutputAction)> = wanted.iter().map(index).collect::<Result<_, Refusal>>()?;
     outputs.sort_by_key(|(output, _)| *output);
     Ok(outputs)
 }
@@ -153,7 +161,7 @@ struct Reader<'a> {
     tenant: &'a Tenant,
     attachments: Attachments,
     app: &'a App,
-    /// Room for the bytes that were read.
+    /// Memory reservations for the bytes read so far.
     rooms: Vec<BodyRoom>,
 }
 
@@ -169,7 +177,7 @@ impl Reader<'_> {
                     let from = stages[..index].get(*stage);
                     let from = from.ok_or_else(|| {
                         bad_request(format!(
-                            "input `{}` comes from function {stage}, which is not before it",
+                            "input `{}` refers to function {stage}, which is not an earlier function of the call",
                             metadata.name
                         ))
                     })?;
@@ -182,11 +190,12 @@ impl Reader<'_> {
                     self.tensor(metadata, form.clone(), content.bytes(), || content.into_vec())
                 }
                 Input::Object { digest, form } => {
-                    let lease = self.store.lease(self.tenant, *digest).blame()?;
+                    let lease = self.store.lease(self.tenant, *digest).or_refuse()?;
                     let form = form.clone().or(lease.form.map(wire_form)).or_else(|| declared(metadata));
                     let unknown = || {
                         bad_request(format!(
-                            "object {digest} has no shape, and the sizes of input `{}` vary; say its shape",
+                            "object {digest} has no shape, and input `{}` has variable sizes; state a shape in the \
+                            call",
                             metadata.name
                         ))
                     };
@@ -209,29 +218,29 @@ impl Reader<'_> {
     ) -> Result<StageInput, Refusal> {
         if bytes > ROOM_BYTES_MAX as u64 {
             let name = &metadata.name;
-            return Err(bad_request(format!("input `{name}` has {bytes} bytes; at most {ROOM_BYTES_MAX} are taken")));
+            return Err(bad_request(format!("input `{name}` has {bytes} bytes; the limit is {ROOM_BYTES_MAX}")));
         }
         let mut room = self.app.bodies.room();
         if !room.grow_to(bytes as usize) {
-            let message = format!("there is no room for {bytes} bytes of input now; try again later");
+            let message = format!("not enough memory for {bytes} bytes of input at the moment; try again later");
             return Err(Refusal { kind: RefusalKind::Busy, message });
         }
         self.rooms.push(room);
         Ok(StageInput::Tensor(InputTensor {
             dtype: dtype_of(form.datatype),
             shape: form.shape,
-            bytes: read().blame()?,
+            bytes: read().or_refuse()?,
         }))
     }
 }
 
-/// The form of an input whose sizes do not vary.
+/// The form of an input without symbolic sizes.
 fn declared(metadata: &TensorMetadata) -> Option<Form> {
     let fixed = metadata.shape.iter().all(|&size| size >= 0) && metadata.datatype != DataType::Bytes;
     fixed.then(|| Form { datatype: metadata.datatype, shape: metadata.shape.clone() })
 }
 
-/// Keeps or attaches what was asked for. Blocks.
+/// Stores outputs as objects or attaches them to the answer. Blocks.
 fn encode(
     store: &Store,
     principal: &Principal,
@@ -246,16 +255,16 @@ fn encode(
         .enumerate()
         .flat_map(|(stage, bound)| bound.outputs.iter().map(move |output| (stage, bound, output)));
     let mut outputs = Vec::with_capacity(result.outputs.len());
-    for ((stage, bound, (index, fate)), tensor) in wanted.zip(result.outputs) {
+    for ((stage, bound, (index, action)), tensor) in wanted.zip(result.outputs) {
         let metadata = &bound.model.outputs[*index];
         let form = Form { datatype: metadata.datatype, shape: tensor.shape };
-        let value = match fate {
-            Fate::Send => Value::Blob(attachments.add(&tensor.bytes).blame()?),
-            Fate::Keep => {
-                let content = Content::Bytes(tensor.bytes).into_sealed().blame()?;
+        let value = match action {
+            OutputAction::Send => Value::Blob(attachments.add(&tensor.bytes).or_refuse()?),
+            OutputAction::Keep => {
+                let content = Content::Bytes(tensor.bytes).into_sealed().or_refuse()?;
                 let form = stored_form(form.clone());
                 Value::Object(
-                    store.put(&principal.tenant, &principal.limits.objects, class, Some(form), content).blame()?,
+                    store.put(&principal.tenant, &principal.limits.objects, class, Some(form), content).or_refuse()?,
                 )
             }
         };

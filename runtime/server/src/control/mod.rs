@@ -1,8 +1,8 @@
-//! The control socket: deploy and call functions, keep objects, as a tenant.
+//! The control socket: tenants deploy and call functions and keep objects.
 //!
-//! A peer is known by its user, which the kernel tells ([`access`]); what it may touch follows from
-//! the tenant of its connection and from nothing that it says. One task serves a connection,
-//! one request at a time; a peer that goes away takes its call with it.
+//! The kernel reports a peer's user id ([`access`]). What the peer may access follows from the
+//! tenant of its connection only, never from the contents of a request. One task serves each
+//! connection, one request at a time. If a peer disconnects, its call is cancelled.
 
 mod access;
 mod invoke;
@@ -32,50 +32,51 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// How long to wait after the system refused a connection, mostly for want of file descriptors.
+/// Pause after `accept` failed, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How the control socket is served.
+/// Configuration of the control socket.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
-    /// Where it listens.
+    /// Path of the socket.
     pub socket: PathBuf,
-    /// Folder for what survives the daemon: objects and deployed functions.
+    /// Folder for state that survives the daemon: objects and deployed functions.
     pub state: PathBuf,
-    /// Bytes of objects that are kept in memory.
+    /// Bytes of objects kept in memory.
     pub object_memory_bytes: u64,
-    /// Who may use it.
+    /// Which users may connect, and their limits.
     pub access: Access,
-    /// Whether code of tenants is run although the device keeps no tenant out of another one's
-    /// memory. The daemon's own is run anyway.
+    /// Whether to run kernels of tenants even if the device does not isolate the memory of tenants.
+    /// The daemon's own tenant always runs.
     pub trust_tenants: bool,
 }
 
-/// What the sessions share.
+/// State that all connections share.
 pub(crate) struct Control {
     pub(crate) app: Arc<App>,
     pub(crate) store: Arc<Store>,
     pub(crate) deployed: Arc<Deployed>,
     access: Access,
-    /// Open connections by user.
+    /// Number of open connections by user id.
     open: Mutex<HashMap<u32, usize>>,
 }
 
-/// A socket that is listened on; its name goes with it.
+/// A listening socket; dropping it removes the file.
 pub(crate) struct ControlListener {
     listener: UnixListener,
     path: PathBuf,
 }
 
 impl ControlListener {
-    /// Listens under a name. One that a daemon left behind which is gone is taken over; one that is
-    /// answered is not.
+    /// Binds the socket. A stale socket of an exited daemon is replaced; a socket that still
+    /// accepts connections is an error.
     pub(crate) fn bind(config: &ControlConfig) -> io::Result<ControlListener> {
         let path = config.socket.clone();
         if fs::symlink_metadata(&path).is_ok() && std::os::unix::net::UnixStream::connect(&path).is_ok() {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        // Under its name it appears with its permissions, and in place of what is there.
+        // The socket gets its permissions under a temporary name, then replaces the stale one by a
+        // rename.
         let staging = path.with_extension(format!("{}.partial", std::process::id()));
         let _ = fs::remove_file(&staging);
         let listener = UnixListener::bind(&staging)?;
@@ -87,12 +88,12 @@ impl ControlListener {
     }
 }
 
-/// Only a socket gives way: a mistyped path must not cost a file.
+/// Replaces sockets only, so that a mistyped path cannot delete a file.
 fn check_replaceable(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"))
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"))
         }
         _ => Ok(()),
     }
@@ -109,8 +110,7 @@ impl Control {
         Control { app, store, deployed, access, open: Mutex::default() }
     }
 
-    /// Serves the socket until `stop` turns true, then lets the requests that run go on for
-    /// `drain`.
+    /// Serves the socket until `stop` turns true, then lets running requests continue for `drain`.
     pub(crate) async fn serve(
         self: Arc<Self>,
         socket: ControlListener,
@@ -135,7 +135,7 @@ impl Control {
                         });
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "a control connection was not accepted");
+                        tracing::warn!(%error, "cannot accept a control connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -149,7 +149,7 @@ impl Control {
             tracing::warn!(
                 sessions = sessions.len(),
                 drain_s = drain.as_secs_f64(),
-                "control requests did not end in time and are cancelled"
+                "cancelling control requests that did not finish in time"
             );
             sessions.shutdown().await;
         }
@@ -158,12 +158,12 @@ impl Control {
     async fn connection(self: Arc<Self>, stream: UnixStream, stop: watch::Receiver<bool>) {
         let uid = match stream.peer_cred() {
             Ok(peer) => peer.uid(),
-            Err(error) => return tracing::warn!(%error, "the user of a control connection cannot be told"),
+            Err(error) => return tracing::warn!(%error, "cannot determine the user of a control connection"),
         };
         let Some(_seat) = Seat::take(&self, uid) else {
             return tracing::warn!(
                 uid,
-                "a user has {CONTROL_CONNECTIONS_PER_USER_MAX} control connections open; another one is closed"
+                "a user already has {CONTROL_CONNECTIONS_PER_USER_MAX} open control connections; closing a further one"
             );
         };
         if let Err(error) = session::run(&self, stream, uid, stop).await {
@@ -172,7 +172,7 @@ impl Control {
     }
 }
 
-/// A user's place among the connections.
+/// A user's share of the connections.
 struct Seat<'a> {
     control: &'a Control,
     uid: u32,

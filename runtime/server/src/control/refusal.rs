@@ -1,4 +1,4 @@
-//! Errors as clients see them: whose fault it is, and a sentence.
+//! Maps errors to refusals: a kind that says who has to act, and a message.
 
 use super::access::Denied;
 use crate::deployed::DeployError;
@@ -9,7 +9,7 @@ use atoll_store::StoreError;
 use std::fmt::Display;
 use std::io;
 
-/// A refusal as an answer.
+/// The answer for a refusal. Failures of the daemon are logged.
 pub(super) fn refused(refusal: Refusal) -> (Answer, Attachments) {
     if refusal.kind == RefusalKind::Daemon {
         tracing::error!(error = refusal.message, "a control request failed");
@@ -21,35 +21,35 @@ pub(super) fn bad_request(message: impl Display) -> Refusal {
     Refusal { kind: RefusalKind::BadRequest, message: message.to_string() }
 }
 
-/// A thread of ours panicked; the panic has been reported.
+/// The refusal for a panic in the daemon; the panic hook has reported the panic.
 pub(super) fn panicked() -> Refusal {
-    Refusal { kind: RefusalKind::Daemon, message: "a bug in the daemon: a request panicked; please report it".into() }
+    Refusal { kind: RefusalKind::Daemon, message: "internal error: a request panicked; please report this bug".into() }
 }
 
-/// An error that knows whose fault it is.
-pub(super) trait Blamed: Display {
+/// An error that knows its kind of refusal.
+pub(super) trait HasRefusalKind: Display {
     fn kind(&self) -> RefusalKind;
 }
 
-/// Says of whatever went wrong whose fault it is.
-pub(super) trait Blame<T> {
-    /// The error as a refusal.
+/// Converts the error of a result to a refusal.
+pub(super) trait OrRefuse<T> {
+    /// Converts the error to a refusal.
     fn blame(self) -> Result<T, Refusal>;
 }
 
-impl<T, E: Blamed> Blame<T> for Result<T, E> {
+impl<T, E: HasRefusalKind> OrRefuse<T> for Result<T, E> {
     fn blame(self) -> Result<T, Refusal> {
         self.map_err(|error| Refusal { kind: error.kind(), message: error.to_string() })
     }
 }
 
-impl Blamed for Denied {
+impl HasRefusalKind for Denied {
     fn kind(&self) -> RefusalKind {
         RefusalKind::Denied
     }
 }
 
-impl Blamed for StoreError {
+impl HasRefusalKind for StoreError {
     fn kind(&self) -> RefusalKind {
         match self {
             StoreError::NoObject(_) => RefusalKind::NotFound,
@@ -63,7 +63,7 @@ impl Blamed for StoreError {
     }
 }
 
-impl Blamed for DeployError {
+impl HasRefusalKind for DeployError {
     fn kind(&self) -> RefusalKind {
         match self {
             DeployError::BadName(_) | DeployError::Taken(_) => RefusalKind::BadRequest,
@@ -84,7 +84,7 @@ impl Blamed for DeployError {
     }
 }
 
-impl Blamed for InvokeError {
+impl HasRefusalKind for InvokeError {
     fn kind(&self) -> RefusalKind {
         match self {
             InvokeError::BadInput(_) | InvokeError::ClassRefused(_) | InvokeError::NoSession => RefusalKind::BadRequest,
@@ -101,7 +101,7 @@ impl Blamed for InvokeError {
     }
 }
 
-impl Blamed for WireError {
+impl HasRefusalKind for WireError {
     fn kind(&self) -> RefusalKind {
         match self {
             WireError::Io(_) => RefusalKind::Daemon,
@@ -110,7 +110,7 @@ impl Blamed for WireError {
     }
 }
 
-impl Blamed for io::Error {
+impl HasRefusalKind for io::Error {
     fn kind(&self) -> RefusalKind {
         RefusalKind::Daemon
     }

@@ -1,9 +1,9 @@
-//! The requests, each in a function; calls have a file of their own.
+//! One function per request, except for calls, which are in `invoke.rs`.
 
-use super::refusal::{Blame, bad_request, panicked};
+use super::refusal::{OrRefuse, bad_request, panicked};
 use super::session::Session;
 use super::{Control, Principal};
-use crate::deployed::{DeployedFunction, How};
+use crate::deployed::{DeployOptions, DeployedFunction};
 use crate::inference::blocking;
 use crate::limits::CONTENT_BYTES_MAX;
 use crate::model::Model;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub(super) type Answered = Result<(Answer, Attachments), Refusal>;
 
-/// An answer without bulk.
+/// An answer without attachments.
 pub(super) fn plain(answer: Answer) -> Answered {
     Ok((answer, Attachments::default()))
 }
@@ -52,8 +52,10 @@ impl Control {
         let turn = self.deployed.turn(&principal.tenant).await;
         let (deployed, principal) = (self.deployed.clone(), principal.clone());
         let work = move || {
-            let content = content.into_sealed().blame()?;
-            deployed.deploy(&turn, &principal.limits, How { name, class, private, device }, &content).blame()
+            let content = content.into_sealed().or_refuse()?;
+            deployed
+                .deploy(&turn, &principal.limits, DeployOptions { name, class, private, device }, &content)
+                .or_refuse()
         };
         let function = blocking(work).await.ok_or_else(panicked)??;
         plain(Answer::Deployed(self.summary(&function)))
@@ -77,7 +79,7 @@ impl Control {
     async fn remove(&self, principal: &Principal, name: String) -> Answered {
         let turn = self.deployed.turn(&principal.tenant).await;
         let (deployed, removed) = (self.deployed.clone(), name.clone());
-        match blocking(move || deployed.remove(turn, removed)).await.ok_or_else(panicked)?.blame()? {
+        match blocking(move || deployed.remove(turn, removed)).await.ok_or_else(panicked)?.or_refuse()? {
             true => plain(Answer::Done),
             false => Err(no_function(&name)),
         }
@@ -92,8 +94,10 @@ impl Control {
         }
         let (store, principal) = (self.store.clone(), principal.clone());
         let work = move || {
-            let content = content.into_sealed().blame()?;
-            store.put(&principal.tenant, &principal.limits.objects, class, put.form.map(stored_form), content).blame()
+            let content = content.into_sealed().or_refuse()?;
+            store
+                .put(&principal.tenant, &principal.limits.objects, class, put.form.map(stored_form), content)
+                .or_refuse()
         };
         let digest = blocking(work).await.ok_or_else(panicked)??;
         plain(Answer::Stored { digest })
@@ -102,9 +106,9 @@ impl Control {
     async fn get(&self, principal: &Principal, digest: Digest) -> Answered {
         let (store, tenant) = (self.store.clone(), principal.tenant.clone());
         let work = move || {
-            let lease = store.lease(&tenant, digest).blame()?;
+            let lease = store.lease(&tenant, digest).or_refuse()?;
             let mut attachments = Attachments::default();
-            let blob = attachments.add_sealed(&lease.content).blame()?;
+            let blob = attachments.add_sealed(&lease.content).or_refuse()?;
             Ok((Answer::Object { form: lease.form.map(wire_form), blob }, attachments))
         };
         blocking(work).await.ok_or_else(panicked)?
@@ -112,7 +116,7 @@ impl Control {
 
     async fn drop_object(&self, principal: &Principal, digest: Digest) -> Answered {
         let (store, tenant) = (self.store.clone(), principal.tenant.clone());
-        blocking(move || store.remove(&tenant, digest)).await.ok_or_else(panicked)?.blame()?;
+        blocking(move || store.remove(&tenant, digest)).await.ok_or_else(panicked)?.or_refuse()?;
         plain(Answer::Done)
     }
 
@@ -170,18 +174,18 @@ impl Control {
         }
     }
 
-    /// A function of the tenant's.
+    /// A function of the connection's tenant.
     pub(super) fn function(&self, principal: &Principal, name: &str) -> Result<Arc<DeployedFunction>, Refusal> {
         let key = FunctionKey { tenant: principal.tenant.clone(), name: name.into() };
         self.deployed.find(&key).ok_or_else(|| no_function(name))
     }
 }
 
-/// What a function is called with, if it can be called.
+/// The loaded model of a function, or a refusal with the reason why there is none.
 pub(super) fn ready(function: &DeployedFunction) -> Result<&Arc<Model>, Refusal> {
     let not_ready = |reason: &String| Refusal {
         kind: RefusalKind::Busy,
-        message: format!("function `{}` is not on the device: {reason}", function.key.name),
+        message: format!("function `{}` is not loaded: {reason}", function.key.name),
     };
     function.model.as_ref().map_err(not_ready)
 }
@@ -190,28 +194,25 @@ fn no_function(name: &str) -> Refusal {
     Refusal { kind: RefusalKind::NotFound, message: format!("there is no function `{name}`") }
 }
 
-/// Nobody gets a class above the tenant's.
+/// Refuses a class above the highest one of the tenant.
 pub(super) fn check_class(principal: &Principal, class: Class) -> Result<(), Refusal> {
     if class == Class::RealTime && principal.limits.class == Class::BestEffort {
-        let message = format!("tenant `{}` may ask for best-effort work only", principal.tenant);
+        let message = format!("tenant `{}` may run best-effort work only", principal.tenant);
         return Err(Refusal { kind: RefusalKind::Denied, message });
     }
     Ok(())
 }
 
-/// What a message speaks of, if it is not too large.
+/// The content that a message refers to, unless it exceeds the limit.
 pub(super) fn taken(attachments: &mut Attachments, blob: Blob) -> Result<Content, Refusal> {
-    let content = attachments.take(blob).blame()?;
+    let content = attachments.take(blob).or_refuse()?;
     if content.bytes() > CONTENT_BYTES_MAX {
-        return Err(bad_request(format!(
-            "{} bytes are too many; at most {CONTENT_BYTES_MAX} are taken at once",
-            content.bytes()
-        )));
+        return Err(bad_request(format!("{} bytes are too many; the limit is {CONTENT_BYTES_MAX}", content.bytes())));
     }
     Ok(content)
 }
 
-/// A form that does not fit its bytes would only be found out when it is used.
+/// Checks now that form and size agree, rather than at the first use of the object.
 fn check_form(form: &Form, bytes: u64) -> Result<(), Refusal> {
     let count = form.shape.iter().try_fold(1_u64, |product, &size| product.checked_mul(u64::try_from(size).ok()?));
     let wanted = form.datatype.element_bytes().and_then(|element| count?.checked_mul(element as u64));
@@ -219,7 +220,7 @@ fn check_form(form: &Form, bytes: u64) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(bad_request(format!(
-        "the object has {bytes} bytes, which is not what shape {:?} of {} takes",
+        "the object has {bytes} bytes, which does not match shape {:?} of {}",
         form.shape, form.datatype
     )))
 }

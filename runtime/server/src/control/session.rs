@@ -1,9 +1,9 @@
-//! One connection: a request, its answer, and so on, until one side has enough.
+//! One connection: reads a request, sends its answer, and repeats.
 
 use super::Control;
 use super::access::Principal;
 use super::invoke::Plans;
-use super::refusal::{Blame, refused};
+use super::refusal::{OrRefuse, refused};
 use crate::limits::FRAME_TIMEOUT;
 use crate::listen::stopped;
 use atoll_control::{
@@ -17,15 +17,15 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// What a connection remembers between requests.
+/// State of a connection.
 pub(super) struct Session {
     pub(super) principal: Principal,
     pub(super) plans: Plans,
-    /// Functions whose names a trace has told.
-    pub(super) heard_of: HashSet<u64>,
+    /// Numbers of the functions whose names were already sent with a trace.
+    pub(super) announced: HashSet<u64>,
 }
 
-/// Serves a connection until its peer or the daemon ends it.
+/// Serves a connection until the peer closes it, the daemon stops, or an error occurs.
 pub(super) async fn run(
     control: &Control,
     stream: UnixStream,
@@ -41,12 +41,13 @@ pub(super) async fn run(
         let (request, attachments) = match frame.and_then(|frame| frame.map(Frame::decode).transpose()) {
             Ok(Some(decoded)) => decoded,
             Ok(None) => return Ok(()),
-            // Where the next frame would begin is not known.
-            Err(error) => return last_words(&stream, error).await,
+            // After an error the start of the next frame is unknown, so the connection ends.
+            Err(error) => return report_protocol_error(&stream, error).await,
         };
         let answered = tokio::select! {
             answered = answer(control, &mut session, uid, request, attachments) => answered,
-            // A peer that goes away takes its request with it; one that talks into it does not keep to the protocol.
+            // A peer that disconnects cancels its request. Sending the next request before the
+            // answer violates the protocol.
             () = readable(&stream) => return Ok(()),
         };
         let (answer, attachments) = answered.unwrap_or_else(refused);
@@ -73,16 +74,16 @@ async fn answer(
     let session = match session {
         Some(session) if !begins => session,
         _ => session.insert(Session {
-            principal: control.access.principal(uid, wanted).blame()?,
+            principal: control.access.principal(uid, wanted).or_refuse()?,
             plans: Plans::default(),
-            heard_of: HashSet::new(),
+            announced: HashSet::new(),
         }),
     };
     control.answer(session, request, attachments).await
 }
 
-/// Tells a peer that speaks another language what is wrong, if it still listens, and ends.
-async fn last_words(stream: &UnixStream, error: WireError) -> Result<(), WireError> {
+/// Sends the reason for a protocol error, if the peer still reads, and ends the connection.
+async fn report_protocol_error(stream: &UnixStream, error: WireError) -> Result<(), WireError> {
     if !matches!(error, WireError::Io(_)) {
         let refusal = Refusal { kind: RefusalKind::BadRequest, message: error.to_string() };
         let frame = Outgoing::new(&Answer::Refused(refusal), Attachments::default())?;
@@ -91,8 +92,8 @@ async fn last_words(stream: &UnixStream, error: WireError) -> Result<(), WireErr
     Err(error)
 }
 
-/// The next frame; `None` when the peer is done. Waits for ever for its first byte, and not long
-/// for the rest.
+/// The next frame; `None` if the peer closed the connection. Waits without limit for the first
+/// byte, and up to [`FRAME_TIMEOUT`] for each further part.
 async fn receive(stream: &UnixStream) -> Result<Option<Frame>, WireError> {
     let mut incoming = Incoming::default();
     loop {
@@ -122,7 +123,7 @@ async fn send(stream: &UnixStream, mut frame: Outgoing) -> Result<(), WireError>
     }
 }
 
-/// Tries once; `None` if the socket was not ready after all.
+/// Tries the operation once; `None` if the socket was not ready.
 fn step<T>(
     stream: &UnixStream,
     interest: Interest,
@@ -145,7 +146,7 @@ fn step<T>(
     }
 }
 
-/// Returns when the peer has closed its side, or sent something.
+/// Returns when the peer has sent something or closed its side.
 async fn readable(stream: &UnixStream) {
     let look = || Ok(recv(stream, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT)?);
     while stream.ready(Interest::READABLE).await.is_ok() {

@@ -1,4 +1,5 @@
-//! `top`: what the engine does at the moment, and no more of it than a peer may see.
+//! The request `Status` (`atoll top`): the current state of the engines, restricted to what the
+//! peer may see.
 
 use super::Control;
 use super::access::Principal;
@@ -12,7 +13,7 @@ impl Control {
     }
 }
 
-/// The report of every device; what it says without naming one is of the first.
+/// The report of all devices; the fields outside `devices` describe the first device.
 fn status(statistics: Vec<EngineStatistics>, principal: &Principal) -> StatusReport {
     let (policy, uptime_ns) = statistics.first().map_or(("", 0), |engine| (engine.policy, engine.uptime_ns));
     let devices: Vec<DeviceStatus> = statistics.iter().map(|engine| device(engine, principal)).collect();
@@ -41,7 +42,7 @@ fn device(statistics: &EngineStatistics, principal: &Principal) -> DeviceStatus 
         device: statistics.device.name.clone(),
         compute_units: statistics.device.compute_units,
         lost: statistics.device.lost.clone(),
-        whole: principal.sees_everybody.then(|| whole(statistics)),
+        whole: principal.sees_all_tenants.then(|| whole(statistics)),
     }
 }
 
@@ -113,12 +114,12 @@ mod tests {
         };
         let statistics = || vec![engine("host:0", 7), engine("host:1", 9)];
         let mut principal =
-            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
+            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_all_tenants: false };
         let report = status(statistics(), &principal);
         assert_eq!((report.functions.len(), &report.functions[0].tenant, report.whole), (2, &principal.tenant, None));
         assert!(report.devices.iter().all(|device| device.whole.is_none()));
         assert_eq!(report.functions.iter().map(|function| &*function.device).collect::<Vec<_>>(), ["host:0", "host:1"]);
-        principal.sees_everybody = true;
+        principal.sees_all_tenants = true;
         let report = status(statistics(), &principal);
         assert_eq!(
             (report.functions.len(), &*report.device, report.whole.map(|whole| whole.preemptions)),

@@ -1,9 +1,9 @@
-//! `trace`: what the engine recorded, as far as a peer may see it.
+//! The request `Trace` (`atoll trace`): recorded events, restricted to what the peer may see.
 
 use super::requests::Answered;
 use super::session::Session;
 use super::{Control, Principal};
-use crate::control::refusal::{Blame, bad_request, panicked};
+use crate::control::refusal::{OrRefuse, bad_request, panicked};
 use crate::inference::blocking;
 use crate::limits::TRACE_NODES_BYTES_MAX;
 use atoll_control::{Answer, Attachments, Refusal, RefusalKind, TraceFunction, TracePiece};
@@ -18,7 +18,7 @@ impl Control {
         let devices = engine.devices().to_vec();
         if usize::from(device.0) >= devices.len() {
             return Err(bad_request(format!(
-                "there is no device number {}; there are {}, counted from 0",
+                "there is no device number {}; the daemon has {}, numbered from 0",
                 device.0,
                 devices.join(", ")
             )));
@@ -29,12 +29,12 @@ impl Control {
         let mut attachments = Attachments::default();
         let bytes: Vec<u8> = batch.records.iter().flat_map(Record::to_words).flat_map(u64::to_le_bytes).collect();
         let piece = TracePiece {
-            records: attachments.add(&bytes).blame()?,
+            records: attachments.add(&bytes).or_refuse()?,
             next: batch.next,
             more: batch.more,
             lost: batch.lost,
             chunks_lost: batch.chunks_lost,
-            functions: unheard(batch.functions, &mut session.heard_of),
+            functions: unannounced(batch.functions, &mut session.announced),
             separate: batch.separate,
             device: batch.device,
             compute_units: batch.compute_units,
@@ -44,10 +44,10 @@ impl Control {
     }
 }
 
-/// What a peer may see: records of its own functions. What concerns no function, or one whose name
-/// is forgotten, is for those who see everybody.
+/// Keeps what the peer may see: records of its tenant's functions. Records without a function, or
+/// with a forgotten one, are shown only to peers that see all tenants.
 fn shown(mut batch: TraceBatch, principal: &Principal) -> TraceBatch {
-    if !principal.sees_everybody {
+    if !principal.sees_all_tenants {
         batch.functions.retain(|(_, function)| function.tenant == principal.tenant.as_str());
         let own: HashMap<u64, &FunctionName> =
             batch.functions.iter().map(|(number, function)| (*number, &**function)).collect();
@@ -56,18 +56,18 @@ fn shown(mut batch: TraceBatch, principal: &Principal) -> TraceBatch {
     batch
 }
 
-/// The functions that a connection has not heard of, as they are told.
-fn unheard(functions: Vec<(u64, Arc<FunctionName>)>, heard_of: &mut HashSet<u64>) -> Vec<TraceFunction> {
+/// The functions of a batch that were not yet sent on this connection.
+fn unannounced(functions: Vec<(u64, Arc<FunctionName>)>, announced: &mut HashSet<u64>) -> Vec<TraceFunction> {
     let mut room = TRACE_NODES_BYTES_MAX;
     let function = |(number, function): (u64, Arc<FunctionName>)| {
         let FunctionName { tenant, name, class, nodes } = &*function;
         let bytes = nodes.iter().map(String::len).sum::<usize>();
         let nodes = if bytes <= room { nodes.clone() } else { Vec::new() };
         room = room.saturating_sub(bytes);
-        // The engine has names of tenants only.
+        // Tenants of the engine's functions are always valid names.
         Some(TraceFunction { number, tenant: tenant.parse().ok()?, name: name.clone(), class: *class, nodes })
     };
-    functions.into_iter().filter(|(number, _)| heard_of.insert(*number)).filter_map(function).collect()
+    functions.into_iter().filter(|(number, _)| announced.insert(*number)).filter_map(function).collect()
 }
 
 #[cfg(test)]
@@ -104,35 +104,35 @@ mod tests {
     #[test]
     fn a_tenant_sees_its_own_work_and_no_name_of_others() {
         let mut principal =
-            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_everybody: false };
+            Principal { tenant: "b".parse().unwrap(), limits: TenantLimits::ALL, sees_all_tenants: false };
         let seen = |principal: &Principal| {
             let batch = shown(batch(), principal);
             let functions = batch.records.iter().map(|record| record.function).collect::<Vec<_>>();
             (functions, format!("{:?}", batch.functions).contains("secret of a"))
         };
         assert_eq!(seen(&principal), (vec![2], false));
-        principal.tenant = "nobody".parse().unwrap();
+        principal.tenant = "unknown".parse().unwrap();
         assert_eq!(seen(&principal), (vec![], false));
-        principal.sees_everybody = true;
+        principal.sees_all_tenants = true;
         assert_eq!(seen(&principal), (vec![1, 2, 1, 3, Record::NO_FUNCTION], true));
     }
 
     #[test]
     fn functions_are_told_once_and_within_bounds() {
-        let mut heard_of = HashSet::new();
+        let mut announced = HashSet::new();
         let long = Arc::new(FunctionName {
             tenant: "a".into(),
             name: "f".into(),
             class: Class::RealTime,
             nodes: vec!["n".repeat(TRACE_NODES_BYTES_MAX - 10)],
         });
-        let told = unheard([(7, long), (1, batch().functions[0].1.clone())].into(), &mut heard_of);
+        let told = unannounced([(7, long), (1, batch().functions[0].1.clone())].into(), &mut announced);
         assert_eq!(
             told.iter().map(|function| (function.number, function.nodes.len())).collect::<Vec<_>>(),
             [(7, 1), (1, 0)]
         );
         assert_eq!(
-            unheard(batch().functions, &mut heard_of).iter().map(|function| function.number).collect::<Vec<_>>(),
+            unannounced(batch().functions, &mut announced).iter().map(|function| function.number).collect::<Vec<_>>(),
             [2]
         );
     }

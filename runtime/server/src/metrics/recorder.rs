@@ -1,4 +1,4 @@
-//! What the server itself counts; the engine counts the rest.
+//! Metrics that the server counts itself; all others come from the engines.
 
 use crate::places::ClosedCounts;
 use atoll_engine::{Class, DeviceId, InvocationResult, InvokeError};
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How a request ended that reached the engine.
+/// Outcome of a request that was submitted to an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Success,
-    /// The client's mistake.
+    /// The request was invalid.
     Invalid,
-    /// The queue was full, or memory short.
+    /// The queue was full, or memory was exhausted.
     Refused,
     DeadlineExceeded,
-    /// The client went away, or the server stopped.
+    /// The client disconnected, or the server stopped.
     Cancelled,
     Failed,
 }
@@ -75,19 +75,19 @@ pub(crate) fn class_label(class: Class) -> &'static str {
     }
 }
 
-/// Counters of the server.
+/// The server's counters.
 pub(crate) struct Recorder {
-    /// By [`DeviceId`].
+    /// Indexed by [`DeviceId`].
     devices: Vec<DeviceRecorder>,
-    /// Answers by the first digit of their status, from 1 to 5.
+    /// Answers by the first digit of the status, 1 to 5.
     responses: [AtomicU64; 5],
-    /// Connections that are open now, on both ports.
+    /// Open connections on both ports.
     pub(crate) connections: Arc<AtomicUsize>,
-    /// Connections that were closed for doing nothing, on both ports.
+    /// Connections on both ports that were closed for inactivity, by reason.
     pub(crate) closed: Arc<ClosedCounts>,
 }
 
-/// Counters of the requests for the models of one device.
+/// Request counters of the models on one device.
 #[derive(Default)]
 pub(crate) struct DeviceRecorder {
     classes: [ClassRecorder; CLASSES.len()],
@@ -100,7 +100,7 @@ struct ClassRecorder {
 }
 
 impl Recorder {
-    /// Counters for so many devices.
+    /// Counters for `devices` devices.
     pub(crate) fn new(devices: usize) -> Recorder {
         Recorder {
             devices: std::iter::repeat_with(DeviceRecorder::default).take(devices).collect(),
@@ -123,12 +123,12 @@ impl Recorder {
         self.responses[digit - 1].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Those of a device that there is.
+    /// The counters of one device.
     pub(crate) fn device(&self, device: DeviceId) -> &DeviceRecorder {
         &self.devices[usize::from(device.0)]
     }
 
-    /// Answers with a status of `digit` hundred.
+    /// Number of answers with a status of `digit` hundred.
     pub(crate) fn responses(&self, digit: usize) -> u64 {
         self.responses[digit - 1].load(Ordering::Relaxed)
     }
@@ -151,8 +151,8 @@ impl DeviceRecorder {
     }
 }
 
-/// Upper bounds of the buckets of durations, in nanoseconds: from a request that finds everything
-/// idle to a large model on a busy machine.
+/// Upper bounds of the duration buckets, in nanoseconds: from a request on an idle machine to a
+/// large model on a busy one.
 pub(crate) const BUCKETS_NS: [u64; 16] = [
     50_000,
     100_000,
@@ -172,10 +172,10 @@ pub(crate) const BUCKETS_NS: [u64; 16] = [
     10_000_000_000,
 ];
 
-/// A histogram that many threads write without waiting.
+/// A histogram of durations that threads update without locks.
 #[derive(Default)]
 pub(crate) struct Durations {
-    /// Not cumulative; the last is for what is above all bounds.
+    /// Counts per bucket, not cumulative; the last bucket is unbounded.
     buckets: [AtomicU64; BUCKETS_NS.len() + 1],
     sum_ns: AtomicU64,
 }
@@ -187,7 +187,7 @@ impl Durations {
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// How many are at most as long as each bound, then how many there are.
+    /// Cumulative counts for each bound, followed by the total count.
     pub(crate) fn cumulative(&self) -> Vec<u64> {
         let mut sum = 0;
         let mut add = |bucket: &AtomicU64| {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_fall_into_the_bucket_that_bounds_them() {
+    fn durations_are_counted_in_the_right_bucket() {
         let durations = Durations::default();
         for ns in [0, 50_000, 50_001, 10_000_000_000, 10_000_000_001] {
             durations.note(Duration::from_nanos(ns));

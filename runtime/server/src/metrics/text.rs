@@ -6,7 +6,7 @@ use std::fmt::Write;
 /// Writes the samples of one metric.
 pub(super) struct Samples<'a> {
     pub(super) name: &'static str,
-    /// The device that they are about, a label of each of them; none where they are about the
+    /// The device that the samples describe, as their label `device`; `None` for samples of the
     /// daemon.
     pub(super) device: Option<&'a str>,
     pub(super) text: &'a mut String,
@@ -24,8 +24,8 @@ impl Samples<'_> {
         self.line("", labels, None, &value.to_string());
     }
 
-    /// A histogram of durations in seconds. `cumulative` has a count for each of [`BUCKETS_NS`] and
-    /// then the count of all.
+    /// Writes a histogram of durations in seconds. `cumulative` has one count for each of
+    /// [`BUCKETS_NS`], followed by the total count.
     pub(super) fn histogram(&mut self, labels: Labels<'_>, cumulative: &[u64], sum_ns: u64) {
         let count = cumulative.last().copied().unwrap_or(0);
         for (bound, value) in BUCKETS_NS.iter().zip(cumulative) {

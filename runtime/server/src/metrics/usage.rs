@@ -1,21 +1,22 @@
-//! Samples per tenant, function and class.
+//! Samples by tenant, function and class.
 //!
-//! Series of a function are there from when it is loaded, with zeros, until it is unloaded; what it
-//! used then counts in a series of its tenant without a function, so that sums over a
-//! tenant's series never fall.
+//! The series of a function exist while it is loaded, beginning with zeros. When it is unloaded,
+//! its usage moves to the tenant's series without a function, so that the sum over a tenant's
+//! series never falls.
 
+use super::metric::DeviceSnapshot;
 use super::recorder::class_label;
-use super::table::DeviceSnapshot;
 use super::text::Samples;
 use crate::limits::USAGE_FUNCTIONS_MAX;
 use atoll_engine::{Class, Tenant, Usage, UsageRow};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The label of functions that have no series of their own.
+/// The function label that sums up all functions without series of their own.
 const OTHERS: &str = "(others)";
 
-/// Rows in which so many functions at most have a name; the others of each tenant are one. First by
-/// name, since a set that changes with use would tear holes into every series.
+/// Limits the number of functions with rows of their own; each tenant's other functions share one
+/// row. Functions are chosen by name, not by use, because a changing selection would leave gaps in
+/// every series.
 pub(super) fn bounded(rows: Vec<UsageRow>) -> Vec<UsageRow> {
     let functions: BTreeSet<(Tenant, String)> =
         rows.iter().filter_map(|row| Some((row.tenant.clone(), row.function.clone()?))).collect();
@@ -39,7 +40,7 @@ pub(super) fn bounded(rows: Vec<UsageRow>) -> Vec<UsageRow> {
     bounded
 }
 
-/// One sample a row.
+/// Writes one sample per row.
 pub(super) fn per_row(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, value: impl Fn(&Usage) -> f64) {
     for row in &snapshot.usage {
         let [tenant, function, class] = labels(row);
@@ -47,7 +48,7 @@ pub(super) fn per_row(snapshot: &DeviceSnapshot<'_>, out: &mut Samples<'_>, valu
     }
 }
 
-/// One sample a row and entry of a list, such as the outcomes of invocations.
+/// Writes one sample per row and list entry, for example per outcome of invocations.
 pub(super) fn per_row_and<T: Copy>(
     snapshot: &DeviceSnapshot<'_>,
     out: &mut Samples<'_>,
@@ -62,7 +63,7 @@ pub(super) fn per_row_and<T: Copy>(
     }
 }
 
-/// A label that is empty is, to Prometheus, one that is not there.
+/// Prometheus treats an empty label as missing.
 fn labels(row: &UsageRow) -> [(&'static str, &str); 3] {
     [
         ("tenant", row.tenant.as_str()),

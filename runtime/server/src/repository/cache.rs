@@ -1,4 +1,5 @@
-//! Compiled models on disk, each under the digest of the model and of what compiled it.
+//! The cache of compiled models. Each file is named by a digest of the model, its options and the
+//! compiler.
 
 use super::load::LoadError;
 use crate::compiler::{CompileProgress, CompilerService};
@@ -21,7 +22,7 @@ impl CompileCache {
         CompileCache { files: DiskCache::new(folder, "kg", CACHE_BYTES_MAX), compiler }
     }
 
-    /// The bundle of an ONNX file, if it was compiled before and is still whole.
+    /// The cached bundle of an ONNX file, if there is an undamaged one.
     pub(super) fn find(&self, model: &Path, options: &ModelOptions) -> Result<Option<Arc<Bundle>>, LoadError> {
         let path = self.path(model, options, &**self.compiler(model)?)?;
         match Bundle::open(&path) {
@@ -31,7 +32,7 @@ impl CompileCache {
             }
             Err(_) if !path.exists() => Ok(None),
             Err(error) => {
-                tracing::warn!(%error, "a cached bundle is damaged and is compiled again");
+                tracing::warn!(%error, "a cached bundle is damaged; compiling it again");
                 let _ = fs::remove_file(&path);
                 Ok(None)
             }
@@ -65,9 +66,9 @@ impl CompileCache {
     }
 }
 
-/// Digest of a model and of what compiles it. Weights may lie in files of their own beside the
-/// model; size and time of those that ONNX names so by custom stand in for their content, which
-/// would take long to read at every start.
+/// Digest of a model and of the compiler's identity. Weights may be stored in separate files; for
+/// files with the customary names, size and modification time stand in for the content, since
+/// hashing it at every start would take long.
 fn digest(model: &Path, identity: &str) -> io::Result<String> {
     let mut hash = Sha256::new();
     io::copy(&mut File::open(model)?, &mut hash)?;
@@ -83,8 +84,8 @@ fn digest(model: &Path, identity: &str) -> io::Result<String> {
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Files beside a model that may hold its weights: `*.data`, `*.onnx_data`, `*.bin`, `*.weights`,
-/// ascending.
+/// Files beside the model that may hold its weights (`*.data`, `*.onnx_data`, `*.bin`,
+/// `*.weights`), sorted by name.
 fn external_data(model: &Path) -> Vec<PathBuf> {
     let folder = model.parent().map(fs::read_dir);
     let entries = folder.and_then(Result::ok).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -1,13 +1,17 @@
-//! The little of Triton's `config.pbtxt` that says how a model is served, so that a repository
-//! moves by copying it.
+//! Reads the parts of Triton's `config.pbtxt` that affect serving, so that a Triton repository can
+//! be copied as it is.
 //!
-//! Read are `dynamic_batching.default_priority_level` (1 is real-time),
-//! `dynamic_batching.default_queue_policy.max_queue_size`, of `sequence_batching` the pairs of
-//! `state` and `max_sequence_idle_microseconds`, and of the `parameters` two: `device`, the device
-//! that the model is to be on, as in `parameters { key: "device" value { string_value: "host:1" }
-//! }`, and `symbols`, the ranges of its sizes, as in `seq=1..512,batch=8`. Names, types and shapes
-//! are the model's own business and everything else is another server's; both are skipped, whatever
-//! they are, as long as the text is well-formed.
+//! Supported fields:
+//!
+//! - `dynamic_batching.default_priority_level`: 1 means real-time;
+//! - `dynamic_batching.default_queue_policy.max_queue_size`;
+//! - `sequence_batching`: the `state` pairs and `max_sequence_idle_microseconds`;
+//! - `parameters`: `device`, the device to load the model on, as in
+//!   `parameters { key: "device" value { string_value: "host:1" } }`, and `symbols`, the ranges of
+//!   symbolic sizes, as in `seq=1..512,batch=8`.
+//!
+//! All other fields are skipped, as long as the text is well-formed. Tensor names, types and shapes
+//! come from the model itself.
 
 use super::settings::Settings;
 use crate::limits::SETTINGS_DEPTH_MAX;
@@ -15,12 +19,12 @@ use atoll_engine::Class;
 use atoll_kgraph::{StatePair, States, size_ranges};
 use std::num::{NonZeroU64, NonZeroUsize};
 
-/// Reads the settings out of a configuration in protobuf's text form.
+/// Reads the settings from a configuration in protobuf's text format.
 pub(super) fn settings(text: &str) -> Result<Settings, String> {
     let mut settings = Settings::default();
     let mut symbols = String::new();
     let (mut pairs, mut input, mut output): (Vec<StatePair>, _, _) = (Vec::new(), None, None);
-    // A parameter is a key and a value, in any order.
+    // A parameter has a key and a value, in any order.
     let (mut key, mut text_value) = (None, None);
     let mut reader = Reader { rest: text, path: Vec::new() };
     reader.fields(&mut |path, value| match path {
@@ -39,7 +43,7 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
         }
         ["parameters", "key"] => key = Some(value.to_owned()),
         ["parameters", "value", "string_value"] => text_value = Some(value.to_owned()),
-        // The end of a message.
+        // The end of a `parameters` message.
         ["parameters"] => match (key.take().as_deref(), text_value.take()) {
             (Some("device"), device @ Some(_)) => settings.device = device,
             (Some("symbols"), Some(ranges)) => symbols = ranges,
@@ -56,15 +60,15 @@ pub(super) fn settings(text: &str) -> Result<Settings, String> {
 
 struct Reader<'a> {
     rest: &'a str,
-    /// Names of the messages around what is read, and of the field itself.
+    /// Names of the enclosing messages and of the current field.
     path: Vec<&'a str>,
 }
 
-/// Told every scalar with its path, and the end of every message with an empty text.
+/// Called for every scalar with its path, and with an empty text at the end of every message.
 type Visit<'v> = &'v mut dyn FnMut(&[&str], &str);
 
 impl<'a> Reader<'a> {
-    /// Fields up to the end of the message, which is left in place.
+    /// Reads fields up to the end of the message, without consuming the end.
     fn fields(&mut self, visit: Visit<'_>) -> Result<(), String> {
         loop {
             match self.peek() {
@@ -78,7 +82,7 @@ impl<'a> Reader<'a> {
     }
 
     fn end(&self) -> Result<(), String> {
-        if self.rest.is_empty() { Ok(()) } else { Err("a message is closed that was not opened".into()) }
+        if self.rest.is_empty() { Ok(()) } else { Err("unexpected end of a message that was not opened".into()) }
     }
 
     fn field(&mut self, visit: Visit<'_>) -> Result<(), String> {
@@ -87,7 +91,7 @@ impl<'a> Reader<'a> {
         }
         let name = self.word();
         if name.is_empty() {
-            return Err(format!("a field's name is expected at `{}`", self.rest.chars().take(20).collect::<String>()));
+            return Err(format!("expected a field name at `{}`", self.rest.chars().take(20).collect::<String>()));
         }
         self.path.push(name);
         if self.peek() == Some(':') {
@@ -133,14 +137,15 @@ impl<'a> Reader<'a> {
                     return Ok(());
                 }
                 Some(',') => self.advance(1),
-                // A list within a list is no protobuf; refusing it also bounds the depth.
+                // A list inside a list is not valid protobuf; refusing it also bounds the
+                // recursion.
                 Some('[') | None => return Err(format!("the list `{}` is not closed", self.path.join("."))),
                 Some(_) => self.value(visit)?,
             }
         }
     }
 
-    /// What stands between the quotes, escapes as they are written.
+    /// The text between the quotes; escape sequences are left as they are.
     fn string(&mut self, quote: char) -> Result<&'a str, String> {
         let mut escaped = false;
         let end = self.rest.char_indices().skip(1).find(|&(_, c)| {
@@ -154,7 +159,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// A name, number or enumerator.
+    /// A name, number or enum value.
     fn word(&mut self) -> &'a str {
         self.peek();
         let end = self.rest.find(|c: char| !(c.is_alphanumeric() || "_.+-".contains(c))).unwrap_or(self.rest.len());
@@ -163,7 +168,7 @@ impl<'a> Reader<'a> {
         word
     }
 
-    /// The next character that is neither space nor comment.
+    /// The next character that is neither whitespace nor part of a comment.
     fn peek(&mut self) -> Option<char> {
         loop {
             self.rest = self.rest.trim_start();
@@ -174,7 +179,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Skips bytes of characters that [`Reader::peek`] has seen.
+    /// Skips `bytes` bytes that [`Reader::peek`] has already seen.
     fn advance(&mut self, bytes: usize) {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
@@ -191,7 +196,9 @@ mod tests {
             name: "densenet_onnx"   # a comment { with a brace
             platform: "onnxruntime_onnx"
             max_batch_size : 0
-            input [ { name: "data_0" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] reshape { shape: [ 1, 3, 224, 224 ] } } ]
+            input [ {
+              name: "data_0" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] reshape { shape: [ 1, 3, 224, 224 ] }
+            } ]
             instance_group [ { count: 1 kind: KIND_GPU }, { count: 2 } ]
             dynamic_batching {
               default_priority_level: 1
@@ -205,7 +212,8 @@ mod tests {
             parameters { key: "symbols" value { string_value: "seq=1..9" } }
             sequence_batching {
               max_sequence_idle_microseconds: 5000000
-              state [ { input_name: "h" output_name: "hn" data_type: TYPE_FP32 dims: [ 1, -1 ] }, { output_name: "cn" input_name: "c" } ]
+              state [ { input_name: "h" output_name: "hn" data_type: TYPE_FP32 dims: [ 1, -1 ] },
+                      { output_name: "cn" input_name: "c" } ]
             }
         "#;
         assert_eq!(

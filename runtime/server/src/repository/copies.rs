@@ -1,14 +1,14 @@
-//! The daemon's own copies of the bundles that it serves from the repository.
+//! Private copies of the bundles that are served from the repository.
 //!
-//! A file of the repository is its user's, who may overwrite it in place while it is served; and
-//! constants are read from a bundle again whenever they return to the device. So the daemon serves
-//! a copy: a reflink where the file system makes them, and the bytes otherwise, in a file that has
-//! no name. Nobody else opens or changes it, and its blocks are free once the last function
-//! that uses it is unloaded, however the daemon ends. The copy is checked when it is made and never
-//! again. Models with the same content share one copy, so the disk holds each served bundle once.
+//! A user may overwrite a file of the repository in place while it is served, and constants are
+//! read from the bundle again whenever they return to the device. So the daemon serves a copy: a
+//! reflink if the file system supports it, otherwise the bytes, in an unnamed file. No other
+//! process can open or change it, and its blocks are freed with the last function that uses it,
+//! however the daemon ends. The copy is checked once, when it is made. Models with the same content
+//! share one copy.
 //!
-//! Bundles in the cache of compiled models and in the store need none: the daemon made these files
-//! itself, and replaces them by a rename only.
+//! Bundles in the cache of compiled models and in the store need no copy: the daemon wrote these
+//! files itself, and replaces them only by a rename.
 
 use super::load::LoadError;
 use atoll_kgraph::{Bundle, BundleError};
@@ -18,9 +18,9 @@ use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// The copies that are in use, by the digests of their bundles.
+/// The copies in use, by the digest of their bundle.
 pub(super) struct BundleCopies {
-    /// Where they lie.
+    /// The folder of the unnamed files.
     folder: PathBuf,
     known: Mutex<HashMap<String, Weak<Bundle>>>,
 }
@@ -30,11 +30,10 @@ impl BundleCopies {
         BundleCopies { folder, known: Mutex::default() }
     }
 
-    /// A copy of a file, opened and checked; the one that is there already if its content is the
-    /// same.
+    /// Copies, opens and checks a bundle. Returns the existing copy if the content is the same.
     ///
     /// # Errors
-    /// The file is no bundle, or changed while it was copied, or there is no room for the copy.
+    /// If the file is not a bundle, changed while it was copied, or there is no room for the copy.
     pub(super) fn open(&self, path: &Path) -> Result<Arc<Bundle>, LoadError> {
         let source = open_regular(path).map_err(|source| BundleError::Io { path: path.into(), source })?;
         let copy = self.copy(&source).map_err(|source| self.refusal(path, source))?;
@@ -48,7 +47,7 @@ impl BundleCopies {
         Ok(bundle)
     }
 
-    /// Bytes of all copies in use. Reflinks share blocks with their files until these change.
+    /// Size of all copies in use. A reflink shares its blocks with the original until that changes.
     pub(super) fn bytes(&self) -> u64 {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.values().filter_map(Weak::upgrade).map(|bundle| bundle.file_bytes()).sum()
@@ -57,10 +56,10 @@ impl BundleCopies {
     fn copy(&self, mut source: &File) -> io::Result<File> {
         fs::create_dir_all(&self.folder)?;
         let mut copy = tempfile::tempfile_in(&self.folder)?;
-        // Most file systems make none, and none makes one of another's file.
+        // Reflinks need support by the file system, and both files on the same one.
         if rustix::fs::ioctl_ficlone(&copy, source).is_err() {
             source.rewind()?;
-            // A file that grows meanwhile is found to be no bundle.
+            // If the file grows meanwhile, the copy is not a valid bundle.
             let bytes = source.metadata()?.len();
             io::copy(&mut source.take(bytes), &mut copy)?;
         }
@@ -78,12 +77,12 @@ impl BundleCopies {
     }
 }
 
-/// Opens a file. A pipe could keep whoever opens it waiting, and a device may have no end.
+/// Opens a regular file. Opening a pipe could block, and a device may have no end.
 fn open_regular(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?);
     if file.metadata()?.is_file() {
         return Ok(file);
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
 }

@@ -1,4 +1,4 @@
-//! Models come and go.
+//! Loads and unloads models.
 
 use super::scan::{Form, Source};
 use super::settings::{self, Settings, SettingsError};
@@ -14,27 +14,30 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why a model was not loaded or not unloaded.
+/// Why a model was not loaded or unloaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    #[error("there is no model `{0}` in the repository; it takes NAME.kg, NAME.onnx or NAME/1/model.onnx")]
+    #[error("there is no model `{0}` in the repository; add {0}.kg, {0}.onnx or {0}/1/model.onnx")]
     Unknown(String),
     #[error("the repository holds more than {MODELS_MAX} models")]
     TooManyModels,
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
     #[error(
-        "the disk of {folder} is full: the daemon serves a copy of {path} that it keeps there; free some space, or choose another folder with --cache"
+        "cannot copy {path} into {folder}: the disk is full; free some space, or choose another folder with --cache \
+        (the daemon serves copies of repository files)"
     )]
     NoRoom { path: PathBuf, folder: PathBuf },
     #[error(
-        "{path} cannot be copied into {folder}, from where it would be served: {source}; --cache chooses another folder"
+        "{path} cannot be copied into {folder}: {source}; choose another folder with --cache (the daemon serves copies \
+        of repository files)"
     )]
     Copy { path: PathBuf, folder: PathBuf, source: io::Error },
     #[error(transparent)]
     Settings(#[from] SettingsError),
     #[error(
-        "{0} has to be compiled, and this daemon has no compiler; compile it elsewhere with `atoll compile` and put the .kg file here"
+        "{0} has to be compiled, but this daemon was built with no compiler; compile it elsewhere with `atoll compile` \
+        and put the .kg file into the repository"
     )]
     NoCompiler(PathBuf),
     #[error(transparent)]
@@ -43,24 +46,23 @@ pub(crate) enum LoadError {
     Bundle(#[from] BundleError),
     #[error(transparent)]
     Engine(#[from] EngineError),
-    #[error("a bug in the server: loading panicked; please report it with the model")]
+    #[error("internal error: loading panicked; please report this bug, with the model")]
     Panicked,
 }
 
 impl Repository {
-    /// Loads every model of the folder, bundles first; what fails is logged, and stands in the
-    /// index with its reason.
+    /// Loads all models of the folder, bundles first. Failures are logged and shown in the index.
     pub(crate) async fn load_all(&self) {
         let mut sources = self.scan().unwrap_or_default();
         sources.sort_by_key(|source| source.form);
         for source in sources {
-            // The failure has been logged.
+            // The failure has already been logged.
             let _ = self.load_source(source).await;
         }
     }
 
-    /// Loads a model, or loads it again if its file changed. While it is loaded again the old one
-    /// answers, except for the moment of the exchange.
+    /// Loads a model, or reloads it if its file changed. During a reload the old model answers
+    /// requests, except for a moment during the exchange.
     pub(crate) async fn load(&self, name: &str) -> Result<(), LoadError> {
         let source = self
             .scan()
@@ -70,12 +72,12 @@ impl Repository {
         self.load_source(source.ok_or_else(|| LoadError::Unknown(name.into()))?).await
     }
 
-    /// Takes a model off the device, if it is there. Returns when its memory is free.
+    /// Unloads a model if it is loaded. Returns when its memory is free.
     pub(crate) async fn unload(&self, name: &str) -> Result<(), LoadError> {
         let slot = self.slot(name).ok_or_else(|| LoadError::Unknown(name.into()))?;
         let _turn = slot.changing.lock().await;
         if slot.model().is_none() {
-            // A model that failed and is given up makes the server unready no longer.
+            // Unloading a failed model clears the failure, so that it no longer affects readiness.
             slot.set(State::Unloaded);
             return Ok(());
         }
@@ -106,8 +108,8 @@ impl Repository {
         loaded
     }
 
-    /// Puts a new model in the place of the old one, if there is one; on an error before the
-    /// exchange the old one stays.
+    /// Replaces the old model, if any, by the new one. On an error before the exchange the old one
+    /// stays.
     async fn exchange(&self, slot: &Arc<Slot>, source: &Source) -> Result<(), LoadError> {
         let old = slot.model();
         if old.is_none() {
@@ -122,13 +124,13 @@ impl Repository {
             slot.set(State::Unloading);
             self.unload_function(&source.name).await?;
         }
-        slot.set(State::Loading("bringing weights and code onto the device".into()));
+        slot.set(State::Loading("loading weights and code onto the device".into()));
         let model = self.load_function(source, bundle, settings).await?;
         slot.set(State::Ready(Arc::new(model)));
         Ok(())
     }
 
-    /// The bundle of a model: its file, or what the compiler makes of it.
+    /// The bundle of a model: its file, or the compiled ONNX file.
     async fn bundle(&self, slot: &Arc<Slot>, source: &Source, settings: &Settings) -> Result<Arc<Bundle>, LoadError> {
         let path = source.path.clone();
         if source.form == Form::Bundle {
@@ -186,7 +188,7 @@ impl Repository {
     async fn unload_function(&self, name: &str) -> Result<(), LoadError> {
         let (engine, name) = (self.engine.clone(), FunctionKey::local(name));
         match blocking(move || engine.unload(&name)).await.ok_or(LoadError::Panicked)? {
-            // Gone is what was asked for.
+            // The model is already unloaded: nothing left to do.
             Ok(()) | Err(EngineError::NotLoaded(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -1,7 +1,7 @@
-//! The models of a folder and where each is in its life.
+//! The models of a folder and the state of each.
 //!
-//! A model is changed by one load or unload at a time; whoever comes meanwhile waits. Requests
-//! never wait: they see the state as it is.
+//! A model is loaded or unloaded by one request at a time; further ones wait. Inference requests
+//! never wait: they use the current state.
 
 mod cache;
 mod config_pbtxt;
@@ -32,14 +32,14 @@ pub(crate) struct Repository {
     engine: Arc<dyn Inference>,
     cache: Arc<CompileCache>,
     copies: Arc<BundleCopies>,
-    /// Models that were ever asked for, by name. Nothing else is locked while it is held but a
-    /// slot's state.
+    /// All models that were ever requested, by name. While this is locked, only a slot's state may
+    /// be locked.
     slots: RwLock<BTreeMap<String, Arc<Slot>>>,
-    /// Compilations take all cores and much memory: one at a time.
+    /// One compilation at a time: each uses all cores and much memory.
     compiling: tokio::sync::Semaphore,
 }
 
-/// The place of one model.
+/// The entry of one model.
 #[derive(Default)]
 struct Slot {
     /// Held while the model is loaded or unloaded.
@@ -47,24 +47,24 @@ struct Slot {
     state: RwLock<State>,
 }
 
-/// Where a model is in its life.
+/// The state of a model.
 #[derive(Clone, Default)]
 enum State {
-    /// It was unloaded, or never loaded.
+    /// Unloaded, or never loaded.
     #[default]
     Unloaded,
-    /// It is being loaded; the text says what happens just now.
+    /// Being loaded; the text describes the current step.
     Loading(String),
     Ready(Arc<Model>),
     Unloading,
-    /// The last load failed.
+    /// The last load failed; the text is the reason.
     Failed(String),
 }
 
-/// Why a model takes no request.
+/// Why a model accepts no requests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FindError {
-    #[error("there is no model `{0}`; the repository's index lists those there are")]
+    #[error("there is no model `{0}`; POST /v2/repository/index lists all models")]
     Unknown(String),
     #[error("model `{name}` has no version `{version}`, only `{only}`")]
     Version { name: String, version: String, only: String },
@@ -124,12 +124,12 @@ impl Repository {
         }
     }
 
-    /// The models that lie in the folder now.
+    /// The models that are in the folder now.
     pub(crate) fn scan(&self) -> io::Result<Vec<Source>> {
         scan::scan(&self.folder)
     }
 
-    /// The model that takes requests under a name, and under a version if one is given.
+    /// The loaded model of this name, and of this version if one is given.
     pub(crate) fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Model>, FindError> {
         let slot = self.slot(name).ok_or_else(|| FindError::Unknown(name.into()))?;
         let model =
@@ -142,12 +142,12 @@ impl Repository {
         }
     }
 
-    /// Models that take requests.
+    /// All loaded models.
     pub(crate) fn ready(&self) -> Vec<Arc<Model>> {
         self.all_slots().into_iter().filter_map(|(_, slot)| slot.model()).collect()
     }
 
-    /// Every model that lies in the folder or was ever asked for.
+    /// All models that are in the folder or were ever requested.
     pub(crate) fn index(&self) -> io::Result<Vec<IndexEntry>> {
         let unloaded = || (ModelState::Unavailable, "not loaded".to_string(), String::new());
         let mut entries: BTreeMap<String, (ModelState, String, String)> =
@@ -155,8 +155,8 @@ impl Repository {
         for (name, slot) in self.all_slots() {
             let (state, reason) = slot.state().describe();
             let version = slot.model().map_or_else(String::new, |model| model.version.clone());
-            // A model whose file is gone is listed for as long as it is on the device, or while there is a
-            // reason to tell.
+            // A model without a file is listed while it is loaded, or while there is a reason to
+            // report.
             if entries.contains_key(&name) || reason != "not loaded" {
                 entries.insert(name, (state, reason, version));
             }
@@ -167,7 +167,7 @@ impl Repository {
             .collect())
     }
 
-    /// Models that could not be loaded, by name, with the reasons.
+    /// Models that failed to load, by name, with the reasons.
     pub(crate) fn failed(&self) -> Vec<(String, String)> {
         let reason = |(name, slot): (String, Arc<Slot>)| match slot.state() {
             State::Failed(reason) => Some((name, reason)),
@@ -176,18 +176,18 @@ impl Repository {
         self.all_slots().into_iter().filter_map(reason).collect()
     }
 
-    /// Whether there are such models.
+    /// Whether any model failed to load.
     pub(crate) fn has_failed(&self) -> bool {
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
         slots.values().any(|slot| slot.has_failed())
     }
 
-    /// Bytes of the copies of bundles that are served.
+    /// Size of the copies of bundles that are being served.
     pub(crate) fn copies_bytes(&self) -> u64 {
         self.copies.bytes()
     }
 
-    /// How many models are in each state.
+    /// Number of models in each state.
     pub(crate) fn state_counts(&self) -> Vec<(ModelState, usize)> {
         let states: Vec<ModelState> = self.all_slots().iter().map(|(_, slot)| slot.state().describe().0).collect();
         let all = [ModelState::Ready, ModelState::Loading, ModelState::Unloading, ModelState::Unavailable];
@@ -207,7 +207,7 @@ impl Repository {
             .collect()
     }
 
-    /// The slot of a model that lies in the folder, made if it has none.
+    /// The slot of a model of the folder, created if necessary.
     fn slot_of(&self, source: &Source) -> Result<Arc<Slot>, LoadError> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         if slots.len() >= MODELS_MAX && !slots.contains_key(&source.name) {

@@ -1,13 +1,13 @@
-//! What lies in a repository folder.
+//! Scans a repository folder.
 //!
-//! | file | is |
+//! | file | meaning |
 //! |---|---|
 //! | `NAME.kg` | a bundle |
 //! | `NAME.onnx` | a model to compile |
 //! | `NAME/1/model.kg`, `NAME/1/model.onnx` | the same in Triton's layout; the highest version is served |
 //! | `NAME.toml`, `NAME/atoll.toml`, `NAME/config.pbtxt` | settings, see `settings.rs` |
 //!
-//! Where a bundle and an ONNX file have one name, the bundle is served.
+//! If a bundle and an ONNX file have the same name, the bundle is served.
 
 use crate::limits::MODELS_MAX;
 use atoll_protocol::MODEL_VERSION;
@@ -22,12 +22,11 @@ pub(crate) struct Source {
     pub(crate) version: String,
     pub(crate) path: PathBuf,
     pub(crate) form: Form,
-    /// The folder of the model in Triton's layout.
+    /// The folder of the model, in Triton's layout.
     pub(crate) folder: Option<PathBuf>,
 }
 
-/// What a model's file is. Bundles come first: they are served where there is both, and loaded
-/// first.
+/// The form of a model's file. Bundles sort first: they are preferred and loaded first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Form {
     Bundle,
@@ -44,14 +43,14 @@ impl Form {
     }
 }
 
-/// All models of a folder by name.
+/// All models of a folder, by name.
 pub(super) fn scan(folder: &Path) -> io::Result<Vec<Source>> {
     let mut sources: BTreeMap<String, Source> = BTreeMap::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let Some(source) = source(&path) else { continue };
         if sources.len() >= MODELS_MAX {
-            tracing::warn!(folder = %folder.display(), "more than {MODELS_MAX} models; the rest is not looked at");
+            tracing::warn!(folder = %folder.display(), "more than {MODELS_MAX} models; ignoring the rest");
             break;
         }
         match sources.get(&source.name) {
@@ -62,8 +61,8 @@ pub(super) fn scan(folder: &Path) -> io::Result<Vec<Source>> {
     Ok(sources.into_values().collect())
 }
 
-/// The model that a file or folder of the repository holds. Hidden ones hold none: editors and
-/// downloads leave them half done.
+/// The model in a file or folder of the repository. Hidden ones are skipped: editors and downloads
+/// leave incomplete files there.
 fn source(path: &Path) -> Option<Source> {
     let file_name = path.file_name()?.to_str()?;
     if file_name.starts_with('.') {

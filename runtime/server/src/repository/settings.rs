@@ -1,17 +1,19 @@
-//! How a model is to be served: `NAME.toml` beside it, or `atoll.toml` in its folder, or what
-//! Triton's `config.pbtxt` says of it.
+//! Settings of a model, from `NAME.toml` beside it, `atoll.toml` in its folder, or Triton's
+//! `config.pbtxt`.
 //!
 //! ```toml
-//! class = "real-time"      # or "best-effort", which it is otherwise
-//! queue_capacity = 64      # requests that may wait
-//! device = "host:1"        # the device that it is on; the emptiest one otherwise
-//! state = "auto"           # inputs and outputs that sessions keep, where it is compiled here: by their names, or as in "h=hn,c=cn"
-//! session_idle_ms = 60000  # how long a session is kept without a request
+//! class = "real-time"      # default "best-effort"
+//! queue_capacity = 64      # limit of queued requests
+//! device = "host:1"        # default: the device that holds the fewest bytes of functions
+//! state = "auto"           # pairs of state inputs and outputs, found by name, or as in "h=hn,c=cn"
+//! session_idle_ms = 60000  # how long an idle session is kept
 //!
-//! [symbols]                # sizes that the model leaves open, where it is compiled here
+//! [symbols]                # sizes that the model leaves open
 //! seq = "1..512"
 //! batch = 8
 //! ```
+//!
+//! `state` and `[symbols]` are options of the compiler, so they affect ONNX files only.
 
 use super::config_pbtxt;
 use super::scan::Source;
@@ -27,25 +29,25 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// The class of requests that do not name one.
+    /// The class of requests that name none.
     #[serde(default = "best_effort", deserialize_with = "class")]
     pub(crate) class: Class,
-    /// Requests that may wait; the engine's setting where `None`.
+    /// Limit of queued requests; `None` for the engine's default.
     pub(crate) queue_capacity: Option<NonZeroUsize>,
-    /// The device that it is to be on; the emptiest one where `None`.
+    /// The device to load it on; `None` for the device that holds the fewest bytes of functions.
     pub(crate) device: Option<String>,
-    /// Ranges of the model's named sizes, for the compiler.
+    /// Ranges of the model's symbolic sizes, for the compiler.
     #[serde(default)]
     pub(crate) symbols: SizeRanges,
-    /// Its states, for the compiler.
+    /// Pairs of state inputs and outputs, for the compiler.
     #[serde(default)]
     pub(crate) state: States,
-    /// How long a session is kept without a request; the engine's time where `None`.
+    /// How long an idle session is kept; `None` for the default.
     pub(crate) session_idle_ms: Option<NonZeroU64>,
 }
 
 impl Settings {
-    /// What the compiler is told.
+    /// The options of the compiler.
     pub(crate) fn of_model(&self) -> ModelOptions {
         ModelOptions { symbols: self.symbols.clone(), states: self.state.clone() }
     }
@@ -64,7 +66,7 @@ impl Default for Settings {
     }
 }
 
-/// A settings file that cannot be used.
+/// A settings file that is not valid.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub(crate) struct SettingsError {
@@ -80,13 +82,13 @@ fn class<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Class, D::
     match String::deserialize(deserializer)?.as_str() {
         "real-time" => Ok(Class::RealTime),
         "best-effort" => Ok(Class::BestEffort),
-        other => Err(serde::de::Error::custom(format!(
-            "there is no class \"{other}\"; there are \"real-time\" and \"best-effort\""
-        ))),
+        other => {
+            Err(serde::de::Error::custom(format!("unknown class \"{other}\"; use \"real-time\" or \"best-effort\"")))
+        }
     }
 }
 
-/// The settings of a model: of the first file that exists.
+/// Reads the settings of a model from the first settings file that exists.
 pub(super) fn read(source: &Source) -> Result<Settings, SettingsError> {
     let own = match &source.folder {
         Some(folder) => folder.join("atoll.toml"),
@@ -131,7 +133,8 @@ mod tests {
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write(
             "m.toml",
-            "class = \"real-time\"\nqueue_capacity = 8\ndevice = \"host:1\"\nstate = \"h=hn\"\nsession_idle_ms = 5\n[symbols]\nseq = \"1..9\"",
+            "class = \"real-time\"\nqueue_capacity = 8\ndevice = \"host:1\"\nstate = \"h=hn\"\nsession_idle_ms = \
+            5\n[symbols]\nseq = \"1..9\"",
         );
         let symbols = [("seq".to_owned(), SizeRange { min: 1, max: 9 })].into();
         let settings = Settings {
@@ -157,7 +160,8 @@ mod tests {
         let triton = Source { folder: Some(folder.path().into()), ..flat };
         write(
             "config.pbtxt",
-            "dynamic_batching { priority_levels: 2 default_priority_level: 1 default_queue_policy { max_queue_size: 7 } }",
+            "dynamic_batching { priority_levels: 2 default_priority_level: 1 default_queue_policy { max_queue_size: 7 \
+            } }",
         );
         assert_eq!(
             read(&triton).unwrap(),

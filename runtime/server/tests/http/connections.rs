@@ -1,5 +1,5 @@
-//! Clients that hold on to what others need: connections, memory for bodies, the name of the
-//! server.
+//! Clients that hold on to shared resources (connections, memory for bodies), and checks of the
+//! `Host` header.
 
 use crate::support::{Behaviour, Connection, Daemon, Options, eventually, write_bundle};
 use atoll_server::ConnectionLimits;
@@ -31,7 +31,7 @@ fn the_connection_idle_for_longest_makes_room_and_a_busy_one_does_not() {
     let mut newest = Connection::open(daemon.http);
     assert!(is_alive(&mut newest));
     oldest.closed();
-    assert!(is_alive(&mut newer), "only one had to go");
+    assert!(is_alive(&mut newer), "only one connection was closed");
     daemon.engine.answer_all();
     assert_eq!(busy.receive().status, 200);
     let metrics = daemon.metrics();

@@ -1,4 +1,4 @@
-//! Requests with tensors, good and bad.
+//! Inference requests, valid and invalid.
 
 use crate::support::{Answer, Behaviour, Connection, Daemon, Options, eventually, write_bundle};
 use atoll_engine::{Class, InvokeError};
@@ -21,7 +21,7 @@ fn request() -> InferRequest {
     InferRequest { id: "r1".into(), inputs: vec![tensor()], ..InferRequest::default() }
 }
 
-/// Sends a request in the binary form.
+/// Sends a request with binary tensors.
 fn send(daemon: &Daemon, request: &InferRequest) -> Answer {
     let encoded = request.encode();
     let length = encoded.json_bytes.unwrap().to_string();
@@ -59,7 +59,11 @@ fn both_forms_work_in_both_directions() {
     for (wanted, default) in [(true, false), (false, true)] {
         let mut request = InferRequest { outputs: vec![output(wanted)], ..request() };
         request.parameters.set("binary_data_output", default);
-        assert_eq!(decoded(&send(&daemon, &request)).outputs[0].binary, wanted, "an output's own word counts more");
+        assert_eq!(
+            decoded(&send(&daemon, &request)).outputs[0].binary,
+            wanted,
+            "the output's own parameter takes precedence"
+        );
     }
 }
 
@@ -157,7 +161,7 @@ fn mistakes_of_clients_are_named() {
         ("{".into(), "EOF"),
         ("[]".into(), "JSON"),
         (input(""), "needs input `in: FP32[-1, 4]`"),
-        (input(&format!("{good},{good}")), "`in` is there twice"),
+        (input(&format!("{good},{good}")), "`in` is given twice"),
         (input(&good.replace("\"in\"", "\"ni\"")), "no input `ni`; it has in: FP32[-1, 4]"),
         (input(&good.replace("FP32", "INT32")), "input `in` is i32 [1, 4]; the model takes f32 [batch, 4]"),
         (
@@ -165,10 +169,10 @@ fn mistakes_of_clients_are_named() {
             "input `in` is strings [1, 4]; the model takes f32 [batch, 4]",
         ),
         (input(&good.replace("[1,4]", "[4]")), "input `in` is f32 [4]; the model takes f32 [batch, 4]"),
-        (input(&good.replace("FP32", "FLOAT")), "no datatype FLOAT"),
+        (input(&good.replace("FP32", "FLOAT")), "unknown datatype FLOAT"),
         (input(&good.replace("4]", "5]")), "takes 5"),
         (format!(r#"{{"inputs":[{good}],"outputs":[{{"name":"tuo"}}]}}"#), "no output `tuo`; it has out: FP32[-1, 4]"),
-        (format!(r#"{{"inputs":[{good}],"outputs":[{{"name":"out"}},{{"name":"out"}}]}}"#), "`out` is there twice"),
+        (format!(r#"{{"inputs":[{good}],"outputs":[{{"name":"out"}},{{"name":"out"}}]}}"#), "`out` is given twice"),
         (format!(r#"{{"inputs":[{good}],"parameters":{{"priority":"high"}}}}"#), "`priority`"),
         (format!(r#"{{"inputs":[{good}],"parameters":{{"timeout":-5}}}}"#), "`timeout`"),
     ] {
@@ -176,7 +180,7 @@ fn mistakes_of_clients_are_named() {
         assert_eq!(answer.status, 400, "{body}: {}", answer.text());
         assert!(answer.error().contains(expected), "{body}: {}", answer.error());
     }
-    assert_eq!(daemon.post("/v2/models/nobody/infer", &input(good)).status, 404);
+    assert_eq!(daemon.post("/v2/models/unknown/infer", &input(good)).status, 404);
     assert_eq!(daemon.post("/v2/models/toy/versions/9/infer", &input(good)).status, 404);
     let answer =
         Connection::open(daemon.http).request("POST", INFER, &[("Inference-Header-Content-Length", "many")], b"{}");
@@ -202,7 +206,7 @@ fn bodies_are_bounded() {
 }
 
 #[test]
-fn a_client_that_goes_away_takes_its_invocation_with_it() {
+fn a_disconnected_client_cancels_its_invocation() {
     let daemon = Daemon::start();
     daemon.engine.behave(Behaviour::Hold);
     let mut connection = Connection::open(daemon.http);
@@ -219,11 +223,11 @@ fn a_client_that_goes_away_takes_its_invocation_with_it() {
     daemon.engine.answer_all();
     daemon.engine.behave(Behaviour::Echo);
     assert_eq!(send(&daemon, &request()).status, 200);
-    assert_eq!(daemon.engine.cancelled(), 1, "who was answered is not cancelled");
+    assert_eq!(daemon.engine.cancelled(), 1, "an answered request is not cancelled");
 }
 
 #[test]
-fn a_client_that_stops_in_the_middle_disturbs_nobody() {
+fn a_client_that_stops_in_the_middle_does_not_affect_others() {
     let daemon = Daemon::start();
     let body = request().encode_json().bytes;
     for sent in [0, 1, body.len() - 1] {
@@ -251,7 +255,7 @@ fn arbitrary_bodies_are_answered() {
     let runs = runner.run(&(bodies, prop::option::of(0..300_usize)), |(body, length)| {
         let length = length.map(|n| n.to_string());
         let headers: Vec<_> = length.iter().map(|n| ("Inference-Header-Content-Length", n.as_str())).collect();
-        // One panic would close the connection, and the client here would notice.
+        // A panic would close the connection, and the client would fail.
         let answer = connection.borrow_mut().request("POST", INFER, &headers, &body);
         prop_assert!(answer.status == 200 || answer.status == 400, "{}: {}", answer.status, answer.text());
         Ok(())

@@ -1,4 +1,4 @@
-//! The daemon over real sockets, with a scripted engine behind it.
+//! The daemon over real sockets, with a scripted engine.
 
 mod connections;
 mod inference;

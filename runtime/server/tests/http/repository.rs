@@ -1,4 +1,4 @@
-//! Models come, go, fail and change.
+//! Models are loaded, unloaded, replaced, and fail to load.
 
 use crate::support::{Behaviour, Compiler, Daemon, Options, eventually, write_bundle, write_changed_bundle};
 use atoll_engine::Class;
@@ -25,7 +25,7 @@ fn a_model_is_unloaded_and_loaded_again() {
         daemon.post("/v2/repository/models/toy/unload", r#"{"parameters":{"unload_dependents":false}}"#).status,
         200
     );
-    assert!(daemon.engine.options("toy").is_none(), "its memory is free when the answer is there");
+    assert!(daemon.engine.options("toy").is_none(), "its memory is free when the answer arrives");
     assert_eq!(daemon.get("/v2/models/toy/ready").json(), json!({ "name": "toy", "ready": false }));
     let refused = daemon.post("/v2/models/toy/infer", ASK);
     assert_eq!(refused.status, 503);
@@ -34,26 +34,26 @@ fn a_model_is_unloaded_and_loaded_again() {
         entry(&daemon, "toy"),
         json!({ "name": "toy", "version": "", "state": "UNAVAILABLE", "reason": "not loaded" })
     );
-    assert_eq!(daemon.post("/v2/repository/models/toy/unload", "").status, 200, "twice is as good as once");
+    assert_eq!(daemon.post("/v2/repository/models/toy/unload", "").status, 200, "unloading twice succeeds");
     assert_eq!(load(&daemon, "toy").status, 200);
     assert_eq!(daemon.post("/v2/models/toy/infer", ASK).status, 200);
 }
 
 #[test]
-fn loads_that_cannot_be_are_named() {
+fn loads_that_fail_name_the_reason() {
     let daemon = Daemon::start();
-    for name in ["nobody", "..%2F..%2Fetc%2Fpasswd", "toy.kg"] {
+    for name in ["unknown", "..%2F..%2Fetc%2Fpasswd", "toy.kg"] {
         let answer = load(&daemon, name);
         assert_eq!(answer.status, 400);
         assert!(answer.error().contains("no model"), "{}", answer.error());
     }
     let answer = daemon.post("/v2/repository/models/toy/load", r#"{"parameters":{"config":"{}"}}"#);
     assert!(answer.error().contains("not supported"), "{}", answer.error());
-    assert_eq!(daemon.post("/v2/repository/models/nobody/unload", "").status, 400);
+    assert_eq!(daemon.post("/v2/repository/models/unknown/unload", "").status, 400);
 }
 
 #[test]
-fn what_is_no_file_is_not_read() {
+fn only_regular_files_are_read() {
     let daemon = Daemon::start();
     let pipe =
         std::ffi::CString::new(daemon.repository().join("pipe.kg").into_os_string().into_encoded_bytes()).unwrap();
@@ -61,7 +61,7 @@ fn what_is_no_file_is_not_read() {
     std::os::unix::fs::symlink("/dev/zero", daemon.repository().join("endless.kg")).unwrap();
     for name in ["pipe", "endless"] {
         let error = daemon.post(&format!("/v2/repository/models/{name}/load"), "").error();
-        assert!(error.contains("no regular file") || error.contains("there is no model"), "{name}: {error}");
+        assert!(error.contains("not a regular file") || error.contains("there is no model"), "{name}: {error}");
     }
 }
 
@@ -111,34 +111,34 @@ fn a_changed_file_is_loaded_and_an_equal_one_is_not() {
     let answer = load(&daemon, "toy");
     assert_eq!(answer.status, 400);
     assert!(answer.error().contains("toy.kg is not a usable bundle"), "{}", answer.error());
-    assert_eq!(entry(&daemon, "toy")["state"], "READY", "what cannot be replaced stays");
+    assert_eq!(entry(&daemon, "toy")["state"], "READY", "the old model stays");
 }
 
 #[test]
-fn what_is_served_does_not_change_with_its_file() {
+fn a_served_model_does_not_change_with_its_file() {
     let daemon = Daemon::with(Options::default(), |repository| {
         write_bundle(&repository.join("toy.kg"));
-        write_bundle(&repository.join("twin.kg"));
+        write_bundle(&repository.join("equal.kg"));
     });
     let path = daemon.repository().join("toy.kg");
     let served = daemon.engine.bundle("toy").unwrap();
     let (code, bytes) = (served.code("test").unwrap().to_vec(), served.file_bytes());
-    assert!(Arc::ptr_eq(&served, &daemon.engine.bundle("twin").unwrap()), "equal models share one copy");
+    assert!(Arc::ptr_eq(&served, &daemon.engine.bundle("equal").unwrap()), "equal models share one copy");
     let metric = |bytes: u64| daemon.metrics().contains(&format!("atoll_bundle_copies_bytes {bytes}\n"));
     assert!(metric(bytes), "{}", daemon.metrics());
-    // In place, as `cp` does it; the second time with less, which would end a process that has the file
-    // mapped.
+    // Overwrites in place, as `cp` does. The second time the file shrinks, which would crash a
+    // process that maps it.
     for with in [vec![0xAA; bytes as usize], vec![1]] {
         std::fs::write(&path, with).unwrap();
         assert_eq!(served.code("test").unwrap(), code);
     }
     let cache = daemon.folder.path().join("cache");
-    assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 0, "a daemon that is killed leaves no copy");
+    assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 0, "copies have no names, so a killed daemon leaves none");
     write_changed_bundle(&path);
     assert_eq!(load(&daemon, "toy").status, 200);
     assert_eq!(daemon.engine.bundle("toy").unwrap().graph().name, "changed");
     drop(served);
-    for name in ["toy", "twin"] {
+    for name in ["toy", "equal"] {
         daemon.post(&format!("/v2/repository/models/{name}/unload"), "");
     }
     assert!(metric(0), "{}", daemon.metrics());
@@ -175,17 +175,17 @@ fn readiness_is_strict_unless_it_is_not_to_be() {
     assert_eq!(ready(&daemon), (200, json!({ "ready": true })));
     let daemon = Daemon::with(Options::default(), fill);
     assert_eq!(ready(&daemon), (503, json!({ "ready": false })), "two models failed");
-    assert_eq!(daemon.post("/v2/models/toy/infer", ASK).status, 200, "the third is served all the same");
+    assert_eq!(daemon.post("/v2/models/toy/infer", ASK).status, 200, "the third is still served");
     assert_eq!(daemon.post("/v2/repository/models/one/unload", "").status, 200);
-    assert_eq!(ready(&daemon).0, 503, "one is given up, the other not");
+    assert_eq!(ready(&daemon).0, 503, "one failure is cleared, the other is not");
     write_bundle(&daemon.repository().join("two.kg"));
     assert_eq!(load(&daemon, "two").status, 200);
     assert_eq!(ready(&daemon).0, 200);
     std::fs::write(daemon.repository().join("two.kg"), "no bundle").unwrap();
     assert_eq!(load(&daemon, "two").status, 400);
-    assert_eq!(ready(&daemon).0, 200, "what is served already stays, and counts");
+    assert_eq!(ready(&daemon).0, 200, "a served model stays and counts");
     assert_eq!(daemon.post("/v2/repository/models/toy/unload", "").status, 200);
-    assert_eq!(ready(&daemon).0, 200, "a model that nobody wants does not count");
+    assert_eq!(ready(&daemon).0, 200, "an unloaded model does not count");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn onnx_is_compiled_once() {
     std::fs::remove_file(&damaged[0]).unwrap();
     std::fs::write(&damaged[0], "damaged").unwrap();
     assert_eq!(load(&daemon, "m").status, 200);
-    assert_eq!(runs(), 2, "a damaged file of the cache is made again");
+    assert_eq!(runs(), 2, "a damaged file of the cache is compiled again");
 
     std::fs::write(daemon.repository().join("m.onnx"), "another").unwrap();
     assert_eq!(load(&daemon, "m").status, 200);
@@ -231,7 +231,7 @@ fn compilations_that_fail_have_a_reason() {
         (entry(&daemon, name)["state"].as_str().unwrap().to_string(), entry(&daemon, name)["reason"].to_string())
     };
     assert_eq!(state("good").0, "READY");
-    for (name, expected) in [("bad", "operator Foo of node bar"), ("panic", "a bug in the server")] {
+    for (name, expected) in [("bad", "operator Foo of node bar"), ("panic", "internal error")] {
         let (state, reason) = state(name);
         assert!(state == "UNAVAILABLE" && reason.contains(expected), "{name}: {state} {reason}");
     }
@@ -247,7 +247,7 @@ fn write(repository: &Path, name: &str) {
 }
 
 #[test]
-fn without_a_compiler_bundles_are_served_all_the_same() {
+fn without_a_compiler_bundles_are_still_served() {
     let daemon = Daemon::with(Options::default(), |repository| {
         write_bundle(&repository.join("toy.kg"));
         write(repository, "m");

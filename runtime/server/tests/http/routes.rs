@@ -1,4 +1,4 @@
-//! Every route that clients ask.
+//! Every route of the HTTP interface.
 
 use crate::support::{Connection, Daemon, Options, write_bundle};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn health_has_bodies() {
     assert_eq!(daemon.get("/v2/health/ready").json(), json!({ "ready": true }));
     assert_eq!(daemon.get("/v2/models/toy/ready").json(), json!({ "name": "toy", "ready": true }));
     assert_eq!(daemon.get("/v2/models/toy/versions/1/ready").status, 200);
-    assert_eq!(daemon.get("/v2/models/nobody/ready").status, 404);
+    assert_eq!(daemon.get("/v2/models/unknown/ready").status, 404);
 }
 
 #[test]
@@ -21,7 +21,13 @@ fn metadata_tells_what_models_take() {
     assert_eq!(server["name"], "atoll");
     assert!(server["extensions"].as_array().unwrap().contains(&json!("statistics")));
     let tensor = |name: &str| json!({ "name": name, "datatype": "FP32", "shape": [-1, 4], "symbols": ["batch", ""] });
-    let expected = json!({ "name": "toy", "versions": ["1"], "platform": "atoll_kgraph", "inputs": [tensor("in")], "outputs": [tensor("out")] });
+    let expected = json!({
+        "name": "toy",
+        "versions": ["1"],
+        "platform": "atoll_kgraph",
+        "inputs": [tensor("in")],
+        "outputs": [tensor("out")],
+    });
     assert_eq!(daemon.get("/v2/models/toy").json(), expected);
     assert_eq!(daemon.get("/v2/models/toy/versions/1").json(), expected);
     let error = daemon.get("/v2/models/toy/versions/2").error();
@@ -39,7 +45,7 @@ fn statistics_are_told_for_one_and_for_all() {
     let statistics = of("/v2/models/toy/versions/1/stats");
     assert_eq!((&statistics["name"], &statistics["version"]), (&json!("toy"), &json!("1")));
     assert_eq!(statistics["inference_stats"]["success"], json!({ "count": 0, "ns": 2000 }));
-    assert_eq!(daemon.get("/v2/models/nobody/stats").status, 404);
+    assert_eq!(daemon.get("/v2/models/unknown/stats").status, 404);
 }
 
 #[test]
@@ -48,7 +54,11 @@ fn settings_are_told_and_not_changed() {
     for path in ["/v2/logging", "/v2/trace/setting", "/v2/models/toy/trace/setting"] {
         let settings = daemon.get(path);
         assert_eq!(settings.status, 200, "{path}");
-        assert_eq!(daemon.post(path, &settings.text()).json(), settings.json(), "what is asked for is what is");
+        assert_eq!(
+            daemon.post(path, &settings.text()).json(),
+            settings.json(),
+            "asking for the current settings succeeds"
+        );
         let error = daemon.post(path, r#"{"log_verbose_level": 7, "trace_level": ["TIMESTAMPS"]}"#).error();
         assert!(error.contains("cannot be changed") || error.contains("no setting"), "{error}");
     }
@@ -117,7 +127,7 @@ fn every_metric_has_samples_before_anything_happened() {
     }
 }
 
-/// What is of the daemon as a whole.
+/// Metrics of the daemon as a whole.
 const WITHOUT_DEVICE: [&str; 6] = [
     "atoll_models",
     "atoll_bundle_copies_bytes",

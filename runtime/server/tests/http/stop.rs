@@ -1,4 +1,4 @@
-//! How a daemon starts and ends.
+//! Start and end of a daemon.
 
 use crate::support::{Behaviour, Connection, Daemon, Double, Options, eventually, write_bundle};
 use atoll_server::{Server, ServerConfig};
@@ -40,7 +40,7 @@ fn requests_that_do_not_end_are_cancelled() {
 }
 
 #[test]
-fn a_server_that_is_to_end_with_a_broken_model_says_which() {
+fn a_server_that_exits_on_error_names_the_broken_model() {
     let folder = tempfile::tempdir().unwrap();
     let repository = folder.path().join("repository");
     std::fs::create_dir(&repository).unwrap();

@@ -13,19 +13,19 @@ Examples:
   atoll compile resnet50.onnx --target host,nvidia:sm_75,nvidia:sm_90 --assemble
   atoll compile resnet50.onnx --emit ptx-final --target nvidia-sm_75 | less";
 
-/// Compile an ONNX model into a bundle (.kg).
+/// Compile an ONNX model into a bundle (.kg)
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The model
+    /// ONNX model to compile
     #[arg(value_name = "MODEL.onnx")]
     model: PathBuf,
 
-    /// Where to write the bundle, or what --emit prints [default: beside the model, as .kg]
+    /// Bundle to write, or output file of --emit [default: beside the model, as .kg]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Print an intermediate form for the first target instead of writing a bundle
+    /// Print an intermediate representation for the first target instead of writing a bundle
     #[arg(long, value_enum)]
     emit: Option<Emit>,
 
@@ -40,30 +40,30 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What code is made, for models and for functions of PTX files alike.
+/// Code generation flags, shared by models and packed PTX functions.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CodeArgs {
-    /// What to compile for: host for this machine, host-x86-64-v3, host-x86-64-v4, nvidia:sm_75 to
-    /// nvidia:sm_121 [default: host,nvidia:sm_75]
+    /// Targets: host (this machine), host-x86-64-v3, host-x86-64-v4, nvidia:sm_75 to nvidia:sm_121
+    /// [default: host,nvidia:sm_75]
     #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
     target: Vec<String>,
 
-    /// Put NVIDIA kernels through ptxas: checks them, counts registers and spills, and adds machine
-    /// code
+    /// Assemble NVIDIA kernels with ptxas: checks them, counts registers and spills, and adds
+    /// machine code
     #[arg(long)]
     assemble: bool,
 
-    /// Compile every kernel anew, whether or not its code is kept in $XDG_CACHE_HOME/atoll/kernels
+    /// Compile every kernel again, ignoring the cache in $XDG_CACHE_HOME/atoll/kernels
     #[arg(long)]
     no_cache: bool,
 }
 
-/// An intermediate form.
+/// An intermediate representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Emit {
-    /// The tensor graph after fusion
+    /// Tensor graph after fusion
     Graph,
-    /// Kernels as they are generated
+    /// Kernels as generated
     Ptx,
     /// Kernels after all passes
     PtxFinal,
@@ -108,14 +108,14 @@ mod with {
     }
 
     impl CodeArgs {
-        /// What the compiler is told.
+        /// Options of the compiler.
         pub(crate) fn options(&self) -> Result<CompileOptions> {
             let targets = if self.target.is_empty() { Target::defaults() } else { self.targets()? };
             Ok(CompileOptions { targets, ..self.options_for_ptx()? })
         }
 
-        /// The same for PTX, whose architecture says for which NVIDIA GPUs it is where no target is
-        /// named.
+        /// Options for PTX input. Without --target, the architecture in the PTX selects the NVIDIA
+        /// GPUs.
         pub(crate) fn options_for_ptx(&self) -> Result<CompileOptions> {
             let kernel_cache = if self.no_cache { None } else { cache::kernels() };
             Ok(CompileOptions {
@@ -126,7 +126,7 @@ mod with {
             })
         }
 
-        /// The targets that are named, each once.
+        /// The given targets, without duplicates.
         fn targets(&self) -> Result<Vec<Target>> {
             let mut targets = Vec::new();
             for name in &self.target {

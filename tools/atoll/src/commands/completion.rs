@@ -9,11 +9,11 @@ Examples:
   atoll completion bash > ~/.local/share/bash-completion/completions/atoll
   atoll completion fish > ~/.config/fish/completions/atoll.fish";
 
-/// Print a script that completes atoll's commands in a shell.
+/// Print a shell completion script
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The shell
+    /// Shell to complete for
     #[arg(value_enum)]
     shell: Shell,
 }

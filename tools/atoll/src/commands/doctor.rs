@@ -24,13 +24,13 @@ Examples:
   atoll doctor --json
   atoll doctor --device cuda:1
 
-Exits with 1 if models cannot run on this machine. What a device can do is told by its measured effect, not by its word.";
+Exits with 1 if models cannot run on this machine. The abilities of a device are measured, not queried.";
 
-/// Look at this machine: what is there, what is missing, what to do about it.
+/// Check this machine: report what works, what is missing, and how to fix it
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Look only; compile and run nothing
+    /// Run static checks only; compile and run nothing
     #[arg(long)]
     quick: bool,
 
@@ -42,13 +42,13 @@ pub(crate) struct Args {
     engine: EngineArgs,
 }
 
-/// What was found about one thing.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Finding {
     what: &'static str,
     state: State,
     detail: String,
-    /// What to do, where something is to be done.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
@@ -56,11 +56,11 @@ struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum State {
-    /// It is there and works.
+    /// It works.
     Good,
-    /// It is not there and need not be.
+    /// It is missing, but optional.
     Absent,
-    /// Nothing runs without it.
+    /// It is broken or missing, and models cannot run without it.
     Bad,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print(&text(&findings))?;
     }
     if findings.iter().any(|finding| finding.state == State::Bad) {
-        bail!("models cannot run on this machine as it is");
+        bail!("models cannot run on this machine; see the findings marked !!");
     }
     Ok(())
 }
@@ -107,7 +107,11 @@ fn gpu(index: u32) -> Finding {
 
 #[cfg(not(feature = "cuda"))]
 fn gpu(_: u32) -> Finding {
-    Finding::bad("GPU", "this program was built without NVIDIA GPUs", "build it with the cargo feature `cuda`")
+    Finding::bad(
+        "GPU",
+        "this program was built without support for NVIDIA GPUs",
+        "build it with the cargo feature `cuda`",
+    )
 }
 
 #[cfg(feature = "native")]

@@ -21,31 +21,31 @@ Examples:
   atoll generate --model gpt2.onnx --state auto --symbol past_sequence_length=0..1024 --tokens 464,3290 --json
   atoll generate --model gpt2 --url localhost:8000 --tokens 464,3290 --end-token 50256";
 
-/// Generate tokens with a decoder that keeps its past keys and values as state.
+/// Generate tokens with a decoder that keeps its past keys and values as state
 ///
-/// The prompt is the first step of a session, and each token that has the largest logit is the next
-/// one. Inputs by the name of `input_ids`, `attention_mask` and `position_ids` are filled; others
-/// are given with --input and stay the same.
+/// The prompt is the first step of a session; each further step takes the token with the largest
+/// logit. The inputs `input_ids`, `attention_mask` and `position_ids` are filled in; others come
+/// from --input and stay the same.
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A .kg or .onnx file, or the name of a model of a daemon
+    /// A .kg or .onnx file, or the name of a model in a daemon
     #[arg(long, value_name = "FILE|NAME")]
     model: String,
 
-    /// Where the daemon listens, for a model given by name [default: 127.0.0.1:8000]
+    /// Address of the daemon, for a model given by name [default: 127.0.0.1:8000]
     #[arg(long)]
     url: Option<String>,
 
-    /// The prompt, as numbers of tokens
+    /// Prompt, as token ids
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', required = true)]
     tokens: Vec<i64>,
 
-    /// Tokens to generate at most
+    /// Largest number of tokens to generate
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::new(20).unwrap_or(NonZeroU32::MIN))]
     max_new: NonZeroU32,
 
-    /// The token that ends the text
+    /// Token id that ends the generation
     #[arg(long, value_name = "TOKEN")]
     end_token: Option<i64>,
 
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     engine: EngineArgs,
 }
 
-/// Inputs that are made here.
+/// Inputs that this command fills in.
 const MADE: [&str; 3] = ["input_ids", "attention_mask", "position_ids"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -71,12 +71,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let generated = generate(args, &invoker);
     invoker.stop();
     let (tokens, times) = generated?;
-    let (first, steps) = times.split_first().context("the prompt is a step")?;
+    let (first, steps) = times.split_first().context("the prompt is at least one step")?;
     if args.json {
         let steps: Vec<f64> = steps.iter().map(|time| milliseconds(*time)).collect();
-        return print_json(
-            &json!({ "model": args.model, "prompt": args.tokens, "tokens": tokens, "prompt_ms": milliseconds(*first), "token_ms": steps }),
-        );
+        return print_json(&json!({
+            "model": args.model,
+            "prompt": args.tokens,
+            "tokens": tokens,
+            "prompt_ms": milliseconds(*first),
+            "token_ms": steps,
+        }));
     }
     let text: Vec<String> = tokens.iter().map(i64::to_string).collect();
     let mut report =
@@ -93,21 +97,23 @@ fn invoker(args: &Args) -> Result<Invoker> {
     let is_file = path.extension().is_some_and(|e| e == "kg" || e == "onnx");
     match (&args.url, is_file) {
         (None, true) => Ok(Invoker::Local(Local::start(path, &args.symbols, &args.engine)?)),
-        (Some(_), true) => Err(user_error("--url asks a daemon, which knows its models by name; --model is a file")),
-        (_, false) if !args.symbols.is_empty() => Err(user_error(
-            "--symbol, --fix and --state are for an .onnx file; the daemon has compiled its model already",
-        )),
+        (Some(_), true) => Err(user_error("--model is a file, but --url needs the name of a model in the daemon")),
+        (_, false) if !args.symbols.is_empty() => {
+            Err(user_error("--symbol, --fix and --state apply to .onnx files only, not to a model in a daemon"))
+        }
         (url, false) => Ok(Invoker::Remote(Remote::connect(url.as_deref().unwrap_or(URL_DEFAULT), &args.model)?)),
     }
 }
 
-/// The tokens, and how long each step took.
+/// The generated tokens, and the duration of each step.
 fn generate(args: &Args, invoker: &Invoker) -> Result<(Vec<i64>, Vec<Duration>)> {
     let metadata = invoker.inputs();
     let others: Vec<TensorMetadata> =
         metadata.iter().filter(|input| !MADE.contains(&input.name.as_str())).cloned().collect();
     if others.len() == metadata.len() {
-        return Err(user_error("the model has no input `input_ids`, so it is no decoder of tokens"));
+        return Err(user_error(
+            "the model is not a token decoder: it has none of the inputs `input_ids`, `attention_mask`, `position_ids`",
+        ));
     }
     let others = args.inputs.tensors(&others)?;
     let mut sequence = invoker.sequence()?;
@@ -128,7 +134,7 @@ fn generate(args: &Args, invoker: &Invoker) -> Result<(Vec<i64>, Vec<Duration>)>
     Ok((tokens, times))
 }
 
-/// Runs a step and takes the token with the largest logit behind its last one.
+/// Runs a step and returns the token with the largest logit at the last position.
 fn next_token(
     sequence: &mut Sequence<'_>,
     metadata: &[TensorMetadata],
@@ -171,7 +177,9 @@ fn integers(input: &TensorMetadata, values: &[i64]) -> Result<Tensor> {
     let bytes = match input.datatype {
         DataType::Int64 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
         DataType::Int32 => values.iter().flat_map(|value| (*value as i32).to_le_bytes()).collect(),
-        other => return Err(user_error(format!("input `{}` is {other}; INT64 or INT32 is expected", input.name))),
+        other => {
+            return Err(user_error(format!("input `{}` has type {other}, but INT64 or INT32 is expected", input.name)));
+        }
     };
     Tensor::new(input.name.clone(), input.datatype, vec![1, values.len() as i64], bytes).blame_user()
 }

@@ -5,9 +5,9 @@ use crate::failure::Blame;
 use anyhow::{Context, Result, anyhow};
 use std::path::{Path, PathBuf};
 
-/// Name of the manifest in a folder.
+/// Name of the manifest in an exported folder.
 const MANIFEST: &str = "manifest.json";
-/// Most bytes of a file that are looked at to find out what it is.
+/// Number of bytes of a file that are examined to recognize its type.
 const HEAD_BYTES_MAX: u64 = 4096;
 
 const EXAMPLES: &str = "\
@@ -17,18 +17,18 @@ Examples:
   atoll import squeezenet -o s.kg --target host,nvidia:sm_80 --json
   atoll infer --model squeezenet.kg --input data=x.npy
 
-The folder has manifest.json, kernels in PTX, and constants. Exporters for TVM, Triton, IREE and REEF are in tools/export; docs/import.md says what
-the manifest holds, for those who write another.";
+The folder contains manifest.json, kernels in PTX, and constants. Exporters for TVM, Triton, IREE and REEF are in
+tools/export. To write another exporter, see the description of the manifest in docs/guide/import.md.";
 
-/// Make a bundle (.kg) of what another compiler made, as an exporter wrote it.
+/// Make a bundle (.kg) from the output of another compiler, as written by an exporter
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Folder with a manifest.json, or that file
+    /// Folder with a manifest.json, or the manifest itself
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 
-    /// Where to write the bundle [default: beside the folder, as .kg]
+    /// Bundle to write [default: beside the folder, as .kg]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -47,13 +47,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     super::pack::make(&manifest, &output, &args.code, args.json, failed)
 }
 
-/// `net.kg` beside the folder `net` that the manifest is in.
+/// `net.kg` beside the folder `net` of the manifest.
 fn default_output(manifest: &Path) -> PathBuf {
     let folder = manifest.parent().and_then(|folder| folder.canonicalize().ok());
     folder.filter(|folder| folder.file_name().is_some()).unwrap_or_else(|| manifest.to_owned()).with_extension("kg")
 }
 
-/// The manifest at a path; an error says what is there instead, and what to do with it.
+/// The manifest at a path. The error says what is there instead, and what to do with it.
 fn manifest_of(path: &Path) -> Result<PathBuf> {
     if path.is_dir() {
         let manifest = path.join(MANIFEST);
@@ -63,7 +63,9 @@ fn manifest_of(path: &Path) -> Result<PathBuf> {
     match instead_of(path, &head) {
         Some(hint) => Err(anyhow!(hint)),
         None if path.extension().is_some_and(|extension| extension == "json") => Ok(path.to_owned()),
-        None => Err(anyhow!("neither a folder nor a {MANIFEST}; the exporters in tools/export write such folders")),
+        None => Err(anyhow!(
+            "not a folder with a {MANIFEST}, and not a manifest; the exporters in tools/export write such folders"
+        )),
     }
 }
 
@@ -80,35 +82,37 @@ fn no_manifest(folder: &Path) -> Result<anyhow::Error> {
     files.sort();
     let hint = files.iter().filter(|file| file.is_file()).find_map(|file| {
         let hint = instead_of(file, &head(file).ok()?)?;
-        Some(format!("there is no {MANIFEST} in it; {} is there: {hint}", file.display()))
+        Some(format!("the folder has no {MANIFEST}, but {}: {hint}", file.display()))
     });
     Ok(anyhow!(
-        hint.unwrap_or_else(|| format!("there is no {MANIFEST} in it; the exporters in tools/export write one"))
+        hint.unwrap_or_else(|| format!("the folder has no {MANIFEST}; the exporters in tools/export write one"))
     ))
 }
 
-/// What to do with a file of another compiler, by its name and first bytes.
+/// What to do with a file of another compiler, recognized by its name and first bytes.
 fn instead_of(path: &Path, head: &[u8]) -> Option<&'static str> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let says = |word: &str| head.windows(word.len()).any(|part| part == word.as_bytes());
     Some(match extension {
-        "onnx" => "an ONNX model, which `atoll compile` takes",
-        "toml" => "a function's manifest, which `atoll pack` takes",
+        "onnx" => "an ONNX model; use `atoll compile`",
+        "toml" => "a manifest of PTX functions; use `atoll pack`",
         "vmfb" => {
-            "a module of IREE, which has no launch schedule that others can read; tools/export/from_iree.py makes one from the model"
+            "an IREE module, which has no readable launch schedule; export the model with tools/export/from_iree.py"
         }
         "so" => {
-            "a compiled library; for a model of TVM, tools/export/from_tvm.py makes a folder from the ONNX file or the module"
+            "a compiled library; if it is a TVM model, export the ONNX file or the module with tools/export/from_tvm.py"
         }
         "hsaco" | "co" => {
-            "a code object for AMD GPUs; kernels are taken as PTX, so compile its source for NVIDIA GPUs (tools/export/from_reef.py does so for REEF's)"
+            "a code object for AMD GPUs, but kernels must be PTX; compile the source for NVIDIA GPUs (for REEF, use \
+            tools/export/from_reef.py)"
         }
-        "cubin" | "fatbin" => "machine code for NVIDIA GPUs; kernels are taken as PTX",
-        // Exporters write the format first.
+        "cubin" | "fatbin" => "machine code for NVIDIA GPUs, but kernels must be PTX",
+        // Exporters write the field `format` first.
         "json" if says("\"format\"") => return None,
-        "json" if says("\"storage\"") => "a schedule of REEF, which tools/export/from_reef.py takes",
+        "json" if says("\"storage\"") => "a REEF schedule; export it with tools/export/from_reef.py",
         "json" if says("\"arg_nodes\"") || says("\"nodes\"") => {
-            "a graph of TVM's graph executor, which does not say how kernels are launched; tools/export/from_tvm.py exports the model with a current TVM"
+            "a graph of TVM's graph executor, which does not describe kernel launches; export the model with \
+            tools/export/from_tvm.py and a current TVM"
         }
         _ => return None,
     })

@@ -25,15 +25,15 @@ Examples:
   atoll infer --model bert.kg --shape input_ids=1,64 --repeat 20 --json
   atoll infer --model bert.onnx --symbol seq=1..512 --fix batch=1 --shape input_ids=1,64";
 
-/// Ask a model: one in a file, in this process, or one of a running daemon.
+/// Run a model: a file in this process, or a model of a running daemon
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A .kg or .onnx file, or the name of a model of a daemon
+    /// A .kg or .onnx file, or the name of a model in a daemon
     #[arg(long, value_name = "FILE|NAME")]
     model: String,
 
-    /// Where the daemon listens, for a model given by name [default: 127.0.0.1:8000]
+    /// Address of the daemon, for a model given by name [default: 127.0.0.1:8000]
     #[arg(long)]
     url: Option<String>,
 
@@ -47,15 +47,15 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     priority: u64,
 
-    /// Give up after so many microseconds
+    /// Cancel the request after this time
     #[arg(long, value_name = "MICROSECONDS")]
     deadline_us: Option<u64>,
 
-    /// Ask so many times, and tell how long each took
+    /// Number of requests; prints the distribution of their times
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::MIN)]
     repeat: NonZeroU32,
 
-    /// Show so many of the highest elements of each row
+    /// Number of highest elements to show per row
     #[arg(long, value_name = "COUNT", default_value_t = 5)]
     top: usize,
 
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 
-    /// Folder of outputs that an earlier call saved; fail where they differ by more than rounding
+    /// Folder with outputs of an earlier --save; fail if the outputs differ by more than rounding
     #[arg(long, value_name = "DIR")]
     expect: Option<PathBuf>,
 
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         times.push(start.elapsed());
     }
     invoker.stop();
-    let answer = answer.context("it is asked at least once")?;
+    let answer = answer.context("there is at least one request")?;
     if let Some(folder) = &args.save {
         save(folder, &answer.outputs)?;
     }
@@ -95,29 +95,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let summaries: Vec<Summary> = answer.outputs.iter().map(|output| summary(output, args.top)).collect();
     if args.json {
         let milliseconds: Vec<f64> = times.iter().map(|t| milliseconds(*t)).collect();
-        return print_json(
-            &json!({ "model": args.model, "milliseconds": milliseconds, "preemptions": answer.preemptions, "outputs": summaries, "difference": difference }),
-        );
+        return print_json(&json!({
+            "model": args.model,
+            "milliseconds": milliseconds,
+            "preemptions": answer.preemptions,
+            "outputs": summaries,
+            "difference": difference,
+        }));
     }
-    let expected = difference.map_or(String::new(), |difference| {
-        format!("as expected, but for a relative difference of {difference:.1e}\n")
-    });
+    let expected = difference
+        .map_or(String::new(), |difference| format!("as expected, with a relative difference of {difference:.1e}\n"));
     Ok(print(&(text(&summaries, &times) + &expected))?)
 }
 
-/// A path is a file; anything else is a name.
+/// A path with the extension .kg or .onnx is a file; anything else is a name.
 fn invoker(args: &Args) -> Result<Invoker> {
     let path = Path::new(&args.model);
     let is_file = path.extension().is_some_and(|e| e == "kg" || e == "onnx");
     if !is_file && !args.symbols.is_empty() {
-        return Err(user_error(
-            "--symbol, --fix and --state are for an .onnx file; the daemon has compiled its model already",
-        ));
+        return Err(user_error("--symbol, --fix and --state apply to .onnx files only, not to a model in a daemon"));
     }
     match (&args.url, is_file) {
         (None, true) => Ok(Invoker::Local(Local::start(path, &args.symbols, &args.engine)?)),
         (Some(_), true) if path.exists() => {
-            Err(user_error("--url asks a daemon, which knows its models by name; --model is a file"))
+            Err(user_error("--model is a file, but --url needs the name of a model in the daemon"))
         }
         (url, _) => Ok(Invoker::Remote(Remote::connect(url.as_deref().unwrap_or(URL_DEFAULT), &args.model)?)),
     }

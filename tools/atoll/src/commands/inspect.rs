@@ -1,8 +1,10 @@
 //! `atoll inspect`
 
+mod text;
+
 use crate::drawing;
 use crate::failure::{Blame, user_error};
-use crate::output::{Align, Table, bytes, print, print_json};
+use crate::output::{print, print_json};
 use anyhow::{Context, Result};
 use atoll_kgraph::{
     AmdFacts, BUFFER_ALIGN, BufferKind, Bundle, InvocationLayout, KernelFacts, KernelGraph, LaunchSpec, NodeKind,
@@ -13,8 +15,8 @@ use atoll_proxy_kernels::{DeviceModel, KernelNeeds, RegisterClass};
 use atoll_server::tensor_metadata;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::PathBuf;
+use text::text;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,23 +27,23 @@ Examples:
   atoll inspect resnet50.kg --svg resnet50.svg
   atoll inspect resnet50.kg --dot | dot -Tpdf > resnet50.pdf";
 
-/// Show what is in a bundle: kernels, shapes, buffers, memory plan, sizes.
+/// Show the contents of a bundle: kernels, shapes, buffers, memory plan, sizes
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The bundle
+    /// Bundle to show
     #[arg(value_name = "FILE.kg")]
     bundle: PathBuf,
 
-    /// Value of a symbol in sizes; the smallest it can have otherwise
+    /// Value of a symbol [default: its smallest value]
     #[arg(long, value_name = "NAME=VALUE")]
     symbol: Vec<String>,
 
-    /// Show the launches for this target [default: the first]
+    /// Target whose launches are shown [default: the first]
     #[arg(long)]
     target: Option<String>,
 
-    /// The device whose occupancy is shown, v100, t4, a100, h100, mi50, … [default: host, or t4 for
+    /// Device whose occupancy is shown: v100, t4, a100, h100, mi50, … [default: host, or t4 for
     /// NVIDIA targets]
     #[arg(long)]
     device: Option<String>,
@@ -50,11 +52,11 @@ pub(crate) struct Args {
     #[arg(long, group = "form")]
     json: bool,
 
-    /// Print the graph in Graphviz' language
+    /// Print the graph in the DOT language of Graphviz
     #[arg(long, group = "form")]
     dot: bool,
 
-    /// Print the kernels as they were before the passes, in PTX
+    /// Print the PTX of the kernels as it was before the passes
     #[arg(long, group = "form")]
     source: bool,
 
@@ -63,13 +65,13 @@ pub(crate) struct Args {
     svg: Option<PathBuf>,
 }
 
-/// What there is to see.
+/// Everything that is shown.
 #[derive(Debug, Serialize)]
 struct Inspection {
     name: String,
     digest: String,
     format: u32,
-    /// What it asks for beyond format 1.
+    /// Features of the file beyond format 1.
     features: Vec<&'static str>,
     producer: String,
     file_bytes: u64,
@@ -89,36 +91,36 @@ struct Symbol {
     name: String,
     min: i64,
     max: i64,
-    /// What sizes are shown for.
+    /// The value for which sizes are shown.
     value: i64,
 }
 
-/// Rows that are independent of each other.
+/// A symbol that counts independent rows.
 #[derive(Debug, Serialize)]
 struct Batch {
     symbol: String,
     /// The analysis that proved it.
     proof: String,
-    /// Where the rows of the inputs and outputs lie, by name.
+    /// The axis of the rows in each input and output, by name.
     axes: BTreeMap<String, u32>,
 }
 
 /// Device memory, in bytes.
 #[derive(Debug, Serialize)]
 struct Memory {
-    /// Shared by all invocations.
+    /// Constants, shared by all invocations.
     weights_bytes: u64,
-    /// Of one invocation.
+    /// Memory of one invocation.
     invocation_bytes: u64,
-    /// Part of it for temporary buffers.
+    /// Temporary buffers, a part of it.
     arena_bytes: u64,
-    /// What the temporary buffers would take if none shared memory.
+    /// Size of the temporary buffers without reuse of memory.
     unshared_bytes: Option<u64>,
-    /// Part of it for flags and progress.
+    /// Flags and progress maps, a part of it.
     control_bytes: u64,
-    /// Of a session, for state buffers.
+    /// State buffers of one session.
     state_bytes: u64,
-    /// Weights and one invocation.
+    /// Constants plus one invocation.
     peak_bytes: u64,
 }
 
@@ -131,66 +133,66 @@ struct Kernel {
     shared_bytes: u32,
     scratch_bytes: u32,
     registers: Option<u32>,
-    /// Whether no assembler counted them.
+    /// Whether the number is an estimate because no assembler counted them.
     registers_estimated: bool,
     spill_bytes: Option<u32>,
     amd: Option<AmdFacts>,
     occupancy: OccupancyRow,
     preemptible: bool,
-    /// Loops in which a running block looks at the epoch word, beyond the check at entry.
+    /// Loops that check the epoch word, in addition to the check at entry.
     loop_checks: u32,
     padding: PaddingRow,
-    /// Whether a block may be run again after it was stopped midway.
+    /// Whether a block may be re-executed after an interruption.
     rerun: RerunRow,
 }
 
-/// A kernel's fact, and what it comes to on the nodes.
+/// A fact about a kernel, and what it means for its launches.
 #[derive(Debug, Serialize)]
 struct RerunRow {
-    /// `always`, `if_disjoint`, `never`; absent where nobody looked.
+    /// `always`, `if_disjoint`, `never`; `None` if it was not analyzed.
     proven: Option<&'static str>,
-    /// Pairs of parameters, read and written, that must not overlap.
+    /// Pairs of parameters (read, written) whose buffers must not overlap.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     disjoint: Vec<[u32; 2]>,
-    /// Launches whose blocks may be run again, with the symbols shown.
+    /// Number of launches whose blocks may be re-executed, for the shown symbols.
     launches: usize,
-    /// Why the others may not.
+    /// Why the other launches may not.
     reason: Option<String>,
 }
 
-/// Blocks of a kernel that a compute unit holds at once.
+/// Blocks of a kernel that fit on a compute unit at the same time.
 #[derive(Debug, Serialize)]
 struct OccupancyRow {
     device: &'static str,
-    /// Absent where the registers are not known.
+    /// `None` if the number of registers is unknown.
     blocks: Option<u32>,
     warps: Option<u32>,
-    /// `blocks`, `warps`, `registers` or `shared`.
+    /// The limiting resource: `blocks`, `warps`, `registers` or `shared`.
     limited_by: Option<String>,
 }
 
-/// Whether a kernel can share a launch with others.
+/// Whether a kernel can be padded.
 #[derive(Debug, Serialize)]
 struct PaddingRow {
-    /// Registers of the dkp modules that it can be in; absent where it can be in none, and on
-    /// devices where registers are no limit.
+    /// Register class of the dkp modules that can contain it; `None` if there is none, or if
+    /// registers are no limit on the device.
     class: Option<u32>,
-    /// Why it can be in none.
+    /// Why no dkp module can contain it.
     reason: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
 struct NodeRow {
     name: String,
-    /// The kernel, or `copy` or `fill` where the host does it.
+    /// The kernel, or `copy` or `fill`.
     what: String,
-    /// Launches to choose from by the symbols, beside the one for all others.
+    /// Number of alternative launches, selected by the symbols, besides the default one.
     variants: usize,
-    /// Blocks; none where nothing is launched.
+    /// Blocks; `None` if nothing is launched.
     grid: Option<[u32; 3]>,
     reads: Vec<String>,
     writes: Vec<String>,
-    /// Where the graph may be run again from once this node has started.
+    /// Node from which the graph may run again once this node has started.
     restore_point: Option<String>,
 }
 
@@ -201,7 +203,7 @@ struct BufferRow {
     datatype: String,
     shape: Vec<i64>,
     bytes: u64,
-    /// Offset in the invocation's memory, or in the weights.
+    /// Offset in the memory of the invocation, or in the constants.
     offset: u64,
 }
 
@@ -214,7 +216,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let target = target(args, &bundle)?;
         let source = bundle.source(&target.name).blame_user()?;
         return Ok(print(&source.ok_or_else(|| {
-            user_error("the bundle has no kernels from before the passes; compile the model again")
+            user_error("the bundle does not contain the original PTX of its kernels; compile the model again")
         })?)?);
     }
     if let Some(path) = &args.svg {
@@ -230,7 +232,9 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
     let symbols = symbol_values(args, graph)?;
     let target = target(args, bundle)?;
     let device = device(args, target)?;
-    let layout = InvocationLayout::new(graph, target, &symbols).context("with these symbols").blame_user()?;
+    let layout = InvocationLayout::new(graph, target, &symbols)
+        .context("cannot lay out an invocation with these symbols")
+        .blame_user()?;
     let name =
         |ids: &[atoll_kgraph::BufferId]| ids.iter().map(|id| graph.buffers[id.0 as usize].name.clone()).collect();
     let nodes = graph.nodes.iter().enumerate().map(|(index, node)| NodeRow {
@@ -244,7 +248,7 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
         grid: layout.launches[index].map(|launch| launch.grid),
         reads: name(&node.reads),
         writes: name(&node.writes),
-        // The last node may overwrite its own input, behind which there is none.
+        // The last node may overwrite its own input; then there is no later restore point.
         restore_point: graph.nodes.get(graph.plan.restore_points[index].0 as usize).map(|point| point.name.clone()),
     });
     let symbol = |(symbol, &value): (&atoll_kgraph::SymbolSpec, &i64)| Symbol {
@@ -293,12 +297,12 @@ fn symbol_values(args: &Args, graph: &KernelGraph) -> Result<Vec<i64>> {
     let names = || graph.symbols.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
     for text in &args.symbol {
         let parsed = text.split_once('=').and_then(|(name, value)| Some((name, value.parse::<i64>().ok()?)));
-        let (name, value) = parsed.ok_or_else(|| user_error(format!("--symbol {text}: NAME=VALUE is expected")))?;
+        let (name, value) = parsed.ok_or_else(|| user_error(format!("--symbol {text}: expected NAME=VALUE")))?;
         let index = graph.symbols.iter().position(|s| s.name == name);
         let index = index.ok_or_else(|| user_error(format!("the model has no symbol `{name}`; it has {}", names())))?;
         let symbol = &graph.symbols[index];
         if !(symbol.min..=symbol.max).contains(&value) {
-            return Err(user_error(format!("`{name}` is {} to {}", symbol.min, symbol.max)));
+            return Err(user_error(format!("`{name}` must be {} to {}", symbol.min, symbol.max)));
         }
         values[index] = value;
     }
@@ -312,16 +316,16 @@ fn target<'b>(args: &Args, bundle: &'b Bundle) -> Result<&'b TargetImage> {
     image.ok_or_else(|| user_error(format!("the bundle has no target {}; it has {known}", name.unwrap_or("at all"))))
 }
 
-/// The device whose compute units are looked at.
+/// The device whose occupancy is shown.
 fn device(args: &Args, target: &TargetImage) -> Result<&'static DeviceModel> {
     let default = if target.name.starts_with("host") { "host" } else { "t4" };
     let name = args.device.as_deref().unwrap_or(default);
     let known = || DeviceModel::ALL.map(|device| device.name).join(", ");
-    DeviceModel::find(name).ok_or_else(|| user_error(format!("no device is called `{name}`; there are {}", known())))
+    DeviceModel::find(name).ok_or_else(|| user_error(format!("unknown device `{name}`; the devices are {}", known())))
 }
 
 fn memory(bundle: &Bundle, target: &TargetImage, layout: &InvocationLayout, symbols: &[i64]) -> Memory {
-    // The host device gives each constant pages of its own.
+    // On the host device, each constant occupies whole pages.
     let granule = if target.name.starts_with("host") { rustix::param::page_size() as u64 } else { BUFFER_ALIGN };
     let weights_bytes = bundle.constant_bytes(granule);
     let unshared = bundle.graph().plan.unshared_bytes.as_ref();
@@ -371,7 +375,7 @@ fn kernels(
     target.kernels.iter().enumerate().map(row).collect()
 }
 
-/// Registers of a thread, as far as the device shares them out; none where they are not known.
+/// Registers per thread, if they limit occupancy on the device; `None` if unknown.
 fn registers(device: &DeviceModel, kernel: &KernelFacts) -> Option<u32> {
     if device.registers.per_thread_max == u32::MAX { Some(0) } else { kernel.registers }
 }
@@ -394,7 +398,7 @@ fn padding(device: &'static DeviceModel, kernel: &KernelFacts) -> PaddingRow {
     }
     let threads = kernel.block.iter().product::<u32>().next_multiple_of(device.warp_threads);
     match registers(device, kernel) {
-        None => PaddingRow { class: None, reason: Some("its registers are not known".into()) },
+        None => PaddingRow { class: None, reason: Some("its number of registers is unknown".into()) },
         Some(registers) => match RegisterClass::of_kernel(device, registers, threads) {
             None => PaddingRow {
                 class: None,
@@ -442,142 +446,4 @@ fn buffers(graph: &KernelGraph, layout: &InvocationLayout, symbols: &[i64]) -> R
         })
     };
     graph.buffers.iter().zip(&layout.buffers).map(row).collect()
-}
-
-/// Buffers are left to JSON: there are hundreds.
-fn text(inspection: &Inspection) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{}  {}, by {}", inspection.name, bytes(inspection.file_bytes), inspection.producer);
-    let features = if inspection.features.is_empty() {
-        String::new()
-    } else {
-        format!(", with {}", inspection.features.join(", "))
-    };
-    let _ = writeln!(
-        text,
-        "digest   {}\nformat   {}{features}\ntargets  {}",
-        inspection.digest,
-        inspection.format,
-        inspection.targets.join(", ")
-    );
-    for symbol in &inspection.symbols {
-        let _ = writeln!(text, "symbol   {} = {} ({} to {})", symbol.name, symbol.value, symbol.min, symbol.max);
-    }
-    if let Some(batch) = &inspection.batch {
-        let _ = writeln!(text, "batch    {} counts independent rows, by {}", batch.symbol, batch.proof);
-    }
-    for (what, tensors) in [("input ", &inspection.inputs), ("output", &inspection.outputs)] {
-        for tensor in tensors {
-            let _ = writeln!(text, "{what}   {}: {}{:?}", tensor.name, tensor.datatype, tensor.shape);
-        }
-    }
-    let _ = write!(
-        text,
-        "\nDevice memory\n{}\nKernels\n{}\nNodes\n{}",
-        memory_table(&inspection.memory),
-        kernel_table(&inspection.kernels),
-        node_table(&inspection.nodes)
-    );
-    text
-}
-
-fn memory_table(memory: &Memory) -> Table {
-    let mut table = Table::new([("what", Align::Left), ("size", Align::Right)]);
-    let mut row = |what: &str, size: u64| table.row([what.into(), bytes(size)]);
-    row("weights, shared by all invocations", memory.weights_bytes);
-    row("one invocation", memory.invocation_bytes);
-    row("  of it temporary buffers", memory.arena_bytes);
-    if let Some(unshared) = memory.unshared_bytes {
-        row("  which without reuse would take", unshared);
-    }
-    row("  of it flags and progress", memory.control_bytes);
-    if memory.state_bytes > 0 {
-        row("state of a session", memory.state_bytes);
-    }
-    row("peak: weights and one invocation", memory.peak_bytes);
-    table
-}
-
-fn kernel_table(kernels: &[Kernel]) -> Table {
-    let mut table = Table::new([
-        ("kernel", Align::Left),
-        ("launches", Align::Right),
-        ("block", Align::Right),
-        ("shared", Align::Right),
-        ("scratch", Align::Right),
-        ("registers", Align::Right),
-        ("occupancy", Align::Right),
-        ("preemptible", Align::Left),
-        ("padding", Align::Left),
-        ("may run again", Align::Left),
-    ]);
-    for kernel in kernels {
-        let [shared, scratch] = [kernel.shared_bytes, kernel.scratch_bytes].map(|n| bytes(n.into()));
-        let estimated = if kernel.registers_estimated { "~" } else { "" };
-        let registers = kernel.registers.map_or("-".into(), |n| format!("{estimated}{n}"));
-        let occupancy = match (kernel.occupancy.blocks, &kernel.occupancy.limited_by) {
-            (Some(blocks), Some(limit)) => format!("{blocks} ({limit})"),
-            _ => "-".into(),
-        };
-        let preemptible = match (kernel.preemptible, kernel.loop_checks) {
-            (false, _) => "no".into(),
-            (true, 0) => "at entry".into(),
-            (true, loops) => format!("at entry, {loops} loops"),
-        };
-        let padding = match (&kernel.padding.reason, kernel.padding.class) {
-            (Some(reason), _) => format!("no: {reason}"),
-            (None, Some(class)) => format!("class {class}"),
-            (None, None) => "yes".into(),
-        };
-        table.row([
-            kernel.name.clone(),
-            kernel.launches.to_string(),
-            dimensions(kernel.block),
-            shared,
-            scratch,
-            registers,
-            occupancy,
-            preemptible,
-            padding,
-            may_run_again(kernel),
-        ]);
-    }
-    table
-}
-
-/// `yes`, or the reason; some launches of a kernel may differ from others.
-fn may_run_again(kernel: &Kernel) -> String {
-    match &kernel.rerun.reason {
-        None => "yes".into(),
-        Some(reason) if kernel.rerun.launches > 0 => {
-            format!("{} of {} launches: {reason}", kernel.rerun.launches, kernel.launches)
-        }
-        Some(reason) => format!("no: {reason}"),
-    }
-}
-
-fn node_table(nodes: &[NodeRow]) -> Table {
-    let mut table =
-        Table::new([("", Align::Right), ("node", Align::Left), ("does", Align::Left), ("blocks", Align::Right)]);
-    for (index, node) in nodes.iter().enumerate() {
-        table.row([index.to_string(), node.name.clone(), node.what.clone(), node.grid.map_or("-".into(), dimensions)]);
-    }
-    table
-}
-
-/// `128`, `16×16`, `8×8×2`.
-fn dimensions(sizes: [u32; 3]) -> String {
-    let used = 3 - sizes.iter().rev().take_while(|size| **size == 1).count().min(2);
-    sizes[..used].iter().map(u32::to_string).collect::<Vec<_>>().join("×")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn trailing_ones_are_left_out() {
-        assert_eq!([[128, 1, 1], [1, 1, 1], [16, 16, 1], [1, 1, 4]].map(dimensions), ["128", "1", "16×16", "1×1×4"]);
-    }
 }

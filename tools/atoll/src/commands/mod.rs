@@ -27,7 +27,7 @@ pub(crate) mod usage;
 use crate::cli::Command;
 use atoll_device::process::DeviceKind;
 
-/// The devices that this program runs in executors.
+/// The devices that this program can run in executors.
 const DEVICES: &[DeviceKind] = &[
     atoll_device_host::KIND,
     #[cfg(feature = "cuda")]

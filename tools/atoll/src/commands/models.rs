@@ -9,11 +9,11 @@ Examples:
   atoll models
   atoll models --url gpu-box:8000 --json";
 
-/// List the models of a daemon and the state of each.
+/// List the models of a daemon and their states
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where the daemon listens
+    /// Address of the daemon
     #[arg(long, default_value = URL_DEFAULT)]
     url: String,
 
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return print_json(&index);
     }
     if index.is_empty() {
-        return Ok(print("the repository holds no models\n")?);
+        return Ok(print("the model repository is empty\n")?);
     }
     let mut table =
         Table::new([("model", Align::Left), ("version", Align::Left), ("state", Align::Left), ("reason", Align::Left)]);

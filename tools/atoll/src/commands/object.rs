@@ -1,7 +1,7 @@
-//! `atoll object`: what a daemon keeps for its tenants.
+//! `atoll object`: objects stored in a daemon.
 
 use super::functions::ls::class_name;
-use crate::control::{ClassName, ControlArgs, Told};
+use crate::control::{ClassName, Classify, ControlArgs};
 use crate::failure::Blame;
 use crate::npy;
 use crate::output::{Align, Table, bytes, print, print_json};
@@ -20,9 +20,9 @@ Examples:
   atoll object ls --json
   atoll object rm 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 
-An object is named by the SHA-256 of its bytes, never changes, and is seen by its tenant alone.";
+An object is immutable, named by the SHA-256 of its bytes, and visible only to its tenant.";
 
-/// Keep tensors and other bytes with a daemon, so that calls can name them.
+/// Store tensors and other bytes in a daemon, for use as inputs of calls
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -38,14 +38,15 @@ enum Command {
     Rm(RemoveArgs),
 }
 
-/// Keep files as objects, and print their names. A .npy file is kept as the tensor in it.
+/// Store files as objects and print their digests. A .npy file is stored as a tensor
 #[derive(Debug, clap::Args)]
 struct PutArgs {
     /// The files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// For which class they are kept: objects of real-time leave memory last [default: best-effort]
+    /// Class that the objects are stored for; real-time objects leave memory last [default:
+    /// best-effort]
     #[arg(long, value_enum)]
     class: Option<ClassName>,
 
@@ -57,17 +58,17 @@ struct PutArgs {
     control: ControlArgs,
 }
 
-/// Read an object: into a .npy file, into any other as bytes, or to standard output.
+/// Read an object and write it to a .npy file, to another file as raw bytes, or to standard output
 #[derive(Debug, clap::Args)]
 struct GetArgs {
-    /// Its name
+    /// Digest of the object
     digest: Digest,
 
     /// The file to write
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Print JSON about it
+    /// Print a description as JSON (with --output)
     #[arg(long, requires = "output")]
     json: bool,
 
@@ -75,7 +76,7 @@ struct GetArgs {
     control: ControlArgs,
 }
 
-/// List objects.
+/// List objects
 #[derive(Debug, clap::Args)]
 struct ListArgs {
     /// Print JSON
@@ -86,10 +87,10 @@ struct ListArgs {
     control: ControlArgs,
 }
 
-/// Give objects up.
+/// Remove objects
 #[derive(Debug, clap::Args)]
 struct RemoveArgs {
-    /// Their names
+    /// Digests of the objects
     #[arg(required = true, value_name = "DIGEST")]
     digests: Vec<Digest>,
 
@@ -129,15 +130,15 @@ fn put_file(client: &mut Client, file: &Path, class: Option<Class>) -> Result<Di
         let tensor = npy::read(file, "").blame_user()?;
         return client
             .put(&Tensor { datatype: tensor.datatype, shape: tensor.shape, bytes: tensor.bytes }, class)
-            .told();
+            .classify();
     }
     let mut opened = File::open(file).with_context(|| file.display().to_string()).blame_user()?;
     let content = Sealed::of_reader("atoll-object", &mut opened).with_context(|| file.display().to_string())?;
-    client.put_bytes(&content, class).told()
+    client.put_bytes(&content, class).classify()
 }
 
 fn get(args: &GetArgs) -> Result<()> {
-    let object = args.control.connect()?.get(args.digest).told()?;
+    let object = args.control.connect()?.get(args.digest).classify()?;
     let Some(path) = &args.output else {
         return Ok(std::io::stdout().lock().write_all(&object.bytes)?);
     };
@@ -157,7 +158,7 @@ fn get(args: &GetArgs) -> Result<()> {
 }
 
 fn list(args: &ListArgs) -> Result<()> {
-    let objects = args.control.connect()?.objects().told()?;
+    let objects = args.control.connect()?.objects().classify()?;
     if args.json {
         let all: Vec<Value> = objects
             .iter()
@@ -200,7 +201,7 @@ fn list(args: &ListArgs) -> Result<()> {
 fn remove(args: &RemoveArgs) -> Result<()> {
     let mut client = args.control.connect()?;
     for digest in &args.digests {
-        client.remove_object(*digest).told()?;
+        client.remove_object(*digest).classify()?;
     }
     let removed: Vec<String> = args.digests.iter().map(Digest::to_string).collect();
     if args.json { print_json(&json!({ "removed": removed })) } else { Ok(()) }

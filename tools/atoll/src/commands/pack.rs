@@ -22,21 +22,22 @@ The manifest:
   [buffers]
   x = { kind = \"input\", dtype = \"f32\", shape = [\"n\"] }             # input, output, const (with a file), temp
   y = { kind = \"output\", dtype = \"f32\", shape = [\"n\"] }
-  [[step]]                                                        # kernel, copy, fill, or repeat with steps
+  [[step]]                                                        # kernel, copy, fill, or repeat (with steps)
   kernel = \"jacobi\"
   grid = [\"ceil(n / 256)\"]
   block = [256]
-  args = [\"x\", \"y\", \"n\", 0.5]                                 # buffers, { buffer, offset }, numbers, expressions";
+  args = [\"x\", \"y\", \"n\", 0.5]                                 # buffers, { buffer, offset }, numbers, \
+  expressions";
 
-/// Make a bundle (.kg) of kernels in PTX and a manifest that says how they are launched.
+/// Make a bundle (.kg) from PTX kernels and a manifest that describes their launches
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The manifest; files that it names are looked for beside it
+    /// Manifest; relative paths in it start at its folder
     #[arg(value_name = "FUNCTION.toml")]
     manifest: PathBuf,
 
-    /// Where to write the bundle [default: beside the manifest, as .kg]
+    /// Bundle to write [default: beside the manifest, as .kg]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     make(&args.manifest, &output, &args.code, args.json, || format!("cannot pack {}", args.manifest.display()))
 }
 
-/// Makes the bundle of a manifest and says what is in it; `failed` says what could not be done.
+/// Makes a bundle from a manifest and prints a report. `failed` gives the context of an error.
 pub(super) fn make(
     manifest: &Path,
     output: &Path,

@@ -17,7 +17,7 @@ use std::fmt::Write;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-/// Kernels in the table.
+/// Number of kernels in the table.
 const KERNELS_SHOWN: usize = 20;
 
 const EXAMPLES: &str = "\
@@ -26,29 +26,30 @@ Examples:
   atoll profile bert.kg --shape input_ids=1,64 --runs 50
   atoll profile resnet50.kg --compute-units 2 --output resnet50.json --json
 
-A profile lies beside the bundle, by its digest, where `atoll serve --policy reef` and `atoll bench disb` find it.
-Profiles of several shapes lie in one file. Measure on an idle machine: what else runs is measured with it.";
+Profiles are kept in a cache under the digest of the bundle, where `atoll serve --policy reef` and `atoll bench disb` \
+find
+them. One file holds the profiles of several shapes. Measure on an idle machine: other programs distort the result.";
 
-/// Measure how long each launch of a model takes alone on a device.
+/// Measure how long each launch of a model takes alone on a device
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The model, .kg; an .onnx file is compiled first
+    /// Model (.kg); an .onnx file is compiled first
     #[arg(value_name = "MODEL")]
     model: PathBuf,
 
-    /// Invocations that are measured; the profile holds their medians
+    /// Number of measured invocations; the profile holds their medians
     #[arg(long, value_name = "COUNT", default_value = "20")]
     runs: NonZeroU32,
 
     #[command(flatten)]
     inputs: InputArgs,
 
-    /// Write the profile there instead
+    /// File to write the profile to [default: the profile cache]
     #[arg(long, short, value_name = "FILE.json")]
     output: Option<PathBuf>,
 
-    /// Print JSON: the profile as it is written
+    /// Print the profile as JSON
     #[arg(long)]
     json: bool,
 
@@ -63,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let function = invoker::load(&handle, &bundle, &bundle.graph().name, Class::RealTime)?;
     let (device, compute_units) = (handle.device_info().kind(), handle.device_info().compute_units);
     let path = args.output.clone().or_else(|| profiler::place(&bundle, device, compute_units));
-    let path = path.context("neither XDG_CACHE_HOME nor HOME is set; say where with --output").blame_user()?;
+    let path = path.context("neither XDG_CACHE_HOME nor HOME is set; choose a file with --output").blame_user()?;
     let mut profile = match Profile::read(&path) {
         Ok(known) if (known.bundle.as_str(), known.compute_units) == (bundle.digest(), compute_units) => known,
         _ => Profile::new(bundle.digest(), &bundle.graph().name, device, compute_units),
@@ -120,7 +121,8 @@ fn text(shape: &ShapeProfile, compute_units: u32) -> String {
     }
     let _ = writeln!(
         text,
-        "\n{} launches on {}: {:.3} ms, {:.3} of them between launches; {:.3} ms before and {:.3} after; medians of {} runs",
+        "\n{} launches on {}: {:.3} ms, of which {:.3} ms between launches; {:.3} ms before the first and {:.3} ms \
+        after the last; medians of {} runs",
         shape.launches.len(),
         counted(compute_units, "compute unit"),
         ms(shape.total_ns),

@@ -1,7 +1,7 @@
 //! `atoll ps`
 
 use super::functions::ls::class_name;
-use crate::control::{ControlArgs, Told};
+use crate::control::{Classify, ControlArgs};
 use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
 use atoll_client::{DeviceEntry, ExecutorEntry, ProcessEntry, ProcessReport, Residency};
@@ -11,9 +11,10 @@ Examples:
   atoll ps
   atoll ps --tenant team-a --json
 
-Root and the daemon's own user see all tenants unless they name one.";
+Root and the daemon's own user see all tenants, unless they choose one with --tenant.";
 
-/// List what is loaded, where its constants are, what runs and waits, and the processes that run it
+/// List loaded functions with the location of their constants and their invocations, and the
+/// executor processes
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -26,7 +27,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let report = args.control.connect()?.processes().told()?;
+    let report = args.control.connect()?.processes().classify()?;
     if args.json {
         return print_json(&report);
     }
@@ -47,7 +48,7 @@ fn render(report: &ProcessReport) -> String {
         ("waiting", Align::Right),
     ]);
     report.functions.iter().for_each(|function| table.row(cells(function)));
-    // What is the same everywhere needs no column.
+    // A single device needs no column.
     let is_alone = report.devices.len() <= 1;
     if is_alone {
         table.hide(0);
@@ -67,7 +68,7 @@ fn headline(entry: &DeviceEntry) -> String {
     format!("{device}, {}, {memory} in use{state}\n", counted(*compute_units, "compute unit"))
 }
 
-/// The processes of tenants; nothing where the daemon runs kernels itself.
+/// The executor processes of tenants; empty if the daemon runs kernels itself.
 fn executors(executors: &[ExecutorEntry], is_alone: bool) -> String {
     if executors.is_empty() {
         return String::new();
@@ -145,8 +146,10 @@ mod tests {
         assert_eq!(
             render(&report),
             "host:0, 4 compute units, 3.0 MiB of 1.0 GiB in use\n  \
-             tenant  function  class      constants           on device  in host memory  invocations  running  waiting\n  \
-             a       f         real-time  host       1.0 KiB of 2.0 KiB           512 B      1.0 MiB        1        3\n"
+             tenant  function  class      constants           on device  in host memory  invocations  running  \
+             waiting\n  \
+             a       f         real-time  host       1.0 KiB of 2.0 KiB           512 B      1.0 MiB        1        \
+             3\n"
         );
         let entry = |pid, cause: Option<&str>| ExecutorEntry {
             device: "host:1".into(),
@@ -170,8 +173,10 @@ mod tests {
             render(&report),
             "host:0, 4 compute units, 3.0 MiB of 1.0 GiB in use\n\
              host:1, 4 compute units, 3.0 MiB of 1.0 GiB in use, lost: its process dies\n  \
-             device  tenant  function  class      constants           on device  in host memory  invocations  running  waiting\n  \
-             host:0  a       f         real-time  host       1.0 KiB of 2.0 KiB           512 B      1.0 MiB        1        3\n\n  \
+             device  tenant  function  class      constants           on device  in host memory  invocations  running  \
+             waiting\n  \
+             host:0  a       f         real-time  host       1.0 KiB of 2.0 KiB           512 B      1.0 MiB        \
+             1        3\n\n  \
              device  tenant  executor  restarts  trouble\n  \
              host:1  a              7         2  its jail lacks landlock: none\n"
         );

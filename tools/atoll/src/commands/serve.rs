@@ -25,71 +25,86 @@ Examples:
   atoll serve --model-repository models/ --device host:0@0-3 --device host:1@4-7
   atoll serve --model-repository models/ --host 0.0.0.0 --policy sequential --log-format json
 
-A repository holds NAME.kg, NAME.onnx (compiled on first load, then cached) or NAME/1/model.onnx.
-A file NAME.toml says how a model is served:  class = \"real-time\",  queue_capacity = 64 (for each class)  and  device = \"host:1\", where it is
-to be; a model that names no device goes to the one with the least on it.";
+A repository contains NAME.kg, NAME.onnx (compiled at the first load, then cached) or NAME/1/model.onnx.
+NAME.toml has the settings of a model:  class = \"real-time\",  queue_capacity = 64 (per class),  device = \"host:1\"
+(default: the device that holds the fewest bytes of functions).";
 
-/// Serve the models of a folder over HTTP (KServe v2), with metrics for Prometheus.
+/// Serve the models of a folder over HTTP (KServe v2), with metrics for Prometheus
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Folder with the models
+    /// Folder with models
     #[arg(long, value_name = "DIR")]
     model_repository: PathBuf,
 
     #[command(flatten)]
     symbols: SymbolArgs,
 
-    /// Address to listen on; there is no authentication, so think before you change it
+    /// Address to listen on. There is no authentication: every client that can reach the address
+    /// may use the daemon
     #[arg(long, default_value_t = IpAddr::from(Ipv4Addr::LOCALHOST))]
     host: IpAddr,
 
-    /// Port for requests; 0 for any that is free
+    /// Port for requests; 0 for any free port
     #[arg(long, default_value_t = 8000)]
     http_port: u16,
 
-    /// Port for metrics; 0 for any that is free
+    /// Port for metrics; 0 for any free port
     #[arg(long, default_value_t = 8002)]
     metrics_port: u16,
 
-    /// Folder for compiled models, and for copies of the bundles that are served, which need no
-    /// more room where the file system makes reflinks [default: $XDG_CACHE_HOME/atoll/compiled]
+    /// Folder for compiled models and for copies of served bundles (reflinks where the file system
+    /// supports them) [default: $XDG_CACHE_HOME/atoll/compiled]
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
 
-    /// Largest body of a request, as in 64M
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value_t = limits::BODY_BYTES_MAX_DEFAULT as u64)]
+    /// Largest request body, for example 64M
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = parse_bytes,
+        default_value_t = limits::BODY_BYTES_MAX_DEFAULT as u64
+    )]
     body_bytes_max: u64,
 
-    /// A name, besides addresses and localhost, by which clients may call the daemon (the header
-    /// Host). Beyond loopback any name will do unless one is given
+    /// Additional name by which clients may call the daemon (header Host), besides IP addresses and
+    /// localhost. If the daemon listens beyond loopback and no name is given, any name is accepted
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
 
-    /// Web pages of this origin may call the daemon, as in `https://dash.example`; others may not
+    /// Origin of web pages that may call the daemon, for example `https://dash.example`. Other
+    /// pages are refused
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
 
-    /// Whether /v2/health/ready waits for every model of the repository: with true, the server is
-    /// not ready while one has failed to load (unloading that one gives it up); with false, it
-    /// is ready as soon as each is loaded or has failed. As Triton's
-    #[arg(long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
+    /// Meaning of /v2/health/ready, as in Triton. With true, the server is not ready while a model
+    /// of the repository has failed to load (unloading that model clears the failure). With false,
+    /// it is ready as soon as each model is loaded or has failed
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true"
+    )]
     strict_readiness: bool,
 
-    /// End with an error if a model of the repository cannot be loaded at the start
+    /// Exit with an error if a model of the repository cannot be loaded at startup
     #[arg(long)]
     exit_on_error: bool,
 
-    /// How long requests may go on after SIGTERM
+    /// How long running requests may continue after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain_seconds: u64,
 
-    /// Socket for `atoll fn` and `atoll object` [default: $XDG_RUNTIME_DIR/atoll.sock or
-    /// /run/atoll.sock]
+    /// Control socket for `atoll fn`, `atoll object` and other commands [default:
+    /// $XDG_RUNTIME_DIR/atoll.sock or /run/atoll.sock]
     #[arg(long, value_name = "PATH", env = CONTROL_SOCKET_VARIABLE, conflicts_with = "no_control")]
     control_socket: Option<PathBuf>,
 
-    /// Serve models over HTTP only
+    /// Serve HTTP only, without a control socket
     #[arg(long)]
     no_control: bool,
 
@@ -97,20 +112,25 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
 
-    /// Who may use the control socket, as which tenant, and how much: an atoll.toml
+    /// Tenants, their users and their limits (atoll.toml)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Run functions of tenants on a GPU, or with --isolation none, where nothing keeps their
-    /// kernels out of each other's memory
+    /// Run functions of tenants even where the memory of tenants is not isolated: on a GPU, or with
+    /// --isolation none
     #[arg(long)]
     trust_tenants: bool,
 
-    /// Objects to keep in memory, beside the disk, as in 512M
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value_t = limits::OBJECT_MEMORY_BYTES_DEFAULT)]
+    /// Bytes of objects kept in memory (all are on disk), for example 512M
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = parse_bytes,
+        default_value_t = limits::OBJECT_MEMORY_BYTES_DEFAULT
+    )]
     object_memory: u64,
 
-    /// File to write the addresses to once every model is loaded or has failed
+    /// File that receives the addresses once each model is loaded or has failed
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 
@@ -125,7 +145,7 @@ impl Args {
             Some(state) => state.clone(),
             None => cache::state_folder()
                 .context(
-                    "neither XDG_STATE_HOME nor HOME is set; say where functions and objects are kept with --state",
+                    "neither XDG_STATE_HOME nor HOME is set; choose a folder for functions and objects with --state",
                 )
                 .blame_user()?,
         };
@@ -147,7 +167,7 @@ impl Args {
         let cache = match self.cache {
             Some(cache) => cache,
             None => cache::folder("compiled")
-                .context("neither XDG_CACHE_HOME nor HOME is set; say where compiled models go with --cache")
+                .context("neither XDG_CACHE_HOME nor HOME is set; choose a folder for compiled models with --cache")
                 .blame_user()?,
         };
         let config = ServerConfig {
@@ -169,12 +189,12 @@ impl Args {
     }
 }
 
-/// Lets the process open as many files as the system allows it, and says how many. The usual limit
-/// of 1,024 is for programs that call `select`.
+/// Raises the limit of open files to the maximum and returns it. The usual limit of 1,024 exists
+/// for programs that call `select`.
 fn raise_open_files() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    // No limit is none in practice.
+    // An unlimited value counts as the largest number.
     if raised.is_ok() { maximum.unwrap_or(u64::MAX) } else { current.unwrap_or(u64::MAX) }
 }
 
@@ -183,7 +203,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let (config, devices) = args.config()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("atoll-http").build()?;
     if !config.host.is_loopback() {
-        tracing::warn!(host = %config.host, "everybody who reaches this address can use the models and load and unload them");
+        tracing::warn!(host = %config.host, "no authentication: every client that can reach this address may use, load \
+            and unload models");
     }
     let compiler = compiler::service(&devices.device_names(), symbols);
     let fleet =
@@ -193,28 +214,29 @@ pub(crate) fn run(args: Args) -> Result<()> {
             .control
             .as_ref()
             .map_or_else(String::new, |control| format!("control {}\n", control.socket.display()));
-        let server = Server::bind(config, Arc::new(fleet.handle()), compiler).await.map_err(blame)?;
-        // Scripts read these lines; people read the log.
+        let server = Server::bind(config, Arc::new(fleet.handle()), compiler).await.map_err(classify)?;
+        // Scripts read these lines from standard output; people read the log.
         print(&format!("http {}\nmetrics {}\n{control}", server.http_address()?, server.metrics_address()?))?;
         tracing::info!(http = %server.http_address()?, metrics = %server.metrics_address()?, "listening");
         let stop = async {
             if let Err(error) = terminated().await {
-                tracing::error!(%error, "signals cannot be received; stopping");
+                tracing::error!(%error, "cannot receive signals; stopping");
             }
         };
-        server.run(stop).await.map_err(blame)
+        server.run(stop).await.map_err(classify)
     });
     fleet.shutdown();
-    // A compilation may still run on a thread that cannot be stopped; it writes nothing that is half
-    // done.
+    // A compilation may still run on a thread that cannot be stopped. It never leaves a partial
+    // file behind.
     runtime.shutdown_background();
     served?;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// A folder that is not there is the user's mistake; a port that another program has is nobody's.
-fn blame(error: ServeError) -> anyhow::Error {
+/// Classifies errors: a missing repository or a broken model is the user's mistake; a port in use
+/// is not.
+fn classify(error: ServeError) -> anyhow::Error {
     match error {
         ServeError::Repository { .. } | ServeError::Models(_) => users(error),
         other => other.into(),

@@ -1,7 +1,7 @@
 //! `atoll usage`
 
 use super::functions::ls::class_name;
-use crate::control::{ControlArgs, Told};
+use crate::control::{Classify, ControlArgs};
 use crate::output::{Align, Table, bytes, counted, print, print_json};
 use anyhow::Result;
 use atoll_client::{DeviceUsage, UsageEntry, UsageReport};
@@ -12,10 +12,10 @@ Examples:
   atoll usage --tenant team-a
   atoll usage --json | jq '.rows[] | [.tenant, .function, .device_s]'
 
-`device s` is the time of the device times the share of it: a second on half of its compute units is half a second.
-Root and the daemon's own user see all tenants unless they name one.";
+`device s` is time on the device, weighted by the share of its compute units: a second on half of them counts half.
+Root and the daemon's own user see all tenants, unless they choose one with --tenant.";
 
-/// Tell who used how much of the device and its memory since the daemon started
+/// Report the use of devices and device memory by tenant and function, since the daemon started
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let report = args.control.connect()?.usage().told()?;
+    let report = args.control.connect()?.usage().classify()?;
     if args.json {
         return print_json(&report);
     }
@@ -52,7 +52,7 @@ fn render(report: &UsageReport) -> String {
         ("read", Align::Right),
     ]);
     report.rows.iter().filter(|row| was_used(row)).for_each(|row| table.row(cells(row)));
-    // What is the same everywhere needs no column.
+    // A single device needs no column.
     if report.devices.len() <= 1 {
         table.hide(0);
     }
@@ -64,7 +64,7 @@ fn render(report: &UsageReport) -> String {
     format!("{devices}{table}")
 }
 
-/// Rows of zeros are for programs.
+/// Rows of zeros are shown in JSON only.
 fn was_used(row: &UsageEntry) -> bool {
     row.launches > 0
         || row.memory.values().any(|memory| memory.byte_s > 0.0)
@@ -151,9 +151,12 @@ mod tests {
         assert_eq!(
             render(&report),
             "host:0, 4 compute units, up for 2 h 5 min, busy for 1.8 s\n  \
-             tenant  function    class        device s  GiB s     held  done  not done  preempted  cold  written     read\n  \
-             a       f           best-effort     1.250  3.000  2.0 KiB     5         2          1     1     10 B  1.0 MiB\n  \
-             a       (unloaded)  best-effort     0.500  3.000  2.0 KiB     5         2          1     1     10 B  1.0 MiB\n"
+             tenant  function    class        device s  GiB s     held  done  not done  preempted  cold  written     \
+             read\n  \
+             a       f           best-effort     1.250  3.000  2.0 KiB     5         2          1     1     10 B  1.0 \
+             MiB\n  \
+             a       (unloaded)  best-effort     0.500  3.000  2.0 KiB     5         2          1     1     10 B  1.0 \
+             MiB\n"
         );
         report.devices.push(DeviceUsage { device: "host:1".into(), compute_units: 1, device_s: None });
         report.rows = vec![UsageEntry { device: "host:1".into(), ..row(Some("f"), 1.25, 7) }];
@@ -161,8 +164,10 @@ mod tests {
             render(&report),
             "host:0, 4 compute units, up for 2 h 5 min, busy for 1.8 s\n\
              host:1, 1 compute unit, up for 2 h 5 min\n  \
-             device  tenant  function  class        device s  GiB s     held  done  not done  preempted  cold  written     read\n  \
-             host:1  a       f         best-effort     1.250  3.000  2.0 KiB     5         2          1     1     10 B  1.0 MiB\n"
+             device  tenant  function  class        device s  GiB s     held  done  not done  preempted  cold  \
+             written     read\n  \
+             host:1  a       f         best-effort     1.250  3.000  2.0 KiB     5         2          1     1     10 \
+             B  1.0 MiB\n"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as plain as it gets.
+//! A minimal HTTP/1.1 client.
 
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -9,12 +9,12 @@ pub(crate) struct Connection {
     stream: TcpStream,
 }
 
-/// What came back.
+/// An answer.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
-    /// Bytes of the first read.
+    /// Number of bytes of the first read.
     pub(crate) first_read_bytes: usize,
 }
 
@@ -27,7 +27,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The message of an error, which every answer but a success has.
+    /// The message of an error answer.
     pub(crate) fn error(&self) -> String {
         assert!(self.status >= 400, "{}: {}", self.status, self.text());
         self.json()["error"].as_str().expect("an error body").to_string()
@@ -67,7 +67,7 @@ impl Connection {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Waits until the server closes the connection. What it sends before is dropped.
+    /// Waits until the server closes the connection. Discards what it sends before.
     pub(crate) fn closed(&mut self) {
         let mut chunk = [0; 4096];
         while matches!(self.stream.read(&mut chunk), Ok(1..)) {}

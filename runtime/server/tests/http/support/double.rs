@@ -1,4 +1,4 @@
-//! An engine that does as it is told.
+//! A scripted engine.
 
 use atoll_engine::{
     ChainRequest, Class, ComputeUnitUse, DeviceId, DeviceStatistics, EngineError, EngineStatistics, FunctionInfo,
@@ -45,7 +45,7 @@ impl Double {
         self.requests.lock().unwrap().last().expect("a request").clone()
     }
 
-    /// A device fails for good.
+    /// Marks a device as permanently failed.
     pub(crate) fn lose(&self, device: usize) {
         self.lost.lock().unwrap()[device] = true;
     }
@@ -62,7 +62,7 @@ impl Double {
         self.functions.lock().unwrap().get(&FunctionKey::local(name)).map(|(_, options, _)| options.clone())
     }
 
-    /// The bundle of a function that is loaded.
+    /// The bundle of a loaded function.
     pub(crate) fn bundle(&self, name: &str) -> Option<Arc<Bundle>> {
         self.functions.lock().unwrap().get(&FunctionKey::local(name)).map(|(bundle, ..)| bundle.clone())
     }
@@ -86,7 +86,7 @@ fn echo(request: InvocationRequest) -> InvocationResult {
     }
 }
 
-/// The one call of a chain; nobody sends longer ones here.
+/// The only stage of a chain; these tests send no longer ones.
 fn single(mut chain: ChainRequest) -> InvocationRequest {
     let stage = chain.stages.remove(0);
     let input = |input| match input {
@@ -185,7 +185,7 @@ impl Inference for Double {
                 queue_depths,
                 ..DeviceStatistics::default()
             };
-            // As if the configuration named one.
+            // As if the configuration set a quota for one tenant.
             let quota = TenantBytes { all: 1 << 30, best_effort: 1 << 20 };
             let guest = TenantMemory { tenant: "guest".parse().expect("a name"), quota, ..TenantMemory::default() };
             EngineStatistics {

@@ -1,4 +1,4 @@
-//! A daemon in this process, and a client that shows what is on the wire.
+//! A daemon inside the test process, and a client that exposes the bytes on the wire.
 
 mod client;
 mod double;
@@ -22,10 +22,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Longest wait for anything that should happen soon, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest wait for an event, generous enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running daemon with a repository of its own.
+/// A running daemon with its own repository.
 pub(crate) struct Daemon {
     pub(crate) folder: TempDir,
     pub(crate) engine: Arc<Double>,
@@ -36,14 +36,14 @@ pub(crate) struct Daemon {
     serving: Option<JoinHandle<Result<(), ServeError>>>,
 }
 
-/// How a daemon differs from the usual one.
+/// Deviations from the default daemon.
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) compiler: Option<Arc<Compiler>>,
     pub(crate) body_bytes_max: Option<usize>,
     pub(crate) drain: Option<Duration>,
     pub(crate) connections: Option<ConnectionLimits>,
-    /// Readiness that is not strict.
+    /// Turns strict readiness off.
     pub(crate) lax_readiness: bool,
 }
 
@@ -60,7 +60,7 @@ impl Daemon {
         Daemon::over(folder, options)
     }
 
-    /// A daemon over the folder that another one leaves behind.
+    /// Starts a daemon on the folder of an earlier one.
     pub(crate) fn over(folder: TempDir, options: Options) -> Daemon {
         let engine = Arc::new(Double::default());
         let mut config = ServerConfig {
@@ -112,7 +112,7 @@ impl Daemon {
         self.runtime.block_on(serving).unwrap().unwrap();
     }
 
-    /// Stops, and hands over the folder.
+    /// Stops the daemon and returns its folder.
     pub(crate) fn stop(mut self) -> TempDir {
         self.begin_stop();
         self.stopped();
@@ -120,16 +120,16 @@ impl Daemon {
     }
 }
 
-/// Waits until something is true.
+/// Waits until the condition holds.
 pub(crate) fn eventually(what: impl Fn() -> bool) {
     let start = Instant::now();
     while !what() {
-        assert!(start.elapsed() < PATIENCE, "it did not happen");
+        assert!(start.elapsed() < TIMEOUT, "the condition did not become true in time");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// A compiler that turns any file into the toy model, unless its text says otherwise.
+/// A compiler that produces the toy model for any file, unless its contents ask for a failure.
 #[derive(Default)]
 pub(crate) struct Compiler {
     pub(crate) runs: AtomicUsize,

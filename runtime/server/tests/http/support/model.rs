@@ -1,4 +1,4 @@
-//! A model of one copy: `out = in`, [batch, 4] of FP32.
+//! A model with one copy node: `out = in`, FP32 [batch, 4].
 
 use atoll_kgraph::{
     BufferId, BufferKind, BufferSpec, BundleContents, DType, Expr, FORMAT_VERSION, KernelGraph, MemoryPlan, Node,

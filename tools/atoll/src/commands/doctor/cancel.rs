@@ -1,4 +1,4 @@
-//! How soon a kernel that never ends leaves the device once nobody wants it, by trying.
+//! Measures how soon an endless kernel leaves the device after its invocation is cancelled.
 
 use super::Finding;
 use crate::engine::EngineArgs;
@@ -35,54 +35,53 @@ reads = ["x"]
 writes = ["y"]
 "#;
 
-/// Times the kernel is given up.
+/// Number of cancellations.
 const ROUNDS: u32 = 10;
-/// Long enough for it to be in the middle.
+/// Time before the cancellation, so that the kernel is running.
 const RUNS: Duration = Duration::from_millis(20);
-/// A device that cannot end kernels is not waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for the kernel to end; a device that cannot abort kernels exceeds it.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn finding(engine: &EngineArgs) -> Finding {
-    match try_it(engine) {
+    match longest_cancellation(engine) {
         Ok(Some(longest)) => {
             let grace_ms = atoll_core::limits::ABORT_GRACE_NS / 1_000_000;
             let ms = longest.as_secs_f64() * 1e3;
             Finding::good(
                 "cancel",
                 format!(
-                    "a kernel that never ends left the device {ms:.1} ms after it was given up, at most, {ROUNDS} times; {grace_ms} ms of that it has to end by itself"
+                    "an endless kernel left the device within {ms:.1} ms of its cancellation, in each of {ROUNDS} \
+                    trials; this includes the {grace_ms} ms in which a kernel may end by itself"
                 ),
             )
         }
         Ok(None) => Finding::absent(
             "cancel",
-            format!("a kernel that never ends was still there {} s after it was given up", PATIENCE.as_secs()),
-            "this device cannot end kernels; --time-limit bounds how long they hold it, where the device knows one",
+            format!("an endless kernel was still running {} s after its cancellation", TIMEOUT.as_secs()),
+            "this device cannot abort kernels; where supported, --time-limit bounds their run time",
         ),
-        Err(error) => Finding::bad(
-            "cancel",
-            format!("failed: {error:#}"),
-            "run with --log debug for more; otherwise please report it",
-        ),
+        Err(error) => {
+            Finding::bad("cancel", format!("failed: {error:#}"), "run with --log debug for details, or report this")
+        }
     }
 }
 
-/// The longest time from giving up to the answer; `None` if that did not come.
-fn try_it(engine: &EngineArgs) -> Result<Option<Duration>> {
+/// The longest time from the cancellation to the answer; `None` if an answer did not come in time.
+fn longest_cancellation(engine: &EngineArgs) -> Result<Option<Duration>> {
     let engine = engine.start()?;
     load(&engine, 1)?;
-    let times: Result<Vec<Option<Duration>>> = (0..ROUNDS).map(|_| give_up(&engine)).collect();
+    let times: Result<Vec<Option<Duration>>> = (0..ROUNDS).map(|_| cancel_once(&engine)).collect();
     Ok(times?.into_iter().collect::<Option<Vec<Duration>>>().and_then(|times| times.into_iter().max()))
 }
 
-/// Loads a kernel that never ends, with so many blocks.
+/// Loads a function whose only kernel never ends, with `blocks` blocks.
 pub(super) fn load(engine: &Engine, blocks: u32) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (manifest, path) = (folder.path().join("forever.toml"), folder.path().join("forever.kg"));
     std::fs::write(folder.path().join("forever.ptx"), KERNEL)?;
     std::fs::write(&manifest, MANIFEST.replace("BLOCKS", &blocks.to_string()))?;
     let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
-    pack(&manifest, &path, &options, &Silent).context("packing a kernel")?;
+    pack(&manifest, &path, &options, &Silent).context("cannot pack the kernel")?;
     let options = FunctionOptions {
         key: FunctionKey::local("forever"),
         class: Class::BestEffort,
@@ -93,7 +92,7 @@ pub(super) fn load(engine: &Engine, blocks: u32) -> Result<()> {
     Ok(())
 }
 
-/// A call of it.
+/// An invocation of it.
 pub(super) fn request() -> InvocationRequest {
     InvocationRequest {
         function: FunctionKey::local("forever"),
@@ -104,15 +103,15 @@ pub(super) fn request() -> InvocationRequest {
     }
 }
 
-fn give_up(engine: &Engine) -> Result<Option<Duration>> {
+fn cancel_once(engine: &Engine) -> Result<Option<Duration>> {
     let (send, answer) = channel();
     let id = engine.handle().submit(request(), Box::new(move |result| drop(send.send((result, Instant::now())))));
     std::thread::sleep(RUNS);
     let begin = Instant::now();
     engine.handle().cancel(id);
-    match answer.recv_timeout(PATIENCE) {
+    match answer.recv_timeout(TIMEOUT) {
         Ok((Err(InvokeError::Cancelled), at)) => Ok(Some(at.saturating_duration_since(begin))),
-        Ok((other, _)) => anyhow::bail!("a kernel that never ends was answered with {:?}", other.err()),
+        Ok((other, _)) => anyhow::bail!("an endless kernel returned {:?}", other.err()),
         Err(_) => Ok(None),
     }
 }

@@ -1,4 +1,4 @@
-//! What can be seen without running anything.
+//! Checks that need no trial run.
 
 use super::Finding;
 use crate::cache;
@@ -6,7 +6,7 @@ use crate::output::bytes;
 use atoll_device::priority::{self, WakePriority};
 use std::path::{Path, PathBuf};
 
-/// Less memory than this does not hold one of the larger models with its buffers.
+/// With less memory than this, larger models and their buffers do not fit.
 const MEMORY_BYTES_MIN: u64 = 1 << 30;
 
 pub(super) fn all() -> Vec<Finding> {
@@ -26,14 +26,14 @@ fn cpu() -> Finding {
         _ => Finding::bad(
             "CPU",
             format!("below x86-64-v3, {model}"),
-            "the host device needs AVX2 and FMA, as in every x86 CPU since 2015; in a virtual machine pass the CPU through",
+            "the host device needs AVX2 and FMA (x86 CPUs since 2015); in a virtual machine, enable CPU passthrough",
         ),
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 fn cpu() -> Finding {
-    Finding::bad("CPU", std::env::consts::ARCH, "the host device runs on x86-64 only, for now")
+    Finding::bad("CPU", std::env::consts::ARCH, "the host device supports x86-64 only")
 }
 
 fn cpu_model() -> Option<String> {
@@ -48,28 +48,29 @@ fn cores() -> Finding {
         return Finding::absent(
             "cores",
             "1",
-            "one CPU computes and serves at once; give the machine two or more for steady latencies",
+            "a single CPU both computes and serves; use two or more for steady latencies",
         );
     }
     Finding::good("cores", cores.to_string())
 }
 
-/// How soon the engine's thread gets a CPU that compute units keep busy.
+/// How quickly the engine's thread gets a CPU that compute units keep busy.
 fn wake_up() -> Finding {
     let granted = std::thread::spawn(priority::wake_first).join();
-    let remedy = "for steady latencies beside busy CPUs: grant CAP_SYS_NICE, or a limit of real-time priority (`ulimit -r 1`, `LimitRTPRIO=1` in systemd)";
+    let remedy = "for steady latencies on a busy machine, grant CAP_SYS_NICE or a real-time priority limit (`ulimit -r \
+        1`, or `LimitRTPRIO=1` in systemd)";
     match granted {
         Ok(WakePriority::RealTime) => {
-            Finding::good("wake-up", "at once: the engine's thread gets real-time priority (SCHED_FIFO)")
+            Finding::good("wake-up", "immediate: the engine's thread gets real-time priority (SCHED_FIFO)")
         }
         Ok(WakePriority::ShortSlice) => Finding::absent(
             "wake-up",
-            "soon: the engine's thread has a short time slice, and no real-time priority",
+            "fast: the engine's thread has a short time slice, but no real-time priority",
             remedy,
         ),
         _ => Finding::absent(
             "wake-up",
-            "like any thread's: where CPUs are busy the engine's waits for a scheduling tick",
+            "default: on busy CPUs the engine's thread waits for the next scheduler tick",
             remedy,
         ),
     }
@@ -77,11 +78,11 @@ fn wake_up() -> Finding {
 
 fn memory() -> Finding {
     let Some(available) = meminfo("MemAvailable") else {
-        return Finding::absent("memory", "unknown: /proc/meminfo cannot be read", "mount /proc");
+        return Finding::absent("memory", "unknown: cannot read /proc/meminfo", "mount /proc");
     };
     let detail = format!("{} available of {}", bytes(available), bytes(meminfo("MemTotal").unwrap_or(available)));
     if available < MEMORY_BYTES_MIN {
-        return Finding::absent("memory", detail, "larger models will not fit; end other programs or add memory");
+        return Finding::absent("memory", detail, "larger models will not fit; close other programs or add memory");
     }
     Finding::good("memory", detail)
 }
@@ -97,21 +98,22 @@ fn compiler() -> Finding {
         return Finding::good("compiler", "built in, with LLVM");
     }
     if cfg!(feature = "compiler") {
-        return Finding::good("compiler", "built in, without LLVM: it compiles for NVIDIA GPUs, and not for CPUs");
+        return Finding::good("compiler", "built in, without LLVM: compiles for NVIDIA GPUs, but not for CPUs");
     }
     Finding::absent(
         "compiler",
-        "not built in; bundles with native code are served all the same",
-        "build with the cargo feature `compiler` to compile models here",
+        "not built in; bundles with native code can still be served",
+        "to compile models on this machine, build with the cargo feature `compiler`",
     )
 }
 
-/// Whether best-effort blocks can run beside real-time launches.
+/// Whether best-effort blocks can be padded into real-time launches.
 fn padding() -> Finding {
     if cfg!(not(feature = "compiler")) {
         return Finding::absent(
             "padding",
-            "not possible: its modules are compiled while functions run; `--policy reef` is `reset` here",
+            "not possible: padding modules are compiled at run time, and there is no compiler; `--policy reef` acts \
+            like `reset`",
             "build with the cargo feature `compiler`",
         );
     }
@@ -119,12 +121,15 @@ fn padding() -> Finding {
     match folder.map_or(0, |bundles| bundles.flatten().count()) {
         0 => Finding::absent(
             "padding",
-            "no bundle is profiled here, so `--policy reef` is `reset`",
-            "`atoll profile MODEL.kg` for each model that should pad or be padded",
+            "no bundle is profiled on this machine, so `--policy reef` acts like `reset`",
+            "run `atoll profile MODEL.kg` for each model that should take part in padding",
         ),
         bundles => Finding::good(
             "padding",
-            format!("under `--policy reef`, among functions of one tenant; bundles profiled here: {bundles}"),
+            format!(
+                "possible with `--policy reef`, between functions of one tenant; bundles profiled on this machine: \
+                {bundles}"
+            ),
         ),
     }
 }
@@ -135,7 +140,8 @@ fn ptxas() -> Finding {
         None => Finding::absent(
             "ptxas",
             "not found",
-            "only needed to look at registers and spills of NVIDIA kernels: pip install nvidia-cuda-nvcc-cu12, and name it in ATOLL_PTXAS",
+            "only needed to count registers and spills of NVIDIA kernels; install it with `pip install \
+            nvidia-cuda-nvcc-cu12` and set ATOLL_PTXAS to its path",
         ),
     }
 }
@@ -156,8 +162,8 @@ fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Folders in which distributions and containers put the driver's library, after those of the
-/// environment.
+/// Folders in which distributions and containers install the driver's library, searched after those
+/// of the environment.
 const LIBRARY_FOLDERS: [&str; 6] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib64",
@@ -167,7 +173,7 @@ const LIBRARY_FOLDERS: [&str; 6] = [
     "/run/opengl-driver/lib",
 ];
 
-/// Looks without loading: a library that is loaded runs code.
+/// Finds the library without loading it, since loading runs its code.
 fn cuda() -> Finding {
     let environment = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let folders = std::env::split_paths(&environment).chain(LIBRARY_FOLDERS.map(PathBuf::from));
@@ -179,8 +185,8 @@ fn cuda() -> Finding {
         }
         (Some(path), 0) => Finding::absent(
             "NVIDIA",
-            format!("{} but no device", path.display()),
-            "pass the device into the container, or load the driver",
+            format!("{}, but no device", path.display()),
+            "pass the device to the container, or load the driver",
         ),
         (None, 1..) => Finding::absent(
             "NVIDIA",
@@ -188,7 +194,7 @@ fn cuda() -> Finding {
             "install the driver's libraries (libcuda1)",
         ),
         (None, _) => {
-            Finding::absent("NVIDIA", "no driver and no device", "nothing to do: models run on the host device")
+            Finding::absent("NVIDIA", "no driver and no device", "no action needed: models run on the host device")
         }
     }
 }

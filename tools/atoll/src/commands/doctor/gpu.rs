@@ -1,17 +1,17 @@
-//! What the GPU of `--device cuda` is, and how fast an epoch reaches its kernels.
+//! Describes the GPU of `--device cuda`, and measures how fast an epoch reaches its kernels.
 
 use super::Finding;
 use anyhow::Result;
 use atoll_device::Device;
 use atoll_device_cuda::{CudaConfig, CudaDevice, FlagRoute, MpsControl, RouteCost};
 
-/// As little as a device takes: nothing is run on it.
+/// The smallest amount that a device accepts; nothing runs on it.
 const MEMORY_BYTES: u64 = 1 << 20;
 
 pub(super) fn finding(index: u32) -> Finding {
     match describe(index) {
         Ok(detail) => Finding::good("GPU", detail),
-        Err(error) => Finding::bad("GPU", format!("{error:#}"), "without it models run with `--device host`"),
+        Err(error) => Finding::bad("GPU", format!("{error:#}"), "models can run with `--device host` instead"),
     }
 }
 
@@ -32,35 +32,35 @@ fn describe(index: u32) -> Result<String> {
         let place = match routes.chosen {
             FlagRoute::Mapped => "host memory",
             FlagRoute::StreamWrite => "device memory",
-            FlagRoute::Bar => "device memory behind the BAR",
+            FlagRoute::Bar => "device memory through the BAR",
         };
-        // Few machines have it, so that nobody misses it.
+        // Not reported as missing, since few machines have it.
         let bar =
-            routes.bar.map_or_else(String::new, |bar| format!("; device memory behind the BAR: {}", cost(Some(bar))));
+            routes.bar.map_or_else(String::new, |bar| format!("; device memory through the BAR: {}", cost(Some(bar))));
         text += &format!(
-            "; kernels look for epochs in {place} (host memory: {}; device memory: {}{bar})",
+            "; kernels read epochs from {place} (host memory: {}; device memory: {}{bar})",
             cost(routes.mapped),
             cost(routes.stream_write)
         );
     }
     text += &match device.smallest_partition() {
-        Ok(units) => format!("; it can be divided into parts of {units} compute units and more (`--compute-units`)"),
+        Ok(units) => format!("; it can be partitioned in units of at least {units} compute units (`--compute-units`)"),
         Err(error) => format!("; {error}"),
     };
-    text += if gpu.name()?.contains(" MIG ") { "; it is an instance of a GPU that MIG divides" } else { "" };
+    text += if gpu.name()?.contains(" MIG ") { "; it is a MIG instance" } else { "" };
     text += match MpsControl::ambient() {
-        Some(control) if control.answers() => "; MPS runs here, so that several processes use it at once",
-        Some(_) => "; MPS was started here and does not answer, so programs that use the GPU may hang when they begin",
-        None => "; MPS does not run, so processes take turns on it (`--mps` starts it)",
+        Some(control) if control.answers() => "; MPS is running, so several processes use it concurrently",
+        Some(_) => "; MPS was started but does not respond, so programs that use the GPU may hang at startup",
+        None => "; MPS is not running, so processes are time-sliced (start it with `--mps`)",
     };
     Ok(text)
 }
 
 fn cost(cost: Option<RouteCost>) -> String {
     cost.map_or_else(
-        || "does not work".to_owned(),
+        || "not available".to_owned(),
         |RouteCost { visible_ns, read_ns }| {
-            format!("seen and answered in {:.1} µs, read in {read_ns} ns", visible_ns as f64 / 1e3)
+            format!("visible after {:.1} µs (round trip), read in {read_ns} ns", visible_ns as f64 / 1e3)
         },
     )
 }

@@ -1,5 +1,5 @@
-//! Whether running blocks are stopped for more urgent ones, by trying: a kernel that never ends
-//! holds all compute units, and others ask for them.
+//! Tests whether running blocks are interrupted for more urgent ones: real-time requests compete
+//! with an endless kernel that holds all compute units.
 
 use super::cancel;
 use crate::engine::EngineArgs;
@@ -11,26 +11,26 @@ use std::sync::Arc;
 use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
-/// Times somebody asks.
+/// Number of real-time requests.
 const TRIES: u32 = 20;
-/// Long enough for the kernel that never ends to be everywhere.
+/// Pause before each request, so that the endless kernel occupies all compute units.
 const RUNS: Duration = Duration::from_millis(10);
 
-/// Blocks of the kernel that never ends: enough for every compute unit.
+/// Blocks of the endless kernel: enough for every compute unit.
 const BLOCKS: u32 = 512;
-/// How long the kernel may take to end when nobody wants it any more.
+/// Longest wait for the endless kernel to end after its cancellation.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// What happened.
+/// Result of the test.
 pub(super) struct Interruption {
     pub(super) tries: u32,
-    /// Requests that were answered while the kernel ran.
+    /// Requests that were answered while the endless kernel ran.
     pub(super) ran_beside: u32,
     pub(super) reexecuted_blocks: u64,
 }
 
-/// Asks an urgent function, again and again, beside a kernel that never ends. Where that is not
-/// stopped, its time limit ends it, and the trial.
+/// Sends real-time requests while an endless kernel runs. If its blocks are not interrupted, the
+/// kernel's time limit ends it, and with it the test.
 pub(super) fn probe(args: &EngineArgs, urgent: &Arc<Bundle>) -> Result<Interruption> {
     let engine = args.start()?;
     let handle = engine.handle();
@@ -49,7 +49,7 @@ pub(super) fn probe(args: &EngineArgs, urgent: &Arc<Bundle>) -> Result<Interrupt
         ran_beside += 1;
     }
     handle.cancel(forever);
-    // With its end come its counts.
+    // The engine counts the kernel's blocks when it ends.
     let _ = ended.recv_timeout(ENDS_WITHIN);
     let reexecuted_blocks = handle.statistics().reexecuted_blocks;
     engine.shutdown();

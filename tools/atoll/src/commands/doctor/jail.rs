@@ -1,5 +1,4 @@
-//! Whether code of others can be kept in a process of its own: one is started, and says what its
-//! jail lacks.
+//! Starts an executor and reports which parts of its jail this machine does not support.
 
 use super::Finding;
 use crate::engine::EngineArgs;
@@ -16,13 +15,14 @@ pub(super) fn finding(engine: &EngineArgs) -> Finding {
         ),
         Ok(lacks) => Finding::absent(
             "jail",
-            format!("kernels run in processes of their own, which lack {}", lacks.join(", ")),
-            "system calls are kept from them all the same; a kernel with landlock (5.13 or later, in its lsm= list) adds a second wall",
+            format!("kernels run in separate processes whose jail lacks {}", lacks.join(", ")),
+            "system calls are still filtered; a Linux kernel with landlock (5.13 or later, enabled in its lsm= list) \
+            adds a second barrier",
         ),
         Err(error) => Finding::absent(
             "jail",
             format!("none: {error}"),
-            "without it `atoll serve` needs --isolation none, which is for functions that you trust",
+            "`atoll serve` then needs --isolation none, which is for trusted functions only",
         ),
     }
 }

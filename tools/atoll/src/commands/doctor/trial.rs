@@ -1,4 +1,4 @@
-//! What can only be told by trying: a model is compiled and run, and best-effort work is evicted.
+//! Trial runs: compiles and runs a model, and evicts best-effort work.
 
 use super::Finding;
 use super::interrupt::Interruption;
@@ -15,14 +15,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long best-effort work is disturbed.
+/// Duration of the preemption trial.
 const TRIAL: Duration = Duration::from_secs(2);
-/// Time between real-time requests: long enough for best-effort work to fill the device queue
-/// again.
+/// Interval of real-time requests: long enough for best-effort work to refill the device queue.
 const PERIOD: Duration = Duration::from_millis(20);
 
 pub(super) fn all(engine: &EngineArgs) -> Vec<Finding> {
-    let remedy = "run with --log debug for more; the message says what to install, otherwise please report it";
+    let remedy = "run with --log debug for details; install what the message names, or report this";
     let models = match compile() {
         Ok(models) => models,
         Err(error) => return vec![Finding::bad("compile", format!("failed: {error:#}"), remedy)],
@@ -53,13 +52,13 @@ fn compile() -> Result<Models> {
     let folder = tempfile::tempdir()?;
     let rt = bundle(folder.path(), "null", &BuildOptions::default())?;
     let start = Instant::now();
-    // Small enough to be compiled in no time, with many launches to evict.
+    // Compiles quickly, and has many launches to evict.
     let be =
         bundle(folder.path(), "squeezenet", &BuildOptions { width: 0.5, image: Some(112), ..BuildOptions::default() })?;
     Ok(Models { rt, be, seconds: start.elapsed().as_secs_f64() })
 }
 
-/// The bundle stays mapped after its file is gone.
+/// Builds, compiles and opens a model. The bundle stays mapped after its file is deleted.
 fn bundle(folder: &Path, name: &str, options: &BuildOptions) -> Result<Arc<Bundle>> {
     let model = folder.join(name).with_extension("onnx");
     std::fs::write(&model, build_onnx(name, options).context("building the model")?)?;
@@ -87,12 +86,12 @@ fn preempt(models: &Models, engine: &EngineArgs) -> Result<EngineStatistics> {
     Ok(statistics)
 }
 
-/// The level that what happened is proof of.
+/// Reports the preemption level that the measurements prove.
 fn effect(statistics: &EngineStatistics, interruption: &Interruption) -> Finding {
     let latency = &statistics.preemption_latency;
     let us = |q: f64| latency.quantile_ns(q) as f64 / 1e3;
     let measured = format!(
-        "from submission to the first real-time block p50 {:.0} µs, p99 {:.0} µs, {} times",
+        "time from submission to the first real-time block: p50 {:.0} µs, p99 {:.0} µs, {} samples",
         us(0.5),
         us(0.99),
         latency.count()
@@ -102,7 +101,8 @@ fn effect(statistics: &EngineStatistics, interruption: &Interruption) -> Finding
         return Finding::good(
             "preemption",
             format!(
-                "level Interrupt: {evicted} queued launches left; {} of {} real-time requests ran while a kernel that never ends held all compute units, of whose blocks {} stopped midway; {measured}",
+                "level Interrupt: {evicted} queued launches were evicted; {} of {} real-time requests ran while an \
+                endless kernel held all compute units, and {} of its blocks were interrupted; {measured}",
                 interruption.ran_beside, interruption.tries, interruption.reexecuted_blocks
             ),
         );
@@ -111,13 +111,14 @@ fn effect(statistics: &EngineStatistics, interruption: &Interruption) -> Finding
         return Finding::good(
             "preemption",
             format!(
-                "level Deactivate: {evicted} queued launches left and were run again, running blocks are left to finish; {measured}"
+                "level Deactivate: {evicted} queued launches were evicted and run again, but running blocks are not \
+                interrupted; {measured}"
             ),
         );
     }
     Finding::absent(
         "preemption",
-        format!("level Block: no queued launch left the device in {} preemptions; {measured}", statistics.preemptions),
-        "with --policy reset launches should leave; on an idle machine try again, otherwise please report it",
+        format!("level Block: no queued launch was evicted in {} preemptions; {measured}", statistics.preemptions),
+        "with --policy reset, launches should be evicted; try again on an idle machine, or report this",
     )
 }

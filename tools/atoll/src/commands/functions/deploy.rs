@@ -1,7 +1,7 @@
 //! `atoll fn deploy`
 
 use super::ls::as_json;
-use crate::control::{ClassName, ControlArgs, Told};
+use crate::control::{ClassName, Classify, ControlArgs};
 use crate::output::{bytes, print, print_json};
 use anyhow::Result;
 use atoll_client::{Class, Deploy};
@@ -14,27 +14,28 @@ Examples:
   atoll fn deploy bert.kg --device host:1
   atoll fn deploy model.kg --tenant team-a --private --json";
 
-/// Deploy a bundle as a function, or replace the one of its name. It survives a restart of the
-/// daemon.
+/// Deploy a bundle as a function, replacing a function of the same name. Deployed functions survive
+/// a restart of the daemon
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// A .kg file, of `atoll compile` or `atoll pack`
+    /// A .kg file made by `atoll compile`, `atoll pack` or `atoll import`
     bundle: PathBuf,
 
-    /// What to call it [default: the name in the bundle]
+    /// Name of the function [default: the name in the bundle]
     #[arg(long)]
     name: Option<String>,
 
-    /// The class of calls that do not name one [default: best-effort]
+    /// Class of calls that name none [default: best-effort]
     #[arg(long, value_enum)]
     class: Option<ClassName>,
 
-    /// Do not serve it over HTTP, where everybody on this machine may use it
+    /// Do not serve the function over HTTP, where every tenant can call it
     #[arg(long)]
     private: bool,
 
-    /// The device to put it on, as in host:1 [default: the emptiest one of the daemon's]
+    /// Device to load it on, for example host:1 [default: the device that holds the fewest bytes of
+    /// functions]
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
 
@@ -54,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         private: args.private,
         device: args.device.clone(),
     };
-    let function = client.deploy(&args.bundle, &how).told()?;
+    let function = client.deploy(&args.bundle, &how).classify()?;
     if args.json {
         return print_json(&as_json(client.tenant(), &function));
     }

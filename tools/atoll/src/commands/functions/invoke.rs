@@ -1,6 +1,6 @@
 //! `atoll fn invoke`
 
-use crate::control::{ClassName, ControlArgs, Told};
+use crate::control::{ClassName, Classify, ControlArgs};
 use crate::failure::user_error;
 use crate::output::{print, print_json};
 use crate::random::Random;
@@ -20,24 +20,24 @@ Examples:
   atoll fn invoke gemm a=a.npy --then gemm:y=a --then relu:y=x 1.b=b.npy
   atoll fn invoke gemm a=one.npy --rename a=two.npy --rename a=@9f86…0a08 --json
 
-A chain is one call: what --then passes on never leaves the device. Without OUTPUT=INPUT an input takes the output
-of its own name, or the only output there is. INDEX.NAME names an input of a later function, counted from 0.
---rename calls the same again with other contents, of which nothing else is sent.";
+A chain is one call: tensors passed on by --then stay on the device. Without OUTPUT=INPUT, an input takes the output of
+the same name, or the only output. INDEX.NAME is an input of the function number INDEX, counted from 0.
+--rename repeats the call with other contents, and sends only those.";
 
-/// Call a function of a daemon, or several one after the other.
+/// Call a function of a daemon, or several in a chain
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The function
+    /// Name of the function
     function: String,
 
-    /// Inputs: a .npy file, an object, a number for every element, or random, which is what the
-    /// others get
+    /// Input contents: a .npy file, an object, a number for every element, or random (the default
+    /// for inputs that are not given)
     #[arg(value_name = "[INDEX.]NAME=FILE|@DIGEST|NUMBER|random")]
     inputs: Vec<String>,
 
-    /// Shape of an input that is not from a file. A size that varies has one value in all inputs of
-    /// a function; it is 1 where no shape and no file gives it
+    /// Shape of an input that does not come from a file. A variable size has the same value in all
+    /// inputs of a function; it is 1 unless a shape or a file determines it
     #[arg(long, value_name = "[INDEX.]NAME=SIZES")]
     shape: Vec<String>,
 
@@ -45,31 +45,32 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
 
-    /// Call this function next, on outputs of the one before
+    /// Call this function next, with outputs of the previous one as inputs
     #[arg(long, value_name = "FUNCTION[:OUTPUT=INPUT,...]")]
     then: Vec<String>,
 
-    /// Call the same again with other contents of inputs
+    /// Repeat the call with other contents of inputs
     #[arg(long, value_name = "[INDEX.]NAME=FILE|@DIGEST|NUMBER,...")]
     rename: Vec<String>,
 
-    /// Keep the outputs of the last function as objects, and print their names
+    /// Store the outputs of the last function as objects and print their digests
     #[arg(long, conflicts_with = "save")]
     keep: bool,
 
-    /// The class of the call
+    /// Class of the call
     #[arg(long, value_enum)]
     class: Option<ClassName>,
 
-    /// Give up after so many microseconds
+    /// Cancel the call after this time
     #[arg(long, value_name = "MICROSECONDS")]
     deadline_us: Option<u64>,
 
-    /// Folder to write the outputs to, as NAME.npy; of repeated calls the last ones stay
+    /// Folder to write the outputs to, as NAME.npy; of repeated calls, those of the last one are
+    /// kept
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 
-    /// Show so many of the highest elements of each row
+    /// Number of highest elements to show per row
     #[arg(long, value_name = "COUNT", default_value_t = 5)]
     top: usize,
 
@@ -81,18 +82,18 @@ pub(super) struct Args {
     control: ControlArgs,
 }
 
-/// A function of the call, with what the command line says of its inputs.
+/// A function of the call, with the inputs from the command line.
 struct Stage {
     about: Description,
-    /// Inputs that take an output of the function before.
+    /// Inputs that take an output of the previous function, with that output.
     links: BTreeMap<String, String>,
     given: BTreeMap<String, String>,
     shapes: Vec<String>,
 }
 
 impl Stage {
-    /// What is said of its inputs, one of them with another content, if that is given. Of an object
-    /// only the daemon knows the shape.
+    /// The contents of its inputs from the command line, with one of them replaced by `changed`.
+    /// Objects are left out, because only the daemon knows their shape.
     fn specs(&self, changed: Option<(&str, &str)>) -> Result<InputSpecs> {
         let given = self.given.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let given = given.filter(|(name, _)| changed.is_none_or(|(changed, _)| changed != *name)).chain(changed);
@@ -115,9 +116,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let mut random = Random::new(args.seed);
     let first = contents(&stages, &mut random)?;
-    let mut answers = vec![client.invoke(call(args, &stages, &first)).told()?];
+    let mut answers = vec![client.invoke(call(args, &stages, &first)).classify()?];
     if let Some(plan) = answers[0].plan {
-        // What came as bytes is not remembered: it is said again.
+        // Bytes are not remembered, so they are sent again.
         for renames in &args.rename {
             let mut renamed: BTreeMap<(usize, String), Content> =
                 first.iter().filter(|(_, content)| matches!(content, Content::Tensor(_))).cloned().collect();
@@ -129,41 +130,41 @@ pub(super) fn run(args: &Args) -> Result<()> {
             }
             let renamed: Vec<_> =
                 renamed.iter().map(|((index, name), content)| (*index, name.as_str(), content.clone())).collect();
-            answers.push(client.again(plan, &renamed).told()?);
+            answers.push(client.again(plan, &renamed).classify()?);
         }
     }
-    answers.iter().try_for_each(|answer| tell(args, answer))
+    answers.iter().try_for_each(|answer| print_answer(args, answer))
 }
 
-/// The functions, from the first to the last, and how they hang together.
+/// The functions in order, with the links between them.
 fn stages(client: &mut Client, args: &Args) -> Result<Vec<Stage>> {
     let stage = |about| Stage { about, links: BTreeMap::new(), given: BTreeMap::new(), shapes: Vec::new() };
-    let mut stages = vec![stage(client.describe(&args.function).told()?)];
+    let mut stages = vec![stage(client.describe(&args.function).classify()?)];
     for then in &args.then {
         let (function, mapping) =
             then.split_once(':').map_or((then.as_str(), None), |(function, mapping)| (function, Some(mapping)));
-        let mut next = stage(client.describe(function).told()?);
+        let mut next = stage(client.describe(function).classify()?);
         let before = &stages[stages.len() - 1].about;
         next.links = match mapping {
-            Some(mapping) => said_links(mapping)?,
-            None => guessed_links(before, &next.about)?,
+            Some(mapping) => explicit_links(mapping)?,
+            None => implicit_links(before, &next.about)?,
         };
         stages.push(next);
     }
     Ok(stages)
 }
 
-/// `y=x,z=w`: output `y` becomes input `x`.
-fn said_links(mapping: &str) -> Result<BTreeMap<String, String>> {
+/// Parses `y=x,z=w`: output `y` becomes input `x`, output `z` input `w`.
+fn explicit_links(mapping: &str) -> Result<BTreeMap<String, String>> {
     let link = |text: &str| {
         let (output, input) =
-            text.split_once('=').ok_or_else(|| user_error(format!("--then …:{text}: OUTPUT=INPUT is expected")))?;
+            text.split_once('=').ok_or_else(|| user_error(format!("--then …:{text}: expected OUTPUT=INPUT")))?;
         Ok((input.to_string(), output.to_string()))
     };
     mapping.split(',').map(link).collect()
 }
 
-fn guessed_links(before: &Description, next: &Description) -> Result<BTreeMap<String, String>> {
+fn implicit_links(before: &Description, next: &Description) -> Result<BTreeMap<String, String>> {
     let outputs: Vec<&str> = before.outputs.iter().map(|output| output.name.as_str()).collect();
     let inputs: Vec<&str> = next.inputs.iter().map(|input| input.name.as_str()).collect();
     let same: BTreeMap<String, String> = inputs
@@ -175,7 +176,8 @@ fn guessed_links(before: &Description, next: &Description) -> Result<BTreeMap<St
         (false, _, _) => Ok(same),
         (true, [input], [output]) => Ok(BTreeMap::from([(input.to_string(), output.to_string())])),
         _ => Err(user_error(format!(
-            "--then {}: say which output becomes which input, as OUTPUT=INPUT; `{}` gives {}, `{}` takes {}",
+            "--then {}: state which output becomes which input, as OUTPUT=INPUT; the outputs of `{}` are {}, the \
+            inputs of `{}` are {}",
             next.function.name,
             before.function.name,
             outputs.join(", "),
@@ -185,15 +187,14 @@ fn guessed_links(before: &Description, next: &Description) -> Result<BTreeMap<St
     }
 }
 
-/// Splits `[INDEX.]NAME=VALUE` and finds the function.
+/// Parses `[INDEX.]NAME=VALUE` and finds the function with this input.
 fn named<'a>(stages: &[Stage], text: &'a str) -> Result<(usize, String, &'a str)> {
-    let (target, value) =
-        text.split_once('=').ok_or_else(|| user_error(format!("`{text}`: NAME=VALUE is expected")))?;
+    let (target, value) = text.split_once('=').ok_or_else(|| user_error(format!("`{text}`: expected NAME=VALUE")))?;
     let has = |stage: &Stage, name: &str| stage.about.inputs.iter().any(|input| input.name == name);
     let indexed = target.split_once('.').and_then(|(index, name)| Some((index.parse::<usize>().ok()?, name)));
     let found = match indexed.filter(|(index, name)| stages.get(*index).is_some_and(|stage| has(stage, name))) {
         Some((index, name)) => Some((index, name)),
-        // Names may have dots.
+        // Names may contain dots.
         None => stages
             .iter()
             .position(|stage| has(stage, target) && !stage.links.contains_key(target))
@@ -206,23 +207,23 @@ fn named<'a>(stages: &[Stage], text: &'a str) -> Result<(usize, String, &'a str)
         stages.iter().enumerate().flat_map(one).collect::<Vec<_>>().join(", ")
     };
     let (index, name) =
-        found.ok_or_else(|| user_error(format!("there is no input `{target}` to be given; there are {}", known())))?;
+        found.ok_or_else(|| user_error(format!("unknown input `{target}`; the inputs are {}", known())))?;
     Ok((index, name.into(), value))
 }
 
-/// What an input gets, from what was said of it.
+/// The content of an input, from the command line.
 fn content(stage: &Stage, specs: &InputSpecs, name: &str, value: &str, random: &mut Random) -> Result<Content> {
     if let Some(digest) = value.strip_prefix('@') {
         let digest: Digest = digest.parse().map_err(|error| user_error(format!("{name}={value}: {error}")))?;
         return Ok(digest.into());
     }
     let metadata = stage.about.inputs.iter().find(|input| input.name == name);
-    let metadata = metadata.ok_or_else(|| user_error(format!("there is no input `{name}`")))?;
+    let metadata = metadata.ok_or_else(|| user_error(format!("unknown input `{name}`")))?;
     let tensor = specs.tensor(metadata, random)?;
     Ok(Tensor { datatype: tensor.datatype, shape: tensor.shape, bytes: tensor.bytes }.into())
 }
 
-/// What every input gets, in the order of the functions.
+/// The contents of all inputs, in the order of the functions.
 fn contents(stages: &[Stage], random: &mut Random) -> Result<Vec<((usize, String), Content)>> {
     let mut all = Vec::new();
     for (index, stage) in stages.iter().enumerate() {
@@ -263,7 +264,7 @@ fn call(args: &Args, stages: &[Stage], contents: &[((usize, String), Content)]) 
     if args.rename.is_empty() { call } else { call.remember() }
 }
 
-fn tell(args: &Args, answer: &Answer) -> Result<()> {
+fn print_answer(args: &Args, answer: &Answer) -> Result<()> {
     let mut tensors = Vec::new();
     let mut objects = BTreeMap::new();
     for (_, name, value) in &answer.outputs {
@@ -299,7 +300,7 @@ fn tell(args: &Args, answer: &Answer) -> Result<()> {
     let milliseconds = |ns: u64| ns as f64 / 1e6;
     let _ = writeln!(
         text,
-        "{:.3} ms on the device, {:.3} ms waiting",
+        "{:.3} ms on the device, {:.3} ms in queues",
         milliseconds(timing.compute_ns),
         milliseconds(timing.queue_ns)
     );

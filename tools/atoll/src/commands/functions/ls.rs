@@ -1,6 +1,6 @@
 //! `atoll fn ls`
 
-use crate::control::{ControlArgs, Told};
+use crate::control::{Classify, ControlArgs};
 use crate::output::{Align, Table, bytes, print, print_json};
 use anyhow::Result;
 use atoll_client::{Class, FunctionSummary, Tenant};
@@ -11,7 +11,7 @@ Examples:
   atoll fn ls
   atoll fn ls --tenant team-a --json";
 
-/// List deployed functions.
+/// List deployed functions
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -25,7 +25,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let mut client = args.control.connect()?;
-    let functions = client.functions().told()?;
+    let functions = client.functions().classify()?;
     if args.json {
         return print_json(&functions.iter().map(|function| as_json(client.tenant(), function)).collect::<Vec<_>>());
     }
@@ -59,7 +59,7 @@ pub(crate) fn class_name(class: Class) -> &'static str {
     }
 }
 
-/// What there is to say of a function.
+/// The JSON form of a function.
 pub(super) fn as_json(tenant: &Tenant, function: &FunctionSummary) -> Value {
     json!({
         "name": function.name,

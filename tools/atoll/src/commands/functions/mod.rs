@@ -1,4 +1,4 @@
-//! `atoll fn`: functions of a daemon.
+//! `atoll fn`: functions deployed in a daemon.
 
 mod deploy;
 mod invoke;
@@ -16,7 +16,7 @@ Examples:
   atoll fn ls --json
   atoll fn rm gemm";
 
-/// Deploy functions to a running daemon, call them, chain them.
+/// Deploy functions to a running daemon, call them and chain them
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {

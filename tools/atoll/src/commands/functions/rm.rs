@@ -1,6 +1,6 @@
 //! `atoll fn rm`
 
-use crate::control::{ControlArgs, Told};
+use crate::control::{Classify, ControlArgs};
 use crate::output::{print, print_json};
 use anyhow::Result;
 use serde_json::json;
@@ -10,11 +10,11 @@ Examples:
   atoll fn rm gemm
   atoll fn rm gemm relu --tenant team-a";
 
-/// Take functions off the device and forget them. Calls that run end first.
+/// Unload and delete functions. Running calls finish first
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Their names
+    /// Names of the functions
     #[arg(required = true, value_name = "FUNCTION")]
     functions: Vec<String>,
 
@@ -29,9 +29,9 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let mut client = args.control.connect()?;
     for function in &args.functions {
-        client.remove_function(function).told()?;
+        client.remove_function(function).classify()?;
         if !args.json {
-            print(&format!("`{function}` is gone\n"))?;
+            print(&format!("removed `{function}`\n"))?;
         }
     }
     if args.json { print_json(&json!({ "removed": args.functions })) } else { Ok(()) }

@@ -1,14 +1,14 @@
-//! Arguments of a kernel, as they are typed.
+//! Parses the arguments of a kernel (`--arg`).
 //!
 //! ```text
-//! TYPE:NUMBER                    a literal:                     u32:1000   f32:-0.5   u64:0xffff
-//! bytes:FILE                     a parameter of many bytes (a struct), from a file
-//! in:[TYPE:]CONTENT              memory the kernel reads:       in:a.npy   in:f32:a.bin   in:f32:64x64:random
-//! inout:[TYPE:]CONTENT[:FILE]    memory it reads and writes, written to FILE afterwards
-//! out:TYPE:SHAPE[:FILE]          memory it writes, zero before
+//! TYPE:NUMBER                    a literal:                        u32:1000   f32:-0.5   u64:0xffff
+//! bytes:FILE                     a struct parameter, from a file
+//! in:[TYPE:]CONTENT              memory that is read:              in:a.npy   in:f32:a.bin   in:f32:64x64:random
+//! inout:[TYPE:]CONTENT[:FILE]    memory that is read and written; its final content goes to FILE
+//! out:TYPE:SHAPE[:FILE]          memory that is written; initially zero
 //! ```
 //!
-//! CONTENT is a file (`.npy`, or raw elements) or SHAPE:random, SHAPE:arange or SHAPE:NUMBER.
+//! CONTENT is a file (`.npy`, or raw elements), or SHAPE:random, SHAPE:arange or SHAPE:NUMBER.
 
 use crate::failure::{Blame, user_error};
 use crate::npy;
@@ -18,10 +18,10 @@ use atoll_protocol::{DataType, Tensor};
 use atoll_workbench::{Arg, Buffer};
 use std::path::{Path, PathBuf};
 
-/// Bytes of one buffer; more is more likely a mistyped shape than a wish.
+/// Largest buffer in bytes; a larger one is probably a mistyped shape.
 const BUFFER_BYTES_MAX: u64 = 16 << 30;
 
-/// Types by their names in PTX's manner.
+/// Element types by their PTX-like names.
 const TYPES: [(&str, DataType); 13] = [
     ("i8", DataType::Int8),
     ("i16", DataType::Int16),
@@ -38,7 +38,7 @@ const TYPES: [(&str, DataType); 13] = [
     ("bool", DataType::Bool),
 ];
 
-/// What memory is for.
+/// How a kernel uses a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     In,
@@ -46,14 +46,14 @@ pub(crate) enum Use {
     Out,
 }
 
-/// Memory of a launch that came from the command line.
+/// A buffer from the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Memory {
     pub(crate) index: usize,
     pub(crate) usage: Use,
     pub(crate) datatype: DataType,
     pub(crate) shape: Vec<i64>,
-    /// Where its content goes afterwards.
+    /// File for its content after the launch.
     pub(crate) file: Option<PathBuf>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Reads every `--arg`; random content comes from the seed.
+    /// Parses all `--arg` flags. Random content is generated from the seed.
     pub(crate) fn parse(texts: &[String], seed: u64) -> Result<Arguments> {
         let mut arguments = Arguments::default();
         let mut random = Random::new(seed);
@@ -116,7 +116,7 @@ impl Memory {
         Ok(Tensor::new(name, self.datatype, self.shape.clone(), buffers[self.index].bytes.clone())?)
     }
 
-    /// Writes it to its file, as NumPy's format where the file is named so.
+    /// Writes its content to its file: in NumPy's format if the extension is `.npy`, otherwise raw.
     pub(crate) fn save(&self, tensor: &Tensor) -> Result<()> {
         let Some(path) = &self.file else { return Ok(()) };
         match is_npy(path) {
@@ -126,14 +126,14 @@ impl Memory {
     }
 }
 
-/// The first content of memory, and where it goes afterwards.
+/// Parses the initial content and the output file of a buffer.
 fn content<'t>(
     usage: Use,
     datatype: Option<DataType>,
     parts: &[&'t str],
     random: &mut Random,
 ) -> Result<(Tensor, Option<&'t str>)> {
-    let wanted = || datatype.context("say the type of its elements, as in out:f32:1024");
+    let wanted = || datatype.context("the element type is missing; write it as in out:f32:1024");
     match (usage, parts) {
         (Use::Out, [shape]) => Ok((made(wanted()?, shape, "0", random)?, None)),
         (Use::Out, [shape, file]) => Ok((made(wanted()?, shape, "0", random)?, Some(file))),
@@ -144,7 +144,7 @@ fn content<'t>(
             _ => Ok((from_file(Path::new(first), datatype)?, Some(second))),
         },
         (Use::InOut, [shape, how, file]) => Ok((made(wanted()?, shape, how, random)?, Some(file))),
-        _ => Err(user_error("too many or too few parts; `atoll kernel run --help` shows the forms")),
+        _ => Err(user_error("wrong number of parts; see `atoll kernel run --help` for the syntax")),
     }
 }
 
@@ -160,7 +160,7 @@ fn from_file(path: &Path, datatype: Option<DataType>) -> Result<Tensor> {
     if is_npy(path) {
         let tensor = npy::read(path, "buffer")?;
         return match datatype {
-            // NumPy has no type for it: it travels as integers of its size.
+            // NumPy has no bf16; it is stored as 16-bit integers.
             Some(DataType::Bf16) if tensor.datatype == DataType::Uint16 => {
                 Ok(Tensor { datatype: DataType::Bf16, ..tensor })
             }
@@ -171,20 +171,20 @@ fn from_file(path: &Path, datatype: Option<DataType>) -> Result<Tensor> {
         };
     }
     let datatype =
-        datatype.context("a file that is no .npy says nothing of its elements: give their type, as in in:f32:a.bin")?;
+        datatype.context("only .npy files contain an element type; for other files, write it as in in:f32:a.bin")?;
     let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
     let size = bytes_of(datatype);
     if bytes.len() % size != 0 {
-        return Err(user_error(format!("{} bytes are no whole number of {datatype}", bytes.len())));
+        return Err(user_error(format!("{} bytes are not a multiple of the size of {datatype}", bytes.len())));
     }
     let count = (bytes.len() / size) as i64;
     Ok(Tensor::new("buffer", datatype, vec![count], bytes)?)
 }
 
-/// Elements from a rule.
+/// Generates elements: random, arange, or a constant.
 fn made(datatype: DataType, shape: &str, how: &str, random: &mut Random) -> Result<Tensor> {
     let shape: Option<Vec<i64>> = shape.split('x').map(|size| size.parse().ok().filter(|n| *n >= 0)).collect();
-    let shape = shape.context("sizes are expected, as in f32:1024 or f32:64x64")?;
+    let shape = shape.context("expected sizes, as in f32:1024 or f32:64x64")?;
     let count = shape.iter().try_fold(1u64, |n, size| n.checked_mul(*size as u64));
     let fits = |n: &u64| n.checked_mul(bytes_of(datatype) as u64).is_some_and(|bytes| bytes <= BUFFER_BYTES_MAX);
     let count =
@@ -196,7 +196,7 @@ fn made(datatype: DataType, shape: &str, how: &str, random: &mut Random) -> Resu
             "random" => Ok(random.next_u64().to_le_bytes()[..bytes_of(datatype)].to_vec()),
             "arange" if is_float => number(datatype, index as f64),
             "arange" => Ok(index.to_le_bytes()[..bytes_of(datatype)].to_vec()),
-            value => literal(datatype, value).context("content is random, arange or a number"),
+            value => literal(datatype, value).context("expected content: random, arange or a number"),
         }
     };
     let bytes = match how {
@@ -212,7 +212,7 @@ fn datatype(name: &str) -> Result<DataType> {
         .iter()
         .find(|t| t.0 == name)
         .map(|t| t.1)
-        .with_context(|| format!("`{name}` is no type; there are {}", names()))
+        .with_context(|| format!("unknown type `{name}`; the types are {}", names()))
 }
 
 fn bytes_of(datatype: DataType) -> usize {
@@ -222,7 +222,7 @@ fn bytes_of(datatype: DataType) -> usize {
 /// The bytes of one number.
 fn literal(datatype: DataType, text: &str) -> Result<Vec<u8>> {
     if matches!(datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64) {
-        return number(datatype, text.parse().with_context(|| format!("`{text}` is no number"))?);
+        return number(datatype, text.parse().with_context(|| format!("`{text}` is not a number"))?);
     }
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let parsed = match digits.strip_prefix("0x") {
@@ -230,15 +230,15 @@ fn literal(datatype: DataType, text: &str) -> Result<Vec<u8>> {
         None => digits.parse(),
     };
     let value =
-        parsed.map(|v| if negative { -v } else { v }).with_context(|| format!("`{text}` is no whole number"))?;
+        parsed.map(|v| if negative { -v } else { v }).with_context(|| format!("`{text}` is not a whole number"))?;
     let size = bytes_of(datatype);
     let bits = 8 * size as u32;
-    // Signed types also take the unsigned spelling of their bits, as in i32:0xffffffff.
+    // Signed types also accept the unsigned notation of their bits, as in i32:0xffffffff.
     if value < -(1i128 << (bits - 1))
         || value >= 1i128 << bits
         || (negative && TYPES.iter().any(|t| t.1 == datatype && t.0.starts_with('u')))
     {
-        return Err(user_error(format!("{text} does not fit into {datatype}")));
+        return Err(user_error(format!("{text} is out of range for {datatype}")));
     }
     Ok(value.to_le_bytes()[..size].to_vec())
 }
@@ -258,7 +258,7 @@ mod tests {
     fn value(text: &str) -> Vec<u8> {
         match parse(text).unwrap().args.remove(0) {
             Arg::Value(bytes) => bytes,
-            other => panic!("{text} is a value, not {other:?}"),
+            other => panic!("{text}: expected a value, got {other:?}"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where single kernels run, as flags name it.
+//! The devices on which single kernels run (`--device`).
 
 use crate::device_name::DeviceName;
 #[cfg(not(all(feature = "native", feature = "cuda")))]
@@ -15,10 +15,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Where a kernel runs.
+/// A device for single kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The interpreter.
+    /// The PTX interpreter.
     Interp,
     /// A device.
     On(DeviceName),
@@ -30,7 +30,7 @@ impl FromStr for Place {
     fn from_str(text: &str) -> Result<Place, String> {
         match text {
             "interp" => Ok(Place::Interp),
-            _ => text.parse().map(Place::On).map_err(|error| format!("{error}, and interp for the interpreter")),
+            _ => text.parse().map(Place::On).map_err(|error| format!("{error}, interp (the interpreter)")),
         }
     }
 }
@@ -45,21 +45,21 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Starts it, for kernels with so many bytes of buffers. Launches that it cannot stop are given
-    /// up when they have taken so long.
-    pub(crate) fn start(self, buffers_bytes: u64, patience: Duration) -> Result<Box<dyn Runner>> {
+    /// Starts the device, for kernels with `buffers_bytes` of buffers. Launches that it cannot
+    /// abort are abandoned after `timeout`.
+    pub(crate) fn start(self, buffers_bytes: u64, timeout: Duration) -> Result<Box<dyn Runner>> {
         let started = match self {
             Place::Interp => return Ok(Box::new(InterpBench::default())),
-            Place::On(DeviceName::Host) => host(buffers_bytes, patience),
-            Place::On(DeviceName::Cuda(index)) => cuda(index, buffers_bytes, patience),
+            Place::On(DeviceName::Host) => host(buffers_bytes, timeout),
+            Place::On(DeviceName::Cuda(index)) => cuda(index, buffers_bytes, timeout),
         };
         started.with_context(|| format!("cannot start {self}"))
     }
 }
 
 #[cfg(feature = "native")]
-fn host(buffers_bytes: u64, patience: Duration) -> Result<Box<dyn Runner>> {
-    let options = HostOptions { memory_bytes: buffers_bytes, time_limit: patience, ..HostOptions::default() };
+fn host(buffers_bytes: u64, timeout: Duration) -> Result<Box<dyn Runner>> {
+    let options = HostOptions { memory_bytes: buffers_bytes, time_limit: timeout, ..HostOptions::default() };
     Ok(Box::new(HostBench::start(options)?))
 }
 
@@ -68,15 +68,15 @@ fn host(_: u64, _: Duration) -> Result<Box<dyn Runner>> {
     Err(without_llvm())
 }
 
-/// Why there is no host device for single kernels.
+/// The error of a program without a host device.
 #[cfg(not(feature = "native"))]
 pub(super) fn without_llvm() -> anyhow::Error {
-    user_error("this program was built without LLVM, so it makes no code for CPUs; use interp, or a GPU")
+    user_error("this program was built without LLVM and cannot generate code for CPUs; use interp, or a GPU")
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(index: u32, buffers_bytes: u64, patience: Duration) -> Result<Box<dyn Runner>> {
-    Ok(Box::new(cuda_bench(index, buffers_bytes)?.with_patience(patience)))
+fn cuda(index: u32, buffers_bytes: u64, timeout: Duration) -> Result<Box<dyn Runner>> {
+    Ok(Box::new(cuda_bench(index, buffers_bytes)?.with_timeout(timeout)))
 }
 
 /// A GPU for single kernels.
@@ -90,8 +90,8 @@ fn cuda(_: u32, _: u64, _: Duration) -> Result<Box<dyn Runner>> {
     Err(without_gpus())
 }
 
-/// Why there are no GPUs.
+/// The error of a program without GPU support.
 #[cfg(not(feature = "cuda"))]
 pub(super) fn without_gpus() -> anyhow::Error {
-    user_error("this program was built without NVIDIA GPUs: build it with the cargo feature `cuda`")
+    user_error("this program was built without support for NVIDIA GPUs; build it with the cargo feature `cuda`")
 }

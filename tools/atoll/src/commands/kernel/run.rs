@@ -30,10 +30,10 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "\
 Arguments, in the order of the kernel's parameters:
   --arg u32:1000                   a literal: i8 … i64, u8 … u64, f16, bf16, f32, f64
-  --arg in:x.npy                   memory from a file; .npy knows its type, other files need it: in:f32:x.bin
-  --arg in:f32:64x64:random        made here: random, arange or a number for every element
-  --arg inout:y.npy:z.npy          read and written, then written to z.npy
-  --arg out:f32:1024:c.npy         zero before, written to c.npy (which may be left out)
+  --arg in:x.npy                   memory from a file; a .npy file has a type, others need one: in:f32:x.bin
+  --arg in:f32:64x64:random        generated: random, arange, or a number for every element
+  --arg inout:y.npy:z.npy          read and written; the result goes to z.npy
+  --arg out:f32:1024:c.npy         initially zero; the result goes to c.npy (optional)
   --arg bytes:params.bin           a parameter that is a struct
 
 Examples:
@@ -42,75 +42,81 @@ Examples:
   atoll kernel run gemm.ptx --grid 8,8 --block 16,16 --arg in:f32:512x512:random --arg in:f32:512x512:random \\
       --arg out:f32:512x512 --arg u32:512 --repeat 100 --json
   atoll kernel run scan.ptx --grid 1 --block 128 --shared 1K --device interp --arg inout:u32:128:arange
-  atoll kernel run scan.ptx --grid 1 --block 128 --pass inject_preempt_flag,shared_to_dynamic --arg inout:u32:128:arange";
+  atoll kernel run scan.ptx --grid 1 --block 128 --pass inject_preempt_flag,shared_to_dynamic --arg \
+  inout:u32:128:arange";
 
-/// Device memory beside the buffers, for the progress maps of large grids.
+/// Device memory beyond the buffers, for the progress maps of large grids.
 #[cfg(any(feature = "native", feature = "cuda"))]
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// Run one kernel of a PTX file, print what it wrote and how long it took.
+/// Run one kernel of a PTX file; print its outputs and its run time
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The PTX file
+    /// PTX file
     file: PathBuf,
 
-    /// The kernel [default: the only one of the file]
+    /// Kernel to run [default: the only one of the file]
     #[arg(long)]
     entry: Option<String>,
 
-    /// Blocks in x, y and z
+    /// Number of blocks in x, y and z
     #[arg(long, value_name = "X[,Y,Z]", value_parser = parse_dimensions)]
     grid: [u32; 3],
 
-    /// Threads of a block in x, y and z
+    /// Number of threads per block in x, y and z
     #[arg(long, value_name = "X[,Y,Z]", value_parser = parse_dimensions)]
     block: [u32; 3],
 
-    /// Dynamic shared memory of a block
+    /// Dynamic shared memory per block
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_bytes)]
     shared: u64,
 
-    /// An argument; the forms are below
+    /// Argument of the kernel; the syntax is described below
     #[arg(long = "arg", value_name = "ARG")]
     args: Vec<String>,
 
-    /// Where to run it: host, this machine's cores, as native code; cuda or cuda:N, an NVIDIA GPU;
-    /// interp, the interpreter, which is slow and checks every access
+    /// Device: host (native code on this machine's cores), cuda or cuda:N (an NVIDIA GPU), or
+    /// interp (the interpreter: slow, but checks every access)
     #[arg(long, value_name = "DEVICE", default_value_t = Place::On(DeviceName::Host))]
     device: Place,
 
-    /// Compute units of the host device [default: one per CPU]
+    /// Number of compute units of the host device [default: one per CPU]
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     threads: u32,
 
-    /// Passes to run over it first; a launch supplies what they append (`atoll ptx transform
-    /// --list` shows them)
+    /// Passes to run first; the launch supplies the parameters that they append (see
+    /// `atoll ptx transform --list`)
     #[arg(long = "pass", value_name = "NAME[,NAME…]", value_delimiter = ',')]
     passes: Vec<String>,
 
-    /// Bound every access to its own buffer, and name the thread and address of one that lies
-    /// outside; slow
+    /// Check that every access stays within its buffer; report thread and address of a violation
+    /// (slow)
     #[arg(long)]
     check: bool,
 
-    /// Compile the kernel anew, whether or not its code is kept in $XDG_CACHE_HOME/atoll/kernels
+    /// Compile the kernel again, ignoring the cache in $XDG_CACHE_HOME/atoll/kernels
     #[arg(long)]
     no_cache: bool,
 
-    /// Stop a launch on the host device that runs for longer
+    /// Abort a launch on the host device after this time
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     time_limit: f64,
 
-    /// Launch it so often; outputs are those of the first launch
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(REPEAT_MAX)))]
+    /// Number of launches; the outputs are those of the first one
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(REPEAT_MAX))
+    )]
     repeat: u32,
 
     /// Seed of random memory
     #[arg(long, default_value_t = 0)]
     seed: u64,
 
-    /// Show so many of the first elements of each output
+    /// Number of elements to show per output
     #[arg(long, value_name = "COUNT", default_value_t = 8)]
     show: usize,
 
@@ -119,7 +125,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A launch that ended well.
+/// A successful launch.
 struct Ran {
     compile: Duration,
     outcome: Outcome,
@@ -132,7 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut arguments = Arguments::parse(&args.args, args.seed)?;
     let shared_bytes = u32::try_from(args.shared)
         .ok()
-        .with_context(|| format!("--shared {}: no device has that much", args.shared))
+        .with_context(|| format!("--shared {}: exceeds the limit of all devices", args.shared))
         .blame_user()?;
     let launch = Launch { grid: args.grid, shared_bytes, args: arguments.args.clone() };
     let kernel = Kernel { module: &module, entry: &entry, report: report.as_ref(), block: args.block };
@@ -147,16 +153,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json { print_json(&as_json(args, &entry, &ran, &written)) } else { Ok(print(&text(&ran, &written))?) }
 }
 
-/// Runs the passes that were asked for, and says what they could not do.
+/// Runs the requested passes and reports what they refused.
 fn transform(module: &mut Module, entry: &str, args: &Args) -> Result<Option<KernelReport>> {
     if args.passes.is_empty() {
         return Ok(None);
     }
-    // On the host, comparing costs less than masking, and a trap says where.
+    // On the host a comparison is cheaper than a mask, and a trap has a position.
     let fence_form = if args.device == Place::On(DeviceName::Host) { FenceForm::Trap } else { FenceForm::Mask };
     let mut options = PassOptions { fence_form, ..PassOptions::default() };
     options.blocks.insert(Name::new(entry), args.block);
-    // Every argument has memory of its own here, so none overlaps another.
+    // Every argument has its own memory here, so buffers do not overlap.
     if module.function(entry).is_some_and(|kernel| !matches!(analyze_idempotence(module, kernel), Rerun::Never(_))) {
         options.may_run_again.insert(Name::new(entry));
     }
@@ -171,11 +177,11 @@ fn read(args: &Args) -> Result<Module> {
     let module = atoll_ptx::parse(&text).map_err(|e| user_error(format!("{path}:{e}")))?;
     match atoll_ptx::verify(&module) {
         Ok(()) => Ok(module),
-        Err(faults) => Err(user_error(format!("{path} is no valid PTX: {faults}"))),
+        Err(faults) => Err(user_error(format!("{path} is not valid PTX: {faults}"))),
     }
 }
 
-/// The kernel that is meant.
+/// The kernel to run.
 fn entry(module: &Module, args: &Args) -> Result<String> {
     let names: Vec<&str> =
         module.kernels().filter(|k| k.kind == FunctionKind::Entry).map(|k| k.name.as_str()).collect();
@@ -183,13 +189,15 @@ fn entry(module: &Module, args: &Args) -> Result<String> {
         (Some(name), names) if names.contains(&name.as_str()) => Ok(name.clone()),
         (None, [only]) => Ok((*only).to_owned()),
         (_, []) => Err(user_error(format!("{} has no kernels", args.file.display()))),
-        (None, names) => Err(user_error(format!("say which kernel with --entry; there are {}", names.join(", ")))),
-        (Some(name), names) => Err(user_error(format!("there is no kernel `{name}`; there are {}", names.join(", ")))),
+        (None, names) => {
+            Err(user_error(format!("the file has several kernels; choose one with --entry: {}", names.join(", "))))
+        }
+        (Some(name), names) => Err(user_error(format!("the file has no kernel `{name}`; it has {}", names.join(", ")))),
     }
 }
 
-/// Runs it as native code. A launch that faults is run once more with every access checked, which
-/// finds the thread and the address where that is not known yet.
+/// Runs the kernel as native code. If it faults without a position, runs it again with all accesses
+/// checked, to find the thread and the address.
 #[cfg(feature = "native")]
 fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &Args) -> Result<Ran> {
     let memory_bytes = HostBench::bytes_for(buffers) + SPARE_BYTES;
@@ -206,7 +214,7 @@ fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &
             let checked = on(&mut start(HostOptions { check: true, ..options })?, kernel, launch, buffers, 1);
             match checked {
                 Err(BenchError::Fault { fault, printed }) => Err(failed(&fault, &printed, "")),
-                _ => Err(failed(&fault, &printed, "; with every access checked it does not happen again")),
+                _ => Err(failed(&fault, &printed, "; it did not occur again with all accesses checked")),
             }
         }
         Err(BenchError::Fault { fault, printed }) => Err(failed(&fault, &printed, "")),
@@ -219,11 +227,11 @@ fn on_host(_: &Kernel<'_>, _: &Launch, _: &mut [Buffer], _: &Args) -> Result<Ran
     Err(place::without_llvm())
 }
 
-/// Runs it on a GPU.
+/// Runs the kernel on a GPU.
 #[cfg(feature = "cuda")]
 fn on_gpu(index: u32, kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &Args) -> Result<Ran> {
     if args.check {
-        return Err(user_error("a GPU cannot bound accesses: leave --check out, or try --device host or interp"));
+        return Err(user_error("--check is not supported on GPUs; omit it, or use --device host or interp"));
     }
     let mut bench = place::cuda_bench(index, CudaBench::bytes_for(buffers) + SPARE_BYTES).blame_user()?;
     match on(&mut bench, kernel, launch, buffers, args.repeat) {
@@ -237,7 +245,7 @@ fn on_gpu(_: u32, _: &Kernel<'_>, _: &Launch, _: &mut [Buffer], _: &Args) -> Res
     Err(place::without_gpus())
 }
 
-/// The user's kernel failed. What it printed before is shown all the same.
+/// The error of a failed kernel. What the kernel printed is still shown.
 #[cfg(any(feature = "native", feature = "cuda"))]
 fn failed(fault: &Fault, printed: &str, more: &str) -> anyhow::Error {
     match print(printed) {
@@ -260,7 +268,7 @@ fn on<D: KernelDevice>(
     Ok(Ran { compile, outcome })
 }
 
-/// Saves what was written, and looks at it.
+/// Saves and summarizes the outputs.
 fn outputs<'a>(arguments: &'a Arguments, args: &Args) -> Result<Vec<(&'a Memory, Vec<f64>, Summary)>> {
     let written = arguments.memory.iter().filter(|m| m.usage != Use::In);
     let looked_at = written.map(|memory| {
@@ -329,16 +337,16 @@ fn text(ran: &Ran, written: &[(&Memory, Vec<f64>, Summary)]) -> String {
     text
 }
 
-/// `256`, `16,16` or `8,8,4`; also with x between.
+/// Parses `256`, `16,16` or `8,8,4`; `x` may separate the numbers as well.
 fn parse_dimensions(text: &str) -> Result<[u32; 3], String> {
     let mut dimensions = [1; 3];
     let sizes: Vec<&str> = text.split([',', 'x']).collect();
     if sizes.len() > 3 {
-        return Err("there are three dimensions at most".into());
+        return Err("at most three dimensions are allowed".into());
     }
     for (dimension, size) in dimensions.iter_mut().zip(sizes) {
         *dimension =
-            size.trim().parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("`{size}` is no positive number"))?;
+            size.trim().parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("`{size}` is not a positive number"))?;
     }
     Ok(dimensions)
 }

@@ -12,12 +12,12 @@ Examples:
   atoll ptx check kernels.ptx
   nvcc -ptx kernels.cu -o - | atoll ptx check - --json";
 
-/// Check files: syntax, declarations, types of operands, control flow. Every fault is told with its
-/// place.
+/// Check syntax, declarations, operand types and control flow. Every error is reported with its
+/// position
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// PTX files; - is standard input
+    /// PTX files; - reads standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Something wrong in a file.
+/// An error in a file.
 #[derive(Debug, Serialize)]
 struct Found {
     file: String,
@@ -56,12 +56,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match found.len() {
         0 if args.json => Ok(()),
         0 => Ok(print(&format!("{} files are valid PTX\n", sources.len()))?),
-        1 => Err(user_error(format!("1 fault{and_more}"))),
-        count => Err(user_error(format!("{count} faults{and_more}"))),
+        1 => Err(user_error(format!("1 error{and_more}"))),
+        count => Err(user_error(format!("{count} errors{and_more}"))),
     }
 }
 
-/// Checks one text; true where there are more faults than are listed.
+/// Checks one text. Returns true if there are more errors than are listed.
 fn check(source: &Source, found: &mut Vec<Found>) -> bool {
     let file = || source.name.clone();
     let module = match atoll_ptx::parse(&source.text) {

@@ -16,7 +16,7 @@ Examples:
   atoll ptx transform --list
   atoll ptx transform --pass inject_preempt_flag,shared_to_dynamic kernels.ptx -o preemptible.ptx";
 
-/// Work with files in PTX, the kernel language.
+/// Check, print, analyze and transform PTX files
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {

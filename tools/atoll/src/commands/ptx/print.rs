@@ -8,19 +8,18 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  atoll ptx print kernels.ptx                # reads and prints: the text comes out as it went in
+  atoll ptx print kernels.ptx                # parses and prints: the output equals the input
   atoll ptx print --canonical kernels.ptx";
 
-/// Read a file and print it: as it is written, or in one form for all.
+/// Parse a file and print it, unchanged or in canonical form
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// PTX file; - is standard input
+    /// PTX file; - reads standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Forget layout, comments and spelling of numbers, so that two texts that say the same look
-    /// the same
+    /// Normalize layout, comments and number notation, so that equivalent texts become equal
     #[arg(long)]
     canonical: bool,
 }

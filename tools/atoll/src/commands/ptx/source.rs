@@ -1,11 +1,11 @@
-//! Texts that the commands of this group read.
+//! Reading of PTX files.
 
 use crate::failure::Blame;
 use anyhow::{Context, Result};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// A text and what messages call it.
+/// A text, and its name in messages.
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: String,
@@ -25,6 +25,6 @@ fn read_one(path: &Path) -> Result<Source> {
         let name = path.display().to_string();
         (name.clone(), std::fs::read(path).context(name)?)
     };
-    let text = String::from_utf8(bytes).ok().with_context(|| format!("{name} is no text"))?;
+    let text = String::from_utf8(bytes).ok().with_context(|| format!("{name} is not UTF-8 text"))?;
     Ok(Source { name, text })
 }

@@ -16,15 +16,15 @@ Examples:
   atoll ptx stats kernels.ptx
   atoll ptx stats kernels.ptx --json";
 
-/// Opcodes that are shown of each file.
+/// Number of opcodes shown per file.
 const OPCODES_SHOWN: usize = 24;
 
-/// Show what is in a file: kernels and functions with their instructions, blocks, loops, registers
-/// and memory, and which opcodes it uses.
+/// Report statistics: per kernel and function the instructions, blocks, loops, registers and
+/// memory, and the opcodes of each file
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// PTX files; - is standard input
+    /// PTX files; - reads standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -37,12 +37,13 @@ pub(crate) struct Args {
 struct FileStats {
     file: String,
     bytes: usize,
-    /// `.version`, and the lowest that would do; absent where an instruction is in no table.
+    /// The declared `.version` and the lowest sufficient one; `None` if an instruction is in no
+    /// table.
     version: Option<String>,
     lowest_version: Option<String>,
     sm: Option<u32>,
     functions: Vec<FunctionStats>,
-    /// How often each opcode stands in the text.
+    /// Number of occurrences of each opcode.
     opcodes: BTreeMap<String, usize>,
 }
 
@@ -60,7 +61,7 @@ struct FunctionStats {
     calls: usize,
     shared_bytes: u64,
     local_bytes: u64,
-    /// Most registers that hold a value at once, by declared type.
+    /// Largest number of simultaneously live registers, by declared type.
     live_registers: BTreeMap<String, usize>,
 }
 
@@ -124,7 +125,7 @@ fn function_stats(function: &Function, opcodes: &mut BTreeMap<String, usize>) ->
     }
 }
 
-/// The most registers of each type that are live behind one instruction.
+/// Largest number of live registers of each type after any instruction.
 fn live_registers(code: &Code<'_>, cfg: &Cfg) -> BTreeMap<String, usize> {
     let mut most = BTreeMap::new();
     let Ok(liveness) = Liveness::of(code, cfg) else { return most };
@@ -142,10 +143,10 @@ fn live_registers(code: &Code<'_>, cfg: &Cfg) -> BTreeMap<String, usize> {
 }
 
 fn text(stats: &FileStats) -> String {
-    let or = |text: &Option<String>| text.clone().unwrap_or_else(|| "not known".into());
-    let sm = stats.sm.map_or("not known".to_owned(), |sm| format!("sm_{sm}"));
+    let or = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
+    let sm = stats.sm.map_or("unknown".to_owned(), |sm| format!("sm_{sm}"));
     let mut out = format!(
-        "{}: {} bytes, .version {} (lowest that would do: {}), .target {sm}\n",
+        "{}: {} bytes, .version {} (lowest sufficient: {}), .target {sm}\n",
         stats.file,
         stats.bytes,
         or(&stats.version),

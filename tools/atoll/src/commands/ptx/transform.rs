@@ -20,56 +20,55 @@ Examples:
   atoll ptx transform --pass virtualize_block_index,outline_kernel_body --block 16,16 gemm.ptx --json
   atoll ptx transform --pass check_in_loops --may-run-again reduce reduce.ptx";
 
-/// What becomes of an access that lies outside of the fence.
+/// Treatment of an access outside of the fence.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Fence {
-    /// It lands somewhere inside
+    /// Redirect it to an address inside
     Mask,
-    /// The thread traps
+    /// Trap the thread
     Trap,
 }
 
-/// Run passes over the kernels of a PTX file, and say for each kernel what was done, and what was
-/// not and why.
+/// Run passes over the kernels of a PTX file, and report for each kernel what was changed and what
+/// was not, with reasons
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The PTX file
+    /// PTX file
     #[arg(required_unless_present = "list")]
     file: Option<PathBuf>,
 
-    /// Passes to run; whatever the order here, they run in that of --list
+    /// Passes to run. They run in the order of --list, not in the given order
     #[arg(long = "pass", value_name = "NAME[,NAME…]", value_delimiter = ',', required_unless_present = "list")]
     passes: Vec<String>,
 
-    /// Where to write the transformed file [default: standard output, and the report to standard
+    /// File for the transformed PTX [default: standard output; the report then goes to standard
     /// error]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Threads of a block in x, y and z, for passes that can use it; for one kernel, KERNEL= before
-    /// them
+    /// Block shape for passes that use it; KERNEL= limits it to one kernel
     #[arg(long = "block", value_name = "[KERNEL=]X[,Y,Z]")]
     blocks: Vec<String>,
 
-    /// A kernel whose blocks may be run again on the buffers it gets; those for which that always
-    /// holds need not be named
+    /// Kernel whose blocks may be re-executed with the buffers it gets; not needed for kernels that
+    /// are always re-executable
     #[arg(long, value_name = "KERNEL")]
     may_run_again: Vec<String>,
 
-    /// Rounds of a loop between two checks [default: by the size of the loop]
+    /// Loop iterations between two checks [default: depends on the size of the loop]
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
     check_every: Option<u32>,
 
-    /// How fence_memory bounds accesses to global memory
+    /// How fence_memory limits accesses to global memory
     #[arg(long, value_enum, default_value_t = Fence::Mask)]
     fence: Fence,
 
-    /// Show all passes
+    /// List all passes
     #[arg(long)]
     list: bool,
 
-    /// Print the report as JSON; without --output the transformed text is in it
+    /// Print the report as JSON; without --output it contains the transformed PTX
     #[arg(long)]
     json: bool,
 }
@@ -93,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (true, None) => print_json(&json!({ "kernels": as_json(&report)["kernels"], "ptx": transformed })),
         (false, Some(_)) => Ok(print(&as_text(&report))?),
         (false, None) => {
-            // Where standard error is closed nobody wants the report.
+            // Ignores a closed standard error: then the report is not wanted.
             let _ = std::io::stderr().write_all(as_text(&report).as_bytes());
             Ok(print(&transformed)?)
         }
@@ -111,7 +110,7 @@ fn list(json: bool) -> Result<()> {
     Ok(print(&table.to_string())?)
 }
 
-/// What the passes are told: the shapes given here, and which kernels may be run again.
+/// The options of the passes: block shapes, and kernels that may be re-executed.
 fn options(args: &Args, module: &Module) -> Result<PassOptions> {
     let fence_form = match args.fence {
         Fence::Mask => FenceForm::Mask,
@@ -120,9 +119,9 @@ fn options(args: &Args, module: &Module) -> Result<PassOptions> {
     let mut options = PassOptions { check_every: args.check_every, fence_form, ..PassOptions::default() };
     let known = |name: &str| match module.kernels().find(|kernel| kernel.name == name) {
         Some(kernel) => Ok(kernel.name.clone()),
-        None => Err(user_error(format!("there is no kernel `{name}`"))),
+        None => Err(user_error(format!("the file has no kernel `{name}`"))),
     };
-    // A shape for one kernel goes before one for all.
+    // A shape for one kernel takes precedence over a shape for all.
     for shape in args.blocks.iter().filter(|shape| !shape.contains('=')) {
         let block = parse_block(shape)?;
         options.blocks.extend(module.kernels().map(|kernel| (kernel.name.clone(), block)));
@@ -139,11 +138,11 @@ fn options(args: &Args, module: &Module) -> Result<PassOptions> {
     Ok(options)
 }
 
-/// What happened to a kernel, a line for each pass that had something to say.
+/// The report of a kernel, one line per pass that has something to report.
 fn as_text(report: &TransformReport) -> String {
     let mut text = String::new();
     for kernel in &report.kernels {
-        let dynamic = if kernel.has_dynamic_shared { " and what it had" } else { "" };
+        let dynamic = if kernel.has_dynamic_shared { " in addition to its own" } else { "" };
         text.push_str(&format!(
             "{}: {} bytes of parameters, {} bytes of dynamic shared memory{dynamic}\n",
             kernel.name, kernel.params_bytes, kernel.shared_bytes
@@ -178,26 +177,29 @@ fn lines(kernel: &KernelReport) -> Vec<String> {
         }
         LoopDecision::Skipped(reason) => format!("loop at line {}: no check: {reason}", found.line),
     }));
-    lines.extend(kernel.kept_shared.iter().map(|reason| format!("stays static: {reason}")));
+    lines.extend(kernel.kept_shared.iter().map(|reason| format!("shared memory stays static: {reason}")));
     match &kernel.virtualization {
         Virtualization::NotAsked => {}
         Virtualization::Virtual(launch) => {
             let block =
-                launch.block.map_or("among them".to_owned(), |b| format!("{}x{}x{} compiled in", b[0], b[1], b[2]));
-            let full = if launch.needs_full_warps { "; blocks of whole warps only" } else { "" };
-            lines.push(format!("virtual numbers; parameters at byte {}, block shape {block}{full}", launch.offset));
+                launch.block.map_or("as a parameter".to_owned(), |b| format!("{}x{}x{} compiled in", b[0], b[1], b[2]));
+            let full = if launch.needs_full_warps { "; full warps only" } else { "" };
+            lines.push(format!(
+                "virtual block indices; parameters at byte {}, block shape {block}{full}",
+                launch.offset
+            ));
         }
-        Virtualization::Refused(reason) => lines.push(format!("real numbers: {reason}")),
+        Virtualization::Refused(reason) => lines.push(format!("hardware block indices: {reason}")),
     }
     match &kernel.outlining {
         Outlining::NotAsked => {}
         Outlining::Outlined { function } => lines.push(format!("body in {function}")),
-        Outlining::Refused(reason) => lines.push(format!("body stays: {reason}")),
+        Outlining::Refused(reason) => lines.push(format!("body not outlined: {reason}")),
     }
     let counts = [
-        (kernel.unreachable_statements, "unreachable statements taken away"),
+        (kernel.unreachable_statements, "unreachable statements removed"),
         (kernel.reduced_divisions, "divisions by constants replaced"),
-        (kernel.dead_instructions, "dead instructions taken away"),
+        (kernel.dead_instructions, "dead instructions removed"),
     ];
     lines.extend(counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     lines
@@ -207,7 +209,7 @@ fn as_json(report: &TransformReport) -> Value {
     json!({ "kernels": report.kernels.iter().map(kernel_as_json).collect::<Vec<_>>() })
 }
 
-/// Everything a launcher needs, and every reason.
+/// Everything that a launcher needs, and all reasons.
 fn kernel_as_json(kernel: &KernelReport) -> Value {
     let fencing = match &kernel.fencing {
         Fencing::NotAsked => Value::Null,

@@ -18,23 +18,24 @@ Examples:
   atoll top --once
   atoll top --once --json | jq '.functions[] | [.function, .requests_per_s, .latency_ms.p99]'
 
-Rates, latencies and shares are those of the last interval. Latency is from the submission of a request to its end, as the daemon saw it.
-Root and the daemon's own user see the device and all tenants unless they name one, others their own functions. Keys: q ends.";
+Rates, latencies and shares refer to the last interval. Latency is the time from submission to the end of a request, as
+measured by the daemon. Root and the daemon's own user see the device and all tenants, unless they choose one with
+--tenant; others see their own functions. Press q to quit.";
 
-/// Show what a daemon does, live: modes, queues, compute units, preemptions, and each function's
-/// requests
+/// Show the current activity of a daemon: modes, queues, compute units, preemptions, and the
+/// requests of each function
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Seconds from one look to the next
+    /// Interval between snapshots, in seconds
     #[arg(long, value_name = "S", default_value = "1", value_parser = interval)]
     interval: f64,
 
-    /// Print one snapshot, of one interval, and end
+    /// Print one snapshot and exit
     #[arg(long)]
     once: bool,
 
-    /// Print it as JSON
+    /// Print the snapshot as JSON
     #[arg(long, requires = "once")]
     json: bool,
 
@@ -43,7 +44,7 @@ pub(crate) struct Args {
 }
 
 fn interval(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
     if (0.05..=3600.0).contains(&seconds) {
         Ok(seconds)
     } else {
@@ -54,7 +55,7 @@ fn interval(text: &str) -> Result<f64, String> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.once && !stdout().is_terminal() {
         return Err(user_error(
-            "standard output is no terminal; `atoll top --once` prints one snapshot, `--once --json` one for programs",
+            "standard output is not a terminal; use `atoll top --once` for one snapshot, with --json for programs",
         ));
     }
     let mut sampler = Sampler::new(args.control.connect()?)?;
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json { print_json(&snapshot) } else { Ok(print(&text(&snapshot))?) }
 }
 
-/// A snapshot for people.
+/// A snapshot as text.
 fn text(snapshot: &Snapshot) -> String {
     let mut text = String::new();
     for device in &snapshot.devices {
@@ -107,7 +108,7 @@ fn whole_lines(whole: &Whole) -> [String; 4] {
             whole.real_time_waiting,
             whole.best_effort_waiting
         ),
-        format!("preemptions: {:.1}/s, {} in all{latency}", whole.preemptions_per_s, whole.preemptions),
+        format!("preemptions: {:.1}/s, {} in total{latency}", whole.preemptions_per_s, whole.preemptions),
         format!(
             "launches: {:.0}/s, {:.1}/s evicted, {:.1}/s padded; memory: {} of {}",
             whole.launches_per_s,
@@ -119,7 +120,7 @@ fn whole_lines(whole: &Whole) -> [String; 4] {
     ]
 }
 
-/// The first is shown only where there are several devices.
+/// The device column is shown only if there are several devices.
 const COLUMNS: [(&str, Align); 12] = [
     ("device", Align::Left),
     ("tenant", Align::Left),
@@ -164,7 +165,7 @@ fn cells(row: &FunctionRow) -> [String; COLUMNS.len()] {
     ]
 }
 
-/// `3 h 5 min`.
+/// Formats a duration, as in `3 h 5 min`.
 fn age(seconds: f64) -> String {
     let seconds = seconds as u64;
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {

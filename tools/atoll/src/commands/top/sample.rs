@@ -1,6 +1,6 @@
-//! What a daemon did between two looks at it: rates from its counters, latencies from its records.
+//! Snapshots: rates from the daemon's counters, latencies from its recorded events.
 
-use crate::control::Told;
+use crate::control::Classify;
 use anyhow::Result;
 use atoll_client::{Class, Client, FunctionStatus, LatencyStatus, StatusReport, Tenant, UnitStatus, WholeStatus};
 use atoll_core::{Nanos, Outcome, TaskId};
@@ -9,21 +9,21 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Requests that are followed at most; a daemon has fewer than that unless their ends were
+/// Maximum number of open requests to track. A daemon has fewer, unless records of their ends were
 /// overwritten before they could be read.
 const REQUESTS_MAX: usize = 1 << 16;
 
-/// What happened in an interval.
+/// Activity during an interval.
 #[derive(Debug, Serialize)]
 pub(super) struct Snapshot {
-    /// The first device, for programs that know of one.
+    /// The first device, for programs that expect a single one.
     #[serde(flatten)]
     pub(super) first: Option<DeviceRow>,
     pub(super) policy: String,
     pub(super) uptime_s: f64,
     pub(super) interval_s: f64,
-    /// Records that were overwritten before they could be read: latencies are of a part of the
-    /// requests then.
+    /// Records that were overwritten before they could be read. If nonzero, latencies cover part of
+    /// the requests.
     pub(super) lost_records: u64,
     pub(super) devices: Vec<DeviceRow>,
     pub(super) functions: Vec<FunctionRow>,
@@ -35,16 +35,16 @@ pub(super) struct DeviceRow {
     pub(super) device: String,
     pub(super) compute_units: u32,
     pub(super) lost: Option<String>,
-    /// Only for who may see all of it.
+    /// `None` if the peer may not see other tenants.
     pub(super) whole: Option<Whole>,
 }
 
-/// The device, for all tenants together.
+/// State of a device over all tenants.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Whole {
-    /// `real-time` or `normal`, now.
+    /// Current mode: `real-time` or `normal`.
     pub(super) mode: &'static str,
-    /// How much of the interval it was real-time mode.
+    /// Share of the interval in real-time mode.
     pub(super) real_time_share: f64,
     pub(super) queue_depths: Vec<u64>,
     pub(super) queue_capacity: u32,
@@ -66,7 +66,7 @@ pub(super) struct Whole {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct UnitRow {
     pub(super) unit: usize,
-    /// How much of the interval it ran blocks.
+    /// Share of the interval in which it ran blocks.
     pub(super) used: f64,
     pub(super) chunks_per_s: f64,
 }
@@ -80,12 +80,12 @@ pub(super) struct FunctionRow {
     pub(super) class: Class,
     pub(super) running: u64,
     pub(super) waiting: u64,
-    /// With a result.
+    /// Requests with a result.
     pub(super) requests_per_s: f64,
-    /// Without one, those that were refused included.
+    /// Requests without a result, including rejected ones.
     pub(super) failures_per_s: f64,
     pub(super) preemptions_per_s: f64,
-    /// Of requests with a result; `None` where there were none.
+    /// Latencies of requests with a result; `None` if there were none.
     pub(super) latency_ms: Option<Latency>,
 }
 
@@ -97,16 +97,16 @@ pub(super) struct Latency {
     pub(super) max: f64,
 }
 
-/// Looks at a daemon again and again.
+/// Takes snapshots of a daemon.
 pub(super) struct Sampler {
     client: Client,
     last: StatusReport,
     at: Instant,
-    /// By the number of the device.
+    /// Indexed by device number.
     devices: Vec<Watched>,
 }
 
-/// What is watched of a device.
+/// Reading position and open requests of a device.
 #[derive(Debug)]
 struct Watched {
     next: u64,
@@ -117,21 +117,21 @@ impl Sampler {
     pub(super) fn new(mut client: Client) -> Result<Sampler> {
         let (mut devices, mut count) = (Vec::new(), 1);
         while devices.len() < count {
-            let piece = client.trace(devices.len() as u16, None).told()?;
+            let piece = client.trace(devices.len() as u16, None).classify()?;
             count = piece.devices.len();
             devices.push(Watched { next: piece.next, requests: Requests::default() });
         }
-        let last = client.status().told()?;
+        let last = client.status().classify()?;
         Ok(Sampler { client, last, at: Instant::now(), devices })
     }
 
-    /// What happened since the look before.
+    /// The activity since the previous snapshot.
     pub(super) fn sample(&mut self) -> Result<Snapshot> {
         let mut lost_records = 0;
         for (at, watched) in self.devices.iter_mut().enumerate() {
             lost_records += watched.look(&mut self.client, at as u16)?;
         }
-        let status = self.client.status().told()?;
+        let status = self.client.status().classify()?;
         let interval_s = self.at.elapsed().as_secs_f64();
         self.at = Instant::now();
         let last = std::mem::replace(&mut self.last, status);
@@ -141,11 +141,11 @@ impl Sampler {
 }
 
 impl Watched {
-    /// Reads what was recorded since the look before; how many records are missing.
+    /// Reads the records since the previous call. Returns the number of lost ones.
     fn look(&mut self, client: &mut Client, device: u16) -> Result<u64> {
         let mut lost_records = 0;
         loop {
-            let piece = client.trace(device, Some(self.next)).told()?;
+            let piece = client.trace(device, Some(self.next)).classify()?;
             self.next = piece.next;
             lost_records += piece.lost;
             piece.functions.iter().for_each(|(number, name)| self.requests.name(*number, &name.tenant, &name.name));
@@ -157,21 +157,21 @@ impl Watched {
     }
 }
 
-/// Requests, as records tell of them.
+/// Requests, reconstructed from records.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     names: HashMap<u64, (String, String)>,
-    /// Those that are not over: since when, and whether they are real-time.
+    /// Open requests: time of arrival, and whether they are real-time.
     open: HashMap<TaskId, (Nanos, bool)>,
     urgent: u64,
     urgent_since: Nanos,
     urgent_ns: u64,
-    /// Those that gave a result, by function.
+    /// Latencies of requests with a result, by function.
     done: HashMap<u64, Vec<u64>>,
 }
 
 impl Requests {
-    /// What a function is called.
+    /// Sets the name of a function.
     pub(super) fn name(&mut self, number: u64, tenant: &str, name: &str) {
         self.names.insert(number, (tenant.to_owned(), name.to_owned()));
     }
@@ -198,7 +198,7 @@ impl Requests {
         }
     }
 
-    /// A request is over; when it had arrived.
+    /// Ends a request and returns its time of arrival.
     fn end(&mut self, task: TaskId, at: Nanos) -> Option<Nanos> {
         let (arrived, is_urgent) = self.open.remove(&task)?;
         if is_urgent {
@@ -210,7 +210,7 @@ impl Requests {
         Some(arrived)
     }
 
-    /// The latencies of those that gave a result since this was asked last, by tenant and name.
+    /// The latencies since the previous call, by tenant and name.
     fn latencies(&mut self) -> HashMap<(String, String), Vec<u64>> {
         let mut latencies: HashMap<_, Vec<u64>> = HashMap::new();
         for (function, mut taken) in self.done.drain() {
@@ -222,7 +222,7 @@ impl Requests {
     }
 }
 
-/// `requests` are those of each device, in the order in which the status lists the devices.
+/// Builds a snapshot. `requests` has one entry per device, in the order of the status.
 pub(super) fn snapshot(
     last: &StatusReport,
     now: &StatusReport,
@@ -230,7 +230,7 @@ pub(super) fn snapshot(
     interval_s: f64,
     lost_records: u64,
 ) -> Snapshot {
-    // A function is on one device, so its requests are among those of one.
+    // Each function is on one device, so the maps are disjoint.
     let mut latencies = HashMap::new();
     requests.iter_mut().for_each(|requests| latencies.extend(requests.latencies()));
     let functions = now.functions.iter().map(|now| {

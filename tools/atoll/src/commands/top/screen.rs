@@ -1,4 +1,4 @@
-//! A snapshot on a terminal, again and again.
+//! The live display.
 
 use super::sample::{DeviceRow, Sampler, Snapshot, UnitRow, Whole};
 use super::{COLUMNS, cells, headline, whole_lines};
@@ -12,19 +12,19 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use std::time::{Duration, Instant};
 
-/// Columns that one compute unit takes at least.
+/// Minimum width of a compute unit, in columns.
 const UNIT_WIDTH: u16 = 26;
 
-/// Lines for compute units at most; more of them are drawn side by side, and what does not fit is
-/// summed up.
+/// Maximum number of lines for compute units. Further ones are placed side by side; those that do
+/// not fit are summed up.
 const UNIT_LINES: u16 = 8;
 
 const COLUMN_SPACING: u16 = 2;
 
-/// Columns that a narrow terminal does without, the first one first.
-const GIVEN_UP: [&str; 7] = ["mean ms", "failed/s", "p50 ms", "class", "preempted/s", "device", "tenant"];
+/// Columns that a narrow terminal drops, in this order.
+const DROPPED_COLUMNS: [&str; 7] = ["mean ms", "failed/s", "p50 ms", "class", "preempted/s", "device", "tenant"];
 
-/// Shows snapshots until somebody ends it.
+/// Shows snapshots until the user ends the display.
 pub(super) fn run(sampler: &mut Sampler, interval: Duration) -> Result<()> {
     let mut terminal = ratatui::init();
     let shown = show(&mut terminal, sampler, interval);
@@ -72,7 +72,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot) {
         draw_device(frame, snapshot, device, *area);
     }
     let note = if snapshot.lost_records > 0 {
-        "latencies are of a part of the requests: there were too many to read"
+        "latencies cover part of the requests: some records were overwritten before they were read"
     } else {
         ""
     };
@@ -80,7 +80,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot) {
     frame.render_widget(function_table(snapshot, table.width), *table);
 }
 
-/// How many compute units stand side by side, and in how many lines.
+/// Number of compute units per line, and number of lines.
 fn unit_lines(units: usize, width: u16) -> (u16, u16) {
     let across = (width / UNIT_WIDTH).clamp(1, units.max(1) as u16);
     (across, (units as u16).div_ceil(across).min(UNIT_LINES))
@@ -111,7 +111,7 @@ fn whole_text(whole: Option<&Whole>) -> Text<'static> {
     lines.collect()
 }
 
-/// Compute units as bars, `across` of them in a line.
+/// Compute units as bars, `across` per line.
 fn unit_text(units: &[UnitRow], across: u16, area: Rect) -> Text<'static> {
     let places = usize::from(across) * usize::from(area.height);
     let shown = if units.len() <= places { units.len() } else { places.saturating_sub(1) };
@@ -126,14 +126,14 @@ fn unit_text(units: &[UnitRow], across: u16, area: Rect) -> Text<'static> {
     cells.chunks(usize::from(across)).map(|cells| Line::from(cells.concat()).fg(Color::Cyan)).collect()
 }
 
-/// `cu 3   ██████     60 % `, so wide.
+/// A bar of the given width, as in `cu 3   ██████     60 % `.
 fn bar(name: &str, used: f64, width: usize) -> String {
     let room = width.saturating_sub(name.chars().count() + 8);
     let full = (used * room as f64).round() as usize;
     format!("{name} {}{} {:>3.0} %  ", "█".repeat(full.min(room)), "·".repeat(room - full.min(room)), used * 100.0)
 }
 
-/// As many columns as fit.
+/// The function table, with as many columns as fit.
 fn function_table(snapshot: &Snapshot, width: u16) -> Table<'static> {
     let aligned = |text: String, align: Align| {
         let line = Line::from(text);
@@ -145,7 +145,7 @@ fn function_table(snapshot: &Snapshot, width: u16) -> Table<'static> {
     };
     let first = usize::from(snapshot.devices.len() <= 1);
     let mut columns: Vec<usize> = (first..COLUMNS.len()).collect();
-    for given_up in GIVEN_UP {
+    for given_up in DROPPED_COLUMNS {
         let taken: usize = columns.iter().map(|&column| widest(column) + usize::from(COLUMN_SPACING)).sum();
         if taken <= usize::from(width + COLUMN_SPACING) {
             break;

@@ -50,7 +50,7 @@ fn status(round: u64) -> StatusReport {
     .complete()
 }
 
-/// Two seconds in which one request of two that ended gave a result.
+/// A snapshot of two seconds, in which one of two finished requests succeeded.
 fn sampled() -> Snapshot {
     let mut requests = Requests::default();
     let record =
@@ -96,7 +96,7 @@ fn rates_and_latencies_are_of_the_interval() {
     );
 }
 
-/// What a terminal of a size shows.
+/// The lines that a terminal of this size shows.
 fn shown(snapshot: &Snapshot, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| screen::draw(frame, snapshot)).unwrap();
@@ -108,7 +108,7 @@ fn shown(snapshot: &Snapshot, width: u16, height: u16) -> Vec<String> {
 }
 
 #[test]
-fn a_terminal_shows_it_all() {
+fn a_terminal_shows_the_whole_snapshot() {
     let lines = shown(&sampled(), 120, 12);
     assert_eq!(lines[0], "host:0, 2 compute units, policy reset, up for 1 h 1 min");
     assert_eq!(lines[1], "mode: real-time, real-time for 25 % of the interval");
@@ -122,7 +122,7 @@ fn a_terminal_shows_it_all() {
     assert!(lines[8].starts_with("a       f         real-time        1        2         5.0"), "{lines:#?}");
 }
 
-/// A second device, which is lost, with a function of its own.
+/// A snapshot with a second device, which is lost, and a function on it.
 fn of_two_devices() -> Snapshot {
     let report = |round| {
         let mut report = status(round);
@@ -172,7 +172,7 @@ fn every_device_is_shown_with_its_functions() {
 }
 
 #[test]
-fn any_terminal_and_any_number_of_compute_units_will_do() {
+fn the_screen_fits_any_terminal_and_any_number_of_compute_units() {
     let mut snapshot = sampled();
     let unit = |unit| sample::UnitRow { unit, used: 0.5, chunks_per_s: 1.0 };
     snapshot.devices[0].whole.as_mut().unwrap().units = (0..512).map(unit).collect();
@@ -184,6 +184,6 @@ fn any_terminal_and_any_number_of_compute_units_will_do() {
     let lines = shown(&snapshot, 80, 24);
     assert!(
         lines[2].starts_with("tenant  function  class      running  waiting  requests/s  p99 ms  preempted/s"),
-        "columns are given up before they are cut: {lines:#?}"
+        "columns are dropped rather than cut: {lines:#?}"
     );
 }

@@ -1,4 +1,4 @@
-//! `atoll trace`: what a daemon does, decision by decision.
+//! `atoll trace`: records the decisions and activity of a daemon.
 
 mod record;
 
@@ -10,7 +10,7 @@ Examples:
   atoll trace record --seconds 5 -o daemon.pftrace
   atoll trace record --past --seconds 0";
 
-/// Record what a running daemon does, for people who ask why something was slow.
+/// Record the activity of a running daemon, to find out why something was slow
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {

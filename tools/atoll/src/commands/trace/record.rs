@@ -1,6 +1,6 @@
 //! `atoll trace record`
 
-use crate::control::{ControlArgs, Told};
+use crate::control::{Classify, ControlArgs};
 use crate::failure::Blame;
 use crate::output::{bytes, print, print_json};
 use anyhow::{Context, Result, anyhow};
@@ -20,38 +20,39 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How often the daemon is asked. It keeps the records of some seconds, but compute units those of
-/// a tenth of one where blocks are short.
+/// Polling interval. The daemon keeps records of several seconds, but those of compute units only
+/// for a tenth of a second if blocks are short.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Records that are kept for a file: 256 MiB of them here, and about as much in the file; Perfetto
-/// would not open many more.
+/// Maximum number of records per file: 256 MiB in memory, and about as much in the file. Perfetto
+/// does not open much larger ones.
 const RECORDS_MAX: usize = 4 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
   atoll trace record                              # until Ctrl-C, into atoll.pftrace
   atoll trace record --seconds 5 -o daemon.pftrace
-  atoll trace record --past --seconds 0           # what happened just now
+  atoll trace record --past --seconds 0           # the most recent records
   atoll trace record --seconds 1 --json | jq '.preemptions'
 
-Open the file at https://ui.perfetto.dev, which reads it in the browser and sends it nowhere. It has tracks for the scheduler
-(its mode, and each decision), the device queues, the compute units and the requests of each function; arrows lead from a request to its
-launches. Where the daemon has several devices, each has its own tracks. Root and the daemon's own user see all tenants unless they name one, others their own work.";
+Open the file at https://ui.perfetto.dev, which processes it in the browser without uploading it. There are tracks for
+the scheduler (mode and decisions), the device queues, the compute units, and the requests of each function; arrows lead
+from a request to its launches. Each device has its own tracks. Root and the daemon's own user see all tenants, unless
+they choose one with --tenant; others see their own work.";
 
-/// Write what a daemon does into a file that opens in Perfetto
+/// Record the activity of a daemon into a file for Perfetto
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// How long to record [default: until Ctrl-C]
+    /// Duration of the recording, in seconds [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
 
-    /// The file to write
+    /// File to write
     #[arg(short, long, value_name = "FILE", default_value = "atoll.pftrace")]
     output: PathBuf,
 
-    /// Begin with what the daemon still knows of the time before: up to 65,536 records
+    /// Start with the records that the daemon still has (up to 65,536)
     #[arg(long)]
     past: bool,
 
@@ -64,7 +65,7 @@ pub(crate) struct Args {
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
     if (0.0..=86_400.0).contains(&seconds) {
         Ok(seconds)
     } else {
@@ -72,7 +73,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What was recorded, in numbers, of all devices together.
+/// Totals of a recording over all devices.
 #[derive(Debug, Serialize)]
 struct Summary {
     file: PathBuf,
@@ -87,14 +88,14 @@ struct Summary {
     evicted_launches: usize,
     chunks: usize,
     preemptions: usize,
-    /// What was overwritten before it was read: the picture has holes.
+    /// Records that were overwritten before they were read; the timeline has gaps there.
     lost_records: u64,
     lost_chunks: u64,
     functions: Vec<String>,
     devices: Vec<DeviceSummary>,
 }
 
-/// What was recorded of one device.
+/// Totals of a recording of one device.
 #[derive(Debug, Serialize)]
 struct DeviceSummary {
     device: String,
@@ -106,7 +107,7 @@ struct DeviceSummary {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut client = args.control.connect()?;
-    // Before the time is spent.
+    // Creates the file first, so that an invalid path fails before the recording.
     let file =
         File::create(&args.output).with_context(|| format!("cannot write {}", args.output.display())).blame_user()?;
     let mut recording = Recording { began: Instant::now(), devices: Vec::new() };
@@ -119,45 +120,45 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         print(&text(&summary))?;
     }
-    end.map_err(|error| anyhow!("{error}; {} holds what the daemon told until then", args.output.display()))
+    end.map_err(|error| anyhow!("{error}; {} contains the recording up to then", args.output.display()))
 }
 
-/// What every device did.
+/// The recording of all devices.
 struct Recording {
     began: Instant,
     devices: Vec<DeviceRecording>,
 }
 
-/// What one device did, and where the daemon is to be asked for more.
+/// The recording of one device, and the position of the next batch.
 #[derive(Default)]
 struct DeviceRecording {
     records: Vec<Record>,
     functions: BTreeMap<u64, FunctionName>,
-    /// Where records are missing, and how many.
+    /// Times of missing records, and their number.
     gaps: Vec<(Nanos, u64)>,
     separate: bool,
     device: String,
     compute_units: u32,
     next: u64,
     more: bool,
-    /// Since the daemon started, and before that is recorded.
+    /// Lost chunks since the daemon started: now, and at the start of the recording.
     chunks_lost: (u64, u64),
 }
 
 impl Recording {
-    /// Records until the time is over, somebody interrupts, or there is no room. What was recorded
-    /// stays also if the daemon goes away.
+    /// Records until the time is over, the user interrupts, or the limit is reached. What was
+    /// recorded is kept if the daemon exits.
     fn run(&mut self, client: &mut Client, args: &Args) -> Result<()> {
         let stop = stop_on_interrupt()?;
         let bar = ProgressBar::new_spinner();
         self.begin(client, args.past.then_some(0))?;
         loop {
             let is_over = args.seconds.is_some_and(|seconds| self.began.elapsed().as_secs_f64() >= seconds);
-            // The last look comes when the time is over, and goes on to the end of what there is.
+            // Reads once more after the end, up to the newest record.
             let is_last = is_over || stop.load(Relaxed) || self.is_full();
             self.look(client)?;
             bar.set_message(format!(
-                "{:.0} s, {} records; Ctrl-C ends",
+                "{:.0} s, {} records; stop with Ctrl-C",
                 self.began.elapsed().as_secs_f64(),
                 self.records()
             ));
@@ -170,27 +171,27 @@ impl Recording {
         }
     }
 
-    /// The first look, which also tells how many devices there are.
+    /// Reads the first batch, which also names the devices.
     fn begin(&mut self, client: &mut Client, from: Option<u64>) -> Result<()> {
         let mut devices = 1;
         while self.devices.len() < devices {
-            let piece = client.trace(self.devices.len() as u16, from).told()?;
+            let piece = client.trace(self.devices.len() as u16, from).classify()?;
             devices = piece.devices.len();
             let before = piece.chunks_lost;
             let mut recording = DeviceRecording { chunks_lost: (before, before), ..DeviceRecording::default() };
             recording.take(piece);
-            // What was lost before we came is nobody's loss.
+            // Records lost before the recording began do not count.
             recording.gaps.clear();
             self.devices.push(recording);
         }
         Ok(())
     }
 
-    /// Takes what there is of every device, until there is no more or no room.
+    /// Reads the available records of every device, up to the limit.
     fn look(&mut self, client: &mut Client) -> Result<()> {
         for at in 0..self.devices.len() {
             loop {
-                let piece = client.trace(at as u16, Some(self.devices[at].next)).told()?;
+                let piece = client.trace(at as u16, Some(self.devices[at].next)).classify()?;
                 self.devices[at].take(piece);
                 if !self.devices[at].more || self.is_full() {
                     break;
@@ -265,7 +266,7 @@ impl DeviceRecording {
         self.records.iter().filter(|record| is(&record.what)).count()
     }
 
-    /// The functions that the records name.
+    /// Names of the functions that the records refer to.
     fn names(&self) -> Vec<String> {
         let functions: BTreeSet<u64> = self.records.iter().map(|record| record.function).collect();
         let name = |function: &u64| {
@@ -298,20 +299,21 @@ fn text(summary: &Summary) -> String {
     let lost = match (lost_records, lost_chunks) {
         (0, 0) => String::new(),
         _ => format!(
-            "\nmissing: {lost_records} records and {lost_chunks} chunks that were overwritten before they could be read"
+            "\nmissing: {lost_records} records and {lost_chunks} chunks were overwritten before they could be read"
         ),
     };
     let (file, size) = (summary.file.display(), bytes(summary.file_bytes));
     let devices: Vec<&str> = summary.devices.iter().map(|device| device.device.as_str()).collect();
     format!(
-        "{:.1} s of {}: {requests} requests, {launches} launches ({evicted_launches} evicted), {chunks} chunks of blocks, {preemptions} preemptions{lost}\n\
+        "{:.1} s of {}: {requests} requests, {launches} launches ({evicted_launches} evicted), {chunks} chunks of \
+        blocks, {preemptions} preemptions{lost}\n\
          {file}, {size}: open it at https://ui.perfetto.dev\n",
         summary.seconds,
         devices.join(" and ")
     )
 }
 
-/// Becomes true once somebody interrupts; until then nothing else happens when somebody does.
+/// Becomes true on SIGINT, which then no longer ends the process.
 fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;

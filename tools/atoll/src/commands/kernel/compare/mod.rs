@@ -17,12 +17,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use trial::{CaseFilter, Task, tasks};
 
-/// What runs where neither random kernels nor a corpus were asked for.
+/// Seeds that run if neither random kernels nor a corpus are requested.
 const SEEDS: Range<u64> = 1..301;
 
 const EXAMPLES: &str = "\
-Each kernel runs on the device and on what it is compared with, on the same memory. Integers have to be the same bit for bit, and so has everything in random kernels; floating-point
-numbers of the corpus may differ by what its cases allow. What a device refuses is told with its words and counted apart. The exit status is 1 if anything differs, fails or was left out.
+Each kernel runs on both devices with the same memory contents. Integers and all results of random kernels must be
+equal bit for bit; floating-point results of the corpus may differ within the tolerance of their case. Kernels that a
+device refuses are reported and counted separately. The exit status is 1 if a launch differs, fails or was left out.
 
 Examples:
   atoll kernel compare --device cuda:0 --random 1..301 --corpus tests/kernels
@@ -30,36 +31,36 @@ Examples:
   atoll kernel compare --device host --random 17
   atoll kernel compare --device cuda:0 --against cuda:1 --duration-max 60 --save compared.json";
 
-/// Run many kernels on a device and in the interpreter, and tell where they differ.
+/// Run many kernels on a device and in the interpreter, and report where the results differ
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The device to try: cuda or cuda:N, host, interp
+    /// Device to test: cuda or cuda:N, host, interp
     #[arg(long, value_name = "DEVICE")]
     device: Place,
 
-    /// What it is compared with
+    /// Device to compare with
     #[arg(long, value_name = "DEVICE", default_value_t = Place::Interp)]
     against: Place,
 
-    /// Random kernels, by their seeds: one, or FIRST..END, which leaves END out [default: 1..301
-    /// where there is no --corpus]
+    /// Seeds of random kernels: one, or FIRST..END (END excluded) [default: 1..301 without
+    /// --corpus]
     #[arg(long, value_name = "SEEDS", value_parser = parse_seeds)]
     random: Option<Range<u64>>,
 
-    /// Kernels of a folder with `cases.toml` and `ptx/`, each with all launches of its case
+    /// Folder of kernels with `cases.toml` and `ptx/`; each runs with all launches of its case
     #[arg(long, value_name = "FOLDER")]
     corpus: Option<PathBuf>,
 
-    /// Of the corpus these kernels alone: regular expressions, each for whole names
+    /// Run only these kernels of the corpus: regular expressions that match the whole name
     #[arg(long = "case", value_name = "REGEX[,REGEX…]", value_delimiter = ',', requires = "corpus")]
     cases: Vec<CaseFilter>,
 
-    /// Begin no kernel later than this; the rest is counted as left out
+    /// Start no further kernel after this time; the others are counted as left out
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     duration_max: Option<f64>,
 
-    /// Write what was found to a file, as JSON
+    /// File for the findings, as JSON
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 }
@@ -90,11 +91,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .with_context(|| path.display().to_string())?;
     }
     print(&report.to_string())?;
-    ensure!(report.is_well(), "{} does not do what {} does, or not all of it was tried", args.device, args.against);
+    ensure!(report.is_well(), "{} does not agree with {}, or some launches were left out", args.device, args.against);
     Ok(())
 }
 
-/// Compares all launches of a task; what is worth a line comes back.
+/// Compares all launches of a task; returns the lines to print.
 fn compare(task: &Task<'_>, pair: &mut Pair, report: &mut Report) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for trial in task.trials()? {
@@ -112,19 +113,20 @@ fn compare(task: &Task<'_>, pair: &mut Pair, report: &mut Report) -> Result<Vec<
     Ok(lines)
 }
 
-/// `17`, or `1..301`.
+/// Parses `17` or `1..301`.
 fn parse_seeds(text: &str) -> Result<Range<u64>> {
-    let number =
-        |text: &str| text.parse::<u64>().ok().with_context(|| format!("`{text}` is no seed; expected 17 or 1..301"));
+    let number = |text: &str| {
+        text.parse::<u64>().ok().with_context(|| format!("`{text}` is not a seed; expected for example 17 or 1..301"))
+    };
     let seeds = match text.split_once("..") {
         Some((first, end)) => number(first)?..number(end)?,
         None => {
             let seed = number(text)?;
-            seed..seed.checked_add(1).context("the last number is no seed")?
+            seed..seed.checked_add(1).context("the last number is too large for a seed")?
         }
     };
     if seeds.is_empty() {
-        Err(user_error(format!("there is no seed from {} on and below {}", seeds.start, seeds.end)))
+        Err(user_error(format!("the range of seeds {}..{} is empty", seeds.start, seeds.end)))
     } else {
         Ok(seeds)
     }

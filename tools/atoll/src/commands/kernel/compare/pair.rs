@@ -1,5 +1,4 @@
-//! The two devices. A launch that failed may have ended its device with it, so that is started
-//! anew.
+//! The two devices. A failed launch may have ended its device, so the device is restarted.
 
 use super::trial::Trial;
 use crate::commands::kernel::place::Place;
@@ -8,13 +7,13 @@ use atoll_workbench::random_kernel::RandomKernel;
 use atoll_workbench::{BenchError, Runner, Verdict, compare};
 use std::time::Duration;
 
-/// Device memory for buffers; kernels of tests take little.
+/// Device memory for buffers; test kernels need little.
 const BUFFERS_BYTES: u64 = 256 << 20;
 
-/// How long a launch may take. Those of tests take milliseconds; only an error runs on.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of a launch. Test kernels take milliseconds; only a faulty one runs longer.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A device, and what it is compared with.
+/// The device under test and the reference.
 pub(super) struct Pair {
     device: Side,
     reference: Side,
@@ -23,19 +22,19 @@ pub(super) struct Pair {
 
 struct Side {
     place: Place,
-    /// `None` until the next kernel, when a launch failed.
+    /// `None` after a failed launch, until the next kernel.
     runner: Option<Box<dyn Runner>>,
 }
 
 impl Side {
     fn start(place: Place) -> Result<Side> {
-        Ok(Side { place, runner: Some(place.start(BUFFERS_BYTES, PATIENCE)?) })
+        Ok(Side { place, runner: Some(place.start(BUFFERS_BYTES, TIMEOUT)?) })
     }
 
     fn runner(&mut self) -> Result<&mut dyn Runner> {
         let runner = match self.runner.take() {
             Some(runner) => runner,
-            None => self.place.start(BUFFERS_BYTES, PATIENCE)?,
+            None => self.place.start(BUFFERS_BYTES, TIMEOUT)?,
         };
         Ok(self.runner.insert(runner).as_mut())
     }
@@ -46,7 +45,7 @@ impl Pair {
         Ok(Pair { device: Side::start(device)?, reference: Side::start(reference)?, lost: false })
     }
 
-    /// Whether the device runs nothing any more.
+    /// Whether the device can no longer run kernels.
     pub(super) fn is_lost(&self) -> bool {
         self.lost
     }
@@ -55,7 +54,7 @@ impl Pair {
         let verdict = compare(self.device.runner()?, self.reference.runner()?, &trial.kernel(), &trial.inputs);
         match &verdict {
             Verdict::Failed(BenchError::Stuck { .. }) => {
-                // Its kernel still runs, and dropping it would wait for that.
+                // Its kernel is still running; dropping the runner would wait for it.
                 std::mem::forget(self.device.runner.take());
                 self.lost = true;
             }
@@ -66,7 +65,7 @@ impl Pair {
         Ok(verdict)
     }
 
-    /// Leaves out of a random kernel what it does not need to differ.
+    /// Removes statements of a random kernel that do not affect the difference.
     pub(super) fn shrink(&mut self, seed: u64) -> Result<String> {
         let random = RandomKernel::new(seed);
         let small = random.shrink(&mut |candidate| {

@@ -1,4 +1,4 @@
-//! What was found: counts in a table, and a line for each launch that is not as it should be.
+//! The report: counts in a table, and one line per unexpected result.
 
 use super::trial::{Group, Task};
 use crate::commands::kernel::place::Place;
@@ -8,10 +8,10 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Lines that are printed; the file has all of them.
+/// Maximum number of printed lines; the file has all findings.
 const LINES_MAX: usize = 40;
 
-/// Random kernels that are made small, each of which takes some dozen runs.
+/// Maximum number of random kernels to shrink; each takes a few dozen runs.
 const SHRUNK_MAX: usize = 3;
 
 #[derive(Debug, Serialize)]
@@ -21,14 +21,14 @@ pub(super) struct Report {
     pub(super) seconds: f64,
     random: Counts,
     corpus: Counts,
-    /// The largest of the differences that are allowed.
+    /// The largest difference within the tolerance.
     largest_allowed: Option<Allowed>,
     findings: Vec<Finding>,
     #[serde(skip)]
     corpus_folder: Option<PathBuf>,
 }
 
-/// Launches by what came of them.
+/// Launches by result.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Counts {
     equal: usize,
@@ -47,13 +47,14 @@ struct Allowed {
     share_of_tolerance: f64,
 }
 
-/// A launch that is not as it should be.
+/// An unexpected result.
 #[derive(Clone, Debug, Serialize)]
 struct Finding {
     kernel: String,
     what: &'static str,
     message: String,
-    /// How often in a row; devices refuse many kernels for one reason.
+    /// Number of consecutive launches with this result: devices often refuse many kernels for the
+    /// same reason.
     launches: usize,
     replay: String,
     shrunk: Option<String>,
@@ -80,18 +81,18 @@ impl Report {
         }
     }
 
-    /// Counts launches that were not tried.
+    /// Counts launches that were left out.
     pub(super) fn leave_out(&mut self, group: Group, launches: usize) {
         self.counts(group).left_out += launches;
     }
 
-    /// Whether to look for the part of a random kernel that matters.
+    /// Whether to shrink the random kernel.
     pub(super) fn is_worth_shrinking(&self, verdict: &Verdict) -> bool {
         matches!(verdict, Verdict::Different(_))
             && self.findings.iter().filter(|finding| finding.shrunk.is_some()).count() < SHRUNK_MAX
     }
 
-    /// Counts a launch, and says what is worth a line.
+    /// Counts a launch. Returns a line to print if the result is unexpected.
     pub(super) fn note(
         &mut self,
         task: &Task<'_>,
@@ -132,10 +133,10 @@ impl Report {
         (self.findings.len() <= LINES_MAX).then(|| self.findings[self.findings.len() - 1].to_string())
     }
 
-    /// Whether all that was asked for was tried and agrees, but for what the device refuses.
-    pub(super) fn is_well(&self) -> bool {
-        let is_well = |counts: Counts| counts.different + counts.failed + counts.no_reference + counts.left_out == 0;
-        is_well(self.random) && is_well(self.corpus)
+    /// Whether all launches ran and agree, apart from kernels that the device refuses.
+    pub(super) fn has_passed(&self) -> bool {
+        let has_passed = |counts: Counts| counts.different + counts.failed + counts.no_reference + counts.left_out == 0;
+        has_passed(self.random) && has_passed(self.corpus)
     }
 }
 
@@ -156,7 +157,7 @@ impl fmt::Display for Report {
         use Align::{Left, Right};
         let unsaid = self.findings.len().saturating_sub(LINES_MAX);
         if unsaid > 0 {
-            writeln!(f, "and {unsaid} more; --save FILE keeps all of them")?;
+            writeln!(f, "and {unsaid} more; use --save FILE to keep all of them")?;
         }
         writeln!(f, "{} against {}, {:.1} s; launches:", self.device, self.against, self.seconds)?;
         let mut table = Table::new([
@@ -191,7 +192,7 @@ impl fmt::Display for Report {
         if let Some(Allowed { kernel, share_of_tolerance }) = &self.largest_allowed {
             writeln!(
                 f,
-                "the largest difference that is allowed: {:.1} % of what its case allows, {kernel}",
+                "largest difference within the tolerance: {:.1} % of the tolerance of its case, {kernel}",
                 share_of_tolerance * 100.0
             )?;
         }

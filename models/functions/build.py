@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Makes ptx/ from src/ again: build.py [--cuda DIR]
+"""Builds ptx/ from src/: build.py [--cuda DIR]
 
-DIR is the folder that holds bin/nvcc (from PyPI: nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt, nvidia-cuda-runtime).
+DIR is the folder that contains bin/nvcc (from PyPI: nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt,
+nvidia-cuda-runtime).
 """
 
 import argparse

@@ -1,14 +1,15 @@
-//! Writes an ONNX graph node by node. A tensor is named by a string; methods take and return names.
+//! Builds an ONNX graph node by node. Tensors are identified by name; methods take and return
+//! names.
 
 use crate::random::SplitMix;
 use atoll_frontend::onnx::proto::*;
 
-/// Opset of the built models: the one most exporters still write.
+/// Opset of the built models: the one that most exporters write.
 const OPSET: i64 = 17;
-/// Matching IR version.
+/// The IR version that belongs to it.
 const IR_VERSION: i64 = 8;
 
-/// A square 2-D window: size, stride, padding.
+/// A 2-D window: size, stride, padding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) size: [u32; 2],
@@ -16,12 +17,12 @@ pub(crate) struct Window {
     pub(crate) pads: [u32; 2],
 }
 
-/// A square window with padding `size / 2`, which keeps the image at stride 1.
+/// A square window with padding `size / 2`, which keeps the image size at stride 1 for odd sizes.
 pub(crate) fn same(size: u32, stride: u32) -> Window {
     Window { size: [size; 2], stride, pads: [size / 2; 2] }
 }
 
-/// A window without padding.
+/// A square window without padding.
 pub(crate) fn valid(size: u32, stride: u32) -> Window {
     Window { size: [size; 2], stride, pads: [0; 2] }
 }
@@ -30,9 +31,9 @@ pub(crate) fn valid(size: u32, stride: u32) -> Window {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Size {
     Known(i64),
-    /// Requests answered together: 1, or the symbol `batch` in a symbolic model.
+    /// The batch size: 1, or the symbol `batch` in a symbolic model.
     Batch,
-    /// Steps or tokens: a number, or the symbol `sequence` in a symbolic model.
+    /// The sequence length: a number, or the symbol `sequence` in a symbolic model.
     Sequence(u32),
 }
 
@@ -42,7 +43,7 @@ impl<T: Into<i64>> From<T> for Size {
     }
 }
 
-/// An attribute's value.
+/// The value of an attribute.
 #[derive(Debug)]
 pub(crate) enum Attribute {
     Int(i64),
@@ -66,7 +67,7 @@ impl Builder {
         Builder { graph, random: SplitMix::new(seed ^ 0x00a7_0110_a701_1000), width, symbolic, names: 0 }
     }
 
-    /// Whether batch and sequence are symbols.
+    /// Whether batch size and sequence length are symbols.
     pub(crate) fn is_symbolic(&self) -> bool {
         self.symbolic
     }
@@ -81,7 +82,7 @@ impl Builder {
         }
     }
 
-    /// A channel count under the width factor: a multiple of 8, at least 8.
+    /// A channel count scaled by the width factor: a multiple of 8, at least 8.
     pub(crate) fn channels(&self, published: u32) -> u32 {
         if self.width == 1.0 {
             published
@@ -119,12 +120,12 @@ impl Builder {
         }
     }
 
-    /// A node with one result under a new name.
+    /// Adds a node with one result; returns its new name.
     pub(crate) fn node(&mut self, op: &str, inputs: &[&str], attributes: &[(&str, Attribute)]) -> String {
         self.nodes(op, inputs, attributes, 1).remove(0)
     }
 
-    /// A node with so many results under new names.
+    /// Adds a node with `results` results; returns their new names.
     pub(crate) fn nodes(
         &mut self,
         op: &str,
@@ -152,7 +153,7 @@ impl Builder {
         });
     }
 
-    /// A constant of floats drawn uniformly from a range.
+    /// Adds a float constant with elements drawn uniformly from `low..high`.
     pub(crate) fn random(&mut self, shape: &[u32], low: f32, high: f32) -> String {
         let count = shape.iter().map(|&d| d as usize).product();
         let mut bytes = Vec::with_capacity(count * 4);
@@ -163,38 +164,38 @@ impl Builder {
         self.constant(DataType::Float, &dims, bytes)
     }
 
-    /// A layer's weights, uniform with the variance of He initialisation.
+    /// Adds the weights of a layer: uniform, with the variance of He initialization.
     fn weights(&mut self, shape: &[u32], fan_in: u32) -> String {
         let bound = (6.0 / fan_in as f32).sqrt();
         self.random(shape, -bound, bound)
     }
 
-    /// A constant of 64-bit integers.
+    /// Adds a constant of 64-bit integers.
     pub(crate) fn ints(&mut self, values: &[i64]) -> String {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         self.constant(DataType::Int64, &[values.len() as i64], bytes)
     }
 
-    /// `[1, 1, size, size]`, true where a position may look: at itself and at those before it.
+    /// Adds a causal mask `[1, 1, size, size]`: true where the column is at most the row.
     pub(crate) fn causal(&mut self, size: u32) -> String {
         let bytes = (0..size).flat_map(|row| (0..size).map(move |column| u8::from(column <= row))).collect();
         self.constant(DataType::Bool, &[1, 1, size.into(), size.into()], bytes)
     }
 
-    /// One size of a tensor, as a vector of one element.
+    /// The size of one axis of a tensor, as a vector of one element.
     pub(crate) fn size_of(&mut self, x: &str, axis: i64) -> String {
         let shape = self.node("Shape", &[x], &[]);
         let axis = self.ints(&[axis]);
         self.node("Gather", &[&shape, &axis], &[("axis", Attribute::Int(0))])
     }
 
-    /// The first `length` of an axis, where `length` is a vector of one element.
+    /// The first `length` elements along an axis; `length` is a vector of one element.
     pub(crate) fn first(&mut self, x: &str, axis: i64, length: &str) -> String {
         let (zero, axis) = (self.ints(&[0]), self.ints(&[axis]));
         self.node("Slice", &[x, &zero, length, &axis], &[])
     }
 
-    /// A scalar constant.
+    /// Adds a scalar float constant.
     pub(crate) fn scalar(&mut self, value: f32) -> String {
         self.constant(DataType::Float, &[], value.to_le_bytes().to_vec())
     }
@@ -212,7 +213,7 @@ impl Builder {
         name
     }
 
-    /// A convolution, with a random bias where `bias` says so.
+    /// Adds a convolution, with a random bias if `bias` is set.
     pub(crate) fn conv(&mut self, x: &str, channels: [u32; 2], window: Window, groups: u32, bias: bool) -> String {
         let [from, to] = channels;
         let fan_in = from / groups * window.size[0] * window.size[1];
@@ -226,8 +227,8 @@ impl Builder {
         self.node("Conv", &inputs, &attributes)
     }
 
-    /// A batch normalisation with random statistics. `gain` bounds its scale from above: residual
-    /// branches take a small one, so that a deep sum does not blow up.
+    /// Adds a batch normalization with random statistics. Its scale is at most `gain`: residual
+    /// branches use a small gain, so that the sum of many branches does not grow without bound.
     pub(crate) fn batch_norm(&mut self, x: &str, channels: u32, gain: f32) -> String {
         let scale = self.random(&[channels], gain / 3.0, gain);
         let bias = self.random(&[channels], -0.2, 0.2);
@@ -240,7 +241,7 @@ impl Builder {
         self.node("Relu", &[x], &[])
     }
 
-    /// Convolution without bias, batch normalisation, ReLU.
+    /// Adds a convolution without bias, a batch normalization and a ReLU.
     pub(crate) fn conv_norm_relu(&mut self, x: &str, channels: [u32; 2], window: Window) -> String {
         let x = self.conv(x, channels, window, 1, false);
         let x = self.batch_norm(&x, channels[1], 1.5);
@@ -263,15 +264,15 @@ impl Builder {
         self.node("Concat", parts, &[("axis", Attribute::Int(axis))])
     }
 
-    /// `x · Wᵀ + b` with `W [to, from]`, as PyTorch exports a linear layer of a vector.
+    /// `x · Wᵀ + b` with `W [to, from]`: a linear layer on vectors, as PyTorch exports it.
     pub(crate) fn gemm(&mut self, x: &str, from: u32, to: u32) -> String {
         let weights = self.weights(&[to, from], from);
         let bias = self.random(&[to], -0.1, 0.1);
         self.node("Gemm", &[x, &weights, &bias], &[("transB", Attribute::Int(1))])
     }
 
-    /// `x · W + b` with `W [from, to]`, as PyTorch exports a linear layer of a sequence. Weights
-    /// are smaller than He's, as in transformers.
+    /// `x · W + b` with `W [from, to]`: a linear layer on sequences, as PyTorch exports it. The
+    /// weights are smaller than He's, as in transformers.
     pub(crate) fn linear(&mut self, x: &str, from: u32, to: u32) -> String {
         let bound = 1.0 / (from as f32).sqrt();
         let weights = self.random(&[from, to], -bound, bound);
@@ -280,7 +281,7 @@ impl Builder {
         self.node("Add", &[&bias, &x], &[])
     }
 
-    /// Global average, flattened, and the classifier over 1,000 classes.
+    /// Global average pooling, flattening, and a classifier with 1,000 classes.
     pub(crate) fn classifier(&mut self, x: &str, channels: u32) {
         let x = self.node("GlobalAveragePool", &[x], &[]);
         let x = self.node("Flatten", &[&x], &[("axis", Attribute::Int(1))]);

@@ -1,5 +1,5 @@
-//! ConvNeXt-T (Liu et al. 2022): depthwise 7×7 convolutions, and linear layers with the channels
-//! innermost.
+//! ConvNeXt-T (Liu et al. 2022): depthwise 7×7 convolutions, and linear layers on channels-last
+//! tensors.
 
 use crate::builder::{Attribute, Builder, Size, same, valid};
 use crate::transformer::{gelu, layer_norm};

@@ -1,5 +1,5 @@
-//! DenseNet-BC (Huang et al. 2016): growth 32, bottlenecks of four times the growth, transitions
-//! that halve.
+//! DenseNet-BC (Huang et al. 2016): growth rate 32, bottlenecks with four times the growth rate,
+//! transitions that halve the channels.
 
 use crate::builder::{Builder, same, valid};
 

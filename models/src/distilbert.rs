@@ -1,11 +1,11 @@
 //! DistilBERT for sequence classification (Sanh et al. 2019), as the PyTorch exporter writes it:
-//! layer normalisation, GELU and attention in small operators.
+//! layer normalization, GELU and attention as small operators.
 
 use crate::builder::{Attribute, Builder, Size};
 use crate::transformer::{Mask, Sizes, attention, feed_forward, gelu};
 use atoll_frontend::onnx::proto::DataType;
 
-/// Published sizes; the width factor scales the first three.
+/// Published sizes; the width factor scales the first three and the number of heads.
 const DIM: u32 = 768;
 const HIDDEN: u32 = 3072;
 const VOCABULARY: u32 = 30_522;
@@ -13,7 +13,7 @@ const HEADS: u32 = 12;
 const LAYERS: u32 = 6;
 const CLASSES: u32 = 2;
 
-/// Rows of the position table of a model whose sequence is a symbol.
+/// Rows of the position table of a symbolic model.
 const POSITIONS: u32 = 512;
 
 pub(crate) fn build(b: &mut Builder, sequence: u32) {
@@ -53,7 +53,7 @@ pub(crate) fn build(b: &mut Builder, sequence: u32) {
     b.output("logits", &logits, &[Size::Batch, CLASSES.into()]);
 }
 
-/// `[batch, 1, 1, sequence]`, true where the attention must not look.
+/// `[batch, 1, 1, sequence]`, true at positions that attention must ignore.
 fn masked_positions(b: &mut Builder, mask: &str) -> String {
     let mask = b.node("Cast", &[mask], &[("to", Attribute::Int(DataType::Float as i64))]);
     let zero = b.scalar(0.0);
@@ -62,7 +62,7 @@ fn masked_positions(b: &mut Builder, mask: &str) -> String {
     b.node("Unsqueeze", &[&masked, &axes], &[])
 }
 
-/// Spelled out as exporters below opset 17 do.
+/// Layer normalization in small operators, as exporters below opset 17 write it.
 fn layer_norm(b: &mut Builder, x: &str, dim: u32) -> String {
     let last = || [("axes", Attribute::Ints(vec![-1])), ("keepdims", Attribute::Int(1))];
     let mean = b.node("ReduceMean", &[x], &last());

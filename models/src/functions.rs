@@ -1,38 +1,38 @@
 //! The microbenchmarks of KaaS as functions: kernels, a manifest for `atoll pack`, and constants
 //! from a seed.
 //!
-//! What they compute stands in `models/functions`; every seed gives a function with constants of
-//! its own.
+//! `models/functions/README.md` describes what they compute. Each seed gives a function with
+//! different constants.
 
 use crate::random::SplitMix;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Sizes are a multiple of this: the tile of the products.
+/// Sizes are multiples of this number: the tile size of the matrix products.
 const SIZE_MULTIPLE: u32 = 64;
 
-/// One function.
+/// A benchmark function.
 #[derive(Debug)]
 pub struct Function {
-    /// The name users give.
+    /// The name on the command line.
     pub name: &'static str,
-    /// Rows and columns of its matrices, as published.
+    /// Rows and columns of its matrices in the publication.
     pub size: u32,
     manifest: &'static str,
-    /// Name and text of its kernels.
+    /// File name and text of its kernels.
     ptx: (&'static str, &'static str),
-    /// Files of its constants.
+    /// File names and contents of its constants.
     constants: &'static [(&'static str, Content)],
 }
 
-/// What is in a constant.
+/// The content of a constant.
 #[derive(Clone, Copy, Debug)]
 enum Content {
-    /// A matrix whose product with a vector is about as long as the vector.
+    /// A matrix whose product with a vector has about the norm of the vector.
     Matrix,
-    /// The same with complex elements.
+    /// Such a matrix with complex elements.
     ComplexMatrix,
-    /// A matrix with a dominant diagonal, for which Jacobi's method converges.
+    /// A diagonally dominant matrix, for which Jacobi's method converges.
     Dominant,
 }
 
@@ -66,17 +66,20 @@ pub const FUNCTIONS: &[Function] = &[
     },
 ];
 
-/// The function of this name.
+/// The function with a name.
 pub fn function_by_name(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
 }
 
 impl Function {
-    /// Writes manifest, kernels and constants into a folder, which must exist. Returns the
-    /// manifest's path.
+    /// Writes manifest, kernels and constants to an existing folder. Returns the path of the
+    /// manifest.
+    ///
+    /// # Errors
+    /// `size` is 0 or not a multiple of 64, or a file cannot be written.
     pub fn write(&self, folder: &Path, size: u32, seed: u64) -> io::Result<PathBuf> {
         if size == 0 || !size.is_multiple_of(SIZE_MULTIPLE) {
-            let message = format!("a size of {size}; {} takes multiples of {SIZE_MULTIPLE}", self.name);
+            let message = format!("size {size} is invalid; {} takes multiples of {SIZE_MULTIPLE}", self.name);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let manifest = folder.join(self.name).with_extension("toml");
@@ -94,7 +97,7 @@ impl Content {
     fn bytes(self, size: u32, random: &mut SplitMix) -> Vec<u8> {
         let elements = size as usize * size as usize;
         let mut symmetric = |scale: f32| (random.unit() - 0.5) * scale;
-        // Uniform numbers in ±½ have a variance of 1/12, complex ones the sum of two.
+        // Uniform numbers in ±½ have a variance of 1/12; a complex number has the sum of two.
         let scale = (12.0 / size as f32).sqrt();
         let values: Vec<f32> = match self {
             Content::Matrix => (0..elements).map(|_| symmetric(scale)).collect(),
@@ -113,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeds_give_other_constants_and_the_same_function() {
+    fn seeds_change_only_the_constants() {
         let folder = |seed| std::env::temp_dir().join(format!("atoll-functions-{}-{seed}", std::process::id()));
         for function in FUNCTIONS {
             let written = |seed| {

@@ -1,4 +1,4 @@
-//! GPT-2 small (Radford et al. 2019) over a whole prompt: the scores of every next token.
+//! GPT-2 small (Radford et al. 2019) on a whole prompt: logits of the next token at every position.
 
 use crate::builder::{Attribute, Builder, Size};
 use crate::transformer::{Mask, Sizes, attend, feed_forward, gelu_tanh, layer_norm};
@@ -38,7 +38,7 @@ pub(crate) fn build(b: &mut Builder, sequence: u32) {
         x = b.node("Add", &[&fed, &sum], &[]);
     }
     let x = layer_norm(b, &x, sizes.dim, EPSILON);
-    // The embedding is the last layer's weights too.
+    // The output layer shares its weights with the embedding.
     let words = b.node("Transpose", &[&words], &[("perm", Attribute::Ints(vec![1, 0]))]);
     let logits = b.node("MatMul", &[&x, &words], &[]);
     b.output("logits", &logits, &[Size::Batch, Size::Sequence(sequence), vocabulary.into()]);

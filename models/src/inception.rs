@@ -2,12 +2,12 @@
 
 use crate::builder::{Builder, Window, same, valid};
 
-/// A 1×7 or 7×1 (1×3 or 3×1) window that keeps the image.
+/// A window such as 1×7 or 3×1 that keeps the image size.
 fn strip(height: u32, width: u32) -> Window {
     Window { size: [height, width], stride: 1, pads: [height / 2, width / 2] }
 }
 
-/// One branch: convolutions in a row, each with its published channels.
+/// A sequence of convolutions, each given by its published number of channels and its window.
 fn branch(b: &mut Builder, x: &str, from: u32, layers: &[(u32, Window)]) -> (String, u32) {
     let mut x = x.to_string();
     let mut from = from;
@@ -19,7 +19,7 @@ fn branch(b: &mut Builder, x: &str, from: u32, layers: &[(u32, Window)]) -> (Str
     (x, from)
 }
 
-/// Joins branches; returns the tensor and its channels.
+/// Concatenates branches; returns the tensor and its number of channels.
 fn join(b: &mut Builder, branches: &[(String, u32)]) -> (String, u32) {
     let parts: Vec<&str> = branches.iter().map(|(name, _)| name.as_str()).collect();
     (b.concat(&parts, 1), branches.iter().map(|(_, channels)| channels).sum())

@@ -1,13 +1,16 @@
-//! The benchmark models as ONNX files, built here with seeded random weights.
+//! The benchmark models as ONNX files, built with seeded random weights.
 //!
-//! Weights are not worth keeping: the architectures are. Statistics of batch normalisations, biases
-//! and scales are random too, so that a wrong fold shows (a freshly initialised network, all ones
-//! and zeros, would hide it). The same name, seed and options give the same bytes on every machine.
+//! Benchmarks need the architectures, not the weights. The statistics, scales and biases of batch
+//! normalizations are also random, so that a wrong fold is visible; a freshly initialized network,
+//! all ones and zeros, would hide it. The same name, seed and options give the same bytes on every
+//! machine.
 //!
-//! Beside them lie [`functions`] that are no models, and [`mixes`] of requests, on which policies
-//! are compared.
+//! The crate also has [`functions`] that are not models, and [`mixes`] of requests to compare
+//! residency policies.
 //!
-//! What it is not: a model zoo. Trained models come from published packages, see `models/fetch.py`.
+//! Not here: trained models. `models/fetch.py` downloads some from published packages.
+//!
+//! Start reading at [`build`].
 
 mod builder;
 mod convnext;
@@ -31,17 +34,18 @@ use atoll_frontend::onnx::proto::{DataType, ModelProto};
 use builder::{Builder, Size};
 use prost::Message;
 
-/// How a model is built.
+/// Options of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BuildOptions {
     /// Seed of the weights.
     pub seed: u64,
-    /// Factor on every channel count; 1 is the published architecture. Small ones make quick tests.
+    /// Factor on every channel count; 1 is the published architecture. Small factors make fast
+    /// tests.
     pub width: f64,
-    /// Height and width of the image in pixels, or the length of a sequence; `None` is the
-    /// published size.
+    /// Height and width of the image in pixels, or the sequence length; `None` for the published
+    /// size.
     pub image: Option<u32>,
-    /// Whether the batch is the symbol `batch`, and the length of sequences `sequence`, instead of
+    /// Whether batch size and sequence length are the symbols `batch` and `sequence` instead of
     /// numbers.
     pub symbolic: bool,
 }
@@ -52,14 +56,14 @@ impl Default for BuildOptions {
     }
 }
 
-/// One architecture.
+/// A model architecture.
 #[derive(Debug)]
 pub struct Architecture {
-    /// The name users give.
+    /// The name on the command line.
     pub name: &'static str,
     /// Published image size in pixels, or sequence length.
     pub image: u32,
-    /// Smallest size its strides allow.
+    /// Smallest size that its strides allow.
     pub image_min: u32,
     build: fn(&mut Builder, u32),
 }
@@ -117,7 +121,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "unet3d", image: 128, image_min: 32, build: unet3d::build },
 ];
 
-/// A model that computes next to nothing: what is left of its latency is the system's.
+/// A model that computes almost nothing: its latency is the overhead of the system.
 fn null(b: &mut Builder, elements: u32) {
     let shape = [Size::Batch, elements.into()];
     let x = b.input("input", DataType::Float, &shape);
@@ -125,16 +129,16 @@ fn null(b: &mut Builder, elements: u32) {
     b.output("output", &x, &shape);
 }
 
-/// Why a model cannot be built.
+/// Errors of [`build`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum BuildError {
-    /// No architecture has this name.
+    /// There is no architecture with this name.
     Unknown(String),
     /// The image is too small for the architecture's strides.
     ImageTooSmall {
-        /// What was asked.
+        /// The requested size.
         image: u32,
-        /// The smallest that works.
+        /// The smallest allowed size.
         least: u32,
     },
 }
@@ -147,7 +151,7 @@ impl std::fmt::Display for BuildError {
                 write!(f, "there is no model {name}; there are {}", names.join(", "))
             }
             BuildError::ImageTooSmall { image, least } => {
-                write!(f, "an input of {image} is too small for this model, it needs at least {least}")
+                write!(f, "an input of size {image} is too small for this model, it needs at least {least}")
             }
         }
     }
@@ -167,7 +171,7 @@ pub fn build(name: &str, options: &BuildOptions) -> Result<ModelProto, BuildErro
     Ok(builder.finish())
 }
 
-/// Builds a model as the bytes of an ONNX file.
+/// Builds a model and encodes it as an ONNX file.
 pub fn build_onnx(name: &str, options: &BuildOptions) -> Result<Vec<u8>, BuildError> {
     build(name, options).map(|model| model.encode_to_vec())
 }

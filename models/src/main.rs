@@ -10,20 +10,20 @@ use std::path::PathBuf;
 /// Write a benchmark model with seeded random weights as an ONNX file, or a benchmark function as a
 /// folder for `atoll pack`
 #[derive(Parser)]
-#[command(
-    after_help = "Examples:\n  atoll-models resnet50 -o resnet50.onnx\n  atoll-models vgg19 --width 0.25 --image 64 -o small.onnx\n  atoll-models gemm_chain --size 512 -o chain\n  atoll-models --list"
-)]
+#[command(after_help = "Examples:\n  atoll-models resnet50 -o resnet50.onnx\n  \
+                  atoll-models vgg19 --width 0.25 --image 64 -o small.onnx\n  \
+                  atoll-models gemm_chain --size 512 -o chain\n  atoll-models --list")]
 struct Arguments {
-    /// Which model or function
+    /// Name of the model or function
     #[arg(required_unless_present_any = ["list", "mix"])]
     model: Option<String>,
-    /// Write a mix of requests as its generator gives it, instead
+    /// Write a recorded mix of requests from its generator instead
     #[arg(long, value_name = "NAME", conflicts_with_all = ["model", "list"])]
     mix: Option<String>,
     /// List the models and functions
     #[arg(long)]
     list: bool,
-    /// Where to write it; MODEL.onnx, a folder of the function's name, or NAME.mix, where absent
+    /// Output file or folder [default: MODEL.onnx, a folder with the function's name, or NAME.mix]
     #[arg(short, long)]
     output: Option<PathBuf>,
     /// Seed of the weights
@@ -35,7 +35,7 @@ struct Arguments {
     /// Height and width of the image, or sequence length
     #[arg(long)]
     image: Option<u32>,
-    /// Leave the batch and the length of sequences open, as the symbols `batch` and `sequence`
+    /// Leave batch size and sequence length open, as the symbols `batch` and `sequence`
     #[arg(long)]
     symbolic: bool,
     /// Rows and columns of a function's matrices

@@ -6,7 +6,7 @@ pub(crate) fn build(b: &mut Builder, image: u32) {
     let mut channels = b.channels(32);
     let x = b.image(image);
     let mut x = conv_norm_relu6(b, &x, [3, channels], same(3, 2), 1);
-    // Expansion, published channels, repetitions, stride of the first: table 2 of the paper.
+    // Expansion, published channels, repetitions, stride of the first block: table 2 of the paper.
     for (expansion, published, count, stride) in
         [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
     {

@@ -3,8 +3,8 @@
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators), whose algorithm
-/// is fixed: weights and recorded mixes stay what they are.
+/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators). The algorithm
+/// is fixed, so weights and recorded mixes never change.
 #[derive(Clone, Debug)]
 pub(crate) struct SplitMix(SplitMix64);
 
@@ -17,7 +17,7 @@ impl SplitMix {
         self.0.next_u64()
     }
 
-    /// A number in [0, 1) with 24 bits.
+    /// A number in [0, 1) with 24 random bits.
     pub(crate) fn unit(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1 << 24) as f32
     }

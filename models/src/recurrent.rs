@@ -1,10 +1,10 @@
-//! Recurrent models: an LSTM of two layers, RNN-T (Graves 2012, with the sizes of MLPerf) and GNMT
-//! (Wu et al. 2016, with those of MLPerf).
+//! Recurrent models: a two-layer LSTM, RNN-T (Graves 2012) and GNMT (Wu et al. 2016), the latter
+//! two with the sizes of MLPerf.
 
 use crate::builder::{Attribute, Builder, Size};
 use atoll_frontend::onnx::proto::DataType;
 
-/// Two layers over a sequence, and a linear layer.
+/// Two LSTM layers over a sequence, and a linear layer.
 pub(crate) fn lstm(b: &mut Builder, steps: u32) {
     let (features, hidden) = (b.channels(256), b.channels(512));
     let x = b.input("input", DataType::Float, &[Size::Sequence(steps), Size::Batch, features.into()]);
@@ -21,7 +21,8 @@ fn layers(b: &mut Builder, x: &str, from: u32, hidden: u32, count: u32) -> Strin
     x
 }
 
-/// `[steps, batch, from]` to `[steps, batch, hidden]`, or twice as many numbers in both directions.
+/// One LSTM layer: `[steps, batch, from]` to `[steps, batch, hidden]`, or `2 * hidden` if
+/// bidirectional.
 fn layer_of(b: &mut Builder, x: &str, from: u32, hidden: u32, both: bool) -> String {
     let directions = if both { 2 } else { 1 };
     let bound = 1.0 / (hidden as f32).sqrt();
@@ -43,7 +44,7 @@ fn layer_of(b: &mut Builder, x: &str, from: u32, hidden: u32, both: bool) -> Str
     b.node("Squeeze", &[&y, &axis], &[])
 }
 
-/// Encoder, prediction and joint network: scores for every pair of a frame and a token.
+/// RNN-T: encoder, prediction and joint network; logits for every pair of frame and token.
 pub(crate) fn rnnt(b: &mut Builder, frames: u32) {
     const CLASSES: u32 = 29;
     const TOKENS: u32 = 20;
@@ -51,7 +52,7 @@ pub(crate) fn rnnt(b: &mut Builder, frames: u32) {
     let (features, hidden, predicted, joint) = (b.channels(240), b.channels(1024), b.channels(320), b.channels(512));
     let x = b.input("features", DataType::Float, &[frames.into(), Size::Batch, features.into()]);
     let x = layers(b, &x, features, hidden, 2);
-    // Two frames become one.
+    // Concatenates pairs of frames.
     let shape = b.ints(&[(frames / 2).into(), 2, -1, hidden.into()]);
     let x = b.node("Reshape", &[&x, &shape], &[]);
     let x = b.node("Transpose", &[&x], &[("perm", Attribute::Ints(vec![0, 2, 1, 3]))]);
@@ -60,24 +61,24 @@ pub(crate) fn rnnt(b: &mut Builder, frames: u32) {
     let encoded = layers(b, &x, 2 * hidden, hidden, 3);
 
     let tokens = b.input("tokens", DataType::Int64, &[TOKENS.into(), Size::Batch]);
-    // Every byte is a token, as in the inputs that tests draw.
+    // 256 tokens, because tests draw tokens as bytes.
     let table = b.random(&[256, predicted], -0.5, 0.5);
     let embedded = b.node("Gather", &[&table, &tokens], &[("axis", Attribute::Int(0))]);
-    let said = layers(b, &embedded, predicted, predicted, 2);
+    let prediction = layers(b, &embedded, predicted, predicted, 2);
 
-    // A linear layer of both, side by side, is the sum of one of each.
-    let (encoded, said) = (b.linear(&encoded, hidden, joint), b.linear(&said, predicted, joint));
-    let (behind, before) = (b.ints(&[1]), b.ints(&[0]));
-    let encoded = b.node("Unsqueeze", &[&encoded, &behind], &[]);
-    let said = b.node("Unsqueeze", &[&said, &before], &[]);
-    let sum = b.node("Add", &[&encoded, &said], &[]);
+    // A linear layer on the concatenation of both is the sum of one linear layer on each.
+    let (encoded, prediction) = (b.linear(&encoded, hidden, joint), b.linear(&prediction, predicted, joint));
+    let (inner, outer) = (b.ints(&[1]), b.ints(&[0]));
+    let encoded = b.node("Unsqueeze", &[&encoded, &inner], &[]);
+    let prediction = b.node("Unsqueeze", &[&prediction, &outer], &[]);
+    let sum = b.node("Add", &[&encoded, &prediction], &[]);
     let sum = b.relu(&sum);
     let scores = b.linear(&sum, joint, CLASSES);
     b.output("scores", &scores, &[(frames / 2).into(), TOKENS.into(), Size::Batch, CLASSES.into()]);
 }
 
-/// Encoder of one layer in both directions and three residual ones; a decoder of four that is given
-/// the words before, with Bahdanau's attention behind its first.
+/// GNMT: an encoder with one bidirectional layer and three unidirectional ones, and a decoder with
+/// four layers, which gets the previous words; Bahdanau's attention follows its first layer.
 pub(crate) fn gnmt(b: &mut Builder, words: u32) {
     let (hidden, vocabulary) = (b.channels(1024), b.channels(32_320));
     let table = b.random(&[vocabulary, hidden], -0.5, 0.5);
@@ -104,14 +105,14 @@ pub(crate) fn gnmt(b: &mut Builder, words: u32) {
     b.output("scores", &scores, &[words.into(), Size::Batch, vocabulary.into()]);
 }
 
-/// What `[steps, batch, hidden]` queries see of `[words, batch, hidden]`.
+/// Bahdanau's attention of `[steps, batch, hidden]` queries over `[words, batch, hidden]` values.
 fn attention(b: &mut Builder, queries: &str, values: &str, hidden: u32) -> String {
     let by_batch = |b: &mut Builder, x: &str| b.node("Transpose", &[x], &[("perm", Attribute::Ints(vec![1, 0, 2]))]);
     let (queries, values) = (by_batch(b, queries), by_batch(b, values));
     let (query, key) = (b.linear(&queries, hidden, hidden), b.linear(&values, hidden, hidden));
-    let (behind, before) = (b.ints(&[2]), b.ints(&[1]));
-    let query = b.node("Unsqueeze", &[&query, &behind], &[]);
-    let key = b.node("Unsqueeze", &[&key, &before], &[]);
+    let (inner, outer) = (b.ints(&[2]), b.ints(&[1]));
+    let query = b.node("Unsqueeze", &[&query, &inner], &[]);
+    let key = b.node("Unsqueeze", &[&key, &outer], &[]);
     let sum = b.node("Add", &[&query, &key], &[]);
     let sum = b.node("Tanh", &[&sum], &[]);
     let scores = b.linear(&sum, hidden, 1);

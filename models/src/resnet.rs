@@ -1,15 +1,15 @@
-//! ResNet (He et al. 2015), v1.5: the stride of a bottleneck is in its 3×3 convolution, as in
+//! ResNet (He et al. 2015), v1.5: the 3×3 convolution of a bottleneck has the stride, as in
 //! torchvision.
 
 use crate::builder::{Builder, same};
 
-/// Depths and block form of one ResNet.
+/// The shape of a ResNet.
 #[derive(Debug)]
 pub(crate) struct Shape {
     blocks: [u32; 4],
     bottleneck: bool,
-    /// Groups of the 3×3 convolution of a bottleneck; ResNeXt has many, and twice as many channels
-    /// in it.
+    /// Groups of the 3×3 convolution of a bottleneck. ResNeXt has many groups, and twice as many
+    /// channels in this convolution.
     groups: u32,
 }
 

@@ -1,9 +1,9 @@
-//! What transformers have in common, as exporters write it: attention in small operators, GELU,
-//! layer normalisation.
+//! Parts of transformers as exporters write them: attention in small operators, GELU, layer
+//! normalization.
 
 use crate::builder::{Attribute, Builder};
 
-/// Sizes of a layer.
+/// Sizes of a transformer layer.
 #[derive(Debug)]
 pub(crate) struct Sizes {
     pub(crate) dim: u32,
@@ -12,25 +12,25 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Published sizes under the width factor: a head keeps its numbers, the factor takes heads
-    /// away.
+    /// Published sizes scaled by the width factor, which reduces the number of heads but keeps the
+    /// size of a head.
     pub(crate) fn scaled(b: &Builder, dim: u32, hidden: u32, heads: u32) -> Sizes {
         let kept = (b.channels(heads * 8) / 8).max(1);
         Sizes { dim: kept * (dim / heads), hidden: b.channels(hidden), heads: kept }
     }
 }
 
-/// Which scores attention leaves out.
+/// The scores that attention masks out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mask<'a> {
     None,
-    /// Where this is true, expanded to the scores' shape.
+    /// Masked out where this tensor is true; it is expanded to the shape of the scores.
     Hidden(&'a str),
-    /// Where this is false; it is broadcast to the scores.
+    /// Masked out where this tensor is false; it is broadcast to the scores.
     Shown(&'a str),
 }
 
-/// The operator of opset 17.
+/// Layer normalization as the operator of opset 17.
 pub(crate) fn layer_norm(b: &mut Builder, x: &str, dim: u32, epsilon: f32) -> String {
     let scale = b.random(&[dim], 0.5, 1.5);
     let bias = b.random(&[dim], -0.2, 0.2);
@@ -41,7 +41,7 @@ pub(crate) fn layer_norm(b: &mut Builder, x: &str, dim: u32, epsilon: f32) -> St
     )
 }
 
-/// `[batch, sequence, dim]` as `[batch, heads, …]` with the given order of axes.
+/// Reshapes `[batch, sequence, dim]` to `[batch, sequence, heads, …]` and permutes the axes.
 fn heads(b: &mut Builder, x: &str, sizes: &Sizes, permutation: &[i64]) -> String {
     let shape = b.ints(&[0, -1, sizes.heads.into(), (sizes.dim / sizes.heads).into()]);
     let split = b.node("Reshape", &[x, &shape], &[]);
@@ -58,7 +58,7 @@ pub(crate) fn attention(b: &mut Builder, x: &str, mask: Mask<'_>, sizes: &Sizes)
     b.linear(&context, dim, dim)
 }
 
-/// Attention of queries, keys and values, before the last linear layer.
+/// Attention of queries, keys and values, without the output projection.
 pub(crate) fn attend(b: &mut Builder, [query, key, value]: [&str; 3], mask: Mask<'_>, sizes: &Sizes) -> String {
     let query = heads(b, query, sizes, &[0, 2, 1, 3]);
     let key = heads(b, key, sizes, &[0, 2, 3, 1]);
@@ -83,7 +83,7 @@ pub(crate) fn attend(b: &mut Builder, [query, key, value]: [&str; 3], mask: Mask
     b.node("Reshape", &[&context, &shape], &[])
 }
 
-/// GELU by the error function.
+/// GELU with the error function.
 pub(crate) fn gelu(b: &mut Builder, x: &str) -> String {
     let root_two = b.scalar(std::f32::consts::SQRT_2);
     let scaled = b.node("Div", &[x, &root_two], &[]);
@@ -95,7 +95,7 @@ pub(crate) fn gelu(b: &mut Builder, x: &str) -> String {
     b.node("Mul", &[&gated, &half], &[])
 }
 
-/// GELU by the hyperbolic tangent, as GPT-2 has it.
+/// GELU with the hyperbolic tangent, as in GPT-2.
 pub(crate) fn gelu_tanh(b: &mut Builder, x: &str) -> String {
     let three = b.scalar(3.0);
     let cube = b.node("Pow", &[x, &three], &[]);

@@ -1,5 +1,5 @@
 //! 3D-UNet (Çiçek et al. 2016) with the sizes of MLPerf: five levels of two convolutions each,
-//! instance normalisation, transposed convolutions on the way up.
+//! instance normalization, transposed convolutions in the decoder.
 
 use crate::builder::{Attribute, Builder, Size};
 use atoll_frontend::onnx::proto::DataType;
@@ -55,7 +55,7 @@ fn conv_norm_relu(b: &mut Builder, x: &str, channels: [u32; 2], stride: i64) -> 
     b.relu(&x)
 }
 
-/// Twice the image on each axis.
+/// A transposed convolution that doubles the size of each axis.
 fn transposed(b: &mut Builder, x: &str, [from, to]: [u32; 2]) -> String {
     let bound = (6.0 / from as f32).sqrt();
     let weights = b.random(&[from, to, 2, 2, 2], -bound, bound);

@@ -1,6 +1,7 @@
-// Products of square matrices, row by row, whose size is a multiple of 64.
+// Products of square, row-major matrices whose size is a multiple of 64.
 
-// c = a b. A block computes 64 x 64 elements with 16 x 16 threads of 4 x 4; both factors pass through shared memory in slices of 16.
+// c = a b. A block of 16 x 16 threads computes 64 x 64 elements, 4 x 4 per thread. Both factors pass
+// through shared memory in slices of 16.
 extern "C" __global__ void __launch_bounds__(256) sgemm(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int n)
 {
     __shared__ float as[16][64];
@@ -34,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(256) sgemm(const float* __restrict_
             c[((size_t)blockIdx.y * 64 + ty * 4 + r) * n + blockIdx.x * 64 + tx + 16 * q] = sum[r][q];
 }
 
-// The same for complex numbers: 32 x 32 elements per block, 2 x 2 per thread.
+// c = a b for complex matrices: 32 x 32 elements per block, 2 x 2 per thread.
 extern "C" __global__ void __launch_bounds__(256) cgemm(const float2* __restrict__ a, const float2* __restrict__ b, float2* __restrict__ c, int n)
 {
     __shared__ float2 as[16][32];

@@ -1,6 +1,6 @@
-// Jacobi's method for a x = b: rows are independent of each other within an iteration, iterations are launches.
+// Jacobi's method for a x = b, one launch per iteration; rows are independent within an iteration.
 
-// x = 0, where the method starts.
+// The initial x = 0.
 extern "C" __global__ void jacobi_start(double* x, int n)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -8,7 +8,8 @@ extern "C" __global__ void jacobi_start(double* x, int n)
         x[i] = 0.0;
 }
 
-// One iteration: a warp computes one element of the next x. The matrix is in single precision, everything else in double.
+// One iteration: a warp computes one element of the next x. The matrix is in single precision,
+// everything else in double precision.
 extern "C" __global__ void jacobi_step(const float* __restrict__ a, const double* __restrict__ b, const double* __restrict__ x, double* __restrict__ next, int n)
 {
     const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -1,24 +1,25 @@
-//! The generators. Whole numbers only, so that a seed gives the same mix on every machine.
+//! Generators of mixes. They use only integers, so a seed gives the same mix on every machine.
 
 use super::{Mix, MixFunction, MixRequest};
 use crate::random::SplitMix;
 
-/// Requests in a mix.
+/// Number of requests in a mix.
 const REQUESTS: usize = 4000;
 const MB: u64 = 1_000_000;
-/// What a reload takes besides the bytes: a request to the device and its answer.
+/// Time of a reload in addition to the transfer of its bytes: a request to the device and its
+/// answer.
 const RELOAD_FIXED_US: u64 = 300;
-/// Bytes per microsecond that come from host memory, and from disk.
+/// Bytes per microsecond from host memory, and from disk.
 const HOST_BYTES_PER_US: u64 = 10_000;
 const DISK_BYTES_PER_US: u64 = 1_000;
 
-/// A mix of the repository by name, made anew.
+/// Generates a mix of the repository.
 pub fn generate(name: &str) -> Option<Mix> {
     let (index, (name, make)) = GENERATORS.iter().enumerate().find(|(_, (known, _))| *known == name)?;
     let seed = index as u64 + 1;
     let mut recorder = Recorder { random: SplitMix::new(seed), now_ms: 0, functions: vec![], requests: vec![] };
     let about = make(&mut recorder).into();
-    // Two fifths of what all functions would need.
+    // Memory for two fifths of all functions' bytes.
     let memory_bytes = recorder.functions.iter().map(|function| function.bytes).sum::<u64>() * 2 / 5;
     Some(Mix {
         name: (*name).into(),
@@ -32,7 +33,7 @@ pub fn generate(name: &str) -> Option<Mix> {
 
 type Generator = fn(&mut Recorder) -> &'static str;
 
-/// A row's place gives its seed.
+/// The seed of a mix is its position in this table, from 1.
 const GENERATORS: &[(&str, Generator)] = &[
     ("uniform", uniform),
     ("zipf", zipf),
@@ -58,15 +59,15 @@ impl Recorder {
         self.random.next() % bound
     }
 
-    /// A best-effort function of the first tenant, reloaded from host memory.
+    /// Adds a best-effort function of tenant 0 that is reloaded from host memory.
     fn function(&mut self, bytes: u64) -> &mut MixFunction {
         let reload_us = RELOAD_FIXED_US + bytes / HOST_BYTES_PER_US;
         self.functions.push(MixFunction { bytes, reload_us, real_time: false, tenant: 0 });
-        self.functions.last_mut().expect("it was just pushed")
+        self.functions.last_mut().expect("a function was pushed above")
     }
 
-    /// So many functions of 10 to 200 MB, small ones more often: the size doubles with equal
-    /// probability.
+    /// Adds `count` functions of 12 to 192 MB. Each doubling of the size has the same probability,
+    /// so small functions are more frequent.
     fn functions_of_all_sizes(&mut self, count: usize) {
         for _ in 0..count {
             let doublings = self.below(4);
@@ -75,13 +76,13 @@ impl Recorder {
         }
     }
 
-    /// The next request, on average `mean_ms` after the last one.
+    /// Adds a request, on average `mean_ms` after the previous one.
     fn request(&mut self, mean_ms: u64, functions: &[usize]) {
         self.now_ms += self.below(2 * mean_ms + 1);
         self.requests.push(MixRequest { at_ms: self.now_ms, functions: functions.into() });
     }
 
-    /// An index below `count`, by Zipf's law: the weight of the i-th is 1 / (i + 1).
+    /// A random index below `count` by Zipf's law: index `i` has the weight 1 / (i + 1).
     fn zipf(&mut self, count: usize) -> usize {
         let weight = |index: usize| MB / (index as u64 + 1);
         let total: u64 = (0..count).map(weight).sum();
@@ -132,7 +133,7 @@ fn scan(mix: &mut Recorder) -> &'static str {
 fn phases(mix: &mut Recorder) -> &'static str {
     mix.functions_of_all_sizes(32);
     for index in 0..REQUESTS {
-        // A new ranking of the functions five times.
+        // Each fifth of the requests ranks the functions differently.
         let turn = index * 5 / REQUESTS;
         let function = (mix.zipf(32) * 5 + turn * 11) % 32;
         mix.request(50, &[function]);
@@ -149,7 +150,7 @@ fn bursts(mix: &mut Recorder) -> &'static str {
     while mix.requests.len() < REQUESTS {
         tenant = (tenant + 1 + mix.below(5) as usize) % 6;
         for _ in 0..10 + mix.below(60) {
-            // Every tenth request in a burst is somebody else's.
+            // Every tenth request in a burst is from a random tenant.
             let of = if mix.below(10) == 0 { mix.below(6) as usize } else { tenant };
             let function = 6 * of + mix.zipf(6);
             mix.request(20, &[function]);
@@ -166,7 +167,7 @@ fn periodic(mix: &mut Recorder) -> &'static str {
     let mut due_ms = periods_ms;
     let mut sweep = 0;
     while mix.requests.len() < REQUESTS {
-        let (index, &at_ms) = due_ms.iter().enumerate().min_by_key(|(_, due)| **due).expect("there are periods");
+        let (index, &at_ms) = due_ms.iter().enumerate().min_by_key(|(_, due)| **due).expect("there are six periods");
         // Best-effort requests arrive until the next real-time one is due.
         while mix.now_ms + 40 < at_ms {
             sweep = (sweep + 1) % 24;
@@ -193,7 +194,7 @@ fn anticorrelated(mix: &mut Recorder) -> &'static str {
 fn chains(mix: &mut Recorder) -> &'static str {
     mix.functions_of_all_sizes(36);
     for _ in 0..REQUESTS {
-        // A detector that many chains share, a stage of their own, and one of four last stages.
+        // One of eight detectors, a stage of this chain only, and one of four last stages.
         let chain = mix.zipf(24);
         mix.request(80, &[chain % 8, 8 + chain, 32 + chain % 4]);
     }

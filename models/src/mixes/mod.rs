@@ -1,9 +1,8 @@
-//! Recorded mixes: which functions are asked for, one after the other, and how large their
-//! constants are.
+//! Recorded mixes: sequences of requests for functions, with the sizes of the functions' constants.
 //!
-//! Policies that decide what stays on a device are compared on them (`atoll bench residency`). A
-//! mix is made from a seed by [`generate`], but what counts is the file in `models/mixes`: it is a
-//! plain text that a diff shows, and a mix recorded elsewhere has the same form.
+//! `atoll bench residency` compares residency policies on them. [`generate`] makes a mix from a
+//! seed, but the benchmark uses the file in `models/mixes`: a plain text whose changes a diff
+//! shows. Mixes recorded elsewhere have the same format.
 //!
 //! ```text
 //! mix zipf
@@ -14,9 +13,9 @@
 //! requests 3:0 41:7+9
 //! ```
 //!
-//! A `function` has bytes, microseconds to reload, class (`rt` or `be`) and tenant; a request has
-//! milliseconds since the one before it, and the functions that it runs one after the other, by
-//! number. All are held on the device until the last is done.
+//! A `function` has bytes, microseconds to reload, class (`rt` or `be`) and tenant. A request has
+//! milliseconds since the previous one, and the numbers of the functions that it runs one after
+//! another. All of them stay on the device until the last one has finished.
 
 mod generate;
 
@@ -27,10 +26,10 @@ use std::str::FromStr;
 
 /// Requests on one line of the file.
 const REQUESTS_PER_LINE: usize = 16;
-/// Largest number in a file: sums of them, and times in nanoseconds, stay far within 64 bits.
+/// Largest number in a file, so that sums, and times in nanoseconds, fit 64 bits.
 const NUMBER_MAX: u64 = 1_000_000_000_000;
 
-/// The mixes in the repository, as text, by name.
+/// The mixes of the repository: name and text.
 pub const MIXES: &[(&str, &str)] = &[
     ("anticorrelated", include_str!("../../mixes/anticorrelated.mix")),
     ("bursts", include_str!("../../mixes/bursts.mix")),
@@ -44,16 +43,16 @@ pub const MIXES: &[(&str, &str)] = &[
     ("zipf", include_str!("../../mixes/zipf.mix")),
 ];
 
-/// Functions and the requests for them.
+/// A mix: functions and the requests for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mix {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What it stands for, in one line.
+    /// A description in one line.
     pub about: String,
-    /// The seed it was generated from.
+    /// The seed of its generator.
     pub seed: u64,
-    /// The device's memory for constants that it is meant for.
+    /// Bytes of device memory for constants.
     pub memory_bytes: u64,
     /// The functions.
     pub functions: Vec<MixFunction>,
@@ -64,31 +63,31 @@ pub struct Mix {
 /// A function of a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MixFunction {
-    /// Bytes of its constants.
+    /// Size of its constants in bytes.
     pub bytes: u64,
-    /// How long it takes to bring them back to the device, in microseconds.
+    /// Time to load them onto the device, in microseconds.
     pub reload_us: u64,
     /// Whether it is a real-time function.
     pub real_time: bool,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: u32,
 }
 
 /// A request of a mix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MixRequest {
-    /// When it arrives, in milliseconds since the start.
+    /// Arrival in milliseconds since the start.
     pub at_ms: u64,
-    /// The functions it runs, by index, in order; at least one.
+    /// Indices of the functions that it runs, in order; at least one.
     pub functions: Vec<usize>,
 }
 
-/// A text is not a mix.
+/// A syntax error in the text of a mix.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MixError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// What is wrong.
     pub message: String,
 }
 
@@ -155,14 +154,14 @@ impl Mix {
                     self.requests.push(request);
                 }
             }
-            _ => return Err(format!("`{key}` is not known")),
+            _ => return Err(format!("unknown key `{key}`")),
         }
         Ok(())
     }
 
     fn request(&self, text: &str) -> Result<MixRequest, String> {
         let (gap, functions) =
-            text.split_once(':').ok_or_else(|| format!("`{text}` is no request: MILLISECONDS:FUNCTION"))?;
+            text.split_once(':').ok_or_else(|| format!("`{text}` is not a request (MILLISECONDS:FUNCTION)"))?;
         let before_ms = self.requests.last().map_or(0, |request| request.at_ms);
         let at_ms = before_ms + number(gap)?;
         if at_ms > NUMBER_MAX {
@@ -192,14 +191,14 @@ fn function(text: &str) -> Result<MixFunction, String> {
     let real_time = match class {
         "rt" => true,
         "be" => false,
-        _ => return Err(format!("`{class}` is no class: rt or be")),
+        _ => return Err(format!("`{class}` is not a class (rt or be)")),
     };
     let tenant = number(tenant)?.try_into().map_err(|_| "the tenant is too large")?;
     Ok(MixFunction { bytes: number(bytes)?, reload_us: number(reload_us)?, real_time, tenant })
 }
 
 fn number(text: &str) -> Result<u64, String> {
-    let number: u64 = text.parse().map_err(|_| format!("`{text}` is no whole number"))?;
+    let number: u64 = text.parse().map_err(|_| format!("`{text}` is not an integer"))?;
     if number <= NUMBER_MAX { Ok(number) } else { Err(format!("{number} is too large")) }
 }
 
@@ -208,27 +207,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_what_the_generator_gives() {
+    fn files_match_their_generators() {
         for (name, text) in MIXES {
             let mix = generate(name).unwrap_or_else(|| panic!("{name} has no generator"));
             assert!(
                 mix.to_string() == *text,
-                "{name} differs from its file; `atoll-models --mix {name} -o models/mixes/{name}.mix` writes it anew"
+                "{name} differs from its file; run `atoll-models --mix {name} -o models/mixes/{name}.mix`"
             );
             assert_eq!(text.parse(), Ok(mix));
         }
     }
 
     #[test]
-    fn wrong_texts_are_refused_with_their_line() {
+    fn invalid_texts_are_rejected_with_their_line() {
         for (text, line, says) in [
             ("mix", 1, "expected a word"),
-            ("mix a\nsize 3", 2, "`size` is not known"),
-            ("seed x", 1, "`x` is no whole number"),
+            ("mix a\nsize 3", 2, "unknown key `size`"),
+            ("seed x", 1, "`x` is not an integer"),
             ("function 1 2 be", 1, "a function has"),
-            ("function 1 2 xx 0", 1, "`xx` is no class"),
+            ("function 1 2 xx 0", 1, "`xx` is not a class"),
             ("memory_bytes 1\nfunction 1 2 be 0\nrequests 1:0 1:1", 3, "there is no function 1"),
-            ("function 1 2 be 0\nrequests 0", 2, "`0` is no request"),
+            ("function 1 2 be 0\nrequests 0", 2, "`0` is not a request"),
             ("memory_bytes 1\nfunction 1 2 be 0\nrequests 1000000000000:0 1:0", 3, "the time is too large"),
             ("seed 1000000000001", 1, "1000000000001 is too large"),
             ("memory_bytes 1\nfunction 1 2 be 0\nrequests 0:0 1:0+0", 3, "`1:0+0` runs function 0 twice"),

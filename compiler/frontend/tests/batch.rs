@@ -1,7 +1,7 @@
-//! Rows of a batch: what is proven independent is, and what is known to mix rows is refused.
+//! The batch analysis: rows that are proven independent are independent, and operators that mix
+//! rows are rejected.
 //!
-//! The oracle is the reference interpreter: row `i` of a batch equals the row alone, to the last
-//! bit.
+//! The oracle is the reference interpreter: row `i` of a batch equals the row alone, bit for bit.
 
 mod common;
 
@@ -15,10 +15,10 @@ use atoll_kgraph::DType;
 use common::{Dim, Model, conv_bn, int, ints, random_tensor};
 use proptest::prelude::*;
 
-/// Rows of the batch in every test.
+/// Number of rows of the batch in every test.
 const ROWS: usize = 3;
 
-/// Row `row` of a tensor along an axis, which stays as one element.
+/// Row `row` of a tensor along an axis, which is kept with extent 1.
 fn row_of(tensor: &Tensor, axis: usize, row: usize) -> Tensor {
     let inner: usize = tensor.shape[axis + 1..].iter().product();
     let values = tensor.to_f64();
@@ -28,7 +28,7 @@ fn row_of(tensor: &Tensor, axis: usize, row: usize) -> Tensor {
     Tensor::floats(tensor.dtype, shape, chosen.flat_map(|(_, chunk)| chunk.iter().copied()))
 }
 
-/// Runs a batch, and each of its rows alone.
+/// Runs a batch, and each of its rows alone, and compares.
 fn check_rows(graph: &TensorGraph, batch: &Batch, inputs: &[Tensor]) {
     let axis =
         |id: &atoll_frontend::tensor_graph::ValueId| batch.axes[id.0 as usize].expect("inputs and outputs have rows");
@@ -57,7 +57,7 @@ fn analysed(m: &mut Model, output: &str) -> (TensorGraph, Result<Batch, String>)
     (graph, batch)
 }
 
-/// Checks that rows of the model are proven independent, and that they are.
+/// Checks that the rows of the model are proven independent, and that they are.
 fn proven(build: impl FnOnce(&mut Model, &str) -> String) {
     let mut m = Model::new(13);
     let x = input(&mut m);
@@ -67,7 +67,7 @@ fn proven(build: impl FnOnce(&mut Model, &str) -> String) {
     check_rows(&graph, &batch, &[random_tensor(5, &[ROWS, 4, 6, 5])]);
 }
 
-/// Checks that nothing is proven of the model, for this reason.
+/// Checks that the analysis rejects the model, with this reason.
 fn refused(expected: &str, build: impl FnOnce(&mut Model, &str) -> String) {
     let mut m = Model::new(13);
     let x = input(&mut m);
@@ -90,7 +90,7 @@ fn layers_of_networks_keep_rows_apart() {
         let scores = m.node("MatMul", "scores", &[&flat, &w], vec![]);
         m.node("Softmax", "y", &[&scores], vec![int("axis", -1)])
     });
-    // Attention: products of matrices of one row, heads moved in front.
+    // Attention: products of matrices of one row, with heads moved to the front.
     proven(|m, x| {
         let heads = m.node("Transpose", "heads", &[x], vec![ints("perm", &[0, 2, 1, 3])]);
         let keys = m.node("Transpose", "keys", &[&heads], vec![ints("perm", &[0, 1, 3, 2])]);
@@ -107,7 +107,7 @@ fn layers_of_networks_keep_rows_apart() {
 }
 
 #[test]
-fn what_mixes_rows_is_refused() {
+fn operators_that_mix_rows_are_refused() {
     refused("it normalises over rows", |m, x| m.node("Softmax", "y", &[x], vec![int("axis", 0)]));
     refused("it reduces over rows", |m, x| {
         m.node("ReduceMean", "y", &[x], vec![ints("axes", &[0]), int("keepdims", 1)])
@@ -116,7 +116,7 @@ fn what_mixes_rows_is_refused() {
         let flat = m.node("Flatten", "flat", &[x], vec![int("axis", 2)]);
         m.node("Relu", "y", &[&flat], vec![])
     });
-    // The mean over all rows, taken from each of them.
+    // Subtracts the mean over all rows from each row.
     refused("it reduces over rows", |m, x| {
         let mean = m.node("ReduceMean", "mean", &[x], vec![ints("axes", &[0]), int("keepdims", 1)]);
         m.node("Sub", "y", &[x, &mean], vec![])
@@ -143,12 +143,12 @@ fn an_input_without_rows_is_refused() {
     assert!(reason.contains("n: scale: the input does not have exactly one dimension that is this size"), "{reason}");
 }
 
-/// A step of a random model: what to do, and with which axis.
+/// A step of a random model: the operator, and its axis.
 fn any_step() -> impl Strategy<Value = (u8, usize, usize)> {
     (0u8..10, 0usize..4, 0usize..4)
 }
 
-/// Adds a step; the shape has `None` for the number of rows.
+/// Adds a step. In the shape, `None` is the number of rows.
 fn add_step(
     m: &mut Model,
     index: usize,
@@ -225,7 +225,7 @@ fn add_step(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
-    fn what_is_proven_holds(steps in prop::collection::vec(any_step(), 1..6)) {
+    fn proven_independence_holds(steps in prop::collection::vec(any_step(), 1..6)) {
         let mut m = Model::new(12);
         let mut value = input(&mut m);
         let mut shape = vec![None, Some(4), Some(6), Some(5)];
@@ -233,7 +233,8 @@ proptest! {
             value = add_step(&mut m, index, &value, &mut shape, step);
         }
         m.output(&value);
-        // Models that the importer refuses, such as those that join rows of unknown number, prove nothing.
+        // The importer may reject a random model, for example one that concatenates an unknown
+        // number of rows.
         let Some(graph) = m.import().ok().and_then(|graph| transform(graph).ok()) else { return Ok(()) };
         if let Ok(batch) = analyse(&graph) {
             prop_assert_eq!(graph.value(graph.inputs[0]).dtype, DType::F32);

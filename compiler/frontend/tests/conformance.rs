@@ -1,15 +1,16 @@
-//! Import, transformation and reference interpreter against stored answers, in the layout of ONNX's
-//! backend tests: a folder per case with `model.onnx` and `test_data_set_N/{input,output}_K.pb`.
+//! Runs import, transformation and reference interpreter against stored outputs, in the layout of
+//! ONNX's backend tests: a folder per case with `model.onnx` and
+//! `test_data_set_N/{input,output}_K.pb`.
 //!
-//! A selection lies in `cases` and must pass as a whole. `ATOLL_ONNX_CASES` names more folders of
+//! A selection is in `cases` and must pass completely. `ATOLL_ONNX_CASES` lists more folders of
 //! cases (separated by `:`), for instance the `node` folder of the `onnx` package up to 1.22 (1,765
-//! cases); `make_cases.py` writes cases for other models. There a model that is refused as
-//! unsupported is counted, not failed; a wrong answer fails. `ATOLL_ONNX_FILTER` is a regular
-//! expression; only cases with a match in their paths run.
+//! cases); `make_cases.py` writes cases for other models. In these folders, a model that is
+//! rejected as unsupported is counted and does not fail; a wrong output fails. `ATOLL_ONNX_FILTER`
+//! is a regular expression; only cases with a match in their paths run.
 //!
-//! Every case that passes is run once more with all sizes of its inputs made symbols of their own.
-//! What such a model leaves open may be refused, in one case of ten at most; a wrong answer fails
-//! here too.
+//! Every case that passes is run once more with every size of its inputs replaced by a distinct
+//! symbol. Such a model may be rejected, but at least half of `cases` must pass this way; a wrong
+//! output fails here too.
 
 #![allow(clippy::print_stderr, reason = "a summary of hundreds of cases, and a loud skip")]
 
@@ -23,7 +24,7 @@ use regex::Regex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Cases that are known to differ, and why.
+/// Cases whose stored outputs are known to differ, and why.
 const EXCEPTIONS: [(&str, &str); 12] = [
     (
         "test_resize_downsample_scales_cubic_align_corners",
@@ -46,7 +47,7 @@ const EXCEPTIONS: [(&str, &str); 12] = [
 ];
 
 /// Why random numbers differ.
-const OTHER_NUMBERS: &str = "the numbers are those of another generator";
+const OTHER_NUMBERS: &str = "the numbers are those of a different generator";
 
 enum Outcome {
     Passed,
@@ -55,11 +56,11 @@ enum Outcome {
 }
 
 #[test]
-fn stored_answers_are_met() {
+fn stored_outputs_are_reproduced() {
     let summary = run_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases"), &filter(""));
     assert!(summary.passed > 40 && summary.reasons.is_empty(), "{:?}", summary.reasons);
-    // Much of this selection is windows, recurrent cells and attention, whose channels and weights no
-    // model leaves open.
+    // Many of these cases are windows, recurrent cells and attention, whose channels and weights
+    // must be numbers.
     assert!(
         summary.passed_symbolic * 2 >= summary.passed,
         "{} of {}: {:?}",
@@ -70,7 +71,7 @@ fn stored_answers_are_met() {
 }
 
 #[test]
-fn stored_answers_elsewhere_are_met() {
+fn stored_outputs_in_other_folders_are_reproduced() {
     let Ok(folders) = std::env::var("ATOLL_ONNX_CASES") else {
         eprintln!("SKIPPED: ATOLL_ONNX_CASES names no folder of cases");
         return;
@@ -89,22 +90,22 @@ fn stored_answers_elsewhere_are_met() {
     }
 }
 
-/// Which cases are run: those with a match in their paths.
+/// The cases that run: those with a match in their paths.
 fn filter(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|error| panic!("ATOLL_ONNX_FILTER is no regular expression: {error}"))
 }
 
 struct Summary {
     passed: usize,
-    /// How many cases are unsupported for each reason.
+    /// Number of unsupported cases per reason.
     reasons: BTreeMap<String, usize>,
-    /// How many passed with symbolic sizes too.
+    /// Number of cases that also passed with symbolic sizes.
     passed_symbolic: usize,
-    /// How many others are refused for each reason.
+    /// Number of the other cases that are rejected with symbolic sizes, per reason.
     open: BTreeMap<String, usize>,
 }
 
-/// Runs all cases of a folder; panics where one fails.
+/// Runs all cases of a folder; panics if one fails.
 fn run_folder(folder: &Path, filter: &Regex) -> Summary {
     let mut cases: Vec<PathBuf> = std::fs::read_dir(folder)
         .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
@@ -157,7 +158,7 @@ fn run_case(case: &Path, symbolic: bool) -> Outcome {
         };
         let model = ModelProto::decode(&std::fs::read(case.join("model.onnx")).unwrap()[..]).unwrap();
         let imported = match import(&model) {
-            // Backend tests give axes as inputs, real models as constants.
+            // Backend tests pass axes as inputs; real models have them as constants.
             Err(ImportError::Unsupported { .. }) if inputs.len() > 1 => {
                 let (constants, left) = with_constants(model, &set);
                 import(&constants).map(|graph| (graph, left))
@@ -169,7 +170,7 @@ fn run_case(case: &Path, symbolic: bool) -> Outcome {
             Err(error) if symbolic => Outcome::Unsupported(error.to_string()),
             Err(error) => refused(error),
         };
-        // What a symbolic model is checked for when inputs are bound, it may refuse.
+        // With symbolic sizes, inputs may fail a check when they are bound.
         if let (true, Outcome::Failed(reason)) = (symbolic, &outcome)
             && ["the model takes", "do not fit the model", "elements of input"].iter().any(|text| reason.contains(text))
         {
@@ -213,7 +214,7 @@ fn refused(error: ImportError) -> Outcome {
     }
 }
 
-/// The model with all inputs but the first as initialisers, and how many inputs are left.
+/// The model with all inputs but the first as initialisers, and the number of remaining inputs.
 fn with_constants(mut model: ModelProto, set: &Path) -> (ModelProto, usize) {
     let graph = model.graph.as_mut().unwrap();
     let kept = usize::from(graph.input.len() > 1);
@@ -224,8 +225,8 @@ fn with_constants(mut model: ModelProto, set: &Path) -> (ModelProto, usize) {
     (model, kept)
 }
 
-/// The model with every size of its inputs as a symbol of its own. A size of 0 stays: it is no
-/// usual value of a symbol.
+/// The model with every size of its inputs as a distinct symbol. A size of 0 stays, because the
+/// range of a symbol usually begins at 1.
 fn with_symbols(model: &ModelProto) -> ModelProto {
     let mut model = model.clone();
     let graph = model.graph.as_mut().unwrap();
@@ -250,7 +251,7 @@ fn tensor(bytes: &[u8]) -> Option<Tensor> {
     onnx::read_tensor_proto(&TensorProto::decode(bytes).ok()?).ok()
 }
 
-/// Where two tensors differ; tolerance as in ONNX's own runner.
+/// The first difference between two tensors; the tolerance is that of ONNX's own runner.
 fn difference(found: &Tensor, expected: &Tensor) -> Option<String> {
     if found.shape != expected.shape || found.dtype != expected.dtype {
         return Some(format!(

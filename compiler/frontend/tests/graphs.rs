@@ -1,5 +1,5 @@
-//! Functions, subgraphs and sequences that are refused, and how. What they compute is in `cases`,
-//! written by `make_graph_cases.py`.
+//! Functions, subgraphs and sequences that are rejected, and the messages. Their results are tested
+//! by `cases`, written by `make_graph_cases.py`.
 
 mod common;
 
@@ -54,7 +54,7 @@ fn call(name: &str, input: &str, output: &str) -> NodeProto {
     NodeProto { domain: "local".into(), ..node(name, &[input], &[output]) }
 }
 
-/// `y = local.first(x)` and functions.
+/// A model `y = local.first(x)` with functions.
 fn calling(functions: Vec<FunctionProto>) -> Model {
     let mut m = Model::new(17);
     m.proto.opset_import.push(OperatorSetIdProto { domain: "local".into(), version: 1 });
@@ -65,7 +65,7 @@ fn calling(functions: Vec<FunctionProto>) -> Model {
     m
 }
 
-/// A loop over `v`, `steps` of which are the operand `trips` and the condition `go`.
+/// A loop over `v`; `trips` and `go` name the operands for its trip count and condition.
 fn looping(trips: &str, go: &str, body: Vec<NodeProto>) -> Model {
     let mut m = Model::new(17);
     m.input("x", DataType::Float, &[2i64]);
@@ -176,7 +176,7 @@ fn an_unusual_layer_needs_a_known_number_of_steps() {
 }
 
 #[test]
-fn what_a_branch_that_is_not_taken_does_not_take_is_no_error() {
+fn invalid_values_in_a_branch_not_taken_are_no_error() {
     let mut m = Model::new(17);
     m.input("x", DataType::Int64, &[4i64]);
     m.input("i", DataType::Int64, &[2i64]);

@@ -1,4 +1,5 @@
-"""Writes test cases for real models: random inputs and ONNX Runtime's answers, laid out as ONNX's own backend tests are.
+"""Writes test cases for real models: random inputs and the outputs of ONNX Runtime, in the layout of ONNX's backend
+tests.
 
     python make_cases.py OUT_FOLDER MODEL.onnx [MODEL.onnx ...] [--size NAME=VALUE ...]
 

@@ -1,4 +1,5 @@
-"""Writes the cases of functions, subgraphs and sequences in `cases`: small models in ONNX's text form, seeded inputs, ONNX Runtime's answers.
+"""Writes the cases of functions, subgraphs and sequences in `cases`: small models in ONNX's text format, seeded inputs,
+and the outputs of ONNX Runtime.
 
     python make_graph_cases.py OUT_FOLDER [NAME ...]
 """

@@ -1,8 +1,9 @@
-"""Writes cases of recurrent layers and of operators of domain com.microsoft: one node, seeded operands, ONNX Runtime's answers.
+"""Writes cases of recurrent layers and of operators of domain com.microsoft: one node, seeded operands, and the outputs
+of ONNX Runtime.
 
     python make_operator_cases.py OUT_FOLDER [NAME ...]
 
-Without names all are written; a selection lies in `cases`.
+Without names, all cases are written; a selection of them is in `cases`.
 """
 
 import pathlib

@@ -1,4 +1,5 @@
-//! The memory planner: sound for random graphs by simulation, and worth it for a real network.
+//! The memory planner: correctness for random graphs by simulation, and the saving for a real
+//! network.
 
 mod common;
 
@@ -9,7 +10,7 @@ use atoll_kgraph::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-/// Memory in units of the alignment, with what each was last filled with.
+/// Memory in units of the alignment, each with the value that was last written to it.
 type Memory = HashMap<(BufferKind, u64), u64>;
 
 fn kernel_graph(symbols: Vec<SymbolSpec>, buffers: Vec<BufferSpec>, nodes: Vec<Node>) -> KernelGraph {
@@ -37,8 +38,8 @@ fn any_size() -> impl Strategy<Value = Vec<Expr>> {
     })
 }
 
-/// Graphs in which every node reads some earlier buffers and writes new ones; some nodes also write
-/// an old one again, in place or not.
+/// Graphs in which every node reads some earlier buffers and writes new ones; some nodes also
+/// overwrite an old one, in place or not.
 fn any_graph() -> impl Strategy<Value = KernelGraph> {
     let node = (
         prop::collection::vec(any::<prop::sample::Index>(), 1..4),
@@ -72,7 +73,7 @@ fn any_graph() -> impl Strategy<Value = KernelGraph> {
                 writes.push(BufferId(1));
             }
             let touched: Vec<BufferId> = reads.iter().chain(&writes).copied().collect();
-            // All that orders accesses of one buffer, whatever memory it has.
+            // All dependencies between accesses of one buffer, independent of its offset.
             let after = (0..index).filter(|i| {
                 let node: &Node = &nodes[*i];
                 node.writes.iter().any(|b| touched.contains(b)) || node.reads.iter().any(|b| writes.contains(b))
@@ -84,7 +85,7 @@ fn any_graph() -> impl Strategy<Value = KernelGraph> {
     })
 }
 
-/// A planned graph with its sizes worked out.
+/// A planned graph with its sizes evaluated.
 struct Machine<'a> {
     graph: &'a KernelGraph,
     /// First unit and number of units of every buffer.
@@ -100,7 +101,7 @@ impl<'a> Machine<'a> {
             let units = spec.bytes().eval(symbols).unwrap() as u64;
             let units = units.div_ceil(BUFFER_ALIGN);
             private += units;
-            // Inputs and outputs have memory of their own.
+            // Inputs and outputs do not share memory.
             (offsets.get(&BufferId(index as u32)).map_or(private - units, |o| o / BUFFER_ALIGN), units)
         });
         Machine { graph, places: places.collect() }
@@ -112,7 +113,8 @@ impl<'a> Machine<'a> {
         (start..start + units).map(move |unit| (kind, unit))
     }
 
-    /// Fills what the node writes with a digest of its number and of all it reads.
+    /// Fills the buffers that the node writes with a digest of its number and of everything that it
+    /// reads.
     fn run(&self, node: usize, memory: &mut Memory, broken: bool) {
         let mut digest = node as u64 + 1 + u64::from(broken) * 77;
         let mix = |digest: u64, value: u64| (digest ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
@@ -139,8 +141,8 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// What the graph computes when no buffer shares memory.
-fn truth(graph: &KernelGraph, symbols: &[i64]) -> Vec<u64> {
+/// The expected outputs: those of the graph if no buffers share memory.
+fn oracle(graph: &KernelGraph, symbols: &[i64]) -> Vec<u64> {
     let mut unshared = graph.clone();
     let mut offset = Expr::Const(0);
     unshared.plan.temps = unshared
@@ -172,9 +174,11 @@ proptest! {
         prop_assert!(arena >= 0 && unshared >= 0);
         let places: Vec<_> = graph.plan.temps.iter().map(|t| {
             let start = t.offset.eval(&symbols).unwrap();
-            (start, start + graph.buffers[t.buffer.0 as usize].bytes().eval(&symbols).unwrap(), lifetime(&graph, t.buffer).unwrap())
+            let bytes = graph.buffers[t.buffer.0 as usize].bytes().eval(&symbols).unwrap();
+            (start, start + bytes, lifetime(&graph, t.buffer).unwrap())
         }).collect();
-        prop_assert_eq!(places.len(), graph.buffers_of(BufferKind::Temp).filter(|(id, _)| lifetime(&graph, *id).is_some()).count());
+        let used = graph.buffers_of(BufferKind::Temp).filter(|(id, _)| lifetime(&graph, *id).is_some());
+        prop_assert_eq!(places.len(), used.count());
         for (i, (start, end, (first, last))) in places.iter().enumerate() {
             prop_assert!(start % BUFFER_ALIGN as i64 == 0 && *end <= arena);
             for (other_start, other_end, (other_first, other_last)) in &places[i + 1..] {
@@ -186,7 +190,7 @@ proptest! {
 
     #[test]
     fn every_restore_point_is_safe(mut graph in any_graph(), symbols in prop::array::uniform2(1i64..9)) {
-        let expected = truth(&graph, &symbols);
+        let expected = oracle(&graph, &symbols);
         plan(&mut graph);
         let machine = Machine::new(&graph, &symbols);
         let count = graph.nodes.len();
@@ -195,21 +199,27 @@ proptest! {
         for (stopped, point) in graph.plan.restore_points.iter().enumerate() {
             let mut before = Memory::new();
             (0..stopped).for_each(|node| machine.run(node, &mut before, false));
-            // The stopped node left rubbish behind, unless it reads what it writes: then its point is behind it.
+            // The stopped node left arbitrary data, unless it reads what it writes: then its
+            // restore point is after it.
             if (point.0 as usize) <= stopped {
                 machine.run(stopped, &mut before, true);
             }
             for from in (point.0 as usize..=stopped).chain([0]) {
                 let mut memory = before.clone();
                 (from..count).for_each(|node| machine.run(node, &mut memory, false));
-                prop_assert_eq!(machine.output(&memory), expected.clone(), "stopped at {}, again from {}", stopped, from);
+                let output = machine.output(&memory);
+                prop_assert_eq!(output, expected.clone(), "stopped at {}, again from {}", stopped, from);
             }
         }
     }
 
     #[test]
-    fn any_order_that_respects_the_edges_is_right(mut graph in any_graph(), symbols in prop::array::uniform2(1i64..9), picks in prop::collection::vec(any::<prop::sample::Index>(), 24)) {
-        let expected = truth(&graph, &symbols);
+    fn any_order_that_respects_the_edges_is_correct(
+        mut graph in any_graph(),
+        symbols in prop::array::uniform2(1i64..9),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 24),
+    ) {
+        let expected = oracle(&graph, &symbols);
         plan(&mut graph);
         let mut done: Vec<usize> = Vec::new();
         for pick in picks.iter().take(graph.nodes.len()) {
@@ -222,8 +232,7 @@ proptest! {
     }
 }
 
-/// One kernel per node, one buffer per value: what a code generator makes of a tensor graph in the
-/// simplest way.
+/// One kernel per node, one buffer per value: the simplest lowering of a tensor graph.
 fn lowered(graph: &TensorGraph) -> KernelGraph {
     let is =
         |list: &[atoll_frontend::tensor_graph::ValueId], index: usize| list.iter().any(|id| id.0 as usize == index);
@@ -263,7 +272,8 @@ fn reuse_saves_at_least_half_on_resnet50() {
         let bytes = |e: &Option<Expr>| e.as_ref().unwrap().eval(&[batch]).unwrap();
         let (arena, unshared) = (bytes(&graph.plan.arena_bytes), bytes(&graph.plan.unshared_bytes));
         assert!(arena * 2 <= unshared, "{arena} of {unshared} bytes at batch {batch}");
-        // What lives at once in the widest place is a bound for any plan; greedy packing comes close to it.
+        // The largest total size of buffers that live at the same time is a lower bound for every
+        // plan; greedy packing comes close to it.
         let lives: Vec<_> =
             graph.plan.temps.iter().filter_map(|t| Some((lifetime(&graph, t.buffer)?, t.buffer))).collect();
         let size = |id: BufferId| graph.buffers[id.0 as usize].bytes().eval(&[batch]).unwrap();
@@ -277,8 +287,8 @@ fn reuse_saves_at_least_half_on_resnet50() {
 
 #[test]
 fn restore_points_of_a_chain_reach_back_as_far_as_reuse_allows() {
-    // a -> b -> c -> d: two places suffice, so each node but the first overwrites what the node before
-    // the last read.
+    // a -> b -> c -> d: two slots suffice, so each node but the first overwrites the buffer that
+    // the node before the previous one read.
     let sizes = || vec![Expr::Const(256)];
     let buffers = vec![
         buffer(0, BufferKind::Input, sizes()),
@@ -299,7 +309,7 @@ fn restore_points_of_a_chain_reach_back_as_far_as_reuse_allows() {
     plan(&mut graph);
     assert_eq!(graph.plan.arena_bytes, Some(Expr::Const(512)));
     assert_eq!(graph.plan.unshared_bytes, Some(Expr::Const(768)));
-    // Node 2 overwrites the first temporary, which node 1 reads: from then on only node 2 and later may
-    // run again.
+    // Node 2 overwrites the first temporary, which node 1 reads: after that only node 2 and later
+    // nodes may run again.
     assert_eq!(graph.plan.restore_points, [0, 0, 2, 2].map(NodeId));
 }

@@ -1,5 +1,5 @@
-//! Constants of types that no kernel computes in: unpacked where only their numbers matter, refused
-//! where their type does.
+//! Constants of packed types: unpacked if only their values matter, rejected if the type itself
+//! matters.
 
 mod common;
 
@@ -7,7 +7,7 @@ use atoll_frontend::onnx::proto::*;
 use atoll_frontend::reference;
 use common::{Model, int};
 
-/// A model with the constant `w` of shape `[4]`, packed.
+/// A model with the packed constant `w` of shape `[4]`.
 fn model(data_type: DataType, bytes: &[u8]) -> Model {
     let mut m = Model::new(21);
     m.graph().initializer.push(TensorProto {
@@ -38,7 +38,7 @@ fn packed_constants_are_dequantised() {
 }
 
 #[test]
-fn what_needs_the_packed_type_is_refused() {
+fn operators_that_need_the_packed_type_are_refused() {
     let mut quantise = model(DataType::Int4, &[0, 0]);
     let x = quantise.input("x", DataType::Float, &[4i64]);
     let scale = quantise.floats("scale", &[4], &[1.0; 4]);
@@ -57,7 +57,7 @@ fn what_needs_the_packed_type_is_refused() {
 }
 
 #[test]
-fn too_few_packed_bytes_are_no_tensor() {
+fn too_few_packed_bytes_are_refused() {
     let mut m = model(DataType::Int4, &[0]);
     m.output("w");
     assert!(m.import().unwrap_err().to_string().contains("needs 2 bytes"));

@@ -1,5 +1,5 @@
-//! Operators whose results are as large as values say: their sizes are symbols that get values
-//! while the model runs.
+//! Operators whose result size depends on values: the size is a symbol whose value is computed at
+//! run time.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn non_zero_gives_coordinates() {
 }
 
 #[test]
-fn what_stands_behind_a_size_works_with_it() {
+fn operators_after_a_run_time_size_use_it() {
     let mut m = Model::new(13);
     let x = m.input("x", DataType::Float, &[4i64, 3]);
     let keep = m.input("keep", DataType::Bool, &[Dim::S("rows")]);
@@ -63,14 +63,14 @@ fn what_stands_behind_a_size_works_with_it() {
         ];
         assert_eq!(found, expected, "{keep:?}");
     }
-    // More conditions than there are rows, and one of them holds that has none.
+    // There are more conditions than rows, and one without a row is true.
     let inputs = [floats(&[4, 3], &x), Tensor::ints(DType::Bool, vec![5], vec![0, 0, 0, 0, 1])];
     let error = reference::run(&m.import().unwrap(), &inputs).unwrap_err().to_string();
     assert!(error.contains("index 4 is outside an axis of 4 elements"), "{error}");
 }
 
 #[test]
-fn a_size_that_is_known_is_no_symbol() {
+fn a_known_size_is_not_a_symbol() {
     let mut m = Model::new(13);
     let x = m.floats("x", &[2, 2], &[1.0, 0.0, 2.0, 3.0]);
     let places = m.node("NonZero", "places", &[&x], vec![]);

@@ -1,4 +1,4 @@
-//! Which inputs and outputs are states, and what is refused.
+//! Which inputs and outputs are states, and what is rejected.
 
 mod common;
 
@@ -8,8 +8,8 @@ use atoll_frontend::tensor_graph::{Growth, State, TensorGraph};
 use atoll_kgraph::{SizeRange, SymbolId};
 use common::{Dim, Model, int};
 
-/// A cache that grows on axis 1, a state that is replaced, and an input that is neither; masks of
-/// the length of both.
+/// A cache that grows on axis 1, a state that is replaced, an input that is not a state, and a mask
+/// whose length is that of the cache plus the new rows.
 fn model() -> Model {
     let mut m = Model::new(17);
     let x = m.input("x", DataType::Float, &[Dim::N(1), Dim::S("new"), Dim::N(4)]);
@@ -40,7 +40,8 @@ fn names_of_exporters_and_pairs_find_the_same_states() {
     let expected = [State { input: 1, output: 1, growth: Some(growth) }, State { input: 2, output: 2, growth: None }];
     assert_eq!(graph.states, expected);
     assert_eq!(import("past_key_values.0.key=present.0.key,h=hn", Some((0, 16))).unwrap().states, expected);
-    // The mask's length is no size of its own, and no more rows are possible than there is room for.
+    // The length of the mask is not a separate size, and the number of rows is limited by the
+    // capacity.
     assert_eq!(graph.symbols.len(), 2);
     let conditions: Vec<String> = graph.conditions.iter().map(|condition| condition.text(&graph.symbols)).collect();
     assert!(
@@ -51,7 +52,7 @@ fn names_of_exporters_and_pairs_find_the_same_states() {
 }
 
 #[test]
-fn what_is_no_state_is_refused_with_the_reason() {
+fn inputs_that_are_not_states_are_refused_with_the_reason() {
     for (states, past, expected) in [
         ("auto", None, "say how long it may become, as in --symbol past=0..1024"),
         ("auto", Some((1, 16)), "begin its range with 0, as in --symbol past=0..16"),

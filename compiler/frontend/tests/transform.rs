@@ -1,4 +1,4 @@
-//! What each pass is for, on graphs small enough to see it. Every graph is run before and after.
+//! What each pass does, on small graphs. Every graph is run before and after the passes.
 
 mod common;
 
@@ -9,7 +9,7 @@ use atoll_frontend::transform::{PASSES, transform_with};
 use atoll_kgraph::DType;
 use common::{Dim, Model, conv_bn, int, ints, random_tensor};
 
-/// The operators of a graph in order.
+/// The operators of a graph, in order.
 fn ops(graph: &TensorGraph) -> Vec<&'static str> {
     graph.nodes.iter().map(|n| n.op.name()).collect()
 }
@@ -22,11 +22,11 @@ fn resnet50_becomes_convolutions_and_little_else() {
 }
 
 #[test]
-fn batch_normalisation_in_every_spelling_goes_into_the_weights() {
+fn batch_normalisation_in_every_form_is_folded_into_the_weights() {
     let mut m = Model::new(9);
     let x = m.input("x", DataType::Float, &[1i64, 3, 5, 5]);
     let y = conv_bn(&mut m, "block", &x, [3, 4], [3, 1], false);
-    // Caffe's scale layer: a product and a sum behind the normalisation.
+    // Caffe's scale layer: a product and a sum after the normalisation.
     let scale = m.random("scale", &[4, 1, 1], 1.0, 0.5);
     let shift = m.random("shift", &[4, 1, 1], 0.0, 0.5);
     let y = m.node("Mul", "scaled", &[&scale, &y], vec![]);
@@ -41,7 +41,7 @@ fn batch_normalisation_in_every_spelling_goes_into_the_weights() {
 }
 
 #[test]
-fn a_scale_that_something_else_reads_stays() {
+fn a_scale_is_not_folded_if_another_node_reads_the_bare_result() {
     let mut m = Model::new(13);
     let x = m.input("x", DataType::Float, &[1i64, 3, 5, 5]);
     let w = m.random("w", &[4, 3, 1, 1], 0.0, 0.5);
@@ -81,7 +81,7 @@ fn an_activation_that_reads_twice_fits_an_epilogue() {
 }
 
 #[test]
-fn a_layer_normalisation_that_was_taken_apart_is_one_node_again() {
+fn a_decomposed_layer_normalisation_is_fused() {
     let mut m = Model::new(13);
     let x = m.input("x", DataType::Float, &[Dim::S("n"), Dim::N(5), Dim::N(8)]);
     let last = || vec![ints("axes", &[-1])];
@@ -150,7 +150,7 @@ fn broadcasts_vanish_and_producers_with_other_readers_stay() {
 }
 
 #[test]
-fn one_dimensional_convolutions_take_their_activations_in() {
+fn one_dimensional_convolutions_absorb_their_activations() {
     let mut m = Model::new(13);
     let mut x = m.input("x", DataType::Float, &[Dim::S("n"), Dim::N(3), Dim::N(16)]);
     for layer in 0..3 {
@@ -166,7 +166,7 @@ fn one_dimensional_convolutions_take_their_activations_in() {
 }
 
 #[test]
-fn the_scaling_behind_split_heads_goes_into_the_product() {
+fn the_scaling_after_split_heads_is_fused_into_the_product() {
     let mut m = Model::new(13);
     let x = m.input("x", DataType::Float, &[Dim::S("n"), Dim::N(4), Dim::N(6)]);
     let w = m.random("w", &[6, 6], 0.0, 0.5);
@@ -202,7 +202,7 @@ fn equal_nodes_and_chains_of_moves_are_merged() {
 }
 
 #[test]
-fn the_hook_sees_every_pass_and_the_text_is_stable() {
+fn the_callback_sees_every_pass_and_the_text_is_stable() {
     let mut m = Model::new(13);
     let x = m.input("x", DataType::Float, &[Dim::S("batch"), Dim::N(4)]);
     let w = m.floats("w", &[4, 1], &[0.5; 4]);
@@ -212,13 +212,20 @@ fn the_hook_sees_every_pass_and_the_text_is_stable() {
     let mut seen = Vec::new();
     let graph = transform_with(m.import().unwrap(), |pass, _| seen.push(pass)).unwrap();
     assert_eq!(seen, PASSES.iter().map(|p| p.name).collect::<Vec<_>>());
-    let expected = "graph \"test\" {\n  size s0 = \"batch\" in 1..=65536\n  input %0 \"x\": f32[s0, 4]\n  const %1 \"w\": f32[4, 1] = [0.5, 0.5, 0.5, 0.5]\n  \
-                    %2: f32[s0, 1] = matmul(%0, %1) epilogue { t0 = relu.f32 x0 }  // product\n  output %2 \"y\"\n}\n";
+    let expected = concat!(
+        "graph \"test\" {\n",
+        "  size s0 = \"batch\" in 1..=65536\n",
+        "  input %0 \"x\": f32[s0, 4]\n",
+        "  const %1 \"w\": f32[4, 1] = [0.5, 0.5, 0.5, 0.5]\n",
+        "  %2: f32[s0, 1] = matmul(%0, %1) epilogue { t0 = relu.f32 x0 }  // product\n",
+        "  output %2 \"y\"\n",
+        "}\n",
+    );
     assert_eq!(graph.to_string(), expected);
 }
 
 #[test]
-fn a_product_with_a_one_hot_matrix_is_a_lookup_with_everything_behind_it_in_the_table() {
+fn a_product_with_a_one_hot_matrix_and_the_following_nodes_become_a_lookup() {
     let mut m = Model::new(13);
     let x = m.input("x", DataType::Int32, &[Dim::S("n"), Dim::N(4), Dim::N(1)]);
     let classes = m.int32("classes", &[1, 1, 5], &[0, 1, 2, 3, 4]);
@@ -230,14 +237,14 @@ fn a_product_with_a_one_hot_matrix_is_a_lookup_with_everything_behind_it_in_the_
     let y = m.node("Add", "biased", &[&y, &b], vec![]);
     m.node("Tanh", "y", &[&y], vec![]);
     m.output("y");
-    // Two indices lie outside: the matrix has a row of zeros there.
+    // Two indices are outside: the one-hot matrix has a row of zeros there.
     let indices = Tensor::ints(DType::I32, vec![2, 4, 1], [0, 1, 2, 3, 4, -1, 5, 0]);
     let (graph, _) = m.transformed(&[indices]);
     assert_eq!(ops(&graph), ["pointwise", "reshape", "gather"], "{graph}");
 }
 
 #[test]
-fn a_sum_of_squares_is_one_reduction() {
+fn a_sum_of_squares_becomes_one_reduction() {
     let mut m = Model::new(11);
     let x = m.input("x", DataType::Float, &[3i64, 8]);
     let square = m.node("Mul", "square", &[&x, &x], vec![]);

@@ -1,4 +1,4 @@
-//! Tiny ONNX models for tests, written with the same structs the importer reads.
+//! Tiny ONNX models for tests, built with the same structs that the importer reads.
 
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses a part")]
 
@@ -110,7 +110,7 @@ impl Model {
         name.into()
     }
 
-    /// Seeded weights around `mean`.
+    /// Random weights around `mean`, seeded.
     pub fn random(&mut self, name: &str, dims: &[i64], mean: f32, spread: f32) -> String {
         let count = dims.iter().product::<i64>() as usize;
         let values = noise(self.seed, count).into_iter().map(|v| mean + spread * v).collect::<Vec<f32>>();
@@ -118,7 +118,7 @@ impl Model {
         self.floats(name, dims, &values)
     }
 
-    /// Adds a node with one result, which carries the node's name.
+    /// Adds a node with one result; the result has the node's name.
     pub fn node(&mut self, op: &str, name: &str, inputs: &[&str], attributes: Vec<AttributeProto>) -> String {
         self.graph().node.push(NodeProto {
             op_type: op.into(),
@@ -139,8 +139,8 @@ impl Model {
         import_bytes(self.bytes(), "test", &ImportOptions::default())
     }
 
-    /// Imports and transforms; checks that both give the same answers for `inputs`, and gives the
-    /// transformed graph and the answers.
+    /// Imports and transforms the model; checks that both graphs give the same outputs for
+    /// `inputs`. Returns the transformed graph and the outputs.
     pub fn transformed(&self, inputs: &[Tensor]) -> (TensorGraph, Vec<Tensor>) {
         let imported = self.import().unwrap();
         let expected = reference::run(&imported, inputs).unwrap();
@@ -151,14 +151,14 @@ impl Model {
             let close = |(a, b): (f64, f64)| (a - b).abs() <= 1e-5 + 1e-4 * b.abs();
             assert!(
                 found.to_f64().into_iter().zip(expected.to_f64()).all(close),
-                "the passes change the result:\n{graph}"
+                "the passes changed the result:\n{graph}"
             );
         }
         (graph, found)
     }
 }
 
-/// Numbers in -1..1, the same for every run.
+/// Random numbers in -1..1, the same in every run.
 pub fn noise(seed: u32, count: usize) -> Vec<f32> {
     let mut random = SplitMix64::seed_from_u64(seed.into());
     (0..count).map(|_| (random.next_u64() >> 32) as f32 / u32::MAX as f32 * 2.0 - 1.0).collect()
@@ -182,7 +182,7 @@ pub fn ints(name: &str, ints: &[i64]) -> AttributeProto {
     }
 }
 
-/// `conv` with batch normalisation, and `relu` where wanted.
+/// A convolution with batch normalisation, and optionally `relu`.
 pub fn conv_bn(
     m: &mut Model,
     name: &str,
@@ -208,7 +208,8 @@ pub fn conv_bn(
     if relu { m.node("Relu", &format!("{name}.relu"), &[&y], vec![]) } else { y }
 }
 
-/// ResNet-50 in shape, with `width` instead of 64 channels, dynamic batch and `size` pixels.
+/// The structure of ResNet-50, with `width` instead of 64 channels, a dynamic batch and images of
+/// `size` by `size` pixels.
 pub fn resnet50(width: i64, size: i64) -> Model {
     let mut m = Model::new(13);
     let x = m.input("image", DataType::Float, &[Dim::S("batch"), Dim::N(3), Dim::N(size), Dim::N(size)]);

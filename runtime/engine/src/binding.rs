@@ -9,85 +9,17 @@
 //! same steps ([`Binding::with_size`]).
 
 mod steps;
+mod work;
 
 use crate::branches::{Branches, Room};
 use atoll_core::{Fork, Step, StepCost};
-use atoll_device::AddressSlots;
 use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::{
-    BufferId, BufferKind, DType, InvocationLayout, KernelGraph, LayoutError, Place, ReadBack, TargetImage, dependencies,
+    BufferId, BufferKind, DType, InvocationLayout, KernelGraph, Place, ReadBack, TargetImage, dependencies,
 };
-use std::ops::Range;
 use std::sync::Arc;
 use steps::Builder;
-
-/// Which allocation an offset counts from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
-    /// The invocation's own.
-    Invocation,
-    /// A constant of the function, by its number among those of the bundle.
-    Constant(u32),
-    /// That of the session.
-    State,
-}
-
-/// A place in device memory before the allocations are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Site {
-    pub(crate) space: Space,
-    pub(crate) offset: u64,
-}
-
-/// What a step of the task does.
-#[derive(Clone, Debug)]
-pub(crate) enum Work {
-    Launch(LaunchTemplate),
-    Copy {
-        from: Site,
-        to: Site,
-        bytes: u64,
-    },
-    /// A size is read back ([`atoll_kgraph::ReadBack`], by its index), and with it the steps behind
-    /// this one become known.
-    ReadBack(u32),
-    /// By a pattern that repeats every eight bytes.
-    Fill {
-        to: Site,
-        pattern: [u8; 8],
-        bytes: u64,
-    },
-}
-
-/// A launch, but for the addresses and the epoch.
-#[derive(Clone, Debug)]
-pub(crate) struct LaunchTemplate {
-    /// Index of the node, for messages.
-    pub(crate) node: u32,
-    pub(crate) kernel: u32,
-    pub(crate) grid: [u32; 3],
-    pub(crate) shared_bytes: u32,
-    pub(crate) evicted_word: u64,
-    pub(crate) address_slots: AddressSlots,
-    /// Its parameter block in [`Binding::params`].
-    pub(crate) params: Range<usize>,
-    /// Where the issued epoch stands in the parameter block.
-    pub(crate) issued_epoch: Option<usize>,
-    /// Whether it says what of it ran, by an evicted word and a progress map.
-    pub(crate) keeps_progress: bool,
-    /// Whether it is left to finish, although its kernel may look at the epoch.
-    pub(crate) stays: bool,
-    /// Whether its blocks may be stopped midway and run again.
-    pub(crate) may_run_again: bool,
-}
-
-/// An address in a parameter block that is known once memory is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Relocation {
-    /// Byte offset in [`Binding::params`].
-    pub(crate) at: usize,
-    pub(crate) site: Site,
-}
+pub(crate) use work::{BindError, LaunchTemplate, Relocation, Site, Space, Work};
 
 /// An output of an invocation.
 #[derive(Clone, Debug)]
@@ -116,21 +48,6 @@ pub(crate) struct Binding {
     pub(crate) params: Vec<u8>,
     pub(crate) relocations: Vec<Relocation>,
     pub(crate) branches: Branches,
-}
-
-/// Why these symbols cannot be run.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BindError {
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    #[error("{node}: {source}")]
-    Value { node: String, source: EvalError },
-    #[error("node {node} computes {value} for the size `{size}`, which is {min} to {max}")]
-    Size { node: String, size: String, value: i64, min: i64, max: i64 },
-    #[error("node {node} has nothing to do and computes no size `{size}`")]
-    NoSize { node: String, size: String },
-    #[error("{node}: {value} does not fit an argument of type {dtype:?}")]
-    Literal { node: String, value: i64, dtype: DType },
 }
 
 impl Binding {

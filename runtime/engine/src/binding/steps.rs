@@ -1,7 +1,7 @@
 //! Turns the nodes of a graph into steps: one launch, copy, fill or read-back after the other, with the sites that their
 //! arguments name.
 
-use super::{BindError, LaunchTemplate, Relocation, Site, Space, Work};
+use super::work::{BindError, LaunchTemplate, Relocation, Site, Space, Work};
 use crate::literal::literal;
 use atoll_core::Step;
 use atoll_device::AddressSlots;
@@ -124,7 +124,7 @@ impl Builder<'_> {
             params: start..self.params.len(),
             issued_epoch: kernel.preempt_offset.map(|base| (base + preempt_params::ISSUED_EPOCH) as usize),
             keeps_progress: kernel.keeps_progress(),
-            stays: step == Step::Solid,
+            stays: step == Step::NotPreemptible,
             may_run_again: node_may_run_again(graph, target, self.layout, index).is_ok(),
         }));
         Ok(())
@@ -134,12 +134,12 @@ impl Builder<'_> {
     /// where the memory plan lets the graph run again from there, and has to finish otherwise.
     fn kind(&self, index: usize, kernel: &KernelFacts) -> Step {
         if kernel.keeps_progress() {
-            return Step::Cuttable;
+            return Step::Preemptible;
         }
         let point = self.graph.plan.restore_points[index].0 as usize;
         match self.before.get(point) {
-            Some(&from) if kernel.leaves_silently => Step::Restartable { from: from as u32 },
-            _ => Step::Solid,
+            Some(&from) if kernel.leaves_silently => Step::Restartable { restore_point: from as u32 },
+            _ => Step::NotPreemptible,
         }
     }
 

@@ -1,0 +1,89 @@
+//! What a binding is made of: the work of each step, and the places that its launches refer to.
+
+use atoll_device::AddressSlots;
+use atoll_kgraph::expr::EvalError;
+use atoll_kgraph::{DType, LayoutError};
+use std::ops::Range;
+
+/// The allocation that an offset is relative to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// The memory of the invocation.
+    Invocation,
+    /// A constant, by its index in [`atoll_kgraph::Bundle::constants`].
+    Constant(u32),
+    /// The state buffers of the session.
+    State,
+}
+
+/// A place in device memory, as an offset into an allocation that is made later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Site {
+    pub(crate) space: Space,
+    pub(crate) offset: u64,
+}
+
+/// The work of one step of a task.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    Launch(LaunchTemplate),
+    Copy {
+        from: Site,
+        to: Site,
+        bytes: u64,
+    },
+    /// Reads a size back from the device, by the index of its [`atoll_kgraph::ReadBack`]. The later
+    /// steps are known only then.
+    ReadBack(u32),
+    /// Fills with a pattern of eight bytes.
+    Fill {
+        to: Site,
+        pattern: [u8; 8],
+        bytes: u64,
+    },
+}
+
+/// A launch without its addresses and its epoch.
+#[derive(Clone, Debug)]
+pub(crate) struct LaunchTemplate {
+    /// Index of the node, for messages.
+    pub(crate) node: u32,
+    pub(crate) kernel: u32,
+    pub(crate) grid: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    pub(crate) evicted_word: u64,
+    pub(crate) address_slots: AddressSlots,
+    /// Range of its parameter block in [`super::Binding::params`].
+    pub(crate) params: Range<usize>,
+    /// Offset of the issued epoch in the parameter block.
+    pub(crate) issued_epoch: Option<usize>,
+    /// Whether it has an evicted word and a progress map.
+    pub(crate) keeps_progress: bool,
+    /// Whether it must run to completion, even if its kernel checks the epoch.
+    pub(crate) stays: bool,
+    /// Whether its blocks may be interrupted and run again.
+    pub(crate) may_run_again: bool,
+}
+
+/// An address in a parameter block, written once memory is allocated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Relocation {
+    /// Byte offset in [`super::Binding::params`].
+    pub(crate) at: usize,
+    pub(crate) site: Site,
+}
+
+/// The reasons why a function cannot run with these symbols.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BindError {
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error("{node}: {source}")]
+    Value { node: String, source: EvalError },
+    #[error("node {node} computes {value} for the size `{size}`, which is {min} to {max}")]
+    Size { node: String, size: String, value: i64, min: i64, max: i64 },
+    #[error("node {node} has nothing to do and computes no size `{size}`")]
+    NoSize { node: String, size: String },
+    #[error("{node}: {value} does not fit an argument of type {dtype:?}")]
+    Literal { node: String, value: i64, dtype: DType },
+}

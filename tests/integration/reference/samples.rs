@@ -11,8 +11,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// Maps whose keys are data: their fields are shown as `*`.
-const MAPS: &[&str] = &["functions[].opcodes"];
+/// Ends of the paths of maps whose keys are data: their fields are shown as `*`.
+const MAPS: [&str; 2] = [".opcodes", ".live_registers"];
 
 /// A daemon with a tenant that has quotas and two functions, one of them invoked.
 fn daemon() -> Result<Setup> {
@@ -81,8 +81,8 @@ fn unit(name: &str) -> &'static str {
     }
 }
 
-/// The fields of what every command with `--json` prints, by command. Commands that take long or
-/// that need a GPU are left out.
+/// The fields of what every command with `--json` prints, by command. Commands that take
+/// long or whose output depends on the machine are left out.
 pub(super) fn json() -> Result<String> {
     let setup = daemon()?;
     let path = |name: &str| setup.path(name).display().to_string();
@@ -94,8 +94,9 @@ pub(super) fn json() -> Result<String> {
     let object = setup.json(&["object", "put", "object.bin"])?;
     let digest = object[0]["digest"].as_str().context("the digest of an object")?.to_owned();
     let http = setup.daemon.http.clone();
-    let arguments = ["kernel", "run", "affine.ptx", "--grid", "1", "--block", "128", "--arg", "x:f32:128:arange"];
-    let kernel_run = [&arguments[..], &["--arg", "b:f32:128", "--arg", "y:f32:128", "--arg", "u32:128"]].concat();
+    let arguments = ["kernel", "run", "affine.ptx", "--grid", "1", "--block", "128", "--arg", "in:f32:128:arange"];
+    let kernel_run =
+        [&arguments[..], &["--arg", "in:f32:128:arange", "--arg", "out:f32:128", "--arg", "u32:128"]].concat();
     let commands: Vec<(&str, Vec<&str>)> = vec![
         ("atoll compile", vec!["compile", "null.onnx", "--target", "host"]),
         ("atoll pack", vec!["pack", "affine.toml", "--target", "host"]),
@@ -115,7 +116,6 @@ pub(super) fn json() -> Result<String> {
         ("atoll object rm", vec!["object", "rm", &digest]),
         ("atoll fn rm", vec!["fn", "rm", "affine"]),
         ("atoll kernel run", kernel_run),
-        ("atoll ptx check", vec!["ptx", "check", "affine.ptx"]),
         ("atoll ptx stats", vec!["ptx", "stats", "affine.ptx"]),
         ("atoll ptx transform --list", vec!["ptx", "transform", "--list"]),
         ("atoll ptx transform", vec!["ptx", "transform", "--pass", "inject_preempt_flag", "affine.ptx"]),
@@ -135,8 +135,10 @@ pub(super) fn json() -> Result<String> {
     Ok(page)
 }
 
-/// The paths of all leaves of a value with their types.
+/// The paths of all leaves of a value with their types. A list of scalars is a leaf; a field that
+/// is null has no type.
 fn collect(path: &str, value: &Value, fields: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+    let is_nested = |item: &Value| item.is_object() || item.is_array();
     let kind = match value {
         Value::Object(map) if !map.is_empty() => {
             for (name, value) in map {
@@ -146,15 +148,18 @@ fn collect(path: &str, value: &Value, fields: &mut BTreeMap<String, BTreeSet<&'s
             }
             return;
         }
-        Value::Array(items) if !items.is_empty() => {
+        Value::Array(items) if items.iter().any(is_nested) => {
             for item in items {
                 collect(&format!("{path}[]"), item, fields);
             }
             return;
         }
+        Value::Null => {
+            fields.entry(path.to_owned()).or_default();
+            return;
+        }
         Value::Object(_) => "object",
         Value::Array(_) => "list",
-        Value::Null => "null",
         Value::Bool(_) => "true or false",
         Value::Number(_) => "number",
         Value::String(_) => "text",

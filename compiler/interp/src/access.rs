@@ -1,11 +1,12 @@
-//! Addresses of every space to bytes.
+//! Translates addresses of all state spaces to bytes.
 
 use crate::block::{BlockRun, Thread};
 use crate::fault::{FaultKind, Near};
 use crate::memory::{CONST_WINDOW, LOCAL_WINDOW, Memory, PARAM_WINDOW, SHARED_WINDOW, window};
 use crate::op::{Addr, Space};
 
-/// The bytes of a space that is no global memory: name, content, offset of the access.
+/// The bytes of a state space other than global memory: its name, its content, and the offset of
+/// the access.
 struct Window<'m> {
     name: &'static str,
     bytes: &'m mut [u8],
@@ -20,13 +21,13 @@ impl Window<'_> {
 }
 
 impl BlockRun<'_> {
-    /// Where an instruction's address leads.
+    /// The address of a memory operand in one thread.
     pub(crate) fn address(&self, thread: usize, addr: &Addr) -> u64 {
         let sum = self.value(thread, addr.base).wrapping_add_signed(addr.offset);
         if addr.short && !matches!(addr.space, Space::Global | Space::Generic) { sum & 0xffff_ffff } else { sum }
     }
 
-    /// The bytes of an access of one thread, which is `align`ed.
+    /// The bytes of one thread's access, which must be aligned to `align`.
     pub(crate) fn bytes<'m>(
         &'m mut self,
         memory: &'m mut Memory,
@@ -53,13 +54,13 @@ impl BlockRun<'_> {
             Space::Shared => Window { name: "shared memory", bytes: &mut self.shared, offset },
             Space::Local => Window { name: "local memory", bytes: local, offset },
             Space::Const => Window { name: "constant memory", bytes: &mut self.constants, offset },
-            // A generic address of a parameter is one of the kernel's.
+            // A generic address of a parameter refers to a kernel parameter.
             _ => match if of_kernel { frames.first_mut() } else { frames.last_mut() } {
                 Some(frame) => Window { name: "parameters", bytes: &mut frame.params, offset },
                 None => return Err(FaultKind::OutOfBounds { address, bytes, near: None }),
             },
         };
-        // A kernel's own parameters may only be read; those of calls are written by the caller.
+        // Kernel parameters are read-only; the parameters of a call are written by the caller.
         let read_only = space == Space::Const
             || space == Space::Param && outermost && offset < u64::from(self.program.functions[0].own_params);
         let end = offset.checked_add(bytes.into()).filter(|end| *end <= place.bytes.len() as u64);

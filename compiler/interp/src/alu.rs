@@ -1,9 +1,9 @@
-//! Instructions that compute registers from registers and touch nothing else: each becomes one
-//! function of its source values.
+//! Instructions that only compute registers from registers. Each is decoded to one function of its
+//! source values.
 //!
-//! Values are held in 64 bits; the upper bits of a narrower source are zero. A result may have
-//! upper bits: whoever writes it to a register cuts it to the register's width, which is how a
-//! signed result gets sign-extended into a wider register.
+//! Values have 64 bits; the upper bits of a narrower source are zero. A result may have upper bits:
+//! the write to a register truncates it to the register's width. This also sign-extends a signed
+//! result into a wider register.
 
 mod bits;
 mod compare;
@@ -19,15 +19,15 @@ use crate::format::{self, Format, Rounding};
 use atoll_ptx::types::TypeClass;
 use atoll_ptx::{Instruction, ScalarType};
 
-/// From source values (the carry last, where it is read) to the result and a second one: the carry,
-/// or `q` of `p|q`.
+/// Maps source values (with the carry last, if it is read) to the result and a second result: the
+/// carry, or `q` of `p|q`.
 pub(crate) type Function = Box<dyn Fn(&[u64]) -> [u64; 2] + Send + Sync>;
 
 /// A decoded arithmetic instruction.
 pub(crate) struct Alu {
-    /// What it computes.
+    /// The computation.
     pub(crate) function: Function,
-    /// How many sources it takes, without the carry.
+    /// Number of sources, without the carry.
     pub(crate) sources: usize,
     /// Whether the carry is the last source.
     pub(crate) carry_in: bool,
@@ -45,7 +45,7 @@ impl Alu {
     }
 }
 
-/// What an instruction is, or why it is refused; `None` where it belongs to another family.
+/// The decoded instruction, or why it is not supported; `None` if it belongs to another family.
 type Decoded = Result<Option<Alu>, String>;
 
 /// Decodes an arithmetic instruction.
@@ -58,35 +58,35 @@ pub(crate) fn decode(i: &Instruction) -> Decoded {
     Ok(None)
 }
 
-/// Refuses modifiers that are neither types nor in the list.
+/// Rejects modifiers that are neither types nor in the list.
 fn only(i: &Instruction, allowed: &[&str]) -> Result<(), String> {
-    let stranger = i.modifiers.iter().find(|m| ScalarType::from_name(m).is_none() && !allowed.contains(&m.as_str()));
-    stranger.map_or(Ok(()), |m| Err(format!("the modifier .{m} is not covered")))
+    let unknown = i.modifiers.iter().find(|m| ScalarType::from_name(m).is_none() && !allowed.contains(&m.as_str()));
+    unknown.map_or(Ok(()), |m| Err(format!("the modifier .{m} is not supported")))
 }
 
 /// The type of the operation.
 fn ty(i: &Instruction) -> Result<ScalarType, String> {
-    i.ty().ok_or_else(|| "it has no type that is covered".to_owned())
+    i.ty().ok_or_else(|| "it has no supported type".to_owned())
 }
 
 fn is_signed(ty: ScalarType) -> bool {
     ty.class() == TypeClass::Signed
 }
 
-/// An integer register's value.
+/// The value of an integer register.
 fn int(ty: ScalarType, bits: u64) -> i128 {
     let unused = 128 - ty.bits();
     let shifted = u128::from(bits) << unused;
     if is_signed(ty) { (shifted as i128) >> unused } else { (shifted >> unused) as i128 }
 }
 
-/// The least and the largest number of an integer type.
+/// The smallest and the largest value of an integer type.
 fn range(ty: ScalarType) -> (i128, i128) {
     let bits = ty.bits();
     if is_signed(ty) { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
 }
 
-/// The low bits.
+/// The low `bits` bits of a value.
 pub(crate) fn low(bits: u32, value: u64) -> u64 {
     if bits >= 64 { value } else { value & ((1 << bits) - 1) }
 }
@@ -103,7 +103,7 @@ fn format_of(ty: ScalarType) -> Option<Format> {
     }
 }
 
-/// The rounding that the modifiers name, floating-point or integer.
+/// The rounding mode in the modifiers, for floats or integers.
 fn rounding(i: &Instruction) -> Option<Rounding> {
     i.modifiers.iter().find_map(|m| match m.as_str() {
         "rn" | "rni" => Some(Rounding::Nearest),

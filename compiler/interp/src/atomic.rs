@@ -1,4 +1,4 @@
-//! Atomic operations: one thread at a time runs, so they are a load, a computation and a store.
+//! Atomic operations. Only one thread runs at a time, so each is a load, a computation and a store.
 
 use crate::alu::{self, Alu};
 use crate::op::{Addr, Dst, Src};
@@ -7,11 +7,10 @@ use atoll_ptx::{Instruction, ScalarType};
 /// `atom` or `red`.
 pub(crate) struct Atomic {
     pub(crate) addr: Addr,
-    /// Width of an element.
+    /// Width of an element in bits.
     pub(crate) bits: u32,
     pub(crate) function: AtomicFunction,
-    /// One, or the elements of a vector, which lie side by side and are updated one after the
-    /// other.
+    /// One element, or the elements of a vector, which are adjacent and updated one after another.
     pub(crate) elements: Vec<AtomicElement>,
 }
 
@@ -21,17 +20,18 @@ pub(crate) struct AtomicElement {
     pub(crate) dst: Option<Dst>,
 }
 
-/// From what memory holds to what it shall hold.
+/// Computes the new content of memory from the old.
 pub(crate) enum AtomicFunction {
     Exchange,
     CompareAndSwap,
-    /// Wraps to zero behind the bound.
+    /// Wraps to zero above the bound.
     Increment,
     /// Wraps to the bound below zero.
     Decrement,
-    /// Any other operation is the arithmetic instruction of its name.
+    /// Every other operation is the arithmetic instruction of the same name.
     Alu(Alu),
-    /// A sum of f32, which keeps subnormal numbers in shared memory and flushes them elsewhere.
+    /// An f32 addition, which keeps subnormal numbers in shared memory and flushes them in other
+    /// memory.
     AddSingle {
         shared: Alu,
         elsewhere: Alu,
@@ -39,12 +39,12 @@ pub(crate) enum AtomicFunction {
 }
 
 impl AtomicFunction {
-    /// How many values it takes.
+    /// Number of source values.
     pub(crate) fn sources(&self) -> usize {
         if matches!(self, AtomicFunction::CompareAndSwap) { 2 } else { 1 }
     }
 
-    /// The new content of the memory.
+    /// The new content of memory.
     pub(crate) fn apply(&self, old: u128, values: &[u128], in_shared: bool) -> u128 {
         let computed = |alu: &Alu| (alu.function)(&[old as u64, values[0] as u64])[0].into();
         match self {
@@ -79,7 +79,7 @@ impl AtomicFunction {
 const OPERATIONS: [&str; 10] = ["add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"];
 
 impl Atomic {
-    /// The operation and its type; `ordering` are the modifiers that make no difference.
+    /// Decodes operation and type; `ordering` are the modifiers that have no effect here.
     pub(crate) fn function(i: &Instruction, ordering: &[&str]) -> Result<(AtomicFunction, ScalarType), String> {
         let known = |m: &str| {
             OPERATIONS.contains(&m)
@@ -88,12 +88,12 @@ impl Atomic {
                 || matches!(m, "global" | "shared" | "shared::cta" | "v2" | "v4" | "v8")
                 || m.starts_with("L2::")
         };
-        if let Some(stranger) = i.modifiers.iter().find(|m| !known(m)) {
-            return Err(format!("the modifier .{stranger} is not covered"));
+        if let Some(unknown) = i.modifiers.iter().find(|m| !known(m)) {
+            return Err(format!("the modifier .{unknown} is not supported"));
         }
-        let ty = i.ty().ok_or("its type is not covered")?;
+        let ty = i.ty().ok_or("its type is not supported")?;
         let name =
-            i.modifiers.iter().find(|m| OPERATIONS.contains(&m.as_str())).ok_or("its operation is not covered")?;
+            i.modifiers.iter().find(|m| OPERATIONS.contains(&m.as_str())).ok_or("its operation is not supported")?;
         let function = match name.as_str() {
             "exch" => AtomicFunction::Exchange,
             "cas" => AtomicFunction::CompareAndSwap,
@@ -103,13 +103,13 @@ impl Atomic {
                 AtomicFunction::AddSingle { shared: computing("add.f32")?, elsewhere: computing("add.ftz.f32")? }
             }
             other if ty.bits() <= 64 => AtomicFunction::Alu(computing(&format!("{other}.{ty}"))?),
-            _ => return Err("its type is not covered".into()),
+            _ => return Err("its type is not supported".into()),
         };
         Ok((function, ty))
     }
 }
 
-/// The arithmetic instruction that an operation is.
+/// Decodes the arithmetic instruction of an operation.
 fn computing(form: &str) -> Result<Alu, String> {
-    alu::decode(&Instruction::new(form, Vec::new()))?.ok_or_else(|| "its type is not covered".into())
+    alu::decode(&Instruction::new(form, Vec::new()))?.ok_or_else(|| "its type is not supported".into())
 }

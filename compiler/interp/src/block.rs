@@ -1,37 +1,43 @@
-//! One block: its threads, how they take turns, and how they meet at barriers.
+//! One block: its threads, their scheduling, and barriers.
 //!
-//! Each thread has its own place in the code. The lanes of a warp that stand at the same place go
-//! together, the hindmost place first, so that lanes which parted meet again; every now and then
-//! whoever waited longest goes, so that a lane that spins on another gets what it waits for.
+//! Each thread has its own program counter. The lanes of a warp at the same instruction run
+//! together. The lanes that are furthest behind run first, so that diverged lanes reconverge. From
+//! time to time the lane that has waited longest runs instead, so that a lane that spins on another
+//! lane makes progress.
 
-use crate::fault::{Fault, FaultKind, Waiting};
+mod barrier;
+
+use crate::fault::{Fault, FaultKind};
 use crate::lanes::WARP;
 use crate::launch::{Launch, LaunchError, Options};
 use crate::memory::Memory;
-use crate::op::{BarrierKind, CARRY, Dst, LaneMask, Op, Reduction, Special, Src};
+use crate::op::{CARRY, Dst, LaneMask, Op, Special, Src};
 use crate::program::Program;
+use barrier::Barrier;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// Barriers of a block.
+/// Number of barriers of a block.
 const BARRIERS: usize = 16;
 
-/// Turns a warp has before the next one.
+/// Turns of a warp before the next warp runs.
 const WARP_TURNS: u32 = 64;
 
-/// Of so many turns of a warp, the last quarter goes to whoever waited longest.
+/// In each period of this many turns of a warp, the last quarter goes to the lane that has waited
+/// longest.
 const FAIR_PERIOD: u64 = 512;
 
-/// Most bytes of shared memory in a block, dynamic and static: far beyond every device, and a bound
-/// on what a mistyped number costs.
+/// Most shared memory of a block in bytes, dynamic and static: far more than on any device, to
+/// bound the cost of a mistyped number.
 const SHARED_BYTES_MAX: u64 = 1 << 26;
 
-/// A call that has not returned.
+/// A function call that has not returned.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     /// Parameters, return values and `.param` variables.
     pub(crate) params: Vec<u8>,
-    /// Where the caller goes on, and its first register and byte of local memory.
+    /// Function and instruction to return to, and the caller's first register and local memory
+    /// size.
     pub(crate) caller: (u32, u32),
     pub(crate) caller_registers: usize,
     pub(crate) local: usize,
@@ -40,7 +46,7 @@ pub(crate) struct Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Ready,
-    /// At an instruction of the warp, until all members are there.
+    /// At a warp instruction, until all members arrive.
     AtWarp,
     /// At a barrier of the block.
     AtBarrier(u32),
@@ -59,30 +65,21 @@ pub(crate) struct Thread {
     pub(crate) state: State,
     pub(crate) function: u32,
     pub(crate) at: u32,
-    /// When it last did something.
+    /// Turn of its last instruction.
     last: u64,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Barrier {
-    /// Threads expected, where the instruction says so.
-    count: Option<u32>,
-    arrived: Vec<u32>,
-    waiting: Vec<(u32, Option<Dst>, BarrierKind)>,
-    trues: u32,
-}
-
-/// How far a block came.
+/// The progress of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// All its threads have ended.
+    /// All threads have exited.
     Finished,
-    /// It did as many instructions as it was allowed to.
+    /// The instruction budget is used up.
     Stopped,
 }
 
-/// One block on its way: can be stopped after any number of instructions, and memory changed in
-/// between.
+/// A running block. It can be stopped after any number of instructions, and memory may be changed
+/// in between.
 #[derive(Clone)]
 pub struct BlockRun<'p> {
     pub(crate) program: &'p Program,
@@ -96,12 +93,12 @@ pub struct BlockRun<'p> {
     barriers: Vec<Barrier>,
     steps: u64,
     turn: u64,
-    /// Turns that each warp has had.
+    /// Number of turns that each warp has had.
     turns_of: Vec<u64>,
     warp: usize,
     warp_turns: u32,
     random: Random,
-    /// Lanes that do the current instruction together.
+    /// Lanes that execute the current instruction together.
     together: u32,
 }
 
@@ -111,7 +108,7 @@ impl std::fmt::Debug for BlockRun<'_> {
     }
 }
 
-/// A seeded generator; seed 0 always says no.
+/// A seeded random generator; with seed 0 it always returns `None`.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(Option<SplitMix64>);
 
@@ -126,7 +123,7 @@ impl Random {
 }
 
 impl<'p> BlockRun<'p> {
-    /// A block that has not begun.
+    /// A block before its first instruction.
     pub fn new(
         program: &'p Program,
         launch: &'p Launch,
@@ -181,7 +178,7 @@ impl<'p> BlockRun<'p> {
         })
     }
 
-    /// Runs at most `budget` instructions, each counted once for each thread.
+    /// Executes at most `budget` instructions, counted per thread.
     pub fn run(&mut self, memory: &mut Memory, budget: u64) -> Result<Progress, Fault> {
         memory.select(self.program.id, &self.program.globals);
         let end = self.steps.saturating_add(budget);
@@ -202,17 +199,17 @@ impl<'p> BlockRun<'p> {
         }
     }
 
-    /// Instructions done so far, each counted once for each thread.
+    /// Instructions executed so far, counted per thread.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// What the block has printed since it was asked last.
+    /// The output of the block since the last call.
     pub fn take_printed(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.printed)
     }
 
-    /// A fault at the place where a thread stands.
+    /// A fault at the current instruction of a thread.
     pub(crate) fn fault(&self, thread: usize, kind: FaultKind) -> Fault {
         let line = self.line(thread);
         Fault {
@@ -237,7 +234,7 @@ impl<'p> BlockRun<'p> {
         warp * WARP..((warp + 1) * WARP).min(self.threads.len())
     }
 
-    /// The warp and the lanes that go next; `None` where nobody can.
+    /// The warp and the lanes to run next; `None` if no lane is ready.
     fn next_group(&mut self) -> Option<(usize, u32)> {
         let warps = self.threads.len().div_ceil(WARP);
         self.turn += 1;
@@ -257,13 +254,13 @@ impl<'p> BlockRun<'p> {
         None
     }
 
-    /// The lanes of a warp that go next.
+    /// The lanes of a warp to run next.
     fn group(&mut self, warp: usize) -> Option<u32> {
         let range = self.lanes_of(warp);
         let ready = range.clone().filter(|t| self.threads[*t].state == State::Ready);
         let place = |t: &Thread| (std::cmp::Reverse(t.frames.len()), t.function, t.at);
-        // Counted for each warp: of all turns together, some warps would only ever get the first ones of a
-        // period.
+        // Counted per warp: with a global count, some warps might only ever get the first turns of
+        // a period.
         self.turns_of[warp] += 1;
         let fair = self.turns_of[warp] % FAIR_PERIOD >= FAIR_PERIOD / 4 * 3;
         let leader = match self.random.below(8) {
@@ -281,7 +278,7 @@ impl<'p> BlockRun<'p> {
         Some(range.filter(same).fold(0, |mask, t| mask | 1 << (t - first)))
     }
 
-    /// The value of a source in a thread.
+    /// The value of a source operand in a thread.
     pub(crate) fn value(&self, thread: usize, source: Src) -> u64 {
         let t = &self.threads[thread];
         match source {
@@ -318,7 +315,7 @@ impl<'p> BlockRun<'p> {
         }
     }
 
-    /// Writes a register, cut to its width.
+    /// Writes a register, truncated to its width.
     pub(crate) fn set(&mut self, thread: usize, register: Option<Dst>, value: u64) {
         if let Some(Dst { slot, bits }) = register {
             let t = &mut self.threads[thread];
@@ -326,7 +323,7 @@ impl<'p> BlockRun<'p> {
         }
     }
 
-    /// One instruction of one thread.
+    /// Executes one instruction of one thread.
     fn step(&mut self, memory: &mut Memory, thread: usize) -> Result<(), FaultKind> {
         let program = self.program;
         let t = &self.threads[thread];
@@ -405,7 +402,7 @@ impl<'p> BlockRun<'p> {
         }
     }
 
-    /// Ends a thread; those who wait for all that are left may go on.
+    /// Ends a thread, and releases the threads that waited only for it.
     pub(crate) fn exit(&mut self, memory: &mut Memory, thread: usize) -> Result<(), FaultKind> {
         self.threads[thread].state = State::Exited;
         (0..BARRIERS as u32).for_each(|number| self.release(number));
@@ -417,98 +414,7 @@ impl<'p> BlockRun<'p> {
         Ok(())
     }
 
-    fn arrive(
-        &mut self,
-        thread: usize,
-        (kind, number, count): (BarrierKind, u32, Option<u32>),
-        predicate: bool,
-        dst: Option<Dst>,
-    ) -> Result<(), FaultKind> {
-        let Some(barrier) = self.barriers.get_mut(number as usize) else {
-            return Err(FaultKind::Operand(format!("barrier {number} of {BARRIERS}")));
-        };
-        if count.is_some_and(|c| c == 0 || !c.is_multiple_of(WARP as u32)) {
-            return Err(FaultKind::Operand(format!(
-                "a barrier for {} threads, which is no multiple of a warp",
-                count.unwrap_or(0)
-            )));
-        }
-        if !barrier.arrived.is_empty() && barrier.count != count {
-            return Err(FaultKind::Operand(format!("barrier {number} is waited for with another number of threads")));
-        }
-        barrier.count = count;
-        barrier.arrived.push(thread as u32);
-        barrier.trues += u32::from(predicate);
-        if kind == BarrierKind::Arrive {
-            self.threads[thread].at += 1;
-        } else {
-            barrier.waiting.push((thread as u32, dst, kind));
-            self.threads[thread].state = State::AtBarrier(number);
-        }
-        self.release(number);
-        Ok(())
-    }
-
-    /// Lets a barrier's threads go where all that it waits for are there.
-    fn release(&mut self, number: u32) {
-        let barrier = &self.barriers[number as usize];
-        if barrier.arrived.is_empty() || !self.is_complete(barrier) {
-            return;
-        }
-        let Barrier { arrived, waiting, trues, .. } = std::mem::take(&mut self.barriers[number as usize]);
-        for (thread, dst, kind) in waiting {
-            let thread = thread as usize;
-            let result = match kind {
-                BarrierKind::Reduce(Reduction::And) => u64::from(trues as usize == arrived.len()),
-                BarrierKind::Reduce(Reduction::Or) => u64::from(trues > 0),
-                _ => trues.into(),
-            };
-            self.set(thread, dst, result);
-            let t = &mut self.threads[thread];
-            t.state = State::Ready;
-            t.at += 1;
-        }
-    }
-
-    /// Without a count, all threads that have not exited must be there; with one, a warp that is
-    /// there as a whole counts full, however many lanes it has left.
-    fn is_complete(&self, barrier: &Barrier) -> bool {
-        let Some(count) = barrier.count else { return barrier.waiting.len() >= self.live() };
-        if barrier.arrived.len() >= count as usize {
-            return true;
-        }
-        let contribution = |warp: usize| {
-            let there = barrier.arrived.iter().filter(|t| **t as usize / WARP == warp).count();
-            let live = self.lanes_of(warp).filter(|t| self.threads[*t].state != State::Exited).count();
-            if there > 0 && there >= live { WARP } else { there }
-        };
-        let total: usize = (0..self.threads.len().div_ceil(WARP)).map(contribution).sum();
-        total >= count as usize
-    }
-
-    fn deadlock(&self) -> Fault {
-        let mut waiting: Vec<Waiting> = Vec::new();
-        let mut first = 0;
-        for (index, thread) in self.threads.iter().enumerate().filter(|(_, t)| t.state != State::Exited) {
-            let barrier = match thread.state {
-                State::AtBarrier(number) => Some(number),
-                _ => None,
-            };
-            let line = self.line(index);
-            match waiting.iter_mut().find(|w| (w.line, w.barrier) == (line, barrier)) {
-                Some(group) => group.threads += 1,
-                None => {
-                    if waiting.is_empty() {
-                        first = index;
-                    }
-                    waiting.push(Waiting { line, barrier, threads: 1, first: thread.id });
-                }
-            }
-        }
-        self.fault(first, FaultKind::Deadlock(waiting))
-    }
-
-    /// The carry of a thread starts at zero in each function.
+    /// The carry is zero at the start of each function.
     pub(crate) fn clear_carry(&mut self, thread: usize) {
         self.set(thread, Some(Dst { slot: CARRY, bits: 1 }), 0);
     }

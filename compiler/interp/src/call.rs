@@ -1,4 +1,4 @@
-//! Calls and returns, and the operations of one thread on memory.
+//! Calls and returns, and memory operations of one thread.
 
 use crate::atomic::{Atomic, AtomicElement};
 use crate::block::{BlockRun, Frame};
@@ -7,7 +7,7 @@ use crate::memory::{CODE_WINDOW, Memory, SHARED_WINDOW, window};
 use crate::op::{Addr, Callee, Formal, Op, Passed, Space};
 use crate::print;
 
-/// Most local memory of one thread, frames of recursive calls together.
+/// Most local memory of one thread in bytes, over all frames.
 const LOCAL_BYTES_MAX: usize = 1 << 22;
 
 impl BlockRun<'_> {
@@ -107,7 +107,7 @@ impl BlockRun<'_> {
         arguments: &[Passed],
     ) -> Result<(), FaultKind> {
         let values: Vec<Vec<u8>> =
-            arguments.iter().map(|a| self.argument(thread, *a)).collect::<Option<_>>().ok_or_else(lost_place)?;
+            arguments.iter().map(|a| self.argument(thread, *a)).collect::<Option<_>>().ok_or_else(missing_argument)?;
         let index = match callee {
             Callee::Function(index) => index,
             Callee::Indirect(source) => {
@@ -143,7 +143,7 @@ impl BlockRun<'_> {
         self.enter(thread, index, &values)
     }
 
-    /// The text of `__assertfail(message, file, line, function, char size)`.
+    /// The message of `__assertfail(message, file, line, function, char size)`.
     fn assertion(&mut self, memory: &mut Memory, thread: usize, values: &[Vec<u8>]) -> Result<String, FaultKind> {
         let mut read = |address: u64| {
             print::text(address, &mut |address, bytes| {
@@ -217,7 +217,7 @@ impl BlockRun<'_> {
         Ok(())
     }
 
-    /// Goes back to the caller; from the kernel itself, it ends the thread.
+    /// Returns to the caller; a return from the kernel ends the thread.
     pub(crate) fn return_from(&mut self, memory: &mut Memory, thread: usize) -> Result<(), FaultKind> {
         if self.threads[thread].frames.len() == 1 {
             return self.exit(memory, thread);
@@ -254,11 +254,11 @@ impl BlockRun<'_> {
     }
 }
 
-fn lost_place() -> FaultKind {
-    FaultKind::Operand("an argument has no place".into())
+fn missing_argument() -> FaultKind {
+    FaultKind::Operand("an argument of the call has no value".into())
 }
 
-/// Up to eight bytes as a number.
+/// Up to eight little-endian bytes as a number.
 fn word(bytes: &[u8]) -> u64 {
     let mut all = [0; 8];
     let count = bytes.len().min(8);

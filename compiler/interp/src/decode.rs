@@ -1,4 +1,4 @@
-//! One instruction to one operation.
+//! Decodes instructions to operations.
 
 mod flow;
 mod lanes;
@@ -12,7 +12,7 @@ use crate::symbols::Symbols;
 use atoll_ptx::analysis::{Code, StatementId};
 use atoll_ptx::{Instruction, Module, Operand, ScalarType};
 
-/// What the names of a function mean.
+/// Resolves the names of a function.
 pub(crate) struct Decoder<'a> {
     pub(crate) module: &'a Module,
     pub(crate) symbols: &'a Symbols<'a>,
@@ -20,12 +20,12 @@ pub(crate) struct Decoder<'a> {
     /// First slot of each register.
     pub(crate) slots: &'a [u32],
     pub(crate) frame: &'a Frame,
-    /// Instruction at or behind each statement.
+    /// Index of the instruction at or after each statement.
     pub(crate) targets: Vec<u32>,
 }
 
 impl Decoder<'_> {
-    /// Decodes an instruction, or says what is missing.
+    /// Decodes an instruction, or returns why it is not supported.
     pub(crate) fn operation(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
         for family in [Self::moves, Self::flow, Self::lanes] {
             if let Some(op) = family(self, id, i)? {
@@ -37,7 +37,7 @@ impl Decoder<'_> {
         }
         match alu::decode(i)? {
             Some(alu) => self.computing(id, i, alu),
-            None => Err(not_covered(&i.opcode).into()),
+            None => Err(unsupported(&i.opcode).into()),
         }
     }
 
@@ -58,7 +58,7 @@ impl Decoder<'_> {
         Ok(Op::Alu { alu, src: src.into(), dst })
     }
 
-    /// One register, or a pair `p|q`.
+    /// The destination: one register, or a pair `p|q`.
     fn destinations(&self, id: StatementId, operand: &Operand) -> Result<[Option<Dst>; 2], String> {
         match operand {
             Operand::Pair(first, second) => Ok([self.destination(id, first)?, self.destination(id, second)?]),
@@ -67,16 +67,16 @@ impl Decoder<'_> {
     }
 }
 
-/// Why an instruction is refused that no family knows.
-fn not_covered(opcode: &str) -> &'static str {
+/// Why an instruction that belongs to no family is not supported.
+fn unsupported(opcode: &str) -> &'static str {
     match opcode {
-        "tex" | "tld4" | "txq" | "istypep" => "textures are not covered",
-        "suld" | "sust" | "sured" | "suq" => "surfaces are not covered",
-        _ => "this instruction is not covered",
+        "tex" | "tld4" | "txq" | "istypep" => "textures are not supported",
+        "suld" | "sust" | "sured" | "suq" => "surfaces are not supported",
+        _ => "this instruction is not supported",
     }
 }
 
-/// The type that literals among the sources are given.
+/// The type of literals among the sources.
 fn source_type(i: &Instruction) -> ScalarType {
     i.ty().unwrap_or(ScalarType::B64)
 }

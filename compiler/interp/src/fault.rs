@@ -1,35 +1,35 @@
-//! What ends a launch before its time.
+//! Faults that end a launch early.
 
 use std::fmt;
 use thiserror::Error;
 
-/// A thread did what it must not, or the launch could not go on.
+/// A thread did something invalid, or the launch could not continue.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{kind} in kernel `{kernel}`, block {block:?}, thread {thread:?}, line {line}")]
 pub struct Fault {
-    /// What happened.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// The kernel launched.
+    /// The launched kernel.
     pub kernel: String,
     /// The block.
     pub block: [u32; 3],
-    /// The thread in its block.
+    /// Index of the thread in its block.
     pub thread: [u32; 3],
-    /// Line of the PTX text; 0 for a statement that a pass built.
+    /// Line of the PTX text; 0 for a statement built by a pass.
     pub line: u32,
 }
 
-/// What happened.
+/// The kinds of faults.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FaultKind {
-    /// An access that does not lie in one buffer as a whole; at null, too.
+    /// An access that is not inside one buffer, including null.
     #[error("access of {bytes} bytes at {address:#x}, outside of every buffer{}", beside(.near))]
     OutOfBounds {
-        /// The address, generic.
+        /// The generic address.
         address: u64,
-        /// Size of the access.
+        /// Size of the access in bytes.
         bytes: u32,
-        /// The buffer it may have been meant for.
+        /// The buffer that it was probably meant for.
         near: Option<Near>,
     },
     /// An address that is not a multiple of the access size.
@@ -37,15 +37,15 @@ pub enum FaultKind {
     Misaligned {
         /// The address.
         address: u64,
-        /// Size of the access.
+        /// Size of the access in bytes.
         bytes: u32,
     },
-    /// A write to what may only be read.
-    #[error("write of {bytes} bytes at {address:#x}, which may only be read{}", beside(.near))]
+    /// A write to read-only memory.
+    #[error("write of {bytes} bytes at {address:#x}, which is read-only{}", beside(.near))]
     ReadOnly {
         /// The address.
         address: u64,
-        /// Size of the access.
+        /// Size of the access in bytes.
         bytes: u32,
         /// The buffer.
         near: Option<Near>,
@@ -56,60 +56,61 @@ pub enum FaultKind {
     /// A failed assertion of the kernel.
     #[error("assertion failed: {0}")]
     Assert(String),
-    /// More calls inside each other than [`crate::Options`] allows for.
-    #[error("more than {0} calls inside each other")]
+    /// Calls are nested deeper than [`crate::Options::call_depth`].
+    #[error("more than {0} nested calls")]
     CallDepth(usize),
-    /// An indirect call of an address that is no function, or one with other parameters.
-    #[error("indirect call of {0:#x}, which is no function of this signature")]
+    /// An indirect call to an address that is not a function with matching parameters.
+    #[error("indirect call of {0:#x}, which is not a function of this signature")]
     CallTarget(u64),
-    /// `brx.idx` beyond its table.
-    #[error("index {index} of a branch table of {count}")]
+    /// The index of `brx.idx` exceeds its table.
+    #[error("index {index} exceeds a branch table of {count} entries")]
     BranchIndex {
         /// The index.
         index: u64,
-        /// Entries of the table.
+        /// Number of entries in the table.
         count: usize,
     },
-    /// An operand out of its range.
+    /// An invalid operand value.
     #[error("{0}")]
     Operand(String),
-    /// A format string of `printf` that cannot be read.
+    /// A malformed or unsupported `printf`.
     #[error("printf: {0}")]
     Print(String),
-    /// More instructions than allowed.
+    /// The step limit is exceeded.
     #[error("more than {0} instructions")]
     StepLimit(u64),
-    /// All threads that are left wait.
+    /// All remaining threads wait.
     #[error("deadlock: {}", waiting(.0))]
     Deadlock(Vec<Waiting>),
 }
 
-/// The buffer next to an address.
+/// The buffer closest to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Near {
     /// Its name.
     pub name: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Where the address lies from its begin.
+    /// Offset of the address from the start of the buffer.
     pub offset: i64,
 }
 
-/// Threads that wait at one place.
+/// Threads that wait at the same instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// Line of the PTX text.
     pub line: u32,
-    /// Number of the barrier, `None` for an instruction of a warp.
+    /// Number of the barrier; `None` for a warp instruction.
     pub barrier: Option<u32>,
-    /// How many threads wait there.
+    /// Number of waiting threads.
     pub threads: u32,
-    /// The first of them.
+    /// Index of the first waiting thread.
     pub first: [u32; 3],
 }
 
 fn beside(near: &Option<Near>) -> String {
-    near.as_ref().map_or(String::new(), |n| format!(" (byte {} of `{}`, which has {})", n.offset, n.name, n.bytes))
+    near.as_ref()
+        .map_or(String::new(), |n| format!(" (byte {} of `{}`, which has {} bytes)", n.offset, n.name, n.bytes))
 }
 
 fn waiting(list: &[Waiting]) -> String {
@@ -121,8 +122,13 @@ impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Waiting { line, threads, first, .. } = self;
         match self.barrier {
-            Some(number) => write!(f, "{threads} threads from {first:?} on wait at line {line} for barrier {number}"),
-            None => write!(f, "{threads} threads from {first:?} on wait at line {line} for other lanes of their warps"),
+            Some(number) => {
+                write!(f, "{threads} threads, the first of them {first:?}, wait at line {line} for barrier {number}")
+            }
+            None => write!(
+                f,
+                "{threads} threads, the first of them {first:?}, wait at line {line} for lanes of their warps"
+            ),
         }
     }
 }

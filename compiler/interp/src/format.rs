@@ -1,13 +1,12 @@
-//! Binary floating-point formats and arithmetic on them that is exact until one last rounding.
+//! Binary floating-point formats, and arithmetic that is exact until the final rounding.
 //!
-//! A value is taken apart into sign, mantissa and exponent; sums, products, quotients and roots are
-//! computed on integers with at least twice the digits that any format has, and what falls off
-//! below leaves a one in the lowest bit ("sticky"), so that [`Format::pack`] rounds as if it had
-//! seen every digit.
+//! A value is unpacked into sign, mantissa and exponent. Sums, products, quotients and roots are
+//! computed on integers with at least twice the digits of any format. Lost low bits set the lowest
+//! bit (sticky bit), so that [`Format::pack`] rounds as if all digits were known.
 
 use std::cmp::Ordering;
 
-/// How a number that lies between two others is rounded.
+/// Rounding mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rounding {
     /// To the nearest, ties to even (`.rn`).
@@ -27,9 +26,9 @@ pub(crate) enum Rounding {
 pub(crate) struct Format {
     exponent_bits: u32,
     mantissa_bits: u32,
-    /// Low bits of the container that are always zero (tf32).
+    /// Low bits that are always zero (tf32).
     unused_bits: u32,
-    /// Whether the all-ones exponent holds infinities; e4m3 has only one NaN there.
+    /// Whether the all-ones exponent encodes infinities; in e4m3 it encodes only one NaN.
     has_infinity: bool,
 }
 
@@ -41,14 +40,14 @@ pub(crate) const BF16: Format = Format { exponent_bits: 8, mantissa_bits: 7, unu
 pub(crate) const E5M2: Format = Format { exponent_bits: 5, mantissa_bits: 2, unused_bits: 0, has_infinity: true };
 pub(crate) const E4M3: Format = Format { exponent_bits: 4, mantissa_bits: 3, unused_bits: 0, has_infinity: false };
 
-/// A number taken apart.
+/// An unpacked number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
     Nan,
     Infinity {
         negative: bool,
     },
-    /// `mantissa · 2^exponent`; where digits were lost, the lowest bit of the mantissa is one.
+    /// `mantissa · 2^exponent`; the lowest bit of the mantissa is set if digits were lost.
     Finite {
         negative: bool,
         mantissa: u128,
@@ -58,11 +57,11 @@ pub(crate) enum Number {
 
 use Number::{Finite, Infinity, Nan};
 
-/// The position that [`normal`] moves the highest bit to: room for a carry above, and more than
-/// twice any format's digits below.
+/// The bit position to which [`normal`] moves the highest bit: it leaves room for a carry above,
+/// and more than twice the digits of any format below.
 const TOP: u32 = 125;
 
-/// The same value with its highest bit at [`TOP`]; zero stays zero.
+/// The same value with the highest bit of the mantissa at [`TOP`]; zero stays zero.
 fn normal(mantissa: u128, exponent: i32) -> (u128, i32) {
     if mantissa == 0 {
         return (0, exponent);
@@ -72,7 +71,7 @@ fn normal(mantissa: u128, exponent: i32) -> (u128, i32) {
     (mantissa, exponent - shift)
 }
 
-/// Shifts right; a lost one becomes the lowest bit.
+/// Shifts right; if a 1 is lost, the lowest bit is set.
 fn shift_sticky(value: u128, by: u32) -> u128 {
     match by {
         0 => value,
@@ -82,7 +81,7 @@ fn shift_sticky(value: u128, by: u32) -> u128 {
 }
 
 impl Number {
-    /// A finite number from an integer.
+    /// Converts an integer.
     pub(crate) fn from_int(value: i128) -> Number {
         Finite { negative: value < 0, mantissa: value.unsigned_abs(), exponent: 0 }
     }
@@ -103,7 +102,8 @@ impl Number {
         }
     }
 
-    /// The sum. An exact zero is negative where both are, or where rounding is downwards.
+    /// The sum. An exact zero is negative if both operands are negative zeros, or if rounding is
+    /// downwards and the operands are not both positive zeros.
     pub(crate) fn add(self, other: Number, rounding: Rounding) -> Number {
         match (self, other) {
             (Nan, _) | (_, Nan) => Nan,
@@ -153,7 +153,7 @@ impl Number {
         }
     }
 
-    /// The quotient, with at least 60 digits.
+    /// The quotient, with at least 60 significant bits.
     pub(crate) fn div(self, other: Number) -> Number {
         let negative = self.is_negative() != other.is_negative();
         match (self, other) {
@@ -174,7 +174,7 @@ impl Number {
         }
     }
 
-    /// The square root, with 62 digits.
+    /// The square root, with 62 significant bits.
     pub(crate) fn sqrt(self) -> Number {
         match self {
             Nan | Infinity { negative: true } => Nan,
@@ -196,7 +196,7 @@ impl Number {
         }
     }
 
-    /// The order of two numbers, `None` where one is not a number.
+    /// The ordering of two numbers; `None` if one is a NaN.
     pub(crate) fn compare(self, other: Number) -> Option<Ordering> {
         match self.add(other.negate(), Rounding::Nearest) {
             Nan if self == Nan || other == Nan => None,
@@ -207,7 +207,7 @@ impl Number {
         }
     }
 
-    /// The nearest integer under a rounding, as a number.
+    /// Rounds to an integer.
     pub(crate) fn round_to_integer(self, rounding: Rounding) -> Number {
         match self {
             Finite { negative, mantissa, exponent } if exponent < 0 => {
@@ -218,7 +218,7 @@ impl Number {
         }
     }
 
-    /// As an integer within bounds; beyond them the nearer bound, and 0 for what is not a number.
+    /// Converts to an integer, clamped to the bounds; a NaN becomes 0.
     pub(crate) fn to_int(self, rounding: Rounding, least: i128, most: i128) -> i128 {
         match self.round_to_integer(rounding) {
             Nan => 0,
@@ -241,7 +241,7 @@ impl Number {
     }
 }
 
-/// The sum of two numbers that are not zero, both normal.
+/// The sum of two nonzero, normalized numbers.
 fn add_finite(a: (bool, (u128, i32)), b: (bool, (u128, i32)), rounding: Rounding) -> Number {
     let (big, small) = if (a.1.1, a.1.0) >= (b.1.1, b.1.0) { (a, b) } else { (b, a) };
     let exponent = big.1.1;
@@ -256,7 +256,7 @@ fn round_off(negative: bool, mantissa: u128, by: u32, rounding: Rounding) -> u12
     let (whole, rest, half) = match by {
         0 => return mantissa,
         1..=127 => (mantissa >> by, mantissa & ((1 << by) - 1), 1u128 << (by - 1)),
-        // Less than half of the last place, whatever it is.
+        // The value is less than half of the last place.
         _ => (0, u128::from(mantissa != 0), 2),
     };
     let up = match rounding {
@@ -270,7 +270,7 @@ fn round_off(negative: bool, mantissa: u128, by: u32, rounding: Rounding) -> u12
 }
 
 impl Format {
-    /// Bits of the container.
+    /// Width of the format in bits.
     pub(crate) fn bits(self) -> u32 {
         1 + self.exponent_bits + self.mantissa_bits + self.unused_bits
     }
@@ -292,8 +292,8 @@ impl Format {
         if self.has_infinity { self.infinity() - 1 } else { self.infinity() | ((1 << self.mantissa_bits) - 2) }
     }
 
-    /// The NaN that NVIDIA's arithmetic makes: all ones but the sign; in f64, where payloads pass
-    /// through, the quiet one without a payload.
+    /// NVIDIA's canonical NaN: all ones except the sign. In f64, where payloads are preserved, the
+    /// quiet NaN without payload.
     pub(crate) fn nan(self) -> u64 {
         if self == F64 { 0x7ff8 << 48 } else { (1 << (self.bits() - 1)) - 1 }
     }
@@ -302,7 +302,7 @@ impl Format {
         self.unpack(bits) == Nan
     }
 
-    /// Takes bits apart.
+    /// Unpacks a value.
     pub(crate) fn unpack(self, bits: u64) -> Number {
         let negative = bits >> (self.bits() - 1) & 1 == 1;
         let bits = bits >> self.unused_bits;
@@ -342,7 +342,7 @@ impl Format {
         } else {
             mantissa << (exponent - unit)
         };
-        // A carry out of the mantissa moves into the exponent by itself.
+        // A carry out of the mantissa increments the exponent.
         let field = (highest.max(least) - least) as u128;
         let magnitude = (field << self.mantissa_bits) + digits;
         let sign = self.sign(negative);
@@ -359,7 +359,7 @@ impl Format {
         sign | (if to_largest { self.largest() } else { beyond }) << self.unused_bits
     }
 
-    /// Rounds to this format; what is too large becomes the largest number (`.satfinite`).
+    /// Rounds to this format; on overflow returns the largest finite number (`.satfinite`).
     pub(crate) fn pack_finite(self, number: Number, rounding: Rounding) -> u64 {
         let bits = self.pack(number, rounding);
         let overflowed = number != Nan && !matches!(self.unpack(bits), Finite { .. });
@@ -372,17 +372,17 @@ impl Format {
         magnitude != 0 && magnitude < 1 << self.mantissa_bits
     }
 
-    /// Subnormal numbers become zero of their sign (`.ftz`).
+    /// Replaces a subnormal number by a zero of the same sign (`.ftz`).
     pub(crate) fn flush(self, bits: u64) -> u64 {
         if self.is_subnormal(bits) { bits & self.sign(true) } else { bits }
     }
 
-    /// As f64, which holds every number of every format.
+    /// Converts to f64, which represents all numbers of all formats.
     pub(crate) fn to_f64(self, bits: u64) -> f64 {
         f64::from_bits(F64.pack(self.unpack(bits), Rounding::Nearest))
     }
 
-    /// The nearest to an f64.
+    /// Rounds an f64 to the nearest number of this format.
     pub(crate) fn round_f64(self, value: f64) -> u64 {
         self.pack(F64.unpack(value.to_bits()), Rounding::Nearest)
     }
@@ -399,11 +399,11 @@ mod tests {
     }
 
     #[test]
-    fn nearest_is_what_the_processor_computes() {
+    fn round_to_nearest_matches_the_processor() {
         let mut random = SplitMix64::seed_from_u64(1);
         for _ in 0..100_000 {
-            // Exponents near each other and near the ends, so that cancellation, overflow and subnormal results
-            // all occur.
+            // Exponents close to each other and close to the limits, so that cancellation, overflow
+            // and subnormal results all occur.
             let mut number = |range: u64| {
                 let bits = random.next_u64();
                 let exponent = match random.next_u64() % 4 {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn directed_roundings_enclose() {
+    fn directed_roundings_enclose_the_exact_value() {
         let third = |rounding| F32.pack(Number::from_int(1).div(Number::from_int(3)), rounding);
         assert_eq!(third(Rounding::Nearest), 0x3eaa_aaab);
         assert_eq!(third(Rounding::Zero), 0x3eaa_aaaa);
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(third(Rounding::Up), 0x3eaa_aaab);
         let minus = |rounding| F32.pack(Number::from_int(-1).div(Number::from_int(3)), rounding);
         assert_eq!((minus(Rounding::Down), minus(Rounding::Up)), (0xbeaa_aaab, 0xbeaa_aaaa));
-        // 1 + 2⁻¹⁰⁰ lies just above 1.
+        // 1 + 2⁻¹⁰⁰ is slightly above 1.
         let above = Number::from_int(1).add(Finite { negative: false, mantissa: 1, exponent: -100 }, Rounding::Up);
         assert_eq!((F32.pack(above, Rounding::Up), F32.pack(above, Rounding::Down)), (0x3f80_0001, 0x3f80_0000));
     }

@@ -1,4 +1,4 @@
-//! How fragments of matrices come from memory and go there.
+//! Loads and stores of matrix fragments.
 
 use crate::block::BlockRun;
 use crate::fault::FaultKind;
@@ -70,8 +70,8 @@ impl BlockRun<'_> {
     }
 }
 
-/// Where one of a lane's two halves of an eight-by-eight matrix lies: lanes `8·matrix` and
-/// following give the addresses of its rows.
+/// The address of one of a lane's two elements of an 8×8 matrix of halves. Lanes `8·matrix` and
+/// following hold the addresses of its rows.
 fn matrix_element(
     lanes: &Lanes,
     matrix: usize,
@@ -82,7 +82,8 @@ fn matrix_element(
     let (row, column) = (lane / 4, 2 * (lane % 4) + element);
     let (row, column) = if transposed { (column, row) } else { (row, column) };
     let begin = lanes.get(8 * matrix + row).and_then(Option::as_ref).map(|values| values[0]);
-    let begin = begin.ok_or_else(|| FaultKind::Operand("a lane that gives the address of a row is missing".into()))?;
+    let begin =
+        begin.ok_or_else(|| FaultKind::Operand("the lane with the address of a row does not take part".into()))?;
     if !begin.is_multiple_of(16) {
         return Err(FaultKind::Misaligned { address: begin, bytes: 16 });
     }

@@ -1,9 +1,9 @@
-//! What a launch is asked for.
+//! Launch shape, parameters and options.
 
 use crate::program::Program;
 use thiserror::Error;
 
-/// Most threads of a block on every device.
+/// Most threads of a block, the limit of every device.
 const BLOCK_THREADS_MAX: u64 = 1024;
 
 /// Shape and parameters of a launch.
@@ -13,14 +13,14 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Threads of a block in x, y, z.
     pub block: [u32; 3],
-    /// Dynamic shared memory.
+    /// Dynamic shared memory in bytes.
     pub shared_bytes: u32,
-    /// The parameter block: each parameter at its natural alignment. Addresses are those that
-    /// [`Memory::add`](crate::Memory::add) gave.
+    /// The parameter block: each parameter at its natural alignment. Addresses are those returned
+    /// by [`Memory::add`](crate::Memory::add).
     pub params: Vec<u8>,
 }
 
-/// A launch that cannot begin.
+/// Why a launch cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LaunchError {
     /// The grid or a block is empty or too large.
@@ -31,26 +31,26 @@ pub enum LaunchError {
         /// Threads.
         block: [u32; 3],
     },
-    /// Parameters of another size.
+    /// The parameters have the wrong size.
     #[error("the kernel has {wanted} bytes of parameters, {given} are given")]
     Params {
-        /// What the kernel has.
+        /// Bytes that the kernel takes.
         wanted: usize,
-        /// What is given.
+        /// Bytes that were given.
         given: usize,
     },
-    /// More shared memory than can be had.
-    #[error("{bytes} bytes of shared memory; there are {most}")]
+    /// Shared memory exceeds the limit.
+    #[error("{bytes} bytes of shared memory exceed the limit of {most}")]
     Shared {
-        /// What is asked for.
+        /// The requested bytes.
         bytes: u64,
-        /// The bound.
+        /// The limit in bytes.
         most: u64,
     },
 }
 
 impl Launch {
-    /// Whether a program can be launched so.
+    /// Checks that a program can be launched with this shape and these parameters.
     pub(crate) fn check(&self, program: &Program) -> Result<(), LaunchError> {
         let product = |shape: [u32; 3]| shape.iter().try_fold(1u64, |n, d| n.checked_mul(u64::from(*d)));
         let threads = product(self.block).filter(|n| (1..=BLOCK_THREADS_MAX).contains(n));
@@ -65,18 +65,18 @@ impl Launch {
     }
 }
 
-/// How a launch is run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Decides in which order threads, warps and blocks take turns, and what uninitialised shared
-    /// and local memory holds; 0 is the plain order.
+    /// Determines the order in which threads, warps and blocks run, and the content of
+    /// uninitialized shared and local memory. 0 is the default order.
     pub seed: u64,
-    /// Most instructions, each counted once for each thread.
+    /// Most instructions, counted per thread.
     pub steps: u64,
-    /// How many blocks are under way at a time. They begin in order, so a block may wait for
-    /// earlier ones; a cooperative launch needs all of them.
+    /// Number of concurrent blocks. Blocks start in order, so a block may wait for earlier blocks;
+    /// a cooperative launch needs all its blocks to be concurrent.
     pub resident_blocks: u32,
-    /// Most calls inside each other.
+    /// Deepest nesting of calls.
     pub call_depth: usize,
 }
 

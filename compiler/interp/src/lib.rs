@@ -1,33 +1,35 @@
-//! A plain scalar interpreter of PTX: what the kernels mean, thread by thread, written to be
-//! obviously right rather than fast.
+//! A scalar interpreter of PTX, thread by thread, written to be obviously correct rather than fast.
 //!
-//! It is the oracle of the differential tests and a device that checks every access. It shares
-//! nothing with the lowerings but the language crate: an instruction is decoded here anew, so that
-//! a misunderstanding there shows as a difference.
+//! It is the oracle of the differential tests, and a device that checks every memory access. It
+//! shares only the language crate with the lowerings: it decodes instructions itself, so that a
+//! misunderstanding in a lowering shows as a difference.
 //!
-//! | module | what |
-//! |---|---|
-//! | `program` | a kernel with everything it can reach, decoded once; what is not covered is refused there, by opcode and line |
-//! | `decode` | one instruction to one operation |
-//! | `alu`, `format` | computing registers from registers; floating-point formats with exact arithmetic and every rounding |
-//! | `memory` | buffers far apart, each access held to its own |
-//! | `block` | threads, warps and barriers of one block; can be stopped after any number of instructions |
-//! | `warp`, `matrix` | instructions that the lanes of a warp do together |
-//! | `launch` | all blocks of a launch, a few at a time |
+//! - `program`: a kernel with all functions and variables it can reach, decoded once; unsupported
+//!   instructions are rejected here, with opcode and line.
+//! - `decode`: one instruction to one operation.
+//! - `alu`, `format`: register arithmetic; floating-point formats with exact arithmetic and every
+//!   rounding mode.
+//! - `memory`: buffers at distant addresses; every access is checked against its buffer.
+//! - `block`: threads, warps and barriers of one block; a block can be stopped after any number of
+//!   instructions.
+//! - `warp`, `matrix`: instructions that the lanes of a warp execute together.
+//! - `launch`, `run`: all blocks of a launch, a few at a time.
 //!
-//! What it is not: a model of time or of weak memory. One instruction of one thread happens at a
-//! time and is seen by all at once.
+//! Not here: a model of time or of weak memory. The interpreter executes one instruction of one
+//! thread at a time, and all threads see its effect at once.
 //!
-//! Invariants: no PTX makes this crate panic; a run ends by its step limit at the latest; the same
-//! seed gives the same run.
+//! Invariants: no PTX makes this crate panic; every run ends, at the latest by its step limit; the
+//! same seed gives the same run.
 //!
-//! Numbers: what PTX says is rounded is rounded exactly so. Approximate functions (`ex2`, `lg2`,
-//! `sin`, `cos`, `tanh`, `rsqrt`, `.approx`, `.full`) are computed in f64 and rounded once, and
-//! products of matrices are summed in f64: whoever compares them states a bound. NaNs have NVIDIA's
-//! canonical bits.
+//! Numbers: operations that PTX defines as rounded are rounded exactly so. Approximate functions
+//! (`ex2`, `lg2`, `sin`, `cos`, `tanh`, `rsqrt`, `.approx`, `.full`) are computed in f64 and
+//! rounded once, and matrix products are summed in f64; comparisons with other devices need a
+//! tolerance. NaNs have NVIDIA's canonical bits.
 //!
-//! Not covered, and refused: textures, surfaces, tensor maps, clusters, `wgmma`, `tcgen05`,
+//! Not supported, and rejected: textures, surfaces, tensor maps, clusters, `wgmma`, `tcgen05`,
 //! mbarriers, sparse and sub-byte matrices, `alloca`, shuffles and votes without `.sync`.
+//!
+//! Start reading at `run.rs`, then `block.rs`.
 
 mod access;
 mod alu;

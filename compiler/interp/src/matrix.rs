@@ -1,19 +1,19 @@
-//! Products of matrices that a warp holds in fragments.
+//! Products of matrices whose fragments are distributed over the lanes of a warp.
 //!
-//! A fragment of `mma` lies as the ISA draws it: with `g = lane / 4` and `t = lane % 4`, a register
-//! of A holds row `g` (odd registers: `g + 8`) and as many neighbouring columns from `t` times that
-//! many on as it has elements; the second pair of registers continues half a row further. B is the
-//! same with rows and columns exchanged. Fragments of `wmma` have no layout that a kernel may know;
-//! here each lane holds neighbouring elements.
+//! Fragments of `mma` are laid out as in the ISA. With `g = lane / 4` and `t = lane % 4`, a
+//! register of A holds row `g` (odd registers: `g + 8`), and as many adjacent columns as it has
+//! elements, starting at `t` times that number. The second pair of registers is half a row further.
+//! B has the same layout with rows and columns exchanged. The layout of `wmma` fragments is
+//! unspecified; here each lane holds adjacent elements.
 //!
-//! Sums of floats are made in f64 and rounded once at the end; the hardware's own order and
-//! precision are not specified.
+//! Sums of floats are computed in f64 and rounded once; order and precision of the hardware are not
+//! specified.
 
 use crate::format::{BF16, F16, F32, F64};
 use crate::lanes::{Lanes, WARP};
 use atoll_ptx::Instruction;
 
-/// The type of an element of a matrix.
+/// The element type of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     F16,
@@ -26,7 +26,7 @@ pub(crate) enum Element {
     S32,
 }
 
-/// A number of a matrix: integers stay integers.
+/// An element: integers stay integers.
 #[derive(Clone, Copy)]
 enum Value {
     Float(f64),
@@ -66,7 +66,7 @@ impl Element {
         match self {
             Element::F16 => Value::Float(F16.to_f64(bits)),
             Element::Bf16 => Value::Float(BF16.to_f64(bits)),
-            // The low bits are not looked at.
+            // The low 13 bits are ignored.
             Element::Tf32 => Value::Float(F32.to_f64(bits & !0x1fff)),
             Element::F32 => Value::Float(F32.to_f64(bits)),
             Element::F64 => Value::Float(f64::from_bits(bits)),
@@ -89,14 +89,14 @@ impl Element {
         }
     }
 
-    /// One element of a lane's registers.
+    /// One element in a lane's registers.
     fn element(self, registers: &[u64], index: usize) -> Value {
         let packed = self.packed();
         self.read(crate::alu::low(self.bits(), registers[index / packed] >> (self.bits() as usize * (index % packed))))
     }
 }
 
-/// Which matrix of a product.
+/// A matrix of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operand {
     A,
@@ -116,8 +116,8 @@ pub(crate) struct Product {
     c: Element,
     d: Element,
     saturate: bool,
-    /// Whether its fragments are those of `wmma`; then with the registers of A and B, which may
-    /// hold everything twice.
+    /// Whether its fragments are those of `wmma`. Their layout is unspecified, and A and B may have
+    /// more registers than elements.
     opaque: bool,
 }
 
@@ -127,10 +127,10 @@ fn shape(i: &Instruction) -> Result<[usize; 3], String> {
         let (n, k) = rest.split_once('k')?;
         Some([m.parse().ok()?, n.parse().ok()?, k.parse().ok()?])
     };
-    i.modifiers.iter().find_map(|m| parse(m)).ok_or_else(|| "its shape is not covered".into())
+    i.modifiers.iter().find_map(|m| parse(m)).ok_or_else(|| "its shape is not supported".into())
 }
 
-/// Shapes of `mma` with the element of A that they are covered for.
+/// Supported shapes of `mma`, each with the element types of A.
 const MMA: [([usize; 3], &[Element]); 6] = [
     ([16, 8, 8], &[Element::F16, Element::Bf16, Element::Tf32]),
     ([16, 8, 16], &[Element::F16, Element::Bf16, Element::S8, Element::U8]),
@@ -140,7 +140,7 @@ const MMA: [([usize; 3], &[Element]); 6] = [
     ([8, 8, 16], &[Element::S8, Element::U8]),
 ];
 
-/// The same for `wmma`.
+/// Supported shapes of `wmma`, each with the element types of A.
 const WMMA: [([usize; 3], &[Element]); 5] = [
     ([16, 16, 16], &[Element::F16, Element::Bf16, Element::S8, Element::U8]),
     ([32, 8, 16], &[Element::F16, Element::Bf16, Element::S8, Element::U8]),
@@ -153,7 +153,7 @@ impl Product {
     /// `mma.sync.aligned.shape.row.col.dtype.atype.btype.ctype`
     pub(crate) fn mma(i: &Instruction) -> Result<Product, String> {
         if !(i.has("row") && i.has("col")) || i.has("sp") {
-            return Err("only row by column, dense, is covered".into());
+            return Err("only dense row by column products are supported".into());
         }
         Product::of(i, &MMA, false)
     }
@@ -163,7 +163,7 @@ impl Product {
         Product::of(i, &WMMA, true)
     }
 
-    fn of(i: &Instruction, covered: &[([usize; 3], &[Element])], opaque: bool) -> Result<Product, String> {
+    fn of(i: &Instruction, supported: &[([usize; 3], &[Element])], opaque: bool) -> Result<Product, String> {
         let [m, n, k] = shape(i)?;
         let known = ["sync", "aligned", "row", "col", "satfinite", "mma", "rn"];
         let words: Vec<&str> = i.modifiers.iter().map(|w| w.as_str()).filter(|w| !known.contains(w)).skip(1).collect();
@@ -171,15 +171,15 @@ impl Product {
         let (d, a, b, c) = match elements.as_deref() {
             Some(&[d, a, b, c]) => (d, a, b, c),
             Some(&[d, c]) if opaque => (d, Element::F16, Element::F16, c),
-            _ => return Err("its types are not covered".into()),
+            _ => return Err("its types are not supported".into()),
         };
-        if !covered.iter().any(|(shape, types)| *shape == [m, n, k] && types.contains(&a)) {
-            return Err("its shape is not covered for its types".into());
+        if !supported.iter().any(|(shape, types)| *shape == [m, n, k] && types.contains(&a)) {
+            return Err("its shape is not supported for its types".into());
         }
         Ok(Product { m, n, k, a, b, c, d, saturate: i.has("satfinite"), opaque })
     }
 
-    /// Rows, columns and element of one of its matrices.
+    /// Rows, columns and element type of a matrix.
     fn matrix(&self, operand: Operand) -> (usize, usize, Element) {
         match operand {
             Operand::A => (self.m, self.k, self.a),
@@ -193,24 +193,25 @@ impl Product {
         (rows * columns / WARP).div_ceil(element.packed())
     }
 
-    /// How many registers of each lane hold A, B and C, among as many as the instruction names.
+    /// The number of registers per lane for A, B and C, if `named` is the total that the
+    /// instruction names.
     fn split(&self, named: usize) -> Option<[usize; 3]> {
         let [a, b, c] = [Operand::A, Operand::B, Operand::Sum].map(|o| self.registers(o));
         if !self.opaque {
             return (a + b + c == named).then_some([a, b, c]);
         }
-        // Fragments of f16 have eight registers whatever they hold.
+        // Fragments of f16 always have eight registers.
         let stored = |needed: usize, element: Element| if element == Element::F16 { 8 } else { needed };
         let split = [stored(a, self.a), stored(b, self.b), c];
         (split.iter().sum::<usize>() == named).then_some(split)
     }
 
-    /// Whether the instruction names as many registers as the product has.
+    /// Checks the number of registers that the instruction names.
     pub(crate) fn check(&self, named: usize) -> Result<(), String> {
         self.split(named).map(|_| ()).ok_or_else(|| format!("{named} registers do not hold matrices of this shape"))
     }
 
-    /// Where a lane's element lies in its matrix: row and column.
+    /// Row and column of an element in a lane's registers.
     fn place(&self, operand: Operand, lane: usize, index: usize) -> (usize, usize) {
         let (rows, columns, element) = self.matrix(operand);
         if self.opaque {
@@ -220,7 +221,7 @@ impl Product {
         let packed = element.packed();
         let (register, within) = (index / packed, index % packed);
         match operand {
-            // Matrices of eight rows have no registers for rows 8 to 15.
+            // A matrix of eight rows has no registers for rows 8 to 15.
             Operand::A if self.m == 8 => (g, t * packed + within + 4 * packed * register),
             Operand::A => (g + 8 * (register & 1), t * packed + within + 4 * packed * (register >> 1)),
             Operand::B => (t * packed + within + 4 * packed * register, g),
@@ -241,7 +242,7 @@ impl Product {
         all
     }
 
-    /// The product, as the registers of D.
+    /// Computes the product; returns the registers of D.
     pub(crate) fn multiply(&self, lanes: &Lanes) -> Lanes {
         let named = lanes.iter().flatten().map(Vec::len).next().unwrap_or(0);
         let Some([a_count, b_count, _]) = self.split(named) else { return lanes.clone() };
@@ -252,7 +253,8 @@ impl Product {
             let products = (0..self.k).map(|k| (a[row * self.k + k], b[k * self.n + column]));
             let sum = products.fold(c[row * self.n + column], |sum, (x, y)| match (sum, x, y) {
                 (Value::Int(sum), Value::Int(x), Value::Int(y)) => Value::Int(sum + x * y),
-                // f64 has fused steps; narrower products are exact either way.
+                // f64 products are fused; narrower products are exact in f64, so fusing makes no
+                // difference.
                 (Value::Float(sum), Value::Float(x), Value::Float(y)) => Value::Float(x.mul_add(y, sum)),
                 _ => sum,
             });
@@ -279,7 +281,7 @@ fn linear(rows: usize, columns: usize, lane: usize, index: usize) -> (usize, usi
     (at / columns, at % columns)
 }
 
-/// A `wmma` matrix in memory.
+/// A `wmma` fragment in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fragment {
     pub(crate) rows: usize,
@@ -293,16 +295,16 @@ impl Fragment {
     pub(crate) fn of(i: &Instruction) -> Result<Fragment, String> {
         let [m, n, k] = shape(i)?;
         if !WMMA.iter().any(|(shape, _)| *shape == [m, n, k]) {
-            return Err("its shape is not covered".into());
+            return Err("its shape is not supported".into());
         }
         let which = i.modifiers.get(1).map_or("", |w| w.as_str());
         let (rows, columns) = match which {
             "a" => (m, k),
             "b" => (k, n),
             "c" | "d" => (m, n),
-            _ => return Err("its matrix is not covered".into()),
+            _ => return Err("its matrix is not supported".into()),
         };
-        let element = i.modifiers.last().and_then(|w| Element::of(w)).ok_or("its type is not covered")?;
+        let element = i.modifiers.last().and_then(|w| Element::of(w)).ok_or("its type is not supported")?;
         Ok(Fragment { rows, columns, element, row_major: i.has("row") })
     }
 
@@ -310,13 +312,13 @@ impl Fragment {
         (self.rows * self.columns / WARP).div_ceil(self.element.packed())
     }
 
-    /// Whether so many registers hold the fragment, perhaps several times.
+    /// Checks that `named` registers hold the fragment once or several times.
     pub(crate) fn check(&self, named: usize) -> Result<(), String> {
         let fits = named > 0 && named.is_multiple_of(self.registers());
         if fits { Ok(()) } else { Err(format!("{named} registers do not hold a fragment of this shape")) }
     }
 
-    /// The address of a lane's element.
+    /// The address of an element in a lane's registers.
     pub(crate) fn address(&self, base: u64, stride: Option<u64>, lane: usize, index: usize) -> u64 {
         let (row, column) = linear(self.rows, self.columns, lane, index);
         let (line, within, length) =
@@ -330,7 +332,7 @@ impl Fragment {
     }
 }
 
-/// `movmatrix`: eight by eight halves, transposed across the warp.
+/// `movmatrix`: transposes an 8×8 matrix of halves across the warp.
 pub(crate) fn transpose(lanes: &Lanes) -> Lanes {
     let half = |row: usize, column: usize| -> u64 {
         let register = lanes[row * 4 + column / 2].as_ref().map_or(0, |v| v[0]);

@@ -1,33 +1,33 @@
-//! Global memory: buffers with addresses of their own, so far apart that no offset of a kernel
-//! leads from one into another.
+//! Global memory: buffers at addresses so far apart that an out-of-bounds offset does not reach
+//! another buffer.
 
 use crate::fault::{FaultKind, Near};
 
-/// Bits of an address below its region; a buffer lies in the middle of a region of 1 TiB, so what
-/// is off by up to half of that is still told by its name.
+/// Address bits below a region. A buffer starts in the middle of a region of 1 TiB, so an access
+/// that misses it by less than half of that is still attributed to it.
 const REGION_BITS: u32 = 40;
 const MIDDLE: u64 = 1 << (REGION_BITS - 1);
 
-/// The first region of module-scope variables; buffers have those below.
+/// The first region of module-scope variables; buffers use the regions below.
 const FIRST_VARIABLE: u64 = 0x40_0000;
 
-/// Windows of the other spaces in generic addressing: far above every buffer.
+/// Windows of the other state spaces in the generic address space, far above every buffer.
 pub(crate) const SHARED_WINDOW: u64 = 0x7f_0001 << REGION_BITS;
 pub(crate) const LOCAL_WINDOW: u64 = 0x7f_0002 << REGION_BITS;
 pub(crate) const CONST_WINDOW: u64 = 0x7f_0003 << REGION_BITS;
 pub(crate) const PARAM_WINDOW: u64 = 0x7f_0004 << REGION_BITS;
-/// Where functions have their addresses, one byte apart.
+/// Addresses of functions: one byte per function.
 pub(crate) const CODE_WINDOW: u64 = 0x7f_0005 << REGION_BITS;
 
-/// The window that an address lies in.
+/// The window that contains an address.
 pub(crate) fn window(address: u64) -> u64 {
     address >> REGION_BITS << REGION_BITS
 }
 
-/// What a kernel may do with a buffer.
+/// The accesses that a kernel may make to a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Loads.
+    /// Only loads.
     Read,
     /// Loads and stores.
     ReadWrite,
@@ -40,14 +40,14 @@ struct Buffer {
     access: Access,
 }
 
-/// The buffers that launches work on, and the variables of modules.
+/// The buffers of launches, and the variables of modules.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     buffers: Vec<Buffer>,
-    /// The `.global` variables of each program that ran.
+    /// The `.global` variables of all programs that have run.
     variables: Vec<Buffer>,
     programs: Vec<(u64, usize)>,
-    /// Where the running program's variables begin.
+    /// Index of the first variable of the current program.
     first_variable: usize,
 }
 
@@ -58,31 +58,31 @@ pub(crate) struct GlobalVariable {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The address of a program's `index`-th variable.
+/// The address of a program's variable number `index`.
 pub(crate) fn variable_address(index: usize) -> u64 {
     (FIRST_VARIABLE + index as u64) << REGION_BITS | MIDDLE
 }
 
 impl Memory {
-    /// No buffers.
+    /// Memory without buffers.
     pub fn new() -> Memory {
         Memory::default()
     }
 
-    /// Adds a buffer and answers its address, which is a multiple of 2³⁹. There is room for some
-    /// four million.
+    /// Adds a buffer and returns its address, an odd multiple of 2³⁹. There is room for about four
+    /// million buffers.
     pub fn add(&mut self, name: &str, bytes: Vec<u8>, access: Access) -> u64 {
         self.buffers.push(Buffer { name: name.to_owned(), bytes, access });
         (self.buffers.len() as u64) << REGION_BITS | MIDDLE
     }
 
-    /// The content of the buffer at an address that [`Memory::add`] gave; nothing where there is
-    /// none.
+    /// The content of the buffer that contains an address returned by [`Memory::add`]; empty if
+    /// there is none.
     pub fn bytes(&self, address: u64) -> &[u8] {
         self.index(address).map_or(&[], |index| &self.buffers[index].bytes)
     }
 
-    /// The same for changing it.
+    /// Like [`Memory::bytes`], mutable.
     pub fn bytes_mut(&mut self, address: u64) -> &mut [u8] {
         match self.index(address) {
             Some(index) => &mut self.buffers[index].bytes,
@@ -95,8 +95,7 @@ impl Memory {
         (index < self.buffers.len()).then_some(index)
     }
 
-    /// Makes a program's variables the ones that are seen; they keep their content from launch to
-    /// launch.
+    /// Makes the variables of a program current. They keep their content from launch to launch.
     pub(crate) fn select(&mut self, program: u64, variables: &[GlobalVariable]) {
         if let Some((_, first)) = self.programs.iter().find(|(id, _)| *id == program) {
             self.first_variable = *first;
@@ -117,7 +116,7 @@ impl Memory {
         self.buffers.get_mut(region.checked_sub(1)? as usize)
     }
 
-    /// The bytes of an access.
+    /// The bytes of an access, if it is allowed.
     pub(crate) fn access(&mut self, address: u64, bytes: u32, write: bool) -> Result<&mut [u8], FaultKind> {
         let Some(buffer) = self.buffer(address) else {
             return Err(FaultKind::OutOfBounds { address, bytes, near: None });

@@ -1,4 +1,4 @@
-//! The operations that instructions are decoded to.
+//! Decoded operations.
 
 use crate::alu::Alu;
 use crate::atomic::Atomic;
@@ -9,9 +9,9 @@ pub(crate) const CARRY: u32 = 0;
 
 /// A decoded instruction.
 pub(crate) struct Inst {
-    /// Predicate register, and the value it must have.
+    /// Predicate register and the value it must have.
     pub(crate) guard: Option<(u32, bool)>,
-    /// Line of the text.
+    /// Line of the PTX text.
     pub(crate) line: u32,
     pub(crate) op: Op,
 }
@@ -33,7 +33,7 @@ pub(crate) enum Special {
     TotalShared,
 }
 
-/// Which lanes of a mask, against the reader's own.
+/// The lanes in a lane mask, relative to the reading lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneMask {
     Equal,
@@ -43,7 +43,7 @@ pub(crate) enum LaneMask {
     GreaterOrEqual,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Src {
     Reg(u32),
@@ -55,17 +55,17 @@ pub(crate) enum Src {
     Local(u64),
 }
 
-/// A register to write, with its width.
+/// A destination register and its width in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dst {
     pub(crate) slot: u32,
     pub(crate) bits: u32,
 }
 
-/// A state space that can be accessed.
+/// The state space of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
-    /// Global memory alone; what `cvta` leaves as it is.
+    /// Global memory only; `cvta` does not change its addresses.
     Global,
     Shared,
     Local,
@@ -80,18 +80,18 @@ pub(crate) struct Addr {
     pub(crate) space: Space,
     pub(crate) base: Src,
     pub(crate) offset: i64,
-    /// Whether the base has 32 bits, so that the sum has, too.
+    /// Whether the base has 32 bits, so that the sum is truncated to 32 bits.
     pub(crate) short: bool,
 }
 
-/// What a barrier instruction does besides being counted.
+/// The effect of a barrier instruction on its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BarrierKind {
     /// Waits.
     Sync,
-    /// Goes on.
+    /// Continues.
     Arrive,
-    /// Waits and learns in how many threads a predicate was true, or whether in all or any.
+    /// Waits, and returns a reduction of a predicate over all threads.
     Reduce(Reduction),
 }
 
@@ -102,7 +102,7 @@ pub(crate) enum Reduction {
     Count,
 }
 
-/// What a call calls.
+/// The callee of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Callee {
     Function(u32),
@@ -111,10 +111,10 @@ pub(crate) enum Callee {
     AssertFail,
 }
 
-/// An argument of a call, or the place of a return value.
+/// An argument of a call, or the destination of a return value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passed {
-    /// A `.param` variable: offset in the caller's parameter area, size.
+    /// A `.param` variable: offset in the caller's parameter area, size in bytes.
     Param(u32, u32),
     /// A value.
     Value(Src),
@@ -129,7 +129,7 @@ pub(crate) enum Op {
         src: Box<[Src]>,
         dst: [Option<Dst>; 2],
     },
-    /// Bits of the sources in a row, lowest first, into the destinations in a row.
+    /// Concatenates the bits of the sources, lowest first, and splits them over the destinations.
     Move {
         src: Box<[(Src, u32)]>,
         dst: Box<[(Option<Dst>, u32)]>,
@@ -146,14 +146,14 @@ pub(crate) enum Op {
         src: Box<[Src]>,
     },
     Atomic(Box<Atomic>),
-    /// `cp.async`: done at once.
+    /// `cp.async`; completes at once.
     Copy {
         to: Addr,
         from: Addr,
         bytes: u32,
-        /// How many bytes are read; the rest is zero.
+        /// Number of bytes to read; the rest is zero.
         source_bytes: Option<Src>,
-        /// Whether the source is ignored and all is zero.
+        /// Whether to ignore the source and write zeros.
         ignore: Option<Src>,
     },
     Branch(u32),
@@ -176,7 +176,7 @@ pub(crate) enum Op {
         predicate: Option<Src>,
         dst: Option<Dst>,
     },
-    /// Lanes that stand here together; without waiting for any.
+    /// The lanes that execute this together; does not wait for others.
     ActiveMask(Option<Dst>),
     Warp(Box<WarpOp>),
 }
@@ -193,11 +193,11 @@ pub(crate) enum Formal {
 pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) code: Vec<Inst>,
-    /// 64-bit registers, the carry included.
+    /// Number of 64-bit registers, including the carry.
     pub(crate) registers: usize,
-    /// Bytes of its parameters proper.
+    /// Bytes of its parameters.
     pub(crate) own_params: u32,
-    /// Those, its return values and its `.param` variables.
+    /// Bytes of its parameters, return values and `.param` variables.
     pub(crate) params_bytes: u32,
     pub(crate) local_bytes: u32,
     pub(crate) params: Vec<Formal>,

@@ -1,17 +1,15 @@
-//! `vprintf`: a format of C and the arguments that the kernel laid out in memory, each at its
-//! natural alignment.
+//! `vprintf`: a C format string, and arguments in memory, each at its natural alignment.
 
 use crate::fault::FaultKind;
 
-/// Longest format or string, and widest field: what a kernel has by mistake must not fill the
-/// memory.
+/// Longest format or string, and widest field, so that a faulty kernel does not exhaust memory.
 const TEXT_MAX: usize = 1 << 16;
 const WIDTH_MAX: usize = 4096;
 
 /// Reads bytes at a generic address.
 type Read<'r> = dyn FnMut(u64, u32) -> Result<Vec<u8>, FaultKind> + 'r;
 
-/// A string that ends with a zero.
+/// A NUL-terminated string.
 pub(crate) fn text(address: u64, read: &mut Read<'_>) -> Result<Vec<u8>, FaultKind> {
     let mut out = Vec::new();
     while out.len() < TEXT_MAX {
@@ -23,7 +21,7 @@ pub(crate) fn text(address: u64, read: &mut Read<'_>) -> Result<Vec<u8>, FaultKi
     Err(FaultKind::Print(format!("a string of more than {TEXT_MAX} bytes")))
 }
 
-/// What stands between `%` and the conversion.
+/// The flags, width, precision and length of a conversion.
 #[derive(Default)]
 struct Spec {
     minus: bool,
@@ -38,7 +36,7 @@ struct Spec {
     short: u32,
 }
 
-/// The arguments, taken one after the other.
+/// Reads the arguments one after another.
 struct Arguments<'a, 'r> {
     at: u64,
     base: u64,
@@ -56,7 +54,7 @@ impl Arguments<'_, '_> {
     }
 }
 
-/// Appends the text; answers how many arguments there were, as the device's `printf` does.
+/// Appends the formatted text. Returns the number of arguments, as the device's `printf` does.
 pub(crate) fn format(format: u64, arguments: u64, out: &mut Vec<u8>, read: &mut Read<'_>) -> Result<u32, FaultKind> {
     let format = text(format, read)?;
     let mut rest = format.as_slice();
@@ -166,7 +164,7 @@ fn convert(spec: &Spec, conversion: u8, arguments: &mut Arguments<'_, '_>, out: 
             string.truncate(spec.precision.unwrap_or(usize::MAX));
             String::from_utf8_lossy(&string).into_owned()
         }
-        other => return Err(FaultKind::Print(format!("conversion %{} is not covered", char::from(other)))),
+        other => return Err(FaultKind::Print(format!("conversion %{} is not supported", char::from(other)))),
     };
     let length = text.chars().count();
     out.extend_from_slice(pad(text, spec, length).as_bytes());
@@ -188,7 +186,7 @@ fn sign(negative: bool, spec: &Spec) -> String {
     sign.to_owned()
 }
 
-/// At least as many digits as the precision says; none for a zero of precision zero.
+/// Pads to the precision with zeros; empty for a zero with precision zero.
 fn digits(plain: String, spec: &Spec) -> String {
     match spec.precision {
         Some(0) if plain == "0" => String::new(),
@@ -197,7 +195,7 @@ fn digits(plain: String, spec: &Spec) -> String {
     }
 }
 
-/// Sign or prefix, zeroes up to the width where they are wanted, digits.
+/// Sign or prefix, zeros up to the width if requested, digits.
 fn number(prefix: String, digits: String, no_zeroes: bool, spec: &Spec) -> String {
     let zeroes =
         if spec.zero && !spec.minus && !no_zeroes { spec.width.saturating_sub(prefix.len() + digits.len()) } else { 0 };
@@ -214,11 +212,11 @@ fn float(value: f64, conversion: u8, spec: &Spec) -> Result<String, FaultKind> {
         b'f' => format!("{value:.precision$}"),
         b'e' => exponential(value, precision),
         b'g' => general(value, precision.max(1), spec.alternate),
-        _ => return Err(FaultKind::Print("conversion %a is not covered".into())),
+        _ => return Err(FaultKind::Print("conversion %a is not supported".into())),
     })
 }
 
-/// `1.5e+03`: an exponent of at least two digits with its sign.
+/// `1.5e+03`: an exponent with sign and at least two digits.
 fn exponential(value: f64, precision: usize) -> String {
     let text = format!("{value:.precision$e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -226,7 +224,7 @@ fn exponential(value: f64, precision: usize) -> String {
     format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
-/// The shorter of `%e` and `%f`, without trailing zeroes.
+/// The shorter of `%e` and `%f`, without trailing zeros.
 fn general(value: f64, precision: usize, keep_zeroes: bool) -> String {
     let text = exponential(value, precision - 1);
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_c_prints() {
+    fn formats_match_c() {
         assert_eq!(
             formatted("%d|%5u|%-5d|%05d", &[7i32, 42, -3, -12].map(i32::to_le_bytes).concat()),
             "7|   42|-3   |-0012"

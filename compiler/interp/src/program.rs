@@ -1,4 +1,4 @@
-//! A kernel and everything it can reach, decoded once.
+//! A kernel and all functions and variables it can reach, decoded once.
 
 use crate::decode::Decoder;
 use crate::memory::GlobalVariable;
@@ -10,38 +10,38 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
-/// Most registers of one function: a thousand threads with as many take half a gigabyte.
+/// Most registers of one function: a thousand threads with as many registers take half a gigabyte.
 const REGISTERS_MAX: usize = 1 << 16;
 
-/// Most bytes of a frame in local memory, and of its parameters: the largest local memory of a
-/// thread on any device.
+/// Most bytes of a frame's local memory, and of its parameters: the largest local memory per thread
+/// of any device.
 const FRAME_BYTES_MAX: u64 = atoll_ptx::limits::MAX_LOCAL_BYTES;
 
-/// Numbers programs, so that a memory knows whose variables it holds.
+/// Counts programs, so that a memory can identify the owner of its variables.
 static PROGRAMS: AtomicU64 = AtomicU64::new(1);
 
-/// Why a kernel is not run.
+/// Why a kernel is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The module has no such kernel.
+    /// The module has no such kernel with a body.
     #[error("the module has no kernel `{0}` with a body")]
     NoKernel(String),
-    /// An instruction that is not covered, or does not make sense.
+    /// An instruction that is not supported or invalid.
     #[error("line {line}: {opcode}: {why}")]
     Instruction {
-        /// Line of the text; 0 for a built statement.
+        /// Line of the PTX text; 0 for a built statement.
         line: u32,
-        /// Opcode with its modifiers.
+        /// Opcode with modifiers.
         opcode: String,
-        /// What is missing.
+        /// What is not supported.
         why: String,
     },
-    /// The module as a whole.
+    /// The module as a whole is not supported.
     #[error("{0}")]
     Module(String),
 }
 
-/// A kernel that can be run.
+/// A decoded kernel.
 pub struct Program {
     pub(crate) id: u64,
     pub(crate) functions: Vec<Function>,
@@ -57,7 +57,8 @@ impl std::fmt::Debug for Program {
 }
 
 impl Program {
-    /// Decodes a kernel and what it can reach. The module should have passed [`atoll_ptx::verify`].
+    /// Decodes a kernel and everything it can reach. The module should have passed
+    /// [`atoll_ptx::verify`].
     pub fn new(module: &Module, entry: &str) -> Result<Program, Refusal> {
         let kernel = module.function(entry).filter(|f| f.kind == FunctionKind::Entry && f.body.is_some());
         let kernel = kernel.ok_or_else(|| Refusal::NoKernel(entry.to_owned()))?;
@@ -74,12 +75,12 @@ impl Program {
         })
     }
 
-    /// The kernel's name.
+    /// The name of the kernel.
     pub fn entry(&self) -> &str {
         &self.functions[0].name
     }
 
-    /// Bytes of the parameter block that a launch passes.
+    /// Size of the parameter block of a launch, in bytes.
     pub fn params_bytes(&self) -> usize {
         self.functions[0].own_params as usize
     }
@@ -90,21 +91,21 @@ impl Program {
     }
 }
 
-/// Memory has 64-bit addresses.
+/// Checks that the module has 64-bit addresses.
 fn address_size(module: &Module) -> Result<(), Refusal> {
     for item in &module.items {
         if let ItemKind::Directive(directive) = &item.kind
             && directive.name == "address_size"
             && directive.arguments.first().is_some_and(|bits| bits != "64")
         {
-            let why = "only addresses of 64 bits are covered, as by `ptxas`".into();
+            let why = "only 64-bit addresses are supported, as in `ptxas`".into();
             return Err(Refusal::Instruction { line: item.origin.line, opcode: format!(".{directive}"), why });
         }
     }
     Ok(())
 }
 
-/// Where the variables of a frame lie, in its parameter area or in local memory.
+/// The layout of a frame: its variables in the parameter area or in local memory.
 #[derive(Default)]
 pub(crate) struct Frame {
     places: HashMap<*const Variable, u32>,
@@ -139,7 +140,7 @@ fn decode_function(
 ) -> Result<Function, Refusal> {
     let whole = |why: String| Refusal::Module(format!("function `{}`: {why}", function.name));
     let code = Code::of(function);
-    // The carry is register 0.
+    // Register 0 is the carry.
     let mut registers = 1usize;
     let slots: Vec<u32> = code
         .registers()
@@ -162,8 +163,8 @@ fn decode_function(
             frame.add(variable).map_err(whole)?;
         }
     }
-    // A parameter in a register that nobody reads has no slot of its own and goes to one that nobody
-    // reads either.
+    // A register parameter that is never read has no slot; it is assigned to an extra slot that is
+    // never read.
     let unread = registers as u32;
     let formal = |v: &Variable| match frame.place(v) {
         Some(at) => Formal::Memory(at, v.bytes().unwrap_or(0) as u32),
@@ -188,7 +189,7 @@ fn decode_function(
     })
 }
 
-/// The instruction that stands at or behind each statement.
+/// Index of the instruction at or after each statement.
 fn targets(code: &Code<'_>) -> Vec<u32> {
     let mut next = 0;
     code.statements()
@@ -212,7 +213,7 @@ fn instructions(decoder: &Decoder<'_>) -> Result<Vec<Inst>, Refusal> {
         };
         list.push(Inst { guard, line, op: decoder.operation(id, i).map_err(refuse)? });
     }
-    // Running off the end returns.
+    // Running off the end is a return.
     let line = list.last().map_or(0, |i| i.line);
     list.push(Inst { guard: None, line, op: Op::Return });
     Ok(list)

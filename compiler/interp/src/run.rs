@@ -1,4 +1,4 @@
-//! A whole launch: its blocks, a few at a time.
+//! Runs a launch, a few blocks at a time.
 
 use crate::block::{BlockRun, Progress, Random};
 use crate::fault::{Fault, FaultKind};
@@ -7,36 +7,36 @@ use crate::memory::Memory;
 use crate::program::Program;
 use thiserror::Error;
 
-/// Most bytes that are kept of what a kernel prints, 16 MiB: a loop that prints must not fill the
-/// memory.
+/// Most bytes of output that are kept, 16 MiB, so that a kernel that prints in a loop does not
+/// exhaust memory.
 const PRINTED_BYTES_MAX: usize = 16 << 20;
 
-/// Instructions that one resident block does before the next one.
+/// Instructions of one resident block before the next block runs.
 const BLOCK_STEPS: u64 = 4096;
 
-/// What a launch did besides writing memory.
+/// The results of a launch other than memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Instructions, each counted once for each thread.
+    /// Number of executed instructions, counted per thread.
     pub steps: u64,
-    /// What the kernel printed.
+    /// The output of the kernel.
     pub printed: String,
-    /// Bytes it printed beyond what is kept.
+    /// Bytes of output that were not kept.
     pub printed_lost_bytes: u64,
 }
 
-/// A launch that did not come to its end.
+/// Why a launch did not finish.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RunError {
-    /// It cannot begin.
+    /// It cannot start.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// A thread did what it must not.
+    /// A thread caused a fault.
     #[error(transparent)]
     Fault(#[from] Box<Fault>),
 }
 
-/// Runs a launch to its end.
+/// Runs a launch to completion.
 pub fn run(program: &Program, launch: &Launch, memory: &mut Memory, options: &Options) -> Result<Report, RunError> {
     launch.check(program)?;
     let [x, y, z] = launch.grid;

@@ -1,4 +1,4 @@
-//! Where the variables of a module and of its functions lie.
+//! The layout of the variables of a module and its functions.
 
 use crate::memory::{CODE_WINDOW, CONST_WINDOW, GlobalVariable, LOCAL_WINDOW, SHARED_WINDOW, variable_address};
 use atoll_ptx::{
@@ -6,21 +6,21 @@ use atoll_ptx::{
 };
 use std::collections::HashMap;
 
-/// Most bytes of one variable, 1 GiB, and of all of them: what a test or a user's laptop can hold.
+/// Most bytes of one variable, and of all variables, 1 GiB: what a laptop can hold.
 const VARIABLE_BYTES_MAX: u64 = 1 << 30;
 
 /// The layout of a program.
 #[derive(Default)]
 pub(crate) struct Symbols<'a> {
-    /// Module-scope variables and `.shared` ones of functions: the address in the variable's own
-    /// space. Keyed by identity: names repeat in scopes.
+    /// Addresses of module-scope variables, and of the functions' `.shared` variables, in their own
+    /// state space. Keyed by identity, because names repeat in scopes.
     places: HashMap<*const Variable, u64>,
     /// Module-scope variables by name.
     module: HashMap<&'a str, &'a Variable>,
-    /// Functions that can be reached, by name; the kernel is the first.
+    /// The reachable functions; the kernel is the first.
     pub(crate) functions: Vec<&'a atoll_ptx::Function>,
     pub(crate) globals: Vec<GlobalVariable>,
-    /// Where in `globals` a variable is.
+    /// Index of a variable in `globals`.
     global_index: HashMap<*const Variable, usize>,
     /// Textures, samplers and surfaces of the module.
     textures: Vec<&'a str>,
@@ -29,13 +29,13 @@ pub(crate) struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    /// Lays out what a kernel can reach.
+    /// Lays out everything that a kernel can reach.
     pub(crate) fn of(module: &'a Module, entry: &'a atoll_ptx::Function) -> Result<Symbols<'a>, String> {
         let mut symbols = Symbols { functions: vec![entry], ..Symbols::default() };
         let variables: Vec<&Variable> = module.items.iter().filter_map(module_variable).collect();
         symbols.textures = module.items.iter().flat_map(textures).collect();
         for &variable in &variables {
-            // A definition counts before a declaration.
+            // A definition has precedence over a declaration.
             if variable.linkage != Linkage::Extern || !symbols.module.contains_key(variable.name.as_str()) {
                 symbols.module.insert(&variable.name, variable);
             }
@@ -54,7 +54,7 @@ impl<'a> Symbols<'a> {
         Ok(symbols)
     }
 
-    /// Adds every function that a reached one, or an initial value, names.
+    /// Adds every function named by a reachable function or by an initial value.
     fn reach(&mut self, module: &'a Module, variables: &[&'a Variable]) {
         let mut names: Vec<&str> = Vec::new();
         for variable in variables {
@@ -89,7 +89,7 @@ impl<'a> Symbols<'a> {
                 self.constants.resize((at + bytes) as usize, 0);
                 at
             }
-            // An unsized one lies behind all others, see `address`.
+            // Dynamic shared memory follows all other variables, see `address`.
             StateSpace::Shared if variable.linkage == Linkage::Extern => return Ok(()),
             StateSpace::Shared => {
                 let at = self.shared_bytes.next_multiple_of(align);
@@ -98,7 +98,7 @@ impl<'a> Symbols<'a> {
             }
             _ => {
                 return Err(format!(
-                    "variable `{}` of .{} at module scope is not covered",
+                    "variable `{}` of .{} at module scope is not supported",
                     variable.name, variable.space
                 ));
             }
@@ -110,17 +110,17 @@ impl<'a> Symbols<'a> {
         Ok(())
     }
 
-    /// Whether a name is that of a texture, a sampler or a surface.
+    /// Whether a name is a texture, sampler or surface.
     pub(crate) fn is_texture(&self, name: &str) -> bool {
         self.textures.contains(&name.split('.').next().unwrap_or(name))
     }
 
-    /// Where dynamic shared memory begins.
+    /// The offset of dynamic shared memory.
     pub(crate) fn dynamic_shared(&self) -> u64 {
         self.shared_bytes.next_multiple_of(16)
     }
 
-    /// The address of a variable that is not one of a frame, in its own space.
+    /// The address of a variable outside of frames, in its own state space.
     pub(crate) fn address(&self, variable: &Variable) -> Option<u64> {
         if variable.space == StateSpace::Shared && variable.linkage == Linkage::Extern {
             return Some(self.dynamic_shared());
@@ -128,12 +128,12 @@ impl<'a> Symbols<'a> {
         self.places.get(&std::ptr::from_ref(variable)).copied()
     }
 
-    /// A module-scope variable.
+    /// The module-scope variable of a name.
     pub(crate) fn variable(&self, name: &str) -> Option<&'a Variable> {
         self.module.get(name).copied()
     }
 
-    /// The address of a function.
+    /// The index of a function.
     pub(crate) fn function(&self, name: &str) -> Option<usize> {
         self.functions.iter().position(|f| f.name == name)
     }
@@ -177,13 +177,13 @@ impl<'a> Symbols<'a> {
         if let Some(index) = self.function(name) {
             return Ok(CODE_WINDOW + index as u64);
         }
-        let variable = self.variable(name).ok_or_else(|| format!("`{name}` in an initial value is not known"))?;
+        let variable = self.variable(name).ok_or_else(|| format!("unknown name `{name}` in an initial value"))?;
         let address = self.address(variable).ok_or_else(|| format!("`{name}` has no address"))?;
         Ok(if generic { address + window_of(variable.space) } else { address })
     }
 }
 
-/// What makes an address of a space generic.
+/// The offset that makes an address of a state space generic.
 pub(crate) fn window_of(space: StateSpace) -> u64 {
     match space {
         StateSpace::Shared => SHARED_WINDOW,
@@ -194,7 +194,7 @@ pub(crate) fn window_of(space: StateSpace) -> u64 {
     }
 }
 
-/// The bits of a literal where a type is wanted.
+/// The bits of a literal in type `ty`.
 pub(crate) fn immediate_bits(immediate: Immediate, ty: atoll_ptx::ScalarType) -> u64 {
     use atoll_ptx::ScalarType::{F32, F64};
     match (immediate, ty) {
@@ -213,8 +213,7 @@ fn module_variable(item: &Item) -> Option<&Variable> {
     }
 }
 
-/// What a declaration names whose type has no contents: all of its words, of which the declared one
-/// is some.
+/// The words of a declaration with an opaque type, which include the declared name.
 fn textures(item: &Item) -> Vec<&str> {
     match &item.kind {
         ItemKind::Variable(variable) if variable.space == StateSpace::Tex => vec![&variable.name],
@@ -235,7 +234,7 @@ fn initial_names<'a>(initializer: &'a Initializer, names: &mut Vec<&'a str>) {
     }
 }
 
-/// Every name that could be a function's.
+/// Collects every name that may refer to a function.
 fn named<'a>(statements: &'a [Statement], names: &mut Vec<&'a str>) {
     for statement in statements {
         match &statement.kind {

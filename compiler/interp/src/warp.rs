@@ -1,4 +1,4 @@
-//! Instructions that the lanes of a warp do together, once all members have arrived.
+//! Instructions that the lanes of a warp execute together, once all members have arrived.
 
 use crate::block::{BlockRun, State};
 use crate::fault::FaultKind;
@@ -17,7 +17,7 @@ impl BlockRun<'_> {
         }
     }
 
-    /// Lets the members of a thread's instruction do it if all have arrived.
+    /// Executes the warp instruction of a thread if all its members have arrived.
     pub(crate) fn meet(&mut self, memory: &mut Memory, thread: usize) -> Result<(), FaultKind> {
         let Some(op) = self.warp_op(thread) else { return Ok(()) };
         let lanes = self.lanes_of(thread / WARP);
@@ -26,7 +26,9 @@ impl BlockRun<'_> {
             lanes.filter(|t| self.threads[*t].state != State::Exited).fold(0u32, |mask, t| mask | 1 << (t - first));
         let mask = op.mask.map_or(live, |m| self.value(thread, m) as u32);
         if mask >> (thread - first) & 1 == 0 {
-            return Err(FaultKind::Operand(format!("the member mask {mask:#010x} is without the lane itself")));
+            return Err(FaultKind::Operand(format!(
+                "the member mask {mask:#010x} does not include the executing lane"
+            )));
         }
         let members: Vec<usize> =
             (0..WARP).filter(|lane| mask & live & 1 << lane != 0).map(|lane| first + lane).collect();
@@ -44,8 +46,8 @@ impl BlockRun<'_> {
         Ok(())
     }
 
-    /// Whether another member stands at the same instruction; barriers of a warp meet wherever they
-    /// are.
+    /// Whether another member waits at the same instruction. Warp barriers also match at different
+    /// instructions.
     fn has_met(&self, thread: usize, other: usize, mask: Option<u32>) -> bool {
         let (a, b) = (&self.threads[thread], &self.threads[other]);
         let (Some(op), Some(other_op)) = (self.warp_op(thread), self.warp_op(other)) else { return false };
@@ -93,13 +95,14 @@ fn each(lanes: &Lanes, f: impl Fn(usize, &[u64]) -> Vec<u64>) -> Lanes {
     std::array::from_fn(|lane| lanes[lane].as_ref().map(|values| f(lane, values)))
 }
 
-/// The first value of every member.
+/// The first value of every participating lane.
 fn firsts(lanes: &Lanes) -> impl Iterator<Item = u64> + '_ {
     lanes.iter().flatten().filter_map(|values| values.first().copied())
 }
 
-/// `shfl`: value, lane or distance, and a word with the clamp in its low and the segment mask in
-/// its second byte. A lane that is no member gives the reader its own value.
+/// `shfl`: the sources are the value, the lane or distance, and a word with the clamp in its low
+/// byte and the segment mask in its second byte. If the source lane does not take part, the reader
+/// gets its own value.
 fn shuffled(shuffle: Shuffle, lane: usize, values: &[u64], lanes: &Lanes) -> Vec<u64> {
     let lane = lane as i64;
     let (by, clamp, segment) = ((values[1] & 31) as i64, (values[2] & 31) as i64, (values[2] >> 8 & 31) as i64);

@@ -1,14 +1,14 @@
-//! Instructions of a warp as they are decoded.
+//! Decoded warp instructions.
 
 use crate::matrix::{Fragment, Product};
 use crate::op::{Addr, Dst, Src};
 
-/// A decoded instruction of a warp.
+/// A decoded warp instruction.
 pub(crate) struct WarpOp {
     pub(crate) kind: WarpKind,
-    /// The lanes that take part; all that are left where there is none.
+    /// The member mask; `None` for all lanes that have not exited.
     pub(crate) mask: Option<Src>,
-    /// What each lane addresses; where there is one, it is the first of the lane's values.
+    /// The address of each lane; if there is one, it is the first of the lane's values.
     pub(crate) addr: Option<Addr>,
     pub(crate) src: Box<[Src]>,
     pub(crate) dst: Box<[Option<Dst>]>,
@@ -40,7 +40,7 @@ pub(crate) enum Redux {
     Xor,
 }
 
-/// What the lanes do.
+/// The operation of a warp instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WarpKind {
     Barrier,
@@ -49,7 +49,7 @@ pub(crate) enum WarpKind {
     Match {
         all: bool,
     },
-    /// Whether the numbers are signed.
+    /// The operation, and whether the numbers are signed.
     Redux(Redux, bool),
     Elect,
     Product(Product),

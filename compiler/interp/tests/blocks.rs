@@ -1,12 +1,12 @@
-//! Warps, barriers, calls, faults.
+//! Warps, barriers, calls, output and faults.
 
 mod common;
 
 use atoll_interp::{Fault, FaultKind, Options};
 use common::{try_words, words};
 
-/// A kernel around a body: `%out` holds the address of the output, `%t` the thread, `%r0` is what
-/// each thread stores at its place in the end.
+/// A kernel around a body: `%out` is the address of the output, `%t` the thread. At the end each
+/// thread stores `%r0` to its element of the output.
 fn kernel(declarations: &str, body: &str) -> String {
     format!(
         "{declarations}
@@ -25,7 +25,7 @@ fn kernel(declarations: &str, body: &str) -> String {
 
 fn fault(text: &str, block: u32) -> Box<Fault> {
     let options = Options { steps: 100_000, ..Options::default() };
-    try_words(text, 1, block, 32, &options).expect_err("the kernel must not come to its end")
+    try_words(text, 1, block, 32, &options).expect_err("the kernel must not finish")
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn shuffles_and_votes() {
 }
 
 #[test]
-fn lanes_that_part_meet_again() {
+fn diverged_lanes_reconverge() {
     let body = "
     and.b32 %r1, %t, 7;
     mov.u32 %r0, 0;
@@ -69,7 +69,7 @@ done:
 }
 
 #[test]
-fn a_lane_that_spins_on_another_gets_what_it_waits_for() {
+fn a_lane_that_spins_on_another_lane_makes_progress() {
     let body = "
     mov.u32 %r2, lock;
 again:
@@ -87,7 +87,7 @@ again:
 }
 
 #[test]
-fn barriers_wait_for_those_that_are_left_and_for_counts() {
+fn barriers_wait_for_live_threads_or_a_count() {
     let early = "
     st.shared.u32 [cell], 5;
     setp.gt.u32 %p0, %t, 40; @%p0 exit;
@@ -97,7 +97,7 @@ fn barriers_wait_for_those_that_are_left_and_for_counts() {
     bar.red.popc.u32 %r0, 1, %p1;";
     let out = words(&kernel(".shared .align 4 .b8 cell[4];", early), 1, 64, 64);
     assert_eq!((out[0], out[40], out[41]), (10, 10, 0));
-    // One warp produces and goes on, the other consumes.
+    // One warp produces and continues, the other consumes.
     let producer = "
     setp.ge.u32 %p0, %t, 32;
     mov.u32 %r0, 7;
@@ -116,7 +116,7 @@ join:";
 }
 
 #[test]
-fn functions_call_each_other_directly_indirectly_and_themselves() {
+fn functions_are_called_directly_indirectly_and_recursively() {
     let functions = "
 .func (.param .b32 result) factorial(.param .b32 n) {
     .reg .b32 %r<4>; .reg .pred %p;
@@ -167,7 +167,7 @@ end:";
 }
 
 #[test]
-fn what_a_kernel_prints() {
+fn printf_output_is_captured() {
     let declarations = "
 .extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
 .global .align 1 .b8 fmt[12] = {116, 37, 100, 32, 37, 46, 50, 102, 10, 0};";
@@ -188,7 +188,7 @@ end:";
 }
 
 #[test]
-fn faults_say_where_and_what() {
+fn faults_have_kind_and_position() {
     let beyond =
         fault(&kernel("", "mul.wide.u32 %d1, %t, 4; add.s64 %d1, %d1, %out; ld.global.u32 %r0, [%d1+124];"), 4);
     let FaultKind::OutOfBounds { bytes: 4, near: Some(near), .. } = &beyond.kind else { panic!("{beyond}") };
@@ -196,7 +196,7 @@ fn faults_say_where_and_what() {
         (near.name.as_str(), near.offset, near.bytes, beyond.thread, beyond.line),
         ("out", 128, 128, [1, 0, 0], 9)
     );
-    assert!(beyond.to_string().contains("byte 128 of `out`, which has 128"), "{beyond}");
+    assert!(beyond.to_string().contains("byte 128 of `out`, which has 128 bytes"), "{beyond}");
     assert!(matches!(fault(&kernel("", "ld.global.u32 %r0, [%out+2];"), 1).kind, FaultKind::Misaligned { .. }));
     assert!(matches!(
         fault(&kernel("", "mov.u64 %d1, 0; ld.global.u32 %r0, [%d1];"), 1).kind,
@@ -210,7 +210,7 @@ fn faults_say_where_and_what() {
 }
 
 #[test]
-fn a_deadlock_names_who_waits_where() {
+fn a_deadlock_lists_the_waiting_threads() {
     let body = "setp.lt.u32 %p0, %t, 32; @%p0 bra l; bar.sync 1; bra e; l: bar.sync 2; e:";
     let fault = fault(&kernel("", body), 64);
     let FaultKind::Deadlock(waiting) = &fault.kind else { panic!("{fault}") };

@@ -1,4 +1,4 @@
-//! Every kernel of the corpus that compilers made is decoded.
+//! Decodes every kernel of the compiler-generated corpus.
 
 use atoll_interp::Program;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 #[test]
 fn every_kernel_of_the_corpus_is_decoded() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/kernels/ptx");
-    let mut refused = Vec::new();
+    let mut rejected = Vec::new();
     let mut kernels = 0;
     for file in std::fs::read_dir(&folder).unwrap() {
         let path = file.unwrap().path();
@@ -16,11 +16,11 @@ fn every_kernel_of_the_corpus_is_decoded() {
         let module = atoll_ptx::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
         for kernel in module.kernels() {
             kernels += 1;
-            if let Err(refusal) = Program::new(&module, &kernel.name) {
-                refused.push(format!("{}: {}: {refusal}", path.display(), kernel.name));
+            if let Err(reason) = Program::new(&module, &kernel.name) {
+                rejected.push(format!("{}: {}: {reason}", path.display(), kernel.name));
             }
         }
     }
-    assert!(refused.is_empty(), "{} of {kernels} kernels are refused:\n{}", refused.len(), refused.join("\n"));
+    assert!(rejected.is_empty(), "{} of {kernels} kernels are rejected:\n{}", rejected.len(), rejected.join("\n"));
     assert!(kernels > 0, "no kernels in {}", folder.display());
 }

@@ -1,4 +1,4 @@
-//! Bits: logic, shifts, fields, counting, permutation, selection.
+//! Bit operations: logic, shifts, fields, counting, permutation, selection.
 
 use super::{Alu, Decoded, int, is_signed, low, only, ty};
 use atoll_ptx::{Instruction, ScalarType};
@@ -57,7 +57,7 @@ fn lop3(i: &Instruction) -> Result<Alu, String> {
     })
 }
 
-/// Shifts by more than the width shift everything out.
+/// A shift by at least the width shifts out all bits.
 fn shift(i: &Instruction) -> Result<Alu, String> {
     only(i, &[])?;
     let t = ty(i)?;
@@ -68,7 +68,8 @@ fn shift(i: &Instruction) -> Result<Alu, String> {
     }))
 }
 
-/// `shf`: the upper (`.l`) or lower (`.r`) word of a shifted pair, high word second.
+/// `shf`: the upper (`.l`) or lower (`.r`) word of a shifted 64-bit pair; the second source is its
+/// high word.
 fn funnel(i: &Instruction) -> Result<Alu, String> {
     only(i, &["l", "r", "clamp", "wrap"])?;
     let (left, clamp) = (i.has("l"), i.has("clamp"));
@@ -95,7 +96,7 @@ fn count(i: &Instruction) -> Result<Alu, String> {
     })
 }
 
-/// The highest bit that differs from the sign; all ones where there is none.
+/// The position of the highest bit that differs from the sign; all ones if there is none.
 fn find_highest(t: ScalarType, value: u64, amount: bool) -> u64 {
     let value = int(t, value);
     let magnitude = (if value < 0 { !value } else { value }) as u128;
@@ -106,8 +107,8 @@ fn find_highest(t: ScalarType, value: u64, amount: bool) -> u64 {
     u64::from(if amount { t.bits() - 1 - place } else { place })
 }
 
-/// `fns`: the `|offset|`-th set bit from `base` on, upwards or downwards; for 0, the bit at `base`
-/// itself.
+/// `fns`: the `|offset|`-th set bit from `base`, upwards or downwards; for offset 0, the bit at
+/// `base` if it is set.
 fn find_nth_set(mask: u32, base: u32, offset: i32) -> u32 {
     let is_set = |bit: &u32| mask >> bit & 1 == 1;
     let nth = offset.unsigned_abs().saturating_sub(1) as usize;
@@ -145,8 +146,8 @@ fn field(i: &Instruction) -> Result<Alu, String> {
     })
 }
 
-/// The field of `length` bits from `at` on; a signed one is filled with its highest bit, which is
-/// the value's own where the field reaches beyond it.
+/// The field of `length` bits at `at`. A signed field is extended with its highest bit, or with the
+/// value's highest bit if the field reaches past the value.
 fn extract(t: ScalarType, value: u64, at: u64, length: u64) -> u64 {
     let bits = u64::from(t.bits());
     let bit = |place: u64| value >> place & 1;
@@ -183,8 +184,8 @@ fn permute(i: &Instruction) -> Result<Alu, String> {
     }))
 }
 
-/// `slct.type.{s32,f32} d, a, b, c`: `a` where `c ≥ 0`. As a float, −0 counts as 0 and NaN as
-/// negative.
+/// `slct.type.{s32,f32} d, a, b, c`: `a` if `c ≥ 0`, otherwise `b`. For floats, −0 is `≥ 0` and NaN
+/// is not.
 fn select_by_sign(i: &Instruction) -> Result<Alu, String> {
     only(i, &["ftz"])?;
     let (float, flush) = (ty(i)? == ScalarType::F32, i.has("ftz"));

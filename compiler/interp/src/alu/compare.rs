@@ -6,12 +6,12 @@ use atoll_ptx::types::TypeClass;
 use atoll_ptx::{Instruction, ScalarType};
 use std::cmp::Ordering;
 
-/// Names of comparisons.
+/// Names of the comparison operators.
 const COMPARISONS: [&str; 18] = [
     "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
 ];
 
-/// Two source values to whether they compare so.
+/// Whether a comparison holds for two source values.
 type Test = Box<dyn Fn(u64, u64) -> bool + Send + Sync>;
 
 pub(super) fn decode(i: &Instruction) -> Decoded {
@@ -21,7 +21,7 @@ pub(super) fn decode(i: &Instruction) -> Decoded {
         "testp" => testp(i)?,
         "copysign" => {
             only(i, &[])?;
-            let format = i.ty().and_then(format_of).ok_or("its type is not covered")?;
+            let format = i.ty().and_then(format_of).ok_or("its type is not supported")?;
             let sign = 1u64 << (format.bits() - 1);
             Alu::new(2, move |s| s[1] & !sign | s[0] & sign)
         }
@@ -30,7 +30,7 @@ pub(super) fn decode(i: &Instruction) -> Decoded {
     Ok(Some(alu))
 }
 
-/// Whether an order, `None` between a NaN and anything, is what a comparison asks for.
+/// Whether a comparison holds for an ordering; `None` is unordered (a NaN).
 fn holds(comparison: &str, order: Option<Ordering>) -> bool {
     let Some(order) = order else {
         return matches!(comparison, "equ" | "neu" | "ltu" | "leu" | "gtu" | "geu" | "nan");
@@ -47,27 +47,31 @@ fn holds(comparison: &str, order: Option<Ordering>) -> bool {
     }
 }
 
-/// One value's order against another.
+/// The ordering of two values of a format; `None` if one is a NaN.
 pub(super) fn order(format: Format, a: u64, b: u64) -> Option<Ordering> {
     format.unpack(a).compare(format.unpack(b))
 }
 
 fn test(i: &Instruction, t: ScalarType) -> Result<Test, String> {
-    let name =
-        i.modifiers.iter().find(|m| COMPARISONS.contains(&m.as_str())).ok_or("its comparison is not covered")?.clone();
+    let name = i
+        .modifiers
+        .iter()
+        .find(|m| COMPARISONS.contains(&m.as_str()))
+        .ok_or("its comparison is not supported")?
+        .clone();
     let flush = i.has("ftz");
-    // An unordered `lo`, `ls`, `hi`, `hs` compares unsigned, whatever the type says.
+    // `lo`, `ls`, `hi`, `hs` require an unsigned type, so the type alone decides for integers.
     if let Some(format) = format_of(t) {
         let cut = move |v: u64| if flush { format.flush(v) } else { v };
         return Ok(Box::new(move |a, b| holds(&name, order(format, cut(a), cut(b)))));
     }
     if matches!(t.class(), TypeClass::Float | TypeClass::Predicate) || t == ScalarType::B128 {
-        return Err(format!("comparison of .{t} is not covered"));
+        return Err(format!("comparison of .{t} is not supported"));
     }
     Ok(Box::new(move |a, b| holds(&name, Some(int(t, a).cmp(&int(t, b))))))
 }
 
-/// What a comparison is combined with.
+/// The Boolean operation that combines a comparison with a predicate.
 fn combination(i: &Instruction) -> Option<fn(bool, bool) -> bool> {
     i.modifiers.iter().find_map(|m| match m.as_str() {
         "and" => Some((|a, b| a & b) as fn(bool, bool) -> bool),
@@ -83,7 +87,7 @@ fn allowed() -> Vec<&'static str> {
 
 fn setp(i: &Instruction) -> Result<Alu, String> {
     only(i, &allowed())?;
-    let t = i.ty().ok_or("its type is not covered")?;
+    let t = i.ty().ok_or("its type is not supported")?;
     let test = test(i, t)?;
     Ok(match combination(i) {
         None => Alu::pair(2, move |s| {
@@ -97,7 +101,7 @@ fn setp(i: &Instruction) -> Result<Alu, String> {
     })
 }
 
-/// `set.cmp.dtype.stype`: all ones, or 1.0.
+/// `set.cmp.dtype.stype`: all ones or 1.0 if true, 0 if false.
 fn set(i: &Instruction) -> Result<Alu, String> {
     only(i, &allowed())?;
     let types: Vec<ScalarType> = i.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
@@ -105,7 +109,7 @@ fn set(i: &Instruction) -> Result<Alu, String> {
     let test = test(i, from)?;
     let yes = match format_of(to) {
         Some(format) => format.round_f64(1.0),
-        None if to.class() == TypeClass::Float => return Err(format!("set to .{to} is not covered")),
+        None if to.class() == TypeClass::Float => return Err(format!("set to .{to} is not supported")),
         None => low(to.bits(), u64::MAX),
     };
     let combine = combination(i);
@@ -118,8 +122,8 @@ fn set(i: &Instruction) -> Result<Alu, String> {
 fn testp(i: &Instruction) -> Result<Alu, String> {
     let kinds = ["finite", "infinite", "number", "notanumber", "normal", "subnormal"];
     only(i, &kinds)?;
-    let format = i.ty().and_then(format_of).ok_or("its type is not covered")?;
-    let kind = i.modifiers.iter().find(|m| kinds.contains(&m.as_str())).ok_or("its test is not covered")?.clone();
+    let format = i.ty().and_then(format_of).ok_or("its type is not supported")?;
+    let kind = i.modifiers.iter().find(|m| kinds.contains(&m.as_str())).ok_or("its test is not supported")?.clone();
     Ok(Alu::new(1, move |s| {
         let value = format.to_f64(s[0]);
         let subnormal = format.flush(s[0]) != s[0];

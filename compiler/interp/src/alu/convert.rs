@@ -1,4 +1,4 @@
-//! `cvt` between all types, packed and eight-bit floats included.
+//! `cvt` between all types, including packed and eight-bit floats.
 
 use super::float::{relu, saturate};
 use super::{Alu, Decoded, format_of, int, low, only, range, rounding};
@@ -17,15 +17,17 @@ pub(super) fn decode(i: &Instruction) -> Decoded {
         return pack(i).map(Some);
     }
     let types: Vec<&str> = i.modifiers.iter().map(|m| m.as_str()).filter(|m| !MODIFIERS.contains(m)).collect();
-    let &[to, from] = types.as_slice() else { return Err(format!("conversion {} is not covered", types.join(" to "))) };
+    let &[to, from] = types.as_slice() else {
+        return Err(format!("conversion {} is not supported", types.join(" to ")));
+    };
     if let Some(half) = half_of(to) {
         return packed(i, half, from).map(Some);
     }
-    let kind = |name: &str| Kind::of(name).ok_or_else(|| format!("type .{name} is not covered"));
+    let kind = |name: &str| Kind::of(name).ok_or_else(|| format!("type .{name} is not supported"));
     scalar(i, kind(to)?, kind(from)?).map(Some)
 }
 
-/// An end of a conversion.
+/// The source or destination type of a conversion.
 #[derive(Clone, Copy)]
 enum Kind {
     Int(ScalarType),
@@ -43,7 +45,7 @@ impl Kind {
     }
 }
 
-/// The format of one of the two values of a packed type.
+/// The format of one half of a packed type.
 fn half_of(name: &str) -> Option<Format> {
     match name {
         "f16x2" => Some(format::F16),
@@ -54,7 +56,7 @@ fn half_of(name: &str) -> Option<Format> {
     }
 }
 
-/// A float to a float, as the modifiers say.
+/// A conversion from float to float with its modifiers.
 #[derive(Clone, Copy)]
 struct FloatToFloat {
     from: Format,
@@ -134,14 +136,14 @@ fn scalar(i: &Instruction, to: Kind, from: Kind) -> Result<Alu, String> {
     })
 }
 
-/// `cvt.rn.f16x2.f32 d, a, b` puts `a` into the upper half; from a packed type each half goes its
-/// way.
+/// `cvt.rn.f16x2.f32 d, a, b` puts `a` in the upper half. A conversion between packed types
+/// converts each half.
 fn packed(i: &Instruction, to: Format, from: &str) -> Result<Alu, String> {
     if from == "f32" {
         let conversion = FloatToFloat::of(i, format::F32, to);
         return Ok(Alu::new(2, move |s| conversion.convert(s[1]) | conversion.convert(s[0]) << to.bits()));
     }
-    let half = half_of(from).ok_or_else(|| format!("conversion from .{from} is not covered"))?;
+    let half = half_of(from).ok_or_else(|| format!("conversion from .{from} is not supported"))?;
     let conversion = FloatToFloat::of(i, half, to);
     Ok(Alu::new(1, move |s| {
         let part =
@@ -150,15 +152,15 @@ fn packed(i: &Instruction, to: Format, from: &str) -> Result<Alu, String> {
     }))
 }
 
-/// `cvt.pack.sat.u16.s32 d, a, b`, and with bytes `cvt.pack.sat.u8.s32.b32 d, a, b, c`, which
-/// shifts `c` up and puts `a`, `b` below.
+/// `cvt.pack.sat.u16.s32 d, a, b`, or `cvt.pack.sat.u8.s32.b32 d, a, b, c`, which shifts `c` up and
+/// puts `a`, `b` below it.
 fn pack(i: &Instruction) -> Result<Alu, String> {
     only(i, &["pack", "sat"])?;
     let types: Vec<ScalarType> = i.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
     let (to, third) = match *types.as_slice() {
         [to, ScalarType::S32] if to.bits() == 16 => (to, false),
         [to, ScalarType::S32, ScalarType::B32] if to.bits() == 8 => (to, true),
-        _ => return Err("its types are not covered".into()),
+        _ => return Err("its types are not supported".into()),
     };
     let (least, most) = range(to);
     Ok(Alu::new(if third { 3 } else { 2 }, move |s| {

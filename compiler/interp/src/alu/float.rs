@@ -1,5 +1,5 @@
-//! Floating-point arithmetic: exact, then rounded once; the approximate functions in f64, then
-//! rounded.
+//! Floating-point arithmetic: exact, then rounded once. Approximate functions are computed in f64,
+//! then rounded.
 
 use super::compare::order;
 use super::{Alu, Decoded, format_of, only, rounding};
@@ -20,7 +20,7 @@ pub(super) fn decode(i: &Instruction) -> Decoded {
     Ok(Some(alu))
 }
 
-/// What happens to a result behind its rounding.
+/// The modifiers applied to sources and to the rounded result.
 #[derive(Clone, Copy)]
 struct Finish {
     format: Format,
@@ -50,7 +50,7 @@ impl Finish {
     }
 }
 
-/// `.sat`: within 0 and 1; NaN becomes 0.
+/// `.sat`: clamps to 0 and 1; NaN becomes 0.
 pub(super) fn saturate(format: Format, bits: u64) -> u64 {
     let value = format.to_f64(bits);
     if value > 1.0 {
@@ -71,7 +71,7 @@ pub(super) fn relu(format: Format, bits: u64) -> u64 {
     }
 }
 
-/// `add`, `sub`, `mul`, `fma` and the rounded `div`, `rcp`, `sqrt`.
+/// `add`, `sub`, `mul`, `fma`, and `div`, `rcp`, `sqrt` with a rounding mode.
 fn exact(i: &Instruction, format: Format) -> Result<Alu, String> {
     only(i, &["rn", "rz", "rm", "rp", "ftz", "sat", "relu"])?;
     let finish = Finish::of(i, format);
@@ -103,8 +103,8 @@ fn exact(i: &Instruction, format: Format) -> Result<Alu, String> {
     }))
 }
 
-/// The processor's own arithmetic, which is the same for rounding to nearest (a test of
-/// [`crate::format`] says so) and much faster.
+/// The arithmetic of the host processor, which is equal for round-to-nearest (a test in
+/// [`crate::format`] checks this) and much faster.
 fn native(opcode: &str, format: Format) -> Option<fn([u64; 3]) -> u64> {
     let single: fn([u64; 3]) -> u64 = match opcode {
         "add" => |s| f32_of(s, |a, b, _| a + b),
@@ -140,7 +140,8 @@ fn f64_of(s: [u64; 3], f: impl Fn(f64, f64, f64) -> f64) -> u64 {
     if result.is_nan() { F64.nan() } else { result.to_bits() }
 }
 
-/// The approximate functions. Their bounds are NVIDIA's; here they are as good as f64 rounded once.
+/// The approximate functions. NVIDIA documents error bounds; these are computed in f64 and rounded
+/// once.
 fn approximation(i: &Instruction, format: Format) -> Result<Alu, String> {
     only(i, &["approx", "full", "ftz"])?;
     if !(i.has("approx") || i.has("full")) {
@@ -159,10 +160,10 @@ fn approximation(i: &Instruction, format: Format) -> Result<Alu, String> {
     let finish = Finish::of(i, format);
     let opcode = i.opcode.clone();
     let sources = if opcode == "div" { 2 } else { 1 };
-    // Of f64, `.ftz` forms see and make the upper 32 bits alone.
-    let seen = if format == F64 && i.has("ftz") { !0xffff_ffff } else { u64::MAX };
+    // The `.ftz` forms of f64 use and produce only the upper 32 bits.
+    let mask = if format == F64 && i.has("ftz") { !0xffff_ffff } else { u64::MAX };
     Ok(Alu::new(sources, move |s| {
-        let a = format.to_f64(finish.source(s[0] & seen));
+        let a = format.to_f64(finish.source(s[0] & mask));
         let value = match opcode.as_str() {
             "div" => a / format.to_f64(finish.source(s[1])),
             "rcp" => 1.0 / a,
@@ -175,12 +176,12 @@ fn approximation(i: &Instruction, format: Format) -> Result<Alu, String> {
             "ex2" => libm::exp2(a),
             _ => libm::tanh(a),
         };
-        finish.result(format.round_f64(value) & seen)
+        finish.result(format.round_f64(value) & mask)
     }))
 }
 
-/// `min` and `max` of two or three: a NaN gives way to a number unless `.NaN` is there; −0 is less
-/// than 0.
+/// `min` and `max` of two or three values. A number is preferred to a NaN, unless `.NaN` is set; −0
+/// is less than +0.
 fn extreme(i: &Instruction, format: Format) -> Result<Alu, String> {
     only(i, &["ftz", "NaN", "xorsign", "abs"])?;
     let finish = Finish::of(i, format);
@@ -199,7 +200,7 @@ fn extreme(i: &Instruction, format: Format) -> Result<Alu, String> {
                     a
                 }
             }
-            // Equal, or zeroes of two signs.
+            // Equal, or zeros of different sign.
             Some(o) if o.is_eq() => {
                 if least == (a & sign != 0) {
                     a

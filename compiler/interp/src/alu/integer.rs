@@ -1,4 +1,4 @@
-//! Integer arithmetic, carry chains included. Everything is computed in 128 bits and cut.
+//! Integer arithmetic including carry chains, computed in 128 bits and truncated.
 
 use super::{Alu, Decoded, int, is_signed, only, range, ty};
 use atoll_ptx::types::TypeClass;
@@ -49,8 +49,8 @@ fn extreme(i: &Instruction, t: ScalarType, f: fn(i128, i128) -> i128) -> Result<
     }))
 }
 
-/// `add`, `addc`, `sub`, `subc`. A subtraction adds the complement and 1, and its carry is that of
-/// this sum: 0 where it borrows. So does the hardware, which has one adder.
+/// `add`, `addc`, `sub`, `subc`. A subtraction adds the complement and 1; its carry is the carry of
+/// that sum, so it is 0 on a borrow, as in hardware.
 fn sum(i: &Instruction, t: ScalarType) -> Result<Alu, String> {
     only(i, &["sat", "cc"])?;
     let (subtract, carry_in) = (i.opcode.starts_with("sub"), i.opcode.ends_with('c'));
@@ -58,13 +58,13 @@ fn sum(i: &Instruction, t: ScalarType) -> Result<Alu, String> {
     let (least, most) = range(t);
     let bits = t.bits();
     let mut alu = Alu::pair(2, move |s| {
-        // What is added beside both numbers.
+        // The carry in, or the 1 of a subtraction.
         let step = if carry_in { i128::from(s[2]) } else { i128::from(subtract) };
         if saturate {
             let (a, b) = (int(t, s[0]), int(t, s[1]));
             return [(if subtract { a - b } else { a + b }).clamp(least, most) as u64, 0];
         }
-        // Unsigned, so that the bit above the highest is the carry.
+        // Unsigned, so that the carry is the bit above the highest.
         let mask = (1i128 << bits) - 1;
         let (a, b) = (i128::from(s[0]) & mask, i128::from(s[1]) & mask);
         let total = a + (if subtract { !b & mask } else { b }) + step;
@@ -84,7 +84,7 @@ fn product(i: &Instruction, t: ScalarType) -> Result<Alu, String> {
         return Err("it needs .lo, .hi or .wide".into());
     }
     let signed = is_signed(t);
-    // The product of two unsigned 64-bit numbers needs all 128 bits, so its bits are taken unsigned.
+    // The product of two unsigned 64-bit numbers needs all 128 bits, so it is computed unsigned.
     let part = move |s: &[u64]| -> u128 {
         let (a, b) = (int(t, s[0]), int(t, s[1]));
         let product = if signed { (a * b) as u128 } else { (a as u128) * (b as u128) };
@@ -114,7 +114,7 @@ fn product(i: &Instruction, t: ScalarType) -> Result<Alu, String> {
     Ok(alu)
 }
 
-/// Products of the low 24 bits; `.hi` takes bits 16 to 47.
+/// Products of the low 24 bits; `.hi` takes bits 16 to 47 of the product.
 fn product24(i: &Instruction, t: ScalarType) -> Result<Alu, String> {
     only(i, &["lo", "hi", "sat"])?;
     let shift = if i.has("hi") { 16 } else { 0 };
@@ -131,8 +131,8 @@ fn product24(i: &Instruction, t: ScalarType) -> Result<Alu, String> {
     }))
 }
 
-/// As NVIDIA's code divides: by zero, quotient and remainder are all ones; the least number by −1
-/// is itself, remainder 0.
+/// Division as in NVIDIA's code: by zero, quotient and remainder are all ones; the smallest number
+/// divided by −1 is itself, with remainder 0.
 fn divide(t: ScalarType, a: i128, b: i128, remainder: bool) -> u64 {
     if b == 0 {
         return u64::MAX;
@@ -140,8 +140,8 @@ fn divide(t: ScalarType, a: i128, b: i128, remainder: bool) -> u64 {
     int(t, (if remainder { a % b } else { a / b }) as u64) as u64
 }
 
-/// `dp4a` and `dp2a`: the types of both factors, then a sum of products of bytes or of halves and
-/// bytes.
+/// `dp4a` and `dp2a`: a sum of products of bytes, or of halves and bytes. The modifiers are the
+/// types of both factors.
 fn dot(i: &Instruction) -> Result<Alu, String> {
     only(i, &["lo", "hi"])?;
     let types: Vec<ScalarType> = i.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();

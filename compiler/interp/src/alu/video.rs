@@ -1,17 +1,16 @@
-//! Video instructions: `vadd`, `vset`, `vmad` and their like on bytes, halves and words that
-//! operands select, and `vadd2`, `vadd4` and theirs on two or four numbers in a register.
+//! Video instructions: `vadd`, `vset`, `vmad` and similar on selected bytes, halves and words, and
+//! `vadd2`, `vadd4` and similar on two or four numbers in a register.
 //!
-//! Whole numbers are exact here; where the ISA has 33 or 34 bits of them, they are cut to that
-//! many.
+//! Integers are exact. Where the ISA has 33 or 34 bits, they are truncated to that width.
 
 use super::{Alu, int, is_signed, low, only, range};
 use atoll_ptx::{Instruction, Name, Operand, ScalarType};
 
-/// An operation on two whole numbers.
+/// An operation on two integers.
 type Operation = Box<dyn Fn(i128, i128) -> i128 + Send + Sync>;
 
-/// What an instruction does, with its plain form: registers in place of the parts of them that it
-/// selects.
+/// Decodes a video instruction. Also returns its plain form, with whole registers instead of
+/// selected parts.
 pub(crate) fn decode(i: &Instruction) -> Result<Option<(Alu, Instruction)>, String> {
     let opcode = i.opcode.as_str();
     let alu = match opcode {
@@ -32,7 +31,7 @@ pub(crate) fn decode(i: &Instruction) -> Result<Option<(Alu, Instruction)>, Stri
     Ok(Some((alu, plain)))
 }
 
-/// The letters and digits behind the dot of an operand.
+/// The selector after the dot of an operand.
 fn selector(i: &Instruction, index: usize) -> Option<&str> {
     match i.operands.get(index)? {
         Operand::Name(name) | Operand::Negated(name) => name.split_once('.').map(|(_, selector)| selector),
@@ -40,7 +39,7 @@ fn selector(i: &Instruction, index: usize) -> Option<&str> {
     }
 }
 
-/// Types of the result and of both sources; a comparison makes an unsigned number.
+/// The types of the result and of both sources; a comparison has an unsigned result.
 fn types(i: &Instruction) -> Result<[ScalarType; 3], String> {
     let types: Vec<ScalarType> = i.modifiers.iter().filter_map(|m| ScalarType::from_name(m)).collect();
     let known = types.iter().all(|t| matches!(t, ScalarType::U32 | ScalarType::S32));
@@ -51,7 +50,7 @@ fn types(i: &Instruction) -> Result<[ScalarType; 3], String> {
     }
 }
 
-/// The least bit and the width of what a scalar instruction selects.
+/// The lowest bit and the width of the part that an operand of a scalar instruction selects.
 fn part(selector: Option<&str>) -> Result<(u32, u32), String> {
     Ok(match selector {
         None => (0, 32),
@@ -65,24 +64,24 @@ fn part(selector: Option<&str>) -> Result<(u32, u32), String> {
     })
 }
 
-/// A part of a register, extended from its own highest bit.
+/// A part of a register, sign-extended or zero-extended.
 fn extended(value: u64, (at, bits): (u32, u32), signed: bool) -> i128 {
     let raw = i128::from(low(bits, value >> at));
     if signed && raw >> (bits - 1) == 1 { raw - (1 << bits) } else { raw }
 }
 
-/// The low bits of a number, the highest of which is its sign.
+/// The low bits of a number, sign-extended.
 fn cut(value: i128, bits: u32) -> i128 {
     value << (128 - bits) >> (128 - bits)
 }
 
-/// A part of a register in place of what was there.
+/// Replaces a part of a register.
 fn merged(value: i128, (at, bits): (u32, u32), into: u64) -> u64 {
     let ones = ((1u64 << bits) - 1) << at;
     into & !ones | (value as u64) << at & ones
 }
 
-/// The range of a number of some width.
+/// The range of a number of `bits` bits.
 fn bounds(bits: u32, signed: bool) -> (i128, i128) {
     if signed { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
 }
@@ -96,7 +95,7 @@ fn operation(i: &Instruction) -> Result<Operation, String> {
         "vabsdiff" => Box::new(|a, b| (a - b).abs()),
         "vmin" => Box::new(i128::min),
         "vmax" => Box::new(i128::max),
-        // The half away from zero upwards, towards it below.
+        // Rounds halves up if the sum is not negative, otherwise down to negative infinity.
         "vavrg" => Box::new(|a, b| if a + b >= 0 { (a + b + 1) >> 1 } else { (a + b) >> 1 }),
         "vset" => {
             let word = i.modifiers.iter().find(|m| ["eq", "ne", "lt", "le", "gt", "ge"].contains(&m.as_str()));
@@ -118,7 +117,7 @@ fn operation(i: &Instruction) -> Result<Operation, String> {
     })
 }
 
-/// On one number, with a second operation, or merged into the third source.
+/// A scalar instruction, optionally with a second operation, or merged into the third source.
 fn scalar(i: &Instruction) -> Result<Alu, String> {
     only(i, &["sat", "clamp", "wrap", "add", "min", "max", "eq", "ne", "lt", "le", "gt", "ge"])?;
     let [d_type, a_type, b_type] = types(i)?;
@@ -151,8 +150,8 @@ fn scalar(i: &Instruction) -> Result<Alu, String> {
     }))
 }
 
-/// `vmad`: a product and a summand, one of which may be negated, 1 more with `.po`, shifted and
-/// clamped.
+/// `vmad`: a product and a summand, of which one may be negated, plus 1 with `.po`, then shifted
+/// and clamped.
 fn product(i: &Instruction) -> Result<Alu, String> {
     only(i, &["sat", "po", "shr7", "shr15"])?;
     let [_, a_type, b_type] = types(i)?;
@@ -160,12 +159,12 @@ fn product(i: &Instruction) -> Result<Alu, String> {
     let (minus_product, minus_summand) = (negated(1) != negated(2), negated(3));
     let plus_one = i.has("po");
     if plus_one && (negated(1) || negated(2) || minus_summand) || minus_product && minus_summand {
-        return Err("it negates more than the product or the summand, or with .po".into());
+        return Err("it negates more than one of product and summand, or negates with .po".into());
     }
     let signed = is_signed(a_type) || is_signed(b_type) || minus_product || minus_summand;
     let (from_a, from_b) = (part(selector(i, 1))?, part(selector(i, 2))?);
     if selector(i, 0).is_some() || selector(i, 3).is_some() {
-        return Err("only its factors are parts of registers".into());
+        return Err("only its factors may be parts of registers".into());
     }
     let shift = if i.has("shr7") { 7 } else { 15 * u32::from(i.has("shr15")) };
     let (saturate, final_type) = (i.has("sat"), if signed { ScalarType::S32 } else { ScalarType::U32 });
@@ -174,21 +173,21 @@ fn product(i: &Instruction) -> Result<Alu, String> {
         let product = if minus_product { -product } else { product };
         let summand = int(final_type, s[2]);
         let sum = product + if minus_summand { -summand } else { summand } + i128::from(plus_one);
-        // 64 bits of it are left.
+        // The hardware keeps 64 bits of the sum.
         let scaled = if signed { cut(sum >> shift, 64) } else { i128::from((sum >> shift) as u64) };
         let (least, most) = range(final_type);
         low(32, (if saturate { scaled.clamp(least, most) } else { scaled }) as u64)
     }))
 }
 
-/// On two or four numbers; those outside of the mask come from the third source, or the sum of
-/// those inside is added to it.
+/// An instruction on two or four numbers. Numbers outside the mask come from the third source; with
+/// `.add`, the numbers inside the mask are summed and added to the third source.
 fn several(i: &Instruction, bits: u32) -> Result<Alu, String> {
     only(i, &["sat", "add", "eq", "ne", "lt", "le", "gt", "ge"])?;
     let [d_type, a_type, b_type] = types(i)?;
     let (saturate, accumulate) = (i.has("sat"), i.has("add"));
     if saturate && accumulate {
-        return Err("it saturates and adds".into());
+        return Err("it has both .sat and .add".into());
     }
     let count = 32 / bits;
     let mask = numbers(selector(i, 0), count, (0..count).rev().collect())?;
@@ -196,13 +195,13 @@ fn several(i: &Instruction, bits: u32) -> Result<Alu, String> {
     let chosen_b = numbers(selector(i, 2), 2 * count, (count..2 * count).rev().collect())?;
     let is_mask = mask.windows(2).all(|pair| pair[0] > pair[1]) && mask.iter().all(|n| *n < count);
     if !is_mask || chosen_a.len() != count as usize || chosen_b.len() != count as usize {
-        return Err("it selects what is not there".into());
+        return Err("its selectors are invalid".into());
     }
     let operation = operation(i)?;
     let (least, most) = bounds(bits, is_signed(d_type));
     Ok(Alu::new(3, move |s| {
         let both = low(32, s[0]) | s[1] << 32;
-        // The first digit of a selector is the highest number.
+        // The first digit of a selector is for the highest number.
         let number = |chosen: &[u32], lane: u32, t: ScalarType| {
             extended(both, (chosen[(count - 1 - lane) as usize] * bits, bits), is_signed(t))
         };
@@ -217,7 +216,7 @@ fn several(i: &Instruction, bits: u32) -> Result<Alu, String> {
     }))
 }
 
-/// The numbers of a selector such as `h10` or `b7654`, as they are written.
+/// The numbers in a selector such as `h10` or `b7654`, in the order written.
 fn numbers(selector: Option<&str>, count: u32, otherwise: Vec<u32>) -> Result<Vec<u32>, String> {
     let Some(selector) = selector else { return Ok(otherwise) };
     let letter = if otherwise.len() == 4 { 'b' } else { 'h' };

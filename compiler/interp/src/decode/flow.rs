@@ -1,4 +1,4 @@
-//! Branches, calls, barriers, ends, and what has no effect here.
+//! Branches, calls, barriers, exits, and instructions without effect here.
 
 use super::Decoder;
 use crate::op::{BarrierKind, Callee, Op, Passed, Reduction, Src};
@@ -23,7 +23,7 @@ impl Decoder<'_> {
 
     fn label(&self, id: StatementId, operand: Option<&Operand>) -> Result<u32, String> {
         let Some(Operand::Name(name)) = operand else { return Err("it needs a label".into()) };
-        let label = self.code.label_at(id, name).ok_or_else(|| format!("label `{name}` is not known"))?;
+        let label = self.code.label_at(id, name).ok_or_else(|| format!("unknown label `{name}`"))?;
         Ok(self.targets[label.index()])
     }
 
@@ -31,9 +31,9 @@ impl Decoder<'_> {
         let [index, Operand::Name(table)] = i.operands.as_slice() else {
             return Err("it needs an index and a table".into());
         };
-        let at = self.code.label_at(id, table).ok_or_else(|| format!("table `{table}` is not known"))?;
+        let at = self.code.label_at(id, table).ok_or_else(|| format!("unknown table `{table}`"))?;
         let StatementKind::BranchTargets { targets, .. } = &self.code.statement(at).kind else {
-            return Err(format!("`{table}` is no table of branch targets"));
+            return Err(format!("`{table}` is not a table of branch targets"));
         };
         let targets =
             targets.iter().map(|t| self.label(at, Some(&Operand::Name(t.clone())))).collect::<Result<_, _>>()?;
@@ -42,7 +42,7 @@ impl Decoder<'_> {
 
     fn call(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
         let [Operand::List(returns), Operand::Name(name), Operand::List(arguments), ..] = i.operands.as_slice() else {
-            return Err("its operands are not covered".into());
+            return Err("its operands are not supported".into());
         };
         let callee = match (self.register(id, name)?, self.symbols.function(name)) {
             (Some(register), _) => Callee::Indirect(Src::Reg(register.slot)),
@@ -54,9 +54,9 @@ impl Decoder<'_> {
             },
         };
         if let Callee::Function(_) = callee {
-            let function = self.module.function(name).ok_or("its callee is not known")?;
+            let function = self.module.function(name).ok_or("its callee is unknown")?;
             if (function.params.len(), function.returns.len()) != (arguments.len(), returns.len()) {
-                return Err(format!("`{name}` has other parameters"));
+                return Err(format!("`{name}` has a different number of parameters or return values"));
             }
         }
         let arguments = arguments.iter().map(|a| self.passed(id, a, false)).collect::<Result<_, _>>()?;
@@ -69,21 +69,21 @@ impl Decoder<'_> {
             && self.register(id, name)?.is_none()
             && let Some(variable) = self.code.variable_at(id, name).filter(|v| v.space == StateSpace::Param)
         {
-            let place = self.frame.place(variable).ok_or_else(|| format!("`{name}` has no place"))?;
+            let place = self.frame.place(variable).ok_or_else(|| format!("`{name}` has no address"))?;
             return Ok(Passed::Param(place, variable.bytes().unwrap_or(0) as u32));
         }
         if is_return {
             return self
                 .destination(id, operand)?
                 .map(Passed::Register)
-                .ok_or_else(|| "a return value needs a place".into());
+                .ok_or_else(|| "a return value needs a destination".into());
         }
         Ok(Passed::Value(self.source(id, operand, ScalarType::B64)?))
     }
 
     fn barrier(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
         if i.has("cluster") {
-            return Err("clusters are not covered".into());
+            return Err("clusters are not supported".into());
         }
         let kind = match (i.has("arrive"), i.has("red")) {
             (true, _) => BarrierKind::Arrive,
@@ -91,7 +91,7 @@ impl Decoder<'_> {
             _ if i.has("and") => BarrierKind::Reduce(Reduction::And),
             _ if i.has("or") => BarrierKind::Reduce(Reduction::Or),
             _ if i.has("popc") => BarrierKind::Reduce(Reduction::Count),
-            _ => return Err("its reduction is not covered".into()),
+            _ => return Err("its reduction is not supported".into()),
         };
         let mut operands = i.operands.as_slice();
         let (mut dst, mut predicate) = (None, None);

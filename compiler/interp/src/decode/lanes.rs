@@ -1,4 +1,4 @@
-//! Instructions that the lanes of a warp do together.
+//! Instructions that the lanes of a warp execute together.
 
 use super::Decoder;
 use crate::matrix::Product;
@@ -28,7 +28,7 @@ impl Decoder<'_> {
             }
             "shfl" | "vote" | "match" | "redux" | "elect" => {
                 if !i.has("sync") {
-                    return Err("without .sync it is not covered".into());
+                    return Err("without .sync it is not supported".into());
                 }
                 let (kind, sources) = masked(i)?;
                 (kind, sources, true)
@@ -39,7 +39,7 @@ impl Decoder<'_> {
         };
         let (to, rest) = i.operands.split_first().ok_or("it needs operands")?;
         if rest.len() != sources + usize::from(masked) {
-            return Err(format!("{} operands are not covered", i.operands.len()));
+            return Err(format!("{} operands are not supported", i.operands.len()));
         }
         let mask = if masked { Some(self.source(id, &rest[sources], ScalarType::B32)?) } else { None };
         let mut src = Vec::new();
@@ -82,7 +82,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Movements of fragments between memory and registers, and `wmma.mma`.
+    /// `ldmatrix`, `stmatrix`, `movmatrix`, and the `wmma` instructions.
     fn fragments(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
         let none = Box::new([]);
         let op = |kind, addr: Option<Addr>, src: Vec<Src>, dst| {
@@ -92,7 +92,7 @@ impl Decoder<'_> {
         match (i.opcode.as_str(), i.operands.as_slice()) {
             ("ldmatrix" | "stmatrix", [first, second]) => {
                 if !i.has("m8n8") || i.ty() != Some(ScalarType::B16) {
-                    return Err("only m8n8 of b16 is covered".into());
+                    return Err("only m8n8 of b16 is supported".into());
                 }
                 let transposed = i.has("trans");
                 if i.opcode == "ldmatrix" {
@@ -126,22 +126,21 @@ impl Decoder<'_> {
                 product.check(src.len())?;
                 Ok(op(WarpKind::Product(product), None, src, self.flat_destinations(id, to)?))
             }
-            _ => Err("this form is not covered".into()),
+            _ => Err("this form is not supported".into()),
         }
     }
 }
 
-/// The type that literals among the sources are given: registers of fragments have 32 bits, but for
-/// those of f64.
+/// The type of literals among the sources: fragments have 32-bit registers, except those of f64.
 fn width_of_literals(i: &Instruction) -> ScalarType {
     if i.ty().is_some_and(|t| t.bits() == 64) { ScalarType::B64 } else { ScalarType::B32 }
 }
 
-/// The kind of an instruction with a member mask, and how many sources stand before the mask.
+/// The kind of an instruction with a member mask, and the number of sources before the mask.
 fn masked(i: &Instruction) -> Result<(WarpKind, usize), String> {
     let ty = i.ty();
     let one_of =
-        |names: &[&str]| names.iter().position(|n| i.has(n)).ok_or_else(|| "its mode is not covered".to_owned());
+        |names: &[&str]| names.iter().position(|n| i.has(n)).ok_or_else(|| "its mode is not supported".to_owned());
     Ok(match i.opcode.as_str() {
         "shfl" => {
             let shuffles = [Shuffle::Up, Shuffle::Down, Shuffle::Butterfly, Shuffle::Index];
@@ -155,7 +154,7 @@ fn masked(i: &Instruction) -> Result<(WarpKind, usize), String> {
         "redux" => {
             let signed = ty.is_some_and(|t| t.class() == TypeClass::Signed);
             if ty.is_none_or(|t| t.class() == TypeClass::Float) {
-                return Err("its type is not covered".into());
+                return Err("its type is not supported".into());
             }
             let kinds = [Redux::Add, Redux::Min, Redux::Max, Redux::And, Redux::Or, Redux::Xor];
             (WarpKind::Redux(kinds[one_of(&["add", "min", "max", "and", "or", "xor"])?], signed), 1)

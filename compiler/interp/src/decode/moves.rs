@@ -11,14 +11,13 @@ use atoll_ptx::analysis::StatementId;
 use atoll_ptx::types::TypeClass;
 use atoll_ptx::{Instruction, Operand, ScalarType, StateSpace};
 
-/// Modifiers of loads and stores that say how memory is ordered or cached, which makes no
-/// difference here.
+/// Modifiers of loads and stores for memory ordering and caching, which have no effect here.
 const ORDERING: &[&str] = &[
     "volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "cta", "gpu", "sys", "cluster", "nc", "ca",
     "cg", "cs", "lu", "cv", "wb", "wt", "noftz", "unified",
 ];
 
-/// The same with a `::`.
+/// Prefixes of such modifiers that contain `::`.
 const ORDERING_PREFIXES: &[&str] = &["L1::", "L2::", "level::"];
 
 impl Decoder<'_> {
@@ -39,19 +38,19 @@ impl Decoder<'_> {
 
     fn mov(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
         let [to, from] = i.operands.as_slice() else { return Err("it needs two operands".into()) };
-        let ty = i.ty().ok_or("its type is not covered")?;
+        let ty = i.ty().ok_or("its type is not supported")?;
         let (to_parts, from_parts) = (self.parts(id, to), self.parts(id, from));
-        // `mov.v2.u32 {a, b}, {c, d}`: the type is that of an element.
+        // `mov.v2.u32 {a, b}, {c, d}`: the type is the type of an element.
         let by_element = i.modifiers.iter().any(|m| m.starts_with('v'));
         if by_element && to_parts.len() != from_parts.len() || !by_element && to_parts.len() > 1 && from_parts.len() > 1
         {
-            return Err("it moves vectors of different lengths, or lacks .v2 or .v4".into());
+            return Err("it moves vectors of different lengths, or needs .v2 or .v4".into());
         }
         let whole = if by_element { ty.bits() * to_parts.len() as u32 } else { ty.bits() };
         for parts in [&to_parts, &from_parts].into_iter().filter(|parts| parts.len() > 1) {
             let width = whole / parts.len() as u32;
             if parts.iter().filter_map(|part| self.width_of(id, part)).any(|bits| bits != width) {
-                return Err("it moves a vector that is not as wide as its type".into());
+                return Err("the width of a vector does not match the type".into());
             }
         }
         let mut dst = Vec::new();
@@ -82,10 +81,10 @@ impl Decoder<'_> {
                     "global" | "shared" | "shared::cta" | "local" | "const" | "param" | "param::entry" | "param::func"
                 )
         };
-        if let Some(stranger) = i.modifiers.iter().find(|m| !known(m)) {
-            return Err(format!("the modifier .{stranger} is not covered"));
+        if let Some(unknown) = i.modifiers.iter().find(|m| !known(m)) {
+            return Err(format!("the modifier .{unknown} is not supported"));
         }
-        i.ty().ok_or_else(|| "its type is not covered".into())
+        i.ty().ok_or_else(|| "its type is not supported".into())
     }
 
     fn elements(&self, id: StatementId, i: &Instruction, operand: &Operand) -> Result<Vec<Operand>, String> {
@@ -121,7 +120,7 @@ impl Decoder<'_> {
         Ok(Op::Store { addr: self.address(id, i, address)?, bits: ty.bits().min(64), src: src.into() })
     }
 
-    /// `cvta.space` makes an address generic, `cvta.to.space` the other way round.
+    /// `cvta.space` makes an address generic; `cvta.to.space` does the opposite.
     fn convert_address(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
         let space = i.space().ok_or("it needs a space")?;
         let window = window_of(space);
@@ -141,7 +140,7 @@ impl Decoder<'_> {
         let space = i.space().ok_or("it needs a space")?;
         let [to, from] = i.operands.as_slice() else { return Err("it needs two operands".into()) };
         let wanted = window_of(space);
-        // Parameters of the kernel lie in global memory.
+        // Kernel parameters count as global memory.
         let others = [StateSpace::Shared, StateSpace::Local, StateSpace::Const].map(window_of);
         let test = move |address: u64| {
             let window = memory::window(address);
@@ -160,7 +159,7 @@ impl Decoder<'_> {
         };
         let [address, sources @ ..] = rest else { return Err("it needs an address".into()) };
         let (function, ty) = Atomic::function(i, ORDERING)?;
-        // What stands behind the values is a cache policy.
+        // Operands after the values are cache policies.
         let sources =
             sources.get(..function.sources()).ok_or_else(|| format!("it needs {} values", function.sources()))?;
         let sources = sources.iter().map(|s| self.elements(id, i, s)).collect::<Result<Vec<_>, _>>()?;
@@ -178,16 +177,16 @@ impl Decoder<'_> {
         Ok(Atomic { addr: self.address(id, i, address)?, bits: ty.bits(), function, elements })
     }
 
-    /// `createpolicy`: a hint to caches that are not there; any number will do.
+    /// `createpolicy`: a cache hint without effect here; the value is arbitrary.
     fn policy(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
         let to = i.operands.first().ok_or("it needs an operand")?;
         Ok(Op::Move { src: [(Src::Imm(0), 64)].into(), dst: [(self.destination(id, to)?, 64)].into() })
     }
 
-    /// `cp.async`, whose groups are done at once.
+    /// `cp.async`, which completes at once.
     fn copy(&self, id: StatementId, i: &Instruction) -> Result<Op, String> {
         if !i.has("async") || i.modifiers.iter().any(|m| matches!(m.as_str(), "bulk" | "mbarrier" | "reduce")) {
-            return Err("only cp.async without bulk and mbarriers is covered".into());
+            return Err("cp.async with bulk or mbarriers is not supported".into());
         }
         if i.has("commit_group") || i.has("wait_group") || i.has("wait_all") {
             return Ok(Op::Nop);
@@ -196,7 +195,7 @@ impl Decoder<'_> {
             return Err("it needs two addresses and a size".into());
         };
         let bytes =
-            u32::try_from(*bytes).ok().filter(|b| matches!(b, 4 | 8 | 16)).ok_or("it copies 4, 8 or 16 bytes")?;
+            u32::try_from(*bytes).ok().filter(|b| matches!(b, 4 | 8 | 16)).ok_or("it must copy 4, 8 or 16 bytes")?;
         let (mut source_bytes, mut ignore) = (None, None);
         if let [extra, ..] = rest {
             let is_predicate = match extra {
@@ -216,12 +215,12 @@ impl Decoder<'_> {
     }
 }
 
-/// The 64-bit words of a value with their widths.
+/// The index and width of each 64-bit word of a value.
 fn words(bits: u32) -> impl Iterator<Item = (u32, u32)> {
     (0..bits.div_ceil(64)).map(move |word| (word, bits.min(64)))
 }
 
-/// One word of a register that is wider.
+/// One 64-bit word of a wider register.
 fn at_word(register: Dst, word: u32, bits: u32) -> Dst {
     if register.bits > 64 { Dst { slot: register.slot + word, bits } } else { register }
 }

@@ -1,4 +1,4 @@
-//! Operands to places.
+//! Resolves operands.
 
 use super::Decoder;
 use crate::memory::CODE_WINDOW;
@@ -9,7 +9,7 @@ use atoll_ptx::{
     Address, AddressBase, Instruction, Name, Operand, ScalarType, StateSpace, Variable, is_special_register,
 };
 
-/// A register as an operand names it.
+/// A register operand.
 #[derive(Clone, Copy)]
 pub(super) struct Register {
     pub(super) slot: u32,
@@ -17,7 +17,7 @@ pub(super) struct Register {
 }
 
 impl Decoder<'_> {
-    /// The register of a name, with its component.
+    /// The register of a name, including its component; `None` if the name is not a register.
     pub(super) fn register(&self, id: StatementId, name: &str) -> Result<Option<Register>, String> {
         let Some(register) = self.code.register_at(id, name) else { return Ok(None) };
         let declared = self.code.register(register);
@@ -26,22 +26,22 @@ impl Decoder<'_> {
             None if declared.vector.is_some() => return Err(format!("`{name}` is a vector of registers")),
             None => 0,
             Some(component) if declared.vector.is_none() => {
-                return Err(format!("`{name}` has no .{component}: it is no vector"));
+                return Err(format!("`{name}` has no .{component}: it is not a vector"));
             }
             Some("x" | "r") => 0,
             Some("y" | "g") => 1,
             Some("z" | "b") => 2,
             Some("w" | "a") => 3,
-            Some(component) => return Err(format!("component .{component} is not covered")),
+            Some(component) => return Err(format!("component .{component} is not supported")),
         };
         if index >= u32::from(declared.vector.unwrap_or(1)) {
-            return Err(format!("`{name}` is no component of its register"));
+            return Err(format!("`{name}` exceeds the vector of its register"));
         }
         Ok(Some(Register { slot: self.slots[register.index()] + index * words, ty: declared.ty }))
     }
 
-    /// The values of an operand, one by one: those of `{a, b}`, the elements of a register or
-    /// special register that is a vector, or the operand itself.
+    /// The elements of an operand: those of `{a, b}`, of a vector register or special register, or
+    /// the operand itself.
     pub(super) fn parts(&self, id: StatementId, operand: &Operand) -> Vec<Operand> {
         let of_name = |name: &Name| {
             let declared = self.code.register_at(id, name).and_then(|register| self.code.register(register).vector);
@@ -56,32 +56,32 @@ impl Decoder<'_> {
         }
     }
 
-    /// The width of a register or special register.
+    /// The width of a register or special register in bits.
     pub(super) fn width_of(&self, id: StatementId, operand: &Operand) -> Option<u32> {
         let Operand::Name(name) = operand else { return None };
         let register = self.code.register_at(id, name).map(|register| self.code.register(register).ty.bits());
         register.or_else(|| is_special_register(name).then_some(32))
     }
 
-    /// A predicate register.
+    /// The slot of a predicate register.
     pub(crate) fn predicate(&self, id: StatementId, name: &str) -> Result<u32, String> {
         let register = self.register(id, name)?.filter(|r| r.ty == ScalarType::Pred);
-        register.map(|r| r.slot).ok_or_else(|| format!("`{name}` is no predicate register"))
+        register.map(|r| r.slot).ok_or_else(|| format!("`{name}` is not a predicate register"))
     }
 
-    /// A register to write; `None` for `_`.
+    /// The register to write; `None` for `_`.
     pub(super) fn destination(&self, id: StatementId, operand: &Operand) -> Result<Option<Dst>, String> {
         match operand {
             Operand::Sink => Ok(None),
             Operand::Name(name) => {
-                let register = self.register(id, name)?.ok_or_else(|| format!("`{name}` is no register"))?;
+                let register = self.register(id, name)?.ok_or_else(|| format!("`{name}` is not a register"))?;
                 Ok(Some(Dst { slot: register.slot, bits: register.ty.bits() }))
             }
-            _ => Err("its destination is not covered".into()),
+            _ => Err("its destination is not supported".into()),
         }
     }
 
-    /// A value; literals are read as `ty`.
+    /// The source of a value; literals have the type `ty`.
     pub(super) fn source(&self, id: StatementId, operand: &Operand, ty: ScalarType) -> Result<Src, String> {
         match operand {
             Operand::Immediate(immediate) => {
@@ -90,7 +90,7 @@ impl Decoder<'_> {
             Operand::Not(name) => Ok(Src::Not(self.predicate(id, name)?)),
             Operand::Name(name) => self.named(id, name, 0),
             Operand::NameOffset(name, offset) => self.named(id, name, *offset),
-            _ => Err("one of its sources is not covered".into()),
+            _ => Err("one of its sources is not supported".into()),
         }
     }
 
@@ -109,8 +109,8 @@ impl Decoder<'_> {
             return self.variable_address(variable, offset);
         }
         let function = self.symbols.function(name).ok_or_else(|| match self.symbols.is_texture(name) {
-            true => format!("`{name}` is a texture, sampler or surface, which are not covered"),
-            false => format!("`{name}` is not known"),
+            true => format!("`{name}` is a texture, sampler or surface, which are not supported"),
+            false => format!("unknown name `{name}`"),
         })?;
         Ok(Src::Imm(CODE_WINDOW + function as u64))
     }
@@ -123,7 +123,7 @@ impl Decoder<'_> {
         let at = |base: u64| base.wrapping_add_signed(offset);
         match variable.space {
             StateSpace::Local | StateSpace::Param => {
-                let place = self.frame.place(variable).ok_or_else(|| format!("`{}` has no place", variable.name))?;
+                let place = self.frame.place(variable).ok_or_else(|| format!("`{}` has no address", variable.name))?;
                 Ok(if variable.space == StateSpace::Local {
                     Src::Local(at(place.into()))
                 } else {
@@ -145,7 +145,7 @@ impl Decoder<'_> {
 
     pub(super) fn address_in(&self, id: StatementId, space: Space, operand: &Operand) -> Result<Addr, String> {
         let Operand::Address(Address { base, offset }) = operand else {
-            return Err("its address is not covered".into());
+            return Err("its address is not supported".into());
         };
         let (base, short) = match base {
             AddressBase::Absolute(address) => (Src::Imm(*address), false),
@@ -158,7 +158,7 @@ impl Decoder<'_> {
     }
 }
 
-/// A state space that can be accessed; none is generic.
+/// The state space of an access; none means generic.
 pub(super) fn space_of(space: Option<StateSpace>) -> Result<Space, String> {
     Ok(match space {
         None => Space::Generic,
@@ -167,11 +167,11 @@ pub(super) fn space_of(space: Option<StateSpace>) -> Result<Space, String> {
         Some(StateSpace::Local) => Space::Local,
         Some(StateSpace::Const) => Space::Const,
         Some(StateSpace::Param) => Space::Param,
-        Some(other) => return Err(format!("space .{other} is not covered")),
+        Some(other) => return Err(format!("space .{other} is not supported")),
     })
 }
 
-/// Whether a special register has an element for each axis.
+/// Whether a special register is a vector with one element per axis.
 fn is_vector_of_axes(name: &str) -> bool {
     matches!(name, "%tid" | "%ntid" | "%ctaid" | "%nctaid")
 }
@@ -186,7 +186,7 @@ fn special(name: &str) -> Result<Src, String> {
         "y" => 1,
         "z" => 2,
         "w" if is_vector_of_axes(base) => return Ok(Src::Imm(0)),
-        _ => return Err(format!("`{name}` is not covered")),
+        _ => return Err(format!("`{name}` is not supported")),
     };
     let special = match base {
         "%tid" => Special::Tid(axis),
@@ -205,10 +205,10 @@ fn special(name: &str) -> Result<Src, String> {
         "%clock_hi" | "%globaltimer_hi" => Special::ClockHigh,
         "%dynamic_smem_size" => Special::DynamicShared,
         "%total_smem_size" => Special::TotalShared,
-        // One multiprocessor, one grid, no clusters.
+        // There is one multiprocessor and one grid, and there are no clusters.
         "%smid" | "%gridid" | "%is_explicit_cluster" => return Ok(Src::Imm(0)),
         "%nsmid" => return Ok(Src::Imm(1)),
-        _ => return Err(format!("`{name}` is not covered")),
+        _ => return Err(format!("`{name}` is not supported")),
     };
     Ok(Src::Special(special))
 }

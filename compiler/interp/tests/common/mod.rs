@@ -1,10 +1,10 @@
-//! Runs small kernels.
+//! Helpers that run small kernels.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, reason = "each test binary uses some of the helpers")]
 
 use atoll_interp::{Access, Fault, Launch, Memory, Options, Program, Report, RunError, run};
 
-/// Lines in front of every kernel; faults count them, too.
+/// The lines before every kernel; line numbers of faults include them.
 pub(crate) const HEADER: &str = ".version 8.3\n.target sm_90\n.address_size 64\n";
 
 pub(crate) fn program(text: &str) -> Program {
@@ -13,7 +13,7 @@ pub(crate) fn program(text: &str) -> Program {
     Program::new(&module, &name).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-/// Runs a kernel with one parameter, the address of `words` zeroed words, and answers them.
+/// Runs a kernel with one parameter, the address of `words` zeroed words. Returns the words.
 pub(crate) fn try_words(
     text: &str,
     grid: u32,
@@ -35,7 +35,7 @@ pub(crate) fn try_words(
     }
 }
 
-/// The same for several seeds, which must agree.
+/// Like [`try_words`], for several seeds, which must give the same result.
 pub(crate) fn words(text: &str, grid: u32, block: u32, words: usize) -> Vec<u32> {
     let run = |seed| {
         try_words(text, grid, block, words, &Options { seed, ..Options::default() })

@@ -414,7 +414,7 @@ fn strangers(socket: &Path) -> Result<()> {
             "content",
         ),
         (with(r#"{"request":"get","digest":"../../etc/passwd"}"#), "64 hexadecimal digits"),
-        (with(r#"{"request":"hello","tenant":"../a"}"#), "names no tenant"),
+        (with(r#"{"request":"hello","tenant":"../a"}"#), "is not a tenant name"),
         (with(r#"{"request":"remove","function":"../../x"}"#), "there is no function"),
         (
             with(r#"{"request":"invoke","call":{"again":{"plan":7,"rename":[]}},"class":null,"deadline_us":null}"#),

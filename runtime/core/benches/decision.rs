@@ -1,5 +1,5 @@
-//! The time of one scheduling decision with 32 device queues, all busy (budget: 1 µs), and of one
-//! choice of what pads a launch (budget: 0.4 µs).
+//! The time of one scheduling decision with 32 busy device queues (budget: 1 µs), and of one choice
+//! of co-scheduled blocks (budget: 0.4 µs).
 //!
 //! `cargo bench -p atoll-core --bench decision`
 
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const QUEUES: u32 = 32;
-/// Steps of a best-effort task: so many that few of them end while the clock runs.
+/// Steps of a best-effort task: enough that few tasks end during the measurement.
 const STEPS: usize = 100_000;
 const COMPUTE_UNITS: u32 = 60;
 
-/// A scheduler that is driven by a device which completes launches at once.
+/// A scheduler with a device that completes launches at once.
 struct Driver {
     scheduler: DeviceScheduler,
     actions: Vec<Action>,
@@ -40,7 +40,7 @@ impl Driver {
             best_effort_wait_ns_max: None,
             perturb: None,
         };
-        let steps = Arc::from(vec![Step::Cuttable; STEPS]);
+        let steps = Arc::from(vec![Step::Preemptible; STEPS]);
         Driver {
             scheduler: DeviceScheduler::new(&config),
             actions: Vec::new(),
@@ -51,12 +51,12 @@ impl Driver {
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn send(&mut self, event: Event) {
         self.now += 1;
         self.scheduler.handle(Nanos(self.now), event, &mut self.actions);
     }
 
-    /// A task of so many steps, with these profiles, if any.
+    /// The arrival of a task with these steps, all with one profile, if any.
     fn task(&mut self, class: Class, priority: u32, steps: Arc<[Step]>, profile: Option<&LaunchProfile>) -> Event {
         let task = TaskId(self.tasks);
         self.tasks += 1;
@@ -77,7 +77,7 @@ impl Driver {
 
     fn arrive_best_effort(&mut self, profile: Option<&LaunchProfile>) {
         let arrival = self.task(Class::BestEffort, 0, Arc::clone(&self.steps), profile);
-        self.tell(arrival);
+        self.send(arrival);
         self.act();
     }
 
@@ -85,7 +85,7 @@ impl Driver {
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {
                 match action {
-                    Action::Prepare { task } => self.tell(Event::TaskPrepared { task }),
+                    Action::Prepare { task } => self.send(Event::TaskPrepared { task }),
                     Action::Issue { launch, .. } => self.in_flight.push_back(launch),
                     _ => {}
                 }
@@ -94,17 +94,17 @@ impl Driver {
     }
 
     fn end(&mut self, launch: LaunchId, end: LaunchEnd) {
-        self.tell(Event::LaunchEnded { launch, end });
+        self.send(Event::LaunchEnded { launch, end });
         self.act();
     }
 
-    /// How long it takes to hear of the arrival of a task that makes others leave; these leave, it
-    /// runs, and they go on.
+    /// The time to handle the arrival of a task that evicts others. Afterwards the others are
+    /// evicted, the task runs, and they continue.
     fn preempt(&mut self, priority: u32) -> Duration {
         let evicted: Vec<LaunchId> = self.in_flight.drain(..).collect();
-        let arrival = self.task(Class::RealTime, priority, Arc::from([Step::Cuttable]), None);
+        let arrival = self.task(Class::RealTime, priority, Arc::from([Step::Preemptible]), None);
         let begin = Instant::now();
-        self.tell(arrival);
+        self.send(arrival);
         let time = begin.elapsed();
         self.act();
         evicted.into_iter().for_each(|launch| self.end(launch, LaunchEnd::Evicted));
@@ -133,7 +133,7 @@ fn decide(criterion: &mut Criterion) {
     });
     let mut driver = Driver::new(POLICY_DEFAULT);
     let less_urgent = driver.task(Class::RealTime, 1, Arc::clone(&driver.steps), None);
-    driver.tell(less_urgent);
+    driver.send(less_urgent);
     (0..2 * QUEUES).for_each(|_| driver.arrive_best_effort(None));
     criterion.bench_function("real-time arrival that evicts a real-time task, 30 best-effort tasks wait", |bencher| {
         bencher.iter_custom(|rounds| (0..rounds).map(|_| driver.preempt(0)).sum());
@@ -155,7 +155,7 @@ fn pad(criterion: &mut Criterion) {
         let evicted: Vec<LaunchId> = driver.in_flight.drain(..).collect();
         let next = |driver: &mut Driver| {
             let arrival = driver.task(Class::RealTime, 0, Arc::clone(&driver.steps), profile);
-            driver.tell(arrival);
+            driver.send(arrival);
             driver.act();
         };
         next(&mut driver);
@@ -164,7 +164,7 @@ fn pad(criterion: &mut Criterion) {
             bencher.iter(|| {
                 let launch = driver.in_flight.pop_front().expect("the real-time queue is busy");
                 driver.end(launch, LaunchEnd::Complete);
-                // Without a pause, in which the others would begin to issue for themselves.
+                // Without a pause, in which best-effort tasks would issue launches of their own.
                 if driver.scheduler.waiting(Class::RealTime) == 0 {
                     next(&mut driver);
                 }

@@ -1,4 +1,5 @@
-//! The time of one memory decision with 1,000 functions, of which a quarter fits (budget: 2 µs).
+//! The time of one memory decision with 1,000 functions, a quarter of which fit on the device
+//! (budget: 2 µs).
 //!
 //! `cargo bench -p atoll-core --bench memory`
 
@@ -16,21 +17,21 @@ use std::time::{Duration, Instant};
 const FUNCTIONS: u64 = 1_000;
 const CONSTANT_BYTES: u64 = 256 << 10;
 const FITTING: u64 = FUNCTIONS / 4;
-/// Invocations that are prepared at a time, at most.
+/// Most invocations that are prepared at a time.
 const PREPARED_MAX: usize = 4;
 
-/// What comes in.
+/// The request load.
 #[derive(Clone, Copy)]
 struct Load {
-    /// Requests are for any of so many functions, drawn evenly.
+    /// Requests are drawn uniformly from this many functions.
     functions: u64,
-    /// So many requests are there at any time.
+    /// Number of requests present at any time.
     clients: u64,
-    /// The functions belong to a tenant that may have memory for so many of them.
+    /// Quota of the functions' tenant, in functions.
     quota: Option<u64>,
 }
 
-/// Memory decisions with an engine that does everything at once.
+/// Memory decisions with an engine that carries out everything at once.
 struct Driver {
     memory: Memory,
     load: Load,
@@ -38,11 +39,11 @@ struct Driver {
     rng: Rng,
     now: u64,
     tasks: u64,
-    /// Requests that are there.
+    /// Number of requests present.
     alive: u64,
     ready: VecDeque<TaskId>,
     prepared: VecDeque<TaskId>,
-    /// Events told so far: each is a decision.
+    /// Number of events handled; each is a decision.
     events: u64,
 }
 
@@ -74,13 +75,13 @@ impl Driver {
                 class: Class::BestEffort,
                 constants,
             };
-            memory.join(spec).expect("there is room for all functions");
+            memory.register(spec).expect("there is room for all functions");
         }
         let (ready, prepared) = (VecDeque::new(), VecDeque::new());
         Driver { memory, load, tenant, rng: Rng::new(1), now: 0, tasks: 0, alive: 0, ready, prepared, events: 0 }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn send(&mut self, event: Event) {
         self.note(event);
         while let Some(action) = self.memory.next_action() {
             match action {
@@ -118,10 +119,10 @@ impl Driver {
             stages,
             session: None,
         };
-        self.tell(Event::Arrived(spec));
+        self.send(Event::Arrived(spec));
     }
 
-    /// One thing happens: a request arrives, is prepared or ends, constants come, or time passes.
+    /// One event: a request arrives, is prepared or ends, constants are written, or time passes.
     fn step(&mut self) {
         if self.alive < self.load.clients {
             return self.arrive();
@@ -129,25 +130,25 @@ impl Driver {
         if self.prepared.len() < PREPARED_MAX
             && let Some(task) = self.ready.pop_front()
         {
-            return self.tell(Event::Prepare { task });
+            return self.send(Event::Prepare { task });
         }
         let before = self.events;
-        self.tell(Event::Advance);
+        self.send(Event::Advance);
         if self.events > before + 1 || !self.ready.is_empty() && self.prepared.len() < PREPARED_MAX {
             return;
         }
         if let Some(task) = self.prepared.pop_front() {
             self.alive -= 1;
-            self.tell(Event::Left { task });
-            return self.tell(Event::Resume);
+            self.send(Event::Ended { task });
+            return self.send(Event::Resume);
         }
         if let Some(at) = self.memory.next_wakeup() {
             self.now = self.now.max(at.0);
-            self.tell(Event::Tick);
+            self.send(Event::Tick);
         }
     }
 
-    /// The time of at least so many decisions, scaled to that number.
+    /// The time of at least `decisions` decisions, scaled to that number.
     fn time(&mut self, decisions: u64) -> Duration {
         let (begin, before) = (Instant::now(), self.events);
         while self.events - before < decisions {

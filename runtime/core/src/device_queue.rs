@@ -1,10 +1,10 @@
-//! The device queue as the scheduler sees it: what is in it, and which tasks feed it.
+//! A device queue as the scheduler sees it: its launches in flight, and the tasks bound to it.
 
 use crate::ids::{Epoch, LaunchId, Nanos, TaskId};
 use crate::limits::HANG_NS;
 use std::collections::VecDeque;
 
-/// A launch handed to the device and not yet known to have ended.
+/// A launch that was submitted to the device and has not been reported as ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlight {
     pub(crate) launch: LaunchId,
@@ -14,24 +14,23 @@ pub(crate) struct InFlight {
     pub(crate) abort: Abort,
 }
 
-/// How far the end of a launch by force has come.
+/// The state of a forced end of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Abort {
-    /// Nobody asked for it.
+    /// Not requested.
     No,
-    /// The device was told, and should be done by then.
+    /// Requested; the launch counts as hung after `until`.
     Told { until: Nanos },
-    /// It was not, and that was said.
+    /// It did not end in time, which was reported.
     Hung,
 }
 
-/// One device queue: a bounded line of launches, fed by the tasks bound to it.
+/// One device queue: a bounded FIFO of launches, fed by the tasks bound to it.
 #[derive(Debug)]
 pub(crate) struct DeviceQueue {
     in_flight: VecDeque<InFlight>,
     /// Bound tasks in the order in which they started. A task stays bound to its queue until it is
-    /// finished, so that a launch that is issued again stands behind the one it repeats (design
-    /// D5 c).
+    /// finished, so that a launch that is issued again stays behind the launch it repeats.
     pub(crate) bound: Vec<TaskId>,
     capacity: usize,
 }
@@ -60,13 +59,13 @@ impl DeviceQueue {
         self.in_flight.push_back(launch);
     }
 
-    /// The oldest launch, which is the one that runs if any does.
+    /// The oldest launch. If any launch of the queue is running, it is this one.
     pub(crate) fn oldest(&self) -> Option<&InFlight> {
         self.in_flight.front()
     }
 
-    /// Notes that the oldest launch is aborted now, or that it is overdue. Returns what is to be
-    /// said about it.
+    /// Marks the oldest launch as aborted, or as hung if its abort is overdue. Returns the new
+    /// state, or `None` if there is nothing to report.
     pub(crate) fn abort_oldest(&mut self, now: Nanos) -> Option<Abort> {
         let oldest = self.in_flight.front_mut()?;
         oldest.abort = match oldest.abort {
@@ -85,8 +84,9 @@ impl DeviceQueue {
         }
     }
 
-    /// Takes a launch that ended. Those of one task end in the order in which they were issued; of
-    /// those of several, which may run on different executors, any may end first.
+    /// Removes a launch that ended; `None` if an older launch of its task is still here. Launches
+    /// of one task end in order; those of different tasks may run on different executors and end in
+    /// any order.
     pub(crate) fn take(&mut self, launch: LaunchId) -> Option<InFlight> {
         let at = self.in_flight.iter().position(|other| other.launch == launch)?;
         let task = self.in_flight[at].task;
@@ -94,12 +94,12 @@ impl DeviceQueue {
         if is_oldest { self.in_flight.remove(at) } else { None }
     }
 
-    /// Whether a launch is in it.
+    /// Whether it contains a launch.
     pub(crate) fn holds(&self, launch: LaunchId) -> bool {
         self.in_flight.iter().any(|other| other.launch == launch)
     }
 
-    /// Forgets everything: the device is lost.
+    /// Removes everything: the device is lost.
     pub(crate) fn clear(&mut self) {
         self.in_flight.clear();
         self.bound.clear();

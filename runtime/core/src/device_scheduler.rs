@@ -1,18 +1,19 @@
-//! The scheduler of a device: its lanes, each with a scheduler of its own, and what they share.
+//! The scheduler of a device: its lanes, each with its own scheduler, and the state they share.
 //!
-//! An event goes to the lane of its task or launch, and only that lane decides. What stands in no
-//! table of other lanes is the default lane's, so that a device with one lane looks nothing up.
-//! Real-time tasks of one lane evict nothing in another: that is what a lane is for. What lanes
-//! share is the numbering of launches and the ledger of what clients may use.
+//! An event goes to the lane of its task or launch, and only that lane takes decisions. Tasks and
+//! launches that are in no table belong to the default lane, so a device with one lane needs no
+//! look-ups. Real-time tasks of one lane never evict tasks of another lane; lanes exist for that
+//! isolation. Lanes share the numbering of launches and the token ledger of clients.
 //!
-//! A lane that closes issues nothing any more, and what is on the device leaves by the epoch, or
-//! ends where nothing can leave. Each of its tasks moves to the default lane once nothing of it is
-//! on the device, with all it has done, and goes on there.
+//! A lane that closes issues nothing any more. Its launches on the device exit by their epoch, or
+//! run to their end if they cannot be preempted. Each of its tasks moves to the default lane once
+//! none of its launches is on the device, and continues there with all its progress.
 
+use crate::counters::Counters;
 use crate::event::{Action, Event, TaskSpec};
 use crate::ids::{Class, LaneId, LaunchId, Nanos, QueueId, TaskId};
 use crate::limits::DEVICE_QUEUES_MAX;
-use crate::scheduler::{Counters, Scheduler, SchedulerConfig};
+use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::starvation::Slice;
 use crate::tokens::TokenLedger;
 use foldhash::fast::FixedState;
@@ -23,13 +24,13 @@ use std::ops::Range;
 /// A lane to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneConfig {
-    /// Its name, not used again for the life of the scheduler.
+    /// Its id; unique for the life of the scheduler.
     pub lane: LaneId,
-    /// What the device calls its queues; the first one is the most urgent.
+    /// The device's indices of its queues; the first has the highest priority.
     pub queues: Range<u32>,
-    /// Whether the second half of them are the paired queues of the first, for second lines.
+    /// Whether the second half of them are paired queues of the first half, for second branches.
     pub paired_queues: bool,
-    /// How many compute units they are bound to.
+    /// Number of compute units that the queues are bound to.
     pub compute_units: u32,
 }
 
@@ -38,34 +39,34 @@ pub struct LaneConfig {
 pub struct LaneState {
     /// The lane, as it was opened.
     pub config: LaneConfig,
-    /// Tasks in it.
+    /// Number of its tasks.
     pub tasks: usize,
     /// Whether it is closing.
     pub is_closing: bool,
 }
 
-/// Why a lane is not opened or closed.
+/// Why a lane cannot be opened or closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneError {
-    /// There is no such lane.
+    /// No lane has this id.
     Unknown(LaneId),
-    /// There is, or was, one of this name.
+    /// A lane with this id exists or existed.
     Taken(LaneId),
-    /// The default lane stays open.
+    /// The default lane cannot be closed.
     Default,
-    /// It is closing already.
+    /// The lane is already closing.
     Closing(LaneId),
-    /// It has no queues, or such as the device cannot have.
+    /// The range is empty or exceeds the device's queues.
     Queues(Range<u32>),
-    /// Half of its queues are to be paired queues, and their number is odd.
+    /// Half of the queues are to be paired queues, but their number is odd.
     PairedQueues(usize),
     /// A queue belongs to another lane.
     QueueTaken(QueueId, LaneId),
-    /// It has no compute units, or more than the device.
+    /// It has no compute units, or more than the device has.
     ComputeUnits {
-        /// How many it was to have.
+        /// Compute units of the lane.
         wanted: u32,
-        /// How many the device has.
+        /// Compute units of the device.
         of: u32,
     },
 }
@@ -74,9 +75,9 @@ impl fmt::Display for LaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LaneError::Unknown(lane) => write!(f, "there is no lane {}", lane.0),
-            LaneError::Taken(lane) => write!(f, "there is a lane {} already", lane.0),
+            LaneError::Taken(lane) => write!(f, "lane {} already exists or existed; use a new id", lane.0),
             LaneError::Default => f.write_str("the default lane cannot be closed"),
-            LaneError::Closing(lane) => write!(f, "lane {} is closing already", lane.0),
+            LaneError::Closing(lane) => write!(f, "lane {} is already closing", lane.0),
             LaneError::Queues(queues) => {
                 write!(
                     f,
@@ -97,17 +98,17 @@ impl fmt::Display for LaneError {
 
 impl std::error::Error for LaneError {}
 
-/// What all lanes of a device share.
+/// State that all lanes of a device share.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceWide {
     launches: u64,
-    /// The launches in flight in other lanes than the default one.
+    /// Launches in flight in lanes other than the default lane.
     lanes: HashMap<LaunchId, LaneId, FixedState>,
     pub(crate) tokens: TokenLedger,
 }
 
 impl DeviceWide {
-    /// A name for the next launch, which is a lane's: unique and increasing over all lanes.
+    /// The id of a lane's next launch: unique and increasing across all lanes.
     pub(crate) fn next_launch(&mut self, lane: LaneId) -> LaunchId {
         let launch = LaunchId(self.launches);
         self.launches += 1;
@@ -118,30 +119,29 @@ impl DeviceWide {
     }
 }
 
-/// The state of scheduling one device. A pure function: the same events at the same times give the
+/// The scheduling state of one device. Deterministic: the same events at the same times give the
 /// same actions.
 ///
-/// Whoever drives it carries the actions out in the order given, and reports what comes of them as
-/// further events.
+/// The caller carries the actions out in the given order, and reports their results as events.
 pub struct DeviceScheduler {
-    /// How each lane's scheduler is made, but for queues and compute units.
+    /// Configuration of each lane's scheduler, except for queues and compute units.
     config: SchedulerConfig,
-    /// The default lane, then the others in the order in which they were opened.
+    /// The default lane, followed by the others in the order in which they were opened.
     lanes: Vec<Scheduler>,
-    /// The tasks in other lanes than the default one.
+    /// Tasks in lanes other than the default lane.
     tasks: HashMap<TaskId, LaneId, FixedState>,
-    /// Lanes that were opened so far have lower names.
+    /// Greater than the ids of all lanes opened so far.
     next_lane: LaneId,
     device: DeviceWide,
-    /// What happened in lanes that are closed.
+    /// Sums of the counters of closed lanes.
     closed: Counters,
 }
 
 impl DeviceScheduler {
-    /// A scheduler without tasks, whose only lane is the default one, of all compute units.
+    /// A scheduler without tasks. Its only lane is the default lane, with all compute units.
     ///
     /// # Panics
-    /// If the configuration has no queue, too many, or queues without room.
+    /// If the configuration has no queues, too many queues, or queues without room.
     pub fn new(config: &SchedulerConfig) -> DeviceScheduler {
         let lanes = vec![Scheduler::new(config, LaneId::DEFAULT, 0)];
         let (device, closed) = (DeviceWide::default(), Counters::default());
@@ -155,12 +155,12 @@ impl DeviceScheduler {
         }
     }
 
-    /// Takes an event and appends what is to be done about it.
+    /// Handles an event and appends the resulting actions.
     ///
     /// # Panics
-    /// If the event contradicts what the scheduler was told before: time that goes back, an unknown
-    /// launch, launches that end out of order or without a cause. Going on would mean answers
-    /// computed from inputs that were not there.
+    /// If the event contradicts earlier events: time goes back, a launch is unknown, launches end
+    /// out of order or are aborted without a request. To continue would risk results computed from
+    /// incomplete inputs.
     #[inline]
     pub fn handle(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>) {
         match &mut self.lanes[..] {
@@ -169,7 +169,7 @@ impl DeviceScheduler {
         }
     }
 
-    /// The same where there are several lanes.
+    /// [`DeviceScheduler::handle`] with several lanes.
     #[inline(never)]
     fn handle_in_lane(&mut self, now: Nanos, event: Event, actions: &mut Vec<Action>) {
         let lane = match event {
@@ -191,26 +191,26 @@ impl DeviceScheduler {
                 return self.close_emptied(now, actions);
             }
         };
-        let at = lane.map_or(0, |lane| self.place_of(lane).expect("tables name lanes that are there"));
+        let at = lane.map_or(0, |lane| self.place_of(lane).expect("tables hold ids of existing lanes only"));
         self.tell(at, now, event, actions);
         if self.lanes[at].is_closing {
             self.close_emptied(now, actions);
         }
     }
 
-    /// The lane besides the default one that a task which arrives goes to.
+    /// The lane, other than the default lane, for a task that arrives.
     fn lane_for(&mut self, spec: &TaskSpec) -> Option<LaneId> {
         let at = self.place_of(spec.lane).filter(|&at| at > 0 && !self.lanes[at].is_closing)?;
         self.tasks.insert(spec.task, self.lanes[at].lane);
         Some(self.lanes[at].lane)
     }
 
-    /// Where a lane stands among the lanes.
+    /// The index of a lane in `lanes`.
     fn place_of(&self, lane: LaneId) -> Option<usize> {
         self.lanes.iter().position(|other| other.lane == lane)
     }
 
-    /// Tells an event to a lane.
+    /// Passes an event to the lane at an index.
     fn tell(&mut self, at: usize, now: Nanos, event: Event, actions: &mut Vec<Action>) {
         let lane = &mut self.lanes[at];
         let fresh = actions.len();
@@ -229,7 +229,7 @@ impl DeviceScheduler {
     /// Opens a lane.
     ///
     /// # Errors
-    /// See [`LaneError`]. Nothing has changed then.
+    /// See [`LaneError`]. On error nothing has changed.
     pub fn open_lane(&mut self, config: &LaneConfig) -> Result<(), LaneError> {
         let LaneConfig { lane, ref queues, paired_queues, compute_units } = *config;
         if lane < self.next_lane {
@@ -257,11 +257,11 @@ impl DeviceScheduler {
         Ok(())
     }
 
-    /// Begins to close a lane. [`Action::CloseLane`] follows, at once or when the last of its
-    /// launches has ended.
+    /// Begins to close a lane. [`Action::CloseLane`] follows, at once or when its last launch has
+    /// ended.
     ///
     /// # Errors
-    /// There is no such lane, it is closing, or it is the default one.
+    /// If the lane does not exist, is already closing, or is the default lane.
     pub fn close_lane(&mut self, now: Nanos, lane: LaneId, actions: &mut Vec<Action>) -> Result<(), LaneError> {
         if lane == LaneId::DEFAULT {
             return Err(LaneError::Default);
@@ -277,7 +277,7 @@ impl DeviceScheduler {
         Ok(())
     }
 
-    /// Moves what can be moved out of lanes that are closing, and closes those that are empty then.
+    /// Moves idle tasks out of closing lanes, and closes the lanes that are then empty.
     fn close_emptied(&mut self, now: Nanos, actions: &mut Vec<Action>) {
         let idle: Vec<_> =
             self.lanes.iter_mut().filter(|lane| lane.is_closing).flat_map(Scheduler::release_idle).collect();
@@ -298,7 +298,7 @@ impl DeviceScheduler {
         });
     }
 
-    /// The lanes that are open or closing, the default one first.
+    /// The lanes that are open or closing, the default lane first.
     pub fn lanes(&self) -> impl Iterator<Item = LaneState> {
         self.lanes.iter().map(|lane| LaneState {
             config: LaneConfig {
@@ -312,15 +312,15 @@ impl DeviceScheduler {
         })
     }
 
-    // What the lanes know together.
+    // Across all lanes.
 
-    /// When [`Event::Tick`] is due if nothing else happens before.
+    /// When [`Event::Tick`] is due if no other event comes first.
     pub fn next_wakeup(&self) -> Option<Nanos> {
         let lanes = self.lanes.iter().filter_map(Scheduler::next_wakeup).min();
         lanes.into_iter().chain(self.device.tokens.next_grant()).min()
     }
 
-    /// What happened so far.
+    /// Counts since the scheduler was created.
     pub fn counters(&self) -> Counters {
         let mut sum = self.closed;
         self.lanes.iter().for_each(|lane| sum += lane.counters);
@@ -332,28 +332,28 @@ impl DeviceScheduler {
         self.lanes.iter().map(Scheduler::task_count).sum()
     }
 
-    /// Tasks of a class that wait in host queues, those that cannot start yet included.
+    /// Tasks of a class that wait in host queues, including those that are not ready.
     pub fn waiting(&self, class: Class) -> usize {
         self.lanes.iter().map(|lane| lane.waiting(class)).sum()
     }
 
-    /// Whether a lane serves real-time tasks now, those left out that cannot start yet.
+    /// Whether a real-time task is ready or running in any lane.
     pub fn is_in_real_time_mode(&self) -> bool {
         self.lanes.iter().any(Scheduler::is_in_real_time_mode)
     }
 
-    /// Whether a task is over but for what of it is in flight.
+    /// Whether a task is over except for launches in flight.
     pub fn is_ending(&self, task: TaskId) -> bool {
         let lane = self.tasks.get(&task).and_then(|lane| self.place_of(*lane));
         self.lanes[lane.unwrap_or(0)].is_ending(task)
     }
 
-    /// The slice of best-effort work that runs or is promised in a lane.
+    /// The slice of best-effort work that is running or promised in a lane.
     pub fn slice(&self, lane: LaneId) -> Option<Slice> {
         self.lanes[self.place_of(lane)?].slice()
     }
 
-    /// The lane that a task is in; `None` if it is not there.
+    /// The lane of a task; `None` if the task is unknown.
     pub fn lane_of(&self, task: TaskId) -> Option<LaneId> {
         let is_here = || self.lanes[0].has(task).then_some(LaneId::DEFAULT);
         self.tasks.get(&task).copied().or_else(is_here)
@@ -394,7 +394,7 @@ mod tests {
                     .open_lane(&LaneConfig { lane, queues: first..first + 2, paired_queues: false, compute_units: 2 })
                     .expect("it is free");
                 let (task, client, class, steps) =
-                    (TaskId(lane.0.into()), ClientId(0), Class::BestEffort, Arc::from([Step::Solid]));
+                    (TaskId(lane.0.into()), ClientId(0), Class::BestEffort, Arc::from([Step::NotPreemptible]));
                 let spec = TaskSpec {
                     task,
                     lane,

@@ -1,14 +1,15 @@
 //! The decisions of the scheduler after every event: which tasks are evicted, which are bound to a
 //! device queue, which launches are issued.
 
+use crate::counters::Counters;
 use crate::device_queue::{Abort, DeviceQueue, InFlight};
 use crate::device_scheduler::DeviceWide;
 use crate::event::{Action, Step};
-use crate::ids::{Class, Epoch, LaunchId, PreemptLevel, QueueId, TaskId, Urgency};
+use crate::ids::{CLASSES, Class, Epoch, LaunchId, PreemptLevel, QueueId, TaskId, Urgency};
 use crate::limits;
 use crate::padding::Padding;
 use crate::policy::View;
-use crate::scheduler::{CLASSES, Counters, Scheduler};
+use crate::scheduler::Scheduler;
 use crate::starvation::Starvation;
 use crate::task::{Phase, Task};
 
@@ -18,7 +19,7 @@ impl Scheduler {
             return self.evict_all(actions);
         }
         let view = self.view();
-        self.ration();
+        self.update_slice();
         self.evict(&view, actions);
         self.bind(&view, actions);
         self.issue(&view, device, actions);
@@ -40,19 +41,19 @@ impl Scheduler {
     /// are too.
     pub(crate) fn best_effort_starves(&self) -> bool {
         let at = Class::BestEffort as usize;
-        let away = self.host_queues[at].away() as u64;
-        !self.rt_tasks.is_empty() && self.counters.arrived[at] - self.counters.finished[at] > away
+        let unready = self.host_queues[at].unready() as u64;
+        !self.rt_tasks.is_empty() && self.counters.arrived[at] - self.counters.finished[at] > unready
     }
 
     /// Notes progress of best-effort work.
-    pub(crate) fn feed(&mut self) {
+    pub(crate) fn note_best_effort_progress(&mut self) {
         if let Some(starvation) = &mut self.starvation {
-            starvation.feed(self.now);
+            starvation.note_progress(self.now);
         }
     }
 
     /// Begins and ends slices of best-effort tasks that made no progress for too long.
-    fn ration(&mut self) {
+    fn update_slice(&mut self) {
         let (now, starves) = (self.now, self.best_effort_starves());
         let Some(starvation) = &mut self.starvation else { return };
         let is_due = starvation.is_due(starves, now);
@@ -62,14 +63,14 @@ impl Scheduler {
             self.counters.best_effort_slices += u64::from(holder.is_some());
         }
         let phase = holder.and_then(|id| self.tasks.get(&id)).map(|task| task.phase);
-        let starvation = self.starvation.as_mut().expect("looked at");
+        let starvation = self.starvation.as_mut().expect("present: checked above");
         match (holder, phase) {
             (Some(task), Some(Phase::Waiting | Phase::Preparing)) if starves => starvation.promise(task),
             (Some(task), Some(Phase::Running)) if starves => starvation.run(task, now),
             // It is over, or no real-time task blocks it any more.
             (Some(_), _) => starvation.end(now),
             // All remaining best-effort tasks are ending.
-            (None, _) if is_due => starvation.feed(now),
+            (None, _) if is_due => starvation.note_progress(now),
             (None, _) => {}
         }
     }
@@ -107,8 +108,9 @@ impl Scheduler {
         let holder = self.starvation.as_ref().and_then(Starvation::holder);
         for class in CLASSES {
             // If the least urgent task of a class may stay, so may the others.
-            let nobody = self.in_flight[class as usize] == 0 || !self.policy.evicts(Urgency::least(class), view);
-            if nobody || self.preempt_level < PreemptLevel::Deactivate {
+            let nothing_to_evict =
+                self.in_flight[class as usize] == 0 || !self.policy.evicts(Urgency::least(class), view);
+            if nothing_to_evict || self.preempt_level < PreemptLevel::Deactivate {
                 continue;
             }
             for queue in self.policy.queues(class, view) {
@@ -140,7 +142,7 @@ impl Scheduler {
         if self.preempt_level < PreemptLevel::Deactivate {
             return None;
         }
-        self.tasks.get_mut(&id).expect("only tasks that exist are raised").raise()
+        self.tasks.get_mut(&id).expect("the caller names an unfinished task").raise()
     }
 
     // Binding.
@@ -182,7 +184,7 @@ impl Scheduler {
             Class::RealTime if !queues.clone().all(|queue| self.is_settled(queue, view)) => None,
             // Behind launches that run to their end; otherwise in the shallowest queue, since
             // evicted launches exit soon.
-            Class::RealTime => match queues.clone().find(|&queue| self.stays(queue, view)) {
+            Class::RealTime => match queues.clone().find(|&queue| self.runs_to_end(queue, view)) {
                 Some(queue) => Some(queue).filter(has_room),
                 None => self.shallowest(queues.filter(has_room)),
             },
@@ -208,7 +210,7 @@ impl Scheduler {
     }
 
     /// Whether a queue holds launches that may run to their end.
-    fn stays(&self, queue: u32, view: &View) -> bool {
+    fn runs_to_end(&self, queue: u32, view: &View) -> bool {
         let mut bound = self.device_queues[queue as usize].bound.iter().map(|id| &self.tasks[id]);
         bound.any(|task| task.is_in_flight() && !task.is_draining() && self.policy.may_issue(task.urgency(), view))
     }
@@ -266,7 +268,7 @@ impl Scheduler {
             let task = &self.tasks[&id];
             let Some((step, kind)) = task.ready_step() else {
                 if task.is_at_fork() {
-                    self.issue_part(id, queue, view, device, actions);
+                    self.issue_fork(id, queue, view, device, actions);
                 }
                 return;
             };
@@ -284,7 +286,7 @@ impl Scheduler {
             }
             let task = self.tasks.get_mut(&id).expect("bound tasks exist");
             let (epoch, class) = (task.issue(kind), task.class());
-            self.hand_out(InFlight { launch, task: id, step, epoch, abort: Abort::No }, class, queue, actions);
+            self.submit(InFlight { launch, task: id, step, epoch, abort: Abort::No }, class, queue, actions);
         }
     }
 
@@ -293,7 +295,7 @@ impl Scheduler {
     /// order. Under a policy that pads, forks always run in order, because co-scheduled blocks
     /// already fill the idle compute units.
     #[cold]
-    fn issue_part(
+    fn issue_fork(
         &mut self,
         id: TaskId,
         queue: QueueId,
@@ -316,24 +318,24 @@ impl Scheduler {
             self.forked += 1;
             self.counters.forks += 1;
         }
-        self.issue_line(id, queue, device, actions);
+        self.issue_branch(id, queue, device, actions);
     }
 
     /// Issues steps of the branch in a queue.
-    fn issue_line(&mut self, id: TaskId, queue: QueueId, device: &mut DeviceWide, actions: &mut Vec<Action>) {
+    fn issue_branch(&mut self, id: TaskId, queue: QueueId, device: &mut DeviceWide, actions: &mut Vec<Action>) {
         while self.device_queues[queue.0 as usize].has_room()
-            && let Some(step) = self.tasks[&id].ready_line_step(queue)
+            && let Some(step) = self.tasks[&id].ready_branch_step(queue)
         {
             let launch = device.next_launch(self.lane);
             let task = self.tasks.get_mut(&id).expect("bound tasks exist");
-            let (epoch, class) = (task.issue_in_line(step), task.class());
-            self.hand_out(InFlight { launch, task: id, step, epoch, abort: Abort::No }, class, queue, actions);
+            let (epoch, class) = (task.issue_in_branch(step), task.class());
+            self.submit(InFlight { launch, task: id, step, epoch, abort: Abort::No }, class, queue, actions);
         }
     }
 
     /// Puts a launch into a queue. Inlined: a call costs 5 % of a decision here.
     #[inline(always)]
-    fn hand_out(&mut self, launch: InFlight, class: Class, queue: QueueId, actions: &mut Vec<Action>) {
+    fn submit(&mut self, launch: InFlight, class: Class, queue: QueueId, actions: &mut Vec<Action>) {
         let InFlight { launch: name, task, step, epoch, .. } = launch;
         self.counters.issued_launches += 1;
         self.in_flight[class as usize] += 1;
@@ -346,19 +348,19 @@ impl Scheduler {
         let task = &self.tasks[&id];
         let profile = task
             .profile(step)
-            .filter(|_| task.class() == Class::RealTime && task.spec.steps[step as usize] == Step::Cuttable);
+            .filter(|_| task.class() == Class::RealTime && task.spec.steps[step as usize] == Step::Preemptible);
         let Some(mut padding) = profile.map(|profile| Padding::of(profile, self.compute_units)) else { return };
-        let before = self.riders.len();
+        let before = self.co_scheduled_blocks.len();
         for at in 0..self.device_queues.len() {
             for bound in 0..self.device_queues[at].bound.len() {
                 if !padding.has_room() {
                     break;
                 }
-                let rider = self.device_queues[at].bound[bound];
-                if self.rides_elsewhere(rider, queue) {
+                let co_scheduled_task = self.device_queues[at].bound[bound];
+                if self.is_co_scheduled_elsewhere(co_scheduled_task, queue) {
                     continue;
                 }
-                let task = self.tasks.get_mut(&rider).expect("bound tasks exist");
+                let task = self.tasks.get_mut(&co_scheduled_task).expect("bound tasks exist");
                 if task.class() != Class::BestEffort {
                     continue;
                 }
@@ -366,28 +368,28 @@ impl Scheduler {
                     .padding_candidate()
                     .and_then(|(step, done, profile)| Some((step, done, padding.take(profile, done)?)));
                 let Some((step, first, shape)) = shape else { continue };
-                let epoch = task.ride(shape.blocks);
-                self.riders.push((launch, rider, shape.blocks));
+                let epoch = task.co_schedule(shape.blocks);
+                self.co_scheduled_blocks.push((launch, co_scheduled_task, shape.blocks));
                 self.counters.padding_blocks += u64::from(shape.blocks);
-                actions.push(Action::Pad { task: rider, step, first, shape, epoch });
+                actions.push(Action::Pad { task: co_scheduled_task, step, first, shape, epoch });
             }
         }
-        self.counters.padded_launches += u64::from(self.riders.len() > before);
+        self.counters.padded_launches += u64::from(self.co_scheduled_blocks.len() > before);
     }
 
     /// Whether blocks of a task are co-scheduled with launches in another queue. Blocks in this
     /// queue could not be ordered behind those.
-    fn rides_elsewhere(&self, rider: TaskId, queue: QueueId) -> bool {
+    fn is_co_scheduled_elsewhere(&self, co_scheduled_task: TaskId, queue: QueueId) -> bool {
         let here = &self.device_queues[queue.0 as usize];
-        self.riders.iter().any(|(beside, other, _)| *other == rider && !here.holds(*beside))
+        self.co_scheduled_blocks.iter().any(|(beside, other, _)| *other == co_scheduled_task && !here.holds(*beside))
     }
 
     fn perturb(&mut self, actions: &mut Vec<Action>) {
         let Some(perturbation) = &mut self.perturbation else { return };
-        if !perturbation.strikes(self.now) {
+        if !perturbation.is_due(self.now) {
             return;
         }
-        let has_fuel = |id: &&TaskId| {
+        let may_be_perturbed = |id: &&TaskId| {
             let task = &self.tasks[*id];
             task.phase == Phase::Running
                 && task.is_busy()
@@ -395,7 +397,7 @@ impl Scheduler {
                 && task.perturbations < limits::PERTURBATIONS_PER_TASK_MAX
         };
         let victims: Vec<TaskId> =
-            self.device_queues.iter().flat_map(|queue| &queue.bound).filter(has_fuel).copied().collect();
+            self.device_queues.iter().flat_map(|queue| &queue.bound).filter(may_be_perturbed).copied().collect();
         if victims.is_empty() {
             return;
         }

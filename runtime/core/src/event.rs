@@ -1,85 +1,86 @@
-//! What the scheduler is told and what it answers: two closed lists of plain values.
+//! The scheduler's inputs ([`Event`]) and outputs ([`Action`]): two closed lists of plain values.
 
 use crate::fork::Fork;
 use crate::ids::{Class, ClientId, Epoch, LaneId, LaunchId, Nanos, QueueId, TaskId};
 use crate::padding::{LaunchProfile, PadShape};
 use std::sync::Arc;
 
-/// One step of a task. The steps of a task are a straight line: each needs the one before it, but
-/// where [`TaskSpec::forks`] says otherwise.
+/// One step of a task. Each step needs the one before it, except inside [`TaskSpec::forks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// A launch whose kernel carries the preemption parameters: it may leave early and be issued
-    /// again.
-    Cuttable,
-    /// A launch that may leave early and keeps neither an evicted word nor a progress map: of one
-    /// that ended after its epoch was raised nobody knows what ran. It runs again as a whole, and
-    /// so does every launch behind it that may have run.
+    /// A launch whose kernel has the preemption parameters: it may exit early, and continues by its
+    /// progress map when issued again.
+    Preemptible,
+    /// A launch that may exit early but has neither an evicted word nor a progress map. If it ended
+    /// after its epoch was raised, it is unknown which blocks ran. It runs again as a whole, and so
+    /// does every later launch that may have run.
     Restartable {
-        /// The earliest step from which the task may run again after this one has begun: its own
-        /// index or less, from the memory plan (design D5 g).
-        from: u32,
+        /// The restore point: the earliest step from which the task may run again after this one
+        /// has begun. At most its own index; taken from the memory plan.
+        restore_point: u32,
     },
-    /// A launch that always runs to its end. It is issued only once nothing before it can still
-    /// leave (design D5 b).
-    Solid,
-    /// Something the host does between launches, such as a copy. It waits for everything before it,
-    /// and everything behind it waits for it (design D5 b).
+    /// A launch that always runs to its end. It is issued only once no launch before it can exit
+    /// early.
+    NotPreemptible,
+    /// Work of the host between launches, such as a copy. It waits for all steps before it, and all
+    /// steps after it wait for it.
     Host,
 }
 
 /// A task as it arrives.
 #[derive(Clone, Debug)]
 pub struct TaskSpec {
-    /// Its name; not used again for the life of the scheduler.
+    /// Its id; unique for the life of the scheduler.
     pub task: TaskId,
-    /// The lane it runs in. A task of a lane that is closed, or closing, runs in the default lane.
+    /// The lane it runs in. If that lane is closed or closing, the task runs in the default lane.
     pub lane: LaneId,
-    /// Whose it is.
+    /// The client it belongs to.
     pub client: ClientId,
     /// Its service class.
     pub class: Class,
-    /// Of two tasks of a class the one with the lower number is more urgent, where the policy goes
-    /// by that.
+    /// Under policies with priorities, the task with the lower number is more urgent than others of
+    /// its class.
     pub priority: u32,
-    /// What it consists of.
+    /// Its steps, in order.
     pub steps: Arc<[Step]>,
-    /// When it is no longer wanted.
+    /// When it is cancelled if it has not finished.
     pub deadline: Option<Nanos>,
-    /// What is known about each step, where a policy may pad; `None` for those that neither are
-    /// padded nor pad others.
+    /// A profile for each step, for policies that pad; `None` for steps that can neither be padded
+    /// nor pad others.
     pub profiles: Option<Arc<[Option<LaunchProfile>]>>,
-    /// Parts that may run in two lines beside each other, in the order of their steps, which no two
-    /// share and which are all [`Step::Cuttable`]. Whoever gives them knows that it is quicker so.
+    /// Sections that may run in two concurrent branches, in the order of their steps. They do not
+    /// overlap, and all their steps are [`Step::Preemptible`]. The caller has determined that
+    /// forking them pays off.
     pub forks: Option<Arc<[Fork]>>,
-    /// Whether it may start. Otherwise what it needs is on its way ([`Event::TaskReady`]); it then
-    /// stands in nobody's way, and nobody makes room for it.
+    /// Whether it may start. If not, its constants or session are on their way
+    /// ([`Event::TaskReady`] follows); until then it blocks no other task and evicts none.
     pub ready: bool,
 }
 
-/// What happened.
+/// An input of the scheduler.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// An invocation passed admission.
     TaskArrived(TaskSpec),
-    /// What the task needs is there: from now on it waits for its turn, in front of tasks that
-    /// arrived after it.
+    /// Everything the task needs is resident. From now on it waits in the host queue, in front of
+    /// tasks that arrived after it.
     TaskReady {
         /// The task.
         task: TaskId,
     },
-    /// What the task needs is gone again: it is as if it had arrived so. Said of a task that waits
-    /// for its turn, or in answer to [`Action::Prepare`].
+    /// Something the task needs was reclaimed; the task is as if it had arrived with
+    /// `ready: false`. Sent for a task that waits in the host queue, or in answer to
+    /// [`Action::Prepare`].
     TaskUnready {
         /// The task.
         task: TaskId,
     },
-    /// [`Action::Prepare`] was carried out: memory is bound, inputs are in place.
+    /// [`Action::Prepare`] is done: memory is bound, inputs are in place.
     TaskPrepared {
         /// The task.
         task: TaskId,
     },
-    /// Preparing the task, or a host step of it, failed.
+    /// Preparing the task, or one of its host steps, failed.
     TaskFailed {
         /// The task.
         task: TaskId,
@@ -91,72 +92,73 @@ pub enum Event {
         /// How it ended.
         end: LaunchEnd,
     },
-    /// [`Action::RunHostStep`] was carried out.
+    /// [`Action::RunHostStep`] is done.
     HostStepDone {
         /// The task.
         task: TaskId,
-        /// All steps of the task, where the host step found out what stands behind it: up to and
-        /// with the host step they are those that they were. So work whose extent depends on what
-        /// kernels compute is a task that ends with a host step for as long as no more of
-        /// it is known. What is new is in none of [`TaskSpec::forks`].
+        /// All steps of the task, if the host step determined the steps that follow it. The steps
+        /// up to and including the host step are unchanged. This is how work whose extent depends
+        /// on computed values is expressed: the task ends with a host step until the next steps are
+        /// known. New steps are in none of [`TaskSpec::forks`].
         steps: Option<Arc<[Step]>>,
     },
-    /// Nobody wants the task any more. Ignored if it is gone already, since its end may be on its
-    /// way to whoever cancels.
+    /// Cancels a task. Ignored if the task has already finished: the completion may race with the
+    /// cancellation.
     CancelTask {
         /// The task.
         task: TaskId,
     },
-    /// The device will not answer again.
+    /// The device was lost; it reports nothing any more.
     DeviceLost,
-    /// Time passed; see [`crate::DeviceScheduler::next_wakeup`].
+    /// Time has passed; see [`crate::DeviceScheduler::next_wakeup`].
     Tick,
 }
 
 /// How a launch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LaunchEnd {
-    /// Every block ran, now or earlier. Of a [`Step::Restartable`] only that the launch is over.
+    /// Every block ran, now or in an earlier launch. For a [`Step::Restartable`]: the launch is
+    /// over.
     Complete,
-    /// At least one block left because of the epoch (design D5 a).
+    /// At least one block exited early because of the epoch.
     Evicted,
     /// The kernel trapped or faulted.
     Failed,
-    /// It was ended by [`Action::Abort`]; how far it came nobody knows.
+    /// It was ended by [`Action::Abort`]; its progress is unknown.
     Aborted,
 }
 
-/// What is to be done, in this order.
+/// An output of the scheduler. Actions are carried out in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Set the task's epoch word; its launches of older epochs leave the device queue.
+    /// Set the task's epoch word; its launches of older epochs exit early.
     RaiseEpoch {
         /// The task.
         task: TaskId,
         /// The new value.
         epoch: Epoch,
     },
-    /// Bind memory and write the inputs, then answer [`Event::TaskPrepared`],
+    /// Bind memory and write the inputs, then answer with [`Event::TaskPrepared`],
     /// [`Event::TaskUnready`] or [`Event::TaskFailed`], now or later.
     Prepare {
         /// The task.
         task: TaskId,
     },
-    /// Let blocks of a step run beside those of the launch that the next [`Action::Issue`] names,
-    /// in the same launch. Of a task there is nothing else on the device.
+    /// Co-schedule blocks of a step in the launch of the next [`Action::Issue`]. The task has no
+    /// launch of its own on the device.
     Pad {
-        /// Whose blocks.
+        /// The task of the co-scheduled blocks.
         task: TaskId,
         /// Index of the step.
         step: u32,
-        /// The first of its blocks; those in front ran beside others before.
+        /// The first block; earlier blocks were co-scheduled before.
         first: u32,
-        /// How many, on how many compute units, and how many of them at a time.
+        /// How many blocks, on how many compute units, and how many at a time.
         shape: PadShape,
         /// The epoch they carry.
         epoch: Epoch,
     },
-    /// Put a launch into a device queue. There is room.
+    /// Put a launch into a device queue, which has room.
     Issue {
         /// Echoed in [`Event::LaunchEnded`]; unique for the life of the scheduler.
         launch: LaunchId,
@@ -164,50 +166,50 @@ pub enum Action {
         task: TaskId,
         /// Index of the step.
         step: u32,
-        /// The queue, the same for a task as long as it stays in its lane; or that one's twin, for
-        /// steps of a second line.
+        /// The queue: the same for a task as long as it stays in its lane, or its paired queue for
+        /// steps of a second branch.
         queue: QueueId,
         /// The epoch the launch carries.
         epoch: Epoch,
     },
-    /// End a launch wherever it is: its task is over and it did not leave by itself. It is the
-    /// oldest of its device queue, and its end is told as that of any other.
+    /// End a launch by force: its task is over and the launch did not exit by itself. It is the
+    /// oldest of its device queue; its end is reported as [`Event::LaunchEnded`].
     Abort {
         /// The launch.
         launch: LaunchId,
         /// Its queue.
         queue: QueueId,
     },
-    /// A launch was aborted long ago and has not ended: the device does not do what it is told.
-    /// Answer [`Event::DeviceLost`], unless the launch ends after all.
+    /// A launch was aborted long ago and has not ended: the device does not respond. Answer with
+    /// [`Event::DeviceLost`], unless the launch ends after all.
     DeclareHung {
         /// The launch.
         launch: LaunchId,
         /// Its queue.
         queue: QueueId,
     },
-    /// Run a host step, then answer [`Event::HostStepDone`] or [`Event::TaskFailed`]. No launch of
-    /// the task is in flight.
+    /// Run a host step, then answer with [`Event::HostStepDone`] or [`Event::TaskFailed`]. No
+    /// launch of the task is in flight.
     RunHostStep {
         /// The task.
         task: TaskId,
         /// Index of the step.
         step: u32,
     },
-    /// A lane holds no tasks any more: its device queues may be closed. Said once of each lane that
-    /// [`crate::DeviceScheduler::close_lane`] was asked to close.
+    /// A closing lane holds no tasks any more: its device queues may be destroyed. Sent once for
+    /// each lane that [`crate::DeviceScheduler::close_lane`] closes.
     CloseLane {
         /// The lane.
         lane: LaneId,
     },
-    /// The task is over and nothing of it is in flight: answer and release. Said exactly once of
-    /// each task that arrived.
+    /// The task is over and none of its launches is in flight: reply and release. Sent exactly once
+    /// for each task that arrived.
     FinishTask {
         /// The task.
         task: TaskId,
         /// How it ended.
         outcome: Outcome,
-        /// How often its launches were told to leave and were issued again.
+        /// How often its launches were evicted and issued again.
         preemptions: u32,
     },
 }
@@ -217,7 +219,7 @@ pub enum Action {
 pub enum Outcome {
     /// Every step is complete.
     Complete,
-    /// A launch, a host step or its preparation failed.
+    /// A launch, a host step or the preparation failed.
     Failed,
     /// It was cancelled.
     Cancelled,
@@ -225,7 +227,7 @@ pub enum Outcome {
     DeadlineExceeded,
     /// The host queue of its class was full when it arrived.
     QueueFull,
-    /// The policy takes no tasks of its class.
+    /// The policy does not accept tasks of its class.
     Refused,
     /// The device was lost.
     DeviceLost,

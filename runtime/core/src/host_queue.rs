@@ -1,5 +1,4 @@
-//! The host queue: tasks of one class that have not been given a device queue yet, whether or not
-//! they could start.
+//! The host queue: tasks of one class that are not yet bound to a device queue, ready or not.
 
 use crate::ids::TaskId;
 use std::collections::BTreeMap;
@@ -8,8 +7,8 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct HostQueue {
     waiting: BTreeMap<(u64, u64), TaskId>,
-    /// Tasks that have a place and do not stand in it, because something they need is missing.
-    away: usize,
+    /// Tasks that hold a place but are not in the queue, because they are not ready.
+    unready: usize,
     arrivals: u64,
     capacity: usize,
 }
@@ -19,7 +18,7 @@ pub(crate) struct HostQueue {
 pub(crate) struct Place(u64, u64);
 
 impl Place {
-    /// The rank it was given for.
+    /// The rank it was reserved with.
     pub(crate) fn rank(self) -> u64 {
         self.0
     }
@@ -27,76 +26,76 @@ impl Place {
 
 impl HostQueue {
     pub(crate) fn new(capacity: usize) -> HostQueue {
-        HostQueue { waiting: BTreeMap::new(), away: 0, arrivals: 0, capacity }
+        HostQueue { waiting: BTreeMap::new(), unready: 0, arrivals: 0, capacity }
     }
 
-    /// Lines a task up behind all others of its rank; `None` if the queue is full.
+    /// Appends a task behind all others of its rank; `None` if the queue is full.
     pub(crate) fn push(&mut self, task: TaskId, rank: u64) -> Option<Place> {
         let place = self.reserve(rank)?;
         self.enter(task, place);
         Some(place)
     }
 
-    /// A place for a task that cannot start yet, behind all others of its rank; `None` if the queue
-    /// is full.
+    /// Reserves a place behind all others of its rank, for a task that is not ready; `None` if the
+    /// queue is full.
     pub(crate) fn reserve(&mut self, rank: u64) -> Option<Place> {
-        if self.waiting.len() + self.away >= self.capacity {
+        if self.waiting.len() + self.unready >= self.capacity {
             return None;
         }
-        Some(self.take_in(rank))
+        Some(self.reserve_unbounded(rank))
     }
 
-    /// A place for a task that was admitted elsewhere, behind all others of its rank, as if it were
-    /// away. Its admission was bounded there, so this queue may be full.
-    pub(crate) fn take_in(&mut self, rank: u64) -> Place {
+    /// Reserves a place as [`HostQueue::reserve`] does, even if the queue is full: for a task that
+    /// another queue admitted.
+    pub(crate) fn reserve_unbounded(&mut self, rank: u64) -> Place {
         let place = Place(rank, self.arrivals);
         self.arrivals += 1;
-        self.away += 1;
+        self.unready += 1;
         place
     }
 
-    /// A task that was away comes to its place.
+    /// Puts a task into its reserved place, once it is ready.
     pub(crate) fn enter(&mut self, task: TaskId, place: Place) {
-        self.away -= 1;
+        self.unready -= 1;
         let old = self.waiting.insert((place.0, place.1), task);
-        assert!(old.is_none(), "two tasks at one place of a host queue");
+        assert!(old.is_none(), "two tasks have one place in a host queue");
     }
 
-    /// A task, which is not in the queue, keeps its place in it.
-    pub(crate) fn keep(&mut self) {
-        self.away += 1;
+    /// Counts a task that left the queue as unready; it keeps its place.
+    pub(crate) fn mark_unready(&mut self) {
+        self.unready += 1;
     }
 
-    /// A task that was away does not come back.
-    pub(crate) fn give_up(&mut self) {
-        self.away -= 1;
+    /// Releases the place of an unready task for good.
+    pub(crate) fn cancel_reservation(&mut self) {
+        self.unready -= 1;
     }
 
-    /// Tasks that have a place and cannot start.
-    pub(crate) fn away(&self) -> usize {
-        self.away
+    /// Tasks that hold a place and are not ready.
+    pub(crate) fn unready(&self) -> usize {
+        self.unready
     }
 
-    /// Forgets everything: the device is lost.
+    /// Removes everything: the device is lost.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
-        self.away = 0;
+        self.unready = 0;
     }
 
-    /// The first task.
+    /// The task that starts next.
     pub(crate) fn first(&self) -> Option<TaskId> {
         self.waiting.first_key_value().map(|(_, task)| *task)
     }
 
-    /// Takes the first task.
+    /// Removes the task that starts next.
     #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<TaskId> {
         self.waiting.pop_first().map(|(_, task)| task)
     }
 
-    /// Takes a task out of the line.
+    /// Removes a task from its place.
     pub(crate) fn remove(&mut self, place: Place) -> TaskId {
-        self.waiting.remove(&(place.0, place.1)).expect("a waiting task stands in its host queue")
+        self.waiting.remove(&(place.0, place.1)).expect("a waiting task is in its host queue")
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -127,17 +126,17 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_stands_where_it_arrived() {
+    fn an_unready_task_keeps_its_place() {
         let mut queue = HostQueue::new(3);
         let first = queue.reserve(0).expect("room");
         queue.push(TaskId(2), 0).expect("room");
         let third = queue.push(TaskId(3), 0).expect("room");
-        assert_eq!((queue.push(TaskId(4), 0), queue.len(), queue.away()), (None, 2, 1));
+        assert_eq!((queue.push(TaskId(4), 0), queue.len(), queue.unready()), (None, 2, 1));
         queue.remove(third);
-        queue.keep();
+        queue.mark_unready();
         queue.enter(TaskId(1), first);
-        assert_eq!((queue.pop(), queue.pop(), queue.away()), (Some(TaskId(1)), Some(TaskId(2)), 1));
-        queue.give_up();
-        assert_eq!(queue.away(), 0);
+        assert_eq!((queue.pop(), queue.pop(), queue.unready()), (Some(TaskId(1)), Some(TaskId(2)), 1));
+        queue.cancel_reservation();
+        assert_eq!(queue.unready(), 0);
     }
 }

@@ -1,25 +1,25 @@
-//! Ids and units. None can be mistaken for another.
+//! Ids and units, each a type of its own so that they cannot be confused.
 
-/// Monotonic nanoseconds, passed in by whoever drives the core.
+/// Nanoseconds of a monotonic clock. The caller passes the time in; this crate reads no clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
-/// A device of the daemon, by its place in the fleet: the first one is 0.
+/// A device of the daemon, by its index in the fleet; the first is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u16);
 
 impl DeviceId {
-    /// The bits of an id that count on one device. 2^48 invocations at a million a second take nine
+    /// Bits of an id that count on one device. At a million invocations a second, 2^48 last nine
     /// years.
     const COUNTER_BITS: u32 = 48;
 
-    /// The first id that the device's engine gives to invocations and functions; it counts on from
-    /// there, so an id says which device it belongs to.
+    /// The first id that the device's engine assigns to invocations and functions. Ids count up
+    /// from there, so an id tells its device.
     pub fn first_id(self) -> u64 {
         u64::from(self.0) << DeviceId::COUNTER_BITS
     }
 
-    /// The device whose engine gave an id.
+    /// The device whose engine assigned an id.
     pub fn of_id(id: u64) -> DeviceId {
         DeviceId((id >> DeviceId::COUNTER_BITS) as u16)
     }
@@ -29,21 +29,21 @@ impl DeviceId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
 
-/// One launch handed to a device; unique for the life of the engine.
+/// One launch submitted to a device; unique for the life of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaunchId(pub u64);
 
-/// A lane of one device: a group of device queues that is bound to a set of compute units.
+/// A lane of one device: a group of device queues bound to a set of compute units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(pub u32);
 
 impl LaneId {
-    /// The lane that every device has from the beginning, of all its compute units. It is never
+    /// The lane that every device has from the start, with all its compute units. It is never
     /// closed.
     pub const DEFAULT: LaneId = LaneId(0);
 }
 
-/// Who is charged for a task: a tenant, or one of its instances. The engine gives the numbers.
+/// The client that a task is charged to: a tenant, or one of its instances. Numbered by the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
@@ -51,26 +51,26 @@ pub struct ClientId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u32);
 
-/// The value a task's epoch word must not pass for its launches to run (design D5). Compared with
-/// wrap-around.
+/// A value of a task's epoch word. A launch carries the epoch it was issued under and exits early
+/// once the word is newer. Compared with wrap-around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// The next one.
+    /// The epoch after this one.
     #[must_use]
     pub fn next(self) -> Epoch {
         Epoch(self.0.wrapping_add(1))
     }
 
-    /// One that raising this does not reach: a launch that carries it stays, whatever its kernel
-    /// looks at.
+    /// An epoch that is not reached by raising this one. A launch that carries it never exits
+    /// early, whatever its kernel compares.
     #[must_use]
     pub fn out_of_reach(self) -> Epoch {
         Epoch(self.0.wrapping_add(1 << 30))
     }
 
-    /// Whether a launch issued under `self` must leave when the word reads `word`.
+    /// Whether a launch issued under `self` exits early if the word reads `word`.
     pub fn is_raised_by(self, word: Epoch) -> bool {
         (word.0.wrapping_sub(self.0) as i32) > 0
     }
@@ -80,12 +80,15 @@ impl Epoch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Class {
-    /// Gets the device first.
+    /// Served first (REEF §3).
     RealTime,
-    /// Fills whatever is left.
+    /// Gets what real-time tasks leave.
     #[default]
     BestEffort,
 }
+
+/// Both classes, the more urgent first.
+pub(crate) const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
 
 impl std::fmt::Display for Class {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -96,36 +99,36 @@ impl std::fmt::Display for Class {
     }
 }
 
-/// How urgent a task is: real-time before best-effort, within a class by the rank that the policy
-/// gave it. Less is more urgent.
+/// How urgent a task is: real-time before best-effort, then by the rank that the policy assigned.
+/// Less is more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Urgency {
-    /// The task's class.
+    /// The class of the task.
     pub class: Class,
-    /// Its rank within that.
+    /// Its rank within the class.
     pub rank: u64,
 }
 
 impl Urgency {
-    /// What nobody of a class exceeds.
+    /// The highest urgency of a class.
     pub fn most(class: Class) -> Urgency {
         Urgency { class, rank: 0 }
     }
 
-    /// What nobody of a class falls short of.
+    /// The lowest urgency of a class.
     pub fn least(class: Class) -> Urgency {
         Urgency { class, rank: u64::MAX }
     }
 }
 
-/// What a device can do to work it was given (design D4).
+/// How a device can preempt launches it was given (levels as in XSched).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PreemptLevel {
-    /// Stop submitting.
+    /// Only stop submitting.
     Block,
-    /// Also make queued kernels leave.
+    /// Also make queued launches exit at their start.
     Deactivate,
-    /// Also stop running ones.
+    /// Also stop running blocks.
     Interrupt,
 }
 
@@ -138,18 +141,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_says_which_device_gave_it() {
+    fn an_id_tells_its_device() {
         for device in [0, 1, 7, u16::MAX] {
             let first = DeviceId(device).first_id();
             for id in [first, first + 1, first + ((1 << 48) - 1)] {
                 assert_eq!(DeviceId::of_id(id), DeviceId(device), "{id:#x}");
             }
         }
-        assert_eq!(DeviceId(0).first_id(), 0, "one device counts as it always did");
+        assert_eq!(DeviceId(0).first_id(), 0, "ids of the first device start at 0");
     }
 
     #[test]
-    fn epochs_are_compared_around_the_end_of_their_numbers() {
+    fn epochs_are_compared_with_wrap_around() {
         let last = Epoch(u32::MAX);
         assert_eq!(last.next(), Epoch(0));
         assert!(last.is_raised_by(last.next()) && !last.next().is_raised_by(last) && !last.is_raised_by(last));

@@ -1,40 +1,43 @@
-//! The scheduler as a pure function of (state, event, now): ids, units, limits, queues, policies
-//! (design D3).
+//! The scheduler, as a pure function of (state, event, time): ids, units, limits, queues, policies,
+//! memory admission and residency.
 //!
-//! No thread, clock, lock, log or device, and no crate of ours: the daemon, the simulator and the
-//! tests drive the same code.
+//! It has no threads, clocks, locks or logs, touches no device, and depends on no other crate of
+//! the workspace. The daemon, the simulator and the tests drive the same code. Start reading at
+//! [`Event`] and [`Action`], then [`DeviceScheduler`], `scheduler.rs` and `dispatch.rs`.
 //!
-//! A task arrives and lines up in the *host queue* of its class. When a *device queue* opens for
-//! it, it is bound to that queue and prepared (memory, inputs); then its launches are issued one
-//! after the other, as many as the device queue holds. A task whose constants are still on their
-//! way keeps its place and stands in nobody's way. A [`Policy`] says which class may issue and
-//! which has to leave. A task that has to leave has its epoch raised: the launches in flight leave
-//! by themselves (lazy eviction, design D5), and once the last of them has ended the task stands at
-//! its first incomplete launch and waits to go on.
+//! A task that arrives enters the *host queue* of its class. When a *device queue* has room, the
+//! task is bound to that queue and prepared (memory, inputs); then its launches are issued in
+//! order, as many at a time as the device queue holds. A task whose constants are still loading
+//! keeps its position in the host queue without blocking others. A [`Policy`] decides which class
+//! may issue and which class is evicted. To evict a task, the scheduler raises the task's epoch:
+//! launches in flight exit at the next block boundary (lazy eviction, REEF §4). Once all of them
+//! have ended, the task waits at its first incomplete launch.
 //!
-//! Within a class tasks have ranks, and a more urgent real-time task makes less urgent ones leave
-//! as it does best-effort ones. Best-effort tasks can be given a bound on how long they get
-//! nowhere.
+//! Within a class tasks have ranks. A more urgent real-time task evicts less urgent real-time tasks
+//! just as it evicts best-effort tasks. Best-effort tasks can have a bound on how long they may go
+//! without progress.
 //!
-//! A device has one or more *lanes*, groups of device queues that are bound to compute units. Each
-//! has a scheduler of its own ([`DeviceScheduler`]); a lane that closes gives its tasks to the
-//! default lane.
+//! A device has one or more *lanes*: groups of device queues bound to compute units. Each lane has
+//! its own scheduler ([`DeviceScheduler`] holds them all). A lane that closes moves its tasks to
+//! the default lane.
 //!
 //! # Invariants
 //!
-//! They are asserted in every build, because a scheduler that is wrong about them hands out wrong
-//! answers.
+//! They are asserted in release builds too, because a scheduler that violates them produces wrong
+//! results.
 //!
-//! - Every task that arrived is finished exactly once, and only when nothing of it is in flight.
-//! - The launches of a task that are in flight are in one device queue, or each line of a part that
-//!   runs in two lines in one of two. They run in order, and never on inputs that an evicted launch
-//!   had yet to write (the argument stands in `task.rs`).
-//! - A launch counts as complete only if the device said so, and if it could have known; whatever
-//!   was evicted, or may have been, is issued again under a newer epoch, after everything of the
-//!   old epoch has ended.
-//! - Behind a launch that can leave stand only launches that can leave (design D5 b).
+//! - Every task that arrived is finished exactly once, and only when none of its launches is in
+//!   flight.
+//! - All launches of a task that are in flight are in one device queue; inside a [`Fork`], those of
+//!   each branch are in one queue. They run in order, and never on inputs that an evicted launch
+//!   had yet to write (`task.rs` has the argument).
+//! - A launch counts as complete only if the device reports it so and the device could have known.
+//!   Launches that were evicted, or may have been, are issued again under a newer epoch, after all
+//!   launches of the old epoch have ended.
+//! - Only preemptible launches are issued behind a preemptible launch in flight.
 //! - No device queue is overfilled, and nothing grows without a bound from [`limits`].
 
+mod counters;
 mod device_queue;
 mod device_scheduler;
 mod dispatch;
@@ -58,6 +61,7 @@ mod task;
 mod tenant;
 mod tokens;
 
+pub use counters::Counters;
 pub use device_scheduler::{DeviceScheduler, LaneConfig, LaneError, LaneState};
 pub use event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 pub use fork::Fork;
@@ -65,6 +69,6 @@ pub use fork_plan::{StepCost, plan_forks};
 pub use ids::*;
 pub use padding::{LaunchProfile, PadShape};
 pub use policy::{POLICIES, POLICY_DEFAULT, Policy, PolicyEntry, View, policy_by_name};
-pub use scheduler::{Counters, SchedulerConfig};
+pub use scheduler::SchedulerConfig;
 pub use starvation::{BEST_EFFORT_SLICE_DIVISOR, Slice};
 pub use tenant::{BadTenant, TENANT_BYTES_MAX, Tenant, is_plain_name};

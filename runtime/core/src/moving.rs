@@ -1,4 +1,4 @@
-//! Tasks that leave a lane which is closing, for the default lane.
+//! Moves tasks from a closing lane to the default lane.
 
 use crate::event::Action;
 use crate::ids::{Class, QueueId, TaskId};
@@ -6,16 +6,16 @@ use crate::scheduler::Scheduler;
 use crate::task::{Phase, Task};
 
 impl Scheduler {
-    /// Begins to close the lane: nothing starts or is issued in it any more, and what is on the
-    /// device has to leave.
+    /// Begins to close the lane: nothing is bound or issued any more, and everything on the device
+    /// is evicted.
     pub(crate) fn begin_closing(&mut self, actions: &mut Vec<Action>) {
         self.is_closing = true;
         self.starvation = None;
         self.evict_all(actions);
     }
 
-    /// Takes the tasks of which nothing is on the device out of the lane, those that are over left
-    /// out: these finish here.
+    /// Removes the tasks without launches on the device from the lane. Ending tasks stay: they
+    /// finish here.
     pub(crate) fn release_idle(&mut self) -> Vec<Task> {
         let is_idle = |task: &Task| !task.is_busy() && !matches!(task.phase, Phase::Ending(_));
         let idle: Vec<TaskId> = self.tasks.iter().filter(|(_, task)| is_idle(task)).map(|(id, _)| *id).collect();
@@ -29,24 +29,24 @@ impl Scheduler {
         task
     }
 
-    /// Takes a task in that another lane released: it goes on as it was, behind those of its rank
-    /// that are here.
+    /// Takes over a task that another lane released. It keeps its state and queues behind tasks of
+    /// its rank that are here.
     pub(crate) fn adopt(&mut self, mut task: Task) {
         let (id, class) = (task.id(), task.class());
         self.counters.arrived[class as usize] += 1;
         task.spec.lane = self.lane;
         let host_queue = &mut self.host_queues[class as usize];
-        task.place = host_queue.take_in(task.place.rank());
+        task.place = host_queue.reserve_unbounded(task.place.rank());
         match task.phase {
-            Phase::Away => {}
+            Phase::Unready => {}
             Phase::Waiting => host_queue.enter(id, task.place),
             Phase::Preparing | Phase::Running => {
-                host_queue.give_up();
+                host_queue.cancel_reservation();
                 task.move_to(Some(self.bind_adopted(id, class)));
             }
-            Phase::Ending(_) => unreachable!("what is over finishes in its lane"),
+            Phase::Ending(_) => unreachable!("an ending task is not moved"),
         }
-        if class == Class::RealTime && task.phase != Phase::Away {
+        if class == Class::RealTime && task.phase != Phase::Unready {
             self.rt_tasks.insert((task.place.rank(), id));
         }
         self.deadlines.extend(task.spec.deadline.map(|at| (at, id)));
@@ -54,8 +54,8 @@ impl Scheduler {
         assert!(old.is_none(), "two tasks with one id: {old:?}");
     }
 
-    /// Binds a task that has begun elsewhere to the queue of its class with the fewest tasks, one
-    /// with room if there is any, whether or not that is open for one that waits.
+    /// Binds a task that started in another lane to the queue of its class with the fewest tasks,
+    /// preferring queues with room. The queue need not be open for waiting tasks.
     fn bind_adopted(&mut self, id: TaskId, class: Class) -> QueueId {
         let queues = self.policy.queues(class, &self.view());
         let fewest = |&queue: &u32| {

@@ -1,15 +1,14 @@
-//! Seeded perturbation: running tasks are evicted at random points and continue, whatever the
-//! policy.
+//! Seeded perturbation: evicts running tasks at random points, whatever the policy. For tests.
 //!
-//! For tests. A task that was cut anywhere must give the same answer as one that was not; this cuts
-//! it there. The same seed and the same events give the same cuts. The idea is Cranelift's control
-//! plane: decisions of production code, driven by a seed, with fuel.
+//! A task that is evicted anywhere must give the same result as one that is not; this evicts it
+//! there. The same seed and the same events give the same evictions. The idea is Cranelift's
+//! control plane: decisions of production code, driven by a seed, with fuel.
 
 use crate::ids::Nanos;
 use crate::limits::PERTURBATION_INTERVAL_NS_MAX;
 use crate::rng::Rng;
 
-/// One in how many events evicts a task at once.
+/// One event in this many evicts a task at once.
 const EVENTS_PER_PERTURBATION: u64 = 4;
 
 /// When to perturb next.
@@ -24,9 +23,9 @@ impl Perturbation {
         Perturbation { rng: Rng::new(seed), due: Nanos(0) }
     }
 
-    /// Whether this is the moment. Moments come with events and, so that long launches are hit
-    /// midway, with time.
-    pub(crate) fn strikes(&mut self, now: Nanos) -> bool {
+    /// Whether to evict a task now. Called after every event and, so that long launches are hit
+    /// midway, when [`Perturbation::due`] has passed.
+    pub(crate) fn is_due(&mut self, now: Nanos) -> bool {
         let due = now >= self.due;
         if due {
             self.due = Nanos(now.0 + 1 + self.rng.below(PERTURBATION_INTERVAL_NS_MAX));
@@ -39,7 +38,7 @@ impl Perturbation {
         self.rng.below(count as u64) as usize
     }
 
-    /// When it wants to be asked again.
+    /// When to call [`Perturbation::is_due`] next.
     pub(crate) fn due(&self) -> Nanos {
         self.due
     }

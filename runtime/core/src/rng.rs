@@ -1,8 +1,8 @@
 //! A seeded generator for perturbation and simulation: the same seed gives the same run everywhere.
 //!
-//! SplitMix64, because seeds are written down: in failures of tests, in recorded lists of events
-//! and in recorded mixes. The algorithm is fixed, so its numbers stay the same in every version
-//! of the crate that implements it; a test here holds the first of them.
+//! SplitMix64. Seeds are stored in test failures, recorded event lists and recorded mixes, so the
+//! algorithm is fixed and its numbers must be the same in every version of the crate that
+//! implements it; a test here checks the first ones.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
@@ -12,7 +12,7 @@ use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 pub struct Rng(SplitMix64);
 
 impl Rng {
-    /// A generator that always gives the same numbers for the same seed.
+    /// A generator seeded with `seed`.
     pub fn new(seed: u64) -> Rng {
         Rng(SplitMix64::seed_from_u64(seed))
     }
@@ -22,8 +22,7 @@ impl Rng {
         self.0.next_u64()
     }
 
-    /// A number below `bound`, which must not be 0. The bias of the remainder does not matter to
-    /// its users.
+    /// A number below `bound`, which must not be 0. The modulo bias does not matter to the callers.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next_u64() % bound
     }
@@ -45,7 +44,7 @@ mod tests {
         assert_eq!(
             first,
             [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F],
-            "those of Vigna's splitmix64.c"
+            "the first numbers of Vigna's splitmix64.c"
         );
     }
 }

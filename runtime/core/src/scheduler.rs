@@ -1,18 +1,18 @@
 //! The scheduler of one lane: host queues, device queues, and the tasks between them. `dispatch.rs`
 //! has the decisions it takes after each event; `device_scheduler.rs` opens and closes lanes.
 
+use crate::counters::Counters;
 use crate::device_queue::{Abort, DeviceQueue, InFlight};
 use crate::device_scheduler::DeviceWide;
 use crate::event::{Action, Event, LaunchEnd, Outcome, Step, TaskSpec};
 use crate::host_queue::HostQueue;
-use crate::ids::{Class, LaneId, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
+use crate::ids::{CLASSES, Class, LaneId, LaunchId, Nanos, PreemptLevel, QueueId, TaskId};
 use crate::limits;
 use crate::perturb::Perturbation;
 use crate::policy::{Policy, PolicyEntry};
 use crate::starvation::{Slice, Starvation};
 use crate::task::{Phase, Progress, Task};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::AddAssign;
 use std::sync::Arc;
 
 /// Configuration of a device's scheduler.
@@ -44,53 +44,6 @@ pub struct SchedulerConfig {
     pub perturb: Option<u64>,
 }
 
-/// Counts since the scheduler was created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Times a running task was evicted in favour of another task (or by perturbation).
-    pub preemptions: u64,
-    /// Launches submitted to the device, repeated ones included.
-    pub issued_launches: u64,
-    /// Launches with co-scheduled best-effort blocks.
-    pub padded_launches: u64,
-    /// Co-scheduled blocks.
-    pub padding_blocks: u64,
-    /// Forks that ran in two branches.
-    pub forks: u64,
-    /// Times the oldest best-effort task got the device while real-time tasks were present.
-    pub best_effort_slices: u64,
-    /// Launches that exited early.
-    pub evicted_launches: u64,
-    /// Restartable launches that may have exited early and run again.
-    pub repeated_launches: u64,
-    /// Launches that were ended by force after their task was over.
-    pub aborted_launches: u64,
-    /// Tasks that arrived: real-time, best-effort.
-    pub arrived: [u64; 2],
-    /// Tasks that finished: real-time, best-effort.
-    pub finished: [u64; 2],
-}
-
-impl AddAssign for Counters {
-    fn add_assign(&mut self, other: Counters) {
-        let Counters { preemptions, issued_launches, padded_launches, padding_blocks, best_effort_slices, .. } = other;
-        let Counters { evicted_launches, repeated_launches, aborted_launches, forks, arrived, finished, .. } = other;
-        self.forks += forks;
-        self.preemptions += preemptions;
-        self.issued_launches += issued_launches;
-        self.padded_launches += padded_launches;
-        self.padding_blocks += padding_blocks;
-        self.best_effort_slices += best_effort_slices;
-        self.evicted_launches += evicted_launches;
-        self.repeated_launches += repeated_launches;
-        self.aborted_launches += aborted_launches;
-        for class in CLASSES.map(|class| class as usize) {
-            self.arrived[class] += arrived[class];
-            self.finished[class] += finished[class];
-        }
-    }
-}
-
 /// The state of scheduling one lane.
 pub(crate) struct Scheduler {
     /// Its lane.
@@ -115,7 +68,7 @@ pub(crate) struct Scheduler {
     /// Launches in the device queues, by [`Class`].
     pub(crate) in_flight: [usize; 2],
     /// Blocks co-scheduled in a launch of another task: the launch, the blocks' task, their number.
-    pub(crate) riders: Vec<(LaunchId, TaskId, u32)>,
+    pub(crate) co_scheduled_blocks: Vec<(LaunchId, TaskId, u32)>,
     /// Real-time tasks that are ready and not finished, the most urgent first.
     pub(crate) rt_tasks: BTreeSet<(u64, TaskId)>,
     pub(crate) deadlines: BTreeSet<(Nanos, TaskId)>,
@@ -127,8 +80,6 @@ pub(crate) struct Scheduler {
     pub(crate) now: Nanos,
     pub(crate) lost: bool,
 }
-
-pub(crate) const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
 
 impl Scheduler {
     /// The scheduler of a lane without tasks; its queues start at `first_queue` of the device.
@@ -153,7 +104,7 @@ impl Scheduler {
             policy_queues: config.queues,
             forked: 0,
             in_flight: [0; 2],
-            riders: Vec::new(),
+            co_scheduled_blocks: Vec::new(),
             rt_tasks: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             aborts: BTreeSet::new(),
@@ -207,7 +158,7 @@ impl Scheduler {
     /// Tasks of a class that wait in its host queue, including those that are not ready.
     pub(crate) fn waiting(&self, class: Class) -> usize {
         let queue = &self.host_queues[class as usize];
-        queue.len() + queue.away()
+        queue.len() + queue.unready()
     }
 
     /// Whether a real-time task is ready or running.
@@ -257,18 +208,20 @@ impl Scheduler {
     fn arrive(&mut self, mut spec: TaskSpec, actions: &mut Vec<Action>) {
         spec.lane = self.lane;
         assert!(spec.steps.len() <= limits::TASK_STEPS_MAX, "{:?} has {} steps", spec.task, spec.steps.len());
-        let is_behind =
-            |(index, step): (usize, &Step)| matches!(step, Step::Restartable { from } if *from as usize > index);
+        let is_behind = |(index, step): (usize, &Step)| match *step {
+            Step::Restartable { restore_point } => restore_point as usize > index,
+            _ => false,
+        };
         assert!(
             !spec.steps.iter().enumerate().any(is_behind),
-            "{:?} has a step that may not run again and cannot wait",
+            "{:?} has a step whose restore point is behind it",
             spec.task
         );
         let forks = spec.forks.as_deref().unwrap_or_default();
         let is_in_order = forks.windows(2).all(|pair| pair[0].steps().end <= pair[1].steps().start);
         assert!(
-            is_in_order && forks.iter().all(|fork| fork.is_of(&spec.steps)),
-            "{:?} cannot run in these lines: {forks:?}",
+            is_in_order && forks.iter().all(|fork| fork.fits(&spec.steps)),
+            "{:?} has forks that overlap or have steps that are not preemptible: {forks:?}",
             spec.task
         );
         self.counters.arrived[spec.class as usize] += 1;
@@ -301,7 +254,7 @@ impl Scheduler {
     /// Ignored if the task has already finished: the two may race.
     fn ready(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        assert_eq!(task.phase, Phase::Away, "{id:?} was ready before");
+        assert_eq!(task.phase, Phase::Unready, "{id:?} was ready before");
         task.phase = Phase::Waiting;
         self.host_queues[task.class() as usize].enter(id, task.place);
         if task.class() == Class::RealTime {
@@ -315,20 +268,20 @@ impl Scheduler {
         match task.phase {
             Phase::Waiting => assert_eq!(queue.remove(task.place), id),
             Phase::Preparing => {
-                let bound = task.queue.take().expect("a task is prepared for a device queue");
+                let bound = task.queue.take().expect("a task that is prepared is bound to a device queue");
                 self.device_queues[bound.0 as usize].unbind(id);
             }
-            phase => panic!("{id:?} is {phase:?}, and what it needs was taken away"),
+            phase => panic!("{id:?} is {phase:?} and became unready"),
         }
-        task.phase = Phase::Away;
-        queue.keep();
+        task.phase = Phase::Unready;
+        queue.mark_unready();
         self.rt_tasks.remove(&(task.place.rank(), id));
     }
 
     /// Ignored if the task has already finished: the two may race.
     fn prepared(&mut self, id: TaskId, actions: &mut Vec<Action>) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        assert_eq!(task.phase, Phase::Preparing, "{id:?} was prepared unasked");
+        assert_eq!(task.phase, Phase::Preparing, "{id:?} was prepared without a request");
         task.phase = Phase::Running;
         if task.is_complete() {
             self.finish(id, Outcome::Complete, actions);
@@ -349,7 +302,7 @@ impl Scheduler {
     fn host_step_done(&mut self, id: TaskId, steps: Option<Arc<[Step]>>, actions: &mut Vec<Action>) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if let Some(steps) = steps {
-            task.know_steps(steps);
+            task.replace_steps(steps);
         }
         task.host_step_done();
         match task.phase {
@@ -366,26 +319,26 @@ impl Scheduler {
         let ended = self.device_queues.iter_mut().find_map(|queue| queue.take(launch));
         let InFlight { task: id, step, epoch, abort, .. } =
             ended.unwrap_or_else(|| panic!("{launch:?} ended and is not the oldest of its task in any device queue"));
-        assert!(end != LaunchEnd::Aborted || abort != Abort::No, "{launch:?} was aborted and nobody asked for it");
+        assert!(end != LaunchEnd::Aborted || abort != Abort::No, "{launch:?} was aborted without a request");
         self.counters.evicted_launches += u64::from(end == LaunchEnd::Evicted);
         self.counters.aborted_launches += u64::from(end == LaunchEnd::Aborted);
-        self.riders_ended(launch, end, actions);
+        self.co_scheduled_blocks_ended(launch, end, actions);
         let task = self.tasks.get_mut(&id).expect("a task outlives its launches");
         self.in_flight[task.class() as usize] -= 1;
-        let is_unsure = end == LaunchEnd::Complete && task.may_be_cut(step, epoch);
-        let is_food = end == LaunchEnd::Complete && !is_unsure && task.class() == Class::BestEffort;
+        let may_be_evicted = end == LaunchEnd::Complete && task.may_be_evicted(step, epoch);
+        let is_progress = end == LaunchEnd::Complete && !may_be_evicted && task.class() == Class::BestEffort;
         let progress = task.launch_ended(step, epoch, end);
         if let Some(paired_queue) = task.take_paired_queue() {
-            self.leave_paired_queue(id, paired_queue);
+            self.unbind_paired_queue(id, paired_queue);
         }
-        self.counters.repeated_launches += u64::from(is_unsure);
-        if is_food {
-            self.feed();
+        self.counters.repeated_launches += u64::from(may_be_evicted);
+        if is_progress {
+            self.note_best_effort_progress();
         }
         self.proceed(id, progress, actions);
     }
 
-    fn leave_paired_queue(&mut self, id: TaskId, paired_queue: QueueId) {
+    fn unbind_paired_queue(&mut self, id: TaskId, paired_queue: QueueId) {
         self.device_queues[paired_queue.0 as usize].unbind(id);
         self.forked -= 1;
     }
@@ -404,14 +357,14 @@ impl Scheduler {
 
     /// Records the end of blocks that were co-scheduled in a launch. They ran, unless the launch
     /// was aborted or failed: co-scheduled blocks are never evicted.
-    fn riders_ended(&mut self, launch: LaunchId, end: LaunchEnd, actions: &mut Vec<Action>) {
-        while let Some(at) = self.riders.iter().position(|(beside, ..)| *beside == launch) {
-            let (_, id, blocks) = self.riders.remove(at);
+    fn co_scheduled_blocks_ended(&mut self, launch: LaunchId, end: LaunchEnd, actions: &mut Vec<Action>) {
+        while let Some(at) = self.co_scheduled_blocks.iter().position(|(beside, ..)| *beside == launch) {
+            let (_, id, blocks) = self.co_scheduled_blocks.remove(at);
             let task = self.tasks.get_mut(&id).expect("a task outlives its blocks");
             let ran = matches!(end, LaunchEnd::Complete | LaunchEnd::Evicted).then_some(blocks);
-            let progress = task.rode(ran);
+            let progress = task.co_scheduled_ended(ran);
             if ran.is_some() {
-                self.feed();
+                self.note_best_effort_progress();
             }
             self.proceed(id, progress, actions);
         }
@@ -426,7 +379,7 @@ impl Scheduler {
         self.aborts.clear();
         self.in_flight = [0; 2];
         self.forked = 0;
-        self.riders.clear();
+        self.co_scheduled_blocks.clear();
         for (id, task) in std::mem::take(&mut self.tasks) {
             self.counters.finished[task.class() as usize] += 1;
             actions.push(Action::FinishTask { task: id, outcome: Outcome::DeviceLost, preemptions: task.preemptions });
@@ -465,10 +418,10 @@ impl Scheduler {
     /// Removes a task without launches in flight from all queues.
     pub(crate) fn unlink(&mut self, id: TaskId) -> Task {
         let task = self.tasks.remove(&id).expect("a task finishes once");
-        assert!(!task.is_busy(), "{id:?} leaves while something of it is in flight");
+        assert!(!task.is_busy(), "{id:?} is removed while something of it is in flight");
         let host_queue = &mut self.host_queues[task.class() as usize];
         match task.phase {
-            Phase::Away => host_queue.give_up(),
+            Phase::Unready => host_queue.cancel_reservation(),
             Phase::Waiting => assert_eq!(host_queue.remove(task.place), id),
             _ => {}
         }
@@ -476,7 +429,7 @@ impl Scheduler {
             self.device_queues[queue.0 as usize].unbind(id);
         }
         if let Some(paired_queue) = task.paired_queue {
-            self.leave_paired_queue(id, paired_queue);
+            self.unbind_paired_queue(id, paired_queue);
         }
         self.rt_tasks.remove(&(task.place.rank(), id));
         if let Some(at) = task.spec.deadline {

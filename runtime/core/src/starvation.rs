@@ -1,73 +1,72 @@
-//! What keeps best-effort work from starving, whatever the policy, where that is wanted.
+//! A bound on the starvation of best-effort work, independent of the policy. Optional.
 //!
-//! A policy that puts real-time tasks first leaves best-effort ones nothing where the real-time
-//! load never pauses. With a bound, the oldest best-effort task gets a *slice* whenever best-effort
-//! work got nowhere for that long: it is promised to the task, begins once that is prepared, and
-//! for its time the task issues and real-time tasks do not. What these have on the device stays
-//! there. So best-effort work as a whole moves at least once in the bound, and real-time work loses
-//! at most a fixed share of the device ([`BEST_EFFORT_SLICE_DIVISOR`]).
+//! A policy that serves real-time tasks first starves best-effort tasks if the real-time load never
+//! pauses. With the bound, the oldest best-effort task gets a *slice* whenever best-effort work
+//! made no progress for that long. The slice is promised to the task and begins once the task is
+//! prepared; during the slice the task issues and real-time tasks do not. Launches that these have
+//! on the device stay there. So best-effort work progresses at least once within the bound, and
+//! real-time work loses at most a fixed share of the device ([`BEST_EFFORT_SLICE_DIVISOR`]).
 
 use crate::ids::{Nanos, TaskId};
 
-/// What part of the wait that best-effort work is spared a slice of it takes: with a twentieth,
-/// real-time tasks keep 95 % of the device, and none waits longer than that for one.
+/// The length of a slice is the bound divided by this. With 20, real-time tasks keep 95 % of the
+/// device, and wait at most a twentieth of the bound for a slice.
 pub const BEST_EFFORT_SLICE_DIVISOR: u64 = 20;
 
-/// The bound, and who has a slice.
+/// The bound, and the current slice.
 #[derive(Debug)]
 pub(crate) struct Starvation {
     wait_ns: u64,
-    /// When best-effort work got somewhere last, or nobody was in its way.
-    fed: Nanos,
-    /// Whether somebody is.
+    /// When best-effort work last made progress, or was last not blocked by real-time tasks.
+    last_progress: Nanos,
+    /// Whether real-time tasks block best-effort tasks.
     starves: bool,
     slice: Option<Slice>,
 }
 
-/// A time for which a best-effort task has the device, although real-time tasks are there.
+/// A period in which a best-effort task has the device although real-time tasks are present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Whose it is.
+    /// The best-effort task.
     pub task: TaskId,
-    /// When it is over; `None` while it is promised and the task has yet to be prepared.
+    /// When it ends; `None` while it is promised and the task is not prepared yet.
     pub until: Option<Nanos>,
 }
 
 impl Starvation {
     pub(crate) fn new(wait_ns: u64) -> Starvation {
-        Starvation { wait_ns, fed: Nanos(0), starves: false, slice: None }
+        Starvation { wait_ns, last_progress: Nanos(0), starves: false, slice: None }
     }
 
-    /// Best-effort work got somewhere. A slice goes on meanwhile; one that is over or of no use
-    /// ends with [`Starvation::end`].
-    pub(crate) fn feed(&mut self, now: Nanos) {
-        self.fed = now;
+    /// Notes progress of best-effort work. A running slice continues; [`Starvation::end`] ends it.
+    pub(crate) fn note_progress(&mut self, now: Nanos) {
+        self.last_progress = now;
     }
 
-    /// No slice any more; the next one comes after a whole wait.
+    /// Ends the slice; the next one comes after another full wait.
     pub(crate) fn end(&mut self, now: Nanos) {
-        (self.slice, self.fed) = (None, now);
+        (self.slice, self.last_progress) = (None, now);
     }
 
-    /// Whether it is time for a slice. To be asked after every event, with whether real-time tasks
-    /// are in the way of best-effort ones.
+    /// Whether a slice is due. Called after every event; `starves` is whether real-time tasks block
+    /// best-effort tasks.
     pub(crate) fn is_due(&mut self, starves: bool, now: Nanos) -> bool {
         if !std::mem::replace(&mut self.starves, starves) {
-            self.feed(now);
+            self.note_progress(now);
         }
         starves && self.slice.is_none() && now >= self.due_at()
     }
 
     fn due_at(&self) -> Nanos {
-        Nanos(self.fed.0.saturating_add(self.wait_ns))
+        Nanos(self.last_progress.0.saturating_add(self.wait_ns))
     }
 
-    /// The next slice is this task's, once it is prepared.
+    /// Promises the next slice to a task; it begins once the task is prepared.
     pub(crate) fn promise(&mut self, task: TaskId) {
         self.slice = Some(Slice { task, until: None });
     }
 
-    /// The task's slice begins, goes on, or is over.
+    /// Begins, continues or ends the task's slice.
     pub(crate) fn run(&mut self, task: TaskId, now: Nanos) {
         let begun = self.slice.and_then(|slice| slice.until);
         let until = begun.unwrap_or(Nanos(now.0.saturating_add(self.wait_ns / BEST_EFFORT_SLICE_DIVISOR)));
@@ -77,22 +76,23 @@ impl Starvation {
         }
     }
 
-    /// The slice that runs or is promised.
+    /// The slice that is running or promised.
     pub(crate) fn slice(&self) -> Option<Slice> {
         self.slice
     }
 
-    /// Whose slice it is or will be.
+    /// The task whose slice is running or promised.
     pub(crate) fn holder(&self) -> Option<TaskId> {
         self.slice.map(|slice| slice.task)
     }
 
-    /// Whose slice has begun.
+    /// The task whose slice is running.
     pub(crate) fn running(&self) -> Option<TaskId> {
         self.slice.filter(|slice| slice.until.is_some()).map(|slice| slice.task)
     }
 
-    /// When it wants to be asked again, if real-time tasks are in the way of best-effort ones.
+    /// When [`Starvation::is_due`] or [`Starvation::run`] is to be called again. `starves` as
+    /// there.
     pub(crate) fn wakeup(&self, starves: bool) -> Option<Nanos> {
         match self.slice {
             Some(slice) => slice.until,
@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn a_slice_comes_after_the_wait_and_ends_after_its_share() {
         let mut starvation = Starvation::new(1000);
-        assert!(!starvation.is_due(true, Nanos(400)), "nobody was in its way before");
-        starvation.feed(Nanos(500));
+        assert!(!starvation.is_due(true, Nanos(400)), "best-effort work was not blocked before");
+        starvation.note_progress(Nanos(500));
         assert!(!starvation.is_due(true, Nanos(1499)) && starvation.is_due(true, Nanos(1500)));
         assert_eq!((starvation.wakeup(false), starvation.wakeup(true)), (None, Some(Nanos(1500))));
         starvation.promise(TaskId(7));
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(
             (starvation.holder(), starvation.wakeup(true)),
             (None, Some(Nanos(3000 + slice))),
-            "and the next one after a whole wait"
+            "the next one comes after another full wait"
         );
     }
 }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Not ready: its constants or session are missing.
-    Away,
+    Unready,
     /// In a host queue.
     Waiting,
     /// Bound to a device queue; its memory and inputs are being prepared.
@@ -74,21 +74,21 @@ pub(crate) struct Task {
     issued: Epoch,
     in_flight: u32,
     /// How many of the launches in flight are preemptible.
-    cuttable_in_flight: u32,
+    preemptible_in_flight: u32,
     /// How many of those are restartable; they are the last ones.
     restartable_in_flight: u32,
     host_step_running: bool,
     completed: u32,
     next: u32,
     /// Launches of other tasks in which blocks of this task are co-scheduled.
-    riding: u32,
+    co_scheduled: u32,
     /// Blocks of the next step that ran co-scheduled.
     padded: u32,
     /// The step, and the block of it, that follow everything co-scheduled so far.
-    ride_next: (u32, u32),
+    co_schedule_next: (u32, u32),
     /// A launch with co-scheduled blocks was aborted while later blocks were in flight: those
     /// blocks may have read incomplete inputs.
-    spoiled: bool,
+    inputs_lost: bool,
     /// A launch of `issued` was evicted, or may have been.
     eviction_seen: bool,
     /// A launch failed or was aborted; results of later launches are ignored.
@@ -109,7 +109,7 @@ pub(crate) enum Progress {
 impl Task {
     pub(crate) fn new(spec: TaskSpec, place: Place) -> Task {
         let mut task = Task {
-            phase: if spec.ready { Phase::Waiting } else { Phase::Away },
+            phase: if spec.ready { Phase::Waiting } else { Phase::Unready },
             spec,
             place,
             queue: None,
@@ -123,15 +123,15 @@ impl Task {
             epoch: Epoch::default(),
             issued: Epoch::default(),
             in_flight: 0,
-            cuttable_in_flight: 0,
+            preemptible_in_flight: 0,
             restartable_in_flight: 0,
             host_step_running: false,
             completed: 0,
             next: 0,
-            riding: 0,
+            co_scheduled: 0,
             padded: 0,
-            ride_next: (0, 0),
-            spoiled: false,
+            co_schedule_next: (0, 0),
+            inputs_lost: false,
             eviction_seen: false,
             failure_seen: false,
         };
@@ -154,7 +154,7 @@ impl Task {
 
     /// Whether the device or the host works on it right now.
     pub(crate) fn is_busy(&self) -> bool {
-        self.in_flight > 0 || self.host_step_running || self.riding > 0
+        self.in_flight > 0 || self.host_step_running || self.co_scheduled > 0
     }
 
     /// Whether launches of it are on the device.
@@ -175,7 +175,7 @@ impl Task {
     /// Whether nothing is left to issue, unless a launch is evicted.
     pub(crate) fn has_issued_all(&self) -> bool {
         match self.phase {
-            Phase::Away | Phase::Waiting | Phase::Preparing => false,
+            Phase::Unready | Phase::Waiting | Phase::Preparing => false,
             Phase::Running => {
                 self.next as usize == self.spec.steps.len() && !self.is_draining() && !self.host_step_running
             }
@@ -185,7 +185,7 @@ impl Task {
 
     /// The next step, if it may be issued now.
     pub(crate) fn ready_step(&self) -> Option<(u32, Step)> {
-        if self.phase != Phase::Running || self.is_draining() || self.host_step_running || self.riding > 0 {
+        if self.phase != Phase::Running || self.is_draining() || self.host_step_running || self.co_scheduled > 0 {
             return None;
         }
         if self.next == self.fork_at {
@@ -193,11 +193,11 @@ impl Task {
         }
         let step = *self.spec.steps.get(self.next as usize)?;
         let ready = match step {
-            Step::Cuttable => self.restartable_in_flight == 0,
-            Step::Restartable { from } => {
-                self.restartable_in_flight == 0 || self.next - self.restartable_in_flight >= from
+            Step::Preemptible => self.restartable_in_flight == 0,
+            Step::Restartable { restore_point } => {
+                self.restartable_in_flight == 0 || self.next - self.restartable_in_flight >= restore_point
             }
-            Step::Solid => self.cuttable_in_flight == 0,
+            Step::NotPreemptible => self.preemptible_in_flight == 0,
             Step::Host => self.in_flight == 0,
         };
         ready.then_some((self.next, step))
@@ -208,7 +208,7 @@ impl Task {
         self.begin_issue();
         self.next += 1;
         self.in_flight += 1;
-        self.cuttable_in_flight += u32::from(may_leave(step));
+        self.preemptible_in_flight += u32::from(is_preemptible(step));
         self.restartable_in_flight += u32::from(is_restartable(step));
         self.epoch
     }
@@ -219,7 +219,7 @@ impl Task {
             assert_eq!(
                 self.next,
                 self.completed,
-                "{:?}: nothing is in flight, yet steps are neither complete nor to be issued",
+                "{:?}: nothing is in flight, but the next step is not the first incomplete one",
                 self.id()
             );
             self.issued = self.epoch;
@@ -240,7 +240,7 @@ impl Task {
 
     /// Starts the fork, each branch in its own queue.
     pub(crate) fn fork(&mut self, queues: [QueueId; 2]) {
-        let fork = self.fork_ahead().expect("only a part that is ahead begins");
+        let fork = self.fork_ahead().expect("a fork begins when the task has reached it");
         self.forked = Some(Box::new(Forked::begin(fork, queues)));
         self.paired_queue = Some(queues[1]);
     }
@@ -274,17 +274,17 @@ impl Task {
     }
 
     /// The next step of the branch in this queue, if it may be issued now.
-    pub(crate) fn ready_line_step(&self, queue: QueueId) -> Option<u32> {
+    pub(crate) fn ready_branch_step(&self, queue: QueueId) -> Option<u32> {
         let may_issue = self.phase == Phase::Running && !self.is_draining();
         self.forked.as_ref().filter(|_| may_issue)?.ready_step(queue)
     }
 
     /// Records that a step of a branch was submitted to the device; returns the epoch it carries.
-    pub(crate) fn issue_in_line(&mut self, step: u32) -> Epoch {
+    pub(crate) fn issue_in_branch(&mut self, step: u32) -> Epoch {
         self.begin_issue();
-        self.forked.as_mut().expect("a line's step is one of a part in two lines").issued(step);
+        self.forked.as_mut().expect("a step of a branch belongs to a running fork").issued(step);
         self.in_flight += 1;
-        self.cuttable_in_flight += 1;
+        self.preemptible_in_flight += 1;
         self.epoch
     }
 
@@ -320,38 +320,42 @@ impl Task {
     /// are. Launches of real-time tasks run in order, so blocks may follow others that are still in
     /// flight.
     pub(crate) fn padding_candidate(&self) -> Option<(u32, u32, &LaunchProfile)> {
-        if self.phase != Phase::Running || self.in_flight > 0 || self.host_step_running || self.spoiled {
+        if self.phase != Phase::Running || self.in_flight > 0 || self.host_step_running || self.inputs_lost {
             return None;
         }
-        let (step, done) = if self.riding > 0 { self.ride_next } else { (self.next, self.padded) };
-        let is_cuttable = self.spec.steps.get(step as usize) == Some(&Step::Cuttable);
-        self.profile(step).filter(|_| is_cuttable).map(|profile| (step, done, profile))
+        let (step, done) = if self.co_scheduled > 0 { self.co_schedule_next } else { (self.next, self.padded) };
+        let is_preemptible = self.spec.steps.get(step as usize) == Some(&Step::Preemptible);
+        self.profile(step).filter(|_| is_preemptible).map(|profile| (step, done, profile))
     }
 
     /// Records that `blocks` more blocks of [`Task::padding_candidate`] are co-scheduled with
     /// another task's launch; returns the epoch they carry.
-    pub(crate) fn ride(&mut self, blocks: u32) -> Epoch {
-        assert!(self.next == self.completed, "{:?}: blocks beside launches of their own", self.id());
-        let (step, done, profile) = self.padding_candidate().expect("only candidates ride");
+    pub(crate) fn co_schedule(&mut self, blocks: u32) -> Epoch {
+        assert!(
+            self.next == self.completed,
+            "{:?}: blocks are co-scheduled while launches of the task are in flight",
+            self.id()
+        );
+        let (step, done, profile) = self.padding_candidate().expect("only padding candidates are co-scheduled");
         let is_whole = done + blocks == profile.blocks;
-        self.ride_next = if is_whole { (step + 1, 0) } else { (step, done + blocks) };
-        self.riding += 1;
+        self.co_schedule_next = if is_whole { (step + 1, 0) } else { (step, done + blocks) };
+        self.co_scheduled += 1;
         self.epoch
     }
 
     /// Records the end of the oldest co-scheduled launch: `ran` blocks ran, or it is unknown.
-    pub(crate) fn rode(&mut self, ran: Option<u32>) -> Progress {
-        self.riding = self.riding.checked_sub(1).expect("what ends was riding");
+    pub(crate) fn co_scheduled_ended(&mut self, ran: Option<u32>) -> Progress {
+        self.co_scheduled = self.co_scheduled.checked_sub(1).expect("a co-scheduled launch ends once");
         match ran {
-            Some(blocks) if !self.spoiled => self.padded += blocks,
+            Some(blocks) if !self.inputs_lost => self.padded += blocks,
             // Blocks behind it may have read incomplete inputs, and may have overwritten them.
-            _ => self.spoiled |= self.riding > 0,
+            _ => self.inputs_lost |= self.co_scheduled > 0,
         }
         if self.profile(self.next).is_some_and(|profile| self.padded == profile.blocks) {
             self.completed += 1;
             (self.next, self.padded) = (self.completed, 0);
         }
-        match self.spoiled {
+        match self.inputs_lost {
             true => Progress::Failed,
             false if self.is_complete() => Progress::Complete,
             false => Progress::Continues,
@@ -359,37 +363,37 @@ impl Task {
     }
 
     pub(crate) fn start_host_step(&mut self) {
-        assert!(!self.is_busy() && self.next == self.completed, "{:?}: a host step beside launches", self.id());
+        assert!(
+            !self.is_busy() && self.next == self.completed,
+            "{:?}: a host step while launches are in flight",
+            self.id()
+        );
         self.next += 1;
         self.host_step_running = true;
     }
 
     /// Replaces the steps behind the host step that is running.
-    pub(crate) fn know_steps(&mut self, steps: Arc<[Step]>) {
-        assert!(
-            self.host_step_running,
-            "{:?}: more steps are known without a host step that could find out",
-            self.id()
-        );
+    pub(crate) fn replace_steps(&mut self, steps: Arc<[Step]>) {
+        assert!(self.host_step_running, "{:?}: steps are replaced while no host step is running", self.id());
         let behind = self.next as usize;
         assert_eq!(
             steps.get(..behind),
             self.spec.steps.get(..behind),
-            "{:?}: steps that are complete are other ones now",
+            "{:?}: completed steps were replaced",
             self.id()
         );
         self.spec.steps = steps;
     }
 
     pub(crate) fn host_step_done(&mut self) {
-        assert!(self.host_step_running, "{:?}: the end of a host step that was not started", self.id());
+        assert!(self.host_step_running, "{:?}: a host step ended that was not started", self.id());
         self.host_step_running = false;
         self.completed += 1;
     }
 
     /// Raises the epoch if a launch in flight is preemptible and not yet told to exit.
     pub(crate) fn raise(&mut self) -> Option<Epoch> {
-        if self.cuttable_in_flight == 0 || self.is_draining() {
+        if self.preemptible_in_flight == 0 || self.is_draining() {
             return None;
         }
         self.epoch = self.epoch.next();
@@ -406,15 +410,15 @@ impl Task {
         match end {
             LaunchEnd::Complete => !eviction_seen || is_restartable(self.spec.steps[step as usize]),
             LaunchEnd::Evicted => {
-                let could_leave = may_leave(self.spec.steps[step as usize]) && epoch.is_raised_by(self.epoch);
-                could_leave && (eviction_seen || is_first)
+                let could_exit_early = is_preemptible(self.spec.steps[step as usize]) && epoch.is_raised_by(self.epoch);
+                could_exit_early && (eviction_seen || is_first)
             }
             LaunchEnd::Failed | LaunchEnd::Aborted => true,
         }
     }
 
     /// Whether a launch that ended, and does not report early exits, may have been evicted.
-    pub(crate) fn may_be_cut(&self, step: u32, epoch: Epoch) -> bool {
+    pub(crate) fn may_be_evicted(&self, step: u32, epoch: Epoch) -> bool {
         is_restartable(self.spec.steps[step as usize]) && epoch.is_raised_by(self.epoch)
     }
 
@@ -428,7 +432,7 @@ impl Task {
         );
         let kind = self.spec.steps[step as usize];
         self.in_flight -= 1;
-        self.cuttable_in_flight -= u32::from(may_leave(kind));
+        self.preemptible_in_flight -= u32::from(is_preemptible(kind));
         self.restartable_in_flight -= u32::from(is_restartable(kind));
         match end {
             _ if self.failure_seen => return Progress::Failed,
@@ -440,7 +444,7 @@ impl Task {
                 self.failure_seen = true;
                 return Progress::Failed;
             }
-            LaunchEnd::Complete if self.may_be_cut(step, epoch) => self.eviction_seen = true,
+            LaunchEnd::Complete if self.may_be_evicted(step, epoch) => self.eviction_seen = true,
             LaunchEnd::Complete => self.completed(step),
             LaunchEnd::Evicted => self.evicted(step),
         }
@@ -456,8 +460,8 @@ impl Task {
 }
 
 /// Whether launches of a step may exit early.
-fn may_leave(step: Step) -> bool {
-    matches!(step, Step::Cuttable | Step::Restartable { .. })
+fn is_preemptible(step: Step) -> bool {
+    matches!(step, Step::Preemptible | Step::Restartable { .. })
 }
 
 fn is_restartable(step: Step) -> bool {
@@ -465,148 +469,4 @@ fn is_restartable(step: Step) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    fn running(steps: &[Step]) -> Task {
-        let spec = TaskSpec {
-            task: TaskId(1),
-            lane: crate::ids::LaneId::DEFAULT,
-            client: crate::ids::ClientId(0),
-            class: Class::BestEffort,
-            priority: 0,
-            steps: Arc::from(steps),
-            deadline: None,
-            profiles: None,
-            forks: None,
-            ready: true,
-        };
-        let mut queue = crate::host_queue::HostQueue::new(1);
-        let mut task = Task::new(spec, queue.push(TaskId(1), 0).expect("room"));
-        task.phase = Phase::Running;
-        task
-    }
-
-    #[test]
-    fn a_raised_task_drains_and_continues_at_the_first_incomplete_step() {
-        let mut task = running(&[Step::Cuttable; 5]);
-        let old = task.issue(Step::Cuttable);
-        for _ in 0..2 {
-            task.issue(Step::Cuttable);
-        }
-        let new = task.raise().expect("three launches are in flight");
-        assert!(old.is_raised_by(new));
-        assert_eq!(task.raise(), None, "they have been told to leave");
-        assert_eq!(task.ready_step(), None, "nothing is issued behind them");
-        assert_eq!(task.launch_ended(0, old, LaunchEnd::Complete), Progress::Continues);
-        assert_eq!(task.launch_ended(1, old, LaunchEnd::Evicted), Progress::Continues);
-        assert_eq!(task.launch_ended(2, old, LaunchEnd::Evicted), Progress::Continues);
-        assert_eq!(task.ready_step(), Some((1, Step::Cuttable)));
-        assert_eq!(task.issue(Step::Cuttable), new);
-    }
-
-    #[test]
-    fn what_cannot_have_happened_counts_as_failed() {
-        let issued = |kinds: &[Step]| {
-            let mut task = running(kinds);
-            let epoch = task.issue(kinds[0]);
-            (task, epoch)
-        };
-        let (mut task, epoch) = issued(&[Step::Cuttable; 2]);
-        task.issue(Step::Cuttable);
-        task.raise();
-        assert_eq!(task.launch_ended(0, epoch, LaunchEnd::Evicted), Progress::Continues);
-        assert_eq!(
-            task.launch_ended(1, epoch, LaunchEnd::Complete),
-            Progress::Failed,
-            "it ran on inputs that are not there"
-        );
-        let (mut task, epoch) = issued(&[Step::Cuttable]);
-        assert_eq!(task.launch_ended(0, epoch, LaunchEnd::Evicted), Progress::Failed, "nobody asked it to leave");
-        let (mut task, epoch) = issued(&[Step::Solid]);
-        task.raise();
-        assert_eq!(task.launch_ended(0, epoch, LaunchEnd::Evicted), Progress::Failed, "it cannot leave");
-    }
-
-    #[test]
-    fn launches_that_do_not_tell_are_run_again_from_the_first_that_may_have_been_cut() {
-        let steps = [
-            Step::Cuttable,
-            Step::Restartable { from: 0 },
-            Step::Restartable { from: 1 },
-            Step::Restartable { from: 3 },
-        ];
-        let mut task = running(&steps);
-        let old = task.issue(steps[0]);
-        task.issue(steps[1]);
-        assert_eq!(task.ready_step(), Some((2, steps[2])), "after it the task may run again from the one in front");
-        task.issue(steps[2]);
-        assert_eq!(task.ready_step(), None, "it overwrites what the two in front of it read");
-        assert_eq!(task.launch_ended(0, old, LaunchEnd::Complete), Progress::Continues);
-        task.raise().expect("two launches can leave");
-        assert!(task.may_be_cut(1, old));
-        assert_eq!(task.launch_ended(1, old, LaunchEnd::Complete), Progress::Continues);
-        assert_eq!(task.launch_ended(2, old, LaunchEnd::Evicted), Progress::Continues);
-        assert_eq!(task.ready_step(), Some((1, steps[1])));
-        let new = task.issue(steps[1]);
-        assert_eq!(task.launch_ended(1, new, LaunchEnd::Complete), Progress::Continues);
-        assert_eq!(task.ready_step(), Some((2, steps[2])), "before the epoch was raised nobody left");
-    }
-
-    #[test]
-    fn blocks_that_rode_behind_others_that_were_cut_short_computed_nonsense() {
-        let riding = |rides: u32| {
-            let mut task = running(&[Step::Cuttable; 2]);
-            let profile = LaunchProfile::new(4, [1]);
-            task.spec.profiles = Some(vec![Some(profile); 2].into());
-            for _ in 0..rides {
-                task.ride(2);
-            }
-            task
-        };
-        let mut task = riding(1);
-        assert_eq!(task.rode(None), Progress::Continues, "nothing was behind them");
-        assert_eq!(task.padding_candidate().map(|(step, done, _)| (step, done)), Some((0, 0)));
-        let mut task = riding(3);
-        assert_eq!(task.rode(Some(2)), Progress::Continues);
-        assert_eq!(task.rode(None), Progress::Failed);
-        assert_eq!(task.rode(Some(2)), Progress::Failed);
-        let mut task = riding(4);
-        assert_eq!([2, 2, 2].map(|blocks| task.rode(Some(blocks))), [Progress::Continues; 3]);
-        assert_eq!(task.rode(Some(2)), Progress::Complete);
-    }
-
-    #[test]
-    fn nothing_that_tells_stands_behind_a_launch_that_does_not() {
-        for behind in [Step::Cuttable, Step::Solid, Step::Host] {
-            let steps = [Step::Restartable { from: 0 }, behind];
-            let mut task = running(&steps);
-            let epoch = task.issue(steps[0]);
-            assert_eq!(task.ready_step(), None, "{behind:?}");
-            task.launch_ended(0, epoch, LaunchEnd::Complete);
-            assert_eq!(task.ready_step(), Some((1, behind)));
-        }
-    }
-
-    #[test]
-    fn solid_launches_and_host_steps_wait_for_what_may_leave() {
-        let mut task = running(&[Step::Cuttable, Step::Solid, Step::Cuttable, Step::Host]);
-        let epoch = task.issue(Step::Cuttable);
-        assert_eq!(task.ready_step(), None, "a solid launch would run on inputs that are not there");
-        task.launch_ended(0, epoch, LaunchEnd::Complete);
-        assert_eq!(task.ready_step(), Some((1, Step::Solid)));
-        task.issue(Step::Solid);
-        assert_eq!(task.raise(), None, "a solid launch does not leave");
-        assert_eq!(task.ready_step(), Some((2, Step::Cuttable)), "behind a solid launch anything may stand");
-        task.issue(Step::Cuttable);
-        assert_eq!(task.ready_step(), None, "the host waits for both");
-        task.launch_ended(1, epoch, LaunchEnd::Complete);
-        task.launch_ended(2, epoch, LaunchEnd::Complete);
-        assert_eq!(task.ready_step(), Some((3, Step::Host)));
-        task.start_host_step();
-        assert!(!task.is_complete());
-        task.host_step_done();
-        assert!(task.is_complete());
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
-//! Tenants: who owns functions, memory and objects, and whom the bill goes to.
+//! Tenants: owners of functions, memory and objects, to whom usage is billed.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Longest name of a tenant in bytes: what still fits a label of a metric and a column of a table.
+/// Longest name of a tenant, in bytes: still fits a metric label and a table column.
 pub const TENANT_BYTES_MAX: usize = 64;
 
 /// The name of a tenant: letters, digits, `-`, `_` and `.`, beginning with a letter or a digit.
@@ -19,17 +19,17 @@ pub const TENANT_BYTES_MAX: usize = 64;
 )]
 pub struct Tenant(Arc<str>);
 
-/// A text that names no tenant.
+/// A text that is not a valid tenant name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadTenant(String);
 
 impl Tenant {
-    /// Its name.
+    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is the tenant of the daemon's own models.
+    /// Whether it is the tenant of models in the daemon's own repository.
     pub fn is_local(&self) -> bool {
         *self.0 == *LOCAL
     }
@@ -75,8 +75,8 @@ impl fmt::Display for Tenant {
     }
 }
 
-/// Whether a text is a name that can stand in paths, labels and commands without a thought: up to
-/// so many letters, digits, `-`, `_` and `.`, a letter or a digit first.
+/// Whether a text is safe in paths, labels and commands: at most `bytes_max` letters, digits, `-`,
+/// `_` and `.`, beginning with a letter or a digit.
 pub fn is_plain_name(name: &str, bytes_max: usize) -> bool {
     let is_ordinary = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let begins_well = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
@@ -87,7 +87,8 @@ impl fmt::Display for BadTenant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` names no tenant; it takes up to {TENANT_BYTES_MAX} letters, digits, `-`, `_` and `.`, a letter or a digit first",
+            "`{}` is not a tenant name; use up to {TENANT_BYTES_MAX} letters, digits, `-`, `_` and `.`, \
+             beginning with a letter or a digit",
             self.0.escape_debug()
         )
     }

@@ -1,9 +1,10 @@
-//! The place where what clients have bought of a device's time is kept.
+//! The ledger of device time that clients may use.
 
 use crate::ids::{ClientId, LaneId, Nanos};
 
-/// What clients may use of a device's time. No client has a share yet, so all of them may issue at
-/// any time; the scheduler asks here before every launch, so that shares need no other place.
+/// The device time that each client may use. Shares are not implemented: every client may issue at
+/// any time. The scheduler asks here before every launch, so shares can be added in this file
+/// alone.
 #[derive(Debug, Default)]
 pub(crate) struct TokenLedger;
 
@@ -13,8 +14,8 @@ impl TokenLedger {
         true
     }
 
-    /// When the first of the clients that may not issue may again: the scheduler then asks anew.
-    /// Nobody is kept from it.
+    /// When the first client that may not issue now may issue again. `None`, since every client
+    /// may.
     pub(crate) fn next_grant(&self) -> Option<Nanos> {
         None
     }

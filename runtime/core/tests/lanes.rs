@@ -1,5 +1,5 @@
-//! Lanes: what is true of a device whose lanes open and close at any time, and what a lane keeps
-//! apart.
+//! Lanes: invariants of a device whose lanes open and close at any time, and isolation between
+//! lanes.
 //!
 //! A failure prints its seed; `ATOLL_SEED=7` runs it alone.
 
@@ -37,15 +37,15 @@ fn lane(name: u32, queues: Range<u32>) -> LaneConfig {
     LaneConfig { lane: LaneId(name), queues, paired_queues: false, compute_units: 1 }
 }
 
-/// A device with lanes that come and go.
+/// A device with lanes that open and close.
 struct World {
     scheduler: DeviceScheduler,
     driver: Driver,
-    /// What is open or closing.
+    /// Queues of the lanes that are open or closing.
     open: BTreeMap<LaneId, Range<u32>>,
     closing: BTreeSet<LaneId>,
     opened: u32,
-    /// The next step of each task that was not issued, and the queue of what is in flight.
+    /// The queue of each task's last issued launch.
     issued_in: BTreeMap<TaskId, QueueId>,
     actions: Vec<Action>,
     resumed: u64,
@@ -53,7 +53,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> World {
-        let mix = Mix { tasks: 60, mishaps: [0, 8, 30][(seed % 3) as usize], cold: seed.is_multiple_of(4) };
+        let mix = Mix { tasks: 60, faults: [0, 8, 30][(seed % 3) as usize], cold: seed.is_multiple_of(4) };
         let mut driver = Driver::new(seed, mix);
         let config = SchedulerConfig {
             policy: &POLICIES[(seed % POLICIES.len() as u64) as usize],
@@ -79,12 +79,12 @@ impl World {
         }
     }
 
-    /// Runs until every task is finished and every lane is closed; how many tasks went on in the
-    /// default lane.
+    /// Runs until every task is finished and every lane is closed; returns how many tasks continued
+    /// in the default lane.
     fn run(mut self) -> u64 {
         for _ in 0..EVENTS_MAX {
             if self.driver.is_done() {
-                return self.wind_up();
+                return self.finish();
             }
             match self.driver.rng.below(24) {
                 0 if self.open.len() < LANES_MAX => self.open_lane(),
@@ -108,7 +108,7 @@ impl World {
             let refused = self.scheduler.open_lane(&config);
             return assert!(matches!(refused, Err(LaneError::QueueTaken(..))), "{refused:?}");
         }
-        self.scheduler.open_lane(&config).expect("these queues are nobody's");
+        self.scheduler.open_lane(&config).expect("the queues are free");
         self.open.insert(config.lane, queues);
         self.driver.lanes.push(config.lane);
     }
@@ -119,7 +119,7 @@ impl World {
         if lane == LaneId::DEFAULT {
             return assert_eq!(answer, Err(LaneError::Default));
         }
-        // Tasks go on to ask for a lane until it is closed.
+        // Tasks keep arriving for the lane until it is closed.
         if !self.closing.insert(lane) {
             assert_eq!(answer, Err(LaneError::Closing(lane)));
         }
@@ -141,7 +141,7 @@ impl World {
             self.driver.carry_out(&action);
         }
         for lane in std::mem::take(&mut self.driver.closed) {
-            assert!(self.closing.remove(&lane), "{lane:?} is closed and nobody asked for it");
+            assert!(self.closing.remove(&lane), "{lane:?} was closed without a request");
             let queues = self.open.remove(&lane).expect("it was open");
             let is_busy =
                 |queue: &u32| self.driver.queues.get(&QueueId(*queue)).is_some_and(|launches| !launches.is_empty());
@@ -151,7 +151,7 @@ impl World {
         assert_eq!(self.scheduler.task_count(), self.driver.tasks.len(), "tasks are lost");
     }
 
-    fn wind_up(mut self) -> u64 {
+    fn finish(mut self) -> u64 {
         for lane in self.open.keys().copied().filter(|lane| *lane != LaneId::DEFAULT && !self.closing.contains(lane)) {
             self.scheduler.close_lane(self.driver.now, lane, &mut self.actions).expect("it is open");
         }
@@ -173,7 +173,10 @@ fn lanes_open_and_close_at_any_time_and_no_task_is_lost() {
         let run = std::panic::catch_unwind(|| World::new(seed).run());
         resumed += run.unwrap_or_else(|_| panic!("again: ATOLL_SEED={seed} cargo test -p atoll-core --test lanes"));
     }
-    assert!(only.is_some() || resumed > 500, "only {resumed} tasks went on in another lane: the runs are too tame");
+    assert!(
+        only.is_some() || resumed > 500,
+        "only {resumed} tasks continued in another lane: the runs cover too little"
+    );
 }
 
 fn task(id: u64, lane: u32, class: Class, steps: &[Step]) -> Event {
@@ -192,8 +195,9 @@ fn task(id: u64, lane: u32, class: Class, steps: &[Step]) -> Event {
     })
 }
 
-/// Tells an event and answers every preparation; the launches that were issued, with their queues.
-fn tell(scheduler: &mut DeviceScheduler, event: Event) -> (Vec<(LaunchId, u32)>, Vec<Action>) {
+/// Sends an event and answers every preparation; returns the issued launches with their queues, and
+/// all actions.
+fn send(scheduler: &mut DeviceScheduler, event: Event) -> (Vec<(LaunchId, u32)>, Vec<Action>) {
     let (mut all, mut actions) = (Vec::new(), Vec::new());
     scheduler.handle(Nanos(0), event, &mut actions);
     while !actions.is_empty() {
@@ -214,12 +218,12 @@ fn tell(scheduler: &mut DeviceScheduler, event: Event) -> (Vec<(LaunchId, u32)>,
 fn real_time_work_evicts_in_its_own_lane_only() {
     let mut scheduler = DeviceScheduler::new(&config());
     scheduler.open_lane(&lane(1, 4..6)).expect("free queues");
-    let (issued, _) = tell(&mut scheduler, task(1, 0, Class::BestEffort, &[Step::Cuttable; 3]));
+    let (issued, _) = send(&mut scheduler, task(1, 0, Class::BestEffort, &[Step::Preemptible; 3]));
     assert_eq!(issued.len(), 3);
-    let (issued, actions) = tell(&mut scheduler, task(2, 1, Class::RealTime, &[Step::Cuttable]));
+    let (issued, actions) = send(&mut scheduler, task(2, 1, Class::RealTime, &[Step::Preemptible]));
     assert_eq!(issued, [(LaunchId(3), 4)], "the lane's first queue, and a number of its own");
     assert!(!actions.iter().any(|action| matches!(action, Action::RaiseEpoch { .. })), "{actions:?}");
-    let (_, actions) = tell(&mut scheduler, task(3, 0, Class::RealTime, &[Step::Cuttable]));
+    let (_, actions) = send(&mut scheduler, task(3, 0, Class::RealTime, &[Step::Preemptible]));
     assert!(actions.iter().any(|action| matches!(action, Action::RaiseEpoch { task: TaskId(1), .. })), "{actions:?}");
 }
 
@@ -227,17 +231,17 @@ fn real_time_work_evicts_in_its_own_lane_only() {
 fn a_busy_lane_that_closes_is_preempted_and_its_task_goes_on_in_the_default_lane() {
     let mut scheduler = DeviceScheduler::new(&config());
     scheduler.open_lane(&lane(1, 4..6)).expect("free queues");
-    let (issued, _) = tell(&mut scheduler, task(1, 1, Class::BestEffort, &[Step::Cuttable; 2]));
+    let (issued, _) = send(&mut scheduler, task(1, 1, Class::BestEffort, &[Step::Preemptible; 2]));
     assert_eq!(issued, [(LaunchId(0), 5), (LaunchId(1), 5)]);
     let mut actions = Vec::new();
     scheduler.close_lane(Nanos(0), LaneId(1), &mut actions).expect("it is open");
     assert!(matches!(actions[..], [Action::RaiseEpoch { task: TaskId(1), .. }]), "{actions:?}");
-    let (issued, _) = tell(&mut scheduler, Event::LaunchEnded { launch: LaunchId(0), end: LaunchEnd::Complete });
-    assert_eq!(issued, [], "the second launch has yet to leave");
-    let (issued, actions) = tell(&mut scheduler, Event::LaunchEnded { launch: LaunchId(1), end: LaunchEnd::Evicted });
+    let (issued, _) = send(&mut scheduler, Event::LaunchEnded { launch: LaunchId(0), end: LaunchEnd::Complete });
+    assert_eq!(issued, [], "the second launch is still in flight");
+    let (issued, actions) = send(&mut scheduler, Event::LaunchEnded { launch: LaunchId(1), end: LaunchEnd::Evicted });
     assert_eq!(issued, [(LaunchId(2), 2)], "its second step, in the default lane");
     assert!(actions.contains(&Action::CloseLane { lane: LaneId(1) }));
-    let (_, actions) = tell(&mut scheduler, Event::LaunchEnded { launch: LaunchId(2), end: LaunchEnd::Complete });
+    let (_, actions) = send(&mut scheduler, Event::LaunchEnded { launch: LaunchId(2), end: LaunchEnd::Complete });
     assert!(matches!(actions[..], [Action::FinishTask { task: TaskId(1), preemptions: 1, .. }]), "{actions:?}");
 }
 
@@ -246,22 +250,22 @@ fn a_lane_opened_and_closed_a_thousand_times_leaves_nothing() {
     let mut scheduler = DeviceScheduler::new(&config());
     for name in 1..=1_000 {
         scheduler.open_lane(&lane(name, 4..6)).expect("the queues are free again");
-        let (issued, _) = tell(&mut scheduler, task(name.into(), name, Class::BestEffort, &[Step::Cuttable]));
+        let (issued, _) = send(&mut scheduler, task(name.into(), name, Class::BestEffort, &[Step::Preemptible]));
         assert_eq!(issued.len(), 1);
         let mut actions = Vec::new();
         scheduler.close_lane(Nanos(0), LaneId(name), &mut actions).expect("it is open");
-        let (moved, _) = tell(&mut scheduler, Event::LaunchEnded { launch: issued[0].0, end: LaunchEnd::Evicted });
-        tell(&mut scheduler, Event::LaunchEnded { launch: moved[0].0, end: LaunchEnd::Complete });
+        let (moved, _) = send(&mut scheduler, Event::LaunchEnded { launch: issued[0].0, end: LaunchEnd::Evicted });
+        send(&mut scheduler, Event::LaunchEnded { launch: moved[0].0, end: LaunchEnd::Complete });
         assert_eq!((scheduler.lanes().count(), scheduler.task_count(), scheduler.next_wakeup()), (1, 0, None));
     }
     assert_eq!(scheduler.counters().finished, [0, 1_000]);
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_cause() {
+fn invalid_lanes_are_refused_with_the_cause() {
     let mut scheduler = DeviceScheduler::new(&config());
     let mut refused = |config: LaneConfig| scheduler.open_lane(&config).expect_err("refused").to_string();
-    assert_eq!(refused(lane(0, 4..5)), "there is a lane 0 already");
+    assert_eq!(refused(lane(0, 4..5)), "lane 0 already exists or existed; use a new id");
     assert_eq!(refused(lane(1, 3..6)), "device queue 3 belongs to lane 0");
     assert_eq!(refused(lane(1, 4..4)), "a lane cannot have the device queues 4 to 4; a device has 64");
     assert_eq!(refused(lane(1, 63..65)), "a lane cannot have the device queues 63 to 65; a device has 64");
@@ -277,6 +281,6 @@ fn what_cannot_be_is_refused_with_its_cause() {
         |lane| scheduler.close_lane(Nanos(0), LaneId(lane), &mut Vec::new()).expect_err("refused").to_string();
     assert_eq!(close(0), "the default lane cannot be closed");
     assert_eq!(close(7), "there is no lane 7");
-    let (issued, _) = tell(&mut scheduler, task(1, 7, Class::BestEffort, &[Step::Cuttable]));
+    let (issued, _) = send(&mut scheduler, task(1, 7, Class::BestEffort, &[Step::Preemptible]));
     assert_eq!(issued, [(LaunchId(0), 2)], "a task of a lane that is closed runs in the default lane");
 }

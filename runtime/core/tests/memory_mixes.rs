@@ -1,9 +1,9 @@
-//! The recorded mixes of requests (`models/mixes`) through memory decisions: hits, loads and
-//! evictions are those of f95a0d3.
+//! Replays the recorded request mixes (`models/mixes`) through memory decisions: hits, loads and
+//! reclaims are those of commit f95a0d3.
 //!
-//! The figures are those of its residency alone, driven as `atoll bench residency` drives it (one
-//! request at a time, reloads that take equally long per byte, sizes in whole granules). Memory
-//! decisions have to come to the same, although they place constants one by one and evict for each.
+//! The figures were recorded with residency alone, driven as by `atoll bench residency`: one
+//! request at a time, a fixed reload time per byte, sizes in whole granules. Memory decisions have
+//! to reach the same figures, although they place constants one by one and reclaim for each.
 
 use atoll_core::memory::{
     Action, ConstantSpec, Event, FunctionId, FunctionSpec, InvocationSpec, Memory, MemoryQuotas, MemorySpec, StageSpec,
@@ -15,7 +15,7 @@ use std::path::Path;
 
 const GRANULE: u64 = 256;
 
-/// Mix, policy, then hits, loads and evictions.
+/// Mix, policy, then hits, loads and reclaims.
 const GOLDEN: &[(&str, &str, [u64; 3])] = &[
     ("anticorrelated", "cost", [3323, 677, 659]),
     ("anticorrelated", "two-level-lru", [3126, 874, 857]),
@@ -41,9 +41,9 @@ const GOLDEN: &[(&str, &str, [u64; 3])] = &[
 
 struct Mix {
     memory_bytes: u64,
-    /// Bytes and class.
+    /// Bytes and class of each function.
     functions: Vec<(u64, Class)>,
-    /// Arrival in nanoseconds, and functions.
+    /// Arrival time in nanoseconds, and functions called.
     requests: Vec<(u64, Vec<usize>)>,
 }
 
@@ -76,7 +76,8 @@ fn read(name: &str) -> Mix {
     mix
 }
 
-/// Memory decisions, an engine that does all at once, and what happened.
+/// Memory decisions, an engine that carries out everything at once, and counts of hits, loads and
+/// reclaims.
 struct Replay {
     memory: Memory,
     now: Nanos,
@@ -85,7 +86,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn tell(&mut self, event: Event) {
+    fn send(&mut self, event: Event) {
         self.memory.handle(self.now, event);
         while let Some(action) = self.memory.next_action() {
             let now = self.now;
@@ -94,7 +95,7 @@ impl Replay {
                     self.memory.handle(now, Event::Reserved { set, generation, refused: None })
                 }
                 Action::Stage { set, .. } => self.memory.handle(now, Event::Staged { set, end: usize::MAX }),
-                // A nanosecond for five bytes, as memory decisions assume from the start.
+                // Five bytes per nanosecond, the initial estimate of memory decisions.
                 Action::Write { from, .. } => {
                     let bytes = from.len() as u64;
                     self.memory.handle(now, Event::Written { bytes, took_ns: bytes / 5 });
@@ -103,7 +104,7 @@ impl Replay {
                 Action::Ready { .. } => self.prepare = true,
                 Action::Begin { task } => self.memory.handle(now, Event::Prepared { task }),
                 Action::Loaded { .. } => self.counts[1] += 1,
-                Action::Evicted { .. } => self.counts[2] += 1,
+                Action::Reclaimed { .. } => self.counts[2] += 1,
                 _ => {}
             }
         }
@@ -127,23 +128,23 @@ impl Replay {
             session: None,
         };
         assert_eq!(self.memory.check(&spec), Ok(()), "a request fits on the device");
-        self.tell(Event::Arrived(spec));
+        self.send(Event::Arrived(spec));
         while !self.prepare {
             assert!(self.memory.is_loading(), "request {number} waits for nothing");
-            self.tell(Event::Advance);
+            self.send(Event::Advance);
         }
-        self.tell(Event::Prepare { task });
-        self.tell(Event::Left { task });
-        self.tell(Event::Resume);
+        self.send(Event::Prepare { task });
+        self.send(Event::Ended { task });
+        self.send(Event::Resume);
         let uses: BTreeSet<usize> = functions.iter().copied().collect();
         self.counts[0] += uses.len() as u64 - (self.counts[1] - loads_before);
     }
 }
 
-/// Hits, loads and evictions.
+/// Hits, loads and reclaims of a mix under a policy.
 fn replay(mix: &Mix, policy: &str) -> [u64; 3] {
-    // Room for the memory of invocations, which this is not about; and addresses enough that constants
-    // never lie in pieces.
+    // Extra room for the memory of invocations, which this test ignores, and enough addresses that
+    // constants are never fragmented.
     let spare_bytes = 64 * GRANULE;
     let spec = MemorySpec {
         memory_bytes: mix.memory_bytes + spare_bytes,
@@ -163,7 +164,7 @@ fn replay(mix: &Mix, policy: &str) -> [u64; 3] {
         let function = FunctionId(index as u64);
         replay
             .memory
-            .join(FunctionSpec { function, tenant: Tenant::default(), class, constants })
+            .register(FunctionSpec { function, tenant: Tenant::default(), class, constants })
             .expect("there is no limit");
     }
     for (number, (at, functions)) in mix.requests.iter().enumerate() {
@@ -176,6 +177,6 @@ fn replay(mix: &Mix, policy: &str) -> [u64; 3] {
 fn the_recorded_mixes_come_to_the_same_figures() {
     assert_eq!(GOLDEN.len(), 20, "ten mixes, two policies");
     for (name, policy, golden) in GOLDEN {
-        assert_eq!(replay(&read(name), policy), *golden, "mix {name}, policy {policy}: hits, loads, evictions");
+        assert_eq!(replay(&read(name), policy), *golden, "mix {name}, policy {policy}: hits, loads, reclaims");
     }
 }

@@ -1,9 +1,9 @@
 //! Memory decisions driven by a small model of an engine and a device, with random arrivals,
-//! unloads, cancellations, refusals and losses. After every step the invariants are checked.
+//! unloads, cancellations, refusals and losses. The invariants are checked after every step.
 //!
-//! A failure prints the command that runs its seed alone, and the commit. `ATOLL_TEST_FULL=1`
-//! simulates a million steps, in longer runs; `ATOLL_SEEDS=10` runs so many seeds,
-//! `ATOLL_STEPS=100` so many steps of each.
+//! A failure prints the commit, and the command that runs its seed alone. `ATOLL_TEST_FULL=1`
+//! simulates a million steps, in longer runs; `ATOLL_SEEDS=10` sets the number of seeds,
+//! `ATOLL_STEPS=100` the steps of each.
 
 mod memory_model;
 
@@ -14,7 +14,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-/// Runs one world, and adds to whatever goes wrong how to see it again.
+/// Runs one world; a failure is reported with the command that reproduces it.
 fn run(seed: u64, steps: u64) -> Totals {
     catch_unwind(AssertUnwindSafe(|| World::new(seed).run(steps))).unwrap_or_else(|cause| {
         let cause = cause.downcast_ref::<String>().cloned().or(cause.downcast_ref::<&str>().map(|s| (*s).to_string()));
@@ -28,7 +28,7 @@ fn run(seed: u64, steps: u64) -> Totals {
 }
 
 #[test]
-fn whatever_happens_bytes_add_up_and_everybody_is_served() {
+fn bytes_add_up_and_every_invocation_is_served() {
     let is_full = std::env::var_os("ATOLL_TEST_FULL").is_some_and(|value| value == "1");
     let steps = number("ATOLL_STEPS").unwrap_or(if is_full { 10_000 } else { 2_500 });
     let seeds = match number("ATOLL_SEED") {
@@ -43,11 +43,11 @@ fn whatever_happens_bytes_add_up_and_everybody_is_served() {
     let counts = [
         t.completed,
         t.cold,
-        t.evicted,
+        t.reclaimed,
         t.made_cold,
         t.reserve_failed,
         t.clear_failed,
-        t.give_back_failed,
+        t.free_failed,
         t.write_failed,
         t.unmapped,
         t.lost,
@@ -60,15 +60,15 @@ fn whatever_happens_bytes_add_up_and_everybody_is_served() {
     ];
     assert!(
         seeds.end - seeds.start < 40 || counts.iter().all(|&count| count >= 10),
-        "the scenarios are too tame: {t:?}"
+        "the scenarios cover too little: {t:?}"
     );
 }
 
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/memory_model/recorded.txt");
 
-/// The invariants leave many decisions free; here all of them are held as they are.
-/// `ATOLL_RECORD=1` records them anew, for a change of behaviour that is meant, or of names: both
-/// are reasons to be told in the commit.
+/// The invariants leave many decisions open; this test fixes all of them. `ATOLL_RECORD=1` records
+/// them anew after an intended change of behaviour, which the commit has to explain. Renamed
+/// actions are mapped to their recorded names (`RECORDED_WORDS`).
 #[test]
 fn decisions_are_the_recorded_ones() {
     let lines: Vec<String> = (0..60).map(|seed| format!("{seed} {:016x}", World::new(seed).recorded(1_500))).collect();
@@ -77,7 +77,7 @@ fn decisions_are_the_recorded_ones() {
     }
     let recorded = std::fs::read_to_string(RECORDED).expect("the recording is there");
     for (now, then) in lines.iter().zip(recorded.lines()) {
-        assert_eq!(now, then, "another digest of decisions than recorded, for this seed");
+        assert_eq!(now, then, "the digest of decisions differs from the recorded one, for this seed");
     }
     assert_eq!(lines.len(), recorded.lines().count());
 }

@@ -1,11 +1,11 @@
-//! The bound on how many run beside one launch.
+//! Limits of co-scheduled launches.
 
 use atoll_core::LaunchProfile;
 use atoll_core::limits::{PADS_MAX, SHARED_PARAMS_BYTES_MAX};
 use atoll_core::padding::Padding;
 
 #[test]
-fn no_more_run_beside_a_launch_than_it_has_slots_for() {
+fn a_launch_is_padded_by_no_more_launches_than_it_has_slots() {
     let single = LaunchProfile::new(1, [100]);
     let mut padding = Padding::of(&single, 60);
     assert_eq!((0..60).filter_map(|_| padding.take(&single, 0)).count(), PADS_MAX);
@@ -13,7 +13,7 @@ fn no_more_run_beside_a_launch_than_it_has_slots_for() {
 }
 
 #[test]
-fn parameters_of_a_launch_with_all_its_pads_fit_a_parameter_block() {
+fn parameters_of_a_fully_padded_launch_fit_a_parameter_block() {
     const SLOT_BYTES: u32 = 16;
     let slots = 1 + PADS_MAX as u32;
     assert_eq!(slots * SLOT_BYTES + SHARED_PARAMS_BYTES_MAX, 512);

@@ -1,10 +1,11 @@
-//! Event lists with the actions that the scheduler answered before it had lanes: one lane of all
-//! compute units answers them to the last action.
+//! Event lists with the actions that the scheduler took before it had lanes: one lane of all
+//! compute units takes the same actions.
 //!
-//! The lists are not kept, since the driver makes them up again from a seed; kept is, for each, how
-//! many actions there were and a digest of them all (`tests/recorded/digests.txt`, written by the
-//! scheduler of f95a0d3). `ATOLL_RECORD=1` writes the file anew, which only a change of behaviour
-//! that is meant can justify; `ATOLL_SEED=7` prints the list of a seed.
+//! The lists themselves are not stored, since the driver generates them from a seed. For each list
+//! the number of events and a digest of events and actions are stored
+//! (`tests/recorded/digests.txt`, written by the scheduler of commit f95a0d3). `ATOLL_RECORD=1`
+//! writes the file anew, after an intended change of behaviour only; `ATOLL_SEED=7` prints the list
+//! of a seed.
 
 mod driver;
 
@@ -15,7 +16,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 const SEEDS: u64 = 3_000;
-/// Ends runs that the driver's device keeps from ending, as one that never aborts does.
+/// Ends runs that would not end otherwise, as with a device that never aborts.
 const EVENTS_MAX: usize = 2_000;
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recorded/digests.txt");
 
@@ -38,11 +39,11 @@ fn config(seed: u64) -> (SchedulerConfig, Mix) {
         best_effort_wait_ns_max: (below(3) == 0).then(|| 1 + below(400_000)),
         perturb: (below(5) == 0).then(|| below(1 << 20)),
     };
-    let mix = Mix { tasks: 10 + below(30), mishaps: [0, 0, 8, 30][below(4) as usize], cold: below(3) == 0 };
+    let mix = Mix { tasks: 10 + below(30), faults: [0, 0, 8, 30][below(4) as usize], cold: below(3) == 0 };
     (config, mix)
 }
 
-/// Runs a seed; the list of what happened and what was answered.
+/// Runs a seed; returns the number of events, and the list of events and actions.
 fn play(seed: u64) -> (usize, String) {
     let (config, mix) = config(seed);
     let (mut scheduler, mut driver) = (DeviceScheduler::new(&config), Driver::new(seed, mix));
@@ -60,7 +61,7 @@ fn play(seed: u64) -> (usize, String) {
     (events, text)
 }
 
-/// One line for an event. The words are those of the recording and not the code's, which may be
+/// Appends one line for an event. The words are those of the recording; they stay when code is
 /// renamed.
 fn write_event(text: &mut String, now: Nanos, event: &Event) {
     let line = match event {
@@ -90,9 +91,9 @@ fn write_event(text: &mut String, now: Nanos, event: &Event) {
 
 fn write_step(step: &Step) -> String {
     match step {
-        Step::Cuttable => "p".to_owned(),
-        Step::Restartable { from } => format!("r{from}"),
-        Step::Solid => "s".to_owned(),
+        Step::Preemptible => "p".to_owned(),
+        Step::Restartable { restore_point } => format!("r{restore_point}"),
+        Step::NotPreemptible => "s".to_owned(),
         Step::Host => "h".to_owned(),
     }
 }
@@ -125,7 +126,7 @@ fn digest(text: &str) -> u64 {
 }
 
 #[test]
-fn one_lane_of_all_compute_units_answers_as_ever() {
+fn one_lane_of_all_compute_units_takes_the_recorded_actions() {
     if let Ok(seed) = std::env::var("ATOLL_SEED") {
         let (_, list) = play(seed.parse().expect("ATOLL_SEED is a number"));
         return std::io::stderr().write_all(list.as_bytes()).expect("standard error takes it");
@@ -144,7 +145,8 @@ fn one_lane_of_all_compute_units_answers_as_ever() {
         assert_eq!(
             now,
             then,
-            "other actions than recorded (seed, events, digest); `ATOLL_SEED={} cargo test -p atoll-core --test recorded -- --nocapture` prints the list, to be compared with that of an earlier commit",
+            "other actions than recorded (seed, events, digest); `ATOLL_SEED={} cargo test -p atoll-core \
+             --test recorded -- --nocapture` prints the list, to be compared with that of an earlier commit",
             then.split(' ').next().unwrap_or_default()
         );
     }

@@ -1,9 +1,9 @@
-//! The scheduler driven by a small model of a device, with everything at random that is random in
-//! life: how long launches take, when the device sees a raised epoch, when completions arrive, who
-//! cancels what, which kernel fails. After every step the invariants are checked.
+//! The scheduler driven by a small model of a device, with random launch durations, delays until
+//! the device sees a raised epoch, delays of completions, cancellations and kernel failures. The
+//! invariants are checked after every step.
 //!
 //! A failure prints the command that runs its seed alone. `ATOLL_TEST_FULL=1` simulates a hundred
-//! million steps; `ATOLL_SEEDS=10` runs so many seeds of each scenario, for who tests mutants.
+//! million steps; `ATOLL_SEEDS=10` sets the seeds per scenario, for mutation testing.
 
 mod model;
 
@@ -15,21 +15,21 @@ fn is_full() -> bool {
     std::env::var_os("ATOLL_TEST_FULL").is_some_and(|v| v == "1")
 }
 
-/// The one seed that is asked for.
+/// The seed in `ATOLL_SEED`.
 fn seed_asked_for() -> Option<u64> {
     std::env::var("ATOLL_SEED")
         .ok()
         .map(|text| text.parse().unwrap_or_else(|_| panic!("ATOLL_SEED={text} is no number")))
 }
 
-/// How many seeds a scenario is run with. Enough that every branch of the scheduler is taken many
-/// times, few enough for a few seconds.
+/// Seeds per scenario: enough that every branch of the scheduler is taken many times, few enough to
+/// take a few seconds.
 fn seeds() -> u64 {
     let asked_for = std::env::var("ATOLL_SEEDS").ok().and_then(|text| text.parse().ok());
     asked_for.unwrap_or(if is_full() { 400 } else { 50 })
 }
 
-/// Runs one world, and adds to whatever goes wrong how to see it again.
+/// Runs one world; a failure is reported with the command that reproduces it.
 fn run(test: &str, policy: &'static PolicyEntry, seed: u64, scenario: Scenario) -> Totals {
     let text = format!("{scenario:?}");
     let run = AssertUnwindSafe(|| World::new(policy, seed, scenario).run());
@@ -53,14 +53,14 @@ fn run_all(test: &str, make: impl Fn(u64) -> Scenario) -> Totals {
     totals
 }
 
-/// As much as that is expected of the usual number of seeds, and of others in proportion.
+/// A count that is expected of 50 seeds, in proportion to the actual number of seeds.
 fn share(count: u64) -> u64 {
     count * seeds() / 50
 }
 
-/// Whether as much was seen as a test is about; of one seed nothing is expected.
+/// Checks that the runs covered what a test is about; not checked for a single seed.
 fn is_enough(totals: &Totals, enough: impl Fn(&Totals) -> bool) {
-    assert!(seed_asked_for().is_some() || enough(totals), "the scenarios are too tame: {totals:?}");
+    assert!(seed_asked_for().is_some() || enough(totals), "the scenarios cover too little: {totals:?}");
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn perturbed_tasks_still_run_every_block_once() {
 
 #[test]
 fn cancellations_deadlines_and_failures_leave_nothing_behind() {
-    let totals = run_all("cancellations", |_| Scenario::default().with_mishaps());
+    let totals = run_all("cancellations", |_| Scenario::default().with_faults());
     is_enough(&totals, |t| t.cancelled > share(150) && t.failed > share(150) && t.expired > share(150));
 }
 
 #[test]
-fn a_task_may_find_out_at_host_steps_what_else_it_consists_of() {
+fn host_steps_may_determine_further_steps() {
     let scenario = |seed: u64| {
         let unfolding = Scenario {
             unfolding: true,
@@ -118,20 +118,20 @@ fn a_task_may_find_out_at_host_steps_what_else_it_consists_of() {
             paired_queues: seed.is_multiple_of(3),
             ..Scenario::default()
         };
-        if seed.is_multiple_of(2) { unfolding.with_mishaps() } else { unfolding }
+        if seed.is_multiple_of(2) { unfolding.with_faults() } else { unfolding }
     };
-    let totals = run_all("a_task_may_find_out", scenario);
+    let totals = run_all("host_steps_may_determine", scenario);
     is_enough(&totals, |t| t.unfolded > share(2_000) && t.evicted_launches > share(1_000) && t.complete > share(3_000));
 }
 
 #[test]
-fn lanes_come_and_go_and_no_task_notices() {
+fn lanes_open_and_close_without_losing_tasks() {
     let scenario = |seed: u64| {
         let queues = [4, 8, 8, 16][seed as usize % 4];
         let lanes = Scenario { lanes: true, queues, cold: seed.is_multiple_of(3), ..Scenario::default() };
-        if seed.is_multiple_of(2) { lanes.with_mishaps() } else { lanes }
+        if seed.is_multiple_of(2) { lanes.with_faults() } else { lanes }
     };
-    let totals = run_all("lanes_come_and_go", scenario);
+    let totals = run_all("lanes_open_and_close", scenario);
     is_enough(&totals, |t| t.closed_lanes > share(500) && t.moved > share(500) && t.moved_midway > share(50));
 }
 
@@ -144,9 +144,9 @@ fn a_lane_is_closed_on_a_device_that_cannot_preempt() {
 }
 
 #[test]
-fn a_device_that_is_lost_takes_its_lanes_along() {
+fn a_lost_device_ends_its_lanes_too() {
     let scenario = |seed| Scenario { lanes: true, queues: 8, lost_after: Some(100 + 7 * seed), ..Scenario::default() };
-    let totals = run_all("a_device_that_is_lost", scenario);
+    let totals = run_all("a_lost_device_ends_its_lanes", scenario);
     is_enough(&totals, |t| t.lost > share(500) && t.closed_lanes > share(200));
 }
 
@@ -169,8 +169,8 @@ fn a_device_that_only_stops_submitting_is_never_asked_for_more() {
 }
 
 #[test]
-fn launches_that_never_end_are_ended_once_nobody_wants_them() {
-    let totals = run_all("launches_that_never_end", |_| Scenario::default().with_mishaps().with_stuck_kernels(20));
+fn stuck_launches_are_aborted_once_their_tasks_are_over() {
+    let totals = run_all("stuck_launches", |_| Scenario::default().with_faults().with_stuck_kernels(20));
     is_enough(&totals, |t| t.aborted_launches > share(500) && t.complete > share(250));
 }
 
@@ -178,7 +178,7 @@ fn launches_that_never_end_are_ended_once_nobody_wants_them() {
 fn a_device_that_cannot_abort_is_never_asked_to() {
     let totals = run_all("a_device_that_cannot_abort", |_| Scenario {
         aborts: Aborts::Never,
-        ..Scenario::default().with_mishaps()
+        ..Scenario::default().with_faults()
     });
     is_enough(&totals, |t| t.cancelled > share(150));
     assert_eq!(totals.aborted_launches, 0);
@@ -186,32 +186,32 @@ fn a_device_that_cannot_abort_is_never_asked_to() {
 
 #[test]
 fn a_device_that_does_not_abort_counts_as_hung() {
-    let scenario = |_| Scenario { aborts: Aborts::Broken, ..Scenario::default().with_mishaps().with_stuck_kernels(20) };
+    let scenario = |_| Scenario { aborts: Aborts::Broken, ..Scenario::default().with_faults().with_stuck_kernels(20) };
     let totals = run_all("a_device_that_does_not_abort", scenario);
     is_enough(&totals, |t| t.hung > share(150) && t.lost > share(150));
 }
 
 #[test]
-fn resets_that_fail_cost_time_and_nothing_else() {
+fn resets_that_fail_only_cost_time() {
     let faults = Faults { failing_resets: Rate::one_in(2), late_completions: Rate::one_in(4), ..Faults::default() };
     let totals = run_all("resets_that_fail", |seed| Scenario { perturb: Some(seed), faults, ..Scenario::default() });
     is_enough(&totals, |t| t.complete > share(4_500) && t.evicted_launches > share(1_000));
 }
 
 #[test]
-fn what_tells_nothing_runs_again_from_where_that_is_safe() {
+fn restartable_launches_run_again_from_their_restore_points() {
     let scenario =
         |seed, wrong_restore_points| Scenario { perturb: Some(seed), wrong_restore_points, ..Scenario::default() };
-    let totals = run_all("what_tells_nothing", |seed| scenario(seed, false));
+    let totals = run_all("restartable_launches", |seed| scenario(seed, false));
     is_enough(&totals, |t| t.repeated_launches > share(1_000));
-    // And it matters: with points that say too much, some task computes from what is not there.
+    // And it matters: with wrong restore points, some task computes from incomplete inputs.
     let is_found_out =
         |seed| catch_unwind(AssertUnwindSafe(|| World::new(&POLICIES[0], seed, scenario(seed, true)).run())).is_err();
-    assert!((0..50).any(is_found_out), "wrong restore points go unnoticed");
+    assert!((0..50).any(is_found_out), "wrong restore points go undetected");
 }
 
 #[test]
-fn two_lines_of_a_task_never_need_each_other() {
+fn the_two_branches_of_a_fork_are_independent() {
     let scenario = |seed: u64| {
         let paired_queues = Scenario {
             paired_queues: true,
@@ -220,23 +220,25 @@ fn two_lines_of_a_task_never_need_each_other() {
             ..Scenario::default()
         };
         let paired_queues = Scenario { perturb: (seed % 4 < 2).then_some(seed), ..paired_queues };
-        if seed.is_multiple_of(2) { paired_queues.with_mishaps() } else { paired_queues }
+        if seed.is_multiple_of(2) { paired_queues.with_faults() } else { paired_queues }
     };
-    let totals = run_all("two_lines_of_a_task", scenario);
-    is_enough(&totals, |t| t.forks > share(2_000) && t.evicted_seconds > share(200) && t.moved_midway > share(20));
-    // And it matters: with lines that do, some task computes from what is not there.
+    let totals = run_all("the_two_branches", scenario);
+    is_enough(&totals, |t| {
+        t.forks > share(2_000) && t.evicted_in_second_branches > share(200) && t.moved_midway > share(20)
+    });
+    // And it matters: with dependent branches, some task computes from incomplete inputs.
     let wrong = |seed| Scenario { wrong_forks: true, ..scenario(seed) };
     let is_found_out =
         |seed| catch_unwind(AssertUnwindSafe(|| World::new(&POLICIES[0], seed, wrong(seed)).run())).is_err();
-    assert!((0..50).any(is_found_out), "wrong lines go unnoticed");
+    assert!((0..50).any(is_found_out), "dependent branches go undetected");
 }
 
 #[test]
-fn tasks_that_cannot_start_keep_their_place_and_stand_in_nobodys_way() {
+fn unready_tasks_keep_their_place_and_block_no_other_task() {
     let scenario = |seed: u64| {
         let cold = Scenario { cold: true, ..Scenario::default() };
-        if seed.is_multiple_of(2) { cold.with_mishaps() } else { cold }
+        if seed.is_multiple_of(2) { cold.with_faults() } else { cold }
     };
-    let totals = run_all("tasks_that_cannot_start", scenario);
+    let totals = run_all("unready_tasks", scenario);
     is_enough(&totals, |t| t.complete > share(3_000) && t.unready > share(500));
 }

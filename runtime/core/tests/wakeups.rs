@@ -1,4 +1,4 @@
-//! When the scheduler wants to be asked again although nothing happens.
+//! Wakeup times of the scheduler: when it wants an [`Event::Tick`].
 
 use atoll_core::limits::{ABORT_GRACE_NS, HANG_NS};
 use atoll_core::*;
@@ -20,20 +20,20 @@ fn scheduler(perturb: Option<u64>) -> DeviceScheduler {
     })
 }
 
-/// Tells the scheduler; every task is prepared at once.
-fn tell(scheduler: &mut DeviceScheduler, now: u64, event: Event) -> Vec<Action> {
+/// Sends an event to the scheduler; every task is prepared at once.
+fn send(scheduler: &mut DeviceScheduler, now: u64, event: Event) -> Vec<Action> {
     let mut actions = Vec::new();
     scheduler.handle(Nanos(now), event, &mut actions);
     for action in actions.clone() {
         if let Action::Prepare { task } = action {
-            actions.extend(tell(scheduler, now, Event::TaskPrepared { task }));
+            actions.extend(send(scheduler, now, Event::TaskPrepared { task }));
         }
     }
     actions
 }
 
 fn arrival(task: u64, class: Class, deadline: Option<u64>) -> Event {
-    let (steps, deadline) = (Arc::from([Step::Cuttable; 2]), deadline.map(Nanos));
+    let (steps, deadline) = (Arc::from([Step::Preemptible; 2]), deadline.map(Nanos));
     Event::TaskArrived(TaskSpec {
         task: TaskId(task),
         lane: LaneId::DEFAULT,
@@ -51,40 +51,40 @@ fn arrival(task: u64, class: Class, deadline: Option<u64>) -> Event {
 #[test]
 fn at_the_earliest_deadline() {
     let mut scheduler = scheduler(None);
-    assert_eq!(scheduler.next_wakeup(), None, "nothing is there");
-    tell(&mut scheduler, 1, arrival(0, Class::RealTime, Some(7000)));
-    tell(&mut scheduler, 2, arrival(1, Class::RealTime, Some(5000)));
+    assert_eq!(scheduler.next_wakeup(), None, "there are no tasks");
+    send(&mut scheduler, 1, arrival(0, Class::RealTime, Some(7000)));
+    send(&mut scheduler, 2, arrival(1, Class::RealTime, Some(5000)));
     assert_eq!(scheduler.next_wakeup(), Some(Nanos(5000)));
     let late = Action::FinishTask { task: TaskId(1), outcome: Outcome::DeadlineExceeded, preemptions: 0 };
-    assert!(!tell(&mut scheduler, 4999, Event::Tick).contains(&late));
-    assert!(tell(&mut scheduler, 5000, Event::Tick).contains(&late));
+    assert!(!send(&mut scheduler, 4999, Event::Tick).contains(&late));
+    assert!(send(&mut scheduler, 5000, Event::Tick).contains(&late));
     assert_eq!(scheduler.next_wakeup(), Some(Nanos(7000)));
 }
 
 #[test]
-fn when_launches_that_nobody_wants_are_to_be_aborted_and_when_they_count_as_hung() {
+fn for_aborting_launches_of_tasks_that_are_over_and_for_counting_them_as_hung() {
     let mut scheduler = scheduler(None);
-    tell(&mut scheduler, 0, arrival(0, Class::RealTime, None));
-    tell(&mut scheduler, 10, Event::CancelTask { task: TaskId(0) });
+    send(&mut scheduler, 0, arrival(0, Class::RealTime, None));
+    send(&mut scheduler, 10, Event::CancelTask { task: TaskId(0) });
     assert_eq!(scheduler.next_wakeup(), Some(Nanos(10 + ABORT_GRACE_NS)));
-    assert_eq!(tell(&mut scheduler, 9 + ABORT_GRACE_NS, Event::Tick), []);
+    assert_eq!(send(&mut scheduler, 9 + ABORT_GRACE_NS, Event::Tick), []);
     let (launch, queue) = (LaunchId(0), QueueId(0));
-    assert_eq!(tell(&mut scheduler, 10 + ABORT_GRACE_NS, Event::Tick), [Action::Abort { launch, queue }]);
+    assert_eq!(send(&mut scheduler, 10 + ABORT_GRACE_NS, Event::Tick), [Action::Abort { launch, queue }]);
     let hung = 10 + ABORT_GRACE_NS + HANG_NS;
     assert_eq!(scheduler.next_wakeup(), Some(Nanos(hung)));
-    assert_eq!(tell(&mut scheduler, hung - 1, Event::Tick), []);
-    assert_eq!(tell(&mut scheduler, hung, Event::Tick), [Action::DeclareHung { launch, queue }]);
+    assert_eq!(send(&mut scheduler, hung - 1, Event::Tick), []);
+    assert_eq!(send(&mut scheduler, hung, Event::Tick), [Action::DeclareHung { launch, queue }]);
     assert_eq!(
-        (tell(&mut scheduler, hung + 1, Event::Tick), scheduler.next_wakeup()),
+        (send(&mut scheduler, hung + 1, Event::Tick), scheduler.next_wakeup()),
         (vec![], None),
-        "that is said once"
+        "a hang is reported once"
     );
     let over = Action::FinishTask { task: TaskId(0), outcome: Outcome::Cancelled, preemptions: 0 };
-    assert_eq!(tell(&mut scheduler, hung + 2, Event::LaunchEnded { launch, end: LaunchEnd::Aborted }), [over]);
+    assert_eq!(send(&mut scheduler, hung + 2, Event::LaunchEnded { launch, end: LaunchEnd::Aborted }), [over]);
 }
 
 #[test]
-fn not_for_a_host_step_that_nobody_wants() {
+fn not_for_a_host_step_of_a_task_that_is_over() {
     let mut scheduler = scheduler(None);
     let (steps, class, task) = (Arc::from([Step::Host]), Class::RealTime, TaskId(0));
     let spec = TaskSpec {
@@ -99,34 +99,34 @@ fn not_for_a_host_step_that_nobody_wants() {
         forks: None,
         ready: true,
     };
-    assert!(tell(&mut scheduler, 0, Event::TaskArrived(spec)).contains(&Action::RunHostStep { task, step: 0 }));
-    assert_eq!(tell(&mut scheduler, 1, Event::CancelTask { task }), []);
-    assert_eq!(scheduler.next_wakeup(), None, "nothing of it could be aborted");
+    assert!(send(&mut scheduler, 0, Event::TaskArrived(spec)).contains(&Action::RunHostStep { task, step: 0 }));
+    assert_eq!(send(&mut scheduler, 1, Event::CancelTask { task }), []);
+    assert_eq!(scheduler.next_wakeup(), None, "a host step cannot be aborted");
     let over = Action::FinishTask { task, outcome: Outcome::Cancelled, preemptions: 0 };
-    assert_eq!(tell(&mut scheduler, 2, Event::HostStepDone { task, steps: None }), [over]);
+    assert_eq!(send(&mut scheduler, 2, Event::HostStepDone { task, steps: None }), [over]);
 }
 
 #[test]
-fn when_best_effort_work_has_waited_and_when_its_slice_is_over() {
+fn for_the_begin_and_the_end_of_a_best_effort_slice() {
     let mut scheduler = scheduler(None);
-    tell(&mut scheduler, 0, arrival(0, Class::BestEffort, None));
-    assert_eq!(scheduler.next_wakeup(), None, "nobody is in its way");
-    let raised = tell(&mut scheduler, 100, arrival(1, Class::RealTime, None));
+    send(&mut scheduler, 0, arrival(0, Class::BestEffort, None));
+    assert_eq!(scheduler.next_wakeup(), None, "no real-time task is in its way");
+    let raised = send(&mut scheduler, 100, arrival(1, Class::RealTime, None));
     assert!(raised.contains(&Action::RaiseEpoch { task: TaskId(0), epoch: Epoch(1) }));
-    tell(&mut scheduler, 200, Event::LaunchEnded { launch: LaunchId(0), end: LaunchEnd::Evicted });
+    send(&mut scheduler, 200, Event::LaunchEnded { launch: LaunchId(0), end: LaunchEnd::Evicted });
     let (begin, end) = (100 + WAIT_NS, 100 + WAIT_NS + WAIT_NS / BEST_EFFORT_SLICE_DIVISOR);
     assert_eq!(scheduler.next_wakeup(), Some(Nanos(begin)));
-    assert_eq!(tell(&mut scheduler, begin - 1, Event::Tick), []);
-    let actions = tell(&mut scheduler, begin, Event::Tick);
+    assert_eq!(send(&mut scheduler, begin - 1, Event::Tick), []);
+    let actions = send(&mut scheduler, begin, Event::Tick);
     assert!(matches!(actions[..], [Action::Issue { task: TaskId(0), step: 0, .. }]), "{actions:?}");
     assert_eq!(scheduler.slice(LaneId::DEFAULT), Some(Slice { task: TaskId(0), until: Some(Nanos(end)) }));
     assert_eq!(
-        tell(&mut scheduler, begin + 1, Event::LaunchEnded { launch: LaunchId(1), end: LaunchEnd::Complete }),
+        send(&mut scheduler, begin + 1, Event::LaunchEnded { launch: LaunchId(1), end: LaunchEnd::Complete }),
         [],
-        "the other waits"
+        "the real-time task waits"
     );
     assert_eq!(scheduler.next_wakeup(), Some(Nanos(end)));
-    let actions = tell(&mut scheduler, end, Event::Tick);
+    let actions = send(&mut scheduler, end, Event::Tick);
     let [Action::RaiseEpoch { task: TaskId(0), .. }, Action::Issue { task: TaskId(1), step: 1, .. }] = actions[..]
     else {
         panic!("{actions:?}");
@@ -135,17 +135,17 @@ fn when_best_effort_work_has_waited_and_when_its_slice_is_over() {
 }
 
 #[test]
-fn a_promised_slice_is_given_up_once_nobody_is_in_the_way() {
+fn a_promised_slice_is_cancelled_once_no_real_time_task_is_in_the_way() {
     let mut scheduler = scheduler(None);
     let mut actions = Vec::new();
-    tell(&mut scheduler, 0, arrival(0, Class::RealTime, None));
+    send(&mut scheduler, 0, arrival(0, Class::RealTime, None));
     scheduler.handle(Nanos(1), arrival(1, Class::BestEffort, None), &mut actions);
     scheduler.handle(Nanos(1 + WAIT_NS), Event::Tick, &mut actions);
     assert_eq!(actions, [Action::Prepare { task: TaskId(1) }]);
     assert_eq!(scheduler.slice(LaneId::DEFAULT), Some(Slice { task: TaskId(1), until: None }));
     assert_eq!(scheduler.next_wakeup(), None, "it begins when the task is prepared");
     (0..2).for_each(|launch| {
-        drop(tell(
+        drop(send(
             &mut scheduler,
             2 + WAIT_NS,
             Event::LaunchEnded { launch: LaunchId(launch), end: LaunchEnd::Complete },
@@ -155,9 +155,9 @@ fn a_promised_slice_is_given_up_once_nobody_is_in_the_way() {
 }
 
 #[test]
-fn for_perturbation_as_long_as_there_is_something_to_perturb() {
+fn for_perturbation_while_there_are_launches_in_flight() {
     let mut scheduler = scheduler(Some(1));
     assert_eq!(scheduler.next_wakeup(), None);
-    tell(&mut scheduler, 0, arrival(0, Class::RealTime, None));
+    send(&mut scheduler, 0, arrival(0, Class::RealTime, None));
     assert!(scheduler.next_wakeup().is_some());
 }

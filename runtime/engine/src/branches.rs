@@ -98,7 +98,7 @@ mod tests {
     const GAIN_NS: u64 = 1000;
 
     fn cost(_: usize, ns: u64) -> StepCost {
-        StepCost { step: Step::Cuttable, ns, busy_permille: 500 }
+        StepCost { step: Step::Preemptible, ns, busy_permille: 500 }
     }
 
     fn run(branches: &Branches, ns: u64) {

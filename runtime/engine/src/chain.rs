@@ -194,8 +194,8 @@ impl Chain {
 /// A step of a function as one of a task in which so many steps stand in front of the function's.
 fn behind(step: Step, base: u32) -> Step {
     match step {
-        Step::Restartable { from } => Step::Restartable { from: base + from },
-        Step::Cuttable | Step::Solid | Step::Host => step,
+        Step::Restartable { restore_point } => Step::Restartable { restore_point: base + restore_point },
+        Step::Preemptible | Step::NotPreemptible | Step::Host => step,
     }
 }
 

@@ -168,7 +168,7 @@ impl<'a> World<'a> {
             })?;
             callers.push(Caller {
                 arrivals: Arrivals::new(&client.load, simulation.seed.wrapping_add(number as u64)),
-                steps: model.kernels.iter().map(|_| Step::Cuttable).collect(),
+                steps: model.kernels.iter().map(|_| Step::Preemptible).collect(),
                 profiles: model.kernels.iter().map(|kernel| Some(kernel.profile.clone())).collect(),
                 is_busy: false,
                 is_late: false,

@@ -1,12 +1,12 @@
 //! Admission: which invocations get memory, in which order.
 //!
-//! Memory is given to cold invocations in turn, real-time ones first, all that one needs or
-//! nothing. First goes what nobody pins: leftovers, memory kept from past invocations, constants by
-//! the residency policy. Warm invocations may overtake the first cold one while it waits, but only
-//! [`OVERTAKES_MAX`] times; then those behind it are held back, what they pinned is taken
-//! from them, and only running invocations stand between it and its memory. So nobody starves, and
-//! an invocation that waits holds nothing that the first one needs. Constants in use a moment ago
-//! stay for a minimum residency (`min_residency.rs`).
+//! Memory is given to cold invocations in turn, real-time ones first; each gets all that it needs
+//! or nothing. To make room, unpinned memory is reclaimed: cached constants, memory kept from past
+//! invocations, then constant sets by the residency policy. Warm invocations may overtake the first
+//! cold one while it waits, but at most [`OVERTAKES_MAX`] times. After that, later invocations are
+//! held back and lose their pins, so that only running invocations delay it. So no invocation
+//! starves, and a waiting invocation holds nothing that the first one needs. Constants that were
+//! used recently stay for a minimum residency (`min_residency.rs`).
 
 use super::event::{Action, InvocationSpec, Refusal, SessionSpec, Turn};
 use super::limits::{LOADS_MAX, OVERTAKES_MAX};
@@ -18,12 +18,12 @@ use crate::tenant::Tenant;
 use std::ops::Bound;
 
 impl Memory {
-    /// Returns an error if an invocation would not fit if it had the device, or its tenant's quota,
-    /// for itself.
+    /// Returns an error if an invocation would not fit even if it had the device, or its tenant's
+    /// quota, to itself.
     ///
     /// # Errors
     ///
-    /// The refusal says which, with bytes.
+    /// The refusal tells which of the two it exceeds, with bytes.
     pub fn check(&self, spec: &InvocationSpec) -> Result<(), Refusal> {
         let sets = self.sets_of(spec);
         match self.misfit(&sets, spec.stages.iter().map(|stage| stage.bytes), spec.session.as_ref()) {
@@ -33,7 +33,7 @@ impl Memory {
     }
 
     /// Why an invocation with these constants and this memory per stage would not fit the device if
-    /// it had what sessions leave of it for itself; `None` if it would.
+    /// it had everything that sessions leave; `None` if it would fit.
     fn misfit(
         &self,
         sets: &[ItemId],
@@ -57,8 +57,8 @@ impl Memory {
         (wanted > total || self.exceeds_share(state_bytes)).then(refusal)
     }
 
-    /// Refuses invocations that fitted when they came, and do not since memory was withheld or a
-    /// session has it.
+    /// Refuses waiting invocations that fitted when they arrived and no longer do, because memory
+    /// was withheld or taken by a session since.
     pub(super) fn refuse_misfits(&mut self) {
         let waiting: Vec<TaskId> = self.cold.iter().map(|(_, task)| *task).collect();
         for task in waiting {
@@ -77,7 +77,7 @@ impl Memory {
         }
     }
 
-    /// The sets of constants of an invocation, each once.
+    /// The constant sets of an invocation, each once.
     fn sets_of(&self, spec: &InvocationSpec) -> Vec<ItemId> {
         let mut sets: Vec<ItemId> =
             spec.stages.iter().map(|stage| self.functions[&stage.function].membership.set).collect();
@@ -86,7 +86,7 @@ impl Memory {
         sets
     }
 
-    /// An invocation arrives: pins what it needs if all of that is there.
+    /// An invocation arrives: pins its constant sets if all of them are on the device.
     pub(super) fn arrive(&mut self, spec: InvocationSpec) {
         let sets = self.sets_of(&spec);
         self.join_session(&spec);
@@ -104,7 +104,7 @@ impl Memory {
             missing,
             pinned: false,
             waits_until: None,
-            short: false,
+            lacks_memory: false,
             prepared: false,
             ending: false,
             slots: Vec::new(),
@@ -126,8 +126,8 @@ impl Memory {
         }
     }
 
-    /// An invocation is over.
-    pub(super) fn leave(&mut self, task: TaskId) {
+    /// An invocation has ended: releases everything it holds.
+    pub(super) fn invocation_ended(&mut self, task: TaskId) {
         let turn = self.turn(task);
         self.set_cold(turn, false);
         let prepared = self.invocations[&task].prepared;
@@ -137,21 +137,20 @@ impl Memory {
         if prepared {
             self.prepared -= 1;
             for set in self.invocations[&task].sets.clone() {
-                // All may have been lost with the device's memory meanwhile.
+                // The device may have lost all constants since.
                 if self.residency.contains(set) {
                     self.residency.use_ended(self.now, set);
                 }
             }
         }
         self.unpin(task);
-        self.leave_session(task);
-        let Invocation { tenant, .. } = self.invocations.remove(&task).expect("an invocation leaves once");
+        self.session_invocation_ended(task);
+        let Invocation { tenant, .. } = self.invocations.remove(&task).expect("an invocation ends once");
         self.tenant_mut(&tenant).invocations -= 1;
         self.forget_tenant(&tenant);
     }
 
-    /// Enters an invocation among the cold ones, or takes it out. Returns whether that changed
-    /// anything.
+    /// Adds an invocation to the cold ones, or removes it. Returns whether that changed anything.
     pub(super) fn set_cold(&mut self, turn: Turn, is_cold: bool) -> bool {
         let changed = if is_cold { self.cold.insert(turn) } else { self.cold.remove(&turn) };
         if changed {
@@ -164,7 +163,7 @@ impl Memory {
         changed
     }
 
-    /// The scheduler wants an invocation prepared.
+    /// The scheduler wants an invocation prepared: grants its memory or makes it cold.
     pub(super) fn prepare(&mut self, task: TaskId) {
         let turn = self.turn(task);
         if self.is_held_back(turn) || self.waits_for_quota(turn) {
@@ -176,13 +175,13 @@ impl Memory {
         if has_memory {
             self.actions.push_back(Action::Begin { task });
         } else {
-            self.invocation_mut(task).short = true;
+            self.invocation_mut(task).lacks_memory = true;
             self.make_cold(task);
             self.serve_cold();
         }
     }
 
-    /// An invocation was prepared.
+    /// Records that an invocation was prepared.
     pub(super) fn note_prepared(&mut self, task: TaskId) {
         let turn = self.turn(task);
         self.overtakes += u32::from(self.blocked.is_some_and(|first| turn > first));
@@ -198,12 +197,12 @@ impl Memory {
         }
     }
 
-    /// Whether an invocation in front of this turn has waited for memory for too long.
+    /// Whether an earlier invocation has waited for memory for too long to be overtaken.
     fn is_held_back(&self, turn: Turn) -> bool {
         self.blocked.is_some_and(|first| turn > first && self.has_priority(first))
     }
 
-    /// Whether the first cold invocation gets memory before anybody behind it.
+    /// Whether the first cold invocation gets memory before all later ones.
     fn has_priority(&self, first: Turn) -> bool {
         first.0 == Class::RealTime || self.overtakes >= OVERTAKES_MAX
     }
@@ -223,7 +222,7 @@ impl Memory {
         self.invocation_mut(task).pinned = true;
     }
 
-    /// Takes back what an invocation pinned, if it did.
+    /// Undoes an invocation's pins, if it has any.
     fn unpin(&mut self, task: TaskId) {
         if !std::mem::take(&mut self.invocation_mut(task).pinned) {
             return;
@@ -252,15 +251,14 @@ impl Memory {
         }
     }
 
-    /// Takes from an invocation that is not prepared what it pinned and what memory it got; it is
-    /// cold from then on.
+    /// Takes the pins and the memory of an invocation that is not prepared; it is cold afterwards.
     pub(super) fn make_cold(&mut self, task: TaskId) {
         let turn = self.turn(task);
         let invocation = self.invocation_mut(task);
-        assert!(!invocation.prepared, "what runs keeps what it has");
+        assert!(!invocation.prepared, "a prepared invocation keeps its memory");
         let slots = std::mem::take(&mut invocation.slots);
         if !slots.is_empty() {
-            self.actions.push_back(Action::TakeBack { task });
+            self.actions.push_back(Action::Revoke { task });
             slots.into_iter().for_each(|slot| self.keep(slot));
         }
         self.take_state_back(task);
@@ -270,7 +268,7 @@ impl Memory {
         }
     }
 
-    /// Gives cold invocations what they need, as far as there is memory.
+    /// Serves cold invocations in turn, as far as there is memory.
     pub(super) fn serve_cold(&mut self) {
         if self.lost {
             return;
@@ -279,7 +277,7 @@ impl Memory {
         let (mut first_in_turn, mut tried, mut next) = (None, 0, self.cold.first().copied());
         while let Some(turn) = next {
             next = self.cold.range((Bound::Excluded(turn), Bound::Unbounded)).next().copied();
-            // An invocation that waits for nothing but an executor blocks nobody.
+            // An invocation that only waits for an executor to map constants blocks no other.
             if self.waits_for_mapping(turn.1) || !self.passes_quota(turn) {
                 continue;
             }
@@ -295,7 +293,7 @@ impl Memory {
             if self.try_serve(turn, is_first) {
                 if is_first {
                     self.unblock();
-                    // The next one is first where this one has all it needs.
+                    // If this one has all it needs, the next one is first.
                     first_in_turn = first_in_turn.filter(|first| self.cold.contains(first));
                 }
                 continue;
@@ -319,13 +317,13 @@ impl Memory {
         }
         let has_priority = is_first && self.has_priority(turn);
         let respects = !has_priority && self.respects_residency(turn);
-        // Where nothing runs, nothing will be given back either.
+        // If nothing is running, nothing will be freed either.
         let alone = is_first && !respects && self.prepared == 0;
-        if self.serve(turn, alone || has_priority, respects) || (alone && self.serve_afresh(turn)) {
+        if self.serve(turn, alone || has_priority, respects) || (alone && self.serve_on_empty_device(turn)) {
             return true;
         }
         if alone && self.sessions.bytes() > 0 {
-            // What sessions leave is in pieces, and only their end would change that.
+            // The memory that sessions leave is fragmented; only the end of a session would help.
             let (total, free, obtainable) =
                 (self.ledger.total() - self.sessions.bytes(), self.ledger.free_bytes(), self.obtainable_bytes());
             let Invocation { sets, stages, session, .. } = &self.invocations[&turn.1];
@@ -340,33 +338,33 @@ impl Memory {
         false
     }
 
-    /// Whether there is room for a cold invocation in its tenant's quota; if not, those behind it
-    /// of the same tenant wait too, or those of them that lack constants.
+    /// Whether a cold invocation fits its tenant's quota, after making room if necessary. If not,
+    /// later invocations of the same tenant wait too, or only those without their constants.
     fn passes_quota(&mut self, turn: Turn) -> bool {
         let (_, task) = turn;
-        let Invocation { short, ref tenant, .. } = self.invocations[&task];
+        let Invocation { lacks_memory, ref tenant, .. } = self.invocations[&task];
         if self.waits_for_quota(turn) || (self.short_of_quota.contains_key(tenant) && !self.has_constants(task)) {
             return false;
         }
-        if !short && self.fits_quota(task) {
+        if !lacks_memory && self.fits_quota(task) {
             return true;
         }
         let tenant = tenant.clone();
-        let victims = if !short && self.respects_own_residency(turn) { Victims::Cool } else { Victims::All };
-        let passes = self.make_quota_room(turn, short, victims);
+        let victims = if !lacks_memory && self.respects_own_residency(turn) { Victims::Cool } else { Victims::All };
+        let passes = self.make_quota_room(turn, lacks_memory, victims);
         if !passes {
             self.short_of_quota.insert(tenant, (turn, victims));
         }
         passes
     }
 
-    /// Whether all constants that an invocation needs are there.
+    /// Whether all constants of an invocation are on the device.
     fn has_constants(&self, task: TaskId) -> bool {
         self.invocations[&task].sets.iter().all(|&set| self.constants.is_resident(set))
     }
 
-    /// Whether a cold invocation has all constants it needs, and its executors have not mapped all
-    /// of them.
+    /// Whether a cold invocation has all its constants on the device, but not all of them mapped by
+    /// its executors.
     fn waits_for_mapping(&self, task: TaskId) -> bool {
         self.invocations[&task].pinned && self.is_unmapped(task) && self.has_constants(task)
     }
@@ -375,8 +373,9 @@ impl Memory {
         (self.blocked, self.overtakes) = (None, 0);
     }
 
-    /// Gives a cold invocation all that it needs, or nothing; takes it from those behind if it may,
-    /// and leaves others their minimum residency if it has to. Returns whether it got it.
+    /// Gives a cold invocation its constants, and its memory if it lacks that; all or nothing. If
+    /// `takes`, takes memory from later invocations. If `respects`, leaves other constants their
+    /// minimum residency. Returns whether it succeeded.
     fn serve(&mut self, turn: Turn, takes: bool, respects: bool) -> bool {
         let (_, task) = turn;
         if self.invocations[&task].ending {
@@ -390,8 +389,8 @@ impl Memory {
         let victims = if respects { Victims::Cool } else { Victims::All };
         let may_hold = has_room && (!respects || self.fits_beside_warm(task));
         let held = sets.iter().all(|&set| {
-            self.constants.state(set) != SetState::Away
-                || (may_hold && self.until_room(turn, takes, |memory| memory.hold(set, victims)))
+            self.constants.state(set) != SetState::Absent
+                || (may_hold && self.until_room(turn, takes, |memory| memory.start_loading(set, victims)))
         });
         if !held {
             self.unpin(task);
@@ -401,7 +400,7 @@ impl Memory {
         if !self.has_constants(task) || self.is_unmapped(task) {
             return true;
         }
-        if self.invocations[&task].short && !self.until_room(turn, takes, |memory| memory.obtain_all(task)) {
+        if self.invocations[&task].lacks_memory && !self.until_room(turn, takes, |memory| memory.obtain_all(task)) {
             self.unpin(task);
             return false;
         }
@@ -410,28 +409,29 @@ impl Memory {
         true
     }
 
-    /// Gives the first cold invocation what it needs on a device that is empty but for that: where
-    /// nothing runs and yet its memory is not to be had, it is in pieces.
-    fn serve_afresh(&mut self, turn: Turn) -> bool {
-        while self.take_from_behind(turn, None) || self.reclaim_one(Victims::All) {}
+    /// Serves the first cold invocation after emptying the device: if nothing is running and its
+    /// memory still cannot be allocated, the memory is fragmented.
+    fn serve_on_empty_device(&mut self, turn: Turn) -> bool {
+        while self.revoke_from_behind(turn, None) || self.reclaim_one(Victims::All) {}
         self.serve(turn, true, false)
     }
 
-    /// Tries something that takes memory; where it may, takes from those behind until it succeeds.
+    /// Repeats `attempt` until it succeeds; if `takes`, takes memory from later invocations in
+    /// between.
     fn until_room(&mut self, turn: Turn, takes: bool, attempt: impl Fn(&mut Memory) -> bool) -> bool {
         loop {
             if attempt(self) {
                 return true;
             }
-            if !takes || !self.take_from_behind(turn, None) {
+            if !takes || !self.revoke_from_behind(turn, None) {
                 return false;
             }
         }
     }
 
-    /// Makes the last of those cold that are not running and come after a turn, of all or of a
-    /// tenant's. Returns whether there was one.
-    pub(super) fn take_from_behind(&mut self, turn: Turn, tenant: Option<&Tenant>) -> bool {
+    /// Makes the last pinning invocation after `turn` cold, among all or among those of a tenant.
+    /// Returns whether there was one.
+    pub(super) fn revoke_from_behind(&mut self, turn: Turn, tenant: Option<&Tenant>) -> bool {
         let pinning = match tenant {
             None => Some(&self.pinning),
             Some(tenant) => self.tenants.get(tenant).map(|state| &state.pinning),

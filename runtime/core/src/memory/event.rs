@@ -1,17 +1,17 @@
-//! What memory decisions are told, and what they ask for.
+//! Inputs and outputs of memory decisions.
 //!
-//! Each thing that a device may refuse is an action whose outcome comes back as an event:
+//! An action that a device may refuse has its outcome reported as an event:
 //!
-//! | action | may fail with | told as |
+//! | action | may fail because | reported as |
 //! |---|---|---|
-//! | [`Action::Reserve`] | no memory for a constant, device lost | [`Event::Reserved`] |
-//! | [`Action::Grant`] | fresh memory cannot be cleared | [`Event::GrantFailed`] |
-//! | [`Action::Begin`] | inputs cannot be written | [`Event::Prepared`] where they could; otherwise the task ends and [`Event::Left`] follows |
-//! | [`Action::Write`] | the device refuses bytes of a constant | [`Event::Written`], [`Event::WriteFailed`] |
-//! | [`Action::Show`] | the tenant's executor maps the constants later | [`Event::Unmapped`], then [`Event::Mapped`] |
-//! | [`Action::GiveBack`], [`Action::GiveStateBack`] | memory cannot be cleared | [`Event::NotGivenBack`] |
+//! | [`Action::Reserve`] | no memory for a constant, or device lost | [`Event::Reserved`] |
+//! | [`Action::Grant`] | new memory cannot be cleared | [`Event::GrantFailed`] |
+//! | [`Action::Begin`] | inputs cannot be written | [`Event::Prepared`], or [`Event::Ended`] as the task ends |
+//! | [`Action::Write`] | the device refuses bytes | [`Event::Written`], [`Event::WriteFailed`] |
+//! | [`Action::MapConstants`] | the executor maps later | [`Event::Unmapped`], then [`Event::Mapped`] |
+//! | [`Action::FreeSlot`], [`Action::FreeState`] | memory cannot be cleared | [`Event::ClearFailed`] |
 //!
-//! [`Action::Release`], [`Action::Hide`] and the notes for accounts cannot fail.
+//! [`Action::Release`], [`Action::UnmapConstants`] and the notes for accounting cannot fail.
 
 use crate::ids::{Class, DeviceOffset, Nanos, TaskId};
 use crate::residency::ItemId;
@@ -19,15 +19,15 @@ use crate::tenant::Tenant;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Names a function that is loaded, or being loaded. Never reused.
+/// A function that is loaded or being loaded. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionId(pub u64);
 
-/// Names the memory of one stage of an invocation, kept for later ones. Never reused.
+/// The memory of one stage of an invocation, kept for later invocations. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u64);
 
-/// Names a session. Never reused.
+/// A session. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
@@ -36,116 +36,116 @@ pub struct SessionId(pub u64);
 pub struct SessionSpec {
     /// The session.
     pub session: SessionId,
-    /// Bytes of its memory, the same for all of its invocations.
+    /// Bytes of its state; the same for all of its invocations.
     pub bytes: u64,
-    /// How long it is kept without an invocation.
+    /// How long it is kept without an invocation, in nanoseconds.
     pub idle_ns: u64,
 }
 
 /// A range of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Where it begins.
+    /// Its first byte.
     pub at: DeviceOffset,
-    /// How many bytes it takes, a multiple of the granule.
+    /// Its length, a multiple of the granule.
     pub bytes: u64,
 }
 
 /// One constant of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConstantSpec {
-    /// The digest of its bytes: equal constants are held once.
+    /// The digest of its bytes: equal constants are stored once.
     pub digest: [u8; 32],
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Where they begin in the function's weights.
+    /// Its offset in the function's weights.
     pub offset: u64,
 }
 
-/// A function whose constants are to be managed.
+/// A function to register.
 #[derive(Clone, Debug)]
 pub struct FunctionSpec {
     /// The function.
     pub function: FunctionId,
-    /// Who owns it.
+    /// Its owner.
     pub tenant: Tenant,
-    /// The class of invocations that do not name one.
+    /// The default class of its invocations.
     pub class: Class,
-    /// Its constants, in the order in which launches name them.
+    /// Its constants, in the order in which launches refer to them.
     pub constants: Vec<ConstantSpec>,
 }
 
-/// What one stage of an invocation needs.
+/// The needs of one stage of an invocation.
 #[derive(Clone, Debug)]
 pub struct StageSpec {
     /// The function that it calls.
     pub function: FunctionId,
-    /// Memory of an earlier invocation is reused where this is equal: the values of the function's
-    /// symbols.
+    /// The values of the function's symbols. Memory of an earlier invocation is reused if these are
+    /// equal.
     pub shape: Box<[i64]>,
-    /// Bytes of memory of its own.
+    /// Bytes of its own memory.
     pub bytes: u64,
 }
 
-/// What an invocation needs.
+/// The needs of an invocation.
 #[derive(Clone, Debug)]
 pub struct InvocationSpec {
-    /// The task that it is to the scheduler.
+    /// Its id in the scheduler.
     pub task: TaskId,
     /// Its class.
     pub class: Class,
-    /// Whose functions it calls.
+    /// The owner of the functions it calls.
     pub tenant: Tenant,
     /// Its stages, at least one.
     pub stages: Vec<StageSpec>,
-    /// The session that it is a step of; it has one stage then.
+    /// Its session, if it is a step of one; it then has one stage.
     pub session: Option<SessionSpec>,
 }
 
-/// What happened.
+/// An input of [`super::Memory`].
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// An invocation arrives that [`super::Memory::check`] lets in. Answered by
+    /// An invocation arrives that [`super::Memory::check`] accepted. Answered with
     /// [`Action::Admitted`].
     Arrived(InvocationSpec),
-    /// The scheduler wants an invocation prepared. Answered by [`Action::Begin`], or
-    /// [`Action::Unready`] where there is no memory for it.
+    /// The scheduler wants an invocation prepared. Answered with [`Action::Begin`], or with
+    /// [`Action::Unready`] if there is no memory for it.
     Prepare {
         /// The invocation.
         task: TaskId,
     },
     /// The inputs of an invocation are in place: it keeps its memory and its constants until it
-    /// leaves.
+    /// ends.
     Prepared {
         /// The invocation.
         task: TaskId,
     },
-    /// An invocation has failed or was cancelled, and will leave: nothing is reserved for it any
-    /// more.
+    /// An invocation has failed or was cancelled and will end: nothing more is reserved for it.
     Ending {
         /// The invocation.
         task: TaskId,
     },
-    /// An invocation is over; nothing of it is on the device. [`Event::Resume`] follows when all
-    /// that this frees was told.
-    Left {
+    /// An invocation has ended; none of its launches is on the device. [`Event::Resume`] follows
+    /// once all ends are reported.
+    Ended {
         /// The invocation.
         task: TaskId,
     },
-    /// Memory may have become free: looks at those who wait.
+    /// Memory may have been freed: serves waiting invocations.
     Resume,
-    /// A session ends, at once or when its invocations have left. Unknown ones are ended already.
+    /// A session ends, at once or when its invocations have ended. Ignored if it has already ended.
     /// [`Event::Resume`] follows.
     SessionClosed {
         /// The session.
         session: SessionId,
     },
-    /// The code of a function is on the device: loads its constants if that costs nothing.
+    /// The code of a function is on the device: loads its constants if nothing has to be reclaimed
+    /// for them.
     Load {
-        /// A function that [`super::Memory::join`] let in.
+        /// A function that [`super::Memory::register`] accepted.
         function: FunctionId,
     },
-    /// A function is gone; no invocation of it is left.
+    /// A function was unloaded; it has no invocations left.
     Unloaded {
         /// The function.
         function: FunctionId,
@@ -156,45 +156,46 @@ pub enum Event {
         set: ItemId,
         /// The generation of the action.
         generation: u64,
-        /// What the device refused, and why; places behind a refused one were not asked for.
+        /// The places that the device refused, and why; places after the first refused one were not
+        /// requested.
         refused: Option<(Vec<Place>, Arc<str>)>,
     },
-    /// Bytes of a set are in host memory: those in front of this offset in the weights.
+    /// Bytes of a set are in host memory: those before this offset in the weights.
     Staged {
         /// The set.
         set: ItemId,
         /// The offset.
         end: usize,
     },
-    /// There is time to write a piece of a constant. Answered by at most one [`Action::Write`] or
+    /// There is time to write a chunk of a constant. Answered with at most one [`Action::Write`] or
     /// [`Action::Loaded`].
     Advance,
-    /// An [`Action::Write`] was carried out.
+    /// An [`Action::Write`] is done.
     Written {
-        /// How many bytes.
+        /// Bytes written.
         bytes: u64,
-        /// How long it took.
+        /// Duration in nanoseconds.
         took_ns: u64,
     },
-    /// The device refused an [`Action::Write`]. Not told where all constants are lost, since
+    /// The device refused an [`Action::Write`]. Not sent if all constants are lost, since
     /// [`Event::ConstantsLost`] follows.
     WriteFailed {
         /// The set.
         set: ItemId,
-        /// Why.
+        /// The reason.
         why: Arc<str>,
     },
-    /// Kernels of a function cannot read all that it was shown, yet.
+    /// The executor of a function's tenant has not mapped all of the function's constants yet.
     Unmapped {
         /// The function.
         function: FunctionId,
     },
-    /// Now they can.
+    /// The executor has mapped them.
     Mapped {
         /// The functions.
         functions: Vec<FunctionId>,
     },
-    /// Fresh memory of an [`Action::Grant`] cannot be cleared; none of the grant was taken. The
+    /// New memory of an [`Action::Grant`] cannot be cleared; nothing of the grant was used. The
     /// task ends.
     GrantFailed {
         /// The invocation.
@@ -202,30 +203,31 @@ pub enum Event {
         /// The grant.
         slots: Vec<Granted>,
     },
-    /// Memory of an [`Action::GiveBack`] cannot be cleared, so nobody gets it again.
-    NotGivenBack {
+    /// Freed memory cannot be cleared, so it must not be used again.
+    ClearFailed {
         /// The memory.
         place: Place,
     },
-    /// All constants on the device are lost, with the executor that held them.
+    /// All constants on the device are lost, with the executor process that held them.
     ConstantsLost,
-    /// The device is lost: nothing more is asked of it.
+    /// The device is lost: no more actions are issued for it.
     DeviceLost,
-    /// Time passed ([`super::Memory::next_wakeup`]).
+    /// Time has passed ([`super::Memory::next_wakeup`]).
     Tick,
 }
 
-/// What to do, in order. The outcome of an action is told before the next action is taken.
+/// An output of [`super::Memory`]. Actions are carried out in order; the outcome of one is reported
+/// before the next is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// An invocation is in. Where it is not ready, [`Action::Ready`] follows some time later.
+    /// An invocation is admitted. If it is not ready, [`Action::Ready`] follows later.
     Admitted {
         /// The invocation.
         task: TaskId,
-        /// It may be prepared at its turn in the scheduler's queue.
+        /// Whether it may be prepared at its turn in the scheduler's queue.
         ready: bool,
     },
-    /// A cold invocation has all it waits for.
+    /// A cold invocation has everything it waited for.
     Ready {
         /// The invocation.
         task: TaskId,
@@ -244,15 +246,15 @@ pub enum Action {
     Fail {
         /// The invocation.
         task: TaskId,
-        /// Why.
+        /// The reason.
         why: Arc<str>,
     },
-    /// End an invocation that waits: it fitted when it came, and does not since memory was
-    /// withheld.
+    /// End a waiting invocation that no longer fits, because memory was withheld or taken by a
+    /// session.
     Refuse {
         /// The invocation.
         task: TaskId,
-        /// What it needs and what there is.
+        /// What it needs and what is available.
         refusal: Refusal,
     },
     /// Memory for each stage of an invocation.
@@ -262,133 +264,134 @@ pub enum Action {
         /// One per stage.
         slots: Vec<Granted>,
     },
-    /// The memory of an invocation is kept for later ones.
-    TakeBack {
+    /// Unbind the memory of an invocation; it is kept for later ones.
+    Revoke {
         /// The invocation.
         task: TaskId,
     },
-    /// Clear memory that was kept, and forget the slot.
-    GiveBack {
+    /// Clear kept memory and delete the slot.
+    FreeSlot {
         /// The slot.
         slot: SlotId,
         /// Its memory.
         place: Place,
     },
-    /// A session was not used for its idle time; [`Action::GiveStateBack`] follows.
+    /// A session was idle for its idle time; [`Action::FreeState`] follows.
     SessionExpired {
         /// The session.
         session: SessionId,
     },
     /// Clear the memory of a session that ended.
-    GiveStateBack {
+    FreeState {
         /// The session.
         session: SessionId,
         /// Its memory.
         place: Place,
     },
-    /// Take device memory for constants of a set.
+    /// Reserve device memory for constants of a set.
     Reserve {
         /// The set.
         set: ItemId,
-        /// To be told with the outcome: a later reservation of the same set has another.
+        /// To be returned with the outcome; a later reservation of the same set has another
+        /// generation.
         generation: u64,
         /// The places, in order.
         places: Vec<Place>,
     },
-    /// Give back the device memory of a constant.
+    /// Release the device memory of a constant.
     Release {
-        /// Where it was.
+        /// Its memory.
         place: Place,
     },
-    /// Let a tenant's kernels read the constants of a function, as far as they have places
+    /// Let a tenant's kernels read the constants of a function that have places
     /// ([`super::Memory::places`]).
-    Show {
+    MapConstants {
         /// The function.
         function: FunctionId,
         /// Its tenant.
         tenant: Tenant,
     },
-    /// Take from a tenant's kernels what no other function of it has.
-    Hide {
+    /// Unmap constants from a tenant's kernels that no other function of the tenant has.
+    UnmapConstants {
         /// The tenant.
         tenant: Tenant,
-        /// The constants.
+        /// The offsets of the constants.
         places: Vec<DeviceOffset>,
     },
     /// Read a set's bytes into host memory.
     Stage {
         /// The set.
         set: ItemId,
-        /// What is missing on the device, ascending, in the weights of the set's first function.
+        /// The ranges missing on the device, ascending, in the weights of the set's first function.
         ranges: Vec<Range<usize>>,
-        /// Before others.
+        /// Whether to read it before other sets.
         urgent: bool,
     },
-    /// Nobody waits for a set's bytes any more.
+    /// A set's bytes in host memory are no longer needed.
     CancelStage {
         /// The set.
         set: ItemId,
     },
-    /// Write bytes of a constant.
+    /// Write bytes of a constant to the device.
     Write {
         /// The set that is being loaded.
         set: ItemId,
-        /// The first invocation that waits for it: it is billed.
+        /// The first invocation that waits for it, which is billed.
         task: Option<TaskId>,
-        /// Where to.
+        /// The destination.
         to: DeviceOffset,
-        /// What, in the weights of the set's first function.
+        /// The source, as a range of the weights of the set's first function.
         from: Range<usize>,
     },
-    /// Note for accounts: an invocation found a set missing.
+    /// For accounting: an invocation found a set missing.
     ColdStart {
         /// The invocation.
         task: TaskId,
         /// The set.
         set: ItemId,
     },
-    /// Note for accounts: a set is on the device.
+    /// For accounting: a set is on the device.
     Loaded {
         /// The set.
         set: ItemId,
-        /// The invocations that had found it missing and still wait.
+        /// The invocations that found it missing and still wait.
         tasks: Vec<TaskId>,
     },
-    /// Note for accounts: a set left the device for others.
-    Evicted {
+    /// For accounting: a set was reclaimed.
+    Reclaimed {
         /// The set.
         set: ItemId,
         /// Its bytes.
         bytes: u64,
     },
-    /// Note for accounts: a set exists no more.
+    /// For accounting: a set no longer exists.
     Forgotten {
         /// The set.
         set: ItemId,
     },
-    /// Note for accounts: constants moved, so that their bytes are divided anew.
-    BillsDue,
+    /// For accounting: shares of constants have changed ([`super::Memory::shares`]).
+    ChargesChanged,
 }
 
-/// Memory of one stage.
+/// The memory of one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// The slot.
     pub slot: SlotId,
-    /// `None` where it is kept from an earlier invocation.
+    /// The newly allocated memory; `None` if it was kept from an earlier invocation.
     pub fresh: Option<Fresh>,
 }
 
-/// Memory that belonged to nobody.
+/// Newly allocated memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fresh {
     /// The memory.
     pub place: Place,
-    /// It may hold constants of others, and has to be cleared.
+    /// Whether it has to be cleared, because it may hold constants of other tenants.
     pub clear: bool,
 }
 
-/// Why an invocation is not let in.
+/// Why an invocation is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It would not fit even if nothing else were on the device.
@@ -397,11 +400,11 @@ pub enum Refusal {
         wanted: u64,
         /// Bytes of its constants.
         constants: u64,
-        /// Bytes free.
+        /// Free bytes.
         free: u64,
-        /// Bytes that are free, or would be if everything unused went.
+        /// Bytes that are free or could be reclaimed.
         obtainable: u64,
-        /// Bytes there are.
+        /// Bytes of the device.
         total: u64,
     },
     /// It would not fit its tenant's quota even if nothing else of the tenant were on the device.
@@ -410,23 +413,23 @@ pub enum Refusal {
         wanted: u64,
         /// Bytes of its constants.
         constants: u64,
-        /// Bytes of the quota that are free.
+        /// Free bytes of the quota.
         free: u64,
         /// The tenant's quota for this class.
         quota: u64,
     },
 }
 
-/// Why a function is not let in.
+/// Why a function is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadRefusal {
     /// Its constants exceed the device's memory.
     OutOfMemory {
         /// Bytes needed.
         wanted: u64,
-        /// Bytes free.
+        /// Free bytes.
         free: u64,
-        /// Bytes there are.
+        /// Bytes of the device.
         total: u64,
     },
     /// The constants of all functions exceed the overcommit limit.
@@ -437,34 +440,35 @@ pub enum LoadRefusal {
         all: u64,
         /// Bytes allowed.
         limit: u64,
-        /// Bytes there are.
+        /// Bytes of the device.
         total: u64,
     },
-    /// The tenant's quota has no room, ever or beside its other functions.
+    /// The function does not fit its tenant's quota, alone or together with the tenant's other
+    /// functions.
     OverQuota {
         /// Bytes needed.
         wanted: u64,
-        /// Bytes of the quota that are free.
+        /// Free bytes of the quota.
         free: u64,
         /// The tenant's quota.
         quota: u64,
         /// Bytes of the constants of the tenant's functions.
         all: u64,
-        /// Bytes they may be, with overcommit.
+        /// The limit for those bytes, with overcommit.
         limit: u64,
     },
 }
 
-/// What a tenant with a quota uses.
+/// Memory use of a tenant with a quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantUse {
     /// The tenant.
     pub tenant: Tenant,
     /// Its quota.
     pub quota: super::quota::TenantBytes,
-    /// What it uses now.
+    /// Current use.
     pub used: super::quota::TenantBytes,
-    /// The most it ever used.
+    /// Peak use.
     pub most: super::quota::TenantBytes,
 }
 
@@ -473,22 +477,23 @@ pub struct TenantUse {
 pub struct MemorySpec {
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Where the part for constants begins.
+    /// Where the range for constants begins.
     pub constants_base: DeviceOffset,
-    /// Bytes of that part; 0 where constants and invocations share one.
+    /// Bytes of that range; 0 if constants and invocations share one range.
     pub constants_bytes: u64,
-    /// What a constant takes multiples of.
+    /// Allocation granule of constants in bytes.
     pub constants_granule: u64,
-    /// Use only so many bytes.
+    /// Use only this many bytes.
     pub limit_bytes: Option<u64>,
-    /// The constants of all functions may be up to this multiple of the memory.
+    /// Overcommit ratio: total constant bytes of all functions may be up to this multiple of device
+    /// memory.
     pub overcommit: f64,
 }
 
 /// The order in which invocations get memory: real-time ones first, then by arrival.
 pub type Turn = (Class, TaskId);
 
-/// The earlier of two moments that may not be set.
+/// The earlier of two optional times.
 pub(super) fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
     a.into_iter().chain(b).min()
 }

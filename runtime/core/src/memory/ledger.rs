@@ -1,39 +1,39 @@
-//! Device memory: what is taken, and where. It only counts; the memory itself is the device's.
+//! The allocator of device memory. It only does the bookkeeping; the memory itself belongs to the
+//! device.
 //!
-//! [`Ledger`] is the one ledger over the parts of a device's address space, each of which has an
-//! allocator of its own: best fit over a list of free ranges.
+//! [`Ledger`] covers the ranges of a device's address space. Each range has its own best-fit
+//! allocator over a list of free ranges.
 
 use super::event::{MemorySpec, Place};
 use crate::ids::DeviceOffset;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Alignment of allocations in bytes, and their granule where the device asks for no larger one.
+/// Alignment of allocations in bytes, and their granule unless the device needs a larger one.
 pub const ALIGN: u64 = 256;
 
-/// What a piece of device memory is for.
+/// The use of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Memory of invocations, which kernels change.
+    /// Memory of invocations, which kernels write.
     Invocation,
     /// Constants, which kernels only read.
     Constant,
 }
 
-/// The memory of a device: one count of bytes against its limit, over the parts of its address
-/// space.
+/// The memory of a device: one byte count and limit across the ranges of its address space.
 #[derive(Debug)]
 pub(super) struct Ledger {
     total: u64,
     used_max: u64,
-    /// Taken out of use; a part of what is used.
+    /// Bytes taken out of use; included in the bytes used.
     withheld: u64,
     invocations: Memory,
-    /// `None` on a device that has no part of its own for constants.
+    /// `None` if the device has no separate range for constants.
     constants: Option<Memory>,
 }
 
 impl Ledger {
-    /// All of a device's memory, or so many bytes of it.
+    /// All of a device's memory, or up to its limit.
     pub(super) fn new(device: &MemorySpec) -> Ledger {
         let total = device.limit_bytes.unwrap_or(u64::MAX).min(device.memory_bytes);
         let constants = (device.constants_bytes > 0).then(|| {
@@ -44,7 +44,7 @@ impl Ledger {
         Ledger { total: total - total % ALIGN, used_max: 0, withheld: 0, invocations, constants }
     }
 
-    /// At least one granule, so that every allocation has an offset of its own.
+    /// Allocates at least one granule, so that every allocation has a unique offset.
     pub(super) fn allocate(&mut self, purpose: Purpose, bytes: u64) -> Option<Place> {
         let (free, part) = (self.free_bytes(), self.part(purpose));
         if granules(bytes, part.granule)? > free {
@@ -62,12 +62,12 @@ impl Ledger {
         }
     }
 
-    /// Whether constants and invocations take turns in the same addresses.
+    /// Whether constants and invocations share one address range.
     pub(super) fn has_one_part(&self) -> bool {
         self.constants.is_none()
     }
 
-    /// What constants take multiples of.
+    /// Allocation granule of constants in bytes.
     pub(super) fn constant_granule(&self) -> u64 {
         self.constants.as_ref().map_or(ALIGN, |constants| constants.granule)
     }
@@ -87,18 +87,17 @@ impl Ledger {
         self.invocations.used + self.constants.as_ref().map_or(0, |constants| constants.used)
     }
 
-    /// The most that was ever used.
+    /// Peak use in bytes.
     pub(super) fn used_max(&self) -> u64 {
         self.used_max
     }
 
     pub(super) fn free_bytes(&self) -> u64 {
-        // Memory that could not be given back is counted as used, and may have been promised to others just
-        // before.
+        // Saturates: withheld memory counts as used, and may have been allocated again just before.
         self.total.saturating_sub(self.used())
     }
 
-    /// Takes whatever is free of a range out of use for good.
+    /// Takes the free parts of a range out of use for good.
     pub(super) fn withhold(&mut self, place: Place) {
         self.withheld += match &mut self.constants {
             Some(constants) if place.at.0 >= constants.base => constants.withhold(place),
@@ -112,23 +111,23 @@ impl Ledger {
     }
 }
 
-/// What an allocation of so many bytes takes.
+/// The size of an allocation of `bytes` bytes, rounded up to granules.
 pub(super) fn granules(bytes: u64, granule: u64) -> Option<u64> {
     bytes.max(1).checked_next_multiple_of(granule)
 }
 
-/// Which bytes of one part of a device's address space are taken.
+/// The allocator of one range of a device's address space.
 ///
-/// Invariant: the free ranges are disjoint, never touch each other, and together with the
-/// allocations make up the whole.
+/// Invariant: free ranges are disjoint and not adjacent; together with the allocations they make up
+/// the whole range.
 #[derive(Debug)]
 struct Memory {
     base: u64,
-    /// Allocations begin at multiples of it and take multiples of it.
+    /// Alignment and granule of allocations.
     granule: u64,
-    /// Free ranges, offset to length.
+    /// Free ranges, from offset to length.
     by_offset: BTreeMap<u64, u64>,
-    /// The same, by length then offset.
+    /// The same ranges, by length and offset.
     by_bytes: BTreeSet<(u64, u64)>,
     used: u64,
 }
@@ -143,7 +142,7 @@ impl Memory {
         memory
     }
 
-    /// The smallest free range that fits.
+    /// Allocates from the smallest free range that fits.
     fn allocate(&mut self, bytes: u64) -> Option<Place> {
         let bytes = granules(bytes, self.granule)?;
         let &(range, offset) = self.by_bytes.range((bytes, 0)..).next()?;
@@ -273,19 +272,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn allocations_never_overlap_and_nothing_is_lost(steps in prop::collection::vec((any::<bool>(), 0_u64..2000, any::<prop::sample::Index>()), 1..200)) {
+        fn allocations_never_overlap_and_nothing_is_lost(
+            steps in prop::collection::vec((any::<bool>(), 0_u64..2000, any::<prop::sample::Index>()), 1..200),
+        ) {
             let (base, total) = (1 << 20, 1 << 16);
             let mut memory = Memory::new(DeviceOffset(base), total, ALIGN);
             let mut live: Vec<Place> = Vec::new();
             for (allocate, bytes, pick) in steps {
                 if allocate {
                     if let Some(new) = memory.allocate(bytes) {
-                        prop_assert!(new.at.0 % ALIGN == 0 && new.bytes >= bytes && (base..=base + total - new.bytes).contains(&new.at.0));
-                        prop_assert!(live.iter().all(|old| new.at.0 + new.bytes <= old.at.0 || old.at.0 + old.bytes <= new.at.0));
+                        let fits = (base..=base + total - new.bytes).contains(&new.at.0);
+                        prop_assert!(new.at.0 % ALIGN == 0 && new.bytes >= bytes && fits);
+                        let is_apart =
+                            |old: &Place| new.at.0 + new.bytes <= old.at.0 || old.at.0 + old.bytes <= new.at.0;
+                        prop_assert!(live.iter().all(is_apart));
                         live.push(new);
                     } else {
                         let wanted = bytes.next_multiple_of(ALIGN);
-                        prop_assert!(memory.by_offset.values().all(|&free| free < wanted), "{wanted} bytes were refused and are free");
+                        let is_full = memory.by_offset.values().all(|&free| free < wanted);
+                        prop_assert!(is_full, "{wanted} bytes were refused and are free");
                     }
                 } else if !live.is_empty() {
                     memory.free(live.swap_remove(pick.index(live.len())));

@@ -1,31 +1,30 @@
-//! Bounds of memory decisions, with the reason for each number.
+//! Limits of memory decisions, each with the reason for its value.
 
-/// Released allocations a function keeps for its next invocations. More never run at once with a
-/// few device queues; all of them are given back when memory is short.
+/// Released slots that a function keeps for its next invocations. With a few device queues no more
+/// run at once; all of them are freed when memory is short.
 pub const IDLE_SLOTS_PER_FUNCTION_MAX: usize = 8;
 
-/// Bytes of weights written between two looks at the events: about 50 µs, so that loading a model
-/// delays nobody noticeably.
+/// Bytes of weights written before the engine checks for events again: about 50 µs, so that loading
+/// a model causes no noticeable delay.
 pub const LOAD_CHUNK_BYTES: usize = 256 << 10;
 
-/// Cold invocations that memory is looked for at a time, and sets of constants that best-effort
-/// ones load at a time: enough that the next one is on its way when one is there, unless it
-/// leaves others their minimum residency, few enough that half-loaded constants do not fill the
-/// device.
+/// Cold invocations that are tried at a time, and constant sets that best-effort invocations load
+/// at a time. Enough to overlap loads (unless minimum residency forbids it); few enough that
+/// half-loaded constants do not fill the device.
 pub const LOADS_MAX: usize = 4;
 
-/// Invocations that may go ahead of the first cold one while there is no memory for it. They find
-/// their constants in place, so that letting some pass costs little; without a bound a busy
-/// function would keep the others away for ever.
+/// How many invocations may overtake the first cold one while there is no memory for it. They find
+/// their constants on the device, so overtaking is cheap; without a limit a busy function could
+/// starve the others.
 pub const OVERTAKES_MAX: u32 = 16;
 
-/// For how many times as long as its own loading takes a cold best-effort invocation, once it is
-/// the first in turn, leaves others their minimum residency. Where more is asked for than fits,
-/// loading then takes about an eighth of the time; what that is worth, and who waits for it, is in
-/// `BENCHMARKS.md` (many functions on one device).
+/// How long the first cold best-effort invocation respects the minimum residency of other
+/// constants, as a multiple of its own loading time. If demand exceeds the device, loading then
+/// takes about an eighth of the time. `docs/benchmarks/memory.md` has the gain and the waiting
+/// times that were measured.
 pub const LOADS_WAITED: u64 = 8;
 
-/// The part of a device's memory that sessions may have together, as numerator and denominator:
-/// they keep what they have between invocations, and what is left has to hold the constants and the
-/// memory of those that run.
+/// The share of a device's memory that all sessions together may have, as numerator and
+/// denominator. Sessions keep their memory between invocations; the rest has to hold the constants
+/// and the memory of running invocations.
 pub const SESSIONS_SHARE: (u64, u64) = (3, 4);

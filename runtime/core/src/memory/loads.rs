@@ -1,4 +1,4 @@
-//! Residency: loads constant sets onto the device and evicts them.
+//! Residency: loads constant sets onto the device and reclaims them.
 
 use super::constants::Chunk;
 use super::event::{Action, Place, Turn};
@@ -13,25 +13,25 @@ use std::sync::Arc;
 /// A set that is being loaded.
 pub(super) struct Load {
     set: ItemId,
-    /// Bytes in front of this offset in the weights are in host memory.
+    /// Bytes before this offset in the weights are in host memory.
     staged: usize,
-    /// The device has not yet said whether it has memory for all constants.
+    /// Whether the outcome of [`Action::Reserve`] is still open.
     reserving: bool,
 }
 
 impl Memory {
-    /// Gives every constant of a set its place, at the cost of what nobody pins, and has it loaded.
-    /// Returns whether there was memory for all of them.
-    pub(super) fn hold(&mut self, set: ItemId, victims: Victims) -> bool {
-        self.constants.hold(set);
+    /// Assigns a place to every constant of a set, reclaiming unpinned memory, and starts loading
+    /// it. Returns whether there was memory for all constants.
+    pub(super) fn start_loading(&mut self, set: ItemId, victims: Victims) -> bool {
+        self.constants.acquire(set);
         let wanted = self.unplaced_bytes(set);
         let is_possible = wanted <= self.obtainable_bytes();
         self.place_all(set, is_possible, |memory, bytes| memory.allocate(Purpose::Constant, bytes, victims))
     }
 
-    /// The same where that costs nothing.
-    pub(super) fn hold_if_free(&mut self, set: ItemId) -> bool {
-        self.constants.hold(set);
+    /// Like [`Memory::start_loading`], but reclaims nothing.
+    pub(super) fn start_loading_if_free(&mut self, set: ItemId) -> bool {
+        self.constants.acquire(set);
         let is_possible = self.unplaced_bytes(set) <= self.ledger.free_bytes();
         self.place_all(set, is_possible, |memory, bytes| memory.ledger.allocate(Purpose::Constant, bytes))
     }
@@ -56,8 +56,8 @@ impl Memory {
                 true
             });
         if !placed {
-            // None of them was reserved.
-            let freed = self.constants.let_go(set);
+            // The places are not reserved on the device yet.
+            let freed = self.constants.release(set);
             self.free_unreserved(freed, &places);
             self.quotas.forget(set);
             return false;
@@ -68,7 +68,7 @@ impl Memory {
         true
     }
 
-    /// Frees places, of which the device knows nothing of some.
+    /// Frees places; those in `unreserved` were never reserved on the device.
     fn free_unreserved(&mut self, freed: Vec<Place>, unreserved: &[Place]) {
         let (unknown, known): (Vec<Place>, Vec<Place>) =
             freed.into_iter().partition(|place| unreserved.contains(place));
@@ -76,7 +76,7 @@ impl Memory {
         self.free_constants(known);
     }
 
-    /// The device has memory for the constants of a set, or not for some.
+    /// Handles the outcome of [`Action::Reserve`].
     pub(super) fn reserved(&mut self, set: ItemId, generation: u64, refused: Option<(Vec<Place>, Arc<str>)>) {
         let is_current = self.constants.contains(set) && self.constants.generation(set) == generation;
         let load = self.loading.iter_mut().find(|load| load.set == set && load.reserving && is_current);
@@ -85,9 +85,10 @@ impl Memory {
                 load.reserving = false;
                 let functions: Vec<_> = self.constants.functions(set).iter().copied().collect();
                 for function in functions {
-                    // A function that is being made known is shown its constants when it is.
+                    // A function that is being registered gets its constants mapped when it is
+                    // loaded.
                     let Some(known) = self.functions.get(&function) else { continue };
-                    self.actions.push_back(Action::Show { function, tenant: known.tenant.clone() });
+                    self.actions.push_back(Action::MapConstants { function, tenant: known.tenant.clone() });
                 }
                 let (ranges, urgent) = (self.constants.missing(set), self.constants.class(set) == Class::RealTime);
                 self.actions.push_back(Action::Stage { set, ranges, urgent });
@@ -97,7 +98,7 @@ impl Memory {
                 places.into_iter().for_each(|place| self.ledger.free(place));
                 sets.into_iter().for_each(|set| self.fail_loading(set, &why));
             }
-            // It was let go meanwhile, and its places are about to be released.
+            // The set was released meanwhile, and its places are about to be released too.
             (None, Some((places, _))) => {
                 for place in places {
                     let release = self.actions.iter().position(|action| *action == Action::Release { place });
@@ -108,14 +109,14 @@ impl Memory {
         }
     }
 
-    /// Lets go of a set that is held; it is charged to nobody any more.
-    fn let_go(&mut self, set: ItemId) {
-        let freed = self.constants.let_go(set);
+    /// Releases the constants of a set; it is charged to no tenant any more.
+    fn release_set(&mut self, set: ItemId) {
+        let freed = self.constants.release(set);
         self.free_constants(freed);
         self.quotas.forget(set);
     }
 
-    /// Gives back what constants had that nobody needs.
+    /// Releases places that constants no longer need.
     pub(super) fn free_constants(&mut self, places: impl IntoIterator<Item = Place>) {
         for place in places {
             self.actions.push_back(Action::Release { place });
@@ -123,21 +124,21 @@ impl Memory {
         }
     }
 
-    /// What could be had at the cost of what nobody pins. Sets that share constants are counted as
-    /// if they did not.
+    /// Bytes that are free or could be reclaimed from unpinned memory. Constants shared by several
+    /// sets count for each of them.
     pub(super) fn obtainable_bytes(&self) -> u64 {
         let unpinned = self.loading.iter().map(|load| load.set).filter(|&set| !self.constants.is_pinned(set));
         let unpinned: u64 = unpinned.map(|set| self.constants.set_bytes(set)).sum();
         self.ledger.free_bytes()
-            + self.constants.leftover_bytes()
+            + self.constants.cached_bytes()
             + self.slots.idle_bytes()
             + self.residency.reclaimable_bytes()
             + unpinned
     }
 
-    /// Takes a set that nobody pins off the device; its memory is reclaimed piece by piece. Returns
+    /// Reclaims an unpinned set; its constants are then cached and reclaimed one by one. Returns
     /// whether there was one.
-    pub(super) fn evict_one(&mut self, victims: Victims) -> bool {
+    pub(super) fn reclaim_set(&mut self, victims: Victims) -> bool {
         if let Some(load) = self.loading.iter().find(|load| !self.constants.is_pinned(load.set)) {
             self.cancel_loading(load.set);
             return true;
@@ -147,23 +148,23 @@ impl Memory {
             Victims::Cool => self.residency.reclaim_cool(self.now).into_iter().collect(),
         };
         let any = !victims.is_empty();
-        victims.into_iter().for_each(|set| self.evicted(set));
+        victims.into_iter().for_each(|set| self.set_reclaimed(set));
         any
     }
 
-    /// A set had to go.
-    pub(super) fn evicted(&mut self, set: ItemId) {
+    /// Releases a set that was reclaimed.
+    pub(super) fn set_reclaimed(&mut self, set: ItemId) {
         let bytes = self.constants.set_bytes(set);
-        self.let_go(set);
-        self.actions.push_back(Action::Evicted { set, bytes });
-        self.actions.push_back(Action::BillsDue);
+        self.release_set(set);
+        self.actions.push_back(Action::Reclaimed { set, bytes });
+        self.actions.push_back(Action::ChargesChanged);
     }
 
-    /// Gives up loading a set.
+    /// Stops loading a set.
     pub(super) fn cancel_loading(&mut self, set: ItemId) {
         self.drop_load(set);
         if matches!(self.constants.state(set), SetState::Loading { .. }) {
-            self.let_go(set);
+            self.release_set(set);
         }
     }
 
@@ -175,9 +176,9 @@ impl Memory {
         }
     }
 
-    /// Where the device lost all constants, none is there any more, pinned or not: invocations that
-    /// wait are cold until theirs are loaded again; those that run have lost their memory too
-    /// and are about to fail.
+    /// Handles the loss of all constants on the device, pinned or not. Waiting invocations are cold
+    /// until their constants are loaded again; running ones have lost their memory too and are
+    /// about to fail.
     pub(super) fn lose_constants(&mut self) {
         let waiting: Vec<Turn> = self.pinning.iter().copied().collect();
         waiting.into_iter().for_each(|(_, task)| self.make_cold(task));
@@ -186,12 +187,12 @@ impl Memory {
                 self.residency.lose(set);
             }
             self.cancel_loading(set);
-            self.let_go(set);
+            self.release_set(set);
         }
-        while let Some(place) = self.constants.reclaim_leftover() {
+        while let Some(place) = self.constants.reclaim_cached() {
             self.free_constants([place]);
         }
-        self.actions.push_back(Action::BillsDue);
+        self.actions.push_back(Action::ChargesChanged);
         self.serve_cold();
     }
 
@@ -199,8 +200,7 @@ impl Memory {
         self.loading.iter_mut().filter(|load| load.set == set).for_each(|load| load.staged = end);
     }
 
-    /// Writes the next piece of a set that is being loaded, of the most urgent one whose bytes are
-    /// in memory.
+    /// Writes the next chunk of a set: of the most urgent set that has bytes in host memory.
     pub(super) fn advance(&mut self) {
         for (set, task) in self.loading_by_urgency() {
             if self.lost {
@@ -216,22 +216,23 @@ impl Memory {
         }
     }
 
-    /// A piece was written.
+    /// Updates the estimated load time after a chunk was written.
     pub(super) fn note_written(&mut self, bytes: u64, took_ns: u64) {
         let ns_per_byte = took_ns as f64 / bytes.max(1) as f64;
-        // A small piece says little of how long large ones take.
+        // A small chunk says little about the time per byte of large ones.
         let weight = bytes as f64 / LOAD_CHUNK_BYTES as f64 / 16.0;
         self.ns_per_byte += (ns_per_byte - self.ns_per_byte) * weight;
     }
 
-    /// The sets that are being loaded, those first for which the first invocations wait; with the
-    /// first invocation that does.
+    /// The sets that are being loaded, in the turns of the first invocations that wait for them,
+    /// each with that invocation.
     fn loading_by_urgency(&self) -> Vec<(ItemId, Option<TaskId>)> {
         let first_of =
             |set: ItemId| self.constants.cold(set).iter().find(|(_, task)| self.invocations[task].pinned).copied();
         let mut order: Vec<(Option<Turn>, ItemId)> =
             self.loading.iter().map(|load| (first_of(load.set), load.set)).collect();
-        // Sets of one invocation in its order, those of none in the order in which loading began.
+        // Sets of one invocation in its order; sets without a waiting invocation in the order of
+        // loading.
         let within = |turn: Option<Turn>, set: ItemId| {
             turn.and_then(|(_, task)| self.invocations[&task].sets.iter().position(|other| *other == set))
         };
@@ -239,7 +240,7 @@ impl Memory {
         order.into_iter().map(|(turn, set)| (set, turn.map(|(_, task)| task))).collect()
     }
 
-    /// How long it takes to load so many bytes, by those loaded lately.
+    /// Estimated time to load `bytes` bytes, in nanoseconds, from recent loads.
     pub(super) fn reload_ns(&self, bytes: u64) -> u64 {
         (bytes as f64 * self.ns_per_byte) as u64
     }
@@ -259,14 +260,14 @@ impl Memory {
             }
         }
         self.actions.push_back(Action::Loaded { set, tasks });
-        self.actions.push_back(Action::BillsDue);
+        self.actions.push_back(Action::ChargesChanged);
         if self.constants.is_pinned(set) {
             self.residency.pin(set);
         }
         self.serve_cold();
     }
 
-    /// The device does not take a set's constants: invocations that wait for them fail.
+    /// The device refused a set's constants: invocations that wait for them fail.
     pub(super) fn fail_loading(&mut self, set: ItemId, why: &Arc<str>) {
         if !self.constants.contains(set) {
             return;

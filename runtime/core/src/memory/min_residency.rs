@@ -1,36 +1,37 @@
-//! Minimum residency: a cold best-effort invocation leaves constants alone for a while that were in
-//! use a moment ago.
+//! Minimum residency: a cold best-effort invocation does not reclaim constants that were used
+//! recently.
 //!
-//! Where more is asked for than fits on the device, somebody always waits for memory. If the next
-//! in turn took what a request gave back the moment it was over, a client that comes again at once
-//! would never find its constants in place, and nearly every request would load some. So a set
-//! stays for as long as writing it to the device again would take, while others have what they
-//! need, and with it the memory kept from past invocations: an invocation that took that would have
-//! the next one take a set for its memory. The first in turn waits for [`LOADS_WAITED`] times as
-//! long as its own loading takes, or until sixteen have overtaken it; those behind it until they
-//! are first; real-time invocations do not wait.
+//! If demand exceeds the device, some invocation always waits for memory. If it reclaimed every set
+//! the moment its last invocation ended, a client that calls again at once would never find its
+//! constants on the device, and nearly every request would load some. So a set stays for as long as
+//! loading it again would take, and so does the memory kept from past invocations: an invocation
+//! that took that memory would make the next one reclaim a set. The first in turn waits for
+//! [`LOADS_WAITED`] times its own loading time, or until sixteen invocations have overtaken it;
+//! those behind it wait until they are first; real-time invocations do not wait.
 //!
-//! On a full device the first of a tenant that is at its quota waits for as long for what the
-//! tenant's other invocations had in use, and lets those pass that find their constants in place,
-//! however many. It has then waited for the device as well. An invocation that lacks memory of its
-//! own does not wait.
+//! On a full device the first invocation of a tenant at its quota waits as long for constants that
+//! the tenant's other invocations used recently. Meanwhile any number of the tenant's invocations
+//! that find their constants on the device may overtake it. This wait also counts as its wait for
+//! the device. An invocation that only lacks memory of its own does not wait.
 
 use super::event::{Turn, earlier};
 use super::limits::LOADS_WAITED;
 use super::{Memory, SetState};
 use crate::ids::{Class, Nanos, TaskId};
 
-/// Which constants may go to make room.
+/// Which constant sets may be reclaimed to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Victims {
-    /// All that nobody pins.
+    /// All unpinned sets.
     All,
-    /// Those of them whose minimum residency is over; and no memory kept from past invocations.
+    /// Only unpinned sets whose minimum residency is over, and no memory kept from past
+    /// invocations.
     Cool,
 }
 
 impl Memory {
-    /// An invocation is the first in turn for memory: its wait begins, if it has not before.
+    /// Starts the wait of an invocation that is first in turn for memory, unless it has started
+    /// before.
     pub(super) fn note_first(&mut self, (_, task): Turn) {
         if self.invocations[&task].waits_until.is_none() {
             let until = self.now.0.saturating_add(self.load_ns(task).saturating_mul(LOADS_WAITED));
@@ -38,14 +39,15 @@ impl Memory {
         }
     }
 
-    /// Whether a cold invocation has to leave others their minimum residency.
+    /// Whether a cold invocation has to respect the minimum residency of other constants.
     pub(super) fn respects_residency(&self, turn: Turn) -> bool {
         let anybody_runs = self.invocations.len() > self.cold.len();
         anybody_runs && self.is_patient(turn)
     }
 
-    /// Whether it has to do so with what its tenant has. While the device has room for what it
-    /// lacks, what goes for it is a leftover that nothing is written over.
+    /// Whether it has to respect the minimum residency of its tenant's other constants. While the
+    /// device has room for what it lacks, reclaiming for the quota only makes constants cached,
+    /// which costs nothing.
     pub(super) fn respects_own_residency(&self, turn: Turn) -> bool {
         let is_full = self.lacking_bytes(turn.1) > self.ledger.free_bytes();
         let tenant = &self.tenants[&self.invocations[&turn.1].tenant];
@@ -58,8 +60,8 @@ impl Memory {
         class == Class::BestEffort && self.invocations[&task].waits_until.is_none_or(|until| self.now < until)
     }
 
-    /// Whether there is room for the constants that an invocation lacks beside those in their
-    /// minimum residency. If not, it is looked at again when that may have changed.
+    /// Whether the constants that an invocation lacks fit beside the warm ones. If not, the
+    /// invocation is retried when that may have changed.
     pub(super) fn fits_beside_warm(&mut self, task: TaskId) -> bool {
         let warm = self.residency.warm(self.now);
         let fits = self.lacking_bytes(task) + warm.bytes + self.slots.idle_bytes() <= self.obtainable_bytes();
@@ -69,20 +71,20 @@ impl Memory {
         fits
     }
 
-    /// Bytes of the constants that an invocation lacks, without leftovers.
+    /// Bytes of the constants that an invocation lacks, without cached ones.
     fn lacking_bytes(&self, task: TaskId) -> u64 {
-        let away = self.invocations[&task].sets.iter().filter(|&&set| self.constants.state(set) == SetState::Away);
+        let away = self.invocations[&task].sets.iter().filter(|&&set| self.constants.state(set) == SetState::Absent);
         away.flat_map(|&set| self.constants.unplaced(set)).map(|(_, bytes)| bytes).sum()
     }
 
-    /// Looks at an invocation again once the first minimum residency is over, or it has waited for
-    /// long enough.
+    /// Schedules a retry of an invocation for when the first minimum residency ends, or its own
+    /// wait does.
     pub(super) fn look_again(&mut self, task: TaskId, warm_until: Option<Nanos>) {
         let waits_until = self.invocations[&task].waits_until;
         self.look_at = earlier(self.look_at, earlier(warm_until, waits_until));
     }
 
-    /// Invocations that left others their minimum residency may have waited for long enough.
+    /// Retries invocations whose wait, or that of the constants in their way, may be over.
     pub(super) fn tick(&mut self) {
         if self.look_at.is_some_and(|at| at <= self.now) {
             self.look_at = None;
@@ -90,7 +92,7 @@ impl Memory {
         }
     }
 
-    /// How long it takes to load what an invocation needs.
+    /// Estimated time to load the constants that an invocation lacks, in nanoseconds.
     fn load_ns(&self, task: TaskId) -> u64 {
         let missing = self.invocations[&task].sets.iter().filter(|&&set| !self.constants.is_resident(set));
         self.reload_ns(missing.map(|&set| self.constants.set_bytes(set)).sum())

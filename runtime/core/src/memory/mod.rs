@@ -1,27 +1,29 @@
-//! Memory decisions as a pure function of (state, event, now): admission, residency, quotas, memory
-//! of invocations (design D12).
+//! Memory decisions, as a pure function of (state, event, time): admission, residency, quotas, and
+//! the memory of invocations and sessions.
 //!
-//! [`Memory`] is told events ([`Event`]) and asks for actions ([`Action`]); whoever drives it
-//! carries them out in order and tells their outcomes. It knows no device, no clock and no bytes:
-//! constants are digests and sizes, an invocation's memory is a slot with a size and a shape. The
-//! engine and the model tests drive the same code.
+//! [`Memory`] handles events ([`Event`]) and returns actions ([`Action`]). The caller carries them
+//! out in order and reports their outcomes. It knows no device, no clock and no data: constants are
+//! digests and sizes, an invocation's memory is a slot with a size and a shape. The engine and the
+//! model tests drive the same code.
 //!
-//! An invocation *pins* the constants it needs; what is pinned is neither evicted nor overwritten.
-//! If all of them are on the device when it arrives, it is ready at once. Otherwise it is *cold*:
-//! it keeps its place in the scheduler's queue without blocking others, while its constants are
-//! written in pieces. Loading begins on arrival, not at its turn. A second thing it waits for is
+//! An invocation *pins* the constant sets it needs; a pinned set is neither reclaimed nor
+//! overwritten. If all its sets are on the device when it arrives, it is ready at once. Otherwise
+//! it is *cold*: it keeps its place in the scheduler's queue without blocking others, while its
+//! constants are written in chunks. Loading begins on arrival, not at its turn. It also needs
 //! memory of its own, which it gets at its turn, for all stages or none.
 //!
 //! # Invariants
 //!
 //! - A pinned set stays on the device, and a prepared invocation keeps its memory, until the
-//!   invocation leaves or the device loses them.
-//! - Bytes of slots and constants add up to what the ledger counts as used; ranges never overlap.
-//! - A session that has begun keeps its memory until it is closed, expires, or its function goes.
+//!   invocation ends or the device loses them.
+//! - Bytes of slots, sessions and constants add up to the used bytes of the ledger; ranges never
+//!   overlap.
+//! - A session that has begun keeps its memory until it is closed, expires, or its function is
+//!   unloaded.
 //! - What is held for a tenant's invocations and sessions fits its quota ([`MemoryQuotas`]).
-//! - Every cold invocation gets what it needs if those that run end: after
-//!   [`limits::OVERTAKES_MAX`] overtakes the first one in turn is served before anybody behind it.
-//! - An invocation that waits holds nothing that the first one in turn cannot take.
+//! - Every cold invocation gets what it needs if the running ones end: after
+//!   [`limits::OVERTAKES_MAX`] overtakes the first one in turn is served before all later ones.
+//! - A waiting invocation holds nothing that the first one in turn cannot take.
 
 mod admission;
 mod constants;
@@ -31,9 +33,9 @@ pub mod limits;
 mod loads;
 mod min_residency;
 mod quota;
+mod quota_admission;
 mod sessions;
 mod slots;
-mod tenant_room;
 
 pub use constants::{SetState, divide};
 pub use event::{
@@ -43,7 +45,7 @@ pub use event::{
 pub use ledger::ALIGN;
 pub use quota::{MemoryQuotas, TenantBytes};
 
-use crate::ids::{Class, DeviceOffset, Nanos, TaskId};
+use crate::ids::{CLASSES, Class, DeviceOffset, Nanos, TaskId};
 use crate::residency::{ItemId, Residency};
 use crate::tenant::Tenant;
 use constants::{Constants, Membership};
@@ -55,11 +57,11 @@ use sessions::Sessions;
 use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// All decisions about the memory of one device.
+/// The memory decisions of one device.
 pub struct Memory {
     /// The time of the event that is being handled.
     now: Nanos,
-    /// Not carried out yet, in order.
+    /// Actions not yet taken by the caller, in order.
     actions: VecDeque<Action>,
     ledger: Ledger,
     overcommit: f64,
@@ -68,35 +70,35 @@ pub struct Memory {
     residency: Residency,
     functions: BTreeMap<FunctionId, Function>,
     invocations: BTreeMap<TaskId, Invocation>,
-    /// How many of them are prepared.
+    /// How many of the invocations are prepared.
     prepared: usize,
     /// Invocations that wait for constants or memory.
     cold: BTreeSet<Turn>,
     /// Invocations that have pinned their constants and are not prepared.
     pinning: BTreeSet<Turn>,
-    /// Those that have functions or invocations, or had memory.
+    /// Tenants that have functions or invocations, or hold memory.
     tenants: BTreeMap<Tenant, TenantState>,
     slots: Slots,
     sessions: Sessions,
-    /// Sets that are being loaded, in the order in which that began.
+    /// Sets that are being loaded, in the order in which loading began.
     loading: Vec<Load>,
     /// The first cold invocation, if there is no memory for it.
     blocked: Option<Turn>,
     /// Invocations behind `blocked` that were prepared meanwhile.
     overtakes: u32,
-    /// The invocation of each tenant that waits for the tenant's quota, and what it may take: the
-    /// first, or behind one that leaves others their minimum residency the first that does not.
+    /// For each tenant, the invocation that waits for the tenant's quota, and what it may reclaim:
+    /// the first one, or, if that respects minimum residency, the first behind it that does not.
     short_of_quota: BTreeMap<Tenant, (Turn, Victims)>,
-    /// When to look again at those that leave others their minimum residency.
+    /// When to retry invocations that respect minimum residency.
     look_at: Option<Nanos>,
-    /// What loading a byte takes, by those loaded lately.
+    /// Estimated time to load a byte, from recent loads.
     ns_per_byte: f64,
-    /// Functions that were shown constants which their executor has not mapped yet.
+    /// Functions whose constants their executor has not mapped yet.
     unmapped: BTreeSet<FunctionId>,
     lost: bool,
 }
 
-/// Five gigabytes a second, until something was loaded.
+/// Initial estimate of the time to load a byte: five gigabytes a second.
 const NS_PER_BYTE_DEFAULT: f64 = 0.2;
 
 struct Function {
@@ -105,44 +107,44 @@ struct Function {
     membership: Membership,
 }
 
-/// An invocation from its arrival until it leaves.
+/// An invocation from its arrival to its end.
 struct Invocation {
     class: Class,
     tenant: Tenant,
     stages: Vec<StageSpec>,
-    /// The sets of constants it needs, each once.
+    /// The constant sets it needs, each once.
     sets: Vec<ItemId>,
-    /// Those of them that were not on the device when it arrived and have not come since.
+    /// Those sets that were not on the device when it arrived and have not been loaded since.
     missing: Vec<ItemId>,
     pinned: bool,
-    /// Until when it leaves others their minimum residency; `None` before it was the first in turn
-    /// for memory, or for its tenant's quota.
+    /// Until when it respects the minimum residency of other constants; `None` before it was first
+    /// in turn for memory, or for its tenant's quota.
     waits_until: Option<Nanos>,
-    /// At its turn there was no memory for it, which it therefore gets before the next one.
-    short: bool,
+    /// At its turn there was no memory for it, so it gets memory before it is ready again.
+    lacks_memory: bool,
     prepared: bool,
     /// It has failed or was cancelled.
     ending: bool,
-    /// Its memory, one slot a stage; empty before it gets some.
+    /// Its memory, one slot per stage; empty until granted.
     slots: Vec<SlotId>,
     session: Option<SessionSpec>,
 }
 
-/// What is known of a tenant.
+/// The state of a tenant.
 #[derive(Default)]
 struct TenantState {
     invocations: usize,
     cold: usize,
     pinning: BTreeSet<Turn>,
-    /// How many invocations pin a set, by class.
+    /// How many invocations pin a set, by set and class.
     pins: BTreeMap<(ItemId, Class), u32>,
-    /// How many functions have a set.
+    /// How many of its functions have a set.
     sets: BTreeMap<ItemId, u32>,
-    /// Those of these sets that another tenant has as well.
+    /// Those of its sets that another tenant has too.
     shared: BTreeSet<ItemId>,
     /// Memory of its invocations and sessions.
     held: TenantBytes,
-    /// Memory kept from past ones.
+    /// Memory kept from past invocations.
     idle_bytes: u64,
 }
 
@@ -153,7 +155,7 @@ impl TenantState {
 }
 
 impl Memory {
-    /// Memory in which nothing is.
+    /// Empty memory of a device.
     pub fn new(spec: &MemorySpec, residency: Residency, quotas: MemoryQuotas) -> Memory {
         let ledger = Ledger::new(spec);
         Memory {
@@ -183,7 +185,7 @@ impl Memory {
         }
     }
 
-    /// Takes an event. The actions that follow come from [`Memory::next_action`].
+    /// Handles an event. [`Memory::next_action`] returns the resulting actions.
     pub fn handle(&mut self, now: Nanos, event: Event) {
         self.now = now;
         match event {
@@ -191,7 +193,7 @@ impl Memory {
             Event::Prepare { task } => self.prepare(task),
             Event::Prepared { task } => self.note_prepared(task),
             Event::Ending { task } => self.invocation_mut(task).ending = true,
-            Event::Left { task } => self.leave(task),
+            Event::Ended { task } => self.invocation_ended(task),
             Event::Resume => self.serve_cold(),
             Event::SessionClosed { session } => self.close_session(session),
             Event::Load { function } => self.load(function),
@@ -204,7 +206,7 @@ impl Memory {
             Event::Unmapped { function } => self.note_unmapped(function),
             Event::Mapped { functions } => self.note_mapped(&functions),
             Event::GrantFailed { task, slots } => self.ungrant(task, &slots),
-            Event::NotGivenBack { place } => self.withhold(place),
+            Event::ClearFailed { place } => self.withhold(place),
             Event::ConstantsLost => self.lose_constants(),
             Event::DeviceLost => self.lost = true,
             Event::Tick => {
@@ -216,30 +218,30 @@ impl Memory {
         }
     }
 
-    /// The next thing to do. Its outcome is told before the next call.
+    /// The next action. Its outcome has to be reported before the next call.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When [`Event::Tick`] is due, if nothing happens before.
+    /// When [`Event::Tick`] is due if no other event comes first.
     pub fn next_wakeup(&self) -> Option<Nanos> {
         event::earlier(self.look_at, self.sessions.next_expiry())
     }
 
-    /// Makes a function known, whose constants need not be on the device.
+    /// Registers a function; its constants need not be on the device.
     ///
     /// # Errors
     ///
-    /// Its constants exceed the device's memory or its tenant's quota, alone or with those of other
-    /// functions beyond the overcommit limit. The function is not known then.
-    pub fn join(&mut self, spec: FunctionSpec) -> Result<ItemId, LoadRefusal> {
+    /// If its constants exceed the device's memory or its tenant's quota, alone or together with
+    /// those of other functions beyond the overcommit limit. The function is then not registered.
+    pub fn register(&mut self, spec: FunctionSpec) -> Result<ItemId, LoadRefusal> {
         let FunctionSpec { function, tenant, class, constants } = spec;
         let before = self.constants.bytes();
-        let membership = self.constants.join(function, &constants, class);
+        let membership = self.constants.add_function(function, &constants, class);
         let set = membership.set;
         let refusal = self.check_commitment(set, before).and_then(|()| self.check_quota_commitment(&tenant, set));
         if let Err(refusal) = refusal {
-            self.leave_set(function, set);
+            self.remove_from_set(function, set);
             return Err(refusal);
         }
         *self.tenant_mut(&tenant).sets.entry(set).or_default() += 1;
@@ -263,22 +265,22 @@ impl Memory {
         Ok(())
     }
 
-    /// Loads the constants of a function that was just made known, if there is room that nobody
-    /// has. Otherwise the first invocation brings them.
+    /// Loads the constants of a function that was just registered, if there is free memory.
+    /// Otherwise its first invocation loads them.
     fn load(&mut self, function: FunctionId) {
         let Function { tenant, class, membership } = &self.functions[&function];
         let (tenant, class, set) = (tenant.clone(), *class, membership.set);
-        if !self.lost && self.constants.state(set) == SetState::Away {
+        if !self.lost && self.constants.state(set) == SetState::Absent {
             if self.charge_load(&tenant, class, set) {
-                self.hold_if_free(set);
+                self.start_loading_if_free(set);
             }
-        } else if self.constants.state(set) != SetState::Away {
-            self.actions.push_back(Action::Show { function, tenant });
+        } else if self.constants.state(set) != SetState::Absent {
+            self.actions.push_back(Action::MapConstants { function, tenant });
         }
     }
 
-    /// A function is gone: its constants are hidden from its tenant and, if it was the last of its
-    /// set, freed.
+    /// Unloads a function: unmaps its constants from its tenant and, with the last function of the
+    /// set, frees them.
     fn unload(&mut self, function: FunctionId) {
         let Some(Function { tenant, membership, .. }) = self.functions.remove(&function) else { return };
         self.unmapped.remove(&function);
@@ -292,26 +294,24 @@ impl Memory {
         *count -= 1;
         if *count == 0 {
             sets.remove(&membership.set);
-            [Class::RealTime, Class::BestEffort]
-                .into_iter()
-                .for_each(|class| self.quotas.discharge(&tenant, class, membership.set));
+            CLASSES.into_iter().for_each(|class| self.quotas.discharge(&tenant, class, membership.set));
         }
-        self.leave_set(function, membership.set);
+        self.remove_from_set(function, membership.set);
         self.forget_tenant(&tenant);
         self.serve_cold();
     }
 
-    /// Hides constants from a tenant that no other function of it has.
+    /// Unmaps constants from a tenant that no other function of it has.
     fn hide(&mut self, tenant: &Tenant, membership: &Membership) {
         let others = self.functions.values().filter(|other| other.tenant == *tenant);
         let kept: BTreeSet<DeviceOffset> = others.flat_map(|other| self.constants.places(&other.membership)).collect();
         let places: Vec<_> =
             self.constants.places(membership).into_iter().filter(|place| !kept.contains(place)).collect();
-        self.actions.push_back(Action::Hide { tenant: tenant.clone(), places });
+        self.actions.push_back(Action::UnmapConstants { tenant: tenant.clone(), places });
     }
 
-    fn leave_set(&mut self, function: FunctionId, set: ItemId) {
-        let left = self.constants.leave(function, set);
+    fn remove_from_set(&mut self, function: FunctionId, set: ItemId) {
+        let left = self.constants.remove_function(function, set);
         if left.is_none() {
             self.note_sharing(set);
         }
@@ -325,7 +325,7 @@ impl Memory {
     }
 
     fn note_unmapped(&mut self, function: FunctionId) {
-        // It may be gone already.
+        // The function may have been unloaded.
         if self.functions.contains_key(&function) {
             self.unmapped.insert(function);
         }
@@ -371,19 +371,19 @@ impl Memory {
     }
 }
 
-/// What is where.
+/// Queries.
 impl Memory {
-    /// Where the constants of a set are.
+    /// The state of a set.
     pub fn state(&self, set: ItemId) -> SetState {
         self.constants.state(set)
     }
 
-    /// Bytes of a set on the device.
+    /// Bytes that a set takes on the device.
     pub fn set_bytes(&self, set: ItemId) -> u64 {
         self.constants.set_bytes(set)
     }
 
-    /// How much of a set is on the device, whether or not anybody holds it.
+    /// Bytes of a set's constants that are on the device, held or cached.
     pub fn set_device_bytes(&self, set: ItemId) -> u64 {
         self.constants.set_device_bytes(set)
     }
@@ -398,13 +398,13 @@ impl Memory {
         self.constants.functions(set).iter().copied()
     }
 
-    /// The places of those constants of a function that have one.
+    /// The offsets of those constants of a function that have a place.
     pub fn places(&self, function: FunctionId) -> Vec<DeviceOffset> {
         self.functions.get(&function).map_or_else(Vec::new, |function| self.constants.places(&function.membership))
     }
 
-    /// Where the constants of a function are whose set is resident, and the generation of the set:
-    /// they stay there while that is the same.
+    /// The offsets of the constants of a function whose set is resident, and the generation of the
+    /// set. The offsets are valid while the generation is the same.
     pub fn constant_offsets(&self, function: FunctionId) -> (u64, Box<[DeviceOffset]>) {
         let membership = &self.functions[&function].membership;
         (self.constants.generation(membership.set), self.constants.offsets(membership))
@@ -415,7 +415,8 @@ impl Memory {
         self.constants.generation(self.functions[&function].membership.set)
     }
 
-    /// How the bytes of constants are divided among the sets that hold them.
+    /// Bytes of device memory attributed to each set; shared constants are divided among their
+    /// sets.
     pub fn shares(&self) -> BTreeMap<ItemId, u64> {
         self.constants.shares()
     }
@@ -430,12 +431,12 @@ impl Memory {
         self.ledger.used()
     }
 
-    /// Bytes, counted as in use, that could not be cleared and are nobody's for good.
+    /// Bytes that could not be cleared and are out of use for good. They count as used.
     pub fn withheld_bytes(&self) -> u64 {
         self.ledger.withheld()
     }
 
-    /// The most bytes that were ever in use.
+    /// Peak use in bytes.
     pub fn used_bytes_max(&self) -> u64 {
         self.ledger.used_max()
     }
@@ -450,7 +451,7 @@ impl Memory {
         self.constants.bytes()
     }
 
-    /// How many invocations are cold.
+    /// Number of cold invocations.
     pub fn cold_count(&self) -> usize {
         self.cold.len()
     }

@@ -1,34 +1,34 @@
-//! What tenants may have of a device's memory, and what is charged to them.
+//! Memory quotas of tenants, and what is charged against them.
 //!
-//! A tenant *uses* the memory of its invocations, what is kept of past ones for the next, and the
-//! constants that are *charged* to it. A set of constants is charged to a tenant, for a class, from
-//! when one of its invocations needs the set, or a function is loaded with it, until the set leaves
-//! the device or the tenant needs the room for something else. What several tenants use is charged
-//! to each of them in full, and what one of them causes is charged to nobody else: so no tenant's
-//! room depends on what others do. (Bills divide instead: they have to add up to what the device
-//! holds.)
+//! A tenant *uses* the memory of its invocations, the memory kept from past ones, and the constants
+//! *charged* to it. A constant set is charged to a tenant, per class, from when one of its
+//! invocations needs the set or a function with it is loaded, until the set leaves the device or
+//! the tenant needs the room for something else. A set that several tenants use is charged to each
+//! of them in full, and no tenant is charged for what another causes: so no tenant's quota depends
+//! on what others do. (Bills divide shared sets instead, since they have to add up to what the
+//! device holds.)
 
 use super::constants::{ConstantId, Constants};
-use crate::ids::Class;
+use crate::ids::{CLASSES, Class};
 use crate::residency::ItemId;
 use crate::tenant::Tenant;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::AddAssign;
 
-/// Bytes of device memory of a tenant: a quota, or what is used of it.
+/// Bytes of device memory of a tenant: a quota, or its use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenantBytes {
     /// For all of its work.
     pub all: u64,
-    /// The part for invocations of the best-effort class.
+    /// The part for best-effort invocations.
     pub best_effort: u64,
 }
 
 impl TenantBytes {
-    /// The quota of who has none.
+    /// The quota of a tenant without limits.
     pub const UNLIMITED: TenantBytes = TenantBytes { all: u64::MAX, best_effort: u64::MAX };
 
-    /// What work of a class takes that takes so much.
+    /// The use by `bytes` bytes of a class.
     pub(super) fn of(class: Class, bytes: u64) -> TenantBytes {
         TenantBytes { all: bytes, best_effort: if class == Class::BestEffort { bytes } else { 0 } }
     }
@@ -37,7 +37,7 @@ impl TenantBytes {
         self.all <= quota.all && self.best_effort <= quota.best_effort
     }
 
-    /// What binds work of a class.
+    /// The limit for work of a class.
     pub(super) fn for_class(self, class: Class) -> u64 {
         match class {
             Class::RealTime => self.all,
@@ -45,7 +45,7 @@ impl TenantBytes {
         }
     }
 
-    /// What is left of a quota for work of a class when so much is used.
+    /// What is left of a quota for work of a class after `used`.
     pub(super) fn left(self, used: TenantBytes, class: Class) -> u64 {
         let [all, best_effort] = [self.all.saturating_sub(used.all), self.best_effort.saturating_sub(used.best_effort)];
         TenantBytes { all, best_effort }.for_class(class)
@@ -63,12 +63,13 @@ impl AddAssign for TenantBytes {
     }
 }
 
-/// What tenants may have. The daemon's own may have everything unless it is named.
+/// Memory quotas of all tenants. The tenant of the daemon's own models is unlimited unless it is
+/// named.
 #[derive(Clone, Debug)]
 pub struct MemoryQuotas {
-    /// Of tenants that are not named.
+    /// For tenants that are not named.
     pub default: TenantBytes,
-    /// Of those that are.
+    /// For named tenants.
     pub tenants: BTreeMap<Tenant, TenantBytes>,
 }
 
@@ -85,22 +86,22 @@ impl MemoryQuotas {
     }
 }
 
-/// The quotas of a device's memory, with what is charged against them. Tenants that have none are
-/// not counted.
+/// The quotas of a device's memory, with the charges against them. Tenants without a quota are not
+/// counted.
 #[derive(Debug)]
 pub(super) struct Quotas {
     quotas: MemoryQuotas,
     tenants: BTreeMap<Tenant, Charges>,
 }
 
-/// What is charged to one tenant.
+/// The charges of one tenant.
 #[derive(Debug, Default)]
 struct Charges {
     sets: BTreeMap<ItemId, Charge>,
-    /// How many of these sets have a constant, by class.
+    /// How many of the charged sets contain a constant, by constant and class.
     constants: HashMap<ConstantId, [u32; 2]>,
     bytes: TenantBytes,
-    /// The most that was used, memory of invocations included.
+    /// Peak use, memory of invocations included.
     most: TenantBytes,
 }
 
@@ -113,7 +114,7 @@ struct Charge {
 
 impl Quotas {
     pub(super) fn new(quotas: MemoryQuotas) -> Quotas {
-        // Those that are named are told of before they do anything.
+        // Named tenants are reported before they do anything.
         let named = quotas.tenants.iter().filter(|(_, quota)| **quota != TenantBytes::UNLIMITED);
         let tenants = named.map(|(tenant, _)| (tenant.clone(), Charges::default())).collect();
         Quotas { quotas, tenants }
@@ -124,12 +125,12 @@ impl Quotas {
         Some(self.quotas.of(tenant)).filter(|quota| *quota != TenantBytes::UNLIMITED)
     }
 
-    /// What a tenant's constants take.
+    /// Bytes of constants charged to a tenant.
     pub(super) fn charged(&self, tenant: &Tenant) -> TenantBytes {
         self.tenants.get(tenant).map_or_else(TenantBytes::default, |charges| charges.bytes)
     }
 
-    /// What is charged to a tenant, by set and class.
+    /// The charges of a tenant, by set and class.
     pub(super) fn charges(&self, tenant: &Tenant) -> impl Iterator<Item = (ItemId, Class)> {
         let sets = self.tenants.get(tenant).into_iter().flat_map(|charges| &charges.sets);
         sets.flat_map(|(&set, charge)| {
@@ -147,7 +148,7 @@ impl Quotas {
         CLASSES.into_iter().all(|class| self.is_charged(tenant, set, class))
     }
 
-    /// What charging these sets would add.
+    /// The bytes that charging these sets would add.
     pub(super) fn added_by(
         &self,
         tenant: &Tenant,
@@ -188,25 +189,25 @@ impl Quotas {
         }
     }
 
-    /// A set leaves the device.
+    /// Removes all charges of a set that leaves the device.
     pub(super) fn forget(&mut self, set: ItemId) {
         for charges in self.tenants.values_mut() {
             CLASSES.into_iter().for_each(|class| charges.drop_charge(class, set));
         }
     }
 
-    /// Remembers how much a tenant used.
+    /// Updates the peak use of a tenant.
     pub(super) fn note(&mut self, tenant: &Tenant, used: TenantBytes) {
         let most = &mut self.tenants.entry(tenant.clone()).or_default().most;
         *most = most.max(used);
     }
 
-    /// The most that a tenant ever used.
+    /// Peak use of a tenant.
     pub(super) fn most(&self, tenant: &Tenant) -> TenantBytes {
         self.tenants.get(tenant).map_or_else(TenantBytes::default, |charges| charges.most)
     }
 
-    /// Tenants with a quota of which anything is known.
+    /// Tenants with a quota that were named or have used memory.
     pub(super) fn tenants(&self) -> impl Iterator<Item = &Tenant> {
         self.tenants.keys()
     }
@@ -219,7 +220,7 @@ impl Charges {
         for (id, bytes) in &charge.members {
             let count = self.constants.get_mut(id).expect("what is charged is counted");
             count[class as usize] -= 1;
-            // What it would add now is what it took.
+            // What it would add now is what it had added.
             let gone = new_bytes(*count, class, *bytes);
             self.bytes.all -= gone.all;
             self.bytes.best_effort -= gone.best_effort;
@@ -233,9 +234,8 @@ impl Charges {
     }
 }
 
-pub(super) const CLASSES: [Class; 2] = [Class::RealTime, Class::BestEffort];
-
-/// What a constant adds that so many sets have by class already, if one more of a class has it.
+/// The bytes that one more set of a class adds through a constant that is in `counts` charged sets
+/// already.
 fn new_bytes(counts: [u32; 2], class: Class, bytes: u64) -> TenantBytes {
     TenantBytes {
         all: if counts == [0; 2] { bytes } else { 0 },

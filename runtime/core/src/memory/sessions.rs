@@ -1,11 +1,10 @@
-//! Memory of sessions: what one invocation leaves in it, the next one of the session finds.
+//! State of sessions: memory that one invocation leaves for the next one of the session.
 //!
 //! A session begins with its first invocation, which gets the session's memory together with its
-//! own, or waits without any. From when that invocation is prepared the memory is the session's
-//! until the session is closed, was not used for its idle time, or its function goes: it is neither
-//! reclaimed nor evicted. It counts for its tenant's quota. So that sessions cannot take a device
-//! from everybody, all of them together have [`SESSIONS_SHARE`] of it, and an invocation that would
-//! only fit if sessions ended is refused and does not wait for that.
+//! own. Once that invocation is prepared, the session keeps the memory until it is closed, was idle
+//! for its idle time, or its function is unloaded; it is never reclaimed. It counts for its
+//! tenant's quota. All sessions together may have at most [`SESSIONS_SHARE`] of a device, and an
+//! invocation that would only fit if sessions ended is refused rather than queued.
 
 use super::Memory;
 use super::event::{Action, FunctionId, InvocationSpec, Place, SessionId, SessionSpec};
@@ -21,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub(super) struct Sessions {
     sessions: BTreeMap<SessionId, Session>,
-    /// When each expires that has memory and no invocation.
+    /// When sessions with memory and without invocations expire.
     expiring: BTreeSet<(Nanos, SessionId)>,
     /// Bytes of their memory.
     bytes: u64,
@@ -34,14 +33,14 @@ struct Session {
     class: Class,
     idle_ns: u64,
     place: Option<Place>,
-    /// An invocation was prepared with the memory, which is the session's since then.
+    /// Whether an invocation was prepared with the memory; from then on the session keeps it.
     begun: bool,
-    /// Parts of its memory that could not be cleared when others gave them back, and were not
-    /// since.
+    /// Parts of its memory that could not be cleared when they were freed, and have not been
+    /// cleared since.
     unclear: Vec<Place>,
-    /// Invocations that have arrived and not left.
+    /// Invocations that have arrived and not ended.
     invocations: u32,
-    /// Closes when the last of them leaves.
+    /// Closes when the last invocation ends.
     closing: bool,
     expires: Option<Nanos>,
 }
@@ -59,7 +58,7 @@ impl Sessions {
         self.expiring.extend(at.map(|at| (at, id)));
     }
 
-    /// When the first one expires.
+    /// When the next session expires.
     pub(super) fn next_expiry(&self) -> Option<Nanos> {
         self.expiring.first().map(|(at, _)| *at)
     }
@@ -74,7 +73,7 @@ impl Sessions {
         self.by_tenant.get(tenant).copied().unwrap_or_default()
     }
 
-    /// Memory that was given back, and maybe promised to a session since, cannot be cleared.
+    /// Notes that freed memory, which may have been assigned to a session since, cannot be cleared.
     pub(super) fn note_unclear(&mut self, place: Place) {
         for session in self.sessions.values_mut().filter(|session| !session.begun) {
             let Some(own) = session.place else { continue };
@@ -89,31 +88,31 @@ impl Sessions {
 }
 
 impl Memory {
-    /// The memory of a session, from when its first invocation was granted some.
+    /// The memory of a session, once its first invocation was granted some.
     pub fn session_place(&self, session: SessionId) -> Option<Place> {
         self.sessions.sessions.get(&session)?.place
     }
 
-    /// How many sessions there are, and the bytes of their memory.
+    /// Number of sessions, and bytes of their memory.
     pub fn sessions(&self) -> (usize, u64) {
         (self.sessions.sessions.len(), self.sessions.bytes)
     }
 
-    /// What an invocation's session still needs.
+    /// Bytes that an invocation's session still needs.
     pub(super) fn state_bytes(&self, session: Option<&SessionSpec>) -> u64 {
         let spec = session.filter(|spec| spec.bytes > 0 && !self.sessions.has_memory(spec.session));
-        // No device has so much that rounding up could overflow.
+        // Rounding up cannot overflow on a size that a device can have.
         spec.map_or(0, |spec| granules(spec.bytes, ALIGN).unwrap_or(spec.bytes))
     }
 
-    /// Whether so many bytes more would leave too little of the device to those without sessions.
+    /// Whether `state_bytes` more would exceed the share of sessions in the device.
     pub(super) fn exceeds_share(&self, state_bytes: u64) -> bool {
         let (numerator, denominator) = SESSIONS_SHARE;
         state_bytes > 0
             && self.sessions.bytes.saturating_add(state_bytes) > self.ledger.total() / denominator * numerator
     }
 
-    /// An invocation of a session arrives; its first one begins the session.
+    /// An invocation of a session arrives; the first one creates the session.
     pub(super) fn join_session(&mut self, spec: &InvocationSpec) {
         let Some(SessionSpec { session: id, idle_ns, .. }) = spec.session else { return };
         let new = || Session {
@@ -132,8 +131,8 @@ impl Memory {
         self.sessions.set_expiry(id, None);
     }
 
-    /// Memory for an invocation's session, if it has none. Returns whether there is, and whether
-    /// that is new.
+    /// Allocates memory for an invocation's session, if it has none. Returns `None` if there is no
+    /// memory, otherwise whether the memory is new.
     pub(super) fn obtain_state(&mut self, task: TaskId) -> Option<bool> {
         let Some(spec) = self.invocations[&task].session else { return Some(false) };
         let bytes = self.state_bytes(Some(&spec));
@@ -168,7 +167,7 @@ impl Memory {
         self.sessions.bytes = if is_more { self.sessions.bytes + bytes } else { self.sessions.bytes - bytes };
     }
 
-    /// Takes memory back that an invocation got for its session and that nothing was written to.
+    /// Frees session memory that an invocation got and that was not written yet.
     pub(super) fn take_state_back(&mut self, task: TaskId) {
         let Some(SessionSpec { session: id, .. }) = self.invocations[&task].session else { return };
         let untouched = self.sessions.get_mut(id).filter(|session| !session.begun && session.invocations == 1);
@@ -186,13 +185,13 @@ impl Memory {
         let Some(SessionSpec { session: id, .. }) = self.invocations[&task].session else { return };
         let session = self.sessions.get_mut(id).expect("a session exists while it has invocations");
         if !std::mem::replace(&mut session.begun, true) {
-            // Those who wait may have counted on its memory.
+            // Waiting invocations may no longer fit beside its memory.
             self.refuse_misfits();
         }
     }
 
-    /// An invocation of a session leaves.
-    pub(super) fn leave_session(&mut self, task: TaskId) {
+    /// An invocation of a session ends.
+    pub(super) fn session_invocation_ended(&mut self, task: TaskId) {
         let Some(SessionSpec { session: id, .. }) = self.invocations[&task].session else { return };
         self.take_state_back(task);
         let now = self.now;
@@ -208,7 +207,7 @@ impl Memory {
         }
     }
 
-    /// A session ends, once its last invocation has left.
+    /// Closes a session, once its last invocation has ended.
     pub(super) fn close_session(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         session.closing = true;
@@ -220,12 +219,12 @@ impl Memory {
         if let Some(place) = place {
             self.count_state(&tenant, class, place.bytes, false);
             self.forget_tenant(&tenant);
-            self.actions.push_back(Action::GiveStateBack { session: id, place });
+            self.actions.push_back(Action::FreeState { session: id, place });
             self.ledger.free(place);
         }
     }
 
-    /// Ends sessions that nobody used for their idle time. Returns whether there were any.
+    /// Closes sessions that were idle for their idle time. Returns whether there were any.
     pub(super) fn expire_sessions(&mut self) -> bool {
         let mut any = false;
         while let Some((_, id)) = self.sessions.expiring.first().copied().filter(|(at, _)| *at <= self.now) {
@@ -236,7 +235,7 @@ impl Memory {
         any
     }
 
-    /// Ends the sessions of a function that goes; none of its invocations is left.
+    /// Closes the sessions of a function that is unloaded; it has no invocations left.
     pub(super) fn close_sessions_of(&mut self, function: FunctionId) {
         let own = self.sessions.sessions.iter().filter(|(_, session)| session.function == function).map(|(id, _)| *id);
         let own: Vec<SessionId> = own.collect();

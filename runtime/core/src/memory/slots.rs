@@ -1,7 +1,7 @@
-//! Memory of invocations: reused, reclaimed, waited for.
+//! Memory of invocations: allocation, reuse, reclaim.
 //!
-//! An invocation gets all of its memory at once or waits without any, so that those who wait cannot
-//! block each other; it then waits among the cold ones (`admission.rs`). What it had is kept for
+//! An invocation gets all of its memory at once or none, so that waiting invocations cannot
+//! deadlock; without memory it waits among the cold ones (`admission.rs`). Its memory is kept for
 //! the next invocation of the same function and shape, until memory is short.
 
 use super::event::{Action, Fresh, FunctionId, Granted, Place, SlotId, StageSpec};
@@ -14,18 +14,18 @@ use crate::ids::{Class, TaskId};
 use crate::tenant::Tenant;
 use std::collections::BTreeMap;
 
-/// All memory of invocations.
+/// The memory of all invocations.
 #[derive(Default)]
 pub(super) struct Slots {
     slots: BTreeMap<SlotId, Slot>,
-    /// What is kept, by when it was released, as a count.
+    /// Kept slots, by release count.
     idle: BTreeMap<u64, SlotId>,
-    /// The same of each function, released longest ago first.
+    /// Kept slots of each function, oldest release first.
     idle_by_function: BTreeMap<FunctionId, Vec<SlotId>>,
-    /// The same of each tenant.
+    /// Kept slots of each tenant, by release count.
     idle_by_tenant: BTreeMap<Tenant, BTreeMap<u64, SlotId>>,
     idle_bytes: u64,
-    /// Counts slots and releases.
+    /// Source of slot ids and release counts.
     count: u64,
 }
 
@@ -39,9 +39,9 @@ struct Slot {
 
 #[derive(Clone, Copy)]
 enum Holder {
-    /// An invocation of this class.
+    /// Held by an invocation of this class.
     Invocation(Class),
-    /// Nobody; released at this count.
+    /// Kept; released at this count.
     Idle(u64),
 }
 
@@ -50,7 +50,7 @@ impl Slots {
         self.idle_bytes
     }
 
-    /// What is kept for a function.
+    /// The kept slots of a function.
     pub(super) fn idle_of(&self, function: FunctionId) -> Vec<SlotId> {
         self.idle_by_function.get(&function).cloned().unwrap_or_default()
     }
@@ -93,7 +93,7 @@ impl Slots {
         }
     }
 
-    /// What was kept last of this shape.
+    /// The slot of this shape that was released last.
     fn find_idle(&self, function: FunctionId, shape: &[i64]) -> Option<SlotId> {
         let idle = self.idle_by_function.get(&function)?;
         idle.iter().rev().copied().find(|slot| *self.slots[slot].shape == *shape)
@@ -101,8 +101,8 @@ impl Slots {
 }
 
 impl Memory {
-    /// Memory for every stage of an invocation, or for none. Its constants are there. Returns
-    /// whether there was.
+    /// Obtains memory for all stages of an invocation, or for none. Its constants are on the
+    /// device. Returns whether it succeeded.
     pub(super) fn obtain_all(&mut self, task: TaskId) -> bool {
         let Invocation { class, tenant, stages, .. } = &self.invocations[&task];
         let (class, tenant, stages) = (*class, tenant.clone(), stages.clone());
@@ -126,7 +126,7 @@ impl Memory {
         true
     }
 
-    /// Memory for a call: what an earlier one of the same shape left, or new.
+    /// Obtains memory for a stage: a kept slot of the same shape, or a new one.
     fn obtain(&mut self, stage: &StageSpec, class: Class, tenant: &Tenant) -> Option<Granted> {
         let granted = match self.slots.find_idle(stage.function, &stage.shape) {
             Some(slot) => {
@@ -155,11 +155,11 @@ impl Memory {
             holder: Holder::Invocation(Class::BestEffort),
         };
         self.slots.slots.insert(id, slot);
-        // What invocations give back is cleared; what constants gave back is not.
+        // Memory of invocations is cleared when freed; memory of constants is not.
         Some(Granted { slot: id, fresh: Some(Fresh { place, clear: self.ledger.has_one_part() }) })
     }
 
-    /// Undoes a grant that was not carried out.
+    /// Undoes a grant before it was issued.
     fn put_back(&mut self, granted: Granted) {
         if granted.fresh.is_none() {
             return self.keep(granted.slot);
@@ -169,7 +169,7 @@ impl Memory {
         self.ledger.free(slot.place);
     }
 
-    /// A grant was not carried out: fresh memory of it cannot be cleared. The invocation ends.
+    /// Undoes a grant that failed because new memory cannot be cleared. The invocation ends.
     pub(super) fn ungrant(&mut self, task: TaskId, granted: &[Granted]) {
         for &Granted { slot, fresh } in granted {
             let slots = &mut self.invocation_mut(task).slots;
@@ -177,7 +177,7 @@ impl Memory {
             if let Some(fresh) = fresh {
                 self.forget_slot(slot);
                 if fresh.clear && !self.ledger.has_one_part() {
-                    // Where constants and invocations share memory it is cleared whenever it is granted.
+                    // If constants and invocations share a range, memory is cleared on every grant.
                     self.withhold(fresh.place);
                 }
             } else if is_held && self.slots.slots.contains_key(&slot) {
@@ -185,15 +185,17 @@ impl Memory {
             }
         }
         self.invocation_mut(task).ending = true;
-        let goes_on = |action: &Action| matches!(action, Action::Begin { task: other } | Action::Ready { task: other } if *other == task);
-        self.actions.retain(|action| !goes_on(action));
+        self.actions.retain(|action| match action {
+            Action::Begin { task: other } | Action::Ready { task: other } => *other != task,
+            _ => true,
+        });
     }
 
-    /// A slot never came to be. It may have been taken from its invocation again meanwhile.
+    /// Removes a slot of a failed grant. It may have been taken from its invocation meanwhile.
     fn forget_slot(&mut self, id: SlotId) {
         match self.slots.slots.get(&id).map(|slot| slot.holder) {
             None => {
-                return self.actions.retain(|action| !matches!(action, Action::GiveBack { slot, .. } if *slot == id));
+                return self.actions.retain(|action| !matches!(action, Action::FreeSlot { slot, .. } if *slot == id));
             }
             Some(Holder::Invocation(_)) => self.release_held(id),
             Some(Holder::Idle(_)) => {
@@ -207,7 +209,7 @@ impl Memory {
         self.ledger.free(slot.place);
     }
 
-    /// Allocates, at the cost of what nobody uses right now.
+    /// Allocates memory, reclaiming unused memory if necessary.
     pub(super) fn allocate(&mut self, purpose: Purpose, bytes: u64, victims: Victims) -> Option<Place> {
         if bytes > self.ledger.total() {
             return None;
@@ -221,18 +223,18 @@ impl Memory {
         }
     }
 
-    /// Gives back a piece of memory, or takes constants off the device so that theirs can be given
-    /// back. Returns whether there was any that is not in use.
+    /// Frees one unused piece of memory, or reclaims a constant set so that its memory can be freed
+    /// next. Returns whether there was any.
     pub(super) fn reclaim_one(&mut self, victims: Victims) -> bool {
-        if let Some(place) = self.constants.reclaim_leftover() {
+        if let Some(place) = self.constants.reclaim_cached() {
             self.free_constants([place]);
             return true;
         }
-        (victims == Victims::All && self.reclaim_idle(None)) || self.evict_one(victims)
+        (victims == Victims::All && self.reclaim_idle(None)) || self.reclaim_set(victims)
     }
 
-    /// Gives back what was released longest ago, by anybody or by a tenant. Returns whether
-    /// anything was idle.
+    /// Frees the slot that was released first, of all or of a tenant. Returns whether there was
+    /// one.
     pub(super) fn reclaim_idle(&mut self, tenant: Option<&Tenant>) -> bool {
         let idle = match tenant {
             None => Some(&self.slots.idle),
@@ -242,7 +244,7 @@ impl Memory {
         oldest.inspect(|&slot| self.give_back(slot)).is_some()
     }
 
-    /// An invocation's memory is no more held for it.
+    /// Subtracts an invocation's slot from its tenant's held memory.
     fn release_held(&mut self, id: SlotId) {
         let slot = &self.slots.slots[&id];
         let Holder::Invocation(class) = slot.holder else { unreachable!("the slot is an invocation's") };
@@ -264,19 +266,19 @@ impl Memory {
         }
     }
 
-    /// Gives memory that is kept back. Nobody else ever finds in it what was there: it goes back to
-    /// the system, and reads as zero when it comes again.
+    /// Frees a kept slot. Its contents never reach another owner: the memory is returned to the
+    /// system and reads as zero when it is allocated again.
     pub(super) fn give_back(&mut self, id: SlotId) {
         self.slots.leave_idle(id);
         let Slot { tenant, place, .. } = self.slots.slots.remove(&id).expect("an idle slot exists");
         self.tenant_mut(&tenant).idle_bytes -= place.bytes;
         self.forget_tenant(&tenant);
-        self.actions.push_back(Action::GiveBack { slot: id, place });
+        self.actions.push_back(Action::FreeSlot { slot: id, place });
         self.ledger.free(place);
     }
 
-    /// Memory that was given back cannot be cleared that way. It is taken out of use; what was
-    /// promised of it meanwhile is cleared before it is used.
+    /// Takes freed memory that cannot be cleared out of use. Parts that were granted meanwhile are
+    /// cleared before use.
     pub(super) fn withhold(&mut self, place: Place) {
         let overlaps = |other: &Place| other.at.0 < place.at.0 + place.bytes && place.at.0 < other.at.0 + other.bytes;
         for action in &mut self.actions {

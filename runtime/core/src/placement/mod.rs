@@ -1,23 +1,22 @@
 //! Placement: chooses the device that a function is loaded onto.
 //!
-//! A function that names its device is placed there by whoever loads it; this chooses for the
-//! others. The rule is plain: the emptiest device that can serve the function.
+//! A function may name its device. Otherwise it goes to the emptiest device that can serve it.
 
 use crate::DeviceId;
 
-/// What is known of a device when a function is placed.
+/// A device at the time a function is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The device.
     pub device: DeviceId,
-    /// Bytes of the functions on it: their constants, equal ones once, and their code.
+    /// Bytes of the functions on it: their constants, shared ones counted once, and their code.
     pub bytes: u64,
     /// Whether it can serve the function: it runs the function's code and is not lost.
     pub suits: bool,
 }
 
-/// The suitable device with the fewest bytes on it; of equal ones the one with the lowest id.
-/// `None` if no device is suitable.
+/// The suitable device with the fewest bytes on it; ties go to the lowest id. `None` if no device
+/// is suitable.
 pub fn emptiest(candidates: &[Candidate]) -> Option<DeviceId> {
     candidates
         .iter()

@@ -5,8 +5,8 @@ use super::{Policy, View, own_queues};
 use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
-/// A real-time task that arrives stops best-effort tasks from issuing and waits until what they
-/// have on the device has run to its end.
+/// A real-time task that arrives stops best-effort tasks from issuing, and waits until their
+/// launches on the device have run to their end.
 pub(super) struct BlockWait;
 
 impl Policy for BlockWait {

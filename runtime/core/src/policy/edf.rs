@@ -7,11 +7,11 @@ use crate::event::TaskSpec;
 use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
-/// As [`Reset`]; but the earlier its deadline, the more urgent a task is. Those without one come
-/// last, in the order of their arrival.
+/// Like [`Reset`], but a task with an earlier deadline is more urgent. Tasks without a deadline
+/// come last, in the order of arrival.
 ///
-/// So a real-time task evicts those of later deadlines. Best-effort tasks only start in the order
-/// of their deadlines.
+/// A real-time task evicts real-time tasks with later deadlines. Best-effort tasks only start in
+/// the order of their deadlines.
 pub(super) struct Edf;
 
 impl Policy for Edf {

@@ -1,8 +1,8 @@
-//! Policies: who may use which device queue, when, and who has to leave.
+//! Policies: which class and task may use which device queue, and which tasks are evicted.
 //!
-//! A policy is a set of small pure answers; the scheduler asks them after every event and does the
-//! rest. To add one, write a file beside this one and a row in [`POLICIES`]: its name then works in
-//! configuration and on the command line, and the simulation covers it.
+//! A policy is a set of small pure functions; the scheduler calls them after every event and does
+//! the rest. To add a policy, write a file in this folder and a row in [`POLICIES`]. Its name then
+//! works in configuration and on the command line, and the simulation covers it.
 
 mod block_wait;
 mod edf;
@@ -16,30 +16,29 @@ use crate::event::TaskSpec;
 use crate::ids::{Class, PreemptLevel, Urgency};
 use std::ops::Range;
 
-/// What a policy decides on.
+/// The state that a policy decides on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Device queues there are.
+    /// Number of device queues.
     pub queues: u32,
-    /// What the device can do to work it was given.
+    /// How the device can preempt launches.
     pub preempt_level: PreemptLevel,
-    /// Rank of the most urgent real-time task that arrived, is not finished, and may start.
+    /// Rank of the most urgent real-time task that is ready and not finished.
     pub rt_first: Option<u64>,
     /// Launches of best-effort tasks in the device queues.
     pub be_in_flight: usize,
 }
 
 impl View {
-    /// Whether somebody has to wait for a real-time task: best-effort tasks for any, real-time ones
-    /// for one of lower rank.
+    /// Whether a task is less urgent than the most urgent real-time task.
     fn is_outranked(&self, task: Urgency) -> bool {
         self.rt_first.is_some_and(|rank| Urgency { class: Class::RealTime, rank } < task)
     }
 }
 
-/// One way of sharing a device.
+/// A scheduling policy.
 pub trait Policy: Send {
-    /// Whether tasks of a class are taken at all; others are refused when they arrive.
+    /// Whether tasks of a class are accepted; others are refused when they arrive.
     fn admits(&self, _class: Class) -> bool {
         true
     }
@@ -48,41 +47,41 @@ pub trait Policy: Send {
     /// priority on the device.
     fn queues(&self, class: Class, view: &View) -> Range<u32>;
 
-    /// Whether a task may issue launches now. Where a task may not, neither may less urgent ones of
-    /// its class.
+    /// Whether a task may issue launches now. If a task may not, less urgent tasks of its class may
+    /// not either.
     fn may_issue(&self, task: Urgency, view: &View) -> bool;
 
-    /// Whether a task may be bound to a device queue and prepared now. One that may and may not
-    /// issue is a candidate for padding.
+    /// Whether a task may be bound to a device queue and prepared now. A task that may start but
+    /// not issue is a candidate for padding.
     fn may_start(&self, task: Urgency, view: &View) -> bool {
         self.may_issue(task, view)
     }
 
-    /// Whether best-effort blocks run beside real-time launches.
+    /// Whether best-effort blocks are co-scheduled with real-time launches.
     fn pads(&self) -> bool {
         false
     }
 
-    /// Whether launches of a task have to leave the device queues now. They are issued again once
-    /// [`Policy::may_issue`] allows it. Where a task has to leave, so do all less urgent ones
-    /// of its class.
+    /// Whether a task's launches are to be evicted from the device queues now. They are issued
+    /// again once [`Policy::may_issue`] allows it. If a task is evicted, all less urgent tasks of
+    /// its class are too.
     fn evicts(&self, task: Urgency, view: &View) -> bool;
 
-    /// Within its class a task of lower rank starts first; tasks of equal rank start in the order
-    /// of their arrival.
+    /// The task's rank. Within a class a task of lower rank starts first; tasks of equal rank start
+    /// in the order of arrival.
     fn rank(&self, task: &TaskSpec) -> u64 {
         u64::from(task.priority)
     }
 }
 
-/// One row of the table.
+/// One row of the policy table.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyEntry {
     /// The name it is selected by.
     pub name: &'static str,
     /// What it does, in one line for help texts.
     pub about: &'static str,
-    /// Makes one.
+    /// Creates the policy.
     pub make: fn() -> Box<dyn Policy>,
 }
 
@@ -90,17 +89,18 @@ pub struct PolicyEntry {
 pub const POLICIES: &[PolicyEntry] = &[
     PolicyEntry {
         name: "reset",
-        about: "real-time tasks evict best-effort launches and less urgent real-time ones at once; these continue where they were when nobody more urgent is left",
+        about: "real-time tasks evict best-effort launches and less urgent real-time ones at once; evicted tasks \
+                continue where they stopped once no more urgent task is left",
         make: || Box::new(reset::Reset),
     },
     PolicyEntry {
         name: "reef",
-        about: "as reset, and best-effort blocks fill what real-time launches leave of the device",
+        about: "like reset, and best-effort blocks run on compute units that real-time launches leave idle",
         make: || Box::new(reef::Reef),
     },
     PolicyEntry {
         name: "streams",
-        about: "every class has its own device queues and nobody is evicted",
+        about: "every class has its own device queues and no task is evicted",
         make: || Box::new(streams::Streams),
     },
     PolicyEntry {
@@ -110,31 +110,31 @@ pub const POLICIES: &[PolicyEntry] = &[
     },
     PolicyEntry {
         name: "block-wait",
-        about: "real-time tasks wait until the best-effort launches on the device have run; nobody is evicted",
+        about: "real-time tasks wait until the best-effort launches on the device have ended; no task is evicted",
         make: || Box::new(block_wait::BlockWait),
     },
     PolicyEntry {
         name: "edf",
-        about: "as reset; the task with the earliest deadline is the most urgent one of its class",
+        about: "like reset; the task with the earliest deadline is the most urgent one of its class",
         make: || Box::new(edf::Edf),
     },
     PolicyEntry {
         name: "rt-only",
-        about: "best-effort tasks are refused; the yardstick for real-time latency",
+        about: "best-effort tasks are refused; the baseline for real-time latency",
         make: || Box::new(rt_only::RtOnly),
     },
 ];
 
-/// The name of the policy used where none is named.
+/// The default policy.
 pub const POLICY_DEFAULT: &str = "reset";
 
-/// The policy of this name.
+/// The policy with a name.
 pub fn policy_by_name(name: &str) -> Option<&'static PolicyEntry> {
     POLICIES.iter().find(|entry| entry.name == name)
 }
 
-/// Queue 0 for real-time tasks, the others for best-effort ones. A device with a single queue
-/// serves both with it.
+/// Queue 0 for real-time tasks, the others for best-effort tasks. If the device has one queue, both
+/// classes use it.
 fn own_queues(class: Class, view: &View) -> Range<u32> {
     match class {
         Class::RealTime => 0..1,
@@ -143,11 +143,11 @@ fn own_queues(class: Class, view: &View) -> Range<u32> {
     }
 }
 
-/// Real-time queues where there are enough for two: a task that evicts another real-time task
-/// issues at once, and not behind what has yet to leave.
+/// Real-time queues, if there are enough for two: a task that evicts another real-time task then
+/// issues at once, not behind the evicted launches.
 const RT_QUEUES: u32 = 2;
 
-/// The first queues for real-time tasks, all others for best-effort ones.
+/// The first queues for real-time tasks, all others for best-effort tasks.
 fn urgent_queues(class: Class, view: &View) -> Range<u32> {
     if view.queues < 2 * RT_QUEUES {
         return own_queues(class, view);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_preempts_does_so_by_rank() {
+    fn policies_that_preempt_do_so_by_rank() {
         let view = |rt_first| View { queues: 8, preempt_level: PreemptLevel::Deactivate, rt_first, be_in_flight: 0 };
         let [first, second] = [1, 2].map(|rank| Urgency { class: Class::RealTime, rank });
         let other = Urgency { class: Class::BestEffort, rank: 0 };

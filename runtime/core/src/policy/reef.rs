@@ -5,8 +5,8 @@ use super::{Policy, View};
 use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
-/// As [`Reset`]; but while real-time tasks are there, the next launches of best-effort tasks run
-/// beside theirs, as far as that slows nobody down.
+/// Like [`Reset`]; but while real-time tasks are present, the next launches of best-effort tasks
+/// are co-scheduled with theirs, as far as no real-time launch is slowed down.
 pub(super) struct Reef;
 
 impl Policy for Reef {

@@ -1,11 +1,11 @@
-//! Real-time tasks alone (REEF's *RT-Only*): what their latency would be if nobody else were there.
+//! Real-time tasks alone (REEF's *RT-Only*): their latency without best-effort load.
 
 use super::streams::Streams;
 use super::{Policy, View};
 use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
-/// As [`Streams`]; but best-effort tasks are refused when they arrive.
+/// Like [`Streams`], but best-effort tasks are refused when they arrive.
 pub(super) struct RtOnly;
 
 impl Policy for RtOnly {

@@ -4,8 +4,8 @@ use super::{Policy, View};
 use crate::ids::{Class, Urgency};
 use std::ops::Range;
 
-/// Everything goes through device queue 0 in the order in which tasks start. Of the waiting tasks
-/// real-time ones start first, but none interrupts a task that has started.
+/// Everything goes through device queue 0 in the order in which tasks start. Among waiting tasks
+/// real-time ones start first, but no task interrupts one that has started.
 pub(super) struct Sequential;
 
 impl Policy for Sequential {

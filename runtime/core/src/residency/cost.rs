@@ -1,47 +1,47 @@
-//! Eviction by cost: what goes is what would cost least to bring back, per byte, for the time until
-//! it is likely to be used again.
+//! Reclaim by cost: the victim is the item that is cheapest to reload, per byte, considering how
+//! long it is likely to stay unused.
 //!
-//! Vocabulary: *time* counts uses, of whatever item, so that nothing depends on how fast requests
-//! come; the *gap* of an item is the time from one use to the next; its *saving* is its reload time
-//! per byte, weighted by class. The worth of an item is its saving divided by the gap that is
-//! expected to be left:
+//! Vocabulary: *time* counts uses of all items, so that results do not depend on the request rate.
+//! The *gap* of an item is the time between two of its uses. Its *saving* is its reload time per
+//! byte, weighted by class. The *worth* of an item is its saving divided by the expected time to
+//! its next use:
 //!
-//! - For what is used at random, the expected gap is one over its rate, and how long ago the last
-//!   use was says nothing by itself. The rate is a mean of three counts of uses that decay at
-//!   different speeds: the quick one follows bursts, the slow one knows what is popular in the long
-//!   run. Any single speed lost on one of the recorded mixes.
-//! - What is used regularly, in a loop or at a period, is next due one gap after its last use: just
-//!   used means not needed for long, the very opposite of what recency says. How far gaps differ
-//!   from their mean says how much of each applies.
+//! - For random use, that time is the inverse of the item's rate, and the age of the last use by
+//!   itself says nothing. The rate is the mean of three use counts with different half-lives: the
+//!   short one follows bursts, the long one knows long-term popularity. Every single half-life lost
+//!   on one of the recorded mixes.
+//! - For regular use, in a loop or with a period, the next use is due one gap after the last one.
+//!   An item that was just used is then not needed for long: the opposite of recency. The deviation
+//!   of the gaps from their mean decides how much of each case applies.
 //!
-//! That worth is no fixed order, it changes with time. So a victim is the least worthy of a sample
-//! of the candidates, which for as many functions as one device serves is all of them, and every
-//! event takes constant time.
+//! The order by worth changes with time. So a victim is the least worthy of a sample of the
+//! candidates, which is all of them for as many functions as one device serves, and every event
+//! takes constant time.
 
 use super::{ItemFacts, ItemId, ResidencyPolicy};
 use crate::ids::{Class, Nanos};
 use crate::rng::Rng;
 use std::collections::HashMap;
 
-/// Candidates that are compared for one victim. Beyond some dozens the least of a sample is hardly
-/// worth more than the least of all.
+/// Candidates that are compared for one victim. Beyond some dozens the least worthy of a sample is
+/// hardly worth more than the least worthy of all.
 const SAMPLE: usize = 64;
-/// Uses after which a use counts half, for each of the counts.
+/// Half-lives of the three use counts, in uses.
 const HALF_LIVES: [f64; 3] = [8.0, 64.0, 1024.0];
-/// Candidates that are drawn for a sample where not all of them may go.
+/// Draws for one sample; some draw items that are not candidates of this reclaim.
 const DRAWS: usize = 4 * SAMPLE;
-/// How much of the gap's mean and deviation one more gap makes up.
+/// Weight of a new gap in the mean and the deviation.
 const GAP_GAIN: f64 = 0.1;
-/// Gaps that deviate by this part of their mean, or more, are taken to be random.
+/// From this ratio of deviation to mean on, gaps count as random.
 const IRREGULAR: f64 = 0.5;
-/// A real-time request that waits for a reload hurts so many times as much.
+/// Weight of the reload time of items that real-time invocations use.
 const RT_WEIGHT: f64 = 4.0;
 
-/// See the page above.
+/// The policy `cost`; see the module's description.
 pub(super) struct Cost {
     items: HashMap<ItemId, Item>,
     candidates: Vec<ItemId>,
-    /// Uses so far.
+    /// Uses of all items so far.
     now: f64,
     rng: Rng,
 }
@@ -49,10 +49,10 @@ pub(super) struct Cost {
 #[derive(Default)]
 struct Item {
     saving: f64,
-    /// Place among the candidates.
+    /// Index in `candidates`.
     place: Option<usize>,
     last_use: f64,
-    /// Counts of uses as of the last one, one per half-life.
+    /// Use counts at the time of the last use, one per half-life.
     uses: [f64; HALF_LIVES.len()],
     gap: Option<Gap>,
 }
@@ -65,7 +65,7 @@ struct Gap {
 
 impl Gap {
     fn first(length: f64) -> Gap {
-        // Nothing is known of how regular it is.
+        // The deviation is unknown after one gap; count it as random.
         Gap { mean: length, deviation: length }
     }
 
@@ -74,13 +74,13 @@ impl Gap {
         Gap { mean: self.mean + GAP_GAIN * (length - self.mean), deviation }
     }
 
-    /// 1 for a clockwork, 0 for what comes at random.
+    /// 1 for strictly periodic use, 0 for random use.
     fn regularity(self) -> f64 {
         (1.0 - self.deviation / (IRREGULAR * self.mean)).max(0.0)
     }
 
-    /// Time until a regular use that was last seen `age` ago. What is overdue may have ended: it is
-    /// expected ever later.
+    /// Expected time to the next use of a regularly used item whose last use was `age` ago. If it
+    /// is overdue, its period may have ended: the longer overdue, the later it is expected.
     fn left(self, age: f64) -> f64 {
         let late = self.mean + 2.0 * self.deviation + 1.0;
         if age <= late { (self.mean - age).max(0.0) + self.deviation + 1.0 } else { age }
@@ -103,7 +103,7 @@ impl Item {
     }
 
     fn worth(&self, now: f64) -> f64 {
-        // A count that is fed at a rate r comes to r × half-life / ln 2.
+        // At a rate r the count converges to r × half-life / ln 2.
         let rates = self
             .uses_at(now)
             .iter()
@@ -126,20 +126,20 @@ impl Default for Cost {
 
 impl Cost {
     fn item(&mut self, item: ItemId) -> &mut Item {
-        self.items.get_mut(&item).expect("what came to the device is known until it is forgotten")
+        self.items.get_mut(&item).expect("an item that was admitted is known until it is forgotten")
     }
 
-    /// The least worthy of a sample of those that may go; of equal ones the lowest id, since a
-    /// map's order is not the same twice.
-    fn least(&mut self, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
-        let all = self.candidates.iter().copied().filter(|&item| may_go(item));
+    /// The least worthy of a sample of the candidates that pass `is_candidate`; ties go to the
+    /// lowest id, to be deterministic.
+    fn least(&mut self, is_candidate: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
+        let all = self.candidates.iter().copied().filter(|&item| is_candidate(item));
         if self.candidates.len() <= SAMPLE {
             return self.least_worthy(all);
         }
         let count = self.candidates.len() as u64;
         let (candidates, rng) = (&self.candidates, &mut self.rng);
         let drawn = (0..DRAWS).map(|_| candidates[rng.below(count) as usize]);
-        let sample: Vec<ItemId> = drawn.filter(|&item| may_go(item)).take(SAMPLE).collect();
+        let sample: Vec<ItemId> = drawn.filter(|&item| is_candidate(item)).take(SAMPLE).collect();
         if sample.is_empty() { self.least_worthy(all) } else { self.least_worthy(sample.into_iter()) }
     }
 
@@ -164,7 +164,7 @@ impl ResidencyPolicy for Cost {
         self.item(item).note_use(now);
     }
 
-    fn hold(&mut self, item: ItemId) {
+    fn exclude(&mut self, item: ItemId) {
         let Some(place) = self.item(item).place.take() else { return };
         self.candidates.swap_remove(place);
         if let Some(&moved) = self.candidates.get(place) {
@@ -172,14 +172,14 @@ impl ResidencyPolicy for Cost {
         }
     }
 
-    fn release(&mut self, item: ItemId) {
+    fn include(&mut self, item: ItemId) {
         self.item(item).place = Some(self.candidates.len());
         self.candidates.push(item);
     }
 
-    fn victim(&mut self, _now: Nanos, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
-        let victim = self.least(may_go)?;
-        self.hold(victim);
+    fn victim(&mut self, _now: Nanos, is_candidate: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
+        let victim = self.least(is_candidate)?;
+        self.exclude(victim);
         Some(victim)
     }
 
@@ -187,8 +187,8 @@ impl ResidencyPolicy for Cost {
         self.least_worthy(candidates.iter().copied())
     }
 
-    fn leave(&mut self, item: ItemId) {
-        self.hold(item);
+    fn removed(&mut self, item: ItemId) {
+        self.exclude(item);
     }
 
     fn forget(&mut self, item: ItemId) {
@@ -200,12 +200,13 @@ impl ResidencyPolicy for Cost {
 mod tests {
     use super::*;
 
-    /// Items of these bytes, reload times and classes, then these uses; who goes, in order.
+    /// The order in which items of the given bytes, reload times and classes are reclaimed after
+    /// the given uses.
     fn victims(items: &[(u64, u64, Class)], uses: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let mut cost = Cost::default();
         for (id, &(bytes, reload_ns, class)) in items.iter().enumerate() {
             cost.admit(Nanos(0), ItemId(id as u64), &ItemFacts { bytes, reload_ns, class });
-            cost.release(ItemId(id as u64));
+            cost.include(ItemId(id as u64));
         }
         uses.into_iter().for_each(|item| cost.used(Nanos(0), ItemId(item)));
         std::iter::from_fn(|| cost.victim(Nanos(0), &|_| true)).map(|item| item.0).collect()
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_popular_for_long_outlasts_what_was_seen_twice() {
+    fn long_popular_items_outlast_items_used_twice() {
         let mut rng = Rng::new(1);
         let popular = (0..300).map(|_| rng.below(2));
         assert_eq!(victims(&[PLAIN; 4], popular.chain([2, 3, 2, 3]))[..2], [2, 3]);

@@ -1,15 +1,15 @@
-//! Residency: which constants stay on the device, and which have to go when bytes are needed.
+//! Residency: which constants stay on the device, and which are reclaimed when memory is needed.
 //!
-//! [`Residency`] knows what lies on the device and what is pinned; a [`ResidencyPolicy`] only says
-//! whom it would miss least. So no policy can pick a pinned item, give too few bytes, or take what
-//! is not there. Pure like everything here: the engine, the simulation of recorded mixes and the
-//! tests drive the same code.
+//! [`Residency`] tracks which items are on the device and pinned; a [`ResidencyPolicy`] only ranks
+//! the unpinned ones. So no policy can reclaim a pinned item, too few bytes, or an item that is not
+//! there. Like the rest of the crate it is pure: the engine, the simulation of recorded mixes and
+//! the tests drive the same code.
 //!
-//! To add a policy, write a file beside this one and a row in [`RESIDENCY_POLICIES`]: its name then
+//! To add a policy, write a file in this folder and a row in [`RESIDENCY_POLICIES`]. Its name then
 //! works in configuration and in `atoll bench residency`, and the tests below cover it.
 //!
-//! There is no tenant here: whose bytes count against which quota is decided outside, which may
-//! then ask for a victim among some items only.
+//! Tenants and quotas are not known here: `memory` decides them, and may restrict a reclaim to some
+//! items.
 
 mod cost;
 mod two_level_lru;
@@ -19,58 +19,59 @@ use crate::ids::{Class, Nanos};
 use std::collections::BTreeMap;
 use warm::WarmItems;
 
-/// What comes and goes as one: the constants of a function, or of all functions that share them.
+/// The unit of residency: a constant set, used by one function or shared by several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemId(pub u64);
 
-/// What is known of an item when it comes to the device.
+/// Facts about an item when it is loaded onto the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemFacts {
     /// Bytes on the device.
     pub bytes: u64,
-    /// How long it would take to bring it back from the tier it would go to.
+    /// Time to load it again from the tier it would be reclaimed to, in nanoseconds.
     pub reload_ns: u64,
-    /// The most urgent class that uses it.
+    /// The most urgent class of the functions that use it.
     pub class: Class,
 }
 
-/// Ranks items that may go. It is told of every item that is known, also of those that are not on
-/// the device: how often something was used survives its eviction.
+/// Ranks reclaimable items. It also remembers items that are not on the device: use counts survive
+/// a reclaim.
 pub trait ResidencyPolicy: Send {
-    /// The item came to the device. It is no candidate before [`ResidencyPolicy::release`].
+    /// The item was loaded onto the device. It becomes a candidate with
+    /// [`ResidencyPolicy::include`].
     fn admit(&mut self, now: Nanos, item: ItemId, facts: &ItemFacts);
 
     /// An invocation uses the item, which is on the device.
     fn used(&mut self, now: Nanos, item: ItemId);
 
-    /// The item may not go for now.
-    fn hold(&mut self, item: ItemId);
+    /// The item is pinned: it is no candidate.
+    fn exclude(&mut self, item: ItemId);
 
-    /// The item may go.
-    fn release(&mut self, item: ItemId);
+    /// The item is unpinned: it is a candidate.
+    fn include(&mut self, item: ItemId);
 
-    /// Takes the candidate that would be missed least of those that `may_go` lets pass; it leaves
-    /// the device. Equal ones go in an order that depends on nothing but the events.
-    fn victim(&mut self, now: Nanos, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId>;
+    /// Removes and returns the least valuable candidate that passes `is_candidate`. The choice is
+    /// deterministic.
+    fn victim(&mut self, now: Nanos, is_candidate: &dyn Fn(ItemId) -> bool) -> Option<ItemId>;
 
-    /// Which of these candidates would be missed least. It stays one.
+    /// The least valuable of the given candidates. It stays a candidate.
     fn least_of(&self, now: Nanos, candidates: &[ItemId]) -> Option<ItemId>;
 
-    /// The item, held or not, leaves the device without having been a victim.
-    fn leave(&mut self, item: ItemId);
+    /// The item, pinned or not, leaves the device without having been a victim.
+    fn removed(&mut self, item: ItemId);
 
-    /// An item that is not on the device will not come back.
+    /// An item that is not on the device will not be loaded again.
     fn forget(&mut self, item: ItemId);
 }
 
-/// One row of the table.
+/// One row of the policy table.
 #[derive(Clone, Copy, Debug)]
 pub struct ResidencyPolicyEntry {
     /// The name it is selected by.
     pub name: &'static str,
     /// What it does, in one line for help texts.
     pub about: &'static str,
-    /// Makes one.
+    /// Creates the policy.
     pub make: fn() -> Box<dyn ResidencyPolicy>,
 }
 
@@ -78,40 +79,40 @@ pub struct ResidencyPolicyEntry {
 pub const RESIDENCY_POLICIES: &[ResidencyPolicyEntry] = &[
     ResidencyPolicyEntry {
         name: "cost",
-        about: "keeps what would cost most to bring back, per byte and weighted by how soon it is likely to be used",
+        about: "keeps items that cost most to reload, per byte and weighted by how soon they are likely to be used",
         make: || Box::new(cost::Cost::default()),
     },
     ResidencyPolicyEntry {
         name: "two-level-lru",
-        about: "the least recently used goes first, what was used more than twice goes last",
+        about: "reclaims the least recently used item first, items used more than twice last",
         make: || Box::new(two_level_lru::TwoLevelLru::default()),
     },
 ];
 
-/// The name of the policy used where none is named.
+/// The default policy.
 pub const RESIDENCY_POLICY_DEFAULT: &str = "cost";
 
-/// The policy of this name.
+/// The policy with a name.
 pub fn residency_policy_by_name(name: &str) -> Option<&'static ResidencyPolicyEntry> {
     RESIDENCY_POLICIES.iter().find(|entry| entry.name == name)
 }
 
-/// Bytes were wanted that no eviction can give: the rest is pinned or was never there.
+/// Too few bytes can be reclaimed: the rest is pinned or not in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CannotReclaim {
-    /// Bytes that were asked for.
+    /// Bytes that were requested.
     pub wanted_bytes: u64,
-    /// Bytes of items that may go.
+    /// Bytes of unpinned items.
     pub reclaimable_bytes: u64,
 }
 
-/// What lies on the device.
+/// The items on a device.
 pub struct Residency {
     policy: Box<dyn ResidencyPolicy>,
     resident: BTreeMap<ItemId, Resident>,
     resident_bytes: u64,
     reclaimable_bytes: u64,
-    /// Unpinned items whose last use ended a moment ago, or did when they were looked at last.
+    /// Unpinned items that were warm when last looked at.
     warm: WarmItems,
 }
 
@@ -119,41 +120,39 @@ pub struct Residency {
 struct Resident {
     bytes: u64,
     reload_ns: u64,
-    /// Invocations that need it in place.
+    /// Invocations that need it on the device.
     pins: u32,
     /// When the last use of it ended.
     used_until: Option<Nanos>,
 }
 
-/// Items that may go and were in use a moment ago: less long ago than it would take to bring them
-/// back. The rule is that of renting skis, which are bought when the rent has come to their
-/// price: for an item by itself, keeping it for so long costs at most twice what could not be
-/// avoided.
+/// Warm items: unpinned items whose last use ended less long ago than a reload would take. This is
+/// the ski-rental rule (buy once the rent paid equals the price): keeping an item for that long
+/// costs at most twice the optimum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Warm {
-    /// All of them together.
+    /// Bytes of all warm items.
     pub bytes: u64,
-    /// When the first of them will not be one any more.
+    /// When the first of them stops being warm.
     pub until: Option<Nanos>,
 }
 
 impl Resident {
-    /// When it stops to count as in use a moment ago, past times included; `None` while it is in
-    /// use and if it never was.
+    /// When it stops being warm, possibly in the past; `None` while it is in use and if it was
+    /// never used.
     fn cools_at(&self) -> Option<Nanos> {
         let used_until = self.used_until.filter(|_| self.pins == 0)?;
         Some(Nanos(used_until.0.saturating_add(self.reload_ns)))
     }
 
-    /// Until when it counts as in use a moment ago; `None` if it does not, which is so while it is
-    /// in use as well.
+    /// Until when it is warm; `None` if it is not, or is in use.
     fn warm_until(&self, now: Nanos) -> Option<Nanos> {
         self.cools_at().filter(|until| now < *until)
     }
 }
 
 impl Residency {
-    /// Nothing is on the device.
+    /// An empty device.
     pub fn new(policy: Box<dyn ResidencyPolicy>) -> Residency {
         Residency {
             policy,
@@ -164,18 +163,18 @@ impl Residency {
         }
     }
 
-    /// An item, which was not on the device, is there now, unpinned.
+    /// Adds an unpinned item that was loaded onto the device.
     pub fn add(&mut self, now: Nanos, item: ItemId, facts: &ItemFacts) {
         let &ItemFacts { bytes, reload_ns, .. } = facts;
         let before = self.resident.insert(item, Resident { bytes, reload_ns, pins: 0, used_until: None });
-        assert!(before.is_none(), "an item comes to the device once");
+        assert!(before.is_none(), "an item is added once");
         self.resident_bytes += facts.bytes;
         self.reclaimable_bytes += facts.bytes;
         self.policy.admit(now, item, facts);
-        self.policy.release(item);
+        self.policy.include(item);
     }
 
-    /// An invocation begins to use an item on the device.
+    /// An invocation starts using an item on the device.
     pub fn used(&mut self, now: Nanos, item: ItemId) {
         self.expect(item);
         self.policy.used(now, item);
@@ -186,48 +185,48 @@ impl Residency {
         self.change(item, |resident| resident.used_until = Some(now));
     }
 
-    /// The item on the device stays there until [`Residency::unpin`]. Pins count.
+    /// Keeps the item on the device until [`Residency::unpin`]. Pins are counted.
     pub fn pin(&mut self, item: ItemId) {
         let resident = self.change(item, |resident| resident.pins += 1);
         if resident.pins == 1 {
             self.reclaimable_bytes -= resident.bytes;
-            self.policy.hold(item);
+            self.policy.exclude(item);
         }
     }
 
-    /// Takes back one [`Residency::pin`].
+    /// Undoes one [`Residency::pin`].
     pub fn unpin(&mut self, item: ItemId) {
         let resident = self.change(item, |resident| {
-            resident.pins = resident.pins.checked_sub(1).expect("what is unpinned was pinned")
+            resident.pins = resident.pins.checked_sub(1).expect("an item that is unpinned was pinned")
         });
         if resident.pins == 0 {
             self.reclaimable_bytes += resident.bytes;
-            self.policy.release(item);
+            self.policy.include(item);
         }
     }
 
-    /// The item left the device for a reason of its own. It may come back, and how it was used is
-    /// remembered.
+    /// Removes an unpinned item from the device for a reason other than reclaim. Its use counts are
+    /// kept.
     pub fn remove(&mut self, item: ItemId) {
-        assert_eq!(self.expect(item).pins, 0, "a pinned item stays");
-        self.policy.leave(item);
+        assert_eq!(self.expect(item).pins, 0, "a pinned item is not removed");
+        self.policy.removed(item);
         self.drop_resident(item);
     }
 
-    /// The item was lost with the device's memory, also where it was pinned: those pins are gone
-    /// with it. How it was used is remembered.
+    /// Removes an item that was lost with the device's memory, with its pins. Its use counts are
+    /// kept.
     pub fn lose(&mut self, item: ItemId) {
         let pins = self.expect(item).pins;
         let resident = self.change(item, |resident| resident.pins = 0);
         if pins > 0 {
             self.reclaimable_bytes += resident.bytes;
-            self.policy.release(item);
+            self.policy.include(item);
         }
         self.remove(item);
     }
 
-    /// The item is gone for good, whether or not it was on the device. Whoever adds items has to
-    /// forget them, or what is remembered grows.
+    /// Forgets an item for good, on the device or not. Every added item has to be forgotten
+    /// eventually, or memory grows.
     pub fn forget(&mut self, item: ItemId) {
         if self.resident.contains_key(&item) {
             self.remove(item);
@@ -235,9 +234,9 @@ impl Residency {
         self.policy.forget(item);
     }
 
-    /// Takes items off the device until `wanted_bytes` are free that were not, and names them,
-    /// first to go first. No item is taken that is not needed in the order of the policy; if
-    /// all that may go are too few, none is.
+    /// Reclaims items until at least `wanted_bytes` more are free, and returns them in the order of
+    /// reclaim. Takes no more items than needed in the order of the policy; takes none if all
+    /// reclaimable items are too few.
     pub fn reclaim(&mut self, now: Nanos, wanted_bytes: u64) -> Result<Vec<ItemId>, CannotReclaim> {
         if wanted_bytes > self.reclaimable_bytes {
             return Err(CannotReclaim { wanted_bytes, reclaimable_bytes: self.reclaimable_bytes });
@@ -245,7 +244,7 @@ impl Residency {
         let mut victims = Vec::new();
         let mut freed_bytes = 0;
         while freed_bytes < wanted_bytes {
-            let victim = self.policy.victim(now, &|_| true).expect("what may go is a candidate");
+            let victim = self.policy.victim(now, &|_| true).expect("a reclaimable item is a candidate");
             assert_eq!(self.expect(victim).pins, 0, "a policy picks no pinned item");
             freed_bytes += self.drop_resident(victim);
             victims.push(victim);
@@ -253,11 +252,11 @@ impl Residency {
         Ok(victims)
     }
 
-    /// Takes the one of these items off the device that would be missed least; `None` if none of
-    /// them is there and unpinned.
+    /// Reclaims the least valuable of these items; `None` if none of them is on the device and
+    /// unpinned.
     pub fn reclaim_one_of(&mut self, now: Nanos, items: &[ItemId]) -> Option<ItemId> {
-        let may_go = |item: &ItemId| self.resident.get(item).is_some_and(|resident| resident.pins == 0);
-        let candidates: Vec<ItemId> = items.iter().copied().filter(may_go).collect();
+        let is_candidate = |item: &ItemId| self.resident.get(item).is_some_and(|resident| resident.pins == 0);
+        let candidates: Vec<ItemId> = items.iter().copied().filter(is_candidate).collect();
         let victim = self.policy.least_of(now, &candidates)?;
         self.remove(victim);
         Some(victim)
@@ -273,29 +272,27 @@ impl Residency {
         self.resident_bytes
     }
 
-    /// Bytes of those that may go.
+    /// Bytes of unpinned items on the device.
     pub fn reclaimable_bytes(&self) -> u64 {
         self.reclaimable_bytes
     }
 
-    /// Until when an item that may go counts as in use a moment ago; `None` if it does not.
+    /// Until when an unpinned item is warm; `None` if it is not.
     pub fn warm_until(&self, now: Nanos, item: ItemId) -> Option<Nanos> {
         self.resident.get(&item)?.warm_until(now)
     }
 
-    /// The items that may go and were in use a moment ago, with the time until which they count so,
-    /// the first first.
+    /// The warm items with the times until which they are warm, earliest first.
     pub fn warm_items(&self, now: Nanos) -> impl Iterator<Item = (Nanos, ItemId)> {
         self.warm.items(now)
     }
 
-    /// What may go and was in use a moment ago.
+    /// Total of the warm items.
     pub fn warm(&mut self, now: Nanos) -> Warm {
         self.warm.at(now)
     }
 
-    /// Takes the item off the device that would be missed least of those that may go and were not
-    /// in use a moment ago; `None` if there is none.
+    /// Reclaims the least valuable unpinned item that is not warm; `None` if there is none.
     pub fn reclaim_cool(&mut self, now: Nanos) -> Option<ItemId> {
         let resident = &self.resident;
         let victim = self.policy.victim(now, &|item| resident[&item].warm_until(now).is_none())?;
@@ -308,8 +305,7 @@ impl Residency {
         *self.resident.get(&item).expect("the item is on the device")
     }
 
-    /// Changes what is known of an item on the device, and with it whether it was in use a moment
-    /// ago; returns what is known now.
+    /// Changes an item on the device, updates whether it is warm, and returns its new state.
     fn change(&mut self, item: ItemId, change: impl FnOnce(&mut Resident)) -> Resident {
         let resident = self.resident.get_mut(&item).expect("the item is on the device");
         let before = resident.cools_at();
@@ -319,7 +315,7 @@ impl Residency {
         after
     }
 
-    /// Forgets that an unpinned item was on the device, and says how large it was.
+    /// Removes an unpinned item; returns its bytes.
     fn drop_resident(&mut self, item: ItemId) -> u64 {
         let resident = self.resident.remove(&item).expect("the item is on the device");
         self.warm.moved(item, resident.bytes, resident.cools_at(), None);

@@ -1,4 +1,5 @@
-//! What holds for every policy of the table, on random events. A failure prints its seed.
+//! Properties that hold for every policy of the table, tested on random events. A failure prints
+//! its seed.
 
 use super::*;
 use crate::rng::Rng;
@@ -7,7 +8,7 @@ const SEEDS: u64 = 300;
 const STEPS: u64 = 400;
 const ITEMS: u64 = 24;
 
-/// What the tests know of an item on the device, apart from what is tested.
+/// The expected state of an item on the device, kept apart from the code under test.
 #[derive(Clone, Copy)]
 struct Known {
     bytes: u64,
@@ -16,7 +17,7 @@ struct Known {
     used_until: Option<Nanos>,
 }
 
-/// A device with a policy, and beside it a plain account of what must be true.
+/// A device with a policy under test, and the expected state.
 struct World {
     residency: Residency,
     known: BTreeMap<ItemId, Known>,
@@ -162,7 +163,7 @@ impl World {
 }
 
 #[test]
-fn victims_are_unpinned_enough_and_the_same_every_time() {
+fn victims_are_unpinned_sufficient_and_deterministic() {
     for policy in RESIDENCY_POLICIES {
         let (mut victims, mut refused) = (0, 0);
         for seed in 0..SEEDS {
@@ -174,7 +175,7 @@ fn victims_are_unpinned_enough_and_the_same_every_time() {
         }
         assert!(
             victims > 3_000 && refused > 300,
-            "{}: the events are too tame: {victims} victims, {refused} refusals",
+            "{}: the events cover too little: {victims} victims, {refused} refusals",
             policy.name
         );
     }

@@ -1,22 +1,21 @@
-//! Two lists by recency, as in KaaS: the baseline for `cost`.
+//! Two LRU lists, as in KaaS: the baseline for `cost`.
 
 use super::{ItemFacts, ItemId, ResidencyPolicy};
 use crate::ids::Nanos;
 use std::collections::{BTreeMap, HashMap};
 
-/// Uses beyond which an item is protected. How often it was used is remembered when it leaves, as
-/// KaaS does.
+/// Items with more uses than this are protected. As in KaaS, use counts survive a reclaim.
 const PROTECTED_ABOVE: u64 = 2;
 
-/// Items that were used more than twice are protected: none of them goes while another is left.
-/// Among their like the least recently released goes first.
+/// Items that were used more than twice are protected: none of them is reclaimed while an
+/// unprotected item is left. Within each list the least recently released item goes first.
 ///
-/// KaaS counts a use when it releases a buffer; here it was counted before that, which comes to the
-/// same: an item is no candidate in between.
+/// KaaS counts a use when it releases a buffer; here uses are counted earlier. The result is the
+/// same, since an item is no candidate in between.
 #[derive(Default)]
 pub(super) struct TwoLevelLru {
     uses: HashMap<ItemId, u64>,
-    /// Candidates by list and age: unprotected ones come first.
+    /// Candidates by list and age; unprotected ones come first.
     order: BTreeMap<Place, ItemId>,
     places: HashMap<ItemId, Place>,
     releases: u64,
@@ -36,27 +35,27 @@ impl ResidencyPolicy for TwoLevelLru {
     fn used(&mut self, _now: Nanos, item: ItemId) {
         *self.uses.entry(item).or_default() += 1;
         if self.places.contains_key(&item) {
-            self.hold(item);
-            self.release(item);
+            self.exclude(item);
+            self.include(item);
         }
     }
 
-    fn hold(&mut self, item: ItemId) {
+    fn exclude(&mut self, item: ItemId) {
         if let Some(place) = self.places.remove(&item) {
             self.order.remove(&place);
         }
     }
 
-    fn release(&mut self, item: ItemId) {
+    fn include(&mut self, item: ItemId) {
         self.releases += 1;
         let place = Place { protected: self.uses[&item] > PROTECTED_ABOVE, released: self.releases };
         self.order.insert(place, item);
         self.places.insert(item, place);
     }
 
-    fn victim(&mut self, _now: Nanos, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
-        let victim = self.order.values().copied().find(|&item| may_go(item))?;
-        self.hold(victim);
+    fn victim(&mut self, _now: Nanos, is_candidate: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
+        let victim = self.order.values().copied().find(|&item| is_candidate(item))?;
+        self.exclude(victim);
         Some(victim)
     }
 
@@ -64,8 +63,8 @@ impl ResidencyPolicy for TwoLevelLru {
         candidates.iter().copied().min_by_key(|item| self.places.get(item))
     }
 
-    fn leave(&mut self, item: ItemId) {
-        self.hold(item);
+    fn removed(&mut self, item: ItemId) {
+        self.exclude(item);
     }
 
     fn forget(&mut self, item: ItemId) {
@@ -79,7 +78,7 @@ mod tests {
     use crate::ids::Class;
 
     #[test]
-    fn what_was_used_more_than_twice_goes_last() {
+    fn items_used_more_than_twice_are_reclaimed_last() {
         let mut lru = TwoLevelLru::default();
         let facts = ItemFacts { bytes: 1, reload_ns: 1, class: Class::BestEffort };
         for item in [1, 2, 3, 4].map(ItemId) {
@@ -87,7 +86,7 @@ mod tests {
             for _ in 0..[0, 3, 2, 3, 1][item.0 as usize] {
                 lru.used(Nanos(0), item);
             }
-            lru.release(item);
+            lru.include(item);
         }
         lru.used(Nanos(1), ItemId(2));
         let order: Vec<u64> = std::iter::from_fn(|| lru.victim(Nanos(2), &|_| true)).map(|item| item.0).collect();
@@ -101,12 +100,12 @@ mod tests {
         for item in [1, 1, 1].map(ItemId) {
             lru.admit(Nanos(0), item, &facts);
             lru.used(Nanos(0), item);
-            lru.leave(item);
+            lru.removed(item);
         }
         let victims = |lru: &mut TwoLevelLru| {
             for item in [1, 2].map(ItemId) {
                 lru.admit(Nanos(0), item, &facts);
-                lru.release(item);
+                lru.include(item);
             }
             std::iter::from_fn(|| lru.victim(Nanos(0), &|_| true)).map(|item| item.0).collect::<Vec<_>>()
         };

@@ -1,11 +1,11 @@
-//! The items that were in use a moment ago, in the order in which they stop to count as such.
+//! Warm items, in the order in which they cool.
 
 use super::{ItemId, Warm};
 use crate::ids::Nanos;
 use std::collections::BTreeMap;
 
-/// Unpinned items by the time at which they cool, with their bytes. Items whose time has come stay
-/// until somebody asks what is warm, so that no event looks at more than one item.
+/// Unpinned items by the time at which they cool, with their bytes. Items that have cooled stay
+/// until [`WarmItems::at`] is called, so that each event looks at one item only.
 #[derive(Default)]
 pub(super) struct WarmItems {
     by_time: BTreeMap<(Nanos, ItemId), u64>,
@@ -13,8 +13,8 @@ pub(super) struct WarmItems {
 }
 
 impl WarmItems {
-    /// An item of so many bytes cools at another time than before; `None` says that it is in use,
-    /// was never used, or is not on the device.
+    /// Changes the time at which an item cools; `None` means that it is in use, was never used, or
+    /// is not on the device.
     pub(super) fn moved(&mut self, item: ItemId, bytes: u64, before: Option<Nanos>, after: Option<Nanos>) {
         if before == after {
             return;
@@ -28,7 +28,7 @@ impl WarmItems {
         }
     }
 
-    /// What is warm now. Forgets what is not.
+    /// The items that are warm now. Drops those that have cooled.
     pub(super) fn at(&mut self, now: Nanos) -> Warm {
         while let Some(first) = self.by_time.first_entry().filter(|first| first.key().0 <= now) {
             self.bytes -= first.remove();

@@ -1,7 +1,7 @@
-//! A small engine and device around the scheduler: it makes up events from a seed, carries actions
-//! out, and says everything to whoever listens.
+//! A small engine and device around the scheduler: draws events from a seed and carries actions
+//! out.
 //!
-//! What it draws depends on the seed and on the actions alone, so two schedulers that answer alike
+//! The events depend only on the seed and the actions, so two schedulers that take the same actions
 //! see the same events.
 
 use atoll_core::rng::Rng;
@@ -22,27 +22,27 @@ pub(crate) struct Launch {
     aborted: bool,
 }
 
-/// What is known of a task that is not finished.
+/// The state of a task that is not finished.
 pub(crate) struct Running {
     pub(crate) steps: Arc<[Step]>,
     word: Epoch,
-    /// A launch of the epoch in flight left, so those behind it do.
-    leaves: bool,
+    /// A launch of the current epoch was evicted, so later ones are too.
+    is_evicting: bool,
     pub(crate) in_flight: u32,
     prepared: bool,
-    away: bool,
+    unready: bool,
     host_step: bool,
 }
 
-/// How many things of a kind happen, in a run's course.
+/// The rates of events in a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Mix {
-    /// Tasks that arrive.
+    /// Number of tasks that arrive.
     pub(crate) tasks: u64,
-    /// One in so many launches that end fails; 0 for none. Cancellations, deadlines and failing
-    /// preparations go with it.
-    pub(crate) mishaps: u64,
-    /// Whether what tasks need may be missing.
+    /// One in this many launches fails; 0 for none. Also the rate of cancellations, deadlines and
+    /// failed preparations.
+    pub(crate) faults: u64,
+    /// Whether tasks may be unready.
     pub(crate) cold: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Driver {
     arrived: u64,
     pub(crate) tasks: BTreeMap<TaskId, Running>,
     pub(crate) queues: BTreeMap<QueueId, VecDeque<Launch>>,
-    /// The lanes that tasks are for, the default one first.
+    /// The lanes that tasks arrive in, the default one first.
     pub(crate) lanes: Vec<LaneId>,
     /// Lanes that the scheduler has closed.
     pub(crate) closed: Vec<LaneId>,
@@ -76,7 +76,7 @@ impl Driver {
         }
     }
 
-    /// Whether every task arrived and is finished.
+    /// Whether every task has arrived and is finished.
     pub(crate) fn is_done(&self) -> bool {
         self.arrived == self.mix.tasks && self.tasks.is_empty()
     }
@@ -90,7 +90,7 @@ impl Driver {
         }
         let event = match self.rng.below(16) {
             0..3 if self.arrived < self.mix.tasks => Some(self.arrive()),
-            3 if self.mix.mishaps > 0 && self.rng.one_in(self.mix.mishaps) => {
+            3 if self.mix.faults > 0 && self.rng.one_in(self.mix.faults) => {
                 self.any_task(|_| true).map(|task| Event::CancelTask { task })
             }
             4 if self.mix.cold => self.change_readiness(),
@@ -98,7 +98,7 @@ impl Driver {
             8..15 => self.end_launch(),
             _ => None,
         };
-        // Where nothing else is left to happen, time passes until something is due.
+        // If nothing else can happen, time passes until the next wakeup.
         if event.is_none()
             && let Some(at) = wakeup
             && self.rng.one_in(4)
@@ -112,20 +112,21 @@ impl Driver {
         let task = TaskId(self.arrived);
         self.arrived += 1;
         let class = if self.rng.one_in(3) { Class::RealTime } else { Class::BestEffort };
-        let tells = !self.rng.one_in(4);
-        let steps: Arc<[Step]> = (0..self.rng.below(12) as u32).map(|index| self.step(index, tells)).collect();
+        let reports_evictions = !self.rng.one_in(4);
+        let steps: Arc<[Step]> =
+            (0..self.rng.below(12) as u32).map(|index| self.step(index, reports_evictions)).collect();
         let profiles = (0..steps.len()).map(|_| self.profile()).collect();
-        let deadline = (self.mix.mishaps > 0 && self.rng.one_in(self.mix.mishaps))
+        let deadline = (self.mix.faults > 0 && self.rng.one_in(self.mix.faults))
             .then(|| Nanos(self.now.0 + self.rng.below(3_000_000)));
-        let away = self.mix.cold && self.rng.one_in(2);
+        let unready = self.mix.cold && self.rng.one_in(2);
         let (word, priority) = (Epoch::default(), self.rng.below(3) as u32);
         let running = Running {
             steps: Arc::clone(&steps),
             word,
-            leaves: false,
+            is_evicting: false,
             in_flight: 0,
             prepared: false,
-            away,
+            unready,
             host_step: false,
         };
         self.tasks.insert(task, running);
@@ -144,16 +145,18 @@ impl Driver {
             deadline,
             profiles: Some(profiles),
             forks: None,
-            ready: !away,
+            ready: !unready,
         })
     }
 
-    fn step(&mut self, index: u32, tells: bool) -> Step {
+    fn step(&mut self, index: u32, reports_evictions: bool) -> Step {
         match self.rng.below(10) {
             0 => Step::Host,
-            1 => Step::Solid,
-            2..9 if !tells => Step::Restartable { from: self.rng.below(u64::from(index) + 1) as u32 },
-            _ => Step::Cuttable,
+            1 => Step::NotPreemptible,
+            2..9 if !reports_evictions => {
+                Step::Restartable { restore_point: self.rng.below(u64::from(index) + 1) as u32 }
+            }
+            _ => Step::Preemptible,
         }
     }
 
@@ -171,15 +174,15 @@ impl Driver {
     }
 
     fn change_readiness(&mut self) -> Option<Event> {
-        let task = self.any_task(|running| running.away)?;
-        self.tasks.get_mut(&task).expect("picked").away = false;
+        let task = self.any_task(|running| running.unready)?;
+        self.tasks.get_mut(&task).expect("picked").unready = false;
         Some(Event::TaskReady { task })
     }
 
-    /// A preparation or a host step is done, or a preparation finds that something went missing.
+    /// A preparation or a host step ends; a preparation may find its task unready.
     fn finish_on_host(&mut self) -> Option<Event> {
         let task = self.any_task(|running| running.prepared || running.host_step)?;
-        let fails = self.mix.mishaps > 0 && self.rng.one_in(self.mix.mishaps);
+        let fails = self.mix.faults > 0 && self.rng.one_in(self.mix.faults);
         let goes_missing = self.mix.cold && self.rng.one_in(8);
         let running = self.tasks.get_mut(&task).expect("picked");
         let was_host_step = std::mem::take(&mut running.host_step);
@@ -190,7 +193,7 @@ impl Driver {
         if was_host_step {
             return Some(Event::HostStepDone { task, steps: None });
         }
-        (running.prepared, running.away) = (false, goes_missing);
+        (running.prepared, running.unready) = (false, goes_missing);
         Some(if goes_missing { Event::TaskUnready { task } } else { Event::TaskPrepared { task } })
     }
 
@@ -198,21 +201,22 @@ impl Driver {
         let busy: Vec<QueueId> = self.queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(id, _)| *id).collect();
         let queue = *busy.get(self.rng.below(busy.len().max(1) as u64) as usize)?;
         let launch = self.queues.get_mut(&queue).expect("picked").pop_front().expect("not empty");
-        let draws = (self.rng.one_in(2), self.mix.mishaps > 0 && self.rng.one_in(self.mix.mishaps));
+        let draws = (self.rng.one_in(2), self.mix.faults > 0 && self.rng.one_in(self.mix.faults));
         let running = self.tasks.get_mut(&launch.task).expect("a task outlives its launches");
         running.in_flight -= 1;
-        let tells = running.steps[launch.step as usize] == Step::Cuttable && launch.epoch.is_raised_by(running.word);
+        let reports_evictions =
+            running.steps[launch.step as usize] == Step::Preemptible && launch.epoch.is_raised_by(running.word);
         let end = match draws {
             _ if launch.aborted => LaunchEnd::Aborted,
             (_, true) => LaunchEnd::Failed,
-            (left, _) if tells && (left || running.leaves) => LaunchEnd::Evicted,
+            (left, _) if reports_evictions && (left || running.is_evicting) => LaunchEnd::Evicted,
             _ => LaunchEnd::Complete,
         };
-        running.leaves = running.in_flight > 0 && (running.leaves || end == LaunchEnd::Evicted);
+        running.is_evicting = running.in_flight > 0 && (running.is_evicting || end == LaunchEnd::Evicted);
         Some(Event::LaunchEnded { launch: launch.id, end })
     }
 
-    /// Does what the scheduler asks for.
+    /// Carries out an action of the scheduler.
     pub(crate) fn carry_out(&mut self, action: &Action) {
         match *action {
             Action::Prepare { task } => self.task(task).prepared = true,

@@ -1,4 +1,4 @@
-//! What lies where on the device, by what it was told.
+//! The model of a device: which memory is reserved, and which tenant's bytes it holds.
 
 use atoll_core::DeviceOffset;
 use atoll_core::memory::Place;
@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 pub(crate) struct Device {
     /// Constants, offset to length.
     reserved: BTreeMap<u64, u64>,
-    /// Granules that hold bytes, by whose.
+    /// Granules that hold data, with the owner of the data.
     dirty: BTreeMap<u64, String>,
 }
 
-/// Granules that are freshly reserved hold bytes of constants, which anybody of that tenant may
-/// read.
+/// The owner of granules that were just reserved for constants.
 const CONSTANTS: &str = "constants";
 
 fn granules(place: Place) -> impl Iterator<Item = u64> {
@@ -28,8 +27,8 @@ impl Device {
     }
 
     pub(super) fn release(&mut self, place: Place) {
-        // After a loss the device knows nothing of what it had.
-        assert_eq!(self.reserved.remove(&place.at.0), Some(place.bytes), "what is released was reserved");
+        // After a loss of constants the driver still releases each place.
+        assert_eq!(self.reserved.remove(&place.at.0), Some(place.bytes), "released memory was reserved");
     }
 
     /// The memory of constants is lost; the driver releases it place by place.
@@ -52,7 +51,7 @@ impl Device {
         granules(place).for_each(|at| drop(self.dirty.remove(&at)));
     }
 
-    /// An invocation of a tenant gets memory: nothing of others is in it.
+    /// Checks that memory granted to a tenant holds no data of other tenants.
     pub(super) fn check_clean(&self, place: Place, tenant: &str) {
         for at in granules(place) {
             assert!(
@@ -68,6 +67,6 @@ impl Device {
         assert!(!two_parts || all.iter().all(|(at, _)| *at >= 1 << 40), "constants lie in their part");
         all.extend(slots.map(|place| (place.at.0, place.bytes)));
         all.sort_unstable();
-        assert!(all.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "two things lie in one place");
+        assert!(all.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "allocations overlap");
     }
 }

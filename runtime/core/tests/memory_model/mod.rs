@@ -1,95 +1,36 @@
-//! A world for memory decisions: tenants with functions, an engine that carries actions out, and a
-//! device that refuses and forgets.
+//! A world for memory decisions: tenants with functions, an engine that carries out actions, and a
+//! device that refuses memory and loses it.
 
+mod clients;
 mod device;
+mod digest;
 mod sessions;
+mod totals;
+
+pub(crate) use totals::Totals;
 
 use atoll_core::memory::{
-    Action, ConstantSpec, Event, FunctionId, FunctionSpec, Granted, InvocationSpec, Memory, MemoryQuotas, MemorySpec,
-    SessionId, SetState, SlotId, StageSpec, TenantBytes,
+    Action, Event, FunctionId, Granted, InvocationSpec, Memory, MemoryQuotas, MemorySpec, SessionId, SetState, SlotId,
+    TenantBytes,
 };
 use atoll_core::residency::{ItemId, RESIDENCY_POLICIES, Residency};
 use atoll_core::rng::Rng;
-use atoll_core::{Class, DeviceOffset, Nanos, TaskId, Tenant};
+use atoll_core::{DeviceOffset, Nanos, TaskId, Tenant};
 use device::Device;
+use digest::Digest;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::AddAssign;
 use std::sync::Arc;
 
 const GRANULE: u64 = 256;
 const TENANTS: [&str; 3] = ["local", "a", "b"];
 const FUNCTIONS_MAX: usize = 9;
 const INVOCATIONS_MAX: usize = 12;
-/// Steps after the last arrival in which everybody has to be served.
+/// Steps after the last arrival within which every invocation has to be served.
 const DRAIN_STEPS_MAX: u64 = 20_000;
 
-/// Steps for which an invocation may be there while others keep coming. Loading takes some ten; the
-/// longest of a million steps was there for 605.
+/// Steps that an invocation may be present while others keep arriving. Loading takes about ten; the
+/// longest wait in a million steps was 605.
 const WAIT_STEPS_MAX: u64 = 2_000;
-
-/// What was seen, to show that the scenarios are not tame.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Totals {
-    pub(crate) completed: u64,
-    pub(crate) cold: u64,
-    pub(crate) evicted: u64,
-    pub(crate) made_cold: u64,
-    pub(crate) reserve_failed: u64,
-    pub(crate) clear_failed: u64,
-    pub(crate) give_back_failed: u64,
-    pub(crate) write_failed: u64,
-    pub(crate) unmapped: u64,
-    pub(crate) lost: u64,
-    pub(crate) reused: u64,
-    pub(crate) refused: u64,
-    pub(crate) over_quota: u64,
-    pub(crate) device_lost: u64,
-    pub(crate) resumed: u64,
-    pub(crate) expired: u64,
-}
-
-impl AddAssign for Totals {
-    fn add_assign(&mut self, o: Totals) {
-        let pairs = [
-            (&mut self.completed, o.completed),
-            (&mut self.cold, o.cold),
-            (&mut self.evicted, o.evicted),
-            (&mut self.made_cold, o.made_cold),
-            (&mut self.reserve_failed, o.reserve_failed),
-            (&mut self.clear_failed, o.clear_failed),
-            (&mut self.give_back_failed, o.give_back_failed),
-            (&mut self.write_failed, o.write_failed),
-            (&mut self.unmapped, o.unmapped),
-            (&mut self.lost, o.lost),
-            (&mut self.reused, o.reused),
-            (&mut self.refused, o.refused),
-            (&mut self.over_quota, o.over_quota),
-            (&mut self.device_lost, o.device_lost),
-            (&mut self.resumed, o.resumed),
-            (&mut self.expired, o.expired),
-        ];
-        for (sum, more) in pairs {
-            *sum += more;
-        }
-    }
-}
-
-/// FNV-1a over what things look like when they are printed.
-struct Digest(u64);
-
-impl Default for Digest {
-    fn default() -> Digest {
-        Digest(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Digest {
-    fn note(&mut self, what: &impl std::fmt::Debug) {
-        for byte in format!("{what:?}").bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        }
-    }
-}
 
 struct Function {
     tenant: Tenant,
@@ -120,24 +61,24 @@ pub(crate) struct World {
     device: Device,
     functions: BTreeMap<FunctionId, Function>,
     invocations: BTreeMap<TaskId, Invocation>,
-    /// Slots of nobody, with the tenant whose bytes are in them.
+    /// Slots that the memory keeps, with their places.
     kept: BTreeMap<SlotId, atoll_core::memory::Place>,
     places: BTreeMap<SlotId, atoll_core::memory::Place>,
-    /// Where constants of running invocations are no longer to be trusted.
+    /// Running invocations whose constants were lost.
     constants_lost: BTreeSet<TaskId>,
     sessions: BTreeMap<SessionId, sessions::Session>,
     unmapped: BTreeSet<FunctionId>,
     staging: BTreeMap<ItemId, usize>,
     next: u64,
-    /// One in so many chances something goes wrong; 0 for never.
+    /// One in this many operations fails; 0 for never.
     faults: u64,
     two_parts: bool,
-    /// Bytes that could not be cleared so far.
+    /// Upper bound of the bytes that could not be cleared so far.
     withheld_max: u64,
     steps: u64,
-    /// Of all actions so far, and of what was asked after each step.
+    /// Digest of all actions, and of the state after each step.
     digest: Digest,
-    /// The device is lost for good: nothing is asked of it any more.
+    /// The device is lost for good: no action may be issued for it.
     device_lost: bool,
     totals: Totals,
 }
@@ -184,8 +125,7 @@ impl World {
         }
     }
 
-    /// What a seed comes to: a digest of every action, and of what is answered about the state
-    /// after every step.
+    /// A digest of every action, and of the queried state after every step.
     pub(crate) fn recorded(mut self, steps: u64) -> u64 {
         for _ in 0..steps {
             self.step(true);
@@ -232,7 +172,7 @@ impl World {
                 break;
             }
             if step > DRAIN_STEPS_MAX / 2 && self.memory.withheld_bytes() > 0 {
-                // What fitted the device before some of it was withheld may not fit any more.
+                // What fitted before memory was withheld may not fit any more.
                 let waiting: Vec<TaskId> = self.invocations.keys().copied().collect();
                 waiting.into_iter().for_each(|task| self.end(task));
             }
@@ -247,8 +187,8 @@ impl World {
         }
         let functions: Vec<FunctionId> = self.functions.keys().copied().collect();
         functions.into_iter().for_each(|id| self.unload(id));
-        assert_eq!(self.memory.used_bytes(), self.memory.withheld_bytes(), "what nobody has any more is free");
-        assert_eq!(self.device.reserved_bytes(), 0, "constants of nobody are on the device");
+        assert_eq!(self.memory.used_bytes(), self.memory.withheld_bytes(), "memory is used without functions");
+        assert_eq!(self.device.reserved_bytes(), 0, "constants are on the device without functions");
         self.totals
     }
 
@@ -267,7 +207,7 @@ impl World {
             _ => self.advance(),
         }
         if self.memory.next_wakeup().is_some_and(|at| at <= self.now) {
-            self.tell(Event::Tick);
+            self.send(Event::Tick);
         }
         self.finish_endings();
         self.check();
@@ -277,7 +217,7 @@ impl World {
         self.faults > 0 && self.rng.below(self.faults) == 0
     }
 
-    fn tell(&mut self, event: Event) {
+    fn send(&mut self, event: Event) {
         self.memory.handle(self.now, event);
         while let Some(action) = self.memory.next_action() {
             self.carry_out(action);
@@ -293,109 +233,14 @@ impl World {
         self.next
     }
 
-    // What clients do.
-
-    fn load(&mut self) {
-        if self.functions.len() >= FUNCTIONS_MAX {
-            return;
-        }
-        let function = FunctionId(self.number());
-        let tenant: Tenant = TENANTS[self.rng.below(3) as usize].parse().expect("a name");
-        let class = if self.rng.below(3) == 0 { Class::RealTime } else { Class::BestEffort };
-        let mut offset = 0;
-        let constants: Vec<ConstantSpec> = (0..self.rng.below(4))
-            .map(|_| {
-                let content = self.rng.below(14) as u8;
-                let bytes = GRANULE * (1 + u64::from(content) % 5) - u64::from(content);
-                offset += bytes.next_multiple_of(GRANULE);
-                ConstantSpec { digest: [content; 32], bytes, offset: offset - bytes.next_multiple_of(GRANULE) }
-            })
-            .collect();
-        let spec = FunctionSpec { function, tenant: tenant.clone(), class, constants };
-        match self.memory.join(spec) {
-            Ok(set) => {
-                self.functions.insert(function, Function { tenant, set, unloading: false });
-                self.tell(Event::Load { function });
-            }
-            Err(_) => self.totals.refused += 1,
-        }
-        while let Some(action) = self.memory.next_action() {
-            self.carry_out(action);
-        }
-    }
-
-    fn begin_unload(&mut self) {
-        let Some(id) = self.any_of(self.functions.keys().copied().collect()) else { return };
-        self.functions.get_mut(&id).expect("picked").unloading = true;
-        self.finish_unload(id);
-    }
-
-    fn finish_unload(&mut self, id: FunctionId) {
-        let calls = |invocation: &Invocation| invocation.spec.stages.iter().any(|stage| stage.function == id);
-        if self.functions.get(&id).is_some_and(|function| function.unloading) && !self.invocations.values().any(calls) {
-            self.unload(id);
-        }
-    }
-
-    fn unload(&mut self, id: FunctionId) {
-        self.functions.remove(&id);
-        self.unmapped.remove(&id);
-        self.tell(Event::Unloaded { function: id });
-    }
-
-    fn arrive(&mut self) {
-        if self.invocations.len() >= INVOCATIONS_MAX {
-            return;
-        }
-        let loaded: Vec<FunctionId> =
-            self.functions.iter().filter(|(_, function)| !function.unloading).map(|(id, _)| *id).collect();
-        let Some(first) = self.any_of(loaded.clone()) else { return };
-        let tenant = self.functions[&first].tenant.clone();
-        let own: Vec<FunctionId> = loaded.into_iter().filter(|id| self.functions[id].tenant == tenant).collect();
-        let mut stages = Vec::new();
-        for at in 0..1 + self.rng.below(2) {
-            let function = if at == 0 { first } else { self.any_of(own.clone()).expect("the first is one") };
-            let shape = 1 + self.rng.below(3);
-            stages.push(StageSpec { function, shape: Box::new([shape as i64]), bytes: shape * GRANULE * 3 - 7 });
-        }
-        let class = if self.rng.below(5) == 0 { Class::RealTime } else { Class::BestEffort };
-        let task = TaskId(self.number());
-        let session = (self.rng.below(4) == 0).then(|| self.pick_session(first));
-        stages.truncate(if session.is_some() { 1 } else { stages.len() });
-        let spec = InvocationSpec { task, class, tenant, stages, session };
-        if self.memory.check(&spec).is_err() {
-            self.totals.over_quota += 1;
-            return;
-        }
-        if let Some(session) = session {
-            self.join_session(first, session);
-        }
-        self.invocations
-            .insert(task, Invocation { spec: spec.clone(), stage: Stage::Cold, slots: Vec::new(), since: self.steps });
-        self.tell(Event::Arrived(spec));
-    }
-
-    fn cancel(&mut self) {
-        let waiting =
-            self.invocations.iter().filter(|(_, invocation)| invocation.stage != Stage::Running).map(|(task, _)| *task);
-        if let Some(task) = self.any_of(waiting.collect()) {
-            self.end(task);
-        }
-    }
-
-    fn end(&mut self, task: TaskId) {
-        self.invocations.get_mut(&task).expect("it is there").stage = Stage::Ending;
-        self.note(Event::Ending { task });
-    }
-
-    // What the engine does.
+    // The engine.
 
     fn prepare_one(&mut self) {
         let running = self.invocations.values().filter(|invocation| invocation.stage == Stage::Running).count();
         let ready = self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Ready);
         let first = ready.map(|(task, invocation)| (invocation.spec.class, *task)).min();
         if let Some((_, task)) = first.filter(|_| running < 3) {
-            self.tell(Event::Prepare { task });
+            self.send(Event::Prepare { task });
         }
     }
 
@@ -416,10 +261,10 @@ impl World {
             let Invocation { spec, slots, .. } = self.invocations.remove(&task).expect("found");
             self.constants_lost.remove(&task);
             self.keep(slots, &spec);
-            self.tell(Event::Left { task });
+            self.send(Event::Ended { task });
             self.leave_session(spec.session);
             spec.stages.iter().for_each(|stage| self.finish_unload(stage.function));
-            self.tell(Event::Resume);
+            self.send(Event::Resume);
         }
     }
 
@@ -433,7 +278,7 @@ impl World {
     fn map_one(&mut self) {
         if let Some(function) = self.any_of(self.unmapped.iter().copied().collect()) {
             self.unmapped.remove(&function);
-            self.tell(Event::Mapped { functions: vec![function] });
+            self.send(Event::Mapped { functions: vec![function] });
         }
     }
 
@@ -442,7 +287,7 @@ impl World {
             self.note(Event::Staged { set, end });
         }
         self.staging.values_mut().for_each(|end| *end = usize::MAX);
-        self.tell(Event::Advance);
+        self.send(Event::Advance);
     }
 
     fn lose_constants(&mut self) {
@@ -451,14 +296,14 @@ impl World {
         self.constants_lost.extend(
             self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Running).map(|(task, _)| *task),
         );
-        self.tell(Event::ConstantsLost);
+        self.send(Event::ConstantsLost);
     }
 
-    /// The engine ends what was there, and tells no later than that.
+    /// The device is lost: the engine ends all invocations.
     fn lose_device(&mut self) {
         self.totals.device_lost += 1;
         self.device_lost = true;
-        self.tell(Event::DeviceLost);
+        self.send(Event::DeviceLost);
         let there: Vec<TaskId> = self.invocations.keys().copied().collect();
         there.into_iter().for_each(|task| self.end(task));
         self.finish_endings();
@@ -495,24 +340,24 @@ impl World {
                 self.note(Event::Prepared { task });
             }
             Action::Grant { task, slots } => self.grant(task, slots),
-            Action::TakeBack { task } => {
+            Action::Revoke { task } => {
                 let invocation = self.invocations.get_mut(&task).expect("it has not left");
                 let (slots, spec) = (std::mem::take(&mut invocation.slots), invocation.spec.clone());
                 self.keep(slots, &spec);
             }
-            Action::GiveBack { slot, place } => {
-                assert_eq!(self.kept.remove(&slot), Some(place), "what is given back was kept");
+            Action::FreeSlot { slot, place } => {
+                assert_eq!(self.kept.remove(&slot), Some(place), "a freed slot was kept");
                 self.places.remove(&slot);
                 if self.fails() {
-                    self.totals.give_back_failed += 1;
+                    self.totals.free_failed += 1;
                     self.withheld_max += place.bytes;
-                    self.note(Event::NotGivenBack { place });
+                    self.note(Event::ClearFailed { place });
                 } else {
                     self.device.clean(place);
                 }
             }
             Action::SessionExpired { session } => self.expire_session(session),
-            Action::GiveStateBack { session, place } => self.give_state_back(session, place),
+            Action::FreeState { session, place } => self.free_state(session, place),
             Action::Reserve { set, generation, places } => {
                 let good = (0..places.len()).find(|_| self.fails()).unwrap_or(places.len());
                 places[..good].iter().for_each(|place| self.device.reserve(*place));
@@ -521,7 +366,7 @@ impl World {
                 self.note(Event::Reserved { set, generation, refused });
             }
             Action::Release { place } => self.device.release(place),
-            Action::Show { function, .. } => {
+            Action::MapConstants { function, .. } => {
                 if self.rng.below(6) == 0 && self.functions.contains_key(&function) {
                     self.totals.unmapped += 1;
                     self.unmapped.insert(function);
@@ -539,14 +384,20 @@ impl World {
                     self.note(Event::Written { bytes: from.len() as u64, took_ns: 10 });
                 }
             }
-            Action::Evicted { set, .. } => {
-                self.totals.evicted += 1;
+            Action::Reclaimed { set, .. } => {
+                self.totals.reclaimed += 1;
                 for (task, invocation) in &self.invocations {
                     let uses = invocation.spec.stages.iter().any(|stage| self.functions[&stage.function].set == set);
-                    assert!(!uses || invocation.stage != Stage::Running, "{task:?} runs and its constants are evicted");
+                    assert!(
+                        !uses || invocation.stage != Stage::Running,
+                        "{task:?} runs and its constants are reclaimed"
+                    );
                 }
             }
-            Action::Hide { .. } | Action::ColdStart { .. } | Action::Forgotten { .. } | Action::BillsDue => {}
+            Action::UnmapConstants { .. }
+            | Action::ColdStart { .. }
+            | Action::Forgotten { .. }
+            | Action::ChargesChanged => {}
         }
     }
 
@@ -587,13 +438,13 @@ impl World {
             slots.iter().map(|granted| granted.slot).collect();
     }
 
-    // What has to be true.
+    // Invariants.
 
     fn check(&self) {
         let slots: u64 = self.places.values().copied().chain(self.session_places()).map(|place| place.bytes).sum();
         let constants = self.device.reserved_bytes();
         assert_eq!(slots + constants + self.memory.withheld_bytes(), self.memory.used_bytes(), "bytes do not add up");
-        assert!(slots + constants <= self.memory.total_bytes(), "more is used than there is");
+        assert!(slots + constants <= self.memory.total_bytes(), "more is used than the device has");
         assert!(self.memory.withheld_bytes() <= self.withheld_max, "more is withheld than could not be cleared");
         self.device.check_disjoint(self.places.values().copied().chain(self.session_places()), self.two_parts);
         for (task, invocation) in self.invocations.iter().filter(|(_, invocation)| invocation.stage == Stage::Running) {
@@ -606,11 +457,11 @@ impl World {
                 let (_, offsets) = self.memory.constant_offsets(stage.function);
                 assert!(
                     offsets.iter().all(|at| self.device.is_reserved(*at, 1)),
-                    "{task:?} runs with constants that are elsewhere"
+                    "{task:?} runs with constants that are not where it expects them"
                 );
             }
         }
-        // What fitted the device before some of it was withheld may not fit any more.
+        // What fitted before memory was withheld may not fit any more.
         if self.memory.withheld_bytes() == 0 {
             for (task, invocation) in &self.invocations {
                 let steps = self.steps - invocation.since;

@@ -1,23 +1,23 @@
-//! Sessions of the world: which there are, and where their memory has to be.
+//! Sessions of the world, and where their memory has to be.
 
 use super::{Event, GRANULE, World};
 use atoll_core::memory::{FunctionId, Place, SessionId, SessionSpec};
 use atoll_core::{TaskId, Tenant};
 
-/// How long a session is kept: some fifty steps of the world.
+/// Idle time of a session: some fifty steps of the world.
 const IDLE_NS: u64 = 50_000;
 
 pub(super) struct Session {
     function: FunctionId,
     tenant: Tenant,
     bytes: u64,
-    /// Its memory, since its first step was prepared.
+    /// Its memory, once its first step was prepared.
     place: Option<Place>,
     is_busy: bool,
 }
 
 impl World {
-    /// A session for an invocation of a function: one that there is, or a new one.
+    /// A session for an invocation of a function: an idle one, or a new one.
     pub(super) fn pick_session(&mut self, function: FunctionId) -> SessionSpec {
         let idle = self.sessions.iter().filter(|(_, session)| session.function == function && !session.is_busy);
         let idle: Vec<SessionId> = idle.map(|(id, _)| *id).collect();
@@ -38,16 +38,15 @@ impl World {
             .is_busy = true;
     }
 
-    /// A step is prepared: its session has memory, the same as ever, and nothing of others is in
-    /// it.
+    /// A step is prepared: its session has memory, always the same, without data of other tenants.
     pub(super) fn begin_session(&mut self, task: TaskId) {
         let Some(SessionSpec { session: id, .. }) = self.invocations[&task].spec.session else { return };
-        let place = self.memory.session_place(id).expect("a step that is prepared has its session's memory");
+        let place = self.memory.session_place(id).expect("a prepared step has its session's memory");
         let session = self.sessions.get_mut(&id).expect("it joined");
         match session.place {
             Some(before) => {
                 self.totals.resumed += 1;
-                assert_eq!(before, place, "the memory of a session stays where it is");
+                assert_eq!(before, place, "the memory of a session does not move");
             }
             // The engine clears it.
             None => self.device.clean(place),
@@ -57,31 +56,31 @@ impl World {
         self.device.dirty(place, session.tenant.as_str());
     }
 
-    /// A step has left; its session may end with it.
+    /// A step has ended; its session may be closed with it.
     pub(super) fn leave_session(&mut self, session: Option<SessionSpec>) {
         let Some(SessionSpec { session: id, .. }) = session else { return };
-        // It may have been closed when its step left, since none of its steps was ever prepared.
+        // A session none of whose steps was prepared ends with its last step.
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.is_busy = false;
         if session.place.is_none() {
             self.sessions.remove(&id);
         } else if self.rng.below(4) == 0 {
-            self.tell(Event::SessionClosed { session: id });
+            self.send(Event::SessionClosed { session: id });
         }
     }
 
     pub(super) fn expire_session(&mut self, id: SessionId) {
         self.totals.expired += 1;
-        assert!(!self.sessions[&id].is_busy, "a session expires while a step of it is there");
+        assert!(!self.sessions[&id].is_busy, "a session expires while one of its steps is present");
     }
 
     /// The memory of a session that ended is cleared, or cannot be.
-    pub(super) fn give_state_back(&mut self, id: SessionId, place: Place) {
+    pub(super) fn free_state(&mut self, id: SessionId, place: Place) {
         let session = self.sessions.remove(&id).expect("a session ends once");
-        assert_eq!(session.place, Some(place), "what is given back is the session's");
+        assert_eq!(session.place, Some(place), "freed state is the session's");
         if self.fails() {
             self.withheld_max += place.bytes;
-            self.note(Event::NotGivenBack { place });
+            self.note(Event::ClearFailed { place });
         } else {
             self.device.clean(place);
         }

@@ -1,4 +1,4 @@
-//! The device: launches in queues, blocks that run or leave, and what goes wrong with them.
+//! The device: launches in queues, blocks that run or exit early, and faults.
 
 use super::scenario::Aborts;
 use super::{World, pick};
@@ -6,13 +6,13 @@ use atoll_core::limits::{ABORT_GRACE_NS, PADS_MAX};
 use atoll_core::{Class, Epoch, LaunchEnd, LaunchId, Nanos, PreemptLevel, QueueId, Step, TaskId};
 use std::collections::VecDeque;
 
-/// How long the end of a launch may be kept back, and a raised epoch be overlooked, where that goes
-/// wrong.
+/// Most time that the end of a launch is delayed, or a raised epoch is not seen, if that fault
+/// happens.
 const LATE_NS_MAX: u64 = 3_000_000;
 
-/// Blocks that run beside a launch of another task.
+/// Blocks co-scheduled in a launch of another task.
 #[derive(Clone, Copy)]
-pub(super) struct Rider {
+pub(super) struct CoScheduled {
     pub(super) task: TaskId,
     pub(super) step: u32,
     pub(super) first: u32,
@@ -27,13 +27,13 @@ pub(super) struct Launch {
     pub(super) step: u32,
     pub(super) epoch: Epoch,
     next_block: usize,
-    /// A block has begun and is not through.
+    /// A block has started and not ended.
     is_midway: bool,
     evicted: bool,
     failed: bool,
     stuck: bool,
     pub(super) abort: bool,
-    riders: Vec<Rider>,
+    co_scheduled: Vec<CoScheduled>,
 }
 
 /// A launch that ended.
@@ -43,21 +43,21 @@ pub(super) struct Ended {
     pub(super) step: u32,
     pub(super) epoch: Epoch,
     pub(super) end: LaunchEnd,
-    /// Whose blocks ran beside it.
-    pub(super) riders: Vec<TaskId>,
-    /// When it may be told.
+    /// Tasks whose blocks were co-scheduled in it.
+    pub(super) co_scheduled: Vec<TaskId>,
+    /// The earliest time to report it.
     pub(super) at: Nanos,
 }
 
-/// What the scheduler believes to know of the device.
+/// The device.
 #[derive(Default)]
 pub(super) struct Device {
     /// Launches, per queue.
     pub(super) queues: Vec<VecDeque<Launch>>,
-    /// Ends the scheduler has not been told of, per queue.
+    /// Ends not reported to the scheduler yet, per queue.
     pub(super) ended: Vec<VecDeque<Ended>>,
-    /// Blocks that run beside the launch that comes next.
-    pub(super) riders: Vec<Rider>,
+    /// Blocks co-scheduled in the next launch.
+    pub(super) co_scheduled: Vec<CoScheduled>,
     pub(super) capacity: u32,
     pub(super) is_lost: bool,
 }
@@ -76,47 +76,47 @@ impl Device {
         self.is_lost = true;
         self.queues.iter_mut().for_each(VecDeque::clear);
         self.ended.iter_mut().for_each(VecDeque::clear);
-        self.riders.clear();
+        self.co_scheduled.clear();
     }
 
-    /// Launches that the scheduler has not been told the end of.
+    /// Launches whose end was not reported to the scheduler yet.
     pub(super) fn depth(&self, queue: usize) -> usize {
         self.queues[queue].len() + self.ended[queue].len()
     }
 }
 
-/// Whether what ran beside a launch that ended like that was cut short with it.
-pub(super) fn is_cut(end: LaunchEnd) -> bool {
+/// Whether blocks co-scheduled in a launch that ended like this may not have run.
+pub(super) fn may_have_missed_blocks(end: LaunchEnd) -> bool {
     matches!(end, LaunchEnd::Failed | LaunchEnd::Aborted)
 }
 
 impl World {
-    pub(super) fn pad(&mut self, rider: Rider) {
-        let is_first = !self.device.riders.iter().any(|other| other.task == rider.task);
-        let truth = self.tasks.get_mut(&rider.task).expect("a task");
-        assert!(self.policy.name == "reef" && truth.class == Class::BestEffort && is_first, "{:?} pads", rider.task);
-        assert!(truth.prepared && truth.finished.is_none() && truth.in_flight == 0);
-        assert!(truth.steps[rider.step as usize] == Step::Cuttable && truth.profiles[rider.step as usize].is_some());
-        assert!(rider.blocks > 0 && (rider.first + rider.blocks) as usize <= truth.blocks[rider.step as usize].len());
-        truth.riding += 1;
-        self.device.riders.push(rider);
+    pub(super) fn pad(&mut self, pad: CoScheduled) {
+        let is_first = !self.device.co_scheduled.iter().any(|other| other.task == pad.task);
+        let oracle = self.tasks.get_mut(&pad.task).expect("a task");
+        assert!(self.policy.name == "reef" && oracle.class == Class::BestEffort && is_first, "{:?} pads", pad.task);
+        assert!(oracle.prepared && oracle.finished.is_none() && oracle.in_flight == 0);
+        assert!(oracle.steps[pad.step as usize] == Step::Preemptible && oracle.profiles[pad.step as usize].is_some());
+        assert!(pad.blocks > 0 && (pad.first + pad.blocks) as usize <= oracle.blocks[pad.step as usize].len());
+        oracle.co_scheduled += 1;
+        self.device.co_scheduled.push(pad);
     }
 
     pub(super) fn issue(&mut self, id: LaunchId, task: TaskId, step: u32, queue: QueueId, epoch: Epoch) {
         self.totals.issued_launches += 1;
-        self.totals.padding_blocks += self.device.riders.iter().map(|rider| u64::from(rider.blocks)).sum::<u64>();
-        self.totals.padded_launches += u64::from(!self.device.riders.is_empty());
+        self.totals.padding_blocks += self.device.co_scheduled.iter().map(|pad| u64::from(pad.blocks)).sum::<u64>();
+        self.totals.padded_launches += u64::from(!self.device.co_scheduled.is_empty());
         if self.device.is_lost {
-            return self.device.riders.clear();
+            return self.device.co_scheduled.clear();
         }
-        self.judge_issue(task, step, queue);
-        let stuck = self.scenario.faults.stuck_kernels.strikes(&mut self.rng);
-        let riders = std::mem::take(&mut self.device.riders);
-        let truth = self.truth(task);
-        let may_be_padded = truth.class == Class::RealTime && truth.steps[step as usize] == Step::Cuttable;
-        assert!(riders.is_empty() || may_be_padded && truth.profiles[step as usize].is_some());
-        assert!(riders.len() <= PADS_MAX, "{} tasks run beside one launch", riders.len());
-        truth.in_flight += 1;
+        self.check_issue(task, step, queue);
+        let stuck = self.scenario.faults.stuck_kernels.happens(&mut self.rng);
+        let co_scheduled = std::mem::take(&mut self.device.co_scheduled);
+        let oracle = self.oracle(task);
+        let may_be_padded = oracle.class == Class::RealTime && oracle.steps[step as usize] == Step::Preemptible;
+        assert!(co_scheduled.is_empty() || may_be_padded && oracle.profiles[step as usize].is_some());
+        assert!(co_scheduled.len() <= PADS_MAX, "{} tasks run beside one launch", co_scheduled.len());
+        oracle.in_flight += 1;
         let queue = queue.0 as usize;
         self.device.queues[queue].push_back(Launch {
             id,
@@ -129,7 +129,7 @@ impl World {
             failed: false,
             stuck,
             abort: false,
-            riders,
+            co_scheduled,
         });
         assert!(self.device.depth(queue) <= self.device.capacity as usize, "a device queue is overfilled");
     }
@@ -141,7 +141,7 @@ impl World {
             return;
         }
         if let Some(ended) = self.device.ended[at].front() {
-            // Its end is on its way.
+            // It has ended, and its end will be reported.
             return assert_eq!(ended.launch, launch, "a launch is aborted that is not the oldest");
         }
         let oldest = self.device.queues[at].front_mut().expect("a launch that is aborted is in its queue");
@@ -156,60 +156,61 @@ impl World {
 
     pub(super) fn raise_epoch(&mut self, task: TaskId, epoch: Epoch) {
         assert!(self.scenario.preempt_level >= PreemptLevel::Deactivate);
-        let overlooked = self.scenario.faults.failing_resets.strikes(&mut self.rng);
+        let overlooked = self.scenario.faults.failing_resets.happens(&mut self.rng);
         let at = Nanos(self.now.0 + if overlooked { self.rng.below(LATE_NS_MAX) } else { 0 });
-        let truth = self.truth(task);
-        assert!(truth.raised.is_raised_by(epoch), "an epoch goes back from {:?} to {epoch:?}", truth.raised);
-        truth.raised = epoch;
-        truth.stored.push_back((at, epoch));
+        let oracle = self.oracle(task);
+        assert!(oracle.raised.is_raised_by(epoch), "an epoch goes back from {:?} to {epoch:?}", oracle.raised);
+        oracle.raised = epoch;
+        oracle.stored.push_back((at, epoch));
     }
 
     /// The device sees raised epochs some time after they were stored.
     pub(super) fn see_epochs(&mut self) {
-        for truth in self.tasks.values_mut() {
-            if truth.stored.front().is_some_and(|&(at, _)| at <= self.now) {
-                truth.word = truth.stored.pop_front().expect("looked at").1;
+        for oracle in self.tasks.values_mut() {
+            if oracle.stored.front().is_some_and(|&(at, _)| at <= self.now) {
+                oracle.word = oracle.stored.pop_front().expect("looked at").1;
             }
         }
     }
 
-    /// One block of the launch at the head of some queue starts, ends, or leaves.
+    /// One block of the launch at the head of some queue starts, ends, or exits early.
     pub(super) fn run_block(&mut self) {
         let is_busy = |queue: &usize| !self.device.queues[*queue].is_empty();
         let Some(at) = pick(&mut self.rng, (0..self.device.queues.len()).filter(is_busy)) else { return };
-        let fails = self.scenario.faults.failing_kernels.strikes(&mut self.rng);
+        let fails = self.scenario.faults.failing_kernels.happens(&mut self.rng);
         let launch = self.device.queues[at].front_mut().expect("not empty");
-        let truth = self.tasks.get_mut(&launch.task).expect("a task");
+        let oracle = self.tasks.get_mut(&launch.task).expect("a task");
         if launch.abort && self.scenario.aborts == Aborts::Late && self.rng.one_in(3) {
-            truth.broken = true;
+            oracle.broken = true;
             return self.end_oldest(at, Some(LaunchEnd::Aborted));
         }
-        assert!(truth.prepared, "a launch runs before its inputs are there");
-        let blocks = &truth.blocks[launch.step as usize];
-        let tells = !truth.tells_nothing(launch.step);
-        let is_raised = truth.can_leave(launch.step) && launch.epoch.is_raised_by(truth.word);
-        let can_stop = self.scenario.preempt_level == PreemptLevel::Interrupt && !truth.memory.is_in_place(launch.step);
+        assert!(oracle.prepared, "a launch runs before its inputs are there");
+        let blocks = &oracle.blocks[launch.step as usize];
+        let reports_evictions = !oracle.is_restartable(launch.step);
+        let is_raised = oracle.is_preemptible(launch.step) && launch.epoch.is_raised_by(oracle.word);
+        let can_stop =
+            self.scenario.preempt_level == PreemptLevel::Interrupt && !oracle.memory.is_in_place(launch.step);
         if launch.next_block < blocks.len() {
             let block = launch.next_block;
-            let is_missing = !(tells && blocks[block]);
+            let is_missing = !(reports_evictions && blocks[block]);
             match (is_raised, launch.is_midway) {
                 (true, true) => {
-                    // Stopped: what it wrote is there, and counts for nothing.
-                    launch.evicted = tells;
+                    // Stopped: its writes remain, but it is not complete.
+                    launch.evicted = reports_evictions;
                     self.totals.stopped_blocks += 1;
                 }
-                (true, false) => launch.evicted |= is_missing && tells,
+                (true, false) => launch.evicted |= is_missing && reports_evictions,
                 (false, false) if is_missing && !launch.failed && can_stop => {
                     launch.is_midway = true;
-                    return truth.compute(launch.step, block);
+                    return oracle.compute(launch.step, block);
                 }
                 (false, _) if is_missing && !launch.failed => {
                     if !launch.is_midway {
-                        truth.compute(launch.step, block);
+                        oracle.compute(launch.step, block);
                     }
-                    truth.blocks[launch.step as usize][block] = true;
+                    oracle.blocks[launch.step as usize][block] = true;
                     launch.failed |= fails;
-                    truth.broken |= fails;
+                    oracle.broken |= fails;
                 }
                 (false, _) => {}
             }
@@ -230,11 +231,11 @@ impl World {
             (_, true) => LaunchEnd::Evicted,
             _ => LaunchEnd::Complete,
         });
-        for rider in &launch.riders {
-            self.ride(rider, end);
+        for pad in &launch.co_scheduled {
+            self.run_co_scheduled(pad, end);
         }
-        let riders = launch.riders.iter().map(|rider| rider.task).collect();
-        let is_late = self.scenario.faults.late_completions.strikes(&mut self.rng);
+        let co_scheduled = launch.co_scheduled.iter().map(|pad| pad.task).collect();
+        let is_late = self.scenario.faults.late_completions.happens(&mut self.rng);
         let at_ns = self.now.0 + if is_late { self.rng.below(LATE_NS_MAX) } else { 0 };
         let ended = Ended {
             launch: launch.id,
@@ -242,22 +243,24 @@ impl World {
             step: launch.step,
             epoch: launch.epoch,
             end,
-            riders,
+            co_scheduled,
             at: Nanos(at_ns),
         };
         self.device.ended[at].push_back(ended);
     }
 
-    /// Blocks beside a launch run while it does; where that fails or is aborted, some of them.
-    fn ride(&mut self, rider: &Rider, end: LaunchEnd) {
-        let ran = if is_cut(end) { self.rng.below(u64::from(rider.blocks) + 1) as u32 } else { rider.blocks };
-        let truth = self.truth(rider.task);
-        assert!(truth.prepared && truth.in_flight == 0, "blocks beside launches of their own");
-        let missing = |block: &usize| !truth.blocks[rider.step as usize][*block];
-        let blocks: Vec<usize> = (rider.first..rider.first + ran).map(|block| block as usize).filter(missing).collect();
-        if !rider.epoch.is_raised_by(truth.word) {
-            blocks.into_iter().for_each(|block| truth.run(rider.step, block));
+    /// Runs co-scheduled blocks as their launch ends; only some of them if it failed or was
+    /// aborted.
+    fn run_co_scheduled(&mut self, pad: &CoScheduled, end: LaunchEnd) {
+        let ran =
+            if may_have_missed_blocks(end) { self.rng.below(u64::from(pad.blocks) + 1) as u32 } else { pad.blocks };
+        let oracle = self.oracle(pad.task);
+        assert!(oracle.prepared && oracle.in_flight == 0, "blocks beside launches of their own");
+        let missing = |block: &usize| !oracle.blocks[pad.step as usize][*block];
+        let blocks: Vec<usize> = (pad.first..pad.first + ran).map(|block| block as usize).filter(missing).collect();
+        if !pad.epoch.is_raised_by(oracle.word) {
+            blocks.into_iter().for_each(|block| oracle.run(pad.step, block));
         }
-        truth.cut_short += u32::from(is_cut(end));
+        oracle.uncertain_launches += u32::from(may_have_missed_blocks(end));
     }
 }

@@ -1,20 +1,20 @@
-//! The memory of a task: who wrote each cell of each buffer last. A step that reads what another
-//! one should have written, and did not, is found at once.
+//! The memory of a task: which step wrote each cell of each buffer last. Finds a step that reads a
+//! cell another step should have written and did not.
 
 use atoll_core::Step;
 use atoll_core::rng::Rng;
 
-/// Cells of a buffer; the blocks of a launch share them out.
+/// Cells of a buffer; the blocks of a launch divide them.
 const CELLS: usize = 6;
 
-/// Buffers of a task, each used again by later steps as a memory plan would.
+/// Buffers of a task; later steps reuse them as a memory plan would.
 const BUFFERS: u64 = 5;
 
 /// What a step does to memory.
 #[derive(Clone, Debug)]
 struct Access {
-    /// Buffers it reads, and which step wrote what it expects there; `None` for what was there from
-    /// the start.
+    /// The buffers it reads, and the step that has to have written them; `None` for initial
+    /// contents.
     reads: Vec<(usize, Option<usize>)>,
     writes: usize,
     blocks: usize,
@@ -29,13 +29,13 @@ impl Access {
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     accesses: Vec<Access>,
-    /// Who wrote each cell of each buffer.
+    /// The step that wrote each cell of each buffer.
     cells: Vec<[Option<usize>; CELLS]>,
 }
 
 impl Memory {
-    /// Steps that read one or two buffers and write one, which may be one of those: then each block
-    /// reads only what it writes itself.
+    /// Steps that read one or two buffers and write one. If a step writes a buffer that it reads,
+    /// each block reads only the cells it writes.
     pub(super) fn of(steps: &[Step], rng: &mut Rng) -> Memory {
         let mut last = [None; BUFFERS as usize];
         let accesses = steps.iter().enumerate().map(|(number, step)| {
@@ -50,23 +50,23 @@ impl Memory {
         Memory { accesses: accesses.collect(), cells: vec![[None; CELLS]; BUFFERS as usize] }
     }
 
-    /// For each step, the earliest one from which the task may run again once it has begun, as a
-    /// memory plan records it: behind each reader of memory that was written since.
+    /// For each step, its restore point: the earliest step from which the task may run again once
+    /// this one has begun. It lies behind every reader of memory that was overwritten since.
     pub(super) fn restore_points(&self) -> Vec<u32> {
         let mut behind = vec![0; self.accesses.len()];
         for (reader, access) in self.accesses.iter().enumerate() {
             for (buffer, _) in &access.reads {
-                let spoiler = self.accesses[reader..].iter().position(|later| later.writes == *buffer);
-                spoiler
-                    .into_iter()
-                    .for_each(|spoiler| behind[reader + spoiler] = behind[reader + spoiler].max(reader as u32 + 1));
+                let overwriter = self.accesses[reader..].iter().position(|later| later.writes == *buffer);
+                overwriter.into_iter().for_each(|overwriter| {
+                    behind[reader + overwriter] = behind[reader + overwriter].max(reader as u32 + 1)
+                });
             }
         }
         (1..behind.len()).for_each(|step| behind[step] = behind[step].max(behind[step - 1]));
         behind
     }
 
-    /// For each step, the earlier ones that wrote what it reads or writes, or read what it writes.
+    /// For each step, the earlier steps that wrote what it reads or writes, or read what it writes.
     pub(super) fn needs(&self) -> Vec<Vec<u32>> {
         let touches = |access: &Access, buffer: usize| {
             access.writes == buffer || access.reads.iter().any(|(read, _)| *read == buffer)
@@ -92,7 +92,7 @@ impl Memory {
         access.reads.iter().any(|(buffer, _)| *buffer == access.writes)
     }
 
-    /// A block runs. `Err` says what it read that should not have been there.
+    /// Runs a block. `Err` reports_evictions what it read instead of what it expected.
     pub(super) fn run(&mut self, step: u32, block: usize) -> Result<(), String> {
         let access = self.accesses[step as usize].clone();
         let mut answer = Ok(());
@@ -111,7 +111,7 @@ impl Memory {
         answer
     }
 
-    /// Whether everything holds what an undisturbed run leaves there.
+    /// Whether all cells are as an undisturbed run leaves them.
     pub(super) fn is_final(&self) -> bool {
         self.cells.iter().enumerate().all(|(buffer, cells)| {
             let last = self.accesses.iter().rposition(|access| access.writes == buffer);

@@ -1,11 +1,11 @@
-//! A world for the scheduler: clients, a device with blocks and epoch words, and a judge.
+//! A world for the scheduler: clients, a device with blocks and epoch words, and invariant checks.
 
+mod checks;
 mod device;
-mod judge;
 mod lanes;
 mod memory;
+mod oracle;
 mod scenario;
-mod truth;
 
 pub(crate) use scenario::{Aborts, Faults, Rate, Scenario, Totals};
 
@@ -15,48 +15,49 @@ use atoll_core::{
     Action, Class, ClientId, DeviceScheduler, Epoch, Event, Fork, LaneId, LaunchEnd, LaunchProfile, Nanos, Outcome,
     PolicyEntry, SchedulerConfig, Step, StepCost, TaskId, TaskSpec, plan_forks,
 };
-use device::{Device, Ended, Rider};
-use judge::Slices;
-use lanes::LaneTruth;
+use checks::Slices;
+use device::{CoScheduled, Device, Ended};
+use lanes::LaneOracle;
 use memory::Memory;
+use oracle::Oracle;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use truth::Truth;
 
-/// What the device has, so that most launches leave some.
+/// Compute units of the device: enough that most launches leave some idle.
 const COMPUTE_UNITS: u32 = 9;
-/// Real-time tasks stop arriving after these, so that starvation beyond them shows.
+/// Number of real-time tasks. They stop arriving after these, so that a best-effort task that still
+/// starves is found.
 const RT_TASKS: u64 = 12;
 const BE_TASKS: u64 = 12;
-/// A run that takes longer has stopped getting anywhere.
+/// A run with more steps than this makes no progress.
 const STEPS_MAX: u64 = 200_000;
-/// How long a scheduler that was not woken sleeps on.
+/// Longest sleep of a scheduler that was not woken.
 const SLEEP_NS_MAX: u64 = 3_000_000;
 
 pub(crate) struct World {
     policy: &'static PolicyEntry,
     scheduler: DeviceScheduler,
-    lanes: BTreeMap<LaneId, LaneTruth>,
-    /// The name of the lane that was opened last.
+    lanes: BTreeMap<LaneId, LaneOracle>,
+    /// The id of the lane that was opened last.
     opened: LaneId,
     scenario: Scenario,
     rng: Rng,
     now: Nanos,
-    tasks: BTreeMap<TaskId, Truth>,
+    tasks: BTreeMap<TaskId, Oracle>,
     device: Device,
-    /// Preparations that take a while, as those waiting for memory do.
+    /// Tasks whose preparation takes a while, as when waiting for memory.
     preparing: Vec<TaskId>,
     arrivals: Vec<Class>,
-    /// One in how many chances to arrive is taken: from crowds to single tasks.
+    /// One in this many chances to arrive is taken: from crowds to single tasks.
     sparsity: u64,
     /// Until when the scheduler is not woken.
     sleeps_until: Nanos,
     slices: Slices,
-    /// The lane of the launch whose end is being told.
-    heard_end: Option<LaneId>,
-    /// The lane that the last event was for; `None` for all of them. Others hear nothing, not even
-    /// that time passes.
-    heard: Option<LaneId>,
+    /// The lane of the launch whose end is being reported.
+    lane_of_end: Option<LaneId>,
+    /// The lane that got the last event; `None` for all of them. Other lanes get nothing, not even
+    /// the time.
+    notified: Option<LaneId>,
     totals: Totals,
 }
 
@@ -87,7 +88,7 @@ impl World {
             policy,
             scheduler: DeviceScheduler::new(&config),
             opened: LaneId::DEFAULT,
-            lanes: BTreeMap::from([(LaneId::DEFAULT, LaneTruth::of_all(scenario.queues, scenario.paired_queues))]),
+            lanes: BTreeMap::from([(LaneId::DEFAULT, LaneOracle::of_all(scenario.queues, scenario.paired_queues))]),
             device: Device::new(
                 if scenario.lanes { DEVICE_QUEUES_MAX } else { scenario.queues << u32::from(scenario.paired_queues) },
                 capacity,
@@ -101,8 +102,8 @@ impl World {
             sparsity,
             sleeps_until: Nanos(0),
             slices: Slices::default(),
-            heard_end: None,
-            heard: None,
+            lane_of_end: None,
+            notified: None,
             totals: Totals::default(),
         }
     }
@@ -110,32 +111,32 @@ impl World {
     pub(crate) fn run(mut self) -> Totals {
         while !self.arrivals.is_empty() || self.scheduler.task_count() > 0 {
             self.totals.steps += 1;
-            assert!(self.totals.steps < STEPS_MAX, "{} tasks are starving", self.scheduler.task_count());
+            assert!(self.totals.steps < STEPS_MAX, "{} tasks starve", self.scheduler.task_count());
             if self.scenario.lost_after == Some(self.totals.steps)
-                || self.scenario.faults.lost_device.strikes(&mut self.rng)
+                || self.scenario.faults.lost_device.happens(&mut self.rng)
             {
                 self.lose_device();
             }
             self.now.0 += self.rng.below(20_000);
             self.wait_for_hung();
             self.step();
-            self.judge();
+            self.check();
         }
-        assert!(self.tasks.values().all(|truth| truth.finished.is_some()));
+        assert!(self.tasks.values().all(|oracle| oracle.finished.is_some()));
         assert!(self.device.queues.iter().all(VecDeque::is_empty), "launches are left on the device");
-        self.judge_counters();
+        self.check_counters();
         self.close_all_lanes();
         self.totals.slices = self.scheduler.counters().best_effort_slices;
         self.totals.forks = self.scheduler.counters().forks;
         self.totals
     }
 
-    /// Something happens.
+    /// One step of the simulation.
     fn step(&mut self) {
         match self.rng.below(20) {
             0 if self.rng.one_in(self.sparsity) => self.arrive(),
-            1 if self.scenario.faults.dead_clients.strikes(&mut self.rng) => self.cancel(),
-            1 if self.rng.one_in(2) => self.tell(Event::Tick),
+            1 if self.scenario.faults.dead_clients.happens(&mut self.rng) => self.cancel(),
+            1 if self.rng.one_in(2) => self.send(Event::Tick),
             2..4 => self.see_epochs(),
             4 => self.finish_on_host(),
             5 if self.scenario.cold => self.change_readiness(),
@@ -144,16 +145,15 @@ impl World {
             _ => self.run_block(),
         }
         if self.scheduler.next_wakeup().is_some_and(|at| at <= self.now) && self.sleeps_until <= self.now {
-            if self.scenario.faults.lost_wakeups.strikes(&mut self.rng) {
+            if self.scenario.faults.lost_wakeups.happens(&mut self.rng) {
                 self.sleeps_until = Nanos(self.now.0 + 1 + self.rng.below(SLEEP_NS_MAX));
             } else {
-                self.tell(Event::Tick);
+                self.send(Event::Tick);
             }
         }
     }
 
-    /// Where nothing may be left to happen but that a device is found to hang, time passes in
-    /// leaps.
+    /// Advances time in leaps if the only thing left may be a device that counts as hung.
     fn wait_for_hung(&mut self) {
         if self.scenario.aborts == Aborts::Broken
             && self.device.ended.iter().all(VecDeque::is_empty)
@@ -163,10 +163,10 @@ impl World {
         }
     }
 
-    /// Nobody wants the task any more.
+    /// The task is over: cancelled, failed or past its deadline.
     fn over(&mut self, task: TaskId) {
         let now = self.now;
-        self.truth(task).over_since.get_or_insert(now);
+        self.oracle(task).over_since.get_or_insert(now);
     }
 
     // Clients.
@@ -175,15 +175,15 @@ impl World {
         let Some(class) = self.arrivals.pop() else { return };
         let task = TaskId(self.tasks.len() as u64);
         let steps_max = if class == Class::RealTime { 13 } else { 60 };
-        // Kernels of one task come from one compiler.
-        let tell = !self.rng.one_in(4);
-        let mut steps: Vec<Step> = (0..self.rng.below(steps_max)).map(|_| self.kind(tell)).collect();
+        // Kernels of one task come from one compiler: all report evictions, or none does.
+        let reports_evictions = !self.rng.one_in(4);
+        let mut steps: Vec<Step> = (0..self.rng.below(steps_max)).map(|_| self.kind(reports_evictions)).collect();
         let memory = Memory::of(&steps, &mut self.rng);
         for (index, (step, point)) in steps.iter_mut().zip(memory.restore_points()).enumerate() {
-            if let Step::Restartable { from } = step {
-                *from = if self.scenario.wrong_restore_points { 0 } else { point };
-                // It overwrites what it reads.
-                *step = if *from > index as u32 { Step::Solid } else { *step };
+            if let Step::Restartable { restore_point } = step {
+                *restore_point = if self.scenario.wrong_restore_points { 0 } else { point };
+                // It overwrites what it reads, so it cannot run twice.
+                *step = if *restore_point > index as u32 { Step::NotPreemptible } else { *step };
             }
         }
         let steps: Arc<[Step]> = steps.into();
@@ -193,9 +193,9 @@ impl World {
             .scenario
             .faults
             .deadlines
-            .strikes(&mut self.rng)
+            .happens(&mut self.rng)
             .then(|| Nanos(self.now.0 + self.rng.below(3_000_000)));
-        let away = self.scenario.cold && self.rng.one_in(2);
+        let unready = self.scenario.cold && self.rng.one_in(2);
         let priority = self.rng.below(3) as u32;
         let rank = if self.policy.name == "edf" { deadline.map_or(u64::MAX, |at| at.0) } else { priority.into() };
         let cost = |step: &Step| StepCost { step: *step, ns: 1, busy_permille: 0 };
@@ -206,9 +206,9 @@ impl World {
             (known, forks) = (next_known(&steps, 0), Arc::from([]));
         }
         let lane = self.some_lane();
-        let truth = Truth {
+        let oracle = Oracle {
             class,
-            // What arrives for a lane that is being closed goes where its tasks go.
+            // A task that arrives for a closing lane goes to the default lane.
             lane: if self.lanes[&lane].is_closing { LaneId::DEFAULT } else { lane },
             rank,
             steps: steps.clone(),
@@ -222,18 +222,18 @@ impl World {
             raised: Epoch(0),
             forks: Arc::clone(&forks),
             in_flight: 0,
-            riding: 0,
+            co_scheduled: 0,
             host_step: None,
             prepared: false,
-            away,
-            cut_short: 0,
+            unready,
+            uncertain_launches: 0,
             broken: false,
             deadline,
             over_since: None,
             finished: None,
         };
-        self.tasks.insert(task, truth);
-        self.tell(Event::TaskArrived(TaskSpec {
+        self.tasks.insert(task, oracle);
+        self.send(Event::TaskArrived(TaskSpec {
             task,
             lane,
             client: ClientId::default(),
@@ -243,42 +243,42 @@ impl World {
             deadline,
             profiles: Some(profiles),
             forks: Some(forks),
-            ready: !away,
+            ready: !unready,
         }));
     }
 
-    fn kind(&mut self, tells: bool) -> Step {
+    fn kind(&mut self, reports_evictions: bool) -> Step {
         match self.rng.below(10) {
             0 => Step::Host,
-            1 => Step::Solid,
-            2..9 if !tells => Step::Restartable { from: 0 },
-            _ => Step::Cuttable,
+            1 => Step::NotPreemptible,
+            2..9 if !reports_evictions => Step::Restartable { restore_point: 0 },
+            _ => Step::Preemptible,
         }
     }
 
-    /// Of some kernels nobody knows anything.
+    /// A random profile; some kernels have none.
     fn profile(&mut self, blocks: u32) -> Option<LaunchProfile> {
         let occupancy = 1 + self.rng.below(3);
         let wave_ns: Vec<u64> = (0..occupancy).map(|j| 1000 * (1 + j) + self.rng.below(2000)).collect();
         (!self.rng.one_in(6)).then_some(LaunchProfile::new(blocks, wave_ns))
     }
 
-    /// What some task needs comes, or goes while the task waits.
+    /// An unready task becomes ready, or a waiting task becomes unready.
     fn change_readiness(&mut self) {
-        let unfinished = self.tasks.iter().filter(|(_, truth)| truth.finished.is_none() && !truth.prepared);
+        let unfinished = self.tasks.iter().filter(|(_, oracle)| oracle.finished.is_none() && !oracle.prepared);
         let candidates: Vec<TaskId> =
             unfinished.map(|(&task, _)| task).filter(|task| !self.preparing.contains(task)).collect();
         if candidates.is_empty() {
             return;
         }
         let task = candidates[self.rng.below(candidates.len() as u64) as usize];
-        if self.truth(task).away {
-            self.truth(task).away = false;
-            self.tell(Event::TaskReady { task });
+        if self.oracle(task).unready {
+            self.oracle(task).unready = false;
+            self.send(Event::TaskReady { task });
         } else if self.rng.one_in(4) {
-            self.truth(task).away = true;
+            self.oracle(task).unready = true;
             self.totals.unready += 1;
-            self.tell(Event::TaskUnready { task });
+            self.send(Event::TaskUnready { task });
         }
     }
 
@@ -286,7 +286,7 @@ impl World {
         if !self.tasks.is_empty() {
             let task = TaskId(self.rng.below(self.tasks.len() as u64));
             self.over(task);
-            self.tell(Event::CancelTask { task });
+            self.send(Event::CancelTask { task });
         }
     }
 
@@ -294,89 +294,94 @@ impl World {
 
     fn lose_device(&mut self) {
         self.forget_launches();
-        self.tell(Event::DeviceLost);
+        self.send(Event::DeviceLost);
     }
 
     fn forget_launches(&mut self) {
         self.device.forget_launches();
-        self.tasks.values_mut().for_each(|truth| (truth.in_flight, truth.riding, truth.host_step) = (0, 0, None));
+        self.tasks
+            .values_mut()
+            .for_each(|oracle| (oracle.in_flight, oracle.co_scheduled, oracle.host_step) = (0, 0, None));
     }
 
-    /// A preparation or a host step that took a while is done.
+    /// A preparation or a host step that took a while ends.
     fn finish_on_host(&mut self) {
-        let fails = self.scenario.faults.failing_steps.strikes(&mut self.rng);
+        let fails = self.scenario.faults.failing_steps.happens(&mut self.rng);
         if !self.preparing.is_empty() && self.rng.one_in(2) {
             let task = self.preparing.swap_remove(self.rng.below(self.preparing.len() as u64) as usize);
-            self.truth(task).prepared = !fails;
-            self.tell(if fails { Event::TaskFailed { task } } else { Event::TaskPrepared { task } });
-        } else if let Some(task) = self.tasks.iter().find(|(_, truth)| truth.host_step.is_some()).map(|(&task, _)| task)
+            self.oracle(task).prepared = !fails;
+            self.send(if fails { Event::TaskFailed { task } } else { Event::TaskPrepared { task } });
+        } else if let Some(task) =
+            self.tasks.iter().find(|(_, oracle)| oracle.host_step.is_some()).map(|(&task, _)| task)
         {
             let event = self.run_host_step(task, fails);
-            self.tell(event);
+            self.send(event);
         }
     }
 
     fn run_host_step(&mut self, task: TaskId, fails: bool) -> Event {
-        let truth = self.truth(task);
-        let step = truth.host_step.take().expect("a host step was asked for");
-        truth.run(step, 0);
-        truth.complete[step as usize] = true;
+        let oracle = self.oracle(task);
+        let step = oracle.host_step.take().expect("a host step was asked for");
+        oracle.run(step, 0);
+        oracle.complete[step as usize] = true;
         let mut steps = None;
-        if !fails && step as usize + 1 == truth.known && truth.known < truth.steps.len() {
-            truth.known = next_known(&truth.steps, truth.known);
-            steps = Some(truth.steps[..truth.known].into());
+        if !fails && step as usize + 1 == oracle.known && oracle.known < oracle.steps.len() {
+            oracle.known = next_known(&oracle.steps, oracle.known);
+            steps = Some(oracle.steps[..oracle.known].into());
             self.totals.unfolded += 1;
         }
         if fails { Event::TaskFailed { task } } else { Event::HostStepDone { task, steps } }
     }
 
-    /// The scheduler hears of a launch that ended.
+    /// Reports the end of a launch to the scheduler.
     fn deliver(&mut self) {
-        let can_be_told = |queue: &usize| self.device.ended[*queue].front().is_some_and(|ended| ended.at <= self.now);
-        let Some(at) = pick(&mut self.rng, (0..self.device.ended.len()).filter(can_be_told)) else { return };
-        let Ended { launch, task, step, epoch, end, riders, .. } =
+        let is_due = |queue: &usize| self.device.ended[*queue].front().is_some_and(|ended| ended.at <= self.now);
+        let Some(at) = pick(&mut self.rng, (0..self.device.ended.len()).filter(is_due)) else { return };
+        let Ended { launch, task, step, epoch, end, co_scheduled, .. } =
             self.device.ended[at].pop_front().expect("looked at");
-        let truth = self.tasks.get_mut(&task).expect("a task");
-        truth.in_flight -= 1;
-        let is_unsure = end == LaunchEnd::Complete && truth.tells_nothing(step) && epoch.is_raised_by(truth.raised);
-        truth.complete[step as usize] |= end == LaunchEnd::Complete && !is_unsure;
+        let oracle = self.tasks.get_mut(&task).expect("a task");
+        oracle.in_flight -= 1;
+        let may_be_evicted =
+            end == LaunchEnd::Complete && oracle.is_restartable(step) && epoch.is_raised_by(oracle.raised);
+        oracle.complete[step as usize] |= end == LaunchEnd::Complete && !may_be_evicted;
         self.totals.evicted_launches += u64::from(end == LaunchEnd::Evicted);
-        self.totals.evicted_seconds += u64::from(end == LaunchEnd::Evicted && self.is_paired_queue(at as u32));
+        self.totals.evicted_in_second_branches +=
+            u64::from(end == LaunchEnd::Evicted && self.is_paired_queue(at as u32));
         self.totals.aborted_launches += u64::from(end == LaunchEnd::Aborted);
-        self.totals.repeated_launches += u64::from(is_unsure);
-        let truth = &self.tasks[&task];
-        self.slices.is_fed |= truth.class == Class::BestEffort && truth.complete[step as usize];
-        self.slices.is_fed |= !riders.is_empty() && !device::is_cut(end);
-        for rider in riders {
-            let rider = self.truth(rider);
-            rider.riding -= 1;
-            if device::is_cut(end) {
-                rider.cut_short -= 1;
-                // What rides behind blocks that were cut short computes nonsense.
-                rider.broken |= rider.riding > 0;
+        self.totals.repeated_launches += u64::from(may_be_evicted);
+        let oracle = &self.tasks[&task];
+        self.slices.made_progress |= oracle.class == Class::BestEffort && oracle.complete[step as usize];
+        self.slices.made_progress |= !co_scheduled.is_empty() && !device::may_have_missed_blocks(end);
+        for padding_task in co_scheduled {
+            let oracle = self.oracle(padding_task);
+            oracle.co_scheduled -= 1;
+            if device::may_have_missed_blocks(end) {
+                oracle.uncertain_launches -= 1;
+                // Blocks behind blocks that may not have run compute from incomplete inputs.
+                oracle.broken |= oracle.co_scheduled > 0;
             }
         }
         if end == LaunchEnd::Failed {
             self.over(task);
         }
-        self.heard_end = Some(self.tasks[&task].lane);
-        self.tell(Event::LaunchEnded { launch, end });
+        self.lane_of_end = Some(self.tasks[&task].lane);
+        self.send(Event::LaunchEnded { launch, end });
     }
 
-    /// Tells the scheduler, and does what it asks.
-    fn tell(&mut self, event: Event) {
-        self.heard = self.hears(&event);
-        let is_late = |truth: &&mut Truth| truth.deadline.is_some_and(|at| at <= self.now);
-        let hears = |lane: LaneId| self.heard.is_none_or(|heard| heard == lane);
-        for truth in self.tasks.values_mut().filter(is_late).filter(|truth| hears(truth.lane)) {
-            truth.over_since.get_or_insert(self.now);
+    /// Sends an event to the scheduler and carries out its actions.
+    fn send(&mut self, event: Event) {
+        self.notified = self.lane_of_event(&event);
+        let is_late = |oracle: &&mut Oracle| oracle.deadline.is_some_and(|at| at <= self.now);
+        let was_notified = |lane: LaneId| self.notified.is_none_or(|notified| notified == lane);
+        for oracle in self.tasks.values_mut().filter(is_late).filter(|oracle| was_notified(oracle.lane)) {
+            oracle.over_since.get_or_insert(self.now);
         }
         let mut actions = Vec::new();
         self.scheduler.handle(self.now, event, &mut actions);
         self.carry_all_out(actions);
     }
 
-    /// Does what the scheduler asks, and what it asks because of that.
+    /// Carries out actions, and those that follow from their outcomes.
     fn carry_all_out(&mut self, mut actions: Vec<Action>) {
         let mut decided = VecDeque::new();
         loop {
@@ -384,50 +389,50 @@ impl World {
                 let slices = self.running_slices();
                 decided.extend(actions.drain(..).map(|action| (action, slices.clone())));
             }
-            self.judge_moves();
+            self.check_moves();
             let Some((action, slices)) = decided.pop_front() else { break };
             self.slices.at_decision = slices;
             if let Some(event) = self.carry_out(action) {
                 self.scheduler.handle(self.now, event, &mut actions);
             }
         }
-        self.judge_slices();
-        self.judge_answer();
+        self.check_slices();
+        self.check_answer();
     }
 
     fn carry_out(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::RaiseEpoch { task, epoch } => self.raise_epoch(task, epoch),
-            Action::Prepare { task } if self.truth(task).away => {
-                panic!("{task:?} is prepared although something is missing")
+            Action::Prepare { task } if self.oracle(task).unready => {
+                panic!("{task:?} is prepared although it is not ready")
             }
             Action::Prepare { task } if self.scenario.cold && self.rng.one_in(8) => {
-                self.truth(task).away = true;
+                self.oracle(task).unready = true;
                 self.totals.unready += 1;
                 return Some(Event::TaskUnready { task });
             }
             Action::Prepare { task } if self.rng.one_in(3) => self.preparing.push(task),
             Action::Prepare { task } => {
-                self.truth(task).prepared = true;
+                self.oracle(task).prepared = true;
                 return Some(Event::TaskPrepared { task });
             }
             Action::Pad { task, step, first, shape, epoch } => {
-                self.pad(Rider { task, step, first, blocks: shape.blocks, epoch })
+                self.pad(CoScheduled { task, step, first, blocks: shape.blocks, epoch })
             }
             Action::Issue { launch, task, step, queue, epoch } => self.issue(launch, task, step, queue, epoch),
             Action::Abort { launch, queue } => self.abort(launch, queue),
-            // Another one was found to hang at the same time.
+            // Another launch counted as hung at the same time.
             Action::DeclareHung { .. } if self.device.is_lost => {}
-            // It ended after all.
+            // It has ended after all.
             Action::DeclareHung { launch, queue }
                 if self.device.ended[queue.0 as usize].iter().any(|ended| ended.launch == launch) => {}
             Action::DeclareHung { launch, queue } => {
-                let told = self.device.queues[queue.0 as usize]
+                let was_aborted = self.device.queues[queue.0 as usize]
                     .front()
                     .is_some_and(|oldest| oldest.id == launch && oldest.abort);
                 assert!(
-                    told && self.scenario.aborts == Aborts::Broken,
-                    "{launch:?} counts as hung although the device obeys"
+                    was_aborted && self.scenario.aborts == Aborts::Broken,
+                    "{launch:?} counts as hung although the device aborts launches"
                 );
                 self.totals.hung += 1;
                 self.forget_launches();
@@ -435,11 +440,11 @@ impl World {
             }
             Action::RunHostStep { .. } if self.device.is_lost => {}
             Action::RunHostStep { task, step } => {
-                let (is_slow, fails) = (self.rng.one_in(3), self.scenario.faults.failing_steps.strikes(&mut self.rng));
-                let truth = self.truth(task);
-                assert!(truth.in_flight == 0 && truth.riding == 0, "a host step beside launches");
-                assert!(!truth.complete[step as usize], "a host step runs twice");
-                truth.host_step = Some(step);
+                let (is_slow, fails) = (self.rng.one_in(3), self.scenario.faults.failing_steps.happens(&mut self.rng));
+                let oracle = self.oracle(task);
+                assert!(oracle.in_flight == 0 && oracle.co_scheduled == 0, "a host step beside launches");
+                assert!(!oracle.complete[step as usize], "a host step runs twice");
+                oracle.host_step = Some(step);
                 return (!is_slow).then(|| self.run_host_step(task, fails));
             }
             Action::CloseLane { lane } => self.lane_closed(lane),
@@ -452,9 +457,9 @@ impl World {
     }
 
     fn finish(&mut self, task: TaskId, outcome: Outcome) {
-        self.judge_finish(task, outcome);
+        self.check_finish(task, outcome);
         self.preparing.retain(|&other| other != task);
-        self.truth(task).finished = Some(outcome);
+        self.oracle(task).finished = Some(outcome);
         match outcome {
             Outcome::Complete => self.totals.complete += 1,
             Outcome::Cancelled => self.totals.cancelled += 1,
@@ -465,19 +470,19 @@ impl World {
         }
     }
 
-    fn truth(&mut self, task: TaskId) -> &mut Truth {
+    fn oracle(&mut self, task: TaskId) -> &mut Oracle {
         self.tasks.get_mut(&task).expect("the scheduler knows tasks that arrived only")
     }
 }
 
-/// One of these, if there are any.
+/// A random item, if there are any.
 fn pick<T>(rng: &mut Rng, from: impl Iterator<Item = T> + Clone) -> Option<T> {
     let count = from.clone().count() as u64;
     (count > 0).then(|| from.clone().nth(rng.below(count) as usize)).flatten()
 }
 
-/// How many steps are known once `known` of them are: as far as to the next host step, which finds
-/// out more.
+/// How many steps are known after `known` of them ran: up to the next host step, which determines
+/// more.
 fn next_known(steps: &[Step], known: usize) -> usize {
     steps[known..].iter().position(|step| *step == Step::Host).map_or(steps.len(), |host| known + host + 1)
 }

@@ -1,9 +1,9 @@
-//! What is special about a run, and what came of it.
+//! The configuration of a run, and its results.
 
 use atoll_core::rng::Rng;
 use atoll_core::{POLICIES, PolicyEntry, PreemptLevel};
 
-/// Something that goes wrong with what it happens to: one in so many times, or never.
+/// The rate of a fault: one in this many opportunities, or never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rate(Option<u64>);
 
@@ -18,71 +18,71 @@ impl Rate {
         self.0.is_none()
     }
 
-    pub(crate) fn strikes(self, rng: &mut Rng) -> bool {
+    pub(crate) fn happens(self, rng: &mut Rng) -> bool {
         self.0.is_some_and(|count| rng.one_in(count))
     }
 }
 
-/// What can go wrong.
+/// Faults and their rates.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// Clients cancel or die, of all chances they have.
+    /// Clients cancel or die, per opportunity.
     pub(crate) dead_clients: Rate,
     /// Tasks have deadlines that may pass.
     pub(crate) deadlines: Rate,
-    /// Kernels fail, of all their blocks.
+    /// Kernels fail, per block.
     pub(crate) failing_kernels: Rate,
     /// Preparations and host steps fail.
     pub(crate) failing_steps: Rate,
     /// Launches never end by themselves.
     pub(crate) stuck_kernels: Rate,
-    /// The end of a launch is told long after it.
+    /// The end of a launch is reported late.
     pub(crate) late_completions: Rate,
-    /// The scheduler is not woken when it wanted to be, and hears nothing until something else
+    /// The scheduler is not woken at its wakeup time, and gets no event until something else
     /// happens.
     pub(crate) lost_wakeups: Rate,
-    /// A raised epoch is not seen for so long that launches run to their end anyway.
+    /// A raised epoch is seen so late that launches run to their end.
     pub(crate) failing_resets: Rate,
-    /// The device is lost, of all steps.
+    /// The device is lost, per step.
     pub(crate) lost_device: Rate,
 }
 
-/// How a device takes [`atoll_core::Action::Abort`].
+/// How a device handles [`atoll_core::Action::Abort`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aborts {
-    /// It cannot, and is never asked to.
+    /// It cannot abort, and is never asked to.
     Never,
     /// It ends the launch some time later.
     Late,
-    /// It promises to and does not.
+    /// It accepts the abort and never ends the launch.
     Broken,
 }
 
-/// What is special about a run.
+/// The configuration of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) queues: u32,
     pub(crate) capacity_max: u64,
     pub(crate) preempt_level: PreemptLevel,
     pub(crate) perturb: Option<u64>,
-    /// How long best-effort work may get nowhere.
+    /// How long best-effort work may make no progress.
     pub(crate) best_effort_wait_ns_max: Option<u64>,
-    /// Tasks arrive before what they need is there, and lose it again.
+    /// Tasks arrive unready, and may become unready again.
     pub(crate) cold: bool,
-    /// The memory plan says of every launch that the task may run again from its first step.
+    /// Every launch has its task's first step as restore point, which is wrong.
     pub(crate) wrong_restore_points: bool,
-    /// Lose the device after so many steps.
+    /// Lose the device after this many steps.
     pub(crate) lost_after: Option<u64>,
     pub(crate) faults: Faults,
     /// Lanes are opened and closed at any time.
     pub(crate) lanes: bool,
-    /// Tasks find out at host steps what else they consist of.
+    /// Host steps determine further steps of their tasks.
     pub(crate) unfolding: bool,
-    /// Queues have paired queues, and steps that do not need each other run in two lines.
+    /// Queues have paired queues, and independent steps run in two branches.
     pub(crate) paired_queues: bool,
-    /// Of two lines it is said that nothing in one needs the other, although it does.
+    /// Branches are made of steps that depend on each other, which is wrong.
     pub(crate) wrong_forks: bool,
-    /// What the device does about a launch that is to be aborted.
+    /// How the device handles aborts.
     pub(crate) aborts: Aborts,
 }
 
@@ -109,7 +109,7 @@ impl Default for Scenario {
 
 impl Scenario {
     /// Clients cancel, deadlines pass, kernels and preparations fail.
-    pub(crate) fn with_mishaps(self) -> Scenario {
+    pub(crate) fn with_faults(self) -> Scenario {
         let faults = Faults {
             dead_clients: Rate::one_in(4),
             deadlines: Rate::one_in(4),
@@ -125,8 +125,8 @@ impl Scenario {
         self
     }
 
-    /// Everything by chance: each fault is absent from about half of the runs, so that it does not
-    /// hide what others bring to light.
+    /// A random scenario. Each fault is absent from about half of the scenarios, so that it does
+    /// not hide others.
     pub(crate) fn any(seed: u64) -> (&'static PolicyEntry, Scenario) {
         let rng = &mut Rng::new(seed ^ 0x5EED);
         let policy = &POLICIES[rng.below(POLICIES.len() as u64) as usize];
@@ -146,7 +146,7 @@ impl Scenario {
             failing_resets: rate(rng, 2, 10),
             lost_device: rate(rng, 10_000, 100_000),
         };
-        // Nothing ends a stuck kernel that somebody wants; and where nothing can, it stays for ever.
+        // Only an abort ends a stuck kernel, and only tasks that are over are aborted.
         if aborts == Aborts::Never {
             faults.stuck_kernels = Rate::NEVER;
         } else if !faults.stuck_kernels.is_never() {
@@ -154,7 +154,7 @@ impl Scenario {
         }
         let levels = [PreemptLevel::Block, PreemptLevel::Deactivate, PreemptLevel::Interrupt];
         let scenario = Scenario {
-            // With paired queues there are twice as many.
+            // Paired queues double this.
             queues: pick(rng, &[1, 2, 3, 3, 4, 8, 32]) as u32,
             capacity_max: pick(rng, &[1, 2, 5, 5, 9]),
             preempt_level: levels[rng.below(3) as usize],
@@ -174,7 +174,7 @@ impl Scenario {
     }
 }
 
-/// What happened in a run, or in many.
+/// Event counts of one run, or of many.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) steps: u64,
@@ -188,25 +188,25 @@ pub(crate) struct Totals {
     pub(crate) issued_launches: u64,
     pub(crate) padding_blocks: u64,
     pub(crate) preemptions: u64,
-    /// Times best-effort work got the device although real-time tasks were there.
+    /// Slices of best-effort work while real-time tasks were present.
     pub(crate) slices: u64,
-    /// Times what a task needs was taken away.
+    /// Times a task became unready again.
     pub(crate) unready: u64,
     pub(crate) aborted_launches: u64,
     pub(crate) padded_launches: u64,
-    /// Blocks that were stopped midway.
+    /// Blocks that were stopped while running.
     pub(crate) stopped_blocks: u64,
-    /// Runs in which the device was found to hang.
+    /// Runs in which the device counted as hung.
     pub(crate) hung: u64,
-    /// Lanes that were closed, and tasks that moved out of one.
+    /// Lanes that were closed, and tasks that moved out of a closing lane.
     pub(crate) closed_lanes: u64,
     pub(crate) moved: u64,
-    /// Those of them that had begun.
+    /// Moved tasks that had complete steps.
     pub(crate) moved_midway: u64,
-    /// Parts of tasks that ran in two lines, and launches in second lines that left early.
+    /// Forks that ran in two branches, and evicted launches in second branches.
     pub(crate) forks: u64,
-    pub(crate) evicted_seconds: u64,
-    /// Times a task found out what else it consists of.
+    pub(crate) evicted_in_second_branches: u64,
+    /// Times a host step determined further steps.
     pub(crate) unfolded: u64,
 }
 
@@ -233,7 +233,7 @@ impl std::ops::AddAssign for Totals {
         self.moved += other.moved;
         self.moved_midway += other.moved_midway;
         self.forks += other.forks;
-        self.evicted_seconds += other.evicted_seconds;
+        self.evicted_in_second_branches += other.evicted_in_second_branches;
         self.unfolded += other.unfolded;
     }
 }

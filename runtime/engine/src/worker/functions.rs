@@ -147,7 +147,7 @@ impl Worker {
             class: function.class,
             constants: constants_of(function),
         };
-        let set = match self.memory.join(spec) {
+        let set = match self.memory.register(spec) {
             Ok(set) => set,
             Err(refusal) => {
                 self.abandon_load(function, module);
@@ -176,7 +176,7 @@ impl Worker {
         }
         match self.memory.state(set) {
             SetState::Loading { .. } => Ok(LoadStep::Continue(Stage::Constants { module, set, was_there, before })),
-            SetState::Away | SetState::Resident => {
+            SetState::Absent | SetState::Resident => {
                 let now = self.holdings.counters(set);
                 let (written_bytes, from_disk) =
                     (now.loaded_bytes - before.loaded_bytes, now.disk_loads > before.disk_loads);

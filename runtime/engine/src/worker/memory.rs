@@ -49,18 +49,18 @@ impl Worker {
                 self.fail(task, error);
             }
             Action::Grant { task, slots } => self.grant(task, slots),
-            Action::TakeBack { task } => self.take_back(task),
-            Action::GiveBack { slot, place } => self.give_back(slot, place),
+            Action::Revoke { task } => self.take_back(task),
+            Action::FreeSlot { slot, place } => self.give_back(slot, place),
             Action::SessionExpired { session } => self.session_expired(session),
-            Action::GiveStateBack { session, place } => self.give_state_back(session, place),
+            Action::FreeState { session, place } => self.give_state_back(session, place),
             Action::Reserve { set, generation, places } => self.reserve(set, generation, places),
             Action::Release { place } if self.lost.is_none() => self.device.release_constant(place.at),
             Action::Release { .. } => {}
-            Action::Show { function, tenant } => self.show(function, &tenant),
-            Action::Hide { tenant, places } if self.lost.is_none() => {
+            Action::MapConstants { function, tenant } => self.show(function, &tenant),
+            Action::UnmapConstants { tenant, places } if self.lost.is_none() => {
                 self.device.hide_constants(tenant.as_str(), &places)
             }
-            Action::Hide { .. } => {}
+            Action::UnmapConstants { .. } => {}
             Action::Stage { set, ranges, urgent } => {
                 let bundle = Arc::clone(&self.holdings.bundles[&set]);
                 let staged = self.holdings.stager.stage(bundle, ranges, urgent);
@@ -70,12 +70,12 @@ impl Worker {
             Action::Write { set, task, to, from } => self.write_piece(set, task, to, from),
             Action::ColdStart { task, set } => self.note_cold_start(task, set),
             Action::Loaded { set, tasks } => self.note_loaded(set, &tasks),
-            Action::Evicted { set, bytes } => self.note_evicted(set, bytes),
+            Action::Reclaimed { set, bytes } => self.note_evicted(set, bytes),
             Action::Forgotten { set } => {
                 self.holdings.bundles.remove(&set);
                 self.holdings.counters.remove(&set);
             }
-            Action::BillsDue => self.holdings.bills_due = true,
+            Action::ChargesChanged => self.holdings.bills_due = true,
         }
     }
 
@@ -172,7 +172,7 @@ impl Worker {
         if self.lost.is_none() {
             let answer = self.device.give_back(instance.at(0), place.bytes);
             if self.check(answer).is_err() {
-                self.note_memory(Event::NotGivenBack { place });
+                self.note_memory(Event::ClearFailed { place });
             }
         }
     }

@@ -98,7 +98,7 @@ impl Worker {
             state: match self.memory.state(set) {
                 SetState::Resident => ConstantState::Device,
                 SetState::Loading { .. } => ConstantState::Loading,
-                SetState::Away => ConstantState::Host,
+                SetState::Absent => ConstantState::Host,
             },
             constant_bytes: self.memory.set_bytes(set),
             constant_device_bytes: self.memory.set_device_bytes(set),

@@ -75,7 +75,7 @@ impl Worker {
         if self.lost.is_none() {
             let answer = self.device.give_back(at, place.bytes);
             if self.check(answer).is_err() {
-                self.note_memory(MemoryEvent::NotGivenBack { place });
+                self.note_memory(MemoryEvent::ClearFailed { place });
             }
         }
     }

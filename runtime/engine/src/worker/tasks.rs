@@ -315,7 +315,7 @@ impl Worker {
         let Invocation { submission, reply, instances, slots, .. } = invocation;
         let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
         self.keep(functions.clone(), slots, instances);
-        self.tell_memory(MemoryEvent::Left { task: TaskId(submission.id.0) });
+        self.tell_memory(MemoryEvent::Ended { task: TaskId(submission.id.0) });
         functions.into_iter().for_each(|function| self.finish_unload(function));
         self.tell_memory(MemoryEvent::Resume);
         (submission, reply)

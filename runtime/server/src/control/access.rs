@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (text, expected) in [
-            ("[tenant.\"a b\"]", "`a b` names no tenant"),
+            ("[tenant.\"a b\"]", "`a b` is not a tenant name"),
             ("[tenant.a]\nuids = [1]\n[tenant.b]\nuids = [1]", "user 1 is listed in both [tenant.a] and [tenant.b]"),
             ("[tenant.a]\nobject_bytes = \"2X\"", "unknown unit `X`"),
             ("[tenant.a]\nclass = \"urgent\"", "urgent"),

@@ -1,4 +1,4 @@
-//! What a policy could reach that knows the future.
+//! An offline policy that knows all future requests, and a lower bound.
 
 use super::simulation::arrival;
 use atoll_core::Nanos;
@@ -6,75 +6,76 @@ use atoll_core::residency::{ItemFacts, ItemId, ResidencyPolicy};
 use atoll_models::mixes::Mix;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Belady's rule with sizes and costs: the candidate goes whose memory time until its next use is
-/// dearest for what a reload costs. It can be reached, but it is not the optimum, which is hard to
-/// compute when sizes differ; [`least_reload_us`] bounds that from below.
-pub(super) struct Foreknowing {
-    /// When each item is used, latest first; what has passed is taken off.
+/// Belady's rule with sizes and costs: evicts the candidate that occupies the most memory time
+/// until its next use, relative to its reload cost. This is not the optimum, which is hard to
+/// compute for items of different sizes; [`least_reload_us`] bounds that from below.
+pub(super) struct Offline {
+    /// Future uses of each item, the next one last; past uses are removed.
     uses: BTreeMap<ItemId, Vec<Nanos>>,
     facts: BTreeMap<ItemId, ItemFacts>,
     candidates: BTreeSet<ItemId>,
 }
 
-impl Foreknowing {
-    pub(super) fn new(mix: &Mix) -> Foreknowing {
+impl Offline {
+    pub(super) fn new(mix: &Mix) -> Offline {
         let mut uses: BTreeMap<ItemId, Vec<Nanos>> = BTreeMap::new();
         for request in mix.requests.iter().rev() {
             for &function in &request.functions {
                 uses.entry(ItemId(function as u64)).or_default().push(arrival(request));
             }
         }
-        Foreknowing { uses, facts: BTreeMap::new(), candidates: BTreeSet::new() }
+        Offline { uses, facts: BTreeMap::new(), candidates: BTreeSet::new() }
     }
 
-    /// How much a byte's reload saves per time that it waits; 0 if it is never used again.
-    fn worth(&self, now: Nanos, item: ItemId) -> f64 {
+    /// Reload time saved per byte and time until the next use; 0 if there is no further use.
+    fn value(&self, now: Nanos, item: ItemId) -> f64 {
         let Some(next) = self.uses[&item].last() else { return 0.0 };
         let facts = &self.facts[&item];
         facts.reload_ns as f64 / facts.bytes as f64 / (next.0.saturating_sub(now.0) + 1) as f64
     }
 }
 
-impl ResidencyPolicy for Foreknowing {
+impl ResidencyPolicy for Offline {
     fn admit(&mut self, _now: Nanos, item: ItemId, facts: &ItemFacts) {
         self.facts.insert(item, *facts);
     }
 
     fn used(&mut self, _now: Nanos, item: ItemId) {
-        self.uses.get_mut(&item).expect("a use was foreseen").pop();
+        self.uses.get_mut(&item).expect("every use is in the list").pop();
     }
 
-    fn hold(&mut self, item: ItemId) {
+    fn exclude(&mut self, item: ItemId) {
         self.candidates.remove(&item);
     }
 
-    fn release(&mut self, item: ItemId) {
+    fn include(&mut self, item: ItemId) {
         self.candidates.insert(item);
     }
 
-    fn victim(&mut self, now: Nanos, may_go: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
-        let candidates: Vec<ItemId> = self.candidates.iter().copied().filter(|&item| may_go(item)).collect();
+    fn victim(&mut self, now: Nanos, is_candidate: &dyn Fn(ItemId) -> bool) -> Option<ItemId> {
+        let candidates: Vec<ItemId> = self.candidates.iter().copied().filter(|&item| is_candidate(item)).collect();
         let victim = self.least_of(now, &candidates)?;
         self.candidates.remove(&victim);
         Some(victim)
     }
 
     fn least_of(&self, now: Nanos, candidates: &[ItemId]) -> Option<ItemId> {
-        let worth = |item: &ItemId| self.worth(now, *item);
+        let worth = |item: &ItemId| self.value(now, *item);
         candidates.iter().copied().min_by(|a, b| worth(a).total_cmp(&worth(b)))
     }
 
-    fn leave(&mut self, item: ItemId) {
+    fn removed(&mut self, item: ItemId) {
         self.candidates.remove(&item);
     }
 
     fn forget(&mut self, _item: ItemId) {}
 }
 
-/// No policy needs less time for reloads than this. Keeping an item between two uses saves one
-/// reload and costs its bytes for that many requests; whatever is kept, the costs cannot exceed the
-/// device's memory for all requests. The most that can be saved within that sum, if items could be
-/// kept in part, is found by taking the best savings first.
+/// A lower bound of the reload time of any policy. Keeping an item between two uses saves one
+/// reload, and costs its bytes for the number of requests in between. The total cost of everything
+/// kept is at most the device's memory times the number of requests. Taking the best savings first,
+/// with fractional items, gives the largest possible saving within that limit (a fractional
+/// knapsack).
 pub(super) fn least_reload_us(mix: &Mix) -> u64 {
     let mut last = vec![None; mix.functions.len()];
     let mut keeps: Vec<(u64, f64)> = Vec::new();
@@ -84,7 +85,7 @@ pub(super) fn least_reload_us(mix: &Mix) -> u64 {
             let function = &mix.functions[index];
             all_us += function.reload_us;
             if let Some(before) = last[index].replace(now) {
-                // While the two requests themselves run it is there in any case.
+                // During the two requests themselves it is on the device in any case.
                 keeps.push((function.reload_us, (now - before - 1) as f64 * function.bytes as f64));
             }
         }

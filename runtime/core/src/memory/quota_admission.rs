@@ -1,20 +1,19 @@
-//! Quotas of tenants: nothing is held for an invocation that would not fit its tenant's
+//! Admission by quota: nothing is held for an invocation that would not fit its tenant's quota
 //! ([`super::MemoryQuotas`]).
 //!
-//! They are asked before the device is, and by the same rules: an invocation that could never fit
-//! is refused at once; one that does not fit now waits, in the order of turns, and gets all that it
-//! needs or nothing. Room is made at the cost of what nobody of the tenant uses: memory kept from
-//! past invocations, then constants, which leave the device unless others have them as well. An
-//! invocation that waits for its own tenant's quota blocks no other tenant: it is passed over until
-//! there is room, and only what comes behind it of the same tenant waits with it; while it leaves
-//! others their minimum residency (`min_residency.rs`), only those that lack constants as well.
+//! Quotas are checked before the device, with the same rules. An invocation that could never fit is
+//! refused at once. One that does not fit now waits in turn, and gets all that it needs or nothing.
+//! Room is made by freeing what the tenant does not use: memory kept from past invocations, then
+//! constants, which leave the device unless other tenants have them too. An invocation that waits
+//! for its tenant's quota blocks no other tenant. Later invocations of the same tenant wait with
+//! it; while it respects minimum residency (`min_residency.rs`), only those that lack constants.
 
 use super::event::{FunctionId, InvocationSpec, LoadRefusal, Refusal, SessionSpec, StageSpec, TenantUse, Turn};
 use super::ledger::{ALIGN, granules};
 use super::min_residency::Victims;
-use super::quota::{CLASSES, TenantBytes};
+use super::quota::TenantBytes;
 use super::{Invocation, Memory};
-use crate::ids::{Class, Nanos, TaskId};
+use crate::ids::{CLASSES, Class, Nanos, TaskId};
 use crate::residency::ItemId;
 use crate::tenant::Tenant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,21 +24,21 @@ struct Demand {
     class: Class,
     quota: TenantBytes,
     sets: Vec<ItemId>,
-    /// Memory that it is to get, which may be kept from past invocations.
+    /// Bytes of the memory it needs, kept memory included.
     bytes: u64,
-    /// What of that there is none kept for.
+    /// Bytes of it for which no memory is kept.
     fresh_bytes: u64,
 }
 
 impl Memory {
-    /// Refuses what would not fit its tenant's quota if nothing but the tenant's sessions were
-    /// there.
+    /// Returns an error if an invocation would not fit its tenant's quota beside the tenant's
+    /// sessions.
     pub(super) fn check_quota(&self, spec: &InvocationSpec, sets: &[ItemId]) -> Result<(), Refusal> {
         self.quota_misfit(&spec.tenant, spec.class, &spec.stages, sets, spec.session.as_ref()).map_or(Ok(()), Err)
     }
 
-    /// Why an invocation would not fit its tenant's quota if it had what the tenant's sessions
-    /// leave of it for itself; `None` if it would.
+    /// Why an invocation would not fit its tenant's quota beside the tenant's sessions; `None` if
+    /// it would fit.
     pub(super) fn quota_misfit(
         &self,
         tenant: &Tenant,
@@ -60,8 +59,8 @@ impl Memory {
         Some(Refusal::OverQuota { wanted, constants, free, quota })
     }
 
-    /// Refuses a function whose constants a tenant's quota has no room for: ever, or with those of
-    /// its other functions as far as over-commit is allowed.
+    /// Returns an error if the constants of a function exceed its tenant's quota, or the quota's
+    /// overcommit limit together with those of the tenant's other functions.
     pub(super) fn check_quota_commitment(&self, tenant: &Tenant, set: ItemId) -> Result<(), LoadRefusal> {
         let Some(TenantBytes { all: quota, .. }) = self.quotas.of(tenant) else { return Ok(()) };
         let mut sets: Vec<ItemId> =
@@ -77,14 +76,14 @@ impl Memory {
         Err(LoadRefusal::OverQuota { wanted, free, quota, all, limit })
     }
 
-    /// Whether an invocation fits its tenant's quota as things are, without memory of its own.
+    /// Whether an invocation fits its tenant's quota now, without memory of its own.
     pub(super) fn fits_quota(&self, task: TaskId) -> bool {
         self.demand(task, false).is_none_or(|demand| self.use_with(&demand).fits(demand.quota))
     }
 
-    /// Makes room in its tenant's quota for an invocation, at the cost of what nobody of the tenant
-    /// uses and of those behind it; if it leaves others their minimum residency, of nothing but
-    /// the rest. Returns whether there is.
+    /// Makes room in its tenant's quota for an invocation, by freeing what the tenant does not use
+    /// and taking from later invocations. With [`Victims::Cool`] it only frees constants whose
+    /// minimum residency is over. Returns whether there is room.
     pub(super) fn make_quota_room(&mut self, turn: Turn, with_memory: bool, victims: Victims) -> bool {
         let Some(demand) = self.demand(turn.1, with_memory) else { return true };
         if self.use_with(&demand).fits(demand.quota) {
@@ -94,12 +93,12 @@ impl Memory {
             return false;
         }
         while !self.need_fits(&demand, None) {
-            if !self.take_from_behind(turn, Some(&demand.tenant)) {
+            if !self.revoke_from_behind(turn, Some(&demand.tenant)) {
                 return false;
             }
         }
         loop {
-            // What is kept and can be used again changes on the way.
+            // Freeing kept memory changes what can be reused.
             let Some(demand) = self.demand(turn.1, with_memory) else { return true };
             let used = self.use_with(&demand);
             if used.fits(demand.quota) {
@@ -121,8 +120,8 @@ impl Memory {
         }
     }
 
-    /// Charges constants that are to be loaded with a function, if there is room for them as things
-    /// are.
+    /// Charges constants that are loaded with a function, if they fit the quota now. Returns
+    /// whether they do.
     pub(super) fn charge_load(&mut self, tenant: &Tenant, class: Class, set: ItemId) -> bool {
         let Some(quota) = self.quotas.of(tenant) else { return true };
         let mut used = self.used_by(tenant);
@@ -149,7 +148,7 @@ impl Memory {
         }
     }
 
-    /// What tenants with quotas use.
+    /// Memory use of tenants with quotas.
     pub fn tenant_memory(&self) -> Vec<TenantUse> {
         let tenants = self.quotas.tenants().filter_map(|tenant| {
             let (quota, used, most) = (self.quotas.of(tenant)?, self.used_by(tenant), self.quotas.most(tenant));
@@ -172,7 +171,7 @@ impl Memory {
         Some(Demand { tenant: tenant.clone(), class: *class, quota, sets: sets.clone(), bytes, fresh_bytes })
     }
 
-    /// Memory of an invocation for which nothing is kept from past ones.
+    /// Bytes of an invocation's memory for which no slot is kept.
     fn fresh_bytes(&self, invocation: &Invocation) -> u64 {
         let mut kept: BTreeMap<(FunctionId, &[i64]), usize> = BTreeMap::new();
         let mut fresh = 0;
@@ -187,7 +186,7 @@ impl Memory {
         fresh
     }
 
-    /// What a tenant uses.
+    /// Current use of a tenant.
     fn used_by(&self, tenant: &Tenant) -> TenantBytes {
         let (held, idle_bytes) = self.held_by(tenant);
         let mut used = self.quotas.charged(tenant);
@@ -195,12 +194,12 @@ impl Memory {
         used
     }
 
-    /// Memory of a tenant's invocations, and what is kept from past ones.
+    /// Memory of a tenant's invocations and sessions, and memory kept from past invocations.
     fn held_by(&self, tenant: &Tenant) -> (TenantBytes, u64) {
         self.tenants.get(tenant).map_or_else(Default::default, |state| (state.held, state.idle_bytes))
     }
 
-    /// What its tenant would use with an invocation, if nothing went for it.
+    /// The tenant's use with an invocation, if nothing is freed for it.
     fn use_with(&self, demand: &Demand) -> TenantBytes {
         let Demand { tenant, class, sets, bytes, fresh_bytes, .. } = demand;
         let mut used = self.used_by(tenant);
@@ -209,8 +208,8 @@ impl Memory {
         used
     }
 
-    /// Whether an invocation would fit its tenant's quota if everything went that nobody uses;
-    /// where some constants stay, memory kept from past invocations stays as well.
+    /// Whether an invocation would fit its tenant's quota if everything unused were freed, except
+    /// for `kept` constants; if `kept` is given, kept memory of past invocations stays too.
     fn need_fits(&self, demand: &Demand, kept: Option<&[(ItemId, Class)]>) -> bool {
         let (held, idle_bytes) = self.held_by(&demand.tenant);
         let stays: Vec<(ItemId, Class)> =
@@ -220,7 +219,7 @@ impl Memory {
         need += TenantBytes { all: kept.map_or(0, |_| idle_bytes), best_effort: 0 };
         let mut at_most = need;
         stays.iter().for_each(|&(set, class)| at_most += TenantBytes::of(class, self.constants.set_bytes(set)));
-        // Constants that sets have in common count once; mostly there is room even if they count for each.
+        // Constants shared by sets count once; the cheap upper bound counts them for each set.
         if at_most.fits(demand.quota) {
             return true;
         }
@@ -232,8 +231,8 @@ impl Memory {
         need.fits(demand.quota)
     }
 
-    /// Whether there is room for an invocation in its tenant's quota beside the constants in their
-    /// minimum residency. If not, it is looked at again when that may have changed.
+    /// Whether an invocation fits its tenant's quota beside the tenant's warm constants. If not,
+    /// the invocation is retried when that may have changed.
     fn fits_quota_beside_warm(&mut self, demand: &Demand, turn: Turn) -> bool {
         let warm = self.residency.warm_items(self.now);
         let own: Vec<(Nanos, ItemId)> = warm.filter(|&(_, set)| !self.is_shared(&demand.tenant, set)).collect();
@@ -248,13 +247,13 @@ impl Memory {
         fits
     }
 
-    /// The constants that invocations of a tenant pin, this one included.
+    /// The constant sets that invocations of a tenant pin, this one included.
     fn in_use(&self, demand: &Demand) -> BTreeSet<(ItemId, Class)> {
         let pinned = self.tenants.get(&demand.tenant).into_iter().flat_map(|state| state.pins.keys().copied());
         pinned.chain(demand.sets.iter().map(|&set| (set, demand.class))).collect()
     }
 
-    /// Whether a set is charged to a tenant for a class and not in use, if this invocation is.
+    /// Whether a set is charged to a tenant for a class and not in use, this invocation included.
     fn is_droppable(&self, demand: &Demand, (set, class): (ItemId, Class)) -> bool {
         let pins = self.tenants.get(&demand.tenant).map(|state| &state.pins);
         let in_use = class == demand.class && demand.sets.contains(&set)
@@ -262,7 +261,7 @@ impl Memory {
         !in_use && self.quotas.is_charged(&demand.tenant, set, class)
     }
 
-    /// Takes something from a tenant that it does not use: for any of its work, or what counts as
+    /// Frees something that a tenant does not use; if not `of_any`, something that counts as
     /// best-effort.
     fn reclaim_of(&mut self, demand: &Demand, of_any: bool, victims: Victims) -> Option<()> {
         let tenant = &demand.tenant;
@@ -279,11 +278,11 @@ impl Memory {
                 .collect(),
         };
         let in_use = self.in_use(demand);
-        let may_go = |charge: &(ItemId, Class)| {
+        let is_droppable = |charge: &(ItemId, Class)| {
             let counts = of_any || charge.1 == Class::BestEffort;
             counts && !in_use.contains(charge) && !stays.contains(&charge.0)
         };
-        let droppable: Vec<(ItemId, Class)> = self.quotas.charges(tenant).filter(may_go).collect();
+        let droppable: Vec<(ItemId, Class)> = self.quotas.charges(tenant).filter(is_droppable).collect();
         let shared = self.tenants.get(tenant).map(|state| &state.shared);
         let has_other_use =
             |set| shared.is_some_and(|shared| shared.contains(&set)) || self.quotas.is_charged_twice(tenant, set);
@@ -293,17 +292,17 @@ impl Memory {
         }
         let sets: Vec<ItemId> = droppable.iter().map(|(set, _)| *set).collect();
         if let Some(victim) = self.residency.reclaim_one_of(self.now, &sets) {
-            self.evicted(victim);
+            self.set_reclaimed(victim);
             return Some(());
         }
-        let (on_its_way, class) = *droppable.first()?;
-        self.cancel_loading(on_its_way);
-        self.quotas.discharge(tenant, class, on_its_way);
+        let (loading, class) = *droppable.first()?;
+        self.cancel_loading(loading);
+        self.quotas.discharge(tenant, class, loading);
         Some(())
     }
 
-    /// Notes which tenants have a set together with others, after a function has joined or left it.
-    /// What others have as well stays on the device without being charged.
+    /// Updates which tenants share a set with others, after a function joined or left it. A shared
+    /// set stays on the device even if one tenant is no longer charged for it.
     pub(super) fn note_sharing(&mut self, set: ItemId) {
         let all = self.constants.functions(set).len();
         for state in self.tenants.values_mut() {
@@ -314,19 +313,19 @@ impl Memory {
         }
     }
 
-    /// Whether another tenant has a set that this one has.
+    /// Whether a set of a tenant is shared with another tenant.
     fn is_shared(&self, tenant: &Tenant, set: ItemId) -> bool {
         self.tenants.get(tenant).is_some_and(|state| state.shared.contains(&set))
     }
 }
 
-/// What the memory of a stage takes.
+/// Bytes of a stage's memory.
 fn stage_bytes(stage: &StageSpec) -> u64 {
-    // No device has so much that rounding up could overflow.
+    // Rounding up cannot overflow on a size that a device can have.
     granules(stage.bytes, ALIGN).unwrap_or(stage.bytes)
 }
 
-/// What the memory of all stages takes.
+/// Bytes of the memory of all stages.
 fn chain_bytes(stages: &[StageSpec]) -> u64 {
     stages.iter().map(stage_bytes).fold(0, u64::saturating_add)
 }

@@ -193,9 +193,9 @@ fn refused(folder: &Path, devices: &[&str], environment: &[(&'static str, OsStri
 fn devices_that_cannot_be_together_are_refused_with_the_cause() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (devices, cause) in [
-        (&["host:0@0", "host:1@0"][..], "CPU 0 is in the CPU sets of host:0 and of host:1"),
-        (&["host:0@0", "host:0@1"], "device host:0 is there twice"),
-        (&["host:0@0", "host:1"], "host:1 is one of several host devices and says no CPUs"),
+        (&["host:0@0", "host:1@0"][..], "CPU 0 is in the CPU sets of both host:0 and host:1"),
+        (&["host:0@0", "host:0@1"], "device host:0 is given twice"),
+        (&["host:0@0", "host:1"], "host:1 is one of several host devices, but has no CPU set"),
         (&["host:0@8000"], "CPU 8000, which this process may not use"),
         (&["host:0@"], "the CPU set is empty"),
     ] {

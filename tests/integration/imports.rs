@@ -64,11 +64,11 @@ fn models_that_real_compilers_export_compute_what_onnx_runtime_does() -> Result<
     let compilers = std::env::var_os("ATOLL_EXPORT_PYTHON").filter(|_| full());
     let Some(compilers) = compilers else {
         skip(
-            "no model is exported by TVM and IREE; set ATOLL_TEST_FULL=1, and ATOLL_EXPORT_PYTHON to a Python that has what docs/import.md lists",
+            "no model is exported by TVM and IREE; set ATOLL_TEST_FULL=1, and ATOLL_EXPORT_PYTHON to a Python that has what docs/guide/import.md lists",
         );
         return Ok(());
     };
-    // ResNet-50 by IREE is not among them: its result is wrong (docs/import.md).
+    // ResNet-50 by IREE is not among them: its result is wrong (docs/guide/import.md).
     for (name, exporter) in [("squeezenet", "from_tvm.py"), ("squeezenet", "from_iree.py"), ("resnet50", "from_tvm.py")]
     {
         let scratch = tempfile::tempdir()?;

@@ -104,7 +104,7 @@ fn what_a_workload_lacks_is_told() -> Result<()> {
     ensure!(told(&["bench", "disb", "--device", "sim:mi50", "--workload", "A"])?.contains("--profiles DIR"));
     ensure!(
         told(&["bench", "disb", "--device", "tpu", "--workload", "A"])?
-            .contains("there is no device tpu; there are host, cuda:N, sim:mi50")
+            .contains("unknown device tpu; the devices are host, cuda:N, sim:mi50")
     );
     ensure!(told(&["profile", "missing.kg"])?.contains("missing.kg"));
     Ok(())

@@ -1,13 +1,13 @@
-//! What a launch costs on a host device beyond the time its blocks take, for streams of launches as
+//! The cost of a launch on a host device beyond the time of its blocks, for streams of launches as
 //! an inference makes them.
 //!
 //! ```text
 //! cargo run --release -p atoll-executor --example launch_cost [--executor] [compute units] [spin µs while others run]
 //! ```
 //!
-//! With `--executor` the device is in a process of its own. The stream is kept full, as the engine
-//! does it. `work` is blocks times block time over compute units; `cost` is what a launch took
-//! beyond that.
+//! With `--executor` the device runs in a process of its own. The stream is kept full, as by the
+//! engine. `work` is the number of blocks times the block time, divided by the compute units;
+//! `cost` is the time of a launch beyond that.
 #![cfg_attr(target_arch = "x86_64", expect(clippy::print_stdout, reason = "it prints a table"))]
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -28,7 +28,7 @@ mod measure {
     use atoll_device_host::HostConfig;
     use std::time::Instant;
 
-    /// Blocks of a launch, and how long one takes in nanoseconds.
+    /// Number of blocks of a launch, and the time of one in nanoseconds.
     const SHAPES: [(u32, u64); 7] = [(1, 0), (2, 0), (2, 5_000), (8, 5_000), (8, 20_000), (64, 2_000), (4096, 100)];
 
     pub(crate) fn main() {

@@ -1,16 +1,16 @@
-//! How long a real-time launch waits on a host device whose compute units are all busy, against the
-//! number of best-effort launches queued behind the running one.
+//! The latency of a real-time launch on a host device whose compute units are all busy, by the
+//! number of best-effort launches that are queued.
 //!
 //! ```text
 //! cargo run --release -p atoll-executor --example preempt_latency [--executor] [--finish] [compute units] [block µs] [rounds]
 //! ```
 //!
-//! With `--executor` the device is in a process of its own, with `--finish` running blocks may not
-//! be interrupted. Times come from the time stamp counter, read by this program and by the kernels
-//! themselves. Parts of `first block`: `submit` is raising the epoch and submitting,
-//! `drain` is until the best-effort block ended on the compute unit that then ran the first
-//! real-time block, `launch` is from there to that block. `evicted` is until the last of the queued
-//! best-effort launches had left.
+//! With `--executor` the device runs in a process of its own; with `--finish` running blocks may
+//! not be interrupted. Times come from the time stamp counter, read by this program and by the
+//! kernels. Parts of `first block`: `submit` is raising the epoch and submitting; `drain` lasts
+//! until the best-effort block ended on the compute unit that then ran the first real-time block;
+//! `launch` is the time from there to that block. `evicted` lasts until the last queued best-effort
+//! launch has exited.
 #![cfg_attr(target_arch = "x86_64", expect(clippy::print_stdout, reason = "it prints a table"))]
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -103,8 +103,8 @@ mod measure {
             Bench { rig, compute_units, block_cycles, stamps, progress, preempt, may_run_again }
         }
 
-        /// One preemption; nothing where other programs kept a compute unit from its CPU, so that
-        /// not all were busy.
+        /// One preemption; `None` if other programs kept a compute unit from its CPU, so that not
+        /// all were busy.
         fn round(&mut self, queued: u32, round: u32) -> Option<Sample> {
             self.fill_queue(queued);
             let units = self.compute_units;
@@ -142,7 +142,7 @@ mod measure {
             })
         }
 
-        /// All compute units busy, so many launches behind the running one.
+        /// Makes all compute units busy, with `queued` launches behind the running one.
         fn fill_queue(&mut self, queued: u32) {
             self.rig.device.fill(self.stamps, 0, u64::from(self.compute_units) * 16).expect("memory");
             self.rig.device.fill(self.preempt.evicted_word, 0, 4).expect("memory");

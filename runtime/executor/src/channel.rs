@@ -1,4 +1,4 @@
-//! The socket between a daemon and an executor: whole messages, some with descriptors.
+//! The socket between a daemon and an executor. It carries whole messages, some with descriptors.
 
 use super::wire::{DESCRIPTORS_MAX, MESSAGE_BYTES_MAX};
 use rustix::io::Errno;
@@ -12,16 +12,16 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Why nothing was received or sent.
+/// Why a message could not be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChannelError {
     /// The other side is gone.
     #[error("the other side closed the channel")]
     Closed,
-    /// What came is no message.
+    /// The received data is not a valid message.
     #[error("it sent {0}")]
     Corrupt(String),
-    /// The system refused.
+    /// The system call failed.
     #[error("the channel failed: {0}")]
     Os(#[from] Errno),
 }
@@ -29,14 +29,14 @@ pub(crate) enum ChannelError {
 /// A message and its descriptors.
 pub(crate) type Received<M> = (M, Vec<OwnedFd>);
 
-/// One end.
+/// One end of the channel.
 #[derive(Debug)]
 pub(crate) struct Channel {
     socket: OwnedFd,
 }
 
 impl Channel {
-    /// Two ends.
+    /// Creates both ends.
     pub(crate) fn pair() -> rustix::io::Result<(Channel, OwnedFd)> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -47,7 +47,7 @@ impl Channel {
         Channel { socket }
     }
 
-    /// Sends a message; false where it would have to wait and must not.
+    /// Sends a message; false if it would have to wait and must not.
     pub(crate) fn send(
         &self,
         message: &impl Serialize,
@@ -68,7 +68,7 @@ impl Channel {
             match rustix::net::sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags) {
                 Ok(_) => return Ok(true),
                 Err(Errno::INTR) => {}
-                // The latter: descriptors of ours that nobody has received yet are as many as this process may have.
+                // TOOMANYREFS: this process has the maximum number of descriptors in flight.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => return Ok(false),
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(ChannelError::Closed),
                 Err(error) => return Err(error.into()),
@@ -76,7 +76,7 @@ impl Channel {
         }
     }
 
-    /// Receives a message; nothing where it would have to wait and must not.
+    /// Receives a message; `None` if it would have to wait and must not.
     pub(crate) fn receive<M: DeserializeOwned>(&self, may_wait: bool) -> Result<Option<Received<M>>, ChannelError> {
         let mut bytes = vec![0; MESSAGE_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -102,7 +102,7 @@ impl Channel {
             return Err(ChannelError::Corrupt("a message that is too long".to_owned()));
         }
         let message = serde_json::from_slice(&bytes[..received.bytes]);
-        let message = message.map_err(|error| ChannelError::Corrupt(format!("what is no message: {error}")))?;
+        let message = message.map_err(|error| ChannelError::Corrupt(format!("an invalid message: {error}")))?;
         Ok(Some((message, descriptors)))
     }
 }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_channel_says_so_and_nonsense_is_an_error() {
+    fn a_full_channel_does_not_block_and_invalid_messages_are_errors() {
         let (a, b) = ends();
         let sent = (0..100_000).take_while(|_| a.send(&"x", &[], false).unwrap()).count();
         assert!(sent > 0 && sent < 100_000);

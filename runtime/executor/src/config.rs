@@ -1,41 +1,41 @@
-//! How executors are made.
+//! The configuration of executors.
 
-use super::supervisor::Patience;
+use super::supervisor::TimeLimits;
 use atoll_device::DeviceError;
 use atoll_device::process::{DevicePlan, Plan};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Bound for an answer that takes milliseconds on a machine that is not overloaded.
+/// Time limit of an answer that takes milliseconds on a machine that is not overloaded.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// How an executor is made, and what it may take.
+/// How to start an executor, and its time limits.
 #[derive(Clone, Debug)]
 pub struct ExecutorConfig {
     /// The device that it runs.
     pub device: DevicePlan,
-    /// The program that calls [`super::serve`] with its standard input.
+    /// The program, which calls [`super::serve`] with its standard input.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Its environment, beside where libraries are.
+    /// Its environment, in addition to the library path.
     pub environment: Vec<(OsString, OsString)>,
-    /// How long it may show no sign of life while it has something to do.
+    /// How long it may show no sign of life while it has work.
     pub hang_after: Duration,
     /// How long it may take to start, to map constants, and for a transfer.
     pub answer_within: Duration,
     /// How long it may take to load a module.
     pub load_within: Duration,
-    /// How much less urgent than others its compute units are, as for nice(2).
+    /// Increase of its nice value, as for nice(2).
     pub nice: i32,
 }
 
 impl ExecutorConfig {
-    /// An executor of this program, `atoll executor`.
+    /// An executor of the running program, `atoll executor`.
     ///
     /// # Errors
-    /// If no device can have this configuration.
+    /// If the configuration of the device is invalid.
     pub fn new(device: impl Plan) -> Result<ExecutorConfig, DeviceError> {
         let device = device.plan()?;
         Ok(ExecutorConfig {
@@ -50,12 +50,12 @@ impl ExecutorConfig {
         })
     }
 
-    pub(super) fn patience(&self) -> Patience {
+    pub(super) fn time_limits(&self) -> TimeLimits {
         let DevicePlan { time_limit, link, .. } = &self.device;
-        // A launch may be stopped for those of every more urgent queue, each of which may take its whole
-        // time.
+        // A launch may have to wait for launches of every more urgent queue, each of which may use
+        // its whole time limit.
         let launch_within = time_limit.saturating_mul(link.own_queues()).saturating_add(self.hang_after);
-        Patience {
+        TimeLimits {
             hang_after: self.hang_after,
             answer_within: self.answer_within,
             load_within: self.load_within,

@@ -1,8 +1,8 @@
-//! A domain of the pool: those who trust each other, what is loaded for them, and the executor that
-//! runs it.
+//! A domain of the pool: its modules, its memory, and the executor that runs it.
 
-use super::device::{ExecutorDevice, SealedModule};
+use super::device::ExecutorDevice;
 use super::pool::NUMBERS_MAX;
+use super::sealed::SealedModule;
 use atoll_core::DeviceOffset;
 use atoll_device::shm::Region;
 use atoll_device::space::ConstantStore;
@@ -11,20 +11,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Executors that may be lost while they load a module for the first time. The first may have been
-/// lost for another reason.
+/// Executors that may be lost while they load a module for the first time, before the module is
+/// refused. One loss may have had another cause.
 const LOAD_LOSSES_MAX: u32 = 1;
 
 #[derive(Debug)]
 pub(super) struct Domain {
     pub(super) name: String,
-    /// Its memory, while it has any: from when it is first needed until its executor is gone.
+    /// Its memory, from first use until its executor is gone.
     pub(super) memory: Option<Memory>,
     pub(super) state: State,
     pub(super) modules: BTreeMap<ModuleId, Module>,
-    /// The constants that its executor may read, also the next one.
+    /// The constants that its executor may read; kept for its replacement.
     pub(super) constants: BTreeSet<DeviceOffset>,
-    /// When executors were lost, of late.
+    /// When executors were lost recently.
     pub(super) losses: VecDeque<Instant>,
     pub(super) losses_ever: u64,
 }
@@ -32,18 +32,18 @@ pub(super) struct Domain {
 /// Memory of a domain.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// In the upper bits of its offsets.
+    /// The number in the upper bits of its offsets.
     pub(super) number: u64,
-    /// `None` where only its executor reaches it.
+    /// `None` if only its executor can access it.
     pub(super) region: Option<Arc<Region>>,
 }
 
 #[derive(Debug)]
 pub(super) enum State {
-    /// Nothing is loaded.
+    /// No module is loaded, so there is no executor.
     Absent,
     Running(Box<ExecutorDevice>),
-    /// Until then there is none.
+    /// There is no executor until the pause ends.
     Pausing {
         until: Instant,
         cause: String,
@@ -54,12 +54,13 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Module {
     pub(super) sealed: SealedModule,
-    /// Its number in the executor that runs now.
+    /// Its id in the current executor.
     pub(super) local: Option<ModuleId>,
-    /// It was loaded; before that, whoever loads it hears what is wrong with it.
+    /// It was loaded before. Until then, the caller of the load gets its errors.
     pub(super) was_loaded: bool,
     pub(super) is_loading: bool,
-    /// Executors that were lost while they loaded it for the first time: it may be why.
+    /// Executors that were lost while they loaded it for the first time; the module may be the
+    /// cause.
     pub(super) losses: u32,
     pub(super) refusal: Option<String>,
 }
@@ -73,7 +74,7 @@ impl Module {
         (self.local, self.is_loading) = (None, false);
     }
 
-    /// Its number in the executor that runs now, once that has it.
+    /// Its id in the current executor, once it is loaded there.
     pub(super) fn ready(&self) -> Option<ModuleId> {
         self.local.filter(|_| !self.is_loading)
     }
@@ -96,23 +97,23 @@ impl Domain {
         if let State::Running(device) = &self.state { Some(device) } else { None }
     }
 
-    /// The number of its memory; one that no memory has where it has none.
+    /// The number of its memory; an impossible number if it has none.
     pub(super) fn number(&self) -> u64 {
         self.memory.as_ref().map_or(NUMBERS_MAX, |memory| memory.number)
     }
 
-    /// Has its executor map constants, if it has one.
+    /// Tells its executor, if there is one, to map constants.
     pub(super) fn show(&self, constants: impl Iterator<Item = DeviceOffset>, store: &ConstantStore) {
         if let Some(executor) = self.executor() {
             executor.begin_show(constants.filter_map(|at| Some((at, store.get(at)?))));
         }
     }
 
-    /// Begins to load what is not loaded.
+    /// Starts loading all modules that are not loaded.
     pub(super) fn load_all(&mut self) {
         let State::Running(device) = &mut self.state else { return };
         for module in self.modules.values_mut().filter(|module| module.local.is_none() && module.refusal.is_none()) {
-            // That it is gone again is seen elsewhere.
+            // A loss of the executor is detected elsewhere.
             module.local = device.begin_load_sealed(&module.sealed).ok();
             module.is_loading = module.local.is_some();
         }
@@ -133,7 +134,7 @@ impl Domain {
         }
     }
 
-    /// What there is to tell about its executor, if it has one or had one to lose.
+    /// The public state of its executor, if it has one or has lost one.
     pub(super) fn process(&self) -> Option<ExecutorProcess> {
         let process =
             ExecutorProcess { domain: self.name.clone(), losses: self.losses_ever, ..ExecutorProcess::default() };

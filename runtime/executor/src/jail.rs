@@ -1,14 +1,14 @@
-//! What an executor gives up before it runs the first byte of somebody's code.
+//! The jail: what an executor gives up before it runs untrusted code.
 //!
-//! The kernels of a tenant are native code: whoever breaks out of one has this process and nothing
-//! else. So the process has no file system (landlock), no privileges and no way to new ones, no
-//! descriptors beyond its own, no room to fill (limits), and of the system calls those that its
-//! threads make once they run (seccomp). What protects the daemon is that its memory is another
-//! process's, and that it believes nothing that it hears from here.
+//! The kernels of a tenant are native code. A kernel that escapes its checks controls this process,
+//! but nothing else: the process has no file system (landlock), no privileges and no way to gain
+//! any, no inherited descriptors, limits on memory and files, and only the system calls that its
+//! threads need while they run (seccomp). The daemon is protected because its memory belongs to
+//! another process, and because it validates everything that it receives from here.
 //!
-//! Not here: a limit on address space (`RLIMIT_AS`), which would count the sparse memory of the
-//! device; what is private is limited instead (`RLIMIT_DATA`). Side channels: executors share
-//! cores.
+//! Not here: a limit on address space (`RLIMIT_AS`), which would count the sparse device memory;
+//! private memory is limited instead (`RLIMIT_DATA`). Nor protection against side channels:
+//! executors share cores.
 
 use super::wire;
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope};
@@ -23,12 +23,13 @@ use std::os::fd::AsFd;
 /// Descriptors: the channel, the bell, memory, and those of one message.
 const DESCRIPTORS_MAX: u64 = 32 + wire::DESCRIPTORS_MAX as u64;
 
-/// Private memory beyond what compute units use: the program itself, and code that is loaded.
+/// Private memory in bytes beyond that of compute units: the program itself, and loaded code.
 const PRIVATE_BYTES: u64 = 2 << 30;
 
-/// What the threads do once they run. Anything else is no code of ours and ends the process.
+/// The system calls that threads make once they run. Any other call means foreign code and ends the
+/// process.
 const ALLOWED: &[i64] = &[
-    // The channel and the bell, on descriptors that are there; modules and constants that arrive.
+    // The channel and the bell, on existing descriptors; modules and constants that arrive.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_pread64,
@@ -42,7 +43,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_madvise,
     libc::SYS_mremap,
     libc::SYS_brk,
-    // Waiting, and what time it is where the kernel does not say it without a call.
+    // Waiting, and reading the clock if the kernel does not provide it without a call.
     libc::SYS_futex,
     libc::SYS_sched_yield,
     libc::SYS_clock_gettime,
@@ -60,7 +61,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_getrandom,
 ];
 
-/// What the standard library may try on its own account, and can do without: refused, not punished.
+/// Calls that the standard library may make but does not need; they fail instead of ending the
+/// process.
 const REFUSED: &[i64] = &[
     libc::SYS_openat,
     libc::SYS_newfstatat,
@@ -76,24 +78,24 @@ const REFUSED: &[i64] = &[
     libc::SYS_readlink,
 ];
 
-/// Where memory is short, an executor goes before the daemon and what else the system needs.
+/// If memory is short, the system ends executors before the daemon.
 const OUT_OF_MEMORY_SCORE: &str = "900";
 
-/// The first steps, before anything is received: no descriptor that was inherited, no way to
+/// The first step, before anything is received: closes inherited descriptors and gives up gaining
 /// privileges.
 pub(super) fn enter_alone() -> std::io::Result<()> {
-    // SAFETY: closes descriptors that nothing in this process has taken over.
+    // SAFETY: closes descriptors that nothing in this process owns.
     if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } != 0 {
         return Err(std::io::Error::last_os_error());
     }
     rustix::thread::set_no_new_privs(true)?;
-    // Anybody may raise the own score; where there is no such file, there is nothing to raise.
+    // Any process may raise its own score; without this file there is no score to raise.
     let _ = std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE);
     Ok(())
 }
 
-/// All there is for a process with a driver, which opens files and makes system calls as it likes;
-/// kernels run on the driver's device, not here. Returns what is missing.
+/// The jail of a process with a driver, which opens files and makes system calls at will; kernels
+/// run on the driver's device, not here. Returns what is missing.
 pub(super) fn enter_with_driver() -> std::io::Result<Vec<String>> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(null.as_fd())?;
@@ -103,15 +105,15 @@ pub(super) fn enter_with_driver() -> std::io::Result<Vec<String>> {
     Ok(missing)
 }
 
-/// Before there are threads, which inherit it; they may take `private_bytes` of private memory.
-/// Returns what this machine does not offer.
+/// The second step, before there are threads, which inherit it. They may use `private_bytes` of
+/// private memory. Returns what this machine does not support.
 pub(super) fn enter_before_threads(private_bytes: u64) -> std::io::Result<Vec<String>> {
-    // Nobody looks into this process.
+    // No other process may inspect this one.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(null.as_fd())?;
     rustix::stdio::dup2_stdout(null.as_fd())?;
-    // From here on nobody reads what is said here; what matters goes over the channel.
+    // From here on output is discarded; errors go over the channel.
     rustix::stdio::dup2_stderr(null.as_fd())?;
     drop(null);
     let none = CapabilitySets {
@@ -140,7 +142,7 @@ pub(super) fn enter_before_threads(private_bytes: u64) -> std::io::Result<Vec<St
 /// The last step, when all threads run.
 pub(super) fn enter() -> Result<(), String> {
     let _ = setrlimit(Resource::Nproc, Rlimit { current: Some(0), maximum: Some(0) });
-    // Two filters, since each knows two answers; of what they say the stricter counts.
+    // Two filters, since each can give only two answers; the stricter answer wins.
     let shared = (libc::SYS_mmap, shared_and_of_no_file()?);
     let refusing = filter(&[REFUSED], shared, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?;
     let own = (libc::SYS_tgkill, only_to_ourselves()?);
@@ -170,14 +172,14 @@ fn restricted(enforce: impl Fn() -> Result<RulesetStatus, RulesetError>) -> Resu
     match enforce() {
         Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => Ok(()),
         Ok(RulesetStatus::NotEnforced) => {
-            Err("this kernel was built or started without it; files are kept away by seccomp alone".to_owned())
+            Err("this kernel was built or started without it; only seccomp blocks file access".to_owned())
         }
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// A filter that answers `listed` to some calls, to one where its arguments fit a rule, and `other`
-/// to all others.
+/// A filter that answers `listed` to the listed calls, and to one more call if its arguments match
+/// a rule, and `other` to all others.
 fn filter(
     lists: &[&[i64]],
     ruled: (i64, SeccompRule),
@@ -192,14 +194,14 @@ fn filter(
     filter.try_into().map_err(|error: seccompiler::BackendError| error.to_string())
 }
 
-/// Shared memory of no file, which no limit of the process counts.
+/// Shared anonymous memory, which no limit of the process counts.
 fn shared_and_of_no_file() -> Result<SeccompRule, String> {
     let flags = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
     let condition = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flags), flags);
     SeccompRule::new(vec![condition.map_err(|error| error.to_string())?]).map_err(|error| error.to_string())
 }
 
-/// Signals go to threads of this process: the watchdog's, and that of an abort.
+/// Signals to threads of this process only: the watchdog's, and that of `abort`.
 fn only_to_ourselves() -> Result<SeccompRule, String> {
     let own = u64::from(std::process::id());
     let condition =

@@ -1,15 +1,15 @@
-//! Devices in processes of their own (design D11): one executor, and a pool of them that is one
-//! device with a process per domain.
+//! Executors: devices that run in processes of their own. [`ExecutorDevice`] is one executor;
+//! [`ExecutorPool`] is one device with an executor per domain.
 //!
-//! No device is known here. The daemon's side is told of one by a plan
-//! ([`atoll_device::process::DevicePlan`]); the program that is started as an executor hands in the
-//! kinds that it can run ([`serve`]). In what follows the device's memory is the daemon's; where it
-//! is the executor's, as that of a GPU, [`relay`](self) drives the device and [`port`](self)
+//! This crate knows no device. The daemon's side gets a plan
+//! ([`atoll_device::process::DevicePlan`]); the executor's program passes the kinds of device it
+//! can run ([`serve`]). The description below is for devices whose memory belongs to the daemon. If
+//! it belongs to the executor, as on a GPU, [`relay`](self) drives the device and [`port`](self)
 //! carries transfers.
 //!
-//! The rings, the control words, the memory and the completion eventfd are the same as in one
-//! process; an executor gets them over a socket when it starts. So a launch, a preemption
-//! and a completion need no message:
+//! Rings, control words, memory and completion eventfd are the same as for a device in the daemon;
+//! an executor gets them over a socket when it starts. So launches, preemptions and completions
+//! need no messages:
 //!
 //! ```text
 //! daemon                        shared memory                          executor
@@ -20,15 +20,18 @@
 //! Supervisor     ◀─ life ────── pidfd, beat word
 //! ```
 //!
-//! Neither side trusts the other: what comes through rings and socket is checked, and whoever
-//! breaks the rules is taken for lost. An executor that dies, hangs or breaks the rules is killed
-//! and reaped by one thread of the daemon (`supervisor`); every launch it had ends as failed, with
-//! the cause in its report. Its memory and its constants are the daemon's and stay. Constants are
-//! shown to it one by one: it has a way to those of its tenant and to no others.
+//! Neither side trusts the other: everything that comes through rings and socket is checked, and a
+//! side that breaks the protocol is treated as lost. One thread of the daemon (`supervisor`) kills
+//! and reaps executors that die, hang or break the protocol. All launches of a lost executor
+//! complete as failed, with the cause in their reports. Memory and constants belong to the daemon
+//! and remain. An executor can map the constants of its tenant only, one by one.
 //!
-//! Bounds: a dead executor is seen at once; one that shows no sign of life while it has something
-//! to do, after [`ExecutorConfig::hang_after`]; one that lives but does not answer a message, after
-//! [`ExecutorConfig::answer_within`], or [`ExecutorConfig::load_within`] where it loads code.
+//! Time limits: the death of an executor is detected at once. One that shows no sign of life while
+//! it has work is killed after [`ExecutorConfig::hang_after`]. One that does not answer a message
+//! is killed after [`ExecutorConfig::answer_within`], or [`ExecutorConfig::load_within`] if it
+//! loads code.
+//!
+//! Start reading at [`ExecutorPool`], then `device` (daemon) and `serve` (executor).
 
 mod channel;
 mod config;
@@ -40,6 +43,7 @@ mod pool;
 mod port;
 mod relay;
 mod remote;
+mod sealed;
 mod serve;
 mod supervisor;
 mod wire;

@@ -1,4 +1,4 @@
-//! The memory of an executor's device, as the daemon reaches it: shared with the executor, or only
+//! The memory of an executor's device, as the daemon accesses it: shared with the executor, or only
 //! through it.
 
 use super::remote::RemoteMemory;
@@ -6,17 +6,17 @@ use atoll_core::{DeviceOffset, Epoch};
 use atoll_device::DeviceError;
 use atoll_device::space::{ConstantStore, EngineSpace};
 
-/// The memory.
+/// Device memory.
 #[derive(Debug)]
 pub(super) enum ExecutorMemory {
-    /// The daemon's: mapped by both.
+    /// Owned by the daemon and mapped by both.
     Shared(EngineSpace),
-    /// The executor's.
+    /// Owned by the executor.
     Remote(RemoteMemory),
 }
 
 impl ExecutorMemory {
-    /// Constants, where they are mapped here.
+    /// The constants, if the daemon holds them.
     pub(super) fn constants(&self) -> Option<&ConstantStore> {
         match self {
             ExecutorMemory::Shared(space) => Some(&space.constants),

@@ -1,7 +1,7 @@
-//! How a daemon reaches memory that is an executor's, as that of a GPU.
+//! The connection to memory that belongs to an executor, such as a GPU's.
 //!
-//! One region is shared between the two. It holds the epoch words, which kernels look at and the
-//! daemon raises by a store; room for the bytes of transfers; and one transfer at a time:
+//! The two processes share one region. It holds the epoch words, which kernels read and the daemon
+//! raises by a store; a staging buffer for transfers; and one request at a time:
 //!
 //! ```text
 //! daemon (RemoteMemory)                shared memory                executor (Port)
@@ -11,8 +11,8 @@
 //!                                           ── bell ──────────────▶ follows in device memory
 //! ```
 //!
-//! Neither side believes the other: offsets are checked where they are used, and what an executor
-//! says that it read is nothing but bytes.
+//! Neither side trusts the other: offsets are checked before use, and data read by an executor is
+//! only passed on as bytes.
 
 use atoll_device::doorbell::{FdBell, SleepBell};
 use atoll_device::shm::{OutOfRange, Region};
@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Bytes of a transfer that go at once.
+/// Size of the staging buffer; larger transfers are split.
 pub(super) const STAGING_BYTES: u64 = 4 << 20;
 
 const LINE_BYTES: u64 = 64;
@@ -38,7 +38,7 @@ const REGION_BYTES: u64 = STAGING_AT + STAGING_BYTES;
 
 const REQUEST_WORDS: usize = 4;
 
-/// What the daemon asks for. Bytes lie at the beginning of the staging room.
+/// Requests of the daemon. The bytes are at the beginning of the staging buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Write {
@@ -59,7 +59,7 @@ pub(super) enum Request {
         bytes: u64,
         value: u8,
     },
-    /// An epoch word at an offset has a word of shared memory from now on.
+    /// Binds an epoch word at an offset to a word of shared memory.
     Bind {
         word: u64,
         index: u64,
@@ -77,7 +77,7 @@ impl Request {
         }
     }
 
-    /// `None` for what cannot be asked.
+    /// `None` for an invalid request.
     fn from_words([kind, at, bytes, more]: [u64; REQUEST_WORDS]) -> Option<Request> {
         Some(match kind {
             0 if bytes <= STAGING_BYTES => Request::Write { at, bytes },
@@ -90,18 +90,18 @@ impl Request {
     }
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Status {
     Done = 1,
-    /// It does not lie in the device's memory.
+    /// The range is outside device memory.
     OutOfRange = 2,
-    /// The driver refused; the executor says why when it ends.
+    /// The driver failed; the executor reports the reason when it ends.
     Failed = 3,
 }
 
-/// The region, from either side. Cheap to clone.
+/// The shared region, as both sides use it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Port {
     region: Arc<Region>,
@@ -112,16 +112,19 @@ impl Port {
         Ok(Port { region: Arc::new(Region::create("atoll-port", REGION_BYTES)?) })
     }
 
-    /// The same region in another process.
+    /// Maps the region of another process.
     pub(super) fn attach(fd: OwnedFd) -> std::io::Result<Port> {
         let region = Arc::new(Region::attach(fd)?);
         if region.bytes() != REGION_BYTES {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "memory for transfers of another size"));
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                "the memory for transfers has another size",
+            ));
         }
         Ok(Port { region })
     }
 
-    /// The region, and where its epoch words and its staging room begin.
+    /// The region, and the offsets of its epoch words and its staging buffer.
     pub(super) fn region(&self) -> (&Arc<Region>, u64, u64) {
         (&self.region, WORDS_AT, STAGING_AT)
     }
@@ -136,18 +139,18 @@ impl Port {
         bell.ring(self.word(WAKE_FLAG_AT));
     }
 
-    /// The executor was woken and looks.
+    /// Silences the bell; the executor calls it before it looks for work.
     pub(super) fn silence(&self, bell: &FdBell) {
         bell.silence(self.word(WAKE_FLAG_AT));
     }
 
-    /// Puts a request there; the answer is its ticket.
+    /// Publishes a request and returns its ticket.
     pub(super) fn ask(&self, request: Request) -> u32 {
         self.words(REQUEST_AT).iter().zip(request.to_words()).for_each(|(word, value)| word.store(value, Relaxed));
         self.word(ASKED_AT).fetch_add(1, SeqCst).wrapping_add(1)
     }
 
-    /// How a request ended, once it did; `Some(None)` for an answer that cannot be.
+    /// The result of a request, once there is one; `Some(None)` for an invalid result.
     pub(super) fn answer(&self, ticket: u32) -> Option<Option<Status>> {
         let status = || self.words(STATUS_AT)[0].load(Relaxed);
         let known = [Status::Done, Status::OutOfRange, Status::Failed];
@@ -155,7 +158,7 @@ impl Port {
             .then(|| known.into_iter().find(|known| *known as u64 == status()))
     }
 
-    /// The next request, if there is one that was not answered: its ticket and what it asks for.
+    /// The next unanswered request, if there is one: its ticket and content.
     pub(super) fn next_request(&self) -> Option<(u32, Option<Request>)> {
         let asked = self.word(ASKED_AT).load(SeqCst);
         if asked == self.word(ANSWERED_AT).load(SeqCst) {
@@ -165,8 +168,8 @@ impl Port {
         Some((asked, Request::from_words(words)))
     }
 
-    /// Answers a request.
-    pub(super) fn settle(&self, ticket: u32, status: Status) {
+    /// Publishes the result of a request.
+    pub(super) fn complete(&self, ticket: u32, status: Status) {
         self.words(STATUS_AT)[0].store(status as u64, Relaxed);
         self.word(ANSWERED_AT).store(ticket, SeqCst);
         self.bell().ring(1);
@@ -177,22 +180,22 @@ impl Port {
         SleepBell { ticket: self.word(BELL_TICKET_AT), sleepers: self.word(BELL_SLEEPERS_AT) }
     }
 
-    /// Puts bytes into the staging room.
+    /// Copies bytes into the staging buffer.
     pub(super) fn stage(&self, bytes: &[u8]) -> Result<(), OutOfRange> {
         self.region.write(STAGING_AT, bytes)
     }
 
-    /// Takes bytes out of it.
+    /// Copies bytes out of the staging buffer.
     pub(super) fn unstage(&self, bytes: &mut [u8]) -> Result<(), OutOfRange> {
         self.region.read(STAGING_AT, bytes)
     }
 
     fn word(&self, at: u64) -> &AtomicU32 {
-        self.region.word(at).expect("words lie in front of the staging room")
+        self.region.word(at).expect("words lie before the staging buffer")
     }
 
     fn words(&self, at: u64) -> &[AtomicU64] {
-        self.region.words(at, REQUEST_WORDS).expect("words lie in front of the staging room")
+        self.region.words(at, REQUEST_WORDS).expect("words lie before the staging buffer")
     }
 }
 
@@ -221,19 +224,19 @@ mod tests {
             let ticket = port.ask(request);
             assert_eq!(theirs.next_request(), Some((ticket, Some(request))));
             assert_eq!(port.answer(ticket), None);
-            theirs.settle(ticket, Status::OutOfRange);
+            theirs.complete(ticket, Status::OutOfRange);
             assert_eq!((port.answer(ticket), theirs.next_request()), (Some(Some(Status::OutOfRange)), None));
         }
     }
 
     #[test]
-    fn what_cannot_be_asked_or_answered_is_seen() {
+    fn invalid_requests_and_results_are_detected() {
         let port = Port::create().unwrap();
         for words in [[5, 0, 0, 0], [0, 0, STAGING_BYTES + 1, 0], [1, 0, u64::MAX, 0], [3, 0, 1, 256]] {
             assert_eq!(Request::from_words(words), None, "{words:?}");
         }
         let ticket = port.ask(Request::Read { at: 0, bytes: 1 });
-        port.settle(ticket, Status::Done);
+        port.complete(ticket, Status::Done);
         port.words(STATUS_AT)[0].store(77, Relaxed);
         assert_eq!(port.answer(ticket), Some(None));
         let small = Region::create("port", 4096).unwrap();

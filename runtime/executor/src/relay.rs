@@ -1,14 +1,12 @@
-//! The executor of a device with memory of its own, as a GPU: what `atoll executor` does where it
-//! was given one.
+//! The executor of a device with memory of its own, such as a GPU.
 //!
-//! One thread has the device. It sleeps until the daemon rings, a message comes or a launch ends,
-//! and then does what there is to do: what came by message, transfers and epochs, launches,
-//! completions, in this order. So what the daemon sent before it rang is done before what it rang
-//! for. Modules are loaded by a second thread, since the driver may take seconds to compile one,
-//! and a third one beats.
+//! One thread drives the device. It sleeps until the daemon rings, a message arrives or a launch
+//! ends. It then handles messages, transfers and epochs, launches and completions, in this order,
+//! so everything that the daemon sent before it rang is handled first. A second thread loads
+//! modules, since the driver may take seconds to compile one, and a third shows signs of life.
 //!
-//! When the context is lost, the launches that it had are answered for, the daemon is told why, and
-//! the process ends: nothing else mends a context.
+//! When the context is lost, its launches complete as failed, the daemon is told the reason, and
+//! the process ends: only a new process gets a new context.
 
 use super::channel::{Channel, ChannelError};
 use super::jail;
@@ -32,13 +30,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How often it shows a sign of life.
+/// Interval of signs of life.
 const BEAT_EVERY: Duration = Duration::from_millis(200);
 
-/// How long it waits for launches that the loss of the context ended.
-const WIND_UP_WITHIN: Duration = Duration::from_millis(200);
+/// How long to wait for the completions of launches after the context was lost.
+const DRAIN_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// A module that is never loaded.
+/// An id that no module has.
 const NO_MODULE: ModuleId = ModuleId(u32::MAX);
 
 /// Runs launches until the daemon closes the channel or the device is lost.
@@ -50,10 +48,10 @@ pub(super) fn run(
     let mut executor = Relay::start(channel, device, descriptors)?;
     let end = executor.serve();
     while end.is_ok() && executor.detaches {
-        // What still runs here is ended by the thread that detaches it, and this process with it.
+        // The thread that detaches this process also ends it, together with running kernels.
         std::thread::park();
     }
-    // The process ends now: nobody waits for what still runs.
+    // The process ends now, without waiting for running kernels.
     std::mem::forget(executor);
     end
 }
@@ -68,21 +66,21 @@ struct Relay {
     /// Rings for the daemon.
     bell: FdBell,
     port: Port,
-    /// Rings here.
+    /// Rings for this process.
     wake: FdBell,
-    /// Modules by the daemon's numbers; nothing while one is being loaded.
+    /// Modules by the daemon's ids; `None` while one is being loaded.
     modules: HashMap<u32, Option<ModuleId>>,
     to_load: Sender<ToLoad>,
     loaded: Receiver<Loaded>,
-    /// Once the daemon is gone, a thread detaches this process from the service it is a client of,
-    /// and ends it.
+    /// Whether a thread detaches this process from its service once the daemon is gone, and then
+    /// ends the process.
     detaches: bool,
 }
 
-/// A module that the daemon sent, and its number and target there.
+/// A module that the daemon sent, with its id and target.
 type ToLoad = (u32, String, Result<SentModule, DeviceError>);
 
-/// What became of it.
+/// The result of loading it.
 type Loaded = (u32, Result<LoadedModule, DeviceError>);
 
 /// Loads modules, one after the other, and rings after each.
@@ -96,13 +94,13 @@ fn load_all(load: &LoadModule, inbox: &Receiver<ToLoad>, outbox: &Sender<Loaded>
     }
 }
 
-/// Nobody may kill a client of the service before it is detached. So when there is no daemon any
-/// more it does so by itself, on a thread of its own: the others may be waiting for a kernel that
-/// never ends.
+/// A client of the service must be detached before it is killed. So if the daemon is gone, the
+/// executor does that itself, on a separate thread: the other threads may be waiting for a kernel
+/// that never ends.
 fn detach_after(daemon: &Arc<Channel>, service: Arc<dyn ProcessService>) -> Result<(), ServeError> {
     let channel = daemon.clone();
     let detach = move || {
-        // Without being asked for, the end of the other side is told.
+        // `poll` reports the end of the other side without being asked for events.
         while poll(&mut [PollFd::new(&channel, PollFlags::empty())], None) == Err(rustix::io::Errno::INTR) {}
         let _ = service.detach(std::process::id());
         let _ = kill_process(getpid(), Signal::KILL);
@@ -116,7 +114,7 @@ fn detach_after(daemon: &Arc<Channel>, service: Arc<dyn ProcessService>) -> Resu
 struct RelayQueue {
     commands: CommandConsumer,
     completions: Producer<COMPLETION_WORDS>,
-    /// Launches that the device has, oldest first.
+    /// Launches in flight on the device, oldest first.
     in_flight: VecDeque<LaunchId>,
 }
 
@@ -175,14 +173,14 @@ impl Relay {
                 Ok(true) => self.sleep()?,
                 Ok(false) => return Ok(()),
                 Err(error) => {
-                    self.wind_up();
+                    self.drain();
                     return Err(error);
                 }
             }
         }
     }
 
-    /// Does what there is to do. False once the daemon closed the channel.
+    /// Handles everything that is pending. False once the daemon has closed the channel.
     fn step(&mut self) -> Result<bool, ServeError> {
         self.port.silence(&self.wake);
         if !self.take_orders()? {
@@ -199,10 +197,10 @@ impl Relay {
         }
     }
 
-    /// Answers for what was lost, as far as the device still does: it knows which kernels may be
-    /// why.
-    fn wind_up(&mut self) {
-        let until = Instant::now() + WIND_UP_WITHIN;
+    /// Sends the completions that the device still returns after its loss; it knows which kernels
+    /// may be the cause.
+    fn drain(&mut self) {
+        let until = Instant::now() + DRAIN_TIME_MAX;
         while self.give_completions().is_ok()
             && self.queues.iter().any(|queue| !queue.in_flight.is_empty())
             && Instant::now() < until
@@ -211,7 +209,7 @@ impl Relay {
         }
     }
 
-    /// Until there is something to do.
+    /// Sleeps until something is pending.
     fn sleep(&self) -> Result<(), ServeError> {
         let completion = self.relayed.device().completion_fd();
         let mut fds = [
@@ -225,11 +223,11 @@ impl Relay {
         }
     }
 
-    /// Does what came by message. False once the daemon closed the channel.
+    /// Handles messages. False once the daemon has closed the channel.
     fn take_orders(&mut self) -> Result<bool, ServeError> {
         loop {
             match self.channel.receive::<Order>(false) {
-                Ok(Some((order, descriptors))) => self.obey(order, descriptors)?,
+                Ok(Some((order, descriptors))) => self.handle(order, descriptors)?,
                 Ok(None) => return Ok(true),
                 Err(ChannelError::Closed) => return Ok(false),
                 Err(error) => return Err(ServeError::BadOrder(error.to_string())),
@@ -237,7 +235,7 @@ impl Relay {
         }
     }
 
-    fn obey(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {
+    fn handle(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> Result<(), ServeError> {
         match order {
             Order::Load { module, target, code_bytes, ptx_bytes, facts_bytes } => {
                 self.modules.insert(module, None);
@@ -247,7 +245,7 @@ impl Relay {
                 self.to_load.send((module, target, sent)).map_err(gone)
             }
             Order::Unload { module } => {
-                // One that is not there yet goes when it comes.
+                // A module that is still being loaded is dropped when it arrives.
                 if let Some(Some(id)) = self.modules.remove(&module) {
                     self.relayed.device_mut().unload_module(id);
                 }
@@ -260,7 +258,7 @@ impl Relay {
             Order::OpenLane { lane, queues, paired_queues, units } => {
                 let all = self.queues.len() as u32;
                 if queues.is_empty() || queues.end > all {
-                    return Err(ServeError::BadOrder(format!("a lane of device queues {queues:?}; there are {all}")));
+                    return Err(ServeError::BadOrder(format!("a lane with device queues {queues:?}; there are {all}")));
                 }
                 let lane = Lane { id: LaneId(lane), queues, paired_queues };
                 Ok(self.relayed.serve_lane(&lane, &units.collect::<Vec<u32>>())?)
@@ -277,14 +275,14 @@ impl Relay {
                 self.relayed.leave_lane(queues);
                 Ok(())
             }
-            Order::Hello { .. } => Err(ServeError::BadOrder("a second greeting".to_owned())),
+            Order::Hello { .. } => Err(ServeError::BadOrder("a second `Hello`".to_owned())),
             Order::Show { .. } | Order::Hide { .. } => {
-                Err(ServeError::BadOrder("constants outside of memory, which this device has not".to_owned()))
+                Err(ServeError::BadOrder("constants to map, on a device with memory of its own".to_owned()))
             }
         }
     }
 
-    /// Tells of modules that were loaded.
+    /// Reports modules that were loaded.
     fn take_loaded(&mut self) -> Result<(), ServeError> {
         while let Ok((module, loaded)) = self.loaded.try_recv() {
             let refusal = match loaded {
@@ -302,11 +300,11 @@ impl Relay {
         Ok(())
     }
 
-    /// Does the transfer that the daemon waits for, if there is one.
+    /// Performs the transfer that the daemon waits for, if there is one.
     fn take_request(&mut self) -> Result<(), ServeError> {
         let Some((ticket, request)) = self.port.next_request() else { return Ok(()) };
-        let request = request.ok_or_else(|| ServeError::BadOrder("a transfer that cannot be".to_owned()))?;
-        // What was sent before it was asked for.
+        let request = request.ok_or_else(|| ServeError::BadOrder("an invalid transfer".to_owned()))?;
+        // Messages that were sent before the request.
         self.take_orders()?;
         self.relayed.follow_epochs()?;
         let answer = self.transfer(request);
@@ -315,7 +313,7 @@ impl Relay {
             Err(DeviceError::OutOfRange { .. }) => Status::OutOfRange,
             Err(_) => Status::Failed,
         };
-        self.port.settle(ticket, status);
+        self.port.complete(ticket, status);
         match answer {
             Ok(()) | Err(DeviceError::OutOfRange { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -339,9 +337,9 @@ impl Relay {
         }
     }
 
-    /// Takes launches, those of the most urgent queue first.
+    /// Takes launches from the rings, those of the most urgent queue first.
     fn take_commands(&mut self) -> Result<(), ServeError> {
-        let corrupt = |_| ServeError::BadOrder("a ring that is corrupt".to_owned());
+        let corrupt = |_| ServeError::BadOrder("a corrupt ring".to_owned());
         for index in 0..self.queues.len() {
             while let Some(command) = self.queues[index].commands.pop_with(Command::take).map_err(corrupt)? {
                 self.submit(index, &command)?;
@@ -355,7 +353,8 @@ impl Relay {
         let record = LaunchRecord { module, ..command.record };
         let params = match command.params_bytes as usize {
             bytes if bytes <= PARAMS_BYTES_MAX => command.params.to_bytes(bytes),
-            // Nothing was taken of it; the device refuses its size.
+            // The ring holds only the size of an oversized block; the device refuses the launch for
+            // it.
             _ => vec![0; PARAMS_BYTES_MAX + 1],
         };
         let queue = QueueId(index as u32);
@@ -364,13 +363,13 @@ impl Relay {
             self.take_orders()?;
         }
         if !self.relayed.has_queue(queue) {
-            return Err(ServeError::BadOrder(format!("a launch for device queue {index}, which is no lane's")));
+            return Err(ServeError::BadOrder(format!("a launch for device queue {index}, which belongs to no lane")));
         }
         match self.relayed.device_mut().submit(queue, &record, &params) {
             Ok(()) => self.queues[index].in_flight.push_back(record.launch),
-            // The daemon answers for it when this process is gone.
+            // The daemon completes it once this process is gone.
             Err(SubmitError::Lost) => {}
-            Err(SubmitError::Full) => return Err(ServeError::BadOrder("more launches than a queue takes".to_owned())),
+            Err(SubmitError::Full) => return Err(ServeError::BadOrder("more launches than a queue holds".to_owned())),
         }
         Ok(())
     }
@@ -392,11 +391,11 @@ impl Relay {
 
     fn give(&mut self, completion: &Completion) -> Result<(), ServeError> {
         let queue = self.queues.iter_mut().find(|queue| queue.in_flight.front() == Some(&completion.launch));
-        let queue = queue.expect("a device ends launches of a queue in their order");
+        let queue = queue.expect("a device completes the launches of a queue in order");
         queue.in_flight.pop_front();
         queue
             .completions
             .push(&completion.to_words())
-            .map_err(|_| ServeError::BadOrder("a ring that is corrupt or full".to_owned()))
+            .map_err(|_| ServeError::BadOrder("a corrupt or full ring".to_owned()))
     }
 }

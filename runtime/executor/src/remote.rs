@@ -1,4 +1,4 @@
-//! Memory that is an executor's, as the daemon reaches it ([`super::port`]).
+//! Memory that belongs to an executor, as the daemon accesses it ([`super::port`]).
 
 use super::port::{Port, Request, STAGING_BYTES, Status};
 use super::supervisor::{Loss, Supervised};
@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
-/// How long it looks for an answer before it sleeps: small transfers take a few microseconds.
-const EAGER: Duration = Duration::from_micros(20);
+/// How long to poll for an answer before sleeping: small transfers take a few microseconds.
+const SPIN_TIME: Duration = Duration::from_micros(20);
 
-/// How often it looks whether there is still somebody who could answer.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Interval of checks whether the executor still lives.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The daemon's way to the memory.
+/// The daemon's access to the memory.
 #[derive(Debug)]
 pub(super) struct RemoteMemory {
     port: Port,
     wake: FdBell,
     executor: Arc<Supervised>,
     words: WordTable,
-    /// Known once the executor said what it has.
+    /// Known once the executor has reported it.
     pub(super) bytes: u64,
     answer_within: Duration,
 }
@@ -40,15 +40,15 @@ impl RemoteMemory {
         RemoteMemory { port, wake, executor, words: WordTable::default(), bytes, answer_within }
     }
 
-    /// Wakes the executor: there is a launch.
+    /// Wakes the executor for a launch.
     pub(super) fn wake(&self) {
         self.port.wake(&self.wake);
     }
 
     pub(super) fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check(at, bytes.len() as u64)?;
-        // Epoch words first: the executor follows before it does the transfer, so that it never takes an
-        // old value for one that was raised since.
+        // Epoch words first: the executor copies them to device memory before the transfer, so a
+        // later raise is never overwritten by an older value.
         let port = &self.port;
         self.words.written(at, bytes, |index, value| port.epoch(index).store(value, Release));
         for (index, chunk) in bytes.chunks(STAGING_BYTES as usize).enumerate() {
@@ -92,7 +92,7 @@ impl RemoteMemory {
         }
     }
 
-    /// Sees that an epoch word is one that the daemon raises by a store.
+    /// Binds an epoch word to a shared word that the daemon can raise by a store.
     pub(super) fn watch(&mut self, word: DeviceOffset) -> Result<(), DeviceError> {
         let is_word = word.0.is_multiple_of(4) && self.check(word, 4).is_ok();
         if !is_word || self.words.find(word).is_some() {
@@ -107,20 +107,20 @@ impl RemoteMemory {
         if is_inside { Ok(()) } else { Err(DeviceError::OutOfRange { at: at.0, bytes, memory_bytes: self.bytes }) }
     }
 
-    /// Has the executor do something, and waits for it.
+    /// Sends a request to the executor, and waits for the answer.
     fn ask(&self, request: Request) -> Result<(), DeviceError> {
         let ticket = self.port.ask(request);
         self.wake();
         match self.wait(ticket)? {
             Some(Status::Done) => Ok(()),
             Some(Status::OutOfRange) => {
-                self.executor.end(LossCause::ProtocolViolation("its memory is smaller than it said".to_owned()));
+                self.executor.end(LossCause::ProtocolViolation("its memory is smaller than it reported".to_owned()));
                 Err(self.gone())
             }
-            // It says why when it ends, which it does now.
+            // It ends now and reports the reason.
             Some(Status::Failed) => Err(self.gone()),
             None => {
-                self.executor.end(LossCause::ProtocolViolation("it answered a transfer with nonsense".to_owned()));
+                self.executor.end(LossCause::ProtocolViolation("it sent an invalid answer to a transfer".to_owned()));
                 Err(self.gone())
             }
         }
@@ -133,7 +133,7 @@ impl RemoteMemory {
             if let Some(status) = self.port.answer(ticket) {
                 return Ok(status);
             }
-            if begun.elapsed() < EAGER {
+            if begun.elapsed() < SPIN_TIME {
                 std::hint::spin_loop();
                 continue;
             }
@@ -144,15 +144,13 @@ impl RemoteMemory {
                 self.executor.end(LossCause::Hung(format!("did not answer within {:?}", self.answer_within)));
                 return Err(self.gone());
             }
-            self.port.bell().sleep_for(rung, LOOK_EVERY);
+            self.port.bell().sleep_for(rung, CHECK_INTERVAL);
         }
     }
 
     fn gone(&self) -> DeviceError {
         DeviceError::DomainLost(
-            self.executor
-                .loss()
-                .map_or_else(|| "the executor that has the device is ending".to_owned(), Loss::to_string),
+            self.executor.loss().map_or_else(|| "the executor of the device is ending".to_owned(), Loss::to_string),
         )
     }
 }

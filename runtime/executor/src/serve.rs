@@ -1,4 +1,4 @@
-//! The executor's side: what `atoll executor` runs.
+//! The executor's side: the main function of `atoll executor`.
 
 use super::channel::{Channel, ChannelError};
 use super::jail;
@@ -22,43 +22,43 @@ use std::sync::Arc;
 /// Why an executor ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// What it was started with is no channel to a daemon.
+    /// Its standard input is not a channel to a daemon.
     #[error("an executor is started by the daemon, with a channel as its standard input; this one {0}")]
     NoDaemon(String),
-    /// The daemon sent what cannot be.
-    #[error("the daemon sent what it may not: {0}")]
+    /// The daemon broke the protocol.
+    #[error("the daemon broke the protocol: {0}")]
     BadOrder(String),
     /// The device cannot run here.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// System calls cannot be restricted.
-    #[error("code of others is not run without a jail: {0}")]
+    #[error("untrusted code is not run without a jail: {0}")]
     Jail(String),
-    /// The system refused.
-    #[error("{what}: {source}")]
+    /// A system call failed.
+    #[error("cannot {what}: {source}")]
     Os {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// Its answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Runs launches for the daemon at the other end of the standard input until that closes it, on a
-/// device of one of these kinds. To be called by a process that does nothing else, and ends when
+/// Runs launches on a device of one of these kinds, for the daemon at the other end of the standard
+/// input, until the daemon closes it. Call it in a process that does nothing else and ends when
 /// this returns.
 ///
 /// # Errors
-/// If there is no such daemon, it breaks the rules of the channel, or the device cannot run.
+/// If there is no daemon, it breaks the protocol, or the device cannot run.
 pub fn serve(kinds: &[DeviceKind]) -> Result<(), ServeError> {
-    jail::enter_alone().map_err(os("give up what was inherited"))?;
+    jail::enter_alone().map_err(os("drop inherited descriptors and privileges"))?;
     let socket = std::io::stdin().as_fd().try_clone_to_owned().map_err(os("duplicate the standard input"))?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(os("ask to die with the daemon"))?;
     let channel = Arc::new(Channel::new(socket));
     match run(&channel, kinds) {
         Ok(()) => Ok(()),
         Err(error) => {
-            // Whoever started us hears why, if it still listens.
+            // The daemon learns the reason if it still listens.
             let _ = channel.send(&Answer::Refused { reason: error.to_string() }, &[], false);
             Err(error)
         }
@@ -66,7 +66,7 @@ pub fn serve(kinds: &[DeviceKind]) -> Result<(), ServeError> {
 }
 
 fn run(channel: &Arc<Channel>, kinds: &[DeviceKind]) -> Result<(), ServeError> {
-    let Greeting { device, config, memory_bytes, nice, descriptors } = greeting(channel)?;
+    let Hello { device, config, memory_bytes, nice, descriptors } = receive_hello(channel)?;
     let no_such = || {
         ServeError::Device(DeviceError::Unavailable(format!(
             "this program was built without devices of the kind `{device}`"
@@ -80,7 +80,7 @@ fn run(channel: &Arc<Channel>, kinds: &[DeviceKind]) -> Result<(), ServeError> {
 }
 
 /// The first message.
-struct Greeting {
+struct Hello {
     device: String,
     config: String,
     memory_bytes: Option<u64>,
@@ -88,31 +88,31 @@ struct Greeting {
     descriptors: Vec<OwnedFd>,
 }
 
-fn greeting(channel: &Channel) -> Result<Greeting, ServeError> {
+fn receive_hello(channel: &Channel) -> Result<Hello, ServeError> {
     let (order, descriptors) = match channel.receive::<Order>(true) {
         Ok(Some(received)) => received,
         Ok(None) | Err(ChannelError::Closed) => return Err(ServeError::NoDaemon("was told nothing".to_owned())),
         Err(error) => return Err(ServeError::NoDaemon(format!("cannot read its standard input: {error}"))),
     };
     let Order::Hello { version, daemon, device, config, memory_bytes, nice } = order else {
-        return Err(ServeError::BadOrder("the first message is no greeting".to_owned()));
+        return Err(ServeError::BadOrder("the first message is not `Hello`".to_owned()));
     };
     if version != PROTOCOL_VERSION {
         return Err(ServeError::BadOrder(format!(
-            "version {version} of the protocol; this program speaks {PROTOCOL_VERSION}"
+            "version {version} of the protocol; this program uses {PROTOCOL_VERSION}"
         )));
     }
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     if parent != daemon {
         return Err(ServeError::NoDaemon(format!("was started by process {daemon}, which has ended")));
     }
-    Ok(Greeting { device, config, memory_bytes, nice, descriptors })
+    Ok(Hello { device, config, memory_bytes, nice, descriptors })
 }
 
-/// The descriptors of a greeting, as many as there have to be.
+/// The descriptors of the `Hello` message; their number must be `N`.
 pub(super) fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], ServeError> {
     let wrong =
-        |descriptors: Vec<OwnedFd>| ServeError::BadOrder(format!("a greeting with {} descriptors", descriptors.len()));
+        |descriptors: Vec<OwnedFd>| ServeError::BadOrder(format!("`Hello` with {} descriptors", descriptors.len()));
     descriptors.try_into().map_err(wrong)
 }
 
@@ -128,7 +128,7 @@ fn run_units(
     answer(channel, &Answer::Ready { version: PROTOCOL_VERSION, missing })?;
     let end = loop {
         match channel.receive::<Order>(true) {
-            Ok(Some((order, descriptors))) => match obey(&mut *units, &window, channel, order, descriptors) {
+            Ok(Some((order, descriptors))) => match handle(&mut *units, &window, channel, order, descriptors) {
                 Ok(()) => {}
                 Err(error) => break Err(error),
             },
@@ -136,7 +136,7 @@ fn run_units(
             Err(error) => break Err(ServeError::BadOrder(error.to_string())),
         }
     };
-    // The process ends now: nobody waits for what still runs.
+    // The process ends now, without waiting for running kernels.
     std::mem::forget(units);
     end
 }
@@ -153,10 +153,11 @@ fn start(
     let memory = Arc::new(Region::attach(memory).map_err(os("map device memory"))?);
     memory.prefer_huge_pages();
     if memory.bytes() != units.memory_bytes() {
-        return Err(ServeError::BadOrder("memory of another size than it says".to_owned()));
+        return Err(ServeError::BadOrder("memory of another size than announced".to_owned()));
     }
     if nice != 0 {
-        // Before there are threads, which inherit it. A refusal costs others speed, nothing else.
+        // Before there are threads, which inherit it. If it fails, only the speed of other
+        // processes suffers.
         let _ = rustix::process::setpriority_process(None, nice);
     }
     let missing = jail::enter_before_threads(units.private_bytes()).map_err(os("enter the jail"))?;
@@ -165,7 +166,7 @@ fn start(
     Ok((units.start(resources)?, missing))
 }
 
-fn obey(
+fn handle(
     units: &mut dyn RunningUnits,
     window: &Window,
     channel: &Channel,
@@ -173,7 +174,7 @@ fn obey(
     descriptors: Vec<OwnedFd>,
 ) -> Result<(), ServeError> {
     match order {
-        Order::Hello { .. } => Err(ServeError::BadOrder("a second greeting".to_owned())),
+        Order::Hello { .. } => Err(ServeError::BadOrder("a second `Hello`".to_owned())),
         Order::Load { module, target, code_bytes, ptx_bytes, facts_bytes } => {
             let parts = Parts { code_bytes, ptx_bytes, facts_bytes };
             let loaded = read_module(parts, descriptors)
@@ -189,15 +190,13 @@ fn obey(
             answer(channel, &Answer::Shown)
         }
         Order::Raise { .. } => Err(ServeError::BadOrder("an epoch of a device with memory of its own".to_owned())),
-        // Here the rings say which compute units serve which queues.
+        // Here the rings tell which compute units serve which queues.
         Order::OpenLane { .. } | Order::CloseLane { .. } => {
             Err(ServeError::BadOrder("a lane of a device with memory of its own".to_owned()))
         }
         Order::Hide { constants } => {
             let mut constants = constants.into_iter();
-            constants
-                .try_for_each(|range| window.hide(range.at, range.bytes))
-                .map_err(os("give addresses of constants back"))
+            constants.try_for_each(|range| window.hide(range.at, range.bytes)).map_err(os("unmap constants"))
         }
     }
 }
@@ -211,7 +210,7 @@ fn show(window: &Window, constants: &[ConstantRange], files: Vec<OwnedFd>) -> Re
     pairs.try_for_each(|(range, file)| window.show(range.at, range.bytes, file.as_fd())).map_err(os("map constants"))
 }
 
-/// How many bytes of a module are what.
+/// Sizes of the parts of a module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     pub(super) code_bytes: u64,
@@ -219,7 +218,7 @@ pub(super) struct Parts {
     pub(super) facts_bytes: u64,
 }
 
-/// A module that was sent.
+/// A module that the daemon sent.
 pub(super) struct SentModule {
     code: Vec<u8>,
     ptx: Vec<u8>,
@@ -233,7 +232,7 @@ impl SentModule {
     }
 }
 
-/// What is told about a module that is not loaded.
+/// The reason to report for a module that was not loaded.
 pub(super) fn refusal(error: DeviceError) -> String {
     match error {
         DeviceError::BadModule(why) => why,
@@ -241,7 +240,7 @@ pub(super) fn refusal(error: DeviceError) -> String {
     }
 }
 
-/// Reads a module out of the one descriptor of its message.
+/// Reads a module from the descriptor of its message.
 pub(super) fn read_module(parts: Parts, descriptors: Vec<OwnedFd>) -> Result<SentModule, DeviceError> {
     let bad = |why: &str| DeviceError::BadModule(why.to_owned());
     let [file] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| bad("it was sent without code"))?;
@@ -257,7 +256,7 @@ pub(super) fn read_module(parts: Parts, descriptors: Vec<OwnedFd>) -> Result<Sen
     };
     let (code, ptx, facts) = (next(code_bytes)?, next(ptx_bytes)?, next(facts_bytes)?);
     let kernels = serde_json::from_slice(&facts)
-        .map_err(|error| DeviceError::BadModule(format!("its facts cannot be read: {error}")))?;
+        .map_err(|error| DeviceError::BadModule(format!("cannot parse its facts: {error}")))?;
     Ok(SentModule { code, ptx, kernels })
 }
 
@@ -267,7 +266,7 @@ fn read_part(file: &OwnedFd, at: u64, length: usize) -> Result<Vec<u8>, DeviceEr
     let mut done = 0;
     while done < length {
         match rustix::io::pread(file, &mut bytes[done..], at + done as u64).map_err(unreadable)? {
-            0 => return Err(DeviceError::BadModule("it is shorter than it says".to_owned())),
+            0 => return Err(DeviceError::BadModule("it is shorter than announced".to_owned())),
             read => done += read,
         }
     }
@@ -276,13 +275,13 @@ fn read_part(file: &OwnedFd, at: u64, length: usize) -> Result<Vec<u8>, DeviceEr
 
 pub(super) fn answer(channel: &Channel, answer: &Answer) -> Result<(), ServeError> {
     match channel.send(answer, &[], true) {
-        // A daemon that is gone is heard of by the next receive.
+        // The next receive detects that the daemon is gone.
         Ok(_) | Err(ChannelError::Closed) => Ok(()),
         Err(error) => Err(ServeError::BadOrder(error.to_string())),
     }
 }
 
-/// Reports leave at once, before their completions.
+/// Sends each report at once, before the completion of its launch.
 #[derive(Debug)]
 pub(super) struct SendReports {
     pub(super) channel: Arc<Channel>,
@@ -293,7 +292,7 @@ impl KeepReports for SendReports {
     fn put(&self, launch: LaunchId, report: LaunchReport) {
         if report != LaunchReport::default() {
             for piece in Answer::of_report(launch, report) {
-                // The daemon reads always; one that is gone needs no reports.
+                // The daemon always reads; if it is gone, it needs no reports.
                 let _ = self.channel.send(&piece, &[], true);
             }
             self.link.note_report();

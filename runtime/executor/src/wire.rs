@@ -1,8 +1,8 @@
-//! The messages between a daemon and its executors. Launches and completions are none: they cross
-//! the rings.
+//! The messages between a daemon and its executors. Launches and completions are not messages: they
+//! cross the rings.
 //!
-//! Each is one packet of JSON, at most [`MESSAGE_BYTES_MAX`] long; code and the facts of its
-//! kernels travel in a memory file beside it.
+//! A message is one packet of JSON of at most [`MESSAGE_BYTES_MAX`] bytes. Code, and the facts of
+//! its kernels, are sent in a memory file with it.
 
 use atoll_core::LaunchId;
 use atoll_device::DeviceFacts;
@@ -10,67 +10,67 @@ use atoll_device::report::{Fault, LaunchReport};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// Version of all of this, rings and control words included. Both sides are one program, so it only
-/// guards against one that was replaced while it ran.
+/// Version of the messages, rings and control words. Both sides are the same program, so a mismatch
+/// only occurs if the program was replaced while the daemon ran.
 pub(crate) const PROTOCOL_VERSION: u32 = 6;
 
-/// Longest message. Less than what a socket holds by default.
+/// Longest message in bytes; less than a socket's default buffer.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 128 << 10;
 
-/// Most descriptors in one message; the system takes 253.
+/// Most descriptors in one message; the system allows 253.
 pub(crate) const DESCRIPTORS_MAX: usize = 64;
 
 /// Most ranges in one message without descriptors.
 pub(crate) const RANGES_MAX: usize = 1024;
 
-/// Most code of a module, and most bytes of facts about its kernels.
+/// Most bytes of a module's code, and of the facts of its kernels.
 pub(crate) const CODE_BYTES_MAX: u64 = 1 << 30;
 pub(crate) const FACTS_BYTES_MAX: u64 = 64 << 20;
 
-/// Printed text in one message; as JSON it may be six times as long.
+/// Bytes of printed text in one message; as JSON it may be six times as long.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// Longest name and place in a report.
+/// Longest name and description of a place in a report, in bytes.
 const NAME_BYTES_MAX: usize = 2 << 10;
 
-/// From the daemon.
+/// Messages from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum Order {
-    /// The first message. Its descriptors: control words and rings, memory of the device or for
-    /// transfers to it, the completion eventfd, and for a device with memory of its own the one
+    /// The first message. Its descriptors: control words and rings; device memory, or memory for
+    /// transfers; the completion eventfd; and, for a device with memory of its own, the eventfd
     /// that wakes the executor.
     Hello {
         version: u32,
-        /// The daemon's process.
+        /// The daemon's process id.
         daemon: i32,
-        /// The kind of device that it runs, and its configuration.
+        /// The kind of device to run, and its configuration.
         device: String,
         config: String,
-        /// Memory to reserve, where it takes the place of another executor.
+        /// Bytes of memory to reserve, if it replaces another executor.
         memory_bytes: Option<u64>,
-        /// How much less urgent than others it is, as for nice(2).
+        /// Increase of its nice value, as for nice(2).
         nice: i32,
     },
-    /// Its descriptor holds so many bytes of code, then so many of the PTX that it was made from if
-    /// there are any, then so many of facts.
+    /// Loads a module. Its descriptor contains the code, then the PTX it was made from if any, then
+    /// the facts, with these sizes.
     Load { module: u32, target: String, code_bytes: u64, ptx_bytes: u64, facts_bytes: u64 },
-    /// No launch in flight uses it.
+    /// Unloads a module that no launch in flight uses.
     Unload { module: u32 },
-    /// Where constants are to be mapped, each with a descriptor of its memory, for reading.
+    /// Maps constants read-only; there is a descriptor for each.
     Show { constants: Vec<ConstantRange> },
-    /// An epoch word in memory of the device's own is raised that no launch was given yet.
+    /// Raises an epoch word in memory of the device's own that no launch has carried yet.
     Raise { word: u64, epoch: u32 },
-    /// A lane of a device with memory of its own: its queues, whether half of them are paired queues, and
-    /// its compute units.
+    /// Opens a lane of a device with memory of its own, with its queues, whether half of them are
+    /// paired queues, and its compute units.
     OpenLane { lane: u32, queues: Range<u32>, paired_queues: bool, units: Range<u32> },
-    /// Nothing is in the queues of a lane.
+    /// Closes a lane whose queues are empty.
     CloseLane { queues: Range<u32> },
-    /// Constants that are not to be mapped any more; no launch in flight reads them.
+    /// Unmaps constants that no launch in flight reads.
     Hide { constants: Vec<ConstantRange> },
 }
 
-/// Addresses of a constant, counted from where constants begin.
+/// The address range of a constant, relative to the beginning of constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ConstantRange {
@@ -78,26 +78,26 @@ pub(crate) struct ConstantRange {
     pub(crate) bytes: u64,
 }
 
-/// From an executor.
+/// Messages from an executor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum Answer {
-    /// It runs, and this is what its jail lacks.
+    /// It runs; `missing` lists what its jail lacks.
     Ready { version: u32, missing: Vec<String> },
-    /// What its device is, where only the executor can say that; sent before it runs.
+    /// The facts of its device, if only the executor knows them; sent before `Ready`.
     Device { facts: DeviceFacts },
-    /// It cannot run, or not any more.
+    /// It cannot run or cannot continue.
     Refused { reason: String },
-    /// A module is loaded, or cannot be.
+    /// A module was loaded, or refused with a reason.
     Loaded { module: u32, refusal: Option<String> },
     /// The constants of one [`Order::Show`] are mapped.
     Shown,
-    /// A piece of what there is to tell about a launch; sent before its completion.
+    /// A part of a launch's report; sent before the completion.
     Report { launch: u64, fault: Option<Fault>, printed: String, printed_lost_bytes: u64, is_last: bool },
 }
 
 impl Answer {
-    /// A report in as many messages as it takes.
+    /// Splits a report into as many messages as needed.
     pub(crate) fn of_report(launch: LaunchId, report: LaunchReport) -> Vec<Answer> {
         let mut fault = report.fault.map(short);
         let mut pieces = Vec::new();
@@ -121,7 +121,7 @@ impl Answer {
     }
 }
 
-/// Cuts the names in a fault to what a message takes.
+/// Truncates the names in a fault to their limit.
 fn short(mut fault: Fault) -> Fault {
     let cut = |text: &mut String| text.truncate(floor_char_boundary(text, NAME_BYTES_MAX));
     cut(&mut fault.kernel);
@@ -134,7 +134,7 @@ fn short(mut fault: Fault) -> Fault {
     fault
 }
 
-/// The last place at or before `at` where `text` can be cut.
+/// The last position at or before `at` where `text` can be split.
 fn floor_char_boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_report_crosses_in_pieces_that_fit() {
+    fn a_long_report_is_split_into_messages_that_fit() {
         let printed = "\u{1}é".repeat(50_000);
         let report = LaunchReport { fault: Some(fault()), printed: printed.clone(), printed_lost_bytes: 9 };
         let (mut text, mut faults, mut lost, mut ends) = (String::new(), Vec::new(), 0, 0);

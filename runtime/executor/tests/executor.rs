@@ -1,5 +1,4 @@
-//! The host device in a process of its own: the conformance suite, and what only another process
-//! can do.
+//! The host device in an executor: the conformance suite, and tests of the process.
 #![cfg(target_arch = "x86_64")]
 
 #[allow(unreachable_pub, reason = "the suite is shared by the tests of all devices")]
@@ -18,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 use suite::rig::{Kernel, Launch, Param, Rig, Wanted, kernels};
 
-/// What the tests start as an executor: this very program, running only this.
+/// The program that the tests start as an executor: this binary, running only this test.
 #[test]
 #[ignore = "the other tests run it"]
 fn executor_process() {
@@ -35,15 +34,15 @@ fn make(wanted: Wanted) -> Rig {
 
 conforms!(make);
 
-/// A device with the kernels, and its process.
+/// A device with the kernels, and its process id.
 fn rig() -> (Rig, Pid) {
     let device = device();
     let pid = Pid::from_raw(device.pid() as i32).expect("a process");
     (Rig::new(Box::new(device), kernels()), pid)
 }
 
-/// Fills a queue with an endless kernel and others behind it, lets `harm` happen, and takes the
-/// answers.
+/// Fills a queue with an endless kernel and others behind it, calls `harm`, and returns the reasons
+/// of the failures.
 fn after(harm: impl FnOnce(Pid)) -> Vec<String> {
     let (mut rig, pid) = rig();
     let counts = rig.alloc(400);
@@ -72,7 +71,7 @@ fn is_gone(pid: Pid) -> bool {
 }
 
 #[test]
-fn a_killed_executor_ends_its_launches_and_says_how() {
+fn a_killed_executor_fails_its_launches_with_the_signal() {
     for (signal, name) in [(Signal::KILL, "SIGKILL"), (Signal::TERM, "SIGTERM")] {
         let reasons = after(|pid| kill_process(pid, signal).expect("it lives"));
         assert!(
@@ -83,12 +82,12 @@ fn a_killed_executor_ends_its_launches_and_says_how() {
 }
 
 #[test]
-fn a_stopped_executor_is_found_and_killed() {
+fn a_stopped_executor_is_detected_and_killed() {
     let reasons = after(|pid| kill_process(pid, Signal::STOP).expect("it lives"));
     assert!(reasons[0].ends_with("showed no sign of life for 2s and was killed"), "{reasons:?}");
 }
 
-/// Stops an executor, and waits until it stands still: the signal only asks for that.
+/// Stops an executor, and waits until it has stopped: the signal takes effect later.
 fn stop(device: &ExecutorDevice) {
     kill_process(Pid::from_raw(device.pid() as i32).expect("a process"), Signal::STOP).expect("it lives");
     let is_stopped =
@@ -99,7 +98,7 @@ fn stop(device: &ExecutorDevice) {
 }
 
 #[test]
-fn a_stopped_executor_that_should_load_is_found() {
+fn a_stopped_executor_is_detected_while_it_loads() {
     let mut device = device();
     stop(&device);
     let image = atoll_device::ModuleImage {
@@ -110,7 +109,7 @@ fn a_stopped_executor_that_should_load_is_found() {
         kernels: &suite::rig::facts(),
     };
     device.begin_load(image).expect("nothing waits");
-    // It may have been stopped before it could say that it runs; then the other bound counts.
+    // It may have been stopped before it reported that it runs; then the other time limit applies.
     let short = ExecutorConfig { answer_within: Duration::from_secs(2), ..config(Wanted::default()) };
     let mut device = ExecutorDevice::start(short).expect("an executor");
     stop(&device);
@@ -118,8 +117,8 @@ fn a_stopped_executor_that_should_load_is_found() {
     assert!(error.contains("and was killed"), "{error}");
 }
 
-/// What the system answers to native code that asks it; the reason why the executor is gone where
-/// it does not survive that.
+/// The result of a system call made by native code in an executor; or why the executor is gone, if
+/// the call is fatal.
 fn ask(number: i64, [first, second, third]: [Param; 3]) -> Result<i64, String> {
     ask_four(number, [first, second, third, Param::U64(0)])
 }
@@ -147,7 +146,7 @@ fn ask_four(number: i64, arguments: [Param; 4]) -> Result<i64, String> {
 }
 
 #[test]
-fn code_in_an_executor_has_no_files_and_no_way_out() {
+fn code_in_an_executor_has_no_files_and_no_network() {
     let (path, none) = (Param::At(DeviceOffset(0)), Param::U64(0));
     let here = Param::U64(libc::AT_FDCWD as u64);
     assert!(ask(libc::SYS_getpid, [none; 3]).expect("an answer") > 0, "what it needs it may");
@@ -176,18 +175,18 @@ fn code_in_an_executor_has_no_files_and_no_way_out() {
         (libc::SYS_mount, [path, path, none]),
         (libc::SYS_setuid, [none; 3]),
     ] {
-        let answer = ask(number, arguments).expect_err("a call that may not be made");
+        let answer = ask(number, arguments).expect_err("a forbidden call");
         assert!(answer.contains("was killed by SIGSYS"), "call {number}: {answer}");
     }
 }
 
 #[test]
-fn the_jail_says_what_it_lacks() {
+fn the_jail_reports_what_it_lacks() {
     let (rig, pid) = rig();
     let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).expect("it lives");
     let statuses =
         tasks.map(|task| std::fs::read_to_string(task.expect("it lives").path().join("status")).expect("it lives"));
-    // Where kernels run; the test harness has threads of its own.
+    // A thread that runs kernels; the test harness has threads of its own.
     let status = statuses.into_iter().find(|status| status.starts_with("Name:\tatoll-cu-")).expect("a compute unit");
     let field = |name: &str| {
         status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).expect("a field").to_owned()
@@ -215,9 +214,9 @@ fn the_jail_says_what_it_lacks() {
 }
 
 #[test]
-fn dropping_an_executor_leaves_nothing() {
+fn dropping_an_executor_leaks_nothing() {
     let descriptors = || std::fs::read_dir("/proc/self/fd").expect("a folder").count();
-    // Those that stay: the supervisor's own.
+    // The supervisor's own descriptors stay.
     drop(device());
     let before = descriptors();
     for _ in 0..3 {
@@ -227,7 +226,7 @@ fn dropping_an_executor_leaves_nothing() {
         assert!(is_gone(pid));
     }
     let after = Instant::now() + Duration::from_secs(20);
-    // Other tests of this program open and close theirs.
+    // Other tests of this program open and close descriptors too.
     while descriptors() > before && Instant::now() < after {
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -235,7 +234,7 @@ fn dropping_an_executor_leaves_nothing() {
 }
 
 #[test]
-fn a_program_that_is_no_executor_is_refused_with_its_status() {
+fn a_program_that_is_no_executor_is_reported_with_its_status() {
     let config = ExecutorConfig { program: "/bin/false".into(), arguments: Vec::new(), ..config(Wanted::default()) };
     let mut device = ExecutorDevice::start(config).expect("a process");
     let image = atoll_device::ModuleImage {

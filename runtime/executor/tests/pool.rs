@@ -1,5 +1,4 @@
-//! Several executors as one device: the conformance suite, and that domains do not share their
-//! fate.
+//! Several executors as one device: the conformance suite, and the isolation of domains.
 #![cfg(target_arch = "x86_64")]
 
 #[allow(unreachable_pub, dead_code, reason = "the suite is shared by the tests of all devices")]
@@ -20,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use suite::rig::{Kernel, Rig, Wanted, facts, kernels, wait_for};
 
-/// What the tests start as an executor: this very program, running only this.
+/// The program that the tests start as an executor: this binary, running only this test.
 #[test]
 #[ignore = "the other tests run it"]
 fn executor_process() {
@@ -35,7 +34,7 @@ fn make(wanted: Wanted) -> Rig {
     Rig::new(Box::new(pool(wanted)), kernels())
 }
 
-// Without those that name memory of no domain.
+// Without tests that use memory of no domain.
 conforms! {
     make:
     kernels_compute,
@@ -83,7 +82,7 @@ fn is_ready(pool: &ExecutorPool, name: &str) -> bool {
     has_process && pool.domain_state(name) == DomainState::Ready
 }
 
-/// Sleeps on the descriptor alone, without looking now and then. Nothing is in flight.
+/// Sleeps on the descriptor alone, without polling. Nothing is in flight.
 fn sleep_until(pool: &mut ExecutorPool, is_so: impl Fn(&ExecutorPool) -> bool) {
     while !is_so(pool) {
         let fd = pool.completion_fd();
@@ -112,12 +111,12 @@ impl Two {
         Pid::from_raw(processes.iter().find(|process| process.domain == NAMES[domain])?.pid? as i32)
     }
 
-    /// One block of a kernel with the parameters counts, then two numbers.
+    /// Submits one block of a kernel with the parameters `counts` and two numbers.
     fn submit(&mut self, domain: usize, kernel: Kernel, counts: DeviceOffset, rest: [u64; 2]) -> LaunchId {
         self.submit_at(domain, kernel, [counts.0, rest[0], rest[1], 0], &[0])
     }
 
-    /// One block of a kernel, of whose parameters some are addresses.
+    /// Submits one block of a kernel, some of whose parameters are addresses.
     fn submit_at(&mut self, domain: usize, kernel: Kernel, params: [u64; 4], addresses: &[usize]) -> LaunchId {
         let params: Vec<u8> = params.iter().flat_map(|word| word.to_le_bytes()).collect();
         let none = DeviceOffset(0);
@@ -141,7 +140,7 @@ impl Two {
         launch
     }
 
-    /// The end of a launch; those of others are kept.
+    /// Waits for the end of a launch; completions of other launches are kept.
     fn wait(&mut self, launch: LaunchId) -> Completion {
         self.wait_until(|two| {
             two.ended.extend(two.pool.next_completion());
@@ -163,8 +162,8 @@ impl Two {
         assert_eq!(count, [1, 0, 0, 0]);
     }
 
-    /// Kills the executor of a domain, which has one, and sees that it is gone.
-    fn lose(&mut self, domain: usize) {
+    /// Kills the executor of a domain, and waits until it is gone.
+    fn kill_executor(&mut self, domain: usize) {
         let pid = self.pid(domain).expect("a process");
         kill_process(pid, Signal::KILL).expect("it lives");
         self.wait_until(|two| {
@@ -182,7 +181,8 @@ impl Two {
         self.wait_until(|two| two.pool.sees_constants(NAMES[domain]).then_some(()));
     }
 
-    /// Whether a kernel of a domain can read a constant: it adds the first number there to itself.
+    /// Whether a kernel of a domain can read a constant: it adds the constant's first number to
+    /// itself.
     fn sees(&mut self, domain: usize, constant: DeviceOffset) -> bool {
         let out = DeviceOffset(self.base(domain) + 4096);
         let launch = self.submit_at(domain, Kernel::VectorAdd, [constant.0, constant.0, out.0, 1], &[0, 1, 2]);
@@ -195,7 +195,7 @@ impl Two {
 }
 
 #[test]
-fn domains_share_constants_that_both_were_shown_and_nothing_else() {
+fn domains_share_only_constants_that_both_were_shown() {
     let mut two = Two::new();
     let constants = two.pool.info().constants_base;
     let (one, other) = (two.base(0), two.base(1));
@@ -213,7 +213,7 @@ fn domains_share_constants_that_both_were_shown_and_nothing_else() {
     two.show(1, &[constants]);
     assert_eq!([0, 1].map(|domain| two.sees(domain, constants)), [true, true]);
     two.pool.hide_constants(NAMES[0], &[constants]);
-    // Orders are obeyed in turn.
+    // Orders are handled in sequence.
     two.pool.reserve_constant(DeviceOffset(constants.0 + 4096), 4096).expect("room");
     two.show(0, &[DeviceOffset(constants.0 + 4096)]);
     assert_eq!([0, 1].map(|domain| two.sees(domain, constants)), [false, true]);
@@ -226,7 +226,7 @@ fn domains_share_constants_that_both_were_shown_and_nothing_else() {
 }
 
 #[test]
-fn a_lost_executor_is_replaced_and_others_go_on() {
+fn a_lost_executor_is_replaced_and_others_are_unaffected() {
     for signal in [Signal::KILL, Signal::STOP] {
         let mut two = Two::new();
         let old = two.base(0);
@@ -248,7 +248,7 @@ fn a_lost_executor_is_replaced_and_others_go_on() {
         );
         assert!(
             matches!(two.pool.write(DeviceOffset(old), &[1]), Err(DeviceError::DomainLost(_))),
-            "what was there is gone"
+            "its memory is gone"
         );
         let mut byte = [9];
         let new = DeviceOffset(two.base(0) + 4096);
@@ -286,7 +286,7 @@ fn a_domain_whose_executors_keep_dying_is_unavailable() {
     let image =
         ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &facts() };
     assert!(matches!(two.pool.load_module(image), Err(DeviceError::DomainLost(_))));
-    // What waits for an executor has memory by then, which goes with the last module.
+    // A domain that waits for an executor has memory by then, which is freed with the last module.
     let memory = DeviceOffset(two.base(0));
     two.pool.write(memory, &[1]).expect("memory");
     two.pool.unload_module(two.modules[0]);
@@ -301,7 +301,7 @@ fn launches_of_a_queue_end_in_order_when_their_executor_is_lost() {
     let first = two.submit(0, Kernel::ForeverAt, DeviceOffset(base), [1 << 32, 0]);
     let pid = two.pid(0).expect("a process");
     kill_process(pid, Signal::KILL).expect("it lives");
-    // It is gone, and the pool, which nobody asks, has not seen that yet.
+    // It is gone, and the pool has not been polled, so it has not noticed.
     let process = format!("/proc/{}", pid.as_raw_nonzero());
     two.wait_until(|_| (!std::path::Path::new(&process).exists()).then_some(()));
     std::thread::sleep(Duration::from_millis(100));
@@ -314,35 +314,34 @@ fn launches_of_a_queue_end_in_order_when_their_executor_is_lost() {
     assert_eq!(ended, [first, second]);
 }
 
-/// Whoever sleeps on the descriptor alone sees every domain come back, however long each of them
-/// pauses.
+/// A waiter that only sleeps on the descriptor sees every domain come back, whatever the lengths of
+/// their pauses.
 #[test]
 fn every_pause_ends_by_itself() {
     let mut two = Two::new();
     for domain in [1, 1, 1, 0] {
-        two.lose(domain);
+        two.kill_executor(domain);
         two.wait_until(|two| {
             assert_eq!(two.pool.next_completion(), None);
             two.is_ready(domain).then_some(())
         });
     }
     // The second loss of one domain, the fourth of the other: the shorter pause ends first.
-    two.lose(1);
-    two.lose(0);
+    two.kill_executor(1);
+    two.kill_executor(0);
     sleep_until(&mut two.pool, |pool| NAMES.iter().all(|name| is_ready(pool, name)));
 }
 
-/// A program that is no executor and ends at once, maybe while whoever started it still looks
-/// around. It is started again once, since it might have ended for another reason than what it was
-/// to load.
+/// A program that is no executor and ends at once, maybe while it is still being started. It is
+/// started once more, since it might have ended for another reason than the module.
 #[test]
-fn no_death_is_missed_by_who_sleeps() {
+fn a_sleeping_waiter_misses_no_death() {
     for _ in 0..50 {
         let config = ExecutorConfig { program: "/bin/false".into(), ..common::config(Wanted::default()) };
         let mut pool = ExecutorPool::new(config).expect("a pool");
         let image =
             ModuleImage { domain: NAMES[0], target: "host-x86-64-v3", code: kernels(), ptx: None, kernels: &facts() };
-        pool.begin_load(image).expect("nobody knows yet");
+        pool.begin_load(image).expect("the loss is not known yet");
         sleep_until(&mut pool, |pool| pool.executors().processes.iter().any(|process| process.losses == 2));
     }
 }
@@ -360,7 +359,7 @@ fn a_domain_without_modules_has_no_process() {
 }
 
 #[test]
-fn a_lane_is_that_of_every_executor_and_of_those_that_take_their_places() {
+fn a_lane_exists_in_every_executor_and_in_replacements() {
     let mut two = Two::new();
     let lane = two.pool.open_lane(&LaneSpec { units: vec![1], queues: 2 }).expect("a lane");
     two.queue = QueueId(lane.queues.start);
@@ -373,7 +372,7 @@ fn a_lane_is_that_of_every_executor_and_of_those_that_take_their_places() {
     two.runs(0);
     two.runs(1);
     assert_eq!(units(&mut two), [in_the_lane; 2]);
-    two.lose(0);
+    two.kill_executor(0);
     two.wait_until(|two| {
         assert_eq!(two.pool.next_completion(), None);
         two.is_ready(0).then_some(())

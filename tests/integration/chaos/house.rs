@@ -136,7 +136,7 @@ impl House {
         self.log_bytes = end;
         for line in fresh.lines() {
             ensure!(!line.contains("panicked") && !line.contains("a bug in"), "the daemon says: {line}");
-            if let Some((_, fields)) = line.split_once("an executor begins ") {
+            if let Some((_, fields)) = line.split_once("executor started ") {
                 let field = |name: &str| fields.split(' ').find_map(|field| field.strip_prefix(name));
                 let (domain, pid) = (field("domain="), field("pid=").and_then(|pid| pid.parse().ok()));
                 self.executors.insert(domain.context("a domain")?.to_owned(), pid.context("a number")?);

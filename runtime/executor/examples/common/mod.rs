@@ -1,4 +1,4 @@
-//! What the examples that measure share: the conformance suite's rig on a host device, and the time
+//! Shared by the examples that measure: the conformance suite's rig on a host device, and the time
 //! stamp counter.
 #![allow(dead_code, unreachable_pub, reason = "each example uses its part")]
 
@@ -17,7 +17,7 @@ pub fn arguments() -> Vec<u32> {
     std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect()
 }
 
-/// Serves as an executor and ends, where an example started itself as one. To be called first.
+/// Serves as an executor and exits, if an example started itself as one. Call it first.
 pub fn serve_if_executor() {
     if std::env::args().nth(1).as_deref() == Some("executor") {
         serve(&[KIND]).expect("a parent that drives it");
@@ -25,12 +25,12 @@ pub fn serve_if_executor() {
     }
 }
 
-/// Whether the device is to be in a process of its own: `--executor`.
+/// Whether the device runs in a process of its own: `--executor`.
 fn in_executor() -> bool {
     std::env::args().any(|argument| argument == "--executor")
 }
 
-/// Where the device is, for the head of a table.
+/// Where the device runs, for the head of a table.
 pub fn place() -> &'static str {
     if in_executor() { "in an executor" } else { "in this process" }
 }
@@ -50,7 +50,7 @@ pub fn now() -> u64 {
     unsafe { _rdtsc() }
 }
 
-/// How fast it counts.
+/// Its frequency.
 pub fn cycles_per_us() -> f64 {
     let (start, cycles) = (Instant::now(), now());
     std::thread::sleep(Duration::from_millis(100));

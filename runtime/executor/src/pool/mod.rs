@@ -1,98 +1,96 @@
-//! One physical device under several executors: one for each domain of those who trust each other.
+//! A pool: one physical device, run by one executor per domain.
 //!
-//! Towards the engine it is a single [`Device`] with one scheduler above it. A module belongs to a
-//! domain, its launches go to that domain's executor. Constants are held once and mapped by the
-//! executors of those domains that they were shown to; memory belongs to one domain. An executor
-//! that is lost is replaced after a pause that grows with how often that happens, and gets its
-//! modules again; its launches end as failed, with the cause, and the other domains go on. A domain
-//! whose executors keep dying is unavailable for a while, with the cause.
+//! The engine sees a single [`Device`] with one scheduler. A module belongs to a domain, and its
+//! launches go to that domain's executor. Constants are stored once and mapped by the executors of
+//! the domains to which they are shown; memory belongs to one domain. A lost executor is replaced,
+//! after a pause that grows with the number of losses, and its modules are loaded again. Its
+//! launches complete as failed, with the cause; other domains are not affected. A domain whose
+//! executors keep dying is unavailable for a while, with the cause.
 //!
-//! A device with memory of its own, as a GPU, is one executor for all domains, since processes
-//! share its compute units badly: to all of them it is the domain [`EVERYBODY`]. Its constants lie
-//! in the memory that goes with it; whoever put them there is told
-//! ([`Constants::take_constants_lost`]) and puts them there again, and until then nothing is
-//! started anew.
+//! A device with memory of its own, such as a GPU, has one executor for all domains, since several
+//! processes share its compute units badly; that executor belongs to the domain [`SHARED_DOMAIN`].
+//! Constants are in the memory that is lost with it. The engine is told of their loss
+//! ([`Constants::take_constants_lost`]) and writes them again; no new executor gets memory before.
 //!
-//! *Memory of a domain* is found at [`Domains::domain`]: the domain's number in the upper bits of
-//! the offset. A lost executor's memory is lost too: the domain gets a new number and new memory,
-//! which is zero, so that nobody mistakes one for the other, and whatever still carries the old
-//! number is refused.
+//! *Memory of a domain* is at [`atoll_device::Domains::domain`]: the upper bits of an offset hold the domain's
+//! number. When an executor is lost, so is its memory: the domain gets a new number and new, zeroed
+//! memory, and offsets with the old number are refused.
 
-mod lives;
-mod places;
+mod addresses;
+mod lifecycle;
+mod modules;
 
-pub(super) use places::NUMBERS_MAX;
+pub(super) use addresses::NUMBERS_MAX;
 
 use super::config::ExecutorConfig;
-use super::device::{ExecutorDevice, SealedModule};
+use super::device::ExecutorDevice;
 use super::domain::{Domain, Module, State};
+use addresses::{split, translate};
 use atoll_core::{DeviceOffset, Epoch, LaneId, LaunchId, QueueId};
 use atoll_device::extent::discard;
 use atoll_device::process::{DevicePlan, KeptService, MemoryHome, ProcessService};
 use atoll_device::space::ConstantStore;
 use atoll_device::{
-    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, DomainState,
-    Domains, ExecutorStatistics, Fault, FaultKind, Lane, LaneSpec, LaneTable, Lanes, LaunchRecord, LaunchReport,
-    LaunchStatus, Launching, Memory, ModuleId, ModuleImage, Modules, SubmitError, Telemetry,
+    ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo,
+    ExecutorStatistics, Fault, FaultKind, Lane, LaneSpec, LaneTable, Lanes, LaunchRecord, LaunchReport, LaunchStatus,
+    Launching, Memory, ModuleId, SubmitError, Telemetry,
 };
-use lives::{is_kept, watch};
-use places::{DOMAIN_SHIFT, split, translate};
+use lifecycle::watch;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
-/// The one domain of a device that keeps none apart; no tenant has this name.
-const EVERYBODY: &str = "*";
+/// The only domain of a device that does not keep domains apart; no tenant can have this name.
+const SHARED_DOMAIN: &str = "*";
 
-/// A device that is several executors.
+/// A device that is run by several executors.
 #[derive(Debug)]
 pub struct ExecutorPool {
     info: DeviceInfo,
     config: ExecutorConfig,
-    /// What the device is, where its executor said that.
+    /// The facts of the device, if its executor reported them.
     facts: Option<DeviceFacts>,
     constants: ConstantStore,
     domains: Vec<Domain>,
     numbers: u64,
-    /// Where each module is.
+    /// The domain of each module.
     modules: HashMap<ModuleId, usize>,
     modules_given: u32,
-    /// Launches that were taken and whose completion was not, with their domain.
+    /// Launches in flight, with their domain.
     launches: HashMap<LaunchId, usize>,
-    /// Completions of launches whose executor took them with it.
-    buried: VecDeque<Completion>,
-    /// Completions of launches that no executor took, with their domain; they wait for earlier
-    /// launches of it, since those of a queue end in order.
+    /// Completions of launches that were lost with their executor.
+    abandoned: VecDeque<Completion>,
+    /// Completions of launches that no executor took, with their domain. They wait for earlier
+    /// launches of the domain, since launches of a queue complete in order.
     refused: VecDeque<(Option<usize>, Completion)>,
     reports: HashMap<LaunchId, LaunchReport>,
     lanes: LaneTable,
-    /// The parameters of the launch that is being submitted, as its executor understands them.
+    /// The parameters of the launch that is being submitted, translated for its executor.
     params: Vec<u8>,
     statistics: ExecutorStatistics,
-    /// What executors that are gone had counted.
+    /// Counts of executors that are gone.
     busy_before_ns: u64,
     units_before: Vec<ComputeUnitUse>,
-    /// Constants went with an executor, and nobody was told yet.
+    /// Constants were lost with an executor, and the engine has not been told yet.
     constants_lost: bool,
-    /// Chunks that they took with them, and nobody was told yet.
+    /// Chunks that were lost with executors and not reported yet.
     chunks_lost: u64,
-    /// Readable while there is something to do: executors, the timer, the bell.
+    /// An epoll descriptor over executors, the timer and the bell.
     ready: OwnedFd,
     timer: OwnedFd,
     bell: OwnedFd,
-    /// The service that executors are clients of, where it is this pool's to keep running; it
-    /// outlives them.
+    /// The service whose clients the executors are, if this pool keeps it running; it outlives
+    /// them.
     service: Option<Box<dyn KeptService>>,
 }
 
 impl ExecutorPool {
-    /// A device whose executors are started when something is loaded; that of a device with memory
-    /// of its own is now, since it says what the device is.
+    /// A device whose executors are started when a module is loaded. The executor of a device with
+    /// memory of its own is started now, since it reports the facts of the device.
     ///
     /// # Errors
-    /// If there is no such device, or the system refuses.
+    /// If there is no such device, or a system call fails.
     pub fn new(config: ExecutorConfig) -> Result<ExecutorPool, DeviceError> {
         match config.device.memory {
             MemoryHome::Daemon => {
@@ -104,18 +102,19 @@ impl ExecutorPool {
                 let service = config.device.service.as_deref().map(ProcessService::keep).transpose()?.flatten();
                 let executor = ExecutorDevice::start(config.clone())?;
                 if service.as_ref().map(|service| service.has_client(executor.pid())).transpose()? == Some(false) {
-                    let why = "the GPU's driver does not use MPS in its executor, so nothing keeps that to its share";
+                    let why = "the GPU's driver does not use MPS in its executor, \
+                        so the executor is not confined to its share";
                     return Err(DeviceError::Unavailable(why.to_owned()));
                 }
-                // One that takes its place has as much memory, whatever others have taken
-                // meanwhile.
+                // Replacements reserve the same amount of memory, whatever other processes have
+                // allocated meanwhile.
                 let device = DevicePlan { memory_bytes: Some(executor.info().memory_bytes), ..config.device };
                 let mut pool = Self::with(ExecutorConfig { device, ..config }, executor.info().clone())?;
                 pool.facts = executor.facts();
                 pool.service = service;
-                let index = pool.domain_index(EVERYBODY);
+                let index = pool.domain_index(SHARED_DOMAIN);
                 pool.memory(index)?;
-                pool.begun(index, executor)?;
+                pool.install(index, executor)?;
                 Ok(pool)
             }
         }
@@ -139,7 +138,7 @@ impl ExecutorPool {
             modules: HashMap::new(),
             modules_given: 0,
             launches: HashMap::new(),
-            buried: VecDeque::new(),
+            abandoned: VecDeque::new(),
             refused: VecDeque::new(),
             reports: HashMap::new(),
             params: Vec::new(),
@@ -155,17 +154,17 @@ impl ExecutorPool {
         })
     }
 
-    /// Whether all domains are one, and its memory is only reached through its executor.
+    /// Whether the executor owns the memory, so that all domains share one executor.
     fn is_remote(&self) -> bool {
         self.config.device.memory == MemoryHome::Process
     }
 
-    /// The name under which a domain is known here.
+    /// The name of a domain in this pool.
     fn name<'a>(&self, name: &'a str) -> &'a str {
-        if self.is_remote() { EVERYBODY } else { name }
+        if self.is_remote() { SHARED_DOMAIN } else { name }
     }
 
-    /// A domain, if anything was ever asked about it.
+    /// The domain with a name, if it is known.
     fn known(&self, name: &str) -> Option<&Domain> {
         let name = self.name(name);
         self.domains.iter().find(|domain| domain.name == name)
@@ -180,12 +179,12 @@ impl ExecutorPool {
         self.domains.len() - 1
     }
 
-    /// Ends a launch whose executor is not there.
+    /// Completes a launch as lost because its executor is not there.
     fn refuse_lost(&mut self, domain: Option<usize>, launch: LaunchId, cause: &str) {
         self.refuse(domain, launch, FaultKind::Lost { cause: cause.to_owned(), may_have_run: false });
     }
 
-    /// Ends a launch that no executor takes.
+    /// Completes a launch that no executor takes.
     fn refuse(&mut self, domain: Option<usize>, launch: LaunchId, why: FaultKind) {
         let fault = Fault::of_kernel(why, "");
         self.reports.insert(launch, LaunchReport { fault: Some(fault), ..LaunchReport::default() });
@@ -193,14 +192,14 @@ impl ExecutorPool {
         self.ring();
     }
 
-    /// Wakes whoever waits for completions.
+    /// Wakes a waiter for completions.
     fn ring(&self) {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
     /// The next completion of any executor.
     fn poll(&mut self) -> Option<Completion> {
-        if let Some(completion) = self.buried.pop_front() {
+        if let Some(completion) = self.abandoned.pop_front() {
             return Some(completion);
         }
         let completion = self.domains.iter_mut().find_map(|domain| match &mut domain.state {
@@ -218,7 +217,7 @@ impl ExecutorPool {
         })
     }
 
-    /// The first of those that were refused before which nothing of its domain is in flight.
+    /// The first refused launch whose domain has no earlier launch in flight.
     fn next_refused(&mut self) -> Option<Completion> {
         let is_next = |(domain, completion): &(Option<usize>, Completion)| {
             !self.launches.iter().any(|(launch, other)| Some(*other) == *domain && launch.0 < completion.launch.0)
@@ -240,7 +239,7 @@ impl Device for ExecutorPool {
 
 impl Launching for ExecutorPool {
     fn watch_epoch(&mut self, word: DeviceOffset) {
-        if let Ok(Some((device, word))) = self.far(word) {
+        if let Ok(Some((device, word))) = self.remote(word) {
             device.watch_epoch(word);
         }
     }
@@ -270,7 +269,7 @@ impl Launching for ExecutorPool {
         let answer = match domain {
             Some(Domain { state: State::Running(device), modules, .. }) => {
                 match modules.get(&record.module).map(Module::ready) {
-                    // The executor took the place of another one and does not have it yet.
+                    // The replaced executor has not loaded the module yet.
                     Some(None) => Err(SubmitError::Lost),
                     ready => {
                         let local = ready.flatten().unwrap_or(ModuleId(u32::MAX));
@@ -322,8 +321,8 @@ impl Launching for ExecutorPool {
             if let Some(completion) = self.poll() {
                 break completion;
             }
-            // Last, and after each poll: that silences the bells of executors, which ring for their
-            // ends, too.
+            // Last, and after each poll: polling silences the bells of executors, which also ring
+            // when they end.
             if !self.advance() {
                 return None;
             }
@@ -344,43 +343,43 @@ impl Launching for ExecutorPool {
 
 impl Memory for ExecutorPool {
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
-        match self.far(at)? {
+        match self.remote(at)? {
             Some((device, at)) => device.write(at, bytes),
             None => self.place(at)?.write(bytes),
         }
     }
 
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        match self.far(at)? {
+        match self.remote(at)? {
             Some((device, at)) => device.read(at, bytes),
             None => self.place(at)?.read(bytes),
         }
     }
 
     fn copy(&mut self, from: DeviceOffset, to: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        // Both are in the same memory, if that is there.
-        let to_there = self.far(to)?.map(|(_, to)| to);
-        match (self.far(from)?, to_there) {
+        // Both are in the same memory, if it exists.
+        let to_there = self.remote(to)?.map(|(_, to)| to);
+        match (self.remote(from)?, to_there) {
             (Some((device, from)), Some(to)) => device.copy(from, to, bytes),
             _ => self.place(from)?.copy_to(self.place(to)?, bytes),
         }
     }
 
     fn fill(&mut self, at: DeviceOffset, value: u8, bytes: u64) -> Result<(), DeviceError> {
-        match self.far(at)? {
+        match self.remote(at)? {
             Some((device, at)) => device.fill(at, value, bytes),
             None => self.place(at)?.fill(value, bytes),
         }
     }
 
     fn give_back(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        let given = match self.far(at) {
+        let given = match self.remote(at) {
             Ok(Some((device, at))) => device.give_back(at, bytes),
             Ok(None) => self.place(at).and_then(|place| place.give_back(bytes)),
             Err(error) => Err(error),
         };
         match given {
-            // It went with its executor.
+            // The memory was lost with its executor.
             Err(DeviceError::DomainLost(_)) => Ok(()),
             other => other,
         }
@@ -389,7 +388,7 @@ impl Memory for ExecutorPool {
 
 impl Constants for ExecutorPool {
     fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
-        // On a device with memory of its own it is memory like any other.
+        // On a device with memory of its own, constants are ordinary memory.
         if self.is_remote() { Ok(()) } else { self.constants.reserve(at, bytes).map(|_| ()) }
     }
 
@@ -410,7 +409,7 @@ impl Constants for ExecutorPool {
     }
 
     fn show_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
-        // What has no domain has nothing loaded that could read them.
+        // A domain that is unknown has no module that could read constants.
         let Some(domain) = self.domains.iter_mut().find(|known| known.name == domain) else { return };
         let new: Vec<_> = constants.iter().copied().filter(|at| domain.constants.insert(*at)).collect();
         domain.show(new.into_iter(), &self.constants);
@@ -425,109 +424,9 @@ impl Constants for ExecutorPool {
     }
 
     fn sees_constants(&self, domain: &str) -> bool {
-        // Another executor maps them before it is ready.
+        // A replacement maps them before it is ready.
         let executor = self.known(domain).and_then(Domain::executor);
         executor.is_none_or(|executor| executor.lost().is_some() || executor.has_shown_all())
-    }
-}
-
-impl Modules for ExecutorPool {
-    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
-        let module = self.begin_load(image)?;
-        loop {
-            match self.poll_load(module) {
-                Some(answer) => return answer.map(|()| module),
-                None => {
-                    std::thread::sleep(Duration::from_millis(1));
-                    self.advance();
-                }
-            }
-        }
-    }
-
-    fn begin_load(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
-        let index = self.domain_index(image.domain);
-        if let State::Pausing { cause, is_unavailable: true, .. } = &self.domains[index].state {
-            return Err(DeviceError::DomainLost(cause.clone()));
-        }
-        let sealed = SealedModule::new(image)?;
-        let id = ModuleId(self.modules_given);
-        self.modules_given += 1;
-        let module = Module { sealed, local: None, was_loaded: false, is_loading: false, losses: 0, refusal: None };
-        self.domains[index].modules.insert(id, module);
-        self.modules.insert(id, index);
-        match &self.domains[index].state {
-            State::Absent => self.wake(index).inspect_err(|_| self.unload_module(id))?,
-            State::Running(_) => self.domains[index].load_all(),
-            State::Pausing { .. } => {}
-        }
-        Ok(id)
-    }
-
-    fn poll_load(&mut self, id: ModuleId) -> Option<Result<(), DeviceError>> {
-        let gone = || Some(Err(DeviceError::BadModule("it was unloaded".to_owned())));
-        let Some(&index) = self.modules.get(&id) else { return gone() };
-        self.domains[index].take_loaded();
-        let domain = &self.domains[index];
-        let Some(module) = domain.modules.get(&id) else { return gone() };
-        if let Some(refusal) = module.refusal.clone() {
-            self.unload_module(id);
-            return Some(Err(DeviceError::BadModule(refusal)));
-        }
-        if let State::Pausing { cause, is_unavailable: true, .. } = &domain.state {
-            let cause = cause.clone();
-            self.unload_module(id);
-            return Some(Err(DeviceError::DomainLost(cause)));
-        }
-        let lost = domain.executor().and_then(Device::lost);
-        let is_loaded = module.was_loaded && module.ready().is_some();
-        if lost.is_some() {
-            self.advance();
-        }
-        is_loaded.then_some(Ok(()))
-    }
-
-    fn unload_module(&mut self, id: ModuleId) {
-        let Some(index) = self.modules.remove(&id) else { return };
-        let domain = &mut self.domains[index];
-        let module = domain.modules.remove(&id);
-        if let (State::Running(device), Some(local)) = (&mut domain.state, module.and_then(|module| module.local)) {
-            device.unload_module(local);
-        }
-        // What has nothing to run needs no process.
-        if domain.modules.is_empty() && !is_kept(&domain.name) && !self.launches.values().any(|other| *other == index) {
-            self.end(index);
-        }
-    }
-}
-
-impl Domains for ExecutorPool {
-    fn domain(&mut self, name: &str) -> Result<DeviceOffset, DeviceError> {
-        let index = self.domain_index(name);
-        Ok(DeviceOffset(self.memory(index)?.number << DOMAIN_SHIFT))
-    }
-
-    fn domain_state(&self, name: &str) -> DomainState {
-        let Some(domain) = self.known(name) else { return DomainState::Ready };
-        match &domain.state {
-            State::Pausing { cause, is_unavailable: true, .. } => DomainState::Unavailable(cause.clone()),
-            State::Absent if domain.modules.is_empty() && !self.is_remote() => DomainState::Ready,
-            _ if domain.is_ready() => DomainState::Ready,
-            _ => DomainState::Restarting,
-        }
-    }
-
-    fn is_unready(&self) -> bool {
-        self.is_remote() && !self.domains.first().is_some_and(Domain::has_begun)
-    }
-
-    fn executors(&self) -> ExecutorStatistics {
-        let alive = self.domains.iter().filter(|domain| domain.executor().is_some()).count() as u64;
-        ExecutorStatistics {
-            alive,
-            processes: self.domains.iter().filter_map(Domain::process).collect(),
-            ..self.statistics.clone()
-        }
     }
 }
 
@@ -537,11 +436,11 @@ impl Telemetry for ExecutorPool {
             return None;
         }
         let running = self.domains.iter().filter_map(|domain| domain.executor()?.busy_ns());
-        // An executor may say what it likes.
+        // Saturating, since executors report their own counts.
         Some(running.fold(self.busy_before_ns, u64::saturating_add))
     }
 
-    /// Compute units of one index in several executors share a CPU, and count as one.
+    /// Compute units with the same index in several executors share a CPU and count as one.
     fn compute_units(&self) -> Vec<ComputeUnitUse> {
         let mut units = self.units_before.clone();
         for executor in self.domains.iter().filter_map(Domain::executor) {
@@ -561,7 +460,7 @@ impl Telemetry for ExecutorPool {
     }
 }
 
-/// All executors have the same lanes, those that start later too.
+/// All executors have the same lanes, including later ones.
 impl Lanes for ExecutorPool {
     fn open_lane(&mut self, spec: &LaneSpec) -> Result<Lane, DeviceError> {
         let lane = self.lanes.open(spec)?;

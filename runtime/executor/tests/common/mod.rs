@@ -1,4 +1,4 @@
-//! How these tests start executors: this very program, running only its test `executor_process`.
+//! How these tests start executors: this binary, running only its test `executor_process`.
 
 use super::suite::rig::Wanted;
 use atoll_device_host::{HostConfig, KIND};
@@ -23,7 +23,7 @@ pub fn config(Wanted { compute_units, queue_capacity }: Wanted) -> ExecutorConfi
     }
 }
 
-/// What the test `executor_process` does.
+/// The body of the test `executor_process`.
 pub fn serve_and_exit() -> ! {
     serve(&[KIND]).expect("a daemon");
     std::process::exit(0)

@@ -1,5 +1,5 @@
-//! Where things are: each domain's memory by its number in the upper bits of an offset, and
-//! constants, which belong to none.
+//! The offset space: the upper bits of an offset hold the number of the domain that owns the
+//! memory; constants have no number.
 
 use super::ExecutorPool;
 use crate::device::ExecutorDevice;
@@ -8,17 +8,16 @@ use atoll_core::DeviceOffset;
 use atoll_device::space::{MEMORY_BYTES_MAX, Place, memory_region};
 use atoll_device::{Device, DeviceError, LaunchRecord, translate_offsets};
 
-/// Bit of an offset from which on it holds the number of a domain; above memory and constants.
+/// The lowest bit of a domain's number in an offset; above memory and constants.
 pub(super) const DOMAIN_SHIFT: u32 = 47;
 
-/// Numbers of domains; each loss takes one.
+/// Numbers of domains; each loss of an executor uses one.
 pub(crate) const NUMBERS_MAX: u64 = 1 << (64 - DOMAIN_SHIFT);
 
 const _: () = assert!(MEMORY_BYTES_MAX <= 1 << 45, "memory and constants lie below the numbers of domains");
 
 impl ExecutorPool {
-    /// The memory of a domain. One that has none gets some that nobody has used, under a number
-    /// that nobody has had.
+    /// The memory of a domain. If it has none, allocates unused memory under an unused number.
     pub(super) fn memory(&mut self, index: usize) -> Result<&Memory, DeviceError> {
         if self.constants_lost {
             return Err(gone());
@@ -31,10 +30,10 @@ impl ExecutorPool {
             let region = if self.is_remote() { None } else { Some(memory_region(self.info.memory_bytes)?) };
             self.domains[index].memory = Some(Memory { number: self.numbers, region });
         }
-        Ok(self.domains[index].memory.as_ref().expect("it was just made"))
+        Ok(self.domains[index].memory.as_ref().expect("it was set above"))
     }
 
-    /// Where an offset is: in the memory of a domain, or among the constants, which belong to none.
+    /// Resolves an offset in the memory of a domain or among the constants.
     pub(super) fn place(&self, at: DeviceOffset) -> Result<Place<'_>, DeviceError> {
         let (number, within) = split(at);
         let memory =
@@ -46,15 +45,19 @@ impl ExecutorPool {
         }
     }
 
-    /// The executor that reaches an offset, and what it calls that, where memory is not mapped
-    /// here.
-    pub(super) fn far(&mut self, at: DeviceOffset) -> Result<Option<(&mut ExecutorDevice, DeviceOffset)>, DeviceError> {
+    /// The executor that can access an offset, and the offset as the executor knows it, if the
+    /// memory is not mapped here.
+    pub(super) fn remote(
+        &mut self,
+        at: DeviceOffset,
+    ) -> Result<Option<(&mut ExecutorDevice, DeviceOffset)>, DeviceError> {
         if !self.is_remote() {
             return Ok(None);
         }
         let (number, within) = split(at);
         match self.domains.first_mut() {
-            // Constants are named without the number, since they are put there again when it changes.
+            // Offsets of constants have no number: they stay valid, since the engine writes
+            // constants again after a loss.
             Some(domain) if number == 0 || number == domain.number() => match &mut domain.state {
                 State::Running(device) if device.lost().is_none() => Ok(Some((device, within))),
                 _ => Err(gone()),
@@ -64,13 +67,13 @@ impl ExecutorPool {
     }
 }
 
-/// The number of a domain, and the offset in its memory or in the constants.
+/// Splits an offset into the number of a domain, and the offset in its memory or in the constants.
 pub(super) fn split(at: DeviceOffset) -> (u64, DeviceOffset) {
     (at.0 >> DOMAIN_SHIFT, DeviceOffset(at.0 & ((1 << DOMAIN_SHIFT) - 1)))
 }
 
-/// A launch as a domain's executor understands it, its parameters in `block`; `None` where it names
-/// memory of another one.
+/// Translates a launch for a domain's executor, with its parameters in `block`. `None` if it names
+/// memory of another domain.
 pub(super) fn translate(
     record: &LaunchRecord,
     params: &[u8],
@@ -80,13 +83,13 @@ pub(super) fn translate(
 ) -> Option<LaunchRecord> {
     let own = |at: DeviceOffset| match split(at) {
         (found, within) if found == number || found == 0 && within >= constants => Some(within),
-        // What is not used is 0.
+        // Unused fields are 0.
         (0, DeviceOffset(0)) => Some(at),
         _ => None,
     };
     block.clear();
     block.extend_from_slice(params);
-    // Addresses are as the executor's kernels see them, which cannot see another domain's memory.
+    // Absolute addresses are those of the executor, in which another domain's memory is not mapped.
     if !record.address_slots.are_absolute() {
         translate_offsets(block, &record.address_slots, own)?;
     }

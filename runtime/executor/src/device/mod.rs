@@ -1,14 +1,15 @@
 //! The daemon's side of an executor.
 
-use super::channel::{Channel, ChannelError};
-use super::config::ExecutorConfig;
-use super::memory::ExecutorMemory;
-use super::port::Port;
-use super::remote::RemoteMemory;
-use super::supervisor::{self, Loss, Start, Supervised};
-use super::wire::{
-    CODE_BYTES_MAX, ConstantRange, DESCRIPTORS_MAX, FACTS_BYTES_MAX, Order, PROTOCOL_VERSION, RANGES_MAX,
-};
+mod lanes;
+
+use crate::channel::{Channel, ChannelError};
+use crate::config::ExecutorConfig;
+use crate::memory::ExecutorMemory;
+use crate::port::Port;
+use crate::remote::RemoteMemory;
+use crate::sealed::SealedModule;
+use crate::supervisor::{self, Loss, Start, Supervised};
+use crate::wire::{ConstantRange, DESCRIPTORS_MAX, Order, PROTOCOL_VERSION, RANGES_MAX};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
 use atoll_device::doorbell::FdBell;
 use atoll_device::extent::{Extent, discard};
@@ -18,24 +19,22 @@ use atoll_device::shm::Region;
 use atoll_device::space::{CONSTANTS_BASE, ConstantStore, EngineSpace, memory_region};
 use atoll_device::{
     ChunkRecord, Completion, ComputeUnitUse, Constants, Device, DeviceError, DeviceFacts, DeviceInfo, Domains, Fault,
-    FaultKind, Lane, Lanes, LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules,
-    SubmitError, Telemetry,
+    FaultKind, LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules, SubmitError,
+    Telemetry,
 };
-use rustix::fs::{MemfdFlags, SealFlags};
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How long dropping a device waits for its process to be reaped. It was killed; only the system
-/// can take longer.
+/// How long dropping a device waits for its process to be reaped. The process was killed, so only
+/// the system can take longer.
 const REAP_WITHIN: Duration = Duration::from_secs(5);
 
-/// A module that is never loaded.
+/// An id that no module has.
 const NO_MODULE: ModuleId = ModuleId(u32::MAX);
 
-/// A device that another process runs.
+/// A device that runs in another process.
 #[derive(Debug)]
 pub struct ExecutorDevice {
     info: DeviceInfo,
@@ -45,19 +44,19 @@ pub struct ExecutorDevice {
     pid: u32,
     answer_within: Duration,
     load_within: Duration,
-    /// Whether the module of each number ever given is loaded, or about to be.
+    /// For each id ever assigned: whether the module is loaded or being loaded.
     modules: Vec<bool>,
-    /// Launches of a dead executor that were answered for, per queue: the first of each may have
-    /// been running.
+    /// Queues of a dead executor for which a launch was completed: only the first launch of each
+    /// may have been running.
     abandoned: Vec<QueueId>,
 }
 
 impl ExecutorDevice {
-    /// Starts an executor. Does not wait until it runs where it is not needed to know what the
-    /// device is; the first load does.
+    /// Starts an executor. Waits until it runs only if the executor has to report the facts of the
+    /// device; otherwise the first load waits.
     ///
     /// # Errors
-    /// If its process cannot be started, or what the device is cannot be learned from it.
+    /// If the process cannot be started, or does not report the facts of its device.
     pub fn start(config: ExecutorConfig) -> Result<ExecutorDevice, DeviceError> {
         match config.device.memory {
             MemoryHome::Daemon => Self::start_shared(&config, memory_region(config.device.info.memory_bytes)?),
@@ -65,16 +64,17 @@ impl ExecutorDevice {
         }
     }
 
-    /// A device in memory of the daemon's that is there.
+    /// An executor with existing memory that the daemon owns.
     pub(crate) fn start_shared(config: &ExecutorConfig, memory: Arc<Region>) -> Result<ExecutorDevice, DeviceError> {
         let info = config.device.info.clone();
         let engine_side = EngineSide::new(config.device.link)?.with_untrusted_peer();
-        let start = Self::greeted(config, &engine_side, &[memory.as_fd()])?;
+        let start = Self::prepare(config, &engine_side, &[memory.as_fd()])?;
         let space = EngineSpace { memory, constants: ConstantStore::new(info.constants_bytes) };
-        Self::begun(config, start, info, engine_side, ExecutorMemory::Shared(space))
+        Self::launch_process(config, start, info, engine_side, ExecutorMemory::Shared(space))
     }
 
-    /// A device with memory of its own, of which is known what it is, or will be when this is over.
+    /// An executor of a device with memory of its own. Its facts are known already, or reported
+    /// before this returns.
     pub(crate) fn start_remote(
         config: &ExecutorConfig,
         facts: Option<DeviceFacts>,
@@ -82,24 +82,24 @@ impl ExecutorDevice {
         let engine_side = EngineSide::new(config.device.link)?.with_untrusted_peer();
         let port = Port::create().map_err(os("create memory for transfers"))?;
         let wake = FdBell::new().map_err(os("create an eventfd"))?;
-        let start = Self::greeted(config, &engine_side, &[port.as_fd(), wake.as_fd()])?;
+        let start = Self::prepare(config, &engine_side, &[port.as_fd(), wake.as_fd()])?;
         let executor = start.executor.clone();
         let bytes = facts.as_ref().map_or(0, |facts| facts.memory_bytes);
         let memory = RemoteMemory::new(port, wake, executor, bytes, config.answer_within);
         let is_known = facts.is_some();
         let info = facts.unwrap_or_default().complete(config.device.info.clone());
-        let mut device = Self::begun(config, start, info, engine_side, ExecutorMemory::Remote(memory))?;
+        let mut device = Self::launch_process(config, start, info, engine_side, ExecutorMemory::Remote(memory))?;
         if !is_known {
-            device.learn()?;
+            device.wait_for_facts()?;
         }
         Ok(device)
     }
 
-    /// Waits until the executor said what its device is.
-    fn learn(&mut self) -> Result<(), DeviceError> {
+    /// Waits until the executor has reported the facts of its device.
+    fn wait_for_facts(&mut self) -> Result<(), DeviceError> {
         let unavailable = |error| self.executor.refusal().map_or(error, DeviceError::Unavailable);
         self.wait_ready().map_err(unavailable)?;
-        let nothing = || DeviceError::Lost(format!("executor {} does not say what device it has", self.pid));
+        let nothing = || DeviceError::Lost(format!("executor {} did not report its device", self.pid));
         let facts = self.executor.facts().ok_or_else(nothing)?;
         if let ExecutorMemory::Remote(memory) = &mut self.memory {
             memory.bytes = facts.memory_bytes;
@@ -108,20 +108,20 @@ impl ExecutorDevice {
         Ok(())
     }
 
-    /// What its device is, once it is known, where only the executor can say that.
+    /// The facts of its device, if only the executor knows them; `None` before it reported them.
     pub(crate) fn facts(&self) -> Option<DeviceFacts> {
         self.executor.facts()
     }
 
     /// Sends the first message to an executor that is about to be started.
-    fn greeted(
+    fn prepare(
         config: &ExecutorConfig,
         engine_side: &EngineSide,
         memory: &[BorrowedFd<'_>],
     ) -> Result<Start, DeviceError> {
         let (channel, socket) = Channel::pair().map_err(os("create a channel"))?;
         let (link, bell) = (engine_side.link.clone(), engine_side.device_bell()?);
-        let executor = Supervised::new(channel, link, bell, config.patience(), config.device.service.clone());
+        let executor = Supervised::new(channel, link, bell, config.time_limits(), config.device.service.clone());
         let hello = Order::Hello {
             version: PROTOCOL_VERSION,
             daemon: rustix::process::getpid().as_raw_nonzero().get(),
@@ -131,7 +131,7 @@ impl ExecutorDevice {
             nice: config.nice,
         };
         let descriptors = [&[engine_side.link.as_fd(), engine_side.completion_fd()], memory].concat();
-        executor.greet(&hello, &descriptors).map_err(lost)?;
+        executor.send_hello(&hello, &descriptors).map_err(lost)?;
         Ok(Start {
             program: config.program.clone(),
             arguments: config.arguments.clone(),
@@ -141,8 +141,8 @@ impl ExecutorDevice {
         })
     }
 
-    /// Starts its process.
-    fn begun(
+    /// Starts the process.
+    fn launch_process(
         config: &ExecutorConfig,
         start: Start,
         info: DeviceInfo,
@@ -157,12 +157,12 @@ impl ExecutorDevice {
         Ok(ExecutorDevice { info, engine_side, memory, executor, pid, answer_within, load_within, modules, abandoned })
     }
 
-    /// Its process.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Waits until it runs; the answer is what its jail lacks on this machine.
+    /// Waits until it runs; returns what its jail lacks on this machine.
     pub fn wait_ready(&self) -> Result<Vec<String>, DeviceError> {
         let until = Instant::now() + self.answer_within * 2;
         loop {
@@ -170,18 +170,18 @@ impl ExecutorDevice {
                 return Ok(lacks);
             }
             self.check_lost()?;
-            if !self.executor.wait_for_news(until) {
-                return Err(DeviceError::Lost(format!("executor {} does not answer", self.pid)));
+            if !self.executor.wait_for_change(until) {
+                return Err(DeviceError::Lost(format!("executor {} did not answer", self.pid)));
             }
         }
     }
 
-    /// What its jail lacks on this machine; nothing before it runs.
+    /// What its jail lacks on this machine; `None` before it runs.
     pub fn jail_lacks(&self) -> Option<Vec<String>> {
         self.executor.ready()
     }
 
-    /// Begins to load a module.
+    /// Starts loading a module.
     pub(crate) fn begin_load_sealed(&mut self, image: &SealedModule) -> Result<ModuleId, DeviceError> {
         self.check_lost()?;
         let file = image.file.try_clone().map_err(os("duplicate the descriptor of a module"))?;
@@ -193,7 +193,7 @@ impl ExecutorDevice {
         Ok(ModuleId(module))
     }
 
-    /// Has constants mapped, which it may read from then on.
+    /// Tells it to map constants.
     pub(crate) fn begin_show<'a>(&self, constants: impl IntoIterator<Item = (DeviceOffset, &'a Extent)>) {
         let open = |(at, extent): (DeviceOffset, &Extent)| Ok((range(at, extent), extent.read_only()?));
         match constants.into_iter().map(open).collect::<std::io::Result<Vec<_>>>() {
@@ -203,11 +203,11 @@ impl ExecutorDevice {
                     self.executor.send(Order::Show { constants }, files);
                 }
             }
-            Err(error) => self.executor.end(LossCause::Ended(format!("cannot be shown its constants: {error}"))),
+            Err(error) => self.executor.end(LossCause::Ended(format!("cannot be given its constants: {error}"))),
         }
     }
 
-    /// Has constants unmapped.
+    /// Tells it to unmap constants.
     pub(crate) fn begin_hide<'a>(&self, constants: impl IntoIterator<Item = (DeviceOffset, &'a Extent)>) {
         let ranges: Vec<_> = constants.into_iter().map(|(at, extent)| range(at, extent)).collect();
         for constants in ranges.chunks(RANGES_MAX) {
@@ -215,32 +215,32 @@ impl ExecutorDevice {
         }
     }
 
-    /// Whether all constants are mapped that it was told to map.
+    /// Whether it has mapped all constants that it was told to map.
     pub(crate) fn has_shown_all(&self) -> bool {
         self.executor.has_shown_all()
     }
 
-    /// Chunks of its compute units that nobody took.
+    /// Number of its chunks that have not been taken.
     pub(crate) fn chunks_left(&self) -> u64 {
         self.engine_side.chunks_left()
     }
 
-    /// Why it is gone, once it is.
+    /// Why it is gone; `None` while it lives.
     pub(crate) fn loss(&self) -> Option<&Loss> {
         self.executor.loss()
     }
 
-    /// Whether it ran, and then said that it cannot go on.
+    /// Whether it ran and then reported that it cannot continue.
     pub(crate) fn gave_up(&self) -> bool {
         self.jail_lacks().is_some() && self.executor.refusal().is_some()
     }
 
-    /// Ends it for a reason that is told as "executor 123 `why`".
+    /// Kills it; the loss is reported as "executor 123 `why`".
     pub(crate) fn kill(&self, why: &str) {
         self.executor.end(LossCause::Ended(why.to_owned()));
     }
 
-    /// Answers for a launch that a dead executor took with it.
+    /// A failed completion for a launch that was lost with a dead executor.
     fn abandon(&mut self) -> Option<Completion> {
         let cause = self.executor.loss()?.to_string();
         let (queue, completion) = self.engine_side.abandon()?;
@@ -253,7 +253,7 @@ impl ExecutorDevice {
         Some(completion)
     }
 
-    /// True if the module was loaded.
+    /// Forgets a module; true if it was loaded.
     fn forget(&mut self, module: ModuleId) -> bool {
         self.modules.get_mut(module.0 as usize).is_some_and(std::mem::take)
     }
@@ -280,7 +280,7 @@ impl Device for ExecutorDevice {
 impl Launching for ExecutorDevice {
     fn watch_epoch(&mut self, word: DeviceOffset) {
         if let ExecutorMemory::Remote(memory) = &mut self.memory {
-            // That its executor is gone is heard of elsewhere.
+            // The loss of the executor is detected elsewhere.
             let _ = memory.watch(word);
         }
     }
@@ -295,7 +295,7 @@ impl Launching for ExecutorDevice {
         if self.executor.loss().is_some() {
             return Err(SubmitError::Lost);
         }
-        // The message that unloads it may still be on its way.
+        // The message that unloads it may not have been sent yet.
         let is_loaded = self.modules.get(record.module.0 as usize).is_some_and(|is_loaded| *is_loaded);
         let record = if is_loaded { *record } else { LaunchRecord { module: NO_MODULE, ..*record } };
         if let ExecutorMemory::Remote(memory) = &mut self.memory
@@ -343,7 +343,7 @@ impl Launching for ExecutorDevice {
 
     fn report(&mut self, launch: LaunchId) -> Option<LaunchReport> {
         let mut report = self.executor.take_report(launch)?;
-        // What it says of an end that the daemon brought about is not the cause.
+        // If the daemon killed it, the executor's own explanation is not the cause.
         if let Some(why) = self.executor.kill_reason()
             && let Some(FaultKind::Lost { cause, .. } | FaultKind::Fatal { cause }) =
                 report.fault.as_mut().map(|fault| &mut fault.kind)
@@ -410,8 +410,8 @@ impl Modules for ExecutorDevice {
         loop {
             match self.poll_load(module) {
                 Some(answer) => return answer.map(|()| module),
-                None if self.executor.wait_for_news(until) => {}
-                None => return Err(DeviceError::Lost(format!("executor {} does not answer", self.pid))),
+                None if self.executor.wait_for_change(until) => {}
+                None => return Err(DeviceError::Lost(format!("executor {} did not answer", self.pid))),
             }
         }
     }
@@ -439,8 +439,8 @@ impl Modules for ExecutorDevice {
 }
 
 impl Telemetry for ExecutorDevice {
-    /// By the word of the executor, which code that broke out of its kernel could change; of a GPU
-    /// nobody knows.
+    /// As the executor reports it; code that broke out of its kernel could change it. `None` for
+    /// devices with memory of their own, which do not count.
     fn busy_ns(&self) -> Option<u64> {
         matches!(self.memory, ExecutorMemory::Shared(_)).then(|| self.engine_side.link.busy_ns())
     }
@@ -456,83 +456,12 @@ impl Telemetry for ExecutorDevice {
 
 impl Domains for ExecutorDevice {}
 
-/// Its lanes are those of the pool that it belongs to.
-impl Lanes for ExecutorDevice {}
-
-impl ExecutorDevice {
-    /// Has the queues of a lane served by these compute units from now on.
-    pub(crate) fn serve_lane(&mut self, lane: &Lane, units: &[u32]) {
-        match (&self.memory, units.iter().min(), units.iter().max()) {
-            // Whoever serves its queues there, the rings do not say.
-            (ExecutorMemory::Remote(_), Some(first), Some(last)) => {
-                let Lane { id, queues, paired_queues } = lane.clone();
-                self.executor
-                    .send(Order::OpenLane { lane: id.0, queues, paired_queues, units: *first..*last + 1 }, Vec::new());
-                self.engine_side.open_lane(lane, &[]);
-            }
-            _ => self.engine_side.open_lane(lane, units),
-        }
-    }
-
-    /// Has queues in which nothing is served by nobody.
-    pub(crate) fn leave_lane(&mut self, queues: Range<u32>) {
-        if matches!(self.memory, ExecutorMemory::Remote(_)) {
-            self.executor.send(Order::CloseLane { queues: queues.clone() }, Vec::new());
-        }
-        self.engine_side.close_lane(queues);
-    }
-
-    /// Whether nothing is in these queues.
-    pub(crate) fn is_idle(&self, queues: Range<u32>) -> bool {
-        self.engine_side.is_idle(queues)
-    }
-}
-
 impl Drop for ExecutorDevice {
     fn drop(&mut self) {
         self.executor.end(LossCause::Ended("was told to end".to_owned()));
         let until = Instant::now() + REAP_WITHIN;
-        while self.executor.loss().is_none() && self.executor.wait_for_news(until) {}
+        while self.executor.loss().is_none() && self.executor.wait_for_change(until) {}
     }
-}
-
-/// A module in a memory file, as it goes to executors; it can go to several, one after the other.
-#[derive(Debug)]
-pub(crate) struct SealedModule {
-    file: OwnedFd,
-    target: String,
-    code_bytes: u64,
-    ptx_bytes: u64,
-    facts_bytes: u64,
-}
-
-impl SealedModule {
-    pub(crate) fn new(image: ModuleImage<'_>) -> Result<SealedModule, DeviceError> {
-        let facts = serde_json::to_vec(image.kernels).map_err(|error| DeviceError::BadModule(error.to_string()))?;
-        // Only a GPU's driver compiles.
-        let ptx = image.ptx.filter(|_| image.target.starts_with("nvidia-")).unwrap_or_default();
-        let (code_bytes, ptx_bytes, facts_bytes) = (image.code.len() as u64, ptx.len() as u64, facts.len() as u64);
-        if code_bytes.max(ptx_bytes) > CODE_BYTES_MAX || facts_bytes > FACTS_BYTES_MAX {
-            return Err(DeviceError::BadModule(format!(
-                "{code_bytes} bytes of code and {facts_bytes} of facts are too many"
-            )));
-        }
-        let file = sealed_file(&[image.code, ptx, &facts]).map_err(os("create memory for a module"))?;
-        Ok(SealedModule { file, target: image.target.to_owned(), code_bytes, ptx_bytes, facts_bytes })
-    }
-}
-
-/// A memory file that nobody can change any more.
-fn sealed_file(parts: &[&[u8]]) -> std::io::Result<OwnedFd> {
-    let file = rustix::fs::memfd_create("atoll-module", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    for part in parts {
-        let mut rest = *part;
-        while !rest.is_empty() {
-            rest = &rest[rustix::io::write(&file, rest)?..];
-        }
-    }
-    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
-    Ok(file)
 }
 
 fn range(at: DeviceOffset, extent: &Extent) -> ConstantRange {
@@ -544,5 +473,5 @@ fn os<E: Into<std::io::Error>>(what: &'static str) -> impl Fn(E) -> DeviceError 
 }
 
 fn lost(error: ChannelError) -> DeviceError {
-    DeviceError::Lost(format!("the new executor cannot be greeted: {error}"))
+    DeviceError::Lost(format!("cannot send the first message to a new executor: {error}"))
 }

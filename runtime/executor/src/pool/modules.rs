@@ -1,0 +1,110 @@
+//! Modules and domains of a pool: a module is loaded by the executor of its domain.
+
+use super::ExecutorPool;
+use super::addresses::DOMAIN_SHIFT;
+use super::lifecycle::is_kept;
+use crate::domain::{Domain, Module, State};
+use crate::sealed::SealedModule;
+use atoll_core::DeviceOffset;
+use atoll_device::{Device, DeviceError, DomainState, Domains, ExecutorStatistics, ModuleId, ModuleImage, Modules};
+use std::time::Duration;
+
+impl Modules for ExecutorPool {
+    fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        let module = self.begin_load(image)?;
+        loop {
+            match self.poll_load(module) {
+                Some(answer) => return answer.map(|()| module),
+                None => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    self.advance();
+                }
+            }
+        }
+    }
+
+    fn begin_load(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
+        let index = self.domain_index(image.domain);
+        if let State::Pausing { cause, is_unavailable: true, .. } = &self.domains[index].state {
+            return Err(DeviceError::DomainLost(cause.clone()));
+        }
+        let sealed = SealedModule::new(image)?;
+        let id = ModuleId(self.modules_given);
+        self.modules_given += 1;
+        let module = Module { sealed, local: None, was_loaded: false, is_loading: false, losses: 0, refusal: None };
+        self.domains[index].modules.insert(id, module);
+        self.modules.insert(id, index);
+        match &self.domains[index].state {
+            State::Absent => self.wake(index).inspect_err(|_| self.unload_module(id))?,
+            State::Running(_) => self.domains[index].load_all(),
+            State::Pausing { .. } => {}
+        }
+        Ok(id)
+    }
+
+    fn poll_load(&mut self, id: ModuleId) -> Option<Result<(), DeviceError>> {
+        let gone = || Some(Err(DeviceError::BadModule("it was unloaded".to_owned())));
+        let Some(&index) = self.modules.get(&id) else { return gone() };
+        self.domains[index].take_loaded();
+        let domain = &self.domains[index];
+        let Some(module) = domain.modules.get(&id) else { return gone() };
+        if let Some(refusal) = module.refusal.clone() {
+            self.unload_module(id);
+            return Some(Err(DeviceError::BadModule(refusal)));
+        }
+        if let State::Pausing { cause, is_unavailable: true, .. } = &domain.state {
+            let cause = cause.clone();
+            self.unload_module(id);
+            return Some(Err(DeviceError::DomainLost(cause)));
+        }
+        let lost = domain.executor().and_then(Device::lost);
+        let is_loaded = module.was_loaded && module.ready().is_some();
+        if lost.is_some() {
+            self.advance();
+        }
+        is_loaded.then_some(Ok(()))
+    }
+
+    fn unload_module(&mut self, id: ModuleId) {
+        let Some(index) = self.modules.remove(&id) else { return };
+        let domain = &mut self.domains[index];
+        let module = domain.modules.remove(&id);
+        if let (State::Running(device), Some(local)) = (&mut domain.state, module.and_then(|module| module.local)) {
+            device.unload_module(local);
+        }
+        // A domain without modules needs no process.
+        if domain.modules.is_empty() && !is_kept(&domain.name) && !self.launches.values().any(|other| *other == index) {
+            self.end(index);
+        }
+    }
+}
+
+impl Domains for ExecutorPool {
+    fn domain(&mut self, name: &str) -> Result<DeviceOffset, DeviceError> {
+        let index = self.domain_index(name);
+        Ok(DeviceOffset(self.memory(index)?.number << DOMAIN_SHIFT))
+    }
+
+    fn domain_state(&self, name: &str) -> DomainState {
+        let Some(domain) = self.known(name) else { return DomainState::Ready };
+        match &domain.state {
+            State::Pausing { cause, is_unavailable: true, .. } => DomainState::Unavailable(cause.clone()),
+            State::Absent if domain.modules.is_empty() && !self.is_remote() => DomainState::Ready,
+            _ if domain.is_ready() => DomainState::Ready,
+            _ => DomainState::Restarting,
+        }
+    }
+
+    fn is_unready(&self) -> bool {
+        self.is_remote() && !self.domains.first().is_some_and(Domain::has_begun)
+    }
+
+    fn executors(&self) -> ExecutorStatistics {
+        let alive = self.domains.iter().filter(|domain| domain.executor().is_some()).count() as u64;
+        ExecutorStatistics {
+            alive,
+            processes: self.domains.iter().filter_map(Domain::process).collect(),
+            ..self.statistics.clone()
+        }
+    }
+}

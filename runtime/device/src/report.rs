@@ -136,7 +136,7 @@ impl fmt::Display for Fault {
         if let Some(line) = self.line {
             write!(f, " at line {line}")?;
         }
-        write!(f, ": {}", What(self))
+        write!(f, ": {}", Cause(self))
     }
 }
 

@@ -31,25 +31,25 @@ pub(crate) fn build(b: &mut Builder, image: u32) {
     b.output("output", &x, &[Size::Batch, 1000.into()]);
 }
 
-fn turned(b: &mut Builder, x: &str, permutation: [i64; 4]) -> String {
+fn transpose(b: &mut Builder, x: &str, permutation: [i64; 4]) -> String {
     b.node("Transpose", &[x], &[("perm", Attribute::Ints(permutation.to_vec()))])
 }
 
 /// Layer normalisation over the channels of an image.
 fn normal(b: &mut Builder, x: &str, channels: u32) -> String {
-    let x = turned(b, x, [0, 2, 3, 1]);
+    let x = transpose(b, x, [0, 2, 3, 1]);
     let x = layer_norm(b, &x, channels, EPSILON);
-    turned(b, &x, [0, 3, 1, 2])
+    transpose(b, &x, [0, 3, 1, 2])
 }
 
 fn block(b: &mut Builder, x: &str, channels: u32) -> String {
     let y = b.conv(x, [channels, channels], same(7, 1), channels, true);
-    let y = turned(b, &y, [0, 2, 3, 1]);
+    let y = transpose(b, &y, [0, 2, 3, 1]);
     let y = layer_norm(b, &y, channels, EPSILON);
     let y = b.linear(&y, channels, 4 * channels);
     let y = gelu(b, &y);
     let y = b.linear(&y, 4 * channels, channels);
-    let y = turned(b, &y, [0, 3, 1, 2]);
+    let y = transpose(b, &y, [0, 3, 1, 2]);
     let scale = b.random(&[channels, 1, 1], 0.1, 0.5);
     let y = b.node("Mul", &[&scale, &y], &[]);
     b.node("Add", &[&y, x], &[])

@@ -57,14 +57,14 @@ fn hash_all(leaves: &[&[u8]]) -> Vec<[u8; 32]> {
     };
     // At most half of the cores, to leave the rest to other work.
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let helpers = (cores / 2).max(2).min(leaves.len() / LEAVES_PER_THREAD).saturating_sub(1);
+    let workers = (cores / 2).max(2).min(leaves.len() / LEAVES_PER_THREAD).saturating_sub(1);
     let mut digests = vec![[0; 32]; leaves.len()];
     std::thread::scope(|scope| {
         // If a thread fails to start, the others do its work.
-        let helpers: Vec<_> =
-            (0..helpers).filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+        let workers: Vec<_> =
+            (0..workers).filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
         let own = work();
-        let others = helpers.into_iter().flat_map(|helper| helper.join().expect("hashing does not panic"));
+        let others = workers.into_iter().flat_map(|worker| worker.join().expect("hashing does not panic"));
         own.into_iter().chain(others).for_each(|(index, digest)| digests[index] = digest);
     });
     digests

@@ -125,18 +125,18 @@ fn every_damaged_byte_of_content_is_detected() {
 fn inconsistencies_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("toy.kg");
-    let refused = |change: &dyn Fn(&mut KernelGraph), expected: &str| {
+    let rejected = |change: &dyn Fn(&mut KernelGraph), expected: &str| {
         let mut changed = graph();
         change(&mut changed);
         let message = write(&path, &changed).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     };
-    refused(&|g| g.nodes[0].reads.push(BufferId(9)), "node: names a buffer that does not exist");
-    refused(&|g| g.nodes[0].writes.push(BufferId(1)), "writes an input or a constant");
-    refused(&|g| g.nodes[0].after.push(NodeId(0)), "comes before a node that it depends on");
-    refused(&|g| g.buffers[1].weights_offset = Some(512), "outside the weights");
-    refused(&|g| g.buffers[0].shape[0] = SymbolId(3).into(), "symbol 3 does not exist");
-    refused(&|g| g.buffers[0].kind = BufferKind::Temp, "has no place");
-    refused(&|g| g.plan.restore_points.clear(), "one restore point per node");
+    rejected(&|g| g.nodes[0].reads.push(BufferId(9)), "node: names a buffer that does not exist");
+    rejected(&|g| g.nodes[0].writes.push(BufferId(1)), "writes an input or a constant");
+    rejected(&|g| g.nodes[0].after.push(NodeId(0)), "comes before a node that it depends on");
+    rejected(&|g| g.buffers[1].weights_offset = Some(512), "outside the weights");
+    rejected(&|g| g.buffers[0].shape[0] = SymbolId(3).into(), "symbol 3 does not exist");
+    rejected(&|g| g.buffers[0].kind = BufferKind::Temp, "has no place");
+    rejected(&|g| g.plan.restore_points.clear(), "one restore point per node");
     assert!(!path.exists(), "a rejected bundle leaves no file");
 }

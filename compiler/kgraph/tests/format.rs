@@ -190,7 +190,7 @@ fn kernels_from_before_the_passes_are_stored_once() {
 }
 
 /// Checks the error when a changed graph or target is written.
-fn refused(expected: &str, change: impl FnOnce(&mut KernelGraph, &mut TargetImage)) {
+fn rejected(expected: &str, change: impl FnOnce(&mut KernelGraph, &mut TargetImage)) {
     let folder = tempfile::tempdir().unwrap();
     let (mut graph, mut image) = (graph(), image());
     change(&mut graph, &mut image);
@@ -203,29 +203,29 @@ fn invalid_batch_axes_are_rejected() {
     let batch = |change: fn(&mut BatchAxis)| {
         move |graph: &mut KernelGraph, _: &mut TargetImage| change(graph.batch.as_mut().unwrap())
     };
-    refused("symbol 9 does not exist", batch(|b| b.symbol = SymbolId(9)));
-    refused("axis 2 of 2 dimensions", batch(|b| b.axes[0] = Some(2)));
-    refused("axis 1 is 4, not the symbol", batch(|b| b.axes[0] = Some(1)));
-    refused("inputs and outputs need an axis", batch(|b| b.axes[4] = None));
-    refused("a constant must not have an axis", batch(|b| b.axes[1] = Some(0)));
-    refused("4 axes for 5 buffers", batch(|b| b.axes.truncate(4)));
-    refused("a proof with a name of 0 bytes", batch(|b| b.proof.clear()));
-    refused("another dimension depends on the symbol", |g, _| g.buffers[0].shape[1] = Expr::from(SymbolId(0)) * 2);
-    refused("is read back from the device", batch(|b| b.symbol = SymbolId(1)));
+    rejected("symbol 9 does not exist", batch(|b| b.symbol = SymbolId(9)));
+    rejected("axis 2 of 2 dimensions", batch(|b| b.axes[0] = Some(2)));
+    rejected("axis 1 is 4, not the symbol", batch(|b| b.axes[0] = Some(1)));
+    rejected("inputs and outputs need an axis", batch(|b| b.axes[4] = None));
+    rejected("a constant must not have an axis", batch(|b| b.axes[1] = Some(0)));
+    rejected("4 axes for 5 buffers", batch(|b| b.axes.truncate(4)));
+    rejected("a proof with a name of 0 bytes", batch(|b| b.proof.clear()));
+    rejected("another dimension depends on the symbol", |g, _| g.buffers[0].shape[1] = Expr::from(SymbolId(0)) * 2);
+    rejected("is read back from the device", batch(|b| b.symbol = SymbolId(1)));
 }
 
 #[test]
 fn invalid_checks_are_rejected() {
     let check =
         |change: fn(&mut Check)| move |graph: &mut KernelGraph, _: &mut TargetImage| change(&mut graph.checks[0]);
-    refused("node 9 does not exist", check(|c| c.node = NodeId(9)));
-    refused("work: uses check 0, which does not exist or belongs to another node", check(|c| c.node = NodeId(1)));
-    refused("a text of 0 bytes", check(|c| c.text.clear()));
-    refused("a text of 1025 bytes", check(|c| c.text = "x".repeat(1025)));
-    refused("its text has 2 placeholders for 1 values", check(|c| c.text = "{} {}".into()));
-    refused("symbol 9 does not exist", check(|c| c.values[0] = Expr::from(SymbolId(9))));
-    refused("uses check 0, which does not exist", |graph, _| graph.checks.clear());
-    refused("65537 checks, at most 65536", |graph, _| graph.checks = vec![graph.checks[0].clone(); 65_537]);
+    rejected("node 9 does not exist", check(|c| c.node = NodeId(9)));
+    rejected("work: uses check 0, which does not exist or belongs to another node", check(|c| c.node = NodeId(1)));
+    rejected("a text of 0 bytes", check(|c| c.text.clear()));
+    rejected("a text of 1025 bytes", check(|c| c.text = "x".repeat(1025)));
+    rejected("its text has 2 placeholders for 1 values", check(|c| c.text = "{} {}".into()));
+    rejected("symbol 9 does not exist", check(|c| c.values[0] = Expr::from(SymbolId(9))));
+    rejected("uses check 0, which does not exist", |graph, _| graph.checks.clear());
+    rejected("65537 checks, at most 65536", |graph, _| graph.checks = vec![graph.checks[0].clone(); 65_537]);
 }
 
 #[test]
@@ -238,18 +238,18 @@ fn invalid_structures_are_rejected() {
             other => panic!("{other:?}"),
         }
     }
-    refused(
+    rejected(
         "the relocation at byte 20 overlaps another or lies outside of its 24 bytes",
         relocations(|_, _, r| r[1].at = 20),
     );
-    refused("the relocation at byte 4294967295 overlaps", relocations(|_, _, r| r[1].at = u32::MAX));
-    refused("the relocation at byte 12 overlaps", relocations(|_, _, r| r[1].at = 12));
-    refused("must be aligned to 8", relocations(|_, _, r| r[0].at = 4));
-    refused("uses buffer 9", relocations(|_, _, r| r[0].buffer = BufferId(9)));
-    refused("a structure of 24 bytes aligned to 3", relocations(|align, _, _| *align = 3));
-    refused("a structure of 4097 bytes", relocations(|_, bytes, _| bytes.resize(4097, 0)));
-    refused("48 bytes of arguments do not fit kernel many", relocations(|_, bytes, _| bytes.resize(32, 0)));
-    refused("4104 bytes of parameters, at most 4096", |_, image| image.kernels[1].params_bytes = 4104);
+    rejected("the relocation at byte 4294967295 overlaps", relocations(|_, _, r| r[1].at = u32::MAX));
+    rejected("the relocation at byte 12 overlaps", relocations(|_, _, r| r[1].at = 12));
+    rejected("must be aligned to 8", relocations(|_, _, r| r[0].at = 4));
+    rejected("uses buffer 9", relocations(|_, _, r| r[0].buffer = BufferId(9)));
+    rejected("a structure of 24 bytes aligned to 3", relocations(|align, _, _| *align = 3));
+    rejected("a structure of 4097 bytes", relocations(|_, bytes, _| bytes.resize(4097, 0)));
+    rejected("48 bytes of arguments do not fit kernel many", relocations(|_, bytes, _| bytes.resize(32, 0)));
+    rejected("4104 bytes of parameters, at most 4096", |_, image| image.kernels[1].params_bytes = 4104);
 }
 
 #[test]
@@ -257,14 +257,14 @@ fn invalid_variants_are_rejected() {
     fn variant(change: fn(&mut Vec<LaunchVariant>)) -> impl FnOnce(&mut KernelGraph, &mut TargetImage) {
         move |_, image| change(&mut image.launches[3].as_mut().unwrap().variants)
     }
-    refused("work, variant 0: it has no range", variant(|v| v[0].ranges.clear()));
-    refused("the range 2 to 1 of `n` is empty", variant(|v| (v[0].ranges[0].min, v[0].ranges[0].max) = (2, 1)));
-    refused("outside of 1 to 64", variant(|v| (v[0].ranges[0].min, v[0].ranges[0].max) = (65, 70)));
-    refused("given twice", variant(|v| v[0].ranges = vec![v[0].ranges[0]; 2]));
-    refused("symbol 7 does not exist", variant(|v| v[0].ranges[0].symbol = SymbolId(7)));
-    refused("work, variant 1: variant 0 precedes it and covers all of its values", variant(|v| v.push(v[0].clone())));
-    refused("a variant must not have variants", variant(|v| v[0].launch.variants = v.clone()));
-    refused("names a kernel that does not exist", variant(|v| v[0].launch.kernel = KernelId(9)));
+    rejected("work, variant 0: it has no range", variant(|v| v[0].ranges.clear()));
+    rejected("the range 2 to 1 of `n` is empty", variant(|v| (v[0].ranges[0].min, v[0].ranges[0].max) = (2, 1)));
+    rejected("outside of 1 to 64", variant(|v| (v[0].ranges[0].min, v[0].ranges[0].max) = (65, 70)));
+    rejected("given twice", variant(|v| v[0].ranges = vec![v[0].ranges[0]; 2]));
+    rejected("symbol 7 does not exist", variant(|v| v[0].ranges[0].symbol = SymbolId(7)));
+    rejected("work, variant 1: variant 0 precedes it and covers all of its values", variant(|v| v.push(v[0].clone())));
+    rejected("a variant must not have variants", variant(|v| v[0].launch.variants = v.clone()));
+    rejected("names a kernel that does not exist", variant(|v| v[0].launch.kernel = KernelId(9)));
 }
 
 #[test]
@@ -275,41 +275,41 @@ fn invalid_segments_and_sizes_are_rejected() {
             other => panic!("{other:?}"),
         }
     };
-    refused(
+    rejected(
         "it needs a number of iterations or a condition that ends it",
         loop_of(|trips, condition, _| (*trips, *condition) = (None, None)),
     );
-    refused("at most 0 iterations", loop_of(|_, _, most| *most = 0));
-    refused("a F32 is neither an integer", loop_of(|_, condition, _| condition.as_mut().unwrap().dtype = DType::F32));
-    refused(
+    rejected("at most 0 iterations", loop_of(|_, _, most| *most = 0));
+    rejected("a F32 is neither an integer", loop_of(|_, condition, _| condition.as_mut().unwrap().dtype = DType::F32));
+    rejected(
         "byte 8 of count is misaligned, or outside",
         loop_of(|_, condition, _| condition.as_mut().unwrap().offset = 8),
     );
-    refused("they end before node 3", |graph, _| graph.segments.truncate(2));
-    refused("nodes 2 to 3, but node 0 is next", |graph, _| {
+    rejected("they end before node 3", |graph, _| graph.segments.truncate(2));
+    rejected("nodes 2 to 3, but node 0 is next", |graph, _| {
         graph.segments.remove(0);
     });
-    refused("has a restore point in another segment", |graph, _| graph.plan.restore_points[3] = NodeId(2));
-    refused("nested deeper than 16", |graph, _| {
+    rejected("has a restore point in another segment", |graph, _| graph.plan.restore_points[3] = NodeId(2));
+    rejected("nested deeper than 16", |graph, _| {
         for _ in 0..20 {
             let condition = Scalar { buffer: COUNT, offset: 0, dtype: DType::I32 };
             graph.segments =
                 vec![Segment::If { condition, then: std::mem::take(&mut graph.segments), otherwise: vec![] }];
         }
     });
-    refused("clear does not write it", |graph, _| {
+    rejected("clear does not write it", |graph, _| {
         (graph.read_backs[0].after, graph.nodes[0].writes, graph.nodes[0].kind) = (NodeId(0), vec![], NodeKind::Kernel)
     });
-    refused("`found`: its largest value depends on `found`", |graph, _| {
+    rejected("`found`: its largest value depends on `found`", |graph, _| {
         graph.read_backs[0].most = Some(Expr::from(SymbolId(1)))
     });
-    refused("symbol 9 does not exist", |graph, _| graph.read_backs[0].most = Some(Expr::from(SymbolId(9))));
-    refused("not in the order of their nodes", |graph, _| {
+    rejected("symbol 9 does not exist", |graph, _| graph.read_backs[0].most = Some(Expr::from(SymbolId(9))));
+    rejected("not in the order of their nodes", |graph, _| {
         let first = ReadBack { after: NodeId(0), ..graph.read_backs[0].clone() };
         graph.read_backs.push(first);
     });
-    refused("x depends on it, but is allocated before", |graph, _| graph.buffers[0].shape[1] = SymbolId(1).into());
-    refused("count uses it in its launch, but comes before it is read", |_, image| {
+    rejected("x depends on it, but is allocated before", |graph, _| graph.buffers[0].shape[1] = SymbolId(1).into());
+    rejected("count uses it in its launch, but comes before it is read", |_, image| {
         image.launches[1].as_mut().unwrap().grid[0] = SymbolId(1).into()
     });
 }
@@ -322,26 +322,26 @@ fn invalid_elements_and_conditions_are_rejected() {
             graph.elements.push(InputElement { symbol: SymbolId(2), input, index });
         }
     }
-    refused("input 1 does not exist", element(1, 0));
-    refused("its shape must be constant and contain element 0", element(0, 0));
-    refused("its elements must be integers", |graph, image| {
+    rejected("input 1 does not exist", element(1, 0));
+    rejected("its shape must be constant and contain element 0", element(0, 0));
+    rejected("its elements must be integers", |graph, image| {
         graph.batch = None;
         graph.buffers[0].shape = vec![Expr::Const(4)];
         element(0, 3)(graph, image);
     });
-    refused("range is empty or negative", |graph, _| graph.symbols[0].min = -1);
-    refused("symbol 7 does not exist", |graph, _| graph.conditions[0].right = Expr::from(SymbolId(7)));
+    rejected("range is empty or negative", |graph, _| graph.symbols[0].min = -1);
+    rejected("symbol 7 does not exist", |graph, _| graph.conditions[0].right = Expr::from(SymbolId(7)));
 }
 
 #[test]
 fn invalid_sessions_are_rejected() {
     let symbol = |symbol, first, next| SessionSymbol { symbol: SymbolId(symbol), first, next };
-    refused("buffer 3 is not a state buffer", |graph, _| graph.session.states[0].buffer = COUNT);
-    refused("there is no such symbol", |graph, _| graph.session.symbols.push(symbol(9, 0, zero())));
-    refused("its value has two sources", |graph, _| graph.session.symbols.push(symbol(1, 0, zero())));
-    refused("it begins with 99", |graph, _| graph.session.symbols.push(symbol(0, 99, zero())));
-    refused("symbol 7 does not exist", |graph, _| graph.session.symbols.push(symbol(0, 1, Expr::from(SymbolId(7)))));
-    refused("the size of state buffer cache depends on it", |graph, _| {
+    rejected("buffer 3 is not a state buffer", |graph, _| graph.session.states[0].buffer = COUNT);
+    rejected("there is no such symbol", |graph, _| graph.session.symbols.push(symbol(9, 0, zero())));
+    rejected("its value has two sources", |graph, _| graph.session.symbols.push(symbol(1, 0, zero())));
+    rejected("it begins with 99", |graph, _| graph.session.symbols.push(symbol(0, 99, zero())));
+    rejected("symbol 7 does not exist", |graph, _| graph.session.symbols.push(symbol(0, 1, Expr::from(SymbolId(7)))));
+    rejected("the size of state buffer cache depends on it", |graph, _| {
         graph.buffers[CACHE.0 as usize].shape[0] = Expr::from(SymbolId(0));
         graph.session.symbols.push(symbol(0, 1, Expr::Const(1)));
     });
@@ -349,14 +349,14 @@ fn invalid_sessions_are_rejected() {
 
 #[test]
 fn invalid_memory_is_rejected() {
-    refused("buffer 2 has no place", |graph, _| graph.plan.states.clear());
-    refused("buffer 3 is not of kind State", |graph, _| graph.plan.states[0].buffer = COUNT);
-    refused("lies outside the weights", |_, image| image.packed[0].weights_offset = 512);
-    refused("packs buffer 0, which is not a constant", |_, image| image.packed[0].buffer = X);
-    refused("a pattern of 3 bytes", |graph, _| {
+    rejected("buffer 2 has no place", |graph, _| graph.plan.states.clear());
+    rejected("buffer 3 is not of kind State", |graph, _| graph.plan.states[0].buffer = COUNT);
+    rejected("lies outside the weights", |_, image| image.packed[0].weights_offset = 512);
+    rejected("packs buffer 0, which is not a constant", |_, image| image.packed[0].buffer = X);
+    rejected("a pattern of 3 bytes", |graph, _| {
         graph.nodes[0].kind = NodeKind::Fill { to: COUNT, offset: zero(), bytes: Expr::Const(3), pattern: vec![0; 3] }
     });
-    refused("no AMD device has waves of 48 lanes", |_, image| image.kernels[0].amd.as_mut().unwrap().wave_lanes = 48);
+    rejected("no AMD device has waves of 48 lanes", |_, image| image.kernels[0].amd.as_mut().unwrap().wave_lanes = 48);
     let layout = |change: fn(&mut KernelGraph)| {
         let mut graph = graph();
         change(&mut graph);
@@ -425,27 +425,27 @@ fn rewritten(name: &str, change: impl FnOnce(&mut Value)) -> Result<std::sync::A
 
 #[test]
 fn other_formats_and_unknown_fields_are_rejected() {
-    let refused = |name: &str, expected: &str, change: &dyn Fn(&mut Value)| {
+    let rejected = |name: &str, expected: &str, change: &dyn Fn(&mut Value)| {
         let message = rewritten(name, change).expect_err(expected).to_string();
         assert!(message.contains(expected), "{message}");
     };
     rewritten("graph.json", |_| {}).expect("nothing was changed");
     for format in [0, 3, 4_000_000_000_u32] {
         let expected = format!("has bundle format {format}, this Atoll reads formats 1 to 2");
-        refused("manifest.json", &expected, &|manifest| {
+        rejected("manifest.json", &expected, &|manifest| {
             manifest["format"] = json!(format);
             manifest["something"] = json!("new");
         });
     }
-    refused("manifest.json", "graph: it has format 2, its bundle has format 1", &|manifest| {
+    rejected("manifest.json", "graph: it has format 2, its bundle has format 1", &|manifest| {
         manifest["format"] = json!(1)
     });
-    refused("graph.json", "unknown field `quantum`, expected one of `format`", &|graph| graph["quantum"] = json!(1));
-    refused("graph.json", "unknown variant `sometimes`", &|graph| graph["nodes"][1]["kind"] = json!("sometimes"));
+    rejected("graph.json", "unknown field `quantum`, expected one of `format`", &|graph| graph["quantum"] = json!(1));
+    rejected("graph.json", "unknown variant `sometimes`", &|graph| graph["nodes"][1]["kind"] = json!("sometimes"));
     let target = "targets/amd-gfx90a/target.json";
-    refused(target, "unknown field `speed`", &|target| target["kernels"][0]["speed"] = json!(1));
-    refused(target, "pairs of hexadecimal digits", &|target| {
+    rejected(target, "unknown field `speed`", &|target| target["kernels"][0]["speed"] = json!(1));
+    rejected(target, "pairs of hexadecimal digits", &|target| {
         target["launches"][3]["args"][1]["bytes"]["bytes"] = json!("0x")
     });
-    refused(target, "sources/00.ptx.gz is missing", &|target| target["source"] = json!("00"));
+    rejected(target, "sources/00.ptx.gz is missing", &|target| target["source"] = json!("00"));
 }

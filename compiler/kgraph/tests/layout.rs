@@ -87,28 +87,28 @@ fn a_launch_without_blocks_is_none() {
 
 #[test]
 fn ranges_beyond_their_memory_are_rejected() {
-    let refused = |change: fn(&mut KernelGraph, &mut TargetImage), symbols: &[i64]| {
+    let rejected = |change: fn(&mut KernelGraph, &mut TargetImage), symbols: &[i64]| {
         let (mut graph, mut target) = (graph(), target());
         change(&mut graph, &mut target);
         InvocationLayout::new(&graph, &target, symbols).expect_err("out of range").to_string()
     };
     assert_eq!(
-        refused(|g, _| g.plan.temps[0].offset = Expr::Const(256), &[9]),
+        rejected(|g, _| g.plan.temps[0].offset = Expr::Const(256), &[9]),
         "tmp: bytes 256 to 544 exceed its 512 bytes"
     );
-    assert_eq!(refused(|g, _| g.plan.temps[0].offset = Expr::Const(-4), &[9]), "tmp: -4 is not a valid offset");
+    assert_eq!(rejected(|g, _| g.plan.temps[0].offset = Expr::Const(-4), &[9]), "tmp: -4 is not a valid offset");
     let oversized = |g: &mut KernelGraph, _: &mut TargetImage| {
         g.nodes[1].kind = NodeKind::copy(BufferId(1), BufferId(2), Expr::Const(289));
     };
-    assert_eq!(refused(oversized, &[9]), "copy: bytes 0 to 289 exceed its 288 bytes");
+    assert_eq!(rejected(oversized, &[9]), "copy: bytes 0 to 289 exceed its 288 bytes");
     let far = |_: &mut KernelGraph, t: &mut TargetImage| {
         t.launches[0].as_mut().expect("a launch").args[1] =
             Argument::Buffer { buffer: BufferId(1), offset: Expr::Const(1 << 40) };
     };
-    assert!(refused(far, &[9]).starts_with("double: bytes 1099511627776"));
-    assert_eq!(refused(|_, _| {}, &[-1]), "in: -1 is not a valid dimension");
-    assert_eq!(refused(|_, _| {}, &[i64::MAX]), "in: the size overflows 64 bits");
-    assert_eq!(refused(|_, _| {}, &[]), "in: symbol 0 is not bound");
+    assert!(rejected(far, &[9]).starts_with("double: bytes 1099511627776"));
+    assert_eq!(rejected(|_, _| {}, &[-1]), "in: -1 is not a valid dimension");
+    assert_eq!(rejected(|_, _| {}, &[i64::MAX]), "in: the size overflows 64 bits");
+    assert_eq!(rejected(|_, _| {}, &[]), "in: symbol 0 is not bound");
 }
 
 #[test]

@@ -15,7 +15,7 @@
 //!
 //! Start reading at [`compile`]; `code.rs` is the part that all inputs share.
 
-mod built;
+mod builder;
 mod code;
 mod error;
 mod kernels;
@@ -28,7 +28,7 @@ mod stage;
 mod targets;
 mod transfers;
 
-pub use built::{CompileReport, PRODUCER};
+pub use builder::{CompileReport, PRODUCER};
 pub use error::CompileError;
 pub use observer::{Observer, Silent};
 pub use options::{CompileOptions, TransformOptions};
@@ -42,7 +42,7 @@ use atoll_frontend::memory_plan;
 use atoll_frontend::onnx::{self, ImportOptions};
 use atoll_frontend::tensor_graph::TensorGraph;
 use atoll_kgraph::KernelGraph;
-use built::Built;
+use builder::BundleBuilder;
 use code::compile_target;
 use kernels::{Kernels, LaunchedKernel};
 use observer::Clock;
@@ -60,26 +60,26 @@ pub fn compile(
     let graph = clock.stage(Stage::Transform, || transform(graph, observer))?;
     let (schedule, plan) = clock.stage(Stage::Schedule, || schedule(&graph))?;
     let weights = schedule.weights.iter().map(|w| (w.offset, &*w.bytes)).collect();
-    let mut built = Built::new(&plan, weights);
+    let mut bundle = BundleBuilder::new(&plan, weights);
     for &target in &options.targets {
         let kernels = emit(&schedule, target, &mut clock, observer)?;
-        built.add(kernels, target, options, &mut clock, observer)?;
+        bundle.add(kernels, target, options, &mut clock, observer)?;
     }
-    built.write(output, clock)
+    bundle.write(output, clock)
 }
 
 /// Returns one intermediate form of a model, without writing a bundle.
 pub fn show(input: &Path, form: Form, target: Target, options: &CompileOptions) -> Result<String, CompileError> {
-    let keep = observer::Keep::new(form);
-    let mut clock = Clock::new(&keep, 6);
-    let graph = transform(import(input, options)?, &keep)?;
+    let recorder = observer::FormRecorder::new(form);
+    let mut clock = Clock::new(&recorder, 6);
+    let graph = transform(import(input, options)?, &recorder)?;
     if form == Form::Graph {
         return Ok(graph.to_string());
     }
     let (schedule, _) = schedule(&graph)?;
-    let kernels = emit(&schedule, target, &mut clock, &keep)?;
-    compile_target(kernels, target, options, &mut clock, &keep)?;
-    keep.take().ok_or(CompileError::NoSuchForm { form, target })
+    let kernels = emit(&schedule, target, &mut clock, &recorder)?;
+    compile_target(kernels, target, options, &mut clock, &recorder)?;
+    recorder.take().ok_or(CompileError::NoSuchForm { form, target })
 }
 
 fn import(input: &Path, options: &CompileOptions) -> Result<TensorGraph, CompileError> {

@@ -31,14 +31,14 @@ pub struct Silent;
 impl Observer for Silent {}
 
 /// An observer that keeps the last text of one form.
-pub(crate) struct Keep {
+pub(crate) struct FormRecorder {
     form: Form,
     text: RefCell<Option<String>>,
 }
 
-impl Keep {
-    pub(crate) fn new(form: Form) -> Keep {
-        Keep { form, text: RefCell::new(None) }
+impl FormRecorder {
+    pub(crate) fn new(form: Form) -> FormRecorder {
+        FormRecorder { form, text: RefCell::new(None) }
     }
 
     pub(crate) fn take(self) -> Option<String> {
@@ -46,7 +46,7 @@ impl Keep {
     }
 }
 
-impl Observer for Keep {
+impl Observer for FormRecorder {
     fn form(&self, form: Form, _by: &str, text: &dyn Fn() -> String) {
         if form == self.form {
             *self.text.borrow_mut() = Some(text());

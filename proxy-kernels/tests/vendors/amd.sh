@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints how many waves a SIMD holds for a number of vector registers, as LLVM's AMD target says it. Needs llc-22.
-# ./amd.sh > amd.txt
+# Prints the number of waves per SIMD for numbers of vector registers, according to LLVM's AMD target.
+# Needs llc-22. Usage: ./amd.sh > amd.txt
 for cpu in gfx906 gfx908 gfx90a gfx942 gfx1100; do
     for registers in 8 24 25 28 32 36 40 48 64 84 85 96 97 128 129 168 169 192 255 256; do
         waves=$(llc-22 -mcpu=$cpu -O2 -o - <<EOT | sed -n 's/^; Occupancy: //p'

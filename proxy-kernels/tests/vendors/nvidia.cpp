@@ -1,5 +1,5 @@
-// Prints what NVIDIA's own occupancy calculator says: cuda_occupancy.h, installed with nvidia-cuda-runtime.
-// g++ -I CUDA/include nvidia.cpp && ./a.out > nvidia.txt
+// Prints occupancies according to NVIDIA's calculator, cuda_occupancy.h of the package
+// nvidia-cuda-runtime. Usage: g++ -I CUDA/include nvidia.cpp && ./a.out > nvidia.txt
 #include <climits>
 #include <cstdio>
 #include <cstring>
@@ -10,7 +10,7 @@ struct Device {
     int major, minor, threads_per_block, threads, blocks_unused, registers, shared_block, shared_optin, shared, units;
 };
 
-// From "Compute Capabilities" of the CUDA programming guide, and the makers' data sheets for the number of SMs.
+// From "Compute Capabilities" in the CUDA programming guide; numbers of SMs from data sheets.
 static const Device DEVICES[] = {
     {"v100", 7, 0, 1024, 2048, 32, 65536, 49152, 98304, 98304, 80},
     {"t4", 7, 5, 1024, 1024, 16, 65536, 49152, 65536, 65536, 40},

@@ -95,7 +95,7 @@ fn operation(i: &Instruction) -> Result<Operation, String> {
         "vabsdiff" => Box::new(|a, b| (a - b).abs()),
         "vmin" => Box::new(i128::min),
         "vmax" => Box::new(i128::max),
-        // Rounds halves up if the sum is not negative, otherwise down to negative infinity.
+        // Rounds halves away from zero.
         "vavrg" => Box::new(|a, b| if a + b >= 0 { (a + b + 1) >> 1 } else { (a + b) >> 1 }),
         "vset" => {
             let word = i.modifiers.iter().find(|m| ["eq", "ne", "lt", "le", "gt", "ge"].contains(&m.as_str()));

@@ -61,7 +61,7 @@ mod kernels;
 mod manifest;
 mod merge;
 
-use crate::built::{Built, CompileReport};
+use crate::builder::{BundleBuilder, CompileReport};
 use crate::error::CompileError;
 use crate::observer::Clock;
 use crate::observer::Observer;
@@ -105,12 +105,12 @@ pub fn pack(
     let weights =
         planned.graph.buffers.iter().filter_map(|buffer| Some((buffer.weights_offset?, constants.get(&buffer.name)?)));
     let weights = weights.collect();
-    let mut built = Built::new(&planned.graph, weights);
+    let mut bundle = BundleBuilder::new(&planned.graph, weights);
     let by_default = if options.targets.is_empty() { Target::defaults_for(kernels.declared_sm()) } else { Vec::new() };
     for &target in options.targets.iter().chain(&by_default) {
-        built.add(kernels.clone(), target, options, &mut clock, observer)?;
+        bundle.add(kernels.clone(), target, options, &mut clock, observer)?;
     }
-    built.write(output, clock)
+    bundle.write(output, clock)
 }
 
 fn read(path: &Path, folder: &Path) -> Result<(Manifest, KernelSet, Constants), PackError> {

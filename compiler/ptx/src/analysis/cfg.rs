@@ -102,7 +102,7 @@ enum Flow<'a> {
     Next,
     Branch(Option<&'a Operand>),
     Table(Option<&'a Operand>),
-    Leave,
+    Exit,
 }
 
 fn flow(statement: &Statement) -> Flow<'_> {
@@ -110,7 +110,7 @@ fn flow(statement: &Statement) -> Flow<'_> {
     match instruction.opcode.as_str() {
         "bra" => Flow::Branch(instruction.operands.first()),
         "brx" => Flow::Table(instruction.operands.get(1)),
-        "ret" | "exit" | "trap" => Flow::Leave,
+        "ret" | "exit" | "trap" => Flow::Exit,
         _ => Flow::Next,
     }
 }
@@ -129,7 +129,7 @@ impl Cfg {
     /// # Errors
     /// A branch has no target, or its label or table is not in scope.
     pub fn of(code: &Code<'_>) -> Result<Cfg, CfgError> {
-        let (ranges, block_of) = cut(code);
+        let (ranges, block_of) = split_blocks(code);
         let empty = |&(first, end): &(usize, usize)| BasicBlock {
             first: StatementId::new(first),
             end: StatementId::new(end),
@@ -214,7 +214,7 @@ impl Cfg {
         let taken = if guarded { When::Guard } else { When::Always };
         let mut edges = match flow(code.statement(last)) {
             Flow::Next => return Ok(vec![fall_through(When::Always)]),
-            Flow::Leave => vec![Edge { to: self.exit(), when: taken }],
+            Flow::Exit => vec![Edge { to: self.exit(), when: taken }],
             Flow::Branch(Some(Operand::Name(label))) => vec![Edge { to: self.target(code, last, label)?, when: taken }],
             Flow::Table(Some(Operand::Name(table))) => self.cases(code, last, table)?,
             Flow::Branch(_) | Flow::Table(_) => {
@@ -245,7 +245,7 @@ impl Cfg {
 
 /// Splits the statements into blocks. Returns the statement range of each block, with the empty
 /// exit last, and the block of every statement.
-fn cut(code: &Code<'_>) -> (Vec<(usize, usize)>, Vec<BlockId>) {
+fn split_blocks(code: &Code<'_>) -> (Vec<(usize, usize)>, Vec<BlockId>) {
     let mut ranges = Vec::new();
     let mut block_of = Vec::with_capacity(code.len());
     let mut first = 0;

@@ -30,15 +30,15 @@ pub struct CompileReport {
 }
 
 /// A bundle under construction.
-pub(crate) struct Built<'a> {
+pub(crate) struct BundleBuilder<'a> {
     graph: &'a KernelGraph,
     weights: Vec<(u64, &'a [u8])>,
     targets: Vec<TargetContents>,
     report: CompileReport,
 }
 
-impl<'a> Built<'a> {
-    pub(crate) fn new(graph: &'a KernelGraph, weights: Vec<(u64, &'a [u8])>) -> Built<'a> {
+impl<'a> BundleBuilder<'a> {
+    pub(crate) fn new(graph: &'a KernelGraph, weights: Vec<(u64, &'a [u8])>) -> BundleBuilder<'a> {
         let report = CompileReport {
             digest: String::new(),
             nodes: graph.nodes.len(),
@@ -46,7 +46,7 @@ impl<'a> Built<'a> {
             not_preemptible: Vec::new(),
             times: Vec::new(),
         };
-        Built { graph, weights, targets: Vec::new(), report }
+        BundleBuilder { graph, weights, targets: Vec::new(), report }
     }
 
     /// Compiles the kernels for a target and adds the code.

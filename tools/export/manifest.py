@@ -1,4 +1,4 @@
-"""Writes the folder that `atoll import` takes: manifest.json, kernels in PTX, constants.safetensors. docs/import.md describes it.
+"""Writes the folder that `atoll import` takes: manifest.json, kernels in PTX, constants.safetensors. docs/guide/import.md describes it.
 
 Needs nothing but Python and NumPy.
 """

@@ -86,14 +86,14 @@ fn exit_codes_distinguish_mistakes_of_the_user() {
             ],
             "--model-repository",
         ),
-        (vec!["bench", "latency", "--rt", "a.txt", "--be", "b.txt"], "a .kg or .onnx file is expected"),
+        (vec!["bench", "latency", "--rt", "a.txt", "--be", "b.txt"], "expected a .kg or .onnx file"),
         (vec!["bench", "latency", "--rt", "a.kg", "--be", "b.kg", "--rate", "0"], "--rate"),
         (vec!["bench", "kernel", "--only", "gemm("], "unclosed group"),
-        (vec!["bench", "dkp", "--only", "nothing$"], "`--only` matches no kernel"),
-        (vec!["bench", "models", "lstn"], "there is no model lstn; there are resnet18"),
+        (vec!["bench", "dkp", "--only", "nothing$"], "--only matches no kernel"),
+        (vec!["bench", "models", "lstn"], "unknown model lstn; use resnet18"),
         (
             vec!["bench", "models", "null", "--against", "onnxruntime", "--python", "/nowhere/python"],
-            "say with --python where Python is",
+            "choose a Python with --python",
         ),
         (
             vec!["bench", "models", "null", "--against", "onnxruntime", "--python", "false"],
@@ -399,12 +399,12 @@ fn policies_are_compared_on_a_simulated_device() {
         stdout(&atoll(&[&common[..], &["--policy", "reset", "--fault", "dead-clients=0.5,failing-resets=1"]].concat()));
     assert!(faulty.contains("failing-resets") && faulty.lines().count() == 4, "{faulty}");
     for (more, expected) in [
-        (vec!["--device", "sim:mi5"], "there is no device sim:mi5; there are host, cuda:N, sim:mi50"),
-        (vec!["--policy", "fastest"], "there is no policy fastest; there are reset"),
-        (vec!["--cost", "luck=2"], "there is no cost luck; there are launch"),
-        (vec!["--fault", "luck=1"], "there is no fault luck; there are late-completions"),
-        (vec!["--fault", "stuck-kernels=2"], "--fault stuck-kernels=2: a share is from 0 to 1"),
-        (vec!["--workload", "F"], "there is no workload F; there are A, B, C, D, E, and files"),
+        (vec!["--device", "sim:mi5"], "unknown device sim:mi5; the devices are host, cuda:N, sim:mi50"),
+        (vec!["--policy", "fastest"], "unknown policy fastest; the policies are reset"),
+        (vec!["--cost", "luck=2"], "unknown cost luck; the costs are launch"),
+        (vec!["--fault", "luck=1"], "unknown fault luck; the faults are late-completions"),
+        (vec!["--fault", "stuck-kernels=2"], "--fault stuck-kernels=2: the probability must be between 0 and 1"),
+        (vec!["--workload", "F"], "unknown workload F; use A, B, C, D, E, or a file"),
         (vec!["--workload", "C"], "model densenet201-imagenet"),
         (vec!["--map", "vgg"], "--map vgg is not MODEL=NAME"),
     ] {

@@ -1,13 +1,13 @@
-//! Where the XDG convention keeps what can be made again, and what cannot.
+//! Folders for caches and state, following the XDG base directory specification.
 
 use std::path::PathBuf;
 
-/// A folder of ours there; `None` where neither XDG_CACHE_HOME nor HOME is set.
+/// A cache folder of Atoll; `None` if neither XDG_CACHE_HOME nor HOME is set.
 pub fn folder(name: &str) -> Option<PathBuf> {
     Some(xdg("XDG_CACHE_HOME", ".cache")?.join("atoll").join(name))
 }
 
-/// The folder of what a daemon keeps; `None` where neither XDG_STATE_HOME nor HOME is set.
+/// The state folder of Atoll; `None` if neither XDG_STATE_HOME nor HOME is set.
 pub fn state_folder() -> Option<PathBuf> {
     Some(xdg("XDG_STATE_HOME", ".local/state")?.join("atoll"))
 }
@@ -17,10 +17,10 @@ fn xdg(variable: &str, in_home: &str) -> Option<PathBuf> {
     set(variable).or_else(|| Some(set("HOME")?.join(in_home)))
 }
 
-/// Native code of kernels, so that no kernel is compiled twice for one block shape.
+/// The cache of native kernel code, so that no kernel is compiled twice for the same block shape.
 #[cfg(feature = "compiler")]
 pub fn kernels() -> Option<std::sync::Arc<atoll_kgraph::DiskCache>> {
-    /// Hundreds of models, at a few MiB each.
+    /// Enough for hundreds of models at a few MiB each.
     const BYTES_MAX: u64 = 1 << 30;
     Some(std::sync::Arc::new(atoll_kgraph::DiskCache::new(folder("kernels")?, "o", BYTES_MAX)))
 }

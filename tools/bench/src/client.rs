@@ -1,4 +1,4 @@
-//! A daemon over HTTP.
+//! An HTTP client for the daemon.
 
 use crate::failure::user_error;
 use anyhow::{Context, Result, anyhow};
@@ -10,23 +10,22 @@ use std::time::Duration;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
 
-/// Where a daemon listens unless told otherwise.
+/// Default address of a daemon.
 pub const URL_DEFAULT: &str = "127.0.0.1:8000";
 
-/// Largest answer that is read: larger than any that a daemon with default limits can be asked for.
+/// Largest answer to read: larger than any answer of a daemon with default limits.
 const ANSWER_BYTES_MAX: u64 = 4 << 30;
 
-/// How long a request may take; the first one to a model may wait for others.
+/// Timeout of a request; the first request to a model may wait for others.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long a daemon may take to accept a connection.
+/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a name in a path has encoded: everything but the characters that need not be (RFC 3986,
-/// 2.3).
+/// Characters to encode in a path segment: all but the unreserved ones (RFC 3986 §2.3).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A connection to a daemon, kept open between requests.
+/// A client of a daemon; keeps its connection open between requests.
 pub struct Client {
     agent: Agent,
     base: String,
@@ -36,20 +35,20 @@ impl Client {
     /// `url` is `HOST:PORT`, with or without `http://`.
     pub fn new(url: &str) -> Result<Client> {
         if url.starts_with("https://") {
-            return Err(user_error("daemons speak plain HTTP; --url is http://HOST:PORT"));
+            return Err(user_error("HTTPS is not supported; use --url http://HOST:PORT"));
         }
         let authority = url.trim_start_matches("http://").trim_end_matches('/');
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
-            // A daemon is spoken to directly, whatever the environment says of the world outside.
+            // Daemons are contacted directly, ignoring proxies in the environment.
             .proxy(None)
             .build();
         Ok(Client { agent: Agent::new_with_config(config), base: format!("http://{authority}") })
     }
 
-    /// What a model takes and gives.
+    /// The inputs and outputs of a model.
     pub fn metadata(&self, model: &str) -> Result<ModelMetadata> {
         let response = self.agent.get(self.model(model, "")).call();
         self.json(response)
@@ -61,7 +60,7 @@ impl Client {
         self.json(response)
     }
 
-    /// Calls a model.
+    /// Invokes a model.
     pub fn infer(&self, model: &str, request: &InferRequest) -> Result<InferResponse> {
         let encoded = request.encode();
         let mut call = self.agent.post(self.model(model, "/infer"));
@@ -79,15 +78,15 @@ impl Client {
 
     fn json<T: DeserializeOwned>(&self, response: Result<Response<Body>, ureq::Error>) -> Result<T> {
         let (_, body) = self.read(response)?;
-        serde_json::from_slice(&body).with_context(|| format!("{} answers as no KServe server does", self.base))
+        serde_json::from_slice(&body).with_context(|| format!("the answer of {} is not valid KServe v2", self.base))
     }
 
-    /// The body of a success, or the error that the daemon tells.
+    /// Reads the body of a successful answer, or the daemon's error.
     fn read(&self, response: Result<Response<Body>, ureq::Error>) -> Result<(Response<Body>, Vec<u8>)> {
         let mut response = response
             .with_context(|| format!("cannot reach a daemon at {}; is `atoll serve` running there?", self.base))?;
         let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
-        let body = body.with_context(|| format!("the answer of {} broke off", self.base))?;
+        let body = body.with_context(|| format!("the answer of {} is incomplete", self.base))?;
         if response.status().is_success() {
             return Ok((response, body));
         }
@@ -98,7 +97,7 @@ impl Client {
     }
 }
 
-/// A name as a segment of a path.
+/// Encodes a name as a path segment.
 fn percent_encoded(name: &str) -> impl Display {
     utf8_percent_encode(name, ENCODED)
 }

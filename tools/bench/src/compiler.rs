@@ -1,4 +1,4 @@
-//! The compiler, where this program was built with it.
+//! The compiler, if this program was built with it.
 
 use crate::device_name::DeviceName;
 use anyhow::Result;
@@ -10,19 +10,19 @@ use std::sync::Arc;
 #[cfg(feature = "compiler")]
 pub use with::{ProgressBars, padding_service, service};
 
-/// The compiler for a daemon with these devices; `None` if this program was built without.
+/// The compiler for a daemon with these devices; `None` without the feature.
 #[cfg(not(feature = "compiler"))]
 pub fn service(_devices: &[DeviceName], _common_symbols: SizeRanges) -> Option<Arc<dyn CompilerService>> {
     None
 }
 
-/// What makes padding modules; `None` if this program was built without the compiler.
+/// The compiler of padding modules; `None` without the feature.
 #[cfg(not(feature = "compiler"))]
 pub fn padding_service() -> Option<Arc<dyn atoll_engine::PaddingService>> {
     None
 }
 
-/// Compiles a model for a device of this machine into a bundle, with a progress bar.
+/// Compiles a model for a device of this machine, with a progress bar.
 #[cfg_attr(not(feature = "compiler"), expect(unused_variables, reason = "there is nothing to do with them"))]
 pub fn compile_for(device: DeviceName, model: &Path, of_model: &ModelOptions, bundle: &Path) -> Result<()> {
     #[cfg(feature = "compiler")]
@@ -31,12 +31,10 @@ pub fn compile_for(device: DeviceName, model: &Path, of_model: &ModelOptions, bu
     Err(without())
 }
 
-/// The error of a program built without the compiler.
+/// The error of a program without the compiler.
 #[cfg(not(feature = "compiler"))]
 pub fn without() -> anyhow::Error {
-    crate::failure::user_error(
-        "this program was built without the compiler (cargo feature `compiler`); give it a .kg file",
-    )
+    crate::failure::user_error("this program was built without the compiler (cargo feature `compiler`); use a .kg file")
 }
 
 #[cfg(feature = "compiler")]
@@ -55,8 +53,7 @@ mod with {
     use atoll_server::{CompileFailure, CompileProgress};
     use indicatif::{ProgressBar, ProgressStyle};
 
-    /// The compiler as the daemon calls it: code for its devices only, because that is where it
-    /// runs.
+    /// The compiler as used by the daemon; compiles for the daemon's devices only.
     struct Service {
         options: CompileOptions,
     }
@@ -71,7 +68,7 @@ mod with {
         for device in devices {
             let target = match device {
                 DeviceName::Host => Target::this_host(),
-                // PTX that every GPU's driver takes, whichever is in this machine.
+                // PTX that the driver of every supported GPU accepts.
                 DeviceName::Cuda(_) => Target::NVIDIA,
             };
             if !targets.contains(&target) {
@@ -83,7 +80,7 @@ mod with {
 
     impl CompilerService for Service {
         fn identity(&self) -> String {
-            // Where kernels are kept makes no difference to what comes out.
+            // The location of the kernel cache does not affect the result.
             format!("{PRODUCER} {:?}", CompileOptions { kernel_cache: None, ..self.options.clone() })
         }
 
@@ -104,11 +101,11 @@ mod with {
         }
     }
 
-    /// The compiler as the engine calls it, and the profiles that were measured here.
+    /// The compiler as used by the engine for padding, with the profiles measured on this machine.
     #[derive(Debug)]
     struct Padding;
 
-    /// What makes padding modules.
+    /// The compiler of padding modules.
     pub fn padding_service() -> Option<Arc<dyn PaddingService>> {
         Some(Arc::new(Padding))
     }
@@ -118,7 +115,9 @@ mod with {
             let path = profiler::place(bundle, device, compute_units)?;
             let profile = path.exists().then(|| Profile::read(&path))?;
             profile
-                .inspect_err(|error| tracing::warn!(model = bundle.graph().name, %error, "a profile is not used"))
+                .inspect_err(
+                    |error| tracing::warn!(model = bundle.graph().name, %error, "ignoring an unreadable profile"),
+                )
                 .ok()
         }
 
@@ -129,7 +128,7 @@ mod with {
             let module =
                 |PaddedKernels { code, kernels, facts, candidates }| PaddingModule { code, kernels, facts, candidates };
             let modules: Vec<PaddingModule> = padded.into_iter().map(module).collect();
-            if modules.is_empty() { Err("none of the kernels can share launches".to_owned()) } else { Ok(modules) }
+            if modules.is_empty() { Err("no kernel can be padded".to_owned()) } else { Ok(modules) }
         }
     }
 
@@ -149,7 +148,7 @@ mod with {
     }
 
     impl ProgressBars {
-        /// Bars for a compilation of this model.
+        /// The progress bar of a compilation.
         pub fn new(model: &Path) -> ProgressBars {
             let style = ProgressStyle::with_template("{prefix} [{bar:24}] {pos}/{len} {msg} {elapsed}");
             let bar = ProgressBar::new(0)
@@ -172,7 +171,7 @@ mod with {
         }
     }
 
-    /// Tells the terminal and the daemon.
+    /// Reports progress to the terminal and to the daemon.
     struct Both<'a> {
         bars: &'a ProgressBars,
         progress: &'a dyn Fn(CompileProgress),

@@ -1,9 +1,9 @@
-//! A device by its name.
+//! Names of devices.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A device, as flags name it.
+/// A device kind, as named by flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceName {
     /// CPU cores as compute units.
@@ -21,8 +21,8 @@ impl FromStr for DeviceName {
             ("cuda", index) => index
                 .parse()
                 .map(DeviceName::Cuda)
-                .map_err(|_| format!("`{index}` is no number of a GPU; they are counted from 0")),
-            _ => Err(format!("there is no device {text}; there are host, and cuda or cuda:N for NVIDIA GPUs")),
+                .map_err(|_| format!("`{index}` is not a GPU number; GPUs are numbered from 0")),
+            _ => Err(format!("unknown device {text}; the devices are host, and cuda or cuda:N for NVIDIA GPUs")),
         }
     }
 }

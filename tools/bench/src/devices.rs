@@ -1,21 +1,21 @@
-//! Devices as `--device` names them, and which of them go together.
+//! Device specifications (`--device`), and the check that they can be combined.
 
 use crate::device_name::DeviceName;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// No Linux has a CPU of a higher number.
+/// Largest CPU number that Linux supports.
 const CPU_MAX: usize = 8191;
 
-/// A device that is to be started.
+/// A device to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceSpec {
     /// CPU cores as compute units.
     Host {
         /// Its number among host devices.
         number: u32,
-        /// The CPUs that it has to itself, ascending; all where `None`.
+        /// Its exclusive CPUs, ascending; `None` for all CPUs.
         cpus: Option<Vec<usize>>,
     },
     /// An NVIDIA GPU, by its number.
@@ -25,23 +25,24 @@ pub(crate) enum DeviceSpec {
 /// Why devices cannot be started together.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SpecError {
-    #[error("device {0} is there twice")]
+    #[error("device {0} is given twice")]
     Twice(String),
     #[error(
-        "{0} is one of several host devices and says no CPUs: give each its own, as in --device host:0@0-3 --device host:1@4-7"
+        "{0} is one of several host devices, but has no CPU set; give each its own CPUs, as in --device host:0@0-3 \
+        --device host:1@4-7"
     )]
     NoCpus(String),
-    #[error("CPU {cpu} is in the CPU sets of {first} and of {second}; give each device its own")]
+    #[error("CPU {cpu} is in the CPU sets of both {first} and {second}; give each device its own CPUs")]
     Overlap { cpu: usize, first: String, second: String },
-    #[error("{device} names CPU {cpu}, which this process may not use; it may use {allowed}")]
+    #[error("{device} names CPU {cpu}, but this process may use only {allowed}")]
     NotAllowed { device: String, cpu: usize, allowed: String },
 }
 
 impl DeviceSpec {
-    /// All CPUs of the machine.
+    /// A host device on all CPUs of the machine.
     pub(crate) const HOST: DeviceSpec = DeviceSpec::Host { number: 0, cpus: None };
 
-    /// What kind of device it is, and which of several GPUs.
+    /// Kind of the device, with the number of a GPU.
     pub(crate) fn kind(&self) -> DeviceName {
         match *self {
             DeviceSpec::Host { .. } => DeviceName::Host,
@@ -53,7 +54,7 @@ impl DeviceSpec {
         matches!(self, DeviceSpec::Host { .. })
     }
 
-    /// What the device is called: `host:1`.
+    /// Name of the device, as in `host:1`.
     pub(crate) fn name(&self) -> String {
         match self {
             DeviceSpec::Host { number, .. } => format!("host:{number}"),
@@ -76,19 +77,17 @@ impl FromStr for DeviceSpec {
         let (name, cpus) = text.split_once('@').map_or((text, None), |(name, cpus)| (name, Some(cpus)));
         let (kind, number) = name.split_once(':').unwrap_or((name, "0"));
         let number =
-            || number.parse().map_err(|_| format!("`{number}` is no number of a device; they are counted from 0"));
+            || number.parse().map_err(|_| format!("`{number}` is not a device number; devices are numbered from 0"));
         match (kind, cpus) {
             ("host", cpus) => Ok(DeviceSpec::Host { number: number()?, cpus: cpus.map(cpu_set).transpose()? }),
             ("cuda", None) => Ok(DeviceSpec::Cuda(number()?)),
-            ("cuda", Some(_)) => Err("CPUs are given to host devices; a GPU has compute units of its own".into()),
-            _ => {
-                Err(format!("there is no device {name}; there are host or host:N, and cuda or cuda:N for NVIDIA GPUs"))
-            }
+            ("cuda", Some(_)) => Err("only host devices have a CPU set; a GPU has none".into()),
+            _ => Err(format!("unknown device {name}; use host or host:N, or cuda or cuda:N for NVIDIA GPUs")),
         }
     }
 }
 
-/// As it is written: `host`, `host:1@4-7`, `cuda:0`.
+/// Formats as it is parsed: `host`, `host:1@4-7`, `cuda:0`.
 impl fmt::Display for DeviceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -99,21 +98,21 @@ impl fmt::Display for DeviceSpec {
     }
 }
 
-/// Reads `0-3,8`.
+/// Parses a CPU set, as in `0-3,8`.
 fn cpu_set(text: &str) -> Result<Vec<usize>, String> {
     if text.is_empty() {
-        return Err("the CPU set is empty; it is written as in host:0@0-3,8".into());
+        return Err("the CPU set is empty; write for example host:0@0-3,8".into());
     }
     let number = |text: &str| match text.parse() {
         Ok(cpu) if cpu <= CPU_MAX => Ok(cpu),
-        _ => Err(format!("`{text}` is no CPU; a CPU set is written as in host:0@0-3,8")),
+        _ => Err(format!("`{text}` is not a CPU number; write for example host:0@0-3,8")),
     };
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (number(first)?, number(last)?);
         if first > last {
-            return Err(format!("the CPUs {part} are none: {first} comes after {last}"));
+            return Err(format!("the CPU range {part} is empty: {first} comes after {last}"));
         }
         cpus.extend(first..=last);
     }
@@ -124,7 +123,7 @@ fn cpu_set(text: &str) -> Result<Vec<usize>, String> {
     }
 }
 
-/// `0-3,8`, of ascending numbers.
+/// Formats ascending numbers as `0-3,8`.
 fn ranges(cpus: &[usize]) -> String {
     let runs = cpus.chunk_by(|a, b| a + 1 == *b);
     let run = |run: &[usize]| match run {
@@ -135,7 +134,7 @@ fn ranges(cpus: &[usize]) -> String {
     runs.map(run).collect::<Vec<_>>().join(",")
 }
 
-/// Refuses devices that cannot be started together by a process that may use these CPUs.
+/// Refuses devices that cannot be started together by a process that may use the CPUs in `allowed`.
 pub(crate) fn check(devices: &[DeviceSpec], allowed: &[usize]) -> Result<(), SpecError> {
     let mut owners: BTreeMap<usize, &DeviceSpec> = BTreeMap::new();
     for (at, device) in devices.iter().enumerate() {
@@ -143,7 +142,7 @@ pub(crate) fn check(devices: &[DeviceSpec], allowed: &[usize]) -> Result<(), Spe
             return Err(SpecError::Twice(device.name()));
         }
         for &cpu in device.cpus().unwrap_or_default() {
-            // What the system does not tell cannot be held against anybody.
+            // An empty list means that the system does not report the allowed CPUs.
             if !allowed.is_empty() && !allowed.contains(&cpu) {
                 return Err(SpecError::NotAllowed { device: device.name(), cpu, allowed: ranges(allowed) });
             }
@@ -179,17 +178,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_device_is_refused_with_the_cause() {
+    fn invalid_devices_are_refused_with_the_cause() {
         for (text, cause) in [
-            ("gpu", "no device gpu"),
-            ("host:x", "`x` is no number"),
+            ("gpu", "unknown device gpu"),
+            ("host:x", "`x` is not a device number"),
             ("host:0@", "empty"),
             ("host:0@3-1", "3 comes after 1"),
             ("host:0@0-2,1", "CPU 1 is in the set twice"),
-            ("host:0@a", "`a` is no CPU"),
-            ("host:0@1-", "`` is no CPU"),
-            ("host:0@0-99999999999", "no CPU"),
-            ("cuda:0@1", "CPUs are given to host devices"),
+            ("host:0@a", "`a` is not a CPU"),
+            ("host:0@1-", "`` is not a CPU"),
+            ("host:0@0-99999999999", "not a CPU"),
+            ("cuda:0@1", "only host devices have a CPU set"),
         ] {
             let error = text.parse::<DeviceSpec>().unwrap_err();
             assert!(error.contains(cause), "{text}: {error}");
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_get_in_each_others_way_are_refused() {
+    fn devices_that_conflict_are_refused() {
         let checked =
             |devices: &[&str]| check(&devices.iter().map(|text| spec(text)).collect::<Vec<_>>(), &[0, 1, 2, 3]);
         for devices in
@@ -206,12 +205,12 @@ mod tests {
             assert_eq!(checked(devices), Ok(()), "{devices:?}");
         }
         for (devices, cause) in [
-            (&["host:0@0", "host:0@1"][..], "device host:0 is there twice"),
-            (&["host", "host:0"], "device host:0 is there twice"),
-            (&["cuda", "cuda:0"], "device cuda:0 is there twice"),
-            (&["host:0@0-1", "host:1@1-2"], "CPU 1 is in the CPU sets of host:0 and of host:1"),
-            (&["host:0@0", "host:1"], "host:1 is one of several host devices and says no CPUs"),
-            (&["host:0@3-5"], "host:0 names CPU 4, which this process may not use; it may use 0-3"),
+            (&["host:0@0", "host:0@1"][..], "device host:0 is given twice"),
+            (&["host", "host:0"], "device host:0 is given twice"),
+            (&["cuda", "cuda:0"], "device cuda:0 is given twice"),
+            (&["host:0@0-1", "host:1@1-2"], "CPU 1 is in the CPU sets of both host:0 and host:1"),
+            (&["host:0@0", "host:1"], "host:1 is one of several host devices, but has no CPU set"),
+            (&["host:0@3-5"], "host:0 names CPU 4, but this process may use only 0-3"),
         ] {
             let error = checked(devices).unwrap_err().to_string();
             assert!(error.contains(cause), "{devices:?}: {error}");

@@ -1,4 +1,4 @@
-//! Starting a device and an engine, as the common flags say.
+//! Starts devices and engines from the common flags.
 
 use crate::compiler;
 use crate::device_name::DeviceName;
@@ -23,12 +23,12 @@ use serde::Serialize;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-/// Flags of every command that runs models in its own process.
+/// Flags of commands that run models in their own process.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Device and scheduling")]
 pub struct EngineArgs {
-    /// What runs the kernels: host, this machine's CPU cores, or some of them as in host@0-3; cuda
-    /// or cuda:N, an NVIDIA GPU
+    /// Device: host (this machine's CPU cores), or some cores as in host@0-3; cuda or cuda:N (an
+    /// NVIDIA GPU)
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceSpec::HOST)]
     device: DeviceSpec,
 
@@ -36,14 +36,14 @@ pub struct EngineArgs {
     flags: DeviceFlags,
 }
 
-/// Flags of a command that may start several devices.
+/// Flags of commands that may start several devices.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Devices and scheduling")]
 pub struct FleetArgs {
-    /// What runs the kernels: host, this machine's CPU cores; cuda or cuda:N, an NVIDIA GPU.
-    /// Several are named one by one, host devices with the CPUs of each: --device host:0@0-3
-    /// --device host:1@4-7. Each has memory, queues and limits of its own: the flags below hold
-    /// for each by itself
+    /// Device: host (this machine's CPU cores), cuda or cuda:N (an NVIDIA GPU). Repeat the flag for
+    /// several devices, and give each host device its own CPUs: --device host:0@0-3 --device
+    /// host:1@4-7. Each device has its own memory, queues and limits; the following flags apply to
+    /// each of them
     #[arg(long = "device", value_name = "DEVICE", default_values_t = [DeviceSpec::HOST])]
     devices: Vec<DeviceSpec>,
 
@@ -51,21 +51,27 @@ pub struct FleetArgs {
     flags: DeviceFlags,
 }
 
-/// How each device is started.
+/// Configuration of each device.
 #[derive(Clone, Debug, clap::Args)]
 struct DeviceFlags {
-    /// Compute units to run on: of the host device one thread each; of a GPU a part of its own,
-    /// which may be rounded up [default: one per CPU of the device; the whole GPU]
+    /// Number of compute units: threads of the host device, or a partition of the GPU, possibly
+    /// rounded up [default: one per CPU of the device; the whole GPU]
     #[arg(long, value_name = "COUNT")]
     compute_units: Option<NonZeroU32>,
 
-    /// Share the GPU with other processes through NVIDIA's MPS, on at most so many percent of its
-    /// compute units; starts the control daemon of MPS where none answers
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with = "compute_units")]
+    /// Share the GPU with other processes through NVIDIA MPS, using at most this percentage of its
+    /// compute units; starts the MPS control daemon if none is running
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_parser = clap::value_parser!(u32).range(1..=100),
+        conflicts_with = "compute_units"
+    )]
     mps: Option<u32>,
 
-    /// Let so many launches of a real-time request go to a GPU's driver together, as a CUDA graph,
-    /// once the same came before; what is on the device when it is preempted grows with it
+    /// Submit up to this many launches of a real-time request to the GPU driver at once, as a CUDA
+    /// graph, if the same launches occurred before. Larger values leave more launches on the device
+    /// at a preemption
     #[arg(long, value_name = "LAUNCHES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     graph_segment: u32,
 
@@ -73,53 +79,58 @@ struct DeviceFlags {
     #[arg(long, default_value = POLICY_DEFAULT, value_parser = policy_names())]
     policy: String,
 
-    /// Give best-effort requests a twentieth of this time whenever they got nowhere for so long
-    /// beside real-time ones, which wait meanwhile [default: never]
+    /// Give best-effort requests a time slice (a twentieth of this time) whenever they made no
+    /// progress for this long beside real-time requests, which wait meanwhile [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     best_effort_wait_max: Option<f64>,
 
-    /// Device memory to use, of each device, as in 512M or 2G [default: all of it; on the host half
-    /// of the machine's, divided among host devices]
+    /// Device memory to use, per device, for example 512M or 2G [default: all of it; for host
+    /// devices half of the machine's memory, divided among them]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory_limit: Option<u64>,
 
-    /// Allow the constants of all functions to take so many times the device's memory; `off` where
-    /// all have to fit
+    /// Overcommit ratio: total constants of all functions may be up to this multiple of device
+    /// memory; `off` if all have to fit
     #[arg(long, value_name = "RATIO", default_value = "4", value_parser = parse_overcommit)]
     memory_overcommit: f64,
 
-    /// Who has to leave the device when it is full
-    #[arg(long, value_name = "POLICY", default_value = RESIDENCY_POLICY_DEFAULT, value_parser = residency_policy_names())]
+    /// Which constants are evicted when the device is full
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = RESIDENCY_POLICY_DEFAULT,
+        value_parser = residency_policy_names()
+    )]
     residency_policy: String,
 
-    /// End a launch as failed that runs for longer; on a GPU with the process that has it, if it
-    /// has one of its own
+    /// Fail a launch that runs longer than this; on a GPU this ends its process, if it has a
+    /// process of its own
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = parse_seconds)]
     time_limit: f64,
 
-    /// What stands between kernels and this process [default: `process` for `atoll serve`, `none`
+    /// Isolation of kernels from this process [default: `process` for `atoll serve`, `none`
     /// otherwise]
     #[arg(long, value_enum)]
     isolation: Option<Isolation>,
 
-    /// Requests of one model that may wait; later ones are refused [default: 64]
+    /// Queued requests per model; further ones are refused [default: 64]
     #[arg(long, value_name = "COUNT")]
     queue_capacity: Option<NonZeroUsize>,
 }
 
-/// Where kernels run.
+/// Isolation of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
-    /// Nothing: on threads of this process, or from it
+    /// None: kernels run on threads of this process, or are launched by it
     None,
-    /// A process that is replaced when it dies: for each tenant one of its own in a jail, on a GPU
-    /// one for all
+    /// In a process that is replaced when it dies: on the host a jailed process per tenant, on a
+    /// GPU one process for all tenants
     Process,
 }
 
 impl Isolation {
-    /// A host device behind it.
+    /// Starts a host device with this isolation.
     pub fn host_device(self, config: HostConfig) -> anyhow::Result<Box<dyn Device>> {
         let cannot = format!("cannot start {}", config.name);
         Ok(match self {
@@ -128,7 +139,7 @@ impl Isolation {
         })
     }
 
-    /// A GPU behind it.
+    /// Starts a GPU with this isolation.
     #[cfg(feature = "cuda")]
     fn gpu(self, gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
         let GpuArgs { index, memory_bytes, compute_units, mps, queue_capacity, segment, time_limit } = gpu;
@@ -146,15 +157,15 @@ impl Isolation {
 
     #[cfg(not(feature = "cuda"))]
     fn gpu(self, _gpu: GpuArgs) -> anyhow::Result<Box<dyn Device>> {
-        anyhow::bail!("this program was built without NVIDIA GPUs: build it with `--features cuda`")
+        anyhow::bail!("this program was built without support for NVIDIA GPUs; build it with `--features cuda`")
     }
 }
 
-/// What is asked of a GPU.
+/// Configuration of a GPU.
 #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "nothing looks at it"))]
 struct GpuArgs {
     index: u32,
-    /// All of it, where nothing is said; of both.
+    /// `None` for all of the memory; likewise for compute units.
     memory_bytes: Option<u64>,
     compute_units: Option<u32>,
     mps: Option<u32>,
@@ -163,15 +174,15 @@ struct GpuArgs {
     time_limit: Duration,
 }
 
-/// Each constant on a device is a descriptor, and there are more of them than a shell grants
-/// unasked.
+/// Each constant on a device needs a file descriptor, and there are often more than the default
+/// limit.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // A refusal leaves what there was; whoever needs more hears of it then.
+    // If the limit cannot be raised, opening files fails later, with an error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// The scheduling policies, as a value that is checked.
+/// Parser of scheduling policies.
 pub fn policy_names() -> clap::builder::PossibleValuesParser {
     POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
 }
@@ -180,7 +191,7 @@ fn residency_policy_names() -> clap::builder::PossibleValuesParser {
     RESIDENCY_POLICIES.iter().map(|policy| PossibleValue::new(policy.name).help(policy.about)).into()
 }
 
-/// `off`, or a ratio of at least 1.
+/// Parses `off`, or a ratio of at least 1.
 fn parse_overcommit(text: &str) -> Result<f64, String> {
     match text {
         "off" => Ok(1.0),
@@ -188,11 +199,11 @@ fn parse_overcommit(text: &str) -> Result<f64, String> {
             .parse()
             .ok()
             .filter(|ratio: &f64| ratio.is_finite() && *ratio >= 1.0)
-            .ok_or_else(|| "`off`, or a number of at least 1".into()),
+            .ok_or_else(|| "expected `off` or a number of at least 1".into()),
     }
 }
 
-/// Starts an engine on a device in this process; of host devices with so many compute units.
+/// Starts an engine on a device in this process. `compute_units` applies to host devices.
 pub fn bench_engine(
     device: DeviceName,
     compute_units: u32,
@@ -205,7 +216,7 @@ pub fn bench_engine(
     Ok(Engine::start(device, config)?)
 }
 
-/// Starts a device in this process, a host device with so many compute units, or one per CPU for 0.
+/// Starts a device in this process. `compute_units` applies to host devices; 0 means one per CPU.
 pub fn bench_device(
     device: DeviceName,
     compute_units: u32,
@@ -219,7 +230,7 @@ pub fn bench_device(
             Isolation::None.host_device(HostConfig { compute_units, ..default })
         }
         DeviceName::Cuda(index) => {
-            // Nothing ends a kernel of this process.
+            // A kernel in this process cannot be aborted.
             let time_limit = Duration::MAX;
             Isolation::None.gpu(GpuArgs {
                 index,
@@ -234,8 +245,8 @@ pub fn bench_device(
     }
 }
 
-/// Starts an engine on a part of a GPU in this process, with so much of its memory. All requests
-/// are equal to it.
+/// Starts an engine on a partition of a GPU in this process, with a limit of its memory. The policy
+/// treats all requests alike.
 #[cfg(feature = "cuda")]
 pub fn part_engine(index: u32, part: Option<GpuPart>, memory_bytes: u64) -> anyhow::Result<Engine> {
     raise_descriptor_limit();
@@ -245,23 +256,23 @@ pub fn part_engine(index: u32, part: Option<GpuPart>, memory_bytes: u64) -> anyh
 }
 
 impl EngineArgs {
-    /// Compute units, where they were named.
+    /// Number of compute units, if given.
     #[cfg(feature = "native")]
     pub fn compute_units(&self) -> Option<NonZeroU32> {
         self.flags.compute_units
     }
 
-    /// The device, as the flag names it.
+    /// The device given by the flag.
     pub fn device_name(&self) -> DeviceName {
         self.device.kind()
     }
 
-    /// Starts the engine for this program's own use.
+    /// Starts the engine for use by this program alone.
     pub fn start(&self) -> anyhow::Result<Engine> {
         self.start_with(MemoryQuotas::default())
     }
 
-    /// The same, with so many bytes of device memory for what belongs to nobody else.
+    /// Like [`EngineArgs::start`], with a memory quota for the local tenant.
     pub fn start_with_quota(&self, bytes: u64) -> anyhow::Result<Engine> {
         let quota = TenantBytes { all: bytes, ..TenantBytes::UNLIMITED };
         self.start_with(MemoryQuotas { tenants: [(Tenant::default(), quota)].into(), ..MemoryQuotas::default() })
@@ -269,29 +280,29 @@ impl EngineArgs {
 
     fn start_with(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Engine> {
         let mut devices = self.flags.devices(std::slice::from_ref(&self.device), Isolation::None)?;
-        let device = devices.pop().context("a device was asked for")?;
+        let device = devices.pop().context("there is one device")?;
         Ok(Engine::start(device, self.flags.config(memory_quotas))?)
     }
 
-    /// The host device that the flags ask for.
+    /// Configuration of the host device.
     pub fn host_config(&self) -> HostConfig {
         self.flags.host_config(&self.device, 1)
     }
 }
 
 impl FleetArgs {
-    /// Whether the devices keep tenants out of each other's memory and the daemon's: the host
-    /// device does in processes of its own, a GPU does not.
+    /// Whether the devices isolate the memory of tenants from each other and from the daemon: the
+    /// host device does so with separate processes, a GPU does not.
     pub fn keeps_tenants_apart(&self) -> bool {
         self.flags.isolation != Some(Isolation::None) && self.devices.iter().all(DeviceSpec::is_host)
     }
 
-    /// The devices' kinds, in their order.
+    /// The kinds of the devices, in order.
     pub fn device_names(&self) -> Vec<DeviceName> {
         self.devices.iter().map(DeviceSpec::kind).collect()
     }
 
-    /// Starts the devices for others' kernels, with an engine for each.
+    /// Starts the devices for kernels of other users, with one engine each.
     pub fn start(&self, memory_quotas: MemoryQuotas) -> anyhow::Result<Fleet> {
         let devices = self.flags.devices(&self.devices, Isolation::Process)?;
         Ok(Fleet::start(devices, &self.flags.config(memory_quotas))?)
@@ -299,7 +310,7 @@ impl FleetArgs {
 }
 
 impl DeviceFlags {
-    /// Starts devices, all or none.
+    /// Starts all devices, or none.
     fn devices(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<Vec<Box<dyn Device>>> {
         raise_descriptor_limit();
         devices::check(specs, &cpus::allowed()).map_err(users)?;
@@ -315,21 +326,19 @@ impl DeviceFlags {
         Ok(devices)
     }
 
-    /// Refuses flags that fit none of the devices, or one of them not.
+    /// Refuses flags that do not apply to a device.
     fn check(&self, specs: &[DeviceSpec], default: Isolation) -> anyhow::Result<()> {
         let has_gpu = specs.iter().any(|spec| !spec.is_host());
         if self.mps.is_some() && !has_gpu {
             return Err(user_error(
-                "--mps is for GPUs; compute units of the host device are given to it with --compute-units",
+                "--mps applies to GPUs only; set the compute units of the host device with --compute-units",
             ));
         }
         if self.graph_segment > 1 && !has_gpu {
-            return Err(user_error(
-                "--graph-segment is for GPUs: the host device has no driver whose calls could be saved",
-            ));
+            return Err(user_error("--graph-segment applies to GPUs only"));
         }
         if self.mps.is_some() && self.gpu_isolation(default) == Isolation::None {
-            return Err(user_error("MPS gives shares of a GPU to processes: --mps needs --isolation process"));
+            return Err(user_error("--mps needs --isolation process, since MPS shares a GPU among processes"));
         }
         for spec in specs {
             if let (DeviceSpec::Host { cpus: Some(cpus), .. }, Some(units)) = (spec, self.compute_units)
@@ -366,7 +375,7 @@ impl DeviceFlags {
         DEVICE_QUEUE_CAPACITY_DEFAULT.max(2 * self.graph_segment)
     }
 
-    /// Shares of a GPU belong to processes.
+    /// MPS shares of a GPU belong to processes.
     fn gpu_isolation(&self, default: Isolation) -> Isolation {
         self.isolation.unwrap_or(if self.mps.is_some() { Isolation::Process } else { default })
     }
@@ -377,12 +386,12 @@ impl DeviceFlags {
         };
         let isolation = self.gpu_isolation(default);
         if default == Isolation::Process {
-            let fate = if isolation == Isolation::Process {
+            let until = if isolation == Isolation::Process {
                 "until its process is replaced"
             } else {
                 "until the daemon is started again"
             };
-            tracing::warn!("all kernels share the memory of a GPU, and one that faults ends them all {fate}");
+            tracing::warn!("all kernels share the memory of the GPU; a faulting kernel stops all others {until}");
         }
         let time_limit = Duration::from_secs_f64(self.time_limit);
         let (memory_bytes, compute_units) = (self.memory_limit, self.compute_units.map(NonZeroU32::get));
@@ -398,7 +407,7 @@ impl DeviceFlags {
         })
     }
 
-    /// One of so many host devices, which share the machine's memory.
+    /// Configuration of one of `hosts` host devices, which share the machine's memory.
     fn host_config(&self, spec: &DeviceSpec, hosts: u64) -> HostConfig {
         let default = HostConfig::default();
         let cpus = match spec {
@@ -410,8 +419,8 @@ impl DeviceFlags {
             name: if spec.is_host() { spec.name() } else { default.name },
             cpus: cpus.unwrap_or(default.cpus),
             compute_units: self.compute_units.map_or(compute_units, NonZeroU32::get),
-            // What is reserved and never touched costs nothing, but the limit should be seen in the device's own
-            // figures.
+            // Reserving untouched memory costs nothing, but the device should report the user's
+            // limit.
             memory_bytes: self.memory_limit.map_or(default.memory_bytes / hosts.max(1), |limit| limit.max(1)),
             constants_bytes: default.constants_bytes / hosts.max(1),
             time_limit: Duration::from_secs_f64(self.time_limit),

@@ -1,29 +1,29 @@
-//! Whose fault a failure is, and what the process says and returns.
+//! Errors, and the exit code and message for them.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Something failed that is not the user's input.
+/// Exit code of a failure that is not the user's mistake.
 const FAILED: u8 = 1;
-/// The command line or a file that the user gave is at fault.
+/// Exit code of a mistake in the command line or in a file from the user.
 const USAGE: u8 = 2;
 
-/// Marks an error as the user's: the chain below it says what is wrong.
+/// Marks an error as the user's mistake; the inner error describes it.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", in_words(.0))]
 struct UserError(anyhow::Error);
 
-/// An error of the user's, in words.
+/// A mistake of the user, from a message.
 pub fn user_error(message: impl Into<String>) -> anyhow::Error {
     users(anyhow::Error::msg(message.into()))
 }
 
-/// An error that is the user's.
+/// A mistake of the user, from an error.
 pub fn users(error: impl Into<anyhow::Error>) -> anyhow::Error {
     anyhow::Error::new(UserError(error.into()))
 }
 
-/// Says that a failure would be the user's.
+/// Marks failures as the user's mistake.
 pub trait Blame<T> {
     /// Marks the error, if there is one.
     fn blame_user(self) -> anyhow::Result<T>;
@@ -35,7 +35,7 @@ impl<T, E: Into<anyhow::Error>> Blame<T> for Result<T, E> {
     }
 }
 
-/// An error and its causes, each once: many say in their own words what caused them.
+/// An error and its causes, each once: many errors already contain the message of their cause.
 fn in_words(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,
@@ -44,8 +44,8 @@ fn in_words(error: &anyhow::Error) -> String {
     })
 }
 
-/// Tells the user, and chooses the exit code. A closed pipe at the other end of our output is not
-/// worth a word: `atoll … | head` is no mistake.
+/// Prints the error and returns the exit code. A closed standard output, as in `atoll … | head`, is
+/// not an error.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     let closed = |e: &(dyn std::error::Error + 'static)| {
         e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
@@ -53,7 +53,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     if error.chain().any(closed) {
         return ExitCode::SUCCESS;
     }
-    // Standard error may be closed as well; there is nobody left to tell.
+    // Standard error may be closed as well.
     let _ = writeln!(std::io::stderr(), "error: {}", in_words(error));
     ExitCode::from(if error.chain().any(|e| e.is::<UserError>()) { USAGE } else { FAILED })
 }

@@ -1,4 +1,4 @@
-//! Asking a model, here or over the network, in one way.
+//! Invocation of a model, in this process or in a daemon, through one interface.
 
 use crate::artifact;
 use crate::client::Client;
@@ -18,33 +18,33 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// A model that can be asked.
+/// A model that can be invoked.
 pub enum Invoker {
     /// In an engine of this process.
     Local(Local),
-    /// At a daemon.
+    /// In a daemon.
     Remote(Remote),
 }
 
-/// What a request says besides its tensors.
+/// Parameters of a request, besides its tensors.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms {
     /// 1 for real-time, 2 for best-effort, 0 for the model's own class.
     pub priority: u64,
-    /// How long the answer is waited for; without a limit where `None`.
+    /// Cancels the request after this time; `None` for no limit.
     pub deadline: Option<Duration>,
 }
 
-/// What came back.
+/// The answer to a request.
 pub struct Answer {
-    /// In the model's order.
+    /// In the order of the model's outputs.
     pub outputs: Vec<Tensor>,
-    /// How often it had to leave the device for others.
+    /// How often the invocation was preempted.
     pub preemptions: u64,
 }
 
 impl Invoker {
-    /// What the model takes.
+    /// The inputs of the model.
     pub fn inputs(&self) -> &[TensorMetadata] {
         match self {
             Invoker::Local(local) => &local.inputs,
@@ -52,7 +52,7 @@ impl Invoker {
         }
     }
 
-    /// Asks once and waits for the answer.
+    /// Invokes the model and waits for the answer.
     pub fn invoke(&self, inputs: &[Tensor], terms: Terms) -> Result<Answer> {
         match self {
             Invoker::Local(local) => local.invoke(inputs, terms),
@@ -60,20 +60,20 @@ impl Invoker {
         }
     }
 
-    /// Begins a sequence of requests to a model that keeps state.
+    /// Starts a sequence of requests to a model that keeps state.
     ///
     /// # Errors
-    /// The model keeps none.
+    /// The model keeps no state.
     pub fn sequence(&self) -> Result<Sequence<'_>> {
         let of = match self {
             Invoker::Local(local) => {
                 let session = local
                     .handle
                     .open_session(&FunctionKey::local(&local.name), SESSION_IDLE_DEFAULT)
-                    .map_err(blamed)?;
+                    .map_err(classified)?;
                 Numbered::Local(local, session)
             }
-            // Two programs at one daemon must not take the same number.
+            // Sequence ids are unique among the clients of a daemon.
             Invoker::Remote(remote) => {
                 Numbered::Remote(remote, format!("atoll-{}-{:?}", std::process::id(), Instant::now()))
             }
@@ -81,7 +81,7 @@ impl Invoker {
         Ok(Sequence { of, steps: 0, is_over: false })
     }
 
-    /// Ends what was started.
+    /// Shuts down the engine, if there is one.
     pub fn stop(self) {
         if let Invoker::Local(local) = self {
             local.engine.shutdown();
@@ -99,7 +99,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Starts an engine with the model on it.
+    /// Starts an engine and loads the model.
     pub fn start(model: &Path, symbols: &ModelArgs, engine: &EngineArgs) -> Result<Local> {
         let bundle = artifact::open_with(model, engine.device_name(), symbols)?;
         let engine = engine.start()?;
@@ -127,7 +127,7 @@ impl Local {
     }
 
     fn answer(&self, result: Result<InvocationResult, InvokeError>) -> Result<Answer> {
-        let result = result.map_err(blamed)?;
+        let result = result.map_err(classified)?;
         let output = |(metadata, output): (&TensorMetadata, atoll_engine::OutputTensor)| {
             Tensor::new(metadata.name.clone(), metadata.datatype, output.shape, output.bytes)
         };
@@ -136,15 +136,15 @@ impl Local {
     }
 }
 
-/// An error that says whose fault it is.
-fn blamed(error: InvokeError) -> anyhow::Error {
+/// Marks errors of the input as the user's mistake.
+fn classified(error: InvokeError) -> anyhow::Error {
     match error {
         InvokeError::BadInput(reason) => user_error(reason),
         other => other.into(),
     }
 }
 
-/// A sequence of requests of which each finds the state that the last one left.
+/// A sequence of requests; each starts from the state that the previous one left.
 pub struct Sequence<'i> {
     of: Numbered<'i>,
     steps: usize,
@@ -157,7 +157,7 @@ enum Numbered<'i> {
 }
 
 impl Sequence<'_> {
-    /// Asks once and waits for the answer.
+    /// Invokes the model and waits for the answer.
     pub fn step(&mut self, inputs: &[Tensor], terms: Terms) -> Result<Answer> {
         let starts = self.steps == 0;
         self.steps += 1;
@@ -175,8 +175,8 @@ impl Sequence<'_> {
         }
     }
 
-    /// Ends it. At a daemon it ends when it was not used for a while: a sequence ends there with a
-    /// request.
+    /// Ends the sequence. In a daemon, only a request can end a sequence, so it expires there
+    /// instead.
     pub fn end(mut self) {
         self.close();
     }
@@ -211,25 +211,25 @@ pub(crate) fn load_into(
     handle.load(bundle.clone(), options).with_context(|| format!("cannot load {name}"))
 }
 
-/// A tensor as the engine takes it, which checks it against the model.
+/// Converts a tensor to an input of the engine, which checks it against the model.
 pub fn input(tensor: &Tensor) -> InputTensor {
     InputTensor { dtype: dtype_of(tensor.datatype), shape: tensor.shape.clone(), bytes: tensor.bytes.clone() }
 }
 
-/// A request with tensors in the model's order.
+/// A request with tensors in the order of the model's inputs.
 pub fn request(function: &str, inputs: &[Tensor], class: Option<Class>) -> InvocationRequest {
     let inputs = inputs.iter().map(input).collect();
     InvocationRequest { function: FunctionKey::local(function), inputs, class, priority: 0, deadline: None }
 }
 
-/// Calls a function and waits for its result.
+/// Invokes a function and waits for the result.
 pub fn invoke(handle: &EngineHandle, request: InvocationRequest) -> Result<InvocationResult, InvokeError> {
     let (answer, answered) = mpsc::sync_channel(1);
     handle.submit(request, Box::new(move |result| drop(answer.send(result))));
     answered.recv().unwrap_or(Err(InvokeError::ShuttingDown))
 }
 
-/// A model of a daemon.
+/// A model in a daemon.
 pub struct Remote {
     client: Client,
     model: String,
@@ -237,7 +237,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Finds the model at a daemon.
+    /// Finds the model in the daemon.
     pub fn connect(url: &str, model: &str) -> Result<Remote> {
         let client = Client::new(url)?;
         let metadata = client.metadata(model)?;

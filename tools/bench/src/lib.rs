@@ -1,12 +1,19 @@
-//! Measuring: `atoll bench`, and what it has in common with the other commands of the program.
+//! The commands of `atoll bench`, and helpers that they share with the other commands of the
+//! program.
 //!
-//! [`commands`] has a file for each thing that is measured. The other modules are what commands
-//! share: how an engine is started from flags ([`engine`]), how a model is opened and asked
-//! ([`artifact`], [`invoker`]), inputs and outputs ([`tensors`], [`npy`]), what is printed and
-//! drawn ([`output`], [`drawing`]), and whose fault a failure is ([`failure`]).
+//! [`commands`] has one file per measurement. The other modules are shared helpers: starting an
+//! engine from flags ([`engine`]), opening and invoking a model ([`artifact`], [`invoker`]), inputs
+//! and outputs ([`tensors`], [`npy`]), printing and drawing ([`output`], [`drawing`]), and errors
+//! ([`failure`]).
 //!
-//! Not here: the command line as a whole, and every command that does not measure; both are in
+//! Not here: the command line as a whole, and commands that do not measure. Both are in
 //! `tools/atoll`, which uses this crate.
+//!
+//! # Invariants
+//!
+//! - Compared variants run alternately, in the same process or on the same machine, so that
+//!   disturbances affect all of them.
+//! - Every measurement can be printed as JSON; names of JSON fields end in their units.
 
 pub mod artifact;
 pub mod cache;

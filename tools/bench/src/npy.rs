@@ -1,19 +1,19 @@
-//! NumPy's `.npy` files, version 1 to 3: little-endian, C order. `npyz` reads and writes their
-//! headers; what a tensor may be is checked here.
+//! NumPy's `.npy` files, versions 1 to 3: little-endian, C order. `npyz` parses the headers; this
+//! module checks the arrays.
 
 use atoll_protocol::{DataType, Tensor};
 use npyz::{DType, NpyHeader, Order, WriteOptions, WriterBuilder};
 use std::path::Path;
 
-/// Headers of arrays of numbers are shorter. NumPy's own limit is 10,000.
+/// Maximum length of a header; headers of numeric arrays are shorter. NumPy's own limit is 10,000.
 const HEADER_BYTES_MAX: usize = 4096;
-/// A header has two, around the dictionary and around the shape; one of an array of records has
-/// more, whose type is told where these suffice.
+/// Maximum number of brackets. A numeric array has two: around the dictionary and around the shape.
+/// Arrays of records have more, but simple ones are parsed so that the error can name their type.
 const BRACKETS_MAX: usize = 4;
-/// Where the data begins in files of few dimensions.
+/// Offset of the data in files with few dimensions.
 const DATA_OFFSET: usize = 128;
 
-/// Why a file is no usable array.
+/// Why a file is not a usable array.
 #[derive(Debug, thiserror::Error)]
 pub enum NpyError {
     /// The file cannot be read or written.
@@ -21,20 +21,20 @@ pub enum NpyError {
     Io {
         /// The file.
         path: String,
-        /// The system's answer.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// It holds nothing that can be used, or the tensor cannot be written in this format.
+    /// The file is not a supported array, or the tensor cannot be stored in this format.
     #[error("{path}: {reason}")]
     Format {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
 
-/// NumPy's names of element types, little-endian. It has none for BF16.
+/// NumPy's names of element types, little-endian. BF16 has none.
 const TYPES: [(DataType, &str); 12] = [
     (DataType::Bool, "|b1"),
     (DataType::Uint8, "|u1"),
@@ -50,13 +50,13 @@ const TYPES: [(DataType, &str); 12] = [
     (DataType::Fp64, "<f8"),
 ];
 
-/// Reads a file as a tensor of the given name.
+/// Reads a file as a tensor with the given name.
 pub fn read(path: &Path, name: &str) -> Result<Tensor, NpyError> {
     let bytes = std::fs::read(path).map_err(|source| NpyError::Io { path: path.display().to_string(), source })?;
     decode(&bytes, name).map_err(|reason| NpyError::Format { path: path.display().to_string(), reason })
 }
 
-/// Writes a tensor. What NumPy has no type for is refused.
+/// Writes a tensor. Types without a NumPy equivalent are refused.
 pub fn write(path: &Path, tensor: &Tensor) -> Result<(), NpyError> {
     let bytes = encode(tensor).map_err(|reason| NpyError::Format { path: path.display().to_string(), reason })?;
     std::fs::write(path, bytes).map_err(|source| NpyError::Io { path: path.display().to_string(), source })
@@ -65,22 +65,22 @@ pub fn write(path: &Path, tensor: &Tensor) -> Result<(), NpyError> {
 fn decode(bytes: &[u8], name: &str) -> Result<Tensor, String> {
     bound(bytes)?;
     let mut data = bytes;
-    // A fault in the text of the header is told over several lines, of which the first says what it is.
+    // Syntax errors have several lines, of which the first names the error.
     let header =
         NpyHeader::from_reader(&mut data).map_err(|e| e.to_string().lines().next().unwrap_or_default().to_owned())?;
     let datatype =
         datatype(&header.dtype()).ok_or_else(|| format!("type {} is not supported", header.dtype().descr()))?;
     if header.order() != Order::C {
-        return Err("it is in Fortran order; save it with numpy.ascontiguousarray".into());
+        return Err("the array is in Fortran order; convert it with numpy.ascontiguousarray".into());
     }
     let shape: Result<_, _> = header.shape().iter().map(|&dimension| i64::try_from(dimension)).collect();
     let shape = shape.map_err(|_| format!("a dimension of {:?} is too large", header.shape()))?;
     Tensor::new(name, datatype, shape, data.to_vec()).map_err(|e| e.to_string())
 }
 
-/// Refuses headers that the library would take too long or too much memory for. It takes as much
-/// memory as the file says that the header is long, and its grammar of Python's literals
-/// takes twice to three times as long for each level of nesting.
+/// Refuses headers that would cost the library too much time or memory. The library allocates the
+/// announced length of the header, and its grammar of Python literals needs two to three times as
+/// long for each level of nesting.
 fn bound(bytes: &[u8]) -> Result<(), String> {
     let Some((start, rest)) = bytes.split_first_chunk::<8>() else { return Ok(()) };
     let (length, rest) = match start[6] {
@@ -94,7 +94,7 @@ fn bound(bytes: &[u8]) -> Result<(), String> {
     }
     let header = &rest[..length.min(rest.len())];
     if header.iter().filter(|byte| b"([{".contains(byte)).count() > BRACKETS_MAX {
-        return Err("its header has more brackets than that of an array of numbers".into());
+        return Err("its header has too many brackets for a numeric array".into());
     }
     Ok(())
 }
@@ -102,7 +102,7 @@ fn bound(bytes: &[u8]) -> Result<(), String> {
 fn datatype(dtype: &DType) -> Option<DataType> {
     let DType::Plain(dtype) = dtype else { return None };
     let text = dtype.to_string();
-    // One-byte types have no order; NumPy writes |, others write <.
+    // One-byte types have no byte order: NumPy writes |, others write <.
     let (order, rest) = text.split_at(1);
     TYPES.iter().find(|(_, numpy)| order != ">" && numpy[1..] == *rest).map(|(datatype, _)| *datatype)
 }
@@ -128,10 +128,11 @@ fn encode(tensor: &Tensor) -> Result<Vec<u8>, String> {
 mod tests {
     use super::*;
 
-    /// The file of `numpy.save` for `numpy.array([1, 2], dtype="i4")`.
-    const NUMPY: &[u8] = b"\x93NUMPY\x01\x00v\x00{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }                                                            \n\x01\x00\x00\x00\x02\x00\x00\x00";
+    /// Output of `numpy.save` for `numpy.array([1, 2], dtype="i4")`.
+    const NUMPY: &[u8] = b"\x93NUMPY\x01\x00v\x00{'descr': '<i4', 'fortran_order': False, 'shape': (2,), \
+        }                                                            \n\x01\x00\x00\x00\x02\x00\x00\x00";
 
-    /// A file of this version with this header and two i4.
+    /// A file of this version with this header and two i4 elements.
     fn file(version: u8, header: &str) -> Vec<u8> {
         let length = match version {
             1 => (header.len() as u16).to_le_bytes().to_vec(),
@@ -171,15 +172,15 @@ mod tests {
         for (from, to, expected) in [
             ("<i4", ">i4", "type '>i4'"),
             ("<i4", "=i4", "type-string"),
-            ("<i4", "<u1", "takes 2 bytes"),
+            ("<i4", "<u1", "needs 2 bytes"),
             ("<i4", ">u1", "type '>u1'"),
             ("<i4", "<c8", "type '<c8'"),
             ("'<i4'", "[('a', '<i4')]", "type [('a', '<i4'), ]"),
             ("<i4", "|O", "type '|O'"),
             ("<i4", "", "type string"),
             ("False", "True", "Fortran"),
-            ("(2,)", "(3,)", "takes 12 bytes"),
-            ("(2,)", "(1,)", "takes 4 bytes"),
+            ("(2,)", "(3,)", "needs 12 bytes"),
+            ("(2,)", "(1,)", "needs 4 bytes"),
             ("(2,)", "(-2,)", "negative"),
             ("(2,)", "2", "shape"),
             ("(2,)", "(x,)", "syntax error"),
@@ -197,8 +198,8 @@ mod tests {
     #[test]
     fn hostile_headers_are_refused() {
         let header = |shape: &str| format!("{{'descr': '<i4', 'fortran_order': False, 'shape': {shape}, }}");
-        // Products that do not fit, also where a later dimension is 0 or they wrap around to what the file
-        // holds.
+        // Sizes that overflow, even if a later dimension is 0, or if the product wraps around to
+        // the actual size.
         for shape in [
             "(4294967296, 4294967296)",
             "(4294967296, 4294967296, 0)",
@@ -214,7 +215,7 @@ mod tests {
             assert!(decode(&nested(3), "x").is_err(), "3 times {open}");
             refused(&nested(100_000), "longer than 4096 bytes");
         }
-        // A length that the file does not have costs no memory.
+        // An announced length beyond the end of the file allocates nothing.
         refused(b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "longer than 4096 bytes");
         assert!(decode(b"\x93NUMPY\x02\x00\xff\x0f\x00\x00{", "x").is_err());
     }

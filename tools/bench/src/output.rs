@@ -1,4 +1,4 @@
-//! What commands print: text, tables, JSON, and sizes and times with their units.
+//! Output of commands: text, tables, JSON, and numbers with units.
 
 pub use atoll_server::parse_bytes;
 
@@ -24,20 +24,20 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
     Ok(print(&text)?)
 }
 
-/// What becomes of what was measured.
+/// Flags for the output of measurements.
 #[derive(Debug, clap::Args)]
 pub struct ReportArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
 
-    /// Write that JSON into a file, beside what is printed
+    /// Also write the JSON to a file
     #[arg(long, value_name = "FILE.json")]
     save: Option<PathBuf>,
 }
 
 impl ReportArgs {
-    /// Saves and prints a report.
+    /// Prints a report, and saves it if requested.
     pub fn show<R: Serialize>(&self, report: &R, text: impl FnOnce(&R) -> String) -> Result<()> {
         if let Some(path) = &self.save {
             let text = serde_json::to_string_pretty(report)?;
@@ -47,23 +47,23 @@ impl ReportArgs {
     }
 }
 
-/// Which way a column is aligned.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// To the left: text.
+    /// Left: for text.
     Left,
-    /// To the right: numbers.
+    /// Right: for numbers.
     Right,
 }
 
-/// A table with a header, as wide as its content.
+/// A table with a header; columns are as wide as their contents.
 pub struct Table {
     columns: Vec<Align>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these columns.
+    /// An empty table with these columns.
     pub fn new<const N: usize>(header: [(&str, Align); N]) -> Table {
         Table {
             columns: header.iter().map(|h| h.1).collect(),
@@ -71,12 +71,12 @@ impl Table {
         }
     }
 
-    /// Adds a row, one cell a column.
+    /// Adds a row with one cell per column.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.into());
     }
 
-    /// Leaves a column out.
+    /// Removes a column.
     pub fn hide(&mut self, column: usize) {
         self.columns.remove(column);
         for row in &mut self.rows {
@@ -106,7 +106,7 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// `12.3 MiB`.
+/// Formats a size, as in `12.3 MiB`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = count as f64;
@@ -118,7 +118,7 @@ pub fn bytes(count: u64) -> String {
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// `1 node`, `2 nodes`.
+/// Formats a count, as in `1 node`, `2 nodes`.
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     let plural = if count == N::from(1) { "" } else { "s" };
     format!("{count} {noun}{plural}")
@@ -129,14 +129,14 @@ pub fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// A time limit of launches in seconds.
+/// Parses a time limit of launches, in seconds.
 pub fn parse_seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
-    // A day is beyond any kernel, and a bound keeps durations what they are.
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    // No kernel runs for a day, and the limit keeps conversions to `Duration` safe.
     if seconds > 0.0 && seconds <= 86_400.0 { Ok(seconds) } else { Err("it must be above 0 and at most 86400".into()) }
 }
 
-/// Reads the size of a block: `256`, `16,16` or `8x8x4`.
+/// Parses a block shape: `256`, `16,16` or `8x8x4`.
 pub fn parse_block(text: &str) -> Result<[u32; 3]> {
     let extents: Option<Vec<u32>> =
         text.split([',', 'x']).map(|extent| extent.trim().parse().ok().filter(|e| *e > 0)).collect();
@@ -144,7 +144,7 @@ pub fn parse_block(text: &str) -> Result<[u32; 3]> {
         Some(&[x]) => Ok([x, 1, 1]),
         Some(&[x, y]) => Ok([x, y, 1]),
         Some(&[x, y, z]) => Ok([x, y, z]),
-        _ => Err(user_error(format!("--block {text}: one to three positive numbers are wanted"))),
+        _ => Err(user_error(format!("--block {text}: expected one to three positive numbers"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Measuring how long the launches of a model take alone on a device.
+//! Measures how long each launch of a model takes alone on a device.
 
 use crate::cache;
 use crate::failure::users;
@@ -13,15 +13,15 @@ use atoll_protocol::Tensor;
 use std::path::PathBuf;
 use std::sync::mpsc;
 
-/// Invocations before the first that counts: memory is bound, caches are warm.
+/// Warm-up invocations: they bind memory and fill caches.
 const WARM_UPS: u32 = 3;
 
-/// Where the profile of a bundle on a device is kept; `None` where there is no folder for caches.
+/// Path of the cached profile of a bundle on a device; `None` if there is no cache folder.
 pub fn place(bundle: &Bundle, device: &str, compute_units: u32) -> Option<PathBuf> {
     Some(Profile::path(&cache::folder("profiles")?, bundle.digest(), device, compute_units))
 }
 
-/// The values of a model's symbols that these inputs give.
+/// The symbol values that follow from the shapes of these inputs.
 ///
 /// # Errors
 /// The inputs do not fit the model.
@@ -30,18 +30,18 @@ pub fn symbols(bundle: &Bundle, inputs: &[InputTensor]) -> Result<Vec<i64>> {
     bind_symbols(bundle.graph(), &forms).map_err(users)
 }
 
-/// A model that is loaded to be measured.
+/// A loaded model to profile.
 pub struct Profiled<'a> {
     /// The engine.
     pub handle: &'a EngineHandle,
     /// The model's bundle.
     pub bundle: &'a Bundle,
-    /// What the engine said when it was loaded.
+    /// The engine's information about it.
     pub function: &'a FunctionInfo,
 }
 
 impl Profiled<'_> {
-    /// Runs it so many times with these inputs and nothing else.
+    /// Runs the model `runs` times with these inputs, alone on the device.
     pub fn measure(&self, inputs: &[Tensor], runs: u32, mut progress: impl FnMut()) -> Result<ShapeProfile> {
         let inputs: Vec<InputTensor> = inputs.iter().map(invoker::input).collect();
         let symbols = symbols(self.bundle, &inputs)?;
@@ -83,7 +83,7 @@ impl Profiled<'_> {
         Ok(answered.recv().context("the engine ended")??)
     }
 
-    /// The launches of all runs, one by one.
+    /// Combines the launches of all runs.
     fn launches(&self, results: &[InvocationResult], symbols: &[i64]) -> Result<Vec<NodeProfile>> {
         let first = results.first().map_or(&[][..], |result| &result.launches);
         let same = |result: &&InvocationResult| {
@@ -103,8 +103,8 @@ impl Profiled<'_> {
         let gap = |launches: &[LaunchTime]| {
             at.checked_sub(1).map_or(0, |before| launches[at].started_ns.saturating_sub(launches[before].ended_ns))
         };
-        let image = self.bundle.target(&self.function.target).context("the target was chosen among the bundle's")?;
-        let (_, spec) = image.launches[node as usize].as_ref().context("a node that was launched")?.choose(symbols);
+        let image = self.bundle.target(&self.function.target).context("the target is one of the bundle's")?;
+        let (_, spec) = image.launches[node as usize].as_ref().context("the node was launched")?.choose(symbols);
         let total_ns = of(&|launches| launches[at].ended_ns.saturating_sub(launches[at].started_ns));
         let wave_ns = match self.function.occupancy.get(spec.kernel.0 as usize).copied().flatten() {
             Some(occupancy) => {
@@ -115,7 +115,7 @@ impl Profiled<'_> {
         Ok(NodeProfile {
             node,
             kernel: image.kernels[spec.kernel.0 as usize].name.clone(),
-            blocks: u32::try_from(blocks).context("more blocks than can be counted")?,
+            blocks: u32::try_from(blocks).context("too many blocks")?,
             total_ns,
             gap_ns: of(&gap),
             wave_ns,
@@ -123,9 +123,10 @@ impl Profiled<'_> {
     }
 }
 
-/// How long a wave takes at most with 1, 2, … blocks on each compute unit, of a launch that took
-/// `total_ns` alone. A GPU runs all blocks of a grid or none, so only its fullest wave is measured:
-/// with fewer blocks it takes no longer, and with more at most as much longer as they are more.
+/// Upper bounds of the duration of a wave with 1, 2, … blocks per compute unit, from a launch that
+/// took `total_ns` alone. Launches always run all blocks, so only the fullest wave is measured: a
+/// wave with fewer blocks takes at most as long, and one with more blocks at most proportionally
+/// longer.
 fn waves(total_ns: u64, blocks: u64, occupancy: u64, compute_units: u64) -> Vec<u64> {
     let wave_ns = (total_ns / blocks.div_ceil(occupancy * compute_units).max(1)).max(1);
     let fullest = blocks.div_ceil(compute_units).clamp(1, occupancy);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_median_is_a_value_that_was_there() {
+    fn a_median_is_one_of_the_values() {
         assert_eq!(median(vec![9, 1, 5]), 5);
         assert_eq!(median(vec![]), 0);
     }

@@ -1,19 +1,19 @@
-//! Seeded random numbers for inputs and arrivals: the same seed gives the same run on every
+//! Seeded random numbers for inputs and arrivals; the same seed gives the same values on every
 //! machine.
 
 use atoll_core::rng::Rng;
 
-/// Distributions over the simulation's generator.
+/// Distributions over the simulator's generator.
 #[derive(Clone, Debug)]
 pub struct Random(Rng);
 
 impl Random {
-    /// From a seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Random {
         Random(Rng::new(seed))
     }
 
-    /// Any 64 bits.
+    /// Uniform 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }

@@ -1,27 +1,27 @@
-//! Distributions of measured times.
+//! Distributions of durations.
 
 use serde::Serialize;
 use std::time::Duration;
 
-/// Quantiles of measured times in milliseconds.
+/// Quantiles of durations in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Distribution {
-    /// How many were measured.
+    /// Number of durations.
     pub count: usize,
-    /// Their mean.
+    /// Mean.
     pub mean_ms: f64,
-    /// The median.
+    /// Median.
     pub p50_ms: f64,
-    /// What 90 % of them do not exceed.
+    /// 90th percentile.
     pub p90_ms: f64,
-    /// What 99 % of them do not exceed.
+    /// 99th percentile.
     pub p99_ms: f64,
-    /// The longest.
+    /// Maximum.
     pub max_ms: f64,
 }
 
 impl Distribution {
-    /// The distribution of some times; all zero for none.
+    /// The distribution of durations; all zero if there are none.
     pub fn of(times: &[Duration]) -> Distribution {
         let mut sorted: Vec<f64> = times.iter().map(|t| crate::output::milliseconds(*t)).collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -38,15 +38,15 @@ impl Distribution {
         }
     }
 
-    /// Cells for a table: count, p50, p90, p99, max.
+    /// Cells of a table row: count, p50, p90, p99, max.
     pub fn cells(&self) -> [String; 5] {
         let ms = |value: f64| format!("{value:.3}");
         [self.count.to_string(), ms(self.p50_ms), ms(self.p90_ms), ms(self.p99_ms), ms(self.max_ms)]
     }
 }
 
-/// The smallest of ascending values that a share of all (0 to 1) does not exceed. There is at least
-/// one value.
+/// The smallest value that is at least as large as a share (0 to 1) of all values. The values are
+/// sorted, and there is at least one.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1]
 }

@@ -1,30 +1,30 @@
-//! Ranges of a model's named sizes, as flags.
+//! Flags for the ranges of a model's symbolic sizes.
 
 use crate::failure::user_error;
 use anyhow::Result;
 use atoll_kgraph::{ModelOptions, SizeRange, SizeRanges, States, size_ranges};
 
-/// Flags that say which sizes a model is compiled for.
+/// Flags for the sizes that a model is compiled for.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct SymbolArgs {
-    /// Legal values of sizes that an ONNX model leaves open, as in seq=1..512,batch=1..64 [default:
-    /// 1 to 65536, or what of it the model allows]
+    /// Range of a size that an ONNX model leaves open, as in seq=1..512,batch=1..64 [default: 1 to
+    /// 65536, restricted to what the model allows]
     #[arg(long, value_name = "NAME=MIN..MAX", value_parser = parse)]
     symbol: Vec<SizeRanges>,
 
-    /// Compile for just one value of such a size, as in batch=1
+    /// Compile for a single value of such a size, as in batch=1
     #[arg(long, value_name = "NAME=SIZE", value_parser = parse_fixed)]
     fix: Vec<SizeRanges>,
 }
 
-/// Flags that say how a model is compiled.
+/// Flags for compiling a model.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ModelArgs {
     #[command(flatten)]
     symbols: SymbolArgs,
 
-    /// Inputs and outputs of an ONNX model that are one state, which a session keeps:
-    /// INPUT=OUTPUT,… or auto, by the names that exporters give [default: none]
+    /// Pairs of inputs and outputs of an ONNX model that form the state of a session:
+    /// INPUT=OUTPUT,… or auto (recognize the names that exporters use) [default: none]
     #[arg(long, value_name = "auto|INPUT=OUTPUT", value_parser = parse_states)]
     state: Option<States>,
 }
@@ -40,7 +40,7 @@ fn parse(text: &str) -> Result<SizeRanges, String> {
 fn parse_fixed(text: &str) -> Result<SizeRanges, String> {
     let ranges = parse(text)?;
     match ranges.iter().find(|(_, range)| range.min != range.max) {
-        Some((name, range)) => Err(format!("{name}={range} is no single size; that is what --symbol is for")),
+        Some((name, range)) => Err(format!("{name}={range} is not a single size; use --symbol for a range")),
         None => Ok(ranges),
     }
 }
@@ -63,7 +63,7 @@ impl SymbolArgs {
 }
 
 impl ModelArgs {
-    /// What they say of a model.
+    /// The options of the compiler.
     ///
     /// # Errors
     /// A name is given twice.
@@ -71,7 +71,7 @@ impl ModelArgs {
         Ok(ModelOptions { symbols: self.symbols.ranges()?, states: self.state.clone().unwrap_or_default() })
     }
 
-    /// Whether there is none.
+    /// Whether no flag was given.
     pub fn is_empty(&self) -> bool {
         self.symbols.symbol.is_empty() && self.symbols.fix.is_empty() && self.state.is_none()
     }

@@ -1,4 +1,4 @@
-//! Inputs from the command line, and outputs for people.
+//! Inputs from the command line, and summaries of outputs.
 
 use crate::failure::{Blame, user_error};
 use crate::npy;
@@ -10,22 +10,22 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Random integers are below this: valid as bytes, as tokens of every vocabulary, and as small
+/// Upper bound of random integers: valid as bytes, as tokens of every vocabulary, and as small
 /// counts.
 const RANDOM_INTEGER_MAX: u64 = 100;
 
-/// Where the content of an input comes from.
+/// Source of an input's content.
 #[derive(Clone, Debug, PartialEq)]
 enum Content {
     Random,
     /// Every element is this number.
     Fill(f64),
-    /// A file's.
+    /// The content of a file.
     Tensor(Tensor),
 }
 
 impl Content {
-    /// `random`, a number, or a file, which is read.
+    /// Parses `random` or a number, or reads a file.
     fn read(text: &str, name: &str) -> Result<Content> {
         match text.parse() {
             _ if text == "random" => Ok(Content::Random),
@@ -35,15 +35,16 @@ impl Content {
     }
 }
 
-/// Flags of every command that makes inputs for a model.
+/// Flags of commands that generate inputs for a model.
 #[derive(Clone, Debug, clap::Args)]
 pub struct InputArgs {
-    /// An input: a .npy file, a number for every element, or random, which is what the others get
+    /// Input content: a .npy file, a number for every element, or random (the default for inputs
+    /// that are not given)
     #[arg(long, value_name = "NAME=FILE|NUMBER|random")]
     input: Vec<String>,
 
-    /// Shape of an input that is not from a file. A size that varies has one value in all inputs;
-    /// it is 1 where no shape and no file gives it
+    /// Shape of an input that does not come from a file. A variable size has the same value in all
+    /// inputs; it is 1 unless a shape or a file determines it
     #[arg(long, value_name = "NAME=SIZES")]
     shape: Vec<String>,
 
@@ -59,28 +60,28 @@ impl InputArgs {
     }
 }
 
-/// What the command line says of inputs.
+/// Contents and shapes of inputs from the command line.
 #[derive(Clone, Debug, Default)]
 pub struct InputSpecs {
     contents: BTreeMap<String, Content>,
     shapes: BTreeMap<String, Vec<i64>>,
-    /// Values of the model's symbols, each with the argument it follows from.
+    /// Values of the model's symbols, each with the argument that determines it.
     symbols: BTreeMap<String, (i64, String)>,
 }
 
 impl InputSpecs {
-    /// From `NAME=CONTENT` and `NAME=SHAPE`; for a model with one input the name may be left out.
-    /// Files are read.
+    /// Parses `NAME=CONTENT` and `NAME=SHAPE`, and reads files. The name is optional for a model
+    /// with one input.
     ///
     /// # Errors
-    /// The user's mistakes, among them two arguments that give one symbol two values.
+    /// Mistakes of the user, for example two arguments that give a symbol different values.
     pub fn parse(inputs: &[String], shapes: &[String], metadata: &[TensorMetadata]) -> Result<InputSpecs> {
         let mut specs = InputSpecs::default();
         for text in shapes {
             let (name, shape) = named(text, metadata)?;
             let sizes: Result<Vec<i64>, _> = shape.split([',', 'x']).map(|size| size.trim().parse()).collect();
-            let sizes = sizes
-                .map_err(|_| user_error(format!("--shape {text}: sizes are expected, as in {name}=1,3,224,224")))?;
+            let sizes =
+                sizes.map_err(|_| user_error(format!("--shape {text}: expected sizes, as in {name}=1,3,224,224")))?;
             specs.bind(&name, &sizes, &format!("--shape {text}"), metadata)?;
             specs.shapes.insert(name, sizes);
         }
@@ -95,8 +96,8 @@ impl InputSpecs {
         Ok(specs)
     }
 
-    /// Takes the values of symbols from the shape of an input. A shape of another rank says
-    /// nothing; the model refuses it.
+    /// Takes the values of symbols from the shape of an input. Ignores a shape of a different rank,
+    /// since the model will refuse it.
     fn bind(&mut self, name: &str, shape: &[i64], argument: &str, metadata: &[TensorMetadata]) -> Result<()> {
         let symbols = metadata.iter().find(|input| input.name == name).map_or(&[][..], |input| &input.symbols);
         if symbols.len() != shape.len() {
@@ -105,13 +106,13 @@ impl InputSpecs {
         for (symbol, &size) in symbols.iter().zip(shape).filter(|(symbol, _)| !symbol.is_empty()) {
             let (known, by) = self.symbols.entry(symbol.clone()).or_insert_with(|| (size, argument.into()));
             if *known != size {
-                return Err(user_error(format!("{by} makes `{symbol}` {known}, {argument} makes it {size}")));
+                return Err(user_error(format!("{by} sets `{symbol}` to {known}, but {argument} sets it to {size}")));
             }
         }
         Ok(())
     }
 
-    /// The shape of an input that is made here: sizes that nothing gives are 1.
+    /// The shape of a generated input. Symbols without a value are 1.
     fn shape(&self, input: &TensorMetadata) -> Vec<i64> {
         if let Some(shape) = self.shapes.get(&input.name) {
             return shape.clone();
@@ -145,7 +146,7 @@ fn named<'a>(text: &'a str, metadata: &[TensorMetadata]) -> Result<(String, &'a 
             Err(user_error(format!("the model has no input `{name}`; it has {}", names())))
         }
         _ if metadata.len() == 1 => Ok((metadata[0].name.clone(), text)),
-        _ => Err(user_error(format!("`{text}`: say for which input, as NAME={text}; the model has {}", names()))),
+        _ => Err(user_error(format!("`{text}`: the input is missing, as in NAME={text}; the inputs are {}", names()))),
     }
 }
 
@@ -161,13 +162,12 @@ fn generate(input: &TensorMetadata, shape: Vec<i64>, mut element: impl FnMut() -
     let count = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(usize::try_from(size).ok()?));
     let count = count
         .filter(|n| *n <= ELEMENTS_MAX)
-        .ok_or_else(|| user_error(format!("shape {shape:?} of `{}` cannot be", input.name)))?;
+        .ok_or_else(|| user_error(format!("invalid shape {shape:?} of `{}`", input.name)))?;
     let values: Vec<f64> = (0..count).map(|_| element()).collect();
     Tensor::from_f64(input.name.clone(), input.datatype, shape, &values).blame_user()
 }
 
-/// Elements of a tensor that is made here: 8 GiB as numbers, beyond which a mistyped shape is more
-/// likely than a wish.
+/// Largest number of generated elements: 8 GiB as f64. A larger shape is probably mistyped.
 const ELEMENTS_MAX: usize = 1 << 30;
 
 /// Writes tensors into a folder, as NAME.npy.
@@ -181,13 +181,13 @@ pub fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
 
 /// The file of a tensor in a folder.
 pub fn saved_as(folder: &Path, tensor: &Tensor) -> PathBuf {
-    // Names of tensors may hold anything; names of files may not.
+    // Tensor names may contain characters that are not allowed in file names.
     let name: String =
         tensor.name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
     folder.join(format!("{name}.npy"))
 }
 
-/// What there is to say of outputs, for people.
+/// Summaries of outputs as text.
 pub fn summaries_text(summaries: &[Summary]) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -210,31 +210,31 @@ pub fn summaries_text(summaries: &[Summary]) -> String {
     text
 }
 
-/// What there is to say of an output.
+/// Summary of an output.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// The output.
+    /// Name of the output.
     pub name: String,
     /// Type of its elements.
     pub datatype: DataType,
     /// Dimensions, outermost first.
     pub shape: Vec<i64>,
-    /// The lowest element.
+    /// Smallest finite element.
     pub min: f64,
-    /// The highest element.
+    /// Largest finite element.
     pub max: f64,
-    /// Their mean.
+    /// Mean of the finite elements.
     pub mean: f64,
-    /// Elements that are NaN or infinite; the figures above are of the others.
+    /// Number of elements that are NaN or infinite.
     pub not_finite: usize,
-    /// Per row along the last dimension the highest elements as (index, value), for the first rows.
+    /// The highest elements of each row (last dimension), as (index, value), for the first rows.
     pub top: Vec<Vec<(usize, f64)>>,
 }
 
-/// Rows whose highest elements are shown.
+/// Number of rows whose highest elements are shown.
 const TOP_ROWS_MAX: usize = 4;
 
-/// Looks at an output; `top` is how many of the highest elements are wanted.
+/// Summarizes an output; `top` is the number of highest elements per row.
 pub fn summary(tensor: &Tensor, top: usize) -> Summary {
     let values = to_f64(tensor.datatype, &tensor.bytes);
     let finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_are_made_as_they_are_asked_for() {
+    fn inputs_are_generated_as_specified() {
         let inputs = [metadata("x", DataType::Fp32, &[-1, 3], &[]), metadata("rate", DataType::Int64, &[], &[])];
         let specs = parse(&["rate=16000"], &["x=2,3"], &inputs).unwrap();
         let tensors = specs.tensors(&inputs, &mut Random::new(3)).unwrap();
@@ -313,18 +313,19 @@ mod tests {
 
         let message = |given: &[&str], shapes: &[&str]| parse(given, shapes, &inputs).unwrap_err().to_string();
         let both = message(&[], &["ids=1,64", "mask=1,32"]);
-        assert_eq!(both, "--shape ids=1,64 makes `length` 64, --shape mask=1,32 makes it 32");
+        assert_eq!(both, "--shape ids=1,64 sets `length` to 64, but --shape mask=1,32 sets it to 32");
         assert_eq!(
             message(&[], &["ids=1,64", "bias=8,4,1"]),
-            "--shape ids=1,64 makes `length` 64, --shape bias=8,4,1 makes it 8"
+            "--shape ids=1,64 sets `length` to 64, but --shape bias=8,4,1 sets it to 8"
         );
         let beside_file = message(&[&from_file], &["mask=3,6"]);
         assert!(
-            beside_file.starts_with("--shape mask=3,6 makes `length` 6, ids=") && beside_file.ends_with("makes it 5"),
+            beside_file.starts_with("--shape mask=3,6 sets `length` to 6, but ids=")
+                && beside_file.ends_with("sets it to 5"),
             "{beside_file}"
         );
         let within = [metadata("square", DataType::Fp32, &[-1, -1], &["n", "n"])];
-        assert!(parse(&[], &["square=2,3"], &within).unwrap_err().to_string().contains("makes `n` 2"));
+        assert!(parse(&[], &["square=2,3"], &within).unwrap_err().to_string().contains("sets `n` to 2"));
     }
 
     #[test]
@@ -333,18 +334,24 @@ mod tests {
         for (given, shapes, expected) in [
             (&["z=1"][..], &[][..], "no input `z`; it has x, y"),
             (&["random"], &[], "NAME=random"),
-            (&[], &["x=1,a"], "sizes are expected"),
+            (&[], &["x=1,a"], "expected sizes"),
             (&["x=nowhere.npy"], &[], "nowhere.npy"),
         ] {
             let message = parse(given, shapes, &inputs).unwrap_err().to_string();
             assert!(message.contains(expected), "{message}");
         }
         let specs = parse(&["y=300"], &[], &inputs).unwrap();
-        assert!(specs.tensors(&inputs[1..], &mut Random::new(0)).unwrap_err().to_string().contains("300 is no UINT8"));
+        assert!(
+            specs
+                .tensors(&inputs[1..], &mut Random::new(0))
+                .unwrap_err()
+                .to_string()
+                .contains("300 is not a valid UINT8")
+        );
     }
 
     #[test]
-    fn a_summary_tells_what_is_high() {
+    fn a_summary_contains_the_highest_elements() {
         let bytes = [0.5_f32, 2.0, f32::NAN, -1.0].map(f32::to_le_bytes).concat();
         let found = summary(&Tensor::new("t", DataType::Fp32, vec![2, 2], bytes).unwrap(), 1);
         assert_eq!((found.min, found.max, found.mean, found.not_finite), (-1.0, 2.0, 0.5, 1));

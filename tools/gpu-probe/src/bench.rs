@@ -1,4 +1,4 @@
-//! What the probes share: the device, and timing of launches that wait in a full queue.
+//! Shared by the probes: the device, and timing of launches in a full queue.
 
 use crate::device::{self, ProbeError};
 use crate::report::DeviceFacts;
@@ -9,21 +9,21 @@ use std::sync::atomic::Ordering;
 /// Kernels that wait; see the file.
 pub(crate) const SPIN_PTX: &str = include_str!("../kernels/spin.ptx");
 
-/// Longest time a waiting kernel waits. A display driver may reset a device whose kernel runs for
-/// longer than two seconds.
+/// Longest wait of a kernel. A display driver may reset a device whose kernel runs longer than two
+/// seconds.
 pub(crate) const HOLD_TIME_MAX_NS: u64 = 1_000_000_000;
 
-/// Most launches that wait behind a held stream. Beyond about a thousand `cuLaunchKernel` itself
-/// waits, for the very launch that holds the stream.
+/// Maximum number of launches behind a held stream. Beyond about a thousand, `cuLaunchKernel`
+/// blocks until earlier launches finish, which the held stream prevents.
 pub(crate) const QUEUED_LAUNCHES_MAX: u32 = 512;
 
-/// A device to probe.
+/// The device under test.
 pub(crate) struct Bench {
     /// Its context.
     pub(crate) context: Arc<Context>,
-    /// Compute units of the device.
+    /// Number of compute units.
     pub(crate) compute_units: u32,
-    /// Number of the highest stream priority.
+    /// The highest stream priority.
     pub(crate) highest_priority: i32,
 }
 
@@ -36,7 +36,7 @@ impl Bench {
         Ok(Bench { context, compute_units, highest_priority })
     }
 
-    /// What the driver says about the device.
+    /// Properties of the device.
     pub(crate) fn facts(&self) -> Result<DeviceFacts, ProbeError> {
         let gpu = self.context.gpu();
         let version = gpu.driver().version()?;
@@ -44,20 +44,20 @@ impl Bench {
             name: gpu.name()?,
             architecture: format!("sm_{}", gpu.capability()?),
             compute_units: self.compute_units,
-            // The newest drivers do not say any more; that is no reason to stop.
+            // Newest drivers do not report the clock.
             clock_mhz: gpu.attribute(Attribute::ClockKilohertz).map_or(0, |khz| khz / 1000),
             driver: format!("{}.{}", version / 1000, version % 1000 / 10),
         })
     }
 
-    /// A stream of lowest or highest priority.
+    /// A stream of the highest or the default priority.
     pub(crate) fn stream(&self, highest: bool) -> Result<Stream, ProbeError> {
         Ok(Stream::new(&self.context, if highest { self.highest_priority } else { 0 })?)
     }
 }
 
-/// Times launches behind a kernel that holds the stream until all of them are queued, so that the
-/// host's launch cost is not counted.
+/// Times launches behind a kernel that holds the stream until all are queued, so that the host's
+/// launch cost does not count.
 pub(crate) struct QueueTimer {
     module: Module,
     gate: HostWords,
@@ -67,7 +67,7 @@ pub(crate) struct QueueTimer {
 }
 
 impl QueueTimer {
-    /// A timer with a stream of its own.
+    /// A timer with its own stream.
     pub(crate) fn new(bench: &Bench) -> Result<QueueTimer, ProbeError> {
         let context = &bench.context;
         Ok(QueueTimer {
@@ -79,8 +79,8 @@ impl QueueTimer {
         })
     }
 
-    /// Queues `count` launches by `launch(stream, index)`, lets them run, and says how many
-    /// microseconds one took on average.
+    /// Queues `count` launches with `launch(stream, index)`, lets them run, and returns the average
+    /// time of one in microseconds.
     pub(crate) fn micros_per_launch(
         &self,
         count: u32,
@@ -94,7 +94,7 @@ impl QueueTimer {
         let queued = (0..count).try_for_each(|index| launch(&self.stream, index));
         let marked = self.behind.record(&self.stream);
         self.gate.word(0).store(1, Ordering::Release);
-        // Also after an error: what was queued still uses the caller's memory.
+        // Also after an error: queued launches still use the caller's memory.
         let finished = self.stream.synchronize();
         queued.and(marked).and(finished)?;
         Ok(self.behind.nanos_since(&self.before)? as f64 / 1e3 / f64::from(count))

@@ -1,5 +1,5 @@
-//! Probes in a process of their own: what hangs is ended, what breaks its context breaks only its
-//! own.
+//! Probes in a child process: a probe that hangs is killed, and one that breaks its context affects
+//! only its own process.
 
 use crate::report::Row;
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,27 +7,27 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// Longest time such a probe may take.
+/// Longest time that such a probe may take.
 const CHILD_TIME_MAX: Duration = Duration::from_secs(20);
-/// Longest time to wait for one that was ended.
+/// Longest wait for a killed child.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
-/// How often the child is looked at.
+/// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Most bytes of rows that are read; a probe writes some kilobytes.
+/// Limit of the rows to read; a probe writes a few kilobytes.
 const ROWS_BYTES_MAX: u64 = 1 << 20;
 
-/// How a child ended, beside its rows.
+/// How a child ended.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Ended {
-    /// By itself.
+    /// It exited successfully.
     Done,
-    /// It hung.
+    /// It hung and was killed.
     Stopped,
-    /// In another way, as the operating system puts it.
+    /// It failed; the text is its exit status.
     Failed(String),
 }
 
-/// Runs this program again for one probe, and reads the rows that it writes as lines of JSON.
+/// Runs this program again for one probe, and reads its rows as lines of JSON.
 pub(crate) fn run(probe: &str, device_index: u32) -> io::Result<(Vec<Row>, Ended)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--child", probe, "--device", &device_index.to_string()]);
@@ -48,21 +48,20 @@ fn collect(mut command: Command, time_max: Duration) -> io::Result<(Vec<Row>, En
     Ok((rows, ended))
 }
 
-/// Passes lines on until the child has closed its output.
+/// Forwards lines until the child closes its output.
 fn send_lines(output: ChildStdout, sender: &mpsc::Sender<String>) {
     let lines = BufReader::new(output.take(ROWS_BYTES_MAX)).lines();
-    // Neither a broken line nor a reader that gave up is anybody's concern any more.
+    // Ignores read errors and a closed channel: both mean that no further rows are needed.
     _ = lines.map_while(Result::ok).try_for_each(|line| sender.send(line));
 }
 
-/// Waits for the child, and ends it where it takes too long.
+/// Waits for the child, and kills it if it takes too long.
 fn wait(child: &mut Child, time_max: Duration) -> io::Result<Ended> {
     if let Some(ended) = wait_until(child, Instant::now() + time_max)? {
         return Ok(ended);
     }
     child.kill()?;
-    // A process whose kernel hangs can outlive its end by as long as the driver needs to take the
-    // device away from it.
+    // A killed process with a hanging kernel ends only when the driver has reset the device.
     wait_until(child, Instant::now() + END_TIME_MAX)?;
     Ok(Ended::Stopped)
 }

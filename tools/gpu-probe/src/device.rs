@@ -1,33 +1,33 @@
-//! The device that is probed, and words in its memory.
+//! The device under test, and words in its memory.
 
 use atoll_cuda::{Context, CudaError, DeviceMemory, DevicePtr, Driver, LoadError, OpenError, Stream, TransferError};
 use std::sync::Arc;
 
-/// Why a probe did not come to its end.
+/// Why a probe failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeError {
-    /// A call failed.
+    /// A driver call failed.
     #[error(transparent)]
     Driver(#[from] CudaError),
-    /// A kernel was not loaded.
+    /// A kernel could not be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Words were not filled or read.
+    /// Memory could not be filled or read.
     #[error(transparent)]
     Transfer(#[from] TransferError),
-    /// The device cannot be entered again.
+    /// The device cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A kernel ran and did something else.
-    #[error("the kernel ran and counted wrong")]
+    /// A kernel ran, but its result is wrong.
+    #[error("the kernel ran, but its count is wrong")]
     Miscounted,
 }
 
-/// Enters a device's context. To be called before the program starts any thread.
+/// Opens a device's context. Must be called before the program starts any thread.
 pub(crate) fn open(index: u32) -> Result<Arc<Context>, OpenError> {
-    // A kernel that is loaded when it is first launched waits for the kernels that run, and the probes
-    // have kernels that wait for later ones. SAFETY: no other thread is there to read the
-    // environment meanwhile: `main` calls this before it starts any.
+    // A lazily loaded kernel waits at its first launch for all running kernels, but kernels of the
+    // probes wait for later launches.
+    // SAFETY: no other thread can read the environment: `main` calls this before it starts any.
     unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
     Driver::load()?.gpu(index)?.enter()
 }
@@ -35,12 +35,12 @@ pub(crate) fn open(index: u32) -> Result<Arc<Context>, OpenError> {
 /// Words in device memory.
 pub(crate) struct DeviceWords {
     memory: DeviceMemory,
-    /// For filling and reading.
+    /// Stream for filling and reading.
     stream: Stream,
 }
 
 impl DeviceWords {
-    /// At least one word, all zero.
+    /// Allocates at least one word, all zero.
     pub(crate) fn new(context: &Arc<Context>, count: usize) -> Result<DeviceWords, ProbeError> {
         let memory = DeviceMemory::new(context, count.max(1) as u64 * 4)?;
         let words = DeviceWords { memory, stream: Stream::new(context, 0)? };
@@ -48,17 +48,17 @@ impl DeviceWords {
         Ok(words)
     }
 
-    /// The address as kernels see it.
+    /// The device address.
     pub(crate) fn address(&self) -> DevicePtr {
         self.memory.address()
     }
 
-    /// The memory they are in, which begins with the first.
+    /// The memory; the words start at its beginning.
     pub(crate) fn memory(&self) -> &DeviceMemory {
         &self.memory
     }
 
-    /// Sets all bytes of them.
+    /// Sets all bytes.
     pub(crate) fn fill(&self, byte: u8) -> Result<(), ProbeError> {
         Ok(self.stream.fill(&self.memory, 0, byte, self.memory.bytes())?)
     }

@@ -1,9 +1,8 @@
-//! `gpu-probe`: measures on an NVIDIA machine what Atoll's design takes from papers or from
-//! guesses.
+//! `gpu-probe`: measures properties of an NVIDIA GPU that Atoll's design relies on.
 //!
-//! It needs the driver and nothing else: the CUDA driver is loaded when the program starts, the
-//! kernels are hand-written PTX in `kernels/`. Every probe stands for itself: one that fails says
-//! so and the next one runs; one that may hang or break its context runs in a process of its own.
+//! It needs only the driver, which it loads at startup; its kernels are hand-written PTX in
+//! `kernels/`. Probes are independent: a failing probe is reported and the next one runs. A probe
+//! that may hang or break its context runs in a child process.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a command-line program is for")]
 
@@ -26,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// Version of the JSON report.
 const REPORT_VERSION: u32 = 1;
-/// No probe is started later than this; none takes longer than half a minute.
+/// No probe starts later than this; none takes longer than half a minute.
 const START_TIME_MAX: Duration = Duration::from_secs(150);
 
 const EXIT_PROBE_FAILED: u8 = 1;
@@ -41,31 +40,30 @@ Examples:
 
 Exit status: 0 all probes ran, 1 some failed, 2 no NVIDIA driver or device.";
 
-/// Measures what preemption costs on this NVIDIA GPU.
+/// Measure the cost of preemption on this NVIDIA GPU
 #[derive(Debug, Parser)]
 #[command(name = "gpu-probe", version, after_help = EXAMPLES)]
 struct Arguments {
-    /// Write the numbers to this file.
+    /// File for the results, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Run only these probes.
+    /// Run only these probes
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = probe_name)]
     only: Vec<String>,
-    /// Name the probes and end.
+    /// List the probes and exit
     #[arg(long)]
     list: bool,
-    /// Which device, counted as the driver does.
+    /// Device number, as counted by the driver
     #[arg(long, value_name = "INDEX", default_value_t = 0)]
     device: u32,
-    /// Run one probe in this process and write its rows as JSON lines; how the program calls
-    /// itself.
+    /// Run one probe in this process and write its rows as JSON lines (used internally)
     #[arg(long, hide = true, value_name = "NAME", value_parser = probe_name)]
     child: Option<String>,
 }
 
 fn probe_name(text: &str) -> Result<String, String> {
     let names = || PROBES.iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
-    probes::find(text).map(|p| p.name.to_owned()).ok_or_else(|| format!("no such probe; there are {}", names()))
+    probes::find(text).map(|p| p.name.to_owned()).ok_or_else(|| format!("unknown probe; the probes are {}", names()))
 }
 
 fn main() -> ExitCode {
@@ -77,7 +75,7 @@ fn main() -> ExitCode {
     let bench = match Bench::open(arguments.device) {
         Ok(bench) => bench,
         Err(error) => {
-            eprintln!("gpu-probe: {error}\nIt runs only where an NVIDIA GPU and its driver are.");
+            eprintln!("gpu-probe: {error}\nThis program needs an NVIDIA GPU and its driver.");
             return ExitCode::from(EXIT_NO_DEVICE);
         }
     };
@@ -99,7 +97,7 @@ fn run_all(bench: &Bench, arguments: &Arguments) -> ExitCode {
     let device = match bench.facts() {
         Ok(device) => device,
         Err(error) => {
-            eprintln!("gpu-probe: the driver does not describe the device: {error}");
+            eprintln!("gpu-probe: cannot read the properties of the device: {error}");
             return ExitCode::from(EXIT_NO_DEVICE);
         }
     };
@@ -109,7 +107,7 @@ fn run_all(bench: &Bench, arguments: &Arguments) -> ExitCode {
     {
         eprintln!("gpu-probe: {} …", probe.name);
         let mut rows = if started.elapsed() > START_TIME_MAX {
-            vec![Row::error("all", format!("not run: the probes before took {} s", started.elapsed().as_secs()))]
+            vec![Row::error("all", format!("skipped: the previous probes took {} s", started.elapsed().as_secs()))]
         } else if probe.isolated {
             run_isolated(bench, probe, arguments.device)
         } else {
@@ -136,13 +134,14 @@ fn run_here(bench: &Bench, probe: &Probe, announce: bool) -> Vec<Row> {
     found.rows
 }
 
-/// Runs a probe in a child, and looks whether this process still has its context afterwards.
+/// Runs a probe in a child process, and checks whether this process still has its context
+/// afterwards.
 fn run_isolated(bench: &Bench, probe: &Probe, device_index: u32) -> Vec<Row> {
     let mut rows = match child::run(probe.name, device_index) {
         Ok((mut rows, ended)) => {
             match ended {
                 Ended::Done => {}
-                Ended::Stopped => rows.push(Row::error("its process", "did not end and was stopped")),
+                Ended::Stopped => rows.push(Row::error("its process", "hung and was killed")),
                 Ended::Failed(how) => rows.push(Row::error("its process", how)),
             }
             rows

@@ -1,46 +1,46 @@
-//! What the probes found: rows, as a table for people and as JSON for programs.
+//! The results: rows, printed as a table and saved as JSON.
 
 use crate::stats::percentile;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-/// One finding.
+/// One result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// The probe; filled in by whoever runs it.
+    /// The probe; set by the code that runs it.
     #[serde(default)]
     pub(crate) probe: String,
-    /// Under which circumstances.
+    /// The conditions of the measurement.
     pub(crate) case: String,
-    /// What was measured.
+    /// The measured quantity.
     pub(crate) metric: String,
-    /// The result.
+    /// The value.
     pub(crate) value: Value,
 }
 
-/// A result.
+/// A value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Value {
-    /// A distribution.
+    /// A distribution of samples.
     Samples {
         /// Unit of the numbers.
         unit: String,
-        /// How many samples.
+        /// Number of samples.
         count: usize,
         /// Median.
         p50: f64,
         /// 99th percentile.
         p99: f64,
     },
-    /// An observation in words.
+    /// An observation.
     Text(String),
-    /// The probe could not measure it.
+    /// The probe failed.
     Error(String),
 }
 
 impl Row {
-    /// A distribution.
+    /// A distribution of samples.
     pub(crate) fn samples(case: impl Into<String>, metric: &str, unit: &str, samples: &[f64]) -> Row {
         let value = match (percentile(samples, 50.0), percentile(samples, 99.0)) {
             (Some(p50), Some(p99)) => Value::Samples { unit: unit.to_owned(), count: samples.len(), p50, p99 },
@@ -65,12 +65,12 @@ impl Row {
     }
 }
 
-/// Where a probe puts its rows, so that those found before an error or a hang are not lost.
+/// Collects the rows of a probe, so that rows found before an error or a hang are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// The rows so far.
     pub(crate) rows: Vec<Row>,
-    /// Write each row to standard output as a line of JSON at once.
+    /// Whether to write each row to standard output immediately, as a line of JSON.
     pub(crate) announce: bool,
 }
 
@@ -78,19 +78,19 @@ impl Findings {
     /// Adds a row.
     pub(crate) fn push(&mut self, row: Row) {
         if self.announce {
-            // A row is plain data and always has a text.
+            // Serializing a row cannot fail.
             serde_json::to_string(&row).into_iter().for_each(|line| println!("{line}"));
         }
         self.rows.push(row);
     }
 }
 
-/// Everything of one run.
+/// Results of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// Version of this format.
     pub(crate) version: u32,
-    /// What was measured on.
+    /// The measured device.
     pub(crate) device: DeviceFacts,
     /// In the order of the probes.
     pub(crate) rows: Vec<Row>,
@@ -101,23 +101,23 @@ pub(crate) struct Report {
 pub(crate) struct DeviceFacts {
     /// Its name.
     pub(crate) name: String,
-    /// `sm_90`.
+    /// Architecture, as in `sm_90`.
     pub(crate) architecture: String,
     /// Compute units.
     pub(crate) compute_units: u32,
     /// Clock in MHz.
     pub(crate) clock_mhz: u32,
-    /// The CUDA version its driver speaks.
+    /// CUDA version of the driver.
     pub(crate) driver: String,
 }
 
 impl Report {
-    /// Whether some probe failed.
+    /// Whether any probe failed.
     pub(crate) fn has_errors(&self) -> bool {
         self.rows.iter().any(|row| matches!(row.value, Value::Error(_)))
     }
 
-    /// The table.
+    /// The table as text.
     pub(crate) fn table(&self) -> String {
         let device = &self.device;
         let mut text = format!(

@@ -1,6 +1,7 @@
 //! Percentiles of samples.
 
-/// The value that `percent` of the samples do not exceed (nearest rank); `None` without samples.
+/// The smallest sample that is at least as large as `percent` of the samples (nearest rank); `None`
+/// without samples.
 pub(crate) fn percentile(samples: &[f64], percent: f64) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -8,7 +9,7 @@ pub(crate) fn percentile(samples: &[f64], percent: f64) -> Option<f64> {
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// The middle one; 0 without samples.
+/// The median; 0 without samples.
 pub(crate) fn median(samples: &[f64]) -> f64 {
     percentile(samples, 50.0).unwrap_or(0.0)
 }

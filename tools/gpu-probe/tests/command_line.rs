@@ -1,12 +1,13 @@
-//! What can be tested without a GPU: the command line, the message where no driver is, and that
-//! every kernel assembles.
+//! Tests that need no GPU: the command line, the message without a driver, and that every kernel
+//! assembles.
 
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Architectures the kernels must assemble for, from the oldest that current drivers support.
+/// Architectures for which the kernels must assemble, starting with the oldest that current drivers
+/// support.
 const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_120"];
 
 fn gpu_probe(arguments: &[&str]) -> Output {
@@ -43,7 +44,7 @@ fn list_names_every_probe_without_a_driver() {
 
 #[test]
 fn without_a_device_it_says_so_and_ends_with_status_2() {
-    // On a machine with a GPU a device that does not exist stands for none.
+    // On a machine with a GPU, a device that does not exist stands for a missing one.
     let output = gpu_probe(&["--device", "4096"]);
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
@@ -65,7 +66,7 @@ fn every_kernel_assembles() {
         eprintln!("SKIPPED: no ptxas found; set ATOLL_PTXAS to assemble the kernels");
         return;
     };
-    // Those of its own, and those that it shares with the runtime.
+    // The probe's own kernels, and those that it shares with the runtime.
     let folders =
         ["kernels", "../../runtime/cuda/kernels"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
     let files = folders

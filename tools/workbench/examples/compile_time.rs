@@ -1,12 +1,12 @@
-//! How long the host target takes for one kernel, over the corpus: each kernel of each PTX file, at
-//! the first block shape it is run with, from text to native code.
+//! Measures the compile time of the host target for each kernel of the corpus, at the first block
+//! shape of its case, from PTX text to native code.
 //!
 //! ```text
 //! cargo run --release -p atoll-workbench --example compile_time [ROUNDS]
 //! ```
 //!
-//! One thread compiles, and time on the processor counts, the best of each kernel's rounds (3
-//! unless told), so that what else the machine does is left out as far as it can be.
+//! A single thread compiles. The result is the best CPU time of each kernel's rounds (default 3),
+//! so that other programs affect it little.
 
 use atoll_ptx::Module;
 use atoll_target_host::{CpuLevel, KernelShape, Options, compile};
@@ -16,7 +16,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is needed of a case of the corpus.
+/// The relevant fields of a case.
 #[derive(Deserialize)]
 struct Case {
     name: String,
@@ -29,10 +29,10 @@ struct Cases {
     case: Vec<Case>,
 }
 
-/// One kernel of one PTX file, and the best times.
+/// One kernel of one PTX file, with its best times.
 struct Sample {
     label: String,
-    /// Lines of the file's text over its kernels.
+    /// Lines of the file, divided by its number of kernels.
     lines: usize,
     read: Duration,
     compile: Duration,
@@ -64,7 +64,7 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// How long this process has run.
+/// CPU time of this process.
 fn on_processor() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,4 +1,4 @@
-//! What passes appended to a kernel, which a launch must supply.
+//! Parameters that passes appended to a kernel, and that a launch must supply.
 
 use crate::error::BenchError;
 use crate::fence::Fence;
@@ -6,23 +6,24 @@ use crate::launch::Kernel;
 use atoll_kgraph::{fence_params, preempt_params, virtual_params};
 use atoll_passes::{Fencing, VirtualLaunch, Virtualization};
 
-/// Appended parameters and changed launch shapes.
+/// Appended parameters and changed launch shape.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Appended {
     /// Byte offset of the fence's parameters.
     pub(crate) fence: Option<u32>,
     /// Byte offset of the preemption parameters.
     pub(crate) preempt: Option<u32>,
-    /// Whether blocks say in the progress map that they ran.
+    /// Whether blocks write the progress map.
     pub(crate) keeps_progress: bool,
     /// The virtual launch.
     pub(crate) virtual_launch: Option<VirtualLaunch>,
-    /// Shared memory that was static.
+    /// Shared memory that a pass made dynamic.
     pub(crate) shared_bytes: u32,
 }
 
 impl Appended {
-    /// What the report says. A kernel that should have been fenced and could not be is refused.
+    /// Reads the report of the passes. Refuses a kernel that could not be fenced although that was
+    /// requested.
     pub(crate) fn of(kernel: &Kernel<'_>) -> Result<Appended, BenchError> {
         let Some(report) = kernel.report else { return Ok(Appended::default()) };
         if let Fencing::Refused(reason) = &report.fencing {
@@ -41,13 +42,12 @@ impl Appended {
         })
     }
 
-    /// Where the first appended parameter lies.
+    /// Offset of the first appended parameter.
     pub(crate) fn begin(&self) -> Option<u32> {
         [self.fence, self.preempt, self.virtual_launch.map(|v| v.offset)].into_iter().flatten().min()
     }
 
-    /// Bytes of the parameter block up to the end of the last appended parameter; 0 where there are
-    /// none.
+    /// End of the last appended parameter in the parameter block; 0 if there are none.
     pub(crate) fn end(&self) -> u32 {
         let virtual_end = self.virtual_launch.map_or(0, |v| {
             v.offset + if v.block.is_none() { virtual_params::BYTES } else { virtual_params::BYTES_WITHOUT_BLOCK }
@@ -57,7 +57,7 @@ impl Appended {
         virtual_end.max(preempt_end).max(fence_end)
     }
 
-    /// The shape of a block of the real launch.
+    /// Block shape of the real launch.
     pub(crate) fn real_block(&self, block: [u32; 3]) -> [u32; 3] {
         match self.virtual_launch {
             Some(_) => [block.iter().product::<u32>().next_multiple_of(32), 1, 1],
@@ -65,16 +65,18 @@ impl Appended {
         }
     }
 
-    /// The grid of the real launch.
+    /// Grid of the real launch.
     pub(crate) fn real_grid(&self, grid: [u32; 3]) -> Result<[u32; 3], BenchError> {
         if self.virtual_launch.is_none() {
             return Ok(grid);
         }
         let blocks = grid.iter().try_fold(1u32, |n, g| n.checked_mul(*g));
-        blocks.map(|n| [n, 1, 1]).ok_or_else(|| BenchError::Launch("a virtual grid has fewer than 2^32 blocks".into()))
+        blocks
+            .map(|n| [n, 1, 1])
+            .ok_or_else(|| BenchError::Launch("a virtual grid must have fewer than 2^32 blocks".into()))
     }
 
-    /// Fills in the fence's parameters that are numbers, and says which addresses go where.
+    /// Writes the fence's numeric parameters. Returns the addresses to fill in.
     pub(crate) fn write_fence(&self, bytes: &mut [u8], fence: &Fence, dynamic_shared_bytes: u32) -> Vec<(usize, u64)> {
         let Some(offset) = self.fence else { return Vec::new() };
         let at = |param: u32| (offset + param) as usize;
@@ -85,7 +87,7 @@ impl Appended {
         vec![(at(fence_params::BASE), fence.region.start), (at(fence_params::CONSTANTS_BASE), fence.constants.start)]
     }
 
-    /// Fills in the parameters of the virtual launch.
+    /// Writes the parameters of the virtual launch.
     pub(crate) fn write_virtual(&self, bytes: &mut [u8], grid: [u32; 3], block: [u32; 3]) {
         let Some(launch) = self.virtual_launch else { return };
         let mut put = |param: u32, value: u32| {

@@ -4,7 +4,7 @@ use crate::error::BenchError;
 use crate::launch::{Arg, Buffer};
 use atoll_ptx::{Function, Variable};
 
-/// Parameters that a kernel has of its own, behind which a pass appended others.
+/// Number of the kernel's own parameters, without those that passes appended at byte `appended_at`.
 pub fn parameter_count(kernel: &Function, appended_at: Option<u32>) -> usize {
     let offsets = Offsets::of(kernel);
     match appended_at {
@@ -13,7 +13,7 @@ pub fn parameter_count(kernel: &Function, appended_at: Option<u32>) -> usize {
     }
 }
 
-/// Size of a kernel's parameter block.
+/// Size of a kernel's parameter block in bytes.
 #[cfg(feature = "cuda")]
 pub(crate) fn parameter_bytes(kernel: &Function) -> u64 {
     let last = kernel.params.last().and_then(|param| param.bytes()).unwrap_or(0);
@@ -38,14 +38,14 @@ impl Offsets {
 /// Arguments laid out as the kernel reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterBlock {
-    /// The bytes; where an address belongs there are zeroes.
+    /// The bytes; addresses are zero.
     pub bytes: Vec<u8>,
-    /// Byte offset in the block, index of the buffer, offset in the buffer.
+    /// Addresses to fill in: byte offset in the block, index of the buffer, offset in the buffer.
     pub addresses: Vec<(usize, usize, u64)>,
 }
 
 impl ParameterBlock {
-    /// Lays out the arguments of the first `own` parameters, checked against them.
+    /// Lays out the arguments of the first `own` parameters, after checking their number and sizes.
     pub fn new(kernel: &Function, own: usize, args: &[Arg], buffers: &[Buffer]) -> Result<ParameterBlock, BenchError> {
         let params = &kernel.params[..own];
         if args.len() != own {
@@ -90,8 +90,7 @@ impl ParameterBlock {
         Ok(())
     }
 
-    /// Notes an address at a place of the block. One past a buffer's end is an address that a
-    /// kernel may be given.
+    /// Records an address in the block. The end of a buffer is a valid address, too.
     fn point(
         &mut self,
         index: usize,
@@ -108,7 +107,7 @@ impl ParameterBlock {
     }
 }
 
-/// `.u64 a`, `.b8 tile[24]`.
+/// Formats a declaration, as in `.u64 a`, `.b8 tile[24]`.
 fn describe(param: &Variable) -> String {
     let dimensions: String = param.dimensions.iter().map(|d| d.map_or("[]".into(), |n| format!("[{n}]"))).collect();
     format!(".{} {}{dimensions}", param.ty, param.name)
@@ -149,11 +148,12 @@ mod tests {
         let message = |args: &[Arg]| lay_out(args, &[]).unwrap_err().to_string();
         let value = |n: usize| Arg::Value(vec![0; n]);
         assert!(
-            message(&[value(8)]).contains("takes 4 arguments (.u64 a, .u8 flag, .b8 pair[16], .f32 x), 1 are given")
+            message(&[value(8)])
+                .contains("takes 4 arguments (.u64 a, .u8 flag, .b8 pair[16], .f32 x), but 1 are given")
         );
         assert!(
             message(&[value(8), value(4), value(16), value(4)])
-                .contains("argument 1 has 4 bytes, parameter `.u8 flag` takes 1")
+                .contains("argument 1 has 4 bytes, but parameter `.u8 flag` takes 1")
         );
         assert!(message(&[Arg::buffer(3), value(1), value(16), value(4)]).contains("byte 0 of buffer 3"));
     }

@@ -1,8 +1,8 @@
-//! Two devices held against each other: the same launch of the same kernel on both, and where its
+//! Compares two devices: runs the same launch of the same kernel on both, and reports where the
 //! results differ.
 //!
-//! Nothing here knows what is right. Whoever compares chooses the reference: the interpreter, which
-//! takes PTX literally and thread by thread, or a device that was compared with it.
+//! The caller chooses the reference: the interpreter, which executes PTX literally and thread by
+//! thread, or a device that was compared with it.
 
 use crate::error::BenchError;
 use crate::launch::{Buffer, Inputs, Kernel, KernelDevice, Launch, Outcome};
@@ -10,58 +10,57 @@ use atoll_kgraph::DType;
 use half::{bf16, f16};
 use std::fmt;
 
-/// How well the results of two devices have to agree.
+/// How closely the results of two devices have to agree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Agreement {
-    /// Bit for bit, but for the bits of NaNs among floating-point numbers, which PTX leaves open.
+    /// Bit for bit, except for the bits of floating-point NaNs, which PTX leaves open.
     Exact,
     /// |a − b| ≤ this · max(1, |b|) for floating-point numbers; bit for bit for all others.
     Within(f64),
-    /// They depend on the order of blocks, so all that is asked is that the kernel ends.
+    /// The results depend on the order of blocks; the kernel only has to finish.
     Unordered,
 }
 
-/// What came of a comparison.
+/// Result of a comparison.
 #[derive(Debug)]
 pub enum Verdict {
-    /// The results are the same.
+    /// The results are equal.
     Equal,
-    /// They are as close as they have to be. The largest difference is this share of what is
-    /// allowed.
+    /// The results are within the tolerance. The largest difference is this share of it.
     Close(f64),
-    /// Both devices ran the kernel, and its results cannot be compared.
+    /// Both devices ran the kernel, but its results cannot be compared.
     Unordered,
     /// The results differ.
     Different(Difference),
-    /// The device does not take the kernel.
+    /// The device refuses the kernel.
     Refused(BenchError),
-    /// The device took the kernel, and the launch failed.
+    /// The launch failed on the device.
     Failed(BenchError),
-    /// The reference cannot run it, so there is nothing to compare with.
+    /// The reference cannot run the kernel.
     NoReference(BenchError),
 }
 
-/// Where results differ.
+/// A difference between results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// In memory.
+    /// In a buffer.
     Memory {
         /// The buffer's name.
         buffer: String,
         /// Type of its elements.
         element: DType,
-        /// Elements that differ, and how many there are.
+        /// Number of elements that differ.
         count: usize,
-        /// Elements of the buffer.
+        /// Number of elements of the buffer.
         of: usize,
-        /// The first that differs.
+        /// Index of the first difference.
         index: usize,
-        /// Its value on the device.
+        /// Value on the device.
         found: String,
-        /// Its value on the reference.
+        /// Value on the reference.
         expected: String,
     },
-    /// In what the kernel printed.
+    /// In the output of `printf`.
     Printed {
         /// On the device.
         found: String,
@@ -77,10 +76,11 @@ impl fmt::Display for Difference {
                 let element = format!("{element:?}").to_lowercase();
                 write!(
                     f,
-                    "`{buffer}`: {count} of {of} elements differ, the first ({element}) at {index}: {found}, expected {expected}"
+                    "`{buffer}`: {count} of {of} elements differ, the first ({element}) at {index}: {found}, expected \
+                    {expected}"
                 )
             }
-            Difference::Printed { found, expected } => write!(f, "it prints {found:?}, expected {expected:?}"),
+            Difference::Printed { found, expected } => write!(f, "it printed {found:?}, expected {expected:?}"),
         }
     }
 }
@@ -88,19 +88,19 @@ impl fmt::Display for Difference {
 /// Why a device did not run a kernel.
 #[derive(Debug)]
 pub enum NotRun {
-    /// It does not take it.
+    /// The device refuses the kernel.
     Refused(BenchError),
     /// The launch failed.
     Failed(BenchError),
 }
 
-/// A device of whatever kind: loads a kernel, launches it once and forgets it.
+/// A device of any kind: loads a kernel, launches it once and unloads it.
 pub trait Runner {
-    /// Runs a kernel; buffers hold what it left.
+    /// Runs a kernel on the buffers.
     fn run(&mut self, kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer]) -> Result<Outcome, NotRun>;
 
-    /// See [`KernelDevice::hears`].
-    fn hears(&self) -> bool;
+    /// See [`KernelDevice::captures_output`].
+    fn captures_output(&self) -> bool;
 }
 
 impl<D: KernelDevice> Runner for D {
@@ -111,12 +111,12 @@ impl<D: KernelDevice> Runner for D {
         outcome.map_err(NotRun::Failed)
     }
 
-    fn hears(&self) -> bool {
-        KernelDevice::hears(self)
+    fn captures_output(&self) -> bool {
+        KernelDevice::captures_output(self)
     }
 }
 
-/// Runs a kernel on the reference, then on the device, and compares.
+/// Runs a kernel on the reference, then on the device, and compares the results.
 pub fn compare(device: &mut dyn Runner, reference: &mut dyn Runner, kernel: &Kernel<'_>, inputs: &Inputs) -> Verdict {
     let (mut found, mut expected) = (inputs.buffers.clone(), inputs.buffers.clone());
     let wanted = match reference.run(kernel, &inputs.launch, &mut expected) {
@@ -128,7 +128,7 @@ pub fn compare(device: &mut dyn Runner, reference: &mut dyn Runner, kernel: &Ker
         Err(NotRun::Refused(error)) => return Verdict::Refused(error),
         Err(NotRun::Failed(error)) => return Verdict::Failed(error),
     };
-    if device.hears() && reference.hears() && outcome.printed != wanted.printed {
+    if device.captures_output() && reference.captures_output() && outcome.printed != wanted.printed {
         return Verdict::Different(Difference::Printed { found: outcome.printed, expected: wanted.printed });
     }
     let bound = match inputs.agreement {
@@ -146,7 +146,8 @@ pub fn compare(device: &mut dyn Runner, reference: &mut dyn Runner, kernel: &Ker
     if largest == 0.0 { Verdict::Equal } else { Verdict::Close(largest) }
 }
 
-/// Compares one buffer: how much of the bound the largest difference is, or where it is beyond.
+/// Compares one buffer. Returns the largest difference as a share of the tolerance, or the elements
+/// beyond it.
 fn memory(found: &Buffer, expected: &Buffer, element: DType, bound: Option<f64>) -> Result<f64, Difference> {
     if found.bytes == expected.bytes {
         return Ok(0.0);
@@ -170,7 +171,7 @@ fn memory(found: &Buffer, expected: &Buffer, element: DType, bound: Option<f64>)
     })
 }
 
-/// The difference of two elements as a share of what is allowed.
+/// The difference of two elements as a share of the tolerance.
 fn share(a: &[u8], b: &[u8], element: DType, bound: Option<f64>) -> f64 {
     if a == b {
         return 0.0;
@@ -179,7 +180,7 @@ fn share(a: &[u8], b: &[u8], element: DType, bound: Option<f64>) -> f64 {
         (Some(a), Some(b), _) if a.is_nan() && b.is_nan() => 0.0,
         (Some(a), Some(b), Some(bound)) => {
             let share = (a - b).abs() / (bound * b.abs().max(1.0));
-            // A NaN or an infinity on one side alone.
+            // A NaN or an infinity on one side only.
             if share.is_nan() { f64::INFINITY } else { share }
         }
         _ => f64::INFINITY,
@@ -197,7 +198,7 @@ fn value(bytes: &[u8], element: DType) -> Option<f64> {
     }
 }
 
-/// An element in words: numbers with their bits where their value alone may not tell them apart.
+/// Formats an element; floating-point numbers with their bits.
 fn text(bytes: &[u8], element: DType) -> String {
     let bits: String = bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect();
     match value(bytes, element) {
@@ -212,7 +213,7 @@ mod tests {
     use crate::random_kernel::{ENTRY, RandomKernel};
     use crate::{InterpBench, InterpKernel};
 
-    /// The interpreter with a mistake.
+    /// The interpreter with a deliberate error.
     struct Wrong {
         interp: InterpBench,
         mistake: Mistake,
@@ -221,7 +222,7 @@ mod tests {
     #[derive(Clone, Copy)]
     enum Mistake {
         None,
-        /// One bit of what the third buffer holds after a launch.
+        /// Flips one bit of the third buffer after a launch.
         Bit(usize),
         Refuses,
         Fails,
@@ -267,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_seen() {
+    fn every_error_is_found() {
         assert!(matches!(verdict(Mistake::None), Verdict::Equal));
         assert!(matches!(verdict(Mistake::Refuses), Verdict::Refused(_)));
         assert!(matches!(verdict(Mistake::Fails), Verdict::Failed(_)));
         assert!(matches!(verdict(Mistake::Prints), Verdict::Different(Difference::Printed { .. })));
         for bit in [0, 31, 32, 1000] {
             let Verdict::Different(Difference::Memory { buffer, index, count, .. }) = verdict(Mistake::Bit(bit)) else {
-                panic!("bit {bit} was not seen");
+                panic!("bit {bit} was not found");
             };
             assert_eq!((buffer.as_str(), index, count), ("output", bit / 32, 1));
         }

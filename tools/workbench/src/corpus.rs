@@ -1,7 +1,7 @@
-//! A folder of kernels with what to run them on: `cases.toml`, and below `ptx/` what compilers made
-//! of the kernels of each source file, as `FILE.COMPILER.ptx`.
+//! A corpus of kernels: a folder with `cases.toml`, and `ptx/FILE.COMPILER.ptx` for each source
+//! file and compiler.
 //!
-//! The one of the project is `tests/kernels`; its cases say how they are written.
+//! The corpus of this project is `tests/kernels`; its `cases.toml` describes the format.
 
 use crate::compare::Agreement;
 use crate::launch::{Arg, Buffer, Inputs, Launch};
@@ -11,36 +11,36 @@ use serde::Deserialize;
 use serde::de::value::{Error as TypeError, StrDeserializer};
 use std::path::{Path, PathBuf};
 
-/// Bytes of one argument; more is a mistyped shape.
+/// Largest argument in bytes; a larger one is probably a mistyped shape.
 const ARGUMENT_BYTES_MAX: u64 = 1 << 30;
 
-/// Why a folder is no corpus.
+/// Why a folder is not a valid corpus.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
-    /// A file or a folder cannot be read.
+    /// A file or folder cannot be read.
     #[error("cannot read {path}")]
     Read {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The list of cases is none.
+    /// The list of cases is not valid.
     #[error("{path}")]
     Cases {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         source: toml::de::Error,
     },
-    /// A case asks for what there is not.
+    /// A case has an invalid argument.
     #[error("case {case}: `{argument}`: {reason}")]
     Argument {
         /// The case.
         case: String,
-        /// The argument, as it is written.
+        /// The argument as written.
         argument: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
@@ -50,49 +50,48 @@ pub enum CorpusError {
 pub struct Corpus {
     /// In the order of the file.
     pub cases: Vec<Case>,
-    /// All PTX, by name.
+    /// All PTX files, by name.
     pub ptx: Vec<PathBuf>,
 }
 
-/// One kernel with its arguments and the launch shapes it is run with.
+/// A kernel with its arguments and launch shapes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
     /// The kernel.
     pub name: String,
-    /// The source file, without its ending.
+    /// The source file, without its extension.
     pub file: String,
     /// Dynamic shared memory in bytes.
     #[serde(default)]
     pub shared: u32,
-    /// Grids and blocks.
+    /// Grid and block of each launch.
     pub launches: Vec<[Vec<u32>; 2]>,
     args: Vec<String>,
-    /// How far results may be from the reference.
+    /// Allowed difference from the reference.
     pub tolerance: Tolerance,
-    /// What makes results comparable that depend on the order of blocks: a function of the
-    /// reference that they go through.
+    /// Function of the reference that normalizes results, if they depend on the order of blocks.
     #[serde(default)]
     pub compare: Option<String>,
-    /// What the kernel prints.
+    /// Expected output of `printf`.
     #[serde(default)]
     pub printed: String,
-    /// The PTX that compilers made of it.
+    /// The PTX files that contain it.
     #[serde(skip)]
     pub ptx: Vec<PathBuf>,
 }
 
-/// How far results may be from the reference.
+/// Allowed difference from the reference.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Tolerance {
     /// |a − b| ≤ this · max(1, |b|).
     Within(f64),
-    /// `exact`: the bits are equal.
+    /// `exact`: equal bits.
     Exact(String),
 }
 
-/// An argument as the cases write it.
+/// A parsed argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument {
     /// A number.
@@ -102,21 +101,21 @@ pub enum Argument {
         /// Its value.
         value: f64,
     },
-    /// Memory.
+    /// A buffer.
     Memory {
         /// `in`, `inout` or `out`.
         usage: String,
-        /// The type of its elements.
+        /// Type of its elements.
         ty: DType,
         /// Its shape.
         shape: Vec<usize>,
-        /// What is in it: a word and numbers.
+        /// Initial content: a word, followed by numbers.
         content: Vec<String>,
     },
 }
 
 impl Corpus {
-    /// Reads the cases of a folder, and finds their PTX.
+    /// Reads the cases of a folder and finds their PTX.
     pub fn open(folder: &Path) -> Result<Corpus, CorpusError> {
         #[derive(Deserialize)]
         struct File {
@@ -154,7 +153,7 @@ impl Case {
         CorpusError::Argument { case: self.name.clone(), argument: argument.to_owned(), reason }
     }
 
-    /// What its launch of an index takes; the same every time.
+    /// The deterministic inputs of the launch with this index.
     pub fn inputs(&self, launch: usize) -> Result<Inputs, CorpusError> {
         let [grid, block] = &self.launches[launch];
         let (mut args, mut buffers, mut elements) = (Vec::new(), Vec::new(), Vec::new());
@@ -175,7 +174,7 @@ impl Case {
         Ok(Inputs { launch, block: three(block), buffers, elements, agreement: self.agreement() })
     }
 
-    /// How well devices have to agree on it.
+    /// How closely devices have to agree on its results.
     fn agreement(&self) -> Agreement {
         match self.tolerance {
             _ if self.compare.is_some() => Agreement::Unordered,
@@ -190,22 +189,22 @@ fn three(sizes: &[u32]) -> [u32; 3] {
 }
 
 impl Argument {
-    /// `i32 5`, `in f32 20x30 normal`.
+    /// Parses `i32 5` or `in f32 20x30 normal`.
     fn parse(text: &str) -> Result<Argument, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words.as_slice() {
             [usage @ ("in" | "inout" | "out"), ty, shape, content @ ..] => {
                 if content.is_empty() != (*usage == "out") {
-                    return Err("outputs begin as zero, other memory says what is in it".to_owned());
+                    return Err("in and inout need a content, and out has none".to_owned());
                 }
                 let (ty, shape) = (element_type(ty)?, sizes(shape)?);
                 let bytes = shape.iter().try_fold(ty.bytes(), |bytes, size| bytes.checked_mul(*size as u64));
-                bytes.filter(|bytes| *bytes <= ARGUMENT_BYTES_MAX).ok_or("it is larger than any argument of a test")?;
+                bytes.filter(|bytes| *bytes <= ARGUMENT_BYTES_MAX).ok_or("it is too large")?;
                 let content = content.iter().map(|w| (*w).to_owned()).collect();
                 Ok(Argument::Memory { usage: (*usage).to_owned(), ty, shape, content })
             }
             [ty, value] => Ok(Argument::Literal { ty: element_type(ty)?, value: number(value)? }),
-            _ => Err("neither a literal nor memory".to_owned()),
+            _ => Err("expected a literal or memory".to_owned()),
         }
     }
 }
@@ -215,18 +214,18 @@ fn element_type(name: &str) -> Result<DType, String> {
 }
 
 fn sizes(text: &str) -> Result<Vec<usize>, String> {
-    text.split('x').map(|size| size.parse().map_err(|_| format!("`{text}` is no shape"))).collect()
+    text.split('x').map(|size| size.parse().map_err(|_| format!("`{text}` is not a shape"))).collect()
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{text}` is no number"))
+    text.parse().map_err(|_| format!("`{text}` is not a number"))
 }
 
 fn fill(ty: DType, count: usize, content: &[String], random: &mut Random) -> Result<Vec<u8>, String> {
     let word = |at: usize| content.get(at).ok_or("a number is missing");
     let bounds = || -> Result<(i128, i128), String> {
         let (low, high) = (number(word(1)?)?, number(word(2)?)?);
-        if low < high { Ok((low, high)) } else { Err(format!("there is no number from {low} on and below {high}")) }
+        if low < high { Ok((low, high)) } else { Err(format!("the range {low}..{high} is empty")) }
     };
     let each = |make: &mut dyn FnMut(usize) -> Vec<u8>| (0..count).flat_map(make).collect();
     let side = (count as f64).sqrt() as usize;
@@ -252,18 +251,18 @@ fn fill(ty: DType, count: usize, content: &[String], random: &mut Random) -> Res
             numbers.sort_unstable();
             each(&mut |i| numbers[i].to_le_bytes()[..ty.bytes() as usize].to_vec())
         }
-        // A matrix that elimination without pivots can take.
+        // A matrix that is suitable for elimination without pivoting.
         "diagonal" => each(&mut |i| element(ty, random.normal() + if i % (side + 1) == 0 { 20.0 } else { 0.0 })),
-        // Zero from each node to itself.
+        // Zero on the diagonal: the distance of each node to itself.
         "distances" => each(&mut |i| element(ty, if i % (side + 1) == 0 { 0.0 } else { random.within(1, 100) as f64 })),
-        // Where the edges of each node begin, as many for each.
+        // Offsets of each node's edges, with the same degree for all nodes.
         "graph" => {
             let degree: f64 = number(word(1)?)?;
             each(&mut |i| element(ty, i as f64 * degree))
         }
-        // Depths of a search under way: 0, 1, and nodes that were not reached.
+        // Depths in a breadth-first search: 0, 1, and -1 for unreached nodes.
         "levels" => each(&mut |i| element(ty, [0.0, 1.0, -1.0, -1.0, 1.0, -1.0][i % 6])),
-        other => return Err(format!("there is no content `{other}`")),
+        other => return Err(format!("unknown content `{other}`")),
     })
 }
 

@@ -1,4 +1,4 @@
-//! Kernels on an NVIDIA GPU, as the text they are.
+//! Kernels on an NVIDIA GPU, loaded as PTX.
 
 use crate::block::parameter_bytes;
 use crate::device::{Compiled, DeviceBench, Machine, device_bytes};
@@ -8,7 +8,7 @@ use atoll_device::{Device, DeviceInfo};
 use atoll_device_cuda::{CudaConfig, CudaDevice};
 use atoll_target_nvidia::lowest_text;
 
-/// A GPU.
+/// An NVIDIA GPU.
 #[derive(Debug)]
 pub struct CudaMachine(CudaDevice);
 
@@ -16,7 +16,7 @@ pub struct CudaMachine(CudaDevice);
 pub type CudaBench = DeviceBench<CudaMachine>;
 
 impl CudaBench {
-    /// Starts a GPU with room for so many bytes of buffers.
+    /// Starts a GPU with memory for `buffers_bytes` of buffers.
     pub fn start(config: CudaConfig, buffers_bytes: u64) -> Result<CudaBench, BenchError> {
         let config = CudaConfig { memory_bytes: Some(device_bytes(buffers_bytes)), queues: 1, ..config };
         Ok(DeviceBench::on(CudaMachine(CudaDevice::start(&config)?), buffers_bytes))
@@ -34,14 +34,16 @@ impl Machine for CudaMachine {
         self.0.info()
     }
 
-    const HEARS: bool = false;
+    const CAPTURES_OUTPUT: bool = false;
 
-    /// The driver compiles the text, and adds the shared memory that it declares. Compilers write
-    /// the newest version they know, which older drivers would not take.
+    /// The driver compiles the PTX and adds its declared shared memory. Lowers the PTX version,
+    /// since compilers write the newest one they know, which older drivers refuse.
     fn compile(&self, kernel: &Kernel<'_>, _block: [u32; 3]) -> Result<Compiled, BenchError> {
         let function = kernel.module.function(kernel.entry);
-        let function = function.ok_or_else(|| BenchError::Launch(format!("there is no kernel `{}`", kernel.entry)))?;
-        // Every GPU that the text is not too new for is said to run its own target.
+        let function =
+            function.ok_or_else(|| BenchError::Launch(format!("the module has no kernel `{}`", kernel.entry)))?;
+        // A GPU accepts all PTX that is not too new for it, so the text is labelled with the GPU's
+        // own target.
         let target = self.info().targets.first().cloned().unwrap_or_default();
         let params_bytes = u32::try_from(parameter_bytes(function)).unwrap_or(u32::MAX);
         Ok(Compiled {

@@ -1,5 +1,5 @@
-//! Kernels on a device of the runtime, whatever it is: a launch is bound, submitted, evicted and
-//! resumed as the engine would.
+//! Kernels on any device of the runtime: a launch is bound, submitted, evicted and resumed as the
+//! engine does it.
 
 use crate::appended::Appended;
 use crate::block::{ParameterBlock, parameter_count};
@@ -19,54 +19,53 @@ use atoll_ptx::Function;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 
-/// The one queue that is used.
+/// The only queue that is used.
 const QUEUE: QueueId = QueueId(0);
 
-/// Where buffers begin; below lie a launch's control words, and an address of null plus a little is
-/// nobody's.
+/// Offset of the first buffer. Control words of the launch are below, so small offsets from null
+/// are never in a buffer.
 const BUFFERS_BEGIN: u64 = 1 << 16;
 
-/// Evictions of a launch, for those who want to see it resumed: a wait before each, after which the
-/// epoch is raised.
+/// Evictions of a launch, for tests of resuming.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evictions {
-    /// How long the launch runs before each eviction.
+    /// Time before each eviction.
     pub after: Vec<Duration>,
 }
 
-/// What a kernel became on a device.
+/// Code of a kernel for a device.
 pub struct Compiled {
-    /// The bundle target it is for.
+    /// The target of the bundle format.
     pub target: String,
-    /// Its code.
+    /// The code.
     pub code: Vec<u8>,
-    /// Size of its parameter block.
+    /// Size of the parameter block.
     pub params_bytes: u32,
-    /// Shared memory that it declares, where a launch has to give it.
+    /// Declared shared memory, if the launch has to supply it.
     pub shared_bytes: u32,
-    /// Scratch memory of a compute unit.
+    /// Scratch memory per compute unit.
     pub scratch_bytes: u32,
 }
 
-/// What differs between the devices that kernels are tried on.
+/// What distinguishes the devices.
 pub trait Machine {
     /// The device.
     type Device: Device;
 
-    /// See [`KernelDevice::hears`].
-    const HEARS: bool = true;
+    /// See [`KernelDevice::captures_output`].
+    const CAPTURES_OUTPUT: bool = true;
 
-    /// The device.
+    /// The device, mutable.
     fn device(&mut self) -> &mut Self::Device;
 
-    /// The device, to ask it.
+    /// Properties of the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Makes code of a kernel, for its block shape.
+    /// Compiles a kernel for its block shape.
     fn compile(&self, kernel: &Kernel<'_>, block: [u32; 3]) -> Result<Compiled, BenchError>;
 
-    /// From the next launch on, kernels may access these buffers alone, on devices that can hold
-    /// them to that.
+    /// Restricts kernels to these buffers, starting with the next launch, if the device supports
+    /// that.
     fn check_buffers(&mut self, _buffers: &dyn Fn() -> Vec<CheckedBuffer>) -> Result<(), BenchError> {
         Ok(())
     }
@@ -79,10 +78,10 @@ pub struct DeviceBench<M> {
     memory_bytes: u64,
     launches: u64,
     epoch: Epoch,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
-/// A kernel on a device.
+/// A kernel loaded on a device.
 #[derive(Debug)]
 pub struct LoadedKernel {
     module: ModuleId,
@@ -91,31 +90,31 @@ pub struct LoadedKernel {
     appended: Appended,
     /// Block shape as the kernel sees it.
     block: [u32; 3],
-    /// Parameters that are the kernel's own; behind them stand those that passes appended.
+    /// Number of the kernel's own parameters, which precede those appended by passes.
     own_params: usize,
 }
 
-/// Device memory that buffers of so many bytes take.
+/// Device memory needed for buffers of this size.
 #[cfg(any(feature = "host", feature = "cuda"))]
 pub(crate) fn device_bytes(buffers_bytes: u64) -> u64 {
     buffers_bytes.saturating_add(BUFFERS_BEGIN)
 }
 
 impl<M: Machine> DeviceBench<M> {
-    /// On a device with [`device_bytes`] of memory.
+    /// A bench on a device with [`device_bytes`] of memory.
     #[cfg(any(feature = "host", feature = "cuda"))]
     pub(crate) fn on(machine: M, buffers_bytes: u64) -> DeviceBench<M> {
-        DeviceBench { machine, memory_bytes: device_bytes(buffers_bytes), launches: 0, epoch: Epoch(0), patience: None }
+        DeviceBench { machine, memory_bytes: device_bytes(buffers_bytes), launches: 0, epoch: Epoch(0), timeout: None }
     }
 
-    /// Gives a launch up that has not ended by then ([`BenchError::Stuck`]). For devices that
-    /// cannot stop one; such a bench is good for nothing more, and dropping it may wait.
-    pub fn with_patience(self, patience: Duration) -> DeviceBench<M> {
-        DeviceBench { patience: Some(patience), ..self }
+    /// Sets a timeout after which a launch is abandoned ([`BenchError::Stuck`]), for devices that
+    /// cannot abort one. The bench cannot be used afterwards, and dropping it may block.
+    pub fn with_timeout(self, timeout: Duration) -> DeviceBench<M> {
+        DeviceBench { timeout: Some(timeout), ..self }
     }
 
-    /// Bytes of device memory that a launch on these buffers takes at most. Pages that nobody
-    /// touches cost nothing.
+    /// Upper bound of the device memory for a launch on these buffers. Untouched pages cost
+    /// nothing.
     pub fn bytes_for(buffers: &[Buffer]) -> u64 {
         let apart: u64 =
             buffers.iter().map(|b| (b.bytes.len() as u64).next_multiple_of(BUFFER_ALIGN) + BUFFER_ALIGN).sum();
@@ -123,17 +122,18 @@ impl<M: Machine> DeviceBench<M> {
         apart.max(fence.region.end.max(fence.constants.end))
     }
 
-    /// Where a fenced kernel's memory lies when it is launched on these buffers.
+    /// The memory ranges of a fenced kernel, when launched on these buffers.
     pub fn fence(buffers: &[Buffer]) -> Fence {
         FenceLayout::of(buffers).behind(BUFFERS_BEGIN)
     }
 
-    /// The device, for those who look at its memory from outside.
+    /// The device, to inspect its memory.
     pub fn device(&mut self) -> &mut M::Device {
         self.machine.device()
     }
 
-    /// Launches a preemptible kernel once, evicts it as told and resumes it until it is complete.
+    /// Launches a preemptible kernel once, evicts it as requested, and resumes it until it is
+    /// complete.
     pub fn launch_evicted(
         &mut self,
         kernel: &LoadedKernel,
@@ -162,7 +162,7 @@ impl<M: Machine> DeviceBench<M> {
         Ok(outcome)
     }
 
-    /// Control words, parameters and buffers, in device memory.
+    /// Writes control words, parameters and buffers to device memory.
     fn bind(&mut self, kernel: &LoadedKernel, launch: &Launch, buffers: &[Buffer]) -> Result<Bound, BenchError> {
         let blocks = blocks(launch)?;
         let mut block = ParameterBlock::new(&kernel.function, kernel.own_params, &launch.args, buffers)?;
@@ -216,20 +216,19 @@ impl<M: Machine> DeviceBench<M> {
         let bytes = kernel.facts.shared_bytes.checked_add(launch.shared_bytes).filter(|b| *b <= most);
         bytes.ok_or_else(|| {
             let (own, dynamic) = (kernel.facts.shared_bytes, launch.shared_bytes);
-            BenchError::Launch(format!("{own} + {dynamic} bytes of shared memory; a compute unit has {most}"))
+            BenchError::Launch(format!("{own} + {dynamic} bytes of shared memory exceed the limit of {most} bytes"))
         })
     }
 
     fn place(&self, blocks: u64, kernel: &LoadedKernel, buffers: &[Buffer]) -> Result<Places, BenchError> {
         if kernel.function.params.len() > kernel.own_params && kernel.appended.begin().is_none() {
-            return Err(BenchError::Launch(format!(
-                "nothing is known about the parameters that a pass appended to `{}`",
-                kernel.facts.name
-            )));
+            return Err(BenchError::Launch(format!("a pass appended unknown parameters to `{}`", kernel.facts.name)));
         }
         if kernel.facts.params_bytes as usize > PARAMS_BYTES_MAX {
             let bytes = kernel.facts.params_bytes;
-            return Err(BenchError::Launch(format!("{bytes} bytes of parameters; a device takes {PARAMS_BYTES_MAX}")));
+            return Err(BenchError::Launch(format!(
+                "{bytes} bytes of parameters exceed the limit of {PARAMS_BYTES_MAX} bytes"
+            )));
         }
         let mut end = BUFFERS_BEGIN;
         let mut take = |bytes: u64| {
@@ -248,7 +247,7 @@ impl<M: Machine> DeviceBench<M> {
         let progress = take(if kernel.facts.preempt_offset.is_some() { blocks } else { 0 });
         if end > self.memory_bytes {
             return Err(BenchError::Launch(format!(
-                "the buffers take {end} bytes, the device has {}",
+                "the buffers take {end} bytes, but the device has {}",
                 self.memory_bytes
             )));
         }
@@ -261,8 +260,8 @@ impl<M: Machine> DeviceBench<M> {
         self.machine.device().submit(QUEUE, &record, &bound.params).map_err(|e| BenchError::Launch(e.to_string()))
     }
 
-    /// Whether a block of a kernel left that the device does not watch, because it keeps no
-    /// progress map: only the kernel itself says so.
+    /// Whether a block exited early, for a kernel without a progress map: only its evicted word
+    /// tells.
     fn has_left(&mut self, kernel: &LoadedKernel, bound: &Bound) -> Result<bool, BenchError> {
         let mut word = [0; 4];
         if kernel.facts.preempt_offset.is_some() && !kernel.appended.keeps_progress {
@@ -271,7 +270,7 @@ impl<M: Machine> DeviceBench<M> {
         Ok(word != [0; 4])
     }
 
-    /// Issues the launch anew under the epoch that is now.
+    /// Submits the launch again under the current epoch.
     fn resume(&mut self, kernel: &LoadedKernel, bound: &mut Bound) -> Result<(), BenchError> {
         self.machine.device().write(bound.record.evicted_word, &[0; 4])?;
         bound.record.epoch = self.epoch;
@@ -288,11 +287,11 @@ impl<M: Machine> DeviceBench<M> {
             if let Some(completion) = self.machine.device().next_completion() {
                 break completion;
             }
-            if let Some(patience) = self.patience.filter(|patience| begun.elapsed() > *patience) {
-                return Err(BenchError::Stuck { entry: kernel.facts.name.clone(), seconds: patience.as_secs() });
+            if let Some(timeout) = self.timeout.filter(|timeout| begun.elapsed() > *timeout) {
+                return Err(BenchError::Stuck { entry: kernel.facts.name.clone(), seconds: timeout.as_secs() });
             }
             let fd = self.machine.device().completion_fd();
-            // A wake-up that gets lost costs a moment, not the answer.
+            // The timeout covers a lost wake-up.
             let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
         };
@@ -305,13 +304,12 @@ impl<M: Machine> DeviceBench<M> {
                 Err(BenchError::Fault { fault: Box::new(fault), printed: std::mem::take(&mut outcome.printed) })
             }
             (LaunchStatus::Failed, None) => Err(BenchError::Launch(format!(
-                "kernel `{}` failed, and the device does not say why",
+                "kernel `{}` failed, and the device reported no reason",
                 kernel.facts.name
             ))),
-            (LaunchStatus::Aborted, _) => Err(BenchError::Launch(format!(
-                "kernel `{}` was aborted, and nobody asked for that",
-                kernel.facts.name
-            ))),
+            (LaunchStatus::Aborted, _) => {
+                Err(BenchError::Launch(format!("kernel `{}` was aborted unexpectedly", kernel.facts.name)))
+            }
         }
     }
 
@@ -323,14 +321,14 @@ impl<M: Machine> DeviceBench<M> {
     }
 }
 
-/// A launch on its way.
+/// A prepared launch.
 struct Bound {
     record: LaunchRecord,
     params: Vec<u8>,
     places: Places,
 }
 
-/// Where things lie in device memory.
+/// Addresses in device memory.
 struct Places {
     buffers: Vec<u64>,
     progress: u64,
@@ -339,7 +337,7 @@ struct Places {
 }
 
 impl Places {
-    /// Everything that a kernel may access.
+    /// All memory that a kernel may access.
     fn checked(&self, buffers: &[Buffer], blocks: u64) -> Vec<CheckedBuffer> {
         let own = [
             ("epoch word", self.epoch_word, 4, true),
@@ -368,7 +366,7 @@ impl<M: Machine> KernelDevice for DeviceBench<M> {
         let block = appended.real_block(kernel.block);
         let Compiled { target, code, params_bytes, shared_bytes, scratch_bytes } =
             self.machine.compile(kernel, block)?;
-        let function = kernel.module.function(kernel.entry).expect("it was compiled").clone();
+        let function = kernel.module.function(kernel.entry).expect("the kernel was compiled from this module").clone();
         let facts = KernelFacts {
             name: kernel.entry.to_owned(),
             block,
@@ -414,8 +412,8 @@ impl<M: Machine> KernelDevice for DeviceBench<M> {
         self.machine.device().unload_module(kernel.module);
     }
 
-    fn hears(&self) -> bool {
-        M::HEARS
+    fn captures_output(&self) -> bool {
+        M::CAPTURES_OUTPUT
     }
 }
 
@@ -428,6 +426,6 @@ fn blocks(launch: &Launch) -> Result<u64, BenchError> {
     match count {
         Some(0) => Err(BenchError::Launch("the grid is empty".into())),
         Some(count) => Ok(count),
-        None => Err(BenchError::Launch("the grid has more blocks than can be counted".into())),
+        None => Err(BenchError::Launch("the number of blocks of the grid overflows".into())),
     }
 }

@@ -1,51 +1,51 @@
-//! What can go wrong, and whose fault it is.
+//! Errors of loading and launching kernels.
 
 /// Why a kernel could not be loaded or launched.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// Too few or too many arguments.
-    #[error("kernel `{entry}` takes {wanted} arguments ({signature}), {given} are given")]
+    /// The number of arguments is wrong.
+    #[error("kernel `{entry}` takes {wanted} arguments ({signature}), but {given} are given")]
     ArgumentCount {
         /// The kernel.
         entry: String,
-        /// Parameters it has.
+        /// Number of its parameters.
         wanted: usize,
-        /// Arguments there are.
+        /// Number of arguments.
         given: usize,
-        /// Its parameters as PTX declares them.
+        /// Its parameters as declared in PTX.
         signature: String,
     },
-    /// An argument that does not fit its parameter.
-    #[error("argument {index} has {given} bytes, parameter `{parameter}` takes {wanted}")]
+    /// The size of an argument does not match its parameter.
+    #[error("argument {index} has {given} bytes, but parameter `{parameter}` takes {wanted}")]
     ArgumentSize {
-        /// From 0.
+        /// Index of the argument.
         index: usize,
-        /// The parameter, as PTX declares it.
+        /// The parameter as declared in PTX.
         parameter: String,
-        /// Its size.
+        /// Size of the parameter.
         wanted: u64,
         /// Size of the argument.
         given: u64,
     },
-    /// An argument names a buffer that is not there, or a place outside it.
+    /// An argument refers to a buffer that does not exist, or to a position outside of it.
     #[error("argument {index} points to byte {offset} of buffer {buffer}, which does not exist")]
     NoSuchBuffer {
-        /// From 0.
+        /// Index of the argument.
         index: usize,
         /// Index of the buffer.
         buffer: usize,
         /// Offset in bytes.
         offset: u64,
     },
-    /// The launch is not possible on this device.
-    #[error("the launch is not possible: {0}")]
+    /// The device cannot run the launch.
+    #[error("cannot launch the kernel: {0}")]
     Launch(String),
-    /// The fence has no rule for something that the kernel does.
+    /// The fence does not support something that the kernel does.
     #[error("kernel `{entry}` cannot be fenced: {reason}")]
     NotFenced {
         /// The kernel.
         entry: String,
-        /// What cannot be bounded, and where.
+        /// The unsupported instruction and its position.
         reason: atoll_passes::NotFenced,
     },
     /// The host target refused the kernel.
@@ -55,29 +55,29 @@ pub enum BenchError {
     /// The interpreter refused the kernel.
     #[error(transparent)]
     Interp(#[from] atoll_interp::Refusal),
-    /// The kernel ended early in the interpreter.
+    /// The kernel failed in the interpreter.
     #[error(transparent)]
     Run(#[from] atoll_interp::RunError),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] atoll_device::DeviceError),
-    /// The kernel trapped, faulted or ran too long.
+    /// The kernel trapped, faulted, or exceeded the time limit.
     #[error("{fault}")]
     Fault {
-        /// What happened, and where.
+        /// The cause and the position.
         fault: Box<atoll_device::Fault>,
-        /// What the kernel had printed.
+        /// What the kernel printed before.
         printed: String,
     },
-    /// The launch does not end.
-    #[error("kernel `{entry}` has not ended after {seconds} s, and this device cannot stop it")]
+    /// The launch exceeded its timeout and cannot be aborted.
+    #[error("kernel `{entry}` is still running after {seconds} s, and this device cannot abort it")]
     Stuck {
         /// The kernel.
         entry: String,
-        /// How long it was waited for.
+        /// Duration of the wait in seconds.
         seconds: u64,
     },
-    /// This machine cannot run native code.
-    #[error("this CPU is below x86-64-v3, no native code is made for it; use the interpreter")]
+    /// The CPU is too old for native code.
+    #[error("this CPU does not support x86-64-v3, which native code needs; use the interpreter")]
     NoNativeCode,
 }

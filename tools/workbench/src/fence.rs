@@ -1,25 +1,25 @@
-//! Where the buffers of a fenced kernel lie: what it may write in one range of memory, what it may
-//! only read in another, each aligned to its size, a power of two.
+//! Memory layout of a fenced kernel: writable buffers in one range, read-only ones in another. The
+//! size of each range is a power of two, and each is aligned to its size.
 
 use crate::launch::Buffer;
 use std::ops::Range;
 
-/// Buffers begin at multiples of this, as `cudaMalloc` returns them.
+/// Alignment of buffers, as for `cudaMalloc`.
 pub(crate) const BUFFER_ALIGN: u64 = 256;
 
-/// The two ranges of memory that a fenced kernel may touch, as offsets in device memory.
+/// The two memory ranges that a fenced kernel may access, as offsets in device memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// Buffers that are writable.
+    /// Writable buffers.
     pub region: Range<u64>,
-    /// The others, for loads alone.
+    /// Read-only buffers.
     pub constants: Range<u64>,
 }
 
-/// How buffers share the two ranges.
+/// Placement of buffers in the two ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FenceLayout {
-    /// For each buffer whether it lies in the region, and its offset there or among the constants.
+    /// For each buffer: whether it is in the region, and its offset in its range.
     places: Vec<(bool, u64)>,
     pub(crate) region_bytes: u64,
     pub(crate) constants_bytes: u64,
@@ -35,12 +35,12 @@ impl FenceLayout {
             (buffer.writable, at)
         };
         let places = buffers.iter().map(&mut place).collect();
-        // Larger than any access, also where nothing lies in it.
+        // Not smaller than any access, even for an empty range.
         let size = |end: u64| end.max(BUFFER_ALIGN).checked_next_power_of_two().unwrap_or(1 << 63);
         FenceLayout { places, region_bytes: size(region), constants_bytes: size(constants) }
     }
 
-    /// Puts the ranges behind `begin`, the larger one first.
+    /// Places the ranges after `begin`, the larger one first.
     pub(crate) fn behind(&self, begin: u64) -> Fence {
         let range = |begin: u64, bytes: u64| {
             let at = begin.checked_next_multiple_of(bytes).unwrap_or(u64::MAX);
@@ -55,12 +55,12 @@ impl FenceLayout {
         }
     }
 
-    /// The address of each buffer where the ranges begin there.
+    /// Address of each buffer, for the given beginnings of the ranges.
     pub(crate) fn addresses(&self, region: u64, constants: u64) -> Vec<u64> {
         self.places.iter().map(|&(in_region, at)| at + if in_region { region } else { constants }).collect()
     }
 
-    /// The bytes of both ranges, buffers where they lie and zeroes between.
+    /// Contents of both ranges, with zeros between the buffers.
     pub(crate) fn contents(&self, buffers: &[Buffer]) -> (Vec<u8>, Vec<u8>) {
         let (mut region, mut constants) = (vec![0; self.region_bytes as usize], vec![0; self.constants_bytes as usize]);
         for (&(in_region, at), buffer) in self.places.iter().zip(buffers) {
@@ -70,7 +70,7 @@ impl FenceLayout {
         (region, constants)
     }
 
-    /// Offset of each buffer in the range it lies in.
+    /// Offset of each buffer in its range.
     pub(crate) fn offsets(&self) -> Vec<usize> {
         self.places.iter().map(|&(_, at)| at as usize).collect()
     }

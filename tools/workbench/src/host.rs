@@ -10,17 +10,17 @@ use atoll_target_host::{CpuLevel, KernelShape, Options};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a host device for single kernels is made of.
+/// Configuration of a host device for single kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostOptions {
-    /// Compute units; 0 is one per CPU.
+    /// Number of compute units; 0 for one per CPU.
     pub compute_units: u32,
-    /// Bytes of buffers it holds, see [`HostBench::bytes_for`].
+    /// Bytes of buffers; see [`HostBench::bytes_for`].
     pub memory_bytes: u64,
-    /// How long a launch may run.
+    /// Time limit of a launch.
     pub time_limit: Duration,
-    /// Bound every access to the buffers of the launch, and name thread and address of one that
-    /// lies outside. Slow.
+    /// Checks every access against the buffers of the launch, and reports thread and address of a
+    /// violation. Slow.
     pub check: bool,
 }
 
@@ -35,7 +35,7 @@ impl Default for HostOptions {
     }
 }
 
-/// This machine's cores.
+/// The host device.
 #[derive(Debug)]
 pub struct HostMachine {
     device: HostDevice,
@@ -66,7 +66,7 @@ impl HostBench {
         Ok(DeviceBench::on(machine, options.memory_bytes))
     }
 
-    /// Keeps and looks for code of kernels there.
+    /// Sets the cache of kernel code.
     pub fn with_cache(mut self, cache: Option<Arc<DiskCache>>) -> HostBench {
         self.machine.cache = cache;
         self

@@ -1,4 +1,4 @@
-//! Kernels in the interpreter: slow, and every access is held to its own buffer.
+//! Kernels in the interpreter: slow, but every access is checked against its buffer.
 
 use crate::appended::Appended;
 use crate::block::{ParameterBlock, parameter_count};
@@ -14,11 +14,11 @@ use std::time::Instant;
 /// The interpreter as a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InterpBench {
-    /// The order in which threads take turns, and the limit of instructions.
+    /// Thread scheduling order and instruction limit.
     pub options: Options,
 }
 
-/// A kernel in it.
+/// A kernel loaded into the interpreter.
 #[derive(Debug)]
 pub struct InterpKernel {
     program: Program,
@@ -63,37 +63,37 @@ impl KernelDevice for InterpBench {
     fn unload(&mut self, _: InterpKernel) {}
 }
 
-/// A launch in the interpreter that has not begun.
+/// A launch that has not started.
 #[derive(Clone, Debug)]
 pub struct InterpLaunch {
     /// Shape and parameters.
     pub launch: atoll_interp::Launch,
-    /// The buffers, and what passes want besides.
+    /// The buffers, and the memory for parameters that passes appended.
     pub memory: Memory,
     buffers: Vec<u64>,
-    /// Where each buffer lies in what the interpreter takes for one piece of memory.
+    /// Offset of each buffer in its memory allocation.
     offsets: Vec<usize>,
 }
 
 impl InterpLaunch {
-    /// Where the kernel finds its buffers.
+    /// Device addresses of the buffers.
     pub fn addresses(&self) -> &[u64] {
         &self.buffers
     }
 
-    /// The content of the buffer of an index in the memory of this launch, or in a copy of it.
+    /// Content of a buffer in the memory of this launch, or in a copy of it.
     pub fn content<'m>(&self, memory: &'m Memory, index: usize, bytes: usize) -> &'m [u8] {
         &memory.bytes(self.buffers[index])[self.offsets[index]..][..bytes]
     }
 }
 
 impl InterpKernel {
-    /// The kernel as the interpreter runs it, for those who take its blocks into their own hands.
+    /// The interpreter's program, for callers that run its blocks themselves.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Lays out a launch: parameters and memory.
+    /// Prepares parameters and memory of a launch.
     pub fn bind(&self, launch: &Launch, buffers: &[Buffer]) -> Result<InterpLaunch, BenchError> {
         let mut block = ParameterBlock::new(&self.function, self.own_params, &launch.args, buffers)?;
         let mut memory = Memory::new();
@@ -135,7 +135,7 @@ impl InterpKernel {
     }
 }
 
-/// The memory of a fenced kernel: two pieces, in which buffers are neighbours.
+/// The memory of a fenced kernel: two allocations in which buffers are adjacent.
 fn add_fenced(memory: &mut Memory, layout: &FenceLayout, buffers: &[Buffer]) -> Fence {
     let (region, constants) = layout.contents(buffers);
     let region = memory.add("region", region, Access::ReadWrite);

@@ -1,4 +1,4 @@
-//! Kernels and launches as every device takes them.
+//! Kernels and launches, independent of the device.
 
 use crate::compare::Agreement;
 use crate::error::BenchError;
@@ -7,51 +7,51 @@ use atoll_passes::KernelReport;
 use atoll_ptx::{FunctionKind, ItemKind, Module};
 use std::time::Duration;
 
-/// Most times one launch is repeated; a limit on what a mistyped number costs.
+/// Maximum number of repetitions of a launch, in case of a mistyped number.
 pub const REPEAT_MAX: u32 = 1_000_000;
 
 /// A kernel to load.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel<'a> {
-    /// The module, as it shall run: passes that are wanted have run.
+    /// The module, after all requested passes.
     pub module: &'a Module,
-    /// The entry's name.
+    /// Name of the entry.
     pub entry: &'a str,
-    /// What the passes did to it, where some ran: they append parameters and move shared memory,
+    /// Report of the passes, if there were any: they append parameters and move shared memory,
     /// which a launch must supply.
     pub report: Option<&'a KernelReport>,
-    /// Threads of a block in x, y, z.
+    /// Threads per block in x, y, z.
     pub block: [u32; 3],
 }
 
 /// One launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
-    /// Blocks in x, y, z.
+    /// Number of blocks in x, y, z.
     pub grid: [u32; 3],
-    /// Dynamic shared memory in bytes, as a CUDA launch gives it.
+    /// Dynamic shared memory in bytes, as in a CUDA launch.
     pub shared_bytes: u32,
-    /// Arguments in the order of the kernel's own parameters.
+    /// Arguments of the kernel's own parameters, in order.
     pub args: Vec<Arg>,
 }
 
 /// An argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arg {
-    /// A value: its bytes, as long as the parameter.
+    /// A value: as many bytes as the parameter.
     Value(Vec<u8>),
-    /// The address of a buffer plus an offset in bytes.
+    /// The address of a buffer, plus an offset in bytes.
     Buffer {
         /// Index of the buffer.
         index: usize,
         /// Offset in bytes.
         offset: u64,
     },
-    /// A struct with addresses in it.
+    /// A struct that contains addresses.
     Struct {
-        /// Its bytes; where an address belongs, whatever stands there is overwritten.
+        /// Its bytes; bytes of addresses are overwritten.
         bytes: Vec<u8>,
-        /// Byte offset in the struct, index of the buffer, offset in the buffer.
+        /// Addresses: byte offset in the struct, index of the buffer, offset in the buffer.
         addresses: Vec<(usize, usize, u64)>,
     },
 }
@@ -66,47 +66,47 @@ impl Arg {
 /// Memory that a launch reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// Its name in messages.
+    /// Name in messages.
     pub name: String,
-    /// Its content, before and after.
+    /// Content, before and after the launch.
     pub bytes: Vec<u8>,
-    /// Whether the kernel may write it. Devices that can hold it to that, do.
+    /// Whether the kernel may write it. Devices enforce this if they can.
     pub writable: bool,
 }
 
-/// What a launch takes, and what may be asked of its results.
+/// A launch with its memory, and how to compare its results.
 #[derive(Clone, Debug)]
 pub struct Inputs {
-    /// Grid, shared memory, arguments.
+    /// Grid, shared memory and arguments.
     pub launch: Launch,
-    /// Threads of a block.
+    /// Threads per block.
     pub block: [u32; 3],
-    /// Memory.
+    /// The buffers.
     pub buffers: Vec<Buffer>,
-    /// What the elements of each buffer are.
+    /// Element type of each buffer.
     pub elements: Vec<DType>,
-    /// How well devices have to agree on what the buffers hold afterwards.
+    /// How closely devices have to agree on the final contents of the buffers.
     pub agreement: Agreement,
 }
 
 impl Inputs {
-    /// A launch on buffers of which nothing is known but their bytes.
+    /// A launch on buffers of bytes, to be compared exactly.
     pub fn bytes(launch: Launch, block: [u32; 3], buffers: Vec<Buffer>) -> Inputs {
         let elements = vec![DType::U8; buffers.len()];
         Inputs { launch, block, buffers, elements, agreement: Agreement::Exact }
     }
 }
 
-/// What a launch did besides writing buffers.
+/// Results of a launch, besides the buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// How long each repetition took on the device.
+    /// Duration of each repetition on the device.
     pub times: Vec<Duration>,
-    /// What the kernel printed.
+    /// Output of `printf`.
     pub printed: String,
-    /// Bytes it printed beyond what devices keep.
+    /// Printed bytes that exceeded the device's buffer.
     pub printed_lost_bytes: u64,
-    /// How often it was evicted and resumed.
+    /// Number of evictions, each followed by a resume.
     pub evictions: u32,
 }
 
@@ -118,8 +118,8 @@ pub trait KernelDevice {
     /// Compiles and loads a kernel.
     fn load(&mut self, kernel: &Kernel<'_>) -> Result<Self::Loaded, BenchError>;
 
-    /// Launches it `repeat` times. Buffers come back as the first launch left them; the others are
-    /// for their times.
+    /// Launches it `repeat` times. The buffers contain the results of the first launch; the others
+    /// are only timed.
     fn launch(
         &mut self,
         kernel: &Self::Loaded,
@@ -128,17 +128,17 @@ pub trait KernelDevice {
         repeat: u32,
     ) -> Result<Outcome, BenchError>;
 
-    /// Forgets a kernel.
+    /// Unloads a kernel.
     fn unload(&mut self, kernel: Self::Loaded);
 
-    /// Whether what kernels print comes back with the outcome. The driver of a GPU writes it to
-    /// standard output.
-    fn hears(&self) -> bool {
+    /// Whether the outcome contains the output of `printf`. The driver of a GPU writes it to
+    /// standard output instead.
+    fn captures_output(&self) -> bool {
         true
     }
 }
 
-/// A module without its kernels but one: on a device that compiles whole modules, what one costs.
+/// A module with only one of its kernels: for devices that compile whole modules.
 pub fn without_others(module: &Module, entry: &str) -> Module {
     let mut alone = module.clone();
     alone.items.retain(

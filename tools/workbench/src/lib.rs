@@ -1,21 +1,23 @@
-//! One kernel of a PTX text, run on a device: how a user tries a kernel on a laptop, and how the
-//! tests run kernels nobody here wrote.
+//! Runs single PTX kernels on a device: for `atoll kernel`, and for tests with kernels of other
+//! compilers.
 //!
-//! A [`KernelDevice`] loads a kernel for a block shape and launches it on buffers. Buffers live
-//! with the caller: a launch takes their content to the device and brings back what the kernel
-//! wrote, so any two devices can be asked the same thing and compared.
+//! A [`KernelDevice`] loads a kernel for a block shape and launches it on buffers. The caller owns
+//! the buffers: a launch copies their contents to the device and copies back what the kernel wrote.
+//! So the same launch can run on any two devices and be compared.
 //!
-//! - `HostBench`: the host device, native code (`compiler/targets/host` below `runtime/device`),
-//!   where the program was built with LLVM;
-//! - `CudaBench`: an NVIDIA GPU, where the program was built with the feature `cuda`;
-//! - [`InterpBench`]: the interpreter (`compiler/interp`), the oracle of everything else.
+//! - `HostBench`: the host device with native code (`compiler/targets/host`,
+//!   `runtime/devices/host`), if the program was built with LLVM;
+//! - `CudaBench`: an NVIDIA GPU, if the program was built with the feature `cuda`;
+//! - [`InterpBench`]: the interpreter (`compiler/interp`), the oracle of all others.
 //!
-//! What they are compared on is here too, because a program carries it to machines where nothing is
-//! built: kernels of other compilers ([`corpus`]) and random ones ([`random_kernel`]), and the
-//! comparison itself ([`compare`]).
+//! Kernels to compare devices on are included, because the program is also used on machines without
+//! build tools: kernels of other compilers ([`corpus`]), random kernels ([`random_kernel`]), and
+//! the comparison itself ([`compare`]).
 //!
-//! What it is not: a runtime. One launch at a time, nothing is shared, nothing is scheduled;
-//! functions and models go through the engine.
+//! Not here: a runtime. There is one launch at a time, without sharing or scheduling. Functions and
+//! models go through the engine.
+//!
+//! Start reading in `launch.rs`, then `device.rs`.
 
 mod appended;
 mod block;

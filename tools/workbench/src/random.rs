@@ -1,9 +1,8 @@
-//! Numbers from a seed, the same on every machine: what random kernels and the memory of the corpus
-//! are made of.
+//! Seeded random numbers, equal on every machine: for random kernels and the memory of the corpus.
 
 use atoll_core::rng::Rng;
 
-/// Choices and distributions over the generator of the simulation.
+/// Choices and distributions over the simulator's generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(Rng);
 
@@ -12,7 +11,7 @@ impl Random {
         Random(Rng::new(seed))
     }
 
-    /// Seeded by a text (FNV-1a).
+    /// Seeded by the FNV-1a hash of a text.
     pub(crate) fn of(text: &str) -> Random {
         Random::new(
             text.bytes()
@@ -32,7 +31,7 @@ impl Random {
         list[self.below(list.len() as u64) as usize]
     }
 
-    /// In (0, 1].
+    /// Uniform in (0, 1].
     pub(crate) fn unit(&mut self) -> f64 {
         ((self.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
@@ -41,7 +40,7 @@ impl Random {
         (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// A whole number from `low` on, below `high`.
+    /// A whole number in `low..high`.
     pub(crate) fn within(&mut self, low: i128, high: i128) -> i128 {
         low + i128::from(self.next_u64()).rem_euclid(high - low)
     }

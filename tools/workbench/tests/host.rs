@@ -1,10 +1,10 @@
-//! Kernels run, are evicted and resumed, and mistakes are named.
+//! Kernels are run, evicted and resumed, and errors are reported.
 
 use atoll_passes::{TransformOptions, transform};
 use atoll_workbench::{Arg, Buffer, Evictions, HostBench, HostOptions, Kernel, KernelDevice, Launch};
 use std::time::Duration;
 
-/// `out[i] = a[i] + k`, and through shared memory, so that passes have something to move.
+/// `out[i] = a[i] + k` through shared memory, so that passes have something to move.
 const ADD: &str = "
 .version 7.0
 .target sm_80
@@ -60,7 +60,7 @@ fn launch(n: u32) -> Launch {
 }
 
 #[test]
-fn a_kernel_runs_as_it_is_and_transformed_evicted_and_resumed() {
+fn a_kernel_runs_plain_transformed_evicted_and_resumed() {
     let n = 1 << 20;
     let mut host =
         HostBench::start(HostOptions { compute_units: 2, memory_bytes: 64 << 20, ..HostOptions::default() }).unwrap();

@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where the constants are when the request comes.
+/// Location of the constants when the request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tier {
-    /// In a file that was never opened, and is checked first.
+    /// In a file that was never opened, and has to be checked first.
     New,
     Disk,
     Host,
@@ -39,8 +39,8 @@ Examples:
   atoll bench coldstart
   atoll bench coldstart --bytes 1G --count 5 --json";
 
-/// Measure the first answer of a function: never seen before, then with its constants on disk, in
-/// host memory and on the device; beside a plain copy of the same bytes.
+/// Measure the first answer of a new function, and of one with its constants on disk, in host
+/// memory and on the device; beside a plain copy of the same bytes
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -48,11 +48,11 @@ pub(crate) struct Args {
     #[arg(long, default_value = "100M", value_parser = parse_bytes)]
     bytes: u64,
 
-    /// Cold starts to measure of each kind
+    /// Number of cold starts to measure per tier
     #[arg(long, default_value_t = NonZeroU32::new(10).expect("not zero"))]
     count: NonZeroU32,
 
-    /// Folder for the function's file, on the disk to be measured [default: that of temporary
+    /// Folder for the function's file, on the disk to measure [default: the folder for temporary
     /// files]
     #[arg(long)]
     folder: Option<PathBuf>,
@@ -68,10 +68,10 @@ pub(crate) struct Args {
 /// Times of one tier.
 struct Measured {
     name: &'static str,
-    /// From opening the file, from loading a function that is known, or from the request where it
-    /// is loaded, to the answer.
+    /// Time to the answer: from opening the file (new), from loading the function (disk), or from
+    /// the request (others).
     start: Distribution,
-    /// A plain copy of the same bytes from the same place.
+    /// Time of a plain copy of the same bytes from the same tier.
     copy: Distribution,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let engine = args.engine.start()?;
     let handle = engine.handle();
     let mut times = TIERS.map(|_| (Vec::new(), Vec::new()));
-    // One after the other, so that what disturbs one disturbs all.
+    // Tiers alternate, so that disturbances affect all of them.
     for _ in 0..args.count.get() {
         for ((tier, _), (starts, copies)) in TIERS.iter().zip(&mut times) {
             copies.push(copy(&bundle, *tier)?);
@@ -130,9 +130,9 @@ fn show(args: &Args, measured: &[Measured]) -> Result<()> {
     Ok(print(&table.to_string())?)
 }
 
-/// The first answer with the constants in a tier. Of a new function everything is in it, the check
-/// of the file's digests too; one that was there before has been checked, and what is left is
-/// loading it. Afterwards the function is gone again.
+/// The first answer with the constants in a tier. For a new function it includes everything, even
+/// the check of the file's digests. A known function has been checked before, so only loading it
+/// remains. The function is unloaded afterwards.
 fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
     let bring = |bundle: &Arc<Bundle>| load(handle, bundle, "cold", Class::BestEffort);
     let ask = || invoke(handle, request("cold", &[], None)).map(drop);
@@ -147,7 +147,7 @@ fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
     if tier == Tier::Disk
         && let Some(bundle) = &known
     {
-        anyhow::ensure!(bundle.page_out(), "the system does not take the constants out of memory");
+        anyhow::ensure!(bundle.page_out(), "the system did not page out the constants");
     }
     if tier == Tier::Device
         && let Some(bundle) = &known
@@ -167,8 +167,8 @@ fn start(handle: &EngineHandle, path: &Path, tier: Tier) -> Result<Duration> {
     Ok(took)
 }
 
-/// Copies the file's bytes into fresh memory. For warm starts too, which copy nothing: what they
-/// are a fraction of.
+/// Copies the file's bytes into new memory. Also used for warm starts, which copy nothing, as a
+/// reference.
 fn copy(path: &Path, tier: Tier) -> Result<Duration> {
     let bytes = std::fs::metadata(path)?.len();
     if matches!(tier, Tier::New | Tier::Disk) {
@@ -179,32 +179,34 @@ fn copy(path: &Path, tier: Tier) -> Result<Duration> {
     let mut content = Vec::with_capacity(bytes as usize);
     file.read_to_end(&mut content)?;
     let took = begin.elapsed();
-    // Used, so that it is not left out.
+    // Uses the result, so that the copy is not optimized away.
     anyhow::ensure!(content.len() as u64 == bytes, "the file changed");
     Ok(took)
 }
 
-/// Takes a file out of the system's page cache.
+/// Drops a file from the page cache.
 fn drop_from_memory(path: &Path) -> Result<()> {
     let file = File::open(path)?;
     file.sync_all()?;
-    fadvise(&file, 0, None, Advice::DontNeed).context("the system does not drop the file from memory")
+    fadvise(&file, 0, None, Advice::DontNeed).context("the system did not drop the file from the page cache")
 }
 
-/// A function with so many bytes of constants, of which it reads a word.
+/// A function with `bytes` bytes of constants, of which it reads one word.
 fn function(folder: &Path, bytes: u64) -> Result<PathBuf> {
     let words = bytes.div_ceil(4).max(1);
     std::fs::write(folder.join("first.ptx"), include_str!("first.ptx"))?;
     let mut constant = std::io::BufWriter::new(File::create(folder.join("c.bin"))?);
     for word in 0..words {
-        // Any bytes that are not all alike.
+        // Arbitrary bytes that differ.
         constant.write_all(&(word as u32).wrapping_mul(0x9e37_79b9).to_le_bytes())?;
     }
     constant.flush()?;
     let manifest = folder.join("cold.toml");
     let text = format!(
-        "name = \"cold\"\nptx = [\"first.ptx\"]\n[buffers]\nc = {{ kind = \"const\", dtype = \"u32\", shape = [{words}], file = \"c.bin\" }}\n\
-         y = {{ kind = \"output\", dtype = \"u32\", shape = [1] }}\n[[step]]\nkernel = \"first\"\ngrid = [1]\nblock = [32]\nargs = [\"c\", \"y\"]\n"
+        "name = \"cold\"\nptx = [\"first.ptx\"]\n[buffers]\nc = {{ kind = \"const\", dtype = \"u32\", shape = \
+        [{words}], file = \"c.bin\" }}\n\
+         y = {{ kind = \"output\", dtype = \"u32\", shape = [1] }}\n[[step]]\nkernel = \"first\"\ngrid = [1]\nblock = \
+         [32]\nargs = [\"c\", \"y\"]\n"
     );
     std::fs::write(&manifest, text)?;
     let bundle = folder.join("cold.kg");

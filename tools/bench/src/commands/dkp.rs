@@ -23,10 +23,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What nvcc made the kernels for.
+/// The target for which nvcc compiled the kernels.
 const GPU: &str = "nvidia-sm_80";
 
-/// Where things lie in device memory: the launch's words, its progress map, its buffers.
+/// Device memory layout: words of the launch, its progress map, its buffers.
 const EPOCH_WORD: u64 = 256;
 const EVICTED_WORD: u64 = 512;
 const PROGRESS: u64 = 4096;
@@ -37,23 +37,24 @@ Examples:
   atoll bench dkp
   atoll bench dkp --device cuda:0 --rounds 500 --json
 
-Each kernel runs as it stands in a bundle, made preemptible, and then as the only one of a launch of the dkp module that it is in: so without anything beside it. The two take turns, and each pair gives a ratio.
-What is measured is what carrying other kernels costs one: registers of the class, calls, virtual block numbers. Times are the device's own.";
+Each kernel runs as it is in a bundle (preemptible), and as the only kernel in a launch of its dkp module. The two
+alternate, and each pair gives a ratio. The difference is the cost of the module: the registers of its class, calls, and
+virtual block indices. Times are measured by the device.";
 
-/// Measure what kernels lose in dkp modules, in which others may run beside them, while nothing
-/// does.
+/// Measure the cost of dkp modules: kernels alone, and in a module where others could be padded in
+/// but none is
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What runs them: host, this machine's CPU cores; cuda or cuda:N, an NVIDIA GPU
+    /// Device: host (this machine's CPU cores), cuda or cuda:N (an NVIDIA GPU)
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Host)]
     device: DeviceName,
 
-    /// Only kernels with a match of this regular expression in their names
+    /// Measure only kernels whose names match this regular expression
     #[arg(long, value_name = "REGEX")]
     only: Option<Regex>,
 
-    /// Pairs per kernel
+    /// Number of pairs per kernel
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::new(200).expect("not zero"))]
     rounds: NonZeroU32,
 
@@ -72,11 +73,11 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Row {
     name: &'static str,
-    /// The module's entry, which says its register class on a GPU.
+    /// Entry of the module, which contains its register class on a GPU.
     module: String,
     alone: Distribution,
     dkp: Distribution,
-    /// In the module over alone, by pairs: 25th, 50th and 75th percentile.
+    /// Time in the module over time alone, by pairs: 25th, 50th and 75th percentile.
     ratio: [f64; 3],
 }
 
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         DeviceName::Host => Target::this_host(),
         #[cfg(not(feature = "native"))]
         DeviceName::Host => {
-            return Err(user_error("this program was built without code for CPUs: --device is cuda or cuda:N"));
+            return Err(user_error("this program was built without support for CPUs; use --device cuda or cuda:N"));
         }
         DeviceName::Cuda(_) => GPU.parse()?,
     };
@@ -94,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let kernels: Vec<&MeasuredKernel> = KERNELS.iter().filter(wanted).collect();
     if kernels.is_empty() {
         return Err(user_error(format!(
-            "`--only` matches no kernel; there are {}",
+            "--only matches no kernel; the kernels are {}",
             KERNELS.map(|kernel| kernel.name).join(", ")
         )));
     }
@@ -112,8 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     args.output.show(&report, text)
 }
 
-/// The kernels as steps of one function. Its graph is never run; what counts is what the compiler
-/// makes of its kernels.
+/// A bundle with the kernels as steps. Its graph is never run; only the compiled kernels are used.
 fn bundle(kernels: &[&MeasuredKernel], target: Target) -> Result<Arc<Bundle>> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("kernels.ptx"), PTX)?;
@@ -149,11 +149,11 @@ fn bundle(kernels: &[&MeasuredKernel], target: Target) -> Result<Arc<Bundle>> {
     let (manifest, path) = (folder.path().join("kernels.toml"), folder.path().join("kernels.kg"));
     std::fs::write(&manifest, format!("name = \"kernels\"\nptx = [\"kernels.ptx\"]\n[buffers]\n{buffers}{steps}"))?;
     pack(&manifest, &path, &CompileOptions { targets: vec![target], ..CompileOptions::default() }, &Silent)?;
-    // Mapped, it outlives its file.
+    // The bundle stays mapped after its file is deleted.
     Ok(Bundle::open(&path)?)
 }
 
-/// A device with the kernels, and with their dkp modules.
+/// A device with the kernels and their dkp modules.
 struct Stage<'a> {
     device: Box<dyn Device>,
     facts: &'a [KernelFacts],
@@ -162,7 +162,7 @@ struct Stage<'a> {
     launches: u64,
 }
 
-/// A launch, but for its number.
+/// A launch without its id.
 struct Prepared {
     record: LaunchRecord,
     params: Vec<u8>,
@@ -184,16 +184,16 @@ impl<'a> Stage<'a> {
         Ok(Stage { device, facts, plain, padded, launches: 0 })
     }
 
-    /// `None` for a kernel that is in no dkp module.
+    /// Measures a kernel; `None` if it is in no dkp module.
     fn measure(&mut self, kernel: &MeasuredKernel, rounds: u32) -> Result<Option<Row>> {
         let number =
             self.facts.iter().position(|facts| facts.name == kernel.entry).context("the kernel is in the bundle")?;
         let alone = self.alone(kernel, number)?;
         let Some((dkp, module)) = self.beside_nothing(kernel, number, &alone)? else { return Ok(None) };
         let mut times: [Vec<Duration>; 2] = Default::default();
-        // The first pair warms up.
+        // The first pair is a warm-up.
         for round in 0..=rounds {
-            // Who goes first changes, so that neither always finds the other's caches.
+            // The order alternates, so that neither variant always finds warm caches.
             let order = if round % 2 == 0 { [(0, &alone), (1, &dkp)] } else { [(1, &dkp), (0, &alone)] };
             for (which, prepared) in order {
                 let time = self.run(kernel, prepared)?;
@@ -208,7 +208,7 @@ impl<'a> Stage<'a> {
         Ok(Some(Row { name: kernel.name, module, alone, dkp, ratio }))
     }
 
-    /// Fills the buffers of a kernel, and makes a launch of it by itself.
+    /// Fills the buffers of a kernel and prepares a launch of it alone.
     fn alone(&mut self, kernel: &MeasuredKernel, number: usize) -> Result<Prepared> {
         let facts = &self.facts[number];
         let (mut random, mut params, mut addresses) = (Random::new(1), Vec::new(), AddressSlots::NONE);
@@ -228,7 +228,7 @@ impl<'a> Stage<'a> {
         }
         if let Some(offset) = facts.preempt_offset {
             params.resize(offset as usize, 0);
-            // In their order; the epoch of all of them is 0, and never raised.
+            // In the order of the parameters. The epoch of all launches is 0 and never raised.
             debug_assert_eq!(
                 [preempt_params::EPOCH_WORD, preempt_params::EVICTED_WORD, preempt_params::PROGRESS],
                 [0, 8, 16]
@@ -255,7 +255,7 @@ impl<'a> Stage<'a> {
         Ok(Prepared { record, params })
     }
 
-    /// The same launch in a dkp module, and the module's name.
+    /// Prepares the same launch in a dkp module, and returns the module's name.
     fn beside_nothing(
         &self,
         kernel: &MeasuredKernel,
@@ -287,21 +287,21 @@ impl<'a> Stage<'a> {
         Ok(Some((Prepared { record, params: laid_out.params }, padded.facts.entry.clone())))
     }
 
-    /// How long a launch takes on the device.
+    /// Time of a launch on the device.
     fn run(&mut self, kernel: &MeasuredKernel, prepared: &Prepared) -> Result<Duration> {
-        // What has run is not run again.
+        // Clears the progress map, since blocks that are marked as finished would not run again.
         self.device.fill(DeviceOffset(PROGRESS), 0, kernel.grid.iter().map(|extent| u64::from(*extent)).product())?;
         let record = LaunchRecord { launch: LaunchId(self.launches), ..prepared.record };
         self.launches += 1;
         if let Err(refusal) = self.device.submit(QueueId(0), &record, &prepared.params) {
-            bail!("{}: the device does not take the launch: {refusal}", kernel.name);
+            bail!("{}: the device refuses the launch: {refusal}", kernel.name);
         }
         let completion = loop {
             if let Some(completion) = self.device.next_completion() {
                 break completion;
             }
             let fd = self.device.completion_fd();
-            // A wake-up that gets lost costs a moment, not the answer.
+            // The timeout covers a lost wake-up.
             let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 }));
         };
         let fault = self.device.report(completion.launch).and_then(|report| report.fault);

@@ -22,26 +22,26 @@ Examples:
   atoll bench kernel --only gemm --rounds 5 --json
   atoll bench kernel --python ~/.cache/atoll/venv/bin/python";
 
-/// The source that the kernels and the peers' were made from.
+/// The common source of the kernels and of the peers' kernels.
 const SOURCE: &str = include_str!("kernels/kernels.c");
 const PEERS: &str = include_str!("kernels/peers.py");
 
-/// How long a kernel is repeated in one round.
+/// Time for which a kernel is repeated per round.
 const ROUND: Duration = Duration::from_millis(400);
 
-/// Measure kernels in PTX on the host device, beside OpenBLAS and pocl in the same run.
+/// Measure PTX kernels on the host device, beside OpenBLAS and pocl
 ///
-/// One row per kernel, number of threads and peer. pocl runs the same source as OpenCL C. Peers
-/// need Python with numpy, pocl also pyopencl and an installed driver; without them their columns
-/// are empty.
+/// There is one row per kernel, number of threads and peer. pocl runs the same source as OpenCL C.
+/// The peers need Python with numpy; pocl also needs pyopencl and an installed driver. Without them
+/// their columns are empty.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Only kernels with a match of this regular expression in their names
+    /// Measure only kernels whose names match this regular expression
     #[arg(long, value_name = "REGEX")]
     only: Option<Regex>,
 
-    /// Alternating rounds of ours and theirs; the best of all counts
+    /// Number of alternating rounds; the best one counts
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::new(3).expect("not zero"))]
     rounds: NonZeroU32,
 
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
 
-    /// Measure no peers
+    /// Do not measure peers
     #[arg(long)]
     no_peers: bool,
 
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// One line of the answer.
+/// One row.
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
@@ -68,16 +68,16 @@ struct Row {
     value: f64,
     peer: Option<&'static str>,
     peer_value: Option<f64>,
-    /// Value over the peer's; more is better.
+    /// Our value over the peer's; higher is better.
     ratio: Option<f64>,
     /// Milliseconds from PTX to loaded native code.
     compile_ms: f64,
 }
 
-/// Seconds per kernel.
+/// Seconds by kernel.
 type Seconds = BTreeMap<String, f64>;
 
-/// What peers.py prints.
+/// Output of peers.py.
 #[derive(Debug, Default, Deserialize)]
 struct Peers {
     openblas: Option<Seconds>,
@@ -85,7 +85,7 @@ struct Peers {
     notes: Vec<String>,
 }
 
-/// The best times of one number of threads.
+/// Best times with one number of threads.
 #[derive(Debug, Default)]
 struct Best {
     ours: Seconds,
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let benches: Vec<&MeasuredKernel> = KERNELS.iter().filter(wanted).collect();
     if benches.is_empty() {
         let names = KERNELS.map(|k| k.name).join(", ");
-        return Err(user_error(format!("`--only` matches no kernel; there are {names}")));
+        return Err(user_error(format!("--only matches no kernel; the kernels are {names}")));
     }
     let all = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let threads: Vec<u32> = if all > 1 { vec![1, all] } else { vec![1] };
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Runs each kernel for a while and keeps its best time.
 fn measure(benches: &[&MeasuredKernel], threads: u32, best: &mut Best) -> Result<()> {
-    let module = atoll_ptx::parse(PTX).context("the measured kernels")?;
+    let module = atoll_ptx::parse(PTX).context("cannot parse the measured kernels")?;
     let mut host =
         HostBench::start(HostOptions { compute_units: threads, memory_bytes: 256 << 20, ..HostOptions::default() })?;
     for bench in benches {
@@ -146,7 +146,7 @@ fn keep_less(seconds: &mut Seconds, name: &str, value: f64) {
     *kept = kept.min(value);
 }
 
-/// Random buffers for a launch, and its arguments.
+/// Random buffers and arguments of a launch.
 fn arguments(kernel: &MeasuredKernel) -> (Vec<Buffer>, Vec<Arg>) {
     let mut random = Random::new(1);
     let mut buffers = Vec::new();
@@ -190,13 +190,13 @@ fn ask_peers(args: &Args, threads: u32) -> Result<Peers> {
     let output =
         Command::new(&python).arg(&script).arg(&source).arg(threads.to_string()).stderr(Stdio::piped()).output();
     let output = output
-        .with_context(|| format!("{}: say where Python is with --python, or --no-peers", python.display()))
+        .with_context(|| format!("cannot run {}; choose a Python with --python, or use --no-peers", python.display()))
         .blame_user()?;
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr);
-        anyhow::bail!("the peers failed: {}", message.trim().lines().last().unwrap_or("no message"));
+        anyhow::bail!("cannot measure the peers: {}", message.trim().lines().last().unwrap_or("no message"));
     }
-    serde_json::from_slice(&output.stdout).context("what the peers printed")
+    serde_json::from_slice(&output.stdout).context("invalid output of the peers")
 }
 
 fn rows(benches: &[&MeasuredKernel], threads: u32, best: &Best) -> Vec<Row> {
@@ -226,7 +226,7 @@ fn rows(benches: &[&MeasuredKernel], threads: u32, best: &Best) -> Vec<Row> {
     rows
 }
 
-/// How much more all threads do than one, ours beside OpenBLAS's own.
+/// Speed-up of all threads over one, beside that of OpenBLAS.
 fn scaling(best: &BTreeMap<u32, Best>) -> Option<Row> {
     const NAME: &str = "gemm_f32_512";
     let (one, (&threads, all)) = (best.get(&1)?, best.last_key_value().filter(|(threads, _)| **threads > 1)?);

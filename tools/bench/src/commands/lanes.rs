@@ -24,33 +24,33 @@ Examples:
   atoll bench lanes --rt squeezenet.kg --hog resnet18.kg
   atoll bench lanes --rt squeezenet.kg --hog resnet18.kg --rate 100 --duration 20 --rounds 5 --json
 
-Caches and memory are shared in both cases, so what is left of a difference is what the device adds.";
+Both variants share caches and memory, so a difference between them is caused by the device.";
 
-/// What the other process says once its hog runs.
+/// What the other process prints when its load is running.
 const READY: &str = "ready";
 
-/// Measure real-time requests in a lane of one compute unit beside a hog in another lane, and the
-/// same on a device of one compute unit beside the same hog in a process of its own, in turn.
+/// Measure real-time requests in a lane of one compute unit beside a load in another lane, and on a
+/// device of one compute unit beside the same load in another process, alternately
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The model of the real-time requests, .kg or .onnx
+    /// Model of the real-time requests (.kg or .onnx)
     #[arg(long, value_name = "MODEL")]
     rt: PathBuf,
 
-    /// The model that is asked without a pause, .kg or .onnx
+    /// Model of the load, invoked without pauses (.kg or .onnx)
     #[arg(long, value_name = "MODEL")]
     hog: PathBuf,
 
-    /// Seconds per measurement
+    /// Duration of each measurement, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     duration: f64,
 
-    /// Real-time requests per second, evenly
+    /// Real-time requests per second, at equal intervals
     #[arg(long, value_name = "PER_SECOND", default_value_t = 50.0)]
     rate: f64,
 
-    /// How often both are measured
+    /// Number of measurements of both variants
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::new(3).expect("not zero"))]
     rounds: NonZeroU32,
 
@@ -63,13 +63,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Keep a model busy on one CPU until standard input ends.
+/// Keep a model busy on one CPU until standard input closes
 #[derive(Debug, clap::Args)]
 pub(crate) struct HogArgs {
-    /// The model, .kg or .onnx
+    /// Model (.kg or .onnx)
     model: PathBuf,
 
-    /// The CPU
+    /// CPU to use
     cpu: usize,
 
     /// Seed of inputs
@@ -78,11 +78,11 @@ pub(crate) struct HogArgs {
 
 #[derive(Debug, Serialize)]
 struct Report {
-    /// The CPU of the real-time work, then the hog's.
+    /// The CPU of the real-time requests, and that of the load.
     cpus: [usize; 2],
     lanes: Vec<Distribution>,
     processes: Vec<Distribution>,
-    /// The median of the rounds with lanes over that of the rounds with processes.
+    /// Median of the rounds with lanes over that of the rounds with processes.
     p50_ratio: f64,
     p99_ratio: f64,
 }
@@ -90,11 +90,11 @@ struct Report {
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !(args.rate > 0.0 && args.rate <= 1e6 && args.duration > 0.0 && args.duration <= 86_400.0) {
         return Err(user_error(
-            "--rate is above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds",
+            "--rate must be above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds",
         ));
     }
     let [first, second, ..] = cpus::allowed()[..] else {
-        return Err(user_error("two lanes need two CPUs, and this process may use fewer"));
+        return Err(user_error("two lanes need two CPUs, but this process may use fewer"));
     };
     let (rt, hog) = (artifact::open(&args.rt, DeviceName::Host)?, artifact::open(&args.hog, DeviceName::Host)?);
     let (mut lanes, mut processes) = (Vec::new(), Vec::new());
@@ -108,13 +108,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json { print_json(&report) } else { Ok(print(&text(&report))?) }
 }
 
-/// An engine on a host device of these CPUs.
+/// An engine on a host device with these CPUs.
 fn engine(cpus: &[usize]) -> Result<Engine> {
     let config = HostConfig { compute_units: cpus.len() as u32, cpus: cpus.to_vec(), ..HostConfig::default() };
     Ok(Engine::start(Box::new(HostDevice::start(config)?), EngineConfig::default())?)
 }
 
-/// Real-time requests on the first compute unit and the hog on the second one, of one device.
+/// Real-time requests on the first compute unit of a device, and the load on its second one.
 fn in_lanes(args: &Args, cpus: [usize; 2], rt: &Arc<Bundle>, hog: &Arc<Bundle>) -> Result<Distribution> {
     let engine = engine(&cpus)?;
     let handle = engine.handle();
@@ -127,8 +127,7 @@ fn in_lanes(args: &Args, cpus: [usize; 2], rt: &Arc<Bundle>, hog: &Arc<Bundle>) 
     found
 }
 
-/// Real-time requests on a device of one compute unit, and the hog in a process that has the other
-/// CPU.
+/// Real-time requests on a device of one compute unit, and the load in a process on the other CPU.
 fn in_processes(args: &Args, cpus: [usize; 2], rt: &Arc<Bundle>) -> Result<Distribution> {
     let engine = engine(&cpus[..1])?;
     let rt = Workload::load(&engine.handle(), "rt", rt, Class::RealTime, args.seed)?;
@@ -142,7 +141,7 @@ fn in_processes(args: &Args, cpus: [usize; 2], rt: &Arc<Bundle>) -> Result<Distr
 fn keep_busy(handle: &EngineHandle, bundle: &Arc<Bundle>, seed: u64, lane: LaneId) -> Result<ClosedLoop> {
     let hog = Workload::load_into(handle, "hog", bundle, Class::BestEffort, seed, lane)?;
     hog.ask()?;
-    // Two, so that it never waits for the next request.
+    // Two outstanding requests, so that the load never pauses.
     Ok(hog.closed_loop(2))
 }
 
@@ -156,7 +155,7 @@ fn measure(args: &Args, rt: &Workload) -> Result<Distribution> {
     Ok(Distribution::of(&found.latencies))
 }
 
-/// A process that keeps a model busy. Dropped, it ends.
+/// A process that keeps a model busy; dropping it ends the process.
 struct Hog(Child);
 
 impl Hog {
@@ -164,11 +163,11 @@ impl Hog {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench", "hog"]).arg(model).args([cpu.to_string(), seed.to_string()]);
         let child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start the hog's process")?;
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start the load process")?;
         let mut hog = Hog(child);
         let mut line = String::new();
-        BufReader::new(hog.0.stdout.take().expect("it was piped")).read_line(&mut line)?;
-        ensure!(line.trim_end() == READY, "the hog's process ended; what it wrote to standard error says why");
+        BufReader::new(hog.0.stdout.take().expect("standard input and output are piped")).read_line(&mut line)?;
+        ensure!(line.trim_end() == READY, "the load process ended; see its standard error for the reason");
         Ok(hog)
     }
 }
@@ -181,9 +180,9 @@ impl Drop for Hog {
     }
 }
 
-/// The hog's side.
+/// The process with the load.
 pub(crate) fn hog(args: &HogArgs) -> Result<()> {
-    // Its engine too leaves the other CPU alone.
+    // The threads of its engine stay on this CPU as well.
     cpus::keep_to(&[args.cpu]);
     let bundle = artifact::open(&args.model, DeviceName::Host)?;
     let engine = engine(&[args.cpu])?;
@@ -216,6 +215,7 @@ fn text(report: &Report) -> String {
     let [own, other] = report.cpus;
     let (p50, p99) = (report.p50_ratio, report.p99_ratio);
     format!(
-        "{table}\nCPU {own} beside CPU {other}; lanes over processes, medians of the rounds: p50 {p50:.3}, p99 {p99:.3}\n"
+        "{table}\nCPU {own} beside CPU {other}; lanes over processes, medians of the rounds: p50 {p50:.3}, p99 \
+        {p99:.3}\n"
     )
 }

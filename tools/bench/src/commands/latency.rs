@@ -21,22 +21,24 @@ Examples:
   atoll bench latency --rt magika.onnx --be resnet50.onnx --rate 50 --arrivals poisson --duration 60 --json
   atoll bench latency --rt squeezenet.kg --be resnet50.kg --policy sequential
 
-Real-time requests come at their own pace (open loop), best-effort ones as fast as they are answered (closed loop).
-Phases of equal length: real-time alone, best-effort alone, both. The real-time arrivals are the same in all of theirs. Real-time requests run a second time alone, with as much memory as the\nbest-effort model has gone through between two of them: what is left of a difference then is not that caches are cold.";
+Real-time requests arrive independently of answers (open loop); best-effort requests follow their answers (closed loop).
+The phases have equal length: real-time alone, best-effort alone, both; all real-time phases have the same arrivals. In
+a further phase real-time requests run alone, and memory of the best-effort model's size is swept between them, to
+separate the effect of cold caches.";
 
-/// Measure real-time requests alone and beside best-effort load, in this process.
+/// Measure real-time requests alone and beside best-effort load, in this process
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The model of the real-time requests, .kg or .onnx
+    /// Model of the real-time requests (.kg or .onnx)
     #[arg(long, value_name = "MODEL")]
     rt: PathBuf,
 
-    /// The model of the best-effort load, .kg or .onnx
+    /// Model of the best-effort load (.kg or .onnx)
     #[arg(long, value_name = "MODEL")]
     be: PathBuf,
 
-    /// Seconds per phase
+    /// Duration of each phase, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     duration: f64,
 
@@ -44,11 +46,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PER_SECOND", default_value_t = 10.0)]
     rate: f64,
 
-    /// When real-time requests come
+    /// Arrivals of real-time requests
     #[arg(long, value_enum, default_value_t = Arrivals::Poisson)]
     arrivals: Arrivals,
 
-    /// Best-effort requests that are outstanding at any time
+    /// Outstanding best-effort requests
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroUsize::MIN)]
     be_concurrency: NonZeroUsize,
 
@@ -66,21 +68,21 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Arrivals {
-    /// Independent of each other
+    /// A Poisson process
     Poisson,
-    /// Evenly
+    /// At equal intervals
     Periodic,
 }
 
 #[derive(Debug, Serialize)]
 struct Report {
     rt_alone: RealTime,
-    /// Alone, after memory of the best-effort model's size was swept.
+    /// Alone, with the caches swept by memory of the best-effort model's size before each request.
     rt_swept: RealTime,
     rt_beside: RealTime,
     be_alone: BestEffort,
     be_beside: BestEffort,
-    /// Best-effort throughput beside real-time, as a share of that alone.
+    /// Best-effort throughput beside real-time requests, as a share of that alone.
     be_throughput_kept: f64,
     preemption: Preemption,
 }
@@ -98,15 +100,15 @@ struct BestEffort {
     per_second: f64,
 }
 
-/// Counts and times of the phase with both.
+/// Counts and times of the phase with both loads.
 #[derive(Debug, Serialize)]
 struct Preemption {
     preemptions: u64,
     evicted_launches: u64,
     issued_launches: u64,
-    /// From the submission of a real-time request that evicts others to its first block.
+    /// Time from the submission of a preempting real-time request to its first block.
     latency: Quantiles,
-    /// The same for all real-time requests, of all phases.
+    /// The same for all real-time requests of all phases.
     rt_start_latency: Quantiles,
 }
 
@@ -142,7 +144,7 @@ impl From<&Histogram> for Quantiles {
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !(args.rate > 0.0 && args.rate <= 1e6 && args.duration > 0.0 && args.duration <= 86_400.0) {
         return Err(user_error(
-            "--rate is above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds",
+            "--rate must be above 0 and at most 1000000 per second, --duration above 0 and at most 86400 seconds",
         ));
     }
     let device = args.engine.device_name();
@@ -228,7 +230,8 @@ fn text(report: &Report) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "\nbest-effort: {:.2} per second alone, {:.2} beside real-time: {:.0} % kept\n{} preemptions; {} of {} launches were evicted",
+        "\nbest-effort: {:.2} per second alone, {:.2} beside real-time: {:.0} % kept\n{} preemptions; {} of {} \
+        launches were evicted",
         report.be_alone.per_second,
         report.be_beside.per_second,
         100.0 * report.be_throughput_kept,
@@ -239,7 +242,8 @@ fn text(report: &Report) -> String {
     for (name, q) in [("a real-time request that evicts", &p.latency), ("any real-time request", &p.rt_start_latency)] {
         let _ = writeln!(
             text,
-            "from submission to the first block, {name}: p50 {:.0} µs, p90 {:.0} µs, p99 {:.0} µs, max {:.0} µs ({} times)",
+            "from submission to the first block, {name}: p50 {:.0} µs, p90 {:.0} µs, p99 {:.0} µs, max {:.0} µs ({} \
+            times)",
             q.p50_us, q.p90_us, q.p99_us, q.max_us, q.count
         );
     }

@@ -1,5 +1,5 @@
-//! Load on an engine: an open loop that keeps to its arrivals whatever happens, and a closed loop
-//! that always has something outstanding.
+//! Load generators: an open loop that follows its schedule regardless of answers, and a closed loop
+//! with a fixed number of outstanding requests.
 
 use crate::invoker;
 use crate::random::Random;
@@ -14,13 +14,13 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the answers to the last requests are waited for.
+/// Longest wait for the answers to the last requests.
 const TAIL: Duration = Duration::from_secs(60);
 
-/// How long a closed loop waits after it was refused before it asks again.
+/// Pause of a closed loop after a refused request.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
-/// A loaded model with inputs to ask it with.
+/// A loaded model with inputs.
 #[derive(Clone)]
 pub struct Workload {
     handle: EngineHandle,
@@ -30,7 +30,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Loads a bundle and makes random inputs.
+    /// Loads a bundle and generates random inputs.
     pub fn load(
         handle: &EngineHandle,
         function: &str,
@@ -41,7 +41,7 @@ impl Workload {
         Workload::load_into(handle, function, bundle, class, seed, LaneId::DEFAULT)
     }
 
-    /// The same in a lane.
+    /// Like [`Workload::load`], into a lane.
     pub(crate) fn load_into(
         handle: &EngineHandle,
         function: &str,
@@ -56,25 +56,25 @@ impl Workload {
         Ok(Workload { handle: handle.clone(), function: function.into(), class, inputs })
     }
 
-    /// Asks once and waits; everything is warm afterwards.
+    /// Sends one request and waits for the answer; afterwards everything is warm.
     pub fn ask(&self) -> Result<Duration> {
         let start = Instant::now();
         invoker::invoke(&self.handle, invoker::request(&self.function, &self.inputs, Some(self.class)))?;
         Ok(start.elapsed())
     }
 
-    /// Asks, and sends when and how the answer came.
+    /// Sends a request, and reports its result and the time of its answer to `answers`.
     pub fn submit<T: Send + 'static>(&self, tag: T, answers: &mpsc::Sender<(T, Instant, Result<(), InvokeError>)>) {
         let (request, answers) = (invoker::request(&self.function, &self.inputs, Some(self.class)), answers.clone());
         let reply = move |result: Result<_, InvokeError>| {
-            // Nobody counts any more once the receiver is gone.
+            // The receiver is gone when the measurement has ended.
             let _ = answers.send((tag, Instant::now(), result.map(drop)));
         };
         self.handle.submit(request, Box::new(reply));
     }
 
-    /// Sends a request at every arrival, whether or not the ones before were answered. Latency
-    /// counts from the arrival, so that being late is not hidden.
+    /// Sends a request at every arrival, whether or not earlier ones were answered. Latency counts
+    /// from the scheduled arrival, so that delays of the generator are included.
     pub fn open_loop(&self, arrivals: &[Duration]) -> OpenLoop {
         let (answers, answered) = mpsc::channel();
         let begin = Instant::now();
@@ -97,8 +97,8 @@ impl Workload {
         found
     }
 
-    /// The same for requests that come one by one, with the caches cleared of them in between, as
-    /// other work would.
+    /// Like [`Workload::open_loop`] for requests that do not overlap, with the caches swept between
+    /// them, as other work would do.
     pub(crate) fn open_loop_swept(&self, arrivals: &[Duration], working_set: &mut WorkingSet) -> OpenLoop {
         let (answers, answered) = mpsc::channel();
         let begin = Instant::now();
@@ -118,7 +118,7 @@ impl Workload {
         found
     }
 
-    /// Keeps so many requests outstanding until it is stopped.
+    /// Keeps `concurrency` requests outstanding until it is stopped.
     pub fn closed_loop(&self, concurrency: usize) -> ClosedLoop {
         let stop = Arc::new(AtomicBool::new(false));
         let (workload, stopping, begin) = (self.clone(), stop.clone(), Instant::now());
@@ -135,7 +135,7 @@ impl Workload {
             match result {
                 Ok(()) => found.push(Answer { at, latency: at - submitted }),
                 Err(InvokeError::QueueFull { .. }) => std::thread::sleep(REFUSED_PAUSE),
-                // What else fails will fail again.
+                // Other failures would occur again.
                 Err(_) => break,
             }
             if stop.load(Ordering::Relaxed) {
@@ -147,21 +147,21 @@ impl Workload {
     }
 }
 
-/// Memory as large as what somebody else works on.
+/// Memory that stands for the working set of other work.
 pub(crate) struct WorkingSet {
-    /// A part for each thread.
+    /// One part per thread.
     parts: Vec<Vec<u8>>,
-    /// What a sweep took last.
+    /// Duration of the last sweep.
     took: Duration,
 }
 
 impl WorkingSet {
-    /// Of so many bytes in all, for so many threads.
+    /// A working set of `bytes` bytes in total, swept by `threads` threads.
     pub(crate) fn new(bytes: usize, threads: usize) -> WorkingSet {
         WorkingSet { parts: vec![vec![1; bytes / threads.max(1)]; threads.max(1)], took: Duration::ZERO }
     }
 
-    /// Goes through all of it, on a thread for each part, if that fits into the time.
+    /// Touches all of it, with one thread per part, if there is enough time.
     fn sweep(&mut self, time: Duration) {
         const LINE_BYTES: usize = 64;
         if time < self.took * 2 {
@@ -177,18 +177,18 @@ impl WorkingSet {
     }
 }
 
-/// What an open loop found.
+/// Results of an open loop.
 #[derive(Debug, Default)]
 pub struct OpenLoop {
-    /// Of requests that were answered.
+    /// Latencies of answered requests.
     pub latencies: Vec<Duration>,
-    /// Refused by a full queue.
+    /// Requests refused because the queue was full.
     pub dropped: usize,
-    /// Failed otherwise, or never answered.
+    /// Requests that failed otherwise, or were never answered.
     pub failed: usize,
 }
 
-/// A closed loop that runs.
+/// A running closed loop.
 pub struct ClosedLoop {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Answer>>,
@@ -202,7 +202,7 @@ struct Answer {
 }
 
 impl ClosedLoop {
-    /// Ends it. Returns the latencies of all answers until now, and how many came per second.
+    /// Stops the loop. Returns the latencies of all answers so far, and the answers per second.
     pub fn stop(self) -> (Vec<Duration>, f64) {
         let end = Instant::now();
         self.stop.store(true, Ordering::Relaxed);
@@ -213,9 +213,9 @@ impl ClosedLoop {
         (latencies, per_second)
     }
 
-    /// Ends several, and waits for what they have asked for. Returns the latencies of all answers,
-    /// and how many came per second until the last one: nothing that the device did is left out,
-    /// however many requests it was busy with.
+    /// Stops several loops and waits for their outstanding requests. Returns the latencies of all
+    /// answers, and the answers per second until the last one, so that all work of the device
+    /// counts.
     pub fn finish_all(loops: Vec<ClosedLoop>) -> (Vec<Duration>, f64) {
         loops.iter().for_each(|one| one.stop.store(true, Ordering::Relaxed));
         let begin = loops.iter().map(|one| one.begin).min();
@@ -227,7 +227,7 @@ impl ClosedLoop {
     }
 }
 
-/// When requests arrive.
+/// Arrival times of requests.
 pub(crate) fn arrivals(rate: f64, duration: Duration, poisson: bool, seed: u64) -> Vec<Duration> {
     let mut random = Random::new(seed);
     let mut gap = || if poisson { random.exponential() / rate } else { 1.0 / rate };

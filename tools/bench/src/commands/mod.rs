@@ -62,11 +62,14 @@ Examples:
   atoll bench dkp --device cuda:0
   atoll bench disb --device sim:mi50 --profiles reef-mi50";
 
-/// Measure: real-time beside best-effort, how far lanes keep work apart, what branches gain beside
-/// each other, how soon real-time work gets a full device, what the daemon adds to a request and
-/// the engine to a kernel, kernels and models beside their peers, what passes and dkp modules cost,
-/// policies on recorded mixes, many functions on one device, cold starts, how far parts of a GPU
-/// keep work apart, and policies on simulated devices.
+/// Run benchmarks
+///
+/// Latency: real-time beside best-effort work (latency), preemption of a full device (preempt),
+/// isolation by lanes (lanes) and by GPU partitions (parts), parallel branches (branches), overhead
+/// of daemon and engine (overhead, engine), cold starts (coldstart). Speed: kernels and models
+/// beside their peers (kernel, models), cost of passes and dkp modules (transform, assembled, dkp).
+/// Policies: residency on recorded mixes (residency), many functions on one device (functions),
+/// scheduling on real and simulated devices (disb).
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub struct Args {
@@ -89,14 +92,14 @@ enum Bench {
     Engine(engine::Args),
     #[cfg(feature = "native")]
     Functions(functions::Args),
-    /// A process that owns a device for one function; `functions` starts and kills it
+    /// Serve one function exclusively; started by `bench functions`
     #[cfg(feature = "native")]
     #[command(hide = true)]
     Worker(functions::WorkerArgs),
     #[cfg(feature = "native")]
     Kernel(kernel::Args),
     Lanes(lanes::Args),
-    /// A process that keeps a model busy; `lanes` starts and kills it
+    /// Keep a model busy; started by `bench lanes`
     #[command(hide = true)]
     Hog(lanes::HogArgs),
     Latency(latency::Args),
@@ -113,7 +116,7 @@ enum Bench {
     Transform(transform::Args),
 }
 
-/// Carries out `atoll bench`.
+/// Runs `atoll bench`.
 pub fn run(args: Args) -> Result<()> {
     match args.bench {
         #[cfg(feature = "compiler")]
@@ -150,7 +153,7 @@ pub fn run(args: Args) -> Result<()> {
     }
 }
 
-/// A file, or a model of that name, built here.
+/// An `.onnx` file, or a built model of that name.
 #[cfg(feature = "compiler")]
 fn model_file(name: &str, folder: &Path) -> Result<PathBuf> {
     if name.ends_with(".onnx") {

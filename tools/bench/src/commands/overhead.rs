@@ -19,23 +19,23 @@ Examples:
   atoll bench overhead
   atoll bench overhead --model null --url localhost:8000 --count 10000 --json";
 
-/// Measure the round trip of a model that computes next to nothing, over HTTP and without.
+/// Measure the round trip of a model that computes almost nothing, over HTTP and in process
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A daemon to ask [default: one in this process, on a free port]
+    /// Address of a daemon [default: one in this process, on a free port]
     #[arg(long)]
     url: Option<String>,
 
-    /// The model of the daemon
+    /// Name of the daemon's model
     #[arg(long, default_value = "null", requires = "url")]
     model: String,
 
-    /// Requests to measure, one after the other on one connection
+    /// Number of requests, one after the other on one connection
     #[arg(long, default_value_t = NonZeroU32::new(2000).expect("not zero"))]
     count: NonZeroU32,
 
-    /// Requests before the measurement
+    /// Number of warm-up requests
     #[arg(long, default_value_t = 100)]
     warm_up: u32,
 
@@ -88,11 +88,12 @@ fn measure(args: &Args, invoker: &Invoker) -> Result<Distribution> {
 #[cfg(not(feature = "compiler"))]
 fn here(_: &Args) -> Result<Vec<(&'static str, Distribution)>> {
     Err(crate::failure::user_error(
-        "this program was built without the compiler and has no null model; say where a daemon serves one with --url",
+        "this program was built without the compiler and cannot build the null model; use --url with a daemon that \
+        serves one",
     ))
 }
 
-/// Serves the null model in this process and asks it both ways.
+/// Serves the null model in this process, and measures it both ways.
 #[cfg(feature = "compiler")]
 fn here(args: &Args) -> Result<Vec<(&'static str, Distribution)>> {
     use crate::invoker::Local;
@@ -106,7 +107,7 @@ fn here(args: &Args) -> Result<Vec<(&'static str, Distribution)>> {
     let repository = folder.path().join("repository");
     std::fs::create_dir(&repository)?;
     let model = folder.path().join("null.onnx");
-    std::fs::write(&model, build_onnx("null", &BuildOptions::default()).context("building the null model")?)?;
+    std::fs::write(&model, build_onnx("null", &BuildOptions::default()).context("cannot build the null model")?)?;
     let bundle = repository.join("null.kg");
     crate::compiler::compile_for(args.engine.device_name(), &model, &ModelOptions::default(), &bundle)?;
 
@@ -130,7 +131,7 @@ fn here(args: &Args) -> Result<Vec<(&'static str, Distribution)>> {
     Ok(vec![("in process", in_process), ("over HTTP", over_http?)])
 }
 
-/// Connects once the daemon has loaded the model.
+/// Connects as soon as the daemon has loaded the model.
 #[cfg(feature = "compiler")]
 fn wait_until_ready(url: &str) -> Result<Remote> {
     use std::time::Duration;

@@ -17,10 +17,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What an engine keeps beside constants, of which the largest models here need less.
+/// Memory besides constants; the largest models here need less.
 const ROOM_BYTES: u64 = 256 << 20;
 
-/// Background requests that are outstanding: while one runs, another waits.
+/// Outstanding background requests: one runs, another waits.
 const CONCURRENCY: usize = 2;
 
 const EXAMPLES: &str = "\
@@ -28,32 +28,33 @@ Examples:
   atoll bench parts --model densenet201.kg --beside resnet152.kg --device cuda:0
   atoll bench parts --model squeezenet.kg --beside vgg19.kg --compute-units 16 --duration 10 --json
 
-A part of a GPU is a green context: its kernels run on its compute units and on no others. Memory, caches and the driver stay common.
-The model is asked by one client that waits for each answer, the other one by a client that always has two requests outstanding; no policy tells one from the other.";
+A partition is a green context: its kernels run on its compute units only. Memory, caches and the driver are shared.
+One client sends requests to the model and waits for each answer; the other model always has two outstanding requests.
+The policy treats all requests alike.";
 
-/// Measure how far parts of a GPU keep work apart: a model alone on a part and beside another one
-/// on the rest, and the same where both have the whole GPU.
+/// Measure how well GPU partitions isolate work: a model alone on a partition, beside another model
+/// on the rest, and both on the whole GPU
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The model that is measured, .kg or .onnx
+    /// Model to measure (.kg or .onnx)
     #[arg(long, value_name = "MODEL")]
     model: PathBuf,
 
-    /// The model that runs beside it, .kg or .onnx
+    /// Model that runs beside it (.kg or .onnx)
     #[arg(long, value_name = "MODEL")]
     beside: PathBuf,
 
-    /// The GPU: cuda or cuda:N
+    /// GPU: cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cuda(0))]
     device: DeviceName,
 
-    /// Compute units of the model's part, which the driver may round up; the other model has the
-    /// rest [default: half of the GPU]
+    /// Compute units of the model's partition, possibly rounded up by the driver; the other model
+    /// gets the rest [default: half of the GPU]
     #[arg(long, value_name = "COUNT")]
     compute_units: Option<NonZeroU32>,
 
-    /// Seconds per row
+    /// Duration of each measurement, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     duration: f64,
 
@@ -64,7 +65,7 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Report {
     device: String,
-    /// Of the whole GPU, of the model's part, and of the rest.
+    /// Of the whole GPU, of the model's partition, and of the rest.
     compute_units: [u32; 3],
     part_alone: Row,
     part_beside: Row,
@@ -75,23 +76,23 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Row {
     latency: Distribution,
-    /// Answers of the other model.
+    /// Throughput of the other model.
     beside_per_second: Option<f64>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let DeviceName::Cuda(index) = args.device else {
-        return Err(user_error("parts are of GPUs: --device is cuda or cuda:N"));
+        return Err(user_error("only GPUs can be partitioned; use --device cuda or cuda:N"));
     };
     if !(args.duration > 0.0 && args.duration <= 3_600.0) {
-        return Err(user_error("--duration is above 0 and at most 3600 seconds"));
+        return Err(user_error("--duration must be above 0 and at most 3600 seconds"));
     }
     let (model, other) = (artifact::open(&args.model, args.device)?, artifact::open(&args.beside, args.device)?);
     let report = measure(args, index, &model, &other)?;
     args.output.show(&report, text)
 }
 
-/// A model on an engine of its own.
+/// A model on its own engine.
 struct Asked {
     engine: Engine,
     workload: Workload,
@@ -109,7 +110,7 @@ impl Asked {
         self.engine.handle().device_info().compute_units
     }
 
-    /// Asks for as long as a row takes, while the other one is busy.
+    /// Measures for the duration of a row, while the other model is busy.
     fn row(&self, args: &Args, beside: Option<&Asked>) -> Row {
         let background = beside.map(|beside| beside.workload.closed_loop(CONCURRENCY));
         let asking = self.workload.closed_loop(1);

@@ -20,20 +20,19 @@ Examples:
   atoll bench transform
   atoll bench transform resnet50.onnx bert.onnx --rounds 50 --json";
 
-/// Measure what the preemption passes cost on this device: each model with and without them, in
-/// pairs.
+/// Measure the cost of the preemption passes on this device: each model with and without them, in
+/// pairs
 ///
-/// The two are asked in turn, and each pair gives a ratio; so whatever slows the machine down slows
-/// both.
+/// The two variants are invoked alternately, and each pair gives a ratio, so that disturbances
+/// affect both.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Models, as files or by the names that `atoll-models --list` shows [default: resnet18 and
-    /// distilbert]
+    /// Models, as files or by the names in `atoll-models --list` [default: resnet18 and distilbert]
     #[arg(value_name = "MODEL.onnx|NAME")]
     models: Vec<String>,
 
-    /// Pairs to measure of each model
+    /// Number of pairs per model
     #[arg(long, value_name = "COUNT", default_value_t = NonZeroU32::new(40).expect("not zero"))]
     rounds: NonZeroU32,
 
@@ -45,13 +44,13 @@ pub(crate) struct Args {
     engine: EngineArgs,
 }
 
-/// What was measured of a model.
+/// Results for a model.
 #[derive(Debug, Serialize)]
 struct Row {
     model: String,
     plain: Distribution,
     transformed: Distribution,
-    /// Transformed over plain, by pairs: 25th, 50th and 75th percentile.
+    /// Time of transformed over plain, by pairs: 25th, 50th and 75th percentile.
     ratio: [f64; 3],
 }
 
@@ -92,7 +91,7 @@ fn measure(args: &Args, name: &str) -> Result<Row> {
     let mut times: [Vec<Duration>; 2] = Default::default();
     let mut ratios = Vec::new();
     for round in 0..=args.rounds.get() {
-        // Who goes first changes, so that neither always finds the other's caches.
+        // The order alternates, so that neither variant always finds warm caches.
         let (a, b) = if round % 2 == 0 {
             let a = ask(&plain)?;
             (a, ask(&transformed)?)

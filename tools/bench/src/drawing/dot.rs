@@ -1,4 +1,4 @@
-//! Graphviz: its language, and its program `dot`, which draws what is written in it.
+//! Graphviz: writes the DOT language, and runs the program `dot`.
 
 use super::outline::{Outline, Shape};
 use petgraph::dot::{Config, Dot};
@@ -6,23 +6,24 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
 
-/// Why there is no picture.
+/// Why a graph was not drawn.
 #[derive(Debug, thiserror::Error)]
 pub enum GraphvizError {
-    /// There is no `dot` on the search path.
+    /// `dot` is not on the search path.
     #[error(
-        "Graphviz is not installed, whose program `dot` draws graphs: install the package graphviz, or print the graph with --dot and draw it where it is"
+        "cannot run `dot`: Graphviz is not installed; install the package graphviz, or print the graph with --dot and \
+        draw it on another machine"
     )]
     Missing,
-    /// It cannot be run.
-    #[error("Graphviz' program `dot` cannot be run: {0}")]
+    /// `dot` cannot be run.
+    #[error("cannot run Graphviz' program `dot`: {0}")]
     Run(#[from] std::io::Error),
-    /// It ran and failed; in its own words.
+    /// `dot` failed; contains its error message.
     #[error("Graphviz' program `dot` failed: {0}")]
     Failed(String),
 }
 
-/// The graph in Graphviz' language.
+/// The graph in the DOT language.
 pub(super) fn write(name: &str, outline: &Outline) -> String {
     let mut graph: DiGraph<&str, &str> = DiGraph::with_capacity(outline.vertices.len(), outline.edges.len());
     for vertex in &outline.vertices {
@@ -30,7 +31,7 @@ pub(super) fn write(name: &str, outline: &Outline) -> String {
     }
     graph.extend_with_edges(outline.edges.iter().map(|(from, to)| (NodeIndex::new(*from), NodeIndex::new(*to), "")));
     let look = |_, (index, _): (NodeIndex, _)| {
-        // Colours that are told apart on light and dark grounds, and in print.
+        // Colours that are distinguishable on light and dark backgrounds and in print.
         let (shape, colour) = match outline.vertices[index.index()].shape {
             Shape::Input => ("ellipse", "#cfe8ff"),
             Shape::Output => ("ellipse", "#d8f5d0"),
@@ -39,16 +40,17 @@ pub(super) fn write(name: &str, outline: &Outline) -> String {
         };
         format!("shape={shape} fillcolor=\"{colour}\"")
     };
-    // What is around the vertices and edges: petgraph knows no name and no fonts.
+    // petgraph writes only the nodes and edges; the frame sets the name and the fonts.
     let content =
         Dot::with_attr_getters(&graph, &[Config::GraphContentOnly, Config::EdgeNoLabel], &|_, _| String::new(), &look);
     let name = name.replace('\\', "\\\\").replace('"', "\\\"");
     format!(
-        "digraph \"{name}\" {{\n    node [fontname=\"monospace\", fontsize=10, style=filled, color=\"#444444\"];\n    edge [color=\"#888888\"];\n{content}}}\n"
+        "digraph \"{name}\" {{\n    node [fontname=\"monospace\", fontsize=10, style=filled, color=\"#444444\"];\n    \
+        edge [color=\"#888888\"];\n{content}}}\n"
     )
 }
 
-/// Has Graphviz draw what is written in its language, as SVG.
+/// Runs `dot` on a graph and returns the SVG.
 pub(super) fn draw(text: &str) -> Result<String, GraphvizError> {
     let mut dot = Command::new("dot");
     dot.arg("-Tsvg").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -56,20 +58,20 @@ pub(super) fn draw(text: &str) -> Result<String, GraphvizError> {
         ErrorKind::NotFound => GraphvizError::Missing,
         _ => GraphvizError::Run(error),
     })?;
-    let mut input = child.stdin.take().expect("a pipe was asked for");
+    let mut input = child.stdin.take().expect("standard input is piped");
     let (written, output) = std::thread::scope(|scope| {
-        // By a thread of its own, since `dot` may write before it has read everything.
+        // Writes from another thread, since `dot` may write output before it has read all input.
         let writer = scope.spawn(move || input.write_all(text.as_bytes()));
         let output = child.wait_with_output();
         (writer.join().expect("the writer does not panic"), output)
     });
     let output = output?;
     if !output.status.success() {
-        // What it says is better than that it did not read on.
+        // The message of `dot` is more useful than a write error.
         return Err(GraphvizError::Failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
     written?;
-    String::from_utf8(output.stdout).map_err(|_| GraphvizError::Failed("its picture is no text".to_owned()))
+    String::from_utf8(output.stdout).map_err(|_| GraphvizError::Failed("its output is not UTF-8".to_owned()))
 }
 
 #[cfg(test)]

@@ -1,78 +1,81 @@
-//! Who ran where when: a row for each compute unit, a box for each time that it ran something.
+//! Timelines: one row per compute unit, one box per activity.
 //!
-//! Written by hand, since plotters puts things on whole pixels and gives them no tooltips: of a
-//! large GPU a row is thinner than four pixels, and a box tells its kernel when it is pointed at.
+//! Written by hand, because plotters aligns to whole pixels and has no tooltips. The rows of a
+//! large GPU are thinner than four pixels, and the tooltip of a box names its kernel.
 
 use super::plot::COLOURS;
 use std::fmt::Write;
 
 const WIDTH: f64 = 1100.0;
-/// Room for the names of rows, and on the right.
+/// Space for the names of rows, and to the right.
 const LEFT: f64 = 150.0;
 const RIGHT: f64 = 20.0;
-/// Room for the title and the legend, and for the axis.
+/// Space for title and legend, and for the axis.
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 46.0;
 
-/// Height of all rows together: a GPU's rows are thin, and few rows are not as thick as that.
+/// Maximum height of all rows together, and of one row.
 const ROWS_HEIGHT_MAX: f64 = 480.0;
 const ROW_HEIGHT_MAX: f64 = 34.0;
 
-/// Boxes narrower than this in pixels are drawn as wide, so that nothing is invisible.
+/// Minimum width of a box in pixels, so that short activities stay visible.
 const BOX_WIDTH_MIN: f64 = 0.4;
 
-/// Marks on the axis, about.
+/// Approximate number of axis marks.
 const TICKS: f64 = 10.0;
 
 const STYLE: &str = "\
-text { font: 12px sans-serif; fill: #1b1b1b } .title { font-weight: bold } .grid { stroke: #ddd; stroke-width: 1 } .mark { stroke: #1b1b1b; stroke-dasharray: 4 3 }
+text { font: 12px sans-serif; fill: #1b1b1b } .title { font-weight: bold } .grid { stroke: #ddd; stroke-width: 1 } \
+.mark { stroke: #1b1b1b; stroke-dasharray: 4 3 }
 .box { stroke: white; stroke-width: 0.3 } .cut { stroke: black; stroke-width: 1.2 }";
 
-/// What to draw.
+/// A timeline to draw.
 #[derive(Debug, Default)]
 pub struct Gantt {
-    /// Above the picture.
+    /// Title of the picture.
     pub title: String,
-    /// Names of rows from top to bottom; rows may have none.
+    /// Names of the rows from top to bottom; may be empty.
     pub rows: Vec<String>,
-    /// Who runs, in the order of the legend; each has a colour.
+    /// Groups in the order of the legend; each has a colour.
     pub groups: Vec<String>,
-    /// What ran.
+    /// Activities.
     pub boxes: Vec<Ran>,
-    /// Moments that have a name, in milliseconds.
+    /// Named moments, in milliseconds.
     pub marks: Vec<(f64, String)>,
-    /// From when to when, in milliseconds.
+    /// Beginning and end, in milliseconds.
     pub window: (f64, f64),
 }
 
-/// Something that ran.
+/// An activity.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// Where it begins, in rows from the top, and how many it takes.
+    /// Position of its top, in rows.
     pub row: f64,
-    /// How many rows it takes.
+    /// Height in rows.
     pub height: f64,
-    /// In milliseconds.
+    /// Beginning in milliseconds.
     pub begin: f64,
-    /// In milliseconds.
+    /// End in milliseconds.
     pub end: f64,
-    /// Who it was, as an index of [`Gantt::groups`].
+    /// Index into [`Gantt::groups`].
     pub group: usize,
-    /// What is told of it when it is pointed at.
+    /// Text of the tooltip.
     pub label: String,
-    /// It was cut off before its end.
+    /// Whether it was stopped before its end.
     pub was_cut: bool,
 }
 
 impl Gantt {
-    /// The picture.
+    /// Draws the timeline as SVG.
     pub fn svg(&self) -> String {
         let row_height = (ROWS_HEIGHT_MAX / self.rows.len().max(1) as f64).min(ROW_HEIGHT_MAX);
         let rows_height = row_height * self.rows.len() as f64;
         let height = TOP + rows_height + BOTTOM;
         let mut text = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" viewBox=\"0 0 {WIDTH} {height:.0}\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
-             <rect width=\"{WIDTH}\" height=\"{height:.0}\" fill=\"white\"/>\n<text class=\"title\" x=\"{LEFT}\" y=\"20\">{title}</text>\n",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" viewBox=\"0 0 {WIDTH} \
+            {height:.0}\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
+             <rect width=\"{WIDTH}\" height=\"{height:.0}\" fill=\"white\"/>\n<text class=\"title\" x=\"{LEFT}\" \
+             y=\"20\">{title}</text>\n",
             title = escaped(&self.title)
         );
         self.legend(&mut text);
@@ -89,7 +92,8 @@ impl Gantt {
             let colour = colour(ran.group);
             let _ = writeln!(
                 text,
-                "<rect class=\"box\" fill=\"{colour}\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\"><title>{}</title></rect>",
+                "<rect class=\"box\" fill=\"{colour}\" x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" \
+                height=\"{height:.2}\"><title>{}</title></rect>",
                 escaped(&ran.label)
             );
             if ran.was_cut {
@@ -122,7 +126,8 @@ impl Gantt {
             let colour = colour(group);
             let _ = writeln!(
                 text,
-                "<rect fill=\"{colour}\" x=\"{x:.0}\" y=\"30\" width=\"12\" height=\"12\"/><text x=\"{:.0}\" y=\"40\">{}</text>",
+                "<rect fill=\"{colour}\" x=\"{x:.0}\" y=\"30\" width=\"12\" height=\"12\"/><text x=\"{:.0}\" \
+                y=\"40\">{}</text>",
                 x + 17.0,
                 escaped(name)
             );
@@ -138,7 +143,8 @@ impl Gantt {
             let x = self.x(tick);
             let _ = writeln!(
                 text,
-                "<path class=\"grid\" d=\"M{x:.1} {TOP}V{bottom:.1}\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                "<path class=\"grid\" d=\"M{x:.1} {TOP}V{bottom:.1}\"/><text x=\"{x:.1}\" y=\"{:.1}\" \
+                text-anchor=\"middle\">{}</text>",
                 bottom + 16.0,
                 (tick * 1e6).round() / 1e6
             );
@@ -146,25 +152,25 @@ impl Gantt {
         }
         let _ = writeln!(
             text,
-            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"middle\">milliseconds since the begin</text>",
+            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"middle\">milliseconds since the start</text>",
             (LEFT + WIDTH - RIGHT) / 2.0,
             bottom + 36.0
         );
     }
 }
 
-/// The colour of a group, as SVG writes it.
+/// The colour of a group in SVG notation.
 fn colour(group: usize) -> String {
     let colour = COLOURS[group % COLOURS.len()];
     format!("#{:02x}{:02x}{:02x}", colour.0, colour.1, colour.2)
 }
 
-/// Text for between tags.
+/// Escapes text for XML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// 1, 2 or 5 times a power of ten, at least this.
+/// The smallest 1, 2 or 5 times a power of ten that is at least `least`.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.max(1e-6).log10().floor());
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|digit| digit * power).find(|step| *step >= least).unwrap_or(power * 10.0)
@@ -175,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ran_in_the_window_is_drawn_within_it() {
+    fn activities_are_clipped_to_the_window() {
         let ran = |row: f64, begin: f64, end: f64, was_cut| Ran {
             row,
             height: 1.0,

@@ -1,4 +1,4 @@
-//! Drawings: kernel graphs by Graphviz, measurements by plotters, and who ran where when.
+//! Drawings: kernel graphs (Graphviz), measurements (plotters), and timelines of compute units.
 
 mod dot;
 mod gantt;
@@ -11,12 +11,12 @@ pub use gantt::{Gantt, Ran};
 use outline::Outline;
 pub use plot::{Axis, AxisScale, Line, plot};
 
-/// The graph in Graphviz' language.
+/// The graph in the DOT language.
 pub fn dot(graph: &KernelGraph) -> String {
     dot::write(&graph.name, &Outline::new(graph))
 }
 
-/// The graph as a picture, which Graphviz draws.
+/// The graph as SVG, drawn by Graphviz.
 pub fn svg(graph: &KernelGraph) -> Result<String, GraphvizError> {
     dot::draw(&dot(graph))
 }

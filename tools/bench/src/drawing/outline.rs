@@ -1,21 +1,21 @@
-//! What is drawn of a kernel graph: inputs, nodes, outputs, and who hands what to whom.
+//! The structure of a kernel graph for drawing: inputs, nodes, outputs, and data flow between them.
 
 use atoll_kgraph::{BufferKind, KernelGraph, NodeKind};
 
 /// A graph to draw.
 pub(super) struct Outline {
     pub(super) vertices: Vec<Vertex>,
-    /// Pairs of indices into the vertices, from producer to consumer, each once.
+    /// Pairs of vertex indices, from producer to consumer, without duplicates.
     pub(super) edges: Vec<(usize, usize)>,
 }
 
-/// A box.
+/// A vertex.
 pub(super) struct Vertex {
     pub(super) label: String,
     pub(super) shape: Shape,
 }
 
-/// What a box stands for.
+/// Kind of a vertex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Input,
@@ -28,7 +28,7 @@ impl Outline {
     pub(super) fn new(graph: &KernelGraph) -> Outline {
         let mut vertices = Vec::new();
         let mut edges = Vec::new();
-        // Who wrote each buffer last.
+        // The last writer of each buffer.
         let mut writer: Vec<Option<usize>> = vec![None; graph.buffers.len()];
         for (id, buffer) in graph.buffers_of(BufferKind::Input) {
             writer[id.0 as usize] = Some(vertices.len());
@@ -39,7 +39,7 @@ impl Outline {
             let own = vertices.len();
             let sources: Vec<usize> = node.reads.iter().filter_map(|id| writer[id.0 as usize]).collect();
             if sources.is_empty() {
-                // An order that no data explains.
+                // Dependencies that do not follow from data.
                 edges.extend(node.after.iter().map(|before| (first_node + before.0 as usize, own)));
             }
             edges.extend(sources.into_iter().map(|from| (from, own)));

@@ -1,4 +1,4 @@
-//! Line plots. plotters draws them; what an axis marks is decided here.
+//! Line plots, drawn with plotters. This module chooses the axis marks.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
@@ -6,31 +6,30 @@ use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use std::ops::Range;
 
-/// Of the plot without its legend, in pixels.
+/// Width of the plot without its legend, in pixels.
 const WIDTH: u32 = 530;
 const HEIGHT_MIN: u32 = 420;
-/// Room above for the title, on the left for the numbers and the title of one axis, and below for
-/// those of the other.
+/// Space above the plot for the title, to the left for the y axis, and below for the x axis.
 const TOP: u32 = 30;
 const LEFT: u32 = 68;
 const BOTTOM: u32 = 48;
-/// Space at an edge.
+/// Space at the edges.
 const MARGIN: u32 = 8;
-/// plotters' sizes, 1.24 times those of the SVG.
+/// Font sizes in plotters' units, which are 1.24 times those of the SVG.
 const TITLE_SIZE: u32 = 17;
 const TEXT_SIZE: u32 = 15;
-/// At least the width of a character of the title and of other text.
+/// Upper bounds of the character widths of title and text.
 const TITLE_CHARACTER_WIDTH: u32 = 9;
 const CHARACTER_WIDTH: u32 = 7;
-/// Of the legend: the sample of a line, and a row.
+/// Legend: length of the line sample, and height of a row.
 const SAMPLE_WIDTH: u32 = 26;
 const ROW_HEIGHT: u32 = 18;
-/// An axis of more powers of ten has no room for marks between them.
+/// An axis with more decades than this has no marks between powers of ten.
 const FINE_DECADES_MAX: f64 = 4.0;
-/// Of dashed lines: a dash and a gap.
+/// Dash and gap of dashed lines.
 const DASH: (u32, u32) = (6, 4);
 
-/// Told apart by those who do not see red and green alike (Okabe and Ito).
+/// A palette for colour-blind readers (Okabe and Ito).
 pub(super) const COLOURS: [RGBColor; 7] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -42,16 +41,16 @@ pub(super) const COLOURS: [RGBColor; 7] = [
 ];
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 
-/// How values of an axis lie on it.
+/// Scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisScale {
-    /// Logarithmic, marked at powers of two.
+    /// Logarithmic, with marks at powers of two.
     Binary,
-    /// Logarithmic, marked at powers of ten, from one to another.
+    /// Logarithmic, with marks at powers of ten, which are also its ends.
     Decimal,
-    /// Logarithmic, marked at 1, 2 and 5 times powers of ten.
+    /// Logarithmic, with marks at 1, 2 and 5 times powers of ten.
     Fine,
-    /// Shares of a whole from 0 to 1, in percent.
+    /// Linear from 0 to 1, labelled in percent.
     Share,
 }
 
@@ -59,27 +58,27 @@ pub enum AxisScale {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Axis<'a> {
-    /// What it shows, with its unit.
+    /// Title, with the unit.
     pub title: &'a str,
-    /// How values are spread over it.
+    /// Scale of the values.
     pub scale: AxisScale,
 }
 
 /// One line of a plot.
 pub struct Line {
-    /// In the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Lines of one group have one colour.
+    /// Lines of the same group have the same colour.
     pub group: usize,
-    /// Drawn with gaps.
+    /// Whether the line is dashed.
     pub dashed: bool,
-    /// All positive, or shares.
+    /// Points; positive on logarithmic axes, 0 to 1 on an axis of shares.
     pub points: Vec<(f64, f64)>,
 }
 
 type Drawn<T> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
 
-/// A plot with an x axis and a y axis.
+/// Draws a plot with two axes as SVG.
 pub fn plot(title: &str, axes: [Axis<'_>; 2], lines: &[Line]) -> String {
     let mut text = String::new();
     draw(&mut text, title, axes, lines).expect("drawing into memory cannot fail");
@@ -125,7 +124,7 @@ fn draw(text: &mut String, title: &str, axes: [Axis<'_>; 2], lines: &[Line]) -> 
     legend(&root, lines, font())
 }
 
-/// Samples and names of lines, to the right of the plot.
+/// The legend, to the right of the plot.
 fn legend(root: &DrawingArea<SVGBackend<'_>, Shift>, lines: &[Line], font: TextStyle<'_>) -> Drawn<()> {
     for (row, line) in lines.iter().enumerate() {
         let (x, y) = ((WIDTH + MARGIN) as i32, (TOP + MARGIN) as i32 + (ROW_HEIGHT * row as u32) as i32);
@@ -145,7 +144,7 @@ impl Line {
     }
 }
 
-/// An axis with its ends, which are places and not values.
+/// An axis and its ends. The ends are positions (see [`AxisScale::place`]), not values.
 struct Spread {
     scale: AxisScale,
     ends: (f64, f64),
@@ -179,12 +178,12 @@ impl ValueFormatter<f64> for Spread {
 }
 
 impl AxisScale {
-    /// An axis that shows these values.
+    /// An axis that covers these values.
     fn spread(self, values: impl Iterator<Item = f64>) -> Spread {
         Spread { scale: self, ends: self.ends(values.map(|value| self.place(value))) }
     }
 
-    /// Where a value lies, in a measure in which the axis is even.
+    /// Position of a value on the axis, in units in which the axis is linear.
     fn place(self, value: f64) -> f64 {
         match self {
             AxisScale::Binary => value.log2(),
@@ -193,7 +192,7 @@ impl AxisScale {
         }
     }
 
-    /// The value at a place.
+    /// The value at a position.
     fn value(self, place: f64) -> f64 {
         match self {
             AxisScale::Binary => place.exp2(),
@@ -202,7 +201,7 @@ impl AxisScale {
         }
     }
 
-    /// The ends of an axis that shows these places.
+    /// Ends of an axis that covers these positions.
     fn ends(self, places: impl Iterator<Item = f64>) -> (f64, f64) {
         let (low, high) = range(places);
         match self {
@@ -219,7 +218,7 @@ impl AxisScale {
         }
     }
 
-    /// The values that are marked between two places.
+    /// The values to mark between two positions.
     fn marks(self, (low, high): (f64, f64)) -> Vec<f64> {
         let powers =
             |base: f64| (low.ceil() as i32..=high.floor() as i32).map(move |exponent| base.powi(exponent)).collect();
@@ -240,7 +239,7 @@ fn fine_marks(low: f64, high: f64) -> impl Iterator<Item = f64> {
     (low as i32..=high as i32).flat_map(|exponent| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(exponent)))
 }
 
-/// From the least to the greatest value; never empty.
+/// The smallest and the largest value; never an empty range.
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) =
         values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));

@@ -1,5 +1,5 @@
-//! Whether a barrier waits only for threads that have not exited. Where it does not, the kernel
-//! hangs, and the process is ended from outside.
+//! Whether a barrier waits only for threads that have not exited. Otherwise the kernel hangs, and
+//! the process is killed from outside.
 
 use crate::bench::Bench;
 use crate::device::{DeviceWords, ProbeError};
@@ -10,7 +10,7 @@ const BARRIER_EXIT_PTX: &str = include_str!("../../kernels/barrier_exit.ptx");
 
 const THREADS: u32 = 256;
 const BLOCKS: u32 = 512;
-/// Threads that stay: whole warps exit, parts of warps exit, almost all exit, none exit.
+/// Numbers of threads that stay: whole warps exit, parts of warps exit, almost all exit, none exit.
 const STAYING: [u32; 7] = [128, 100, 33, 31, 1, 255, 256];
 
 /// What thread `t` of `stay` computes from its neighbours.
@@ -18,7 +18,7 @@ fn expected(thread: u32, stay: u32) -> u32 {
     thread + (thread + 1) % stay + (thread + 2) % stay
 }
 
-/// Runs both kernels for every number of staying threads and compares all results.
+/// Runs both kernels for every number of staying threads, and checks all results.
 pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     let module = Module::load(&bench.context, BARRIER_EXIT_PTX.as_bytes())?;
     let stream = bench.stream(false)?;

@@ -1,4 +1,4 @@
-//! What it costs to choose a candidate at run time.
+//! The cost of choosing a candidate at run time.
 
 use super::entry_check::Length;
 use crate::bench::{Bench, QueueTimer};
@@ -16,8 +16,8 @@ const DEPTH: u32 = 32;
 const TARGETS_US: [f64; 2] = [5.0, 20.0];
 const FORMS: [&str; 3] = ["alone", "direct", "table"];
 
-/// Compares a candidate launched alone with the same chosen in a launch, for all blocks and for
-/// half of them.
+/// Compares a candidate launched alone with the same candidate chosen inside a launch, for all
+/// blocks and for half of them.
 pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     let blocks = bench.compute_units * 8;
     let module = Module::load(&bench.context, DISPATCH_PTX.as_bytes())?;

@@ -1,4 +1,4 @@
-//! What the transformation costs a kernel that is not preempted.
+//! The cost of the preemption passes for a kernel that is not preempted.
 
 use super::preemptible::{Preemptible, THREADS};
 use crate::bench::{Bench, QueueTimer};
@@ -10,17 +10,17 @@ const TARGETS_US: [f64; 6] = [2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
 const REPEATS: usize = 40;
 /// Launches in the queue at a time.
 const DEPTH: u32 = 32;
-/// Forms of the kernel, the untransformed one first.
+/// Variants of the kernel; the first one is untransformed.
 const FORMS: [&str; 6] = ["plain", "check", "barrier_unfenced", "barrier", "count", "loops"];
 
-/// Times all forms of one body at several lengths, in one wave of blocks and in four.
+/// Times all variants of one body at several lengths, with one wave of blocks and with four.
 pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     for blocks_per_unit in [8, 32] {
         let blocks = bench.compute_units * blocks_per_unit;
         let kernels = Preemptible::new(&bench.context, blocks, DEPTH)?;
         let timer = QueueTimer::new(bench)?;
         let time = |form: &str, rounds: u32| {
-            // A block whose byte is set leaves at once, so every launch has bytes of its own.
+            // A block with a set progress byte exits at once, so every launch needs its own bytes.
             kernels.clear_progress()?;
             let kernel = kernels.module.kernel(form)?;
             timer.micros_per_launch(DEPTH, |stream, launch| {
@@ -50,7 +50,7 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
     Ok(())
 }
 
-/// Time of a kernel as a line over its rounds.
+/// Kernel time as a linear function of its loop iterations.
 pub(crate) struct Length {
     base_us: f64,
     us_per_round: f64,
@@ -68,10 +68,10 @@ impl Length {
         Ok(Length { base_us: few_us - us_per_round * f64::from(FEW), us_per_round })
     }
 
-    /// The rounds that take this long, at least one.
+    /// The number of iterations that takes this long, at least one.
     pub(crate) fn rounds(&self, target_us: f64) -> u32 {
         let rounds = (target_us - self.base_us) / self.us_per_round.max(1e-6);
-        // A float outside the range of u32 is clamped by the cast.
+        // The cast saturates values outside the range of u32.
         rounds.clamp(1.0, 10_000_000.0) as u32
     }
 }

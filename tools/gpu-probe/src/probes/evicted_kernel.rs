@@ -1,5 +1,5 @@
-//! What one lazily evicted kernel costs: REEF's "20 µs each" on its card, unpublished for any
-//! recent one.
+//! The cost of one lazily evicted kernel. REEF reports 20 µs per kernel on its GPU; figures for
+//! recent GPUs are not published.
 
 use super::preemptible::{Preemptible, THREADS};
 use crate::bench::{Bench, QueueTimer};
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 const DEPTH: u32 = 64;
 const REPEATS: usize = 50;
 
-/// Evicts queues of kernels of several sizes, and compares with kernels that do nothing.
+/// Evicts queues of kernels of several sizes, and compares with empty kernels.
 pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     let grids = [1, bench.compute_units, 8 * bench.compute_units, 64 * bench.compute_units, 65_536];
     let largest = grids.into_iter().max().unwrap_or(1);

@@ -1,8 +1,8 @@
-//! How fast a flag reaches a running kernel, by route.
+//! How fast a flag reaches a running kernel, by the way of writing it.
 //!
-//! A kernel of one thread waits for the flag and answers into pinned host memory; measured is the
-//! whole round as the host sees it. The way back is the same for all routes, so differences are
-//! differences of the routes.
+//! A kernel of one thread waits for the flag, and answers in pinned host memory. The result is the
+//! round-trip time as seen by the host. The way back is the same for all routes, so differences are
+//! due to the routes.
 
 use crate::bench::{Bench, HOLD_TIME_MAX_NS, SPIN_PTX};
 use crate::device::{DeviceWords, ProbeError};
@@ -13,23 +13,23 @@ use std::time::{Duration, Instant};
 
 /// Rounds per route and load.
 const ROUNDS: u32 = 300;
-/// Rounds before the first that counts.
+/// Warm-up rounds.
 const WARM_UP: usize = 20;
-/// How long an answer may take.
+/// Longest wait for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
-/// How long the answering kernel stays for one batch of rounds, which takes some tenths of a
+/// Time limit of the answering kernel for one batch of rounds, which takes a few tenths of a
 /// second.
 const ECHO_TIME_MAX_NS: u64 = 3 * HOLD_TIME_MAX_NS;
-/// What the kernel answers when it gave up.
+/// Answer of a kernel that gave up.
 const GAVE_UP: u32 = u32::MAX;
-/// One block of load runs this long.
+/// Run time of one block of load.
 const LOAD_BLOCK_NS: u64 = 50_000;
-/// Threads of a block of load.
+/// Threads per block of load.
 const LOAD_THREADS: u32 = 256;
-/// Long enough for the load to fill the device, and much shorter than it runs.
+/// Long enough for the load to fill the device, and much shorter than its run time.
 const LOAD_START_TIME: Duration = Duration::from_micros(50);
-/// Blocks of load per compute unit: several times what is resident, so that blocks are waiting
-/// throughout.
+/// Blocks of load per compute unit: several times the number of resident ones, so that blocks are
+/// always waiting.
 const LOAD_BLOCKS_PER_UNIT: u32 = 32;
 
 /// The ways to write the flag.
@@ -53,7 +53,7 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
     for (route, name) in ROUTES {
         for loaded in [false, true] {
             let case = format!("{name}, {}", if loaded { "under load" } else { "idle" });
-            // One route may not be supported; the others still count.
+            // A route may be unsupported; the others are still measured.
             let row = match measure(bench, route, loaded) {
                 Ok(samples) => Row::samples(case, "round trip", "us", &samples),
                 Err(error) => Row::error(case, error),
@@ -110,7 +110,7 @@ fn measure(bench: &Bench, route: Route, loaded: bool) -> Result<Vec<f64>, ProbeE
     let (word, back) = (Arg::U64(flag.address()), Arg::U64(answer.address()));
     echo.launch(&echo_stream, 1, 1, &[word, back, Arg::U32(1), Arg::U32(ROUNDS), Arg::U64(ECHO_TIME_MAX_NS)])?;
     let samples = rounds(&flag, &answer, loaded.then_some(&load));
-    // Where an answer was missed the kernel still waits and uses the words; it ends by itself.
+    // After a missed answer the kernel still uses the words; it ends after its time limit.
     echo_stream.synchronize()?;
     Ok(samples?.get(WARM_UP..).unwrap_or_default().to_vec())
 }
@@ -128,7 +128,7 @@ fn rounds(flag: &Flag, answer: &HostWords, load: Option<&Load>) -> Result<Vec<f6
     Ok(samples)
 }
 
-/// Work that fills the device.
+/// A load that fills the device.
 struct Load {
     kernel: Kernel,
     stream: Stream,
@@ -144,7 +144,7 @@ impl Load {
         })
     }
 
-    /// Starts it and lets it fill the device.
+    /// Starts the load and waits until it fills the device.
     fn start(&self) -> Result<(), ProbeError> {
         self.kernel.launch(&self.stream, self.blocks, LOAD_THREADS, &[Arg::U64(LOAD_BLOCK_NS)])?;
         std::thread::sleep(LOAD_START_TIME);
@@ -156,7 +156,7 @@ impl Load {
     }
 }
 
-/// The time since `started` at which the answer appeared; `None` where it did not.
+/// The time from `started` to the answer; `None` if there was none in time.
 fn wait_for_answer(answer: &HostWords, expected: u32, started: Instant) -> Option<Duration> {
     loop {
         let seen = answer.word(0).load(Ordering::Acquire);

@@ -1,5 +1,5 @@
-//! Whether a kernel can jump into another one by its address. PTX has no word for it, and `ptxas`
-//! takes it; it may fault, so it has a process of its own.
+//! Whether a kernel can jump into another kernel by its address. PTX does not define this, but
+//! `ptxas` accepts it. The jump may fault, so the probe runs in its own process.
 
 use crate::bench::Bench;
 use crate::device::{DeviceWords, ProbeError};
@@ -9,10 +9,10 @@ use atoll_cuda::{Arg, Module};
 const INDIRECT_ENTRY_PTX: &str = include_str!("../../kernels/indirect_entry.ptx");
 
 const BLOCKS: u32 = 64;
-/// What the target writes.
+/// The value that the target writes.
 const WRITTEN: u32 = 42;
 
-/// Takes the address of a kernel and jumps there from another one with the same parameters.
+/// Takes the address of a kernel, and jumps there from another kernel with the same parameters.
 pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     let module = Module::load(&bench.context, INDIRECT_ENTRY_PTX.as_bytes())?;
     found.push(Row::text("jump to a kernel", "driver assembles it", "yes"));

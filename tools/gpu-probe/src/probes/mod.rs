@@ -1,4 +1,4 @@
-//! The probes: one file each, one list of all.
+//! The probes: one file each, and a table of all.
 
 mod barrier_exit;
 mod dispatch;
@@ -14,19 +14,19 @@ use crate::bench::Bench;
 use crate::device::ProbeError;
 use crate::report::Findings;
 
-/// One question to the device.
+/// One measurement.
 pub(crate) struct Probe {
-    /// What it is called on the command line.
+    /// Name on the command line.
     pub(crate) name: &'static str,
-    /// What it finds out.
+    /// What it measures.
     pub(crate) about: &'static str,
-    /// Whether it may hang or break the context, and so runs in a process of its own.
+    /// Whether it may hang or break the context, and therefore runs in its own process.
     pub(crate) isolated: bool,
-    /// Runs it; rows found before an error count.
+    /// Runs it. Rows found before an error are kept.
     pub(crate) run: fn(&Bench, &mut Findings) -> Result<(), ProbeError>,
 }
 
-/// All probes in the order they run.
+/// All probes, in the order in which they run.
 pub(crate) const PROBES: [Probe; 8] = [
     Probe {
         name: "evicted-kernel",
@@ -73,7 +73,7 @@ pub(crate) const PROBES: [Probe; 8] = [
     },
 ];
 
-/// The probe of a name.
+/// The probe with this name.
 pub(crate) fn find(name: &str) -> Option<&'static Probe> {
     PROBES.iter().find(|probe| probe.name == name)
 }

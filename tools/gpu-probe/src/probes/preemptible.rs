@@ -4,10 +4,10 @@ use crate::device::{DeviceWords, ProbeError};
 use atoll_cuda::{Arg, Context, HostWords, Module};
 use std::sync::Arc;
 
-/// One body in several transformed forms.
+/// One body in several transformed variants.
 pub(crate) const PREEMPTIBLE_PTX: &str = include_str!("../../kernels/preemptible.ptx");
 
-/// Threads of a block in these probes.
+/// Threads per block in these probes.
 pub(crate) const THREADS: u32 = 256;
 
 /// Memory for launches of these kernels.
@@ -16,7 +16,7 @@ pub(crate) struct Preemptible {
     pub(crate) module: Module,
     /// The epoch word, in host memory.
     pub(crate) epoch: HostWords,
-    /// Set by a block that leaves.
+    /// Set by blocks that exit early.
     pub(crate) evicted: DeviceWords,
     data: DeviceWords,
     progress: DeviceWords,
@@ -24,7 +24,8 @@ pub(crate) struct Preemptible {
 }
 
 impl Preemptible {
-    /// For launches of up to `blocks` blocks, `launches` of which have progress bytes of their own.
+    /// Memory for launches of up to `blocks` blocks, with separate progress bytes for `launches`
+    /// launches.
     pub(crate) fn new(context: &Arc<Context>, blocks: u32, launches: u32) -> Result<Preemptible, ProbeError> {
         let progress_words = (blocks as usize * launches as usize).div_ceil(4);
         Ok(Preemptible {
@@ -37,12 +38,12 @@ impl Preemptible {
         })
     }
 
-    /// Forgets which blocks ran.
+    /// Clears the progress bytes.
     pub(crate) fn clear_progress(&self) -> Result<(), ProbeError> {
         self.progress.fill(0)
     }
 
-    /// The arguments of a launch: its index chooses the progress bytes.
+    /// The arguments of a launch; its index selects the progress bytes.
     pub(crate) fn args(&self, rounds: u32, launch: u32) -> [Arg; 6] {
         let progress = self.progress.address() + u64::from(launch) * u64::from(self.blocks);
         [

@@ -1,4 +1,4 @@
-//! What a block pays for reading the epoch word, by where the word is.
+//! The cost of reading the epoch word for a block, by the location of the word.
 
 use crate::bench::{Bench, QueueTimer};
 use crate::device::{DeviceWords, ProbeError};
@@ -9,13 +9,13 @@ use atoll_cuda::{Arg, FLAG_PTX, HostWords, Module};
 const READ_COST_PTX: &str = include_str!("../../kernels/read_cost.ptx");
 
 const REPEATS: usize = 40;
-/// Reads of one thread, one after the other.
+/// Dependent reads of one thread.
 const CHAIN_READS: u32 = 2_000;
 /// Launches in the queue at a time.
 const DEPTH: u32 = 16;
 const THREADS: u32 = 128;
 
-/// Latency of a read, and its share in the time of a block in full grids.
+/// Measures the latency of a read, and its share of the time of a block in full grids.
 pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     let context = &bench.context;
     let module = Module::load(context, READ_COST_PTX.as_bytes())?;
@@ -44,7 +44,7 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
         let mut none_us = Vec::new();
         let mut with_us = [Vec::new(), Vec::new()];
         for _ in 0..REPEATS {
-            // An address that is not 0 keeps the kernel without a read from storing.
+            // A nonzero address keeps the kernel without a read from storing.
             let args = |address| [Arg::U64(address), Arg::U64(sink.address())];
             none_us.push(timer.micros_per_launch(DEPTH, |stream, _| {
                 without.launch(stream, blocks, THREADS, &args(device.address()))

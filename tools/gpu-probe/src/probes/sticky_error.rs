@@ -1,5 +1,5 @@
-//! What a fault leaves behind in its own process: which calls fail afterwards and with what, and
-//! whether a reset of the context helps.
+//! Effects of a fault on its own process: which calls fail afterwards and with which error, and
+//! whether resetting the context helps.
 
 use crate::bench::Bench;
 use crate::device::{DeviceWords, ProbeError};
@@ -11,14 +11,14 @@ use std::sync::Arc;
 const FAULT_PTX: &str = include_str!("../../kernels/fault.ptx");
 
 /// An address in the first page, which is never mapped.
-const NOBODYS_ADDRESS: u64 = 16;
+const UNMAPPED_ADDRESS: u64 = 16;
 
-/// Faults, then tries what a program might try.
+/// Causes a fault, then tries typical recovery steps.
 pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError> {
     increment(&bench.context)?;
     let module = Module::load(&bench.context, FAULT_PTX.as_bytes())?;
     let stream = bench.stream(false)?;
-    module.kernel("store_to")?.launch(&stream, 1, 1, &[Arg::U64(NOBODYS_ADDRESS)])?;
+    module.kernel("store_to")?.launch(&stream, 1, 1, &[Arg::U64(UNMAPPED_ADDRESS)])?;
     found.push(Row::text("faulting kernel", "synchronise", outcome(stream.synchronize())));
     found.push(Row::text("after the fault", "synchronise again", outcome(bench.context.synchronize())));
     found.push(Row::text("after the fault", "allocate", outcome(DeviceWords::new(&bench.context, 1).map(drop))));
@@ -43,7 +43,7 @@ pub(crate) fn run(bench: &Bench, found: &mut Findings) -> Result<(), ProbeError>
     Ok(())
 }
 
-/// Runs a kernel that counts to one: shows that the context lives.
+/// Runs a kernel that increments a word, to test whether the context works.
 pub(crate) fn increment(context: &Arc<Context>) -> Result<(), ProbeError> {
     let module = Module::load(context, FAULT_PTX.as_bytes())?;
     let word = DeviceWords::new(context, 1)?;

@@ -1,4 +1,4 @@
-//! Assembles kernels before and after passes and compares what came out.
+//! Assembles kernels before and after passes, and compares the results.
 
 use super::PassSet;
 use super::sources::Source;
@@ -16,17 +16,17 @@ use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Least of the inner loops that a check must leave.
+/// Smallest acceptable share of inner-loop work that stays in inner loops.
 const KEPT_MIN: f64 = 0.9;
 
-/// What was measured.
+/// Results of the measurement.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Measured {
-    /// Kernels that passes changed.
+    /// Kernels that the passes changed.
     pub(super) kernels: Vec<Row>,
-    /// Kernels that the assembler does not take as they are.
+    /// Kernels that the assembler refuses without passes.
     pub(super) refused: Vec<Refused>,
-    /// Kernels that it takes, but not what passes made of them.
+    /// Kernels that the assembler refuses only after passes.
     pub(super) faults: Vec<Refused>,
 }
 
@@ -39,31 +39,30 @@ pub(super) struct Row {
     pub(super) passes: String,
     pub(super) before: Figures,
     pub(super) after: Figures,
-    /// Whether the assembler was given the registers of the plain kernel as a limit.
+    /// Whether the registers were limited to those of the plain kernel.
     pub(super) held: bool,
-    /// Of a kernel with checks in loops: the share of its inner loops' work that is still in inner
-    /// loops.
+    /// For kernels with checks in loops: the share of inner-loop work that is still in inner loops.
     pub(super) inner_kept: Option<f64>,
 }
 
-/// What a kernel takes.
+/// Resources of a kernel.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Figures {
     pub(super) registers: u32,
-    /// Bytes that a thread stores and loads again.
+    /// Spilled bytes per thread.
     pub(super) spill_bytes: u32,
     pub(super) instructions: u32,
-    /// Warps on a compute unit, where a device of the architecture is known.
+    /// Resident warps per compute unit, if a device of the architecture is known.
     pub(super) warps: Option<u32>,
 }
 
-/// A kernel that the assembler does not take.
+/// A kernel that the assembler refuses.
 #[derive(Debug, Serialize)]
 pub(super) struct Refused {
     source: String,
     kernel: String,
     architecture: String,
-    /// After these passes; none where it was as it is.
+    /// The passes that were run before; `None` for none.
     passes: Option<String>,
     reason: String,
 }
@@ -78,7 +77,7 @@ impl fmt::Display for Refused {
 }
 
 impl Row {
-    /// Whether the kernel is worse off in a way that its users would feel.
+    /// Whether the kernel lost performance in a way that users would notice.
     pub(super) fn loses(&self) -> bool {
         self.loses_warps() || self.spills_more() || self.inner_kept.is_some_and(|kept| kept < KEPT_MIN)
     }
@@ -123,19 +122,19 @@ pub(super) fn measure(
     Ok(all)
 }
 
-/// One kernel for one architecture.
+/// One kernel on one architecture.
 struct Bench<'a> {
     source: &'a Source,
     architecture: Architecture,
     ptxas: &'a Ptxas,
 }
 
-/// What came out of the assembler.
+/// Output of the assembler.
 struct Made {
     report: AssembleReport,
     resources: KernelResources,
     code: MachineCode,
-    /// Whether it was given a limit of registers.
+    /// Whether its registers were limited.
     held: bool,
 }
 
@@ -176,7 +175,7 @@ impl Bench<'_> {
         self.made(assembled, false)
     }
 
-    /// As `atoll compile --assemble` does.
+    /// Assembles as `atoll compile --assemble` does.
     fn assemble_with_limits(&self, module: &Module, plain: &Made) -> Result<Made> {
         let limited = assemble_with_limits(self.ptxas, module, self.architecture, &plain.report)?;
         self.made(limited.assembled, !limited.limits.is_empty())
@@ -213,7 +212,7 @@ impl Bench<'_> {
         }
     }
 
-    /// `dynamic_bytes` is the shared memory that a launch gives beside what the assembler knows of.
+    /// `dynamic_bytes` is shared memory set at launch, which the assembler does not know.
     fn figures(&self, made: &Made, dynamic_bytes: u32) -> Figures {
         let Made { resources, code, .. } = made;
         let shared_bytes = resources.shared_bytes + dynamic_bytes;
@@ -227,7 +226,7 @@ impl Bench<'_> {
     }
 }
 
-/// A device of an architecture.
+/// A device with this architecture.
 fn device(architecture: Architecture) -> Option<&'static DeviceModel> {
     DeviceModel::find(match architecture.sm() {
         75 => "t4",
@@ -243,8 +242,8 @@ fn device(architecture: Architecture) -> Option<&'static DeviceModel> {
     })
 }
 
-/// The share of the work of inner loops that is still in inner loops, loops compared in the order
-/// of their work; `None` where there was none.
+/// The share of inner-loop work that is still in inner loops; loops are matched by their rank in
+/// work. `None` if there was none.
 fn kept(before: &[InnerLoop], after: &[InnerLoop]) -> Option<f64> {
     let ranked = |loops: &[InnerLoop]| {
         let mut works: Vec<u32> = loops.iter().map(|l| l.work).collect();

@@ -22,45 +22,51 @@ Examples:
   atoll bench assembled kernels.ptx --pass inject_preempt_flag --pass check_in_loops --each --json";
 
 /// Measure what passes cost in machine code: registers, spills, length and occupancy of each kernel
-/// before and after, as NVIDIA's assembler makes it.
+/// before and after
 ///
-/// Each kernel of the models and files is assembled as it is and after each set of passes; kernels
-/// that models have in common count once. A kernel that a set leaves as it is does not count.
+/// Each kernel of the models and files is assembled without passes and after each set of passes.
+/// Kernels that occur in several models count once. Kernels that a set of passes does not change do
+/// not count.
 ///
-/// A kernel that comes out above the registers of its plain form is assembled again with these as a
-/// limit, and stays so unless that makes it spill: *held*, as `atoll compile --assemble` does.
+/// A kernel that needs more registers than its plain form is assembled again with that number as a
+/// limit. The result is used unless it spills: *held*. `atoll compile --assemble` does the same.
 ///
-/// Length is in instructions, occupancy in warps on a compute unit of a T4, A100, H100, RTX 5090 or
-/// whichever device has the architecture. Of innermost loops, what is kept are the instructions
-/// that compute with floating-point numbers or access memory, loops ranked by how many they have:
-/// that tells how often the assembler unrolled them. Buffers are taken not to overlap.
+/// Length is in instructions; occupancy is in resident warps per compute unit of a T4, A100, H100,
+/// RTX 5090 or another device of the architecture. The work of an innermost loop is its number of
+/// floating-point instructions and memory accesses; how much of it stays in innermost loops shows
+/// how often the assembler unrolled them. Buffers are assumed not to overlap.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Models, as files or by the names that `atoll-models --list` shows, and files in PTX
-    /// [default: resnet18 and distilbert]
+    /// Models, as files or by the names in `atoll-models --list`, and PTX files [default: resnet18
+    /// and distilbert]
     #[arg(value_name = "MODEL.onnx|NAME|FILE.ptx")]
     sources: Vec<String>,
 
-    /// What to assemble for
-    #[arg(long = "architecture", value_name = "SM[,SM…]", value_delimiter = ',', default_values = ["sm_75", "sm_80", "sm_90", "sm_120"])]
+    /// Architectures to assemble for
+    #[arg(
+        long = "architecture",
+        value_name = "SM[,SM…]",
+        value_delimiter = ',',
+        default_values = ["sm_75", "sm_80", "sm_90", "sm_120"]
+    )]
     architectures: Vec<Architecture>,
 
-    /// Passes to measure together; each --pass is a set of its own [default: the flag, what models
-    /// are compiled with, checks in loops, what kernels share launches by, the fence, and all but
-    /// the fence]
+    /// A set of passes to measure; repeat for further sets [default: the preemption flag, the
+    /// passes for models, checks in loops, the passes for padding, the fence, and all except the
+    /// fence]
     #[arg(long = "pass", value_name = "NAME[,NAME…]")]
     sets: Vec<String>,
 
-    /// Threads of a block of a kernel in a file [default: .reqntid or .maxntid, else 256]
+    /// Block shape of a kernel in a file [default: .reqntid or .maxntid, else 256]
     #[arg(long = "block", value_name = "KERNEL=X[,Y,Z]")]
     blocks: Vec<String>,
 
-    /// Show every kernel, not only those that lost something
+    /// Show all kernels, not only those that lost something
     #[arg(long)]
     each: bool,
 
-    /// Print JSON: every kernel, and the summary
+    /// Print all kernels and the summary as JSON
     #[arg(long)]
     json: bool,
 }
@@ -68,7 +74,7 @@ pub(crate) struct Args {
 /// Passes that run together.
 #[derive(Clone, Debug)]
 struct PassSet {
-    /// What tables call it.
+    /// Name in tables.
     name: String,
     passes: Vec<&'static str>,
 }
@@ -82,9 +88,7 @@ struct Report<'m> {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let ptxas = find_ptxas().ok_or_else(|| {
-        user_error(
-            "ptxas is not installed; it comes with CUDA, and `make setup` installs it; ATOLL_PTXAS names another",
-        )
+        user_error("ptxas is not installed; install CUDA, run `make setup`, or set ATOLL_PTXAS to its path")
     })?;
     let sets = if args.sets.is_empty() {
         default_sets()
@@ -103,11 +107,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     match measured.faults.len() {
         0 => Ok(()),
-        faults => bail!("{faults} kernels are refused by the assembler as the passes left them; this is a bug"),
+        faults => bail!("the assembler refuses {faults} kernels after passes; please report this bug"),
     }
 }
 
-/// What kernels go through in practice.
+/// The sets of passes used in practice.
 fn default_sets() -> Vec<PassSet> {
     let set = |name: &str, passes: Vec<&'static str>| PassSet { name: name.to_owned(), passes };
     vec![
@@ -132,7 +136,7 @@ fn pass_set(text: &str) -> Result<PassSet> {
 fn blocks(texts: &[String]) -> Result<BTreeMap<String, [u32; 3]>> {
     let parse = |text: &String| {
         let (kernel, shape) =
-            text.split_once('=').ok_or_else(|| user_error(format!("--block {text}: KERNEL=X[,Y,Z] is wanted")))?;
+            text.split_once('=').ok_or_else(|| user_error(format!("--block {text}: expected KERNEL=X[,Y,Z]")))?;
         Ok((kernel.to_owned(), parse_block(shape)?))
     };
     texts.iter().map(parse).collect()

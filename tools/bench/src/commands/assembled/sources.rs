@@ -1,4 +1,4 @@
-//! Kernels to measure: those of models as they come out of code generation, and those of PTX files.
+//! The kernels to measure: generated kernels of models, and kernels of PTX files.
 
 use crate::commands::model_file;
 use crate::failure::{Blame, user_error};
@@ -10,47 +10,50 @@ use atoll_target_nvidia::{Architecture, declared_sm};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-/// Threads of a block where nothing says how many.
+/// Threads per block if unknown.
 const BLOCK_THREADS: u32 = 256;
 
 /// A kernel to measure.
 pub(super) struct Source {
-    /// The model or file it comes from.
+    /// The model or file that contains it.
     pub(super) origin: String,
     pub(super) kernel: Name,
-    /// The module with this kernel alone.
+    /// A module with only this kernel.
     pub(super) module: Module,
-    /// Threads of a block in x, y and z, where the launches are known.
+    /// Block shape in x, y and z, if the launches are known.
     block: Option<[u32; 3]>,
 }
 
 impl Source {
     fn new(origin: &str, module: &Module, kernel: &Name, block: Option<[u32; 3]>) -> Source {
-        let is_other = |item: &Item| matches!(&item.kind, ItemKind::Function(f) if f.kind == FunctionKind::Entry && f.name != *kernel);
+        let is_other = |item: &Item| match &item.kind {
+            ItemKind::Function(function) => function.kind == FunctionKind::Entry && function.name != *kernel,
+            _ => false,
+        };
         let items = module.items.iter().filter(|item| !is_other(item)).cloned().collect();
         Source { origin: origin.to_owned(), kernel: kernel.clone(), module: Module { items, ..module.clone() }, block }
     }
 
-    /// Block shapes as passes take them.
+    /// Block shapes as options of the passes.
     pub(super) fn blocks(&self) -> BTreeMap<Name, [u32; 3]> {
         self.block.iter().map(|block| (self.kernel.clone(), *block)).collect()
     }
 
-    /// Threads of a block.
+    /// Threads per block.
     pub(super) fn block_threads(&self) -> u32 {
         let known = self.block.map(|block| block.iter().product());
         known.or_else(|| declared_threads(self.module.function(&self.kernel)?)).unwrap_or(BLOCK_THREADS)
     }
 
-    /// What two kernels have in common that differ by name alone.
+    /// Equal for kernels that differ only in their names.
     fn identity(&self) -> String {
         let mut module = self.module.clone();
         module.strip_origins();
         format!("{:?} {}", self.block, atoll_ptx::print(&module).replace(self.kernel.as_str(), "kernel"))
     }
 
-    /// The module as one for an architecture that is older than what it declares: most instructions
-    /// are older, too, and the assembler knows which are not.
+    /// The module, retargeted to an architecture older than the declared one. Most instructions
+    /// exist there, too; the assembler refuses the others.
     pub(super) fn module_for(&self, architecture: Architecture) -> Module {
         let mut module = self.module.clone();
         if declared_sm(&module).is_some_and(|declared| declared > architecture.sm()) {
@@ -66,14 +69,14 @@ impl Source {
     }
 }
 
-/// `.reqntid 16, 4` or `.maxntid 256`
+/// Parses `.reqntid 16, 4` or `.maxntid 256`.
 fn declared_threads(kernel: &Function) -> Option<u32> {
     let directive = kernel.attributes.iter().find(|a| matches!(a.name.as_str(), "reqntid" | "maxntid"))?;
     directive.arguments.iter().map(|extent| extent.parse::<u32>().ok()).product()
 }
 
-/// Reads files and builds models; a kernel that models have in common comes from the first of them.
-/// `blocks` are the shapes of kernels in files.
+/// Reads files and builds models. A kernel that occurs in several models is attributed to the first
+/// one. `blocks` are the block shapes of kernels in files.
 pub(super) fn read(names: &[String], blocks: &BTreeMap<String, [u32; 3]>) -> Result<Vec<Source>> {
     let mut known = HashSet::new();
     let mut sources = Vec::new();
@@ -93,7 +96,7 @@ fn ptx_file(name: &str, blocks: &BTreeMap<String, [u32; 3]>) -> Result<Vec<Sourc
     Ok(module.kernels().map(source).collect())
 }
 
-/// Compiles a model for NVIDIA GPUs without any pass, and takes the kernels that are not known yet.
+/// Compiles a model for NVIDIA GPUs without passes, and returns its kernels that are not known yet.
 fn model(name: &str, known: &mut HashSet<String>) -> Result<Vec<Source>> {
     let folder = tempfile::tempdir()?;
     let path = model_file(name, folder.path())?;

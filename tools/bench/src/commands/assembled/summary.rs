@@ -1,4 +1,4 @@
-//! What the figures of many kernels come to.
+//! Summary over many kernels.
 
 use super::PassSet;
 use super::measure::{Figures, Row};
@@ -6,30 +6,31 @@ use crate::output::{Align, Table};
 use atoll_target_nvidia::Architecture;
 use serde::Serialize;
 
-/// What a set of passes did to the kernels that it changed, on one architecture.
+/// Effects of a set of passes on the kernels that it changed, on one architecture.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     passes: String,
     architecture: String,
     kernels: usize,
-    /// Registers more: 50th percentile, 90th, most.
+    /// Additional registers: median, 90th percentile, maximum.
     registers_more: [i64; 3],
-    /// Instructions more, likewise.
+    /// Additional instructions, likewise.
     instructions_more: [i64; 3],
-    /// Length over the length before, likewise.
+    /// Ratio of lengths after and before, likewise.
     length_ratio: [f64; 3],
-    /// Kernels that had to be given a limit of registers.
+    /// Kernels whose registers had to be limited.
     held: usize,
-    /// Kernels of which fewer warps fit on a compute unit.
+    /// Kernels with fewer resident warps per compute unit.
     lose_warps: usize,
-    /// Kernels that spill more.
+    /// Kernels with more spills.
     spill_more: usize,
-    /// Kernels with checks in loops, and the least that one of them kept of its inner loops.
+    /// Kernels with checks in loops, and the smallest share of inner-loop work that one of them
+    /// kept.
     checked: usize,
     inner_kept_min: Option<f64>,
 }
 
-/// By set of passes and architecture, in the order of these.
+/// Summaries by set of passes and architecture, in the given order.
 pub(super) fn summarize(rows: &[Row], sets: &[PassSet], architectures: &[Architecture]) -> Vec<Summary> {
     let of = |set: &PassSet, architecture: &Architecture| {
         let architecture = architecture.to_string();
@@ -61,13 +62,13 @@ impl Summary {
     }
 }
 
-/// 50th percentile, 90th, most. There is at least one value.
+/// Median, 90th percentile and maximum of at least one value.
 fn percentiles<T: Copy>(mut values: Vec<T>, order: fn(&T, &T) -> std::cmp::Ordering) -> [T; 3] {
     values.sort_by(order);
     [50, 90, 100].map(|percent| values[(values.len() - 1) * percent / 100])
 }
 
-/// One row for each.
+/// One row per summary.
 pub(super) fn table(summaries: &[Summary]) -> String {
     let mut table = Table::new([
         ("passes", Align::Left),

@@ -21,11 +21,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Blocks in a branch, one after the other.
+/// Default number of kernels per branch.
 const KERNELS_DEFAULT: u32 = 4;
-/// Rounds of the kernel that tells how long one takes.
+/// Loop iterations of the kernel that measures the time of one iteration.
 const PROBE_ROUNDS: u32 = 1_000_000;
-/// Invocations that are not counted: the engine measures the first ones, and decides.
+/// Warm-up invocations, in which the engine measures and decides.
 const WARM_UP: u32 = 8;
 
 const EXAMPLES: &str = "\
@@ -34,28 +34,28 @@ Examples:
   atoll bench branches --kernel-us 20,100 --kernels 1 --json
   atoll bench branches --model inception.kg";
 
-/// Measure two branches of a graph that run beside each other on two compute units, and the same in
-/// line: kernels of one block and of several lengths, or a model. Invocations take turns.
+/// Measure two branches of a graph in parallel on two compute units, and in sequence: kernels of
+/// one block and various durations, or a model. Invocations alternate
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// About how long each kernel takes, in microseconds
+    /// Approximate durations of a kernel, in microseconds
     #[arg(long, value_name = "US", value_delimiter = ',', default_value = "2,5,10,20,50,100,200")]
     kernel_us: Vec<f64>,
 
-    /// Kernels of each branch
+    /// Number of kernels per branch
     #[arg(long, default_value_t = NonZeroU32::new(KERNELS_DEFAULT).expect("not zero"))]
     kernels: NonZeroU32,
 
-    /// A model instead, .kg or .onnx
+    /// Model to measure instead (.kg or .onnx)
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
 
-    /// Invocations to measure
+    /// Number of invocations to measure
     #[arg(long, default_value_t = NonZeroU32::new(200).expect("not zero"))]
     count: NonZeroU32,
 
-    /// Compute units of the device
+    /// Number of compute units of the device
     #[arg(long, default_value_t = NonZeroU32::new(2).expect("not zero"))]
     compute_units: NonZeroU32,
 
@@ -64,25 +64,25 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Medians of one graph, from the first block to the end of the last, in microseconds.
+/// Medians of one graph in microseconds, from the first block to the end of the last.
 #[derive(Debug, Serialize)]
 struct Row {
     graph: String,
     in_line_us: f64,
-    /// In two lines wherever these leave less compute units idle, whatever it costs.
+    /// Branches in parallel wherever that leaves fewer compute units idle, regardless of the cost.
     beside_us: f64,
     /// As the engine decides.
     decided_us: f64,
-    /// Parts that ran in two lines, per invocation, as the engine decides.
+    /// Parts per invocation that ran in parallel, as the engine decides.
     parts: f64,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.compute_units.get() < 2 {
-        return Err(user_error("branches run beside each other on two compute units at least"));
+        return Err(user_error("parallel branches need at least two compute units"));
     }
     if args.kernel_us.iter().any(|us| !(0.0..=1e6).contains(us)) {
-        return Err(user_error("--kernel-us is at most 1000000"));
+        return Err(user_error("--kernel-us must be at most 1000000"));
     }
     let mut rows = Vec::new();
     match &args.model {
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json { print_json(&rows) } else { Ok(print(&text(&rows))?) }
 }
 
-/// How long a kernel takes for one round.
+/// Duration of one loop iteration of the kernel.
 fn round_us(args: &Args) -> Result<f64> {
     let one = Args { kernel_us: Vec::new(), model: None, count: NonZeroU32::new(5).expect("not zero"), ..*args };
     let line = Line::start(&one, &two_branches(1, PROBE_ROUNDS)?, None)?;
@@ -136,16 +136,16 @@ fn measure(args: &Args, graph: String, bundle: &Arc<Bundle>) -> Result<Row> {
             times.push(us);
             answers.push(outputs.into_iter().map(|output| output.bytes).collect::<Vec<_>>());
         }
-        ensure!(answers.iter().all(|answer| *answer == answers[0]), "branches beside each other gave another answer");
+        ensure!(answers.iter().all(|answer| *answer == answers[0]), "parallel branches gave a different result");
     }
     let parts = (forks(&lines[2]) - before) as f64 / f64::from(args.count.get());
-    ensure!(forks(&lines[0]) == 0, "what was to run in line did not");
+    ensure!(forks(&lines[0]) == 0, "branches ran in parallel although they should not");
     lines.into_iter().for_each(|line| line.engine.shutdown());
     let [in_line_us, beside_us, decided_us] = times.map(median);
     Ok(Row { graph, in_line_us, beside_us, decided_us, parts })
 }
 
-/// An engine with the graph, which runs branches beside each other from such a gain on.
+/// An engine with the graph. It runs branches in parallel if that gains at least `branch_gain_min`.
 struct Line {
     engine: Engine,
     handle: EngineHandle,
@@ -172,7 +172,7 @@ impl Line {
     }
 }
 
-/// `y = spin(x) ^ spin(x)`, each by so many kernels of one block.
+/// `y = spin(x) ^ spin(x)`, each with `kernels` kernels of one block.
 fn two_branches(kernels: u32, rounds: u32) -> Result<Arc<Bundle>> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("branches.ptx"), include_str!("branches.ptx"))?;

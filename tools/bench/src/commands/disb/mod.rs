@@ -29,7 +29,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How REEF's published files are called that hold the models of DISB.
+/// Names of REEF's published files for the models of DISB.
 const REEF_FILES: [(&str, &str); 5] = [
     ("resnet152-imagenet", "resnet"),
     ("densenet201-imagenet", "densenet"),
@@ -38,12 +38,14 @@ const REEF_FILES: [(&str, &str); 5] = [
     ("distilbert", "bert"),
 ];
 
-/// What real-time latency and throughput are compared with.
+/// The policy that real-time latency and throughput are compared with.
 const YARDSTICK: &str = "rt-only";
 
 const EXAMPLES: &str = "\
-On sim:mi50 and the like, profiles are pairs of files as REEF published them: NAME.graph.json, the kernels in their order, and NAME.profile.json, their times on the device.
-On host and cuda models really run, and sim:host predicts that from what `atoll profile` measured; both take models by --map.
+On simulated GPUs (sim:mi50 and others), profiles are pairs of files as published by REEF: NAME.graph.json (the \
+kernels in
+order) and NAME.profile.json (their times on the device). On host and cuda, models are executed; sim:host predicts that
+execution from the profiles of `atoll profile`. Both need --map for the models.
 
 Examples:
   atoll bench disb --device sim:mi50 --profiles reef-mi50
@@ -51,33 +53,35 @@ Examples:
   atoll bench disb --workload REAL.json --device sim:mi50 --profiles reef-mi50 --json
   atoll bench disb --workload A --device sim:mi50 --profiles reef-mi50 --cost evicted-launch=2
   atoll bench disb --workload A --device sim:v100 --profiles reef-mi50 --fault stuck-kernels=0.0001,failing-resets=0.1
-  atoll bench disb --workload A --device host --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg --rate-scale 0.2 --duration 10
-  atoll bench disb --workload A --device sim:host --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg --rate-scale 0.2 --duration 10";
+  atoll bench disb --workload A --device host --map vgg19-imagenet=squeezenet.kg --map resnet152-imagenet=resnet18.kg \
+  --rate-scale 0.2 --duration 10
+  atoll bench disb --workload A --device sim:host --map vgg19-imagenet=squeezenet.kg --map \
+  resnet152-imagenet=resnet18.kg --rate-scale 0.2 --duration 10";
 
-/// Run DISB's workloads under every policy: calls arrive on time whether or not others were
-/// answered, and latency counts from the scheduled arrival.
+/// Run DISB's workloads under every policy. Calls arrive on schedule whether or not earlier ones
+/// were answered, and latency counts from the scheduled arrival
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Workloads: letters of DISB v1.0, or files of its format
+    /// Workloads: letters of DISB v1.0, or files in its format
     #[arg(long, value_name = "LETTER|FILE", value_delimiter = ',', default_value = "A,B,C,D,E")]
     workload: Vec<String>,
 
-    /// Policies [default: all]
+    /// Policies to run [default: all]
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     policy: Vec<String>,
 
-    /// The device: host, cuda or cuda:N; or in virtual time sim:mi50, sim:v100, sim:a100, sim:h100
-    /// or sim:host
+    /// Device: host, cuda or cuda:N; or simulated: sim:mi50, sim:v100, sim:a100, sim:h100 or
+    /// sim:host
     #[arg(long, value_name = "DEVICE", default_value = "sim:mi50")]
     device: String,
 
-    /// Folder with the profiles of models, in REEF's format
+    /// Folder with profiles of the models, in REEF's format
     #[arg(long, value_name = "DIR")]
     profiles: Option<PathBuf>,
 
-    /// What stands for a model that the workload names: a profile of the folder (those of DISB are
-    /// known by the names of REEF's files), or on host, cuda and sim:host a .kg or .onnx file
+    /// What to use for a model of the workload: a profile of the folder (the models of DISB have
+    /// default names), or on host, cuda and sim:host a .kg or .onnx file
     #[arg(long, value_name = "MODEL=NAME|FILE")]
     map: Vec<String>,
 
@@ -85,29 +89,34 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT")]
     compute_units: Option<NonZeroU32>,
 
-    /// Launches that a device queue holds
-    #[arg(long, value_name = "N", default_value_t = atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Capacity of a device queue, in launches
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = atoll_core::limits::DEVICE_QUEUE_CAPACITY_DEFAULT,
+        value_parser = clap::value_parser!(u32).range(1..=1024)
+    )]
     capacity: u32,
 
-    /// Multiply the rates of arrival
+    /// Factor for the arrival rates
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     rate_scale: f64,
 
-    /// End after so many seconds [default: as the workload says]
+    /// Duration of a run, in seconds [default: that of the workload]
     #[arg(long, value_name = "SECONDS")]
     duration: Option<f64>,
 
-    /// Multiply one of the costs of the device, to see what it matters
+    /// Factor for one of the simulated device's costs, to see its effect
     #[arg(long, value_name = "COST=X")]
     cost: Vec<String>,
 
-    /// Let something go wrong in a simulated device, at this share of all chances:
-    /// late-completions, lost-wakeups, dead-clients, stuck-kernels, failing-resets
+    /// Inject faults into a simulated device with this probability: late-completions, lost-wakeups,
+    /// dead-clients, stuck-kernels, failing-resets
     #[arg(long, value_name = "FAULT=SHARE", value_delimiter = ',')]
     fault: Vec<String>,
 
-    /// Measure as DISB does: one call at a time per client, what is due meanwhile skipped, latency
-    /// from the actual beginning
+    /// Measure as DISB does: one outstanding call per client, calls that are due meanwhile are
+    /// skipped, and latency counts from the actual start
     #[arg(long)]
     as_disb: bool,
 
@@ -115,13 +124,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Draw latencies into a file, or latencies of each client and compute units of each run into a
-    /// folder
+    /// File for a plot of all latencies, or folder for latencies per client and timelines of
+    /// compute units
     #[arg(long, value_name = "FILE.svg|DIR")]
     plot: Option<PathBuf>,
 
-    /// Which milliseconds of runs to draw the compute units of [default: around the first real-time
-    /// call that meets best-effort work]
+    /// Window of the timelines, in milliseconds [default: around the first real-time call that
+    /// meets best-effort work]
     #[arg(long, value_name = "START..END", requires = "plot", value_parser = plots::window)]
     window: Option<Range<u64>>,
 
@@ -129,7 +138,7 @@ pub(crate) struct Args {
     output: ReportArgs,
 }
 
-/// What holds for every run.
+/// Settings of all runs.
 #[derive(Clone, Copy)]
 struct Settings {
     compute_units: u32,
@@ -155,7 +164,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .map_or(1, NonZeroU32::get);
     let faults = faults(&args.fault).blame_user()?;
     if args.device == "host" && faults != Faults::default() {
-        return Err(users(anyhow!("--fault is for simulated devices: --device sim:…")));
+        return Err(users(anyhow!("--fault applies to simulated devices only; use --device sim:…")));
     }
     let settings = Settings { compute_units, capacity: args.capacity, faults, seed: args.seed, as_disb: args.as_disb };
     let place = place(args, &workloads, compute_units)?;
@@ -182,8 +191,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 impl Place {
-    /// Runs a workload, and draws its compute units if that is wanted, in the window that is wanted
-    /// or in that where it becomes interesting.
+    /// Runs a workload and draws its timeline if requested, in the given window or the default one.
     fn run(
         &self,
         workload: &Workload,
@@ -238,35 +246,35 @@ fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Plac
 fn device(args: &Args) -> Result<DeviceParameters> {
     let known = || DEVICES.iter().map(|device| format!("sim:{}", device.name)).collect::<Vec<_>>().join(", ");
     let device = args.device.strip_prefix("sim:").and_then(device_by_name);
-    let mut device =
-        *device.with_context(|| format!("there is no device {}; there are host, cuda:N, {}", args.device, known()))?;
+    let mut device = *device
+        .with_context(|| format!("unknown device {}; the devices are host, cuda:N, {}", args.device, known()))?;
     for text in &args.cost {
         let (name, factor) = text.split_once('=').with_context(|| format!("--cost {text} is not COST=X"))?;
         let factor: f64 = factor.parse().with_context(|| format!("--cost {text}"))?;
-        ensure!((0.0..=1000.0).contains(&factor), "--cost {text}: between 0 and 1000 times is possible");
+        ensure!((0.0..=1000.0).contains(&factor), "--cost {text}: the factor must be between 0 and 1000");
         let names = || COSTS.iter().map(|cost| cost.name).collect::<Vec<_>>().join(", ");
         let cost = COSTS
             .iter()
             .find(|cost| cost.name == name)
-            .with_context(|| format!("there is no cost {name}; there are {}", names()))?;
+            .with_context(|| format!("unknown cost {name}; the costs are {}", names()))?;
         let value = (cost.of)(&mut device.costs);
         *value = (*value as f64 * factor) as u64;
     }
     Ok(device)
 }
 
-/// How often things are to go wrong.
+/// Parses the fault probabilities.
 fn faults(texts: &[String]) -> Result<Faults> {
     let mut faults = Faults::default();
     for text in texts {
         let (name, share) = text.split_once('=').with_context(|| format!("--fault {text} is not FAULT=SHARE"))?;
         let share: f64 = share.parse().with_context(|| format!("--fault {text}"))?;
-        ensure!((0.0..=1.0).contains(&share), "--fault {text}: a share is from 0 to 1");
+        ensure!((0.0..=1.0).contains(&share), "--fault {text}: the probability must be between 0 and 1");
         let names = || FAULTS.iter().map(|fault| fault.name).collect::<Vec<_>>().join(", ");
         let fault = FAULTS
             .iter()
             .find(|fault| fault.name == name)
-            .with_context(|| format!("there is no fault {name}; there are {}", names()))?;
+            .with_context(|| format!("unknown fault {name}; the faults are {}", names()))?;
         *(fault.of)(&mut faults) = share;
     }
     Ok(faults)
@@ -275,18 +283,18 @@ fn faults(texts: &[String]) -> Result<Faults> {
 fn workload(name: &str, args: &Args) -> Result<Workload> {
     ensure!(
         args.rate_scale > 0.0 && args.rate_scale <= 1e3,
-        "--rate-scale {} is not above 0 and up to 1000",
+        "--rate-scale {} must be above 0 and at most 1000",
         args.rate_scale
     );
     let mut workload = match Workload::disb(name) {
         Some(workload) => workload,
         None if Path::new(name).extension().is_none() => {
-            bail!("there is no workload {name}; there are {}, and files", DISB.join(", "))
+            bail!("unknown workload {name}; use {}, or a file", DISB.join(", "))
         }
         None => Workload::read(Path::new(name))?,
     };
     if let Some(seconds) = args.duration {
-        ensure!(seconds > 0.0 && seconds <= 86_400.0, "--duration {seconds} is not above 0 and up to a day");
+        ensure!(seconds > 0.0 && seconds <= 86_400.0, "--duration {seconds} must be above 0 and at most 86400");
         workload.duration_ns = (seconds * 1e9) as u64;
     }
     Ok(workload.scaled(args.rate_scale))
@@ -299,11 +307,13 @@ fn policies(names: &[String]) -> Result<Vec<&'static PolicyEntry>> {
     let known = || POLICIES.iter().map(|policy| policy.name).collect::<Vec<_>>().join(", ");
     names
         .iter()
-        .map(|name| policy_by_name(name).with_context(|| format!("there is no policy {name}; there are {}", known())))
+        .map(|name| {
+            policy_by_name(name).with_context(|| format!("unknown policy {name}; the policies are {}", known()))
+        })
         .collect()
 }
 
-/// What stands for each model.
+/// Parses the --map flags.
 fn mapped(args: &Args) -> Result<BTreeMap<&str, &str>> {
     args.map
         .iter()
@@ -311,22 +321,22 @@ fn mapped(args: &Args) -> Result<BTreeMap<&str, &str>> {
         .collect()
 }
 
-/// The models that the workloads name, to be run.
+/// The bundles of the models that the workloads name.
 fn bundles(args: &Args, wanted: &BTreeSet<&str>, device: DeviceName) -> Result<BTreeMap<String, Arc<Bundle>>> {
     let files = mapped(args).blame_user()?;
     let open = |model: &&str| {
-        let file = files.get(model).with_context(|| {
-            format!("there is no model {model} here: say which file stands for it, as --map {model}=FILE.kg")
-        });
+        let file = files
+            .get(model)
+            .with_context(|| format!("no file for model {model}; choose one with --map {model}=FILE.kg"));
         Ok((model.to_string(), artifact::open(Path::new(file.blame_user()?), device)?))
     };
     wanted.iter().map(open).collect()
 }
 
-/// What was measured of a model with the smallest inputs, which is what it is called with.
+/// The profile of a model for the smallest inputs, with which it is called.
 fn profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
     let path = profiler::place(bundle, "host", compute_units).context("neither XDG_CACHE_HOME nor HOME is set")?;
-    let advice = || format!("`atoll profile {} --compute-units {compute_units}` measures it", bundle.path().display());
+    let advice = || format!("run `atoll profile {} --compute-units {compute_units}`", bundle.path().display());
     let profile =
         Profile::read(&path).with_context(|| format!("model {name} has no profile; {}", advice())).blame_user()?;
     let tensors =
@@ -335,14 +345,14 @@ fn profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
     let symbols = profiler::symbols(bundle, &inputs)?;
     let shape = profile
         .shape(&symbols)
-        .with_context(|| format!("model {name} has a profile of other shapes; {}", advice()))
+        .with_context(|| format!("the profile of model {name} has other shapes; {}", advice()))
         .blame_user()?;
     Ok(Model::of_profile(name, shape, compute_units))
 }
 
 /// REEF's profiles of the models that the workloads name.
 fn models(args: &Args, wanted: &BTreeSet<&str>, compute_units: u32) -> Result<BTreeMap<String, Model>> {
-    let folder = args.profiles.as_ref().context("a simulated GPU needs the profiles of its models: --profiles DIR")?;
+    let folder = args.profiles.as_ref().context("a simulated GPU needs profiles of the models; set --profiles")?;
     let mut files: BTreeMap<&str, &str> = BTreeMap::from(REEF_FILES);
     files.extend(mapped(args)?);
     let read = |model: &&str| {
@@ -399,7 +409,7 @@ fn table(reports: &[Report]) -> Table {
     table
 }
 
-/// What went wrong on demand.
+/// The table of injected faults.
 fn struck(reports: &[Report]) -> Table {
     let columns = FAULTS.map(|fault| (fault.name, Align::Right));
     let [late, wakeups, clients, kernels, resets] = columns;

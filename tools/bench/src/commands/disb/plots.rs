@@ -1,4 +1,4 @@
-//! Pictures of runs: how long calls took, and who ran on which compute unit around a preemption.
+//! Plots of runs: latency distributions, and timelines of the compute units around a preemption.
 
 use super::watch::Seen;
 use crate::drawing::{Axis, AxisScale, Gantt, Line, Ran, plot};
@@ -10,18 +10,18 @@ use atoll_trace::Value;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Points of a line; more are not seen.
+/// Maximum number of points of a line.
 const POINTS: usize = 400;
 
-/// What is drawn around the first preemption, in nanoseconds: before it, and from it on.
+/// Default window around the first preemption, in nanoseconds before and after it.
 pub(super) const AROUND_NS: (u64, u64) = (1_000_000, 4_000_000);
 
-/// Where pictures go.
+/// Destination of the plots.
 #[derive(Clone, Debug)]
 pub(super) enum Pictures {
-    /// All latencies in one picture.
+    /// One plot with all latencies.
     File(PathBuf),
-    /// A picture of each client's latencies, and one of the compute units of each run.
+    /// A plot of each client's latencies, and a timeline of each run.
     Folder(PathBuf),
 }
 
@@ -30,11 +30,13 @@ impl Pictures {
         if path.extension().is_some_and(|extension| extension == "svg") {
             return Ok(Pictures::File(path.to_owned()));
         }
-        std::fs::create_dir_all(path).with_context(|| format!("cannot make folder {}", path.display())).blame_user()?;
+        std::fs::create_dir_all(path)
+            .with_context(|| format!("cannot create folder {}", path.display()))
+            .blame_user()?;
         Ok(Pictures::Folder(path.to_owned()))
     }
 
-    /// Whether compute units are drawn.
+    /// Whether timelines are drawn.
     pub(super) fn has_timelines(&self) -> bool {
         matches!(self, Pictures::Folder(_))
     }
@@ -59,7 +61,7 @@ impl Pictures {
         }
     }
 
-    /// Draws who ran where.
+    /// Draws a timeline.
     pub(super) fn timeline(&self, report: &Report, gantt: Option<Gantt>) -> Result<()> {
         match (self, gantt) {
             (Pictures::Folder(folder), Some(gantt)) => {
@@ -70,7 +72,7 @@ impl Pictures {
     }
 }
 
-/// From when to when to draw, in milliseconds since the begin of a run.
+/// Parses a window: milliseconds since the start of a run. Returns nanoseconds.
 pub(super) fn window(text: &str) -> Result<Range<u64>, String> {
     let wrong = || format!("`{text}` is not START..END in milliseconds");
     let (start, end) = text.split_once("..").ok_or_else(wrong)?;
@@ -78,10 +80,10 @@ pub(super) fn window(text: &str) -> Result<Range<u64>, String> {
         text.parse::<f64>().ok().filter(|ms| (0.0..=86_400_000.0).contains(ms)).map(|ms| (ms * 1e6) as u64)
     };
     let (start, end) = (ns(start).ok_or_else(wrong)?, ns(end).ok_or_else(wrong)?);
-    if start < end { Ok(start..end) } else { Err(format!("`{text}` ends before it begins")) }
+    if start < end { Ok(start..end) } else { Err(format!("`{text}` ends before it starts")) }
 }
 
-/// A window around a moment.
+/// The default window around a moment.
 pub(super) fn around(ns: u64) -> Range<u64> {
     ns.saturating_sub(AROUND_NS.0)..ns.saturating_add(AROUND_NS.1)
 }
@@ -100,8 +102,7 @@ fn clients(reports: &[Report]) -> Vec<(&str, &str)> {
     clients
 }
 
-/// Which share of calls took at most how long, a line for each client under each policy that has a
-/// name.
+/// Latency distributions: one line per client and policy for which `name` returns a name.
 fn lines(reports: &[Report], name: impl Fn(&Report, &str) -> Option<String>) -> Vec<Line> {
     let mut policies: Vec<&str> = Vec::new();
     let mut lines = Vec::new();
@@ -123,8 +124,7 @@ fn lines(reports: &[Report], name: impl Fn(&Report, &str) -> Option<String>) -> 
     lines
 }
 
-/// Points of a distribution of times: milliseconds, and the share of those that are at most as
-/// long.
+/// The distribution of times as points: milliseconds, and the share of times up to that.
 fn distribution(mut ns: Vec<u64>) -> Vec<(f64, f64)> {
     ns.sort_unstable();
     let count = ns.len();
@@ -136,12 +136,12 @@ fn distribution(mut ns: Vec<u64>) -> Vec<(f64, f64)> {
 fn latencies(title: &str, lines: &[Line]) -> String {
     let axes = [
         Axis { title: "milliseconds", scale: AxisScale::Fine },
-        Axis { title: "share of calls that took at most so long", scale: AxisScale::Share },
+        Axis { title: "share of calls that took at most this long", scale: AxisScale::Share },
     ];
     plot(title, axes, lines)
 }
 
-/// The compute units of a real device, from its records.
+/// The timeline of a real device, from its records.
 pub(super) fn of_records(seen: &Seen, report: &Report) -> Gantt {
     let Seen { timeline, begin_ns, window } = seen;
     let groups: Vec<String> = report.clients.iter().map(|client| client.id.clone()).collect();
@@ -169,12 +169,12 @@ pub(super) fn of_records(seen: &Seen, report: &Report) -> Gantt {
     gantt
 }
 
-/// The compute units of a simulated device. Which of them blocks ran on the simulation does not
-/// say, so they are drawn from the top down where there was room.
+/// The timeline of a simulated device. The simulation does not assign blocks to compute units, so
+/// they are drawn from the top down where there is room.
 pub(super) fn of_simulation(occupied: &[Occupied], report: &Report, compute_units: u32, window: &Range<u64>) -> Gantt {
     let ms = |at: Nanos| at.0 as f64 / 1e6;
     let mut gantt = empty(report, report.clients.iter().map(|client| client.id.clone()).collect(), window);
-    // Every tenth has its number; more would not be legible.
+    // Only every tenth row has a label.
     let name = |unit: u32| if unit.is_multiple_of(10) { format!("compute unit {unit}") } else { String::new() };
     gantt.rows = (0..compute_units).map(name).collect();
     for group in occupied {
@@ -195,7 +195,7 @@ pub(super) fn of_simulation(occupied: &[Occupied], report: &Report, compute_unit
     gantt
 }
 
-/// The picture of a run without anything in it.
+/// An empty timeline of a run.
 pub(super) fn empty(report: &Report, groups: Vec<String>, window: &Range<u64>) -> Gantt {
     Gantt {
         title: format!("Workload {} under {} on {}: compute units", report.variant, report.policy, report.device),
@@ -205,7 +205,7 @@ pub(super) fn empty(report: &Report, groups: Vec<String>, window: &Range<u64>) -
     }
 }
 
-/// A name of a file that any system takes.
+/// A file name that is valid on every system.
 fn file_name(parts: &[&str]) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
     let name: String = parts.join("-").chars().map(plain).collect();

@@ -1,4 +1,4 @@
-//! A workload on a device, in real time.
+//! Runs a workload on a device in real time.
 
 use super::watch::Watch;
 use super::{Settings, plots};
@@ -17,19 +17,19 @@ use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// A call that was made: whose, and when it was due.
+/// A call: its client, and when it was due.
 type Tag = (usize, Instant);
 
-/// How long modules for padding may be made before what they are for begins without them.
+/// Longest wait for padding modules; after that, the run starts without them.
 const SETTLED_WITHIN: Duration = Duration::from_secs(300);
 
-/// A client, what it calls, and what became of its calls.
+/// A client, its function, and the results of its calls.
 struct Client {
     caller: Caller,
     class: Class,
     is_closed_loop: bool,
     arrivals: Arrivals,
-    /// Whether a call is out, and whether another one is due (as DISB measures).
+    /// Whether a call is outstanding, and whether another one is due (when measuring as DISB does).
     is_busy: bool,
     is_late: bool,
     outstanding: u64,
@@ -38,7 +38,7 @@ struct Client {
     latencies: Vec<u64>,
 }
 
-/// Everything while it runs.
+/// State of a run.
 struct Run {
     clients: Vec<Client>,
     as_disb: bool,
@@ -49,7 +49,7 @@ struct Run {
     answers: mpsc::Sender<(Tag, Instant, Result<(), InvokeError>)>,
 }
 
-/// Runs a workload under a policy; the models by the names that the workload uses.
+/// Runs a workload under a policy. `bundles` has the models by the names in the workload.
 pub(super) fn run(
     device: DeviceName,
     workload: &Workload,
@@ -66,7 +66,7 @@ pub(super) fn run(
         let seed = settings.seed.wrapping_add(number as u64);
         let caller = Caller::load(&handle, &client.id, bundle, client.class, seed)?;
         match caller.ask() {
-            // A policy may take no such calls, which is for the report.
+            // A policy may refuse the class of these calls, which the report shows.
             Ok(_) => {}
             Err(error)
                 if error.is::<InvokeError>() && matches!(error.downcast_ref(), Some(InvokeError::ClassRefused(_))) => {}
@@ -102,8 +102,8 @@ pub(super) fn run(
     Ok((report, gantt))
 }
 
-/// Waits until functions can pad each other, if they are ever to: what is measured is not how
-/// modules for that are made.
+/// Waits until padding modules are ready, if there will be any, since their compilation is not
+/// measured.
 fn settle(handle: &EngineHandle) {
     let begun = Instant::now();
     while handle.statistics().padding_pending && begun.elapsed() < SETTLED_WITHIN {
@@ -112,7 +112,7 @@ fn settle(handle: &EngineHandle) {
 }
 
 impl Run {
-    /// Makes calls when they are due and takes answers when they come, until the end.
+    /// Makes calls when they are due and processes answers, until the end.
     fn pace(&mut self, answered: &mpsc::Receiver<(Tag, Instant, Result<(), InvokeError>)>) {
         loop {
             let next = self.due.peek().map_or(self.end, |Reverse((at, _))| (*at).min(self.end));
@@ -131,7 +131,7 @@ impl Run {
         }
     }
 
-    /// Puts the next call of a client on the calendar.
+    /// Schedules the next call of a client.
     fn schedule(&mut self, client: usize) {
         let next = self.clients[client].arrivals.next().map(|at| self.begin + Duration::from_nanos(at));
         self.due.extend(next.filter(|at| *at < self.end).map(|at| Reverse((at, client))));
@@ -163,7 +163,7 @@ impl Run {
             Err(_) => caller.dropped += 1,
         }
         let was_late = std::mem::take(&mut caller.is_late);
-        // Who was refused does not ask again at once, and for ever.
+        // A refused client does not retry immediately, which would loop forever.
         let asks_again = caller.is_closed_loop && result.is_ok();
         if asks_again {
             caller.scheduled += 1;
@@ -200,7 +200,7 @@ impl Run {
             device: after.device.name.clone(),
             duration_s: workload.duration_ns as f64 / 1e9,
             clients,
-            // The calls that warmed it up came one after the other and evicted nobody.
+            // The warm-up calls ran one at a time and preempted nothing.
             preemption: PreemptionReport {
                 count: preemptions,
                 total_us: distribution(&after.preemption_latency),
@@ -218,7 +218,7 @@ impl Run {
     }
 }
 
-/// In microseconds; nothing where nothing was measured.
+/// Median in microseconds; `None` if there are no samples.
 fn median(histogram: &Histogram) -> Option<f64> {
     (histogram.count() > 0).then(|| histogram.quantile_ns(0.5) as f64 / 1e3)
 }

@@ -1,4 +1,4 @@
-//! Watches a run on a real device until the window is over that is to be drawn.
+//! Watches a run on a real device, until the end of the window to draw.
 
 use super::plots::around;
 use atoll_core::{Class, TaskId};
@@ -12,37 +12,37 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often records are read.
+/// Polling interval of records.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Records that are kept, if nothing worth drawing happens.
+/// Maximum number of records to keep.
 const RECORDS_MAX: usize = 1 << 20;
 
-/// A watch under way.
+/// A running watch.
 pub(super) struct Watch {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Seen>,
 }
 
-/// What was seen.
+/// Result of a watch.
 pub(super) struct Seen {
     pub(super) timeline: Timeline,
-    /// When the run began, monotonic nanoseconds.
+    /// Start of the run, in monotonic nanoseconds.
     pub(super) begin_ns: u64,
-    /// From when to when, since then.
+    /// The window, in nanoseconds since the start.
     pub(super) window: Range<u64>,
 }
 
 impl Watch {
-    /// Begins now, for a window or for the moments around the first real-time call that meets
-    /// best-effort work.
+    /// Starts watching for the given window, or for the first real-time call that meets best-effort
+    /// work.
     pub(super) fn start(handle: EngineHandle, window: Option<Range<u64>>) -> Watch {
         let over = Arc::new(AtomicBool::new(false));
         let (is_over, begin_ns) = (over.clone(), now_ns());
         Watch { over, thread: std::thread::spawn(move || watch(&handle, begin_ns, window, &is_over)) }
     }
 
-    /// What was seen until now; `None` if the watch failed.
+    /// Stops watching and returns the result; `None` if the thread panicked.
     pub(super) fn end(self) -> Option<Seen> {
         self.over.store(true, Relaxed);
         self.thread.join().ok()
@@ -68,7 +68,7 @@ fn watch(handle: &EngineHandle, begin_ns: u64, mut window: Option<Range<u64>>, i
         }
     }
     let window = window.unwrap_or_else(|| around(0));
-    // Launches that reach into the window may have been issued some time before it.
+    // Launches that are active in the window may have been issued before it.
     let margin_ns = 200_000_000;
     let shown = begin_ns + window.start.saturating_sub(margin_ns)..begin_ns + window.end + margin_ns;
     records.retain(|record| shown.contains(&record.at.0));
@@ -78,15 +78,15 @@ fn watch(handle: &EngineHandle, begin_ns: u64, mut window: Option<Range<u64>>, i
 /// Finds the first real-time call that meets best-effort work.
 #[derive(Default)]
 struct Meeting {
-    patient: HashSet<TaskId>,
+    best_effort: HashSet<TaskId>,
 }
 
 impl Meeting {
     fn take(&mut self, record: &Record) -> Option<u64> {
         match record.what {
-            What::Arrived { class: Class::BestEffort, .. } => drop(self.patient.insert(record.task)),
-            What::Arrived { class: Class::RealTime, .. } if !self.patient.is_empty() => return Some(record.at.0),
-            What::Finished { .. } => drop(self.patient.remove(&record.task)),
+            What::Arrived { class: Class::BestEffort, .. } => drop(self.best_effort.insert(record.task)),
+            What::Arrived { class: Class::RealTime, .. } if !self.best_effort.is_empty() => return Some(record.at.0),
+            What::Finished { .. } => drop(self.best_effort.remove(&record.task)),
             _ => {}
         }
         None

@@ -18,10 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tape::{Deck, Idle, Place};
 
-/// How the engine's thread is called.
+/// Name of the engine's thread.
 const ENGINE_THREAD: &str = "atoll-engine";
-/// What the engine's thread needs at most to fall asleep after an answer, so that its time is
-/// complete.
+/// Time after which the engine's thread is asleep, so that its CPU time is complete.
 const SETTLE: Duration = Duration::from_millis(5);
 
 const EXAMPLES: &str = "\
@@ -29,20 +28,20 @@ Examples:
   atoll bench engine
   atoll bench engine --kernels 10000 --compute-units 1,2,4 --json";
 
-/// Measure what the engine adds to each kernel of a graph: empty kernels through the engine, and
-/// the very same launches given to the device without it.
+/// Measure what the engine adds per kernel: empty kernels through the engine, and the same launches
+/// submitted to the device directly
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Kernels of the graph
+    /// Number of kernels of the graph
     #[arg(long, default_value_t = NonZeroU32::new(1000).expect("not zero"))]
     kernels: NonZeroU32,
 
-    /// Compute units of the device, one measurement for each
+    /// Numbers of compute units to measure with
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     compute_units: Vec<NonZeroU32>,
 
-    /// Invocations to measure
+    /// Number of invocations to measure
     #[arg(long, default_value_t = NonZeroU32::new(50).expect("not zero"))]
     count: NonZeroU32,
 
@@ -81,7 +80,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     print(&format!("{table}\n"))?;
     for measured in &measured {
         print(&format!(
-            "{} {}: the engine adds {:.2} µs to a kernel, and its thread takes {:.2} µs, submission included (medians)\n",
+            "{} {}: the engine adds {:.2} µs per kernel, and its thread uses {:.2} µs, including submission \
+            (medians)\n",
             counted(measured.units, "compute unit"),
             measured.place(),
             measured.added_us(),
@@ -91,18 +91,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Times per kernel, one sample an invocation.
+/// Times per kernel, one sample per invocation.
 struct Measured {
     units: u32,
     place: Place,
     /// From the first block to the end of the last.
     engine: Distribution,
-    /// Of the engine's thread: what it adds, and submission and completion, which cost a thread
-    /// without an engine too.
+    /// CPU time of the engine's thread. Includes submission and completion, which are needed
+    /// without an engine, too.
     engine_thread: Distribution,
-    /// The same launches without an engine, by a thread that sleeps and one that spins while it
-    /// waits. Which is faster depends on the cores there are: waking costs microseconds, and a
-    /// thread that spins takes a core.
+    /// The same launches without an engine, from a thread that sleeps while it waits, and from one
+    /// that spins. Which is faster depends on the number of cores: waking costs microseconds,
+    /// spinning takes a core.
     sleeping: Distribution,
     spinning: Distribution,
 }
@@ -124,7 +124,7 @@ impl Measured {
         ]
     }
 
-    /// What the engine adds to a kernel: its median minus that of the faster way to do without it.
+    /// What the engine adds to a kernel: its median, minus the faster median without it.
     fn added_us(&self) -> f64 {
         (self.engine.p50_ms - self.sleeping.p50_ms.min(self.spinning.p50_ms)) * 1000.0
     }
@@ -151,7 +151,7 @@ fn measure(args: &Args, bundle: &Arc<Bundle>, units: u32, place: Place) -> Resul
     let handle = engine.handle();
     load(&handle, bundle, "empty", Class::BestEffort)?;
     let [mut wall, mut thread, mut sleeping, mut spinning] = [const { Vec::new() }; 4];
-    // The first one allocates and binds, the second one is noted.
+    // The first invocation allocates and binds; the second is recorded.
     for index in 0..args.count.get() + 2 {
         deck.record(index == 1);
         let before = engine_thread_time()?;
@@ -164,7 +164,7 @@ fn measure(args: &Args, bundle: &Arc<Bundle>, units: u32, place: Place) -> Resul
         }
     }
     engine.shutdown();
-    anyhow::ensure!(deck.launches() == kernels as usize, "{} launches were noted of {kernels}", deck.launches());
+    anyhow::ensure!(deck.launches() == kernels as usize, "recorded {} launches of {kernels}", deck.launches());
     for index in 0..args.count.get() + 2 {
         for (idle, times) in [(Idle::Sleep, &mut sleeping), (Idle::Spin, &mut spinning)] {
             let took = deck.replay(DEVICE_QUEUE_CAPACITY_DEFAULT as usize, idle)?;
@@ -178,13 +178,14 @@ fn measure(args: &Args, bundle: &Arc<Bundle>, units: u32, place: Place) -> Resul
     Ok(Measured { units, place, engine, engine_thread, sleeping, spinning })
 }
 
-/// A graph of so many kernels that do nothing, one after the other.
+/// A graph of `count` empty kernels, one after the other.
 fn empty_kernels(count: u32) -> Result<Arc<Bundle>> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("empty.ptx"), include_str!("empty.ptx"))?;
     let manifest = folder.path().join("empty.toml");
     let text = format!(
-        "name = \"empty\"\nptx = [\"empty.ptx\"]\n[buffers]\ny = {{ kind = \"output\", dtype = \"u32\", shape = [1] }}\n[[step]]\nrepeat = {count}\n\
+        "name = \"empty\"\nptx = [\"empty.ptx\"]\n[buffers]\ny = {{ kind = \"output\", dtype = \"u32\", shape = [1] \
+        }}\n[[step]]\nrepeat = {count}\n\
          steps = [{{ kernel = \"empty\", grid = [1], block = [32], args = [\"y\"], writes = [\"y\"] }}]\n"
     );
     std::fs::write(&manifest, text)?;
@@ -194,18 +195,22 @@ fn empty_kernels(count: u32) -> Result<Arc<Bundle>> {
     Ok(Bundle::open(&bundle)?)
 }
 
-/// How long the engine's thread has run, by the system's own count; exact while it sleeps.
+/// CPU time of the engine's thread, as reported by the system; exact while it sleeps.
 fn engine_thread_time() -> Result<Duration> {
     for entry in std::fs::read_dir("/proc/self/task")? {
         let thread: PathBuf = entry?.path();
-        // A thread may end while we look.
+        // The thread may have ended meanwhile.
         let Ok(name) = std::fs::read_to_string(thread.join("comm")) else { continue };
         if name.trim_end() == ENGINE_THREAD {
             let text = std::fs::read_to_string(thread.join("schedstat"))
-                .context("the system does not count the time of threads")?;
-            let ns = text.split(' ').next().and_then(|ns| ns.parse().ok()).context("a schedstat of an unknown form")?;
+                .context("the system does not report the CPU time of threads")?;
+            let ns = text
+                .split(' ')
+                .next()
+                .and_then(|ns| ns.parse().ok())
+                .context("/proc/…/schedstat has an unknown format")?;
             return Ok(Duration::from_nanos(ns));
         }
     }
-    anyhow::bail!("the engine has no thread")
+    anyhow::bail!("cannot find the engine's thread")
 }

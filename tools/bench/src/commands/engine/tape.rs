@@ -1,4 +1,4 @@
-//! A device that notes what is done to it, so that the same can be done again without an engine.
+//! A device that records what is done to it, so that the same can be replayed without an engine.
 
 use anyhow::{Context, Result, ensure};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
@@ -29,22 +29,21 @@ pub(super) struct Deck {
     records: Arc<AtomicBool>,
 }
 
-/// Where compute units are.
+/// Location of the compute units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Threads of this process.
     Here,
-    /// A process of their own.
+    /// An executor process.
     Executor,
 }
 
-/// What the thread that replays does while nothing has ended and nothing more may be submitted.
+/// What the replaying thread does while it waits for a completion.
 #[derive(Clone, Copy)]
 pub(super) enum Idle {
-    /// Sleeps until something ends, as the engine's thread does; waking is part of what is
-    /// measured.
+    /// Sleeps until a completion, like the engine's thread; the wake-up is part of the measurement.
     Sleep,
-    /// Looks again at once, on a processor of its own or on one that a compute unit could use.
+    /// Polls, on a CPU of its own or on one that a compute unit could use.
     Spin,
 }
 
@@ -66,18 +65,18 @@ impl Deck {
         Ok(Box::new(Taped { deck: self.clone(), info, completions }))
     }
 
-    /// Starts or ends noting.
+    /// Starts or stops recording.
     pub(super) fn record(&self, on: bool) {
         self.records.store(on, Ordering::Relaxed);
     }
 
-    /// Launches on the tape.
+    /// Number of launches on the tape.
     pub(super) fn launches(&self) -> usize {
         lock(&self.tape).launches.len()
     }
 
-    /// Does what is on the tape, with as many launches in the queue as the engine puts there, and
-    /// says how long it took.
+    /// Replays the tape, with as many launches in the queue as the engine allows, and returns the
+    /// duration.
     pub(super) fn replay(&self, in_queue: usize, idle: Idle) -> Result<Duration> {
         let (mut device, tape) = (lock(&self.device), lock(&self.tape));
         for &(at, value, bytes) in &tape.fills {
@@ -115,8 +114,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The device as the engine has it. The lock, which nobody else holds meanwhile, costs it some
-/// nanoseconds.
+/// The device as passed to the engine. Its uncontended lock costs a few nanoseconds.
 struct Taped {
     deck: Deck,
     info: DeviceInfo,
@@ -202,7 +200,7 @@ impl Constants for Taped {
         self.device().reserve_constant(at, bytes)
     }
 
-    /// As modules do.
+    /// Ignored, like unloading modules: the replay needs the constants.
     fn release_constant(&mut self, _at: DeviceOffset) {}
 
     fn show_constants(&mut self, domain: &str, constants: &[DeviceOffset]) {
@@ -219,7 +217,7 @@ impl Modules for Taped {
         self.device().load_module(image)
     }
 
-    /// Modules stay for the replay.
+    /// Ignored: the replay needs the modules.
     fn unload_module(&mut self, _module: ModuleId) {}
 }
 

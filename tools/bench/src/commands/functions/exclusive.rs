@@ -1,8 +1,8 @@
-//! The baseline: a process of its own for every client, which owns the device while it lives.
+//! The baseline: one process per client, which owns the device while it lives.
 //!
-//! That is KaaS's exclusive pool on one device: a request whose client has no process takes the
-//! device from the one that has it; a process is killed, another is started and loads its function
-//! from its file. Clients wait in turn.
+//! This is KaaS's exclusive pool on one device. For a request of a client without a process, the
+//! process that owns the device is killed, and a new process is started and loads the function from
+//! its file. Clients are served round-robin.
 
 use crate::engine::EngineArgs;
 use crate::invoker::{Invoker, Local, Terms};
@@ -15,20 +15,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a worker says when it has done what it was asked for, and when it is ready.
+/// What a worker prints when it is ready, and after each request.
 const DONE: &str = "done";
 
-/// Serve one function to whoever holds the other end of standard input.
+/// Serve one function; each line on standard input is a request
 #[derive(Debug, clap::Args)]
 pub(crate) struct WorkerArgs {
-    /// The function's bundle
+    /// Bundle of the function
     bundle: PathBuf,
 
     #[command(flatten)]
     engine: EngineArgs,
 }
 
-/// The worker's side: a line is a request.
+/// The worker process: each line on standard input is a request.
 pub(crate) fn work(args: &WorkerArgs) -> Result<()> {
     let invoker = Invoker::Local(Local::start(&args.bundle, &ModelArgs::default(), &args.engine)?);
     let inputs = InputSpecs::default().tensors(invoker.inputs(), &mut Random::new(0))?;
@@ -43,7 +43,7 @@ pub(crate) fn work(args: &WorkerArgs) -> Result<()> {
     Ok(())
 }
 
-/// A running worker. Dropped, it is killed, as the pool kills it.
+/// A running worker; dropping it kills the process, as the pool does.
 struct Worker {
     client: usize,
     process: Child,
@@ -60,8 +60,8 @@ impl Worker {
         }
         let mut process =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start a worker")?;
-        let requests = process.stdin.take().expect("it was piped");
-        let answers = BufReader::new(process.stdout.take().expect("it was piped"));
+        let requests = process.stdin.take().expect("standard input and output are piped");
+        let answers = BufReader::new(process.stdout.take().expect("standard input and output are piped"));
         let mut worker = Worker { client, process, requests, answers };
         worker.wait()?;
         Ok(worker)
@@ -75,7 +75,7 @@ impl Worker {
     fn wait(&mut self) -> Result<()> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
-        ensure!(line.trim_end() == DONE, "a worker ended; what it wrote to standard error says why");
+        ensure!(line.trim_end() == DONE, "a worker process ended; see its standard error for the reason");
         Ok(())
     }
 }
@@ -88,16 +88,16 @@ impl Drop for Worker {
     }
 }
 
-/// Requests per second of clients that ask without a pause, one bundle each.
+/// Requests per second of clients that send requests without pauses, with one bundle each.
 pub(super) fn throughput(bundles: &[PathBuf], engine: &EngineArgs, duration: Duration) -> Result<f64> {
     let mut worker = Worker::start(0, &bundles[0], engine)?;
     worker.ask()?;
     let begin = Instant::now();
     let mut answers = 0_u32;
-    // Whoever was answered asks again and waits behind the others.
+    // A client that received its answer sends the next request, behind the others.
     for client in (0..bundles.len()).cycle() {
         if worker.client != client {
-            // The device is free only when the one that had it is gone.
+            // The device is free once the previous process has ended.
             drop(worker);
             worker = Worker::start(client, &bundles[client], engine)?;
         }

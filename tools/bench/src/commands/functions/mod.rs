@@ -27,20 +27,21 @@ Examples:
   atoll bench functions --size 1024 --memory-limit 256M --plot sharing.svg
   atoll bench functions --functions resnet50 --clients 4,8,16 --quota 32M";
 
-/// Measure many functions on one device: clients that ask without a pause, each for a function with
-/// constants of its own, beside one process per client.
+/// Measure many functions on one device: clients that send requests without pauses, each for its
+/// own function, beside one process per client
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Functions or models, each measured alone
+    /// Functions or models to measure, each by itself
     #[arg(long, value_delimiter = ',', default_value = "gemm_chain,complex_gemm,jacobi,resnet50")]
     functions: Vec<String>,
 
-    /// How many clients there are
+    /// Numbers of clients
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64")]
     clients: Vec<NonZeroUsize>,
 
-    /// How long each measurement takes; loads of one device alternate, for a fifth of it each
+    /// Duration of each measurement, in seconds; the kinds of load on the shared device alternate
+    /// in five rounds
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = parse_seconds)]
     duration: f64,
 
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 256)]
     size: u32,
 
-    /// Factor on the models' channels
+    /// Factor for the channels of models
     #[arg(long, default_value_t = 0.5)]
     width: f64,
 
@@ -56,16 +57,15 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 64)]
     image: u32,
 
-    /// Let the functions, which are one tenant's, have no more of the device's memory than this, as
-    /// in 512M or 2G
+    /// Memory quota of the functions, which all belong to one tenant, for example 512M or 2G
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     quota: Option<u64>,
 
-    /// Leave out the processes
+    /// Do not measure one process per client
     #[arg(long)]
     no_exclusive: bool,
 
-    /// Write a plot
+    /// File for a plot
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 
@@ -77,19 +77,19 @@ pub(crate) struct Args {
     engine: EngineArgs,
 }
 
-/// How often it is gone from one kind of load to the next. A machine that is shared with others is
-/// not as fast from one minute to the next, and loads that alternate see the same of that.
+/// Number of rounds over the kinds of load. They alternate, since the speed of a shared machine
+/// changes from minute to minute.
 const ROUNDS: u32 = 5;
 
 /// One measurement.
 struct Point {
     clients: usize,
     shared: Shared,
-    /// Requests per second of a process for each client.
+    /// Requests per second with one process per client.
     exclusive: Option<f64>,
 }
 
-/// What was measured with one kind of function.
+/// Measurements of one kind of function.
 struct Series<'a> {
     function: &'a str,
     points: Vec<Point>,
@@ -127,20 +127,20 @@ fn measure<'a>(args: &Args, function: &'a str, mut variants: Variants<'_>) -> Re
     Ok(Series { function, points })
 }
 
-/// What one device does for many functions.
+/// Throughput of many functions on one device.
 struct Shared {
-    /// What the functions' constants take.
+    /// Size of the functions' constants.
     constants_bytes: u64,
-    /// Requests per second of a client for each function, all together.
+    /// Requests per second with one client per function, in total.
     together: f64,
-    /// Of the first client, while the others ask for nothing.
+    /// Requests per second of the first client, while the others are idle.
     alone: f64,
-    /// Of one client that asks for one function after the other: what the device does with as many
-    /// constants, and nobody to share with.
+    /// Requests per second of one client that calls the functions in turn: the same constants, but
+    /// no sharing.
     in_turn: f64,
-    /// How often constants of a function were loaded, by requests of all together.
+    /// Loads of constants per request, when all clients are active.
     loads: f64,
-    /// How long clients waited for answers when all asked together.
+    /// Latency when all clients are active.
     latency: Distribution,
 }
 
@@ -181,34 +181,33 @@ fn shared(bundles: &[PathBuf], args: &Args, duration: Duration) -> Result<Shared
     })
 }
 
-/// A client for each of these asks without a pause. Returns the latencies of all, and requests per
-/// second.
+/// Runs one client per workload without pauses. Returns all latencies, and the requests per second.
 fn busy(workloads: &[Workload], time: Duration) -> (Vec<Duration>, f64) {
     let loops: Vec<_> = workloads.iter().map(|workload| workload.closed_loop(1)).collect();
     std::thread::sleep(time);
     ClosedLoop::finish_all(loops)
 }
 
-/// One client asks for one after the other. Returns requests per second.
+/// One client that calls the workloads in turn. Returns the requests per second.
 fn ask_in_turn<'a>(turns: &mut impl Iterator<Item = &'a Workload>, time: Duration) -> Result<f64> {
     let begin = Instant::now();
     let mut answers = 0;
     while begin.elapsed() < time {
-        turns.next().expect("turns never end").ask()?;
+        turns.next().expect("the iterator is infinite").ask()?;
         answers += 1;
     }
     Ok(f64::from(answers) / begin.elapsed().as_secs_f64())
 }
 
 impl Point {
-    /// Throughput as a multiple of what the first client gets when the others ask for nothing.
+    /// Throughput as a multiple of that of the first client while the others are idle.
     fn of_alone(&self) -> f64 {
         self.shared.together / self.shared.alone
     }
 }
 
 impl Series<'_> {
-    /// Throughput of processes as a multiple of the first measurement's.
+    /// Throughput of one process per client, as a multiple of the first measurement's.
     fn exclusive_of_first(&self) -> Vec<Option<f64>> {
         let first = self.points.first().and_then(|point| point.exclusive);
         self.points.iter().map(|point| Some(point.exclusive? / first?)).collect()

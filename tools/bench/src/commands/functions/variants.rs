@@ -1,4 +1,4 @@
-//! Functions of one kind with constants of their own, one per client.
+//! Functions of one kind with different constants, one per client.
 
 use crate::failure::user_error;
 use anyhow::{Context, Result};
@@ -7,7 +7,7 @@ use atoll_models::{ARCHITECTURES, BuildOptions, build_onnx};
 use atoll_pipeline::{CompileOptions, Silent, Target, compile, pack};
 use std::path::{Path, PathBuf};
 
-/// What functions are made of.
+/// The kind of functions.
 enum Kind {
     /// Kernels and a manifest.
     Function(&'static Function),
@@ -15,18 +15,18 @@ enum Kind {
     Model(String),
 }
 
-/// Sizes of what is made.
+/// Sizes of the functions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     /// Rows and columns of a function's matrices.
     pub(super) size: u32,
-    /// Factor on a model's channels.
+    /// Factor for a model's channels.
     pub(super) width: f64,
     /// Height and width of a model's image.
     pub(super) image: u32,
 }
 
-/// Bundles of one kind, made as they are asked for.
+/// Bundles of one kind, made on demand.
 pub(super) struct Variants<'a> {
     name: &'a str,
     kind: Kind,
@@ -41,15 +41,13 @@ impl<'a> Variants<'a> {
             Some(function) => Kind::Function(function),
             None if ARCHITECTURES.iter().any(|architecture| architecture.name == name) => Kind::Model(name.into()),
             None => {
-                return Err(user_error(format!(
-                    "there is no function and no model {name}; `atoll-models --list` names them"
-                )));
+                return Err(user_error(format!("unknown function or model {name}; `atoll-models --list` lists them")));
             }
         };
         Ok(Variants { name, kind, scale, folder, made: vec![] })
     }
 
-    /// The first `count` of them.
+    /// The first `count` bundles.
     pub(super) fn bundles(&mut self, count: usize) -> Result<&[PathBuf]> {
         while self.made.len() < count {
             let seed = self.made.len() as u64;
@@ -81,7 +79,7 @@ impl<'a> Variants<'a> {
                 compile(&model, &bundle, &options, &Silent)?;
             }
         }
-        // What it was made from is in it.
+        // The bundle contains everything that is needed.
         std::fs::remove_dir_all(&folder)?;
         Ok(bundle)
     }

@@ -1,9 +1,9 @@
-//! Kernels that are measured: nvcc made them from `kernels.c` (`regenerate.sh`).
+//! The measured kernels, compiled by nvcc from `kernels.c` (see `regenerate.sh`).
 
 /// The kernels in PTX.
 pub(super) const PTX: &str = include_str!("kernels.ptx");
 
-/// One kernel, its launch and what it is counted in.
+/// A kernel with its launch and its unit of work.
 pub(super) struct MeasuredKernel {
     pub(super) name: &'static str,
     pub(super) entry: &'static str,
@@ -12,16 +12,16 @@ pub(super) struct MeasuredKernel {
     pub(super) args: &'static [Given],
     #[cfg_attr(not(feature = "native"), expect(dead_code, reason = "only `bench kernel` counts"))]
     pub(super) unit: &'static str,
-    /// What one launch does, in units of 10⁹.
+    /// Work of one launch, in 10⁹ units.
     #[cfg_attr(not(feature = "native"), expect(dead_code, reason = "only `bench kernel` counts"))]
     pub(super) work: f64,
 }
 
 /// An argument of a measured launch.
 pub(super) enum Given {
-    /// So many floats.
+    /// A buffer of this many floats.
     Floats(usize),
-    /// So many bytes.
+    /// A buffer of this many bytes.
     Bytes(usize),
     Int(i32),
 }

@@ -1,4 +1,4 @@
-//! Which models are measured, and in which shapes.
+//! The models to measure, and their shapes.
 
 use crate::failure::{user_error, users};
 use anyhow::{Context, Result};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What is measured where nothing is named.
+/// The models measured by default.
 pub(super) const DEFAULTS: [&str; 10] = [
     "resnet50",
     "mobilenet_v2",
@@ -26,46 +26,46 @@ pub(super) const DEFAULTS: [&str; 10] = [
     "convnext_tiny",
 ];
 
-/// Models that `make setup` fetches.
+/// Models that `make setup` downloads.
 const TRAINED: [&str; 3] = ["magika", "common_det", "silero_vad"];
 
-/// How a model's open sizes are compiled.
+/// How the open sizes of a model are compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Variant {
-    /// Every size is a number
+    /// Every size is a constant
     Static,
     /// Batch and sequence are symbols
     Symbolic,
 }
 
-/// Sizes by the names of symbols.
+/// Values of symbols by name.
 pub(super) type Sizes = BTreeMap<String, i64>;
 
-/// Where a model comes from.
+/// Source of a model.
 pub(super) enum Source {
     Built(&'static Architecture),
     File(PathBuf),
 }
 
-/// A model as it is measured.
+/// A model, ready to be measured.
 pub(super) struct Prepared {
     pub(super) variant: Variant,
-    /// The ONNX file that the peer loads.
+    /// The ONNX file for the peer.
     pub(super) file: PathBuf,
     pub(super) bundle: Arc<Bundle>,
-    /// Compiling, without the kernel cache.
+    /// Compile time, without the kernel cache.
     pub(super) compile: Duration,
 }
 
 impl Source {
-    /// An `.onnx` file, a fetched model, or one that is built here.
+    /// An `.onnx` file, a downloaded model, or a model built here.
     pub(super) fn find(name: &str) -> Result<Source> {
         if name.ends_with(".onnx") {
             return if Path::new(name).exists() {
                 Ok(Source::File(name.into()))
             } else {
-                Err(user_error(format!("there is no file {name}")))
+                Err(user_error(format!("file {name} does not exist")))
             };
         }
         if let Some(architecture) = ARCHITECTURES.iter().find(|architecture| architecture.name == name) {
@@ -73,10 +73,7 @@ impl Source {
         }
         if !TRAINED.contains(&name) {
             let names: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).chain(TRAINED).collect();
-            return Err(user_error(format!(
-                "there is no model {name}; there are {}, and any .onnx file",
-                names.join(", ")
-            )));
+            return Err(user_error(format!("unknown model {name}; use {}, or an .onnx file", names.join(", "))));
         }
         let folder = std::env::var_os("ATOLL_MODELS_DIR")
             .map(PathBuf::from)
@@ -86,11 +83,11 @@ impl Source {
         if file.exists() {
             Ok(Source::File(file))
         } else {
-            Err(user_error(format!("{} is missing: run `make setup`", file.display())))
+            Err(user_error(format!("{} is missing; run `make setup`", file.display())))
         }
     }
 
-    /// The value of a symbol where the command line gives none.
+    /// The value of a symbol if the command line gives none.
     fn size(&self, symbol: &str, sizes: &Sizes) -> i64 {
         let published = match self {
             Source::Built(architecture) if symbol == "sequence" => architecture.image.into(),
@@ -104,13 +101,13 @@ impl Source {
         bundle.graph().symbols.iter().map(|symbol| (symbol.name.clone(), self.size(&symbol.name, sizes))).collect()
     }
 
-    /// The model in one variant; `None` where it has no such variant.
+    /// The model in one variant; `None` if that does not exist.
     pub(super) fn prepare(&self, variant: Variant, sizes: &Sizes, folder: &Path) -> Result<Option<Prepared>> {
         let file = match self {
             Source::File(file) => file.clone(),
             Source::Built(architecture) => {
                 let file = folder.join("model.onnx");
-                // A batch of more than one is a symbol that is fixed.
+                // A batch larger than one needs a symbolic model, with the symbol fixed.
                 let symbolic = variant == Variant::Symbolic || self.size("batch", sizes) > 1;
                 let image = sizes.get("sequence").and_then(|sequence| u32::try_from(*sequence).ok());
                 let build = BuildOptions { symbolic, image, ..BuildOptions::default() };
@@ -136,7 +133,7 @@ impl Source {
     }
 }
 
-/// Compiles for this machine, every kernel anew.
+/// Compiles for this machine, without the kernel cache.
 fn compiled(model: &Path, bundle: &Path, symbols: &SizeRanges) -> Result<(Arc<Bundle>, Duration)> {
     let options = CompileOptions {
         targets: vec![Target::this_host()],

@@ -1,4 +1,4 @@
-//! One model on one number of threads: turns of ours and the peer's, one after the other.
+//! Measures one model with one number of threads: turns of ours and the peer's, alternately.
 
 use super::peer::Peer;
 use crate::device_name::DeviceName;
@@ -17,40 +17,40 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a turn of a short model is: its runs are repeated in it.
+/// Minimum duration of a turn; runs of a short model are repeated.
 const TURN_MS: f64 = 10.0;
-/// Most runs of a turn.
+/// Maximum number of runs per turn.
 const RUNS_MAX: u32 = 64;
-/// Fewest pairs of turns, however long they take.
+/// Minimum number of pairs of turns, however long they take.
 const PAIRS_MIN: u32 = 3;
 
-/// How much is measured.
+/// Limits of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
     pub(super) pairs: u32,
     pub(super) time: Duration,
 }
 
-/// Runs without a pause.
+/// Several runs without a pause.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Turn {
     pub(super) milliseconds: Vec<f64>,
-    /// Milliseconds of CPU time that all threads took for a run.
+    /// CPU time of all threads per run, in milliseconds.
     cpu: f64,
 }
 
-/// Milliseconds of a run.
+/// Times of a run in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Times {
     pub(super) median: f64,
     pub(super) min: f64,
-    /// CPU time of a run, the least of all turns: what else the machine does is in it only as far
-    /// as it empties caches.
+    /// CPU time of a run: the minimum over all turns. Other programs affect it only through the
+    /// caches.
     pub(super) cpu: f64,
 }
 
 impl Times {
-    /// Of turns, of which there is at least one.
+    /// The times of at least one turn.
     fn of(turns: &[Turn]) -> Times {
         let mut runs: Vec<f64> = turns.iter().flat_map(|turn| &turn.milliseconds).copied().collect();
         runs.sort_unstable_by(f64::total_cmp);
@@ -62,7 +62,7 @@ impl Times {
     }
 }
 
-/// CPU time of this process.
+/// CPU time of this process, in milliseconds.
 fn cpu_ms() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
@@ -74,7 +74,7 @@ pub(super) struct Ours {
     handle: EngineHandle,
     name: String,
     inputs: Vec<Tensor>,
-    /// What it answers.
+    /// Its outputs.
     pub(super) outputs: Vec<Tensor>,
 }
 
@@ -84,7 +84,7 @@ impl Ours {
         let handle = engine.handle();
         let name = bundle.graph().name.clone();
         load(&handle, bundle, &name, Class::RealTime)?;
-        let answer = invoke(&handle, request(&name, &inputs, None)).context("running the model")?;
+        let answer = invoke(&handle, request(&name, &inputs, None)).context("cannot run the model")?;
         let metadata = tensor_metadata(bundle.graph(), BufferKind::Output);
         let output = |(metadata, output): (&atoll_protocol::TensorMetadata, atoll_engine::OutputTensor)| {
             Tensor::new(metadata.name.clone(), metadata.datatype, output.shape, output.bytes)
@@ -93,12 +93,12 @@ impl Ours {
         Ok(Ours { engine, handle, name, inputs, outputs })
     }
 
-    /// So many runs, behind one that does not count.
+    /// Runs the model `runs` times, after one uncounted run.
     fn run(&self, runs: u32) -> Result<Turn> {
         let once = || -> Result<f64> {
             let request = request(&self.name, &self.inputs, None);
             let start = Instant::now();
-            invoke(&self.handle, request).context("running the model")?;
+            invoke(&self.handle, request).context("cannot run the model")?;
             Ok(start.elapsed().as_secs_f64() * 1e3)
         };
         once()?;
@@ -112,7 +112,7 @@ impl Ours {
     }
 }
 
-/// Turns of both, or of ours alone; who is first changes with each pair.
+/// Turns of both sides, or of ours alone; the order alternates.
 pub(super) fn alternate(
     ours: &Ours,
     mut peer: Option<&mut Peer>,

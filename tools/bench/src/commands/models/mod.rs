@@ -32,25 +32,24 @@ Examples:
   atoll bench models gpt2 --variant symbolic --size sequence=17 --against onnxruntime
   taskset -c 1 atoll bench models mine.onnx --threads 1 --against onnxruntime";
 
-/// Outputs that are further from the peer's than this (relative to the largest) are wrong, and
-/// their time means nothing.
+/// Largest accepted difference from the peer's outputs, relative to the largest element. Beyond it
+/// the outputs are wrong and the times meaningless.
 const DIFFERENCE_MAX: f64 = 1e-2;
 
-/// Measure whole models on the host device, beside ONNX Runtime with as many threads in the same
-/// run.
+/// Measure whole models on the host device, beside ONNX Runtime with the same number of threads
 ///
-/// Both run in turns, a few milliseconds each, so that whatever else the machine does slows both
-/// alike. The ratio is that of the medians; beside it stand that of the shortest runs, and that of
-/// the CPU time of all threads, which is the one to trust on a busy machine. Models are built here
-/// with random weights, or are .onnx files; every kernel is compiled anew.
+/// Both run alternately, in turns of a few milliseconds, so that disturbances affect both. The
+/// report shows the ratio of the medians, of the shortest runs, and of the CPU time of all threads;
+/// the last is the most reliable one on a busy machine. Models are built with random weights, or
+/// read from .onnx files. The kernel cache is not used.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Models to measure: names, or .onnx files [default: ten architectures]
+    /// Models to measure: names or .onnx files [default: ten architectures]
     #[arg(value_name = "MODEL")]
     models: Vec<String>,
 
-    /// Who is measured beside us
+    /// Peer to measure as well
     #[arg(long, value_enum, value_name = "PEER")]
     against: Option<Against>,
 
@@ -58,19 +57,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "1,2")]
     threads: Vec<NonZeroU32>,
 
-    /// Only this variant of each model [default: both]
+    /// Measure only this variant of each model [default: both]
     #[arg(long, value_enum)]
     variant: Option<Variant>,
 
-    /// Value of an open size [default: batch=1, the published sequence, and 1 for those of files]
+    /// Value of an open size [default: batch=1, the published sequence length, and 1 for sizes of
+    /// files]
     #[arg(long, value_name = "NAME=SIZE", value_parser = size)]
     size: Vec<(String, i64)>,
 
-    /// Most pairs of turns of a model
+    /// Maximum number of pairs of turns per model
     #[arg(long, value_name = "COUNT", default_value = "25")]
     pairs: NonZeroU32,
 
-    /// Begin no pair of a model after this time
+    /// Start no further pair of a model after this time
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = crate::output::parse_seconds)]
     seconds: f64,
 
@@ -88,8 +88,8 @@ enum Against {
 }
 
 fn size(text: &str) -> Result<(String, i64), String> {
-    let (name, size) = text.split_once('=').ok_or("NAME=SIZE is expected")?;
-    let size = size.parse().ok().filter(|size| *size > 0).ok_or("a size of at least 1 is expected")?;
+    let (name, size) = text.split_once('=').ok_or("expected NAME=SIZE")?;
+    let size = size.parse().ok().filter(|size| *size > 0).ok_or("expected a size of at least 1")?;
     Ok((name.to_owned(), size))
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let sources = names.iter().map(|name| Source::find(name)).collect::<Result<Vec<_>>>()?;
     let threads = threads(args)?;
     if args.against.is_some() {
-        // Whether there is a peer at all is said before anything is compiled.
+        // Checks for the peer before compiling anything.
         peer::check(&peer::python(args.python.as_deref()))?;
     }
     let variants = args.variant.map_or(vec![Variant::Static, Variant::Symbolic], |variant| vec![variant]);
@@ -124,30 +124,27 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match &report.failed[..] {
         [] => Ok(()),
         [Failed { model, variant, reason }, ..] => {
-            Err(anyhow!("{} failed; the first, {model} ({variant:?}): {reason}", report.failed.len()))
+            Err(anyhow!("{} models failed; the first is {model} ({variant:?}): {reason}", report.failed.len()))
         }
     }
 }
 
-/// The numbers of threads that this machine has CPUs for.
+/// The requested numbers of threads that this machine has CPUs for.
 fn threads(args: &Args) -> Result<Vec<u32>> {
     let cpus = cpus::allowed().len() as u32;
     let (fitting, others): (Vec<u32>, Vec<u32>) =
         args.threads.iter().map(|threads| threads.get()).partition(|threads| *threads <= cpus);
     for threads in &others {
-        writeln!(
-            std::io::stderr(),
-            "note: {threads} threads are left out: this process may use {cpus} of the machine's CPUs"
-        )?;
+        writeln!(std::io::stderr(), "note: skipping {threads} threads, since this process may use only {cpus} CPUs")?;
     }
     if fitting.is_empty() {
-        Err(user_error(format!("--threads: this process may use {cpus} CPUs")))
+        Err(user_error(format!("--threads: this process may use only {cpus} CPUs")))
     } else {
         Ok(fitting)
     }
 }
 
-/// A variant of a model on all numbers of threads.
+/// Measures a variant of a model with all numbers of threads.
 fn one(
     args: &Args,
     name: &str,
@@ -183,7 +180,7 @@ fn inputs(bundle: &Bundle, sizes: &Sizes) -> Result<Vec<Tensor>> {
             .map(|(dimension, &size)| if size < 0 { symbol(dimension) } else { size }.to_string());
         format!("{}={}", input.name, sizes.collect::<Vec<_>>().join(","))
     };
-    // What has no dimension has no shape to be given.
+    // A scalar has no shape to set.
     let shapes: Vec<String> = metadata.iter().filter(|input| !input.shape.is_empty()).map(shape).collect();
     InputSpecs::parse(&[], &shapes, &metadata)?.tensors(&metadata, &mut Random::new(0))
 }
@@ -207,7 +204,9 @@ fn measured(
         .transpose()?;
     let difference = peer.as_mut().map(|peer| peer.load(&inputs, &ours.outputs, folder)).transpose()?;
     if let Some(difference) = difference.filter(|difference| difference.is_nan() || *difference > DIFFERENCE_MAX) {
-        return Err(anyhow!("its outputs are {difference:.1e} from ONNX Runtime's, relative to the largest"));
+        return Err(anyhow!(
+            "its outputs differ from ONNX Runtime's by {difference:.1e}, relative to the largest element"
+        ));
     }
     let effort = Effort { pairs: args.pairs.get(), time: Duration::from_secs_f64(args.seconds) };
     let (mine, theirs, pairs) = alternate(&ours, peer.as_mut(), effort)?;

@@ -23,7 +23,7 @@ def session(path, threads):
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # A spinning pool takes the cores away from whoever is measured beside it.
+    # A spinning thread pool would take cores away from the other side of the comparison.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
     return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -1,4 +1,4 @@
-//! ONNX Runtime in a process of its own.
+//! ONNX Runtime in a separate process.
 
 use super::measure::Turn;
 use crate::failure::{Blame, user_error};
@@ -12,14 +12,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const SCRIPT: &str = include_str!("peer.py");
 
-/// A model in ONNX Runtime. Ends with its process.
+/// A model in ONNX Runtime; dropping it ends the process.
 pub(super) struct Peer {
     child: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
-/// What the process may say.
+/// Answers of the process.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
@@ -27,76 +27,84 @@ enum Answer {
     Turn(Turn),
 }
 
-/// The Python that the flag names, else that of `$ATOLL_VENV`, else `python3`.
+/// The Python interpreter: the one from the flag, else that of `$ATOLL_VENV`, else `python3`.
 pub(super) fn python(flag: Option<&Path>) -> PathBuf {
     let in_venv = || std::env::var_os("ATOLL_VENV").map(|venv| Path::new(&venv).join("bin/python"));
     flag.map(Path::to_owned).or_else(in_venv).unwrap_or_else(|| "python3".into())
 }
 
-/// Refuses a Python that cannot be the peer.
+/// Refuses a Python without the required packages.
 pub(super) fn check(python: &Path) -> Result<()> {
     let output = Command::new(python).args(["-c", "import numpy, onnxruntime"]).output();
-    let output =
-        output.with_context(|| format!("{}: say with --python where Python is", python.display())).blame_user()?;
+    let output = output
+        .with_context(|| format!("cannot run {}; choose a Python with --python", python.display()))
+        .blame_user()?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.trim().lines().last().unwrap_or("it did not say why");
+    let said = said.trim().lines().last().unwrap_or("no message");
     Err(user_error(format!(
-        "{} cannot import onnxruntime and numpy ({said}): `make setup` installs them, or say with --python which Python has them",
+        "{} cannot import onnxruntime and numpy ({said}); run `make setup`, or choose a Python that has them with \
+        --python",
         python.display()
     )))
 }
 
 impl Peer {
-    /// Starts it with so many threads. Its first answer says whether it could load the model.
+    /// Starts the process with this number of threads. Its first answer reports whether the model
+    /// was loaded.
     pub(super) fn start(python: &Path, model: &Path, threads: u32) -> Result<Peer> {
         let mut command = Command::new(python);
         command.args(["-c", SCRIPT]).arg(model).arg(threads.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let child = command.spawn().with_context(|| format!("{}: say with --python where Python is", python.display()));
+        let child =
+            command.spawn().with_context(|| format!("cannot run {}; choose a Python with --python", python.display()));
         let mut child = child.blame_user()?;
         let (requests, answers) = child.stdin.take().zip(child.stdout.take()).context("a process without pipes")?;
         Ok(Peer { child, requests, answers: BufReader::new(answers) })
     }
 
-    /// Gives it the inputs of all runs; says how far our outputs are from its own, relative to the
-    /// largest.
+    /// Sends the inputs of all runs. Returns the largest difference between our outputs and its
+    /// own, relative to the largest element.
     pub(super) fn load(&mut self, inputs: &[Tensor], outputs: &[Tensor], folder: &Path) -> Result<f64> {
         let write = |kind: &str, tensors: &[Tensor]| -> Result<Vec<Value>> {
             let entry = |(index, tensor): (usize, &Tensor)| {
                 let file = folder.join(format!("{kind}-{index}"));
                 std::fs::write(&file, &tensor.bytes).with_context(|| file.display().to_string())?;
-                Ok(
-                    json!({ "name": tensor.name, "datatype": tensor.datatype.to_string(), "shape": tensor.shape, "file": file }),
-                )
+                Ok(json!({
+                    "name": tensor.name,
+                    "datatype": tensor.datatype.to_string(),
+                    "shape": tensor.shape,
+                    "file": file,
+                }))
             };
             tensors.iter().enumerate().map(entry).collect()
         };
         match self.ask(&json!({ "inputs": write("input", inputs)?, "outputs": write("output", outputs)? }))? {
             Answer::Difference(difference) => Ok(difference),
-            other => Err(anyhow!("ONNX Runtime was to compare outputs and said {other:?}")),
+            other => Err(anyhow!("unexpected answer of ONNX Runtime to a comparison: {other:?}")),
         }
     }
 
-    /// So many runs, behind one that does not count.
+    /// Runs the model `runs` times, after one uncounted run.
     pub(super) fn run(&mut self, runs: u32) -> Result<Turn> {
         match self.ask(&json!({ "runs": runs }))? {
             Answer::Turn(turn) if turn.milliseconds.len() == runs as usize => Ok(turn),
-            other => Err(anyhow!("ONNX Runtime was to run {runs} times and said {other:?}")),
+            other => Err(anyhow!("unexpected answer of ONNX Runtime to {runs} runs: {other:?}")),
         }
     }
 
     fn ask(&mut self, request: &Value) -> Result<Answer> {
-        // A process that is gone has said why on standard error; its missing answer is the error here.
+        // A failed process has printed the reason to standard error; the missing answer is reported
+        // below.
         let _ = writeln!(self.requests, "{request}").and_then(|()| self.requests.flush());
         let mut line = String::new();
-        self.answers.read_line(&mut line).context("asking ONNX Runtime")?;
+        self.answers.read_line(&mut line).context("cannot read the answer of ONNX Runtime")?;
         if line.is_empty() {
             let status = self.child.wait()?;
-            return Err(anyhow!("ONNX Runtime ended ({status}); what it printed stands above"));
+            return Err(anyhow!("ONNX Runtime ended ({status}); see its output above"));
         }
-        serde_json::from_str(&line).with_context(|| format!("ONNX Runtime said `{}`", line.trim()))
+        serde_json::from_str(&line).with_context(|| format!("unexpected answer of ONNX Runtime: `{}`", line.trim()))
     }
 }
 

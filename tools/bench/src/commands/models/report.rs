@@ -1,4 +1,4 @@
-//! What was measured, as a table and as JSON.
+//! The report as a table and as JSON.
 
 use super::cases::{Prepared, Variant};
 use super::measure::Times;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// All of it.
+/// All results.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     pub(super) rows: Vec<Row>,
@@ -15,25 +15,25 @@ pub(super) struct Report {
     pub(super) failed: Vec<Failed>,
 }
 
-/// A model in one variant on one number of threads.
+/// A model in one variant with one number of threads.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     model: String,
     variant: Variant,
-    /// Of the inputs.
+    /// Shape of the inputs.
     shape: String,
     threads: u32,
-    /// The median of all runs.
+    /// Median of all runs.
     atoll_ms: f64,
     ort_ms: Option<f64>,
-    /// Of the medians: more than 1 is slower than ONNX Runtime.
+    /// Ratio of the medians; above 1 means slower than ONNX Runtime.
     ratio: Option<f64>,
-    /// The shortest run.
+    /// Shortest run.
     atoll_min_ms: f64,
     ort_min_ms: Option<f64>,
-    /// Of the shortest runs.
+    /// Ratio of the shortest runs.
     ratio_min: Option<f64>,
-    /// CPU time of all threads for a run, the engine's among them, in the turn that took least.
+    /// CPU time of all threads per run, including the engine's, in the best turn.
     atoll_cpu_ms: f64,
     ort_cpu_ms: Option<f64>,
     ratio_cpu: Option<f64>,
@@ -43,7 +43,7 @@ pub(super) struct Row {
     compile_ms: f64,
 }
 
-/// The geometric mean over models.
+/// Geometric mean over models.
 #[derive(Debug, Serialize)]
 struct Mean {
     variant: Variant,
@@ -100,7 +100,7 @@ fn geometric_mean(ratios: &[f64]) -> f64 {
 }
 
 impl Report {
-    /// Adds the means of what was measured.
+    /// Adds the means of all rows.
     pub(super) fn sum_up(&mut self) {
         let mut groups: BTreeMap<(Variant, u32), Vec<[f64; 3]>> = BTreeMap::new();
         for row in &self.rows {
@@ -115,7 +115,7 @@ impl Report {
         self.geometric_means = groups.into_iter().map(mean).collect();
     }
 
-    /// A table and the means.
+    /// The table and the means as text.
     pub(super) fn text(&self) -> String {
         let mut table = Table::new([
             ("model", Align::Left),
@@ -154,7 +154,8 @@ impl Report {
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
-                "geometric mean of {models}, {variant}, threads {threads}: {ratio:.2}, of the shortest runs {ratio_min:.2}, of CPU time {ratio_cpu:.2}"
+                "geometric mean of {models}, {variant}, threads {threads}: {ratio:.2}, of the shortest runs \
+                {ratio_min:.2}, of CPU time {ratio_cpu:.2}"
             );
         }
         for Failed { model, variant, reason } in &self.failed {

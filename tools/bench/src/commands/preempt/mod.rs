@@ -16,7 +16,7 @@ use serde::Serialize;
 use stage::{Bundles, Sample, Setting, measure};
 use std::num::NonZeroU32;
 
-/// What stays where something else is swept.
+/// Default values of the parameters that are not varied.
 const KERNEL_US: u32 = 1000;
 const QUEUED: u32 = 1000;
 
@@ -27,34 +27,37 @@ Examples:
   atoll bench preempt --isolation process --count 1000 --json
   atoll bench preempt --device cuda:0 --queued 10,1000 --kernel-us 20,100,1000 --json
 
-Best-effort clients keep all compute units busy with kernels that take a given time; real-time requests, whose one kernel has a block for every compute unit, come at random.
-On a GPU best-effort blocks take every thread of a compute unit, so that no other fits beside them. What runs there is never stopped: until the last block has left (drain) is the residue of
-the kernel that ran, and until a launch that had not begun has left (flag) is what the preemption itself takes.
-Every number of queued kernels is measured with every kernel length; numbers of clients and capacities with 1000 kernels of 1000 µs, one client, capacity 4.
-Times are from the request reaching the scheduler to its first block running.";
+Best-effort clients keep all compute units busy with kernels of a given duration. Real-time requests arrive at random;
+their only kernel has one block per compute unit. On a GPU, best-effort blocks use all threads of a compute unit, so \
+that
+no other block fits beside them, and running blocks are not interrupted: the drain time is the rest of the running
+kernel, and the flag time (until a launch that had not started has left) is the time of the preemption itself.
+Every number of queued kernels is measured with every kernel duration; numbers of clients and capacities are measured
+with 1000 kernels of 1000 µs, one client, and capacity 4. Times are from the arrival of the request at the scheduler to
+the start of its first block.";
 
-/// Measure how long a real-time request waits for a device full of best-effort kernels: by how many
-/// are queued, how long they are, how many clients there are, and what a device queue takes.
+/// Measure how long a real-time request waits for a device full of best-effort kernels: by number
+/// of queued kernels, their duration, number of clients, and capacity of device queues
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Best-effort kernels that are queued, per client
+    /// Numbers of queued best-effort kernels per client
     #[arg(long, value_delimiter = ',', default_value = "10,100,1000,10000")]
     queued: Vec<NonZeroU32>,
 
-    /// How long a best-effort kernel takes, in microseconds
+    /// Durations of a best-effort kernel, in microseconds
     #[arg(long, value_name = "US", value_delimiter = ',', default_value = "20,100,1000")]
     kernel_us: Vec<NonZeroU32>,
 
-    /// Best-effort clients, each with a function of its own
+    /// Numbers of best-effort clients, each with its own function
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
     clients: Vec<NonZeroU32>,
 
-    /// Launches in a device queue
+    /// Capacities of the device queues, in launches
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64")]
     capacity: Vec<NonZeroU32>,
 
-    /// How real-time and best-effort requests share the device
+    /// Policies: how real-time and best-effort requests share the device
     #[arg(long, value_delimiter = ',', default_value = "reset,block-wait", value_parser = policy_names())]
     policy: Vec<String>,
 
@@ -62,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = NonZeroU32::new(300).expect("not zero"))]
     count: NonZeroU32,
 
-    /// What is measured: host, this machine's CPU cores; cuda or cuda:N, an NVIDIA GPU
+    /// Device: host (this machine's CPU cores), cuda or cuda:N (an NVIDIA GPU)
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Host)]
     device: DeviceName,
 
@@ -70,11 +73,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT")]
     compute_units: Option<NonZeroU32>,
 
-    /// What stands between kernels and this process
+    /// Isolation of kernels from this process
     #[arg(long, value_enum, default_value_t = Isolation::None)]
     isolation: Isolation,
 
-    /// Seed of the moments at which requests come
+    /// Seed of the times between requests
     #[arg(long, default_value_t = 0)]
     seed: u64,
 
@@ -90,7 +93,7 @@ struct Report {
     rows: Vec<Row>,
 }
 
-/// Latencies from the scheduler on, and what can be told apart.
+/// Latencies from the scheduler on, and their parts.
 #[derive(Debug, Serialize)]
 struct Row {
     queued: u32,
@@ -104,16 +107,16 @@ struct Row {
     max_us: f64,
     /// From the client to the scheduler.
     wake_us: Quantiles,
-    /// Until the last best-effort launch that was told to leave had left.
+    /// Until the last evicted best-effort launch had left.
     drain_us: Quantiles,
-    /// From the raised epoch until a launch of which no block had begun was off the device; nothing
-    /// where there was none.
+    /// From raising the epoch until a launch with no started block left the device; `None` if there
+    /// was no such launch.
     flag_us: Option<Quantiles>,
-    /// The same of launches of which blocks were stopped midway.
+    /// The same for launches with interrupted blocks.
     interrupt_us: Option<Quantiles>,
-    /// Compute-unit time of such blocks, which they take again, per request.
+    /// Compute-unit time lost to interrupted blocks, per request.
     restore_us: f64,
-    /// How many they were, in all.
+    /// Number of interrupted blocks.
     reexecuted_blocks: u64,
 }
 
@@ -124,12 +127,12 @@ struct Quantiles {
 }
 
 impl Args {
-    /// Compute units of the host device.
+    /// Number of compute units of the host device.
     fn host_units(&self) -> u32 {
         self.compute_units.map_or_else(|| HostConfig::default().compute_units, NonZeroU32::get)
     }
 
-    /// The rows, without those that would come twice.
+    /// The rows, without duplicates.
     fn settings(&self) -> Vec<Setting<'_>> {
         let base = Setting {
             policy: "",
@@ -157,11 +160,11 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.device != DeviceName::Host && (args.compute_units.is_some() || args.isolation != Isolation::None) {
-        return Err(user_error("--compute-units and --isolation are for the host device"));
+        return Err(user_error("--compute-units and --isolation apply to the host device only"));
     }
     let mut bundles = Bundles::calibrated(args)?;
     let settings = args.settings();
-    // Not drawn where nobody watches.
+    // Hidden if standard error is not a terminal.
     let bar = ProgressBar::new(settings.len() as u64);
     let mut rows = Vec::new();
     for setting in settings {

@@ -1,5 +1,5 @@
-//! A device and an engine with best-effort clients that keep it busy, and a real-time function to
-//! disturb them with.
+//! A device and an engine with best-effort clients that keep it busy, and a real-time function that
+//! preempts them.
 
 use super::Args;
 use crate::device_name::DeviceName;
@@ -21,67 +21,66 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Invocations that a client has outstanding: while one runs, a whole one waits.
+/// Outstanding invocations of a client: one runs, a whole one waits.
 const OUTSTANDING: usize = 2;
 
-/// How long best-effort work may take to begin: long graphs are bound first.
+/// Longest wait for the start of best-effort work; long graphs have to be bound first.
 const BEGIN_WITHIN: Duration = Duration::from_secs(60);
 
-/// Time between two real-time requests, at least and at most: device queues are full again long
-/// before.
+/// Pause between real-time requests (minimum and maximum). Device queues refill much faster.
 const PAUSE_US: (u64, u64) = (1_500, 4_000);
 
-/// Rounds of the kernel that calibration runs, and how often; the fastest counts.
+/// Loop iterations of the calibration kernel, and number of runs; the fastest run counts.
 const CALIBRATION_ROUNDS: u32 = 200_000;
 const CALIBRATIONS: u32 = 15;
 
-/// Blocks that leave no thread of a GPU's compute unit to another: two on those with 2048 threads;
-/// on smaller ones the second waits for the first.
+/// Blocks that fill a GPU's compute unit: two on those with 2048 threads; on smaller ones the
+/// second block waits.
 const GPU_BLOCKS_PER_UNIT: u32 = 2;
 const GPU_BLOCK_THREADS: u32 = 1024;
 
-/// What stands on one row of the table.
+/// Parameters of one row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting<'a> {
     pub(super) policy: &'a str,
-    /// Kernels of one best-effort invocation; so many wait at least.
+    /// Kernels of one best-effort invocation, and thus the minimum number of waiting kernels.
     pub(super) queued: u32,
-    /// How long one runs, on all compute units.
+    /// Duration of one kernel on all compute units.
     pub(super) kernel_us: u32,
     pub(super) clients: u32,
     pub(super) capacity: u32,
 }
 
-/// One real-time request, in nanoseconds from when its client sent it.
+/// Times of one real-time request, in nanoseconds since it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// It reached the scheduler.
+    /// When it reached the scheduler.
     pub(super) entered_ns: u64,
-    /// Its first block ran.
+    /// When its first block started.
     pub(super) started_ns: u64,
 }
 
-/// What a kernel takes of the device.
+/// Launch shape of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
     blocks: u32,
     threads: u32,
 }
 
-/// Bundles by shape, kernels and rounds: the same ones are used by many rows.
+/// Bundles by shape, number of kernels and iterations; many rows use the same ones.
 #[derive(Debug)]
 pub(super) struct Bundles {
     target: Target,
-    /// A block for every compute unit.
+    /// One block per compute unit.
     urgent: Shape,
-    /// All of the device.
+    /// The whole device.
     work: Shape,
     rounds_per_us: f64,
     made: HashMap<(Shape, u32, u32), Arc<Bundle>>,
 }
 
 impl Bundles {
-    /// Finds out how fast the kernel is where nothing else runs.
+    /// Measures the speed of the kernel on an idle device.
     pub(super) fn calibrated(args: &Args) -> Result<Bundles> {
         let engine = start(args, "reset", DEVICE_QUEUE_CAPACITY_DEFAULT)?;
         let handle = engine.handle();
@@ -111,7 +110,7 @@ impl Bundles {
         self.urgent.blocks
     }
 
-    /// A graph of so many kernels, one after the other.
+    /// A graph of `kernels` kernels, one after the other.
     fn of(&mut self, shape: Shape, kernels: u32, rounds: u32) -> Result<Arc<Bundle>> {
         if let Some(bundle) = self.made.get(&(shape, kernels, rounds)) {
             return Ok(bundle.clone());
@@ -120,21 +119,24 @@ impl Bundles {
         std::fs::write(folder.path().join("work.ptx"), include_str!("work.ptx"))?;
         let (manifest, path) = (folder.path().join("work.toml"), folder.path().join("work.kg"));
         let text = format!(
-            "name = \"work\"\nptx = [\"work.ptx\"]\n[buffers]\ny = {{ kind = \"output\", dtype = \"u32\", shape = [1] }}\n[[step]]\nrepeat = {kernels}\n\
-             steps = [{{ kernel = \"work\", grid = [{}], block = [{}], args = [\"y\", {rounds}], writes = [\"y\"] }}]\n",
+            "name = \"work\"\nptx = [\"work.ptx\"]\n[buffers]\ny = {{ kind = \"output\", dtype = \"u32\", shape = [1] \
+            }}\n[[step]]\nrepeat = {kernels}\n\
+             steps = [{{ kernel = \"work\", grid = [{}], block = [{}], args = [\"y\", {rounds}], writes = [\"y\"] \
+             }}]\n",
             shape.blocks, shape.threads
         );
         std::fs::write(&manifest, text)?;
         let options = CompileOptions { targets: vec![self.target], ..CompileOptions::default() };
         pack(&manifest, &path, &options, &Silent)?;
-        // Mapped, it outlives its file.
+        // The bundle stays mapped after its file is deleted.
         let bundle = Bundle::open(&path)?;
         self.made.insert((shape, kernels, rounds), bundle.clone());
         Ok(bundle)
     }
 }
 
-/// Disturbs best-effort work so many times; the statistics are those of the engine afterwards.
+/// Preempts best-effort work with each real-time request; also returns the engine's statistics
+/// afterwards.
 pub(super) fn measure(
     args: &Args,
     setting: Setting<'_>,
@@ -151,7 +153,7 @@ pub(super) fn measure(
     let clients = clients?;
     let begun = Instant::now();
     while handle.statistics().issued_launches <= u64::from(setting.capacity) {
-        ensure!(begun.elapsed() < BEGIN_WITHIN, "best-effort work did not begin within {} s", BEGIN_WITHIN.as_secs());
+        ensure!(begun.elapsed() < BEGIN_WITHIN, "best-effort work did not start within {} s", BEGIN_WITHIN.as_secs());
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut random = Random::new(seed);
@@ -190,7 +192,7 @@ impl Client {
     fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();
-        // A panic was reported when it happened.
+        // A panic has already been reported.
         let _ = self.thread.join();
     }
 }
@@ -241,7 +243,7 @@ fn load(handle: &EngineHandle, name: &str, bundle: &Arc<Bundle>, class: Class) -
     Ok(())
 }
 
-/// Calls a function without inputs, its launches timed.
+/// Invokes a function without inputs, with timed launches.
 fn call(handle: &EngineHandle, function: &str) -> Result<InvocationResult> {
     let stage = StageRequest { function: FunctionKey::local(function), inputs: Vec::new(), outputs: None };
     let request = ChainRequest { stages: vec![stage], class: None, priority: 0, deadline: None, times_launches: true };
@@ -250,7 +252,7 @@ fn call(handle: &EngineHandle, function: &str) -> Result<InvocationResult> {
     Ok(answered.recv().context("the engine ended")??)
 }
 
-/// The clock of launches.
+/// The clock that launches are timed with.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

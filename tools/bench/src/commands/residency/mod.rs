@@ -13,10 +13,11 @@ use serde_json::json;
 use simulation::{Outcome, simulate};
 use std::path::PathBuf;
 
-/// What the others are compared with.
+/// The policy that others are compared with.
 const BASELINE: &str = "two-level-lru";
-/// How rows are called that are no policies: one that knows the future, and what nobody can beat.
-const FOREKNOWING: &str = "knows the future";
+/// Names of rows that are not policies: an offline algorithm that knows all requests, and a lower
+/// bound.
+const OFFLINE: &str = "knows the future";
 const BOUND: &str = "lower bound";
 
 const EXAMPLES: &str = "\
@@ -25,12 +26,12 @@ Examples:
   atoll bench residency --json zipf
   atoll bench residency recorded.mix";
 
-/// Compare the policies that decide which constants stay on the device, on recorded mixes of
-/// requests; nothing is run.
+/// Compare residency policies, which decide which constants stay on the device, on recorded mixes
+/// of requests (simulated)
 #[derive(Debug, clap::Args)]
 #[command(about, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Mixes of the repository, or files [default: all of the repository]
+    /// Mixes of the repository, or files [default: all mixes of the repository]
     #[arg(value_name = "MIX")]
     mixes: Vec<String>,
 
@@ -59,23 +60,23 @@ fn mix(name: &str) -> Result<Mix> {
     let path = PathBuf::from(name);
     if path.extension().is_none() {
         let names: Vec<&str> = MIXES.iter().map(|(name, _)| *name).collect();
-        anyhow::bail!("there is no mix {name}; there are {}, and files", names.join(", "));
+        anyhow::bail!("unknown mix {name}; use {}, or a file", names.join(", "));
     }
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
-    text.parse().with_context(|| format!("{name} is no mix"))
+    text.parse().with_context(|| format!("{name} is not a valid mix"))
 }
 
-/// What the policies made of one mix.
+/// Results of all policies on one mix.
 struct Comparison<'a> {
     mix: &'a Mix,
-    /// By policy; the last one knows the future.
+    /// Results by policy; the last one is the offline algorithm.
     outcomes: Vec<(&'static str, Outcome)>,
     least_reload_us: u64,
 }
 
 fn compare(mix: &Mix) -> Comparison<'_> {
     let policies = RESIDENCY_POLICIES.iter().map(|policy| (policy.name, simulate(mix, (policy.make)())));
-    let foreknowing = (FOREKNOWING, simulate(mix, Box::new(Foreknowing::new(mix))));
+    let foreknowing = (OFFLINE, simulate(mix, Box::new(Foreknowing::new(mix))));
     Comparison { mix, outcomes: policies.chain([foreknowing]).collect(), least_reload_us: least_reload_us(mix) }
 }
 
@@ -149,8 +150,8 @@ fn table(comparisons: &[Comparison<'_>]) -> Table {
 mod tests {
     use super::*;
 
-    /// What eviction by cost promises: better than KaaS's two-level LRU on at least two mixes,
-    /// never worse by more than a twentieth.
+    /// The claim of the cost policy: better than KaaS's two-level LRU on at least two mixes, and
+    /// never more than 5 % worse.
     #[test]
     fn cost_beats_two_level_lru() {
         let mixes: Vec<Mix> = MIXES.iter().map(|(name, _)| mix(name).unwrap()).collect();
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_beats_the_bound_and_outcomes_repeat() {
+    fn no_policy_beats_the_bound_and_results_are_deterministic() {
         for (name, _) in MIXES {
             let mix = mix(name).unwrap();
             let comparison = compare(&mix);

@@ -1,32 +1,32 @@
-//! A device with a policy, driven through a mix: what had to be loaded.
+//! Simulates a device with a residency policy on a mix of requests.
 
 use atoll_core::residency::{ItemFacts, ItemId, Residency, ResidencyPolicy};
 use atoll_core::{Class, Nanos};
 use atoll_models::mixes::{Mix, MixFunction, MixRequest};
 
-/// What a policy made of a mix.
+/// Result of a policy on a mix.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Outcome {
-    /// Uses of functions, and those of them that found it on the device.
+    /// Uses of functions, and those that found the function on the device.
     pub(super) uses: u64,
     pub(super) hits: u64,
-    /// Bytes of all uses, and of those that were hits.
+    /// Bytes of all uses, and of the hits.
     pub(super) bytes: u64,
     pub(super) hit_bytes: u64,
-    /// What all reloads take, and those that real-time functions waited for.
+    /// Total time of reloads, and the time that real-time functions waited for.
     pub(super) reload_us: u64,
     pub(super) rt_reload_us: u64,
 }
 
-/// Runs a mix. A request's functions are on the device together; one request runs at a time, as in
-/// KaaS, and time is that of the arrivals, so that the requests are the same for every policy.
+/// Runs a mix. All functions of a request are on the device together, and one request runs at a
+/// time, as in KaaS. Time is that of the arrivals, so that all policies see the same requests.
 pub(super) fn simulate(mix: &Mix, policy: Box<dyn ResidencyPolicy>) -> Outcome {
     let mut device = Device { mix, residency: Residency::new(policy), outcome: Outcome::default() };
     mix.requests.iter().for_each(|request| device.serve(request));
     device.outcome
 }
 
-/// When a request arrives, as a policy sees it.
+/// Arrival time of a request.
 pub(super) fn arrival(request: &MixRequest) -> Nanos {
     Nanos(request.at_ms * 1_000_000)
 }

@@ -29,6 +29,12 @@
 //! belong to the whole launch; the size of dynamic shared memory is that of the largest kernel in
 //! it. `%warpid`, `%smid` and the like tell where a thread runs, and stay real.
 
+mod outcome;
+mod prologue;
+
+pub use self::outcome::{NotVirtualized, VirtualLaunch, Virtualization};
+
+use self::prologue::prologue;
 use crate::code::{Code, at, prepend, rebuild};
 use crate::error::PassError;
 use crate::module_facts::{Dialect, align_up, params_bytes};
@@ -50,114 +56,6 @@ pub(crate) const WARP_THREADS: u32 = 32;
 
 /// Limit on the threads of a block, on every device.
 const BLOCK_THREADS_MAX: u32 = 1024;
-
-/// What the pass did to a kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Virtualization {
-    /// The pass did not run.
-    NotAsked,
-    /// Its indices are virtual.
-    Virtual(VirtualLaunch),
-    /// It is unchanged.
-    Refused(NotVirtualized),
-}
-
-/// Requirements of a kernel with virtual indices on its launch. The real block has at least as many
-/// threads as the virtual one, rounded up to whole warps, and the virtual grid has fewer than 2³²
-/// blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VirtualLaunch {
-    /// Byte offset of the appended [`virtual_params`].
-    pub offset: u32,
-    /// The block shape that was compiled in; if `None`, it is passed as parameters.
-    pub block: Option<[u32; 3]>,
-    /// Whether the threads of a virtual block must be a multiple of 32: the kernel has barriers and
-    /// its block shape was unknown.
-    pub needs_full_warps: bool,
-    /// Whether surplus lanes of the last warp stay and take part in barriers.
-    pub surplus_lanes_stay: bool,
-}
-
-/// Why a kernel keeps its real indices. Lines are those of the source; 0 for statements built by a
-/// pass.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotVirtualized {
-    /// A property of the whole launch.
-    #[error("line {line}: `{what}` belongs to the launch as a whole and has no virtual value")]
-    LaunchWide {
-        /// The instruction or special register.
-        what: String,
-        /// The line.
-        line: u32,
-    },
-    /// The kernel is declared to run in clusters.
-    #[error("the kernel is declared `.{directive}`: clusters belong to the launch as a whole")]
-    ClusterDirective {
-        /// The directive.
-        directive: String,
-    },
-    /// A special register is read as a vector.
-    #[error("line {line}: `{what}` is read as a vector; read its components instead")]
-    WholeVector {
-        /// The special register.
-        what: String,
-        /// The line.
-        line: u32,
-    },
-    /// A callee whose body is unknown.
-    #[error("line {line}: the callee `{callee}` has no body in this module")]
-    UnknownCallee {
-        /// The function, or the register that holds it.
-        callee: String,
-        /// The line.
-        line: u32,
-    },
-    /// A device function that reads the indices but cannot get additional parameters.
-    #[error(
-        "the device function `{function}` reads thread or block indices, and indirect calls cannot pass virtual ones"
-    )]
-    FixedSignature {
-        /// The function.
-        function: String,
-    },
-    /// A barrier for a part of the threads whose count is unknown or not allowed.
-    #[error("line {line}: the barrier's count is not a constant multiple of 32")]
-    BarrierCount {
-        /// The line.
-        line: u32,
-    },
-    /// A barrier for more threads than a block has.
-    #[error("line {line}: the barrier waits for {count} threads, and a block has {threads}")]
-    BarrierBeyondBlock {
-        /// Its thread count.
-        count: u32,
-        /// Threads of the block, rounded up to whole warps.
-        threads: u32,
-        /// The line.
-        line: u32,
-    },
-    /// The last warp of a block is partial, and its surplus lanes cannot take part.
-    #[error("blocks of {threads} threads leave surplus lanes in the last warp, and line {line}: {why}")]
-    PartialWarp {
-        /// Threads of a block.
-        threads: u32,
-        /// The obstacle.
-        why: surplus_lanes::Obstacle,
-        /// The line.
-        line: u32,
-    },
-    /// The shape is not a valid block shape.
-    #[error("{0:?} is not a valid block shape")]
-    BlockShape([u32; 3]),
-    /// The appended parameters exceed the limit.
-    #[error("{bytes} bytes of parameters exceed the {limit} that `.version` and `.target` allow")]
-    TooManyParameters {
-        /// Size with the appended parameters.
-        bytes: u64,
-        /// The limit.
-        limit: u64,
-    },
-}
 
 /// Why there is no plan: a reason to leave the kernel unchanged, or broken control flow.
 enum Refusal {
@@ -418,14 +316,7 @@ struct Rewrite<'p> {
     extended: &'p BTreeSet<Name>,
 }
 
-// Registers of the prologue.
-const THREAD: &str = "%atoll_thread";
-const CTA: &str = "%atoll_cta";
-const SIZE: &str = "%atoll_size";
-const REST: &str = "%atoll_rest";
 const COUNT: &str = "%atoll_count";
-const SURPLUS: &str = "%atoll_surplus";
-
 /// Suffix of the name of an appended parameter.
 const BLOCK_BASE: &str = "atoll_block_base";
 const AXES: [char; 3] = ['x', 'y', 'z'];
@@ -556,115 +447,4 @@ fn real_numbers(needs: &BTreeSet<&'static str>) -> Code {
         code.emit("mov.u32", [Operand::Name(register), (*special).into()]);
     }
     code
-}
-
-/// Computes the virtual indices, and exits blocks and threads beyond the virtual launch.
-fn prologue(kernel: &str, plan: &Plan, needs: &BTreeSet<&'static str>) -> Code {
-    let mut code = Code::default();
-    let grid = AXES.map(|axis| register_of(&format!("%nctaid.{axis}")));
-    let block = AXES.map(|axis| register_of(&format!("%ntid.{axis}")));
-    let needs_count = plan.threads().is_none() && !plan.counted.is_empty();
-    let mut registers: BTreeSet<Name> = grid.iter().chain(&block).cloned().collect();
-    registers.extend(needs.iter().map(|special| register_of(special)));
-    registers.extend([THREAD, CTA, SIZE, REST].map(Name::new));
-    registers.extend(needs_count.then(|| Name::new(COUNT)));
-    code.registers(ScalarType::B32, &registers.iter().map(Name::as_str).collect::<Vec<_>>());
-    code.registers(ScalarType::Pred, &[SURPLUS]);
-    if plan.surplus.is_some() {
-        surplus_lanes::declare(&mut code);
-    }
-
-    let names = parameter_names(kernel, plan.launch.block);
-    code.emit("mov.u32", [CTA.into(), "%ctaid.x".into()]);
-    code.emit("ld.param.u32", [REST.into(), at(&names[0])]);
-    code.emit("sub.s32", [CTA.into(), CTA.into(), REST.into()]);
-    for (register, name) in grid.iter().zip(&names[1..]) {
-        code.emit("ld.param.u32", [register.into(), at(name)]);
-    }
-    product(&mut code, &grid);
-    // Compared as unsigned numbers, blocks in front of the base are beyond the grid too.
-    code.emit("setp.ge.u32", [SURPLUS.into(), CTA.into(), SIZE.into()]);
-    code.emit_if(SURPLUS, "ret", []);
-
-    for (axis, register) in block.iter().enumerate() {
-        match plan.launch.block {
-            Some(shape) => code.emit("mov.u32", [register.into(), i64::from(shape[axis]).into()]),
-            None => code.emit("ld.param.u32", [register.into(), at(&names[4 + axis])]),
-        }
-    }
-    code.emit("mov.u32", [THREAD.into(), "%tid.x".into()]);
-    leave_surplus_threads(&mut code, plan, &block, needs_count);
-    split(&mut code, needs, "tid", THREAD, plan.launch.block);
-    split(&mut code, needs, "ctaid", CTA, None);
-    if needs.contains("%nwarpid") {
-        product(&mut code, &block);
-        code.emit("add.s32", [SIZE.into(), SIZE.into(), i64::from(WARP_THREADS - 1).into()]);
-        code.emit("shr.u32", [register_of("%nwarpid").into(), SIZE.into(), 5.into()]);
-    }
-    code
-}
-
-/// Exits the threads beyond the virtual block, except lanes that barriers need.
-fn leave_surplus_threads(code: &mut Code, plan: &Plan, block: &[Name; 3], needs_count: bool) {
-    let (threads, count): (Operand, Operand) = match plan.threads() {
-        Some(threads) => (i64::from(threads).into(), plan.count()),
-        None => {
-            product(code, block);
-            if needs_count {
-                code.emit("add.s32", [COUNT.into(), SIZE.into(), i64::from(WARP_THREADS - 1).into()]);
-                code.emit("and.b32", [COUNT.into(), COUNT.into(), (-i64::from(WARP_THREADS)).into()]);
-            }
-            (SIZE.into(), COUNT.into())
-        }
-    };
-    let beyond = if plan.surplus.is_some() { count } else { threads.clone() };
-    code.emit("setp.ge.u32", [SURPLUS.into(), THREAD.into(), beyond]);
-    code.emit_if(SURPLUS, "ret", []);
-    if plan.surplus.is_some() {
-        code.emit("setp.lt.u32", [surplus_lanes::ACTIVE.into(), THREAD.into(), threads]);
-    }
-}
-
-/// Multiplies three extents into [`SIZE`].
-fn product(code: &mut Code, extents: &[Name; 3]) {
-    code.emit("mul.lo.s32", [SIZE.into(), (&extents[0]).into(), (&extents[1]).into()]);
-    code.emit("mul.lo.s32", [SIZE.into(), SIZE.into(), (&extents[2]).into()]);
-}
-
-/// Splits a linear index into the components that are needed. If the extents are known, an axis of
-/// extent 1 costs nothing; the thread index of a one-dimensional block then stays a progression
-/// over the lanes.
-fn split(code: &mut Code, needs: &BTreeSet<&'static str>, what: &str, linear: &str, known: Option<[u32; 3]>) {
-    let component = |axis: usize| Some(register_of(virtual_register(&format!("%{what}.{}", AXES[axis]))?));
-    let is_needed = |axis: usize| needs.contains(format!("%{what}.{}", AXES[axis]).as_str());
-    let extent = |axis: usize| register_of(&format!("%n{what}.{}", AXES[axis]));
-    let is_flat_behind = |axis: usize| known.is_some_and(|extents| extents[axis + 1..].iter().all(|&e| e == 1));
-    code.emit("mov.u32", [REST.into(), linear.into()]);
-    for axis in 0..3 {
-        if !(axis..3).any(is_needed) {
-            return;
-        }
-        let Some(register) = component(axis) else { return };
-        let is_one = known.is_some_and(|extents| extents[axis] == 1);
-        if is_needed(axis) {
-            match () {
-                () if axis == 2 || is_flat_behind(axis) => code.emit("mov.u32", [(&register).into(), REST.into()]),
-                () if is_one => code.emit("mov.u32", [(&register).into(), 0.into()]),
-                () => code.emit("rem.u32", [(&register).into(), REST.into(), (&extent(axis)).into()]),
-            }
-        }
-        if axis < 2 && is_flat_behind(axis) {
-            // Nothing remains for the axes behind it. Surplus lanes that stay have no valid index
-            // anyway.
-            for behind in (axis + 1..3).filter(|&behind| is_needed(behind)) {
-                if let Some(register) = component(behind) {
-                    code.emit("mov.u32", [(&register).into(), 0.into()]);
-                }
-            }
-            return;
-        }
-        if axis < 2 && !is_one {
-            code.emit("div.u32", [REST.into(), REST.into(), (&extent(axis)).into()]);
-        }
-    }
 }

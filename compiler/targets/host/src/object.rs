@@ -19,14 +19,14 @@ pub(crate) const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// as fast (`atoll bench kernel`).
 const PIPELINE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,\
     instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
-                        gvn,loop-unroll,instsimplify,simplifycfg,adce)";
+    gvn,loop-unroll,instsimplify,simplifycfg,adce)";
 
 /// The passes for a kernel with more than [`MAX_UNROLLED_BLOCKS`] basic blocks, without unrolling:
 /// for each loop that LLVM unrolls, or considers to unroll, it visits the code behind the loop,
 /// which is quadratic in the number of loops.
 const PIPELINE_OF_LARGE: &str = "always-inline,globaldce,function(sroa,early-cse,simplifycfg,\
     instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),\
-                        gvn,instsimplify,simplifycfg,adce)";
+    gvn,instsimplify,simplifycfg,adce)";
 
 /// Limit on the basic blocks of a kernel whose loops are unrolled. Kernels of models have some
 /// hundreds.

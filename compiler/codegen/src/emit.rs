@@ -1,4 +1,4 @@
-//! Schedule → kernels and launches of one target.
+//! Emits the kernels and launches of a schedule for one target.
 
 use crate::error::CodegenError;
 use crate::kernels;
@@ -16,24 +16,24 @@ use std::collections::HashMap;
 /// Kernels and launches of one target.
 #[derive(Clone, Debug)]
 pub struct Emitted {
-    /// Every kernel once.
+    /// All kernels, each once.
     pub module: Module,
-    /// The kernels in the module's order; [`KernelId`] indexes them.
+    /// The kernels in the module's order, indexed by [`KernelId`].
     pub kernels: Vec<EmittedKernel>,
-    /// One entry per graph node; `None` where the node is no kernel.
+    /// One entry per graph node; `None` for a copy node.
     pub launches: Vec<Option<LaunchSpec>>,
 }
 
 /// A kernel of an emitted module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmittedKernel {
-    /// Its entry point.
+    /// Name of its entry point.
     pub name: String,
-    /// The block shape it was written for; the number of threads is a multiple of 32.
+    /// The block shape it was written for; a multiple of 32 threads.
     pub block: [u32; 3],
 }
 
-/// Most elements of a tensor: kernels index elements in 31 bits.
+/// Largest number of elements of a tensor: kernels index elements in 31 bits.
 const ELEMENTS_MAX: i64 = i32::MAX as i64;
 
 /// Writes the kernels of a schedule for a target.
@@ -52,7 +52,7 @@ pub fn emit(schedule: &Schedule, target: &TargetDescription) -> Result<Emitted, 
         if let Some(launch) = &mut launch {
             for (ranges, written) in variants(target, &schedule.graph.symbols, work).map_err(|e| e.at(&node.name))? {
                 let variant = emitter.add(limit_registers(target, written));
-                // A target whose tile is low anyway has nothing to gain.
+                // On a target with low tiles the variant may be the same kernel.
                 if variant.kernel != launch.kernel {
                     launch.variants.push(LaunchVariant { ranges, launch: variant });
                 }
@@ -66,7 +66,7 @@ pub fn emit(schedule: &Schedule, target: &TargetDescription) -> Result<Emitted, 
 /// The kernel of one node; `None` for a copy.
 fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, CodegenError> {
     let inputs = &work.inputs[..];
-    let output = work.outputs.first().ok_or_else(|| CodegenError::inconsistent("an operator without results"))?;
+    let output = work.outputs.first().ok_or_else(|| CodegenError::inconsistent("an operator has no results"))?;
     let input = |i: usize| inputs.get(i).ok_or_else(|| CodegenError::inconsistent(format!("operand {i} is missing")));
     let written = match &work.kind {
         WorkKind::Copy => return Ok(None),
@@ -86,33 +86,35 @@ fn write(target: &TargetDescription, work: &Work) -> Result<Option<Written>, Cod
             Op::Pad { before, mode } => kernels::pad::pad(target, before, *mode, input(0)?, output),
             Op::Resize(resize) => kernels::resize::resize(target, resize, input(0)?, output),
             Op::Nest(nest) => kernels::nest::nest(target, nest, inputs, &work.outputs),
-            // Scheduling made other work of these.
+            // Scheduling replaces these operators.
             Op::Reshape | Op::Concat { .. } | Op::Recurrent { .. } => {
-                Err(CodegenError::inconsistent("an operator that is scheduled away"))
+                Err(CodegenError::inconsistent("scheduling should have replaced this operator"))
             }
         },
     };
     written.map(Some)
 }
 
-/// The kernel with arguments that name the checks of the graph.
+/// Replaces the kernel's own check numbers in the arguments by those of the graph.
 fn numbered(mut written: Written, checks: &[(u32, u32)]) -> Result<Written, CodegenError> {
     for argument in &mut written.args {
         if let Argument::Check { check } = argument {
             let known = checks.iter().find(|(number, _)| number == check);
             *check = known
-                .ok_or_else(|| CodegenError::inconsistent(format!("check {check} of its kernel is in no table")))?
+                .ok_or_else(|| {
+                    CodegenError::inconsistent(format!("check {check} of its kernel is not in the check table"))
+                })?
                 .1;
         }
     }
     Ok(written)
 }
 
-/// Tells the assembler how many registers a thread may take.
+/// Adds a `.maxnreg` limit, which tells the assembler how many registers a thread may use.
 fn limit_registers(target: &TargetDescription, mut written: Written) -> Written {
     if let Some(limits) = target.registers {
         let threads: u32 = written.block.iter().product();
-        // Registers are handed out in units of eight.
+        // Registers are allocated in units of eight.
         let count = (limits.per_block / threads / 8 * 8).min(limits.per_thread_max);
         written
             .function
@@ -128,7 +130,7 @@ fn check_sizes(work: &Work) -> Result<(), CodegenError> {
     };
     match work.inputs.iter().chain(&work.outputs).find(|t| is_large(t)) {
         Some(tensor) => Err(CodegenError::unsupported(format!(
-            "a tensor of {} elements, at most {ELEMENTS_MAX} are possible",
+            "a tensor has {} elements; at most {ELEMENTS_MAX} are supported",
             tensor.count()
         ))),
         None => Ok(()),
@@ -138,12 +140,12 @@ fn check_sizes(work: &Work) -> Result<(), CodegenError> {
 struct Emitter {
     module: Module,
     kernels: Vec<EmittedKernel>,
-    /// Kernels as written, before they got their names, with what they became.
+    /// Kernels before they are named, by stem, with their block shape and id.
     by_stem: HashMap<String, Vec<(Function, [u32; 3], KernelId)>>,
 }
 
 impl Emitter {
-    /// Adds a kernel unless there is an equal one, and gives the launch.
+    /// Adds a kernel unless an equal one exists; returns the launch.
     fn add(&mut self, written: Written) -> LaunchSpec {
         let Written { stem, function, block, grid, args } = written;
         let known = self.by_stem.entry(stem.clone()).or_default();
@@ -162,7 +164,7 @@ impl Emitter {
     }
 }
 
-/// The kernel under another name; its parameters carry the name too.
+/// Renames the kernel and its parameters, whose names begin with the kernel's.
 fn renamed(mut function: Function, from: &str, to: &str) -> Function {
     let prefix = format!("{from}_param_");
     let rename = |name: &mut Name| {

@@ -1,23 +1,22 @@
-//! What can go wrong, and whose fault it is.
+//! Errors of code generation.
 
-/// Why a tensor graph has no kernels.
+/// Why a tensor graph cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodegenError {
-    /// The model asks for something the generator cannot do (yet): choose another export, or extend
-    /// the generator.
-    #[error("node {node}: {reason}")]
+    /// The model uses something that the generator does not support.
+    #[error("node {node}: not supported: {reason}")]
     Unsupported {
         /// The model's name of the node.
         node: String,
-        /// What is not possible.
+        /// What is not supported.
         reason: String,
     },
-    /// The tensor graph contradicts itself. A bug in the frontend, not in the model.
+    /// The tensor graph violates an invariant: a bug in the frontend, not in the model.
     #[error("node {node}: the tensor graph is inconsistent: {reason}")]
     Inconsistent {
         /// The model's name of the node.
         node: String,
-        /// The contradiction.
+        /// The violation.
         reason: String,
     },
 }
@@ -31,7 +30,7 @@ impl CodegenError {
         CodegenError::Inconsistent { node: String::new(), reason: reason.into() }
     }
 
-    /// The error with the node it is about; generators do not know names.
+    /// Sets the node of the error; the kernel generators do not know its name.
     pub(crate) fn at(self, name: &str) -> CodegenError {
         match self {
             CodegenError::Unsupported { reason, .. } => CodegenError::Unsupported { node: name.to_owned(), reason },

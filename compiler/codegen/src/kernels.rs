@@ -1,4 +1,4 @@
-//! One file per family of kernels.
+//! The kernel generators, one file per family.
 
 pub(crate) mod concat;
 pub(crate) mod conv;

@@ -1,26 +1,31 @@
-//! Code generation: a tensor graph becomes a kernel graph, and for each target the PTX kernels of
+//! Code generation: lowers a tensor graph to a kernel graph and, per target, to the PTX kernels of
 //! its nodes.
 //!
 //! ```text
-//! TensorGraph ── schedule ──▶ Schedule (buffers, nodes, weights) ── emit(target) ──▶ Emitted (module, launches)
+//! TensorGraph ── schedule ──▶ Schedule ── emit(target) ──▶ Emitted
+//!                             (buffers, nodes, weights)    (module, launches)
 //! ```
 //!
-//! [`schedule`] knows no target: it gives every value a place, stores constants once, and makes one
-//! kernel node of almost every operator. [`emit`] writes the kernels for one [`TargetDescription`];
-//! kernels with the same text are one. What is fixed when a model is compiled (windows, strides,
-//! channel counts) is a number in the text, what is not is a parameter whose value is an expression
-//! over the graph's symbols.
+//! [`schedule`] is target-independent: it assigns every value a location, stores constants once,
+//! and makes one kernel node of almost every operator. [`emit`] writes the kernels for one
+//! [`TargetDescription`]; kernels with equal text are shared. What is fixed at compile time
+//! (windows, strides, channel counts) is a number in the text; everything else is a parameter whose
+//! value is an expression over the graph's symbols.
 //!
 //! Invariants of every kernel:
-//! - a block writes only elements of its node's outputs, and reads none but those it wrote itself:
-//!   running a block again is harmless;
-//! - block sizes are multiples of 32, `%tid.y` (and so all but `%tid.x`) is the same for the lanes
-//!   of a warp;
-//! - barriers are reached by all threads of a block; nobody exits early;
-//! - elements are indexed in 31 bits, addresses are computed in 64.
 //!
-//! What it is not: it plans no memory, injects no preemption checks (passes do) and knows nothing
-//! of the model's source format.
+//! - A block writes only elements of its node's outputs, and reads only those of them that it wrote
+//!   itself. So running a block again is safe.
+//! - The number of threads of a block is a multiple of 32. `%tid.y` (and every other index except
+//!   `%tid.x`) is the same for all lanes of a warp.
+//! - All threads of a block reach every barrier; no thread exits early.
+//! - Elements are indexed in 31 bits, addresses are computed in 64.
+//!
+//! Not here: the memory plan (`atoll-frontend`), preemption checks (`atoll-passes` inserts them),
+//! and anything about ONNX.
+//!
+//! Start reading at `schedule.rs` and `emit.rs`, then `writer.rs` (writing a kernel) and `kernels`
+//! (one file per family).
 
 mod emit;
 mod error;

@@ -1,8 +1,8 @@
-//! Scalar functions in f32, from `ex2.approx` and polynomials: the same text on every target,
-//! within about two units in the last place.
+//! Scalar functions in f32, from `ex2.approx` and polynomials: the same text on every target, with
+//! an error of about two units in the last place.
 //!
-//! `lg2.approx` is avoided: its error is absolute, so a logarithm near 1 would have no correct
-//! digit. The coefficients are minimax fits for the reduced ranges named at each function.
+//! `lg2.approx` is not used: its error is absolute, so a logarithm near 1 would have no correct
+//! digit. The coefficients are minimax fits for the reduced range named at each function.
 #![expect(
     clippy::excessive_precision,
     clippy::approx_constant,
@@ -13,7 +13,7 @@ use crate::writer::Writer;
 use atoll_ptx::{Name, Operand, ScalarType};
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
-/// What `LOG2_E` lacks to the true number.
+/// The difference between log2(e) and `LOG2_E`.
 const LOG2_E_LOW: f32 = 1.925_963e-8;
 const LN_2: f32 = std::f32::consts::LN_2;
 
@@ -60,7 +60,7 @@ impl Writer {
         sum
     }
 
-    /// The magnitude with the sign of another number.
+    /// `magnitude` with the sign of `sign`.
     fn with_sign_of(&mut self, magnitude: &Operand, sign: &Operand) -> Operand {
         let bits = self.make(ScalarType::B32, "mov.b32", [sign.clone()]);
         let sign = self.make(ScalarType::B32, "and.b32", [bits.into(), Operand::from(i32::MIN)]);
@@ -69,12 +69,12 @@ impl Writer {
         self.f32("mov.b32", [both.into()])
     }
 
-    /// `2^(x * log2 e)`, corrected by what rounding the product lost. Infinities, zeros and NaN
-    /// come out as they should.
+    /// `2^(x * log2 e)`, corrected by the rounding error of the product. Exact for infinities and
+    /// NaN.
     pub(crate) fn exp(&mut self, x: &Operand) -> Operand {
         let scaled = self.fmul(x, &LOG2_E.into());
         let power = self.f32("ex2.approx.f32", [scaled]);
-        // Beyond these the power is 0 or infinite anyway, and the correction must stay finite.
+        // Beyond these bounds the result is 0 or infinity anyway; the correction must stay finite.
         let bounded = self.f32("max.f32", [x.clone(), (-104.0).into()]);
         let bounded = self.f32("min.f32", [bounded, 89.0.into()]);
         let product = self.fmul(&bounded, &LOG2_E.into());
@@ -85,9 +85,9 @@ impl Writer {
         self.fmul(&power, &correction)
     }
 
-    /// Natural logarithm: exponent and mantissa in [2/3, 4/3).
+    /// Natural logarithm, by exponent and a mantissa in [2/3, 4/3).
     pub(crate) fn log(&mut self, x: &Operand) -> Operand {
-        // Subnormal numbers are made normal first.
+        // Subnormal numbers are scaled to normal ones first.
         let small = self.fcompare("lt", x, &f32::MIN_POSITIVE.into());
         let raised = self.fmul(x, &8_388_608.0.into());
         let normal = self.fselect(&small, &raised, x);
@@ -111,7 +111,7 @@ impl Writer {
         let series = self.fma(&series, &square, &f);
         let result = self.fma(&exponent, &LN_2.into(), &series);
 
-        // 0, infinity, NaN and what is below 0.
+        // Special cases: 0, infinity, NaN and negative numbers.
         let infinite = self.fcompare("ge", x, &f32::INFINITY.into());
         let result = self.fselect(&infinite, x, &result);
         let zero = self.fcompare("eq", x, &0.0.into());
@@ -122,7 +122,7 @@ impl Writer {
 
     /// `ln(1 + x)` for x in [0, 1].
     fn log_plus_one(&mut self, x: &Operand) -> Operand {
-        // ln(u) * x / (u - 1) with u = 1 + x rounded: the rounding error of u cancels.
+        // `ln(u) * x / (u - 1)` with `u = 1 + x` rounded: the rounding error of `u` cancels.
         let u = self.fadd(x, &1.0.into());
         let logarithm = self.log(&u);
         let rounded = self.fadd(&u, &(-1.0).into());
@@ -135,7 +135,7 @@ impl Writer {
 
     /// `exp(x) - 1`.
     pub(crate) fn exp_minus_one(&mut self, x: &Operand) -> Operand {
-        // tanh(x / 2) = (e^x - 1) / (e^x + 1), and tanh is exact near 0.
+        // `exp(x) - 1 = tanh(x / 2) * (exp(x) + 1)`, and `tanh` is accurate near 0.
         let half = self.fmul(x, &0.5.into());
         let tanh = self.tanh(&half);
         let power = self.exp(x);
@@ -147,7 +147,7 @@ impl Writer {
         self.fselect(&is_near, &near, &far)
     }
 
-    /// Error function: an odd polynomial near 0, `1 - exp(polynomial)` beyond.
+    /// Error function: an odd polynomial near 0, `1 - exp(polynomial)` elsewhere.
     pub(crate) fn erf(&mut self, x: &Operand) -> Operand {
         let magnitude = self.fabs(x);
         let square = self.fmul(x, x);
@@ -167,7 +167,7 @@ impl Writer {
         let far = self.fma(&far, &magnitude, &negated);
         let power = self.exp(&far);
         let far = self.fsub(&1.0.into(), &power);
-        // Far out the polynomial turns around; erf is 1 there.
+        // Beyond 4 the polynomial is not monotone; erf is 1 there.
         let beyond = self.fcompare("gt", &magnitude, &4.0.into());
         let far = self.fselect(&beyond, &1.0.into(), &far);
         let far = self.with_sign_of(&far, x);
@@ -176,7 +176,7 @@ impl Writer {
         self.fselect(&is_far, &far, &near)
     }
 
-    /// Hyperbolic tangent: an odd polynomial below 0.625, `1 - 2 / (exp(2|x|) + 1)` beyond.
+    /// Hyperbolic tangent: an odd polynomial below 0.625, `1 - 2 / (exp(2|x|) + 1)` elsewhere.
     pub(crate) fn tanh(&mut self, x: &Operand) -> Operand {
         let square = self.fmul(x, x);
         let near = self
@@ -214,7 +214,7 @@ impl Writer {
         self.fadd(&positive, &rest)
     }
 
-    /// Sine, or with `quarter` = 1 cosine: reduced to [-pi/4, pi/4] in three steps, good up to
+    /// Sine or, with `quarter = 1`, cosine: reduced to [-pi/4, pi/4] in three steps; accurate up to
     /// about 1e5.
     pub(crate) fn sine(&mut self, x: &Operand, quarter: u32) -> Operand {
         let turns = self.fmul(x, &std::f32::consts::FRAC_2_PI.into());
@@ -240,8 +240,8 @@ impl Writer {
         self.fselect(&is_negative, &negated, &value)
     }
 
-    /// `x^y` as `exp(y ln|x|)`, with the sign of an odd power and the cases of IEEE 754 that models
-    /// meet.
+    /// `x^y` as `exp(y ln|x|)`, with the sign of an odd power and the special cases of IEEE 754
+    /// that models use.
     pub(crate) fn pow(&mut self, x: &Operand, y: &Operand) -> Operand {
         let x = self.f32("mov.f32", [x.clone()]);
         let y = self.f32("mov.f32", [y.clone()]);
@@ -249,7 +249,7 @@ impl Writer {
         let logarithm = self.log(&magnitude);
         let exponent = self.fmul(&logarithm, &y);
         let power = self.exp(&exponent);
-        // The logarithm 0 of one, times an infinity, is no number.
+        // The logarithm of 1 is 0; times an infinity that would be NaN.
         let is_unit = self.fcompare("eq", &magnitude, &1.0.into());
         let power = self.fselect(&is_unit, &1.0.into(), &power);
 
@@ -265,7 +265,7 @@ impl Writer {
         let of_negative = self.fselect(&is_whole, &of_negative, &fractional);
         let is_negative = self.fcompare("lt", &x, &0.0.into());
         let result = self.fselect(&is_negative, &of_negative, &power);
-        // Anything to the power 0 is 1, and 1 to any power is 1.
+        // `x^0` is 1 and `1^y` is 1, for every x and y.
         let is_zero = self.fcompare("eq", &y, &0.0.into());
         let result = self.fselect(&is_zero, &1.0.into(), &result);
         let is_one = self.fcompare("eq", &x, &1.0.into());

@@ -1,6 +1,6 @@
-//! Scalar functions in f64, within a few units in the last place. Coefficients of `log`, `sin`,
-//! `cos`, `atan` and `erf` are those of FreeBSD's libm (Sun Microsystems, 1993), those of the
-//! exponential are the Taylor series, which converges fast enough on the reduced range.
+//! Scalar functions in f64, with an error of a few units in the last place, one file per family.
+//! The coefficients of `log`, `sin`, `cos`, `atan` and `erf` are those of FreeBSD's libm (Sun
+//! Microsystems, 1993).
 #![expect(clippy::excessive_precision, clippy::approx_constant, reason = "coefficients as they were fitted")]
 
 use crate::real::Real;
@@ -13,7 +13,7 @@ mod exponential;
 mod logarithm;
 mod power;
 
-/// ln 2 in two parts; products of the first with exponents are exact.
+/// ln 2 as a sum of two numbers; products of the first with exponents are exact.
 const LN2_HIGH: f64 = 6.931_471_803_691_238_164_90e-1;
 const LN2_LOW: f64 = 1.908_214_929_270_587_700_02e-10;
 const LN2: f64 = std::f64::consts::LN_2;

@@ -1,4 +1,4 @@
-//! Scalar programs: pointwise operators and epilogues, written element by element.
+//! Scalar programs: emits pointwise operators and epilogues, element by element.
 
 use crate::error::CodegenError;
 use crate::scalar::{Scalar, held_as, is_float};
@@ -8,11 +8,11 @@ use atoll_frontend::tensor_graph::{PointArg, PointOp, PointProgram, PointStep};
 use atoll_kgraph::DType;
 use atoll_ptx::{Name, Operand, ScalarType};
 
-/// Largest exponent of an integer power that is written out.
+/// Largest exponent of an integer power that is expanded into products.
 const INTEGER_POWER_MAX: f64 = 64.0;
 
 impl Writer {
-    /// Runs a program on its inputs and gives the result as `result` type.
+    /// Emits a program on its inputs; returns the result converted to `result`.
     pub(crate) fn program(
         &mut self,
         program: &PointProgram,
@@ -30,8 +30,9 @@ impl Writer {
                 });
             }
             let args: Option<Vec<Scalar>> = args.into_iter().collect();
-            let args =
-                args.ok_or_else(|| CodegenError::inconsistent("a scalar program reads what it does not have"))?;
+            let args = args.ok_or_else(|| {
+                CodegenError::inconsistent("a scalar program reads an input or step that does not exist")
+            })?;
             if step.may_divide_by_zero() {
                 self.check_divisor(step, &args);
             }
@@ -39,11 +40,11 @@ impl Writer {
             results.push(value);
         }
         let last = results.pop().or_else(|| inputs.first().cloned());
-        let last = last.ok_or_else(|| CodegenError::inconsistent("a scalar program without inputs or steps"))?;
+        let last = last.ok_or_else(|| CodegenError::inconsistent("a scalar program has no inputs and no steps"))?;
         Ok(if last.dtype == result { last } else { self.cast(&last, result) })
     }
 
-    /// Notes where an integer is divided by zero.
+    /// Emits the check that an integer is not divided by zero.
     fn check_divisor(&mut self, step: &PointStep, args: &[Scalar]) {
         let ty = held_as(step.ty);
         let divisor = args.get(1).map_or_else(|| 0.into(), |divisor| divisor.operand.clone());
@@ -52,7 +53,7 @@ impl Writer {
         self.violated(DIVISION, &is_zero);
     }
 
-    /// Runs one step on its operands.
+    /// Emits one step on its operands.
     pub(crate) fn step(&mut self, step: &PointStep, args: &[Scalar]) -> Result<Scalar, CodegenError> {
         let arg = |i: usize| {
             args.get(i).ok_or_else(|| CodegenError::inconsistent(format!("{:?} lacks operand {i}", step.op)))
@@ -118,14 +119,14 @@ impl Writer {
             let differ = self.make(ScalarType::Pred, "xor.pred", [a.operand.clone(), b.operand.clone()]);
             return match how {
                 "eq" => Ok(Scalar::truth(self.make(ScalarType::Pred, "not.pred", [differ.into()]))),
-                _ => Err(CodegenError::unsupported("booleans have no order")),
+                _ => Err(CodegenError::unsupported("an ordered comparison of booleans")),
             };
         }
         let (a, b) = (self.in_register(&a.operand, ty), b.operand.clone());
         Ok(Scalar::truth(self.make(ScalarType::Pred, &format!("setp.{how}.{ty}"), [a, b])))
     }
 
-    /// One step in 32-bit or 64-bit integers.
+    /// Emits one step in 32-bit or 64-bit integers.
     fn integer_step(&mut self, step: &PointStep, args: &[Operand]) -> Result<Operand, CodegenError> {
         let ty = held_as(step.ty);
         let signed = matches!(ty, ScalarType::S32 | ScalarType::S64);
@@ -165,7 +166,7 @@ impl Writer {
         .into())
     }
 
-    /// A shift of an unsigned number; PTX shifts everything out where the shift is too far.
+    /// A shift of an unsigned integer. In PTX, a shift by the width or more gives 0.
     fn shift(&mut self, dotted: &str, ty: ScalarType, x: &Operand, y: &Operand) -> Name {
         let by = if ty == ScalarType::U64 {
             let y = self.in_register(y, ty);
@@ -177,7 +178,7 @@ impl Writer {
         self.make(ty, dotted, [x.clone(), by])
     }
 
-    /// Remainder with the sign of the divisor.
+    /// The remainder, with the sign of the divisor.
     fn modulo(&mut self, ty: ScalarType, signed: bool, x: &Operand, y: &Operand) -> Operand {
         let y = self.in_register(y, ty);
         let rest = self.make(ty, &format!("rem.{ty}"), [x.clone(), y.clone()]);
@@ -227,8 +228,8 @@ impl Writer {
         result
     }
 
-    /// A power whose exponent is in a register: a round of squaring for each of its bits. A
-    /// negative exponent gives 0 but for 1 and -1.
+    /// A power whose exponent is in a register: one step of squaring per bit of the exponent. A
+    /// negative exponent gives 0, except for the bases 1 and -1.
     fn unknown_power(&mut self, ty: ScalarType, x: &Operand, y: &Operand, one: Operand) -> Operand {
         let bits = ty.bits();
         let y = self.in_register(y, ty);
@@ -248,7 +249,7 @@ impl Writer {
             return result;
         }
         let is_negative = self.make(ScalarType::Pred, &format!("setp.lt.{ty}"), [y.clone(), 0.into()]);
-        // 1 or -1: what is 1 when squared. Its sign is that of an odd power.
+        // Handles a base of 1 or -1 (its square is 1): an odd power has its sign.
         let odd = self.make(ty, &format!("and.b{bits}"), [y, 1.into()]);
         let is_odd = self.make(ScalarType::Pred, &format!("setp.ne.{ty}"), [odd.into(), 0.into()]);
         let squared = self.make(ty, &format!("mul.lo.{ty}"), [x.clone(), x.clone()]);

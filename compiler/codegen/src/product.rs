@@ -1,10 +1,10 @@
-//! The one form of all dense linear algebra: `rows x columns` sums of products over k, per batch,
-//! with an epilogue.
+//! The common form of all dense linear algebra: per batch, `rows x columns` sums of products over
+//! k, with an epilogue.
 //!
 //! A matrix product has the columns of `b` as columns; a convolution has its output pixels as
-//! columns and its filters as rows. Batches, rows and columns are index spaces of the *output*;
-//! every tensor has strides over them, so that broadcasting, transposition and residual inputs need
-//! no cases of their own.
+//! columns and its filters as rows. Batches, rows and columns are index spaces of the *output*.
+//! Every tensor has strides over them, so broadcasting, transposition and residual inputs are not
+//! special cases.
 
 use crate::error::CodegenError;
 use crate::scalar::Scalar;
@@ -20,12 +20,13 @@ use atoll_ptx::{Name, Operand};
 /// `output[batch, row, column] = program(sum over k of a[batch, row, k] * b[batch, k, column],
 /// extras…)`
 pub(crate) struct Product<'a> {
-    /// Start of the kernel's name.
+    /// Prefix of the kernel's name.
     pub(crate) stem: &'static str,
     /// Batch dimensions.
     pub(crate) batch: Vec<Expr>,
     pub(crate) rows: Expr,
-    /// Most rows that the kernel is launched with, where they are a symbol's and it is for few.
+    /// Largest number of rows that this kernel is launched with, if the number of rows is symbolic
+    /// and the kernel is a variant for few rows.
     pub(crate) rows_most: Option<i64>,
     pub(crate) depth: Expr,
     /// Dimensions of the columns.
@@ -37,7 +38,7 @@ pub(crate) struct Product<'a> {
     pub(crate) spreads: Vec<Spread>,
 }
 
-/// A matrix per batch.
+/// A tensor viewed as a matrix per batch.
 #[derive(Clone)]
 pub(crate) struct Matrix {
     pub(crate) tensor: Tensor,
@@ -49,12 +50,13 @@ pub(crate) struct Matrix {
     pub(crate) column: Expr,
 }
 
-/// Where the second operand comes from.
+/// The second operand.
 #[derive(Clone)]
 pub(crate) enum Source {
     /// A matrix.
     Matrix(Matrix),
-    /// The windows of an image: column `(n, spatial…)`, k `(channel, tap…)`.
+    /// The windows of an image (implicit im2col): a column is `(n, spatial…)`, k is
+    /// `(channel, tap…)`.
     Windows(Windows),
 }
 
@@ -65,7 +67,7 @@ pub(crate) struct Windows {
     pub(crate) tensor: Tensor,
     /// Strides over the batch dimensions.
     pub(crate) batch: Vec<Expr>,
-    /// Images among the columns; 1 where each is a batch.
+    /// Number of images among the columns; 1 if each image is a batch.
     pub(crate) images: Expr,
     /// Spatial axes, outermost first.
     pub(crate) axes: Vec<Axis>,
@@ -91,12 +93,12 @@ impl Product<'_> {
         Expr::product(&self.batch)
     }
 
-    /// Most rows, where that is known.
+    /// Largest number of rows, if it is known.
     pub(crate) fn rows_bound(&self) -> Option<i64> {
         self.rows.as_const().or(self.rows_most)
     }
 
-    /// Checks what the kernels take for granted.
+    /// Checks the element types that the kernels support.
     pub(crate) fn check(&self) -> Result<(), CodegenError> {
         let b = match &self.b {
             Source::Matrix(m) => &m.tensor,
@@ -110,7 +112,8 @@ impl Product<'_> {
         Ok(())
     }
 
-    /// Joins dimensions that all tensors step through evenly: fewer divisions in the kernel.
+    /// Merges dimensions that all tensors traverse with one stride: the kernel needs fewer
+    /// divisions.
     pub(crate) fn collapse(&mut self) {
         let spread_batches = self.spreads.iter().map(|s| s.batch.clone());
         let b_batch = match &self.b {
@@ -138,17 +141,17 @@ impl Product<'_> {
     }
 }
 
-/// The epilogue of a kernel: addresses of the output and the extra inputs at some columns.
+/// The epilogue of a kernel at given columns: addresses of the output and of the extra inputs.
 pub(crate) struct Epilogue<'a> {
     program: &'a PointProgram,
     tensors: Vec<At>,
 }
 
-/// One tensor at one row and one column.
+/// A tensor at one row and one column.
 struct At {
     address: Name,
     row: Int,
-    /// The element, where all rows read the same.
+    /// The element, if it is the same for all rows.
     fixed: Option<Scalar>,
     dtype: DType,
 }
@@ -170,7 +173,8 @@ impl<'a> Epilogue<'a> {
             let stride = w.size(&spread.row);
             let start = sweep::offset(w, batch, &spread.batch);
             let start = w.mad(row, &stride, &start);
-            // What is the same for all lanes first, so that only one address per tensor differs between them.
+            // The part that is the same for all lanes comes first, so that only one address per
+            // tensor differs between lanes.
             let line = w.at(&base, &start, bytes);
             let along = sweep::offset(w, &indices, &spread.columns);
             let address = w.at(&line, &along, bytes);
@@ -181,7 +185,7 @@ impl<'a> Epilogue<'a> {
         Epilogue { program: product.program, tensors }
     }
 
-    /// Finishes and stores the sum of the `i`-th row.
+    /// Applies the epilogue to the sum of the `i`-th row, and stores it.
     pub(crate) fn store(&self, w: &mut Writer, i: u32, sum: &Operand) -> Result<(), CodegenError> {
         self.store_scalar(w, i, Scalar::f32(sum.clone()))
     }
@@ -207,7 +211,7 @@ impl<'a> Epilogue<'a> {
 }
 
 impl At {
-    /// Address and constant offset of the `i`-th row.
+    /// The address and constant offset of the `i`-th row.
     fn row(&self, w: &mut Writer, i: u32) -> (Name, i64) {
         let bytes = self.dtype.bytes() as u32;
         match &self.row {

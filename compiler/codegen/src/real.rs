@@ -1,18 +1,18 @@
-//! Scalar steps of floats, in f32 or in f64: what is arithmetic is one text for both; the functions
-//! are in `math` and `math64`.
+//! Scalar steps of floats, in f32 or f64. Arithmetic has one implementation for both types; the
+//! functions are in `math` and `math64`.
 //!
-//! A NaN stays one: the smaller and the larger of two are compared and selected, since `min` and
-//! `max` would drop it (their `.NaN` forms need newer GPUs).
+//! A NaN is propagated: minimum and maximum are a comparison and a selection, because `min` and
+//! `max` drop NaN (their `.NaN` forms need newer GPUs).
 
 use crate::error::CodegenError;
 use crate::writer::Writer;
 use atoll_frontend::tensor_graph::PointOp;
 use atoll_ptx::{Immediate, Name, Operand, ScalarType};
 
-/// Rounds that an exact remainder takes at most: each divides the quotient by 2^48.
+/// Largest number of iterations of an exact remainder: each divides the quotient by 2^48.
 const REMAINDER_ROUNDS: u32 = 22;
 
-/// Writes instructions of one float type.
+/// Emits instructions of one float type.
 pub(crate) struct Real<'w> {
     pub(crate) w: &'w mut Writer,
     pub(crate) ty: ScalarType,
@@ -28,7 +28,7 @@ impl Writer {
 impl Real<'_> {
     // ---- instructions ----
 
-    /// A number.
+    /// A constant.
     pub(crate) fn number(&self, value: f64) -> Operand {
         if self.ty == ScalarType::F64 {
             Operand::Immediate(Immediate::F64(value.to_bits()))
@@ -38,7 +38,7 @@ impl Real<'_> {
     }
 
     fn op<const N: usize>(&mut self, dotted: &str, args: [&Operand; N]) -> Operand {
-        // A number stands where every assembler takes one: not first.
+        // PTX accepts a constant everywhere except as the first operand.
         let ty = self.ty;
         let first = self.w.in_register(args[0], ty);
         let operands = std::iter::once(first).chain(args[1..].iter().map(|a| (*a).clone()));
@@ -81,7 +81,7 @@ impl Real<'_> {
         self.op("rcp.rn", [a])
     }
 
-    /// To a whole number: `rni`, `rzi`, `rmi` or `rpi`.
+    /// Rounds to an integral value: `rni`, `rzi`, `rmi` or `rpi`.
     pub(crate) fn rounded(&mut self, how: &str, a: &Operand) -> Operand {
         let ty = self.ty;
         self.op(&format!("cvt.{how}.{ty}"), [a])
@@ -110,7 +110,7 @@ impl Real<'_> {
         sum
     }
 
-    /// The magnitude with the sign of another number.
+    /// `magnitude` with the sign of `sign`.
     pub(crate) fn with_sign_of(&mut self, magnitude: &Operand, sign: &Operand) -> Operand {
         let (bits, lowest) =
             if self.ty == ScalarType::F64 { (ScalarType::B64, i64::MIN) } else { (ScalarType::B32, i32::MIN.into()) };
@@ -123,20 +123,19 @@ impl Real<'_> {
         self.w.make(ty, &format!("mov.b{width}"), [both.into()]).into()
     }
 
-    // ---- smaller and larger ----
+    // ---- minimum and maximum ----
 
-    /// The smaller; NaN where one is.
+    /// The minimum; NaN if one operand is.
     pub(crate) fn min(&mut self, x: &Operand, y: &Operand) -> Operand {
         self.extreme("gt", x, y)
     }
 
-    /// The larger; NaN where one is.
+    /// The maximum; NaN if one operand is.
     pub(crate) fn max(&mut self, x: &Operand, y: &Operand) -> Operand {
         self.extreme("lt", x, y)
     }
 
-    /// `y` where the comparison of `x` and `y` holds, else `x`; the comparison does not hold where
-    /// one is NaN.
+    /// `y` if the comparison of `x` and `y` is true, else `x`. A comparison with NaN is false.
     fn extreme(&mut self, how: &str, x: &Operand, y: &Operand) -> Operand {
         let takes = self.compare(how, x, y);
         let result = self.select(&takes, y, x);
@@ -149,7 +148,7 @@ impl Real<'_> {
 
     // ---- steps ----
 
-    /// One step.
+    /// Emits one step.
     pub(crate) fn step(&mut self, op: PointOp, args: &[Operand]) -> Result<Operand, CodegenError> {
         let ty = self.ty;
         let x = self.w.in_register(&args[0], ty);
@@ -191,7 +190,7 @@ impl Real<'_> {
             PointOp::Clip => {
                 let raised = self.max(&x, &y);
                 let high =
-                    args.get(2).cloned().ok_or_else(|| CodegenError::inconsistent("a clip without an upper bound"))?;
+                    args.get(2).cloned().ok_or_else(|| CodegenError::inconsistent("a clip has no upper bound"))?;
                 self.min(&raised, &high)
             }
             _ => return self.function(op, &x),
@@ -212,14 +211,15 @@ impl Real<'_> {
             PointOp::Tanh => self.w.tanh(x),
             PointOp::Sigmoid => self.w.sigmoid(x),
             PointOp::Softplus => self.w.softplus(x),
-            PointOp::Asin | PointOp::Acos | PointOp::Atan | PointOp::Sinh | PointOp::Cosh => self.rare(op, x)?,
-            PointOp::Asinh | PointOp::Acosh | PointOp::Atanh => self.rare(op, x)?,
+            PointOp::Asin | PointOp::Acos | PointOp::Atan | PointOp::Sinh | PointOp::Cosh => self.by_f64(op, x)?,
+            PointOp::Asinh | PointOp::Acosh | PointOp::Atanh => self.by_f64(op, x)?,
             other => return Err(CodegenError::unsupported(format!("{other:?} of floats"))),
         })
     }
 
-    /// A function that few models use: by way of f64, so that it exists once.
-    fn rare(&mut self, op: PointOp, x: &Operand) -> Result<Operand, CodegenError> {
+    /// A function that few models use: computed in f64 for both types, so that it has one
+    /// implementation.
+    fn by_f64(&mut self, op: PointOp, x: &Operand) -> Result<Operand, CodegenError> {
         let mut found = None;
         let result = self.in_f64(std::slice::from_ref(x), |real, args| {
             found = real.function_f64(op, &args[0]);
@@ -253,7 +253,7 @@ impl Real<'_> {
         self.select(&positive, x, otherwise)
     }
 
-    /// -1, 1, or the number itself where it is 0 or NaN.
+    /// -1 or 1; the number itself if it is 0 or NaN.
     fn sign(&mut self, x: &Operand) -> Operand {
         let (zero, one, minus) = (self.number(0.0), self.number(1.0), self.number(-1.0));
         let above = self.compare("gt", x, &zero);
@@ -262,7 +262,7 @@ impl Real<'_> {
         self.select(&above, &one, &rest)
     }
 
-    /// A power; the exponents models use most are written as products and roots.
+    /// A power; common exponents are emitted as products and roots.
     fn power(&mut self, x: &Operand, y: &Operand) -> Operand {
         let known = match y {
             Operand::Immediate(Immediate::F32(bits)) => Some(f64::from(f32::from_bits(*bits))),
@@ -287,8 +287,8 @@ impl Real<'_> {
         }
     }
 
-    /// C's `fmod`, in f64, exact for quotients below 2^1056: the multiples of the divisor by
-    /// falling powers of 2^48 are taken away, which no rounding touches.
+    /// C's `fmod`, in f64, exact for quotients below 2^1056: subtracts multiples of the divisor by
+    /// decreasing powers of 2^48; none of these subtractions rounds.
     fn remainder(&mut self, x: &Operand, y: &Operand) -> Operand {
         let (zero, infinity) = (self.number(0.0), self.number(f64::INFINITY));
         let divisor = self.abs(y);
@@ -306,7 +306,7 @@ impl Real<'_> {
             let whole = real.rounded("rzi", &quotient);
             let negated = real.neg(&whole);
             let less = real.fma(&negated, &multiple, &now);
-            // The quotient may have been rounded up to the next whole number.
+            // The quotient may have been rounded up to the next integer.
             let raised = real.add(&less, &multiple);
             let is_below = real.compare("lt", &less, &zero);
             let less = real.select(&is_below, &raised, &less);
@@ -315,7 +315,7 @@ impl Real<'_> {
             w.set(&rest, &less, ScalarType::F64);
             w.emit("mul.f64", [(&factor).into(), (&factor).into(), smaller.clone()]);
         });
-        // Nothing for a number, NaN for an infinity.
+        // Adds 0 for a finite number, NaN for an infinity.
         let nothing = self.sub(x, x);
         let rest = self.add(&rest.into(), &nothing);
         self.with_sign_of(&rest, x)

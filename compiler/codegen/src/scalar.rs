@@ -8,15 +8,15 @@ use atoll_ptx::{Immediate, Name, Operand, ScalarType};
 /// 2^63
 const TWO_63: f64 = 9_223_372_036_854_775_808.0;
 
-/// A value of an element type, held as [`held_as`] says.
+/// A value of an element type, in a register of type [`held_as`].
 #[derive(Clone, Debug)]
 pub(crate) struct Scalar {
     pub(crate) dtype: DType,
     pub(crate) operand: Operand,
 }
 
-/// The register type of an element type: small floats are computed in f32, small integers in 32
-/// bits, booleans are predicates.
+/// The register type of an element type: floats narrower than f32 are held as f32, integers
+/// narrower than 32 bits in 32 bits, booleans as predicates.
 pub(crate) fn held_as(dtype: DType) -> ScalarType {
     match dtype {
         DType::Bool => ScalarType::Pred,
@@ -29,7 +29,7 @@ pub(crate) fn held_as(dtype: DType) -> ScalarType {
     }
 }
 
-/// The type that loads and stores move, before conversion.
+/// The type that loads and stores use, before conversion.
 fn memory_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool | DType::U8 => "u8",
@@ -51,7 +51,7 @@ pub(crate) fn is_float(dtype: DType) -> bool {
 }
 
 impl Scalar {
-    /// A value in a predicate; nothing else holds one.
+    /// A boolean; it is always held in a predicate.
     pub(crate) fn truth(predicate: Name) -> Scalar {
         Scalar { dtype: DType::Bool, operand: predicate.into() }
     }
@@ -64,13 +64,13 @@ impl Scalar {
     pub(crate) fn predicate(&self) -> Result<Name, CodegenError> {
         match (&self.operand, self.dtype) {
             (Operand::Name(name), DType::Bool) => Ok(name.clone()),
-            _ => Err(CodegenError::inconsistent(format!("a boolean is expected, {:?} is given", self.dtype))),
+            _ => Err(CodegenError::inconsistent(format!("a boolean is expected instead of {:?}", self.dtype))),
         }
     }
 }
 
 impl Writer {
-    /// A number of a type.
+    /// A constant of a type.
     pub(crate) fn constant(&mut self, dtype: DType, value: f64) -> Scalar {
         let operand = match held_as(dtype) {
             ScalarType::F32 => (value as f32).into(),
@@ -84,7 +84,7 @@ impl Writer {
         Scalar { dtype, operand }
     }
 
-    /// The value in a register, for instructions that take no number there.
+    /// The value in a register, for instructions that do not accept a constant.
     pub(crate) fn in_register(&mut self, value: &Operand, ty: ScalarType) -> Operand {
         match value {
             Operand::Immediate(_) => self.make(ty, &format!("mov.{ty}"), [value.clone()]).into(),
@@ -127,7 +127,7 @@ impl Writer {
         self.emit(&dotted, [mem(address, offset), held]);
     }
 
-    /// The upper half of an f32, rounded to nearest even; a NaN stays one.
+    /// The upper half of an f32, rounded to nearest even; a NaN stays NaN.
     fn bf16_bits(&mut self, value: &Operand) -> Name {
         let value = self.in_register(value, ScalarType::F32);
         let bits = self.make(ScalarType::B32, "mov.b32", [value.clone()]);
@@ -165,7 +165,7 @@ impl Writer {
                 ScalarType::F32 | ScalarType::F64,
                 ScalarType::U32 | ScalarType::S32 | ScalarType::U64 | ScalarType::S64,
             ) => self.truncated(&source, from_held, to),
-            // Registers of the same width are the same registers, whatever their sign.
+            // Registers of the same width can be reused, independent of their signedness.
             (from, to)
                 if from == to
                     || (from.bytes() == to.bytes()
@@ -187,21 +187,21 @@ impl Writer {
         self.wrapped(&Scalar { dtype: to, operand })
     }
 
-    /// A float as an integer register: the smallest integer of 32 bits (64 for the types that need
-    /// them) where it does not fit or is NaN.
+    /// A float truncated to an integer register. If it does not fit or is NaN, the smallest integer
+    /// of 32 bits (64 for the types that need them).
     fn truncated(&mut self, source: &Operand, from: ScalarType, to: DType) -> Operand {
         let is_wide = matches!(to, DType::U32 | DType::U64 | DType::I64);
         let (ty, limit) = if is_wide { (ScalarType::S64, TWO_63) } else { (ScalarType::S32, 2_147_483_648.0) };
         let mut real = self.real(from);
         let (high, low) = (real.number(limit), real.number(-limit));
-        // In f64 a number between -2^31 - 1 and -2^31 is truncated to what fits.
+        // In f64, a number between -2^31 - 1 and -2^31 truncates to a valid integer.
         let low = if from == ScalarType::F64 && !is_wide { real.number(-limit - 1.0) } else { low };
         let how = if from == ScalarType::F64 && !is_wide { "gt" } else { "ge" };
         let is_above = real.compare("ge", source, &high);
         let reaches = real.compare(how, source, &low);
         let whole = self.make(ty, &format!("cvt.rzi.{ty}.{from}"), [source.clone()]);
         let lowest = if is_wide { i64::MIN } else { i32::MIN.into() };
-        // The conversion saturates at the lower end by itself; a NaN reaches nothing.
+        // The conversion saturates at the lower end by itself; `reaches` is false for NaN.
         let value = self.make(ty, &format!("selp.{ty}"), [Operand::from(&whole), lowest.into(), reaches.into()]);
         let above: Operand = if to == DType::U64 {
             let below = self.real(from).sub(source, &high);
@@ -247,8 +247,8 @@ impl Writer {
         self.wrapped(&Scalar { dtype: to, operand })
     }
 
-    /// The value with the bits cut that its type does not have; every operation that may have set
-    /// them ends with this.
+    /// Truncates the value to the bits of its type; every operation that may have set others ends
+    /// with this.
     pub(crate) fn wrapped(&mut self, value: &Scalar) -> Scalar {
         let operand = match (value.dtype, &value.operand) {
             (_, Operand::Immediate(_)) => value.operand.clone(),

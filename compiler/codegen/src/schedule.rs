@@ -1,8 +1,8 @@
-//! Tensor graph → kernel graph: which buffers there are, which nodes, what waits for what.
+//! Scheduling: tensor graph to kernel graph, with its buffers, nodes and dependencies.
 //!
-//! A value's elements live in a [`Place`]. A reshape gives its result the place of its operand; a
-//! client's output that cannot be written where it is produced (it is an input, a constant, or an
-//! output already) gets a copy node. Constants are stored once by content.
+//! The elements of a value have a [`Location`]. The result of a reshape has the location of its
+//! operand. An output of the client that its producer cannot write directly (it is an input, a
+//! constant, or already an output) gets a copy node. Constants with equal content are stored once.
 
 mod checks;
 mod lower;
@@ -17,29 +17,29 @@ use atoll_kgraph::{
     BatchAxis, BufferId, Check, DType, Expr, FORMAT_VERSION, KernelGraph, Node, NodeId, NodeKind, ReadBack, Scalar,
 };
 use checks::OwnCheck;
-use state::Home;
+use state::Location;
 use std::sync::Arc;
 use storage::Storage;
 
 pub(crate) use checks::{DIVISION, FIRST_OWN};
 
-/// A scheduled model: the target-independent half of a bundle, and what each node computes.
+/// A scheduled model: the target-independent part of a bundle, and what each node computes.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// The kernel graph, its memory plan still empty.
+    /// The kernel graph; its memory plan is still empty.
     pub graph: KernelGraph,
     /// Content of the constants.
     pub weights: Vec<Weight>,
-    /// Size of the whole weights tensor in bytes.
+    /// Size of all constants in bytes.
     pub weights_bytes: u64,
     /// What each node of the graph computes, by node index.
     pub work: Vec<Work>,
 }
 
-/// Bytes of the weights tensor.
+/// The bytes of a constant.
 #[derive(Clone, Debug)]
 pub struct Weight {
-    /// Where they stand, a multiple of [`atoll_kgraph::BUFFER_ALIGN`].
+    /// Their offset, a multiple of [`atoll_kgraph::BUFFER_ALIGN`].
     pub offset: u64,
     /// The bytes.
     pub bytes: Arc<[u8]>,
@@ -54,60 +54,60 @@ pub struct Work {
     pub inputs: Vec<Tensor>,
     /// Its results.
     pub outputs: Vec<Tensor>,
-    /// What its kernel checks: the kernel's own number of the check, and its index in the graph.
+    /// The checks of its kernel: the kernel's own number of each check, and its index in the graph.
     pub checks: Vec<(u32, u32)>,
 }
 
-/// The operators of a schedule: those of the tensor graph and the few that scheduling makes of
-/// them.
+/// The operators of a schedule: those of the tensor graph, and the few that scheduling adds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkKind {
-    /// A copy node; no kernel.
+    /// A copy node, which has no kernel.
     Copy,
     /// An operator of the tensor graph.
     Op(Op),
-    /// Some operands of a concatenation, written at `first` on the axis.
+    /// Several operands of a concatenation, written from `first` on along the axis.
     ConcatPart {
         /// The axis.
         axis: usize,
-        /// Index on the axis of the first element.
+        /// Index on the axis at which the first operand is written.
         first: Expr,
     },
     /// The recurrence of a layer. Inputs `gates [T, B, D * G H]` (input products), `r [D, H, G H]`
-    /// or packed `[D, H / 32, H, G, 32]`, `bias [D, 2 G H]`, `h0`, and `c0` where the cell keeps
-    /// one; outputs `y`, `h`, and `c`.
+    /// or packed `[D, H / 32, H, G, 32]`, `bias [D, 2 G H]`, `h0`, and `c0` for LSTM; outputs `y`,
+    /// `h`, and `c` for LSTM.
     Recurrence(Recurrence),
 }
 
-/// What a recurrence computes.
+/// The parameters of a recurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recurrence {
-    /// A step.
+    /// The kind of cell.
     pub cell: Cell,
-    /// H.
+    /// H: the size of the hidden state.
     pub hidden: usize,
-    /// Which way it runs.
+    /// The direction.
     pub direction: Direction,
 }
 
-/// An operand of a node: elements in a buffer in row-major order, dense unless it says otherwise.
+/// An operand of a node: elements in a buffer in row-major order. It is dense unless `within` is
+/// set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     /// The buffer.
     pub buffer: BufferId,
-    /// Where in the buffer it starts, in bytes.
+    /// Offset of the first element in the buffer, in bytes.
     pub offset: Expr,
     /// Element type.
     pub dtype: DType,
     /// Dimensions, outermost first.
     pub shape: Vec<Expr>,
-    /// Dimensions of the dense array of which it is the front part, where it is not dense itself: a
-    /// state that has room to grow.
+    /// If it is not dense: the dimensions of the dense array whose front part it is. Used for a
+    /// state with capacity to grow.
     pub within: Option<Vec<Expr>>,
 }
 
-/// Schedules a tensor graph: buffers, weights, nodes with their dependencies. The memory plan is
-/// left empty.
+/// Schedules a tensor graph: buffers, constants, and nodes with their dependencies. The memory plan
+/// is left empty.
 pub fn schedule(graph: &TensorGraph) -> Result<Schedule, CodegenError> {
     let mut scheduler =
         Scheduler { graph, storage: Storage::new(graph), nodes: Vec::new(), work: Vec::new(), checks: Vec::new() };
@@ -128,7 +128,7 @@ struct Scheduler<'g> {
 }
 
 impl Scheduler<'_> {
-    /// The operand a value is, dense.
+    /// A value as a dense operand; copied if it is not dense.
     fn tensor(&mut self, value: ValueId) -> Result<Tensor, CodegenError> {
         match self.view(value)? {
             dense @ Tensor { within: None, .. } => Ok(dense),
@@ -136,9 +136,9 @@ impl Scheduler<'_> {
         }
     }
 
-    /// The operand a value is, for kernels that read with any strides.
+    /// A value as an operand for kernels that support any strides.
     fn view(&mut self, value: ValueId) -> Result<Tensor, CodegenError> {
-        let Home { buffer, offset, within } = self.storage.place(value)?;
+        let Location { buffer, offset, within } = self.storage.place(value)?;
         let root = self.storage.root(value);
         let Value { dtype, shape, .. } = self.graph.value(value);
         let tensor = Tensor { buffer, offset, dtype: *dtype, shape: shape.clone(), within: None };
@@ -152,7 +152,7 @@ impl Scheduler<'_> {
     /// A dense copy of a value that is not dense.
     fn dense(&mut self, value: ValueId) -> Result<Tensor, CodegenError> {
         let root = self.storage.root(value);
-        let Home { buffer, offset, within } = self.storage.place(root)?;
+        let Location { buffer, offset, within } = self.storage.place(root)?;
         let (of, shape) = (self.graph.value(root), self.graph.value(value).shape.clone());
         let from = Tensor { buffer, offset, dtype: of.dtype, shape: of.shape.clone(), within };
         let (copy, is_new) = self.storage.copy_of(root);
@@ -169,7 +169,7 @@ impl Scheduler<'_> {
         Ok(Tensor { shape, ..whole })
     }
 
-    /// Adds a node that waits for the writers of what it reads.
+    /// Adds a node that depends on the writers of the buffers it reads.
     fn push(&mut self, name: String, kind: NodeKind, work: Work) {
         let buffers = |tensors: &[Tensor]| {
             let mut ids: Vec<BufferId> = tensors.iter().map(|t| t.buffer).collect();
@@ -210,15 +210,15 @@ impl Scheduler<'_> {
         );
     }
 
-    /// Copies to every output of the client that is not written by its producer.
+    /// Adds a copy for every output of the client that its producer does not write directly.
     fn copy_outputs(&mut self) -> Result<(), CodegenError> {
         for (index, &value) in self.graph.outputs.iter().enumerate() {
-            let Home { buffer, offset, within } = self.storage.output(index);
-            let home = self.storage.place(value)?;
-            if (&home.buffer, &home.offset) != (&buffer, &offset) {
+            let Location { buffer, offset, within } = self.storage.output(index);
+            let location = self.storage.place(value)?;
+            if (&location.buffer, &location.offset) != (&buffer, &offset) {
                 if within.is_some() {
-                    let reason =
-                        "what the state becomes is the state of another output too; only a replaced state may be";
+                    let reason = "it is the new value of two states, which a growing state does not support; export \
+                                  separate outputs";
                     return Err(CodegenError::unsupported(reason).at(&self.graph.value(value).name));
                 }
                 let from = self.tensor(value)?;
@@ -229,10 +229,12 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// Where the rows of a batch lie in the buffers, if the frontend proves rows independent.
+    /// The dimension of the batch's rows in each buffer, if the frontend proves that rows are
+    /// independent.
     fn batch(&self) -> Option<BatchAxis> {
         if !self.graph.states.is_empty() {
-            // Rows of a session are not those of another.
+            // Invocations of different sessions have different states, so they cannot be rows of
+            // one batch.
             return None;
         }
         let Batch { symbol, axes } = batch::analyse(self.graph).ok()?;
@@ -242,14 +244,15 @@ impl Scheduler<'_> {
         Some(BatchAxis { symbol, axes: self.storage.values().iter().map(axis).collect(), proof: batch::PROOF.into() })
     }
 
-    /// Sizes that nodes compute: each is read back behind the node that writes it.
+    /// Run-time sizes: each is read back after the node that writes it.
     fn read_backs(&mut self) -> Result<Vec<ReadBack>, CodegenError> {
         let mut read_backs = Vec::with_capacity(self.graph.run_time_sizes.len());
         for RunTimeSize { symbol, value, most } in &self.graph.run_time_sizes {
             let Tensor { buffer, dtype, .. } = self.tensor(*value)?;
             let name = &self.graph.value(*value).name;
             let writer = self.storage.writers(buffer).last();
-            let after = *writer.ok_or_else(|| CodegenError::inconsistent("a size that no node computes").at(name))?;
+            let after =
+                *writer.ok_or_else(|| CodegenError::inconsistent("no node computes this run-time size").at(name))?;
             read_backs.push(ReadBack {
                 symbol: *symbol,
                 after,
@@ -295,7 +298,7 @@ impl Tensor {
         strides::dense(self.within.as_deref().unwrap_or(&self.shape))
     }
 
-    /// Strides with which it is read at an index of `output`; see [`strides::broadcast`].
+    /// Strides for reading it at an index of `output`; see [`strides::broadcast`].
     pub(crate) fn spread(&self, output: &[Expr]) -> Vec<Expr> {
         strides::broadcast_with(&self.shape, &self.strides(), output)
     }

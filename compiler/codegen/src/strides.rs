@@ -1,4 +1,4 @@
-//! Dimensions and strides: how a kernel walks several tensors at once.
+//! Dimensions and strides: how a kernel traverses several tensors at once.
 
 use atoll_frontend::size::same;
 use atoll_kgraph::Expr;
@@ -12,13 +12,14 @@ pub(crate) fn dense(shape: &[Expr]) -> Vec<Expr> {
     strides
 }
 
-/// Strides with which a tensor of `shape` is read at an index of `output`, by NumPy's rule: 0 on an
-/// axis that is repeated. Where only an invocation tells whether one is, its extent decides.
+/// Strides for reading a tensor of `shape` at an index of `output`, by NumPy's rule: 0 on an axis
+/// that is broadcast. If only an invocation determines whether an axis is broadcast, the stride is
+/// an expression of its extent.
 pub(crate) fn broadcast(shape: &[Expr], output: &[Expr]) -> Vec<Expr> {
     broadcast_with(shape, &dense(shape), output)
 }
 
-/// As [`broadcast`], of a tensor with strides of its own.
+/// As [`broadcast`], for a tensor with the strides `own`.
 pub(crate) fn broadcast_with(shape: &[Expr], own: &[Expr], output: &[Expr]) -> Vec<Expr> {
     let missing = output.len().saturating_sub(shape.len());
     let stride = |axis: usize| {
@@ -32,8 +33,8 @@ pub(crate) fn broadcast_with(shape: &[Expr], own: &[Expr], output: &[Expr]) -> V
     (0..output.len()).map(stride).collect()
 }
 
-/// The front part `from` of a dense array `within`, read under another shape: the array's
-/// dimensions under that shape, where one axis alone is shorter and stays an axis.
+/// The front part `from` of a dense array `within`, viewed with another shape: the dimensions of
+/// the array in that view. `None` unless exactly one axis is shorter and remains an axis.
 pub(crate) fn reshaped(from: &[Expr], within: &[Expr], to: &[Expr]) -> Option<Vec<Expr>> {
     let axis = from.iter().zip(within).position(|(part, whole)| part != whole)?;
     let equal = |a: &[Expr], b: &[Expr]| same(&Expr::product(a), &Expr::product(b));
@@ -51,7 +52,7 @@ pub(crate) fn permuted(items: &[Expr], permutation: &[usize]) -> Vec<Expr> {
     permutation.iter().map(|&axis| items[axis].clone()).collect()
 }
 
-/// Dimensions walked together by several tensors, each with its own strides.
+/// Dimensions that several tensors are traversed over, each with its own strides.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Walk {
     /// Dimensions, outermost first.
@@ -61,8 +62,8 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// A walk with as few dimensions as possible: ones are dropped, and neighbours that every
-    /// tensor steps through evenly are one.
+    /// A walk with as few dimensions as possible: dimensions of 1 are dropped, and adjacent
+    /// dimensions that every tensor traverses with one stride are merged.
     pub(crate) fn collapsed(dims: &[Expr], strides: &[Vec<Expr>]) -> Walk {
         let mut walk = Walk { dims: Vec::new(), strides: vec![Vec::new(); strides.len()] };
         for (axis, dim) in dims.iter().enumerate() {
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extent_decides_where_nothing_else_does() {
+    fn the_extent_decides_whether_a_symbolic_axis_broadcasts() {
         let [s, t] = [0, 1].map(|id| Expr::from(SymbolId(id)));
         let strides = broadcast(&[s.clone(), t.clone()], &[s.clone().max(t.clone()), t]);
         let of = |values: [i64; 2]| strides.iter().map(|stride| stride.eval(&values).unwrap()).collect::<Vec<_>>();
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn symbolic_dimensions_join_too() {
+    fn symbolic_dimensions_are_merged_too() {
         let batch = Expr::from(SymbolId(0));
         let output = vec![batch.clone(), Expr::Const(4), Expr::Const(6)];
         let walk = Walk::collapsed(&output, &[dense(&output), dense(&output)]);

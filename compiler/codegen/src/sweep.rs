@@ -1,35 +1,36 @@
-//! Visiting every index of a shape: how kernels without cooperation between threads are laid out.
+//! Traversals of a shape: the layout of kernels whose threads do not cooperate.
 //!
-//! A *row* is a line along the innermost dimension. Where it is long enough, a warp takes a row (or
-//! a segment of it), so that everything about the row is the same for all lanes and neighbouring
-//! lanes touch neighbouring elements. Where it is short, every thread takes single elements and
-//! finds its row by division.
+//! A *row* is a line along the innermost dimension. If rows are long enough, a warp takes a row (or
+//! a segment of it), so that everything about the row is uniform across lanes, and adjacent lanes
+//! access adjacent elements. If rows are short, every thread takes single elements and finds their
+//! rows by division.
 
 use crate::error::CodegenError;
 use crate::target::TargetDescription;
 use crate::writer::{Int, LANES, Writer, Written};
 use atoll_kgraph::Expr;
 
-/// Shortest row that gets a warp of its own: below, too many lanes would idle.
+/// Shortest row that gets a warp of its own; for shorter rows too many lanes would be idle.
 const WARP_ROW_MIN: i64 = 24;
 
-/// What happens at the indices.
+/// What a traversal computes.
 pub(crate) trait Body {
-    /// What holds for a whole row.
+    /// State that a thread computes once per row.
     type Row;
 
     /// Prepares a row. `outer` are the indices of all dimensions but the innermost; `first` is the
     /// first innermost index of this thread.
     fn row(&mut self, w: &mut Writer, outer: &[Int], first: &Int) -> Result<Self::Row, CodegenError>;
 
-    /// Visits one element of the row; `at` is its innermost index.
+    /// Computes one element of the row; `at` is its innermost index.
     fn element(&mut self, w: &mut Writer, row: &Self::Row, at: &Int) -> Result<(), CodegenError>;
 
-    /// Moves what the row holds on by 32 elements.
+    /// Advances the state of the row by 32 elements.
     fn advance(&mut self, _w: &mut Writer, _row: &Self::Row) {}
 }
 
-/// Writes the kernel that visits every index of `dims`; `elements` is how many a block should take.
+/// Writes the kernel that visits every index of `dims`. `elements` is the number of elements that a
+/// block should compute.
 pub(crate) fn sweep(
     mut w: Writer,
     target: &TargetDescription,
@@ -48,7 +49,7 @@ pub(crate) fn sweep(
     Ok(w.finish([LANES, target.warps, 1], [grid_x, Expr::Const(1), Expr::Const(1)]))
 }
 
-/// A warp per row, or per segment of a long row.
+/// One warp per row, or per segment of a long row.
 fn by_row(
     w: &mut Writer,
     target: &TargetDescription,
@@ -86,7 +87,7 @@ fn by_row(
     Ok(items.ceil_div(i64::from(items_per_block)))
 }
 
-/// One row or segment by one warp: whole warps of elements, then what is left.
+/// One row or segment, computed by one warp: full warps of elements, then the remainder.
 #[expect(clippy::too_many_arguments, reason = "the geometry of one call site")]
 fn row(
     w: &mut Writer,
@@ -142,8 +143,8 @@ fn row(
     Ok(())
 }
 
-/// Writes the kernel that runs `body` once at every index of `dims`; `elements` is how many a block
-/// should take.
+/// Writes the kernel that runs `body` once at every index of `dims`. `elements` is the number of
+/// points that a block should compute.
 pub(crate) fn points(
     mut w: Writer,
     target: &TargetDescription,
@@ -158,7 +159,7 @@ pub(crate) fn points(
     Ok(w.finish([LANES, target.warps, 1], [grid_x, Expr::Const(1), Expr::Const(1)]))
 }
 
-/// A thread per element.
+/// One thread per element.
 fn by_element(
     w: &mut Writer,
     target: &TargetDescription,
@@ -174,7 +175,8 @@ fn by_element(
     })
 }
 
-/// Calls `visit` with every number below `count`, a thread for each; gives the number of blocks.
+/// Calls `visit` with every number below `count`, one thread for each. Returns the number of
+/// blocks.
 fn each(
     w: &mut Writer,
     target: &TargetDescription,

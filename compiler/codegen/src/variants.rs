@@ -1,10 +1,10 @@
-//! Launches of their own for matrix products of few rows, where the number of rows is a symbol's.
+//! Launch variants for matrix products with a symbolic number of rows.
 //!
-//! A tile is as high as suits many rows; one request of one token would fill an eighth of its
-//! warps, with one row each. So a product whose rows follow from symbols gets a kernel for each
-//! bound in [`ROWS`], and the runtime takes the first whose ranges hold the values of the symbols.
-//! A range names one symbol that varies and all others at their smallest: one long sequence, or
-//! many requests of one token.
+//! A tile is sized for many rows. For a single request of one token, only an eighth of its warps
+//! would work, with one row each. So a product with symbolic rows gets an additional kernel for
+//! each bound in [`ROWS`], and the runtime launches the first one whose ranges contain the values
+//! of the symbols. A range lets one symbol vary and sets all others to their smallest value: one
+//! long sequence, or many requests of one token.
 
 use crate::error::CodegenError;
 use crate::kernels::matmul;
@@ -14,11 +14,11 @@ use crate::writer::Written;
 use atoll_frontend::tensor_graph::Op;
 use atoll_kgraph::{Expr, SymbolId, SymbolRange, SymbolSpec};
 
-/// Most rows of each kernel: one, then what a matrix-vector product holds in its accumulators, then
-/// parts of a tile.
+/// Largest number of rows of each kernel: one row, the accumulators of a matrix-vector product,
+/// then parts of a tile.
 const ROWS: [i64; 5] = [1, 4, 8, 16, 32];
 
-/// The launches of a node that are better than its own for some values of the symbols.
+/// The variants of a node that are better than its default launch, for some values of the symbols.
 pub(crate) fn variants(
     target: &TargetDescription,
     symbols: &[SymbolSpec],
@@ -41,8 +41,8 @@ pub(crate) fn variants(
     Ok(variants)
 }
 
-/// Values of the symbols for which `rows` is in `least..=most`: for every symbol that it depends
-/// on, those of that symbol while the others are at their smallest.
+/// Ranges of the symbols in which `rows` is in `least..=most`: for every symbol that it depends on,
+/// the range of that symbol while all others have their smallest value.
 fn ranges(symbols: &[SymbolSpec], rows: &Expr, least: i64, most: i64) -> Vec<Vec<SymbolRange>> {
     let smallest: Vec<i64> = symbols.iter().map(|symbol| symbol.min.max(1)).collect();
     let used: Vec<usize> = (0..symbols.len()).filter(|&index| rows.depends_on(SymbolId(index as u32))).collect();
@@ -67,7 +67,7 @@ fn ranges(symbols: &[SymbolSpec], rows: &Expr, least: i64, most: i64) -> Vec<Vec
     used.iter().filter_map(of).collect()
 }
 
-/// The smallest value in `low..=high` that fulfils what every larger one fulfils too.
+/// The smallest value in `low..=high` for which `holds` is true; it must be monotone.
 fn first_value(low: i64, high: i64, holds: impl Fn(i64) -> bool) -> Option<i64> {
     let (mut below, mut above) = (low, high.checked_add(1)?);
     while below < above {
@@ -77,7 +77,7 @@ fn first_value(low: i64, high: i64, holds: impl Fn(i64) -> bool) -> Option<i64> 
     (below <= high).then_some(below)
 }
 
-/// Whether an expression is nowhere smaller for a larger symbol, from these values on.
+/// Whether an expression is monotonically non-decreasing in every symbol, from these values on.
 fn grows(expr: &Expr, smallest: &[i64]) -> bool {
     let is_positive = |expr: &Expr| expr.eval(smallest).is_ok_and(|value| value >= 0);
     match expr {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_no_range() {
+    fn impossible_row_counts_have_no_range() {
         assert!(found(&symbols(&[(40, 64)]), &symbol(0), 1, 8).is_empty(), "always more rows");
         assert_eq!(found(&symbols(&[(0, 6)]), &symbol(0), 5, 8), [[(0, 5, 6)]], "no more than the symbol allows");
         assert_eq!(found(&symbols(&[(0, 6)]), &symbol(0), 1, 1), [[(0, 1, 1)]], "no rows have no kernel");

@@ -1,4 +1,4 @@
-//! A warp per item: rows that 32 lanes reduce together.
+//! One warp per item: reductions of a row by 32 lanes.
 
 use crate::error::CodegenError;
 use crate::target::TargetDescription;
@@ -6,8 +6,8 @@ use crate::writer::{Int, LANES, Writer, Written};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand, ScalarType};
 
-/// Writes the kernel in which one warp handles each of `items`; `elements` is the size of one where
-/// it is known.
+/// Writes the kernel in which one warp handles each of `items`; `elements` is the size of an item,
+/// if it is known.
 pub(crate) fn per_item(
     mut w: Writer,
     target: &TargetDescription,
@@ -35,7 +35,7 @@ pub(crate) fn per_item(
     Ok(w.finish([LANES, target.warps, 1], [grid, Expr::Const(1), Expr::Const(1)]))
 }
 
-/// An address that moves along a row, and by how many bytes per element.
+/// An address that advances along a row, and its stride in elements.
 pub(crate) struct Cursor {
     pub(crate) address: Name,
     pub(crate) stride: Int,
@@ -43,7 +43,7 @@ pub(crate) struct Cursor {
 }
 
 impl Writer {
-    /// A cursor on this lane's first element of a row that starts at `line`.
+    /// A cursor at this lane's first element of a row that starts at `line`.
     pub(crate) fn lane_cursor(&mut self, line: &Name, stride: &Int, bytes: u32) -> Cursor {
         let lane = self.special("%tid.x");
         let start = self.mul(&lane, stride);
@@ -51,7 +51,7 @@ impl Writer {
         Cursor { address: self.cursor(&address), stride: stride.clone(), bytes }
     }
 
-    /// Runs `body` for every element of a row of `length`, 32 at a time; cursors move along.
+    /// Runs `body` for every element of a row of `length`, 32 at a time, and advances the cursors.
     pub(crate) fn along(
         &mut self,
         length: &Int,
@@ -78,7 +78,7 @@ impl Writer {
         outcome
     }
 
-    /// Combines a value of all lanes; every lane has the result.
+    /// Reduces a value over all lanes; every lane gets the result.
     pub(crate) fn combine_lanes(
         &mut self,
         value: &Operand,
@@ -92,7 +92,7 @@ impl Writer {
         value
     }
 
-    /// Runs the nested loops over `dims` and calls `body` with the sum of indices times `strides`.
+    /// Emits nested loops over `dims`, and calls `body` with the sum of indices times `strides`.
     pub(crate) fn nested(
         &mut self,
         dims: &[Expr],
@@ -130,7 +130,7 @@ impl Writer {
         }
     }
 
-    /// Puts a new value into a register.
+    /// Assigns a new value to a register.
     pub(crate) fn set(&mut self, register: &Name, value: &Operand, ty: ScalarType) {
         self.emit(&format!("mov.{ty}"), [register.into(), value.clone()]);
     }

@@ -1,24 +1,24 @@
-//! Sliding windows: where a tap of a convolution or pooling falls on one axis.
+//! Sliding windows: the position of a tap of a convolution or pooling on one axis.
 
 use crate::writer::{Int, Writer};
 use atoll_kgraph::Expr;
 use atoll_ptx::Name;
 
-/// Windows with at most this many taps are written out; larger ones are loops.
+/// Largest window, in taps, that is unrolled; larger windows are loops.
 pub(crate) const TAPS_UNROLLED_MAX: u32 = 49;
 
 /// One axis of a sliding window.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
-    /// Input elements.
+    /// Number of input elements.
     pub(crate) extent: Expr,
-    /// Output elements.
+    /// Number of output elements.
     pub(crate) output: Expr,
-    /// Taps.
+    /// Number of taps.
     pub(crate) window: u32,
     pub(crate) stride: u32,
     pub(crate) dilation: u32,
-    /// Padding in front.
+    /// Padding before the input.
     pub(crate) before: u32,
 }
 
@@ -29,20 +29,20 @@ impl Axis {
         w.sub(&scaled, &self.before.into())
     }
 
-    /// Whether output position i is input position i: then a window's place is the output's place
-    /// and a constant.
+    /// Whether output position i is input position i: then the offset of a window is that of the
+    /// output plus a constant.
     pub(crate) fn keeps_size(&self) -> bool {
         self.stride == 1 && self.extent == self.output
     }
 
-    /// Whether no tap of any window ever leaves the input.
+    /// Whether all taps of all windows are inside the input.
     pub(crate) fn never_leaves(&self) -> bool {
         let (Some(extent), Some(output)) = (self.extent.as_const(), self.output.as_const()) else { return false };
         let last = (output - 1) * i64::from(self.stride) + i64::from(self.window.saturating_sub(1) * self.dilation);
         self.before == 0 && last < extent
     }
 
-    /// Whether tap `tap` of the window at `first` lies in the input; `None` where it always does.
+    /// Whether tap `tap` of the window at `first` is inside the input; `None` if it always is.
     pub(crate) fn inside(&self, w: &mut Writer, first: &Int, tap: u32) -> Option<Name> {
         if self.never_leaves() {
             return None;
@@ -52,7 +52,7 @@ impl Axis {
         w.inside(&at, &extent)
     }
 
-    /// How many taps of the window at `first` lie in `low..high`.
+    /// Number of taps of the window at `first` that are in `low..high`.
     pub(crate) fn taps_inside(&self, w: &mut Writer, first: &Int, low: &Int, high: &Int) -> Int {
         if self.never_leaves() {
             return self.window.into();
@@ -62,7 +62,7 @@ impl Axis {
         w.sub(&all, &below)
     }
 
-    /// How many taps lie before `end`.
+    /// Number of taps before `end`.
     fn taps_before(&self, w: &mut Writer, first: &Int, end: &Int) -> Int {
         let distance = w.sub(end, first);
         let distance = w.max(&distance, &Int::Known(0));

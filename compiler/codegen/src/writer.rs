@@ -1,5 +1,5 @@
-//! Writing one kernel: parameters together with their arguments, integers that fold while they are
-//! known, loops and guards.
+//! Writes one kernel: parameters together with their arguments, integers that are folded while they
+//! are constants, loops and guards.
 
 use crate::schedule::Tensor;
 use atoll_kgraph::{Argument, BufferId, DType, Expr};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// Lanes of a warp.
 pub(crate) const LANES: u32 = 32;
 
-/// A 32-bit integer of a kernel: known while the kernel is written, or in a register.
+/// A 32-bit integer of a kernel: a constant, or in a register.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Int {
     Known(i64),
@@ -49,7 +49,7 @@ impl From<Name> for Int {
     }
 }
 
-/// A kernel under construction with the arguments its launch will have.
+/// A kernel under construction, with the arguments of its launch.
 pub(crate) struct Writer {
     stem: String,
     builder: KernelBuilder,
@@ -62,7 +62,7 @@ pub(crate) struct Writer {
 
 /// A finished kernel and its launch.
 pub(crate) struct Written {
-    /// Readable start of its name, which the parameters carry too.
+    /// Prefix of its name and of the names of its parameters.
     pub(crate) stem: String,
     pub(crate) function: Function,
     pub(crate) block: [u32; 3],
@@ -85,7 +85,7 @@ impl Writer {
         }
     }
 
-    /// Ends the kernel. `block` is `[x, y, z]`, its product a multiple of a warp.
+    /// Ends the kernel. `block` is `[x, y, z]`; its product is a multiple of 32.
     pub(crate) fn finish(mut self, block: [u32; 3], grid: [Expr; 3]) -> Written {
         self.emit("ret", []);
         let [x, y, z] = block.map(|d| d.to_string());
@@ -95,7 +95,7 @@ impl Writer {
 
     // ---- parameters ----
 
-    /// Global address of a tensor.
+    /// The global address of a tensor.
     pub(crate) fn base(&mut self, tensor: &Tensor) -> Name {
         let place = (tensor.buffer, tensor.offset.clone());
         if let Some(base) = self.bases.get(&place) {
@@ -108,8 +108,9 @@ impl Writer {
         base
     }
 
-    /// Notes where the predicate holds that a check of the kernel is violated, by its own number;
-    /// the launch's argument gets the graph's. Lanes that compute nothing must not come here.
+    /// Emits a report that check `check` (the kernel's own number) is violated where the predicate
+    /// is true; the launch's argument is the word of the graph's check. Lanes that compute no
+    /// element must not execute it.
     pub(crate) fn violated(&mut self, check: u32, predicate: &Name) {
         let word = match self.checks.get(&check) {
             Some(word) => word.clone(),
@@ -125,7 +126,7 @@ impl Writer {
         self.emit_if(predicate, "st.global.u32", [mem(&word, 0), one.into()]);
     }
 
-    /// A size: known, or a parameter.
+    /// A size: a constant, or a parameter.
     pub(crate) fn size(&mut self, size: &Expr) -> Int {
         match size.as_const() {
             Some(value) => Int::Known(value),
@@ -133,8 +134,8 @@ impl Writer {
         }
     }
 
-    /// A size as a parameter even where it is known, so that kernels that differ in nothing else
-    /// are one.
+    /// A size as a parameter even if it is a constant, so that kernels that differ only in it have
+    /// equal text.
     pub(crate) fn parameter(&mut self, size: &Expr) -> Int {
         if let Some(register) = self.sizes.get(size) {
             return Int::Reg(register.clone());
@@ -145,7 +146,7 @@ impl Writer {
         Int::Reg(register)
     }
 
-    /// A special register, read once at the top.
+    /// A special register; it is read once, at the beginning of the kernel.
     pub(crate) fn special(&mut self, name: &'static str) -> Int {
         if let Some(register) = self.specials.get(name) {
             return Int::Reg(register.clone());
@@ -155,7 +156,7 @@ impl Writer {
         Int::Reg(register)
     }
 
-    /// Shared memory of the block; its address in the shared window.
+    /// Allocates shared memory of the block; returns its address in the shared window.
     pub(crate) fn shared(&mut self, name: &str, bytes: u32) -> Name {
         let array = self.builder.array(StateSpace::Shared, name, 16, bytes.into());
         self.builder.hoisted(ScalarType::U32, "mov.u32", [array.into()])
@@ -163,7 +164,8 @@ impl Writer {
 
     // ---- instructions ----
 
-    /// Asks the assembler not to unroll the loop whose head is here; the first statement of a loop's body.
+    /// Tells the assembler not to unroll the loop that begins here; must be the first statement of
+    /// its body.
     pub(crate) fn keep_rolled(&mut self) {
         let arguments = vec![Name::new("\"nounroll\"")];
         self.builder.statement(StatementKind::Directive(Directive { name: Name::new("pragma"), arguments }));
@@ -177,14 +179,14 @@ impl Writer {
         self.builder.reg(ty)
     }
 
-    /// `dotted result, operands`: the result's register.
+    /// Emits `dotted result, operands`; returns the result's register.
     pub(crate) fn make(&mut self, ty: ScalarType, dotted: &str, operands: impl IntoIterator<Item = Operand>) -> Name {
         let result = self.reg(ty);
         self.builder.emit(dotted, std::iter::once(Operand::from(&result)).chain(operands));
         result
     }
 
-    /// The same under a guard; the result's register must hold something before.
+    /// Emits an instruction under a guard. The result's register must have been assigned before.
     pub(crate) fn emit_if(&mut self, guard: &Name, dotted: &str, operands: impl IntoIterator<Item = Operand>) {
         self.builder.emit_if(guard, false, dotted, operands);
     }
@@ -193,7 +195,7 @@ impl Writer {
         self.make(ScalarType::F32, dotted, operands).into()
     }
 
-    /// A new register with a value in it, for what changes in a loop.
+    /// A new register with a value, for variables of a loop.
     pub(crate) fn variable(&mut self, value: &Int) -> Name {
         self.make(ScalarType::U32, "mov.u32", [value.operand()])
     }
@@ -205,7 +207,7 @@ impl Writer {
     // ---- integers ----
 
     fn binary(&mut self, dotted: &str, a: &Int, b: &Int) -> Int {
-        // Constants stand on the right, the only place where every assembler takes them.
+        // Constants are the right operand, the only place where every assembler accepts them.
         let (a, b) = match (a, b) {
             (Int::Known(_), Int::Reg(_)) if matches!(dotted, "add.s32" | "mul.lo.s32" | "and.b32") => (b, a),
             _ => (a, b),
@@ -284,7 +286,7 @@ impl Writer {
         }
     }
 
-    /// The smaller, signed.
+    /// The minimum, signed.
     pub(crate) fn min(&mut self, a: &Int, b: &Int) -> Int {
         match (a.known(), b.known()) {
             (Some(a), Some(b)) => Int::Known(a.min(b)),
@@ -292,7 +294,7 @@ impl Writer {
         }
     }
 
-    /// The larger, signed.
+    /// The maximum, signed.
     pub(crate) fn max(&mut self, a: &Int, b: &Int) -> Int {
         match (a.known(), b.known()) {
             (Some(a), Some(b)) => Int::Known(a.max(b)),
@@ -305,7 +307,7 @@ impl Writer {
         self.make(ScalarType::Pred, &format!("setp.{how}"), [a.operand(), b.operand()])
     }
 
-    /// The conjunction of predicates that may be absent, which means true.
+    /// The conjunction of optional predicates; `None` means true.
     pub(crate) fn both(&mut self, a: Option<&Name>, b: Option<&Name>) -> Option<Name> {
         match (a, b) {
             (Some(a), Some(b)) => Some(self.make(ScalarType::Pred, "and.pred", [a.into(), b.into()])),
@@ -313,7 +315,7 @@ impl Writer {
         }
     }
 
-    /// Whether `0 <= value < limit`, as one unsigned comparison; `None` where that is certain.
+    /// Whether `0 <= value < limit`, as one unsigned comparison; `None` if it is known to be true.
     pub(crate) fn inside(&mut self, value: &Int, limit: &Int) -> Option<Name> {
         match (value.known(), limit.known()) {
             (Some(v), Some(l)) if 0 <= v && v < l => None,
@@ -327,7 +329,7 @@ impl Writer {
 
     // ---- addresses ----
 
-    /// `base + index * bytes`, the index signed.
+    /// `base + index * bytes`; the index is signed.
     pub(crate) fn at(&mut self, base: &Name, index: &Int, bytes: u32) -> Name {
         match index {
             Int::Known(0) => base.clone(),
@@ -349,7 +351,7 @@ impl Writer {
         }
     }
 
-    /// A register of its own with the same address, to be advanced.
+    /// A new register with the same address, which can be advanced.
     pub(crate) fn cursor(&mut self, address: &Name) -> Name {
         self.make(ScalarType::U64, "mov.u64", [address.into()])
     }
@@ -364,12 +366,12 @@ impl Writer {
         self.builder.place(label);
     }
 
-    /// Continues at a label where the predicate holds.
+    /// Branches to a label if the predicate is true.
     pub(crate) fn branch_if(&mut self, guard: &Name, label: &Name) {
         self.builder.emit_if(guard, false, "bra", [Operand::from(label)]);
     }
 
-    /// Continues at a label where the predicate does not hold.
+    /// Branches to a label if the predicate is false.
     pub(crate) fn branch_unless(&mut self, guard: &Name, label: &Name) {
         self.builder.emit_if(guard, true, "bra", [Operand::from(label)]);
     }
@@ -378,7 +380,7 @@ impl Writer {
         self.emit("bar.sync", [0.into()]);
     }
 
-    /// Runs `body` where the predicate holds.
+    /// Runs `body` if the predicate is true.
     pub(crate) fn when(&mut self, guard: Option<&Name>, body: impl FnOnce(&mut Writer)) {
         let Some(guard) = guard else { return body(self) };
         let end = self.label("end");
@@ -387,8 +389,8 @@ impl Writer {
         self.place(&end);
     }
 
-    /// Runs `body` for `counter` from `from` in steps of `step` while below `to`; the counter is a
-    /// register unless the loop has one round or none.
+    /// Runs `body` with `counter` from `from` in steps of `step` while it is below `to`. The
+    /// counter is a register, unless the loop has at most one iteration.
     pub(crate) fn count(&mut self, from: &Int, to: &Int, step: &Int, body: impl FnOnce(&mut Writer, &Int)) {
         let rounds = match (from.known(), to.known(), step.known()) {
             (Some(from), Some(to), Some(step)) if to <= from => Some(i64::from(step < 0)),
@@ -416,7 +418,7 @@ impl Writer {
         }
     }
 
-    /// One step of a butterfly reduction: the value of the lane whose number differs in the bits of
+    /// One step of a butterfly reduction: the value of the lane whose index differs in the bits of
     /// `mask`.
     pub(crate) fn shuffle(&mut self, value: &Operand, mask: u32) -> Operand {
         let bits = self.make(ScalarType::B32, "mov.b32", [value.clone()]);

@@ -1,4 +1,4 @@
-//! Kernels note which of their checks are violated, and nothing else.
+//! Kernels report exactly the checks that are violated.
 
 mod common;
 
@@ -11,7 +11,7 @@ use atoll_kgraph::{DType, Expr};
 use common::device::{Session, levels};
 use common::{Model, dims};
 
-/// What the model says on the device of this machine.
+/// The message of the first violated check, when the model runs on this machine.
 fn violation(model: &Model) -> Option<String> {
     let (level, host) = *levels().last().expect("a level");
     let mut session = Session::new(model, level, &TargetDescription::host(host));
@@ -29,7 +29,7 @@ fn gather(name: &str, rows: i64, width: i64, indices: Vec<i64>) -> Model {
 }
 
 #[test]
-fn an_index_outside_of_its_axis_is_found_wherever_it_stands() {
+fn an_index_outside_its_axis_is_reported_at_every_position() {
     for width in [1, 7, 40, 2000] {
         for (bad, at) in [(9, 0), (-10, 3), (i64::MAX, 70), (i64::MIN, 99), (1 << 32, 50)] {
             let mut indices: Vec<i64> = (0..100).map(|i| i % 18 - 9).collect();
@@ -63,7 +63,7 @@ fn divided(op: PointOp, ty: DType, by: &[i64]) -> Model {
     let count = by.len() as i64;
     let a = m.input(ty, &[count]);
     let b = m.input_of(dims(&[count]), Tensor::ints(ty, vec![by.len()], by.to_vec()));
-    // One more step behind it, as fusing makes them.
+    // A program with one more step, as fusion produces.
     let steps = vec![
         PointStep { op, ty, args: vec![PointArg::Input(0), PointArg::Input(1)] },
         PointStep { op: PointOp::Add, ty, args: vec![PointArg::Step(0), PointArg::Const(1.0)] },
@@ -73,7 +73,7 @@ fn divided(op: PointOp, ty: DType, by: &[i64]) -> Model {
 }
 
 #[test]
-fn an_integer_divided_by_zero_is_found() {
+fn an_integer_division_by_zero_is_reported() {
     for op in [PointOp::Div, PointOp::Mod] {
         for ty in [DType::I8, DType::U8, DType::I32, DType::U32, DType::I64, DType::U64] {
             for at in [0, 5, 64] {
@@ -89,7 +89,7 @@ fn an_integer_divided_by_zero_is_found() {
 }
 
 #[test]
-fn a_divisor_that_cannot_be_zero_costs_nothing() {
+fn a_nonzero_divisor_needs_no_check() {
     let mut m = Model::new("constant_divisor");
     let a = m.input(DType::I32, &[65]);
     let by = |divisor| PointStep {
@@ -108,7 +108,7 @@ fn a_divisor_that_cannot_be_zero_costs_nothing() {
 }
 
 #[test]
-fn a_nest_refuses_what_its_operator_does() {
+fn a_nest_reports_the_refusals_of_its_operator() {
     let model = |index: Vec<i64>| {
         let mut m = Model::new("nest_refuses");
         let n = m.symbol("n");

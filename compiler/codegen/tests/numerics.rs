@@ -1,5 +1,5 @@
-//! The kernels compute what the reference interpreter computes. Cases take turns with the CPU
-//! levels of this machine; `ALL_LEVELS=1` runs each at every level, `CASE=<start of a name>` only
+//! Compares kernels with the reference interpreter. Cases alternate between the CPU levels of this
+//! machine; with `ALL_LEVELS=1` each runs at every level, and `CASE=<prefix of a name>` selects
 //! some of them.
 
 mod common;
@@ -28,7 +28,10 @@ macro_rules! families {
     };
 }
 
-families! { functions integers broadcasting movement reductions products convolutions volumes windows recurrence buffers symbolic }
+families! {
+    functions integers broadcasting movement reductions products
+    convolutions volumes windows recurrence buffers symbolic
+}
 
 #[test]
 fn nests() {

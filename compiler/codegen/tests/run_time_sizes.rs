@@ -1,4 +1,4 @@
-//! Kernels of operators whose results are as large as values say.
+//! Kernels of operators whose result size depends on values.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn model(op: &str, inputs: Vec<ValueInfoProto>, tensors: Vec<Tensor>) -> Model {
 }
 
 #[test]
-fn selections_of_every_size_are_right() {
+fn selections_of_every_size_are_correct() {
     let levels = levels();
     for share in [0, 1, 3, 10] {
         let chosen = |i: usize| i64::from(share > 0 && (i * 7919) % 10 < share);

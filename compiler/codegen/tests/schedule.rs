@@ -17,7 +17,7 @@ fn neg() -> Op {
 }
 
 #[test]
-fn every_schedule_keeps_the_rules_of_its_graph() {
+fn every_schedule_satisfies_the_invariants_of_its_graph() {
     for model in cases::all() {
         let s = schedule(&model.graph).unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
         let of = |kind| s.graph.buffers_of(kind).count();
@@ -48,7 +48,7 @@ fn every_schedule_keeps_the_rules_of_its_graph() {
         for (index, node) in s.graph.nodes.iter().enumerate() {
             assert!(
                 node.reads.iter().all(|b| written.contains(b)),
-                "{}: {} reads what nobody wrote",
+                "{}: {} reads a buffer that no node wrote",
                 model.graph.name,
                 node.name
             );
@@ -76,19 +76,19 @@ fn equal_constants_are_stored_once() {
     let mut m = Model::new("twins");
     let x = m.x(&[4, 8]);
     let w = m.weights(&[8, 8]);
-    let twin = {
+    let copy = {
         let value = m.graph.value(w).clone();
-        m.graph.add_value(atoll_frontend::tensor_graph::Value { name: "twin".into(), ..value })
+        m.graph.add_value(atoll_frontend::tensor_graph::Value { name: "copy".into(), ..value })
     };
     let y = m.f32(plain(false), &[x, w], &[4, 8]);
-    let z = m.f32(plain(false), &[y, twin], &[4, 8]);
+    let z = m.f32(plain(false), &[y, copy], &[4, 8]);
     let s = schedule(&m.output(&[z]).graph).expect("a schedule");
     assert_eq!(s.weights.len(), 1);
     assert_eq!(s.weights_bytes, 8 * 8 * 4);
 }
 
 #[test]
-fn constants_are_transposed_when_the_model_is_compiled() {
+fn constants_are_transposed_at_compile_time() {
     let mut m = Model::new("turned");
     let (x, w) = (m.x(&[4, 8]), m.weights(&[6, 8]));
     let content = m.graph.value(w).constant.clone().expect("a constant");

@@ -1,5 +1,5 @@
-//! How fast single kernels are on one core of this machine. Not a test: run it with `--ignored
-//! --nocapture`.
+//! Measures single kernels on one core of this machine. Not a test: run it with
+//! `--ignored --nocapture`.
 
 mod common;
 

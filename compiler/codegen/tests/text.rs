@@ -1,4 +1,4 @@
-//! The text of kernels: it assembles, it verifies, it is what reviewers last saw.
+//! The text of kernels: it assembles, it verifies, and it equals the reviewed golden files.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn emitted(model: &Model, target: &TargetDescription) -> Emitted {
     emit(&schedule, target).unwrap_or_else(|e| panic!("{}: {e}", model.graph.name))
 }
 
-/// All kernels of some cases in one module; the case is part of the name.
+/// All kernels of several cases in one module; the name of the case is part of the kernel's name.
 fn joined(models: &[Model], target: &TargetDescription) -> Module {
     let mut whole: Option<Module> = None;
     for model in models {
@@ -41,7 +41,7 @@ fn every_kernel_assembles_without_spills() {
         eprintln!("SKIPPED: ptxas is not installed, no kernel was assembled");
         return;
     };
-    // Everything for the lowest architecture, what uses most registers for newer ones too.
+    // All cases for the lowest architecture; for newer ones, those that use most registers.
     let demanding = [cases::products(), cases::convolutions()].concat();
     std::thread::scope(|scope| {
         for (arch, models) in [("sm_75", cases::all()), ("sm_80", demanding.clone()), ("sm_90", demanding)] {
@@ -58,7 +58,7 @@ fn every_kernel_assembles_without_spills() {
 }
 
 #[test]
-fn every_module_verifies_and_survives_printing() {
+fn every_module_verifies_after_printing_and_parsing() {
     for target in [
         TargetDescription::host(HostLevel::V3),
         TargetDescription::host(HostLevel::V4),
@@ -109,7 +109,7 @@ fn launches_fit_their_kernels() {
     }
 }
 
-/// Compares with the file in `tests/golden`; `INSTA_UPDATE=always` accepts what comes out.
+/// Compares with the file in `tests/golden`; `INSTA_UPDATE=always` accepts the new text.
 fn golden(name: &str, model: &Model, target: &TargetDescription) {
     let text = atoll_ptx::print(&emitted(model, target).module);
     insta::with_settings!({ snapshot_path => "golden", prepend_module_to_snapshot => false, omit_expression => true }, {
@@ -130,7 +130,7 @@ fn golden_kernels() {
     let y = m.f32(Op::Softmax { axis: 1, log: false }, &[x], &[7, 100]);
     golden("softmax", &m.output(&[y]), &host);
 
-    // A tile small enough to read.
+    // A tile that is small enough to read.
     let tile = GemmTile { warps: 2, rows: 2, columns: 2, depth: 32, unroll: 4, vector_rows: true };
     let mut m = Model::new("matmul");
     let (a, b) = (m.x(&[50, 90]), m.x(&[90, 128]));

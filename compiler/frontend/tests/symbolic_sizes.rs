@@ -9,7 +9,7 @@ use atoll_frontend::reference;
 use atoll_frontend::tensor::Tensor;
 use atoll_frontend::transform::transform;
 use atoll_kgraph::{DType, Expr, SizeRange, SymbolId};
-use common::{Dim, Model, int, ints, random_tensor};
+use common::{Dim, Model, int, random_tensor};
 
 #[test]
 fn arithmetic_on_a_symbolic_shape_is_folded() {

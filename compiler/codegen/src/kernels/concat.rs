@@ -1,5 +1,5 @@
-//! Concatenation: one kernel copies the rows of several operands to their places. The operand is
-//! chosen per block.
+//! Concatenation: one kernel copies the rows of several operands to the output. Each block selects
+//! its operand.
 
 use crate::error::CodegenError;
 use crate::schedule::Tensor;
@@ -9,8 +9,8 @@ use crate::writer::{Int, LANES, Writer, Written};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, ScalarType};
 
-/// Writes `inputs` one after the other from index `first` of the axis on. Block row `i`
-/// (`%ctaid.y`) copies operand `i`.
+/// Concatenates `inputs` along the axis, beginning at index `first`. Block row `i` (`%ctaid.y`)
+/// copies operand `i`.
 pub(crate) fn concat(
     target: &TargetDescription,
     axis: usize,
@@ -55,12 +55,12 @@ pub(crate) fn concat(
     Ok(written)
 }
 
-/// The operand of this block.
+/// The operand that this block copies.
 struct Chosen {
     from: Name,
-    /// Elements of one of its rows.
+    /// Number of elements of one of its rows.
     length: Int,
-    /// Where its rows start within a row of the output.
+    /// Offset of its rows within a row of the output.
     place: Int,
 }
 

@@ -1,4 +1,4 @@
-//! Convolution: which form of product, or the direct kernel.
+//! Convolution: chooses between a matrix product, the depthwise kernel and the direct kernel.
 
 use super::{depthwise, direct_conv, gemm};
 use crate::error::CodegenError;
@@ -11,11 +11,12 @@ use crate::writer::Written;
 use atoll_frontend::tensor_graph::Conv;
 use atoll_kgraph::Expr;
 
-/// Fewest filters of a group for which a product pays: below, most of a tile's rows would be empty.
+/// Least number of filters of a group for a matrix product; with fewer, most rows of a tile would
+/// be empty.
 const PRODUCT_FILTERS_MIN: i64 = 8;
 
-/// Fewest pixels of an image for which its columns are tiled on their own; smaller images share
-/// tiles, at the price of less regular windows.
+/// Least number of pixels of an image whose columns are tiled separately. Smaller images share
+/// tiles, which makes their windows less regular.
 const IMAGE_PIXELS_MIN: i64 = 784;
 
 /// The shapes of a convolution.
@@ -29,8 +30,8 @@ pub(crate) struct Shapes {
     pub(crate) axes: Vec<Axis>,
 }
 
-/// Inputs `x [N, C, spatial…]`, `w [M, C/group, window…]`, then the epilogue's extra inputs. Output
-/// `[N, M, spatial…]`.
+/// Inputs `x [N, C, spatial…]`, `w [M, C/group, window…]`, then the extra inputs of the epilogue.
+/// Output `[N, M, spatial…]`.
 pub(crate) fn conv(
     target: &TargetDescription,
     conv: &Conv,
@@ -38,7 +39,7 @@ pub(crate) fn conv(
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
     let [x, weights, extras @ ..] = inputs else {
-        return Err(CodegenError::inconsistent("a convolution has two operands"));
+        return Err(CodegenError::inconsistent("a convolution has fewer than two operands"));
     };
     let shapes = Shapes::new(conv, x, weights, output)?;
     if let Some(written) = depthwise::depthwise(target, conv, &shapes, inputs, output)? {
@@ -58,10 +59,11 @@ impl Shapes {
         let ([images, _, extents @ ..], [m, c, window @ ..], [_, _, outputs @ ..]) =
             (&x.shape[..], &weights.shape[..], &output.shape[..])
         else {
-            return Err(CodegenError::inconsistent("a convolution of tensors without channels"));
+            return Err(CodegenError::inconsistent("a convolution has operands without channels"));
         };
         let known = |e: &Expr| {
-            e.as_const().ok_or_else(|| CodegenError::unsupported("a convolution with a symbolic filter shape"))
+            e.as_const()
+                .ok_or_else(|| CodegenError::unsupported("the filters of the convolution have a symbolic shape"))
         };
         let groups = i64::from(conv.groups);
         let axis = |axis: usize| {
@@ -83,34 +85,34 @@ impl Shapes {
         })
     }
 
-    /// One tap, every pixel: the image is the matrix as it lies.
+    /// Whether there is one tap for every pixel: then the image is the matrix as it is stored.
     fn is_pointwise(&self) -> bool {
         self.axes.iter().all(|a| a.window == 1 && a.stride == 1 && a.before == 0 && a.extent == a.output)
     }
 
-    /// Whether every image is a batch, and not only a range of columns.
+    /// Whether every image is a batch of its own, instead of a range of columns.
     fn is_by_image(&self) -> bool {
         let pixels = Expr::product(self.axes.iter().map(|a| &a.output));
         self.is_pointwise() || self.images == Expr::Const(1) || pixels.as_const().is_some_and(|p| p >= IMAGE_PIXELS_MIN)
     }
 
-    /// Products of one output element.
+    /// Number of products of one output element.
     pub(crate) fn depth(&self) -> i64 {
         self.channels * self.taps()
     }
 
-    /// Taps of a window.
+    /// Number of taps of a window.
     pub(crate) fn taps(&self) -> i64 {
         self.axes.iter().map(|a| i64::from(a.window)).product()
     }
 
-    /// Elements of one channel of the input.
+    /// Number of elements of one channel of the input.
     pub(crate) fn input_plane(&self) -> Expr {
         Expr::product(self.axes.iter().map(|a| &a.extent))
     }
 }
 
-/// Batches are (image, group) where images are tiled on their own, else the groups.
+/// Batches are (image, group) if images are tiled separately, otherwise groups.
 fn spread(tensor: &Tensor, output: &Tensor, shapes: &Shapes) -> Spread {
     let strides = strides::broadcast(&tensor.shape, &output.shape);
     let (image, row, pixels) = (strides[0].clone(), strides[1].clone(), &strides[2..]);
@@ -132,7 +134,7 @@ fn filters(shapes: &Shapes, weights: &Tensor, batch: Vec<Expr>) -> Matrix {
     Matrix { tensor: weights.clone(), batch, row: Expr::Const(shapes.depth()), column: Expr::Const(1) }
 }
 
-/// Stride of one group's filters.
+/// Stride from one group's filters to the next.
 fn group_stride(shapes: &Shapes) -> Expr {
     Expr::Const(shapes.filters * shapes.depth())
 }

@@ -1,10 +1,10 @@
-//! Depthwise convolutions with large windows: a warp takes some rows of one channel, whose pixels
-//! it keeps in shared memory with the padding around them.
+//! Depthwise convolutions with large windows: a warp computes some rows of one channel, and keeps
+//! the pixels that it needs in shared memory, with padding around them.
 //!
-//! In shared memory a row of the image and the padding behind it follow each other, so that a tap
-//! is the same distance away from every pixel: neither loads nor sums need a guard, and lanes run
-//! on across the ends of rows. Sums between two rows are of no pixel; they are computed and not
-//! stored. A block goes through three phases for the rows of each warp: stage, multiply, store.
+//! In shared memory a row of the image is followed by its padding, so a tap has the same offset
+//! from every pixel. Loads and sums need no guard, and lanes continue across the ends of rows. The
+//! sums between two rows belong to no pixel; they are computed and not stored. For the rows of each
+//! warp, a block has three phases: stage, multiply, store.
 
 use super::conv::Shapes;
 use crate::error::CodegenError;
@@ -18,35 +18,35 @@ use atoll_frontend::tensor_graph::Conv;
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand};
 
-/// Fewest taps of a window for which staging pays.
+/// Least number of taps for which staging pays off.
 const TAPS_MIN: i64 = 16;
-/// Floats that the rows of one warp take at most, staged and summed up: all warps of a block then
-/// stay in a cache of the first level.
+/// Largest number of floats for the rows of one warp, staged pixels and sums together, so that all
+/// warps of a block stay in a first-level cache.
 const WARP_FLOATS_MAX: i64 = 1536;
-/// Most sums of a thread.
+/// Largest number of sums of a thread.
 const PARTS_MAX: i64 = 4;
 
-/// How the rows of an image are dealt out.
+/// How the rows of an image are divided among warps.
 #[derive(Clone, Copy, Debug)]
 struct Tile {
     height: i64,
     width: i64,
-    /// Rows of the output that a warp takes at once, and how many times.
+    /// Number of output rows that a warp computes at once, and number of such bands.
     rows: i64,
     bands: i64,
     /// Distance of two staged rows.
     pitch: i64,
-    /// Taps, and their distances from each other.
+    /// Number of taps, and their distances.
     window: [i64; 2],
     dilation: [i64; 2],
     before: [i64; 2],
-    /// Sums of a thread, and rounds of as many.
+    /// Number of sums of a thread, and number of rounds.
     parts: i64,
     rounds: i64,
 }
 
 impl Tile {
-    /// `None` where the kernel is for other convolutions.
+    /// `None` if the kernel does not support the convolution.
     fn new(shapes: &Shapes) -> Option<Tile> {
         let [down, across] = &shapes.axes[..] else { return None };
         let is_single = shapes.channels == 1 && shapes.filters == 1;
@@ -74,12 +74,13 @@ impl Tile {
         self.rows + (self.window[0] - 1) * self.dilation[0]
     }
 
-    /// Sums of a warp, those of no pixel among them.
+    /// Number of sums of a warp, including those that belong to no pixel.
     fn sums(&self) -> i64 {
         self.rounds * self.parts * i64::from(LANES)
     }
 
-    /// Bytes of a warp's staged rows: what the last sum reads is there, and whole warps are stored.
+    /// Bytes of a warp's staged rows. The area includes everything that the last sum reads, and is
+    /// written by full warps.
     fn staged_bytes(&self) -> i64 {
         let reach = (self.window[0] - 1) * self.dilation[0] * self.pitch + (self.window[1] - 1) * self.dilation[1];
         let stored = self.staged_rows() * self.pitch + i64::from(LANES);
@@ -91,7 +92,7 @@ impl Tile {
     }
 }
 
-/// Writes the kernel; `None` where it is not for this convolution.
+/// Writes the kernel; `None` if it does not support the convolution.
 pub(crate) fn depthwise(
     target: &TargetDescription,
     conv: &Conv,
@@ -160,18 +161,19 @@ struct Depthwise<'a> {
     /// Address, strides and type of the output, then of the extra inputs.
     tensors: Vec<(Name, Vec<Expr>, DType)>,
     lane: Int,
-    /// Shared address of this lane's element of the first staged row.
+    /// Shared address of this lane's element in the first staged row.
     staged: Name,
 }
 
 impl Depthwise<'_> {
-    /// The plane of an item, numbered through images and channels, and its first row.
+    /// The plane of an item (counted over images and channels), and its first row.
     fn place(&self, w: &mut Writer, item: &Int) -> (Int, Int) {
         let (plane, band) = w.div_rem(item, &Int::Known(self.tile.bands));
         (plane, w.mul(&band, &Int::Known(self.tile.rows)))
     }
 
-    /// Lanes of a row of `length` elements from `first` on, with what guards those behind its end.
+    /// The starts of the pieces of 32 elements of a row of `length`, each with the guard for lanes
+    /// after its end.
     fn pieces(&self, w: &mut Writer, length: i64) -> Vec<(i64, Option<Name>)> {
         let lanes = i64::from(LANES);
         let starts = (0..length).step_by(LANES as usize);
@@ -182,7 +184,7 @@ impl Depthwise<'_> {
             .collect()
     }
 
-    /// Copies the rows of the image that the item's windows reach, zeros around it.
+    /// Copies the image rows that the item's windows cover, with zeros around them.
     fn stage(&self, w: &mut Writer, item: &Int) {
         let Tile { pitch, before: [above, left], .. } = self.tile;
         let bytes = self.dtype.bytes() as u32;
@@ -195,7 +197,7 @@ impl Depthwise<'_> {
         let line = w.at(&self.x, &start, bytes);
         let line = w.at(&line, &self.lane, bytes);
         let line = w.cursor(&line);
-        // Which lanes are in the image is the same in all of its rows.
+        // Which lanes are inside the image is the same for all rows.
         let pieces: Vec<(i64, Option<Name>)> = (0..pitch)
             .step_by(LANES as usize)
             .map(|first| {
@@ -210,7 +212,8 @@ impl Depthwise<'_> {
             for (first, inside) in &pieces {
                 let guard = w.both(is_row.as_ref(), inside.as_ref());
                 let value = super::gemm::load_guarded(w, self.dtype, guard.as_ref(), &line, first * i64::from(bytes));
-                // What a warp writes behind the end of a row is overwritten with the next.
+                // Elements that a warp writes after the end of a row are overwritten by the next
+                // row.
                 w.emit("st.shared.f32", [mem(&place, first * 4), value]);
             }
             w.advance(&line, &across, bytes);
@@ -255,7 +258,7 @@ impl Depthwise<'_> {
         });
     }
 
-    /// Finishes and stores the sums of pixels.
+    /// Applies the epilogue to the sums of pixels, and stores them.
     fn store(&self, w: &mut Writer, item: &Int) -> Result<(), CodegenError> {
         let Tile { height, width, rows, pitch, .. } = self.tile;
         let (plane, row) = self.place(w, item);
@@ -284,7 +287,7 @@ impl Depthwise<'_> {
         outcome
     }
 
-    /// The epilogue of one element.
+    /// Applies the epilogue to one element.
     fn finish(&self, w: &mut Writer, at: [&Int; 4], sum: Operand) -> Result<(), CodegenError> {
         let indices: Vec<Int> = at.into_iter().cloned().collect();
         let address = |w: &mut Writer, (base, strides, dtype): &(Name, Vec<Expr>, DType)| {

@@ -1,4 +1,4 @@
-//! Convolutions with few filters per group, depthwise ones above all: a thread computes a few
+//! Convolutions with few filters per group, especially depthwise ones: a thread computes a few
 //! filters at one pixel.
 
 use super::conv::Shapes;
@@ -14,8 +14,8 @@ use atoll_frontend::tensor_graph::Conv;
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand, ScalarType};
 
-/// Rows of pixels with at least this many get a warp of their own; the pixels of smaller images are
-/// numbered through.
+/// Least length of a pixel row that gets a warp of its own; the pixels of smaller images are
+/// numbered consecutively.
 const PIXEL_ROW_MIN: i64 = 24;
 
 /// Writes the kernel.
@@ -27,7 +27,7 @@ pub(crate) fn direct(
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
     let [x, weights, extras @ ..] = inputs else {
-        return Err(CodegenError::inconsistent("a convolution has two operands"));
+        return Err(CodegenError::inconsistent("a convolution has fewer than two operands"));
     };
     if x.dtype == DType::F64 || weights.dtype != x.dtype {
         return Err(CodegenError::unsupported(format!("a convolution of {:?} and {:?}", x.dtype, weights.dtype)));
@@ -74,13 +74,13 @@ struct Direct<'a> {
 struct Row {
     image: Int,
     filter: Int,
-    /// The output row's index, where a warp has one.
+    /// The indices of the output row, if a warp computes one.
     line: Vec<Int>,
     /// Address of the group's first input channel.
     planes: Name,
     /// Address of the first filter.
     weights: Name,
-    /// The only filter's taps, where they are few.
+    /// The taps of the only filter, if they are few.
     taps: Vec<Operand>,
 }
 
@@ -88,12 +88,12 @@ struct Row {
 struct Window {
     /// Position of its first tap on each axis.
     first: Vec<Int>,
-    /// Index of its first tap in the channel, maybe outside.
+    /// Index of its first tap in the channel; may be outside.
     corner: Int,
 }
 
 impl Direct<'_> {
-    /// The window of the output element at `pixel`, which is the `at`-th of its row, or of its
+    /// The window of the output element at `pixel`, which is the `at`-th of its row or of its
     /// image.
     fn window(&self, w: &mut Writer, at: &Int, pixel: &[Int]) -> Window {
         let axes = &self.shapes.axes;
@@ -107,7 +107,7 @@ impl Direct<'_> {
             index
         };
         let corner = if !self.by_row && axes.iter().all(Axis::keeps_size) {
-            // Neighbouring pixels have neighbouring windows, across the ends of rows too.
+            // Adjacent pixels have adjacent windows, even across the ends of rows.
             let before: Vec<Int> = axes.iter().map(|a| a.before.into()).collect();
             let back = along(w, &before);
             w.sub(at, &back)
@@ -117,7 +117,7 @@ impl Direct<'_> {
         Window { first, corner }
     }
 
-    /// Adds the taps of one channel, which starts at the given address as do its weights.
+    /// Adds the taps of one channel; the channel and its weights start at the given addresses.
     fn channel(&self, w: &mut Writer, row: &Row, sums: &[Name], channel: &Name, weights: &Name, at: &Window) {
         let bytes = self.dtype.bytes() as u32;
         let corner = w.at(channel, &at.corner, bytes);
@@ -140,8 +140,8 @@ impl Direct<'_> {
         });
     }
 
-    /// Adds the taps of one plane: `[its address, that of the window's corner, that of the
-    /// weights]`.
+    /// Adds the taps of one plane. The addresses are those of the plane, of the window's corner,
+    /// and of the weights.
     fn plane(&self, w: &mut Writer, row: &Row, sums: &[Name], [plane, corner, weights]: [&Name; 3], first: &[Int]) {
         let [.., rows, columns] = &self.shapes.axes[..] else { return };
         let bytes = self.dtype.bytes() as u32;

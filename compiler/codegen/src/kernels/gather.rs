@@ -1,4 +1,4 @@
-//! Gather: rows of the data chosen by an index tensor.
+//! Gather: copies rows of the data that an index tensor selects.
 
 use crate::error::CodegenError;
 use crate::schedule::{FIRST_OWN, Tensor};
@@ -8,8 +8,8 @@ use crate::writer::{Int, LANES, Writer, Written};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, ScalarType};
 
-/// `output[o, i, n] = data[o, indices[i], n]`; an index that lies outside violates the kernel's
-/// check and is held at the nearest end, so that nothing outside the data is read.
+/// `output[o, i, n] = data[o, indices[i], n]`. An index outside the axis violates the kernel's
+/// check and is clamped, so that no address outside the data is read.
 pub(crate) fn gather(
     target: &TargetDescription,
     axis: usize,
@@ -52,7 +52,7 @@ impl Gather {
         let address = w.at(&self.indices, at, self.index_dtype.bytes() as u32);
         let index = w.load(self.index_dtype, &address, 0);
         let index = w.cast(&index, DType::I64).operand;
-        // Narrowed before it is moved, but only after it is known to be in range.
+        // Narrowed to 32 bits after it is known to be in range.
         let extent = w.size(&self.extent);
         let extent = w.make(ScalarType::S64, "cvt.s64.s32", [extent.operand()]);
         let negative = w.make(ScalarType::Pred, "setp.lt.s64", [index.clone(), 0.into()]);

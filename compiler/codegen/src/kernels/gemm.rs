@@ -1,11 +1,10 @@
-//! The tiled product: shared memory, a tile of accumulators per thread.
+//! The tiled matrix product: operands in shared memory, a tile of accumulators per thread.
 //!
-//! A block of W warps computes `W * TM` rows by `32 * TN` columns. Each warp owns TM rows, its
-//! lanes are 32 neighbouring columns, TN times. Round by round the block stages `KT` products'
-//! worth of both operands in shared memory (two buffers, so that one barrier per round is enough),
-//! where an element of `a` is read by a whole warp at once and elements of `b` by neighbouring
-//! lanes side by side. Nothing in the inner loop computes an address: they are a base and a
-//! constant.
+//! A block of W warps computes `W * TM` rows by `32 * TN` columns. Each warp has TM rows; each lane
+//! has TN columns, 32 apart. In every round the block stages both operands of `KT` products in
+//! shared memory, in two buffers, so that one barrier per round suffices. An element of `a` is then
+//! read by a whole warp at once (broadcast), and elements of `b` by adjacent lanes. The inner loop
+//! computes no addresses: they are a base plus a constant.
 
 use crate::error::CodegenError;
 use crate::product::{Epilogue, Product, Source};
@@ -34,7 +33,7 @@ pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Resu
     let mut rows = Rows::new(&mut w, &block, &product);
     let mut columns = Columns::new(&mut w, &block, &product);
     let depth = w.size(&product.depth);
-    // The staged buffer's offset alternates between 0 and that of the second one.
+    // The offset of the staged buffer alternates between 0 and that of the second buffer.
     let buffer = w.variable(&Int::Known(0));
     let last_buffer = Operand::from(w.variable(&block.buffer_bytes.into()));
     w.count(&Int::Known(0), &depth, &tile.depth.into(), |w, k| {
@@ -51,21 +50,21 @@ pub(crate) fn gemm(target: &TargetDescription, mut product: Product<'_>) -> Resu
     Ok(w.finish([LANES, tile.warps, 1], [column_tiles * product.batch_count(), row_tiles, Expr::Const(1)]))
 }
 
-/// The target's tile with as many warps as suit the product.
+/// The target's tile, with the number of warps that suits the product.
 fn fitted(target: &TargetDescription, product: &Product<'_>) -> GemmTile {
     let mut tile = target.gemm;
     if target.registers.is_some() && matches!(&product.b, Source::Windows(windows) if windows.axes.len() > 2) {
-        // A position on a third axis for every column is more than the registers hold.
+        // With a third axis, the positions of all columns would not fit into registers.
         tile.columns = (tile.columns / 2).max(1);
     }
     let most = if is_worth_more_warps(target, product) { target.gather_warps } else { tile.warps };
     let needed = product.rows_bound().map_or(tile.warps, |rows| (rows as u32).div_ceil(tile.rows).max(1));
-    // Blocks of equal height waste least: 9 warps' worth of rows is 5 + 4, not 8 + 1.
+    // Blocks of equal height waste least: 9 warps of rows become 5 + 4, not 8 + 1.
     let blocks = needed.div_ceil(most);
     GemmTile { warps: needed.div_ceil(blocks), ..tile }
 }
 
-/// Whether a block of more warps stays within what a block may take.
+/// Whether a block with more warps stays within the limit on its products.
 fn is_worth_more_warps(target: &TargetDescription, product: &Product<'_>) -> bool {
     let tile = target.gemm;
     let per_depth = i64::from(target.gather_warps * tile.rows * tile.columns * LANES);
@@ -73,7 +72,7 @@ fn is_worth_more_warps(target: &TargetDescription, product: &Product<'_>) -> boo
     matches!(product.b, Source::Windows(_)) && products.is_some_and(|p| p <= i64::from(target.gather_products_max))
 }
 
-/// Where a block stands and what its shared memory looks like.
+/// The position of a block, and the layout of its shared memory.
 struct Block {
     tile: GemmTile,
     lane: Int,
@@ -85,12 +84,12 @@ struct Block {
     first_column: Int,
     row_count: Int,
     column_count: Int,
-    /// Whether some rows, columns or products of a tile may lie outside.
+    /// Whether rows, columns or products of a tile may be out of range.
     ragged_rows: bool,
     ragged_columns: bool,
     ragged_depth: bool,
     shared: Name,
-    /// Offset of the staged columns behind the staged rows.
+    /// Offset of the staged columns, which follow the staged rows.
     columns_offset: u32,
     /// Distance of the two buffers.
     buffer_bytes: u32,
@@ -130,19 +129,19 @@ impl Block {
         }
     }
 
-    /// Whether column `part` of this thread exists; `None` where it always does.
+    /// Whether `column` of this thread exists; `None` if it always does.
     fn column_guard(&self, w: &mut Writer, column: &Int) -> Option<Name> {
         self.ragged_columns.then(|| w.compare("lt.u32", column, &self.column_count))
     }
 
-    /// This thread's column `part`.
+    /// This thread's column number `part`.
     fn column(&self, w: &mut Writer, part: u32) -> Int {
         let first = w.add(&self.first_column, &(part * LANES).into());
         w.add(&first, &self.lane)
     }
 }
 
-/// One round: every staged product into every accumulator.
+/// One round: adds every staged product to every accumulator.
 fn multiply(w: &mut Writer, block: &Block, sums: &[Vec<Name>], buffer: &Name) {
     let tile = block.tile;
     let base = w.make(ScalarType::U32, "add.s32", [(&block.shared).into(), buffer.into()]);
@@ -189,7 +188,7 @@ fn load_shared_four(w: &mut Writer, base: &Name, offset: u32) -> Vec<Operand> {
     values
 }
 
-/// Stores the accumulators through the epilogue.
+/// Applies the epilogue to the accumulators, and stores them.
 fn finish(w: &mut Writer, block: &Block, product: &Product<'_>, sums: &[Vec<Name>]) -> Result<(), CodegenError> {
     let mut outcome = Ok(());
     for part in 0..block.tile.columns {
@@ -211,7 +210,7 @@ fn finish(w: &mut Writer, block: &Block, product: &Product<'_>, sums: &[Vec<Name
     outcome
 }
 
-/// Loads an element for staging as f32; 0 where the guard does not hold.
+/// Loads an element for staging as f32; 0 if the guard is false.
 pub(super) fn load_guarded(w: &mut Writer, dtype: DType, guard: Option<&Name>, address: &Name, offset: i64) -> Operand {
     match guard {
         None => w.load_f32(dtype, address, offset),
@@ -228,7 +227,7 @@ pub(super) fn load_guarded(w: &mut Writer, dtype: DType, guard: Option<&Name>, a
     }
 }
 
-/// A half-sized float from its bits.
+/// Converts the bits of a 16-bit float.
 fn half_to_f32(w: &mut Writer, dtype: DType, bits: &Name) -> Operand {
     if dtype == DType::F16 {
         return w.f32("cvt.f32.f16", [bits.into()]);

@@ -1,5 +1,5 @@
-//! Products with few rows: every thread has whole columns, the warps of a block divide k among them
-//! and add up through shared memory.
+//! Products with few rows: every thread computes whole columns; the warps of a block divide k among
+//! them, and add their partial sums through shared memory.
 
 use crate::error::CodegenError;
 use crate::product::{Epilogue, Matrix, Product, Source};
@@ -9,16 +9,18 @@ use crate::writer::{Int, LANES, Writer, Written, mem};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand, ScalarType};
 
-/// Most rows for which this is the better kernel.
+/// Largest number of rows for which this kernel is faster.
 pub(crate) const ROWS_MAX: i64 = 8;
-/// Products per round of the inner loop.
+/// Products per iteration of the inner loop.
 const UNROLL: u32 = 4;
 
-/// Writes the kernel for at most so many rows; `b` must be a matrix with its columns side by side.
+/// Writes the kernel for at most `rows` rows; `b` must be a matrix with contiguous rows.
 pub(crate) fn gemv(target: &TargetDescription, mut product: Product<'_>, rows: u32) -> Result<Written, CodegenError> {
     product.check()?;
     product.collapse();
-    let Source::Matrix(b) = product.b.clone() else { return Err(CodegenError::inconsistent("a gemv of windows")) };
+    let Source::Matrix(b) = product.b.clone() else {
+        return Err(CodegenError::inconsistent("a matrix-vector product has windows as its second operand"));
+    };
     let parts = (target.gemv_accumulators / rows).clamp(1, 4);
     let warps = target.gemm.warps;
     let mut w = Writer::new("gemv");
@@ -29,7 +31,7 @@ pub(crate) fn gemv(target: &TargetDescription, mut product: Product<'_>, rows: u
     let column_count = w.size(&product.column_count());
     let ragged = product.column_count().as_const().is_none_or(|n| n % i64::from(parts * LANES) != 0);
 
-    // This warp's share of k.
+    // The range of k of this warp.
     let share = w.size(&product.depth.clone().ceil_div(i64::from(warps)));
     let depth = w.size(&product.depth);
     let from = w.mul(&warp, &share);
@@ -60,7 +62,7 @@ pub(crate) fn gemv(target: &TargetDescription, mut product: Product<'_>, rows: u
     Ok(w.finish([LANES, warps, 1], [grid_x, product.batch_count(), Expr::Const(1)]))
 }
 
-/// Where a warp reads.
+/// The addresses that a warp reads.
 struct Operands {
     a: Vec<Name>,
     a_step: Int,
@@ -104,7 +106,7 @@ impl Operands {
         Operands { a: lines, a_step, a_dtype: a.tensor.dtype, b: w.cursor(&address), b_step, b_dtype: b.tensor.dtype }
     }
 
-    /// `count` products into every accumulator.
+    /// Adds `count` products to every accumulator.
     fn round(&self, w: &mut Writer, sums: &[Vec<Name>], guards: &[Option<Name>], count: u32) {
         let (a_bytes, b_bytes) = (self.a_dtype.bytes() as u32, self.b_dtype.bytes() as u32);
         for k in 0..count {
@@ -139,8 +141,8 @@ impl Operands {
     }
 }
 
-/// The row that accumulators `i` are for. Where there are fewer rows, surplus accumulators compute
-/// the last one again; their sums are not stored.
+/// The row of accumulators `i`. If there are fewer rows, the surplus accumulators compute the last
+/// row again; their sums are not stored.
 fn row_index(w: &mut Writer, product: &Product<'_>, i: u32) -> Int {
     if i == 0 || product.rows.as_const().is_some() {
         return i.into();
@@ -150,7 +152,7 @@ fn row_index(w: &mut Writer, product: &Product<'_>, i: u32) -> Int {
     w.min(&last, &i.into())
 }
 
-/// Adds the warps' partial sums and stores them; the results are dealt out to the warps.
+/// Adds the warps' partial sums and stores them; the results are divided among the warps.
 fn add_up(
     w: &mut Writer,
     product: &Product<'_>,

@@ -1,4 +1,4 @@
-//! Layer normalisation: mean and variance in two passes over the row, the third writes.
+//! Layer normalisation: two passes over the row compute mean and variance, the third one writes.
 
 use crate::error::CodegenError;
 use crate::schedule::Tensor;
@@ -7,7 +7,7 @@ use crate::warps;
 use crate::writer::{Int, Writer, Written};
 use atoll_kgraph::{DType, Expr};
 
-/// Normalises over the axes from `axis` on; a warp per row.
+/// Normalises over the axes from `axis` on; one warp per row.
 pub(crate) fn layer_norm(
     target: &TargetDescription,
     axis: usize,
@@ -16,7 +16,7 @@ pub(crate) fn layer_norm(
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
     let [x, scale, ..] = inputs else {
-        return Err(CodegenError::inconsistent("a layer normalisation has at least two operands"));
+        return Err(CodegenError::inconsistent("a layer normalisation has fewer than two operands"));
     };
     if x.dtype == DType::F64 {
         return Err(CodegenError::unsupported("a layer normalisation of F64"));

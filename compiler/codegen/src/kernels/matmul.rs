@@ -1,4 +1,4 @@
-//! Matrix products: which form of the product, and which kernel.
+//! Matrix products: chooses the form of the product, and the kernel.
 
 use super::{gemm, gemv, plain_product};
 use crate::error::CodegenError;
@@ -9,8 +9,9 @@ use crate::writer::Written;
 use atoll_frontend::tensor_graph::MatMul;
 use atoll_kgraph::Expr;
 
-/// Inputs `a [..., M, K]`, `b [..., K, N]` (before transposition), then the epilogue's extra
-/// inputs. `rows_most`: most rows that the kernel is launched with, where they are a symbol's.
+/// Inputs `a [..., M, K]`, `b [..., K, N]` (before transposition), then the extra inputs of the
+/// epilogue. `rows_most`: the largest number of rows that the kernel is launched with, for a
+/// variant of a product with symbolic rows.
 pub(crate) fn matmul(
     target: &TargetDescription,
     matmul: &MatMul,
@@ -21,14 +22,14 @@ pub(crate) fn matmul(
     choose(target, Product { rows_most, ..product(matmul, inputs, output)? })
 }
 
-/// The number of rows of the product that becomes of a node.
+/// The number of rows of the product to which a node is lowered.
 pub(crate) fn rows(matmul: &MatMul, inputs: &[Tensor], output: &Tensor) -> Result<Expr, CodegenError> {
     Ok(product(matmul, inputs, output)?.rows)
 }
 
 fn product<'a>(matmul: &'a MatMul, inputs: &[Tensor], output: &Tensor) -> Result<Product<'a>, CodegenError> {
     let [a, b, extras @ ..] = inputs else {
-        return Err(CodegenError::inconsistent("a matrix product has two operands"));
+        return Err(CodegenError::inconsistent("a matrix product has fewer than two operands"));
     };
     let [outer @ .., rows, columns] = &output.shape[..] else {
         return Err(CodegenError::unsupported("a matrix product of vectors"));
@@ -51,7 +52,7 @@ fn product<'a>(matmul: &'a MatMul, inputs: &[Tensor], output: &Tensor) -> Result
     Ok(product)
 }
 
-/// The kernel for a product.
+/// Chooses the kernel for a product.
 fn choose(target: &TargetDescription, product: Product<'_>) -> Result<Written, CodegenError> {
     if plain_product::is_plain(product.a.tensor.dtype) {
         return plain_product::plain_product(target, product);
@@ -63,11 +64,11 @@ fn choose(target: &TargetDescription, product: Product<'_>) -> Result<Written, C
     }
 }
 
-/// The matrices of an operand; its outer dimensions are broadcast to `outer`.
+/// An operand as matrices; its outer dimensions are broadcast to `outer`.
 fn matrix(tensor: &Tensor, outer: &[Expr], transposed: bool) -> Result<Matrix, CodegenError> {
     let rank = tensor.shape.len();
     if rank < 2 {
-        return Err(CodegenError::inconsistent("an operand of a matrix product has at least two dimensions"));
+        return Err(CodegenError::inconsistent("an operand of a matrix product has fewer than two dimensions"));
     }
     let own = tensor.strides();
     let shape = &tensor.shape[..rank - 2];
@@ -95,8 +96,8 @@ fn spread(tensor: &Tensor, output: &[Expr]) -> Spread {
     }
 }
 
-/// Makes the batches more rows where every batch has the same second operand: `[B, T, K] x [K, N]`
-/// is one product of `B * T` rows.
+/// Merges batches into rows if every batch has the same second operand: `[B, T, K] x [K, N]` is one
+/// product of `B * T` rows.
 fn merge_batch_into_rows(product: &mut Product<'_>) {
     while let Some(dim) = product.batch.last().cloned() {
         let is_shared = |strides: &[Expr]| strides.last() == Some(&Expr::Const(0));

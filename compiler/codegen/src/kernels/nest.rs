@@ -1,4 +1,4 @@
-//! Loop nests: a thread per point of the domain runs the body.
+//! Loop nests: one thread per point of the domain runs the body.
 
 use crate::error::CodegenError;
 use crate::scalar::{Scalar, held_as};
@@ -24,7 +24,7 @@ pub(crate) fn nest(
     let results = bases(&mut w, outputs);
     let single = nest.assignments().into_iter().map(|count| count == 1).collect();
     let mut body = Body { nest, operands, results, single, slots: vec![None; nest.slots.len()], refusals: 0 };
-    // A point that loops is enough work for a thread.
+    // A point with a loop is enough work for one thread.
     let elements = if nest.has_loop() { 1 } else { target.elements_per_block };
     sweep::points(w, target, &nest.domain, elements, |w, point| {
         for (axis, at) in point.iter().enumerate() {
@@ -38,12 +38,12 @@ struct Body<'a> {
     nest: &'a Nest,
     operands: Vec<(Name, DType)>,
     results: Vec<(Name, DType)>,
-    /// Slots that are assigned in one place only: they are names of what is computed there.
+    /// Whether each slot is assigned only once: then it is just a name for the computed operand.
     single: Vec<bool>,
-    /// Where each slot is held. A slot that is assigned in several places has a register from its
-    /// first assignment on.
+    /// The operand of each slot. A slot with several assignments has a register from its first
+    /// assignment on.
     slots: Vec<Option<Operand>>,
-    /// How many refusals were written.
+    /// Number of refusals written so far.
     refusals: u32,
 }
 
@@ -93,10 +93,11 @@ impl Body<'_> {
             };
             scalars.push(Scalar { dtype, operand: self.operand(w, arg, dtype)? });
         }
-        // A power with a known exponent is written out; where the exponent stands, the step says.
+        // A power with a constant exponent is expanded; the step's argument tells whether the
+        // exponent is constant.
         let shown = args.iter().enumerate().map(|(i, arg)| shown(arg, i)).collect();
         let result = w.step(&PointStep { args: shown, ..step.clone() }, &scalars)?;
-        // The result may be an operand itself, which changes later: the slot then needs a register of its
+        // The result may be an operand that changes later; the slot then needs a register of its
         // own.
         let is_operand = scalars.iter().any(|scalar| scalar.operand == result.operand);
         let value = if is_operand && self.single[to.0 as usize] {
@@ -120,7 +121,7 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// The register of a slot that is assigned in several places.
+    /// The register of a slot with several assignments.
     fn register(&mut self, w: &mut Writer, slot: Slot) -> Operand {
         let ty = held_as(self.nest.slots[slot.0 as usize]);
         self.slots[slot.0 as usize].get_or_insert_with(|| Operand::from(&w.reg(ty))).clone()
@@ -167,7 +168,7 @@ impl Body<'_> {
         body: &[Statement],
     ) -> Result<(), CodegenError> {
         let (from, to) = (self.int(w, from)?, self.int(w, to)?);
-        // What ends the loop must not change in it.
+        // The end of the loop must not change during the loop.
         let to = Int::Reg(w.variable(&to));
         let at = Int::Reg(w.variable(&from));
         self.slots[counter.0 as usize] = Some(at.operand());
@@ -218,7 +219,7 @@ impl Body<'_> {
     }
 }
 
-/// The operand as a step of a scalar program has it, which tells numbers from the rest.
+/// The argument as one of a scalar program, which distinguishes constants from other operands.
 fn shown(arg: &NestArg, position: usize) -> PointArg {
     match arg {
         NestArg::Const(value) => PointArg::Const(*value),

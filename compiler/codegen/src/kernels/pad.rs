@@ -1,4 +1,4 @@
-//! Padding: an index map per axis, and a range check where the filling is a number.
+//! Padding: an index map per axis, and a range check if the padding is a constant.
 
 use crate::error::CodegenError;
 use crate::schedule::Tensor;
@@ -9,7 +9,8 @@ use atoll_frontend::tensor_graph::PadMode;
 use atoll_kgraph::Expr;
 use atoll_ptx::{Name, ScalarType};
 
-/// Pads `before` elements in front of each axis; the output's shape says how many follow.
+/// Pads `before` elements at the beginning of each axis; the output's shape determines the padding
+/// at the end.
 pub(crate) fn pad(
     target: &TargetDescription,
     before: &[Expr],
@@ -36,12 +37,12 @@ struct Row {
     source: Int,
     /// Address of the output row.
     to: Name,
-    /// Whether the row is inside the input; `None` is always.
+    /// Whether the row is inside the input; `None` means always.
     inside: Option<Name>,
 }
 
 impl Pad<'_> {
-    /// Position on an input axis of an output index, and whether there is one.
+    /// The input position for an output index on an axis, and whether it exists.
     fn position(&self, w: &mut Writer, axis: usize, at: &Int) -> (Int, Option<Name>) {
         let extent = w.size(&self.input.shape[axis]);
         let unmoved = self.before[axis] == Expr::Const(0) && self.input.shape[axis] == self.output.shape[axis];
@@ -66,7 +67,7 @@ impl Pad<'_> {
     }
 }
 
-/// The remainder that is not negative.
+/// The non-negative remainder.
 fn wrap(w: &mut Writer, at: &Int, extent: &Int) -> Int {
     let (at, extent) = (w.variable(at), w.in_register(&extent.operand(), ScalarType::S32));
     let rest = w.make(ScalarType::S32, "rem.s32", [at.into(), extent.clone()]);
@@ -75,11 +76,11 @@ fn wrap(w: &mut Writer, at: &Int, extent: &Int) -> Int {
     Int::Reg(w.make(ScalarType::S32, "selp.s32", [turned.into(), rest.into(), is_negative.into()]))
 }
 
-/// Mirrors an index at 0 and at `last`, as often as it takes.
+/// Mirrors an index at 0 and at `last`, as often as needed.
 fn reflect(w: &mut Writer, at: &Int, last: &Int) -> Int {
     let period = w.mul(last, &Int::Known(2));
     let period = w.max(&period, &Int::Known(1));
-    // |at| first: mirroring at 0 makes everything positive.
+    // |at| first: mirroring at 0 makes every index non-negative.
     let at = w.variable(at);
     let distance = Int::Reg(w.make(ScalarType::S32, "abs.s32", [at.into()]));
     let (_, within) = w.div_rem(&distance, &period);

@@ -1,5 +1,5 @@
-//! Products in f64 and in integers: a thread per element adds up its products in order. Exact for
-//! integers, and enough for what models do in these types.
+//! Products in f64 and in integers: one thread per element adds the products in order. Exact for
+//! integers, and fast enough for the few such products in models.
 
 use crate::error::CodegenError;
 use crate::product::{Epilogue, Matrix, Product, Source};
@@ -32,7 +32,7 @@ struct Plain<'a> {
     bases: [Name; 2],
 }
 
-/// What the elements of a row have in common.
+/// State that the elements of a row share.
 struct Row {
     batch: Vec<Int>,
     row: Int,
@@ -46,7 +46,7 @@ impl Body for Plain<'_> {
     type Row = Row;
 
     fn row(&mut self, w: &mut Writer, outer: &[Int], _first: &Int) -> Result<Row, CodegenError> {
-        let (row, batch) = outer.split_last().ok_or_else(|| CodegenError::inconsistent("a product without rows"))?;
+        let (row, batch) = outer.split_last().ok_or_else(|| CodegenError::inconsistent("a product has no rows"))?;
         let a = &self.product.a;
         let stride = w.size(&a.row);
         let start = sweep::offset(w, batch, &a.batch);
@@ -81,7 +81,7 @@ impl Body for Plain<'_> {
     }
 }
 
-/// Whether the kernels that compute in f32 take a type.
+/// Whether a type needs this kernel, because the other kernels compute in f32.
 pub(crate) fn is_plain(dtype: DType) -> bool {
     !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16)
 }

@@ -1,4 +1,4 @@
-//! Scalar programs over strided operands: pointwise operators, and everything that only moves
+//! Scalar programs over strided operands: pointwise operators, and operators that only move
 //! elements (transpose, slice, parts of a concatenation).
 
 use crate::error::CodegenError;
@@ -37,8 +37,8 @@ pub(crate) fn transpose(
     strided("transpose", target, &PointProgram::default(), &[operand], &result, &output.shape)
 }
 
-/// `output[i] = input[start + i * step]` on every axis: where it starts goes into the address, the
-/// steps into the strides.
+/// `output[i] = input[start + i * step]` on every axis: the start is part of the address, the steps
+/// are part of the strides.
 pub(crate) fn slice(
     target: &TargetDescription,
     starts: &[Expr],
@@ -88,7 +88,7 @@ struct Pointwise<'a> {
 
 /// An operand within a row.
 enum Operand {
-    /// The same element all along.
+    /// The same element for the whole row.
     Fixed(Scalar),
     /// The address of this thread's next element.
     Moving(Name, Int),
@@ -120,7 +120,8 @@ impl Body for Pointwise<'_> {
     }
 
     fn element(&mut self, w: &mut Writer, row: &Self::Row, _at: &Int) -> Result<(), CodegenError> {
-        let (output, inputs) = row.split_last().ok_or_else(|| CodegenError::inconsistent("no output"))?;
+        let (output, inputs) =
+            row.split_last().ok_or_else(|| CodegenError::inconsistent("a pointwise operator has no output"))?;
         let values: Vec<Scalar> = inputs
             .iter()
             .zip(&self.dtypes)

@@ -1,4 +1,4 @@
-//! Pooling: a thread per output element, the window unrolled while it is small.
+//! Pooling: one thread per output element; a small window is unrolled.
 
 use crate::error::CodegenError;
 use crate::schedule::Tensor;
@@ -18,10 +18,10 @@ pub(crate) fn pool(
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
     let [n, c, oh, ow] = &output.shape[..] else {
-        return Err(CodegenError::unsupported("pooling of other than two dimensions"));
+        return Err(CodegenError::unsupported("pooling of tensors that do not have 4 dimensions"));
     };
     if input.dtype == DType::F64 {
-        return Err(CodegenError::unsupported("pooling of F64 by the kernel for smaller floats"));
+        return Err(CodegenError::unsupported("pooling of F64 by the f32 kernel"));
     }
     let mut w = Writer::new("pool");
     let (from, to) = (w.base(input), w.base(output));
@@ -48,7 +48,7 @@ pub(crate) fn pool(
 
 struct Pooling {
     kind: PoolKind,
-    /// Padding behind, per axis.
+    /// Padding after each axis.
     after: [u32; 2],
     axes: [Axis; 2],
     from: Name,
@@ -59,16 +59,16 @@ struct Pooling {
 struct Row {
     /// Address of the input plane.
     plane: Name,
-    /// First input row of the window, maybe negative.
+    /// First input row of the window; may be negative.
     top: Int,
     /// Address of the output row.
     to: Name,
-    /// Input rows counted in an average.
+    /// Number of input rows that an average counts.
     rows: Int,
 }
 
 impl Pooling {
-    /// How many taps along an axis an average counts; 1 for what does not divide.
+    /// Number of taps along an axis that an average counts; 1 for other kinds.
     fn counted(&self, w: &mut Writer, axis: usize, first: &Int) -> Int {
         let extent = w.size(&self.axes[axis].extent);
         match self.kind {
@@ -96,7 +96,7 @@ impl Pooling {
         w.emit("add.f32", [accumulator.into(), accumulator.into(), value.clone()]);
     }
 
-    /// Takes one element, or nothing where the tap lies outside.
+    /// Adds one element, unless the tap is outside.
     fn tap(&self, w: &mut Writer, accumulator: &Name, inside: Option<&Name>, address: &Name, offset: i64) {
         let dtype = self.dtypes[0];
         if let (Some(inside), DType::F32) = (inside, dtype) {

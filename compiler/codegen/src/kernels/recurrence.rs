@@ -1,11 +1,11 @@
-//! The recurrence of an RNN, a GRU or an LSTM: one block per direction and batch element, all steps
-//! in one launch.
+//! The recurrence of an RNN, a GRU or an LSTM: one block per direction and batch element runs all
+//! steps in one launch.
 //!
-//! The state `h` is in shared memory twice, the step before and this one, so that one barrier per
-//! step is enough. A thread owns some hidden units: it computes their gates from the rows of `r`,
-//! which neighbouring lanes read contiguously: packed, `[D, H / 32, H, G, 32]`, so that a warp
-//! reads all its weights in one line after the other, or plain, `[D, H, G H]`. An LSTM keeps its
-//! cells in shared memory too, each touched by one thread only.
+//! Shared memory has the state `h` twice, of the previous step and of this one, so that one barrier
+//! per step suffices. A thread computes the gates of some hidden units from rows of `r`, which
+//! adjacent lanes read contiguously. The weights are either packed as `[D, H / 32, H, G, 32]`, so
+//! that a warp reads its weights as consecutive lines, or plain, `[D, H, G H]`. The cell state of
+//! an LSTM is in shared memory too; each element is accessed by one thread only.
 
 use crate::error::CodegenError;
 use crate::schedule::{Recurrence, Tensor};
@@ -15,13 +15,14 @@ use atoll_frontend::tensor_graph::{Cell as Kind, Direction};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, Operand, ScalarType};
 
-/// Products per round of the innermost loop.
+/// Products per iteration of the innermost loop.
 const UNROLL: u32 = 4;
-/// Most warps of a block: with more, threads would have fewer than one unit on common sizes.
+/// Largest number of warps of a block; with more, threads would have less than one unit for common
+/// sizes.
 const WARPS_MAX: u32 = 8;
 
-/// Inputs `gates [T, B, D * G H]`, `r [D, H, G H]`, `bias [D, 2 G H]`, `h0`, and an LSTM's `c0`;
-/// outputs `y [T, D, B, H]`, `h [D, B, H]`, and an LSTM's `c [D, B, H]`.
+/// Inputs `gates [T, B, D * G H]`, `r [D, H, G H]`, `bias [D, 2 G H]`, `h0`, and `c0` for LSTM;
+/// outputs `y [T, D, B, H]`, `h [D, B, H]`, and `c [D, B, H]` for LSTM.
 pub(crate) fn recurrence(
     target: &TargetDescription,
     layer: Recurrence,
@@ -29,13 +30,13 @@ pub(crate) fn recurrence(
     outputs: &[Tensor],
 ) -> Result<Written, CodegenError> {
     let ([gates, r, bias, states_before @ ..], [y, states_after @ ..]) = (inputs, outputs) else {
-        return Err(CodegenError::inconsistent("a recurrent layer has more operands and results"));
+        return Err(CodegenError::inconsistent("a recurrent layer has too few operands or results"));
     };
     if states_before.len() != layer.cell.states() || states_after.len() != layer.cell.states() {
-        return Err(CodegenError::inconsistent("a recurrent layer has other states"));
+        return Err(CodegenError::inconsistent("a recurrent layer has the wrong number of states"));
     }
     if gates.dtype != DType::F32 {
-        return Err(CodegenError::unsupported("a recurrent layer of other than f32"));
+        return Err(CodegenError::unsupported("a recurrent layer of a type other than F32"));
     }
     let (hidden, direction, gate_count) = (layer.hidden as u32, layer.direction, layer.cell.gates() as u32);
     let warps = hidden.div_ceil(LANES).clamp(1, WARPS_MAX);
@@ -43,7 +44,7 @@ pub(crate) fn recurrence(
     let shared_bytes = (1 + layer.cell.states() as u32) * state_bytes;
     if shared_bytes > target.shared_bytes_max {
         return Err(CodegenError::unsupported(format!(
-            "a recurrent layer of {hidden} hidden units: its state does not fit shared memory"
+            "a recurrent layer of {hidden} hidden units, whose state does not fit into shared memory"
         )));
     }
     let weights = Weights::new(r, hidden, gate_count);
@@ -80,7 +81,7 @@ pub(crate) fn recurrence(
         cells: w.make(ScalarType::U32, "add.s32", [(&shared).into(), (2 * state_bytes).into()]),
     };
 
-    // The state before the first step.
+    // Loads the initial state.
     cell.units(&mut w, |w, unit| {
         let at = w.add(&line, unit);
         for (base, place) in before_at.iter().zip([&shared, &cell.cells]) {
@@ -115,7 +116,7 @@ pub(crate) fn recurrence(
             w.emit("st.global.f32", [mem(&to, 0), value]);
         });
         w.barrier();
-        // The two states change places.
+        // Swaps the two copies of the state.
         let kept = w.variable(&Int::Reg(before.clone()));
         w.emit("mov.u32", [(&before).into(), (&after).into()]);
         w.emit("mov.u32", [(&after).into(), kept.into()]);
@@ -133,7 +134,7 @@ pub(crate) fn recurrence(
     Ok(w.finish([LANES, warps, 1], [directions * batch, Expr::Const(1), Expr::Const(1)]))
 }
 
-/// Which input step a step of the loop is.
+/// The input step of an iteration of the loop.
 fn time(w: &mut Writer, direction: Direction, d: &Int, step: &Int, last: &Int) -> Int {
     match direction {
         Direction::Forward => step.clone(),
@@ -151,17 +152,17 @@ fn shared_at(w: &mut Writer, base: &Name, unit: &Int) -> Name {
     w.make(ScalarType::U32, "mad.lo.s32", [unit.operand(), 4.into(), base.into()])
 }
 
-/// Where the weight of a unit, a product and a gate is, in elements.
+/// Strides of the weights over direction, group, product and gate, in elements.
 struct Weights {
     direction: u32,
-    /// 32 units.
+    /// A group of 32 units.
     group: u32,
     product: u32,
     gate: u32,
 }
 
 impl Weights {
-    /// Packed weights have an axis more.
+    /// Packed weights have one more axis.
     fn new(r: &Tensor, hidden: u32, gates: u32) -> Weights {
         if r.shape.len() == 5 {
             let group = hidden * gates * LANES;
@@ -171,7 +172,7 @@ impl Weights {
     }
 }
 
-/// What all steps have in common.
+/// State that all steps share.
 struct Cell {
     kind: Kind,
     hidden: u32,
@@ -182,7 +183,7 @@ struct Cell {
     weights: Weights,
     bias: Name,
     direction: Int,
-    /// Shared address of an LSTM's cells.
+    /// Shared address of an LSTM's cell state.
     cells: Name,
 }
 
@@ -192,8 +193,8 @@ impl Cell {
         self.groups(w, |w, _, unit| body(w, unit));
     }
 
-    /// Runs `body` for the units of this thread, with the number of the 32 units that its warp has
-    /// just then.
+    /// Runs `body` for the units of this thread, with the index of the group of 32 units that its
+    /// warp is computing.
     fn groups(&self, w: &mut Writer, mut body: impl FnMut(&mut Writer, &Int, &Int)) {
         let count = self.hidden.div_ceil(LANES);
         let certain = self.hidden.is_multiple_of(self.warps * LANES);
@@ -207,7 +208,7 @@ impl Cell {
         });
     }
 
-    /// One step of one unit: the new `h`; an LSTM's cell is updated in place.
+    /// One step of one unit: returns the new `h`; the cell state of an LSTM is updated in place.
     fn step(&self, w: &mut Writer, group: &Int, unit: &Int, gates_row: &Name, before: &Name) -> Operand {
         let (of_input, sums) = self.start(w, unit, gates_row);
         self.products(w, group, before, &sums);
@@ -239,8 +240,9 @@ impl Cell {
         }
     }
 
-    /// What comes from the input, and the sums of the gates before the products with the state. A
-    /// GRU's last sum is of the state alone: the reset gate applies to it.
+    /// The input products, and the initial sums of the gates before the products with the state are
+    /// added. The last sum of a GRU contains only products with the state, because the reset gate
+    /// is applied to it.
     fn start(&self, w: &mut Writer, unit: &Int, gates_row: &Name) -> (Vec<Operand>, Vec<Name>) {
         let (hidden, gates) = (self.hidden, self.kind.gates() as i64);
         let gate_bytes = i64::from(hidden) * 4;
@@ -285,7 +287,8 @@ impl Cell {
             w.advance(&r, &Int::from(product * count), 4);
         };
         w.count(&Int::Known(0), &Int::from(hidden / UNROLL), &Int::Known(1), |w, _| {
-            // Left alone, ptxas unrolls 128 units whole: 168 registers instead of 42, and spills for sm_75.
+            // Without this, ptxas unrolls the loop for 128 units completely: 168 registers instead
+            // of 42, and spills for sm_75.
             w.keep_rolled();
             products(w, UNROLL);
         });

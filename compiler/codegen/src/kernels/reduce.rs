@@ -1,4 +1,4 @@
-//! Reductions: by a warp along the innermost axis, by single threads where that axis stays.
+//! Reductions: by a warp if the innermost axis is reduced, otherwise by single threads.
 
 use crate::error::CodegenError;
 use crate::scalar::{Scalar, held_as, is_float};
@@ -35,7 +35,7 @@ pub(crate) fn reduce(
     let walk = Walk::collapsed(&input.shape, &[input.strides(), result]);
     let reduction = Reduction::new(reduce, input, output, &walk);
     let is_lane_axis_reduced = walk.strides[1].last() == Some(&Expr::Const(0));
-    // Lanes exchange 32 bits at a time, and only floats are worth it.
+    // Lanes exchange 32 bits at a time, and only float reductions are worth it.
     let is_by_warp = is_lane_axis_reduced && is_float(input.dtype) && input.dtype != DType::F64;
     if is_by_warp { by_warp(target, &reduction) } else { by_thread(target, reduction) }
 }
@@ -49,7 +49,7 @@ struct Reduction<'a> {
     kept: (Vec<Expr>, Vec<Expr>),
     /// Reduced dimensions and the input's strides along them.
     reduced: (Vec<Expr>, Vec<Expr>),
-    /// Type the sum is kept in.
+    /// The type of the accumulator.
     ty: DType,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Reduction<'a> {
             ReduceKind::Sum | ReduceKind::Mean | ReduceKind::SumSquare | ReduceKind::L2 => 0.0,
             ReduceKind::Prod => 1.0,
             ReduceKind::Max => lowest,
-            // The bits of the largest number.
+            // The bit pattern of the largest value.
             ReduceKind::Min if self.ty == DType::U64 => -1.0,
             ReduceKind::Min => highest,
         };
@@ -90,7 +90,7 @@ impl<'a> Reduction<'a> {
         w.make(ty, &format!("mov.{ty}"), [value])
     }
 
-    /// `a` combined with another partial result.
+    /// Combines two partial results.
     fn join(&self, w: &mut Writer, a: &Operand, b: &Operand) -> Operand {
         let ty = held_as(self.ty);
         if is_float(self.ty) && matches!(self.kind, ReduceKind::Max | ReduceKind::Min) {
@@ -107,7 +107,7 @@ impl<'a> Reduction<'a> {
         w.make(ty, &dotted, [a.clone(), b.clone()]).into()
     }
 
-    /// Takes the element at an address into the accumulator.
+    /// Adds the element at an address to the accumulator.
     fn take(&self, w: &mut Writer, accumulator: &Name, address: &Name) {
         let ty = held_as(self.ty);
         let value = w.load(self.input.dtype, address, 0);
@@ -120,7 +120,7 @@ impl<'a> Reduction<'a> {
         w.set(accumulator, &joined, ty);
     }
 
-    /// The result from the complete accumulator.
+    /// The result, from the final accumulator.
     fn finish(&self, w: &mut Writer, accumulator: &Operand) -> Scalar {
         let whole = Scalar { dtype: self.ty, operand: accumulator.clone() };
         let result = match self.kind {
@@ -149,7 +149,7 @@ impl<'a> Reduction<'a> {
     }
 }
 
-/// A warp per result; lanes along the innermost reduced axis.
+/// One warp per result; lanes along the innermost reduced axis.
 fn by_warp(target: &TargetDescription, reduction: &Reduction<'_>) -> Result<Written, CodegenError> {
     let mut w = Writer::new("reduce");
     let (from, to) = (w.base(reduction.input), w.base(reduction.output));
@@ -181,7 +181,7 @@ fn by_warp(target: &TargetDescription, reduction: &Reduction<'_>) -> Result<Writ
     })
 }
 
-/// Stores the value all lanes have, once.
+/// Stores a value that all lanes have, by the first lane.
 fn store_by_first_lane(w: &mut Writer, value: &Scalar, to: &Name, item: &Int) {
     let address = w.at(to, item, value.dtype.bytes() as u32);
     let lane = w.special("%tid.x");
@@ -189,7 +189,7 @@ fn store_by_first_lane(w: &mut Writer, value: &Scalar, to: &Name, item: &Int) {
     w.when(Some(&is_first), |w| w.store(value, &address, 0));
 }
 
-/// A thread per result.
+/// One thread per result.
 fn by_thread(target: &TargetDescription, reduction: Reduction<'_>) -> Result<Written, CodegenError> {
     let mut w = Writer::new("reduce");
     let (from, to) = (w.base(reduction.input), w.base(reduction.output));

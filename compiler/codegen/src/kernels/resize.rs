@@ -17,10 +17,10 @@ pub(crate) fn resize(
     output: &Tensor,
 ) -> Result<Written, CodegenError> {
     let [n, c, oh, ow] = &output.shape[..] else {
-        return Err(CodegenError::unsupported("resizing of other than two dimensions"));
+        return Err(CodegenError::unsupported("resizing of tensors that do not have 4 dimensions"));
     };
     if input.dtype == DType::F64 {
-        return Err(CodegenError::unsupported("resizing of F64 by the kernel for smaller floats"));
+        return Err(CodegenError::unsupported("resizing of F64 by the f32 kernel"));
     }
     let mut w = Writer::new("resize");
     let (from, to) = (w.base(input), w.base(output));
@@ -39,10 +39,10 @@ struct Resample<'a> {
     dtype: DType,
 }
 
-/// Where an output position falls on an axis.
+/// The input position of an output position on an axis.
 struct Position {
     low: Int,
-    /// The next input position and its weight; `None` where only one is read.
+    /// The next input position and its weight; `None` if only one is read.
     high: Option<(Int, Operand)>,
 }
 
@@ -53,7 +53,7 @@ struct Row {
 }
 
 impl Resample<'_> {
-    /// ONNX's coordinate transformation, in f32 as every runtime does it.
+    /// ONNX's coordinate transformation, in f32 as in ONNX Runtime.
     fn coordinate(&self, w: &mut Writer, axis: usize, at: &Int) -> Operand {
         let x = w.int_to_f32(at);
         let x = w.in_register(&x, ScalarType::F32);
@@ -73,7 +73,7 @@ impl Resample<'_> {
                 let [extent, output] = [&self.extents[axis], &self.output[axis]].map(|size| {
                     let size = w.size(size);
                     let last = w.sub(&size, &Int::Known(1));
-                    // A symbolic single output divides 0 by 1.
+                    // A symbolic extent may be 1; then 0 is divided by 1.
                     let last = w.max(&last, &Int::Known(0));
                     w.int_to_f32(&last)
                 });
@@ -118,7 +118,7 @@ impl Resample<'_> {
         Position { low, high: Some((next, part)) }
     }
 
-    /// The value of one input line at a column position.
+    /// The value of one input row at a column position.
     fn line(&self, w: &mut Writer, plane: &Name, row: &Int, column: &Position) -> Operand {
         let bytes = self.dtype.bytes() as u32;
         let width = w.size(&self.extents[1]);

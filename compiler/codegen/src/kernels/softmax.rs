@@ -1,4 +1,4 @@
-//! Softmax and its logarithm: the maximum, the sum of exponentials, the quotient.
+//! Softmax and its logarithm: maximum, sum of exponentials, quotient.
 
 use crate::error::CodegenError;
 use crate::schedule::Tensor;
@@ -33,7 +33,7 @@ pub(crate) fn softmax(
     sweep::sweep(w, target, &[outer, inner], (target.elements_per_block / taps).max(1), &mut body)
 }
 
-/// The axis is the innermost one: a warp per row.
+/// The axis is the innermost one: one warp per row.
 fn along_rows(
     target: &TargetDescription,
     rows: &Expr,
@@ -60,8 +60,8 @@ fn along_rows(
         })?;
         let greatest = w.combine_lanes(&greatest.into(), |w, a, b| w.fmax(a, b));
 
-        // The exponentials are kept in the result where it holds them exactly, so that they are computed
-        // once.
+        // If the result type can hold the exponentials exactly, they are stored in the result, so
+        // that they are computed once.
         let keeps = dtype == DType::F32 && !log;
         let sum = w.f32_variable(0.0);
         let read = w.lane_cursor(&source, &one, bytes);
@@ -100,7 +100,7 @@ fn shifted_power(w: &mut Writer, dtype: DType, address: &Name, greatest: &Operan
     (shifted, power)
 }
 
-/// What the sum does to each element.
+/// How an element is scaled by the sum.
 struct Scale {
     log: bool,
     /// `1 / sum`, or `ln(sum)`.
@@ -124,7 +124,7 @@ impl Scale {
     }
 }
 
-/// The axis is an outer one: a thread per line, neighbouring threads on neighbouring lines.
+/// The axis is an outer one: one thread per line, adjacent threads on adjacent lines.
 struct Strided {
     from: Name,
     to: Name,
@@ -135,7 +135,7 @@ struct Strided {
 }
 
 impl Strided {
-    /// Calls `body` with the address offsets of every element of a line.
+    /// Calls `body` with the address offset of every element of a line.
     fn line(
         &self,
         w: &mut Writer,

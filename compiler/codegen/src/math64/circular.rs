@@ -4,7 +4,7 @@ use crate::real::Real;
 use atoll_ptx::{Operand, ScalarType};
 
 impl Real<'_> {
-    /// Sine, or with `quarter` = 1 cosine: reduced to [-pi/4, pi/4] in three steps, good up to
+    /// Sine or, with `quarter = 1`, cosine: reduced to [-pi/4, pi/4] in three steps; accurate up to
     /// about 1e9.
     pub(super) fn sine(&mut self, x: &Operand, quarter: i64) -> Operand {
         let turns = self.mul(x, &self.number(std::f64::consts::FRAC_2_PI));
@@ -64,7 +64,8 @@ impl Real<'_> {
         let a = self.abs(x);
         let (mut top, mut bottom) = (a.clone(), self.in_own_register(1.0));
         let (mut high, mut low) = (self.in_own_register(0.0), self.in_own_register(0.0));
-        // From a limit on: numerator and denominator as p * a + q, and the angle in two parts.
+        // From each limit on: numerator and denominator as `p * a + q`, and the angle as a sum of
+        // two numbers.
         let reductions = [
             (0.4375, [2.0, -1.0], [1.0, 2.0], [4.636_476_090_008_060_935_15e-1, 2.269_877_745_296_168_709_24e-17]),
             (0.6875, [1.0, -1.0], [1.0, 1.0], [7.853_981_633_974_482_789_99e-1, 3.061_616_997_868_383_017_93e-17]),

@@ -4,7 +4,7 @@ use crate::real::Real;
 use atoll_ptx::Operand;
 
 impl Real<'_> {
-    /// Rational functions near 0 and near 1; beyond, `1 - exp(-x^2 + …) / x`.
+    /// Rational functions near 0 and near 1; elsewhere `1 - exp(-x^2 + …) / x`.
     pub(super) fn erf(&mut self, x: &Operand) -> Operand {
         let a = self.abs(x);
         let square = self.mul(x, x);

@@ -5,14 +5,14 @@ use crate::real::Real;
 use atoll_ptx::{Operand, ScalarType};
 
 impl Real<'_> {
-    /// `2^n` for a whole n from -1022 to 1023 in a 64-bit register.
+    /// `2^n` for an integer n in -1022..=1023 in a 64-bit register.
     fn power_of_two(&mut self, n: &Operand) -> Operand {
         let biased = self.w.make(ScalarType::S64, "add.s64", [n.clone(), 1023.into()]);
         let bits = self.w.make(ScalarType::B64, "shl.b64", [biased.into(), 52.into()]);
         self.w.make(ScalarType::F64, "mov.b64", [bits.into()]).into()
     }
 
-    /// `x = n ln 2 + r`: n as a float, and r in two parts.
+    /// Range reduction `x = n ln 2 + r`: returns n as a float, and r.
     fn reduced(&mut self, x: &Operand) -> (Operand, Operand) {
         let scaled = self.mul(x, &self.number(std::f64::consts::LOG2_E));
         let n = self.rounded("rni", &scaled);
@@ -22,7 +22,7 @@ impl Real<'_> {
         (n, rest)
     }
 
-    /// `exp(r) - 1` for |r| up to ln 2 / 2, in two parts: r itself and the rest of the series.
+    /// `exp(r) - 1 - r` for |r| up to ln 2 / 2: the Taylor series without its first term.
     fn series(&mut self, r: &Operand) -> Operand {
         let mut factorial = 1.0;
         let mut coefficients: Vec<f64> = (2..14)
@@ -37,7 +37,8 @@ impl Real<'_> {
         self.mul(&square, &sum)
     }
 
-    /// `value * 2^n`, in two steps, so that subnormal results are rounded once more at most.
+    /// `value * 2^n`, in two multiplications, so that a subnormal result is rounded at most once
+    /// more.
     fn scaled_by(&mut self, value: &Operand, n: &Operand) -> Operand {
         let n = Operand::from(self.w.make(ScalarType::S64, "cvt.rzi.s64.f64", [n.clone()]));
         let half = Operand::from(self.w.make(ScalarType::S64, "shr.s64", [n.clone(), 1.into()]));
@@ -52,7 +53,7 @@ impl Real<'_> {
         self.exp_of_sum(x, &zero)
     }
 
-    /// `exp(high + low)` for a low part that is far smaller.
+    /// `exp(high + low)` for a `low` that is much smaller than `high`.
     pub(super) fn exp_of_sum(&mut self, high: &Operand, low: &Operand) -> Operand {
         let bounded = self.bound(high, -800.0, 800.0);
         let (n, r) = self.reduced(&bounded);
@@ -121,7 +122,7 @@ impl Real<'_> {
         self.select(&is_far, &far, &near)
     }
 
-    /// `exp(x) / 2`, also where `exp(x)` is not finite any more.
+    /// `exp(x) / 2`, also where `exp(x)` overflows.
     fn half_exp(&mut self, x: &Operand) -> Operand {
         let half = self.mul(x, &self.number(0.5));
         let root = self.exp(&half);

@@ -4,11 +4,11 @@ use super::{LN2, LN2_HIGH, LN2_LOW};
 use crate::real::Real;
 use atoll_ptx::{Operand, ScalarType};
 
-/// Beyond it, `x + 1` and `x` are as good as equal under a root or a logarithm.
+/// From this number on, `x + 1` can be replaced by `x` under a root or a logarithm.
 const LARGE: f64 = 268_435_456.0;
 
 impl Real<'_> {
-    /// `x = m * 2^e` of a positive number, with m from √½ to √2, as `m - 1` and e.
+    /// Splits a positive number `x = m * 2^e`, with m from √½ to √2, into `m - 1` and e.
     pub(super) fn split(&mut self, x: &Operand) -> (Operand, Operand) {
         let small = self.compare("lt", x, &self.number(f64::MIN_POSITIVE));
         let raised = self.mul(x, &self.number(2f64.powi(54)));
@@ -16,7 +16,8 @@ impl Real<'_> {
         let (shift, none) = (self.number(-54.0), self.number(0.0));
         let shift = self.select(&small, &shift, &none);
         let bits = self.bits(&normal);
-        // From √½ on: its bits become those of 1/2^k exactly at the next power of two.
+        // The bits of √½ are subtracted, so that the exponent changes exactly at √½ times a power
+        // of two.
         let offset =
             Operand::from(self.w.make(ScalarType::S64, "sub.s64", [bits.clone(), 0x3fe6_a09e_667f_3bcd_i64.into()]));
         let exponent = Operand::from(self.w.make(ScalarType::S64, "shr.s64", [offset, 52.into()]));
@@ -59,7 +60,7 @@ impl Real<'_> {
         self.log_edges(x, &result)
     }
 
-    /// The logarithm of 0, infinity, NaN and what is below 0.
+    /// The special cases of a logarithm: 0, infinity, NaN and negative numbers.
     fn log_edges(&mut self, x: &Operand, result: &Operand) -> Operand {
         let infinite = self.compare("eq", x, &self.number(f64::INFINITY));
         let result = self.select(&infinite, x, result);
@@ -73,7 +74,7 @@ impl Real<'_> {
 
     /// `ln(1 + x)`
     fn log_plus_one(&mut self, x: &Operand) -> Operand {
-        // ln(u) * x / (u - 1) with u = 1 + x rounded: the rounding error of u cancels.
+        // `ln(u) * x / (u - 1)` with `u = 1 + x` rounded: the rounding error of `u` cancels.
         let one = self.number(1.0);
         let u = self.add(x, &one);
         let logarithm = self.log(&u);
@@ -95,7 +96,7 @@ impl Real<'_> {
         self.add(&positive, &rest)
     }
 
-    /// `ln(x) + ln 2` for large numbers.
+    /// `ln(x) + ln 2`, for large numbers.
     fn log_of_double(&mut self, x: &Operand) -> Operand {
         let logarithm = self.log(x);
         self.add(&logarithm, &self.number(LN2))

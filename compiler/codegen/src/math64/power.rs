@@ -5,8 +5,8 @@ use crate::real::Real;
 use atoll_ptx::{Operand, ScalarType};
 
 impl Real<'_> {
-    /// `x^y` as `exp(y ln|x|)` with the logarithm in two parts, so that powers that are whole
-    /// numbers come out exactly; with the cases of IEEE 754.
+    /// `x^y` as `exp(y ln|x|)`. The logarithm is a sum of two numbers, so that integral powers are
+    /// exact. Follows the special cases of IEEE 754.
     pub(crate) fn pow(&mut self, x: &Operand, y: &Operand) -> Operand {
         let y = self.w.in_register(y, ScalarType::F64);
         let (zero, one, infinity) = (self.number(0.0), self.number(1.0), self.number(f64::INFINITY));
@@ -18,7 +18,7 @@ impl Real<'_> {
         let lost = self.fma(&y, &low, &lost);
         let finite = self.exp_of_sum(&product, &lost);
 
-        // What has no finite logarithm or exponent.
+        // Special cases: a base of 0 or infinity, and an infinite exponent.
         let is_rising = self.compare("gt", &y, &zero);
         let of_zero = self.select(&is_rising, &zero, &infinity);
         let of_infinity = self.select(&is_rising, &infinity, &zero);
@@ -34,7 +34,7 @@ impl Real<'_> {
         let endless = self.select(&is_one, &one, &endless);
         let power = self.select(&is_endless, &endless, &power);
 
-        // The sign of an odd power; no other power of a negative number but a whole one.
+        // An odd power has the sign of the base; a negative base has only integral powers.
         let whole = self.rounded("rzi", &y);
         let is_whole = self.compare("eq", &whole, &y);
         let half = self.mul(&y, &self.number(0.5));
@@ -50,18 +50,19 @@ impl Real<'_> {
         let result = self.select(&is_whole, &of_whole, &fractional);
         let is_nan = self.compare("nan", x, &y);
         let result = self.select(&is_nan, &nan, &result);
-        // Anything to the power 0 is 1, and 1 to any power is 1.
+        // `x^0` is 1 and `1^y` is 1, for every x and y.
         let to_zero = self.compare("eq", &y, &zero);
         let result = self.select(&to_zero, &one, &result);
         let of_one = self.compare("eq", x, &one);
         self.select(&of_one, &one, &result)
     }
 
-    /// The logarithm of a positive number as a sum of two, good to about 2^-65.
+    /// The logarithm of a positive number as a sum of two numbers, with a relative error of about
+    /// 2^-65.
     fn log_parts(&mut self, x: &Operand) -> (Operand, Operand) {
         let (f, exponent) = self.split(x);
         let two = self.number(2.0);
-        // s = f / (2 + f) in two parts.
+        // `s = f / (2 + f)` as a sum of two numbers.
         let sum = self.add(&f, &two);
         let taken = self.sub(&sum, &two);
         let sum_low = self.sub(&f, &taken);
@@ -83,7 +84,7 @@ impl Real<'_> {
         let p = self.add(&bent, &third);
         let taken = self.sub(&p, &third);
         let p_low = self.sub(&bent, &taken);
-        // What 2/3 loses as a number.
+        // The rounding error of 2/3.
         let p_low = self.add(&p_low, &self.number(3.700_743_415_417_188_4e-17));
         let (u, u_low) = self.product((&c, &c_low), (&p, &p_low));
         let (doubled, doubled_low) = (self.add(&s, &s), self.add(&s_low, &s_low));
@@ -97,7 +98,7 @@ impl Real<'_> {
         (high, low)
     }
 
-    /// The product of two sums of two numbers, as such a sum.
+    /// The product of two numbers that are each a sum of two, as a sum of two.
     fn product(&mut self, (a, a_low): (&Operand, &Operand), (b, b_low): (&Operand, &Operand)) -> (Operand, Operand) {
         let high = self.mul(a, b);
         let negated = self.neg(&high);
@@ -107,7 +108,7 @@ impl Real<'_> {
         (high, low)
     }
 
-    /// A sum, and what its rounding lost.
+    /// The sum of two numbers, and its rounding error (Knuth's two-sum).
     fn sum(&mut self, a: &Operand, b: &Operand) -> (Operand, Operand) {
         let sum = self.add(a, b);
         let b_part = self.sub(&sum, a);

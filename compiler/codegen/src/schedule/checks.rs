@@ -1,20 +1,20 @@
-//! What kernels check while they run ([`atoll_kgraph::Check`]).
+//! The checks that kernels make at run time ([`atoll_kgraph::Check`]).
 
 use super::WorkKind;
 use crate::schedule::Tensor;
 use atoll_frontend::tensor_graph::{INDEX_OUTSIDE, Op};
 use atoll_kgraph::Expr;
 
-/// The kernel's number of the check that no integer is divided by zero, in every kernel.
+/// Number of the check for an integer division by zero; the same in every kernel.
 pub(crate) const DIVISION: u32 = 0;
-/// The number of the first check that is an operator's own.
+/// Number of the first operator-specific check.
 pub(crate) const FIRST_OWN: u32 = 1;
 
-/// A check of a kernel.
+/// A check of a kernel, with the kernel's own number.
 pub(super) struct OwnCheck {
-    /// The kernel's number for it.
+    /// The kernel's own number.
     pub(super) number: u32,
-    /// As in [`atoll_kgraph::Check`].
+    /// The message, as in [`atoll_kgraph::Check`].
     pub(super) text: String,
     pub(super) values: Vec<Expr>,
 }
@@ -36,7 +36,7 @@ pub(super) fn of(kind: &WorkKind, inputs: &[Tensor]) -> Vec<OwnCheck> {
     }
 }
 
-/// An index of an axis, which may be negative and then counts from the end.
+/// The check of an index into an axis; a negative index counts from the end.
 fn outside(extent: &Expr) -> OwnCheck {
     let values = vec![Expr::Const(0) - extent.clone(), extent.clone() - 1];
     OwnCheck { number: FIRST_OWN, text: INDEX_OUTSIDE.into(), values }

@@ -1,4 +1,4 @@
-//! What becomes of each operator: mostly one kernel node; the exceptions are here.
+//! Lowering of operators to nodes. Most operators become one kernel node; the exceptions are here.
 
 use super::{Recurrence, Scheduler, Tensor, WorkKind};
 use crate::error::CodegenError;
@@ -8,12 +8,14 @@ use atoll_frontend::tensor_graph::{Conv, Direction, MatMul, Op, PointProgram, Te
 use atoll_kgraph::{DType, Expr};
 use std::sync::Arc;
 
-/// Operands of a concatenation that one kernel takes: their addresses and sizes fit the parameter
-/// block, and the chain that selects one stays short.
+/// Largest number of operands of one concatenation kernel: their addresses and sizes fit into the
+/// parameter block, and the chain of branches that selects one stays short.
 const CONCAT_OPERANDS_MAX: usize = 12;
 
-/// Why a state that grows is refused: its rows would have to be moved at every step.
-const NOT_GROWING: &str = "a state that grows must be the first operand of a Concat along the axis that grows, whose result is the output that continues it";
+/// The error for a growing state to which its step cannot append in place: its rows would have to
+/// be moved at every step.
+const NOT_GROWING: &str = "a growing state must be the first operand of a Concat along its growing axis, and the \
+                           result of that Concat must be the state's output";
 
 impl Scheduler<'_> {
     /// Adds the nodes of one operator.
@@ -30,7 +32,7 @@ impl Scheduler<'_> {
             Op::Recurrent { cell, hidden, direction } => {
                 self.recurrence(node, Recurrence { cell: *cell, hidden: *hidden, direction: *direction })
             }
-            // Their kernels read with any strides.
+            // These kernels read with any strides.
             op @ (Op::Pointwise(_) | Op::Transpose { .. } | Op::Slice { .. }) => {
                 let inputs = node.inputs.iter().map(|&v| self.view(v)).collect::<Result<_, _>>()?;
                 let outputs = self.tensors(&node.outputs)?;
@@ -49,8 +51,8 @@ impl Scheduler<'_> {
         values.iter().map(|&v| self.tensor(v)).collect()
     }
 
-    /// A constant operand stored transposed is turned at compile time: kernels then read rows of
-    /// `a` along k and rows of `b` along n.
+    /// A constant operand that is stored transposed is transposed at compile time, so that kernels
+    /// read rows of `a` along k and rows of `b` along n.
     fn matmul(&mut self, node: &TensorNode, product: &MatMul) -> Result<(), CodegenError> {
         let mut product = product.clone();
         let mut inputs = Vec::with_capacity(node.inputs.len());
@@ -61,12 +63,13 @@ impl Scheduler<'_> {
                 _ => None,
             };
             let shape = self.graph.value(value).shape.clone();
-            // The constant as the model has it is only stored where somebody reads it.
-            let turned = if transposed.as_deref() == Some(&true) { self.turned(value, &shape)? } else { None };
-            if let (Some(flag), Some(_)) = (transposed, &turned) {
+            // The original constant is stored only if a node reads it.
+            let constant =
+                if transposed.as_deref() == Some(&true) { self.transposed_constant(value, &shape)? } else { None };
+            if let (Some(flag), Some(_)) = (transposed, &constant) {
                 *flag = false;
             }
-            inputs.push(turned.map_or_else(|| self.view(value), Ok)?);
+            inputs.push(constant.map_or_else(|| self.view(value), Ok)?);
         }
         let outputs = self.tensors(&node.outputs)?;
         self.push_kernel(&node.name, WorkKind::Op(Op::MatMul(product)), inputs, outputs);
@@ -74,15 +77,15 @@ impl Scheduler<'_> {
     }
 
     /// A convolution whose window is the whole image is a matrix product with one column per
-    /// filter; every other one is a kernel of its own.
+    /// filter. Every other convolution has a kernel of its own.
     fn conv(&mut self, node: &TensorNode, conv: &Conv) -> Result<(), CodegenError> {
         let mut outputs = self.tensors(&node.outputs)?;
         let shapes: Vec<&[Expr]> = node.inputs.iter().map(|&v| &self.graph.value(v).shape[..]).collect();
-        let turned = match (whole_image(conv, &shapes, &outputs), node.inputs.get(1)) {
-            (Some([filters, depth]), Some(&weights)) => self.turned(weights, &[filters, depth])?,
+        let transposed_weights = match (whole_image(conv, &shapes, &outputs), node.inputs.get(1)) {
+            (Some([filters, depth]), Some(&weights)) => self.transposed_constant(weights, &[filters, depth])?,
             _ => None,
         };
-        let Some(weights) = turned else {
+        let Some(weights) = transposed_weights else {
             let inputs = self.tensors(&node.inputs)?;
             self.push_kernel(&node.name, WorkKind::Op(Op::Conv(conv.clone())), inputs, outputs);
             return Ok(());
@@ -90,7 +93,7 @@ impl Scheduler<'_> {
         let mut x = self.tensor(node.inputs[0])?;
         x.shape = vec![x.shape[0].clone(), weights.shape[0].clone()];
         let mut extras = self.tensors(&node.inputs[2..])?;
-        // The spatial dimensions of all others are 1.
+        // The spatial dimensions of the extra inputs and of the output are 1.
         for tensor in extras.iter_mut().chain(&mut outputs) {
             tensor.shape.truncate(tensor.shape.len().saturating_sub(conv.strides.len()));
         }
@@ -100,9 +103,9 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// The constant, read under `shape`, with its two innermost axes exchanged; `None` where the
+    /// The constant, viewed with `shape`, with its two innermost axes transposed; `None` if the
     /// value is not constant.
-    fn turned(&mut self, value: ValueId, shape: &[Expr]) -> Result<Option<Tensor>, CodegenError> {
+    fn transposed_constant(&mut self, value: ValueId, shape: &[Expr]) -> Result<Option<Tensor>, CodegenError> {
         let Some(content) = self.storage.content(value) else { return Ok(None) };
         let [outer @ .., rows, columns] = shape else { return Ok(None) };
         let (Some(rows), Some(columns)) = (rows.as_const(), columns.as_const()) else { return Ok(None) };
@@ -113,7 +116,8 @@ impl Scheduler<'_> {
         Ok(Some(Tensor { buffer, offset: Expr::Const(0), dtype, shape, within: None }))
     }
 
-    /// Concatenation: nodes of at most [`CONCAT_OPERANDS_MAX`] operands, each writing its slice.
+    /// Concatenation: nodes of at most [`CONCAT_OPERANDS_MAX`] operands, each node writing a slice
+    /// of the result.
     fn concat(&mut self, node: &TensorNode, axis: usize) -> Result<(), CodegenError> {
         let (output, behind) = match self.growing(node, axis)? {
             Some(output) => (output, 1),
@@ -130,8 +134,8 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// The result of a concatenation that adds to a state: its first operand is the state already,
-    /// and only what follows is written.
+    /// The result of a concatenation that appends to a state. Its first operand is the state
+    /// itself, so only the following operands are written.
     fn growing(&mut self, node: &TensorNode, axis: usize) -> Result<Option<Tensor>, CodegenError> {
         let Some(growth) = self.storage.grown(node.outputs[0]).copied() else { return Ok(None) };
         let output = self.view(node.outputs[0])?;
@@ -143,12 +147,12 @@ impl Scheduler<'_> {
         Err(CodegenError::unsupported(NOT_GROWING))
     }
 
-    /// A recurrent layer: the input products of all steps and directions as one matrix product,
-    /// then the recurrence.
+    /// A recurrent layer: one matrix product computes the input products of all steps and
+    /// directions, then the recurrence runs.
     fn recurrence(&mut self, node: &TensorNode, layer: Recurrence) -> Result<(), CodegenError> {
         let [x, w, r, ref others @ ..] = node.inputs[..] else {
             return Err(CodegenError::inconsistent(format!(
-                "a recurrent layer has more than {} operands",
+                "a recurrent layer needs more than {} operands",
                 node.inputs.len()
             )));
         };
@@ -159,7 +163,7 @@ impl Scheduler<'_> {
 
         let (steps, batch, features) = (x.shape[0].clone(), x.shape[1].clone(), x.shape[2].clone());
 
-        // [D, G H, I] read as one matrix [D * G H, I].
+        // `[D, G H, I]` viewed as one matrix `[D * G H, I]`.
         let rows = Expr::Const(directions * (layer.cell.gates() * hidden) as i64);
         let gates_shape = vec![steps * batch, rows.clone()];
         let gates_name = format!("{}/gates", node.name);
@@ -171,8 +175,8 @@ impl Scheduler<'_> {
             within: None,
         };
         let flat_w = vec![rows, features.clone()];
-        let (w, transpose_b) = match self.turned(w, &flat_w)? {
-            Some(turned) => (turned, false),
+        let (w, transpose_b) = match self.transposed_constant(w, &flat_w)? {
+            Some(transposed_weights) => (transposed_weights, false),
             None => (Tensor { shape: flat_w, ..self.tensor(w)? }, true),
         };
         let product = MatMul { transpose_a: false, transpose_b, epilogue: PointProgram::default() };
@@ -191,8 +195,8 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// Constant weights `[D, G H, H]` of a recurrence as its kernel reads them: `[D, H / 32, H, G,
-    /// 32]`, zeros behind the last unit.
+    /// Packs the constant weights `[D, G H, H]` of a recurrence in the layout of its kernel,
+    /// `[D, H / 32, H, G, 32]`, padded with zeros after the last unit.
     fn packed_recurrence(&mut self, r: ValueId, layer: Recurrence) -> Result<Option<Tensor>, CodegenError> {
         let (hidden, gates) = (layer.hidden, layer.cell.gates());
         let value = self.graph.value(r);
@@ -210,7 +214,7 @@ impl Scheduler<'_> {
         Ok(Some(Tensor { buffer, offset: Expr::Const(0), dtype: DType::F32, shape, within: None }))
     }
 
-    /// A node that exchanges the two innermost axes of a tensor that is not constant.
+    /// Adds a node that transposes the two innermost axes of a tensor that is not constant.
     fn transpose_node(&mut self, name: &str, tensor: &Tensor) -> Tensor {
         let rank = tensor.shape.len();
         let mut permutation: Vec<usize> = (0..rank).collect();
@@ -222,7 +226,8 @@ impl Scheduler<'_> {
     }
 }
 
-/// Filters and products per filter of a convolution whose window is the whole image.
+/// The number of filters, and of products per filter, of a convolution whose window is the whole
+/// image.
 fn whole_image(conv: &Conv, inputs: &[&[Expr]], outputs: &[Tensor]) -> Option<[Expr; 2]> {
     let ([_, channels, image @ ..], [filters, _, window @ ..]) = (*inputs.first()?, *inputs.get(1)?) else {
         return None;
@@ -232,7 +237,7 @@ fn whole_image(conv: &Conv, inputs: &[&[Expr]], outputs: &[Tensor]) -> Option<[E
     (is_single && is_whole).then(|| [filters.clone(), channels.clone() * Expr::product(image)])
 }
 
-/// `[D, G H, H]` in f32 as `[D, H / 32, H, G, 32]`.
+/// Packs `[D, G H, H]` in f32 as `[D, H / 32, H, G, 32]`.
 fn pack_recurrence(content: &[u8], [directions, hidden, gates]: [usize; 3]) -> Arc<[u8]> {
     let lanes = LANES as usize;
     let groups = hidden.div_ceil(lanes);
@@ -248,14 +253,14 @@ fn pack_recurrence(content: &[u8], [directions, hidden, gates]: [usize; 3]) -> A
     packed.into()
 }
 
-/// Exchanges rows and columns of every matrix in `content`.
+/// Transposes every matrix in `content`.
 fn transpose_matrices(content: &[u8], rows: usize, columns: usize, bytes: usize) -> Arc<[u8]> {
-    let mut turned = vec![0u8; content.len()];
+    let mut transposed = vec![0u8; content.len()];
     let matrix_bytes = rows * columns * bytes;
     if matrix_bytes == 0 {
-        return turned.into();
+        return transposed.into();
     }
-    for (from, to) in content.chunks_exact(matrix_bytes).zip(turned.chunks_exact_mut(matrix_bytes)) {
+    for (from, to) in content.chunks_exact(matrix_bytes).zip(transposed.chunks_exact_mut(matrix_bytes)) {
         for (row, line) in from.chunks_exact(columns * bytes).enumerate() {
             for (column, element) in line.chunks_exact(bytes).enumerate() {
                 let at = (column * rows + row) * bytes;
@@ -263,5 +268,5 @@ fn transpose_matrices(content: &[u8], rows: usize, columns: usize, bytes: usize)
             }
         }
     }
-    turned.into()
+    transposed.into()
 }

@@ -1,8 +1,8 @@
-//! States of a model in buffers of a session.
+//! Buffers of a model's states, which a session keeps.
 //!
-//! A state that a step replaces by as much has a buffer of two halves: a step reads one and writes
-//! the other, and a symbol of the session says which. One that grows has a buffer of its largest
-//! size, in which the rows of a step stand behind those of the steps before it.
+//! A state that each step replaces has a buffer with two halves: a step reads one and writes the
+//! other, and a symbol of the session selects the half to read. A growing state has a buffer for
+//! its largest size; each step writes its rows after those of the previous steps.
 
 use atoll_frontend::size::canonical;
 use atoll_frontend::tensor_graph::{State, TensorGraph, Value};
@@ -11,12 +11,13 @@ use atoll_kgraph::{
     SymbolSpec,
 };
 
-/// Name of the symbol that says which half of a state a step reads; no model has such a name.
+/// Name of the symbol that selects the half of a state that a step reads. No model has a symbol of
+/// this name.
 const HALF: &str = "state half";
 
-/// Where the elements of a value are.
+/// The location of a value's elements.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Home {
+pub(super) struct Location {
     pub(super) buffer: BufferId,
     /// In bytes.
     pub(super) offset: Expr,
@@ -24,19 +25,19 @@ pub(super) struct Home {
     pub(super) within: Option<Vec<Expr>>,
 }
 
-impl Home {
-    /// A whole buffer.
-    pub(super) fn at(buffer: BufferId) -> Home {
-        Home { buffer, offset: Expr::Const(0), within: None }
+impl Location {
+    /// The beginning of a buffer.
+    pub(super) fn at(buffer: BufferId) -> Location {
+        Location { buffer, offset: Expr::Const(0), within: None }
     }
 }
 
-/// The states of a graph, by their place in it.
+/// The states of a graph, by their index in it.
 pub(super) struct States {
-    /// The symbol that says which half is read.
+    /// The symbol that selects the half to read.
     half: SymbolId,
     buffers: Vec<Option<BufferId>>,
-    written: Vec<Option<Home>>,
+    written: Vec<Option<Location>>,
 }
 
 impl States {
@@ -56,29 +57,30 @@ impl States {
         BufferSpec { name: name.clone(), kind: BufferKind::State, dtype: *dtype, shape, weights_offset: None }
     }
 
-    /// Notes the buffer of a state. Returns where a step reads it.
-    pub(super) fn open(&mut self, graph: &TensorGraph, number: usize, buffer: BufferId) -> Home {
+    /// Records the buffer of a state. Returns the location that a step reads.
+    pub(super) fn open(&mut self, graph: &TensorGraph, number: usize, buffer: BufferId) -> Location {
         let State { input, output, growth } = graph.states[number];
         self.buffers[number] = Some(buffer);
         if let Some(growth) = growth {
             let of = |value| Some(whole(&graph.value(value).shape, growth.axis, growth.capacity));
-            let home = |within| Home { buffer, offset: Expr::Const(0), within };
-            self.written[number] = Some(home(of(graph.outputs[output])));
-            return home(of(graph.inputs[input]));
+            let location = |within| Location { buffer, offset: Expr::Const(0), within };
+            self.written[number] = Some(location(of(graph.outputs[output])));
+            return location(of(graph.inputs[input]));
         }
         let half = Expr::from(self.half);
-        let home = |offset| Home { buffer, offset, within: None };
+        let location = |offset| Location { buffer, offset, within: None };
         let bytes = half_bytes(graph, number);
-        self.written[number] = Some(home((Expr::Const(1) - half.clone()) * bytes.clone()));
-        home(half * bytes)
+        self.written[number] = Some(location((Expr::Const(1) - half.clone()) * bytes.clone()));
+        location(half * bytes)
     }
 
-    /// Where a step writes a state that is open: inputs come before outputs.
-    pub(super) fn written(&self, number: usize) -> Home {
+    /// The location that a step writes. The state must be open, which it is: inputs come before
+    /// outputs.
+    pub(super) fn written(&self, number: usize) -> Location {
         self.written[number].clone().unwrap_or_else(|| unreachable!("every state has an input"))
     }
 
-    /// The symbols of the kernel graph, and what a session keeps.
+    /// The symbols of the kernel graph, and the description of what a session keeps.
     pub(super) fn session(&self, graph: &TensorGraph) -> (Vec<SymbolSpec>, Session) {
         let (mut symbols, mut session) = (graph.symbols.clone(), Session::default());
         for (State { input, output, growth }, buffer) in graph.states.iter().zip(&self.buffers) {
@@ -106,20 +108,20 @@ impl States {
     }
 }
 
-/// A shape with room on an axis.
+/// The shape, with the extent of an axis replaced by its capacity.
 fn whole(shape: &[Expr], axis: usize, capacity: i64) -> Vec<Expr> {
     let mut whole = shape.to_vec();
     whole[axis] = Expr::Const(capacity);
     whole
 }
 
-/// Bytes from one half to the other.
+/// Distance of the two halves in bytes.
 fn half_bytes(graph: &TensorGraph, number: usize) -> Expr {
     let Value { dtype, shape, .. } = graph.value(graph.inputs[graph.states[number].input]);
     canonical(&(Expr::product(shape) * dtype.bytes() as i64).align_up(BUFFER_ALIGN as i64))
 }
 
-/// An element of an input, among the inputs that are no states.
+/// Renumbers an element of an input: states are not inputs of the kernel graph.
 pub(super) fn without_states(graph: &TensorGraph, element: InputElement) -> InputElement {
     let before = graph.states.iter().filter(|state| state.input < element.input as usize).count();
     InputElement { input: element.input - before as u32, ..element }

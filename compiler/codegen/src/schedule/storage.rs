@@ -1,7 +1,7 @@
-//! Where values live: buffers, shared places of reshapes, constants by content.
+//! Buffers and locations of values; reshapes share a location, constants are shared by content.
 
 use super::Weight;
-use super::state::{Home, States};
+use super::state::{Location, States};
 use crate::error::CodegenError;
 use atoll_frontend::tensor_graph::{Growth, Op, State, TensorGraph, ValueId};
 use atoll_kgraph::{BUFFER_ALIGN, BufferId, BufferKind, BufferSpec, DType, Expr, NodeId, Session, SymbolSpec};
@@ -12,26 +12,26 @@ use std::sync::Arc;
 pub(super) struct Storage<'g> {
     graph: &'g TensorGraph,
     buffers: Vec<BufferSpec>,
-    /// The value that a buffer has the shape of, where it was made for one.
+    /// The value for which a buffer was made; `None` for other buffers.
     values: Vec<Option<ValueId>>,
     names: HashSet<String>,
-    /// Nodes that write a buffer, by buffer.
+    /// The nodes that write each buffer.
     writers: Vec<Vec<NodeId>>,
-    /// For every value the value whose elements it has: itself, or what was reshaped.
+    /// For every value, the value with the same elements that is not a reshape of another.
     roots: Vec<ValueId>,
-    /// Where a root is, once it has a place.
-    places: Vec<Option<Home>>,
-    /// Places of the outputs in the model's order.
-    outputs: Vec<Home>,
+    /// The location of each root, once it has one.
+    places: Vec<Option<Location>>,
+    /// Locations of the outputs, in the model's order.
+    outputs: Vec<Location>,
     /// Dense copies of roots that are not dense.
     copies: HashMap<ValueId, BufferId>,
     states: States,
     weights: Vec<Weight>,
     weights_bytes: u64,
-    /// Offset of constant bytes in the weights.
+    /// Offset of each constant in the weights, by content.
     offsets: HashMap<Arc<[u8]>, u64>,
-    /// Constants that were rearranged at compile time, by the constant, what was done and the
-    /// resulting shape.
+    /// Constants that were rearranged at compile time: by the original, the name of the operation,
+    /// and the resulting shape.
     derived: HashMap<(ValueId, &'static str, Vec<Expr>), BufferId>,
 }
 
@@ -54,33 +54,34 @@ impl<'g> Storage<'g> {
             derived: HashMap::new(),
         };
         for (index, &input) in graph.inputs.iter().enumerate() {
-            let home = match storage.state_of(|state| state.input == index) {
+            let location = match storage.state_of(|state| state.input == index) {
                 Some(number) => storage.open_state(number),
-                None => Home::at(storage.add_value(input, BufferKind::Input, None)),
+                None => Location::at(storage.add_value(input, BufferKind::Input, None)),
             };
-            storage.places[input.0 as usize] = Some(home);
+            storage.places[input.0 as usize] = Some(location);
         }
         for (index, &output) in graph.outputs.iter().enumerate() {
-            let home = match storage.state_of(|state| state.output == index) {
+            let location = match storage.state_of(|state| state.output == index) {
                 Some(number) => storage.states.written(number),
-                None => Home::at(storage.add_value(output, BufferKind::Output, None)),
+                None => Location::at(storage.add_value(output, BufferKind::Output, None)),
             };
-            storage.outputs.push(home.clone());
-            // The first output of a produced value is where it is produced; everything else is copied.
+            storage.outputs.push(location.clone());
+            // The first output that refers to a produced value is written by its producer; every
+            // other output is copied.
             let root = storage.roots[output.0 as usize].0 as usize;
             if storage.places[root].is_none() && graph.values[root].constant.is_none() {
-                storage.places[root] = Some(home);
+                storage.places[root] = Some(location);
             }
         }
         storage
     }
 
-    /// The place of a value's elements; a constant or a temporary buffer is made when it is first
-    /// asked for.
-    pub(super) fn place(&mut self, value: ValueId) -> Result<Home, CodegenError> {
+    /// The location of a value's elements. A constant or a temporary buffer is made when it is
+    /// first used.
+    pub(super) fn place(&mut self, value: ValueId) -> Result<Location, CodegenError> {
         let root = self.roots[value.0 as usize];
-        if let Some(home) = &self.places[root.0 as usize] {
-            return Ok(home.clone());
+        if let Some(location) = &self.places[root.0 as usize] {
+            return Ok(location.clone());
         }
         let buffer = match self.graph.value(root).constant.clone() {
             Some(bytes) => {
@@ -89,12 +90,12 @@ impl<'g> Storage<'g> {
             }
             None => self.add_value(root, BufferKind::Temp, None),
         };
-        let home = Home::at(buffer);
-        self.places[root.0 as usize] = Some(home.clone());
-        Ok(home)
+        let location = Location::at(buffer);
+        self.places[root.0 as usize] = Some(location.clone());
+        Ok(location)
     }
 
-    /// The value whose elements a value has.
+    /// The root of a value: the value with the same elements that is not a reshape.
     pub(super) fn root(&self, value: ValueId) -> ValueId {
         self.roots[value.0 as usize]
     }
@@ -114,31 +115,31 @@ impl<'g> Storage<'g> {
         self.graph.states.iter().position(is_it)
     }
 
-    /// Makes the buffer of a state. Returns where a step reads it.
-    fn open_state(&mut self, number: usize) -> Home {
+    /// Makes the buffer of a state. Returns the location that a step reads.
+    fn open_state(&mut self, number: usize) -> Location {
         let spec = self.states.buffer_of(self.graph, number);
         let buffer = self.add(spec);
         self.states.open(self.graph, number, buffer)
     }
 
-    /// The state into which a concatenation of a value writes what is new, by its growth.
+    /// The growth of the state to which a concatenation with this result appends, if there is one.
     pub(super) fn grown(&self, output: ValueId) -> Option<&Growth> {
         let state = self.graph.states.iter().find(|state| self.graph.outputs[state.output] == output)?;
         state.growth.as_ref()
     }
 
-    /// The symbols of the kernel graph, and what a session keeps.
+    /// The symbols of the kernel graph, and the description of what a session keeps.
     pub(super) fn session(&self) -> (Vec<SymbolSpec>, Session) {
         self.states.session(self.graph)
     }
 
-    /// Content of a value that is constant, reshaped constants included.
+    /// The content of a constant, or of a reshaped constant.
     pub(super) fn content(&self, value: ValueId) -> Option<Arc<[u8]>> {
         self.graph.value(self.roots[value.0 as usize]).constant.clone()
     }
 
-    /// A constant computed at compile time from the constant `of`; `how` names the computation and
-    /// runs at most once per constant.
+    /// A constant computed at compile time from the constant `of`. `how` names the computation,
+    /// which runs at most once per constant and shape.
     pub(super) fn derived(
         &mut self,
         of: ValueId,
@@ -157,7 +158,7 @@ impl<'g> Storage<'g> {
         Ok(buffer)
     }
 
-    /// A temporary buffer that is no value of the graph.
+    /// A temporary buffer that is not a value of the graph.
     pub(super) fn temporary(&mut self, name: &str, dtype: DType, shape: &[Expr]) -> BufferId {
         self.add(BufferSpec {
             name: name.to_owned(),
@@ -168,7 +169,7 @@ impl<'g> Storage<'g> {
         })
     }
 
-    pub(super) fn output(&self, index: usize) -> Home {
+    pub(super) fn output(&self, index: usize) -> Location {
         self.outputs[index].clone()
     }
 
@@ -180,7 +181,7 @@ impl<'g> Storage<'g> {
         self.writers[buffer.0 as usize].push(node);
     }
 
-    /// The value that each buffer was made for.
+    /// The value for which each buffer was made.
     pub(super) fn values(&self) -> &[Option<ValueId>] {
         &self.values
     }
@@ -198,7 +199,7 @@ impl<'g> Storage<'g> {
     ) -> Result<BufferId, CodegenError> {
         let expected = Expr::product(shape).as_const().map(|count| count as u64 * dtype.bytes());
         if expected != Some(bytes.len() as u64) {
-            let reason = format!("the constant {name} has {} bytes, its shape asks for {expected:?}", bytes.len());
+            let reason = format!("the constant {name} has {} bytes; its shape needs {expected:?}", bytes.len());
             return Err(CodegenError::inconsistent(reason));
         }
         let offset = match self.offsets.get(&bytes) {
@@ -236,7 +237,7 @@ impl<'g> Storage<'g> {
     }
 
     fn add(&mut self, mut spec: BufferSpec) -> BufferId {
-        // Inputs and outputs come first and so keep the model's names.
+        // Inputs and outputs are added first, so they keep the model's names.
         let plain = spec.name.clone();
         let mut copies = 1;
         while !self.names.insert(spec.name.clone()) {
@@ -250,7 +251,7 @@ impl<'g> Storage<'g> {
     }
 }
 
-/// Follows reshapes back to what they reshape.
+/// Follows reshapes back to the value that they reshape.
 fn roots(graph: &TensorGraph) -> Vec<ValueId> {
     let mut roots: Vec<ValueId> = (0..graph.values.len() as u32).map(ValueId).collect();
     for node in &graph.nodes {

@@ -1,4 +1,4 @@
-//! Runs a schedule's host kernels, node by node, on the calling thread.
+//! Runs the host kernels of a schedule, node by node, on the calling thread.
 
 use super::Model;
 use atoll_codegen::{Emitted, HostLevel, Schedule, TargetDescription, emit, schedule};
@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-/// Memory with the alignment buffers have on devices.
+/// Memory with the alignment that buffers have on devices.
 #[repr(align(256))]
 #[derive(Clone)]
 struct Chunk([u8; 256]);
@@ -22,7 +22,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// What nobody wrote is NaN as a float and conspicuous as an integer.
+    /// Fills the memory with a pattern that is NaN as a float and conspicuous as an integer, to
+    /// show reads of unwritten memory.
     fn new(bytes: usize) -> Memory {
         Memory { chunks: vec![Chunk([0xFF; 256]); bytes.div_ceil(256).max(1)], bytes }
     }
@@ -44,7 +45,7 @@ impl Memory {
     }
 }
 
-/// The levels this machine can run.
+/// The CPU levels that this machine supports.
 pub fn levels() -> Vec<(CpuLevel, HostLevel)> {
     let highest = CpuLevel::of_this_machine();
     [(CpuLevel::V3, HostLevel::V3), (CpuLevel::V4, HostLevel::V4)]
@@ -53,14 +54,14 @@ pub fn levels() -> Vec<(CpuLevel, HostLevel)> {
         .collect()
 }
 
-/// A compiled model with memory for all its buffers.
+/// A compiled model, with memory for all its buffers.
 pub struct Session {
     schedule: Schedule,
     emitted: Emitted,
     kernels: HashMap<String, (HostKernel, CompiledKernel)>,
     buffers: Vec<Memory>,
     symbols: Vec<i64>,
-    /// Words of the checks.
+    /// The words that kernels set when a check is violated.
     checks: Memory,
     shared: Memory,
     scratch: Memory,
@@ -74,7 +75,7 @@ impl Session {
         let emitted = emit(&schedule, target).unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
         let shapes: Vec<KernelShape> =
             emitted.kernels.iter().map(|k| KernelShape { name: k.name.as_str().into(), block: k.block }).collect();
-        // The host reads text that the printer wrote, as it would from a bundle.
+        // The host target reads printed text, as it does from a bundle.
         let text = atoll_ptx::print(&emitted.module);
         let module = atoll_ptx::parse(&text).unwrap_or_else(|e| panic!("{}: {e}\n{text}", model.graph.name));
         let object = compile(&module, &shapes, level, &Options::default())
@@ -117,7 +118,7 @@ impl Session {
         }
     }
 
-    /// Gives symbols their values that a node has computed.
+    /// Sets the symbols whose values a node has computed.
     fn read_sizes_back(&mut self, node: usize) {
         for read_back in self.schedule.graph.read_backs.iter().filter(|read_back| read_back.after.0 as usize == node) {
             let content = self.buffers[read_back.value.buffer.0 as usize].content();
@@ -128,7 +129,7 @@ impl Session {
         }
     }
 
-    /// Runs every node `times` times and gives the best time of each.
+    /// Runs every node `times` times; returns the best time of each.
     pub fn measure(&mut self, times: usize) -> Vec<(String, Duration)> {
         (0..self.schedule.graph.nodes.len())
             .map(|index| {
@@ -144,7 +145,7 @@ impl Session {
             .collect()
     }
 
-    /// Blocks of a node's launch.
+    /// Number of blocks of a node's launch.
     pub fn blocks(&self, index: usize) -> u64 {
         let launch = self.emitted.launches[index].as_ref();
         launch.map_or(0, |l| {
@@ -152,7 +153,7 @@ impl Session {
         })
     }
 
-    /// What the first check that is violated says.
+    /// The message of the first violated check.
     pub fn violation(&self) -> Option<String> {
         let violated = self.checks.content().chunks_exact(4).position(|word| word != [0; 4])?;
         Some(self.schedule.graph.checks[violated].message(&self.symbols).expect("a message"))
@@ -254,7 +255,7 @@ fn load(elf: &[u8]) -> (libloading::Library, std::fs::File) {
     (library, file)
 }
 
-/// Values of the symbols: every input dimension that is one says it.
+/// The values of the symbols, from the input dimensions that are symbols.
 fn symbols(model: &Model) -> Vec<i64> {
     let mut symbols = vec![1; model.graph.symbols.len()];
     for (id, tensor) in model.graph.inputs.iter().zip(&model.inputs) {
@@ -291,7 +292,7 @@ fn buffers(schedule: &Schedule, model: &Model, symbols: &[i64]) -> Vec<Memory> {
         .collect()
 }
 
-/// Runs a model at some levels and compares with the reference interpreter.
+/// Runs a model at some levels, and compares with the reference interpreter.
 pub fn check(model: &Model, levels: &[(CpuLevel, HostLevel)]) {
     model.graph.verify().unwrap_or_else(|e| panic!("{}: {e}", model.graph.name));
     let expected = atoll_frontend::reference::run(&model.graph, &model.inputs)
@@ -306,7 +307,7 @@ pub fn check(model: &Model, levels: &[(CpuLevel, HostLevel)]) {
     }
 }
 
-/// Fails where an element differs by more than rounding explains.
+/// Fails if an element differs by more than the rounding tolerance.
 fn compare(what: &str, expected: &Tensor, found: &Tensor) {
     assert_eq!((expected.dtype, &expected.shape), (found.dtype, &found.shape), "{what}");
     let tolerance = match expected.dtype {

@@ -1,5 +1,5 @@
-//! ONNX operators that read or write where an index says, through the importer: what they become is
-//! loop nests and compositions.
+//! ONNX operators that read or write at positions given by an index, through the importer: they
+//! become loop nests and compositions.
 
 use super::Model;
 use DType::{Bool, F16, F32, F64, I8, I32, I64, U8, U16};
@@ -16,7 +16,7 @@ pub fn indexing() -> Vec<Model> {
     [gathers(), scatters(), lines(), positions(), sums()].concat()
 }
 
-/// One operator: its operands, of which some are constants, and its attributes.
+/// One operator, with its operands (some of them constants) and its attributes.
 struct Case {
     model: Model,
     operator: &'static str,
@@ -35,8 +35,8 @@ impl Case {
         self
     }
 
-    /// Indices of an axis with `extent` elements, negative ones among them; `step` decides how they
-    /// jump about.
+    /// Indices into an axis with `extent` elements, some of them negative; `step` determines their
+    /// order.
     fn indices(mut self, dtype: DType, shape: &[i64], extent: i64, step: i64) -> Case {
         let count: i64 = shape.iter().product();
         let values = (0..count).map(|i| (i * step + 1).rem_euclid(2 * extent) - extent);

@@ -1,4 +1,4 @@
-//! Small tensor graphs, and a device of a few lines that runs their kernels in this process.
+//! Small tensor graphs, and a minimal device that runs their kernels in this process.
 
 #![allow(
     dead_code,
@@ -18,7 +18,7 @@ use atoll_kgraph::{DType, Expr, SymbolId, SymbolSpec};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// A graph under construction together with the inputs it will be run on.
+/// A graph under construction, with the inputs on which it will run.
 #[derive(Clone)]
 pub struct Model {
     pub graph: TensorGraph,
@@ -26,7 +26,7 @@ pub struct Model {
     random: SplitMix64,
 }
 
-/// A known dimension list.
+/// A shape of known dimensions.
 pub fn dims(values: &[i64]) -> Vec<Expr> {
     values.iter().map(|&v| Expr::Const(v)).collect()
 }
@@ -93,7 +93,7 @@ impl Model {
         self.input(DType::F32, shape)
     }
 
-    /// A random f32 input under a symbolic shape.
+    /// A random f32 input with a symbolic shape.
     pub fn x_of(&mut self, shape: Vec<Expr>, extents: &[i64]) -> ValueId {
         let tensor = self.random(DType::F32, extents);
         self.input_of(shape, tensor)

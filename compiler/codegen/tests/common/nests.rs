@@ -12,7 +12,7 @@ pub fn nests() -> Vec<Model> {
     vec![one_point(), chosen_elements(), first_above(), scattered_lines(), symbolic_sums(), every_type()]
 }
 
-/// A domain without dimensions: one thread counts what is positive.
+/// A domain without dimensions: one thread counts the positive elements.
 fn one_point() -> Model {
     let mut m = Model::new("nest_one_point");
     let x = m.x(&[100]);
@@ -29,7 +29,7 @@ fn one_point() -> Model {
     m
 }
 
-/// `y[i, j] = x[index[i, j], j]`, negative indices from the end.
+/// `y[i, j] = x[index[i, j], j]`; negative indices count from the end.
 fn chosen_elements() -> Model {
     let mut m = Model::new("nest_chosen_elements");
     let x = m.x(&[7, 5]);
@@ -51,7 +51,7 @@ fn chosen_elements() -> Model {
     m
 }
 
-/// For each line the first element above 0.5 and whether there is one: a loop that ends early, and
+/// For each line, the first element above 0.5 and whether there is one: a loop that ends early, and
 /// two results.
 fn first_above() -> Model {
     let mut m = Model::new("nest_first_above");
@@ -85,8 +85,8 @@ fn first_above() -> Model {
     m
 }
 
-/// A line is copied, then changed where an index says, twice at the same place: a load of what was
-/// stored, and a copy of a variable that changes later.
+/// Each line is copied, then changed at an index, twice at the same position: loads a stored
+/// element, and copies a variable that changes later.
 fn scattered_lines() -> Model {
     let mut m = Model::new("nest_scattered_lines");
     let x = m.x(&[6, 50]);
@@ -114,7 +114,7 @@ fn scattered_lines() -> Model {
     m
 }
 
-/// Sums of lines of a length known only when shapes are bound.
+/// Sums of lines whose length is known only when shapes are bound.
 fn symbolic_sums() -> Model {
     let mut m = Model::new("nest_symbolic_sums");
     let (n, k) = (m.symbol("n"), m.symbol("k"));
@@ -134,7 +134,7 @@ fn symbolic_sums() -> Model {
     m
 }
 
-/// Elements of every type, moved to where they stand reversed, in three dimensions.
+/// Elements of every type, reversed in three dimensions.
 fn every_type() -> Model {
     let mut m = Model::new("nest_every_type");
     let shape: [Expr; 3] = [3, 4, 5].map(Expr::Const);

@@ -2,7 +2,7 @@
 //! add no nodes.
 
 use super::call::{Call, axis_of};
-use super::error::{LowerError, LowerResult, invalid, unsupported};
+use super::error::{LowerError, LowerResult, invalid};
 use super::failure::{Failure, tensor_of};
 use super::import::Import;
 use super::ops::layout;

@@ -1,5 +1,5 @@
-//! Staging the second operand: lanes along the columns, warps along k. Elements of a matrix are
-//! where strides say; elements of windows are gathered (implicit im2col): an address per column,
+//! Stages the second operand: lanes along the columns, warps along k. Elements of a matrix are
+//! addressed by strides. Elements of windows are gathered (implicit im2col): an address per column,
 //! and per k an offset that is the same for all lanes.
 
 use super::{Block, load_guarded};
@@ -10,9 +10,9 @@ use crate::writer::{Int, LANES, Writer, mem};
 use atoll_kgraph::{DType, Expr};
 use atoll_ptx::{Name, ScalarType};
 
-/// Added to the position of a tap that does not exist: no image reaches there.
+/// Added to the position of a tap that does not exist; no image extends that far.
 const TAP_OUTSIDE: i64 = 1 << 29;
-/// Position of a window that does not exist; even with [`TAP_OUTSIDE`] added it stays outside.
+/// Position of a window that does not exist; with [`TAP_OUTSIDE`] added it is still outside.
 const WINDOW_OUTSIDE: i64 = -(1 << 30);
 
 /// The columns of a block.
@@ -25,10 +25,10 @@ pub(super) struct Columns<'a> {
 
 enum From<'a> {
     Matrix {
-        /// Address of each of this thread's columns, at this warp's next k.
+        /// Address of each of this thread's columns, at the next k of this warp.
         addresses: Vec<Name>,
         guards: Vec<Option<Name>>,
-        /// Distance of one k to the next, in elements.
+        /// Distance from one k to the next, in elements.
         k: Int,
     },
     Windows {
@@ -39,7 +39,7 @@ enum From<'a> {
 
 /// The window of one column.
 struct Window {
-    /// Address of its first tap in the first channel, maybe outside the image.
+    /// Address of its first tap in the first channel; may be outside the image.
     corner: Name,
     /// Position of its first tap on each axis.
     first: Vec<Int>,
@@ -70,7 +70,7 @@ impl<'a> Columns<'a> {
         let place = w.make(ScalarType::U32, "add.s32", [(&self.place).into(), buffer.into()]);
         let line_bytes = tile.columns * LANES * 4;
         for first in (0..tile.depth).step_by(tile.warps as usize) {
-            // The last lines may be too few for all warps.
+            // The last round may have fewer lines than warps.
             let surplus = (first + tile.warps > tile.depth)
                 .then(|| w.compare("lt.u32", &block.warp, &(tile.depth - first).into()));
             let to = i64::from(first * line_bytes);
@@ -144,7 +144,7 @@ fn stage_matrix(
     }
 }
 
-/// Finds the window of this thread's column `part`.
+/// Computes the window of this thread's column number `part`.
 fn window(w: &mut Writer, block: &Block, windows: &Windows, part: u32) -> Window {
     let axes = &windows.axes;
     let column = block.column(w, part);
@@ -160,7 +160,7 @@ fn window(w: &mut Writer, block: &Block, windows: &Windows, part: u32) -> Window
     let bytes = windows.tensor.element_bytes();
     let base = w.at(&base, &batch, bytes);
     let corner = if windows.images == Expr::Const(1) && axes.iter().all(Axis::keeps_size) {
-        // Neighbouring columns have neighbouring windows, across the ends of rows too.
+        // Adjacent columns have adjacent windows, even across the ends of rows.
         let mut back = Int::from(axes[0].before);
         for (axis, extent) in axes.iter().zip(&extents).skip(1) {
             back = w.mad(extent, &back, &axis.before.into());
@@ -172,14 +172,14 @@ fn window(w: &mut Writer, block: &Block, windows: &Windows, part: u32) -> Window
         let start = w.mul(&indices[0], &image);
         let mut line = first[0].clone();
         for at in 1..axes.len() {
-            // The image's start is added with the last row.
+            // The start of the image is added together with the last axis.
             let is_last = at + 1 == axes.len();
             line = if is_last { w.mad(&line, &extents[at], &start) } else { w.mul(&line, &extents[at]) };
             line = w.add(&line, &first[at]);
         }
         w.at(&base, &line, bytes)
     };
-    // A column that does not exist has its window outside the image.
+    // The window of a column that does not exist is moved outside the image.
     if let Some(guard) = guard {
         first[0] =
             Int::Reg(w.make(ScalarType::S32, "selp.s32", [first[0].operand(), WINDOW_OUTSIDE.into(), guard.into()]));
@@ -202,7 +202,7 @@ fn stage_windows(
     let extents: Vec<Int> = axes.iter().map(|a| w.size(&a.extent)).collect();
     let (channel, taps) = channel_and_taps(w, axes, k);
     let mut steps: Vec<Int> = axes.iter().zip(&taps).map(|(axis, tap)| w.mul(tap, &axis.dilation.into())).collect();
-    // One channel after the other, in each one plane, row and column after the other.
+    // Channels, planes, rows and columns are nested in this order.
     let mut offset = channel;
     let mut size = Int::Known(1);
     for extent in &extents {
@@ -214,7 +214,7 @@ fn stage_windows(
         offset = w.mad(step, size, &offset);
     }
     if let Some(inside) = inside {
-        // A product that does not exist has its tap outside every image.
+        // The tap of a product that does not exist is moved outside every image.
         steps[0] =
             Int::Reg(w.make(ScalarType::S32, "selp.s32", [steps[0].operand(), TAP_OUTSIDE.into(), inside.into()]));
     }
@@ -231,7 +231,7 @@ fn stage_windows(
     }
 }
 
-/// Elements that one step along each axis passes.
+/// Number of elements that one step along each axis skips.
 fn inner_sizes(w: &mut Writer, extents: &[Int]) -> Vec<Int> {
     let mut sizes = vec![Int::Known(1); extents.len()];
     for axis in (1..extents.len()).rev() {

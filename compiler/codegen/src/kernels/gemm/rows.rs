@@ -1,4 +1,4 @@
-//! Staging the first operand: each warp its own rows, lanes along k.
+//! Stages the first operand: each warp its own rows, lanes along k.
 
 use super::{Block, load_guarded};
 use crate::product::Product;
@@ -12,10 +12,10 @@ pub(super) struct Rows {
     dtype: DType,
     /// Address of this lane's next element of the first row.
     address: Name,
-    /// Distance of rows and of k, in elements.
+    /// Distance of rows, and of k, in elements.
     row: Int,
     k: Int,
-    /// Which rows exist; `None` where all do.
+    /// Which rows exist; `None` if all of them always do.
     guards: Vec<Option<Name>>,
     /// Shared address of this lane's element of the first row, in the first buffer.
     place: Name,
@@ -59,7 +59,7 @@ impl Rows {
             let mut line = w.at(&self.address, &along, bytes);
             for (i, guard) in self.guards.iter().enumerate() {
                 let guard = w.both(inside.as_ref(), guard.as_ref());
-                // Distances that fit an instruction stay in it.
+                // A distance that fits into the instruction is encoded there.
                 let offset = match self.row.known().map(|row| row * i as i64 * i64::from(bytes)) {
                     Some(offset) if offset < i64::from(i32::MAX) => offset,
                     _ if i == 0 => 0,

@@ -35,7 +35,7 @@ fn transpose(b: &mut Builder, x: &str, permutation: [i64; 4]) -> String {
     b.node("Transpose", &[x], &[("perm", Attribute::Ints(permutation.to_vec()))])
 }
 
-/// Layer normalisation over the channels of an image.
+/// Layer normalization over the channels of an image.
 fn normal(b: &mut Builder, x: &str, channels: u32) -> String {
     let x = transpose(b, x, [0, 2, 3, 1]);
     let x = layer_norm(b, &x, channels, EPSILON);

@@ -1,4 +1,4 @@
-//! VGG-19 (Simonyan and Zisserman 2014), configuration E without batch normalisation.
+//! VGG-19 (Simonyan and Zisserman 2014), configuration E without batch normalization.
 
 use crate::builder::{Attribute, Builder, Size, same, valid};
 

@@ -12,8 +12,8 @@ pub enum Target {
     HostV3,
     /// `host-x86-64-v4`
     HostV4,
-    /// `nvidia-sm_75`, also written `nvidia:sm_75`: PTX, which the driver compiles for this and every
-    /// newer GPU; if assembled, also machine code for this GPU.
+    /// `nvidia-sm_75`, also written `nvidia:sm_75`: PTX, which the driver compiles for this and
+    /// every newer GPU; if assembled, also machine code for this GPU.
     Nvidia(Architecture),
 }
 

@@ -143,7 +143,7 @@ pub struct PointerAttribute {
     pub align: Option<u32>,
 }
 
-/// The value of an initialised variable.
+/// The value of an initialized variable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Initializer {
     /// A number.

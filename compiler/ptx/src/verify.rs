@@ -56,7 +56,8 @@ pub fn verify(module: &Module) -> Result<(), Faults> {
 pub struct Fault {
     /// The function that contains it.
     pub function: Option<Name>,
-    /// The statement that contains it, in canonical form and truncated; empty outside function bodies.
+    /// The statement that contains it, in canonical form and truncated; empty outside function
+    /// bodies.
     pub statement: String,
     /// Line from 1; 0 if the statement was built.
     pub line: u32,

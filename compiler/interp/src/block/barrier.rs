@@ -7,7 +7,7 @@ use crate::op::{BarrierKind, Dst, Reduction};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Barrier {
-    /// Threads expected, where the instruction says so.
+    /// Number of expected threads, if the instruction gives one.
     count: Option<u32>,
     arrived: Vec<u32>,
     waiting: Vec<(u32, Option<Dst>, BarrierKind)>,

@@ -6,13 +6,13 @@
 //! - `manifest.json`: format version, producer, size and SHA-256 of every other member, and digests
 //!   of the pieces of the weights. The SHA-256 of this member is the digest of the bundle.
 //! - `graph.json`: the [`KernelGraph`].
-//! - `weights.safetensors`: one byte tensor `weights`; [`crate::BufferSpec::weights_offset`] locates
-//!   a constant in it.
+//! - `weights.safetensors`: one byte tensor `weights`; [`crate::BufferSpec::weights_offset`]
+//!   locates a constant in it.
 //! - `targets/<name>/target.json`: the [`TargetImage`].
 //! - `targets/<name>/code`: PTX text or a native object.
 //! - `targets/<name>/kernels.ptx`: native targets only, the PTX that the code was compiled from.
-//! - `sources/<digest>.ptx.gz`: PTX before the passes, named by the digest of its text. Targets with
-//!   the same text share it.
+//! - `sources/<digest>.ptx.gz`: PTX before the passes, named by the digest of its text. Targets
+//!   with the same text share it.
 //!
 //! [`Bundle::open`] checks everything once; afterwards the types guarantee it. A bundle is
 //! immutable: no process writes to a file that may be mapped.

@@ -97,7 +97,8 @@ impl Search {
             let least = before.map(|from| forest.least_semidominator(from, number + 1)).min();
             forest.semi[number] = least.unwrap_or(number).min(self.parent[number]);
         }
-        // The immediate dominator is the nearest common ancestor of the semidominator and the parent.
+        // The immediate dominator is the nearest common ancestor of the semidominator and the
+        // parent.
         let mut dominator = self.parent;
         for number in 1..count {
             let mut candidate = dominator[number];

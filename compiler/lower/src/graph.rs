@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diamond_meets_below_its_branch() {
+    fn a_diamond_reconverges_below_its_branch() {
         let graph = Graph::new(vec![vec![1, 2], vec![3], vec![3], vec![]]);
         let (dominators, postdominators) = (graph.dominators(0), graph.postdominators(3));
         assert_eq!([0, 1, 2, 3].map(|node| dominators.immediate(node)), [None, Some(0), Some(0), Some(0)]);

@@ -164,7 +164,7 @@ fn frontiers(program: &Program, graph: &Graph, reg: Reg) -> Vec<BlockId> {
 }
 
 #[test]
-fn values_meet_where_the_definition_of_frontiers_says() {
+fn joins_equal_the_dominance_frontiers() {
     for seed in 0..2_000 {
         let program = random_program(seed);
         let graph = Graph::new(program.successors());
@@ -216,7 +216,7 @@ fn loops_by_definition(
 }
 
 #[test]
-fn loops_of_random_programs_are_those_of_the_definition() {
+fn loops_of_random_programs_match_the_definition() {
     let sorted = |mut blocks: Vec<BlockId>| {
         blocks.sort_unstable();
         blocks

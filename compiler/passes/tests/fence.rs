@@ -1,5 +1,5 @@
-//! Runs fenced kernels on this machine's processor: honest ones do what they did. Hostile ones are
-//! for `tests/integration/fence.rs`.
+//! Runs fenced kernels on this machine's CPU: well-behaved kernels compute the same results.
+//! Hostile kernels are tested in `tests/integration/fence.rs`.
 
 #![expect(clippy::print_stderr, reason = "a trap must be seen")]
 
@@ -13,15 +13,15 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// Size of the tenant's region and of the constants.
 const REGION_BYTES: usize = 4096;
-/// What lies around.
+/// The value of the bytes around the regions.
 const GUARD: u8 = 0x5A;
 
-/// Two regions in one piece of memory, each aligned to its size, with guarded bytes around them.
+/// Two regions in one allocation, each aligned to its size, surrounded by guard bytes.
 struct Ground {
     memory: Vec<u8>,
     region: usize,
     constants: usize,
-    /// Of each of the two.
+    /// Size of each of the two regions.
     size: usize,
 }
 
@@ -41,7 +41,7 @@ impl Ground {
         &mut self.memory[self.region..self.region + self.size]
     }
 
-    /// A kernel's own parameters with the appended ones behind them.
+    /// A kernel's own parameters, followed by the appended ones.
     fn params(&self, mut own: Vec<u8>, offset: u32, dynamic_shared_bytes: u32) -> Vec<u8> {
         own.resize(offset as usize, 0);
         let mask = self.size as u64 - 1;
@@ -52,14 +52,14 @@ impl Ground {
         own
     }
 
-    /// Whether every byte outside of the region is as it was.
+    /// Whether every byte outside of the region is unchanged.
     fn is_intact_outside(&self) -> bool {
         let (before, rest) = self.memory.split_at(self.region);
         before.iter().chain(&rest[self.size..]).all(|byte| *byte == GUARD)
     }
 }
 
-/// Fences a kernel; an error says why that cannot be.
+/// Fences a kernel; an error contains the reason why it cannot be fenced.
 fn fenced(source: &str, entry: &str, form: FenceForm) -> Result<(atoll_ptx::Module, u32), String> {
     let mut module = atoll_ptx::parse(source).expect("the test's PTX reads well");
     let options = PassOptions { fence_form: form, ..PassOptions::default() };
@@ -70,8 +70,8 @@ fn fenced(source: &str, entry: &str, form: FenceForm) -> Result<(atoll_ptx::Modu
     }
 }
 
-/// Buffers in a region and the parameter block for a launch line of a labelled kernel, see
-/// `idempotence/sources.cu`; `None` for arguments that hold addresses of others.
+/// Buffers in a region, and the parameter block, for the launch line of a labelled kernel (see
+/// `idempotence/sources.cu`); `None` for arguments that contain addresses of other buffers.
 fn arguments(line: &str, region: &mut [u8]) -> Option<([u32; 3], [u32; 3], Vec<u8>)> {
     let address = region.as_ptr().addr() as u64;
     let mut words = line.split(' ');
@@ -110,13 +110,13 @@ fn arguments(line: &str, region: &mut [u8]) -> Option<([u32; 3], [u32; 3], Vec<u
 }
 
 #[test]
-fn honest_kernels_do_what_they_did() {
+fn fenced_kernels_compute_the_same_results() {
     let mut ran = 0;
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/idempotence");
     for entry in std::fs::read_dir(folder).expect("the labelled kernels").flatten() {
         let path = entry.path();
         let Some(name) = path.file_name().and_then(|n| n.to_str()?.strip_suffix(".ptx")) else { continue };
-        // One stores what a clock says, two wait for others.
+        // One stores the value of a clock, two wait for other blocks.
         if matches!(name, "measure_time" | "spin_on_flag" | "lock") {
             continue;
         }
@@ -130,7 +130,7 @@ fn honest_kernels_do_what_they_did() {
         };
         kernel.run(grid, 0..blocks, 0, &params);
         let expected = ground.region_bytes().to_vec();
-        // Kernels take turns in the form: each has to be compiled.
+        // Alternates between the forms, because each kernel takes time to compile.
         let form = if ran % 2 == 0 { FenceForm::Mask } else { FenceForm::Trap };
         let Ok((module, offset)) = fenced(&text, name, form) else { continue };
         ground.region_bytes().fill(GUARD);

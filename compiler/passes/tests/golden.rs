@@ -1,7 +1,7 @@
-//! File tests: each folder beside this file is a pass (or `pipeline`, all of them), each `NAME.ptx`
-//! in it an input, and `NAME.snap` what must come out, behind a report on every kernel. Kernels but
-//! those named `…_once` may be run again. To add a test, add an input and run with
-//! `INSTA_UPDATE=always`, which writes what comes out; then read it.
+//! File tests: each folder beside this file is named after a pass (or `pipeline`, or `all`). Each
+//! `NAME.ptx` in it is an input, and `NAME.snap` the expected output with a report on every kernel.
+//! Blocks of kernels may run again unless the kernel's name ends in `_once`. To add a test, add an
+//! input and run with `INSTA_UPDATE=always`, which writes the output; then review it.
 
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
@@ -12,13 +12,13 @@ use atoll_target_nvidia::{Ptxas, find_ptxas};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Architectures that every output must assemble for, where its `.target` is not newer.
+/// Architectures for which every output must assemble, unless its `.target` is newer.
 const ARCHITECTURES: [u32; 4] = [75, 80, 90, 120];
 
-/// What an input says that cannot be assembled alone.
+/// Marks an input whose output cannot be assembled alone.
 const NOT_ASSEMBLED: &str = "(not assembled";
 
-/// The folders of inputs, and the passes that each goes through.
+/// The folders of inputs, each with the passes that it runs.
 fn folders() -> Vec<(&'static str, Vec<&'static str>)> {
     let alone = [
         "inject_preempt_flag",
@@ -38,9 +38,9 @@ fn folders() -> Vec<(&'static str, Vec<&'static str>)> {
     alone.into_iter().map(|name| (name, vec![name])).chain(together).collect()
 }
 
-/// One test for all folders: what a glob of insta's counts, it counts for one test at a time.
+/// One test for all folders: insta counts the snapshots of a glob per test.
 #[test]
-fn outputs_are_what_was_reviewed() {
+fn outputs_match_the_snapshots() {
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
         for (folder, passes) in folders() {
             insta::glob!(folder, "*.ptx", |input| {
@@ -64,7 +64,7 @@ fn outputs_assemble() {
         .flat_map(|(folder, passes)| inputs(folder).map(move |input| (input, passes.clone())))
         .collect();
     assert!(!inputs.is_empty());
-    // On two threads: most of the time the assembler is waited for.
+    // On two threads, because the test mostly waits for the assembler.
     let failures: Vec<String> = std::thread::scope(|scope| {
         let halves = inputs.chunks(inputs.len().div_ceil(2)).map(|half| {
             scope.spawn(|| half.iter().filter_map(|(input, passes)| failure(&ptxas, input, passes)).collect::<Vec<_>>())
@@ -81,8 +81,7 @@ fn inputs(folder: &str) -> impl Iterator<Item = PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "ptx"))
 }
 
-/// What the assembler has against the output of an input, which may say that it cannot be assembled
-/// alone.
+/// The assembler's error for the output of an input, unless the input is marked as not assembled.
 fn failure(ptxas: &Ptxas, input: &Path, passes: &[&str]) -> Option<String> {
     let source = fs::read_to_string(input).expect("text");
     let (_, output) = run(&source, passes).unwrap_or_else(|error| panic!("{}: {error}", input.display()));
@@ -100,7 +99,7 @@ fn run(source: &str, passes: &[&str]) -> Result<(String, String), Box<dyn std::e
     Ok((report.kernels.iter().map(describe).collect(), atoll_ptx::print(&module)))
 }
 
-/// The report on a kernel, a line for each pass that had something to say.
+/// The report on a kernel, one line for each pass that changed or rejected it.
 fn describe(kernel: &KernelReport) -> String {
     let mut lines = vec![format!("{} bytes of parameters", kernel.params_bytes)];
     if kernel.shared_bytes > 0 || kernel.has_dynamic_shared {
@@ -149,7 +148,7 @@ fn describe(kernel: &KernelReport) -> String {
     lines.iter().map(|line| format!("// {}: {line}\n", kernel.name)).collect()
 }
 
-/// What the assembler has against an output.
+/// The assembler's error for an output.
 fn assemble(ptxas: &Ptxas, output: &str) -> Option<String> {
     let target: u32 = output.split(".target sm_").nth(1)?.split_whitespace().next()?.parse().ok()?;
     ARCHITECTURES

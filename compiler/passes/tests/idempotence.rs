@@ -1,8 +1,8 @@
-//! The labelled kernels: what `analyze_idempotence` says of each, held against what is true.
+//! Compares the results of `analyze_idempotence` with labelled kernels.
 //!
-//! `idempotence/NAME.ptx` begins with the label and the reason. There must be no kernel that is
-//! said to be safe to run again and is not, and few that are refused without need. The table of all
-//! of them is `idempotence/table.snap`; `INSTA_UPDATE=always` writes it.
+//! `idempotence/NAME.ptx` starts with the label and the reason. No kernel may be proven rerunnable
+//! that is not, and few may be rejected without need. `idempotence/table.snap` has the table of all
+//! kernels; `INSTA_UPDATE=always` writes it.
 
 use atoll_passes::{Rerun, analyze_idempotence};
 use std::fmt::Write as _;
@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// Least number of labelled kernels.
 const KERNELS_MIN: usize = 80;
-/// Largest share of kernels that are refused although they may be run again, in percent of those
-/// that may.
+/// Limit on the rejected kernels that may run again, in percent of all kernels that may.
 const NEEDLESS_PERCENT_MAX: usize = 10;
 
-/// What is true of a kernel.
+/// The correct answer for a kernel.
 #[derive(Clone, Debug, PartialEq)]
 enum Label {
     Always,
@@ -69,7 +68,7 @@ fn case(path: &Path) -> Case {
     Case { answer: analyze_idempotence(&module, kernel), name, label, why }
 }
 
-/// Whether the answer promises more than is true.
+/// Whether the answer is less strict than the label.
 fn is_false_promise(case: &Case) -> bool {
     match (&case.label, &case.answer) {
         (_, Rerun::Never(_)) | (Label::Always, _) => false,
@@ -88,7 +87,7 @@ fn is_needless(case: &Case) -> bool {
 }
 
 #[test]
-fn no_kernel_is_run_again_wrongly_and_few_are_refused_without_need() {
+fn no_unsafe_kernel_is_proven_rerunnable_and_few_safe_ones_are_rejected() {
     let cases = cases();
     assert!(cases.len() >= KERNELS_MIN, "only {} labelled kernels", cases.len());
     let wrong: Vec<&str> = cases.iter().filter(|c| is_false_promise(c)).map(|c| c.name.as_str()).collect();
@@ -104,7 +103,7 @@ fn no_kernel_is_run_again_wrongly_and_few_are_refused_without_need() {
 }
 
 #[test]
-fn the_table_is_what_comes_out() {
+fn the_table_matches_the_snapshot() {
     insta::with_settings!({ snapshot_path => "idempotence", prepend_module_to_snapshot => false, omit_expression => true }, {
         insta::assert_snapshot!("table", table(&cases()));
     });

@@ -1,6 +1,7 @@
-//! What transformed kernels do when they run: on the host target, so on any machine.
+//! Runs transformed kernels, on the host target and therefore on any machine.
 //!
-//! Every kernel writes to one buffer and adds to counters in it, so a block that runs twice shows.
+//! Every kernel writes to one buffer and increments counters in it, so a block that runs twice is
+//! detected.
 
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
@@ -14,8 +15,8 @@ use std::path::Path;
 /// Words of the buffer that a kernel works on.
 const WORDS: usize = 4096;
 
-/// A kernel of `tests/preemption/` and how it is launched. Its parameters are the buffer's address
-/// and a count.
+/// A kernel of `tests/preemption/` and its launch. Its parameters are the buffer's address and a
+/// count.
 struct Case {
     name: &'static str,
     block: [u32; 3],
@@ -84,7 +85,7 @@ const CASES: [Case; 7] = [
     },
 ];
 
-/// A case compiled as it is and transformed.
+/// A case, compiled untransformed and transformed.
 struct Pair {
     case: &'static Case,
     plain: Loaded,
@@ -102,7 +103,7 @@ struct Memory {
 }
 
 impl Pair {
-    /// Compiles every case; nothing on a machine that cannot run them.
+    /// Compiles every case; empty on a machine that cannot run them.
     fn all() -> Vec<Pair> {
         let pairs: Vec<Pair> = CASES.iter().filter_map(Pair::new).collect();
         if pairs.is_empty() {
@@ -136,7 +137,7 @@ impl Pair {
         params
     }
 
-    /// What the kernel does without us.
+    /// The results of the untransformed kernel.
     fn expected(&self) -> Vec<u32> {
         let mut memory = self.memory();
         let params = self.own_arguments(&mut memory);
@@ -163,7 +164,7 @@ impl Pair {
 }
 
 #[test]
-fn kernels_complete_as_their_bodies_ask() {
+fn completion_depends_on_the_body() {
     for pair in Pair::all() {
         let Preemption::Injected { completion, .. } = pair.report.preemption else {
             panic!("{} was not cut", pair.case.name)
@@ -173,9 +174,9 @@ fn kernels_complete_as_their_bodies_ask() {
 }
 
 #[test]
-fn not_preempted_a_kernel_does_what_it_did_and_every_block_says_so() {
+fn without_preemption_every_block_runs_and_sets_its_progress_byte() {
     for pair in Pair::all() {
-        // A word that is older, equal, or half the circle away is no reason to leave.
+        // A word that is older, equal, or half the range away does not make blocks leave.
         for (epoch_word, issued_epoch) in [(0, 0), (3, 5), (u32::MAX, 2), (0x8000_0000, 0)] {
             let mut memory = Memory { epoch_word, ..pair.memory() };
             pair.launch(&mut memory, issued_epoch, 0..pair.blocks());
@@ -187,7 +188,7 @@ fn not_preempted_a_kernel_does_what_it_did_and_every_block_says_so() {
 }
 
 #[test]
-fn preempted_nothing_is_written_but_the_evicted_word() {
+fn after_preemption_only_the_evicted_word_is_written() {
     for pair in Pair::all() {
         for (epoch_word, issued_epoch) in [(1, 0), (7, 6), (0, u32::MAX), (0x7FFF_FFFF, 0)] {
             let before = Memory { epoch_word, ..pair.memory() };

@@ -1,6 +1,6 @@
-//! Every pass alone, and all together, on kernels that run: on the host target, so on any machine.
-//! What they write must be what they wrote before, whether the flag is never raised, or raised at
-//! random moments and the launch resumed until it is complete.
+//! Runs kernels after every pass alone and after all passes together, on the host target and
+//! therefore on any machine. The results must not change, whether the flag is never raised, or is
+//! raised at random moments and the launch resumed until it is complete.
 //!
 //! `ATOLL_SEED` sets the seed; a failure prints it.
 
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Words of the buffer that a kernel works on.
 const WORDS: usize = 1 << 14;
 
-/// A kernel and how it is launched. Its parameters are the buffer's address and a count.
+/// A kernel and its launch. Its parameters are the buffer's address and a count.
 struct Case {
     folder: &'static str,
     name: &'static str,
@@ -30,7 +30,7 @@ struct Case {
     grid: [u32; 3],
     count: u32,
     dynamic_shared_bytes: u32,
-    /// Whether its blocks may be run again after they stopped midway.
+    /// Whether its blocks may run again after they stopped midway.
     may_run_again: bool,
 }
 
@@ -68,7 +68,7 @@ struct Transformed<'c> {
     passes: Vec<&'static str>,
     report: KernelReport,
     loaded: Loaded,
-    /// Blocks of a real launch, where numbers are virtual.
+    /// Grid of the real launch, if indices are virtual.
     real_grid: [u32; 3],
 }
 
@@ -112,7 +112,7 @@ impl Case {
         params
     }
 
-    /// What the kernel writes without us; `None` on a machine that cannot run it.
+    /// The results of the untransformed kernel; `None` on a machine that cannot run it.
     fn expected(&self) -> Option<Vec<u32>> {
         let plain = Loaded::new(&self.source(), self.name, self.block)?;
         let mut memory = Memory::of(self);
@@ -136,7 +136,7 @@ impl<'c> Transformed<'c> {
             .remove(0);
         let (mut block, mut real_grid) = (case.block, case.grid);
         if let Virtualization::Virtual(_) = report.virtualization {
-            // One warp more than is needed.
+            // One warp more than needed.
             block = [block.iter().product::<u32>().next_multiple_of(32) + 32, 1, 1];
             real_grid = [u32::try_from(case.blocks()).expect("few blocks") + 2 * BLOCKS_AROUND, 1, 1];
         }
@@ -177,7 +177,7 @@ impl<'c> Transformed<'c> {
     }
 }
 
-/// Every pass alone, those of models, and all.
+/// Every pass alone, the passes of models, and all passes.
 fn selections() -> Vec<Vec<&'static str>> {
     let names: Vec<&'static str> =
         PASSES.iter().map(|pass| pass.name).filter(|name| !NOT_HERE.contains(name)).collect();
@@ -189,10 +189,10 @@ fn selections() -> Vec<Vec<&'static str>> {
     selections
 }
 
-/// Passes that change what a kernel may do, and are tested where they live.
+/// Passes that change what a kernel may do; they are tested elsewhere.
 const NOT_HERE: [&str; 1] = ["fence_memory"];
 
-/// Calls `check` with every case after every selection of passes, and what the case must write.
+/// Calls `check` with every case after every selection of passes, and with the expected results.
 fn for_all(check: &dyn Fn(&Transformed<'_>, &[u32])) {
     let mut ran = 0;
     for case in &CASES {
@@ -210,7 +210,7 @@ fn for_all(check: &dyn Fn(&Transformed<'_>, &[u32])) {
 }
 
 #[test]
-fn everything_is_as_it_was() {
+fn results_are_unchanged() {
     let seed = std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     for_all(&|transformed, expected| {
         with_the_flag_down(transformed, expected);
@@ -238,7 +238,7 @@ fn with_the_flag_down(transformed: &Transformed<'_>, expected: &[u32]) {
     }
 }
 
-/// Launches until it is complete, while somebody raises the epoch at random moments.
+/// Launches until the kernel is complete, while another thread raises the epoch at random moments.
 fn evict_at_random(transformed: &Transformed<'_>, expected: &[u32], seed: u64) {
     let mut memory = Memory::of(transformed.case);
     let mut random = SplitMix64::seed_from_u64(seed);
@@ -302,7 +302,7 @@ fn blocks_stop_in_long_loops_and_can_be_run_again() {
 }
 
 #[test]
-fn only_what_cannot_be_virtual_is_not() {
+fn kernels_become_virtual_unless_a_known_reason_forbids_it() {
     for case in &CASES {
         let Some(transformed) = Transformed::new(case, &["inject_preempt_flag", "virtualize_block_index"]) else {
             continue;

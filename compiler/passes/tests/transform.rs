@@ -1,4 +1,4 @@
-//! The pipeline as a caller sees it: reports, hooks and refusals.
+//! The pass pipeline as callers use it: reports, hooks and errors.
 
 use atoll_kgraph::{preempt_params, virtual_params};
 use atoll_passes::{
@@ -62,7 +62,7 @@ fn the_hook_sees_each_pass_that_ran_in_order() {
 }
 
 #[test]
-fn what_comes_out_reads_back_as_the_same_text() {
+fn the_output_parses_back_to_the_same_text() {
     let (_, module) = run(&source(
         ".entry k()\n{\n.reg .pred %p<2>;\n.shared .b32 word;\nst.shared.u32 [word], 1;\nbar.sync 0;\nret;\n}",
     ))
@@ -91,7 +91,7 @@ fn parameter_lists_are_bounded_by_version() {
 }
 
 #[test]
-fn narrow_addresses_are_not_cut() {
+fn kernels_with_32_bit_addresses_are_not_preemptible() {
     let (report, _) = run(".version 7.0\n.target sm_75\n.address_size 32\n.entry k()\n{\nret;\n}").expect("valid");
     assert_eq!(report.kernels[0].preemption, Preemption::NotPreemptible(NotPreemptible::AddressSize(32)));
 }

@@ -1,5 +1,5 @@
-//! Runs kernels on this machine's processor: the host target compiles them, the loader of the
-//! system loads them.
+//! Runs kernels on this machine's CPU: the host target compiles them, the system's loader loads
+//! them.
 
 use atoll_kgraph::host_abi::{HOST_ABI_VERSION, HostContext, HostHelpers, HostKernel};
 use atoll_ptx::Module;
@@ -10,13 +10,14 @@ use std::os::fd::AsRawFd as _;
 /// A kernel in memory.
 pub(crate) struct Loaded {
     _library: libloading::Library,
-    /// Kept open: the loader takes a path that it has seen for the library it has loaded.
+    /// Kept open: the loader identifies libraries by path, and the path contains the descriptor's
+    /// number, which must not be reused.
     _file: std::fs::File,
     kernel: HostKernel,
     facts: CompiledKernel,
 }
 
-/// 256 bytes, aligned as the contract asks.
+/// 256 bytes, aligned as the host ABI requires.
 #[repr(align(256))]
 #[derive(Clone)]
 struct Chunk([u8; 256]);
@@ -31,8 +32,8 @@ unsafe extern "C" fn on_trap(_: *const HostContext, code: u32, line: u32, _threa
 }
 
 impl Loaded {
-    /// Compiles a kernel of a module; `None` on a machine whose processor the host target does not
-    /// support.
+    /// Compiles a kernel of a module; `None` if the host target does not support this machine's
+    /// CPU.
     pub(crate) fn new(module: &Module, name: &str, block: [u32; 3]) -> Option<Loaded> {
         let level = CpuLevel::of_this_machine()?;
         let shape = KernelShape { name: name.into(), block };
@@ -42,15 +43,14 @@ impl Loaded {
         let mut file = std::fs::File::from(descriptor);
         file.write_all(&object.elf).expect("room in memory");
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // SAFETY: the object has no initialisers, and its kernels are of this type by the contract of the
-        // host target.
+        // SAFETY: the object has no initialisers, and its kernels have this type by the host ABI.
         let library = unsafe { libloading::Library::new(path) }.expect("a loadable object");
-        // SAFETY: as above; the pointer is kept no longer than the library.
+        // SAFETY: as above; the pointer does not outlive the library.
         let kernel = unsafe { *library.get::<HostKernel>(name.as_bytes()).expect("the kernel's symbol") };
         Some(Loaded { _library: library, _file: file, kernel, facts: object.kernels[0].clone() })
     }
 
-    /// Runs some blocks of a launch, one after the other. `params` is the parameter block.
+    /// Runs some blocks of a launch, one after another. `params` is the parameter block.
     pub(crate) fn run(&self, grid: [u32; 3], blocks: std::ops::Range<u64>, dynamic_shared_bytes: u32, params: &[u8]) {
         assert_eq!(
             params.len(),
@@ -81,8 +81,8 @@ impl Loaded {
             block_word: &raw mut running as u64,
             halt_word: &raw const stop as u64,
         };
-        // SAFETY: the context and all memory it names outlive the call; the test's kernels only touch
-        // memory that their arguments name.
+        // SAFETY: the context and all memory it names outlive the call; the test's kernels access
+        // only memory that their arguments name.
         unsafe { (self.kernel)(&raw const context) };
     }
 }

@@ -68,8 +68,8 @@ fn tiled_gemm_with_barriers_in_a_loop() {
     });
 }
 
-/// Threads whose input is negative leave before the barrier; the others count each other, find
-/// whether all or any is large, and agree.
+/// Threads with a negative input exit before the barrier; the others count each other, and reduce
+/// by `and` and `or` whether inputs are large.
 const REDUCTIONS: &str = "
 .visible .entry reduce(.param .u64 in, .param .u64 out, .param .u32 limit)
 {
@@ -111,8 +111,8 @@ fn block_reductions_count_the_threads_alive() {
     }
 }
 
-/// Sums a block's values by halving in dynamic shared memory; the warps of the upper half idle at
-/// the barriers.
+/// Sums a block's values by halving in dynamic shared memory; the warps of the upper half only wait
+/// at the barriers.
 const TREE: &str = "
 .extern .shared .align 16 .b8 space[];
 .visible .entry tree(.param .u64 in, .param .u64 out)
@@ -224,8 +224,8 @@ fn a_block_is_all_or_nothing_under_its_epoch() {
     }
 }
 
-/// Threads beyond the end count themselves out in shared memory and leave; the others meet at a
-/// barrier they do not take part in.
+/// Threads beyond the end count themselves as finished in shared memory and exit; the others
+/// synchronise at a barrier in which the exited threads take no part.
 const COUNTED_EXIT: &str = "
 .visible .entry counted(.param .u64 out, .param .u32 n, .param .u64 progress)
 {
@@ -259,7 +259,7 @@ EPILOGUE:
 }";
 
 #[test]
-fn threads_may_leave_through_an_epilogue_before_others_meet() {
+fn threads_may_exit_through_an_epilogue_before_a_barrier() {
     for (threads, n) in [(64u32, 64u32), (64, 20), (128, 70), (96, 96), (40, 33)] {
         at_every_level(COUNTED_EXIT, "counted", [threads, 1, 1], |kernel| {
             let (mut out, mut progress) = (vec![u32::MAX; threads as usize], vec![0u32]);

@@ -1,5 +1,5 @@
-//! Traps that bound an address, which are lowered as a whole, trap exactly where the same
-//! comparisons do one by one.
+//! Address checks that are lowered as one instruction trap exactly where the individual comparisons
+//! do.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -7,7 +7,7 @@ mod common;
 
 use common::{Args, Launch, levels, try_compile};
 
-/// Addresses, by what lanes make of a register `%a` that is the same for all.
+/// Forms of addresses, computed per lane from the uniform register `%a`.
 const ADDRESSES: [&str; 7] = [
     "mov.u64 %x, %a;",
     "mad.lo.s64 %x, %t, 4, %a;",
@@ -18,7 +18,7 @@ const ADDRESSES: [&str; 7] = [
     "mad.lo.s64 %x, %t, 4, %a; setp.gt.u32 %g, %r, 20; @%g add.s64 %x, %x, 64;",
 ];
 
-/// Comparisons and the guard of the trap, with lanes 7 to 40 as those that make the access.
+/// Comparisons and the guard of the trap; lanes 7 to 40 make the access.
 const BOUNDS: [&str; 5] = [
     "sub.s64 %o, %x, %b; setp.gt.u64 %p, %o, %l;",
     "sub.s64 %o, %x, %b; setp.gt.and.u64 %p, %o, %l, %made;",
@@ -27,7 +27,7 @@ const BOUNDS: [&str; 5] = [
     "sub.s64 %o, %x, %b; setp.gt.and.u64 %p, %o, %l, %made; sub.s64 %o, %x, %c; setp.gt.and.u64 %p, %o, %m, %p;",
 ];
 
-/// The kernel; `between` stands between comparisons and trap.
+/// The kernel; `between` is code between comparisons and trap.
 fn kernel(address: &str, bounds: &str, between: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 a, .param .u64 b, .param .u64 l, .param .u64 c, .param .u64 m, .param .u32 n)\n{{\n\
@@ -52,7 +52,7 @@ fn bounds_trap_where_their_comparisons_do() {
             let compile = |between| {
                 try_compile(&kernel(address, bounds, between), "k", [48, 1, 1], level).unwrap_or_else(|e| panic!("{e}"))
             };
-            // A predicate that goes through one more instruction is not recognised.
+            // A predicate that passes through one more instruction is not recognised.
             let (whole, apart) = (compile(""), compile("or.pred %p, %p, %p;"));
             for (b, l, c, m) in ranges {
                 for a in [near(b), near(b.wrapping_add(l)), near(c), near(c.wrapping_add(m))].concat() {

@@ -1,4 +1,4 @@
-//! Code that is kept.
+//! The cache of compiled kernels.
 
 use atoll_kgraph::DiskCache;
 use atoll_ptx::parse;
@@ -48,7 +48,7 @@ fn a_kernel_is_compiled_once_for_a_shape() {
     let other = text.replace("4;", "8;");
     assert!(kernel(&other, 64, Some(cache.clone())).elf != first.elf);
     assert_eq!(files(folder.path()).len(), 3);
-    // What was damaged is made again.
+    // A damaged entry is compiled again.
     std::fs::write(&kept[0], "no object").unwrap();
     assert!(kernel(text, 64, Some(cache)).elf == first.elf);
 }

@@ -1,20 +1,20 @@
-//! Device functions: parameters of every kind, divergence, barriers, exits, pointers to functions.
+//! Device functions: parameters of every kind, divergence, barriers, exits, function pointers.
 
 mod common;
 
 use atoll_target_host::{CpuLevel, HostError, LowerError};
 use common::{Args, Launch, at_every_level, try_compile};
 
-/// Opens a kernel that computes `%r4`, its global thread index, and `%rd5`, the address of its u32
-/// of output.
+/// The start of a kernel; computes `%r4`, the global thread index, and `%rd5`, the address of the
+/// thread's u32 output.
 const PROLOGUE: &str = "
   .reg .pred %p<9>; .reg .b32 %r<40>; .reg .f32 %f<9>; .reg .b64 %rd<20>;
   ld.param.u64 %rd1, [out];
   mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;
   mul.wide.u32 %rd4, %r4, 4; add.u64 %rd5, %rd1, %rd4;";
 
-/// Runs `functions` and a kernel with `body` over two blocks, and compares what thread `i` of a
-/// block wrote with `expected`.
+/// Runs `functions` and a kernel with `body` over two blocks, and compares the output of thread `i`
+/// of a block with `expected`.
 fn check(functions: &str, body: &str, threads: u32, expected: impl Fn(u32) -> u32) {
     let text = format!("{functions}\n.visible .entry k(.param .u64 out)\n{{{PROLOGUE}\n{body}\n}}");
     at_every_level(&text, "k", [threads, 1, 1], |kernel| {
@@ -229,7 +229,7 @@ fn a_pointer_to_no_function_traps() {
 }
 
 #[test]
-fn what_cannot_be_called_is_refused_with_its_name() {
+fn invalid_calls_are_rejected_by_name() {
     let refused = |functions: &str, call: &str| match try_compile(
         &format!("{functions}\n.visible .entry k(.param .u64 out)\n{{{PROLOGUE}\n{call}\nret;\n}}"),
         "k",

@@ -112,8 +112,8 @@ DONE:
 
 #[test]
 fn nested_divergence_keeps_lanes_apart() {
-    // Triangle loops: lane l sums j over j < i for i < l % 7, and odd lanes skip i = 3 by `continue`;
-    // lanes above 20 leave by `ret` inside.
+    // Triangle loops: lane l sums j over j < i for i < l % 7, and odd lanes skip i = 3 by
+    // `continue`; lanes above 20 leave by `ret` inside.
     let text = "
 .visible .entry nest(.param .u64 out)
 {
@@ -217,7 +217,7 @@ STORE:
 }
 
 #[test]
-fn lanes_part_by_a_table() {
+fn lanes_diverge_at_an_indexed_branch() {
     let text = "
 .visible .entry table(.param .u64 out)
 {
@@ -254,8 +254,8 @@ D:
 
 #[test]
 fn a_loop_whose_way_out_is_the_end_reconverges_inside() {
-    // Every warp adds up rows; lanes part at the tail of a row, and the loop over rows is left only by
-    // the end of the kernel.
+    // Every warp sums rows; lanes diverge at the tail of a row, and the loop over rows is left only
+    // by the end of the kernel.
     let text = "
 .visible .entry rows(.param .u64 in, .param .u64 out)
 {
@@ -299,7 +299,7 @@ NEXT:
 
 #[test]
 fn lanes_outside_a_mask_read_nothing() {
-    // A mask of which a part is known when the kernel is compiled and a part is not.
+    // A mask that is partly known at compile time.
     let text = "
 .visible .entry masked(.param .u64 in, .param .u64 out, .param .u32 n)
 {
@@ -322,7 +322,8 @@ fn lanes_outside_a_mask_read_nothing() {
     });
 }
 
-/// Inline assembly that a compiler repeats comes in braces, with labels and tables of its own.
+/// Inline assembly that a compiler duplicates is enclosed in braces, with its own labels and
+/// tables.
 #[test]
 fn labels_belong_to_their_braces() {
     let part = |number: u32| {

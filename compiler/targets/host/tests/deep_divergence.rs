@@ -1,10 +1,9 @@
-//! Control flow that parts lanes deeper than code is written for is refused, and does not overflow
-//! the stack.
+//! Divergent control flow that is nested too deeply is rejected and does not overflow the stack.
 
 use atoll_target_host::{CpuLevel, HostError, KernelShape, LowerError, Options, compile};
 use std::fmt::Write as _;
 
-/// Loops in each other, each left by every lane when it likes.
+/// Nested loops, each left by every lane in an iteration of its own.
 fn nested(loops: u32) -> Result<(), HostError> {
     let mut code = String::new();
     for n in 0..loops {

@@ -1,10 +1,10 @@
-//! Every instruction in every form over edge operands and random ones: code for each CPU level, for
-//! operands that differ between lanes and for operands that are the same in all of them (which are
-//! computed as scalars), and the interpreter agree bit for bit; approximate instructions agree
-//! within [`APPROXIMATE`].
+//! Runs every instruction in every form on edge values and random operands. The code for each CPU
+//! level, with operands that differ between lanes and with uniform operands (computed as scalars),
+//! and the interpreter must agree bit for bit; approximate instructions agree within
+//! [`APPROXIMATE`].
 //!
-//! NaNs: one is as good as another where an instruction makes it, since the host does not have
-//! NVIDIA's payloads; an instruction that moves bits must keep them.
+//! All NaNs that an instruction produces are equal, because the host does not produce NVIDIA's
+//! payloads; an instruction that moves bits must keep them.
 
 mod common;
 
@@ -15,36 +15,35 @@ use common::op::{Kind, operands};
 use common::{Args, HEADER, Launch, levels, try_compile};
 use std::collections::BTreeMap;
 
-/// Forms in one kernel.
+/// Forms per kernel.
 const BATCH: usize = 24;
 
-/// Bytes of the global memory that each thread has for itself; it has as many in shared and in
-/// local memory.
+/// Bytes of memory of each thread, in each of global, shared and local memory.
 const CELL: usize = 32;
 
-/// Threads of a block, and the same for operands that are the same in a whole block.
+/// Threads per block; without and with operands that are uniform in a block.
 const THREADS: usize = 64;
 const UNIFORM_THREADS: usize = 32;
 
-/// By how much an approximate instruction may differ between the devices: in units of the result's
-/// last place, or absolutely. The host's errors stand on the first page of `atoll-target-host`; the
-/// interpreter is right to half a unit.
+/// Allowed difference of approximate instructions between the devices: in units in the last place
+/// of the result, or absolute. The first page of `atoll-target-host` lists the host's errors; the
+/// interpreter's error is at most half a unit.
 const APPROXIMATE: &[(&str, Bound)] = &[
-    // The last of the 32 bits that these make.
+    // The last of the 32 bits that these compute.
     ("rcp.approx.ftz.f64", Bound { ulps: 1 << 32, absolute: 0.0 }),
     ("rsqrt.approx.ftz.f64", Bound { ulps: 1 << 32, absolute: 0.0 }),
-    // Its own table says 1, 1, 1½ and 6.
+    // The host's own limits are 1, 1, 1½ and 6.
     ("ex2.approx", Bound { ulps: 2, absolute: 3e-45 }),
     ("lg2.approx", Bound { ulps: 2, absolute: 1e-10 }),
     ("rsqrt.approx", Bound { ulps: 2, absolute: 0.0 }),
     ("tanh.approx", Bound { ulps: 7, absolute: 0.0 }),
-    // Near a multiple of π the result is small, and its error is that of the reduction. Beyond 10⁴ there is only the
-    // range.
+    // Near a multiple of π the result is small, and its error is that of the reduction. Beyond 10⁴
+    // only the range is guaranteed.
     ("sin.approx", Bound { ulps: 3, absolute: 1.2e-7 }),
     ("cos.approx", Bound { ulps: 3, absolute: 1.2e-7 }),
 ];
 
-/// Arguments beyond which sines and cosines only have to lie between −1 and 1.
+/// For arguments beyond this, sines and cosines only have to lie between −1 and 1.
 const ANGLE_MAX: f64 = 1e4;
 
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +77,8 @@ fn lanes_agree() {
     check_all(forms::of_lanes(), true);
 }
 
-/// Checks forms, those with the same operands together. Where `crosses` is set, a lane's result
-/// depends on the other lanes.
+/// Checks forms; forms with the same operands share a kernel. `crosses` means that a lane's result
+/// depends on other lanes.
 fn check_all(forms: Vec<Form>, crosses: bool) {
     let mut groups: BTreeMap<String, Vec<Form>> = BTreeMap::new();
     for form in forms {
@@ -94,11 +93,11 @@ fn check_all(forms: Vec<Form>, crosses: bool) {
     assert!(failures.is_empty(), "{} forms differ\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Collects what differs; an error is what one of the devices refuses.
+/// Collects differences; returns an error if one of the devices rejects the kernel.
 fn check_batch(forms: &[Form], crosses: bool, failures: &mut Vec<String>) -> Result<(), String> {
     let mut lists = operands(&forms[0].operands, forms.len() as u64);
     if crosses {
-        // A product of matrices makes tens of results of a warp's operands.
+        // A matrix product computes tens of results from a warp's operands.
         lists.iter_mut().for_each(|list| *list = spread(list, 8 * THREADS));
     }
     let varying = Batch { forms, lists: &lists, uniform: false };
@@ -125,7 +124,7 @@ fn check_batch(forms: &[Form], crosses: bool, failures: &mut Vec<String>) -> Res
     Ok(())
 }
 
-/// Elements at even distances, so that `count` are left.
+/// `count` elements at equal distances.
 fn spread(list: &[u64], count: usize) -> Vec<u64> {
     (0..count).map(|i| list[i * list.len() / count]).collect()
 }
@@ -134,10 +133,10 @@ fn repeat_each(list: &[u64], times: usize) -> Vec<u64> {
     list.iter().flat_map(|v| std::iter::repeat_n(*v, times)).collect()
 }
 
-/// Forms that one kernel runs one after the other, each on all operands.
+/// Forms that one kernel runs one after another, each on all operands.
 struct Batch<'a> {
     forms: &'a [Form],
-    /// The first operands, the second ones, …
+    /// The list of first operands, the list of second ones, …
     lists: &'a [Vec<u64>],
     /// Whether the lanes of a warp share their operands.
     uniform: bool,
@@ -156,13 +155,13 @@ impl Batch<'_> {
         self.block() * self.blocks()
     }
 
-    /// What a thread computes with.
+    /// The operands of a thread.
     fn given(&self, thread: usize) -> Vec<u64> {
         let index = if self.uniform { thread / UNIFORM_THREADS } else { thread };
         self.lists.iter().map(|list| list[index]).collect()
     }
 
-    /// Its text. Results lie by form, then by thread.
+    /// The kernel's text. Results are ordered by form, then by thread.
     fn text(&self) -> String {
         let kinds: &[Kind] = &self.forms[0].operands;
         let index = if self.uniform { "%ctaid.x" } else { "%r0" };
@@ -213,7 +212,7 @@ impl Batch<'_> {
         Ok(out)
     }
 
-    /// Results in the interpreter.
+    /// Results of the interpreter.
     fn interpreted(&self) -> Result<Vec<u64>, String> {
         let module = atoll_ptx::parse(&format!("{HEADER}{}", self.text())).unwrap_or_else(|e| panic!("{e}"));
         let program = Program::new(&module, "op").map_err(|e| self.refusal(&e.to_string()))?;
@@ -238,7 +237,7 @@ impl Batch<'_> {
         Ok(memory.bytes(out).as_chunks::<8>().0.iter().map(|c| u64::from_le_bytes(*c)).collect())
     }
 
-    /// An error with the text that it speaks of.
+    /// An error, with the line of the text that it names.
     fn refusal(&self, error: &str) -> String {
         let numbered: Vec<String> =
             self.text().lines().enumerate().map(|(n, line)| format!("{:4} {line}", n + 4)).collect();
@@ -246,7 +245,7 @@ impl Batch<'_> {
     }
 }
 
-/// Whether two results of a form are as equal as they must be.
+/// Whether two results of a form are as close as required.
 fn agree(form: &Form, given: &[u64], found: u64, expected: u64) -> bool {
     let bound = APPROXIMATE.iter().find(|(name, _)| form.code.starts_with(name));
     let Some((name, bound)) = bound.filter(|_| !form.result.same(found, expected)) else {

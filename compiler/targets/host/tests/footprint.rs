@@ -1,13 +1,14 @@
-//! What compiling leaves behind in memory. A test of its own, since it looks at the whole process.
+//! Memory that compilations leave behind. A test binary of its own, because it measures the whole
+//! process.
 
 use atoll_target_host::{CpuLevel, KernelShape, Options, compile};
 use std::fmt::Write;
 
-/// Times that the kernel is compiled before and while memory is looked at.
+/// Number of compilations before and during the measurement.
 const WARM_UP: usize = 5;
 const TIMES: usize = 40;
 
-/// A kernel of many instructions, so that what it becomes on the way is large.
+/// A kernel of many instructions, so that its IR is large.
 fn text() -> String {
     let mut text = String::from(
         ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry long(.param .u64 out)\n{\n.reg .b32 %r<2>;\n.reg .b64 %d<2>;\n\
@@ -19,7 +20,7 @@ fn text() -> String {
     text + "mul.wide.u32 %d1, %r0, 4;\nadd.u64 %d0, %d0, %d1;\nst.global.u32 [%d0], %r0;\nret;\n}\n"
 }
 
-/// Bytes of this process in memory.
+/// Resident bytes of this process.
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("Linux says");
     let pages: u64 = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("a number of pages");

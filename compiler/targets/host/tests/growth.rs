@@ -1,15 +1,15 @@
-//! Code that is written for a kernel grows as the kernel does: twice the instructions make less
-//! than three times as many lines of LLVM IR.
+//! The generated code grows linearly with the kernel: twice the instructions give less than three
+//! times the lines of LLVM IR.
 
 mod common;
 
 use atoll_target_host::CpuLevel;
 use common::{Args, Launch, at_every_level, try_compile};
 
-/// The code of a kernel of so many parts.
+/// The code of a kernel with a number of parts.
 type Family = fn(usize) -> String;
 
-/// Kernels of as many parts as wanted, each of a few instructions.
+/// Families of kernels with a variable number of parts, each of a few instructions.
 const FAMILIES: &[(&str, Family)] = &[
     ("instructions one after the other", |parts| {
         repeat(parts, |_| "add.u32 %r1, %r1, %r2; xor.b32 %r2, %r2, %r1;".into())
@@ -42,7 +42,7 @@ fn repeat(parts: usize, part: impl Fn(usize) -> String) -> String {
     (0..parts).map(part).collect::<Vec<_>>().join("\n")
 }
 
-/// Each thread begins with its number in `%r0` and `%r1` and 7 in `%r2`, and stores the sum of
+/// Each thread starts with its index in `%r0` and `%r1` and with 7 in `%r2`, and stores the sum of
 /// `%r1` and `%r2`.
 fn kernel(code: &str) -> String {
     format!(
@@ -51,7 +51,7 @@ fn kernel(code: &str) -> String {
     )
 }
 
-/// Lines of the IR that is generated.
+/// Lines of the generated IR.
 fn lines(code: &str) -> usize {
     let loaded = try_compile(&kernel(code), "k", [64, 1, 1], CpuLevel::V3).unwrap_or_else(|e| panic!("{e}"));
     loaded.facts.ir.unwrap_or_default().lines().count()
@@ -61,7 +61,7 @@ fn family(what: &str) -> Family {
     FAMILIES.iter().find(|(name, _)| name.contains(what)).unwrap_or_else(|| panic!("no family is about {what}")).1
 }
 
-/// What each thread of a block stores.
+/// Checks the output of each thread of a block.
 fn check(code: &str, expected: impl Fn(u32) -> u32) {
     at_every_level(&kernel(code), "k", [64, 1, 1], |loaded| {
         let mut out = vec![0u32; 64];
@@ -80,12 +80,12 @@ fn twice_the_instructions_make_less_than_three_times_the_code() {
 
 #[test]
 fn long_chains_and_many_loops_compute_what_short_ones_do() {
-    // More influences than are copied for lanes that agree.
+    // More influences than are copied for warps whose lanes agree.
     check(&family("chain")(2 * PARTS), |t| {
         let r1 = 2 * t;
         r1 + (7 ^ r1)
     });
     check(&family("chain")(40), |t| if t < 40 { 2 * t + (7 ^ (2 * t)) } else { t + 7 });
-    // More blocks than those whose loops are unrolled.
+    // More blocks than the limit for unrolling.
     check(&family("loops")(3 * PARTS), |t| t + t.max(1));
 }

@@ -1,11 +1,11 @@
-//! Arithmetic, conversions and memory forms against the same in Rust.
+//! Arithmetic, conversions and forms of memory accesses, compared with Rust.
 
 mod common;
 
 use atoll_target_host::{CpuLevel, HostError, LowerError};
 use common::{Args, Launch, Random, at_every_level, try_compile};
 
-/// A kernel over three u32 inputs `%r1`, `%r2`, `%r3` per thread, which must leave its result in
+/// A kernel on three u32 inputs `%r1`, `%r2`, `%r3` per thread, whose code leaves its result in
 /// `%r4`.
 fn ternary(code: &str) -> String {
     format!(
@@ -25,7 +25,7 @@ fn ternary(code: &str) -> String {
     )
 }
 
-/// Numbers that matter, and some that do not.
+/// Edge values, and some others.
 fn inputs() -> [Vec<u32>; 3] {
     let edges = [
         0u32,
@@ -131,7 +131,7 @@ fn bits() {
         };
         u32::from_le_bytes([pick(c), pick(c >> 4), pick(c >> 8), pick(c >> 12)])
     });
-    // The ISA's own description of bit fields.
+    // The ISA's definition of bit fields.
     let field = |a: u32, pos: u32, len: u32, signed: bool| {
         let (pos, len) = (pos & 255, len & 255);
         let bit = |n: u32| if n < 32 { a >> n & 1 } else { 0 };
@@ -179,7 +179,7 @@ fn packing_and_narrow_types() {
     check("cvt.sat.s32.u32 %r4, %r1;", |a, _, _| a.min(i32::MAX as u32));
 }
 
-/// Float inputs in the bits of the usual lists.
+/// Float inputs, as bits, for the usual lists.
 fn floats() -> [Vec<u32>; 3] {
     let edges = [
         0.0f32,
@@ -301,7 +301,7 @@ fn half_precision() {
         ],
         "cvt.u16.u32 %h1, %r1; cvt.u16.u32 %h2, %r2; cvt.u16.u32 %h3, %r3; fma.rn.f16 %h4, %h1, %h2, %h3; cvt.f32.f16 %f4, %h4; mov.b32 %r4, %f4;",
         |_, b, _| {
-            // All of it is exact but the last rounding.
+            // All operations are exact except for the last rounding.
             let b = half_value(b as u16);
             half_value(to_half(b.mul_add(1.5, -2.25))).to_bits()
         },

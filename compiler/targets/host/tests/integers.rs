@@ -1,4 +1,4 @@
-//! Integer instructions on edge values and random ones, against the same in Rust.
+//! Integer instructions on edge values and random ones, compared with Rust.
 
 mod common;
 
@@ -39,8 +39,8 @@ fn carries_run_through_a_number() {
     check("mad.lo.cc.u64 %x2, %a, %b, %c; madc.hi.u64 %d, %a, %b, 0;", I64, &[I64, I64, I64], |v| {
         ((u128::from(v[0]) * u128::from(v[1]) + u128::from(v[2])) >> 64) as u64
     });
-    // A subtraction sets the carry where it does not borrow: what is added to or taken from another
-    // number then depends on what follows.
+    // A subtraction sets the carry if it does not borrow, so the effect on a later number depends
+    // on whether that is added or subtracted.
     let two = &[I32, I32];
     let low = |x: u64| x & 0xffff_ffff;
     check("sub.cc.u32 %r2, %a, %b; addc.u32 %d, 7, 0;", I32, two, |v| 7 + u64::from(v[0] >= v[1]));
@@ -61,7 +61,7 @@ fn carries_run_through_a_number() {
         },
     );
     check("sub.cc.u64 %x2, %a, %b; addc.u64 %d, 0, 0;", I64, &[I64, I64], |v| u64::from(v[0] >= v[1]));
-    // A guarded instruction leaves the flag alone where it does not run.
+    // A guarded instruction does not change the flag if it does not run.
     check(
         "setp.lt.u32 %p0, %a, 1000; add.cc.u32 %r2, %a, %b; @%p0 add.cc.u32 %r3, 1, 1; addc.u32 %d, 0, 0;",
         I32,
@@ -113,7 +113,7 @@ fn products() {
 }
 
 #[test]
-fn numbers_side_by_side() {
+fn packed_integers() {
     let lanes = |v: &[u64], of: &dyn Fn(i32, i32) -> i32, signed: bool| -> Vec<i32> {
         let byte =
             |x: u64, i: u32| if signed { i32::from((x >> (8 * i)) as i8) } else { i32::from((x >> (8 * i)) as u8) };
@@ -265,7 +265,7 @@ fn bytes_in_every_order() {
 }
 
 #[test]
-fn a_modifier_that_is_not_obeyed_is_refused() {
+fn an_unsupported_modifier_is_rejected() {
     for (code, word) in [
         ("add.wrong.f32 %f0, %f1, %f2;", ".wrong"),
         ("fma.rn.oob.f16 %h1, %h2, %h3, %h4;", ".oob"),
@@ -279,10 +279,9 @@ fn a_modifier_that_is_not_obeyed_is_refused() {
     }
 }
 
-/// The sum of numbers that step from lane to lane steps too, or is the same in all; its carry is
-/// neither.
+/// The sum of progressions is a progression, or uniform; its carry is neither.
 #[test]
-fn carries_of_stepping_numbers_are_those_of_each_lane() {
+fn carries_of_progressions_are_computed_per_lane() {
     let text = ".visible .entry k(.param .u64 o) { .reg .b32 %r<6>; .reg .b64 %x<2>; mov.u32 %r0, %tid.x;
         add.cc.u32 %r1, %r0, 0xfffffff0; addc.u32 %r2, 0, 0;
         sub.u32 %r3, 5, %r0; add.cc.u32 %r1, %r0, %r3; addc.u32 %r2, %r2, %r2;

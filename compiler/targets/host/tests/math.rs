@@ -20,7 +20,7 @@ fn kernel(instruction: &str) -> String {
     )
 }
 
-/// Distance of two floats in units of the last place of the exact value.
+/// Distance of two floats in units in the last place of the exact value.
 fn ulps(found: f32, exact: f64) -> f64 {
     let reference = exact as f32;
     if found == reference || (found.is_nan() && reference.is_nan()) {
@@ -32,7 +32,7 @@ fn ulps(found: f32, exact: f64) -> f64 {
 }
 
 /// Runs over `inputs` and checks that each result is within `bound` ulps or `absolute` of the exact
-/// one.
+/// value.
 fn check(instruction: &str, inputs: &[f32], exact: impl Fn(f64) -> f64, bound: f64, absolute: f64) {
     at_every_level(&kernel(instruction), "f", [32, 1, 1], |kernel| {
         let mut input = inputs.to_vec();
@@ -69,7 +69,7 @@ fn powers_of_two() {
     let mut inputs = range(-126.0, 127.9, 40_000);
     inputs.extend(range(-1.0, 1.0, 20_000));
     check("ex2.approx.f32", &inputs, f64::exp2, 1.0, 0.0);
-    // Subnormal results, and beyond both ends.
+    // Subnormal results, and arguments beyond both ends.
     check("ex2.approx.f32", &range(-150.0, -126.0, 1000), f64::exp2, 2.0, 2e-45);
     check(
         "ex2.approx.f32",
@@ -95,7 +95,7 @@ fn sines_and_cosines() {
     check("sin.approx.f32", &inputs, f64::sin, 2.0, 1.2e-7);
     check("cos.approx.f32", &inputs, f64::cos, 2.0, 1.2e-7);
     check("sin.approx.f32", &[0.0, f32::NAN], f64::sin, 1.0, 0.0);
-    // Nothing is left of the angle of so large a number, but a sine is a sine.
+    // The angle of so large a number is meaningless, but the result must be in the range of a sine.
     let huge: Vec<f32> =
         (0..3200).map(|i| f32::from_bits(0x4b00_0000 + i * 0x4_0000)).filter(|x| x.is_finite()).collect();
     check("sin.approx.f32", &huge, |_| 0.0, 0.0, 1.0);
@@ -107,7 +107,7 @@ fn hyperbolic_tangents() {
     let mut inputs = range(-10.0, 10.0, 40_000);
     inputs.extend(range(-1e-3, 1e-3, 1000));
     check("tanh.approx.f32", &inputs, f64::tanh, 6.0, 0.0);
-    // Exact at both ends, and where there is no number.
+    // Exact at both ends and for NaN.
     check("tanh.approx.f32", &range(9.011, 100.0, 1024), f64::tanh, 0.0, 0.0);
     let ends = [f32::INFINITY, f32::NEG_INFINITY, -100.0, f32::MAX, f32::MIN, 0.0, -0.0, f32::NAN].repeat(4);
     check("tanh.approx.f32", &ends, f64::tanh, 0.0, 0.0);

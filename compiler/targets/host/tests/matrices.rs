@@ -1,5 +1,4 @@
-//! Matrix products and the movements of matrices, against the ISA's own descriptions of where
-//! elements live.
+//! Matrix products and matrix transfers, compared with the ISA's tables of element positions.
 
 mod common;
 
@@ -37,7 +36,7 @@ impl Ty {
         }
     }
 
-    /// Bits of a small number that the type has exactly, and their value.
+    /// Bits of a small number that the type represents exactly, and its value.
     fn number(self, random: &mut Random) -> (u64, f64) {
         let any = random.next_u32();
         match self {
@@ -50,7 +49,7 @@ impl Ty {
                 (bits.into(), f64::from(f32::from_bits(bits << 16)))
             }
             Ty::Tf32 => {
-                // The lower bits are there, and not looked at.
+                // The lower bits are nonzero and must be ignored.
                 let bits = random.unit().to_bits();
                 (bits.into(), f64::from(f32::from_bits(bits & 0xffff_e000)))
             }
@@ -85,7 +84,7 @@ fn place_a(ty: Ty, k: usize, lane: usize, i: usize) -> (usize, usize) {
     }
 }
 
-/// The same of B.
+/// The same for B.
 fn place_b(ty: Ty, lane: usize, i: usize) -> (usize, usize) {
     let (g, t) = (lane / 4, lane % 4);
     match ty {
@@ -99,7 +98,7 @@ fn place_c(lane: usize, i: usize) -> (usize, usize) {
     (lane / 4 + if i < 2 { 0 } else { 8 }, lane % 4 * 2 + (i & 1))
 }
 
-/// Registers of 32 lanes, filled with elements of `bits`.
+/// Registers of 32 lanes, filled with elements of `bits` bits.
 fn fill(registers: usize, register_bits: usize, bits: usize, element: impl Fn(usize, usize) -> u64) -> Vec<u64> {
     let per = register_bits / bits;
     let mut all = vec![0; registers * 32];
@@ -124,7 +123,7 @@ fn list(name: &str, count: usize) -> String {
     format!("{{{}}}", all.join(", "))
 }
 
-/// One `mma` in the ISA's layout against sums in ascending k.
+/// One `mma` in the ISA's layout, compared with sums in ascending k.
 fn check_product(ty: Ty, other: Ty, (m, n, k): (usize, usize, usize), accumulator: &str, satfinite: bool) {
     let factor_bits = if ty == Ty::F64 { 64 } else { 32 };
     let (a_count, b_count) = (m * k * ty.bits() / 32 / factor_bits, n * k * ty.bits() / 32 / factor_bits);
@@ -163,7 +162,7 @@ fn check_product(ty: Ty, other: Ty, (m, n, k): (usize, usize, usize), accumulato
                 let sum = pairs.fold(half_value(start as u16) as f32, |sum, (x, y)| (x as f32).mul_add(y as f32, sum));
                 let step = 2f64.powi(((f64::from(sum).abs().to_bits() >> 52) as i32 - 1023).max(-14) - 10);
                 let rounded = (f64::from(sum) / step).round_ties_even() * step;
-                // Of a number of the format, the value is enough to compare.
+                // Only values of the format are compared.
                 rounded.to_bits()
             }
             _ => {
@@ -235,7 +234,7 @@ fn products_in_the_layout_of_the_isa() {
 }
 
 #[test]
-fn products_that_are_not_there_are_refused() {
+fn undefined_products_are_rejected() {
     for product in [
         "m16n8k64.row.col.s32.s4.s4.s32",
         "m8n8k4.row.col.f32.f16.f16.f32",
@@ -252,8 +251,8 @@ fn products_that_are_not_there_are_refused() {
 
 #[test]
 fn matrices_go_through_shared_memory() {
-    // In: four 8 × 8 matrices of numbered halves. Out: as loaded, as loaded transposed, stored again
-    // transposed, moved.
+    // Input: four 8 × 8 matrices of numbered halves. Output: loaded, loaded transposed, stored
+    // again transposed, moved.
     let text = "
 .visible .entry op(.param .u64 in, .param .u64 out)
 {
@@ -303,7 +302,7 @@ fn matrices_go_through_shared_memory() {
     });
 }
 
-/// A `wmma` product with A and B in a layout each.
+/// A `wmma` product with given layouts of A and B.
 fn check_fragments(m: usize, n: usize, a_layout: &str, b_layout: &str, accumulator: &str) {
     let k = 16;
     let c_count = if accumulator == "f16" { 4 } else { 8 };

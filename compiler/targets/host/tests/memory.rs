@@ -5,8 +5,8 @@ mod common;
 
 use common::{Args, Launch, at_every_level, try_compile};
 
-/// A pattern of addresses: its name, PTX that makes a lane's place of its number, and the same in
-/// Rust.
+/// A pattern of addresses: its name, PTX that computes a lane's position from its number, and the
+/// same in Rust.
 type Pattern = (&'static str, &'static str, fn(usize) -> usize);
 
 const PATTERNS: [Pattern; 4] = [
@@ -35,7 +35,7 @@ fn accesses_of_every_type_and_width() {
             if bytes * count > 32 || (ty == "b128" && count > 1) {
                 continue;
             }
-            // All patterns with the types whose instructions differ most.
+            // All patterns, with the types whose instructions differ most.
             let patterns = if matches!(ty, "u8" | "b32") { &PATTERNS[..] } else { &PATTERNS[2..] };
             for &(name, code, place) in patterns {
                 check_access(ty, bytes, register, count, (name, code, place));
@@ -86,7 +86,7 @@ fn check_access(ty: &str, bytes: usize, register: usize, count: usize, (name, co
     });
 }
 
-/// What an atomic makes of a number and an operand, as bits.
+/// The result of an atomic from a number and an operand, as bits.
 type Combine = Box<dyn Fn(u64, u64) -> u64>;
 
 #[test]
@@ -121,7 +121,7 @@ fn floating_point_atomics() {
     check_atomic("add.f32", 4, &f32_sum, |_, v| (v as f32 / 8.0).to_bits().into());
     let f64_sum = |a: u64, b: u64| (f64::from_bits(a) + f64::from_bits(b)).to_bits();
     check_atomic("add.f64", 8, &f64_sum, |_, v| (v as f64 / 3.0).to_bits());
-    // Small whole numbers: exact in both formats.
+    // Small integers are exact in both formats.
     check_atomic("add.noftz.f16", 2, &|a, b| f16(half(a) + half(b)), |_, v| f16((v % 4) as f32));
     check_atomic("add.noftz.bf16", 2, &|a, b| bf16(brain(a) + brain(b)), |_, v| bf16((v % 4) as f32));
     let pairs = |a: u64, b: u64| f16(half(a & 0xffff) + half(b & 0xffff)) | f16(half(a >> 16) + half(b >> 16)) << 16;
@@ -144,8 +144,8 @@ fn bf16(value: f32) -> u64 {
     u64::from(value.to_bits() >> 16)
 }
 
-/// Every thread of a warp updates one of five places, and keeps what it found there; in global,
-/// shared and generic memory, and once without a result.
+/// Every thread of a warp updates one of five cells and keeps the old value; in global, shared and
+/// generic memory, and once without a result.
 fn check_atomic(op: &str, bytes: usize, combine: &dyn Fn(u64, u64) -> u64, operand: impl Fn(usize, u64) -> u64) {
     let bits = bytes * 8;
     for (space, instruction) in [
@@ -259,7 +259,7 @@ fn sums_of_f32_in_global_memory_flush() {
 }
 
 #[test]
-fn atomics_that_are_not_there_are_refused() {
+fn undefined_atomics_are_rejected() {
     for op in [
         "atom.global.add.b32 %r0, [%x0], %r1",
         "atom.global.min.f32 %r0, [%x0], %r1",

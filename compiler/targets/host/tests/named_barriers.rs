@@ -1,5 +1,5 @@
-//! Barriers that only some warps meet at, by number and count; barriers where lanes have parted;
-//! warps that wait for each other for ever.
+//! Barriers for some warps only, by number and count; barriers under divergence; warps that wait
+//! for each other forever.
 
 mod common;
 
@@ -14,8 +14,8 @@ const PROLOGUE: &str = "
   mul.wide.u32 %rd4, %r4, 4; add.u64 %rd5, %rd1, %rd4;
   mov.u32 %r20, box; shl.b32 %r21, %r1, 2; add.u32 %r22, %r20, %r21;";
 
-/// Runs a kernel with `body` over three blocks, and compares what thread `i` of a block of
-/// `threads` wrote.
+/// Runs a kernel with `body` over three blocks, and compares the output of thread `i` of a block of
+/// `threads`.
 fn check(body: &str, threads: u32, expected: impl Fn(u32) -> u32) {
     let text = format!(".visible .entry k(.param .u64 out)\n{{{PROLOGUE}\n{body}\n}}");
     at_every_level(&text, "k", [threads, 1, 1], |kernel| {
@@ -29,8 +29,8 @@ fn check(body: &str, threads: u32, expected: impl Fn(u32) -> u32) {
 }
 
 #[test]
-fn producers_and_consumers_hand_over_by_two_barriers() {
-    // Warps 0 and 1 make five rounds of numbers; warps 2 and 3 add them up.
+fn producers_and_consumers_use_two_barriers() {
+    // Warps 0 and 1 produce numbers for five iterations; warps 2 and 3 add them up.
     let body = "
   mov.u32 %r5, 0; mov.u32 %r6, 0;
   setp.ge.u32 %p1, %r1, 64; @%p1 bra TAKE;
@@ -51,8 +51,8 @@ TAKE:
 }
 
 #[test]
-fn groups_of_warps_meet_apart_at_barriers_that_registers_number() {
-    // Each pair of warps turns its own part around, by a barrier of its own, and counts its odd
+fn groups_of_warps_use_barriers_numbered_by_registers() {
+    // Each pair of warps reverses its own part, at a barrier of its own, and counts its odd
     // threads.
     let body = "
   shr.u32 %r5, %r1, 6; add.u32 %r6, %r5, 3; mov.u32 %r7, 64;
@@ -71,8 +71,8 @@ fn groups_of_warps_meet_apart_at_barriers_that_registers_number() {
 }
 
 #[test]
-fn whole_warps_meet_inside_a_branch_that_only_data_decides() {
-    // Warps whose own number is odd take another way round the same barrier.
+fn warps_reach_a_barrier_inside_a_data_dependent_branch() {
+    // Warps with an odd index take another path around the same barrier.
     let body = "
   shr.u32 %r5, %r1, 5; st.shared.u32 [%r22], %r5; bar.sync 0;
   ld.shared.u32 %r6, [%r22]; and.b32 %r6, %r6, 1; setp.eq.u32 %p1, %r6, 1;
@@ -88,7 +88,7 @@ MET:
 
 #[test]
 fn lanes_leave_a_loop_with_a_barrier_in_different_rounds() {
-    // Thread t goes round t % 5 + 1 times; the barrier counts the warps that still do.
+    // Thread t iterates t % 5 + 1 times; the barrier counts the warps that still iterate.
     let body = "
   rem.u32 %r5, %r1, 5; mov.u32 %r6, 0;
 ROUND:
@@ -104,7 +104,7 @@ OUT:
 }
 
 #[test]
-fn warps_that_end_are_not_waited_for() {
+fn barriers_do_not_wait_for_ended_warps() {
     let body = "
   shr.u32 %r5, %r1, 5; mov.u32 %r6, 0; and.b32 %r9, %r5, 1; setp.eq.u32 %p2, %r9, 1;
   @%p2 bra ALONE;
@@ -128,7 +128,7 @@ ALONE:
 }
 
 #[test]
-fn waiting_for_ever_fails_the_launch_with_a_line() {
+fn a_deadlock_fails_the_launch_with_a_line() {
     let text = format!(
         ".visible .entry k(.param .u64 out)\n{{{PROLOGUE}
   setp.ge.u32 %p1, %r1, 32; @%p1 bra TWO;

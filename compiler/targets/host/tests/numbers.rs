@@ -1,5 +1,4 @@
-//! Instructions on edge values and random ones, against the same in Rust: bit for bit, but for
-//! NaNs, which are all alike.
+//! Instructions on edge values and random ones, compared with Rust bit for bit; all NaNs are equal.
 
 mod common;
 
@@ -21,12 +20,12 @@ fn fb(value: f32) -> u64 {
     value.to_bits().into()
 }
 
-/// Runs an SSE instruction in a rounding mode: 1 down, 2 up, 3 to zero.
+/// Runs an SSE instruction in a rounding mode: 1 down, 2 up, 3 towards zero.
 macro_rules! in_mode {
     ($name:ident, $type:ty, $code:literal $(, $extra:ident)*) => {
         fn $name(mode: u32, a: $type, b: $type $(, $extra: $type)*) -> $type {
             let (mut found, wanted, mut result) = (0u32, 0x1F80 | mode << 13, a);
-            // SAFETY: MXCSR is as it was once the code is through.
+            // SAFETY: the code restores MXCSR.
             unsafe {
                 std::arch::asm!(
                     "stmxcsr [{found}]", "ldmxcsr [{wanted}]", $code, "ldmxcsr [{found}]",
@@ -55,8 +54,8 @@ in_mode!(from_i64, f64, "movq rax, {b}\ncvtsi2sd {a}, rax");
 
 const MODES: [(&str, u32); 4] = [("rn", 0), ("rm", 1), ("rp", 2), ("rz", 3)];
 
-/// Exact rounding of a number to a format of `fraction` bits, whose least exponent is `least`, to
-/// nearest even.
+/// Exact rounding of a number to nearest even in a format with `fraction` bits and the smallest
+/// exponent `least`.
 fn round(value: f64, fraction: i32, least: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -93,11 +92,11 @@ fn bf16(bits: u64) -> f64 {
 }
 
 fn bf16_bits(value: f64) -> u64 {
-    // All numbers of the format are floats, and rounding is done by then.
+    // All numbers of the format are floats, and the number is already rounded.
     u64::from((round(value, 7, -126) as f32).to_bits() >> 16)
 }
 
-/// Subnormal floats to zeros.
+/// Flushes subnormal floats to zeros.
 fn ftz(value: f32) -> f32 {
     if value.is_subnormal() { 0f32.copysign(value) } else { value }
 }
@@ -140,7 +139,7 @@ fn a_uniform_operation_rounds_as_asked_too() {
         let code = format!(
             "mov.b32 %f0, 0f3dcccccd; mov.b32 %f1, 0f3e4ccccd; ld.param.f32 %f1, [pa]; add.{name}.f32 %f2, %f0, %f1; mov.b32 %d, %f2;"
         );
-        // The low word of an address is some float; whatever it is, all threads have it.
+        // The low word of an address is an arbitrary float, but the same in all threads.
         let kernel = common::op::kernel(&code, F32, &[F32]);
         common::at_every_level(&kernel, "op", [64, 1, 1], |k| {
             let (mut a, mut d) = (vec![0u64; 64], vec![0u64; 64]);
@@ -178,7 +177,7 @@ fn flushing_to_zero_and_saturating() {
     check("cvt.sat.f32.f32 %d, %a;", F32, &[F32], |v| fb(sat(f(v[0]))));
 }
 
-/// `min` and `max`: −0 is below +0, a number beats NaN.
+/// `min` and `max`: −0 is less than +0; a NaN yields the other operand.
 fn extreme(a: f32, b: f32, is_max: bool) -> f32 {
     match () {
         () if a.is_nan() => b,
@@ -235,8 +234,8 @@ fn halves_round_once() {
     check("add.f16 %d, %a, %b;", F16, &[F16, F16], |v| f16_bits(f16(v[0]) + f16(v[1])));
     check("sub.rn.f16 %d, %a, %b;", F16, &[F16, F16], |v| f16_bits(f16(v[0]) - f16(v[1])));
     check("mul.f16 %d, %a, %b;", F16, &[F16, F16], |v| f16_bits(f16(v[0]) * f16(v[1])));
-    // In double precision the product is exact, and what the sum loses does not decide a rounding to
-    // f16.
+    // In double precision the product is exact, and the error of the sum does not affect rounding
+    // to f16.
     check("fma.rn.f16 %d, %a, %b, %c;", F16, &[F16, F16, F16], |v| f16_bits(f16(v[0]).mul_add(f16(v[1]), f16(v[2]))));
     check("fma.rn.relu.f16 %d, %a, %b, %c;", F16, &[F16, F16, F16], |v| {
         let value = f16(v[0]).mul_add(f16(v[1]), f16(v[2]));
@@ -264,15 +263,15 @@ fn halves_round_once() {
     check("fma.rn.bf16 %d, %a, %b, %c;", Bf16, &[Bf16, Bf16, Bf16], |v| bf16_sum(bf16(v[0]) * bf16(v[1]), bf16(v[2])));
 }
 
-/// The sum of two numbers that are far shorter than doubles, rounded once: what a double loses of
-/// it only says on which side of a tie it lies.
+/// The sum of two numbers that are far shorter than doubles, rounded once: the rounding error of
+/// the double only decides on which side of a tie the sum lies.
 fn bf16_sum(a: f64, b: f64) -> u64 {
     let sum = a + b;
     let error = (a - (sum - (sum - a))) + (b - (sum - a));
     if error == 0.0 || !error.is_finite() {
         return bf16_bits(sum);
     }
-    // Away from the rounded sum by the least step in the direction of the error.
+    // Moves the rounded sum by the smallest step in the direction of the error.
     let up = (error > 0.0) == (sum > 0.0);
     bf16_bits(f64::from_bits(if up { sum.to_bits() + 1 } else { sum.to_bits() - 1 }))
 }
@@ -312,7 +311,7 @@ fn conversions_from_floats() {
     let toward = |value: f64, up: bool| {
         let near = f16_bits(value);
         let is_wrong = !value.is_nan() && if up { f16(near) < value } else { f16(near) > value };
-        // One step of the encoding in the direction asked for.
+        // One step of the encoding in the rounding direction.
         let away = up != (near & 0x8000 != 0);
         if !is_wrong {
             near
@@ -346,7 +345,7 @@ fn conversions_from_integers() {
     check("cvt.rn.f16.s32 %d, %a;", F16, &[I32], |v| f16_bits(f64::from(v[0] as i32)));
     check("cvt.rn.bf16.u32 %d, %a;", Bf16, &[I32], |v| bf16_bits(v[0] as f64));
     check("cvt.rn.bf16.s64 %d, %a;", Bf16, &[I64], |v| {
-        // 8 bits of a 64-bit number: the lower 32 say no more than whether there are any.
+        // 8 bits of a 64-bit number: of the lower 32 bits only matters whether any is set.
         let (high, sticky) = (v[0] as i64 >> 32, i64::from(v[0] & 0xffff_ffff != 0));
         let large = (high << 1 | sticky) as f64 * 2f64.powi(31);
         bf16_bits(if (v[0] as i64).unsigned_abs() >> 48 == 0 { v[0] as i64 as f64 } else { large })
@@ -380,7 +379,7 @@ fn eight_bit_floats() {
         check(&format!("cvt.rn.f16x2.{name} %d, %a;"), F16x2, &[I16], |v| {
             f16_bits(of(v[0] & 0xff)) | f16_bits(of(v[0] >> 8)) << 16
         });
-        // The nearest of all that there are, the even one of two.
+        // The nearest of all values of the format; the even one of two.
         let nearest = move |x: f64| {
             if x.is_nan() {
                 return 0x7f;
@@ -483,7 +482,7 @@ fn odds_and_ends() {
     check("div.full.f32 %d, %a, %b;", F32, &[F32, F32], |v| fb(f(v[0]) / f(v[1])));
     check("div.approx.ftz.f32 %d, %a, %b;", F32, &[F32, F32], |v| fb(ftz(ftz(f(v[0])) / ftz(f(v[1])))));
     check("sqrt.approx.ftz.f32 %d, %a;", F32, &[F32], |v| fb(ftz(f(v[0])).sqrt()));
-    // The upper halves of argument and result.
+    // Only the upper halves of argument and result are used.
     let upper = |bits: u64| bits & !0xffff_ffff;
     let flush = |x: f64| if x.is_subnormal() { 0f64.copysign(x) } else { x };
     check("rcp.approx.ftz.f64 %d, %a;", F64, &[F64], |v| upper(flush(1.0 / flush(g(upper(v[0])))).to_bits()));
@@ -496,7 +495,7 @@ fn odds_and_ends() {
     });
     check("ex2.approx.ftz.f32 %d, 0f00000001;", F32, &[F32], |_| fb(1.0));
     check("lg2.approx.ftz.f32 %d, 0f80000001;", F32, &[F32], |_| fb(f32::NEG_INFINITY));
-    // Of numbers that have an exact result.
+    // Only numbers with an exact result.
     check("cvt.rzi.s32.f16 %r2, %a; cvt.rn.f16.s32 %h0, %r2; ex2.approx.f16 %d, %h0;", F16, &[F16], |v| {
         f16_bits(2f64.powf(f64::from(f16(v[0]).trunc() as i32)))
     });

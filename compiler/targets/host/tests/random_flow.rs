@@ -1,5 +1,5 @@
-//! Random control flow, mostly not structured and often irreducible: a kernel run by blocks of one
-//! thread, where no lane can part from another, must give what it gives by whole warps.
+//! Random control flow, mostly unstructured and often irreducible: a kernel in blocks of one
+//! thread, where lanes cannot diverge, must give the same results as in whole warps.
 
 mod common;
 
@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 const THREADS: u32 = 192;
 
-/// A kernel of `blocks` basic blocks over six values. Each block spends fuel, so that every thread
-/// comes to an end.
+/// A kernel of `blocks` basic blocks on six values. Each block consumes fuel, so that every thread
+/// terminates.
 fn random_kernel(random: &mut Random, blocks: u32) -> String {
     let mut text = String::from(
         ".visible .entry flow(.param .u64 in, .param .u64 out)
@@ -69,7 +69,7 @@ fn random_kernel(random: &mut Random, blocks: u32) -> String {
 }
 
 #[test]
-fn warps_do_what_single_threads_do() {
+fn warps_compute_the_same_as_single_threads() {
     let level = *common::levels().last().expect("this machine runs no level");
     for seed in 224..238 {
         let mut random = Random::new(seed);

@@ -1,5 +1,5 @@
-//! What cannot be lowered is refused by both the host target and the interpreter, with its line and
-//! its cause.
+//! Unsupported code is rejected by both the host target and the interpreter, with its line and the
+//! cause.
 
 mod common;
 
@@ -7,10 +7,10 @@ use atoll_interp::Program;
 use atoll_target_host::{CpuLevel, HostError};
 use common::{HEADER, try_compile};
 
-/// Declarations of the module, code of the kernel, and what both refusals must say. The code is in
-/// the last line.
+/// Declarations of the module, code of the kernel, and text that both errors must contain. The code
+/// is on the last line.
 const REFUSED: &[(&str, &str, &str)] = &[
-    // Types that PTX has no approximation of.
+    // Types for which PTX has no approximation.
     ("", "sqrt.approx.f64 %g1, %g0;", "no approximation"),
     ("", "sqrt.approx.ftz.f64 %g1, %g0;", "no approximation"),
     ("", "rcp.approx.f64 %g1, %g0;", "no approximation"),
@@ -19,14 +19,14 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("", "sin.approx.f64 %g1, %g0;", "no approximation"),
     ("", "ex2.approx.f64 %g1, %g0;", "no approximation"),
     ("", "sqrt.approx.f16 %h1, %h0;", "no approximation"),
-    // Textures and surfaces, by whatever they are met first.
+    // Textures and surfaces, by the first construct that uses them.
     (".global .texref t;", "tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [t, {%f0, %f1}];", "textures"),
     (".tex .u64 t;", "tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [t, {%r0}];", "textures"),
     (".global .texref t;", "txq.width.b32 %r0, [t];", "textures"),
     (".global .surfref s;", "suld.b.1d.b32.trap {%r0}, [s, {%r1}];", "surfaces"),
     (".global .texref t;", "mov.u64 %d0, t;", "texture"),
     (".global .samplerref t = {filter_mode = nearest};", "mov.u64 %d0, t;", "texture"),
-    // Parts of registers, vectors and negation where they have no place.
+    // Parts of registers, vectors and negation in operands that do not allow them.
     ("", "add.u32 %r0, %r1.b0, %r2;", "%r1.b0|part of a register"),
     ("", "add.f32 %v, %v, %v;", "vector"),
     ("", "vadd.u32.u32.u32 %r0, %r1.x, %r2;", "selects .x"),
@@ -44,7 +44,7 @@ fn kernel(declarations: &str, code: &str) -> String {
     )
 }
 
-/// The refusals of the host target and of the interpreter.
+/// The errors of the host target and of the interpreter.
 fn refusals(module: &str) -> [String; 2] {
     let text = format!("{HEADER}{module}");
     let module_of = || atoll_ptx::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
@@ -57,7 +57,7 @@ fn refusals(module: &str) -> [String; 2] {
 }
 
 #[test]
-fn what_is_refused_says_where_and_why() {
+fn errors_name_line_and_cause() {
     for (declarations, code, why) in REFUSED {
         for said in refusals(&kernel(declarations, code)) {
             assert!(said.contains("line 6"), "{code}: {said}");

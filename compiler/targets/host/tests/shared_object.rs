@@ -1,5 +1,5 @@
-//! The file that native code comes in: what a loader and a debugger need is there, and nothing that
-//! asks for more.
+//! The ELF file of native code contains everything that a loader and a debugger need, and depends
+//! on nothing else.
 
 mod common;
 
@@ -9,7 +9,7 @@ use object::elf;
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 
-/// Two kernels, variables of every kind, addresses of variables in variables.
+/// Two kernels, variables of every kind, and variables that hold addresses of variables.
 const TEXT: &str = "
 .global .align 4 .u32 count;
 .global .align 4 .u32 table[4] = {3, 5, 7, 11};
@@ -46,7 +46,7 @@ fn variables_point_to_each_other() {
 }
 
 #[test]
-fn an_object_needs_nothing_and_shows_what_it_has() {
+fn an_object_has_no_dependencies_and_exports_its_symbols() {
     let module =
         atoll_ptx::parse(&format!(".version 7.0\n.target sm_80\n.address_size 64\n{TEXT}")).expect("well-formed");
     let shape = |name: &str| KernelShape { name: name.into(), block: [32, 1, 1] };
@@ -59,7 +59,7 @@ fn an_object_needs_nothing_and_shows_what_it_has() {
     }
 }
 
-/// Segments are not both written and executed; the loader has to relocate, and nothing else.
+/// No segment is both writable and executable; the loader only has to apply relocations.
 fn check_loading(elf: &[u8]) {
     let header = elf::FileHeader64::<Endianness>::parse(elf).expect("an ELF file");
     let endian = header.endian().expect("little");

@@ -1,11 +1,10 @@
-//! Threads that wait for each other by reading memory again and again: lanes of a warp, warps of a
-//! block.
+//! Threads that spin on memory to wait for each other: lanes of a warp, warps of a block.
 
 mod common;
 
 use common::{Args, Launch, at_every_level};
 
-/// Every thread takes one lock, adds to a plain counter, and gives the lock back.
+/// Every thread takes one lock, increments a plain counter, and releases the lock.
 fn lock(take: &str, give: &str) -> String {
     format!(
         "
@@ -52,7 +51,7 @@ fn lanes_take_a_lock_one_after_the_other() {
     }
 }
 
-/// A lock inside a loop and behind a branch, with a meeting of the warp after it.
+/// A lock inside a loop and behind a branch, followed by a warp-wide operation.
 const LOCK_IN_LOOP: &str = "
 .visible .entry k(.param .u64 lock, .param .u64 count, .param .u64 out)
 {
@@ -76,7 +75,7 @@ NEXT:
 }";
 
 #[test]
-fn a_lock_in_a_loop_keeps_lanes_apart_and_lets_them_meet_again() {
+fn lanes_take_a_lock_in_a_loop_and_reconverge() {
     for threads in [32, 96] {
         at_every_level(LOCK_IN_LOOP, "k", [threads, 1, 1], |kernel| {
             let (mut held, mut count, mut out) = (vec![0u32], vec![0u32], vec![0u32; threads as usize]);
@@ -92,8 +91,8 @@ fn a_lock_in_a_loop_keeps_lanes_apart_and_lets_them_meet_again() {
     }
 }
 
-/// Warps go one after the other, the last first: the first thread of each waits for the flag of the
-/// warp behind it.
+/// Warps proceed one after another, the last one first: the first thread of each waits for the flag
+/// of the next warp.
 const CHAIN: &str = "
 .visible .entry k(.param .u64 out)
 {
@@ -137,7 +136,7 @@ fn warps_wait_for_flags_of_later_warps() {
     }
 }
 
-/// Lanes draw tickets and are served in their order.
+/// Lanes take tickets and are served in order.
 const TICKETS: &str = "
 .visible .entry k(.param .u64 place, .param .u64 log)
 {
@@ -167,7 +166,7 @@ fn tickets_are_served_in_order() {
     }
 }
 
-/// Each block takes what the block before it published, as a scan in one pass does.
+/// Each block reads the value published by the preceding block, as in a single-pass scan.
 const LOOK_BACK: &str = "
 .visible .entry k(.param .u64 flags, .param .u64 out)
 {

@@ -1,11 +1,11 @@
-//! Shuffles, votes, atomics, thread indices and memory that each thread has for itself.
+//! Shuffles, votes, atomics, thread indices, and per-thread memory.
 
 mod common;
 
 use common::{Args, Launch, Random, at_every_level};
 
-/// A kernel over one value `%r1` per thread of one warp or more, leaving its result in `%r2`; lane
-/// in `%r3`.
+/// A kernel on one value `%r1` per thread of one or more warps, whose code leaves its result in
+/// `%r2`; the lane is in `%r3`.
 fn warp_kernel(code: &str) -> String {
     format!(
         ".visible .entry op(.param .u64 in, .param .u64 out, .param .u32 by)
@@ -89,7 +89,7 @@ fn votes_and_masks() {
         u32::from(w.iter().all(|v| *v <= 998))
     });
     check("activemask.b32 %r2;", 0, 40, |w, _| if w.len() == 32 { u32::MAX } else { 255 });
-    // Prefix count: how many lanes below this one have a big value.
+    // Prefix count: the number of lower lanes with a large value.
     let prefix = format!(
         "{big} vote.sync.ballot.b32 %r6, %p1, -1; mov.u32 %r7, %lanemask_lt; and.b32 %r6, %r6, %r7; popc.b32 %r2, %r6;"
     );
@@ -215,9 +215,9 @@ fn thread_indices_of_every_block_shape() {
 }
 
 #[test]
-fn every_way_to_lay_out_an_access() {
-    // Reversed, strided, vectors of two and four, bytes, and a table looked up by data; through a local
-    // array in between.
+fn accesses_in_every_layout() {
+    // Reversed, strided, vectors of two and four, bytes, and a table indexed by data; through a
+    // local array in between.
     let text = "
 .const .align 4 .u32 table[4] = {10, 20, 30, 40};
 .global .align 4 .u32 counter;
@@ -286,8 +286,8 @@ fn every_way_to_lay_out_an_access() {
 
 #[test]
 fn indices_that_run_below_zero_are_masked_not_wrapped() {
-    // out[i] = in[i - 5] where that exists: a u32 index that wraps in the first lanes, as in a padded
-    // convolution.
+    // out[i] = in[i - 5] where that exists: a u32 index that wraps in the first lanes, as in a
+    // padded convolution.
     let text = "
 .visible .entry padded(.param .u64 in, .param .u64 out, .param .u32 n, .param .u32 pad)
 {
@@ -324,7 +324,7 @@ fn a_trap_is_reported_with_its_line() {
 }
 
 #[test]
-fn lanes_with_the_same_value_find_each_other() {
+fn match_finds_lanes_with_the_same_value() {
     let text = "
 .visible .entry op(.param .u64 in, .param .u64 out)
 {
@@ -346,7 +346,7 @@ fn lanes_with_the_same_value_find_each_other() {
                     lanes.filter(|&i| input[i] == input[lane]).map(|i| 1u32 << i).sum::<u32>()
                 };
                 assert_eq!(out[3 * lane], same(0..32), "any, lane {lane} modulo {modulus}");
-                // All lanes, as −1, and 2 for their agreement.
+                // All lanes as −1, and 2 if they agree.
                 assert_eq!(out[3 * lane + 1], u32::from(modulus == 1), "all, lane {lane} modulo {modulus}");
                 assert_eq!(
                     out[3 * lane + 2],

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn filling_does_not_count_and_only_inner_loops_are_told() {
+    fn padding_is_not_counted_and_only_inner_loops_are_listed() {
         const FFMA: u64 = 0x7223;
         const EXIT: u64 = 0x794d;
         // Backwards over `count` instructions and the branch itself.

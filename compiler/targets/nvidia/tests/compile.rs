@@ -1,4 +1,4 @@
-//! Modules through the target, with the real assembler where it is installed.
+//! Compiles modules with the target; uses the real assembler if it is installed.
 
 #![expect(clippy::print_stderr, reason = "a skipped check must be seen")]
 
@@ -35,7 +35,7 @@ fn facts(name: &str) -> KernelFacts {
     }
 }
 
-/// Bodies with the lowest version that is right for them.
+/// Bodies, with the lowest correct version of each.
 const VERSIONS: [(&str, &str, &str); 9] = [
     ("sm_75", "6.3", "ld.global.f32 %f1, [%rd1]; fma.rn.ftz.f32 %f1, %f1, %f1, %f1; st.global.f32 [%rd1], %f1;"),
     ("sm_70", "6.0", "bar.sync 0; atom.acq_rel.cta.global.add.s32 %r1, [%rd1], 1; fence.acq_rel.gpu;"),
@@ -70,7 +70,7 @@ fn lowest_versions_assemble_and_lower_ones_do_not() {
 }
 
 #[test]
-fn what_is_not_known_keeps_the_declared_version() {
+fn unknown_instructions_keep_the_declared_version() {
     for body in ["mov.u32 %r1, %clusterid.x;", "frobnicate.b32 %r1, %r2;", "add.sideways.s32 %r1, %r1, %r2;"] {
         let parsed = atoll_ptx::parse(&module("8.5", "sm_75", body)).expect("valid PTX");
         assert_eq!(lowest_version(&parsed), None, "{body}");
@@ -82,7 +82,7 @@ fn what_is_not_known_keeps_the_declared_version() {
 }
 
 #[test]
-fn compile_lowers_the_version_and_learns_registers() {
+fn compile_lowers_the_version_and_reports_registers() {
     let body = "ld.global.f32 %f1, [%rd1]; add.f32 %f1, %f1, %f1; st.global.f32 [%rd1], %f1;";
     let parsed = atoll_ptx::parse(&module("8.7", "sm_75", body)).expect("valid PTX");
     let ptxas = ptxas();
@@ -115,7 +115,8 @@ fn a_newer_target_and_a_missing_kernel_are_refused() {
     ));
 }
 
-/// Sums `count` numbers times one that is loaded after them, so that all of them must be kept.
+/// Sums `count` products with a number that is loaded last, so that all `count` values must be
+/// kept.
 fn summing(count: usize) -> String {
     let load = |to: &str, i: usize| format!("ld.volatile.global.f32 {to}, [%rd1+{}];\n", 4 * i);
     let loads: String = (0..count).map(|i| load(&format!("%v{i}"), i)).collect();

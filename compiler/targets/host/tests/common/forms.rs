@@ -1,4 +1,4 @@
-//! Every instruction in every form, as text: what the forms tests run.
+//! Every instruction in every form, as text: the input of the form tests.
 
 use super::op::{Kind, Kind::*};
 
@@ -25,7 +25,7 @@ const OPERANDS: &str = "%a, %b, %c";
 pub(crate) struct Forms(Vec<Form>);
 
 impl Forms {
-    /// `name %d, %a, …` over as many operands as there are kinds.
+    /// Adds `name %d, %a, …` with one operand per element of `operands`.
     pub(crate) fn add(&mut self, name: &str, result: Kind, operands: &[Kind]) {
         let list = OPERANDS.split(", ").take(operands.len()).collect::<Vec<_>>().join(", ");
         self.code(format!("{name} %d, {list};"), result, operands);
@@ -36,7 +36,7 @@ impl Forms {
     }
 }
 
-/// Integer arithmetic and work on bits.
+/// Integer arithmetic and bit operations.
 pub(crate) fn of_integers() -> Vec<Form> {
     collected(&[integers, bits, video::scalar, video::products, video::several])
 }
@@ -51,7 +51,7 @@ pub(crate) fn between_types() -> Vec<Form> {
     collected(&[comparisons, conversions])
 }
 
-/// Loads, stores, atomics, copies and addresses, each thread in cells of its own.
+/// Loads, stores, atomics, copies and addresses; each thread uses cells of its own.
 pub(crate) fn of_memory() -> Vec<Form> {
     collected(&[
         memory::loads_and_stores,
@@ -65,7 +65,7 @@ pub(crate) fn of_memory() -> Vec<Form> {
     ])
 }
 
-/// What the lanes of a warp do together.
+/// Operations of all lanes of a warp.
 pub(crate) fn of_lanes() -> Vec<Form> {
     collected(&[lanes::exchanges, lanes::votes, lanes::matrices])
 }
@@ -139,7 +139,7 @@ fn integers(forms: &mut Forms) {
     }
     for (bits, kind) in [(32, I32), (64, I64)] {
         let b = format!("b{bits}");
-        // What sets the carry, and what reads it, in every mix.
+        // Instructions that set the carry and instructions that read it, in every combination.
         for first in ["add.cc", "sub.cc", "mad.lo.cc", "mad.hi.cc"] {
             let set = format!("{first}.u{bits} %t, %a, %b{};", if first.starts_with("mad") { ", %c" } else { "" });
             for second in ["addc", "subc", "madc.lo", "madc.hi"] {
@@ -373,7 +373,7 @@ fn conversions(forms: &mut Forms) {
         [("u8", I8), ("s8", I8), ("u16", I16), ("s16", I16), ("u32", I32), ("s32", I32), ("u64", I64), ("s64", I64)];
     let floats = [("f16", F16), ("bf16", Bf16), ("f32", F32), ("f64", F64)];
     for (to, to_kind) in ints {
-        // Narrow results are extended to a register of 32 bits.
+        // Narrow results are extended to a 32-bit register.
         let result = if to_kind.bits() < 32 { I32 } else { to_kind };
         for (from, from_kind) in ints {
             forms.add(&format!("cvt.{to}.{from}"), result, &[from_kind]);

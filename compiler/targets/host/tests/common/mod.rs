@@ -18,7 +18,7 @@ use std::ffi::c_void;
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 
-/// The lines that open every module.
+/// The first lines of every module.
 pub(crate) const HEADER: &str = ".version 7.0\n.target sm_80\n.address_size 64\n";
 
 thread_local! {
@@ -38,13 +38,13 @@ pub(crate) fn try_compile(text: &str, name: &str, block: [u32; 3], level: CpuLev
     Ok(Loaded::new(&object.elf, object.kernels[0].clone()))
 }
 
-/// Every level this machine can run.
+/// Every level this machine supports.
 pub(crate) fn levels() -> Vec<CpuLevel> {
     let highest = CpuLevel::of_this_machine();
     CpuLevel::ALL.into_iter().filter(|l| Some(*l) <= highest).collect()
 }
 
-/// Compiles and runs a kernel at every level, with fresh arguments each time.
+/// Compiles and runs a kernel at every level, with new arguments each time.
 pub(crate) fn at_every_level(text: &str, name: &str, block: [u32; 3], mut run: impl FnMut(&Loaded)) {
     for level in levels() {
         run(&try_compile(text, name, block, level).unwrap_or_else(|e| panic!("{e}")));
@@ -54,14 +54,14 @@ pub(crate) fn at_every_level(text: &str, name: &str, block: [u32; 3], mut run: i
 /// A kernel in memory.
 pub(crate) struct Loaded {
     _library: libloading::Library,
-    /// Kept open: the loader takes a path it has seen for the library it has loaded, and the path
-    /// is made of the descriptor's number.
+    /// Kept open: the loader identifies libraries by path, and the path contains the descriptor's
+    /// number, which must not be reused.
     _file: std::fs::File,
     kernel: HostKernel,
     pub(crate) facts: CompiledKernel,
 }
 
-/// What a launch adds to its arguments.
+/// The parameters of a launch besides its arguments.
 pub(crate) struct Launch {
     pub(crate) grid: [u32; 3],
     pub(crate) shared_bytes: u32,
@@ -115,7 +115,7 @@ impl Args {
     }
 }
 
-/// 64 bytes of memory, aligned as a vector register.
+/// 256 bytes of memory, aligned for any vector register.
 #[repr(align(256))]
 #[derive(Clone)]
 struct Chunk(#[allow(dead_code, reason = "only its address matters")] [u8; 256]);
@@ -130,17 +130,18 @@ impl Loaded {
         let mut file = std::fs::File::from(file);
         file.write_all(elf).expect("write to memory");
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // SAFETY: the object has no initialisers; what it exports is what the contract says.
+        // SAFETY: the object has no initialisers; its exported symbols have the types of the host
+        // ABI.
         let library = unsafe { libloading::Library::new(path) }.expect("load the object");
-        // SAFETY: a u32 by contract.
+        // SAFETY: a u32 by the host ABI.
         let version = unsafe { **library.get::<*const u32>(HOST_ABI_SYMBOL.as_bytes()).expect("version symbol") };
         assert_eq!(version, HOST_ABI_VERSION);
-        // SAFETY: kernels have this type by contract.
+        // SAFETY: kernels have this type by the host ABI.
         let kernel = unsafe { *library.get::<HostKernel>(facts.name.as_bytes()).expect("kernel symbol") };
         Loaded { _library: library, _file: file, kernel, facts }
     }
 
-    /// Runs the kernel; answers the code and line of a trap, if there was one.
+    /// Runs the kernel; returns code and line of a trap, if there was one.
     pub(crate) fn run(&self, launch: Launch, args: Args) -> Option<(u32, u32)> {
         let mut params = arena(args.0.len() as u32);
         let shared_bytes = launch.shared_bytes + self.facts.shared_static_bytes.next_multiple_of(16);

@@ -1,4 +1,4 @@
-//! One instruction over many operands.
+//! Runs one instruction on many operands.
 
 use super::{Args, Launch, Random, at_every_level};
 
@@ -26,7 +26,7 @@ impl Kind {
         }
     }
 
-    /// Numbers at which things change.
+    /// Numbers at which results change their behaviour.
     pub(crate) fn edges(self) -> Vec<u64> {
         let of16 = |list: &[u16]| list.iter().map(|&v| u64::from(v)).collect::<Vec<_>>();
         match self {
@@ -68,7 +68,7 @@ impl Kind {
                 0, 0x8000, 1, 0x8001, 0x3ff, 0x83ff, 0x400, 0x8400, 0x3c00, 0xbc00, 0x3c01, 0x3bff, 0x3800, 0x4100,
                 0xc248, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x5555, 0x1234, 0x0801,
             ]),
-            // The last one is −126, whose power of two is the least normal number.
+            // The last one is −126, whose power of two is the smallest normal number.
             Bf16 => of16(&[
                 0, 0x8000, 1, 0x8001, 0x7f, 0x80, 0x8080, 0x3f80, 0xbf80, 0x3f81, 0x3f7f, 0x3f00, 0x4020, 0xc049,
                 0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7fc0, 0x4995, 0x2000, 0x2001, 0x5f81, 0xc2fc,
@@ -87,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// Any bits, but numbers of a likely size where it is a float.
+    /// Random bits; for floats, mostly numbers of moderate size.
     fn random(self, random: &mut Random) -> u64 {
         let any = u64::from(random.next_u32()) << 32 | u64::from(random.next_u32());
         match self {
@@ -100,7 +100,7 @@ impl Kind {
         }
     }
 
-    /// Its number, where it is a float.
+    /// Whether the bits are a NaN of a floating-point kind.
     pub(crate) fn is_nan(self, bits: u64) -> bool {
         match self {
             Int(_) | F16x2 | Bf16x2 => false,
@@ -111,7 +111,7 @@ impl Kind {
         }
     }
 
-    /// The numbers in a register: one, or two of a pair.
+    /// The numbers in a register: one, or the two of a pair.
     pub(crate) fn parts(self, bits: u64) -> Vec<(Kind, u64)> {
         match self {
             F16x2 => vec![(F16, bits & 0xffff), (F16, bits >> 16)],
@@ -120,7 +120,7 @@ impl Kind {
         }
     }
 
-    /// The place of a float among all of its format, so that neighbours differ by one.
+    /// The position of a float in the order of its format; neighbours differ by one.
     pub(crate) fn ordered(self, bits: u64) -> i64 {
         let magnitude = (bits & ((1 << (self.bits() - 1)) - 1)) as i64;
         if bits >> (self.bits() - 1) & 1 == 1 { -magnitude } else { magnitude }
@@ -136,7 +136,7 @@ impl Kind {
         }
     }
 
-    /// Whether two results are the same; all NaNs are.
+    /// Whether two results are equal; all NaNs are equal.
     pub(crate) fn same(self, a: u64, b: u64) -> bool {
         match self {
             F16x2 => F16.same(a & 0xffff, b & 0xffff) && F16.same(a >> 16, b >> 16),
@@ -215,13 +215,13 @@ fn pairs(list: &[u64]) -> Vec<u64> {
     list.iter().enumerate().map(|(i, low)| list[(i * 7 + 3) % list.len()] << 16 | low).collect()
 }
 
-/// Whether the long versions of tests are wanted.
+/// Whether the long versions of the tests are enabled.
 fn is_full_run() -> bool {
     std::env::var_os("ATOLL_TEST_FULL").is_some_and(|v| v == "1")
 }
 
-/// Operand lists: all pairs of edges of the first two, with edges of the others beside them, then
-/// anything.
+/// Operand lists: all pairs of edge values of the first two operands, with edge values of the
+/// others, followed by random ones.
 pub(crate) fn operands(kinds: &[Kind], seed: u64) -> Vec<Vec<u64>> {
     let random_count = if is_full_run() { 8192 } else { 512 };
     let mut random = Random::new(seed);
@@ -249,8 +249,8 @@ pub(crate) fn operands(kinds: &[Kind], seed: u64) -> Vec<Vec<u64>> {
     lists
 }
 
-/// A kernel that runs `code` on the operands `%a`, `%b`, … of each thread, eight bytes apart, and
-/// stores `%d`.
+/// A kernel that runs `code` on the operands `%a`, `%b`, … of each thread, stored eight bytes
+/// apart, and stores `%d`.
 pub(crate) fn kernel(code: &str, result: Kind, kinds: &[Kind]) -> String {
     let names = ["a", "b", "c", "e"];
     let mut text = String::from(".visible .entry op(");

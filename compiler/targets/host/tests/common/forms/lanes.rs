@@ -1,9 +1,9 @@
-//! Instructions that the lanes of a warp do together.
+//! Instructions that the lanes of a warp execute together.
 
 use super::{Forms, I32, I64};
 use crate::common::op::Kind::F64;
 
-/// Shuffles, matches and reductions; by whole warps, and by halves that have parted.
+/// Shuffles, matches and reductions, by whole warps and by divergent halves.
 pub(crate) fn exchanges(forms: &mut Forms) {
     for mode in ["up", "down", "bfly", "idx"] {
         let code =
@@ -32,7 +32,7 @@ pub(crate) fn exchanges(forms: &mut Forms) {
     }
 }
 
-/// Votes, masks and what a lane knows of itself.
+/// Votes, masks and special registers of a lane.
 pub(crate) fn votes(forms: &mut Forms) {
     let vote = |instruction: &str| format!(".reg .pred %q, %s; setp.lt.s32 %q, %a, 5; {instruction}");
     for mode in ["all", "any", "uni"] {
@@ -63,7 +63,7 @@ pub(crate) fn votes(forms: &mut Forms) {
     }
 }
 
-/// Code by the lower half of the lanes and by the upper half, each with its mask in `%m`.
+/// The same code for the lower and the upper half of the lanes, each with its mask in `%m`.
 fn halves(code: &str) -> String {
     let (lower, upper) = (code, code.replace("%d", "%e"));
     format!(
@@ -72,8 +72,8 @@ fn halves(code: &str) -> String {
     )
 }
 
-/// Products of matrices, of small integers where they are floats, so that every order of the sum
-/// gives the same; and how fragments move.
+/// Matrix products (floats hold small integers, so that the order of the sum does not matter), and
+/// transfers of fragments.
 pub(crate) fn matrices(forms: &mut Forms) {
     let half = |ty: &'static str| (ty, "f16x2");
     let products = [
@@ -111,8 +111,8 @@ pub(crate) fn matrices(forms: &mut Forms) {
     forms.code("movmatrix.sync.aligned.m8n8.trans.b16 %d, %a;".into(), I32, &[I32]);
     for (layouts, stride) in [("row.col", 16), ("col.row", 20)] {
         let [a, b] = [&layouts[..3], &layouts[4..]];
-        // Each warp's cells hold matrices of bytes, which are loaded, multiplied and overwritten with the
-        // product.
+        // Each warp's cells hold matrices of bytes, which are loaded, multiplied and overwritten
+        // with the product.
         let code = format!(
             "{{ .reg .b32 %A<2>, %B<2>, %C<8>, %w; st.shared.v4.b32 [%cs], {{%a, %b, %a, %b}}; st.shared.v4.b32 [%cs+16], {{%b, %b, %a, %a}};\n\
              bar.warp.sync -1; mov.u32 %w, %tid.x; and.b32 %w, %w, 31; mul.lo.u32 %w, %w, 32; sub.u32 %w, %cs, %w;\n\
@@ -145,13 +145,13 @@ pub(crate) fn matrices(forms: &mut Forms) {
     }
 }
 
-/// The names of registers of a fragment.
+/// The register names of a fragment.
 fn registers(name: &str, count: usize) -> String {
     (0..count).map(|n| format!("%{name}{n}")).collect::<Vec<_>>().join(", ")
 }
 
-/// An `mma` whose fragments are made of the operands: numbers of a byte, packed as the instruction
-/// wants them.
+/// An `mma` whose fragments are made from the operands: byte-sized numbers, packed in the
+/// instruction's format.
 fn product(instruction: &str, packing: &str, sum: &str, [a, b, c]: [usize; 3]) -> String {
     let mut code = String::from("{ .reg .b32 %s, %A<4>, %B<2>, %C<4>, %D<4>; .reg .f32 %f, %g;\n");
     let fragments = [("A", a, "%a"), ("B", b, "%b")];

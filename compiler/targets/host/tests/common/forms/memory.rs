@@ -4,11 +4,11 @@
 use super::{Forms, I16, I32, I64};
 use crate::common::op::Kind::{self, Bf16, Bf16x2, F16, F16x2, F32, F64};
 
-/// Spaces, as modifiers, with the thread's cell in them.
+/// State spaces, as modifiers, with the address of the thread's cell.
 const SPACES: [(&str, &str); 5] =
     [(".shared", "%cs"), (".shared::cta", "%cs"), (".global", "%cg"), (".local", "cell"), ("", "%cx")];
 
-/// Every width, extended as its type says, alone and in vectors.
+/// Every width, extended according to the type, single and in vectors.
 pub(crate) fn loads_and_stores(forms: &mut Forms) {
     for (space, cell) in SPACES {
         for ty in ["u8", "s8", "b8", "u16", "s16", "b16", "u32", "s32", "b32"] {
@@ -47,7 +47,7 @@ pub(crate) fn loads_and_stores(forms: &mut Forms) {
     }
 }
 
-/// Orders, scopes and hints, which change no value.
+/// Orders, scopes and hints, which do not change values.
 pub(crate) fn orders(forms: &mut Forms) {
     let all = ["volatile", "weak", "relaxed.cta", "relaxed.gpu", "relaxed.sys", "relaxed.cluster"];
     let loads = [
@@ -83,20 +83,20 @@ pub(crate) fn orders(forms: &mut Forms) {
 
 fn orders_code(store: &str, load: &str, space: &str, cell: &str) -> String {
     let dotted = |words: &str| if words.is_empty() { String::new() } else { format!(".{words}") };
-    // The hints on cache levels stand behind the space, the others before.
+    // Hints on cache levels follow the space, the others precede it.
     let load =
         if load.starts_with('L') { format!("ld{space}{}", dotted(load)) } else { placed("ld", &dotted(load), space) };
     let store = placed("st", &dotted(store), space);
     format!("{store}.u32 [{cell}+4], %a; {load}.u32 %d, [{cell}+4];")
 }
 
-/// Cache operators stand behind the space, orders before it.
+/// Cache operators follow the space, orders precede it.
 fn placed(opcode: &str, words: &str, space: &str) -> String {
     let is_cache = matches!(words, ".ca" | ".cg" | ".cs" | ".lu" | ".cv" | ".wb" | ".wt");
     if is_cache { format!("{opcode}{space}{words}") } else { format!("{opcode}{words}{space}") }
 }
 
-/// Fences, hints and waits, which change nothing.
+/// Fences, hints and waits, which have no effect on values.
 pub(crate) fn hints(forms: &mut Forms) {
     let plain = [
         "prefetch.global.L1 [%cg];",
@@ -190,7 +190,7 @@ pub(crate) fn atomics(forms: &mut Forms) {
             }
         }
         for (bits, kind) in [(16, I16), (32, I32), (64, I64)] {
-            // Half of the threads find what they compare with.
+            // Half of the threads find the value that they compare with.
             let code = format!(
                 "{{ .reg .b{bits} %t; .reg .pred %q; setp.lt.u{bits} %q, %b, %c; selp.b{bits} %t, %a, %b, %q; st{space}.b{bits} [{cell}], %t; \
                  atom{space}.cas.b{bits} %t, [{cell}], %a, %c; ld{space}.b{bits} %d, [{cell}]; xor.b{bits} %d, %d, %t; }}"
@@ -207,7 +207,7 @@ pub(crate) fn atomics(forms: &mut Forms) {
     }
 }
 
-/// `cp.async`: whole, shortened, left out.
+/// `cp.async`: full size, shortened, skipped.
 pub(crate) fn copies(forms: &mut Forms) {
     let copy = |operands: &str| {
         format!(
@@ -237,9 +237,9 @@ pub(crate) fn copies(forms: &mut Forms) {
     );
 }
 
-/// Conversion of addresses, and what space one lies in.
+/// Conversion of addresses, and tests of their space.
 pub(crate) fn addresses(forms: &mut Forms) {
-    // The host's constants lie among its global memory, so it is not asked about those.
+    // On the host constants are part of global memory, so they are not tested.
     for (from, symbol) in [("shared", "cells"), ("local", "cell"), ("global", "variable")] {
         for asked in ["shared", "local", "global"] {
             let code = format!(
@@ -253,7 +253,7 @@ pub(crate) fn addresses(forms: &mut Forms) {
     forms.code(code.into(), I64, &[I64]);
 }
 
-/// Registers declared as vectors, whole and by their elements.
+/// Registers declared as vectors, used whole and by element.
 pub(crate) fn vectors_of_registers(forms: &mut Forms) {
     for (space, cell) in SPACES {
         for ty in ["b32", "u32", "f32"] {

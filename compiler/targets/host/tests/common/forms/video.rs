@@ -1,4 +1,5 @@
-//! Video instructions: on one number, which operands select, and on two or four in a register.
+//! Video instructions: scalar ones with selectors, and SIMD ones on two or four numbers per
+//! register.
 
 use super::{Forms, I32};
 
@@ -6,10 +7,10 @@ const THREE: &[super::Kind] = &[I32, I32, I32];
 const TYPES: [&str; 4] = ["u32.u32.u32", "s32.s32.s32", "s32.u32.s32", "u32.s32.u32"];
 const COMPARISONS: [&str; 6] = ["eq", "ne", "lt", "le", "gt", "ge"];
 
-/// What sources select.
+/// Selectors of the sources.
 const PARTS: [(&str, &str); 5] = [("", ""), (".b0", ".h1"), (".b3", ""), (".h0", ".b1"), ("", ".b2")];
 
-/// Alone, with a second operation, and merged into the third source; each time with other parts.
+/// Plain, with a second operation, and merged into the third source; each with other selectors.
 pub(crate) fn scalar(forms: &mut Forms) {
     let mut places = ["b0", "b1", "b2", "b3", "h0", "h1"].into_iter().cycle();
     let mut seconds = ["add", "min", "max"].into_iter().cycle();
@@ -57,7 +58,7 @@ pub(crate) fn products(forms: &mut Forms) {
     }
 }
 
-/// Two and four numbers, chosen from both sources, under masks.
+/// Two and four numbers, selected from both sources, under masks.
 pub(crate) fn several(forms: &mut Forms) {
     let halves = ["%d, %a, %b, %c", "%d.h1, %a.h01, %b.h30, %c", "%d.h0, %a.h32, %b.h11, %c", "%d.h10, %a.h20, %b, %c"];
     let bytes =

@@ -1,5 +1,6 @@
-//! Threads that leave from loops and branches, and others that meet afterwards: random kernels in
-//! which every meeting must wait for all threads that have not left, against the interpreter.
+//! Threads that exit from loops and branches, while others synchronise afterwards: random kernels
+//! in which every barrier and warp-wide operation must wait for all threads that have not exited,
+//! compared with the interpreter.
 
 mod common;
 
@@ -10,7 +11,7 @@ use std::fmt::Write as _;
 /// Kernels per run.
 const KERNELS: u64 = 30;
 const BLOCKS: u32 = 2;
-/// Deepest nesting of branches and loops in which lanes part.
+/// Limit on the nesting of divergent branches and loops.
 const DEPTH_MAX: u32 = 2;
 
 /// Writes one kernel. `%v0` and `%v1` are the values of a thread.
@@ -18,7 +19,7 @@ struct Writer<'r> {
     random: &'r mut Random,
     text: String,
     labels: u32,
-    /// Where the loops around lead to that lanes may leave when they like.
+    /// End labels of the enclosing loops that lanes may leave individually.
     ends: Vec<u32>,
 }
 
@@ -36,7 +37,7 @@ impl Writer<'_> {
         self.labels
     }
 
-    /// Code that all threads come to which have not left; `within` a loop that all go round equally
+    /// Code that all threads reach which have not exited; `within` a loop that all iterate equally
     /// often.
     fn together(&mut self, within: bool) {
         for _ in 0..2 + self.below(3) {
@@ -49,7 +50,7 @@ impl Writer<'_> {
         self.meet();
     }
 
-    /// One thing that each thread does or not.
+    /// One statement that a thread executes or skips individually.
     fn apart(&mut self, depth: u32) {
         let bit = 1 << self.below(4);
         match self.below(11) {
@@ -94,8 +95,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A loop that counts down, tested at its head or at its end; not entered at 0. `body` hears
-    /// where the loop ends.
+    /// A loop that counts down, tested at its head or at its end; not entered at 0. `body` receives
+    /// the label of the loop's end.
     fn loop_of(&mut self, start: &str, counter: u32, body: impl FnOnce(&mut Self, u32)) {
         let (head, end) = (self.label(), self.label());
         let test = format!("setp.eq.u32 %p2, %c{counter}, 0; @%p2 bra L{end}; sub.u32 %c{counter}, %c{counter}, 1;");
@@ -111,13 +112,13 @@ impl Writer<'_> {
         }
     }
 
-    /// Some threads leave, at once or with something to do on the way.
+    /// Some threads exit, at once or after some more code.
     fn leave(&mut self) {
         let which = self.below(32);
         self.line(&format!("and.b32 %r6, %v0, 31; setp.eq.u32 %p1, %r6, {which};"));
         match self.below(3) {
             0 => return self.line("@%p1 exit;"),
-            // Past the others, to what they will do last.
+            // Jumps past the others to the code that these threads execute last.
             1 => return self.line("@%p1 bra LAST;"),
             _ => {}
         }
@@ -125,7 +126,8 @@ impl Writer<'_> {
         self.line(&format!("@!%p1 bra L{stay}; st.global.u32 [%rd5+4], %v1; ret;\nL{stay}:"));
     }
 
-    /// Who is here, and what the first of them has; or how many of the block are.
+    /// Records which lanes are active, and a value of the first one; or the number of active
+    /// threads of the block.
     fn meet(&mut self) {
         self.line("and.b32 %r6, %v0, 1; setp.eq.u32 %p1, %r6, 0;");
         match self.below(3) {
@@ -175,7 +177,7 @@ fn interpreted(text: &str, threads: u32) -> Vec<u32> {
 }
 
 #[test]
-fn meetings_wait_for_all_that_have_not_left() {
+fn barriers_wait_for_all_threads_that_have_not_exited() {
     let level = *levels().last().expect("this machine runs no level");
     for seed in 0..KERNELS {
         let mut random = Random::new(seed);

@@ -36,7 +36,7 @@ impl Axis {
     }
 
     /// Whether all taps of all windows are inside the input.
-    pub(crate) fn never_leaves(&self) -> bool {
+    pub(crate) fn is_always_inside(&self) -> bool {
         let (Some(extent), Some(output)) = (self.extent.as_const(), self.output.as_const()) else { return false };
         let last = (output - 1) * i64::from(self.stride) + i64::from(self.window.saturating_sub(1) * self.dilation);
         self.before == 0 && last < extent
@@ -44,7 +44,7 @@ impl Axis {
 
     /// Whether tap `tap` of the window at `first` is inside the input; `None` if it always is.
     pub(crate) fn inside(&self, w: &mut Writer, first: &Int, tap: u32) -> Option<Name> {
-        if self.never_leaves() {
+        if self.is_always_inside() {
             return None;
         }
         let at = w.add(first, &(tap * self.dilation).into());
@@ -54,7 +54,7 @@ impl Axis {
 
     /// Number of taps of the window at `first` that are in `low..high`.
     pub(crate) fn taps_inside(&self, w: &mut Writer, first: &Int, low: &Int, high: &Int) -> Int {
-        if self.never_leaves() {
+        if self.is_always_inside() {
             return self.window.into();
         }
         let below = self.taps_before(w, first, low);

@@ -57,7 +57,7 @@ pub(crate) fn gemv(target: &TargetDescription, mut product: Product<'_>, rows: u
     w.count(&Int::Known(0), &rounds, &Int::Known(1), |w, _| operands.round(w, &sums, &guards, UNROLL));
     w.count(&Int::Known(0), &rest, &Int::Known(1), |w, _| operands.round(w, &sums, &guards, 1));
 
-    add_up(&mut w, &product, &batch, &sums, &columns, &guards, warps)?;
+    add_partial_sums(&mut w, &product, &batch, &sums, &columns, &guards, warps)?;
     let grid_x = product.column_count().ceil_div(i64::from(parts * LANES));
     Ok(w.finish([LANES, warps, 1], [grid_x, product.batch_count(), Expr::Const(1)]))
 }
@@ -153,7 +153,7 @@ fn row_index(w: &mut Writer, product: &Product<'_>, i: u32) -> Int {
 }
 
 /// Adds the warps' partial sums and stores them; the results are divided among the warps.
-fn add_up(
+fn add_partial_sums(
     w: &mut Writer,
     product: &Product<'_>,
     batch: &[Int],

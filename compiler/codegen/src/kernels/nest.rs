@@ -95,7 +95,7 @@ impl Body<'_> {
         }
         // A power with a constant exponent is expanded; the step's argument tells whether the
         // exponent is constant.
-        let shown = args.iter().enumerate().map(|(i, arg)| shown(arg, i)).collect();
+        let shown = args.iter().enumerate().map(|(i, arg)| as_point_arg(arg, i)).collect();
         let result = w.step(&PointStep { args: shown, ..step.clone() }, &scalars)?;
         // The result may be an operand that changes later; the slot then needs a register of its
         // own.
@@ -220,7 +220,7 @@ impl Body<'_> {
 }
 
 /// The argument as one of a scalar program, which distinguishes constants from other operands.
-fn shown(arg: &NestArg, position: usize) -> PointArg {
+fn as_point_arg(arg: &NestArg, position: usize) -> PointArg {
     match arg {
         NestArg::Const(value) => PointArg::Const(*value),
         NestArg::Slot(_) | NestArg::Size(_) => PointArg::Input(position as u32),

@@ -60,7 +60,7 @@ impl Real<'_> {
     }
 
     /// Arc tangent: reduced by the tangents of four angles.
-    pub(super) fn arc_tangent(&mut self, x: &Operand) -> Operand {
+    pub(super) fn atan(&mut self, x: &Operand) -> Operand {
         let a = self.abs(x);
         let (mut top, mut bottom) = (a.clone(), self.in_own_register(1.0));
         let (mut high, mut low) = (self.in_own_register(0.0), self.in_own_register(0.0));
@@ -117,22 +117,22 @@ impl Real<'_> {
     }
 
     /// `atan(x / sqrt((1 - x) * (1 + x)))`
-    pub(super) fn arc_sine(&mut self, x: &Operand) -> Operand {
+    pub(super) fn asin(&mut self, x: &Operand) -> Operand {
         let one = self.in_own_register(1.0);
         let (below, above) = (self.sub(&one, x), self.add(&one, x));
         let product = self.mul(&below, &above);
         let root = self.sqrt(&product);
         let ratio = self.div(x, &root);
-        self.arc_tangent(&ratio)
+        self.atan(&ratio)
     }
 
     /// `2 * atan(sqrt((1 - x) / (1 + x)))`
-    pub(super) fn arc_cosine(&mut self, x: &Operand) -> Operand {
+    pub(super) fn acos(&mut self, x: &Operand) -> Operand {
         let one = self.in_own_register(1.0);
         let (below, above) = (self.sub(&one, x), self.add(&one, x));
         let ratio = self.div(&below, &above);
         let root = self.sqrt(&ratio);
-        let half = self.arc_tangent(&root);
+        let half = self.atan(&root);
         self.add(&half, &half)
     }
 }

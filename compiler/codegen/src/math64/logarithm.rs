@@ -102,7 +102,7 @@ impl Real<'_> {
         self.add(&logarithm, &self.number(LN2))
     }
 
-    pub(super) fn area_sine(&mut self, x: &Operand) -> Operand {
+    pub(super) fn asinh(&mut self, x: &Operand) -> Operand {
         let magnitude = self.abs(x);
         let one = self.number(1.0);
         let square = self.mul(&magnitude, &magnitude);
@@ -118,7 +118,7 @@ impl Real<'_> {
         self.with_sign_of(&value, x)
     }
 
-    pub(super) fn area_cosine(&mut self, x: &Operand) -> Operand {
+    pub(super) fn acosh(&mut self, x: &Operand) -> Operand {
         let one = self.number(1.0);
         let above = self.sub(x, &one);
         let plus_two = self.add(&above, &self.number(2.0));
@@ -134,7 +134,7 @@ impl Real<'_> {
         self.select(&valid, &value, &nan)
     }
 
-    pub(super) fn area_tangent(&mut self, x: &Operand) -> Operand {
+    pub(super) fn atanh(&mut self, x: &Operand) -> Operand {
         let magnitude = self.abs(x);
         let one = self.in_own_register(1.0);
         let rest = self.sub(&one, &magnitude);

@@ -22,13 +22,13 @@ pub(super) fn apply(application: &Application<'_>) -> Result<Vec<Rows>, Dependen
     if all_same {
         // No operand depends on a row; `check` makes sure that the shapes do not depend on the
         // number of rows either.
-        return if application.numbers_mention_rows() {
+        return if application.attributes_depend_on_rows() {
             mixes("one of its sizes depends on the number of rows")
         } else {
             Ok(vec![Rows::Same; application.node.outputs.len()])
         };
     }
-    if application.numbers_mention_rows() {
+    if application.attributes_depend_on_rows() {
         return mixes("one of its positions depends on the number of rows");
     }
     let first = operands[0];
@@ -114,7 +114,7 @@ impl Application<'_> {
     }
 
     /// Whether numeric attributes of the operator depend on the number of rows.
-    fn numbers_mention_rows(&self) -> bool {
+    fn attributes_depend_on_rows(&self) -> bool {
         match &self.node.op {
             Op::Slice { starts: numbers, .. } | Op::Pad { before: numbers, .. } => {
                 numbers.iter().any(|n| n.depends_on(self.symbol))
@@ -143,7 +143,7 @@ impl Application<'_> {
         let rows = found.or_else(|| axis_of(output, self.symbol).map(Rows::Axis)).unwrap_or(Rows::Same);
         if let Rows::Axis(axis) = rows {
             for &id in operands {
-                if self.rows_of(id)? == Rows::Same && !self.is_spread(id, axis)? {
+                if self.rows_of(id)? == Rows::Same && !self.is_broadcast(id, axis)? {
                     return mixes("an operand without rows has several elements along the dimension of the rows");
                 }
             }
@@ -158,7 +158,7 @@ impl Application<'_> {
     }
 
     /// Whether an operand is broadcast along a dimension of the result.
-    fn is_spread(&self, id: ValueId, axis: usize) -> Result<bool, Dependence> {
+    fn is_broadcast(&self, id: ValueId, axis: usize) -> Result<bool, Dependence> {
         let shape = self.shape(id);
         let missing = self.output()?.len().checked_sub(shape.len()).ok_or(Dependence::Unknown)?;
         Ok(axis.checked_sub(missing).is_none_or(|own| shape[own].as_const() == Some(1)))

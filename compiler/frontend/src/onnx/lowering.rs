@@ -28,7 +28,7 @@ pub(crate) type Type = (DType, Vec<Expr>);
 const FOLDED_BYTES_MAX: u64 = 64 << 20;
 /// Largest number of bytes that folding reads and writes in one import. Beyond it, operators are
 /// computed at run time: a hostile file must not keep the importer busy.
-const FOLDED_IN_ALL_MAX: u64 = 1 << 33;
+const FOLDED_TOTAL_MAX: u64 = 1 << 33;
 /// Largest number of elements of a tensor; kernels index with 31 bits.
 const ELEMENTS_MAX: i64 = i32::MAX as i64;
 /// Largest number of elements of a tensor of sizes; a shape has about a dozen.
@@ -190,9 +190,9 @@ impl Lowering {
     }
 
     /// Whether a constant of `bytes` may be generated; counts towards the limit of folding.
-    pub(crate) fn may_make(&mut self, bytes: u64) -> bool {
+    pub(crate) fn reserve_generated(&mut self, bytes: u64) -> bool {
         self.folded_bytes = self.folded_bytes.saturating_add(bytes);
-        self.folded_bytes <= FOLDED_IN_ALL_MAX
+        self.folded_bytes <= FOLDED_TOTAL_MAX
     }
 
     /// The content of a constant.
@@ -297,7 +297,7 @@ impl Lowering {
         }
         let made: u64 = types.iter().map(|(dtype, shape)| bytes(*dtype, shape)).sum();
         self.folded_bytes += given + made;
-        if self.folded_bytes > FOLDED_IN_ALL_MAX {
+        if self.folded_bytes > FOLDED_TOTAL_MAX {
             return Ok(None);
         }
         if let (Op::Reshape, Some(bytes)) = (op, inputs.first().and_then(|id| self.graph.value(*id).constant.as_ref()))

@@ -208,7 +208,7 @@ impl Import<'_> {
                     // Exporters write -1 for a dimension of any size; some write 0, which may also
                     // mean an empty dimension. Nodes narrow the range later.
                     let least = i64::from(!matches!(value, Some(DimensionValue::DimValue(0))));
-                    let name = named(dim).map_or_else(|| own_name(input, axis, params), str::to_owned);
+                    let name = named(dim).map_or_else(|| generated_name(input, axis, params), str::to_owned);
                     match states::sum(&name, params) {
                         Some((a, b)) => {
                             let graph = &mut self.lowering.graph;
@@ -261,7 +261,7 @@ fn named(dim: &Dimension) -> Option<&str> {
 }
 
 /// A unique name for a dimension without one.
-fn own_name(input: &ValueInfoProto, axis: usize, params: &HashSet<&str>) -> String {
+fn generated_name(input: &ValueInfoProto, axis: usize, params: &HashSet<&str>) -> String {
     let mut name = format!("{}_dim_{axis}", input.name);
     while params.contains(name.as_str()) {
         name.push('_');

@@ -38,7 +38,7 @@ impl Lowering {
                 nest.drop_refusals();
                 Op::Nest(nest)
             }
-            Op::Pointwise(program) if program.may_divide_by_zero() => Op::Pointwise(divides_by_no_zero(&program)),
+            Op::Pointwise(program) if program.may_divide_by_zero() => Op::Pointwise(with_nonzero_divisors(&program)),
             Op::Gather { axis } if !self.is_constant(inputs[1]) => {
                 inputs[1] = self.indices_inside(name, inputs[0], axis, inputs[1])?;
                 Op::Gather { axis }
@@ -62,7 +62,7 @@ impl Lowering {
 }
 
 /// The program with each divisor of zero replaced by 1.
-fn divides_by_no_zero(program: &PointProgram) -> PointProgram {
+fn with_nonzero_divisors(program: &PointProgram) -> PointProgram {
     let mut built = ProgramBuilder::default();
     let mut moved: Vec<PointArg> = Vec::with_capacity(program.steps.len());
     for step in &program.steps {

@@ -11,7 +11,7 @@ pub fn merge_moves(graph: &mut TensorGraph) {
     let producers = graph.producers();
     for index in 0..graph.nodes.len() {
         let Some(source) = moved(graph, index) else { continue };
-        if keeps_order(graph, index) {
+        if keeps_memory_order(graph, index) {
             graph.nodes[index].op = Op::Reshape;
         }
         if let Some(before) = producers[source.0 as usize]
@@ -21,7 +21,7 @@ pub fn merge_moves(graph: &mut TensorGraph) {
             graph.nodes[index].op = op;
         }
         let (source, result) = (graph.nodes[index].inputs[0], graph.nodes[index].outputs[0]);
-        if does_nothing(&graph.nodes[index].op)
+        if is_no_op(&graph.nodes[index].op)
             && same_shape(&graph.value(source).shape, &graph.value(result).shape)
             && !graph.outputs.contains(&result)
         {
@@ -37,7 +37,7 @@ fn moved(graph: &TensorGraph, index: usize) -> Option<ValueId> {
 }
 
 /// Whether a transposition leaves all elements in memory order.
-fn keeps_order(graph: &TensorGraph, index: usize) -> bool {
+fn keeps_memory_order(graph: &TensorGraph, index: usize) -> bool {
     let node = &graph.nodes[index];
     let Op::Transpose { permutation } = &node.op else { return false };
     let shape = &graph.value(node.inputs[0]).shape;
@@ -65,7 +65,7 @@ fn joined(first: &Op, second: &Op) -> Option<Op> {
 }
 
 /// Whether the operator is the identity if the shape does not change.
-fn does_nothing(op: &Op) -> bool {
+fn is_no_op(op: &Op) -> bool {
     match op {
         Op::Reshape => true,
         Op::Transpose { permutation } => permutation.iter().enumerate().all(|(i, p)| i == *p),

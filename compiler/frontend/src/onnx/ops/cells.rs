@@ -25,7 +25,7 @@ pub(super) enum Activation {
 }
 
 /// The default activations of a cell, for each direction.
-pub(super) fn usual_activations(cell: Cell, directions: i64) -> Vec<Activation> {
+pub(super) fn default_activations(cell: Cell, directions: i64) -> Vec<Activation> {
     let one = match cell {
         Cell::Rnn => vec![Activation::Tanh],
         Cell::Gru => vec![Activation::Sigmoid, Activation::Tanh],
@@ -37,7 +37,7 @@ pub(super) fn usual_activations(cell: Cell, directions: i64) -> Vec<Activation> 
 /// The activations of a node. Each takes its parameters from the front of the lists
 /// `activation_alpha` and `activation_beta`.
 pub(super) fn read_activations(call: &Call<'_>, cell: Cell, directions: i64) -> LowerResult<Vec<Activation>> {
-    let usual = usual_activations(cell, directions);
+    let usual = default_activations(cell, directions);
     let Some(names) = call.strings("activations")? else { return Ok(usual) };
     if names.len() != usual.len() {
         return invalid(format!("it lists {} activations, but needs {}", names.len(), usual.len()));

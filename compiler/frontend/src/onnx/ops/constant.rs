@@ -15,7 +15,7 @@ use std::sync::Arc;
 type Results = LowerResult<Vec<ValueId>>;
 
 /// Largest constant, in bytes, that is generated from one number.
-const MADE_BYTES_MAX: u64 = 1 << 30;
+const GENERATED_BYTES_MAX: u64 = 1 << 30;
 
 /// A tensor in an attribute; external data is not supported there.
 pub(super) fn attribute_tensor(tensor: &TensorProto, name: &str) -> LowerResult<Literal> {
@@ -47,9 +47,9 @@ pub(super) fn constant(lowering: &mut Lowering, call: &Call<'_>) -> Results {
 }
 
 /// Size in bytes of a generated constant; `None` if it exceeds the limit.
-fn made_bytes(shape: &[usize], dtype: DType) -> Option<u64> {
+fn generated_bytes(shape: &[usize], dtype: DType) -> Option<u64> {
     let bytes = shape.iter().try_fold(dtype.bytes(), |bytes, dim| bytes.checked_mul(*dim as u64))?;
-    (bytes <= MADE_BYTES_MAX).then_some(bytes)
+    (bytes <= GENERATED_BYTES_MAX).then_some(bytes)
 }
 
 pub(super) fn constant_of_shape(lowering: &mut Lowering, call: &Call<'_>) -> Results {
@@ -71,7 +71,7 @@ pub(super) fn constant_of_shape(lowering: &mut Lowering, call: &Call<'_>) -> Res
     // Generated models use this operator for weights, so the result is a constant if its size is
     // known.
     Ok(vec![match static_shape(&shape) {
-        Some(shape) if made_bytes(&shape, value.dtype).is_some_and(|bytes| lowering.may_make(bytes)) => {
+        Some(shape) if generated_bytes(&shape, value.dtype).is_some_and(|bytes| lowering.reserve_generated(bytes)) => {
             let bytes: Arc<[u8]> = value.to_bytes().repeat(shape.iter().product()).into();
             lowering.literal(&call.name, Literal { dtype: value.dtype, shape, bytes, is_unpacked: false })
         }

@@ -158,7 +158,7 @@ impl Axis {
         let real = self.real;
         let x = self.denormalised(nest, normalised);
         let x = if self.mode == Mode::Nearest { real.step(nest, PointOp::Round, &[&x]) } else { x };
-        let x = self.brought_inside(nest, &x);
+        let x = self.padded_position(nest, &x);
         let extent = real.of_index(nest, &self.extent);
         let far = real.add(nest, &extent, &number(FAR_OUTSIDE));
         let x = real.clamp(nest, &x, &number(-FAR_OUTSIDE), &far);
@@ -200,7 +200,7 @@ impl Axis {
     }
 
     /// Applies the padding mode to a position outside the borders.
-    fn brought_inside(&self, nest: &mut NestBuilder, x: &NestArg) -> NestArg {
+    fn padded_position(&self, nest: &mut NestBuilder, x: &NestArg) -> NestArg {
         let real = self.real;
         match self.padding {
             Padding::Zeros => x.clone(),

@@ -65,18 +65,18 @@ fn lower(lowering: &mut Lowering, call: &Call<'_>, cell: Cell) -> Results {
     // With layout 1 the batch axis comes first in operands and results.
     let batch_first = call.int("layout", 0)? != 0;
     let layer = read(lowering, call, cell, batch_first)?;
-    let mut results = match unusual(lowering, &layer) {
+    let mut results = match unsupported_feature(lowering, &layer) {
         None => one_operator(lowering, call, &layer)?,
-        Some(unusual) => match lowering.shape(layer.x)[0].as_const() {
+        Some(unsupported_feature) => match lowering.shape(layer.x)[0].as_const() {
             Some(steps) if steps <= UNROLLED_STEPS_MAX => {
                 cells::unroll(&mut Builder::new(lowering, &call.name), &layer, steps)?
             }
             Some(steps) => {
-                let (what, found) = (format!("the number of steps, with {unusual},"), steps.to_string());
+                let (what, found) = (format!("the number of steps, with {unsupported_feature},"), steps.to_string());
                 return Err(LowerError::TooLarge { what, found, limit: UNROLLED_STEPS_MAX.to_string() });
             }
             None => {
-                let what = format!("its number of steps (with {unusual}, its steps are unrolled)");
+                let what = format!("its number of steps (with {unsupported_feature}, its steps are unrolled)");
                 return Err(lowering.open_size(&what, &lowering.shape(layer.x)[0]));
             }
         },
@@ -168,8 +168,8 @@ fn read(lowering: &mut Lowering, call: &Call<'_>, cell: Cell, batch_first: bool)
 }
 
 /// The first feature of the layer that the operator of the tensor graph does not support.
-fn unusual(lowering: &Lowering, layer: &Layer) -> Option<String> {
-    let usual = cells::usual_activations(layer.cell, layer.directions);
+fn unsupported_feature(lowering: &Lowering, layer: &Layer) -> Option<String> {
+    let usual = cells::default_activations(layer.cell, layer.directions);
     let dtype = lowering.dtype(layer.x);
     if layer.lengths.is_some() {
         Some("sequence_lens".into())

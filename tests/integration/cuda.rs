@@ -228,7 +228,7 @@ fn what_the_driver_refuses_is_told_with_a_way_out() -> Result<()> {
     for (options, words) in [
         ("devices=0", "the NVIDIA driver finds no device"),
         ("prohibited", "device 0 is in prohibited mode"),
-        ("exclusive", "device 0 is in exclusive mode and another process has it"),
+        ("exclusive", "device 0 is in exclusive mode and another process uses it"),
         ("ptx=6.0", "which needs a driver for CUDA"),
         ("fail=cuMemAlloc_v2@1", "contiguous bytes of memory"),
     ] {
@@ -241,7 +241,7 @@ fn what_the_driver_refuses_is_told_with_a_way_out() -> Result<()> {
         (
             "driver=12.3",
             ["--compute-units", "2", "--isolation", "none"],
-            "cannot divide a GPU: that came with CUDA 12.5, and it speaks 12.3",
+            "cannot divide a GPU: that needs CUDA 12.5, and it supports 12.3",
         ),
     ] {
         let (works, said) = infer_with(bundle.path(), folder.path(), options, &flags)?;

@@ -1,5 +1,4 @@
-//! Flags, attribute numbers and the like, by their names in the header: those that somebody here
-//! uses.
+//! Flags, attribute numbers and similar constants in use, by their names in the header.
 
 use crate::types::*;
 
@@ -10,7 +9,7 @@ macro_rules! constants {
             pub const $name: $type = $value;
         )+)+
 
-        /// All of them: the header's names, and their values.
+        /// All constants: their names in the header, and their values.
         pub const CONSTANTS: &[(&str, u64)] = &[$($((stringify!($name), $value)),+),+];
     };
 }
@@ -47,22 +46,26 @@ constants! {
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
         CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
         CU_POINTER_ATTRIBUTE_MAPPED = 13;
-    /// Where memory is.
+    /// Kind of memory at an address.
     c_uint: CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2;
     /// Flag of pinned memory.
     c_uint: CU_MEMHOSTALLOC_PORTABLE = 1, CU_MEMHOSTALLOC_DEVICEMAP = 2, CU_MEMHOSTALLOC_WRITECOMBINED = 4;
     /// Flag of registered memory.
-    c_uint: CU_MEMHOSTREGISTER_PORTABLE = 1, CU_MEMHOSTREGISTER_DEVICEMAP = 2, CU_MEMHOSTREGISTER_IOMEMORY = 4, CU_MEMHOSTREGISTER_READ_ONLY = 8;
+    c_uint:
+        CU_MEMHOSTREGISTER_PORTABLE = 1, CU_MEMHOSTREGISTER_DEVICEMAP = 2, CU_MEMHOSTREGISTER_IOMEMORY = 4,
+        CU_MEMHOSTREGISTER_READ_ONLY = 8;
     /// Option of the driver's compiler.
     CUjit_option:
         CU_JIT_INFO_LOG_BUFFER = 3,
         CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES = 4,
         CU_JIT_ERROR_LOG_BUFFER = 5,
         CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6;
-    /// When code is loaded.
+    /// When modules are loaded.
     CUmoduleLoadingMode: CU_MODULE_EAGER_LOADING = 1, CU_MODULE_LAZY_LOADING = 2;
     /// Element of a launch's `extra`.
-    usize: CU_LAUNCH_PARAM_END_AS_INT = 0, CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT = 1, CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT = 2;
+    usize:
+        CU_LAUNCH_PARAM_END_AS_INT = 0, CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT = 1,
+        CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT = 2;
     /// Attribute of a launch.
     c_uint:
         CU_LAUNCH_ATTRIBUTE_IGNORE = 0,
@@ -73,21 +76,26 @@ constants! {
         CU_LAUNCH_ATTRIBUTE_PRIORITY = 8;
     /// Flag of a stream.
     c_uint: CU_STREAM_NON_BLOCKING = 1;
-    /// Flag of a word that a stream writes, or waits for.
+    /// Flag of a stream operation that writes a word or waits for one.
     c_uint: CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER = 1, CU_STREAM_WAIT_VALUE_FLUSH = 0x4000_0000;
-    /// How a stream compares a word that it waits for.
-    c_uint: CU_STREAM_WAIT_VALUE_GEQ = 0, CU_STREAM_WAIT_VALUE_EQ = 1, CU_STREAM_WAIT_VALUE_AND = 2, CU_STREAM_WAIT_VALUE_NOR = 3;
-    /// What else may go on while a stream is captured.
-    CUstreamCaptureMode: CU_STREAM_CAPTURE_MODE_GLOBAL = 0, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1, CU_STREAM_CAPTURE_MODE_RELAXED = 2;
+    /// Comparison of a stream operation that waits for a word.
+    c_uint:
+        CU_STREAM_WAIT_VALUE_GEQ = 0, CU_STREAM_WAIT_VALUE_EQ = 1, CU_STREAM_WAIT_VALUE_AND = 2,
+        CU_STREAM_WAIT_VALUE_NOR = 3;
+    /// Which calls are forbidden while a stream is captured.
+    CUstreamCaptureMode:
+        CU_STREAM_CAPTURE_MODE_GLOBAL = 0, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1, CU_STREAM_CAPTURE_MODE_RELAXED = 2;
     /// Whether a stream is captured.
-    CUstreamCaptureStatus: CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1, CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2;
+    CUstreamCaptureStatus:
+        CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+        CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2;
     /// Flag of an event.
     c_uint: CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2, CU_EVENT_INTERPROCESS = 4;
-    /// What can be divided between green contexts.
+    /// Kinds of resources that green contexts divide.
     CUdevResourceType: CU_DEV_RESOURCE_TYPE_SM = 1;
-    /// Flag of a green context, without which the driver of CUDA 12 makes none.
+    /// Flag of a green context; required by the driver of CUDA 12.
     c_uint: CU_GREEN_CTX_DEFAULT_STREAM = 1;
-    /// Whether an entry point was found.
+    /// Result of looking up an entry point.
     CUdriverProcAddressQueryResult:
         CU_GET_PROC_ADDRESS_SUCCESS = 0,
         CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,

@@ -1,12 +1,12 @@
-//! Errors of the driver by their numbers.
+//! Error numbers of the driver.
 
 use crate::types::CUresult;
 
-/// The answer of a call that succeeded.
+/// The result of a successful call.
 pub const SUCCESS: CUresult = 0;
 
-/// Calls a macro with every error that somebody here asks for or answers: a name for a Rust
-/// variant, the header's name without `CUDA_ERROR_`, the number, the driver's text.
+/// Calls a macro with every error in use: the name of a Rust variant, the header's name without
+/// `CUDA_ERROR_`, the number, and the driver's text.
 #[macro_export]
 macro_rules! for_each_error {
     ($consumer:ident) => {
@@ -25,7 +25,8 @@ macro_rules! for_each_error {
             NoBinaryForGpu NO_BINARY_FOR_GPU = 209 "no kernel image is available for execution on the device";
             UnsupportedLimit UNSUPPORTED_LIMIT = 215 "limit is not supported on this architecture";
             InvalidPtx INVALID_PTX = 218 "a PTX JIT compilation failed";
-            UnsupportedPtxVersion UNSUPPORTED_PTX_VERSION = 222 "the provided PTX was compiled with an unsupported toolchain.";
+            UnsupportedPtxVersion UNSUPPORTED_PTX_VERSION = 222
+                "the provided PTX was compiled with an unsupported toolchain.";
             UnsupportedExecAffinity UNSUPPORTED_EXEC_AFFINITY = 224 "the provided execution affinity is not supported";
             FileNotFound FILE_NOT_FOUND = 301 "file not found";
             OperatingSystem OPERATING_SYSTEM = 304 "OS call failed or operation not supported on this OS";
@@ -38,24 +39,31 @@ macro_rules! for_each_error {
             LaunchTimeout LAUNCH_TIMEOUT = 702 "the launch timed out and was terminated";
             ContextIsDestroyed CONTEXT_IS_DESTROYED = 709 "context is destroyed";
             Assert ASSERT = 710 "device-side assert triggered";
-            HostMemoryAlreadyRegistered HOST_MEMORY_ALREADY_REGISTERED = 712 "part or all of the requested memory range is already mapped";
-            HostMemoryNotRegistered HOST_MEMORY_NOT_REGISTERED = 713 "pointer does not correspond to a registered memory region";
+            HostMemoryAlreadyRegistered HOST_MEMORY_ALREADY_REGISTERED = 712
+                "part or all of the requested memory range is already mapped";
+            HostMemoryNotRegistered HOST_MEMORY_NOT_REGISTERED = 713
+                "pointer does not correspond to a registered memory region";
             IllegalInstruction ILLEGAL_INSTRUCTION = 715 "an illegal instruction was encountered";
             MisalignedAddress MISALIGNED_ADDRESS = 716 "misaligned address";
             LaunchFailed LAUNCH_FAILED = 719 "unspecified launch failure";
             CooperativeLaunchTooLarge COOPERATIVE_LAUNCH_TOO_LARGE = 720 "too many blocks in cooperative launch";
             NotPermitted NOT_PERMITTED = 800 "operation not permitted";
             NotSupported NOT_SUPPORTED = 801 "operation not supported";
-            SystemDriverMismatch SYSTEM_DRIVER_MISMATCH = 803 "system has unsupported display driver / cuda driver combination";
-            MpsRpcFailure MPS_RPC_FAILURE = 806 "the remote procedural call between the MPS server and the MPS client failed";
+            SystemDriverMismatch SYSTEM_DRIVER_MISMATCH = 803
+                "system has unsupported display driver / cuda driver combination";
+            MpsRpcFailure MPS_RPC_FAILURE = 806
+                "the remote procedural call between the MPS server and the MPS client failed";
             MpsClientTerminated MPS_CLIENT_TERMINATED = 810 "the MPS client has been terminated";
             CaptureUnsupported STREAM_CAPTURE_UNSUPPORTED = 900 "operation not permitted when stream is capturing";
-            CaptureInvalidated STREAM_CAPTURE_INVALIDATED = 901 "operation failed due to a previous error during capture";
+            CaptureInvalidated STREAM_CAPTURE_INVALIDATED = 901
+                "operation failed due to a previous error during capture";
             CaptureMerge STREAM_CAPTURE_MERGE = 902 "operation would result in a merge of separate capture sequences";
             CaptureUnmatched STREAM_CAPTURE_UNMATCHED = 903 "capture was not ended in the same stream as it began";
             CaptureUnjoined STREAM_CAPTURE_UNJOINED = 904 "capturing stream has unjoined work";
-            CaptureImplicit STREAM_CAPTURE_IMPLICIT = 906 "operation would make the legacy stream depend on a capturing blocking stream";
-            CapturedEvent CAPTURED_EVENT = 907 "operation not permitted on an event last recorded in a capturing stream";
+            CaptureImplicit STREAM_CAPTURE_IMPLICIT = 906
+                "operation would make the legacy stream depend on a capturing blocking stream";
+            CapturedEvent CAPTURED_EVENT = 907
+                "operation not permitted on an event last recorded in a capturing stream";
             Unknown UNKNOWN = 999 "unknown error";
         }
     };
@@ -68,7 +76,7 @@ macro_rules! declare {
             pub const $name: CUresult = $number;
         )+
 
-        /// All of them: the header's names, and their numbers.
+        /// All errors: their names in the header, and their numbers.
         pub const ERRORS: &[(&str, CUresult)] = &[$((concat!("CUDA_ERROR_", stringify!($name)), $number)),+];
     };
 }

@@ -2,24 +2,25 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `table` | [`for_each_entry_point`]: each entry point with its exported symbol, parameters, and the first CUDA version that has it |
+//! | `table` | [`for_each_entry_point`]: symbol, parameters and first CUDA version of each entry point |
 //! | [`types`] | handles, integers and structs of parameters, with the layout of the C header |
-//! | [`constants`] | flags and attribute numbers that somebody here uses |
+//! | [`constants`] | flags and attribute numbers in use |
 //! | [`error`] | error numbers, and [`for_each_error`] with their texts |
 //!
-//! The table is a macro that calls another macro with all its rows. From it follow [`ENTRY_POINTS`]
-//! and the function types in [`signature`], the client's loader (`runtime/cuda`), and the
-//! exports of the stand-in driver (`tests/stand-in-cuda`). A new entry point is one row.
+//! The table is a macro that calls another macro with all its rows. [`ENTRY_POINTS`], the function
+//! types in [`signature`], the client's loader (`runtime/cuda`) and the exports of the stand-in
+//! driver (`tests/stand-in-cuda`) are all generated from it. A new entry point is one row.
 //!
-//! What it is not: it loads nothing and calls nothing, so it has no `unsafe` code.
+//! What it is not: it loads and calls nothing, so it has no `unsafe` code.
 //!
 //! Invariants:
-//! - An enum of the header is a plain integer here: a driver that is newer than this table may
-//!   answer with any number.
+//! - An enum of the header is a plain integer here: a newer driver may return any number.
 //! - A row is one exported symbol, with its version suffix: `cuMemAlloc_v2` is the entry point that
 //!   a program compiled today calls as `cuMemAlloc`.
-//! - Rows, layouts and numbers are those of NVIDIA's header; `tests/header.rs` compares them where
-//!   the header is installed.
+//! - Rows, layouts and numbers are those of NVIDIA's header; `tests/header.rs` compares them if the
+//!   header is installed.
+//!
+//! Start reading at [`for_each_entry_point`].
 
 #![forbid(unsafe_code)]
 
@@ -35,24 +36,23 @@ pub struct EntryPoint {
     pub symbol: &'static str,
     /// The first version of CUDA whose driver exports it: 12040 is 12.4.
     pub since: u32,
-    /// Names and types of the parameters, as they stand in the table.
+    /// Names and types of the parameters, as written in the table.
     pub parameters: &'static [(&'static str, &'static str)],
 }
 
 impl EntryPoint {
-    /// The symbol without its version suffix: the name that programs use, and that
-    /// `cuGetProcAddress` takes.
+    /// The symbol without its version suffix: the name in programs and for `cuGetProcAddress`.
     pub fn name(&self) -> &'static str {
         split_version(self.symbol).0
     }
 
-    /// The number in the version suffix; 1 where the symbol has none.
+    /// The number in the version suffix; 1 if the symbol has none.
     pub fn version(&self) -> u32 {
         split_version(self.symbol).1
     }
 }
 
-/// `cuMemAlloc_v2` is version 2 of `cuMemAlloc`.
+/// Splits a symbol: `cuMemAlloc_v2` is version 2 of `cuMemAlloc`.
 fn split_version(symbol: &str) -> (&str, u32) {
     let versioned = symbol.rsplit_once("_v").and_then(|(name, version)| Some((name, version.parse().ok()?)));
     versioned.unwrap_or((symbol, 1))
@@ -63,7 +63,11 @@ macro_rules! declare {
     ($($since:literal fn $symbol:ident($($parameter:ident: $type:ty),*);)+) => {
         /// All entry points, in the order of the table.
         pub const ENTRY_POINTS: &[EntryPoint] = &[
-            $(EntryPoint { symbol: stringify!($symbol), since: $since, parameters: &[$((stringify!($parameter), stringify!($type))),*] },)+
+            $(EntryPoint {
+                symbol: stringify!($symbol),
+                since: $since,
+                parameters: &[$((stringify!($parameter), stringify!($type))),*],
+            },)+
         ];
 
         /// The type of each entry point, under the name of its symbol.
@@ -92,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn a_version_suffix_is_told_from_a_name() {
+    fn a_version_suffix_is_separated_from_the_name() {
         assert_eq!(split_version("cuMemAlloc_v2"), ("cuMemAlloc", 2));
         assert_eq!(split_version("cuInit"), ("cuInit", 1));
         assert_eq!(split_version("cuModule_view"), ("cuModule_view", 1));
     }
 
     #[test]
-    fn a_later_version_of_an_entry_point_came_later() {
+    fn a_later_version_of_an_entry_point_needs_a_later_cuda() {
         for newer in ENTRY_POINTS {
             for older in
                 ENTRY_POINTS.iter().filter(|older| older.name() == newer.name() && older.version() < newer.version())

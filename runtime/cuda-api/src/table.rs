@@ -1,12 +1,13 @@
 //! The table of entry points.
 
-/// Calls a macro with every entry point: the first version of CUDA whose driver exports it, the
-/// exported symbol, the parameters. The answer is always a [`CUresult`](crate::types::CUresult).
+/// Calls a macro with every entry point: the first CUDA version whose driver exports it, the
+/// exported symbol, and the parameters. The result is always a
+/// [`CUresult`](crate::types::CUresult).
 ///
 /// The macro's own crate needs the types in scope: `use atoll_cuda_api::types::*`.
 ///
-/// There are no rows for the symbols of per-thread default streams (`_ptsz`, `_ptds`): nothing here
-/// asks for them. They would be rows like any other.
+/// There are no rows for the symbols of per-thread default streams (`_ptsz`, `_ptds`), because
+/// nothing here uses them.
 #[macro_export]
 macro_rules! for_each_entry_point {
     ($consumer:ident) => {
@@ -25,7 +26,9 @@ macro_rules! for_each_entry_point {
             2000 fn cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice);
             4000 fn cuDeviceCanAccessPeer(can_access_peer: *mut c_int, device: CUdevice, peer_dev: CUdevice);
             4010 fn cuDeviceGetByPCIBusId(device: *mut CUdevice, pci_bus_id: *const c_char);
-            8000 fn cuDeviceGetP2PAttribute(value: *mut c_int, attribute: CUdevice_P2PAttribute, from: CUdevice, to: CUdevice);
+            8000 fn cuDeviceGetP2PAttribute(
+                value: *mut c_int, attribute: CUdevice_P2PAttribute, from: CUdevice, to: CUdevice
+            );
 
             // Contexts.
             7000 fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
@@ -54,13 +57,18 @@ macro_rules! for_each_entry_point {
             4000 fn cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint);
             4000 fn cuCtxDisablePeerAccess(peer_context: CUcontext);
 
-            // Names of errors, and entry points by their names.
+            // Names of errors, and lookup of entry points.
             6000 fn cuGetErrorName(error: CUresult, text: *mut *const c_char);
             6000 fn cuGetErrorString(error: CUresult, text: *mut *const c_char);
-            11030 fn cuGetProcAddress(symbol: *const c_char, entry: *mut *mut c_void, driver_version: c_int, flags: u64);
-            12000 fn cuGetProcAddress_v2(symbol: *const c_char, entry: *mut *mut c_void, driver_version: c_int, flags: u64, symbol_found: *mut CUdriverProcAddressQueryResult);
+            11030 fn cuGetProcAddress(
+                symbol: *const c_char, entry: *mut *mut c_void, driver_version: c_int, flags: u64
+            );
+            12000 fn cuGetProcAddress_v2(
+                symbol: *const c_char, entry: *mut *mut c_void, driver_version: c_int, flags: u64,
+                symbol_found: *mut CUdriverProcAddressQueryResult
+            );
 
-            // Memory of the device, and memory that host and device share.
+            // Device memory, and memory shared by host and device.
             3020 fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
             3020 fn cuMemAlloc_v2(pointer: *mut CUdeviceptr, bytes: usize);
             3020 fn cuMemFree_v2(pointer: CUdeviceptr);
@@ -77,8 +85,14 @@ macro_rules! for_each_entry_point {
             4000 fn cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
             4000 fn cuMemHostRegister(pointer: *mut c_void, bytes: usize, flags: c_uint);
             6000 fn cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint);
-            3020 fn cuMemAllocPitch_v2(pointer: *mut CUdeviceptr, pitch: *mut usize, width_in_bytes: usize, height: usize, element_size_bytes: c_uint);
-            7000 fn cuPointerGetAttributes(num_attributes: c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut c_void, pointer: CUdeviceptr);
+            3020 fn cuMemAllocPitch_v2(
+                pointer: *mut CUdeviceptr, pitch: *mut usize, width_in_bytes: usize, height: usize,
+                element_size_bytes: c_uint
+            );
+            7000 fn cuPointerGetAttributes(
+                num_attributes: c_uint, attributes: *mut CUpointer_attribute, data: *mut *mut c_void,
+                pointer: CUdeviceptr
+            );
             6000 fn cuPointerSetAttribute(value: *const c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
 
             // Copies and fills.
@@ -96,19 +110,29 @@ macro_rules! for_each_entry_point {
             3020 fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream);
             3020 fn cuMemsetD16Async(to: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream);
             3020 fn cuMemsetD32Async(to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream);
-            4000 fn cuMemcpyPeer(to: CUdeviceptr, dst_context: CUcontext, from: CUdeviceptr, src_context: CUcontext, bytes: usize);
-            4000 fn cuMemcpyPeerAsync(to: CUdeviceptr, dst_context: CUcontext, from: CUdeviceptr, src_context: CUcontext, bytes: usize, stream: CUstream);
+            4000 fn cuMemcpyPeer(
+                to: CUdeviceptr, dst_context: CUcontext, from: CUdeviceptr, src_context: CUcontext, bytes: usize
+            );
+            4000 fn cuMemcpyPeerAsync(
+                to: CUdeviceptr, dst_context: CUcontext, from: CUdeviceptr, src_context: CUcontext, bytes: usize,
+                stream: CUstream
+            );
             3020 fn cuMemsetD2D8_v2(to: CUdeviceptr, dst_pitch: usize, value: c_uchar, width: usize, height: usize);
             3020 fn cuMemsetD2D32_v2(to: CUdeviceptr, dst_pitch: usize, value: c_uint, width: usize, height: usize);
 
-            // Code, its variables and its kernels.
+            // Modules, their variables and kernels.
             2000 fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
-            2010 fn cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, num_options: c_uint, options: *mut CUjit_option, option_values: *mut *mut c_void);
+            2010 fn cuModuleLoadDataEx(
+                module: *mut CUmodule, image: *const c_void, num_options: c_uint, options: *mut CUjit_option,
+                option_values: *mut *mut c_void
+            );
             2000 fn cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void);
             2000 fn cuModuleUnload(module: CUmodule);
             2000 fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
             12040 fn cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule);
-            3020 fn cuModuleGetGlobal_v2(pointer: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char);
+            3020 fn cuModuleGetGlobal_v2(
+                pointer: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char
+            );
             11070 fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode);
             11000 fn cuFuncGetModule(module: *mut CUmodule, function: CUfunction);
             12040 fn cuFuncLoad(function: CUfunction);
@@ -117,23 +141,49 @@ macro_rules! for_each_entry_point {
             3000 fn cuFuncSetCacheConfig(function: CUfunction, config: CUfunc_cache);
             2000 fn cuModuleLoad(module: *mut CUmodule, path: *const c_char);
             12030 fn cuFuncGetName(name: *mut *const c_char, function: CUfunction);
-            12040 fn cuFuncGetParamInfo(function: CUfunction, param_index: usize, param_offset: *mut usize, param_size: *mut usize);
-            12000 fn cuLibraryLoadData(library: *mut CUlibrary, code: *const c_void, jit_options: *mut CUjit_option, jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut CUlibraryOption, library_option_values: *mut *mut c_void, num_library_options: c_uint);
+            12040 fn cuFuncGetParamInfo(
+                function: CUfunction, param_index: usize, param_offset: *mut usize, param_size: *mut usize
+            );
+            12000 fn cuLibraryLoadData(
+                library: *mut CUlibrary, code: *const c_void, jit_options: *mut CUjit_option,
+                jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut CUlibraryOption,
+                library_option_values: *mut *mut c_void, num_library_options: c_uint
+            );
             12000 fn cuLibraryUnload(library: CUlibrary);
             12000 fn cuLibraryGetKernel(kernel: *mut CUkernel, library: CUlibrary, name: *const c_char);
             12000 fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary);
             12000 fn cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel);
 
-            // Launches, and how many blocks a compute unit holds.
-            4000 fn cuLaunchKernel(function: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void);
-            9000 fn cuLaunchCooperativeKernel(function: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void);
-            11060 fn cuLaunchKernelEx(config: *const CUlaunchConfig, function: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void);
-            6050 fn cuOccupancyMaxActiveBlocksPerMultiprocessor(num_blocks: *mut c_int, function: CUfunction, block_size: c_int, dynamic_smem_size: usize);
-            7000 fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(num_blocks: *mut c_int, function: CUfunction, block_size: c_int, dynamic_smem_size: usize, flags: c_uint);
-            6050 fn cuOccupancyMaxPotentialBlockSize(min_grid_size: *mut c_int, block_size: *mut c_int, function: CUfunction, block_size_to_dynamic_smem_size: CUoccupancyB2DSize, dynamic_smem_size: usize, block_size_limit: c_int);
-            10020 fn cuOccupancyAvailableDynamicSMemPerBlock(dynamic_smem_size: *mut usize, function: CUfunction, num_blocks: c_int, block_size: c_int);
+            // Launches and occupancy.
+            4000 fn cuLaunchKernel(
+                function: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint,
+                block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream,
+                kernel_params: *mut *mut c_void, extra: *mut *mut c_void
+            );
+            9000 fn cuLaunchCooperativeKernel(
+                function: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint,
+                block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream,
+                kernel_params: *mut *mut c_void
+            );
+            11060 fn cuLaunchKernelEx(
+                config: *const CUlaunchConfig, function: CUfunction, kernel_params: *mut *mut c_void,
+                extra: *mut *mut c_void
+            );
+            6050 fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                num_blocks: *mut c_int, function: CUfunction, block_size: c_int, dynamic_smem_size: usize
+            );
+            7000 fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                num_blocks: *mut c_int, function: CUfunction, block_size: c_int, dynamic_smem_size: usize, flags: c_uint
+            );
+            6050 fn cuOccupancyMaxPotentialBlockSize(
+                min_grid_size: *mut c_int, block_size: *mut c_int, function: CUfunction,
+                block_size_to_dynamic_smem_size: CUoccupancyB2DSize, dynamic_smem_size: usize, block_size_limit: c_int
+            );
+            10020 fn cuOccupancyAvailableDynamicSMemPerBlock(
+                dynamic_smem_size: *mut usize, function: CUfunction, num_blocks: c_int, block_size: c_int
+            );
 
-            // Streams, and what may stand in them beside kernels and copies.
+            // Streams, and operations in them.
             2000 fn cuStreamCreate(stream: *mut CUstream, flags: c_uint);
             5050 fn cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int);
             4000 fn cuStreamDestroy_v2(stream: CUstream);
@@ -152,9 +202,14 @@ macro_rules! for_each_entry_point {
             10010 fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
             10000 fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
             10000 fn cuStreamIsCapturing(stream: CUstream, capture_status: *mut CUstreamCaptureStatus);
-            11030 fn cuStreamGetCaptureInfo_v2(stream: CUstream, capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64, graph_out: *mut CUgraph, dependencies_out: *mut *const CUgraphNode, num_dependencies_out: *mut usize);
+            11030 fn cuStreamGetCaptureInfo_v2(
+                stream: CUstream, capture_status_out: *mut CUstreamCaptureStatus, id_out: *mut u64,
+                graph_out: *mut CUgraph, dependencies_out: *mut *const CUgraphNode, num_dependencies_out: *mut usize
+            );
             8000 fn cuStreamWriteValue32(stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint);
-            5000 fn cuStreamAddCallback(stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint);
+            5000 fn cuStreamAddCallback(
+                stream: CUstream, callback: CUstreamCallback, user_data: *mut c_void, flags: c_uint
+            );
             6000 fn cuStreamAttachMemAsync(stream: CUstream, pointer: CUdeviceptr, length: usize, flags: c_uint);
 
             // Events.
@@ -169,7 +224,10 @@ macro_rules! for_each_entry_point {
 
             // Graphs.
             11040 fn cuGraphInstantiateWithFlags(executable: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong);
-            11000 fn cuGraphInstantiate_v2(executable: *mut CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize);
+            11000 fn cuGraphInstantiate_v2(
+                executable: *mut CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, log_buffer: *mut c_char,
+                buffer_size: usize
+            );
             10000 fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream);
             11010 fn cuGraphUpload(graph: CUgraphExec, stream: CUstream);
             10000 fn cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, num_nodes: *mut usize);
@@ -178,11 +236,18 @@ macro_rules! for_each_entry_point {
             10000 fn cuGraphCreate(graph: *mut CUgraph, flags: c_uint);
             10000 fn cuGraphClone(clone: *mut CUgraph, original_graph: CUgraph);
 
-            // Green contexts: parts of a device.
+            // Green contexts: partitions of a device.
             12040 fn cuDeviceGetDevResource(device: CUdevice, result: *mut CUdevResource, kind: CUdevResourceType);
-            12040 fn cuDevSmResourceSplitByCount(result: *mut CUdevResource, groups: *mut c_uint, input: *const CUdevResource, remaining: *mut CUdevResource, use_flags: c_uint, min_count: c_uint);
-            12040 fn cuDevResourceGenerateDesc(description: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint);
-            12040 fn cuGreenCtxCreate(context: *mut CUgreenCtx, description: CUdevResourceDesc, device: CUdevice, flags: c_uint);
+            12040 fn cuDevSmResourceSplitByCount(
+                result: *mut CUdevResource, groups: *mut c_uint, input: *const CUdevResource,
+                remaining: *mut CUdevResource, use_flags: c_uint, min_count: c_uint
+            );
+            12040 fn cuDevResourceGenerateDesc(
+                description: *mut CUdevResourceDesc, resources: *mut CUdevResource, count: c_uint
+            );
+            12040 fn cuGreenCtxCreate(
+                context: *mut CUgreenCtx, description: CUdevResourceDesc, device: CUdevice, flags: c_uint
+            );
             12040 fn cuGreenCtxDestroy(context: CUgreenCtx);
             12050 fn cuGreenCtxStreamCreate(stream: *mut CUstream, context: CUgreenCtx, flags: c_uint, priority: c_int);
             12040 fn cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx);

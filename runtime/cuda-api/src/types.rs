@@ -1,10 +1,10 @@
-//! The types of parameters, under the names of the header.
+//! Parameter types, under their names in the header.
 
 #![allow(non_camel_case_types, reason = "the names are those of the driver's header")]
 
 pub use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
-/// A device, by its number.
+/// A device, by its ordinal.
 pub type CUdevice = c_int;
 /// An address in device memory.
 pub type CUdeviceptr = u64;
@@ -19,19 +19,19 @@ macro_rules! enums {
 }
 
 enums! {
-    /// What a call answers: 0, or a number of [`error`](crate::error).
+    /// The result of a call: 0, or a number of [`error`](crate::error).
     CUresult;
     /// A limit of a context.
     CUlimit;
-    /// How a multiprocessor divides its memory into cache and shared memory.
+    /// Preferred split between L1 cache and shared memory.
     CUfunc_cache;
     /// An attribute of a device.
     CUdevice_attribute;
     /// An attribute of the link between two devices.
     CUdevice_P2PAttribute;
-    /// What can be divided between green contexts.
+    /// A kind of resource that green contexts divide.
     CUdevResourceType;
-    /// Why an entry point was not found.
+    /// Result of looking up an entry point.
     CUdriverProcAddressQueryResult;
     /// An attribute of a kernel.
     CUfunction_attribute;
@@ -39,30 +39,30 @@ enums! {
     CUjit_option;
     /// An option of a library.
     CUlibraryOption;
-    /// When code is loaded.
+    /// When modules are loaded.
     CUmoduleLoadingMode;
     /// An attribute of an address.
     CUpointer_attribute;
-    /// What else may go on while a stream is captured.
+    /// Which calls are forbidden while a stream is captured.
     CUstreamCaptureMode;
     /// Whether a stream is captured.
     CUstreamCaptureStatus;
 }
 
-/// A type that stands for an object of the driver.
+/// A handle of a driver object.
 pub trait DriverHandle: Copy {
-    /// No object.
+    /// The null handle.
     const NULL: Self;
 
-    /// The handle of this value.
+    /// The handle with this value.
     fn from_bits(bits: u64) -> Self;
 
-    /// Its value: an address that only the driver looks behind.
+    /// Its value: an address that only the driver dereferences.
     fn bits(self) -> u64;
 }
 
-/// Declares handles. The header declares pointers to structs that nobody sees; a number of the same
-/// size crosses the border in the same register, and may go to another thread.
+/// Declares handles. The header declares pointers to opaque structs. An integer of the same size is
+/// passed in the same register, and may be sent to another thread.
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)+) => {
         $(
@@ -83,7 +83,9 @@ macro_rules! handles {
                 }
             }
 
-            const _: () = assert!(size_of::<$name>() == size_of::<*mut c_void>() && align_of::<$name>() == align_of::<*mut c_void>());
+            const _: () = assert!(
+            size_of::<$name>() == size_of::<*mut c_void>() && align_of::<$name>() == align_of::<*mut c_void>()
+        );
         )+
         /// The handles.
         pub const HANDLES: &[&str] = &[$(stringify!($name)),+];
@@ -105,7 +107,7 @@ handles! {
     CUgraphExec;
     /// A node of a graph.
     CUgraphNode;
-    /// A green context: a part of a device's compute units.
+    /// A green context: a partition of a device's compute units.
     CUgreenCtx;
     /// A kernel of a library.
     CUkernel;
@@ -124,7 +126,7 @@ pub type CUstreamCallback = Option<unsafe extern "C" fn(stream: CUstream, status
 /// The dynamic shared memory of a block, by its number of threads.
 pub type CUoccupancyB2DSize = Option<unsafe extern "C" fn(block_size: c_int) -> usize>;
 
-/// A struct of the header as it is laid out here; compared with the header by a C compiler.
+/// The layout of a struct of the header; a C compiler compares it with the header.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Its name.
@@ -138,7 +140,12 @@ pub struct Layout {
 /// Declares structs: each with its size, and its fields with their names in the header and their
 /// offsets.
 macro_rules! structs {
-    ($($(#[$doc:meta])* $name:ident: $bytes:literal { $($(#[$field_doc:meta])* $field:ident ($c_name:literal @ $offset:literal): $type:ty,)+ })+) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident: $bytes:literal {
+            $($(#[$field_doc:meta])* $field:ident ($c_name:literal @ $offset:literal): $type:ty,)+
+        }
+    )+) => {
         $(
             $(#[$doc])*
             #[derive(Clone, Copy, Debug)]
@@ -153,37 +160,42 @@ macro_rules! structs {
             };
         )+
         /// The structs.
-        pub const LAYOUTS: &[Layout] = &[$(Layout { name: stringify!($name), bytes: $bytes, fields: &[$(($c_name, $offset)),+] }),+];
+        pub const LAYOUTS: &[Layout] = &[$(Layout {
+            name: stringify!($name),
+            bytes: $bytes,
+            fields: &[$(($c_name, $offset)),+],
+        }),+];
     };
 }
 
 structs! {
-    /// The name of a device that no other has.
+    /// The UUID of a device.
     CUuuid: 16 {
         /// Its bytes.
         bytes("bytes" @ 0): [u8; 16],
     }
-    /// Something that can be divided between green contexts, as CUDA 12 lays it out. CUDA 13 has more behind it: who has it written by a driver leaves room.
+    /// A resource that green contexts divide, as laid out by CUDA 12. CUDA 13's is larger: callers
+    /// that let a driver write it must leave extra space.
     CUdevResource: 144 {
-        /// What it is.
+        /// The kind of resource.
         kind("type" @ 0): CUdevResourceType,
-        /// The driver's.
+        /// Private to the driver.
         internal("_internal_padding" @ 4): [u8; 92],
-        /// Compute units, where it is of these.
+        /// Number of compute units, if the resource is compute units.
         sm_count("sm.smCount" @ 96): c_uint,
-        /// Room for other kinds.
+        /// Space for other kinds.
         rest("_oversize[4]" @ 100): [u8; 44],
     }
     /// An attribute of a launch.
     CUlaunchAttribute: 72 {
-        /// Which one.
+        /// The attribute's number.
         id("id" @ 0): c_uint,
-        /// Nothing.
+        /// Padding.
         pad("pad" @ 4): [u8; 4],
         /// Its value.
         value("value" @ 8): [u32; 16],
     }
-    /// How a kernel is launched.
+    /// The configuration of a launch.
     CUlaunchConfig: 56 {
         /// Blocks in x.
         grid_dim_x("gridDimX" @ 0): c_uint,
@@ -203,7 +215,7 @@ structs! {
         stream("hStream" @ 32): CUstream,
         /// The attributes.
         attributes("attrs" @ 40): *mut CUlaunchAttribute,
-        /// How many attributes there are.
+        /// The number of attributes.
         attribute_count("numAttrs" @ 48): c_uint,
     }
 }

@@ -1,4 +1,4 @@
-//! The table held against NVIDIA's headers, where they are installed: `ATOLL_VENV` names the Python
+//! Compares the table with NVIDIA's headers, if they are installed. `ATOLL_VENV` names a Python
 //! environment with the package `nvidia-cuda-runtime-cu12` (`tests/requirements.txt`), or
 //! `ATOLL_CUDA_INCLUDE` a folder with `cuda.h` and `cudaTypedefs.h`.
 
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder with the headers; says why a test is skipped where there is none.
+/// The folder with the headers; reports that the test is skipped if there is none.
 fn include_folder() -> Option<PathBuf> {
     let named = std::env::var_os("ATOLL_CUDA_INCLUDE").map(PathBuf::from);
     let environment = std::env::var_os("ATOLL_VENV").map(|venv| PathBuf::from(venv).join("lib"));
@@ -41,7 +41,7 @@ fn read(folder: &Path, name: &str) -> String {
 }
 
 /// The prototypes of `cudaTypedefs.h`, by the name of the entry point and the CUDA version that
-/// brought them.
+/// introduced them.
 fn prototypes(typedefs: &str) -> BTreeMap<(&str, u32), &str> {
     let typedef =
         Regex::new(r"typedef CUresult ?\(CUDAAPI \*PFN_(\w+?)_v(\d+)\)\(([^;]*)\);").expect("a valid expression");
@@ -52,7 +52,7 @@ fn prototypes(typedefs: &str) -> BTreeMap<(&str, u32), &str> {
     found.collect()
 }
 
-/// A C type as the table writes it.
+/// Translates a C type to the notation of the table.
 fn rust_type(c_type: &str) -> String {
     let words = Regex::new(r"\w+|\*").expect("a valid expression");
     let words: Vec<&str> = words.find_iter(c_type).map(|word| word.as_str()).collect();
@@ -86,7 +86,7 @@ fn rust_types(parameters: &str) -> Vec<String> {
     parameters.map(|parameter| rust_type(&name.replace(parameter, ""))).collect()
 }
 
-/// What the header has against a row.
+/// How a row differs from the header.
 fn objection(entry: &EntryPoint, prototypes: &BTreeMap<(&str, u32), &str>) -> Option<String> {
     let versions: Vec<u32> =
         prototypes.keys().filter(|(name, _)| *name == entry.name()).map(|(_, since)| *since).collect();
@@ -103,9 +103,9 @@ fn objection(entry: &EntryPoint, prototypes: &BTreeMap<(&str, u32), &str>) -> Op
 }
 
 #[test]
-fn rows_are_those_of_the_header() {
+fn rows_match_the_header() {
     let Some(folder) = include_folder() else { return };
-    // One prototype stands there without its version.
+    // One prototype in the header lacks its version.
     let typedefs = read(&folder, "cudaTypedefs.h")
         .replace("*PFN_cuModuleGetFunctionCount)", "*PFN_cuModuleGetFunctionCount_v12040)");
     let prototypes = prototypes(&typedefs);
@@ -114,10 +114,10 @@ fn rows_are_those_of_the_header() {
 }
 
 #[test]
-fn numbers_are_those_of_the_header() {
+fn numbers_match_the_header() {
     let Some(folder) = include_folder() else { return };
     let header = read(&folder, "cuda.h");
-    // Behind `=` in an enum, behind a space in a definition.
+    // The number follows `=` in an enum, and a space in a definition.
     let number = r"(?m)^[ ,]*(?:#define +)?(\w+)(?: *= *| +)\(*(?:\(void ?\*\) *)?(0x[0-9a-fA-F]+|\d+)(?:<<(\d+))?";
     let number = Regex::new(number).expect("a valid expression");
     let value = |text: &str| {
@@ -136,7 +136,7 @@ fn numbers_are_those_of_the_header() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A C program that compiles only if sizes, offsets and the sizes of enums are those of the table.
+/// A C program that only compiles if sizes, offsets and the sizes of enums match the table.
 fn assertions() -> String {
     let mut program = "#include <stddef.h>\n#include <cuda.h>\n".to_owned();
     for layout in LAYOUTS {
@@ -154,7 +154,7 @@ fn assertions() -> String {
 }
 
 #[test]
-fn layouts_are_those_of_a_c_compiler() {
+fn layouts_match_a_c_compiler() {
     let Some(folder) = include_folder() else { return };
     let scratch = tempfile::tempdir().expect("a folder for temporary files");
     let source = scratch.path().join("layouts.c");

@@ -1,4 +1,4 @@
-//! The primary context of a device, current on whatever thread needs it.
+//! The primary context of a device, made current on every thread that uses it.
 
 use crate::driver::{Driver, Gpu};
 use crate::error::CudaError;
@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
-    /// The number of the context that is current on this thread; 0 where none is.
+    /// The number of the context that is current on this thread; 0 if there is none.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A device's primary context, which lives at least as long as this.
+/// A device's primary context, retained while this lives.
 #[derive(Debug)]
 pub struct Context {
     gpu: Gpu,
     handle: CUcontext,
-    /// A number of its own: the driver may give a later context the same handle.
+    /// A unique number: the driver may reuse handles for later contexts.
     number: u64,
 }
 
@@ -27,46 +27,46 @@ impl Context {
         static RETAINED: AtomicU64 = AtomicU64::new(0);
         let mut handle = CUcontext::NULL;
         let retain = gpu.driver.functions.context_retain;
-        // SAFETY: writes one handle to the address given.
+        // SAFETY: writes one handle to the given address.
         gpu.driver.check("cuDevicePrimaryCtxRetain", unsafe { retain(&mut handle, gpu.ordinal) })?;
         let number = RETAINED.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(Arc::new(Context { gpu, handle, number }))
     }
 
-    /// The device it is on.
+    /// The device of the context.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// Waits for everything in it.
+    /// Waits for all work in the context.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: takes no arguments.
         self.call("cuCtxSynchronize", |f| unsafe { (f.context_sync)() })
     }
 
-    /// The number of the highest stream priority; 0 is the lowest.
+    /// The highest stream priority, a negative number; 0 is the lowest.
     pub fn highest_priority(&self) -> Result<i32, CudaError> {
         let (mut lowest, mut highest) = (0, 0);
-        // SAFETY: writes two ints to the addresses given.
+        // SAFETY: writes two ints to the given addresses.
         self.call("cuCtxGetStreamPriorityRange", |f| unsafe { (f.priority_range)(&mut lowest, &mut highest) })?;
         Ok(highest)
     }
 
-    /// Device memory that is free, and all of it.
+    /// Free and total device memory in bytes.
     pub fn memory_bytes(&self) -> Result<(u64, u64), CudaError> {
         let (mut free, mut total) = (0, 0);
-        // SAFETY: writes two numbers to the addresses given.
+        // SAFETY: writes two numbers to the given addresses.
         self.call("cuMemGetInfo", |f| unsafe { (f.memory_info)(&mut free, &mut total) })?;
         Ok((free as u64, total as u64))
     }
 
-    /// Destroys everything in it; handles made before are dead, and their release then fails, which
-    /// is not looked at.
+    /// Destroys everything in the context. Earlier handles become invalid; releasing them fails,
+    /// which is ignored.
     pub fn reset(&self) -> Result<(), CudaError> {
         CURRENT.set(0);
         let reset = self.driver().functions.context_reset;
-        // SAFETY: takes a device number; handles into the context are only passed back to the driver, which
-        // checks them.
+        // SAFETY: takes a device ordinal; handles into the context are only passed back to the
+        // driver, which checks them.
         self.driver().check("cuDevicePrimaryCtxReset", unsafe { reset(self.gpu.ordinal) })
     }
 
@@ -80,8 +80,7 @@ impl Context {
         self.driver().check(name, call(&self.driver().functions))
     }
 
-    /// The same where there is nobody to hear of a refusal: a handle of a broken context is gone
-    /// anyway.
+    /// The same without an error: if the context is broken, its handles are gone anyway.
     pub(crate) fn release(&self, call: impl FnOnce(&Functions) -> Status) {
         if self.enter().is_ok() {
             call(&self.driver().functions);
@@ -92,7 +91,7 @@ impl Context {
         if CURRENT.get() == self.number {
             return Ok(());
         }
-        // SAFETY: the handle is that of a context that is retained.
+        // SAFETY: the handle is that of a retained context.
         self.driver().check("cuCtxSetCurrent", unsafe { (self.driver().functions.context_set)(self.handle) })?;
         CURRENT.set(self.number);
         Ok(())
@@ -104,7 +103,7 @@ impl Drop for Context {
         if CURRENT.get() == self.number {
             CURRENT.set(0);
         }
-        // SAFETY: takes a device number, and undoes one retain.
+        // SAFETY: takes a device ordinal, and undoes one retain.
         unsafe { (self.driver().functions.context_release)(self.gpu.ordinal) };
     }
 }

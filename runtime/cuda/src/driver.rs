@@ -1,4 +1,4 @@
-//! The driver's library, and the devices it counts.
+//! The driver's library and its devices.
 
 use crate::context::Context;
 use crate::error::{CudaError, status};
@@ -11,58 +11,60 @@ use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
-/// Names under which the driver is installed.
+/// File names of the installed driver.
 const LIBRARY_NAMES: [&str; 2] =
     if cfg!(windows) { ["nvcuda.dll", "nvcuda64.dll"] } else { ["libcuda.so.1", "libcuda.so"] };
 
-/// Why there is no GPU to work with.
+/// Why no GPU can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// No driver.
+    /// The driver's library cannot be loaded.
     #[error("no NVIDIA driver here: {name} cannot be loaded ({why})")]
     NoLibrary {
         /// The library.
         name: String,
-        /// What the loader says.
+        /// The loader's message.
         why: String,
     },
-    /// A driver too old for us.
+    /// The driver is too old.
     #[error("the NVIDIA driver lacks `{0}`; update it")]
     NoSymbol(&'static str),
-    /// The driver is there and finds no device.
+    /// The driver finds no device.
     #[error(
         "the NVIDIA driver finds no device; is one installed, and does `CUDA_VISIBLE_DEVICES` let this process see it?"
     )]
     NoDevice,
-    /// There are fewer devices.
-    #[error("there is no device {index}: the NVIDIA driver counts {count}, from 0")]
+    /// The ordinal is too large.
+    #[error("there is no device {index}: the NVIDIA driver has {count}, numbered from 0")]
     NoSuchDevice {
-        /// What was asked for.
+        /// The requested ordinal.
         index: u32,
-        /// How many there are.
+        /// The number of devices.
         count: u32,
     },
-    /// Nobody may use the device.
+    /// No process may use the device.
     #[error("device {index} is in prohibited mode: no process may use it until `nvidia-smi -i {index} -c DEFAULT`")]
     Prohibited {
-        /// The device.
+        /// The device's ordinal.
         index: u32,
     },
-    /// Another process has the device for itself.
+    /// Another process has exclusive use of the device.
     #[error(
-        "device {index} is in exclusive mode and another process has it; end that one, or `nvidia-smi -i {index} -c DEFAULT`"
+        "device {index} is in exclusive mode and another process uses it; \
+         stop that process, or run `nvidia-smi -i {index} -c DEFAULT`"
     )]
     Exclusive {
-        /// The device.
+        /// The device's ordinal.
         index: u32,
     },
-    /// The library and the kernel's module are of different drivers.
+    /// The library and the kernel module have different versions.
     #[error(
-        "the NVIDIA driver's library and its kernel module are of different versions; reboot, or load the module again ({0})"
+        "the NVIDIA driver's library and its kernel module have different versions; \
+         reboot, or load the module again ({0})"
     )]
     Mismatch(CudaError),
-    /// The driver refuses for another reason.
-    #[error("the NVIDIA driver is there but gives no device: {0}")]
+    /// The driver failed for another reason.
+    #[error("the NVIDIA driver is installed but gives no device: {0}")]
     Refused(#[from] CudaError),
 }
 
@@ -73,7 +75,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Loads and initialises the driver of this machine.
+    /// Loads and initializes the driver of this machine.
     pub fn load() -> Result<Arc<Driver>, OpenError> {
         let mut refusal = None;
         for name in LIBRARY_NAMES {
@@ -82,17 +84,17 @@ impl Driver {
                 Err(error) => refusal = refusal.or(Some(error)),
             }
         }
-        Err(refusal.expect("a name was tried"))
+        Err(refusal.expect("`LIBRARY_NAMES` is not empty"))
     }
 
-    /// The same of the library in a file.
+    /// Loads and initializes the driver from a file.
     pub fn load_from(path: &Path) -> Result<Arc<Driver>, OpenError> {
         Driver::start(open_library(path)?)
     }
 
     fn start(library: Library) -> Result<Arc<Driver>, OpenError> {
         let driver = Driver { functions: Functions::load(&library)?, _library: library };
-        // SAFETY: initialises the library; takes no pointers.
+        // SAFETY: initializes the library; takes no pointers.
         let initialised = driver.check("cuInit", unsafe { (driver.functions.init)(0) });
         initialised.map_err(|error| match error.code {
             status::NO_DEVICE => OpenError::NoDevice,
@@ -102,23 +104,23 @@ impl Driver {
         Ok(Arc::new(driver))
     }
 
-    /// The version of CUDA the driver speaks: 12040 is 12.4.
+    /// The version of CUDA that the driver supports: 12040 is 12.4.
     pub fn version(&self) -> Result<u32, CudaError> {
         let mut version = 0;
-        // SAFETY: writes one int to the address given.
+        // SAFETY: writes one int to the given address.
         self.check("cuDriverGetVersion", unsafe { (self.functions.driver_version)(&mut version) })?;
         Ok(u32::try_from(version).unwrap_or(0))
     }
 
-    /// How many devices there are.
+    /// The number of devices.
     pub fn device_count(&self) -> Result<u32, CudaError> {
         let mut count = 0;
-        // SAFETY: writes one int to the address given.
+        // SAFETY: writes one int to the given address.
         self.check("cuDeviceGetCount", unsafe { (self.functions.device_count)(&mut count) })?;
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// A device by its number.
+    /// The device with an ordinal.
     pub fn gpu(self: &Arc<Driver>, index: u32) -> Result<Gpu, OpenError> {
         let count = self.device_count()?;
         match count {
@@ -127,7 +129,7 @@ impl Driver {
             _ => {}
         }
         let mut ordinal = 0;
-        // SAFETY: writes one int to the address given.
+        // SAFETY: writes one int to the given address.
         self.check("cuDeviceGet", unsafe { (self.functions.device_get)(&mut ordinal, index as c_int) })?;
         Ok(Gpu { driver: self.clone(), index, ordinal })
     }
@@ -140,7 +142,7 @@ impl Driver {
         // SAFETY: writes the address of a static string, or null for an unknown code.
         let answer = unsafe { (self.functions.error_name)(code, &mut name) };
         let name = match (answer, name.is_null()) {
-            // SAFETY: the driver gave the address of a static zero-terminated string.
+            // SAFETY: the driver returned the address of a static NUL-terminated string.
             (0, false) => unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned(),
             _ => "unknown error".to_owned(),
         };
@@ -155,18 +157,18 @@ impl std::fmt::Debug for Driver {
 }
 
 fn open_library(path: &Path) -> Result<Library, OpenError> {
-    // SAFETY: the driver's library is meant to be loaded like this; its initialisers have no
+    // SAFETY: the driver's library is meant to be loaded like this; its initializers have no
     // preconditions.
     unsafe { Library::new(path) }
-        .map_err(|error| OpenError::NoLibrary { name: path.display().to_string(), why: loader_says(&error) })
+        .map_err(|error| OpenError::NoLibrary { name: path.display().to_string(), why: loader_message(&error) })
 }
 
-/// The loader's own words, where it has some.
-pub(crate) fn loader_says(error: &libloading::Error) -> String {
+/// The loader's own message, if there is one.
+pub(crate) fn loader_message(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Device attributes by their numbers in `cuda.h`.
+/// Device attributes, with their numbers in `cuda.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Attribute {
@@ -184,18 +186,18 @@ pub enum Attribute {
     SharedBytesMax = constants::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
 }
 
-/// Who may use a device.
+/// Which processes may use a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputeMode {
-    /// Anybody.
+    /// Any number of processes.
     Default,
-    /// Nobody.
+    /// None.
     Prohibited,
     /// One process at a time.
     Exclusive,
 }
 
-/// A device as the driver counts them.
+/// A device, by its ordinal.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     pub(crate) driver: Arc<Driver>,
@@ -204,7 +206,7 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Its number.
+    /// Its ordinal.
     pub fn index(&self) -> u32 {
         self.index
     }
@@ -217,29 +219,29 @@ impl Gpu {
     /// Its name.
     pub fn name(&self) -> Result<String, CudaError> {
         let mut name = [0 as c_char; 256];
-        // SAFETY: writes at most 255 bytes and a zero into an array of 256.
+        // SAFETY: writes at most 255 bytes and a NUL into an array of 256.
         self.driver.check("cuDeviceGetName", unsafe {
             (self.driver.functions.device_name)(name.as_mut_ptr(), 255, self.ordinal)
         })?;
-        // SAFETY: the array is zero-terminated: its last byte was zero and is not written.
+        // SAFETY: the array is NUL-terminated: its last byte was zero and is not written.
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
     }
 
-    /// A number about it; 0 where the driver gives a negative one.
+    /// A device attribute; 0 if the driver returns a negative value.
     pub fn attribute(&self, attribute: Attribute) -> Result<u32, CudaError> {
         let mut value = 0;
         let get = self.driver.functions.device_attribute;
-        // SAFETY: writes one int to the address given.
+        // SAFETY: writes one int to the given address.
         self.driver.check("cuDeviceGetAttribute", unsafe { get(&mut value, attribute as c_int, self.ordinal) })?;
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
-    /// Its compute capability: 90 for 9.0, whose target is `sm_90`.
+    /// Its compute capability: 90 is 9.0, with the target `sm_90`.
     pub fn capability(&self) -> Result<u32, CudaError> {
         Ok(self.attribute(Attribute::ComputeMajor)? * 10 + self.attribute(Attribute::ComputeMinor)?)
     }
 
-    /// Who may use it.
+    /// Which processes may use it.
     pub fn compute_mode(&self) -> Result<ComputeMode, CudaError> {
         Ok(match self.attribute(Attribute::ComputeMode)? {
             2 => ComputeMode::Prohibited,
@@ -275,8 +277,8 @@ mod tests {
     }
 
     #[test]
-    fn a_library_without_the_driver_s_functions_is_no_driver() {
-        // The C library is on every machine that runs this.
+    fn a_library_without_the_driver_s_functions_is_refused() {
+        // The C library exists on every machine that runs this test.
         let error = Driver::load_from(Path::new("libc.so.6")).expect_err("no driver");
         assert_eq!(error, OpenError::NoSymbol("cuInit"));
         assert!(error.to_string().contains("lacks `cuInit`"));

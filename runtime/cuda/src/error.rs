@@ -1,29 +1,29 @@
-//! What the driver answers when it refuses.
+//! Errors of driver calls.
 
 /// A driver call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {name} ({code})")]
 pub struct CudaError {
-    /// The call.
+    /// The driver function.
     pub call: &'static str,
-    /// The driver's number.
+    /// The driver's error number.
     pub code: i32,
-    /// The driver's name of it.
+    /// The driver's name of the error.
     pub name: String,
 }
 
-/// Numbers of the driver's answers.
+/// Error numbers of the driver.
 pub use atoll_cuda_api::error as status;
 
 impl CudaError {
-    /// Whether a kernel went wrong, of this process or of another that uses the GPU through MPS
-    /// with it, or MPS ended what the process had. From then on every call in the context fails,
-    /// and only another process can use the device.
+    /// Whether the context is lost: a kernel faulted, of this process or of another MPS client, or
+    /// MPS terminated this client. All later calls in the context fail, and only a new process can
+    /// use the device.
     pub fn is_context_lost(&self) -> bool {
         matches!(self.code, 700 | 702 | 710 | 714..=719 | status::MPS_RPC_FAILURE | status::MPS_CLIENT_TERMINATED)
     }
 
-    /// Whether there is not enough memory.
+    /// Whether memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         self.code == status::OUT_OF_MEMORY
     }

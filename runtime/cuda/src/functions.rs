@@ -1,5 +1,5 @@
-//! The driver's functions that are used here: a choice from the table of `runtime/cuda-api`, from
-//! which their types and their loading follow.
+//! The driver functions in use: a selection from the table of `runtime/cuda-api`, which supplies
+//! their types.
 
 use crate::driver::OpenError;
 use atoll_cuda_api::signature;
@@ -7,8 +7,8 @@ use libloading::Library;
 
 pub(crate) use atoll_cuda_api::types::CUresult as Status;
 
-/// Declares the functions: field, symbols of the table in order of preference. Those of the second
-/// list are not in every driver.
+/// Declares the functions: a field, and the symbols of the table in order of preference. Functions
+/// of the second list are missing in older drivers.
 macro_rules! driver_functions {
     (
         required { $($field:ident: $symbol:ident $(| $older:ident)*;)+ }
@@ -23,22 +23,28 @@ macro_rules! driver_functions {
         impl Functions {
             pub(crate) fn load(library: &Library) -> Result<Functions, OpenError> {
                 $(
-                    // SAFETY: the type is that of the function under this symbol, as the table has it; the pointer is kept no longer than the library, which `Driver` holds beside it.
-                    let $field: Option<signature::$symbol> = unsafe { library.get(stringify!($symbol)) }.ok().map(|found| *found);
+                    // SAFETY: the type is that of the function with this symbol in the table; the
+                    // pointer is not kept longer than the library, which `Driver` stores with it.
+                    let $field: Option<signature::$symbol> =
+                        unsafe { library.get(stringify!($symbol)) }.ok().map(|found| *found);
                     $(
-                        // SAFETY: as above; that an older symbol has the same type is checked here.
-                        let $field = $field.or_else(|| unsafe { library.get::<signature::$older>(stringify!($older)) }.ok().map(|found| *found));
+                        // SAFETY: as above; the compiler checks that the older symbol has the same
+                        // type.
+                        let $field = $field.or_else(|| {
+                            unsafe { library.get::<signature::$older>(stringify!($older)) }.ok().map(|found| *found)
+                        });
                     )*
                 )+
                 $(
                     // SAFETY: as above.
-                    let $optional: Option<signature::$name> = unsafe { library.get(stringify!($name)) }.ok().map(|found| *found);
+                    let $optional: Option<signature::$name> =
+                        unsafe { library.get(stringify!($name)) }.ok().map(|found| *found);
                 )+
                 Ok(Functions { $($field: $field.ok_or(OpenError::NoSymbol(stringify!($symbol)))?,)+ $($optional,)+ })
             }
         }
 
-        /// The symbols of each function that a driver must have, of which one is enough.
+        /// The symbols of each required function; one of them is enough.
         #[cfg(test)]
         const REQUIRED: &[&[&str]] = &[$(&[stringify!($symbol) $(, stringify!($older))*]),+];
     };
@@ -110,11 +116,11 @@ mod tests {
     use super::REQUIRED;
     use atoll_cuda_api::ENTRY_POINTS;
 
-    /// The oldest driver that we can work with, by the version of CUDA that it speaks.
+    /// The oldest supported driver, by its version of CUDA.
     const OLDEST: u32 = 9000;
 
     #[test]
-    fn the_oldest_driver_has_what_is_required() {
+    fn the_oldest_driver_has_all_required_functions() {
         for symbols in REQUIRED {
             let since = |symbol: &str| {
                 ENTRY_POINTS.iter().find(|entry| entry.symbol == symbol).expect("a type comes from its row").since

@@ -1,21 +1,22 @@
-//! The CUDA driver, loaded when a program runs: nothing of CUDA is needed to build.
+//! The CUDA driver, loaded at run time: building needs nothing of CUDA.
 //!
-//! - [`Driver`]: the library and its entry points, of which [`functions`](self) names those that
-//!   are used; their types come from the table of `runtime/cuda-api`.
-//! - [`Gpu`]: a device as the driver counts them, before anything is done with it; [`Context`]: its
-//!   primary context, retained.
+//! - [`Driver`]: the loaded library. [`functions`](self) lists the entry points in use; their types
+//!   come from the table of `runtime/cuda-api`.
+//! - [`Gpu`]: a device by its ordinal, before anything is done with it. [`Context`]: its primary
+//!   context, retained.
 //! - [`Partition`]: some of its compute units. [`Module`], [`Kernel`], [`Stream`], [`Event`],
 //!   [`Graph`], [`DeviceMemory`], [`HostWords`], [`HostMemory`], [`BarWords`]: owning handles, each
-//!   of which keeps alive what it needs.
+//!   of which keeps alive what it depends on.
 //!
-//! What it is not: it schedules nothing, chooses nothing and retries nothing. Every call says what
-//! the driver answered, by number and name.
+//! What it is not: it has no scheduling, no policy and no retries. Every call returns the driver's
+//! error, by number and name.
 //!
-//! Invariants: a handle is destroyed once, by its owner. Any thread may use any handle: the context
-//! is made current where it is not. No call of the host's memory by the driver outlives the
-//! borrow it was given, except [`HostWords`], [`HostMemory`] and [`BarWords`], to which there are
-//! no references but to atomics. What a kernel does to device memory and to host words is the
-//! kernel's business, as it is on any device.
+//! Invariants: a handle is destroyed once, by its owner. Any thread may use any handle: each call
+//! makes the context current on its thread if needed. The driver does not use borrowed host memory
+//! beyond the call, except [`HostWords`], [`HostMemory`] and [`BarWords`], which are accessed
+//! through atomics only. Kernels may write device memory and host words at any time.
+//!
+//! Start reading at [`Driver`], then [`Context`] and [`Stream`].
 
 mod bar;
 mod context;
@@ -38,6 +39,6 @@ pub use module::{Arg, Kernel, LaunchShape, LoadError, Module};
 pub use partition::{Partition, PartitionError};
 pub use stream::{Event, Stream};
 
-/// Kernels that measure how fast a flag reaches a kernel (`echo`), and what it costs to read it
-/// (`read_chain`); their parameters stand in the text.
+/// Kernels that measure how fast a flag reaches a kernel (`echo`), and the cost of reading it
+/// (`read_chain`). Their parameters are declared in the PTX.
 pub const FLAG_PTX: &str = include_str!("../kernels/flag.ptx");

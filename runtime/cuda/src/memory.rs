@@ -1,4 +1,4 @@
-//! Memory of a device, and memory of the host that it sees.
+//! Device memory, and host memory that the device can access.
 
 use crate::context::Context;
 use crate::error::CudaError;
@@ -8,18 +8,18 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-/// What the driver calls a pointer to device memory.
+/// The driver's type of an address in device memory.
 pub use atoll_cuda_api::types::CUdeviceptr as DevicePtr;
 
-/// Known to all contexts, and mapped for the device. Memory that is registered has flags of the
-/// same numbers.
+/// Portable to all contexts, and mapped for the device. The flags for registered memory have the
+/// same values.
 const HOST_ALLOC_MAPPED: c_uint = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
 
-/// An access that does not lie in its memory: the caller's mistake.
+/// An access outside its memory: a mistake of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} bytes at {at} lie outside {memory_bytes} bytes of memory")]
 pub struct OutOfBounds {
-    /// Where it begins.
+    /// Offset of the access.
     pub at: u64,
     /// Its size.
     pub bytes: u64,
@@ -27,13 +27,13 @@ pub struct OutOfBounds {
     pub memory_bytes: u64,
 }
 
-/// Why a transfer did not happen.
+/// Why a transfer failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransferError {
-    /// It does not lie in the memory.
+    /// A range is outside its memory.
     #[error(transparent)]
     OutOfBounds(#[from] OutOfBounds),
-    /// The driver refused.
+    /// The driver failed.
     #[error(transparent)]
     Driver(#[from] CudaError),
 }
@@ -47,26 +47,25 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// At least one byte, of any content.
+    /// Allocates at least one byte, uninitialized.
     pub fn new(context: &Arc<Context>, bytes: u64) -> Result<DeviceMemory, CudaError> {
         let mut address = 0;
-        // SAFETY: writes one address to the address given.
+        // SAFETY: writes one address to the given address.
         context.call("cuMemAlloc", |f| unsafe { (f.memory_alloc)(&mut address, bytes.max(1) as usize) })?;
         Ok(DeviceMemory { context: context.clone(), address, bytes })
     }
 
-    /// The address as kernels see it.
+    /// The address for kernels.
     pub fn address(&self) -> DevicePtr {
         self.address
     }
 
-    /// Its size.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The address of bytes that lie in it; one past the end is allowed where there are none, as
-    /// for any array.
+    /// The address of a range inside; an empty range may begin at the end.
     pub fn range(&self, at: u64, bytes: u64) -> Result<DevicePtr, OutOfBounds> {
         match at.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(self.address + at),
@@ -91,45 +90,46 @@ pub struct HostWords {
     count: usize,
 }
 
-// SAFETY: the memory is touched by atomics only.
+// SAFETY: the memory is accessed by atomics only.
 unsafe impl Send for HostWords {}
 // SAFETY: as above.
 unsafe impl Sync for HostWords {}
 
 impl HostWords {
-    /// At least one word, all zero.
+    /// Allocates at least one zeroed word.
     pub fn new(context: &Arc<Context>, count: usize) -> Result<HostWords, CudaError> {
         let count = count.max(1);
         let mut memory: *mut c_void = ptr::null_mut();
-        // SAFETY: writes one address to the address given.
+        // SAFETY: writes one address to the given address.
         context.call("cuMemHostAlloc", |f| unsafe { (f.host_alloc)(&mut memory, count * 4, HOST_ALLOC_MAPPED) })?;
-        // SAFETY: the driver gave us that many bytes, page-aligned; nobody else has them yet.
+        // SAFETY: the driver allocated that many bytes, page-aligned; nothing else refers to them
+        // yet.
         unsafe { ptr::write_bytes(memory.cast::<u8>(), 0, count * 4) };
         let mut words = HostWords { context: context.clone(), memory: memory.cast(), address: 0, count };
         context
-            // SAFETY: the memory was allocated as mapped; writes one address to the address given.
+            // SAFETY: the memory was allocated as mapped; writes one address to the given address.
             .call("cuMemHostGetDevicePointer", |f| unsafe { (f.host_device_pointer)(&mut words.address, memory, 0) })?;
         Ok(words)
     }
 
-    /// How many they are.
+    /// Number of words.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The address of the first as kernels see it; the others follow.
+    /// The address of the first word for kernels; the others follow.
     pub fn address(&self) -> DevicePtr {
         self.address
     }
 
-    /// A word as the host sees it.
+    /// A word, for access by the host.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the index is out of range.
     pub fn word(&self, index: usize) -> &AtomicU32 {
         assert!(index < self.count, "word {index} of {}", self.count);
-        // SAFETY: the index is within memory that lives as long as `self` and is only touched by atomics
-        // here and by strong accesses of kernels.
+        // SAFETY: the index is inside memory that lives as long as `self` and is only accessed by
+        // atomics here and by strong accesses of kernels.
         unsafe { &*self.memory.add(index) }
     }
 }
@@ -141,8 +141,8 @@ impl Drop for HostWords {
     }
 }
 
-/// Memory of this process that was there before, pinned and made known to the device: for
-/// transfers, and for words that kernels look at.
+/// Existing memory of this process that is registered with the device: for transfers, and for words
+/// that kernels read.
 #[derive(Debug)]
 pub struct HostMemory {
     context: Arc<Context>,
@@ -151,34 +151,35 @@ pub struct HostMemory {
     bytes: u64,
 }
 
-// SAFETY: nothing here touches the memory; transfers copy to and from it as another process might.
+// SAFETY: this type does not access the memory; transfers copy from and to it, as another process
+// might.
 unsafe impl Send for HostMemory {}
 // SAFETY: as above.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// Makes memory known.
+    /// Registers memory.
     ///
     /// # Safety
-    /// The bytes from `memory` on are mapped for reading and writing until this is dropped, and no
-    /// references into them are ever made but to atomics.
+    /// The `bytes` bytes at `memory` stay mapped for reading and writing until this is dropped, and
+    /// references into them are only made to atomics.
     pub unsafe fn register(context: &Arc<Context>, memory: *mut c_void, bytes: u64) -> Result<HostMemory, CudaError> {
         context
-            // SAFETY: the caller says that the range is mapped.
+            // SAFETY: the caller guarantees that the range is mapped.
             .call("cuMemHostRegister", |f| unsafe { (f.host_register)(memory, bytes as usize, HOST_ALLOC_MAPPED) })?;
         let mut host = HostMemory { context: context.clone(), memory, address: 0, bytes };
         context
-            // SAFETY: the memory was registered as mapped; writes one address to the address given.
+            // SAFETY: the memory was registered as mapped; writes one address to the given address.
             .call("cuMemHostGetDevicePointer", |f| unsafe { (f.host_device_pointer)(&mut host.address, memory, 0) })?;
         Ok(host)
     }
 
-    /// The address of its first byte as kernels see it.
+    /// The address of its first byte for kernels.
     pub fn address(&self) -> DevicePtr {
         self.address
     }
 
-    /// Where bytes lie that are inside.
+    /// The host address of a range inside.
     pub(crate) fn range(&self, at: u64, bytes: u64) -> Result<*mut c_void, OutOfBounds> {
         match at.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(self.memory.wrapping_byte_add(at as usize)),
@@ -189,7 +190,7 @@ impl HostMemory {
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        // SAFETY: it was registered, and what was begun with it was waited for.
+        // SAFETY: it was registered, and all transfers with it have completed.
         self.context.release(|f| unsafe { (f.host_unregister)(self.memory) });
     }
 }

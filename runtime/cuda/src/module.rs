@@ -12,20 +12,20 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-/// Text of its compiler that the driver gives back.
+/// Bytes of the compiler log that are kept.
 const LOG_BYTES_MAX: usize = 16 << 10;
 
-/// Why code was not loaded.
+/// Why code could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}{}{log}", if log.is_empty() { "" } else { "\n" })]
 pub struct LoadError {
-    /// What the driver answered.
+    /// The driver's error.
     pub error: CudaError,
-    /// What its compiler says.
+    /// The log of the driver's compiler.
     pub log: String,
 }
 
-/// Code on a device. Kernels of it keep it loaded.
+/// Code on a device. Its kernels keep it loaded.
 #[derive(Clone, Debug)]
 pub struct Module(Arc<Loaded>);
 
@@ -36,18 +36,18 @@ struct Loaded {
 }
 
 impl Module {
-    /// Loads PTX text, which the driver compiles, or machine code.
+    /// Loads PTX, which the driver compiles, or machine code.
     pub fn load(context: &Arc<Context>, code: &[u8]) -> Result<Module, LoadError> {
         let mut image = code.to_vec();
-        // The end of a text; behind machine code, which says itself how long it is, it does no harm.
+        // Terminates PTX. Harmless after machine code, which contains its own size.
         image.push(0);
         let mut log = vec![0_u8; LOG_BYTES_MAX];
         let mut options = [CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // The size stands where a pointer would.
+        // The option's value is passed in place of a pointer.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES_MAX - 1)];
         let mut handle = CUmodule::NULL;
-        // SAFETY: the image is zero-terminated or ELF, and read during the call only; there are as many
-        // values as options, and the log is as long as the second says.
+        // SAFETY: the image is NUL-terminated or ELF, and only read during the call; there are as
+        // many values as options, and the log has the size given by the second one.
         let loaded = context.call("cuModuleLoadDataEx", |f| unsafe {
             (f.module_load)(&mut handle, image.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
         });
@@ -56,8 +56,8 @@ impl Module {
         Ok(Module(Arc::new(Loaded { context: context.clone(), handle })))
     }
 
-    /// A kernel of it, ready to run: one that is loaded at its first launch would wait for kernels
-    /// that run.
+    /// A kernel, loaded now: a kernel that is loaded at its first launch would wait for running
+    /// kernels.
     pub fn kernel(&self, name: &str) -> Result<Kernel, CudaError> {
         let context = &self.0.context;
         let not_found = || CudaError {
@@ -67,11 +67,11 @@ impl Module {
         };
         let text = CString::new(name).map_err(|_| not_found())?;
         let mut handle = CUfunction::NULL;
-        // SAFETY: the name is zero-terminated and read during the call only; the module is loaded.
+        // SAFETY: the name is NUL-terminated and only read during the call; the module is loaded.
         context.call("cuModuleGetFunction", |f| unsafe {
             (f.module_function)(&mut handle, self.0.handle, text.as_ptr())
         })?;
-        // SAFETY: the handle is the one just returned.
+        // SAFETY: the handle was just returned.
         let ready = context.call("cuFuncLoad", |f| f.function_load.map_or(0, |load| unsafe { load(handle) }));
         ready.or_else(|error| if error.code == status::NOT_SUPPORTED { Ok(()) } else { Err(error) })?;
         Ok(Kernel { module: self.0.clone(), handle })
@@ -101,20 +101,20 @@ pub enum Arg {
     U64(u64),
 }
 
-/// How a kernel is launched.
+/// Grid, block and shared memory of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchShape {
     /// Blocks in x, y, z.
     pub grid: [u32; 3],
     /// Threads of a block in x, y, z.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block.
+    /// Dynamic shared memory of a block in bytes.
     pub shared_bytes: u32,
 }
 
 impl Kernel {
-    /// Lets launches have so much dynamic shared memory; what is above the default has to be asked
-    /// for.
+    /// Raises the limit of dynamic shared memory for its launches; required above the driver's
+    /// default.
     pub fn allow_shared(&self, bytes: u32) -> Result<(), CudaError> {
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         // SAFETY: the kernel is loaded.
@@ -123,8 +123,8 @@ impl Kernel {
         })
     }
 
-    /// Blocks of so many threads and so much dynamic shared memory that a compute unit holds at
-    /// once.
+    /// Blocks with this many threads and this much dynamic shared memory that fit on a compute unit
+    /// at once.
     pub fn occupancy(&self, threads: u32, shared_bytes: u32) -> Result<u32, CudaError> {
         let threads = c_int::try_from(threads).unwrap_or(c_int::MAX);
         let mut blocks: c_int = 0;
@@ -141,7 +141,8 @@ impl Kernel {
         self.launch_with(stream, shape, &packed(args))
     }
 
-    /// Launches with a parameter block, naturally aligned and as long as the kernel's.
+    /// Launches with a parameter block, which is naturally aligned and has the size that the kernel
+    /// declares.
     pub fn launch_with(&self, stream: &Stream, shape: LaunchShape, params: &[u8]) -> Result<(), CudaError> {
         let LaunchShape { grid, block, shared_bytes } = shape;
         let mut bytes = params.len();
@@ -152,8 +153,8 @@ impl Kernel {
             (&raw mut bytes).cast::<c_void>(),
             ptr::without_provenance_mut(CU_LAUNCH_PARAM_END_AS_INT),
         ];
-        // SAFETY: kernel and stream are alive; the driver copies the parameters, whose size it is told,
-        // before it returns.
+        // SAFETY: kernel and stream are alive; the driver copies the parameters, whose size it is
+        // given, before it returns.
         self.module.context.call("cuLaunchKernel", |f| unsafe {
             let [x, y, z] = grid;
             let [width, height, depth] = block;
@@ -174,7 +175,7 @@ impl Kernel {
     }
 }
 
-/// A parameter block: each at a multiple of its size.
+/// Packs arguments into a parameter block, each aligned to its size.
 fn packed(args: &[Arg]) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     for arg in args {

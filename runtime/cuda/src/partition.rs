@@ -1,10 +1,9 @@
-//! Partitions of a device's compute units: what the driver calls green contexts. CUDA 12.4 has
-//! them, and their streams came with CUDA 12.5.
+//! Partitions of a device's compute units, which the driver calls green contexts. They came with
+//! CUDA 12.4, their streams with CUDA 12.5.
 //!
-//! A partition belongs to the primary context, and everything but its streams does too: memory,
-//! modules and events are the same for all. What is launched into its streams runs on its
-//! compute units and on no others; how many it gets, the driver rounds up to what the hardware can
-//! divide.
+//! A partition belongs to the primary context, which it shares with all memory, modules and events;
+//! only its streams are its own. Launches in its streams run on its compute units only. The driver
+//! rounds up the number of compute units to the granularity of the hardware.
 
 use crate::context::Context;
 use crate::error::{CudaError, status};
@@ -14,7 +13,7 @@ use atoll_cuda_api::types::{CUdevResource, CUdevResourceDesc, CUgreenCtx, CUresu
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A resource with room behind it: CUDA 13's has 152 bytes. Only the driver writes it.
+/// A resource with extra space, because CUDA 13's has 152 bytes. Only the driver writes it.
 #[repr(C, align(16))]
 struct Resource {
     resource: CUdevResource,
@@ -31,48 +30,57 @@ impl Resource {
         self.resource.sm_count
     }
 
-    /// Where the driver reads and writes it, with the room.
+    /// The address for the driver, including the extra space.
     fn place(&mut self) -> *mut CUdevResource {
         (&raw mut *self).cast()
     }
 }
 
-/// Why there is no partition.
+/// Why a partition cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartitionError {
     /// The driver is too old.
-    #[error("this NVIDIA driver cannot divide a GPU: that came with CUDA 12.5, and it speaks {}.{}", .0 / 1000, .0 % 1000 / 10)]
+    #[error(
+        "this NVIDIA driver cannot divide a GPU: that needs CUDA 12.5, and it supports {}.{}",
+        .0 / 1000,
+        .0 % 1000 / 10
+    )]
     NotSupported(u32),
-    /// There are not so many.
+    /// The GPU has fewer compute units.
     #[error("the GPU has {all} compute units, not {wanted}")]
     TooMany {
-        /// What was asked for.
+        /// The requested number.
         wanted: u32,
-        /// What there is.
+        /// The number of compute units.
         all: u32,
     },
-    /// They are not divided there.
-    #[error("this GPU is divided into parts of {step} compute units: a part begins and ends at multiples of {step} up to {end}, which {}..{} does not", .wanted.start, .wanted.end)]
-    NotThere {
-        /// What was asked for.
+    /// The range does not fit the granularity.
+    #[error(
+        "this GPU is divided into groups of {step} compute units: a partition must begin and end at multiples of \
+         {step} up to {end}, but {}..{} does not",
+        .wanted.start,
+        .wanted.end
+    )]
+    Misaligned {
+        /// The requested range.
         wanted: Range<u32>,
-        /// How many come together.
+        /// Size of a group.
         step: u32,
-        /// Those beyond belong to no part.
+        /// The end of the last group.
         end: u32,
     },
-    /// A part takes them all.
+    /// The other partition takes all compute units.
     #[error("a part of {taken} compute units leaves none of the GPU's over")]
     NothingLeft {
-        /// What the part asked for.
+        /// The number that the other partition takes.
         taken: u32,
     },
-    /// The driver refuses.
+    /// The driver failed.
     #[error(transparent)]
     Driver(#[from] CudaError),
 }
 
-/// Compute units of a device.
+/// A part of a device's compute units.
 #[derive(Debug)]
 pub struct Partition {
     pub(crate) context: Arc<Context>,
@@ -81,13 +89,13 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// At least so many compute units.
+    /// A partition of at least this many compute units.
     pub fn new(context: &Arc<Context>, compute_units: u32) -> Result<Arc<Partition>, PartitionError> {
         let (part, _) = split(context, compute_units)?;
         Self::of(context, part)
     }
 
-    /// The compute units that [`Partition::new`] leaves over, none of which is in that partition.
+    /// The compute units that [`Partition::new`] with the same number leaves over.
     pub fn rest_of(context: &Arc<Context>, compute_units: u32) -> Result<Arc<Partition>, PartitionError> {
         let (_, rest) = split(context, compute_units)?;
         match rest.compute_units() {
@@ -96,8 +104,8 @@ impl Partition {
         }
     }
 
-    /// A range of the device's compute units, counted in the order in which the driver divides
-    /// them. It begins and ends at multiples of [`Partition::step`].
+    /// A range of the device's compute units, in the order in which the driver divides them. It
+    /// must begin and end at multiples of [`Partition::step`].
     pub fn range(context: &Arc<Context>, wanted: Range<u32>) -> Result<Arc<Partition>, PartitionError> {
         let Some(step) = Partition::step(context)? else {
             return Err(PartitionError::NotSupported(context.driver().version()?));
@@ -106,7 +114,7 @@ impl Partition {
         let end = all.compute_units() - all.compute_units() % step;
         let is_whole = [wanted.start, wanted.end].iter().all(|bound| bound.is_multiple_of(step));
         if wanted.is_empty() || !is_whole || wanted.end > end {
-            return Err(PartitionError::NotThere { wanted, step, end });
+            return Err(PartitionError::Misaligned { wanted, step, end });
         }
         let rest = match wanted.start {
             0 => all,
@@ -115,12 +123,12 @@ impl Partition {
         let (part, _) = take(context, rest, wanted.end - wanted.start)?;
         match part.compute_units() == wanted.end - wanted.start {
             true => Self::of(context, part),
-            false => Err(PartitionError::NotThere { wanted, step, end }),
+            false => Err(PartitionError::Misaligned { wanted, step, end }),
         }
     }
 
-    /// How many compute units come together: ranges begin and end at multiples of it. `None` where
-    /// the driver cannot divide the device.
+    /// The size of a group of compute units: ranges begin and end at multiples of it. `None` if the
+    /// driver cannot divide the device.
     pub fn step(context: &Arc<Context>) -> Result<Option<u32>, PartitionError> {
         if context.call("cuGreenCtxStreamCreate", |f| f.green_stream.map_or(status::NOT_SUPPORTED, |_| 0)).is_err() {
             return Ok(None);
@@ -128,7 +136,7 @@ impl Partition {
         match split(context, 1) {
             Ok((part, _)) => Ok(Some(part.compute_units()).filter(|step| *step > 0)),
             Err(PartitionError::NotSupported(_)) => Ok(None),
-            // A device with fewer than come together.
+            // The device has fewer compute units than a group.
             Err(PartitionError::Driver(error)) if error.code == status::INVALID_VALUE => Ok(None),
             Err(error) => Err(error),
         }
@@ -150,13 +158,13 @@ impl Partition {
         Ok(Arc::new(Partition { context: context.clone(), handle, compute_units: units.compute_units() }))
     }
 
-    /// How many compute units it has.
+    /// The number of its compute units.
     pub fn compute_units(&self) -> u32 {
         self.compute_units
     }
 }
 
-/// At least so many of a device's compute units, always the same, and the others.
+/// Splits the device's compute units: at least `compute_units`, always the same ones, and the rest.
 fn split(context: &Context, compute_units: u32) -> Result<(Resource, Resource), PartitionError> {
     let all = all_units(context)?;
     if compute_units > all.compute_units() {
@@ -165,29 +173,29 @@ fn split(context: &Context, compute_units: u32) -> Result<(Resource, Resource), 
     take(context, all, compute_units)
 }
 
-/// All of a device's compute units.
+/// All compute units of the device.
 fn all_units(context: &Context) -> Result<Resource, PartitionError> {
     let (mut all, ordinal) = (Resource::EMPTY, context.gpu().ordinal);
     call(context, "cuDeviceGetDevResource", |f| {
-        // SAFETY: writes one resource, for which there is more than enough room, to the address given.
+        // SAFETY: writes one resource, which fits, to the given address.
         Some(unsafe { f.device_resource?(ordinal, all.place(), CU_DEV_RESOURCE_TYPE_SM) })
     })?;
     Ok(all)
 }
 
-/// The first compute units of some, at least so many, and the others.
+/// Splits a resource: its first compute units, at least `compute_units`, and the rest.
 fn take(context: &Context, mut all: Resource, compute_units: u32) -> Result<(Resource, Resource), PartitionError> {
     let (mut part, mut rest, mut groups) = (Resource::EMPTY, Resource::EMPTY, 1);
     let split = |f: &Functions| {
-        // SAFETY: reads a resource that the driver wrote, writes one group, the number of groups, of which
-        // one was asked for, and what is left.
+        // SAFETY: reads a resource that the driver wrote; writes one group, as requested, the
+        // number of groups, and the rest.
         Some(unsafe { f.resource_split?(part.place(), &mut groups, all.place(), rest.place(), 0, compute_units) })
     };
     call(context, "cuDevSmResourceSplitByCount", split)?;
     Ok((part, rest))
 }
 
-/// Calls a function that an old driver has not, or has and refuses.
+/// Calls a function that older drivers lack or do not support.
 fn call(
     context: &Context,
     name: &'static str,
@@ -203,7 +211,7 @@ fn call(
 
 impl Drop for Partition {
     fn drop(&mut self) {
-        // SAFETY: the handle is ours, and its streams, which keep it, are gone.
+        // SAFETY: the handle is ours, and its streams, which keep it alive, are gone.
         self.context.release(|f| f.green_destroy.map_or(0, |destroy| unsafe { destroy(self.handle) }));
     }
 }

@@ -15,28 +15,28 @@ use std::sync::Arc;
 pub struct Stream {
     context: Arc<Context>,
     pub(crate) handle: CUstream,
-    /// What it runs on, where that is not the whole device; gone after it.
+    /// The partition that it runs on, if any; dropped after the stream.
     _partition: Option<Arc<Partition>>,
 }
 
 impl Stream {
-    /// A stream without order towards others; a lower number is a higher priority.
+    /// A non-blocking stream; a lower number is a higher priority.
     pub fn new(context: &Arc<Context>, priority: i32) -> Result<Stream, CudaError> {
         let mut handle = CUstream::NULL;
         let create = |f: &Functions| {
-            // SAFETY: writes one handle to the address given.
+            // SAFETY: writes one handle to the given address.
             unsafe { (f.stream_create)(&mut handle, CU_STREAM_NON_BLOCKING, priority as c_int) }
         };
         context.call("cuStreamCreateWithPriority", create)?;
         Ok(Stream { context: context.clone(), handle, _partition: None })
     }
 
-    /// The same on compute units of a partition alone.
+    /// A stream that runs on the compute units of a partition.
     pub fn in_partition(partition: &Arc<Partition>, priority: i32) -> Result<Stream, CudaError> {
         let context = &partition.context;
         let mut handle = CUstream::NULL;
         let create = |f: &Functions| match f.green_stream {
-            // SAFETY: the partition is alive; writes one handle to the address given.
+            // SAFETY: the partition is alive; writes one handle to the given address.
             Some(create) => unsafe { create(&mut handle, partition.handle, CU_STREAM_NON_BLOCKING, priority as c_int) },
             None => status::NOT_SUPPORTED,
         };
@@ -48,39 +48,41 @@ impl Stream {
         &self.context
     }
 
-    /// Waits for everything in it.
+    /// Waits for all work in the stream.
     pub fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the stream is alive.
         self.context.call("cuStreamSynchronize", |f| unsafe { (f.stream_sync)(self.handle) })
     }
 
-    /// Copies into device memory, and waits for it.
+    /// Copies bytes into device memory, and waits for the copy.
     pub fn write(&self, to: &DeviceMemory, at: u64, bytes: &[u8]) -> Result<(), TransferError> {
         let address = to.range(at, bytes.len() as u64)?;
         if bytes.is_empty() {
             return Ok(());
         }
-        // SAFETY: the range is the memory's; the bytes are borrowed until the stream was waited for.
+        // SAFETY: the range is inside the memory; the bytes are borrowed until the stream has been
+        // waited for.
         let begun = self.context.call("cuMemcpyHtoDAsync", |f| unsafe {
             (f.copy_to_device)(address, bytes.as_ptr().cast(), bytes.len(), self.handle)
         });
         Ok(self.settled(begun)?)
     }
 
-    /// Copies out of device memory, and waits for it.
+    /// Copies bytes out of device memory, and waits for the copy.
     pub fn read(&self, from: &DeviceMemory, at: u64, bytes: &mut [u8]) -> Result<(), TransferError> {
         let address = from.range(at, bytes.len() as u64)?;
         if bytes.is_empty() {
             return Ok(());
         }
-        // SAFETY: the range is the memory's; the bytes are borrowed until the stream was waited for.
+        // SAFETY: the range is inside the memory; the bytes are borrowed until the stream has been
+        // waited for.
         let begun = self.context.call("cuMemcpyDtoHAsync", |f| unsafe {
             (f.copy_to_host)(bytes.as_mut_ptr().cast(), address, bytes.len(), self.handle)
         });
         Ok(self.settled(begun)?)
     }
 
-    /// Copies from registered memory into device memory, and waits for it.
+    /// Copies from registered memory into device memory, and waits for the copy.
     pub fn write_from(
         &self,
         to: &DeviceMemory,
@@ -93,14 +95,15 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: both ranges lie in their memory, which lives until the stream was waited for.
+        // SAFETY: both ranges are inside their memory, which lives until the stream has been waited
+        // for.
         let begun = self
             .context
             .call("cuMemcpyHtoDAsync", |f| unsafe { (f.copy_to_device)(address, source, bytes as usize, self.handle) });
         Ok(self.settled(begun)?)
     }
 
-    /// Copies from device memory into registered memory, and waits for it.
+    /// Copies from device memory into registered memory, and waits for the copy.
     pub fn read_into(
         &self,
         from: &DeviceMemory,
@@ -113,33 +116,34 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: both ranges lie in their memory, which lives until the stream was waited for.
+        // SAFETY: both ranges are inside their memory, which lives until the stream has been waited
+        // for.
         let begun = self.context.call("cuMemcpyDtoHAsync", |f| unsafe {
             (f.copy_to_host)(destination, address, bytes as usize, self.handle)
         });
         Ok(self.settled(begun)?)
     }
 
-    /// Copies within device memory, and waits for it.
+    /// Copies within device memory, and waits for the copy.
     pub fn copy(&self, memory: &DeviceMemory, from: u64, to: u64, bytes: u64) -> Result<(), TransferError> {
         let (source, destination) = (memory.range(from, bytes)?, memory.range(to, bytes)?);
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: both ranges are the memory's.
+        // SAFETY: both ranges are inside the memory.
         let begun = self.context.call("cuMemcpyDtoDAsync", |f| unsafe {
             (f.copy_on_device)(destination, source, bytes as usize, self.handle)
         });
         Ok(self.settled(begun)?)
     }
 
-    /// Sets bytes of device memory, and waits for it.
+    /// Sets bytes of device memory, and waits for completion.
     pub fn fill(&self, memory: &DeviceMemory, at: u64, value: u8, bytes: u64) -> Result<(), TransferError> {
         let address = memory.range(at, bytes)?;
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the range is the memory's.
+        // SAFETY: the range is inside the memory.
         let begun = self
             .context
             .call("cuMemsetD8Async", |f| unsafe { (f.fill_bytes)(address, value, bytes as usize, self.handle) });
@@ -149,19 +153,20 @@ impl Stream {
     /// Writes a word by a stream memory operation, which needs no compute unit. Does not wait.
     pub fn write_word(&self, memory: &DeviceMemory, at: u64, value: u32) -> Result<(), TransferError> {
         let address = memory.range(at, 4)?;
-        // SAFETY: the word is the memory's; flags 0 order the write behind what is in the stream.
+        // SAFETY: the word is inside the memory; flags 0 order the write after earlier work in the
+        // stream.
         Ok(self.context.call("cuStreamWriteValue32", |f| unsafe { (f.write_value)(self.handle, address, value, 0) })?)
     }
 
     /// Sets a word by a fill. Does not wait.
     pub fn fill_word(&self, memory: &DeviceMemory, at: u64, value: u32) -> Result<(), TransferError> {
         let address = memory.range(at, 4)?;
-        // SAFETY: the word is the memory's.
+        // SAFETY: the word is inside the memory.
         Ok(self.context.call("cuMemsetD32Async", |f| unsafe { (f.fill_words)(address, value, 1, self.handle) })?)
     }
 
-    /// Copies a word of host memory to device memory. Does not wait: the host's word is read some
-    /// time before the stream was waited for, and must live so long.
+    /// Copies a word of host memory to device memory. Does not wait: the host word is read before
+    /// the stream has been waited for, and must live until then.
     pub fn copy_word(
         &self,
         memory: &DeviceMemory,
@@ -170,14 +175,14 @@ impl Stream {
         index: usize,
     ) -> Result<(), TransferError> {
         let (address, word) = (memory.range(at, 4)?, from.word(index).as_ptr());
-        // SAFETY: the word on the device is the memory's; that of the host is pinned, and freeing pinned
-        // memory waits for what uses it.
+        // SAFETY: the word on the device is inside the memory; the host word is pinned, and freeing
+        // pinned memory waits for work that uses it.
         Ok(self
             .context
             .call("cuMemcpyHtoDAsync", |f| unsafe { (f.copy_to_device)(address, word.cast(), 4, self.handle) })?)
     }
 
-    /// Waits whether or not a transfer was begun: what was in front of it may use the same memory.
+    /// Waits even if the transfer could not be started: earlier work may use the same memory.
     fn settled(&self, begun: Result<(), CudaError>) -> Result<(), CudaError> {
         let ended = self.synchronize();
         begun.and(ended)
@@ -199,21 +204,21 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event that was not recorded yet.
+    /// An event that has not been recorded.
     pub fn new(context: &Arc<Context>) -> Result<Event, CudaError> {
         let mut handle = CUevent::NULL;
-        // SAFETY: writes one handle to the address given.
+        // SAFETY: writes one handle to the given address.
         context.call("cuEventCreate", |f| unsafe { (f.event_create)(&mut handle, 0) })?;
         Ok(Event { context: context.clone(), handle })
     }
 
-    /// Marks the place in a stream.
+    /// Records the event in a stream.
     pub fn record(&self, stream: &Stream) -> Result<(), CudaError> {
         // SAFETY: both are alive.
         self.context.call("cuEventRecord", |f| unsafe { (f.event_record)(self.handle, stream.handle) })
     }
 
-    /// Whether the place was passed.
+    /// Whether all work before the event has completed.
     pub fn is_passed(&self) -> Result<bool, CudaError> {
         // SAFETY: the event is alive.
         match self.context.call("cuEventQuery", |f| unsafe { (f.event_query)(self.handle) }) {
@@ -223,15 +228,15 @@ impl Event {
         }
     }
 
-    /// Nanoseconds from an earlier event to this one, 0 where they are the other way round; both
-    /// must have been passed. The driver counts in half microseconds.
+    /// Nanoseconds from an earlier event to this one; 0 if the order is reversed. Both must have
+    /// passed. The driver's resolution is 0.5 µs.
     pub fn nanos_since(&self, earlier: &Event) -> Result<u64, CudaError> {
         let mut milliseconds = 0.0_f32;
-        // SAFETY: writes one float to the address given; both events are alive.
+        // SAFETY: writes one float to the given address; both events are alive.
         self.context.call("cuEventElapsedTime", |f| unsafe {
             (f.event_elapsed)(&mut milliseconds, earlier.handle, self.handle)
         })?;
-        // A conversion that keeps to the range of its type.
+        // The conversion saturates.
         Ok((f64::from(milliseconds) * 1e6) as u64)
     }
 }

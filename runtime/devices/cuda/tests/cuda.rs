@@ -337,5 +337,5 @@ fn a_machine_without_gdrcopy_has_the_other_routes() {
     assert!(device.flag_routes().is_some_and(|routes| routes.bar.is_none() && routes.mapped.is_some()));
     let refused =
         CudaDevice::start(&CudaConfig { flag_route: Some(FlagRoute::Bar), ..nowhere }).expect_err("it was asked for");
-    assert!(refused.to_string().contains("GDRCopy is not here (/nowhere/libgdrapi.so.2"), "{refused}");
+    assert!(refused.to_string().contains("GDRCopy is not installed (/nowhere/libgdrapi.so.2"), "{refused}");
 }

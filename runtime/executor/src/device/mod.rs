@@ -22,7 +22,7 @@ use atoll_device::{
     FaultKind, LaunchRecord, LaunchReport, Launching, LossCause, Memory, ModuleId, ModuleImage, Modules, SubmitError,
     Telemetry,
 };
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};

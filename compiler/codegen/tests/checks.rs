@@ -119,7 +119,7 @@ fn a_nest_reports_the_refusals_of_its_operator() {
         let at = nest.point()[0].clone();
         let wanted = nest.load(1, DType::I64, &at);
         let is_three = nest.compare(PointOp::Equal, DType::I64, &wanted, &NestArg::Const(3.0));
-        nest.when(&is_three, |nest| nest.refuse(&is_three, "three is no number", &[]));
+        nest.when(&is_three, |nest| nest.refuse(&is_three, "three is not accepted", &[]));
         let from = nest.checked_index(&wanted, DType::I64, &n);
         let value = nest.load(0, DType::F32, &from);
         nest.store(0, &at, &value);
@@ -142,5 +142,5 @@ fn a_nest_reports_the_refusals_of_its_operator() {
             "{bad}"
         );
     }
-    assert_eq!(refusal([vec![3], good].concat()).as_deref(), Some("three is no number"));
+    assert_eq!(refusal([vec![3], good].concat()).as_deref(), Some("three is not accepted"));
 }

@@ -88,7 +88,7 @@ fn speed() {
         single("softmax 8x1000", Op::Softmax { axis: 1, log: false }, &[8, 1000], 1),
     ];
     let filter = Regex::new(&std::env::var("CASE").unwrap_or_default())
-        .unwrap_or_else(|error| panic!("CASE is no regular expression: {error}"));
+        .unwrap_or_else(|error| panic!("CASE is not a regular expression: {error}"));
     for (level, host) in levels().into_iter().rev().take(if std::env::var_os("ALL_LEVELS").is_some() { 2 } else { 1 }) {
         for (model, operations) in cases.iter().filter(|(m, _)| filter.is_match(&m.graph.name)) {
             let start = std::time::Instant::now();

@@ -28,11 +28,11 @@ use std::path::{Path, PathBuf};
 const EXCEPTIONS: [(&str, &str); 12] = [
     (
         "test_resize_downsample_scales_cubic_align_corners",
-        "expects coordinates from an output size of 3.2; ONNX Runtime uses 3, and so do we",
+        "expects coordinates from an output size of 3.2; ONNX Runtime uses 3, and so does Atoll",
     ),
     (
         "test_resize_downsample_scales_linear_align_corners",
-        "expects coordinates from an output size of 2.4; ONNX Runtime uses 2, and so do we",
+        "expects coordinates from an output size of 2.4; ONNX Runtime uses 2, and so does Atoll",
     ),
     ("test_bernoulli", OTHER_NUMBERS),
     ("test_bernoulli_double", OTHER_NUMBERS),
@@ -92,7 +92,7 @@ fn stored_outputs_in_other_folders_are_reproduced() {
 
 /// The cases that run: those with a match in their paths.
 fn filter(text: &str) -> Regex {
-    Regex::new(text).unwrap_or_else(|error| panic!("ATOLL_ONNX_FILTER is no regular expression: {error}"))
+    Regex::new(text).unwrap_or_else(|error| panic!("ATOLL_ONNX_FILTER is not a regular expression: {error}"))
 }
 
 struct Summary {
@@ -150,7 +150,7 @@ fn run_case(case: &Path, symbolic: bool) -> Outcome {
     let mut outcome = Outcome::Passed;
     for set in sets {
         let (Some(inputs), Some(expected)) = (tensors(&set, "input"), tensors(&set, "output")) else {
-            return Outcome::Unsupported("data that is no tensor".into());
+            return Outcome::Unsupported("data that is not a tensor".into());
         };
         let import = |model: &ModelProto| {
             let model = if symbolic { with_symbols(model) } else { model.clone() };

@@ -54,11 +54,11 @@ fn names_of_exporters_and_pairs_find_the_same_states() {
 #[test]
 fn inputs_that_are_not_states_are_refused_with_the_reason() {
     for (states, past, expected) in [
-        ("auto", None, "say how long it may become, as in --symbol past=0..1024"),
-        ("auto", Some((1, 16)), "begin its range with 0, as in --symbol past=0..16"),
-        ("h=y", Some((0, 16)), "only a size that the model leaves open can grow"),
-        ("h=nothing", None, "there is no output nothing; there are y, present.0.key, hn"),
-        ("nothing=hn", None, "there is no input nothing"),
+        ("auto", None, "set its largest size, for example `--symbol past=0..1024`"),
+        ("auto", Some((1, 16)), "begin its range at 0, for example `--symbol past=0..16`"),
+        ("h=y", Some((0, 16)), "only a symbolic size can grow"),
+        ("h=nothing", None, "the model has no output nothing; it has y, present.0.key, hn"),
+        ("nothing=hn", None, "the model has no input nothing"),
         ("h=hn,h=hn", None, "named twice"),
     ] {
         let error = import(states, past).unwrap_err();

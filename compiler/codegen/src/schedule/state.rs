@@ -77,7 +77,7 @@ impl States {
     /// The location that a step writes. The state must be open, which it is: inputs come before
     /// outputs.
     pub(super) fn written(&self, number: usize) -> Location {
-        self.written[number].clone().unwrap_or_else(|| unreachable!("every state has an input"))
+        self.written[number].clone().unwrap_or_else(|| unreachable!("inputs are opened before outputs are written"))
     }
 
     /// The symbols of the kernel graph, and the description of what a session keeps.

@@ -170,7 +170,7 @@ fn whatever_reports_names_the_device() -> Result<()> {
     let nowhere = Deploy { name: Some("nowhere".into()), device: Some("cuda:3".into()), ..Deploy::default() };
     match client.deploy(&setup.path("affine.kg"), &nowhere) {
         Err(ClientError::Refused(refusal)) => {
-            ensure!(refusal.message.contains("no device `cuda:3`; there are: host:0, host:1"), "{refusal:?}")
+            ensure!(refusal.message.contains("no device `cuda:3`; choose one of: host:0, host:1"), "{refusal:?}")
         }
         other => anyhow::bail!("{other:?}"),
     }
@@ -196,7 +196,7 @@ fn devices_that_cannot_be_together_are_refused_with_the_cause() -> Result<()> {
         (&["host:0@0", "host:1@0"][..], "CPU 0 is in the CPU sets of both host:0 and host:1"),
         (&["host:0@0", "host:0@1"], "device host:0 is given twice"),
         (&["host:0@0", "host:1"], "host:1 is one of several host devices, but has no CPU set"),
-        (&["host:0@8000"], "CPU 8000, which this process may not use"),
+        (&["host:0@8000"], "CPU 8000, but this process may use only"),
         (&["host:0@"], "the CPU set is empty"),
     ] {
         let said = refused(folder.path(), devices, &[])?;

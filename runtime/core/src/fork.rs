@@ -40,7 +40,7 @@ impl Fork {
 
     /// The same fork in a task that has `base` more steps before it.
     #[must_use]
-    pub fn behind(&self, base: u32) -> Fork {
+    pub fn offset_by(&self, base: u32) -> Fork {
         Fork { branches: self.branches.each_ref().map(|branch| branch.iter().map(|step| step + base).collect()) }
     }
 
@@ -149,7 +149,7 @@ mod tests {
     fn branches_divide_the_steps_of_a_fork() {
         let fork = Fork::new([vec![2, 5], vec![3, 4]]);
         assert_eq!(fork.steps(), 2..6);
-        assert_eq!(fork.behind(3), Fork::new([vec![5, 8], vec![6, 7]]));
+        assert_eq!(fork.offset_by(3), Fork::new([vec![5, 8], vec![6, 7]]));
         assert!(fork.fits(&[Step::Preemptible; 6]) && !fork.fits(&[Step::Preemptible; 5]));
         let mut steps = [Step::Preemptible; 6];
         steps[3] = Step::NotPreemptible;

@@ -1,4 +1,5 @@
-//! What billing takes: of a launch, and of an invocation whose bill is added to an account.
+//! The cost of billing: of adding a launch to an invocation's usage, and of adding that usage to an
+//! account.
 //!
 //! `cargo bench -p atoll-engine --bench accounting`
 
@@ -18,7 +19,7 @@ fn launch(index: u64) -> Completion {
     Completion { started_ns: 1, ended_ns: index, busy_ns: index, ..Completion::unrun(LaunchId(index), status) }
 }
 
-/// Nanoseconds that something takes, of the best round, in which nobody interrupted.
+/// Nanoseconds per call, of the round with the least interference.
 fn best(mut once: impl FnMut(u32)) -> f64 {
     let round = |_| {
         let begin = Instant::now();
@@ -35,5 +36,5 @@ fn main() {
         best(|index| black_box(&mut usage).add_launch(black_box(&launches[index as usize % launches.len()]), 1 << 40));
     let (mut account, nothing) = (Usage::default(), Usage::default());
     let add = best(|_| *black_box(&mut account) += black_box(&nothing));
-    println!("a launch onto the bill of its invocation: {bill:.1} ns; that bill into an account: {add:.1} ns");
+    println!("adding a launch to a usage: {bill:.1} ns; adding a usage to an account: {add:.1} ns");
 }

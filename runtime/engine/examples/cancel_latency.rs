@@ -1,14 +1,15 @@
-//! How long an invocation that nobody wants any more stays on a host device, and when the next one
-//! runs. The kernel never ends by itself.
+//! How long a cancelled invocation stays on a host device, and how soon the next one runs. The
+//! kernel never ends by itself.
 //!
 //! ```text
 //! cargo run --release -p atoll-engine --example cancel_latency [rounds]
 //! ```
 //!
-//! `answered` is from the cancel to the answer, which is given when nothing of the invocation is on
-//! the device and its memory is anybody's; `next block` is from the cancel to the first block of an
-//! invocation that waited behind it, on the only compute unit there is. Both contain
-//! [`atoll_core::limits::ABORT_GRACE_NS`], the time that a block has to end by itself.
+//! `answered` is the time from the cancellation to the answer, which is given when nothing of the
+//! invocation is on the device and its memory can be reused. `next block` is the time from the
+//! cancellation to the first block of an invocation that waited behind it, on the only compute
+//! unit. Both contain [`atoll_core::limits::ABORT_GRACE_NS`], the time that a block gets to end by
+//! itself.
 #![cfg_attr(target_arch = "x86_64", expect(clippy::print_stdout, reason = "it prints a table"))]
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -49,7 +50,7 @@ mod measure {
             let (id, answer) = submit(&handle, &endless);
             let submitted = Instant::now();
             let (_, next) = submit(&handle, &good);
-            // Long enough to be in the middle of the kernel.
+            // Long enough for the kernel to be running.
             std::thread::sleep(Duration::from_micros(2_000 + round * 37 % 500));
             let cancelled = Instant::now();
             handle.cancel(id);

@@ -1,8 +1,8 @@
-//! Who used how much: one account per function and class, and what functions that are gone have
-//! left to their tenant.
+//! Usage accounting: one account per function and class, and the totals that unloaded functions
+//! leave to their tenant.
 //!
-//! Nothing here knows a device or a clock. Times are handed in, sums are whole numbers, and nothing
-//! is ever rounded or lost: what all accounts say together is what the device did.
+//! It knows no device and no clock: times are passed in. Sums are integers; nothing is rounded or
+//! lost, so all accounts together add up to what the device did.
 
 use crate::config::FunctionKey;
 use crate::error::InvokeError;
@@ -11,20 +11,20 @@ use atoll_device::{Completion, LaunchStatus};
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-/// What device memory is held for.
+/// The purpose of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryKind {
-    /// Constants; equal ones are held once, and their bytes divided among the functions that have
+    /// Constants. Equal ones are stored once, and their bytes divided among the functions that have
     /// them.
     Constants,
-    /// Inputs, outputs and intermediate results of invocations that run.
+    /// Inputs, outputs and intermediate results of running invocations.
     Invocations,
-    /// What invocations left for the next ones, to be reclaimed whenever somebody needs it.
+    /// Memory kept from past invocations; reclaimed when memory is short.
     Idle,
 }
 
 impl MemoryKind {
-    /// All of them, in the order of [`Usage::memory`].
+    /// All kinds, in the order of [`Usage::memory`].
     pub const ALL: [MemoryKind; 3] = [MemoryKind::Constants, MemoryKind::Invocations, MemoryKind::Idle];
 
     /// Its name in metrics and tables.
@@ -40,20 +40,20 @@ impl MemoryKind {
 /// How an invocation that was admitted ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InvocationOutcome {
-    /// It gave a result.
+    /// It succeeded.
     Success,
     /// A kernel or the device failed.
     Failed,
-    /// Nobody wanted it any more, or its function or the engine ended.
+    /// It was cancelled, or its function or the engine stopped.
     Cancelled,
     /// Its deadline passed.
     DeadlineExceeded,
-    /// There was no memory or no place in the queue for it.
+    /// Its memory did not fit, its queue was full, or its request was invalid.
     Refused,
 }
 
 impl InvocationOutcome {
-    /// All of them, in the order of [`Usage::invocations`].
+    /// All outcomes, in the order of [`Usage::invocations`].
     pub const ALL: [InvocationOutcome; 5] = [
         InvocationOutcome::Success,
         InvocationOutcome::Failed,
@@ -83,17 +83,17 @@ pub struct MemoryUse {
     pub byte_ns: u128,
 }
 
-/// What was used since the engine started, or since the function was loaded.
+/// Usage since the engine started, or since the function was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// How long compute units ran blocks, summed over the compute units; divided by their number it
-    /// is the device's time × the share of it.
+    /// Time that compute units ran blocks, summed over the compute units, in nanoseconds. Divided
+    /// by their number it is the device time.
     pub compute_unit_ns: u128,
     /// Launches that ended on the device, repeated ones included.
     pub launches: u64,
-    /// Those that left early for others.
+    /// Launches that exited early.
     pub evicted_launches: u64,
-    /// Those that were ended because nobody wanted them any more.
+    /// Launches that were ended by force after their invocation was over.
     pub aborted_launches: u64,
     /// Memory, by [`MemoryKind`].
     pub memory: [MemoryUse; MemoryKind::ALL.len()],
@@ -101,18 +101,18 @@ pub struct Usage {
     pub written_bytes: u64,
     /// Bytes read from the device: outputs.
     pub read_bytes: u64,
-    /// Invocations that are over, by [`InvocationOutcome`].
+    /// Finished invocations, by [`InvocationOutcome`].
     pub invocations: [u64; InvocationOutcome::ALL.len()],
-    /// Times invocations were told to leave the device for others.
+    /// Times invocations were evicted in favour of others.
     pub preemptions: u64,
-    /// Times invocations were run again because the device under them was lost.
+    /// Times invocations were retried because their executor was lost.
     pub retries: u64,
-    /// Times constants had to be brought to the device before something could run, the first time
-    /// included.
+    /// Times constants had to be loaded onto the device before an invocation could run, the first
+    /// time included.
     pub cold_starts: u64,
-    /// Of these, times when some of them were on disk only.
+    /// Cold starts for which some constants had to be read from disk.
     pub disk_cold_starts: u64,
-    /// Times constants were taken off the device for others.
+    /// Times constants were reclaimed.
     pub reclaims: u64,
 }
 
@@ -145,8 +145,7 @@ impl InvocationOutcome {
 }
 
 impl Usage {
-    /// Adds a launch. `busy_ns_max` bounds what a device that does not tell the truth can put on
-    /// the bill.
+    /// Adds a launch. `busy_ns_max` limits what a device that reports wrong times can bill.
     pub fn add_launch(&mut self, completion: &Completion, busy_ns_max: u64) {
         self.compute_unit_ns += u128::from(completion.busy_ns.min(busy_ns_max));
         self.launches += 1;
@@ -176,23 +175,24 @@ impl AddAssign<&Usage> for Usage {
     }
 }
 
-/// What one function, or a tenant's functions that are gone, used in one class.
+/// Usage of one function, or of a tenant's unloaded functions, in one class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageRow {
-    /// Who is billed.
+    /// The tenant that is billed.
     pub tenant: Tenant,
-    /// The function; `None` for all of the tenant's that are no longer loaded.
+    /// The function; `None` for the tenant's unloaded functions together.
     pub function: Option<String>,
-    /// The class of the invocations; constants and idle memory count in the function's own.
+    /// The class of the invocations. Constants and idle memory count for the function's default
+    /// class.
     pub class: Class,
-    /// What it used.
+    /// The usage.
     pub usage: Usage,
 }
 
-/// Who holds some memory, and what for.
+/// The account that is charged for some memory, and the purpose of the memory.
 pub(crate) type Holder = (AccountId, MemoryKind);
 
-/// Names an open account.
+/// An open account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AccountId(usize);
 
@@ -201,21 +201,21 @@ struct Account {
     key: FunctionKey,
     class: Class,
     usage: Usage,
-    /// Up to when memory is counted in `usage`.
+    /// The time up to which memory is counted in `usage`.
     since: [Nanos; MemoryKind::ALL.len()],
 }
 
 /// All accounts.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
-    /// Of functions that are loaded; a place that is free is used again, so there are never more
-    /// than functions were loaded at once, twice.
+    /// Accounts of loaded functions, two each. Free entries are reused, so there are at most twice
+    /// as many as functions were ever loaded at once.
     open: Vec<Option<Account>>,
     closed: BTreeMap<(Tenant, Class), Usage>,
 }
 
 impl Account {
-    /// Counts memory up to now.
+    /// Adds the memory held up to `now`.
     fn settle(&mut self, kind: MemoryKind, now: Nanos) {
         let memory = &mut self.usage.memory[kind as usize];
         let since = std::mem::replace(&mut self.since[kind as usize], now);
@@ -235,52 +235,53 @@ impl Accounts {
         AccountId(at)
     }
 
-    /// A function is gone: what it used stays with its tenant.
+    /// Closes the account of an unloaded function; its usage is added to its tenant's.
     pub(crate) fn close(&mut self, id: AccountId) {
         let Account { key, class, usage, .. } = self.open[id.0].take().expect("an account is closed once");
         assert!(usage.memory.iter().all(|memory| memory.bytes == 0), "function `{key}` is gone and holds memory");
         *self.closed.entry((key.tenant, class)).or_default() += &usage;
     }
 
-    /// An account, to add to it. Its memory is changed by [`Accounts::pass`] and [`Accounts::set`].
+    /// The usage of an account, to add to it. Memory is changed with [`Accounts::pass`] and
+    /// [`Accounts::set`] only.
     pub(crate) fn of(&mut self, id: AccountId) -> &mut Usage {
         &mut self.account(id).usage
     }
 
-    /// Memory changes hands; nobody's is that of the device.
+    /// Transfers memory between accounts; `None` is memory that no account is charged for.
     pub(crate) fn pass(&mut self, bytes: u64, from: Option<Holder>, to: Option<Holder>, now: Nanos) {
         if let Some((id, kind)) = from {
-            self.let_go(id, kind, bytes, now);
+            self.release(id, kind, bytes, now);
         }
         if let Some((id, kind)) = to {
             self.hold(id, kind, bytes, now);
         }
     }
 
-    /// From now on it holds more.
+    /// Increases the memory that an account holds.
     fn hold(&mut self, id: AccountId, kind: MemoryKind, bytes: u64, now: Nanos) {
         let account = self.account(id);
         account.settle(kind, now);
         account.usage.memory[kind as usize].bytes += bytes;
     }
 
-    /// From now on it holds less.
-    fn let_go(&mut self, id: AccountId, kind: MemoryKind, bytes: u64, now: Nanos) {
+    /// Decreases the memory that an account holds.
+    fn release(&mut self, id: AccountId, kind: MemoryKind, bytes: u64, now: Nanos) {
         let account = self.account(id);
         account.settle(kind, now);
         let held = &mut account.usage.memory[kind as usize].bytes;
-        *held = held.checked_sub(bytes).expect("what is let go was held");
+        *held = held.checked_sub(bytes).expect("an account releases memory that it holds");
     }
 
-    /// From now on it holds so much.
+    /// Sets the memory that an account holds.
     pub(crate) fn set(&mut self, id: AccountId, kind: MemoryKind, bytes: u64, now: Nanos) {
         let account = self.account(id);
         account.settle(kind, now);
         account.usage.memory[kind as usize].bytes = bytes;
     }
 
-    /// What everybody used up to now, by tenant, function and class. `pending` is what invocations
-    /// that are not over have used and is in no account yet.
+    /// All usage up to `now`, by tenant, function and class. `pending` is the usage of unfinished
+    /// invocations, which is in no account yet.
     pub(crate) fn rows<'a>(
         &mut self,
         pending: impl Iterator<Item = (AccountId, &'a Usage)>,

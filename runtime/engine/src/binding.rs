@@ -1,17 +1,17 @@
-//! A function with known symbols: the layout of an invocation, its steps, and a template of every
-//! launch.
+//! A function with known symbols: the memory layout of an invocation, its steps, and a template of
+//! every launch.
 //!
-//! Made once per set of shapes, on the thread of the client that brings them first; shared and
-//! unchanging from then on.
+//! Created once per shape combination, on the thread of the first client that sends it; immutable
+//! and shared from then on.
 //!
-//! Where a function reads sizes back from the device, its binding ends with the step that reads the
-//! first of them: only then the steps behind it are known, in another binding that begins with the
-//! same steps ([`Binding::with_size`]).
+//! If a function reads sizes back from the device, its binding ends with the step that reads the
+//! first of them. The steps behind it are then in another binding, which begins with the same steps
+//! ([`Binding::with_size`]).
 
 mod steps;
 mod work;
 
-use crate::branches::{Branches, Room};
+use crate::branches::{Branches, Capacity};
 use atoll_core::{Fork, Step, StepCost};
 use atoll_kgraph::expr::EvalError;
 use atoll_kgraph::{
@@ -30,7 +30,7 @@ pub(crate) struct Output {
 
 #[derive(Debug)]
 pub(crate) struct Binding {
-    /// Of those that are yet to be read back the largest possible values.
+    /// Values of all symbols; for sizes that are not read back yet, the largest possible values.
     pub(crate) symbols: Vec<i64>,
     /// The symbols that memory was laid out for, before any size was read back.
     pub(crate) largest: Arc<[i64]>,
@@ -42,7 +42,7 @@ pub(crate) struct Binding {
     /// One per entry of `work`.
     pub(crate) steps: Arc<[Step]>,
     pub(crate) work: Vec<Work>,
-    /// The node of each of them.
+    /// The node of each entry of `work`.
     pub(crate) nodes: Vec<u32>,
     /// The parameter blocks of all launches, each 8-byte aligned.
     pub(crate) params: Vec<u8>,
@@ -52,7 +52,8 @@ pub(crate) struct Binding {
 
 impl Binding {
     pub(crate) fn new(graph: &KernelGraph, target: &TargetImage, symbols: Vec<i64>) -> Result<Binding, BindError> {
-        // The steps of a session have memory of one size, so that one finds what the last one left.
+        // All steps of a session need memory of the same size, so the layout is for the largest
+        // symbols.
         let mut largest = symbols.clone();
         for own in &graph.session.symbols {
             largest[own.symbol.0 as usize] = graph.symbols[own.symbol.0 as usize].max;
@@ -64,7 +65,7 @@ impl Binding {
         Binding::of(graph, target, layout, symbols, (largest.into(), 0))
     }
 
-    /// As far as is known once the next size was read back, in the same memory.
+    /// The binding after the next size was read back as `value`, in the same memory.
     pub(crate) fn with_size(
         &self,
         graph: &KernelGraph,
@@ -89,7 +90,7 @@ impl Binding {
         Binding::of(graph, target, layout, symbols, (Arc::clone(&self.largest), self.sizes_known + 1))
     }
 
-    /// The steps up to where the next size is read back, in memory for the largest symbols.
+    /// Builds the steps up to the next read-back, in memory for the largest symbols.
     fn of(
         graph: &KernelGraph,
         target: &TargetImage,
@@ -127,7 +128,7 @@ impl Binding {
         let Builder { work, nodes, steps, params, relocations, .. } = builder;
         let branches = Branches::new(steps.len());
         if !graph.read_backs.is_empty() || !graph.session.is_empty() {
-            branches.give_up();
+            branches.disable();
         }
         let steps = steps.into();
         Ok(Binding {
@@ -146,19 +147,19 @@ impl Binding {
         })
     }
 
-    /// The parts that run in two lines, once it is known which are quicker so.
-    pub(crate) fn forks(&self, graph: &KernelGraph, room: &Room) -> Option<Arc<[Fork]>> {
+    /// The forks, once it is decided which sections run faster in two branches.
+    pub(crate) fn forks(&self, graph: &KernelGraph, capacity: &Capacity) -> Option<Arc<[Fork]>> {
         let needs = || dependencies(graph, &self.layout, &self.nodes);
         let cost = |step: usize, ns| {
             let (blocks, at_a_time) = match &self.work[step] {
                 Work::Launch(launch) => {
-                    (launch.grid.iter().map(|&extent| u64::from(extent)).product(), room.blocks_of(launch.kernel))
+                    (launch.grid.iter().map(|&extent| u64::from(extent)).product(), capacity.blocks_of(launch.kernel))
                 }
                 Work::Copy { .. } | Work::Fill { .. } | Work::ReadBack(_) => (1, 1),
             };
             StepCost::of_launch(self.steps[step], ns, blocks, at_a_time)
         };
-        self.branches.forks(room.gain_ns_min, needs, cost)
+        self.branches.forks(capacity.gain_ns_min, needs, cost)
     }
 }
 
@@ -173,8 +174,8 @@ fn outputs(graph: &KernelGraph, layout: &InvocationLayout, symbols: &[i64]) -> R
     graph.buffers_of(BufferKind::Output).map(output).collect()
 }
 
-/// Bytes of a tensor; `None` where they do not fit 64 bits. Without elements it has none, however
-/// large its other dimensions are.
+/// Bytes of a tensor; `None` if they do not fit 64 bits. A tensor without elements has 0 bytes,
+/// however large its other dimensions are.
 fn tensor_bytes(shape: &[i64], dtype: DType) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);

@@ -1,43 +1,45 @@
-//! Branches of a function that run beside each other: what its steps took in line, and which parts
-//! of it are therefore run in two lines.
+//! Forks of a function: the measured durations of its steps, and the decision which sections run in
+//! two concurrent branches.
 //!
-//! The rule is measured twice. The first invocations of a set of shapes run in line and say how
-//! long each step takes alone; [`plan_forks`] finds from that, and from how many compute units each
-//! leaves idle, what two lines would gain. What beginning and joining two lines costs,
-//! [`crate::limits::BRANCH_GAIN_MIN`], was measured by `atoll bench branches`.
+//! Both sides of the decision are measured. The first invocations of a shape combination run in
+//! order and yield the duration of each step; from these, and from the number of compute units that
+//! each step leaves idle, [`plan_forks`] estimates the gain of two branches. The cost of starting
+//! and joining two branches, [`crate::limits::BRANCH_GAIN_MIN`], was measured with
+//! `atoll bench branches`.
 
 use crate::limits::BRANCH_RUNS_MEASURED;
 use atoll_core::{Fork, StepCost, plan_forks};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// What a device can run at a time.
+/// The capacity of a device for a function.
 #[derive(Clone, Debug)]
-pub(crate) struct Room {
-    /// The compute units of the function's lane; 0 where no lines run beside each other.
+pub(crate) struct Capacity {
+    /// The compute units of the function's lane; 0 if branches cannot run concurrently there.
     pub(crate) compute_units: u32,
-    /// Blocks of each kernel that a compute unit holds at once; `None` where it runs one at a time.
+    /// Blocks of each kernel that fit on a compute unit; `None` if a compute unit runs one at a
+    /// time.
     pub(crate) occupancy: Vec<Option<u32>>,
-    /// What two lines have to gain.
+    /// The least gain for which branches run concurrently, in nanoseconds.
     pub(crate) gain_ns_min: u64,
 }
 
-impl Room {
-    /// How many blocks of a kernel run at a time.
+impl Capacity {
+    /// Blocks of a kernel that run at the same time.
     pub(crate) fn blocks_of(&self, kernel: u32) -> u64 {
         let on_each = self.occupancy.get(kernel as usize).copied().flatten().unwrap_or(1);
         u64::from(self.compute_units) * u64::from(on_each)
     }
 }
 
-/// What is known of the steps of a function with known symbols.
+/// Measured steps and forks of a function with known symbols.
 #[derive(Debug)]
 pub(crate) struct Branches {
-    /// The shortest time that each step took in line, in nanoseconds.
+    /// The shortest duration of each step when run in order, in nanoseconds.
     shortest_ns: Box<[AtomicU64]>,
-    /// Invocations that ran undisturbed, and were measured.
+    /// Number of measured invocations.
     runs: AtomicU32,
-    /// Once decided.
+    /// The decision, once made.
     forks: OnceLock<Option<Arc<[Fork]>>>,
 }
 
@@ -47,23 +49,23 @@ impl Branches {
         Branches { shortest_ns, runs: AtomicU32::new(0), forks: OnceLock::new() }
     }
 
-    /// Notes how long a step took that nothing disturbed.
+    /// Records the duration of a step of an undisturbed invocation.
     pub(crate) fn note_step(&self, step: u32, ns: u64) {
         if self.forks.get().is_none() {
             self.shortest_ns[step as usize].fetch_min(ns, Relaxed);
         }
     }
 
-    /// Notes that all steps of an invocation were noted.
+    /// Records that all steps of an invocation were measured.
     pub(crate) fn note_run(&self) {
         if self.forks.get().is_none() {
             self.runs.fetch_add(1, Relaxed);
         }
     }
 
-    /// The parts that gain so much in two lines; decided once enough is known. `needs` says which
-    /// steps need which others, unless that is too much to say, `cost` what one is that takes so
-    /// long.
+    /// The sections that gain at least `gain_ns_min` in two branches; decided once enough
+    /// invocations are measured. `needs` returns the dependencies of all steps, or `None` if there
+    /// are too many; `cost` returns the cost of a step with a duration.
     pub(crate) fn forks(
         &self,
         gain_ns_min: u64,
@@ -83,9 +85,9 @@ impl Branches {
         self.forks.get_or_init(decide).clone()
     }
 
-    /// Nothing is ever run in two lines.
-    pub(crate) fn give_up(&self) {
-        // Whoever decided before has decided.
+    /// Decides that all steps run in order.
+    pub(crate) fn disable(&self) {
+        // Fails if it is decided already, which is fine.
         let _ = self.forks.set(None);
     }
 }
@@ -107,28 +109,28 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_beside_each_other_is_decided_once_steps_were_measured() {
+    fn forks_are_decided_once_steps_were_measured() {
         let (branches, needs) = (Branches::new(2), || Some(vec![vec![], vec![]]));
         for _ in 0..BRANCH_RUNS_MEASURED {
-            assert_eq!(branches.forks(GAIN_NS, needs, cost), None, "too little is known");
+            assert_eq!(branches.forks(GAIN_NS, needs, cost), None, "too few invocations were measured");
             run(&branches, GAIN_NS);
         }
-        let forks = branches.forks(GAIN_NS, needs, cost).expect("two steps that need nothing");
+        let forks = branches.forks(GAIN_NS, needs, cost).expect("two independent steps");
         assert_eq!(*forks, [Fork::new([vec![0], vec![1]])]);
         run(&branches, 1);
-        assert_eq!(branches.forks(GAIN_NS, || panic!("it is decided"), cost), Some(forks));
+        assert_eq!(branches.forks(GAIN_NS, || panic!("it was decided before"), cost), Some(forks));
     }
 
     #[test]
-    fn short_steps_stay_in_line_for_good() {
+    fn short_steps_stay_in_order_for_good() {
         let (branches, needs) = (Branches::new(2), || Some(vec![vec![], vec![]]));
         (0..BRANCH_RUNS_MEASURED).for_each(|_| run(&branches, GAIN_NS - 1));
         assert_eq!(branches.forks(GAIN_NS, needs, cost), None);
         run(&branches, GAIN_NS);
-        assert_eq!(branches.forks(GAIN_NS, needs, cost), None, "it is decided");
-        let given_up = Branches::new(2);
-        given_up.give_up();
-        (0..2 * BRANCH_RUNS_MEASURED).for_each(|_| run(&given_up, 1 << 30));
-        assert_eq!(given_up.forks(GAIN_NS, needs, cost), None);
+        assert_eq!(branches.forks(GAIN_NS, needs, cost), None, "the decision is final");
+        let disabled = Branches::new(2);
+        disabled.disable();
+        (0..2 * BRANCH_RUNS_MEASURED).for_each(|_| run(&disabled, 1 << 30));
+        assert_eq!(disabled.forks(GAIN_NS, needs, cost), None);
     }
 }

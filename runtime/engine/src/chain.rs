@@ -1,8 +1,8 @@
-//! Functions called one after the other as one task: their steps in a line, with a copy on the
-//! device where a stage takes what an earlier one made.
+//! Functions called one after the other as one task. Their steps are concatenated; a stage that
+//! takes outputs of earlier stages begins with a host step that copies them on the device.
 //!
-//! A single call is a chain of one. All memory of all stages is bound before the first step, so
-//! that chains that wait for memory hold none, like every other invocation.
+//! A single call is a chain of one. The memory of all stages is bound before the first step, so
+//! that a chain that waits for memory holds none, like every other invocation.
 
 use crate::binding::Binding;
 use crate::config::FunctionKey;
@@ -21,18 +21,18 @@ use std::sync::Arc;
 pub(crate) struct Stage {
     pub(crate) function: Arc<Function>,
     pub(crate) binding: Arc<Binding>,
-    /// Until it is prepared.
+    /// Its queue slot, until the invocation is prepared.
     pub(crate) slot: Option<QueueSlot>,
-    /// One per input of the function.
+    /// The source of each input of the function.
     pub(crate) inputs: Vec<Source>,
-    /// The outputs the client wants, as indices of the function's.
+    /// The outputs to return, as indices of the function's outputs.
     pub(crate) outputs: Vec<usize>,
-    /// The index of its first step in the task: that of its copies, if it takes anything from
+    /// The index of its first step in the task: the copy of its inputs, if it takes any from
     /// earlier stages.
     first_step: u32,
 }
 
-/// Where an input comes from.
+/// The source of an input.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// The client.
@@ -41,22 +41,22 @@ pub(crate) enum Source {
     Output { stage: usize, output: usize },
 }
 
-/// Which step of which stage a step of the task is.
+/// A step of the task, as a step of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StagePlace {
     /// Index of the stage.
     pub(crate) stage: usize,
-    /// Index in the stage's work; `None` for the copy of what it takes from earlier stages.
+    /// Index in the stage's work; `None` for the copy of outputs of earlier stages.
     pub(crate) step: Option<u32>,
 }
 
 impl Stage {
-    /// Whether it takes anything from earlier stages.
-    fn is_fed(&self) -> bool {
+    /// Whether it takes outputs of earlier stages.
+    fn takes_outputs(&self) -> bool {
         self.inputs.iter().any(|source| matches!(source, Source::Output { .. }))
     }
 
-    /// An output as a later stage takes it; `None` if there is no such output.
+    /// The form of an output as the input of a later stage; `None` if there is no such output.
     fn output_form(&self, output: usize) -> Option<InputForm<'_>> {
         let (_, spec) = self.function.graph().buffers_of(BufferKind::Output).nth(output)?;
         let made = self.binding.outputs.get(output)?;
@@ -69,13 +69,13 @@ impl Stage {
 pub(crate) struct Chain {
     pub(crate) stages: Vec<Stage>,
     pub(crate) steps: Arc<[Step]>,
-    /// The parts that run in two lines.
+    /// The forks of the task.
     pub(crate) forks: Option<Arc<[Fork]>>,
 }
 
 impl Chain {
-    /// Finds the functions, binds shapes stage by stage, and takes a place in the queue of each. On
-    /// a refusal the function that the request does not fit counts it.
+    /// Finds the functions, binds shapes stage by stage, and takes a queue slot of each function. A
+    /// refusal is counted for the function that refuses.
     pub(crate) fn new(
         request: ChainRequest,
         session: Option<&Session>,
@@ -83,7 +83,7 @@ impl Chain {
     ) -> Result<Chain, InvokeError> {
         if request.stages.is_empty() || request.stages.len() > CHAIN_STAGES_MAX {
             return Err(InvokeError::BadInput(format!(
-                "a chain calls 1 to {CHAIN_STAGES_MAX} functions, this one {}",
+                "a chain has to call 1 to {CHAIN_STAGES_MAX} functions, but this one calls {}",
                 request.stages.len()
             )));
         }
@@ -92,24 +92,23 @@ impl Chain {
         for stage in request.stages {
             let function = match session {
                 Some(session) if is_single => Arc::clone(&session.function),
-                Some(_) => return Err(InvokeError::BadInput("a step of a session calls one function".into())),
+                Some(_) => return Err(InvokeError::BadInput("a step of a session calls exactly one function".into())),
                 None => find(&stage.function).ok_or(InvokeError::UnknownFunction)?,
             };
             if session.is_none() && !function.graph().session.is_empty() {
                 function.note_rejected();
                 return Err(InvokeError::BadInput(format!(
-                    "function `{}` keeps state between invocations: begin a session with sequence_id and sequence_start",
+                    "function `{}` keeps state between invocations; begin a session with sequence_id and \
+                     sequence_start",
                     function.key
                 )));
             }
             if stages.first().is_some_and(|first| first.function.key.tenant != function.key.tenant) {
-                return Err(InvokeError::BadInput("a chain calls functions of one tenant".into()));
+                return Err(InvokeError::BadInput("all functions of a chain have to belong to one tenant".into()));
             }
             if !is_single && !function.graph().read_backs.is_empty() {
-                let text = format!(
-                    "function `{}` computes sizes while it runs, so it cannot be called in a chain with others",
-                    function.key
-                );
+                let text =
+                    format!("function `{}` computes sizes at run time, so it cannot be part of a chain", function.key);
                 function.note_rejected();
                 return Err(InvokeError::BadInput(text));
             }
@@ -126,17 +125,18 @@ impl Chain {
             let inputs = stage.inputs.into_iter().map(Source::from).collect();
             stages.push(Stage { function, binding, slot: Some(slot), inputs, outputs, first_step: 0 });
         }
-        let steps: usize = stages.iter().map(|stage| stage.binding.steps.len() + usize::from(stage.is_fed())).sum();
+        let steps: usize =
+            stages.iter().map(|stage| stage.binding.steps.len() + usize::from(stage.takes_outputs())).sum();
         if steps > TASK_STEPS_MAX {
             stages[0].function.note_rejected();
             return Err(InvokeError::BadInput(format!(
-                "its functions have {steps} launches together, at most {TASK_STEPS_MAX} are possible"
+                "the functions of the chain have {steps} steps together, but at most {TASK_STEPS_MAX} are possible"
             )));
         }
-        Ok(Chain::line_up(stages))
+        Ok(Chain::flatten(stages))
     }
 
-    fn line_up(mut stages: Vec<Stage>) -> Chain {
+    fn flatten(mut stages: Vec<Stage>) -> Chain {
         if let [only] = stages.as_slice() {
             let steps = Arc::clone(&only.binding.steps);
             let forks = only.function.forks(&only.binding);
@@ -145,54 +145,54 @@ impl Chain {
         let (mut steps, mut forks): (Vec<Step>, Vec<Fork>) = (Vec::new(), Vec::new());
         for stage in &mut stages {
             stage.first_step = steps.len() as u32;
-            steps.extend(stage.is_fed().then_some(Step::Host));
+            steps.extend(stage.takes_outputs().then_some(Step::Host));
             let base = steps.len() as u32;
-            steps.extend(stage.binding.steps.iter().map(|step| behind(*step, base)));
+            steps.extend(stage.binding.steps.iter().map(|step| offset_by(*step, base)));
             forks.extend(
                 stage
                     .function
                     .forks(&stage.binding)
                     .iter()
                     .flat_map(|forks| forks.iter())
-                    .map(|fork| fork.behind(base)),
+                    .map(|fork| fork.offset_by(base)),
             );
         }
         let forks = (!forks.is_empty()).then(|| forks.into());
         Chain { stages, steps: steps.into(), forks }
     }
 
-    /// What a step of the task is.
+    /// Which step of which stage a step of the task is.
     pub(crate) fn locate(&self, step: u32) -> StagePlace {
         let stage =
             self.stages.iter().rposition(|stage| stage.first_step <= step && stage.step_count() > 0).unwrap_or(0);
         let within = step - self.stages[stage].first_step;
-        let step = if self.stages[stage].is_fed() { within.checked_sub(1) } else { Some(within) };
+        let step = if self.stages[stage].takes_outputs() { within.checked_sub(1) } else { Some(within) };
         StagePlace { stage, step }
     }
 
-    /// Whose functions it calls.
+    /// The owner of the functions it calls.
     pub(crate) fn tenant(&self) -> &Tenant {
         &self.stages[0].function.key.tenant
     }
 
-    /// Whether a function is called in it.
+    /// Whether it calls a function.
     pub(crate) fn calls(&self, function: FunctionId) -> bool {
         self.stages.iter().any(|stage| stage.function.id == function)
     }
 
-    /// Whether it waits for its turn.
+    /// Whether it still has queue slots.
     pub(crate) fn is_waiting(&self) -> bool {
         self.stages.iter().any(|stage| stage.slot.is_some())
     }
 
-    /// Gives the places in the queues back.
-    pub(crate) fn leave_queues(&mut self) {
+    /// Releases its queue slots.
+    pub(crate) fn release_slots(&mut self) {
         self.stages.iter_mut().for_each(|stage| stage.slot = None);
     }
 }
 
-/// A step of a function as one of a task in which so many steps stand in front of the function's.
-fn behind(step: Step, base: u32) -> Step {
+/// A step of a function as a step of a task in which `base` steps come before the function's.
+fn offset_by(step: Step, base: u32) -> Step {
     match step {
         Step::Restartable { restore_point } => Step::Restartable { restore_point: base + restore_point },
         Step::Preemptible | Step::NotPreemptible | Step::Host => step,
@@ -201,7 +201,7 @@ fn behind(step: Step, base: u32) -> Step {
 
 impl Stage {
     fn step_count(&self) -> usize {
-        self.binding.steps.len() + usize::from(self.is_fed())
+        self.binding.steps.len() + usize::from(self.takes_outputs())
     }
 }
 
@@ -214,7 +214,7 @@ impl From<StageInput> for Source {
     }
 }
 
-/// Checks a stage's inputs, and finds or makes what is needed to run their shapes.
+/// Checks the inputs of a stage and returns the binding for their shapes, cached or new.
 fn bind(
     function: &Function,
     inputs: &[StageInput],
@@ -232,7 +232,7 @@ fn bind(
                     .ok_or_else(|| bad(format!("input {index} comes from stage {stage}, which is not before it")))?;
                 let made = from.output_form(*output);
                 made.ok_or_else(|| {
-                    bad(format!("input {index} comes from output {output} of stage {stage}, which has none such"))
+                    bad(format!("input {index} comes from output {output} of stage {stage}, which does not exist"))
                 })?
             }
         });
@@ -240,7 +240,7 @@ fn bind(
     let Some(session) = session else { return function.bind(&forms, &[]) };
     let binding = function.bind(&forms, &session.values())?;
     let next = function.graph().session.next(&binding.symbols);
-    let next = next.map_err(|error| bad(format!("the session cannot go on: {error}")))?;
+    let next = next.map_err(|error| bad(format!("the session cannot continue: {error}")))?;
     session.note_next(next, binding.layout.state_bytes)?;
     Ok(binding)
 }

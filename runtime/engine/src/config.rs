@@ -1,4 +1,4 @@
-//! What an engine and its functions are told when they are made.
+//! Configuration of an engine and of functions.
 
 use crate::cores::CoreShare;
 use crate::limits;
@@ -14,42 +14,43 @@ use std::time::Duration;
 /// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Which of a daemon's devices the engine drives: its invocations and functions get ids that
-    /// begin at [`DeviceId::first_id`].
+    /// The device that the engine drives, of the daemon's devices. Its invocations and functions
+    /// get ids from [`DeviceId::first_id`] on.
     pub device: DeviceId,
-    /// The CPUs of the engine's thread. `None` for an engine that is the only one of its process:
-    /// it takes what its own device leaves.
+    /// The CPUs of the engine's thread. `None` for the only engine of a process, which uses the
+    /// CPUs that its device leaves.
     pub cores: Option<CoreShare>,
     /// Name of the scheduling policy, one of [`atoll_core::POLICIES`].
     pub policy: String,
-    /// Invocations of one function that may wait, of each class, where its own options do not say.
+    /// Invocations of one function that may wait, per class, unless the function's options say
+    /// otherwise.
     pub queue_capacity: usize,
-    /// Use only so much of the device's memory.
+    /// Use only this many bytes of device memory.
     pub memory_limit_bytes: Option<u64>,
-    /// The constants of all functions may take so many times the device's memory; those that are
-    /// not used for longest, or at least cost, wait outside. At 1 everything fits.
+    /// Overcommit ratio: total constant bytes of all functions may be up to this multiple of device
+    /// memory. The residency policy decides which stay. At 1 all constants fit.
     pub memory_overcommit: f64,
-    /// What tenants may have of the device's memory. Their constants may exceed it as those of all
-    /// may exceed the device's.
+    /// Quotas of device memory by tenant. The overcommit ratio applies to the constants of a tenant
+    /// and its quota as well.
     pub memory_quotas: MemoryQuotas,
-    /// Who has to go when the device is full: a name from
-    /// [`atoll_core::residency::RESIDENCY_POLICIES`].
+    /// Name of the residency policy, one of [`atoll_core::residency::RESIDENCY_POLICIES`], which
+    /// chooses the constants to reclaim when the device is full.
     pub residency_policy: String,
-    /// Launches put into one device queue, if the device takes that many.
+    /// Launches that a device queue holds, if the device allows that many.
     pub device_queue_capacity: u32,
-    /// How long best-effort work may get nowhere beside real-time work before it is given a short
-    /// time of its own. None unless told otherwise: real-time latency is what the engine promises
-    /// first, and such a time is the one thing that breaks it on purpose.
+    /// How long best-effort work may make no progress beside real-time work before it gets a short
+    /// slice of the device. `None` by default: real-time latency comes first, and a slice is the
+    /// one thing that delays it deliberately.
     pub best_effort_wait_max: Option<Duration>,
-    /// How long [`crate::Engine::shutdown`] lets admitted invocations go on before it cancels them.
+    /// How long [`crate::Engine::shutdown`] lets admitted invocations run before it cancels them.
     pub shutdown_grace: Duration,
-    /// Makes what padding needs, for policies that pad. Without it real-time launches run alone.
+    /// Compiles padding modules, for policies that pad. Without it real-time launches run unpadded.
     pub padding: Option<Arc<dyn PaddingService>>,
-    /// Independent branches of a function run beside each other where that is quicker by so much or
-    /// more; never if `None`.
+    /// Run independent branches of a function concurrently if that is faster by at least this much;
+    /// never if `None`.
     pub branch_gain_min: Option<Duration>,
-    /// Evict running tasks at random points and let them continue, by this seed. For tests: every
-    /// answer must stay the same.
+    /// Seed for evicting running tasks at random points, for tests: every result must stay the
+    /// same.
     pub evict_at_random: Option<u64>,
 }
 
@@ -74,18 +75,18 @@ impl Default for EngineConfig {
     }
 }
 
-/// What a function is called: whose it is, and its name among theirs. Shown as `NAME` where it is
-/// the daemon's own, as `TENANT:NAME` otherwise.
+/// The tenant and name of a function. Displayed as `NAME` for functions of the daemon's own models,
+/// as `TENANT:NAME` otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionKey {
-    /// Who owns it: whose memory its invocations take, and who is billed.
+    /// The owner: its quota covers the memory of invocations, and it is billed.
     pub tenant: Tenant,
-    /// Its name.
+    /// The name, unique per tenant.
     pub name: String,
 }
 
 impl FunctionKey {
-    /// A function of the daemon's own.
+    /// A function of the daemon's own models.
     pub fn local(name: impl Into<String>) -> FunctionKey {
         FunctionKey { tenant: Tenant::default(), name: name.into() }
     }
@@ -97,37 +98,38 @@ impl fmt::Display for FunctionKey {
     }
 }
 
-/// How a function is to be served.
+/// Options of a function.
 #[derive(Clone, Debug)]
 pub struct FunctionOptions {
-    /// What it is called; unique in an engine.
+    /// Its tenant and name; unique in an engine.
     pub key: FunctionKey,
-    /// The class of invocations that do not name one.
+    /// The default class of its invocations.
     pub class: Class,
-    /// Invocations of each class that may wait; the engine's setting where `None`. At least 1.
+    /// Invocations of each class that may wait, at least 1; the engine's default if `None`.
     pub queue_capacity: Option<usize>,
-    /// The lane in which its invocations run, those that begin with it. Once that is closed, they
-    /// run in the default lane.
+    /// The lane of its invocations and of the chains that begin with it. If the lane is closed,
+    /// they run in the default lane.
     pub lane: LaneId,
 }
 
-/// What became of a function that was loaded.
+/// Facts about a function that was loaded.
 #[derive(Clone, Debug)]
 pub struct FunctionInfo {
-    /// What it is called.
+    /// Its tenant and name.
     pub key: FunctionKey,
     /// The target chosen for the device.
     pub target: String,
-    /// The class of invocations that do not name one.
+    /// The default class of its invocations.
     pub class: Class,
     /// Invocations of each class that may wait.
     pub queue_capacity: usize,
     /// Size of its constants in bytes.
     pub weights_bytes: u64,
-    /// Whether the constants were there already, for another function.
+    /// Whether the constants were already on the device, for another function.
     pub weights_shared: bool,
-    /// Whether they are on the device; otherwise the first invocation brings them.
+    /// Whether they are on the device; otherwise the first invocation loads them.
     pub weights_resident: bool,
-    /// Blocks of each kernel that a compute unit holds at once; `None` where it runs one at a time.
+    /// Blocks of each kernel that fit on a compute unit; `None` if a compute unit runs one at a
+    /// time.
     pub occupancy: Vec<Option<u32>>,
 }

@@ -1,8 +1,8 @@
-//! Which CPUs the threads of engines have to themselves.
+//! Assigns CPUs to the threads of engines.
 //!
-//! An engine's thread looks for completions without sleeping (it *spins*) where a CPU is free for
-//! it. A CPU is free if no compute unit is pinned to it and no other engine's thread got it, so the
-//! CPUs are dealt out for all engines of a process at once.
+//! An engine's thread spins for completions if it has a CPU to itself. A CPU is free if no compute
+//! unit is pinned to it and no other engine's thread has it, so the CPUs are assigned for all
+//! engines of a process at once.
 
 use atoll_device::{DeviceInfo, cpus};
 
@@ -12,30 +12,30 @@ pub struct CoreShare {
     /// Whether there is a core for the thread beside those of all compute units, so that it may
     /// spin.
     pub spins: bool,
-    /// The CPUs that the thread is kept on; the system places it where there are none.
+    /// The CPUs that the thread is pinned to; if empty, the system places it.
     pub cpus: Vec<usize>,
 }
 
 impl CoreShare {
-    /// Deals out the CPUs of this process among the engines of these devices, in their order.
-    pub fn deal(devices: &[CoreUse]) -> Vec<CoreShare> {
-        // A quota counts as well: what is spun away, compute units would miss.
+    /// Assigns the CPUs of this process to the engines of the given devices, in their order.
+    pub fn assign(devices: &[CoreUse]) -> Vec<CoreShare> {
+        // This includes a CPU quota: spinning would take quota from compute units.
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        deal(cores, &cpus::allowed(), devices)
+        assign(cores, &cpus::allowed(), devices)
     }
 
-    /// The share of an engine that is the only one of its process.
+    /// The share of the only engine of a process.
     pub(crate) fn alone(device: &DeviceInfo) -> CoreShare {
-        CoreShare::deal(&[device.into()]).pop().unwrap_or_default()
+        CoreShare::assign(&[device.into()]).pop().unwrap_or_default()
     }
 }
 
-/// What the CPUs are dealt out by.
+/// The CPU use of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreUse {
     /// Threads of the device that are busy while it runs blocks.
     pub threads: u32,
-    /// The CPUs that these are pinned to, if they are.
+    /// The CPUs that those threads are pinned to, if they are.
     pub cpus: Vec<usize>,
 }
 
@@ -45,14 +45,14 @@ impl From<&DeviceInfo> for CoreUse {
     }
 }
 
-/// Deals out the CPUs that no compute unit is pinned to, one share for each device, in their order.
-/// `cores` is how many CPUs' worth of time the process has, which a quota may make fewer than
-/// `allowed`, the CPUs that it may run on.
+/// Assigns the CPUs that no compute unit is pinned to: one share for each device, in their order.
+/// `cores` is the CPU time of the process in CPUs, which a quota may make less than `allowed`, the
+/// CPUs that it may run on.
 ///
-/// A lone engine gets all spare CPUs. Of several, each gets CPUs that no other has; the first ones,
-/// where there are not enough for all. An engine without a share never spins for long, and stays on
-/// the CPUs of its own device, where it takes time from nobody else.
-fn deal(cores: usize, allowed: &[usize], devices: &[CoreUse]) -> Vec<CoreShare> {
+/// A single engine gets all free CPUs. Several engines get disjoint CPUs; if there are not enough
+/// for all, the first engines get them. An engine without a share never spins for long, and stays
+/// on the CPUs of its own device, where it takes time only from that device.
+fn assign(cores: usize, allowed: &[usize], devices: &[CoreUse]) -> Vec<CoreShare> {
     let threads: usize = devices.iter().map(|device| device.threads as usize).sum();
     let spare: Vec<usize> =
         allowed.iter().copied().filter(|cpu| devices.iter().all(|device| !device.cpus.contains(cpu))).collect();
@@ -89,11 +89,11 @@ mod tests {
 
     #[test]
     fn a_lone_engine_gets_what_its_device_leaves() {
-        assert_eq!(deal(4, &[0, 1, 2, 3], &[pinned(&[0, 1])]), [share(true, &[2, 3])]);
-        assert_eq!(deal(2, &[0, 1], &[pinned(&[0, 1])]), [share(false, &[])]);
-        assert_eq!(deal(1, &[0, 1], &[pinned(&[0])]), [share(false, &[])], "a quota counts as well");
+        assert_eq!(assign(4, &[0, 1, 2, 3], &[pinned(&[0, 1])]), [share(true, &[2, 3])]);
+        assert_eq!(assign(2, &[0, 1], &[pinned(&[0, 1])]), [share(false, &[])]);
+        assert_eq!(assign(1, &[0, 1], &[pinned(&[0])]), [share(false, &[])], "the quota is one CPU");
         assert_eq!(
-            deal(4, &[0, 1, 2, 3], &[floating(1)]),
+            assign(4, &[0, 1, 2, 3], &[floating(1)]),
             [share(true, &[])],
             "the system places it beside threads that are not pinned"
         );
@@ -102,15 +102,17 @@ mod tests {
     #[test]
     fn two_engines_share_what_both_devices_leave() {
         let two = [pinned(&[0]), pinned(&[1])];
-        assert_eq!(deal(2, &[0, 1], &two), [share(false, &[0]), share(false, &[1])]);
-        assert_eq!(deal(3, &[0, 1, 2], &two), [share(true, &[2]), share(false, &[1])]);
-        assert_eq!(deal(6, &[0, 1, 2, 3, 4, 5], &two), [share(true, &[2, 4]), share(true, &[3, 5])]);
+        assert_eq!(assign(2, &[0, 1], &two), [share(false, &[0]), share(false, &[1])]);
+        assert_eq!(assign(3, &[0, 1, 2], &two), [share(true, &[2]), share(false, &[1])]);
+        assert_eq!(assign(6, &[0, 1, 2, 3, 4, 5], &two), [share(true, &[2, 4]), share(true, &[3, 5])]);
     }
 
     proptest! {
         #[test]
-        fn no_two_engines_spin_for_one_core_and_none_for_a_compute_units(
-            cpus in 1_usize..12, quota in 1_usize..12, devices in prop::collection::vec((0_u32..4, any::<bool>()), 1..5),
+        fn no_two_engines_spin_on_one_core_and_none_on_that_of_a_compute_unit(
+            cpus in 1_usize..12,
+            quota in 1_usize..12,
+            devices in prop::collection::vec((0_u32..4, any::<bool>()), 1..5),
         ) {
             let mut next = 0;
             let devices: Vec<CoreUse> = devices.into_iter().map(|(threads, pins)| {
@@ -119,12 +121,13 @@ mod tests {
                 CoreUse { threads, cpus: own }
             }).collect();
             let allowed: Vec<usize> = (0..cpus).collect();
-            let shares = deal(quota.min(cpus), &allowed, &devices);
+            let shares = assign(quota.min(cpus), &allowed, &devices);
             prop_assert_eq!(shares.len(), devices.len());
             let spinning: Vec<&CoreShare> = shares.iter().filter(|share| share.spins).collect();
             let taken: Vec<usize> = spinning.iter().flat_map(|share| share.cpus.clone()).collect();
             prop_assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), taken.len(), "{:?}", shares);
-            prop_assert!(taken.iter().all(|cpu| devices.iter().all(|device| !device.cpus.contains(cpu))), "{:?}", shares);
+            let is_free = |cpu: &usize| devices.iter().all(|device| !device.cpus.contains(cpu));
+            prop_assert!(taken.iter().all(is_free), "{:?}", shares);
             let threads: usize = devices.iter().map(|device| device.threads as usize).sum();
             prop_assert!(spinning.len() <= quota.min(cpus).saturating_sub(threads), "{:?}", shares);
         }

@@ -1,4 +1,5 @@
-//! What can go wrong, and whose fault it is.
+//! Errors of the engine, each with its cause: the request, the configuration, the device, or the
+//! engine's state.
 
 use crate::config::FunctionKey;
 use atoll_core::memory::{LoadRefusal, Refusal};
@@ -8,33 +9,33 @@ use atoll_device::DeviceError;
 /// Why an engine cannot start, or a function cannot be loaded or unloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The configuration names no policy there is.
-    #[error("there is no scheduling policy `{name}`; there are: {known}")]
+    /// No scheduling policy has the configured name.
+    #[error("there is no scheduling policy `{name}`; choose one of: {known}")]
     UnknownPolicy {
         /// The name.
         name: String,
-        /// The names there are.
+        /// The names of all policies.
         known: String,
     },
-    /// A function is to be loaded onto a device that there is not.
-    #[error("there is no device `{name}`; there are: {known}")]
+    /// No device has the name that a function was to be loaded onto.
+    #[error("there is no device `{name}`; choose one of: {known}")]
     UnknownDevice {
         /// The name.
         name: String,
-        /// The names there are.
+        /// The names of all devices.
         known: String,
     },
-    /// Lanes cannot be as they are asked for.
+    /// A lane cannot be opened or closed.
     #[error("{0}")]
     Lane(LaneError),
     /// A function of this name is loaded, or being loaded.
-    #[error("a function `{0}` is loaded already; unload it first")]
+    #[error("a function `{0}` is already loaded; unload it first")]
     AlreadyLoaded(FunctionKey),
     /// No function of this name is loaded.
     #[error("no function `{0}` is loaded")]
     NotLoaded(FunctionKey),
     /// The bundle has no code for the device.
-    #[error("the bundle has code for {has}, the device {device} runs {wants}; compile the model for one of these")]
+    #[error("the bundle has code for {has}, but device {device} runs {wants}; compile the model for one of these")]
     NoTarget {
         /// The device.
         device: String,
@@ -43,33 +44,34 @@ pub enum EngineError {
         /// Targets in the bundle.
         has: String,
     },
-    /// The bundle is valid and yet cannot be served.
+    /// The bundle is valid but cannot be served.
     #[error("function `{name}` cannot be served: {reason}")]
     Unservable {
         /// The function.
         name: FunctionKey,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The constants do not fit the device's memory.
     #[error(
-        "function `{name}` needs {wanted} bytes for its constants, {free} of {total} bytes are free on the device; unload a function or raise the memory limit"
+        "function `{name}` needs {wanted} bytes for its constants, but only {free} of {total} bytes on the device \
+         are free; unload a function or raise the memory limit"
     )]
     OutOfMemory {
         /// The function.
         name: FunctionKey,
         /// Bytes needed.
         wanted: u64,
-        /// Bytes free.
+        /// Free bytes.
         free: u64,
-        /// Bytes there are.
+        /// Bytes of the device.
         total: u64,
     },
-    /// The constants of all functions together would exceed the device's memory by more than is
-    /// allowed.
+    /// The constants of all functions together would exceed the overcommit limit.
     #[error(
-        "function `{name}` brings {wanted} bytes of constants; those of all functions would be {all} bytes, {limit} are allowed on a device of {total} bytes; unload a function, raise the memory limit, or allow \
-         more with --memory-overcommit"
+        "function `{name}` adds {wanted} bytes of constants; those of all functions would be {all} bytes, but \
+         {limit} are allowed on a device of {total} bytes; unload a function, raise the memory limit, or raise \
+         --memory-overcommit"
     )]
     OverCommitted {
         /// The function.
@@ -80,46 +82,47 @@ pub enum EngineError {
         all: u64,
         /// Bytes allowed.
         limit: u64,
-        /// Bytes there are.
+        /// Bytes of the device.
         total: u64,
     },
-    /// The tenant's quota of device memory has no room for the constants, ever or beside those of
-    /// its other functions.
+    /// The constants do not fit the tenant's quota of device memory, alone or together with those
+    /// of its other functions.
     #[error(
-        "function `{name}` needs {wanted} bytes for its constants; tenant `{}` has a quota of {quota} bytes, of which {free} are free, and the constants of its functions would be {all} bytes, of which {limit} \
-         are allowed; unload a function or raise the quota", name.tenant
+        "function `{name}` needs {wanted} bytes for its constants; tenant `{}` has a quota of {quota} bytes, of which \
+         {free} are free, and the constants of its functions would be {all} bytes, of which {limit} are allowed; \
+         unload a function or raise the quota", name.tenant
     )]
     OverQuota {
         /// The function.
         name: FunctionKey,
         /// Bytes needed.
         wanted: u64,
-        /// Bytes of the quota that are free.
+        /// Free bytes of the quota.
         free: u64,
-        /// Bytes the tenant may have.
+        /// The tenant's quota in bytes.
         quota: u64,
         /// Bytes of the constants of the tenant's functions, this one included.
         all: u64,
-        /// Bytes they may be, with over-commit.
+        /// The limit for those bytes, with overcommit.
         limit: u64,
     },
-    /// The configuration names no residency policy there is.
-    #[error("there is no residency policy `{name}`; there are: {known}")]
+    /// No residency policy has the configured name.
+    #[error("there is no residency policy `{name}`; choose one of: {known}")]
     UnknownResidencyPolicy {
         /// The name.
         name: String,
-        /// The names there are.
+        /// The names of all policies.
         known: String,
     },
-    /// The device refused.
+    /// The device failed or refused the request.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The operating system refused a thread or a file.
     #[error("{what}: {source}")]
     Os {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// Its answer.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The engine is shutting down or has stopped.
@@ -128,7 +131,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Why a function's constants are not taken.
+    /// The error for a function whose constants are refused.
     pub(crate) fn refused(refusal: LoadRefusal, name: &FunctionKey) -> EngineError {
         let name = name.clone();
         match refusal {
@@ -144,7 +147,7 @@ impl EngineError {
 }
 
 impl InvokeError {
-    /// Why an invocation of a tenant is not taken.
+    /// The error for a refused invocation of a tenant.
     pub(crate) fn refused(refusal: Refusal, tenant: &Tenant) -> InvokeError {
         match refusal {
             Refusal::OutOfMemory { wanted, constants, free, obtainable, total } => {
@@ -163,86 +166,88 @@ pub enum InvokeError {
     /// No function of this name is loaded.
     #[error("no function of this name is loaded")]
     UnknownFunction,
-    /// Too many invocations of the class wait already.
-    #[error("{capacity} invocations of this class wait already; try again later or raise the queue capacity")]
+    /// The queue of the class is full.
+    #[error("{capacity} invocations of this class are already waiting; try again later or raise the queue capacity")]
     QueueFull {
-        /// How many may wait.
+        /// Capacity of the queue.
         capacity: usize,
     },
-    /// The scheduling policy takes no invocations of this class.
+    /// The scheduling policy does not accept invocations of this class.
     #[error(
-        "the scheduling policy takes no {0} invocations; ask for another class, or start the daemon with another policy"
+        "the scheduling policy accepts no {0} invocations; use another class, or start the daemon with another policy"
     )]
     ClassRefused(Class),
-    /// The inputs do not fit the function, or a kernel met a value that the model does not take;
-    /// the text names the input, or the node, and what is wrong.
+    /// The inputs do not fit the function, or a kernel met a value that the model does not accept.
+    /// The text names the input or the node, and what is wrong.
     #[error("{0}")]
     BadInput(String),
     /// The invocation would not fit even if nothing else were on the device.
     #[error(
-        "the invocation needs {wanted} bytes on the device at once, {constants} of them for constants; it has {total} bytes, of which {free} are free and {obtainable} could be, at the cost of what nobody \
-         uses now; send smaller inputs or raise the memory limit"
+        "the invocation needs {wanted} bytes on the device at once, {constants} of them for constants; the device has \
+         {total} bytes, of which {free} are free and {obtainable} free or reclaimable; send smaller inputs or raise \
+         the memory limit"
     )]
     OutOfMemory {
         /// Bytes needed, constants included.
         wanted: u64,
         /// Bytes of its constants.
         constants: u64,
-        /// Bytes free.
+        /// Free bytes.
         free: u64,
-        /// Bytes that are free, or would be if constants that nobody uses went.
+        /// Bytes that are free or could be reclaimed.
         obtainable: u64,
-        /// Bytes there are.
+        /// Bytes of the device.
         total: u64,
     },
     /// The invocation would not fit its tenant's quota even if nothing else of the tenant were on
     /// the device.
     #[error(
-        "the invocation needs {wanted} bytes on the device at once, {constants} of them for constants; tenant `{tenant}` has a quota of {quota} bytes for work of this class, of which {free} are free; send \
-         smaller inputs or raise the quota"
+        "the invocation needs {wanted} bytes on the device at once, {constants} of them for constants; tenant \
+         `{tenant}` has a quota of {quota} bytes for work of this class, of which {free} are free; send smaller \
+         inputs or raise the quota"
     )]
     OverQuota {
-        /// Whose quota.
+        /// The tenant.
         tenant: Tenant,
         /// Bytes needed, constants included.
         wanted: u64,
         /// Bytes of its constants.
         constants: u64,
-        /// Bytes of the quota that are free.
+        /// Free bytes of the quota.
         free: u64,
-        /// Bytes the tenant may have for work of the invocation's class.
+        /// The tenant's quota for the class of the invocation, in bytes.
         quota: u64,
     },
     /// A step of the session is running.
     #[error("a step of this session is running; wait for its answer before the next one")]
     SessionBusy,
-    /// There is no such session.
+    /// The session does not exist.
     #[error(
-        "there is no such session: it was closed, not used for too long, or its function was unloaded; begin another one"
+        "the session does not exist: it was closed, idle for too long, or its function was unloaded; begin a new one"
     )]
     NoSession,
-    /// What the session kept is lost.
-    #[error("the session is lost: the process that held its state died; begin another one")]
+    /// The state of the session is lost.
+    #[error("the session is lost: the process that held its state died; begin a new one")]
     SessionLost,
     /// The tenant has too many sessions.
-    #[error("{limit} sessions are open already; end one first")]
+    #[error("{limit} sessions are already open; close one first")]
     TooManySessions {
-        /// How many may be open.
+        /// The limit.
         limit: usize,
     },
-    /// The deadline passed before the result was there.
-    #[error("the deadline passed before the result was there")]
+    /// The deadline passed before the invocation finished.
+    #[error("the deadline passed before the invocation finished")]
     DeadlineExceeded,
-    /// It was cancelled.
+    /// The invocation was cancelled.
     #[error("the invocation was cancelled")]
     Cancelled,
     /// Its function was unloaded while it waited.
     #[error("the function was unloaded while the invocation waited")]
     Unloaded,
-    /// The device or a kernel failed; the text says where.
+    /// The device or a kernel failed; the text tells where.
     #[error("{0}")]
     Device(String),
-    /// What runs the function dies again and again; the text says how it did the last time.
+    /// The executor of the function died too often in a row. The text tells how it died last.
     #[error("the function is unavailable for now: {0}; it will be tried again")]
     Unavailable(String),
     /// The engine is shutting down or has stopped.

@@ -1,14 +1,15 @@
 //! Everything that can wake the engine's thread.
 //!
-//! Commands come through two channels, real-time submissions through one of their own, so that they
-//! overtake whatever else has queued up. Completions come from the device. Time comes from
-//! [`atoll_core::DeviceScheduler::next_wakeup`]. Nothing else does.
+//! Commands come through two channels; real-time submissions have their own, so that they overtake
+//! all other commands. Completions come from the device. Wakeup times come from
+//! [`atoll_core::DeviceScheduler::next_wakeup`], from memory decisions, from parked invocations and
+//! from a shutdown.
 
 use crate::chain::Chain;
 use crate::config::{FunctionInfo, FunctionKey};
 use crate::error::EngineError;
 use crate::function::Function;
-use crate::padding::Padded;
+use crate::padding::PaddingResult;
 use crate::recorder::TraceBatch;
 use crate::request::{InvocationId, PendingReply};
 use crate::session::{Session, SessionId};
@@ -19,35 +20,33 @@ use crossbeam_channel::Sender;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What other threads ask of the engine's thread.
+/// Commands to the engine's thread.
 pub(crate) enum Command {
     /// Run an invocation that passed every check. Legal until shutdown.
     Submit(Box<Submission>, PendingReply),
-    /// Forget an invocation. Legal always; ignored if it is over.
+    /// Cancel an invocation. Legal always; ignored if it has finished.
     Cancel(InvocationId),
-    /// End a session. Legal always; ignored if it has ended.
+    /// Close a session. Legal always; ignored if it is closed.
     CloseSession(SessionId),
-    /// Bring a function onto the device and let it be found. Legal until shutdown.
+    /// Load a function onto the device and publish it. Legal until shutdown.
     Load { function: Arc<Function>, answer: Sender<Result<FunctionInfo, EngineError>> },
-    /// Let a function no longer be found, and take it off the device when its running invocations
-    /// are over. Legal always.
+    /// Withdraw a function, and unload it when its running invocations have finished. Legal always.
     Unload { key: FunctionKey, answer: Sender<Result<(), EngineError>> },
-    /// Divide the device. Legal always; refused on a device that is lost.
+    /// Open a lane. Legal always; refused on a lost device.
     OpenLane { spec: LaneSpec, answer: Sender<Result<Lane, EngineError>> },
-    /// Give a lane's compute units back. Legal always; answered when nothing is in the lane any
-    /// more.
+    /// Close a lane. Legal always; answered when nothing is in the lane any more.
     CloseLane { lane: LaneId, answer: Sender<Result<(), EngineError>> },
-    /// What was made of the functions of a tenant, so that they can share launches. Legal always.
-    Padded(Box<Padded>),
-    /// Report. Legal always.
+    /// Result of a padding job. Legal always.
+    PaddingResult(Box<PaddingResult>),
+    /// Report statistics. Legal always.
     Statistics { answer: Sender<EngineStatistics> },
-    /// What happened from a record on, or from now on. Legal always.
+    /// Return trace records from a position on, or from now on. Legal always.
     Trace { from: Option<u64>, answer: Sender<TraceBatch> },
-    /// End, at once or when every invocation is over. The last command that counts.
+    /// Shut down, at once or when every invocation has finished. Later commands are ignored.
     Shutdown { grace: Duration },
 }
 
-/// An invocation that passed every check a client's thread can make.
+/// An invocation that passed all checks of the client's thread.
 pub(crate) struct Submission {
     pub(crate) id: InvocationId,
     pub(crate) chain: Chain,
@@ -55,10 +54,10 @@ pub(crate) struct Submission {
     pub(crate) priority: u32,
     pub(crate) submitted: Nanos,
     pub(crate) deadline: Option<Nanos>,
-    /// Whether the answer tells how long each launch took.
+    /// Whether the result includes the time of each launch.
     pub(crate) times_launches: bool,
-    /// The session that it is a step of.
+    /// The session it is a step of.
     pub(crate) session: Option<Arc<Session>>,
-    /// Times it was tried again because its executor was lost.
+    /// Times it was retried because its executor was lost.
     pub(crate) retries: u32,
 }

@@ -1,8 +1,8 @@
-//! A function as every thread sees it: what it is, who may still wait for it, and the shapes it has
-//! met.
+//! A function as all threads see it: its bundle and target, the queue slots left, and the shapes it
+//! was bound to.
 
 use crate::binding::{BindError, Binding};
-use crate::branches::Room;
+use crate::branches::Capacity;
 use crate::config::{FunctionKey, FunctionOptions};
 use crate::error::{EngineError, InvokeError};
 use crate::limits::BINDINGS_PER_FUNCTION_MAX;
@@ -22,16 +22,16 @@ pub(crate) struct Function {
     pub(crate) class: Class,
     pub(crate) lane: LaneId,
     pub(crate) queue_capacity: usize,
-    /// What the device can run of it at a time; known once it is loaded.
-    room: OnceLock<Room>,
-    /// Invocations that wait, by class. Each class has a queue of its own, so that best-effort work
-    /// never takes the last place of real-time work.
+    /// The device's capacity for it; set once it is loaded.
+    capacity: OnceLock<Capacity>,
+    /// Waiting invocations, by class. Each class has its own slots, so that best-effort work never
+    /// takes the last slot of real-time work.
     waiting: [AtomicUsize; 2],
-    /// Invocations that were refused before they could wait.
+    /// Invocations that were refused before they were queued.
     rejected: AtomicU64,
-    /// Used longest ago first. Nothing else is locked while one of the locks of a function is held.
+    /// Least recently used first. No other lock is taken while a lock of a function is held.
     bindings: Mutex<Vec<Arc<Binding>>>,
-    /// The same of bindings with sizes that were read back.
+    /// Like `bindings`, for bindings with sizes that were read back.
     sized: Mutex<Vec<Arc<Binding>>>,
 }
 
@@ -74,7 +74,7 @@ impl Function {
             queue_capacity: options.queue_capacity.unwrap_or(queue_capacity).max(1),
             target,
             bundle,
-            room: OnceLock::new(),
+            capacity: OnceLock::new(),
             waiting: Default::default(),
             rejected: AtomicU64::new(0),
             bindings: Mutex::new(Vec::new()),
@@ -90,7 +90,7 @@ impl Function {
         self.bundle.target(&self.target).expect("the target was chosen among the bundle's")
     }
 
-    /// Takes a place in the queue of a class.
+    /// Takes a slot in the queue of a class.
     pub(crate) fn enqueue(self: &Arc<Function>, class: Class) -> Result<QueueSlot, InvokeError> {
         let take = |waiting: usize| (waiting < self.queue_capacity).then_some(waiting + 1);
         match self.waiting[class as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
@@ -99,8 +99,8 @@ impl Function {
         }
     }
 
-    /// Checks the inputs and finds, or makes, what is needed to run their shapes.
-    /// `values` are those of a session's symbols, for one of its steps.
+    /// Checks the inputs and returns the binding for their shapes, cached or new. `values` are
+    /// those of a session's symbols, for one of its steps.
     pub(crate) fn bind(&self, inputs: &[InputForm<'_>], values: &[i64]) -> Result<Arc<Binding>, InvokeError> {
         let symbols =
             bind_step(self.graph(), inputs, values).map_err(|error| InvokeError::BadInput(error.to_string()))?;
@@ -113,7 +113,7 @@ impl Function {
         Ok(keep(&self.bindings, binding))
     }
 
-    /// What is known once the next size of a binding was read back.
+    /// The binding after the next size was read back as `value`, cached or new.
     pub(crate) fn with_size(&self, binding: &Binding, value: i64) -> Result<Arc<Binding>, BindError> {
         let mut symbols = binding.symbols.clone();
         if let Some(read_back) = self.graph().read_backs.get(binding.sizes_known) {
@@ -128,19 +128,19 @@ impl Function {
         }
     }
 
-    /// It is loaded: what the device can run of it at a time.
-    pub(crate) fn set_room(&self, room: Room) {
+    /// Sets the device's capacity for it, once it is loaded.
+    pub(crate) fn set_capacity(&self, capacity: Capacity) {
         // A function is loaded once.
-        let _ = self.room.set(room);
+        let _ = self.capacity.set(capacity);
     }
 
-    /// The parts of an invocation that run in two lines.
+    /// The forks of an invocation, once they are decided.
     pub(crate) fn forks(&self, binding: &Binding) -> Option<Arc<[Fork]>> {
-        let room = self.room.get()?;
-        if room.compute_units < 2 {
-            binding.branches.give_up();
+        let capacity = self.capacity.get()?;
+        if capacity.compute_units < 2 {
+            binding.branches.disable();
         }
-        binding.forks(self.graph(), room)
+        binding.forks(self.graph(), capacity)
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -156,7 +156,7 @@ impl Function {
     }
 }
 
-/// A binding that is kept.
+/// Finds a cached binding and makes it the most recently used.
 fn find(bindings: &Mutex<Vec<Arc<Binding>>>, is_it: impl Fn(&Binding) -> bool) -> Option<Arc<Binding>> {
     let mut bindings = bindings.lock().unwrap_or_else(PoisonError::into_inner);
     let at = bindings.iter().rposition(|binding| is_it(binding))?;
@@ -165,7 +165,7 @@ fn find(bindings: &Mutex<Vec<Arc<Binding>>>, is_it: impl Fn(&Binding) -> bool) -
     Some(binding)
 }
 
-/// Keeps a binding, in place of the one that was used longest ago.
+/// Caches a binding; evicts the least recently used one if the cache is full.
 fn keep(bindings: &Mutex<Vec<Arc<Binding>>>, binding: Binding) -> Arc<Binding> {
     let binding = Arc::new(binding);
     let mut bindings = bindings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,18 +176,18 @@ fn keep(bindings: &Mutex<Vec<Arc<Binding>>>, binding: Binding) -> Arc<Binding> {
     binding
 }
 
-/// What the engine does not run yet of all that a bundle may hold, and what it would take.
+/// A feature of the bundle that the engine does not support, as a reason to refuse the function.
 fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
     let why = |feature: Feature| match feature {
         Feature::State if graph.session.states.is_empty() => {
-            Some("it has state buffers, and says of none that a session keeps it")
+            Some("it has state buffers, but none of them is declared as state of a session")
         }
         Feature::State if !graph.read_backs.is_empty() => {
-            Some("it has state, and sizes that are computed while it runs")
+            Some("it has both state and sizes that are computed at run time, which is not supported")
         }
-        Feature::If => Some("it has an if segment, which this engine does not run"),
-        Feature::Loop => Some("it has a loop segment, which this engine does not run"),
-        Feature::PackedConstants => Some("it has constants packed for its target, which this engine does not load"),
+        Feature::If => Some("it has an if segment, which is not supported"),
+        Feature::Loop => Some("it has a loop segment, which is not supported"),
+        Feature::PackedConstants => Some("it has constants packed for its target, which is not supported"),
         Feature::BatchAxis
         | Feature::Fill
         | Feature::CopyOffset
@@ -204,7 +204,7 @@ fn unsupported(graph: &KernelGraph, image: &TargetImage) -> Option<String> {
     used.find_map(why).map(Into::into)
 }
 
-/// A place in the queue of a class; dropping it gives it back.
+/// A slot in the queue of a class; dropping it releases the slot.
 #[derive(Debug)]
 pub(crate) struct QueueSlot {
     function: Arc<Function>,

@@ -1,4 +1,4 @@
-//! The engine as other threads see it.
+//! The interface of the engine to other threads.
 
 use crate::chain::Chain;
 use crate::clock;
@@ -25,7 +25,7 @@ use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A device, the thread that drives it, and the functions on it.
+/// A device, the thread that owns it, and the functions loaded onto it.
 #[derive(Debug)]
 pub struct Engine {
     handle: EngineHandle,
@@ -33,20 +33,20 @@ pub struct Engine {
     shutdown_grace: Duration,
 }
 
-/// Access to an engine. Cheap to clone; outlives the engine, and then answers that it is shutting
-/// down.
+/// Access to an engine. Cheap to clone. It may outlive the engine, and then answers that the engine
+/// is shutting down.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     shared: Arc<Shared>,
     /// Real-time submissions.
     urgent: Sender<Command>,
-    /// Everything else. Unbounded, and yet it cannot grow without bound: submissions hold a place
-    /// in the queue of their function, and of the others each caller has one at a time.
+    /// All other commands. The channel is unbounded, but its length is not: submissions hold a slot
+    /// in the queue of their function, and each caller has at most one other command in it.
     normal: Sender<Command>,
 }
 
 impl Engine {
-    /// Starts the thread that owns the device from now on.
+    /// Starts the thread that owns the device.
     pub fn start(device: Box<dyn Device>, config: EngineConfig) -> Result<Engine, EngineError> {
         let policy = policy_by_name(&config.policy).ok_or_else(|| EngineError::UnknownPolicy {
             name: config.policy.clone(),
@@ -56,7 +56,7 @@ impl Engine {
         if padding.is_none() && (policy.make)().pads() {
             tracing::warn!(
                 policy = policy.name,
-                "no compiler is here that makes padding modules: real-time launches run alone, as under `reset`"
+                "there is no compiler for padding modules: real-time launches run unpadded, as under `reset`"
             );
         }
         let residency_policy =
@@ -94,21 +94,21 @@ impl Engine {
         );
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("atoll-engine".into()).spawn(move || {
-            let _noted = NotesPanic(of_thread);
+            let _guard = PanicGuard(of_thread);
             worker.run();
         });
         let thread = thread.map_err(|source| EngineError::Os { what: "cannot start the engine's thread", source })?;
         Ok(Engine { handle: EngineHandle { shared, urgent, normal }, thread: Some(thread), shutdown_grace })
     }
 
-    /// Access for another thread.
+    /// A handle for another thread.
     pub fn handle(&self) -> EngineHandle {
         self.handle.clone()
     }
 
-    /// Admits nothing more, lets what was admitted go on for [`EngineConfig::shutdown_grace`],
-    /// cancels the rest, and ends the thread. Every invocation has been answered
-    /// when this returns.
+    /// Admits no more invocations, lets admitted ones run for [`EngineConfig::shutdown_grace`],
+    /// cancels the rest, and ends the thread. When this returns, every invocation has been
+    /// answered.
     pub fn shutdown(mut self) {
         self.close(self.shutdown_grace);
     }
@@ -123,10 +123,10 @@ impl Engine {
     }
 }
 
-/// Marks the device as lost if the thread that owns it panics: nothing can be asked of it any more.
-struct NotesPanic(Arc<Shared>);
+/// Marks the device as lost if the thread that owns it panics.
+struct PanicGuard(Arc<Shared>);
 
-impl Drop for NotesPanic {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.note_lost();
@@ -135,14 +135,14 @@ impl Drop for NotesPanic {
 }
 
 impl Drop for Engine {
-    /// An engine that was not shut down cancels what it has.
+    /// Cancels all invocations of an engine that was not shut down.
     fn drop(&mut self) {
         self.close(Duration::ZERO);
     }
 }
 
 impl EngineHandle {
-    /// The device.
+    /// Facts about the device.
     pub fn device_info(&self) -> &DeviceInfo {
         &self.shared.device
     }
@@ -152,57 +152,58 @@ impl EngineHandle {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// Brings a function onto the device. Blocks until it can be invoked; on an error nothing of it
+    /// Loads a function onto the device. Blocks until it can be invoked; on an error nothing of it
     /// is left.
     pub fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions) -> Result<FunctionInfo, EngineError> {
-        // The digests of its constants are made here, so that the engine's thread finds them.
+        // Computes the digests of its constants here, so that the engine's thread does not have to.
         bundle.constants();
         let id = FunctionId(self.shared.next_id());
         let function = Arc::new(Function::new(id, bundle, options, self.shared.queue_capacity, &self.shared.device)?);
         self.ask(|answer| Command::Load { function, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
-    /// Takes a function off the device. Invocations that wait are answered with
-    /// [`InvokeError::Unloaded`]; blocks until those that run are over and the memory is free.
+    /// Unloads a function: rejects new invocations, answers queued ones with
+    /// [`InvokeError::Unloaded`], and blocks until running ones have finished and its memory is
+    /// free.
     pub fn unload(&self, key: &FunctionKey) -> Result<(), EngineError> {
         self.ask(|answer| Command::Unload { key: key.clone(), answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
-    /// Divides the device: functions that are loaded into the lane share its compute units with
-    /// nobody but those of other lanes that have them too.
+    /// Opens a lane. Functions loaded into it share its compute units only with lanes that have the
+    /// same units.
     ///
     /// # Errors
-    /// The device cannot be divided, has no such compute units or no queues left, or is lost.
+    /// If the device cannot be divided, has no such compute units or no queues left, or is lost.
     pub fn open_lane(&self, spec: LaneSpec) -> Result<Lane, EngineError> {
         self.ask(|answer| Command::OpenLane { spec, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
-    /// Closes a lane. What runs in it is preempted and goes on in the default lane, where functions
-    /// of the lane run from now on. Blocks until nothing of it is on the device.
+    /// Closes a lane. Its running invocations are preempted and continue in the default lane, where
+    /// functions of the lane run from now on. Blocks until nothing of it is on the device.
     ///
     /// # Errors
-    /// There is no such lane, it is closing, or it is the default one.
+    /// If the lane does not exist, is already closing, or is the default lane.
     pub fn close_lane(&self, lane: LaneId) -> Result<(), EngineError> {
         self.ask(|answer| Command::CloseLane { lane, answer }).unwrap_or(Err(EngineError::ShuttingDown))
     }
 
-    /// Calls a function. What is wrong with the request is answered before this returns; otherwise
-    /// the engine's thread answers.
+    /// Calls a function. Invalid requests are answered before this returns; all others by the
+    /// engine's thread.
     pub fn submit(&self, request: InvocationRequest, reply: Reply) -> InvocationId {
         self.submit_chain(request.into(), reply)
     }
 
-    /// Calls functions one after the other. The chain is one invocation: it is admitted, preempted,
-    /// cancelled and answered as a whole.
+    /// Calls functions one after the other, as one invocation: it is admitted, preempted, cancelled
+    /// and answered as a whole.
     pub fn submit_chain(&self, request: ChainRequest, reply: Reply) -> InvocationId {
         self.submit_as(request, None, PendingReply::new(reply))
     }
 
-    /// Opens a session of a function that keeps state. Nothing is on the device before its first
-    /// step; it is closed when it was not used for the idle time.
+    /// Opens a session of a function that keeps state. It takes no device memory before its first
+    /// step. It is closed when it was idle for the idle time.
     ///
     /// # Errors
-    /// There is no such function, it keeps no state, or its tenant has too many sessions.
+    /// If there is no such function, it keeps no state, or its tenant has too many sessions.
     pub fn open_session(&self, function: &FunctionKey, idle: Duration) -> Result<SessionId, InvokeError> {
         let function = self.shared.find(function).ok_or(InvokeError::UnknownFunction)?;
         let id = SessionId(self.shared.next_id());
@@ -210,14 +211,14 @@ impl EngineHandle {
         Ok(id)
     }
 
-    /// Ends a session, and frees its memory when its running step is over.
+    /// Closes a session, and frees its memory when its running step has ended.
     pub fn close_session(&self, session: SessionId) {
         self.shared.sessions.remove(session);
         self.send(Command::CloseSession(session));
     }
 
-    /// Runs the next step of a session: a call of its function, whose name in the request does not
-    /// count. One that fails leaves the session as it was.
+    /// Runs the next step of a session: a call of the session's function; the function named in the
+    /// request is ignored. A step that fails leaves the session as it was.
     pub fn submit_step(&self, session: SessionId, request: ChainRequest, reply: Reply) -> InvocationId {
         let begun = self.shared.sessions.find(session).ok_or(InvokeError::NoSession);
         match begun.and_then(|session| session.begin().map(|step| (session, step))) {
@@ -235,7 +236,7 @@ impl EngineHandle {
         match self.admit(id, request, session, submitted) {
             Ok(submission) => {
                 let channel = if submission.class == Class::RealTime { &self.urgent } else { &self.normal };
-                // A send that fails drops the reply, which then answers by itself.
+                // A failed send drops the reply, which answers by itself.
                 let _ = channel.send(Command::Submit(Box::new(submission), reply));
                 self.shared.doorbell.ring();
             }
@@ -244,14 +245,14 @@ impl EngineHandle {
         id
     }
 
-    /// Gives an invocation up. It is answered with [`InvokeError::Cancelled`] once nothing of it is
-    /// on the device, unless its result is there first.
+    /// Cancels an invocation. It is answered with [`InvokeError::Cancelled`] once nothing of it is
+    /// on the device, unless its result comes first.
     pub fn cancel(&self, id: InvocationId) {
         self.send(Command::Cancel(id));
     }
 
-    /// What the engine tells about itself; all zero once it has stopped, and lost if it stopped by
-    /// a panic.
+    /// Statistics of the engine. All zero once it has stopped, with the device marked as lost if
+    /// the engine's thread panicked.
     pub fn statistics(&self) -> EngineStatistics {
         let mut statistics = self.ask(|answer| Command::Statistics { answer }).unwrap_or_else(|| {
             let mut stopped = EngineStatistics::default();
@@ -259,7 +260,7 @@ impl EngineHandle {
                 self.is_lost().then(|| "the thread that drives it panicked; restart the daemon".into());
             stopped
         });
-        // The system is asked here and not by the engine's thread: it looks at every page.
+        // Done here rather than on the engine's thread, because the system looks at every page.
         for function in &mut statistics.functions {
             let bundle = self.shared.find(&function.key).map(|function| Arc::clone(&function.bundle));
             function.memory.constant_host_bytes = bundle.and_then(|bundle| bundle.weights_in_memory()).unwrap_or(0);
@@ -267,13 +268,13 @@ impl EngineHandle {
         statistics
     }
 
-    /// What happened from a record on ([`TraceBatch::next`] of the batch before; 0 begins with the
-    /// oldest that is kept), or from now on; `None` once the engine has stopped.
+    /// Trace records from a position on ([`TraceBatch::next`] of the previous batch; 0 is the
+    /// oldest record kept), or, if `None`, from now on. Returns `None` once the engine has stopped.
     pub fn trace(&self, from: Option<u64>) -> Option<TraceBatch> {
         self.ask(|answer| Command::Trace { from, answer })
     }
 
-    /// Every check that needs no look at the device.
+    /// Does all checks that do not need the device.
     fn admit(
         &self,
         id: InvocationId,
@@ -298,7 +299,7 @@ impl EngineHandle {
         sent
     }
 
-    /// Sends a command and waits for its answer; `None` if the engine stops before it answers.
+    /// Sends a command and waits for its answer; `None` if the engine stops before answering.
     fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Option<T> {
         let (answer, answered) = bounded(1);
         self.send(command(answer));

@@ -1,11 +1,11 @@
-//! A histogram of durations: constant size, quantiles within 1/16.
+//! A histogram of durations with constant size and quantiles within 1/16.
 
 use hdrhistogram::Histogram as Counts;
 
-/// Significant decimal digits, which make 16 buckets per power of two: a bucket is at most 1/16 of
-/// its values wide, and all of them take 5 KiB.
+/// Significant decimal digits. One digit gives 16 buckets per power of two: a bucket is at most
+/// 1/16 of its values wide, and all buckets take 5 KiB.
 const DIGITS: u8 = 1;
-/// Five hours. Longer durations count as that.
+/// Five hours; longer durations are counted as this.
 const LONGEST_NS: u64 = (1 << 44) - 1;
 
 /// Counts of durations in nanoseconds, with their exact sum and maximum.
@@ -24,37 +24,37 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds a value.
+    /// Adds a duration.
     pub fn record(&mut self, ns: u64) {
         self.counts.saturating_record(ns);
         self.sum_ns = self.sum_ns.saturating_add(ns);
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// How many values there are.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.counts.len()
     }
 
-    /// Their sum.
+    /// Exact sum.
     pub fn sum_ns(&self) -> u64 {
         self.sum_ns
     }
 
-    /// The largest, exactly.
+    /// Exact maximum.
     pub fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// A value that a share `q` of all values (0 to 1) does not exceed, at most 1/16 above the
-    /// smallest such value; 0 if there are none.
+    /// The `q`-quantile for `q` between 0 and 1, at most 1/16 too large; 0 if the histogram is
+    /// empty.
     pub fn quantile_ns(&self, q: f64) -> u64 {
-        // The library gives the lower bound of the bucket for 0 itself.
+        // For 0 itself the library returns the lower bound of the bucket.
         self.counts.value_at_quantile(q.clamp(f64::MIN_POSITIVE, 1.0)).min(self.max_ns)
     }
 
-    /// How many values are at most `ns`, up to the width of its bucket; for cumulative buckets in
-    /// other formats.
+    /// How many durations are at most `ns`, up to the width of its bucket; for cumulative buckets
+    /// of other formats.
     pub fn count_at_most(&self, ns: u64) -> u64 {
         self.counts.count_between(0, ns)
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_lies_in_a_bucket_that_is_narrow_enough() {
+    fn buckets_are_narrow_enough() {
         let counts = Histogram::default().counts;
         for ns in (0..100_000)
             .chain((20..44).map(|bits| (1_u64 << bits) - 1))

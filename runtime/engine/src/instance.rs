@@ -1,5 +1,5 @@
-//! The memory of one invocation, with every launch ready to go. Kept for the next invocation of the
-//! same shapes.
+//! The memory of one invocation, with the parameters of all its launches. Kept for the next
+//! invocation of the same shapes.
 
 use crate::accounts::Holder;
 use crate::binding::{Binding, LaunchTemplate, Relocation, Site, Space, Work};
@@ -12,18 +12,18 @@ use std::sync::Arc;
 pub(crate) struct Instance {
     pub(crate) binding: Arc<Binding>,
     place: Place,
-    /// Where the memory of its domain begins.
+    /// Base of the memory of its domain.
     base: DeviceOffset,
-    /// Where the function's constants are.
+    /// Offsets of the function's constants.
     constants: Box<[DeviceOffset]>,
-    /// Which loading of the constants that is right for.
+    /// The generation of the constant set for which those offsets are valid.
     pub(crate) generation: u64,
     module: ModuleId,
     /// [`Binding::params`] with the addresses filled in.
     params: Vec<u8>,
-    /// Per step: the evicted word may not be 0.
+    /// Per step: whether the evicted word may be nonzero.
     evicted: Vec<bool>,
-    /// Who is billed for it.
+    /// The account that is charged for it.
     pub(crate) holder: Option<Holder>,
     /// The memory of the session whose step it runs.
     state: DeviceOffset,
@@ -37,7 +37,7 @@ impl Instance {
         generation: u64,
         module: ModuleId,
     ) -> Instance {
-        assert!(place.bytes >= binding.layout.bytes, "the memory is as large as promised");
+        assert!(place.bytes >= binding.layout.bytes, "the memory is as large as the layout");
         let evicted = vec![false; binding.work.len()];
         let mut instance = Instance {
             params: binding.params.clone(),
@@ -55,7 +55,7 @@ impl Instance {
         instance
     }
 
-    /// Goes on with another binding of the same memory.
+    /// Rebinds the memory to another binding.
     pub(crate) fn bind(&mut self, binding: Arc<Binding>) {
         self.evicted.resize(binding.work.len(), false);
         self.params.clone_from(&binding.params);
@@ -63,13 +63,13 @@ impl Instance {
         self.relocate();
     }
 
-    /// The constants were loaded again, to other places.
+    /// Updates the offsets of the constants after they were loaded again.
     pub(crate) fn move_constants(&mut self, generation: u64, constants: Box<[DeviceOffset]>) {
         (self.generation, self.constants) = (generation, constants);
         self.relocate();
     }
 
-    /// The memory of its domain is another now; what was in it is lost.
+    /// Updates the base of the domain's memory; the contents of the old memory are lost.
     pub(crate) fn move_to(&mut self, base: DeviceOffset) {
         if self.base != base {
             self.base = base;
@@ -77,7 +77,7 @@ impl Instance {
         }
     }
 
-    /// It runs a step of a session with this memory.
+    /// Sets the memory of the session whose step it runs.
     pub(crate) fn set_state(&mut self, at: DeviceOffset) {
         if self.state != at {
             self.state = at;
@@ -90,7 +90,7 @@ impl Instance {
         self.state
     }
 
-    /// Writes the addresses into the parameter blocks.
+    /// Writes all addresses into the parameter blocks.
     fn relocate(&mut self) {
         for index in 0..self.binding.relocations.len() {
             let Relocation { at, site } = self.binding.relocations[index];
@@ -99,17 +99,17 @@ impl Instance {
         }
     }
 
-    /// Forgets the last invocation. The control area has to be zeroed with it.
+    /// Resets it for the next invocation. The caller zeroes the control area.
     pub(crate) fn begin(&mut self) {
         self.evicted.fill(false);
     }
 
-    /// Bytes of device memory that it takes.
+    /// Size in bytes of device memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.place.bytes
     }
 
-    /// A byte of this invocation's memory.
+    /// The device offset of a byte of the memory.
     pub(crate) fn at(&self, offset: u64) -> DeviceOffset {
         DeviceOffset(self.base.0 + self.place.at.0 + offset)
     }
@@ -126,7 +126,7 @@ impl Instance {
         self.at(self.binding.layout.epoch_word)
     }
 
-    /// The template of a step that is a launch.
+    /// The launch template of a step; `None` if the step is not a launch.
     pub(crate) fn launch(&self, step: u32) -> Option<&LaunchTemplate> {
         match &self.binding.work[step as usize] {
             Work::Launch(launch) => Some(launch),
@@ -134,13 +134,13 @@ impl Instance {
         }
     }
 
-    /// Notes that a step's launch left early, so that its evicted word is set.
+    /// Records that a step's launch exited early, so its evicted word is set.
     pub(crate) fn note_evicted(&mut self, step: u32) {
         self.evicted[step as usize] = true;
     }
 
     /// The evicted word of a step, if it has to be cleared before the step is issued again. No
-    /// launch in flight touches it: a step is issued again only after it ended.
+    /// launch in flight uses it: a step is issued again only after its launch has ended.
     pub(crate) fn take_evicted_word(&mut self, step: u32) -> Option<DeviceOffset> {
         let evicted = std::mem::take(&mut self.evicted[step as usize]);
         let word = self.launch(step)?.evicted_word;

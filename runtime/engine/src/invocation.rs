@@ -17,61 +17,61 @@ use std::sync::Arc;
 pub(crate) struct Invocation {
     pub(crate) submission: Submission,
     pub(crate) reply: PendingReply,
-    /// Its inputs are in place: it keeps what it has until it is over.
+    /// Its inputs are in place: it keeps its memory until it ends.
     pub(crate) prepared: bool,
-    /// Its memory, one instance a stage, from preparation on; empty before.
+    /// Its memory, one instance per stage, from preparation on; empty before.
     pub(crate) instances: Vec<Instance>,
-    /// What names that memory to [`atoll_core::memory`].
+    /// The ids of that memory in [`atoll_core::memory`].
     pub(crate) slots: Vec<SlotId>,
     /// Its executor was lost while it had launches there.
     pub(crate) lost_executor: bool,
-    /// What its epoch word was told last.
+    /// The last value of its epoch word.
     pub(crate) epoch: Epoch,
-    /// What it ran there may be why.
+    /// It may have caused the loss, since it may have run there.
     pub(crate) may_have_run: bool,
-    /// Why it fails, noted where the reason is known.
+    /// Why it fails; set where the reason is known.
     pub(crate) failure: Option<InvokeError>,
-    /// Its arrival evicted launches of others.
+    /// Whether its arrival evicted launches of others.
     pub(crate) preempted_others: bool,
-    /// The epoch that was raised when somebody else's arrival evicted it last, and when.
+    /// The epoch raised when another invocation's arrival last evicted it, and when.
     pub(crate) evicted_for_others: Option<(Epoch, Nanos)>,
     pub(crate) times: Times,
-    /// One record a stage.
+    /// One record per stage.
     pub(crate) stages: Vec<StageRecord>,
-    /// What it ran of a step in launches that were evicted.
+    /// Time of its evicted launches of one step.
     pub(crate) evicted: EvictedRuns,
-    /// The modules in which its launches can be shared, from its arrival on.
+    /// The padding modules for its launches, set on arrival.
     pub(crate) padding: Vec<Arc<LoadedPadding>>,
-    /// What its launches took, if its client wants to know.
+    /// The time of its launches, if its client asked for them.
     pub(crate) launches: Vec<LaunchTime>,
 }
 
-/// How long launches of a step ran that were evicted, since one was seen to have finished blocks.
+/// Total time of evicted launches of a step, since one of them was seen to have finished blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EvictedRuns {
     pub(crate) step: u32,
     pub(crate) ran_ns: u64,
-    /// Blocks that were finished then.
+    /// Finished blocks at that time.
     pub(crate) finished: usize,
 }
 
-/// What a stage took.
+/// Time and usage of a stage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StageRecord {
     /// Start of the first block and end of the last.
     compute: Span,
-    /// What is not in an account yet.
+    /// Usage that is not in an account yet.
     pub(crate) usage: Usage,
 }
 
-/// From the start of the first launch to the end of the last, as far as launches have ended.
+/// From the start of the first launch to the end of the last launch that has ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span(Option<(Nanos, Nanos)>);
 
-/// Moments of an invocation.
+/// Points in time of an invocation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
-    /// It reached this thread.
+    /// When it reached the engine's thread.
     pub(crate) entered: Nanos,
     pub(crate) prepare_begin: Option<Nanos>,
     pub(crate) prepare_end: Option<Nanos>,
@@ -106,7 +106,7 @@ impl Invocation {
         self.submission.class == Class::RealTime
     }
 
-    /// Notes that a launch failed, if that was because its executor was lost.
+    /// Records whether a launch failed because its executor was lost.
     pub(crate) fn note_loss(&mut self, fault: Option<&Fault>) {
         if let Some(FaultKind::Lost { may_have_run, .. }) = fault.map(|fault| &fault.kind) {
             self.lost_executor = true;
@@ -114,8 +114,8 @@ impl Invocation {
         }
     }
 
-    /// Adds the stamps and the cost of a launch. Returns when the first block started, if this is
-    /// the first launch to say so.
+    /// Adds the times and the cost of a launch. Returns the start of the first block, if this is
+    /// the first launch of the invocation.
     pub(crate) fn note_launch(
         &mut self,
         place: StagePlace,
@@ -130,7 +130,7 @@ impl Invocation {
         self.times.compute.note(completion, now)
     }
 
-    /// Notes how long a step took, if nothing was ever in its way.
+    /// Records the duration of a step of an invocation that was never preempted.
     pub(crate) fn measure(&self, StagePlace { stage, step }: StagePlace, completion: &Completion) {
         if completion.status == LaunchStatus::Complete
             && self.epoch == Epoch::default()
@@ -141,7 +141,7 @@ impl Invocation {
         }
     }
 
-    /// Adds the cost of blocks that ran beside another one's launch.
+    /// Adds the cost of blocks that were co-scheduled in another invocation's launch.
     pub(crate) fn note_pad(&mut self, completion: &Completion, now: Nanos) {
         self.stages[0].compute.note(completion, now);
         self.stages[0].usage.compute_unit_ns += u128::from(completion.busy_ns);
@@ -156,8 +156,8 @@ impl Invocation {
         self.launches.push(LaunchTime { stage, node: launch.node, blocks, started_ns, ended_ns, busy_ns });
     }
 
-    /// The part of an invocation's time that belongs to a stage: waiting and inputs to the first,
-    /// outputs to the last.
+    /// The part of an invocation's time that belongs to a stage: waiting and inputs to the first
+    /// stage, outputs to the last.
     pub(crate) fn stage_timing(&self, stage: usize, whole: InvocationTiming) -> InvocationTiming {
         let if_at = |at: usize, ns: u64| if stage == at { ns } else { 0 };
         InvocationTiming {
@@ -170,8 +170,7 @@ impl Invocation {
 }
 
 impl StageRecord {
-    /// Adds a launch. `busy_ns_max` bounds what a device that does not tell the truth can put on
-    /// the bill.
+    /// Adds a launch. `busy_ns_max` limits what a device that reports wrong times can bill.
     fn note(&mut self, completion: &Completion, busy_ns_max: u64, now: Nanos) {
         self.compute.note(completion, now);
         self.usage.add_launch(completion, busy_ns_max);
@@ -196,7 +195,7 @@ impl Span {
 }
 
 impl Times {
-    /// Where the time went between submission and now; what did not happen took none.
+    /// The timing from submission to `now`; phases that did not happen take no time.
     pub(crate) fn timing(&self, submitted: Nanos, now: Nanos) -> InvocationTiming {
         let between = |from: Nanos, to: Nanos| to.0.saturating_sub(from.0);
         let prepare_begin = self.prepare_begin.unwrap_or(now);
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_stamps_is_timed_by_our_clock() {
+    fn a_device_without_timestamps_is_timed_by_the_engine() {
         let mut times = Times::default();
         let silent = Completion::unrun(LaunchId(0), LaunchStatus::Complete);
         assert_eq!(times.compute.note(&silent, Nanos(500)), Some(Nanos(500)));

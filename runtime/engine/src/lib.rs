@@ -1,26 +1,25 @@
-//! The engine: functions, memory and invocations on one device (design D3, D5, D9).
+//! The engine: functions, memory and invocations on one device.
 //!
-//! One thread owns the device. It tells the scheduler of [`atoll_core`] what happens and carries
-//! out what the scheduler decides; it never decides itself who runs. Clients hold an
-//! [`EngineHandle`]: their threads check requests, bind shapes and prepare launches, so that the
-//! engine's thread has only valid ones to handle. It sleeps when there is nothing to do; while
-//! launches are on the device it may look for the end of one for some microseconds first, if a core
-//! is free for it.
+//! One thread owns the device. It reports events to the scheduler of [`atoll_core`] and carries out
+//! its actions; it takes no scheduling decisions itself. Clients hold an [`EngineHandle`]: their
+//! threads check requests, bind shapes and prepare launches, so that the engine's thread only gets
+//! valid ones. It sleeps when there is nothing to do. While launches are on the device it may first
+//! spin for some microseconds, if it has a core to itself. Start reading at [`Engine`] and
+//! [`EngineHandle`], then `worker/mod.rs`.
 //!
-//! Not here: compilers, wire formats, logs on the way of a request, and anything that knows what a
-//! tensor means.
+//! Not here: compilers, wire formats, logs on the request path, and anything that interprets
+//! tensors.
 //!
 //! # Invariants
 //!
 //! - Every invocation is answered exactly once, whatever happens to it, its function, the device or
 //!   the engine.
-//! - What an invocation needs, constants and memory, is all on the device before its first launch
-//!   and until after its last, or it waits without any of it.
-//! - An invocation uses exactly the memory that [`atoll_kgraph::invocation_bytes`] promises, all of
-//!   it from before its first launch until after its last.
-//! - Outputs are read, and memory is given to others, only when nothing of the invocation is on the
-//!   device (design D5 b).
-//! - A function that failed to load, or was unloaded, holds nothing.
+//! - All constants and memory of an invocation are on the device from before its first launch until
+//!   after its last; a waiting invocation holds none of them.
+//! - An invocation uses exactly the memory that [`atoll_kgraph::invocation_bytes`] promises.
+//! - Outputs are read, and memory is given to other invocations, only when nothing of the
+//!   invocation is on the device.
+//! - A function that failed to load, or was unloaded, holds no resources.
 
 mod accounts;
 mod binding;

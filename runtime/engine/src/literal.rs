@@ -1,8 +1,8 @@
-//! Numbers among the parameters of a kernel.
+//! Integer arguments of kernels.
 
 use atoll_kgraph::DType;
 
-/// The value in the width of its type, in the first bytes; `None` where the type does not hold it.
+/// The little-endian bytes of a value in the width of its type; `None` if the type cannot hold it.
 pub(crate) fn literal(value: i64, dtype: DType) -> Option<[u8; 8]> {
     let fits = match dtype {
         DType::U32 => u32::try_from(value).is_ok(),

@@ -1,8 +1,8 @@
-//! Who makes dkp modules (design D6).
+//! The interface to the compiler of dkp modules.
 //!
-//! Kernels of different functions meet only here, so their common modules are made while functions
-//! run: whoever starts the engine plugs in a [`PaddingService`]. Until a module is there, or where
-//! nobody makes any, real-time launches run alone.
+//! A dkp module has kernels of several functions, so it is compiled while functions are loaded and
+//! run: the caller that starts the engine passes in a [`PaddingService`]. Until a module is ready,
+//! or without a service, real-time launches run unpadded.
 
 use atoll_core::Tenant;
 use atoll_core::memory::FunctionId;
@@ -13,61 +13,61 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Makes what padding needs. Called on a thread of its own, and may take its time.
+/// Compiles dkp modules. Called on its own thread; it may take long.
 pub trait PaddingService: Send + Sync + fmt::Debug + 'static {
-    /// How long the launches of a bundle take on a device (`host`) of so many compute units, if
-    /// somebody measured it.
+    /// The measured profile of a bundle on a kind of device (`host`) with `compute_units` compute
+    /// units, if there is one.
     fn profile(&self, bundle: &Bundle, device: &str, compute_units: u32) -> Option<Profile>;
 
-    /// Makes modules of all kernels of some bundles that can share launches; those of different
-    /// modules cannot.
+    /// Compiles modules of the kernels of some bundles. Kernels of one module can share launches.
     ///
     /// # Errors
-    /// Why there are none, in words.
+    /// The reason why there are none.
     fn compile(&self, target: &str, bundles: &[Arc<Bundle>]) -> Result<Vec<PaddingModule>, String>;
 }
 
-/// Code in which kernels of several bundles run side by side.
+/// A module in which kernels of several bundles can share launches.
 #[derive(Clone, Debug)]
 pub struct PaddingModule {
-    /// The code, for the target that was asked for.
+    /// The code, for the requested target.
     pub code: Vec<u8>,
-    /// Its one kernel, once for each size that blocks of a launch can have ([`DkpFacts::threads`]).
+    /// Its kernel, once for each block size of a launch ([`DkpFacts::threads`]).
     pub kernels: Vec<KernelFacts>,
     /// How its launches are laid out.
     pub facts: DkpFacts,
-    /// For each candidate the index of its bundle among those given, and of its kernel there.
+    /// For each candidate, the index of its bundle among those given, and of its kernel in the
+    /// bundle.
     pub candidates: Vec<(usize, u32)>,
 }
 
-/// A module on the device.
+/// A padding module on the device.
 #[derive(Debug)]
 pub(crate) struct LoadedPadding {
-    /// What launches that may share one have in common.
+    /// The number of the module; launches with the same number can share a launch.
     pub(crate) number: u32,
     pub(crate) id: ModuleId,
     pub(crate) facts: DkpFacts,
-    /// The candidate that a kernel of a function is.
+    /// The candidate index of each kernel, by function and kernel index.
     pub(crate) candidates: HashMap<(FunctionId, u32), usize>,
-    /// Of all functions whose kernels may be in it.
+    /// The profiles of all functions whose kernels may be in it.
     pub(crate) profiles: Arc<HashMap<FunctionId, Profile>>,
 }
 
-/// The functions of a tenant that are to share launches.
+/// A request to compile modules for the functions of a tenant.
 pub(crate) struct PaddingJob {
     pub(crate) tenant: Tenant,
     pub(crate) target: String,
-    /// The newest job of a tenant is the one that counts.
+    /// Increasing; only the newest job of a tenant counts.
     pub(crate) number: u32,
     pub(crate) functions: Vec<(FunctionId, Arc<Bundle>)>,
 }
 
-/// What became of a job.
-pub(crate) struct Padded {
+/// The result of a job.
+pub(crate) struct PaddingResult {
     pub(crate) tenant: Tenant,
     pub(crate) target: String,
     pub(crate) number: u32,
-    /// Those that were profiled, in the order of the modules' bundles.
+    /// The functions with profiles, in the order of the modules' bundles.
     pub(crate) functions: Vec<(FunctionId, Profile)>,
     pub(crate) modules: Result<Vec<PaddingModule>, String>,
 }

@@ -1,14 +1,14 @@
-//! The thread that waits for a [`PaddingService`].
+//! The thread that runs a [`PaddingService`].
 
 use crate::event::Command;
-use crate::padding::{Padded, PaddingJob, PaddingService};
+use crate::padding::{PaddingJob, PaddingResult, PaddingService};
 use crate::shared::Shared;
 use atoll_core::memory::FunctionId;
 use atoll_kgraph::{Bundle, Profile};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::Arc;
 
-/// The thread. It ends when the engine drops the sender.
+/// The handle of the thread, which ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct PaddingThread(Sender<PaddingJob>);
 
@@ -26,7 +26,7 @@ impl PaddingThread {
     }
 
     pub(crate) fn submit(&self, job: PaddingJob) {
-        // A thread that is gone makes nothing any more, as if there were no service.
+        // If the thread has ended, the engine runs as if there were no service.
         let _ = self.0.send(job);
     }
 }
@@ -39,7 +39,7 @@ fn serve(service: &dyn PaddingService, shared: &Shared, inbox: &Receiver<Padding
             if jobs[at + 1..].iter().any(|newer| newer.tenant == job.tenant && newer.target == job.target) {
                 continue;
             }
-            if done.send(Command::Padded(Box::new(make(service, shared, job)))).is_err() {
+            if done.send(Command::PaddingResult(Box::new(make(service, shared, job)))).is_err() {
                 return;
             }
             shared.doorbell.ring();
@@ -47,7 +47,7 @@ fn serve(service: &dyn PaddingService, shared: &Shared, inbox: &Receiver<Padding
     }
 }
 
-fn make(service: &dyn PaddingService, shared: &Shared, job: &PaddingJob) -> Padded {
+fn make(service: &dyn PaddingService, shared: &Shared, job: &PaddingJob) -> PaddingResult {
     let device = shared.device.kind();
     let profiled: Vec<(FunctionId, Arc<Bundle>, Profile)> = (job.functions.iter())
         .filter_map(|(id, bundle)| {
@@ -60,7 +60,7 @@ fn make(service: &dyn PaddingService, shared: &Shared, job: &PaddingJob) -> Padd
     } else {
         service.compile(&job.target, &bundles)
     };
-    Padded {
+    PaddingResult {
         tenant: job.tenant.clone(),
         target: job.target.clone(),
         number: job.number,

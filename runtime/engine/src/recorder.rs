@@ -1,13 +1,14 @@
-//! What the engine remembers of what it did: every event and every action, and what compute units
-//! ran, in one ring.
+//! The trace recorder: every scheduler event and action, and the chunks that compute units ran, in
+//! one ring.
 //!
-//! It is always on: a record costs some nanoseconds beside the microseconds of what it tells of,
-//! and whoever asks why something was slow a moment ago finds it still there. Nobody
-//! who reads holds anything up; a reader that is too slow is told how many records it missed.
+//! It is always on: a record costs some nanoseconds, compared with microseconds for the event, and
+//! a problem can be examined after it happened. Readers never block the engine; a reader that is
+//! too slow learns how many records it missed.
 //!
-//! Chunks come from compute units, maybe in a process that nobody trusts. One is taken only if it
-//! names a launch that was issued before it began, of a function that belongs to that process, and
-//! ended before now: so nobody writes into another tenant's picture.
+//! Chunk records come from compute units, possibly in an untrusted process. A chunk record is
+//! accepted only if it names a launch that was issued before the chunk began, the launch belongs to
+//! a function of that process, and the chunk ended before now. So no process can write into another
+//! tenant's trace.
 
 use crate::clock;
 use crate::function::{Function, FunctionId};
@@ -20,37 +21,37 @@ use atoll_trace::{ChunkFate, Cursor, FunctionName, Record, Ring, What};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Records that an engine gives out at a time.
+/// Records returned by one read of the trace.
 #[derive(Clone, Debug)]
 pub struct TraceBatch {
     /// The records, in the order in which they were written.
     pub records: Vec<Record>,
-    /// Where to read on.
+    /// The position to continue reading from.
     pub next: u64,
-    /// Whether there are more already.
+    /// Whether more records are available now.
     pub more: bool,
-    /// Records that were overwritten before this was asked for.
+    /// Records that were overwritten before this read.
     pub lost: u64,
-    /// Chunks of compute units that were never recorded, since the engine started.
+    /// Chunk records that were dropped or rejected since the engine started.
     pub chunks_lost: u64,
-    /// The functions that the records name.
+    /// Names of the functions in the records.
     pub functions: Vec<(u64, Arc<FunctionName>)>,
-    /// Whether each tenant has compute units and device queues of its own.
+    /// Whether each tenant has its own compute units and device queues.
     pub separate: bool,
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// Its compute units.
+    /// Number of its compute units.
     pub compute_units: u32,
 }
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
     ring: Ring,
-    /// Where in the ring the launches of late were issued, by the lower bits of their ids.
+    /// Where in the ring recent launches were issued, by the lower bits of their ids.
     issued: Box<[Cursor]>,
-    /// Functions that records may name, by their ids.
+    /// Names of functions that records may refer to, by id.
     functions: BTreeMap<u64, Arc<FunctionName>>,
-    /// Those that are no longer loaded, the longest gone first.
+    /// Unloaded functions, oldest first.
     gone: VecDeque<u64>,
     chunks_lost: u64,
 }
@@ -66,14 +67,14 @@ impl Recorder {
         }
     }
 
-    /// A function may be named from now on.
+    /// Adds the name of a function.
     pub(crate) fn add_function(&mut self, function: &Function) {
         let nodes = function.graph().nodes.iter().map(|node| node.name.clone()).collect();
         let (tenant, name) = (function.key.tenant.to_string(), function.key.name.clone());
         self.functions.insert(function.id.0, Arc::new(FunctionName { tenant, name, class: function.class, nodes }));
     }
 
-    /// A function is gone; its name stays for a while.
+    /// Marks a function as unloaded; its name is kept for a while.
     pub(crate) fn remove_function(&mut self, function: FunctionId) {
         self.gone.push_back(function.0);
         if self.gone.len() > TRACE_FUNCTIONS_GONE_MAX
@@ -83,7 +84,7 @@ impl Recorder {
         }
     }
 
-    /// Something happened.
+    /// Adds a record.
     pub(crate) fn note(&mut self, at: Nanos, task: TaskId, function: Option<FunctionId>, what: What) {
         if let What::Issued { launch, .. } = what {
             let slot = self.slot(launch);
@@ -92,16 +93,16 @@ impl Recorder {
         self.ring.push(Record { at, task, function: function.map_or(Record::NO_FUNCTION, |id| id.0), what });
     }
 
-    /// Something happened just now.
+    /// Adds a record with the current time.
     pub(crate) fn note_now(&mut self, task: TaskId, function: Option<FunctionId>, what: What) {
         self.note(clock::now(), task, function, what);
     }
 
-    /// The records from a place on, or from now on.
+    /// The records from a position on, or from now on.
     pub(crate) fn batch(&mut self, from: Option<u64>, device: &mut dyn Device) -> TraceBatch {
         let mut now = clock::now();
         let lost = device.take_chunks(TRACE_CHUNKS_MAX, &mut |domain, chunk| {
-            // It may have ended since we began to take them.
+            // The chunk may have ended after `now` was taken.
             now = if chunk.ended_ns <= now.0 { now } else { clock::now() };
             self.note_chunk(domain, &chunk, now);
         });
@@ -152,7 +153,7 @@ impl Recorder {
         self.ring.push(Record { at: Nanos(chunk.began_ns), task, function, what });
     }
 
-    /// The record of a launch that was issued not long ago.
+    /// The record of a recently issued launch.
     fn issued(&self, launch: LaunchId) -> Option<&Record> {
         let record = self.ring.get(self.issued[self.slot(launch)])?;
         matches!(record.what, What::Issued { launch: found, .. } if found == launch).then_some(record)

@@ -1,4 +1,4 @@
-//! What a client of the engine sends and gets.
+//! Requests of clients to the engine, and their results.
 
 use crate::config::FunctionKey;
 use crate::error::InvokeError;
@@ -7,7 +7,7 @@ use atoll_core::Class;
 use atoll_kgraph::{DType, InputForm};
 use std::time::Duration;
 
-/// Names an invocation for as long as the engine lives.
+/// An invocation; unique for the life of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InvocationId(pub u64);
 
@@ -18,29 +18,29 @@ pub struct InvocationRequest {
     pub function: FunctionKey,
     /// The inputs, in the order of the graph's input buffers.
     pub inputs: Vec<InputTensor>,
-    /// The class; the function's own where `None`.
+    /// The class; the function's default if `None`.
     pub class: Option<Class>,
-    /// Of two invocations of a class the one with the lower number is more urgent, except where the
-    /// policy goes by deadlines.
+    /// Priority within the class: a lower number is more urgent. Ignored by policies that order by
+    /// deadline.
     pub priority: u32,
-    /// How long from now on the result is wanted. When it has passed, the invocation is answered
-    /// with [`InvokeError::DeadlineExceeded`] and the device is given to others.
+    /// Time until the result is no longer needed. When it has passed, the invocation is answered
+    /// with [`InvokeError::DeadlineExceeded`] and leaves the device.
     pub deadline: Option<Duration>,
 }
 
-/// Functions called one after the other as one invocation, of which later ones may take outputs of
-/// earlier ones. Such a tensor never leaves the device.
+/// Functions called one after the other as one invocation. Later calls may take outputs of earlier
+/// ones as inputs; those tensors never leave the device.
 #[derive(Clone, Debug)]
 pub struct ChainRequest {
     /// The calls, in order; at least one.
     pub stages: Vec<StageRequest>,
-    /// The class; the first function's own where `None`.
+    /// The class; the first function's default if `None`.
     pub class: Option<Class>,
     /// As [`InvocationRequest::priority`].
     pub priority: u32,
-    /// As in [`InvocationRequest::deadline`], for all calls together.
+    /// Like [`InvocationRequest::deadline`], for all calls together.
     pub deadline: Option<Duration>,
-    /// Whether the answer is to tell how long each launch took.
+    /// Whether the result includes the time of each launch.
     pub times_launches: bool,
 }
 
@@ -51,17 +51,16 @@ pub struct StageRequest {
     pub function: FunctionKey,
     /// The inputs, in the order of the graph's input buffers.
     pub inputs: Vec<StageInput>,
-    /// The outputs that are to come back, as indices in the order of the graph's output buffers;
-    /// all where `None`.
+    /// The outputs to return, as indices in the order of the graph's output buffers; all if `None`.
     pub outputs: Option<Vec<usize>>,
 }
 
-/// Where a call takes an input from.
+/// The source of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StageInput {
     /// The client sends it.
     Tensor(InputTensor),
-    /// An earlier call made it: the index of the call and of its output.
+    /// An output of an earlier call.
     Output {
         /// Index in [`ChainRequest::stages`].
         stage: usize,
@@ -82,16 +81,16 @@ impl From<InvocationRequest> for ChainRequest {
 /// A tensor from a client: dense, row-major, little-endian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputTensor {
-    /// Type of its elements; `None` for strings, which no function takes.
+    /// Element type; `None` for strings, which no function accepts.
     pub dtype: Option<DType>,
     /// Dimensions, outermost first.
     pub shape: Vec<i64>,
-    /// Its elements.
+    /// The elements.
     pub bytes: Vec<u8>,
 }
 
 impl InputTensor {
-    /// What is checked of it.
+    /// The properties that are checked.
     pub fn form(&self) -> InputForm<'_> {
         InputForm { dtype: self.dtype, shape: &self.shape, bytes: self.bytes.len() as u64, data: Some(&self.bytes) }
     }
@@ -102,29 +101,29 @@ impl InputTensor {
 pub struct OutputTensor {
     /// Dimensions, outermost first.
     pub shape: Vec<i64>,
-    /// Its elements.
+    /// The elements.
     pub bytes: Vec<u8>,
 }
 
-/// What a call gives.
+/// The result of an invocation.
 #[derive(Clone, Debug)]
 pub struct InvocationResult {
-    /// The outputs, in the order of the graph's output buffers; of a chain those that were asked
-    /// for, call by call.
+    /// The outputs, in the order of the graph's output buffers; for a chain the requested ones,
+    /// call by call.
     pub outputs: Vec<OutputTensor>,
     /// Where the time went.
     pub timing: InvocationTiming,
-    /// When it reached the engine's thread, and with it the scheduler, by the clock of
+    /// When it reached the engine's thread, and thereby the scheduler; the clock is that of
     /// [`LaunchTime`].
     pub entered_ns: u64,
-    /// How often its launches were told to leave the device for others.
+    /// How often its launches were evicted in favour of others.
     pub preemptions: u32,
-    /// What each launch took, in the order of their ends, those that left early included; empty
-    /// unless [`ChainRequest::times_launches`].
+    /// The time of each launch, in the order of their ends, evicted ones included; empty unless
+    /// [`ChainRequest::times_launches`].
     pub launches: Vec<LaunchTime>,
 }
 
-/// What a launch took.
+/// The time of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchTime {
     /// Index of the call in [`ChainRequest::stages`].
@@ -133,34 +132,34 @@ pub struct LaunchTime {
     pub node: u32,
     /// Blocks of its grid.
     pub blocks: u64,
-    /// When its first block started, in monotonic nanoseconds.
+    /// Start of its first block, in monotonic nanoseconds.
     pub started_ns: u64,
-    /// When its last block ended.
+    /// End of its last block.
     pub ended_ns: u64,
-    /// How long compute units ran blocks of it, summed over the compute units, in nanoseconds.
+    /// Time that compute units ran its blocks, summed over the compute units, in nanoseconds.
     pub busy_ns: u64,
 }
 
-/// Where the time of an invocation went; the four add up to the time from
+/// How the time of an invocation was spent. The four parts add up to the time from
 /// [`crate::EngineHandle::submit`] to the reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InvocationTiming {
-    /// Waiting: for its turn, for memory, and for the device after the inputs were in place.
+    /// Waiting: for its turn, for memory, and for the device once the inputs are in place.
     pub queue_ns: u64,
     /// Binding memory and writing inputs.
     pub input_ns: u64,
     /// From the start of the first block to the end of the last, pauses included.
     pub compute_ns: u64,
-    /// Reading outputs, and hearing of the end.
+    /// From the end of the last block to the reply: handling the completion and reading outputs.
     pub output_ns: u64,
 }
 
-/// Takes the answer. Called exactly once, on the submitting thread or on the engine's, so it must
-/// neither block nor panic: hand the answer on and return.
+/// Receives the result. Called exactly once, on the submitting thread or the engine's, so it must
+/// neither block nor panic: pass the result on and return.
 pub type Reply = Box<dyn FnOnce(Result<InvocationResult, InvokeError>) + Send>;
 
-/// Keeps the promise of [`Reply`]: an answer that nobody gave by the time this is dropped is
-/// [`InvokeError::ShuttingDown`]. A step of a session is over before its answer is given.
+/// Ensures that a [`Reply`] is called: if it is dropped unanswered, it answers
+/// [`InvokeError::ShuttingDown`]. A step of a session ends before its reply is called.
 pub(crate) struct PendingReply(Option<(Reply, Option<Step>)>);
 
 impl PendingReply {
@@ -168,12 +167,12 @@ impl PendingReply {
         PendingReply(Some((reply, None)))
     }
 
-    /// The answer to a step.
+    /// The reply of a session's step.
     pub(crate) fn to_step(reply: Reply, step: Step) -> PendingReply {
         PendingReply(Some((reply, Some(step))))
     }
 
-    /// Of which nothing is expected.
+    /// A reply that was already sent.
     pub(crate) fn answered() -> PendingReply {
         PendingReply(None)
     }

@@ -1,10 +1,11 @@
-//! Sessions as every thread sees them: whose turn it is, and the values of the symbols that a
-//! session has.
+//! Sessions as all threads see them: whether a step is running, and the values of the session's
+//! symbols.
 //!
 //! A session runs one step at a time. A step reads the values when it is admitted and replaces them
-//! when it has an answer; one that fails, or is cancelled, leaves them as they were, and with them
-//! the state, since no step overwrites what it reads ([`atoll_kgraph::Session`]). Its memory is the
-//! engine's (`worker/sessions.rs`), where it has some from its first step on.
+//! when it succeeds. A step that fails or is cancelled leaves the values as they were, and the
+//! state too, since no step overwrites what it reads ([`atoll_kgraph::Session`]). The engine's
+//! thread manages the memory of a session (`worker/sessions.rs`), which exists from its first step
+//! on.
 
 use crate::error::InvokeError;
 use crate::function::Function;
@@ -13,23 +14,23 @@ pub use atoll_core::memory::SessionId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A session that is open.
+/// An open session.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) function: Arc<Function>,
-    /// How long it is kept without a step.
+    /// How long it is kept without a step, in nanoseconds.
     pub(crate) idle_ns: u64,
     progress: Mutex<Progress>,
 }
 
 #[derive(Debug)]
 struct Progress {
-    /// Of the session's symbols, after the steps so far.
+    /// The values of the session's symbols after the steps so far.
     values: Vec<i64>,
-    /// The same once the running step is complete.
+    /// The values once the running step succeeds.
     next: Option<Vec<i64>>,
-    /// Bytes of its memory, by the shapes of its first step that was answered.
+    /// Bytes of its state, fixed by the shapes of its first successful step.
     state_bytes: Option<u64>,
     is_running: bool,
 }
@@ -39,19 +40,20 @@ impl Session {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Values of its symbols.
+    /// The current values of its symbols.
     pub(crate) fn values(&self) -> Vec<i64> {
         self.progress().values.clone()
     }
 
-    /// Notes what the running step leads to. Its shapes must ask for as much memory as those of the
-    /// steps before.
+    /// Records the values that the running step leads to. Its shapes must need as much state as
+    /// those of earlier steps.
     pub(crate) fn note_next(&self, next: Vec<i64>, state_bytes: u64) -> Result<(), InvokeError> {
         let mut progress = self.progress();
         let before = *progress.state_bytes.get_or_insert(state_bytes);
         if before != state_bytes {
             let reason = format!(
-                "the session began with shapes whose state takes {before} bytes, with these it would take {state_bytes}; open another session for another batch size"
+                "the session began with shapes that need {before} bytes of state, but these need {state_bytes}; \
+                 open another session for another batch size"
             );
             return Err(InvokeError::BadInput(reason));
         }
@@ -59,7 +61,7 @@ impl Session {
         Ok(())
     }
 
-    /// Begins a step.
+    /// Starts a step.
     pub(crate) fn begin(self: &Arc<Session>) -> Result<Step, InvokeError> {
         let mut progress = self.progress();
         if std::mem::replace(&mut progress.is_running, true) {
@@ -70,12 +72,13 @@ impl Session {
     }
 }
 
-/// A step of a session until it is answered.
+/// A running step of a session.
 #[derive(Debug)]
 pub(crate) struct Step(Option<Arc<Session>>);
 
 impl Step {
-    /// The step is over: the session goes on from what it led to, or from where it was.
+    /// Ends the step: the session continues with the new values if it is complete, or with the old
+    /// ones.
     pub(crate) fn end(mut self, is_complete: bool) {
         self.release(is_complete);
     }
@@ -87,7 +90,7 @@ impl Step {
         if let Some(next) = progress.next.take().filter(|_| is_complete) {
             progress.values = next;
         } else if progress.values == session.function.graph().session.first() {
-            // Nothing depends on the shapes of a first step that failed.
+            // A first step that failed does not fix the size of the state.
             progress.state_bytes = None;
         }
     }
@@ -113,7 +116,8 @@ impl Sessions {
         let kept = &function.graph().session;
         if kept.is_empty() {
             let reason = format!(
-                "function `{}` keeps no state between invocations, so it has no sessions; compile the model with --state",
+                "function `{}` keeps no state between invocations, so it has no sessions; compile the model with \
+                 --state",
                 function.key
             );
             return Err(InvokeError::BadInput(reason));
@@ -132,12 +136,12 @@ impl Sessions {
         self.all().get(&id).cloned()
     }
 
-    /// Steps of it are refused from now on.
+    /// Removes a session: its further steps are refused.
     pub(crate) fn remove(&self, id: SessionId) {
         self.all().remove(&id);
     }
 
-    /// The same of all sessions of a function.
+    /// Removes all sessions of a function.
     pub(crate) fn remove_of(&self, function: &Arc<Function>) {
         self.all().retain(|_, session| !Arc::ptr_eq(&session.function, function));
     }

@@ -1,4 +1,4 @@
-//! What the engine's thread and the threads of its clients share.
+//! State shared by the engine's thread and its clients' threads.
 
 use crate::config::FunctionKey;
 use crate::doorbell::Doorbell;
@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What the engine's thread and its clients share.
+/// State shared by the engine's thread and its clients' threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) doorbell: Doorbell,
     pub(crate) device: DeviceInfo,
-    /// Functions that can be found. Written by the engine's thread only; nothing else is locked
-    /// while it is held.
+    /// Published functions. Written by the engine's thread only; no other lock is taken while it is
+    /// held.
     pub(crate) functions: RwLock<HashMap<FunctionKey, Arc<Function>>>,
     pub(crate) queue_capacity: usize,
     pub(crate) closed: AtomicBool,
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub(crate) sessions: Sessions,
 }
 
-/// What the engine's thread receives.
+/// The receiving ends of the command channels.
 pub(crate) struct Inbox {
     pub(crate) urgent: Receiver<Command>,
     pub(crate) normal: Receiver<Command>,
@@ -49,7 +49,7 @@ impl Shared {
         self.functions.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// The device failed for good.
+    /// Marks the device as lost for good.
     pub(crate) fn note_lost(&self) {
         self.lost.store(true, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
-//! Constants are read into memory before they are copied, so that the engine's thread never waits
-//! for a disk.
+//! Stages constants: reads them into host memory before they are copied, so that the engine's
+//! thread never waits for a disk.
 //!
-//! They lie in mapped files whose pages the system drops when it needs the memory. A thread of its
-//! own has the pages read that a load is about to copy, a piece at a time and urgent loads first,
-//! and says how far it came. The engine's thread copies behind it.
+//! Constants are in mapped files, whose pages the system drops when it needs memory. The staging
+//! thread reads the pages of a load in pieces, urgent loads first, and publishes its progress. The
+//! engine's thread copies the pages that are in memory.
 
 use crate::shared::Shared;
 use atoll_kgraph::Bundle;
@@ -12,34 +12,34 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Bytes that are read ahead at a time: enough for a disk to be busy, little enough that an urgent
-/// load waits a few milliseconds for it.
+/// Bytes read at a time: enough to keep a disk busy, few enough that an urgent load waits only a
+/// few milliseconds.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// Bytes that the disk is asked for in front of those that are waited for: with four pieces in its
-/// queue it took half as long again as with all of them (`atoll bench coldstart`). An urgent load
-/// may find as much in front of its own, which is some 50 ms of a fast disk.
+/// Bytes requested from the disk ahead of the current piece. With four pieces requested ahead a
+/// load took half as long again as with all of them (`atoll bench coldstart`). An urgent load may
+/// have to wait for that many bytes, some 50 ms of a fast disk.
 const AHEAD_BYTES: usize = 32 * PIECE_BYTES;
 
-/// The thread; it ends when this is dropped.
+/// The handle of the staging thread, which ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Stager(Sender<Job>);
 
-/// How far the reading of a bundle's constants came.
+/// Progress of staging a bundle's constants.
 #[derive(Debug, Default)]
 pub(crate) struct Staged {
-    /// What lies in front of this offset in the weights, and was asked for, is in memory.
+    /// All requested bytes before this offset in the weights are in memory.
     end: AtomicUsize,
-    /// Some of it had to be read from disk.
+    /// Whether some bytes had to be read from disk.
     from_disk: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Job {
     bundle: Arc<Bundle>,
-    /// Ascending, in the weights.
+    /// Ascending ranges of the weights.
     ranges: Vec<Range<usize>>,
-    /// What lies in front of this offset the disk has been asked for.
+    /// Everything before this offset was requested from the disk.
     asked: usize,
     urgent: bool,
     staged: Arc<Staged>,
@@ -62,12 +62,13 @@ impl Stager {
         Ok(Stager(send))
     }
 
-    /// Begins to read ranges of a bundle's weights, ascending. Dropping the answer ends that.
+    /// Starts reading ascending ranges of a bundle's weights. Dropping the returned progress
+    /// cancels it.
     pub(crate) fn stage(&self, bundle: Arc<Bundle>, ranges: Vec<Range<usize>>, urgent: bool) -> Arc<Staged> {
         let staged = Arc::new(Staged::default());
         let job = Job { bundle, ranges, asked: 0, urgent, staged: Arc::clone(&staged) };
         if self.0.send(job).is_err() {
-            // Without the thread the copy itself waits for the disk.
+            // If the thread has ended, the copy itself waits for the disk.
             staged.end.store(usize::MAX, Ordering::Release);
         }
         staged
@@ -90,7 +91,7 @@ fn run(inbox: &Receiver<Job>, shared: &Shared) {
                 Err(TryRecvError::Disconnected) => return,
             }
         }
-        // What nobody waits for any more.
+        // Drop cancelled jobs.
         jobs.retain(|job| Arc::strong_count(&job.staged) > 1);
         let Some(at) = jobs.iter().position(|job| job.urgent).or(if jobs.is_empty() { None } else { Some(0) }) else {
             continue;
@@ -103,7 +104,7 @@ fn run(inbox: &Receiver<Job>, shared: &Shared) {
 }
 
 impl Job {
-    /// Asks the disk for what comes next.
+    /// Requests the next bytes from the disk.
     fn ask_ahead(&mut self) {
         let mut left = AHEAD_BYTES;
         for range in &self.ranges {
@@ -119,7 +120,7 @@ impl Job {
         }
     }
 
-    /// Reads the next piece. Returns whether there is more.
+    /// Reads the next piece. Returns whether there are more.
     fn read_piece(&mut self) -> bool {
         self.ask_ahead();
         let mut left = PIECE_BYTES;
@@ -145,11 +146,11 @@ impl Job {
     }
 }
 
-/// Page faults of this thread that waited for a disk; `None` where the system does not say.
+/// Page faults of this thread that waited for a disk; `None` if the system does not report them.
 fn major_faults() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/stat").ok()?;
-    // The second field is a name in parentheses, which may hold anything; the major faults are the
-    // tenth behind it.
+    // The second field is a name in parentheses, which may contain anything; the major faults are
+    // the tenth field after it.
     text.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
 }
 
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_counts_our_faults() {
+    fn the_system_counts_major_faults() {
         assert!(cfg!(not(target_os = "linux")) || major_faults().is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! What an engine tells about itself.
+//! Statistics of an engine.
 
 use crate::accounts::UsageRow;
 use crate::config::FunctionKey;
@@ -7,16 +7,16 @@ use atoll_core::memory::TenantBytes;
 use atoll_core::{Class, LaneId, Tenant};
 use atoll_device::{ComputeUnitUse, ExecutorStatistics};
 
-/// Everything at one moment.
+/// A snapshot of all statistics.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStatistics {
-    /// How long the engine has run.
+    /// Time since the engine started, in nanoseconds.
     pub uptime_ns: u64,
-    /// Who used how much: by tenant, function and class. Rows of a function are there from when it
-    /// is loaded until it is unloaded; then they become part of its tenant's.
+    /// Usage by tenant, function and class. The rows of a function exist while it is loaded; after
+    /// that they are part of its tenant's total.
     pub usage: Vec<UsageRow>,
-    /// What tenants that have a quota of device memory use of it: those that are named in the
-    /// configuration, and others that were active.
+    /// Memory use of tenants with a quota: those named in the configuration, and others that were
+    /// active.
     pub tenants: Vec<TenantMemory>,
     /// Per loaded function, by name.
     pub functions: Vec<FunctionStatistics>,
@@ -24,73 +24,72 @@ pub struct EngineStatistics {
     pub device: DeviceStatistics,
     /// Per class: real-time, best-effort.
     pub classes: Vec<ClassStatistics>,
-    /// What happened to the constants of all functions since the engine started.
+    /// Loads and reclaims of the constants of all functions since the engine started.
     pub constants: ConstantStatistics,
-    /// Invocations that wait for constants or memory now.
+    /// Invocations that are waiting for constants or memory.
     pub cold_invocations: u64,
     /// The scheduling policy.
     pub policy: &'static str,
-    /// Whether real-time invocations are served now.
+    /// Whether real-time invocations are being served.
     pub real_time_mode: bool,
-    /// Times running tasks were told to leave the device.
+    /// Times a running task was evicted in favour of another.
     pub preemptions: u64,
-    /// Real-time launches beside which best-effort blocks ran.
+    /// Real-time launches with co-scheduled best-effort blocks.
     pub padded_launches: u64,
-    /// How many blocks.
+    /// Co-scheduled blocks.
     pub padding_blocks: u64,
-    /// Parts of invocations whose branches ran beside each other.
+    /// Forks of invocations whose branches ran concurrently.
     pub forks: u64,
-    /// Times best-effort work was given the device although real-time work was there
+    /// Times best-effort work got the device while real-time work was present
     /// ([`crate::EngineConfig::best_effort_wait_max`]).
     pub best_effort_slices: u64,
-    /// Launches handed to the device, repeated ones included.
+    /// Launches submitted to the device, repeated ones included.
     pub issued_launches: u64,
-    /// Launches that left early.
+    /// Launches that exited early.
     pub evicted_launches: u64,
-    /// Times invocations were tried again because their executor was lost.
+    /// Times an invocation was retried because its executor was lost.
     pub retries: u64,
-    /// Launches that were ended by force, because nobody wanted their invocation any more.
+    /// Launches that were ended by force after their invocation was over.
     pub aborted_launches: u64,
-    /// Times blocks were stopped midway for more urgent ones, and had to begin again.
+    /// Times a running block was stopped in favour of more urgent ones, and had to start again.
     pub reexecuted_blocks: u64,
-    /// How long these had run, summed over the compute units.
+    /// Time that those blocks had run, summed over the compute units, in nanoseconds.
     pub discarded_ns: u64,
-    /// Modules on the device in which kernels of several functions share launches.
+    /// Padding modules on the device, in which kernels of several functions can share launches.
     pub padding_modules: u64,
-    /// Kernels in them.
+    /// Candidate kernels in them.
     pub padding_candidates: u64,
-    /// Whether others are being made or loaded that will take their place.
+    /// Whether new padding modules are being compiled or loaded.
     pub padding_pending: bool,
     /// From the submission of a real-time invocation to the start of its first block.
     pub rt_start_latency: Histogram,
-    /// The same for those that found best-effort launches on the device and evicted them.
+    /// The same, for invocations that evicted best-effort launches from the device.
     pub preemption_latency: Histogram,
-    /// From the submission of such an invocation until nothing that had to leave for it was left on
-    /// the device.
+    /// From the submission of such an invocation until all evicted launches were off the device.
     pub drain_latency: Histogram,
-    /// Of that, from the raised epoch until a launch was off the device of which no block had
-    /// begun.
+    /// The part of it from raising the epoch until a launch was off the device, for launches none
+    /// of whose blocks had started.
     pub flag_latency: Histogram,
-    /// The same of launches of which blocks were stopped midway.
+    /// The same, for launches whose running blocks were interrupted.
     pub interrupt_latency: Histogram,
 }
 
-/// One function since it was loaded.
+/// Statistics of one function since it was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionStatistics {
-    /// What it is called.
+    /// Its tenant and name.
     pub key: FunctionKey,
-    /// The class of invocations that do not name one.
+    /// The default class of its invocations.
     pub class: Class,
-    /// Invocations that gave a result.
+    /// Invocations that succeeded.
     pub success: u64,
-    /// Invocations that were admitted and gave none.
+    /// Invocations that were admitted and failed.
     pub failure: u64,
-    /// Invocations that were refused: bad input, full queue.
+    /// Invocations that were refused: invalid input, full queue.
     pub rejected: u64,
-    /// Invocations that wait now.
+    /// Invocations that are waiting.
     pub in_queue: u64,
-    /// Invocations that have been prepared and are not over.
+    /// Invocations that are prepared and not finished.
     pub running: u64,
     /// Sum of [`crate::InvocationTiming::queue_ns`] of successful invocations.
     pub queue_ns: u64,
@@ -100,44 +99,44 @@ pub struct FunctionStatistics {
     pub compute_ns: u64,
     /// Sum of [`crate::InvocationTiming::output_ns`].
     pub output_ns: u64,
-    /// Times its invocations were told to leave the device.
+    /// Times its invocations were evicted in favour of others.
     pub preemptions: u64,
-    /// Launches of its invocations that left early.
+    /// Launches of its invocations that exited early.
     pub evicted_launches: u64,
-    /// What it has in memory now.
+    /// Its memory.
     pub memory: FunctionMemory,
-    /// What happened to its constants, which functions with equal ones share.
+    /// Loads and reclaims of its constants, which functions with equal constants share.
     pub constants: ConstantStatistics,
 }
 
-/// What a tenant uses of its quota of device memory: constants that several tenants use count in
-/// full for each.
+/// A tenant's use of its quota of device memory. Constants that several tenants use count in full
+/// for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantMemory {
-    /// Who.
+    /// The tenant.
     pub tenant: Tenant,
-    /// What it may have.
+    /// Its quota.
     pub quota: TenantBytes,
-    /// What it uses.
+    /// Its current use.
     pub used: TenantBytes,
-    /// The most it ever used.
+    /// Its peak use.
     pub most: TenantBytes,
 }
 
-/// What a function has in memory.
+/// Memory of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FunctionMemory {
     /// Where its constants are.
     pub state: ConstantState,
-    /// What they take on the device when all are there.
+    /// Bytes of its constants.
     pub constant_bytes: u64,
-    /// What of them is there now.
+    /// Bytes of its constants that are on the device.
     pub constant_device_bytes: u64,
-    /// How much of its bundle's constants is in host memory, on the device as well or not. The
-    /// system keeps what it has room for, and what is not there is read from disk when it is
-    /// needed; 0 where it does not say.
+    /// Bytes of its bundle's constants that are in host memory, whether on the device or not. The
+    /// system drops pages when memory is short, and they are read from disk again when needed. 0 if
+    /// the system does not report it.
     pub constant_host_bytes: u64,
-    /// Memory of its invocations, of past ones that is kept for the next included.
+    /// Bytes of its invocations, including memory kept from past ones.
     pub invocation_bytes: u64,
 }
 
@@ -146,28 +145,27 @@ pub struct FunctionMemory {
 pub enum ConstantState {
     /// On the device.
     Device,
-    /// On their way to it.
+    /// Being loaded.
     Loading,
-    /// Not all of them are on the device; they are read from the function's bundle when they are
-    /// needed.
+    /// Not all of them are on the device; they are loaded from the function's bundle when needed.
     #[default]
     Host,
 }
 
-/// How constants come and go.
+/// Loads and reclaims of constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConstantStatistics {
-    /// Invocations that did not find them on the device when they arrived.
+    /// Invocations that arrived while they were not on the device.
     pub cold_starts: u64,
-    /// Times they were brought to the device as a whole.
+    /// Times they were loaded onto the device.
     pub loads: u64,
-    /// Of these, times when something had to be read from disk.
+    /// Loads for which something had to be read from disk.
     pub disk_loads: u64,
-    /// Bytes written for that.
+    /// Bytes written by loads.
     pub loaded_bytes: u64,
-    /// Times they had to make room for something else.
+    /// Times they were reclaimed.
     pub evictions: u64,
-    /// Their sizes at those times.
+    /// Bytes reclaimed.
     pub evicted_bytes: u64,
 }
 
@@ -176,32 +174,32 @@ pub struct ConstantStatistics {
 pub struct DeviceStatistics {
     /// Its name.
     pub name: String,
-    /// Bytes the engine may use.
+    /// Bytes of memory that the engine may use.
     pub memory_total_bytes: u64,
-    /// Bytes in use: constants, and the memory of invocations that run or ran last.
+    /// Bytes in use: constants, and the memory of running and past invocations.
     pub memory_used_bytes: u64,
-    /// The most that was ever in use.
+    /// Peak use in bytes.
     pub memory_used_bytes_max: u64,
-    /// Compute units.
+    /// Number of compute units.
     pub compute_units: u32,
-    /// What each of them did; nothing where the device does not count.
+    /// Activity of each compute unit; empty if the device does not count.
     pub units: Vec<ComputeUnitUse>,
-    /// Launches in each device queue of the default lane now, the most urgent first.
+    /// Launches in each device queue of the default lane, the most urgent first.
     pub queue_depths: Vec<u64>,
-    /// How many each takes.
+    /// Capacity of each device queue.
     pub queue_capacity: u32,
     /// Its lanes, the default one first.
     pub lanes: Vec<LaneStatistics>,
-    /// How long they ran blocks, summed over them, by their own count; `None` where the device does
-    /// not count.
+    /// Time that the compute units ran blocks, summed over them, by their own count, in
+    /// nanoseconds; `None` if the device does not count.
     pub busy_ns: Option<u64>,
-    /// Part of that in constants.
+    /// Bytes of memory in use for constants.
     pub constant_bytes: u64,
-    /// What the constants of all functions would take.
+    /// Bytes that the constants of all functions would take.
     pub constant_bytes_all: u64,
-    /// The processes that run its launches, on a device that has some.
+    /// The executor processes, if the device has any.
     pub executors: ExecutorStatistics,
-    /// Whether all of it is being replaced, so that invocations wait.
+    /// Whether the executor of the whole device is being replaced, so that invocations wait.
     pub is_unready: bool,
     /// Why it is lost, if it is.
     pub lost: Option<String>,
@@ -210,27 +208,27 @@ pub struct DeviceStatistics {
 /// One lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneStatistics {
-    /// Its name.
+    /// Its id.
     pub lane: LaneId,
-    /// The compute units whose blocks it gives out, by index.
+    /// Indices of the compute units that run its blocks.
     pub units: Vec<u32>,
     /// Invocations in it.
     pub invocations: u64,
-    /// Launches in each of its device queues now, the most urgent first.
+    /// Launches in each of its device queues, the most urgent first.
     pub queue_depths: Vec<u64>,
     /// Whether it is closing.
     pub is_closing: bool,
 }
 
-/// One class.
+/// One service class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassStatistics {
-    /// Which.
+    /// The class.
     pub class: Class,
     /// Invocations that were admitted.
     pub admitted: u64,
-    /// Invocations that are over.
+    /// Invocations that finished.
     pub finished: u64,
-    /// Invocations that wait for a device queue now.
+    /// Invocations that are waiting for a device queue.
     pub waiting: u64,
 }

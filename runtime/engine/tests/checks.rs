@@ -1,5 +1,5 @@
-//! An invocation whose kernels find a value that the model does not take fails, whatever happens to
-//! it before it ends.
+//! Checks of values: an invocation whose kernels find an invalid value fails, however it is
+//! preempted.
 
 #[expect(dead_code, reason = "other tests need more of it")]
 mod fake;
@@ -33,7 +33,7 @@ fn fake(seed: Option<u64>) -> Engine {
     start(FakeDevice::new(seed.unwrap_or(0)).0, fake::TARGET, b"fake", seed)
 }
 
-/// An input that is good but for one element.
+/// An input whose elements are all valid, except for one if `bad` is given.
 fn input(n: u32, bad: Option<u32>) -> Vec<u32> {
     (0..n).map(|i| if Some(i) == bad { BAD } else { (7 * i + 1) << 3 }).collect()
 }
@@ -54,7 +54,7 @@ fn refusal(n: u32) -> Option<InvokeError> {
     Some(InvokeError::BadInput(format!("node judge_0: one of {n} numbers is bad")))
 }
 
-/// Good and bad invocations beside each other, which preempt each other and are resumed.
+/// Valid and invalid invocations side by side, which preempt each other and continue.
 fn mixed(engine: &Engine) -> u32 {
     let inputs: Vec<_> = (0..12).map(|i| (input(100 + i, (i % 3 == 1).then_some(8 * i)), i)).collect();
     let class = |i| if i % 4 == 0 { Class::RealTime } else { Class::BestEffort };
@@ -74,7 +74,7 @@ fn mixed(engine: &Engine) -> u32 {
 }
 
 #[test]
-fn whatever_preempts_them_the_right_ones_fail() {
+fn exactly_the_invalid_invocations_fail_however_they_are_preempted() {
     let mut preemptions = 0;
     for seed in 0..8 {
         let engine = fake(Some(seed));
@@ -89,7 +89,7 @@ fn whatever_preempts_them_the_right_ones_fail() {
 }
 
 #[test]
-fn memory_of_a_failed_invocation_says_nothing_about_the_next_one() {
+fn a_failed_invocation_leaves_no_trace_in_reused_memory() {
     let engine = fake(None);
     for bad in [None, Some(3), None, Some(50), Some(63), None] {
         let input = input(64, bad);
@@ -122,7 +122,7 @@ fn a_chain_fails_with_any_of_its_stages() {
             };
             let (send, answers) = channel();
             engine.handle().submit_chain(chain, Box::new(move |answer| send.send(answer).expect("the test waits")));
-            // What the first function makes of a bad number is a good one.
+            // The first function turns the invalid number into a valid one.
             assert_eq!(answer(&answers).err(), bad.filter(|_| checked == 0).and_then(|_| refusal(40)));
         }
         engine.shutdown();

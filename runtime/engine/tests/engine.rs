@@ -1,12 +1,19 @@
-//! The engine on a device that computes real answers.
+//! The engine on a fake device that computes real results.
 
+#[path = "engine/chains.rs"]
+mod chains;
 #[expect(dead_code, reason = "other tests need more of it")]
 mod fake;
+#[path = "engine/shutdown.rs"]
+mod shutdown;
 #[expect(dead_code, reason = "some of it is for the host device")]
 mod toy;
+#[path = "engine/usage.rs"]
+mod usage;
 
 use atoll_engine::*;
 use atoll_kgraph::Bundle;
+use chains::{chain, submit_chain, words};
 use fake::{Controls, FakeDevice};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -16,7 +23,7 @@ use toy::request;
 
 type Answer = Result<InvocationResult, InvokeError>;
 
-/// An engine with the function `f` on it.
+/// An engine with the function `f`.
 struct Setup {
     engine: Engine,
     handle: EngineHandle,
@@ -46,7 +53,7 @@ fn input(n: u32, seed: u32) -> Vec<u32> {
     (0..n).map(|i| i.wrapping_mul(2_654_435_761).wrapping_add(seed) | 1 << 31).collect()
 }
 
-/// An invocation under way.
+/// A submitted invocation.
 struct Pending {
     id: InvocationId,
     input: Vec<u32>,
@@ -57,11 +64,11 @@ impl Pending {
     fn answer(&self) -> Answer {
         let answer = self.answers.recv_timeout(Duration::from_secs(20)).expect("an answer");
         let again = self.answers.recv_timeout(Duration::from_secs(20));
-        assert_eq!(again.err(), Some(RecvTimeoutError::Disconnected), "the reply is used up");
+        assert_eq!(again.err(), Some(RecvTimeoutError::Disconnected), "the reply is called once");
         answer
     }
 
-    /// The answer, which must be the right one.
+    /// The result, which must be correct.
     fn result(&self) -> InvocationResult {
         let result = self.answer().expect("a result");
         let expected = toy::expected(&self.input);
@@ -91,23 +98,23 @@ impl Setup {
 }
 
 #[test]
-fn a_launch_that_says_it_left_although_nobody_asked_fails_alone() {
+fn a_launch_that_exits_early_without_eviction_fails_its_invocation_only() {
     let setup = setup(EngineConfig::default());
-    setup.device.leave_unasked();
+    setup.device.report_evictions();
     let error = submit(&setup.handle, request("f", Class::BestEffort, &input(100, 1))).error();
     assert!(
-        matches!(&error, InvokeError::Device(why) if why.contains("something wrote into its control words")),
+        matches!(&error, InvokeError::Device(why) if why.contains("its control words were overwritten")),
         "{error}"
     );
-    assert_eq!(setup.handle.statistics().device.lost, None, "and nothing else does");
+    assert_eq!(setup.handle.statistics().device.lost, None, "the device is not lost");
     setup.engine.shutdown();
 }
 
-/// What is launched too early, the device finds out.
+/// The device checks that a launch can read its constants.
 #[test]
 fn nothing_is_launched_before_it_can_read_its_constants() {
     let setup = setup(EngineConfig::default());
-    setup.device.be_slow_to_show(Duration::from_millis(50));
+    setup.device.delay_mapping(Duration::from_millis(50));
     for tenant in ["local", "other"] {
         let key = FunctionKey { tenant: tenant.parse().expect("a name"), name: "g".into() };
         let info = setup
@@ -120,7 +127,7 @@ fn nothing_is_launched_before_it_can_read_its_constants() {
         let pending = [slow, other].map(|request| submit(&setup.handle, request));
         pending.iter().for_each(|pending| drop(pending.result()));
     }
-    assert_eq!(setup.device.constants(), (1, 2), "one constant for two tenants");
+    assert_eq!(setup.device.constants(), (1, 2), "one constant, mapped for two tenants");
     setup.engine.shutdown();
 }
 
@@ -151,7 +158,7 @@ fn the_parts_of_the_time_add_up() {
 }
 
 #[test]
-fn memory_is_what_was_promised_and_is_used_again() {
+fn memory_is_as_large_as_promised_and_is_reused() {
     let setup = setup(EngineConfig::default());
     for seed in 0..3 {
         setup.submit(Class::BestEffort, 100, seed).result();
@@ -178,7 +185,7 @@ fn perturbed_invocations_give_the_same_answers() {
 }
 
 #[test]
-fn kernels_that_leave_silently_are_run_again_from_where_that_is_safe() {
+fn kernels_that_exit_silently_run_again_from_their_restore_points() {
     let mut preemptions = 0;
     for seed in 0..12 {
         let setup = setup(EngineConfig { evict_at_random: Some(seed), ..EngineConfig::default() });
@@ -200,13 +207,13 @@ fn kernels_that_leave_silently_are_run_again_from_where_that_is_safe() {
         for answer in chains.collect::<Vec<_>>() {
             assert_eq!(answer.recv().expect("an answer").expect("a result").outputs[0].bytes, expected, "seed {seed}");
         }
-        assert_eq!(setup.handle.statistics().evicted_launches, 0, "they say nothing");
+        assert_eq!(setup.handle.statistics().evicted_launches, 0, "they do not report early exits");
     }
     assert!(preemptions > 100, "{preemptions}");
 }
 
 #[test]
-fn best_effort_work_gets_through_a_load_that_never_pauses() {
+fn best_effort_work_progresses_beside_a_continuous_real_time_load() {
     let setup = setup(EngineConfig { best_effort_wait_max: Some(Duration::from_millis(2)), ..EngineConfig::default() });
     let mut load: VecDeque<Pending> = (0..4).map(|seed| setup.submit(Class::RealTime, 64, seed)).collect();
     let best_effort = setup.submit(Class::BestEffort, 64, 1);
@@ -235,24 +242,24 @@ fn the_more_urgent_of_two_real_time_invocations_goes_first() {
     let last = setup.submit(Class::BestEffort, 20, 0);
     setup.device.resume();
     last.result();
-    assert_eq!(*order.lock().expect("no panic"), [7, 2, 5, 7], "behind the one that had begun");
+    assert_eq!(*order.lock().expect("no panic"), [7, 2, 5, 7], "behind the one that had started");
 }
 
-/// The policies that take work of both classes.
-fn serving_everybody() -> impl Iterator<Item = &'static atoll_core::PolicyEntry> + Clone {
+/// The policies that accept work of both classes.
+fn policies_for_both_classes() -> impl Iterator<Item = &'static atoll_core::PolicyEntry> + Clone {
     atoll_core::POLICIES.iter().filter(|entry| (entry.make)().admits(Class::BestEffort))
 }
 
 #[test]
-fn a_class_that_the_policy_does_not_take_is_refused() {
+fn a_class_that_the_policy_does_not_accept_is_refused() {
     let setup = setup(EngineConfig { policy: "rt-only".into(), ..EngineConfig::default() });
     assert_eq!(setup.submit(Class::BestEffort, 64, 0).error(), InvokeError::ClassRefused(Class::BestEffort));
     drop(setup.submit(Class::RealTime, 64, 0).result());
 }
 
 #[test]
-fn every_policy_serves_a_crowd() {
-    for entry in serving_everybody() {
+fn every_policy_serves_many_invocations() {
+    for entry in policies_for_both_classes() {
         let setup = setup(EngineConfig { policy: entry.name.into(), ..EngineConfig::default() });
         let pending: Vec<Pending> = (0..40)
             .map(|i| setup.submit(if i % 4 == 0 { Class::RealTime } else { Class::BestEffort }, 20 + i, i))
@@ -275,7 +282,7 @@ fn a_real_time_invocation_evicts_and_the_evicted_continues() {
     let best_effort = setup.submit(Class::BestEffort, 320, 1);
     setup.device.wait_for_launches();
     let real_time = setup.submit(Class::RealTime, 32, 2);
-    // Once the statistics are there, the submission has been handled.
+    // The statistics arrive after the submission was handled.
     assert_eq!(setup.handle.statistics().preemptions, 1);
     setup.device.resume();
     real_time.result();
@@ -286,7 +293,7 @@ fn a_real_time_invocation_evicts_and_the_evicted_continues() {
 }
 
 #[test]
-fn what_is_wrong_with_a_request_is_said_at_once() {
+fn invalid_requests_are_answered_at_once() {
     let setup = setup(EngineConfig::default());
     let unknown = submit(&setup.handle, request("g", Class::RealTime, &[1]));
     assert_eq!(unknown.error(), InvokeError::UnknownFunction);
@@ -301,7 +308,7 @@ fn what_is_wrong_with_a_request_is_said_at_once() {
         assert_eq!(
             submit(&setup.handle, other_type).error(),
             InvokeError::BadInput(expected),
-            "the bytes are never taken for another type"
+            "bytes are not reinterpreted as another type"
         );
     }
     assert_eq!(setup.handle.statistics().functions[0].rejected, 3);
@@ -311,14 +318,14 @@ fn what_is_wrong_with_a_request_is_said_at_once() {
 fn a_full_queue_refuses() {
     let setup = setup(EngineConfig { queue_capacity: 2, ..EngineConfig::default() });
     setup.device.pause();
-    // Two device queues take one each, as long as those have launches to issue.
+    // Each of the two device queues takes one invocation, as long as it has launches to issue.
     let running: Vec<Pending> = (0..2).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
     setup.handle.statistics();
     let waiting: Vec<Pending> = (0..2).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
     assert_eq!(setup.submit(Class::BestEffort, 64, 0).error(), InvokeError::QueueFull { capacity: 2 });
     let function = &setup.handle.statistics().functions[0];
     assert_eq!((function.in_queue, function.running, function.rejected), (2, 2, 1));
-    // Real-time work has a queue of its own.
+    // Real-time work has its own queue.
     let urgent = setup.submit(Class::RealTime, 64, 0);
     setup.device.resume();
     running.iter().chain(&waiting).chain([&urgent]).for_each(|pending| drop(pending.result()));
@@ -330,7 +337,7 @@ fn waiting_and_running_invocations_can_be_cancelled() {
     setup.device.pause();
     let [running, waiting] = [0, 1].map(|i| setup.submit(Class::BestEffort, 64, i));
     setup.device.wait_for_launches();
-    setup.device.be_deaf();
+    setup.device.ignore_aborts();
     setup.handle.cancel(waiting.id);
     assert_eq!(waiting.error(), InvokeError::Cancelled);
     setup.handle.cancel(running.id);
@@ -361,7 +368,7 @@ fn a_deadline_ends_what_waits_and_what_runs() {
 }
 
 #[test]
-fn unloading_ends_what_waits_and_frees_everything() {
+fn unloading_cancels_waiting_invocations_and_frees_everything() {
     let setup = setup(EngineConfig { policy: "sequential".into(), ..EngineConfig::default() });
     setup.device.pause();
     let [running, waiting] = [0, 1].map(|i| setup.submit(Class::BestEffort, 64, i));
@@ -375,7 +382,7 @@ fn unloading_ends_what_waits_and_frees_everything() {
     running.result();
     unloading.join().expect("no panic").expect("unloaded");
     assert_eq!((setup.handle.statistics().device.memory_used_bytes, setup.device.modules()), (0, 0));
-    assert_eq!(setup.device.constants(), (0, 0), "nor is anything left of constants, or seen");
+    assert_eq!(setup.device.constants(), (0, 0), "no constants are left or mapped");
     assert!(matches!(setup.handle.unload(&FunctionKey::local("f")), Err(EngineError::NotLoaded(_))));
     setup.handle.load(Arc::clone(&setup.bundle), options("f")).expect("loaded again");
     setup.submit(Class::BestEffort, 64, 0).result();
@@ -393,7 +400,7 @@ fn functions_with_equal_weights_share_them() {
 }
 
 #[test]
-fn a_failed_load_leaves_nothing() {
+fn a_failed_load_leaves_no_resources_behind() {
     let (device, controls) = FakeDevice::new(0);
     let engine = Engine::start(device, EngineConfig { memory_limit_bytes: Some(255), ..EngineConfig::default() })
         .expect("an engine");
@@ -414,7 +421,7 @@ fn best_effort_waits_for_memory_and_nothing_exceeds_the_limit() {
     let pending: Vec<Pending> = (0..10).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
     pending.iter().for_each(|pending| drop(pending.result()));
     assert!(setup.handle.statistics().device.memory_used_bytes_max <= limit);
-    // Other shapes take the place of those that nobody uses.
+    // Kept memory of unused shapes is reclaimed for other shapes.
     setup.submit(Class::BestEffort, 48, 0).result();
     let error = setup.submit(Class::BestEffort, 4096, 0).error();
     assert!(
@@ -436,20 +443,20 @@ fn a_kernel_that_traps_fails_its_invocation_only() {
 }
 
 #[test]
-fn what_nobody_wants_is_ended_on_the_device_and_gives_everything_back() {
+fn launches_of_invocations_that_are_over_are_aborted_and_their_memory_is_freed() {
     let setup = setup(EngineConfig::default());
     setup.device.pause();
-    let mut impatient = request("f", Class::RealTime, &input(64, 1));
-    impatient.deadline = Some(Duration::from_millis(20));
-    let impatient = submit(&setup.handle, impatient);
+    let mut with_deadline = request("f", Class::RealTime, &input(64, 1));
+    with_deadline.deadline = Some(Duration::from_millis(20));
+    let with_deadline = submit(&setup.handle, with_deadline);
     setup.device.wait_for_launches();
-    assert_eq!(impatient.error(), InvokeError::DeadlineExceeded);
+    assert_eq!(with_deadline.error(), InvokeError::DeadlineExceeded);
     let cancelled = setup.submit(Class::BestEffort, 640, 2);
     setup.device.wait_for_launches();
     setup.handle.cancel(cancelled.id);
     assert_eq!(cancelled.error(), InvokeError::Cancelled);
 
-    // The device never went on, and yet nothing is left on it.
+    // The device was paused all the time, and nothing is left on it.
     let statistics = setup.handle.statistics();
     assert!(statistics.aborted_launches >= 2, "{} launches were aborted", statistics.aborted_launches);
     assert_eq!((statistics.functions[0].failure, statistics.functions[0].running), (2, 0));
@@ -460,12 +467,12 @@ fn what_nobody_wants_is_ended_on_the_device_and_gives_everything_back() {
 }
 
 #[test]
-fn a_lost_device_is_answered_for() {
+fn invocations_on_a_lost_device_are_answered() {
     let setup = setup(EngineConfig::default());
     setup.device.pause();
     let running: Vec<Pending> = (0..5).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
-    // Once the statistics are there, all of them have been handled, and nothing but the next one meets
-    // the lost device.
+    // The statistics arrive after all of them were handled; so the next invocation is the first to
+    // meet the lost device.
     setup.handle.statistics();
     setup.device.lose();
     let discovers = setup.submit(Class::RealTime, 16, 0);
@@ -479,281 +486,9 @@ fn a_lost_device_is_answered_for() {
 }
 
 #[test]
-fn shutdown_lets_invocations_end_and_answers_the_late() {
-    let setup = setup(EngineConfig::default());
-    let pending: Vec<Pending> = (0..6).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
-    let handle = setup.handle.clone();
-    setup.engine.shutdown();
-    pending.iter().for_each(|pending| drop(pending.result()));
-    assert_eq!(submit(&handle, request("f", Class::RealTime, &[1])).error(), InvokeError::ShuttingDown);
-    assert!(matches!(handle.load(Arc::clone(&setup.bundle), options("g")), Err(EngineError::ShuttingDown)));
-    assert_eq!(handle.statistics().functions, []);
-}
-
-#[test]
-fn shutdown_does_not_wait_for_ever() {
-    let setup = setup(EngineConfig { shutdown_grace: Duration::from_millis(10), ..EngineConfig::default() });
-    setup.device.pause();
-    let pending: Vec<Pending> = (0..6).map(|i| setup.submit(Class::BestEffort, 64, i)).collect();
-    setup.device.wait_for_launches();
-    // Nothing ends on a device that stands still and does not listen.
-    setup.device.be_deaf();
-    setup.engine.shutdown();
-    pending.iter().for_each(|pending| assert_eq!(pending.error(), InvokeError::ShuttingDown));
-}
-
-#[test]
-fn dropping_an_engine_answers_everyone() {
-    let setup = setup(EngineConfig::default());
-    let pending: Vec<Pending> = (0..6).map(|i| setup.submit(Class::BestEffort, 640, i)).collect();
-    drop(setup.engine);
-    assert!(pending.iter().any(|pending| pending.answer().err() == Some(InvokeError::ShuttingDown)));
-}
-
-#[test]
-fn a_panic_of_the_thread_answers_everyone() {
-    let setup = setup(EngineConfig::default());
-    setup.device.panic_on_submit();
-    assert_eq!(setup.submit(Class::BestEffort, 64, 0).error(), InvokeError::ShuttingDown);
-    assert_eq!(setup.submit(Class::RealTime, 64, 0).error(), InvokeError::ShuttingDown);
-    let begin = std::time::Instant::now();
-    while !setup.handle.is_lost() {
-        assert!(
-            begin.elapsed() < Duration::from_secs(10),
-            "the device of a thread that panicked does not count as lost"
-        );
-        std::thread::yield_now();
-    }
-    assert!(setup.handle.statistics().device.lost.is_some_and(|why| why.contains("panicked")));
-    setup.engine.shutdown();
-}
-
-#[test]
-fn an_unknown_policy_is_named_with_those_there_are() {
+fn the_error_for_an_unknown_policy_lists_all_policies() {
     let (device, _) = FakeDevice::new(0);
     let error = Engine::start(device, EngineConfig { policy: "fastest".into(), ..EngineConfig::default() })
         .expect_err("no such policy");
-    assert!(error.to_string().contains("`fastest`; there are: reset, reef, streams"), "{error}");
-}
-
-/// Clients that come and go in every way at once. Whatever happens: one answer each, right where it
-/// is a result, and nothing left at the end. The sum of what some rows say.
-fn bill(statistics: &EngineStatistics, which: impl Fn(&UsageRow) -> bool) -> Usage {
-    statistics.usage.iter().filter(|row| which(row)).fold(Usage::default(), |mut sum, row| {
-        sum += &row.usage;
-        sum
-    })
-}
-
-#[test]
-fn everybody_is_billed_for_what_their_functions_used() {
-    let setup = setup(EngineConfig::default());
-    let tenants: [Tenant; 2] = ["a", "b"].map(|name| name.parse().expect("a name"));
-    let key = |tenant: &Tenant| FunctionKey { tenant: tenant.clone(), name: "f".into() };
-    for tenant in &tenants {
-        setup
-            .handle
-            .load(Arc::clone(&setup.bundle), FunctionOptions { key: key(tenant), ..options("f") })
-            .expect("a function");
-    }
-    let rows = setup.handle.statistics().usage;
-    let names: Vec<_> = rows.iter().map(|row| (row.tenant.as_str(), row.function.as_deref(), row.class)).collect();
-    let classes = |tenant| [Class::RealTime, Class::BestEffort].map(|class| (tenant, Some("f"), class));
-    assert_eq!(names, ["a", "b", "local"].map(classes).concat(), "rows are there before anything ran");
-    let constants = |row: &UsageRow| row.usage.memory[MemoryKind::Constants as usize].bytes;
-    assert_eq!(rows.iter().map(constants).collect::<Vec<_>>(), [0, 85, 0, 85, 0, 86], "the constants are there once");
-
-    for (tenant, count) in tenants.iter().zip([3, 5]) {
-        for seed in 0..count {
-            let request =
-                InvocationRequest { function: key(tenant), ..request("f", Class::RealTime, &input(100, seed)) };
-            submit(&setup.handle, request).result();
-        }
-    }
-    let statistics = setup.handle.statistics();
-    let [a, b, local] = ["a", "b", "local"].map(|name| bill(&statistics, |row| row.tenant.as_str() == name));
-    assert_eq!((a.invocations, b.invocations, local.invocations), ([3, 0, 0, 0, 0], [5, 0, 0, 0, 0], [0; 5]));
-    assert_eq!(
-        (a.written_bytes, a.read_bytes, local.written_bytes, a.cold_starts, local.cold_starts),
-        (1200, 1200, 32, 0, 1)
-    );
-    assert!(a.launches == 3 * 13 && b.launches == 5 * 13 && a.compute_unit_ns > 0 && local.compute_unit_ns == 0);
-    assert_eq!(Some(a.compute_unit_ns + b.compute_unit_ns), statistics.device.busy_ns.map(u128::from));
-    let held: u64 = bill(&statistics, |_| true).memory.iter().map(|memory| memory.bytes).sum();
-    assert_eq!(held, statistics.device.memory_used_bytes);
-
-    // A function that is gone leaves its bill behind, and the others share what it shared.
-    setup.handle.unload(&key(&tenants[0])).expect("unloaded");
-    let statistics = setup.handle.statistics();
-    let gone = bill(&statistics, |row| row.tenant == tenants[0]);
-    assert_eq!(
-        (gone.compute_unit_ns, gone.invocations, gone.memory.map(|memory| memory.bytes)),
-        (a.compute_unit_ns, a.invocations, [0; 3])
-    );
-    assert!(
-        gone.memory[MemoryKind::Idle as usize].byte_ns > 0 && gone.memory[MemoryKind::Invocations as usize].byte_ns > 0
-    );
-    let rows = statistics.usage;
-    assert_eq!(rows.iter().map(constants).sum::<u64>(), 256);
-}
-
-#[test]
-fn a_life_of_random_events_leaves_nothing_behind() {
-    let mut results = 0;
-    for seed in 0..8 {
-        let mut rng = atoll_core::rng::Rng::new(seed);
-        let memory_limit_bytes = Some(256 * 2 + 4 * toy::invocation_memory(200));
-        let policy = serving_everybody().cycle().nth(seed as usize).expect("a policy").name.into();
-        let setup =
-            setup(EngineConfig { policy, memory_limit_bytes, evict_at_random: Some(seed), ..EngineConfig::default() });
-        let (mut pending, results_before): (Vec<Pending>, _) = (Vec::new(), results);
-        for step in 0..120 {
-            let name = if rng.one_in(3) { "g" } else { "f" };
-            match rng.below(12) {
-                0..2 => drop(setup.handle.load(Arc::clone(&setup.bundle), options(name))),
-                2 => drop(setup.handle.unload(&FunctionKey::local(name))),
-                3 if !pending.is_empty() => setup.handle.cancel(pending[rng.below(pending.len() as u64) as usize].id),
-                _ => {
-                    let class = if rng.one_in(3) { Class::RealTime } else { Class::BestEffort };
-                    let mut request = request(name, class, &input(rng.below(200) as u32, step));
-                    request.deadline = rng.one_in(6).then(|| Duration::from_micros(rng.below(20_000)));
-                    pending.push(submit(&setup.handle, request));
-                }
-            }
-        }
-        for pending in &pending {
-            match pending
-                .answers
-                .recv_timeout(Duration::from_secs(20))
-                .unwrap_or_else(|e| panic!("seed {seed}: no answer: {e}"))
-            {
-                Ok(result) => {
-                    let expected = toy::expected(&pending.input);
-                    assert_eq!(result.outputs[0].bytes, expected, "seed {seed}");
-                    results += 1;
-                }
-                Err(InvokeError::Device(text)) => panic!("seed {seed}: {text}"),
-                Err(_) => {}
-            }
-        }
-        for name in ["f", "g"] {
-            drop(setup.handle.unload(&FunctionKey::local(name)));
-        }
-        let statistics = setup.handle.statistics();
-        let device = &statistics.device;
-        assert_eq!((device.memory_used_bytes, setup.device.modules()), (0, 0), "seed {seed}");
-        assert!(Some(device.memory_used_bytes_max) <= memory_limit_bytes);
-        let bill = bill(&statistics, |_| true);
-        assert_eq!(
-            Some(bill.compute_unit_ns),
-            device.busy_ns.map(u128::from),
-            "seed {seed}: the bill is not what the device did"
-        );
-        assert!(
-            statistics.usage.iter().all(|row| row.function.is_none())
-                && bill.memory.iter().all(|memory| memory.bytes == 0)
-        );
-        assert_eq!(bill.invocations[InvocationOutcome::Success as usize], results - results_before, "seed {seed}");
-    }
-    assert!(results > 100, "{results} results are too few to prove anything");
-}
-
-/// `f(f(…f(x)))`, where only the last result comes back.
-fn chain(length: usize, class: Class, input: &[u32]) -> ChainRequest {
-    let stages = (0..length).map(|stage| {
-        let mut request = request("f", class, input);
-        let inputs = match stage {
-            0 => vec![StageInput::Tensor(request.inputs.remove(0))],
-            _ => vec![StageInput::Output { stage: stage - 1, output: 0 }],
-        };
-        StageRequest {
-            function: request.function,
-            inputs,
-            outputs: Some(if stage + 1 == length { vec![0] } else { vec![] }),
-        }
-    });
-    ChainRequest { stages: stages.collect(), class: Some(class), priority: 0, deadline: None, times_launches: false }
-}
-
-fn submit_chain(handle: &EngineHandle, request: ChainRequest) -> Receiver<Answer> {
-    let (send, answers) = channel();
-    handle.submit_chain(request, Box::new(move |answer| send.send(answer).expect("the test waits")));
-    answers
-}
-
-fn words(bytes: &[u8]) -> Vec<u32> {
-    bytes.as_chunks().0.iter().map(|&word| u32::from_le_bytes(word)).collect()
-}
-
-#[test]
-fn what_a_chain_passes_on_stays_on_the_device() {
-    for seed in 0..4 {
-        let setup = setup(EngineConfig { evict_at_random: (seed > 0).then_some(seed), ..EngineConfig::default() });
-        for length in 1..5 {
-            let input = input(100, length as u32);
-            let (read, written) = setup.device.traffic();
-            let result = submit_chain(&setup.handle, chain(length, Class::BestEffort, &input))
-                .recv()
-                .expect("an answer")
-                .expect("a result");
-            let expected = (0..length).fold(input, |x, _| words(&toy::expected(&x)));
-            assert_eq!(words(&result.outputs[0].bytes), expected, "seed {seed}, {length} stages");
-            let after = setup.device.traffic();
-            assert_eq!((result.outputs.len(), after.0 - read), (1, 400), "one result crosses, whatever lies between");
-            // Evicted words are cleared from the host.
-            assert!(seed > 0 || after.1 - written == 400, "one input crosses: {} bytes", after.1 - written);
-        }
-        let function = setup.handle.statistics().functions.remove(0);
-        assert_eq!((function.success, function.in_queue, function.running), (1 + 2 + 3 + 4, 0, 0));
-        setup.handle.unload(&FunctionKey::local("f")).expect("unloaded");
-        assert_eq!(setup.handle.statistics().device.memory_used_bytes, 0);
-    }
-}
-
-#[test]
-fn a_chain_takes_all_its_memory_or_none() {
-    let limit = 256 + 4 * toy::invocation_memory(200);
-    let setup = setup(EngineConfig { memory_limit_bytes: Some(limit), ..EngineConfig::default() });
-    let input = input(200, 1);
-    let answers: Vec<_> =
-        (0..8).map(|i| submit_chain(&setup.handle, chain(2 + i % 3, Class::BestEffort, &input))).collect();
-    for answer in answers {
-        answer.recv_timeout(Duration::from_secs(20)).expect("chains do not block each other").expect("a result");
-    }
-    let refused = submit_chain(&setup.handle, chain(5, Class::RealTime, &input))
-        .recv()
-        .expect("an answer")
-        .expect_err("too much");
-    assert!(
-        matches!(refused, InvokeError::OutOfMemory { wanted, .. } if wanted == 256 + 5 * toy::invocation_memory(200)),
-        "{refused}"
-    );
-}
-
-#[test]
-fn chains_that_make_no_sense_are_refused() {
-    let setup = setup(EngineConfig::default());
-    let refusal = |change: fn(&mut ChainRequest)| {
-        let mut request = chain(2, Class::BestEffort, &input(10, 0));
-        change(&mut request);
-        submit_chain(&setup.handle, request).recv().expect("an answer").expect_err("a refusal").to_string()
-    };
-    for (says, found) in [
-        ("a chain calls 1 to 64 functions, this one 0", refusal(|c| c.stages.clear())),
-        (
-            "input 0 comes from stage 1, which is not before it",
-            refusal(|c| c.stages[1].inputs = vec![StageInput::Output { stage: 1, output: 0 }]),
-        ),
-        (
-            "input 0 comes from output 3 of stage 0",
-            refusal(|c| c.stages[1].inputs = vec![StageInput::Output { stage: 0, output: 3 }]),
-        ),
-        ("has no output 7", refusal(|c| c.stages[1].outputs = Some(vec![7]))),
-        ("0 inputs are given", refusal(|c| c.stages[1].inputs.clear())),
-        ("no function of this name", refusal(|c| c.stages[1].function.name = "g".into())),
-    ] {
-        assert!(found.contains(says), "{says}: {found}");
-    }
-    let function = setup.handle.statistics().functions.remove(0);
-    assert_eq!((function.in_queue, function.running), (0, 0), "a refusal gives its places back");
+    assert!(error.to_string().contains("`fastest`; choose one of: reset, reef, streams"), "{error}");
 }

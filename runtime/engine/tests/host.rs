@@ -1,5 +1,5 @@
-//! The engine on the host device, with kernels in C that do what the compiler's do. Their blocks
-//! work in place, so that one that runs twice gives a wrong answer.
+//! The engine on the host device, with kernels in C that do what compiled ones do. Their blocks
+//! work in place, so that a block that runs twice gives a wrong result.
 #![cfg(target_arch = "x86_64")]
 
 #[expect(dead_code, reason = "the host device needs less of it than the fake one")]
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Far above what the toy's kernels take, also where other tests run beside them.
+/// Far above what the toy's kernels need, even while other tests run.
 const TIME_LIMIT: Duration = Duration::from_millis(500);
 
 /// An engine with the function `f` on the host device.
@@ -99,7 +99,7 @@ fn read(handle: &EngineHandle, next: &mut u64, records: &mut Vec<Record>) {
 }
 
 #[test]
-fn everything_is_recorded_once_and_comes_to_what_was_counted() {
+fn everything_is_recorded_once_and_agrees_with_the_counters() {
     let (engine, handle) = start(EngineConfig::default());
     let (mut next, mut records) = (0, Vec::new());
     let best_effort: Vec<_> = (0..20)
@@ -141,7 +141,7 @@ fn everything_is_recorded_once_and_comes_to_what_was_counted() {
             busy_ns += end.0 - record.at.0;
         }
     }
-    assert_eq!(Some(busy_ns), statistics.device.busy_ns, "and all chunks are there");
+    assert_eq!(Some(busy_ns), statistics.device.busy_ns, "all chunks are recorded");
     engine.shutdown();
     assert!(handle.trace(None).is_none());
 }
@@ -162,14 +162,15 @@ fn perturbed_invocations_give_the_same_answers() {
 }
 
 #[test]
-fn a_kernel_that_goes_wrong_fails_its_invocation_only() {
+fn a_kernel_that_faults_fails_its_invocation_only() {
     let (_engine, handle) = start(EngineConfig::default());
     let good = input(3000, 1);
     for (bad, says) in [
         (toy::TRAP, "thread (2,0,0) at line 54: it executed `trap` (node 'step_0', step 2 of 14, on host:0)"),
         (
             toy::WILD,
-            ": write to 0x317d, through a null pointer, outside device memory (node 'step_0', step 2 of 14, on host:0); to find",
+            ": write to 0x317d, through a null pointer, outside device memory (node 'step_0', step 2 of 14, \
+             on host:0); to find",
         ),
         (toy::HANG, ": it ran for longer than its limit of 500 ms (node 'step_0', step 2 of 14, on host:0)"),
     ] {
@@ -186,7 +187,7 @@ fn a_kernel_that_goes_wrong_fails_its_invocation_only() {
 }
 
 #[test]
-fn endless_kernels_that_nobody_wants_leave_the_device() {
+fn endless_kernels_of_cancelled_invocations_are_ended() {
     let (_engine, handle) = start_with(EngineConfig::default(), Duration::from_secs(600));
     let (mut endless, good) = (input(100, 2), input(3000, 1));
     endless[34] = toy::HANG;
@@ -195,7 +196,7 @@ fn endless_kernels_that_nobody_wants_leave_the_device() {
         let (send, answer) = channel();
         let request = InvocationRequest { deadline, ..toy::request("f", Class::BestEffort, &endless) };
         let id = handle.submit(request, Box::new(move |result| send.send(result).expect("the test waits")));
-        // One compute unit is left for others in the meantime, and both are afterwards.
+        // The other compute unit is free meanwhile, and both are afterwards.
         result(&submit(&handle, Class::RealTime, &good), &good);
         if deadline.is_none() {
             handle.cancel(id);
@@ -204,13 +205,13 @@ fn endless_kernels_that_nobody_wants_leave_the_device() {
         assert_eq!(error, if deadline.is_some() { InvokeError::DeadlineExceeded } else { InvokeError::Cancelled });
         result(&submit(&handle, Class::BestEffort, &good), &good);
     }
-    // On a busy machine some were given up before they ran.
+    // On a busy machine some were cancelled before they ran.
     assert!(handle.statistics().aborted_launches > 0);
     handle.unload(&FunctionKey::local("f")).expect("unloaded");
     assert_eq!(handle.statistics().device.memory_used_bytes, 0);
 }
 
-/// Loads the toy again, into a lane.
+/// Loads the toy model into a lane.
 fn load_into(handle: &EngineHandle, name: &str, lane: LaneId) -> Result<FunctionInfo, EngineError> {
     let target = handle.device_info().targets.last().cloned().expect("a target");
     let options =
@@ -228,7 +229,7 @@ fn call(handle: &EngineHandle, name: &str, input: &[u32]) -> Receiver<Result<Inv
 }
 
 #[test]
-fn a_busy_lane_that_is_closed_goes_on_in_the_default_lane() {
+fn invocations_of_a_closing_lane_continue_in_the_default_lane() {
     let (engine, handle) = start(EngineConfig::default());
     let mut preempted = 0;
     for round in 0..20 {
@@ -253,7 +254,7 @@ fn a_busy_lane_that_is_closed_goes_on_in_the_default_lane() {
 }
 
 #[test]
-fn lanes_that_cannot_be_are_refused_with_their_cause() {
+fn invalid_lanes_are_refused_with_the_cause() {
     let (engine, handle) = start(EngineConfig::default());
     let why = |answer: Result<Lane, EngineError>| answer.expect_err("refused").to_string();
     let open = |units: &[u32], queues| handle.open_lane(LaneSpec { units: units.to_vec(), queues });

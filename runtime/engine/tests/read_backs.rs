@@ -1,4 +1,4 @@
-//! Functions that compute sizes while they run: what stands behind a size is known only once it was
+//! Functions that compute sizes at run time: the steps behind a size are known only after it was
 //! read back.
 
 #[expect(dead_code, reason = "other tests need more of it")]
@@ -34,7 +34,7 @@ fn fake(seed: Option<u64>) -> Engine {
     start(FakeDevice::new(seed.unwrap_or(0)).0, fake::TARGET, b"fake", config)
 }
 
-/// An input of `n` elements that asks for these sizes.
+/// An input of `n` elements that leads to the given sizes.
 fn input(n: u32, [found, kept]: [u32; 2]) -> Vec<u32> {
     (0..n).map(|i| if i < 2 { [found, kept][i as usize] } else { (7 * i + 1) << 3 }).collect()
 }
@@ -56,7 +56,7 @@ fn check(result: &InvocationResult, input: &[u32]) {
     assert_eq!(result.outputs, [OutputTensor { shape: vec![kept as i64], bytes: toy::expected(&input[..kept]) }]);
 }
 
-/// Invocations of many sizes beside each other, which preempt each other and are resumed.
+/// Invocations of many sizes side by side, which preempt each other and continue.
 fn mixed(engine: &Engine) -> u32 {
     let sizes = [[100, 40], [0, 0], [64, 0], [33, 33], [90, 1], [17, 16]];
     let inputs: Vec<_> = (0..18).map(|i| (input(100 + i % 3, sizes[i as usize % 6]), i)).collect();
@@ -72,7 +72,7 @@ fn mixed(engine: &Engine) -> u32 {
 }
 
 #[test]
-fn results_are_as_large_as_kernels_say_whatever_preempts_them() {
+fn results_have_the_computed_sizes_however_they_are_preempted() {
     let mut preemptions = 0;
     for seed in 0..8 {
         let engine = fake(Some(seed));
@@ -83,7 +83,7 @@ fn results_are_as_large_as_kernels_say_whatever_preempts_them() {
 }
 
 #[test]
-fn memory_is_for_the_largest_sizes_and_is_used_again() {
+fn memory_is_for_the_largest_sizes_and_is_reused() {
     let engine = fake(None);
     let mut used = None;
     for sizes in [[100, 100], [3, 2], [100, 0], [50, 50], [0, 0]] {
@@ -96,13 +96,13 @@ fn memory_is_for_the_largest_sizes_and_is_used_again() {
 }
 
 #[test]
-fn a_size_that_cannot_be_fails_its_invocation_alone() {
+fn an_impossible_size_fails_its_invocation_only() {
     let engine = fake(None);
     let good = input(100, [60, 30]);
     for (sizes, says) in [
-        ([101, 0], "node size_0 computes 101 for the size `found`, which is 0 to 100"),
-        ([u32::MAX, 0], "node size_0 computes 4294967295 for the size `found`, which is 0 to 100"),
-        ([50, 51], "node size_1 computes 51 for the size `kept`, which is 0 to 50"),
+        ([101, 0], "node size_0 computes 101 for the size `found`, which has to be 0 to 100"),
+        ([u32::MAX, 0], "node size_0 computes 4294967295 for the size `found`, which has to be 0 to 100"),
+        ([50, 51], "node size_1 computes 51 for the size `kept`, which has to be 0 to 50"),
     ] {
         let bad = submit(&engine, Class::BestEffort, &input(100, sizes));
         let next = submit(&engine, Class::BestEffort, &good);
@@ -113,7 +113,7 @@ fn a_size_that_cannot_be_fails_its_invocation_alone() {
 }
 
 #[test]
-fn such_a_function_is_called_alone() {
+fn a_function_with_read_backs_is_refused_in_a_chain() {
     let engine = fake(None);
     let stage = |inputs| StageRequest { function: FunctionKey::local("counted"), inputs, outputs: None };
     let first: Vec<_> =
@@ -123,7 +123,7 @@ fn such_a_function_is_called_alone() {
     let (send, answers) = channel();
     engine.handle().submit_chain(chain, Box::new(move |answer| send.send(answer).expect("the test waits")));
     let error = answer(&answers).expect_err("a refusal").to_string();
-    assert!(error.contains("computes sizes while it runs, so it cannot be called in a chain"), "{error}");
+    assert!(error.contains("computes sizes at run time, so it cannot be part of a chain"), "{error}");
     engine.shutdown();
 }
 

@@ -1,18 +1,20 @@
-//! Constants that do not all fit the device: who waits, who goes, who is refused, and that nothing
-//! is lost or wrong on the way.
+//! Constants that do not all fit the device: which invocations wait, which constants are reclaimed,
+//! which requests are refused, and that all results are correct.
 //!
 //! A failure names its seed; `ATOLL_SEED=<seed> cargo test -p atoll-engine --test residency` runs
 //! that one alone.
 
 #[expect(dead_code, reason = "other tests need more of it")]
 mod fake;
+#[path = "residency/quotas.rs"]
+mod quotas;
 #[expect(dead_code, reason = "other tests need more of it")]
 mod toy;
 
 use atoll_core::residency::RESIDENCY_POLICIES;
 use atoll_core::rng::Rng;
 use atoll_engine::*;
-use fake::mortal::Mortal;
+use fake::fallible::FallibleDevice;
 use fake::{Controls, FakeDevice};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -20,7 +22,7 @@ use toy::Constants;
 
 type Answer = Result<InvocationResult, InvokeError>;
 
-/// An engine whose device has room for so many bytes.
+/// An engine whose device has `limit` bytes.
 fn start(limit: u64, config: EngineConfig) -> (Engine, EngineHandle, Controls) {
     let (device, controls) = FakeDevice::new(config.evict_at_random.unwrap_or(0));
     let engine = Engine::start(device, EngineConfig { memory_limit_bytes: Some(limit), ..config }).expect("an engine");
@@ -28,21 +30,21 @@ fn start(limit: u64, config: EngineConfig) -> (Engine, EngineHandle, Controls) {
     (engine, handle, controls)
 }
 
-/// The same with a device that can die.
-fn start_mortal(limit: u64, config: EngineConfig) -> (Engine, EngineHandle, Controls) {
+/// Like [`start`], with a device that can lose its memory.
+fn start_fallible(limit: u64, config: EngineConfig) -> (Engine, EngineHandle, Controls) {
     let (device, controls) = FakeDevice::new(config.evict_at_random.unwrap_or(0));
-    let engine = Engine::start(Mortal::new(device), EngineConfig { memory_limit_bytes: Some(limit), ..config })
+    let engine = Engine::start(FallibleDevice::new(device), EngineConfig { memory_limit_bytes: Some(limit), ..config })
         .expect("an engine");
     let handle = engine.handle();
     (engine, handle, controls)
 }
 
-/// A model whose constants take so many granules of 256 bytes, none of them shared.
+/// A model with `granules` constants of 256 bytes, none of them shared.
 fn model(number: u32, granules: u32) -> Constants {
     model_of(number, granules, 256)
 }
 
-/// The same of larger pieces.
+/// Like [`model`], with constants of `bytes` bytes.
 fn model_of(number: u32, pieces: u32, bytes: u32) -> Constants {
     Constants { model: number, more: (1..pieces).map(|i| (bytes, (number * 31 + i) as u8)).collect() }
 }
@@ -82,13 +84,13 @@ fn function(handle: &EngineHandle, name: &str) -> FunctionStatistics {
 }
 
 #[test]
-fn a_function_is_loaded_without_room_and_brought_when_it_is_called() {
+fn a_function_without_room_is_loaded_and_gets_its_constants_when_it_is_called() {
     let (_engine, handle, _) = start(256 * 24 + toy::invocation_memory(64), EngineConfig::default());
     let (a, b) = (model(1, 20), model(2, 20));
     assert!(load(&handle, "a", &a, Class::BestEffort).expect("room").weights_resident);
     assert!(
         !load(&handle, "b", &b, Class::BestEffort).expect("a place in host memory").weights_resident,
-        "loading evicts nobody"
+        "loading a function reclaims nothing"
     );
     for round in 0..3 {
         for (name, constants) in [("a", &a), ("b", &b)] {
@@ -102,15 +104,15 @@ fn a_function_is_loaded_without_room_and_brought_when_it_is_called() {
         }
     }
     let statistics = handle.statistics();
-    // On this device constants and invocations share one range, so that it may have to be emptied once
-    // more to be in one piece.
+    // On this device constants and invocations share one range, so more may have to be reclaimed
+    // when it is fragmented.
     assert_eq!((statistics.constants.cold_starts, statistics.constants.loads - statistics.constants.evictions), (5, 1));
     assert!((6..=12).contains(&statistics.constants.loads), "{statistics:?}");
     assert_eq!(function(&handle, "a").memory.state, ConstantState::Host);
 }
 
 #[test]
-fn nobody_waits_behind_constants_on_their_way() {
+fn no_invocation_waits_behind_constants_that_are_loading() {
     let (_engine, handle, device) = start(
         256 * 24 + 2 * toy::invocation_memory(64),
         EngineConfig { policy: "sequential".into(), ..EngineConfig::default() },
@@ -123,7 +125,7 @@ fn nobody_waits_behind_constants_on_their_way() {
     let input = input(64, 1);
     let running = submit(&handle, "other", Class::BestEffort, &input);
     device.wait_for_launches();
-    // There is no room beside the one that runs, and yet those that have what they need go on.
+    // There is no room beside the running one, but warm invocations are served.
     let cold = submit(&handle, "big", Class::BestEffort, &input);
     let warm = submit(&handle, "small", Class::BestEffort, &input);
     assert_eq!(handle.statistics().cold_invocations, 1);
@@ -157,7 +159,7 @@ fn a_cold_invocation_can_be_cancelled_and_expires() {
 }
 
 #[test]
-fn what_can_never_fit_is_refused_at_once_with_all_figures() {
+fn an_invocation_that_can_never_fit_is_refused_at_once_with_all_figures() {
     let total = 256 * 8 + toy::invocation_memory(16);
     let (_engine, handle, _) = start(total, EngineConfig { memory_overcommit: 2.0, ..EngineConfig::default() });
     load(&handle, "a", &model(1, 8), Class::BestEffort).expect("room");
@@ -172,17 +174,15 @@ fn what_can_never_fit_is_refused_at_once_with_all_figures() {
     assert!(matches!(error, EngineError::OutOfMemory { wanted: 25_600, .. }), "{error}");
     load(&handle, "c", &model(3, 8), Class::BestEffort).expect("a place in host memory");
     let error = load(&handle, "d", &model(4, 13), Class::BestEffort).expect_err("too much for all");
-    assert!(
-        matches!(error, EngineError::OverCommitted { wanted, all, limit, .. } if (wanted, all, limit) == (13 * 256, 29 * 256, 2 * total)),
-        "{error}"
-    );
-    // Constants that are there already are no more than before.
+    let EngineError::OverCommitted { wanted, all, limit, .. } = error else { panic!("{error}") };
+    assert_eq!((wanted, all, limit), (13 * 256, 29 * 256, 2 * total));
+    // Constants that are loaded already are not counted again.
     load(&handle, "e", &model(3, 8), Class::BestEffort).expect("nothing new");
     assert_eq!(handle.statistics().device.constant_bytes_all, 16 * 256);
 }
 
 #[test]
-fn a_real_time_invocation_takes_what_best_effort_ones_wait_with() {
+fn a_real_time_invocation_takes_memory_from_waiting_best_effort_ones() {
     let (_engine, handle, device) = start(256 * 22 + 4 * toy::invocation_memory(64), EngineConfig::default());
     let models: Vec<Constants> = (0..4).map(|number| model(number, 10)).collect();
     for (number, constants) in models.iter().enumerate() {
@@ -204,125 +204,18 @@ fn tenant(name: &str) -> Tenant {
     name.parse().expect("a name")
 }
 
-/// An engine with all the memory it wants, in which tenant `one` has so much.
-fn start_with_quota(quota: TenantBytes) -> (Engine, EngineHandle, Controls) {
-    let memory_quotas = MemoryQuotas { tenants: [(tenant("one"), quota)].into(), ..MemoryQuotas::default() };
-    start(1 << 20, EngineConfig { memory_quotas, memory_overcommit: 2.0, ..EngineConfig::default() })
-}
-
-fn function_of_one(name: &str) -> FunctionKey {
-    FunctionKey { tenant: tenant("one"), name: name.into() }
-}
-
-fn submit_to(handle: &EngineHandle, key: FunctionKey, class: Class, input: &[u32]) -> Receiver<Answer> {
-    let (send, answer) = channel();
-    handle.submit(toy::request_of(key, class, input), Box::new(move |result| drop(send.send(result))));
-    answer
-}
-
-#[test]
-fn a_tenant_takes_turns_within_its_quota_and_others_do_not_wait_for_it() {
-    let quota = 256 * 12 + toy::invocation_memory(64);
-    let (_engine, handle, device) = start_with_quota(TenantBytes { all: quota, best_effort: u64::MAX });
-    let (a, b, other) = (model(1, 10), model(2, 10), model(3, 20));
-    assert!(load_for(&handle, function_of_one("a"), &a, Class::BestEffort).expect("room").weights_resident);
-    assert!(
-        !load_for(&handle, function_of_one("b"), &b, Class::BestEffort).expect("over-commit").weights_resident,
-        "there is no quota for it yet"
-    );
-    load(&handle, "other", &other, Class::BestEffort).expect("room");
-    let input = input(64, 1);
-    device.pause();
-    let first = submit_to(&handle, function_of_one("a"), Class::BestEffort, &input);
-    device.wait_for_launches();
-    // The same constants, so that only memory of its own is missing; others, for which all is missing;
-    // and one that is more urgent than both.
-    let again = submit_to(&handle, function_of_one("a"), Class::BestEffort, &input);
-    let second = submit_to(&handle, function_of_one("b"), Class::BestEffort, &input);
-    let urgent = submit_to(&handle, function_of_one("b"), Class::RealTime, &input);
-    let foreign: Vec<_> = (0..40).map(|_| submit(&handle, "other", Class::BestEffort, &input).1).collect();
-    device.resume();
-    foreign.iter().for_each(|answer| drop(check(answer, &other, &input)));
-    for (answer, constants) in [(&first, &a), (&again, &a), (&second, &b), (&urgent, &b)] {
-        check(answer, constants, &input);
-    }
-    let statistics = handle.statistics();
-    let [one] = &statistics.tenants[..] else { panic!("{:?}", statistics.tenants) };
-    assert!(one.most.all <= quota && one.most.all > 256 * 10, "{one:?}");
-    assert_eq!(function(&handle, "other").memory.state, ConstantState::Device, "what is another's stays");
-}
-
-#[test]
-fn what_a_quota_has_no_room_for_is_refused_with_all_figures() {
-    let quota = 256 * 10 + toy::invocation_memory(16);
-    let best_effort = 256 * 4 + toy::invocation_memory(16);
-    let (_engine, handle, _) = start_with_quota(TenantBytes { all: quota, best_effort });
-    load_for(&handle, function_of_one("a"), &model(1, 8), Class::RealTime).expect("room");
-    let refused = |class, n| {
-        let answer = submit_to(&handle, function_of_one("a"), class, &input(n, 1)).recv().expect("an answer");
-        let InvokeError::OverQuota { tenant, wanted, constants, free, quota } = answer.expect_err("too much") else {
-            panic!()
-        };
-        assert_eq!((tenant.as_str(), constants), ("one", 8 * 256));
-        (wanted, free, quota)
-    };
-    assert_eq!(refused(Class::RealTime, 1024), (8 * 256 + toy::invocation_memory(1024), quota - 8 * 256, quota));
-    assert_eq!(refused(Class::BestEffort, 16), (8 * 256 + toy::invocation_memory(16), quota - 8 * 256, best_effort));
-    check(&submit_to(&handle, function_of_one("a"), Class::RealTime, &input(16, 1)), &model(1, 8), &input(16, 1));
-    let error =
-        load_for(&handle, function_of_one("b"), &model(2, 20), Class::RealTime).expect_err("more than the quota");
-    assert!(matches!(error, EngineError::OverQuota { wanted: 5120, quota: told, .. } if told == quota), "{error}");
-    let others = quota / 256 * 2 - 8;
-    load_for(&handle, function_of_one("c"), &model(3, 9), Class::RealTime).expect("over-commit");
-    let error = load_for(&handle, function_of_one("d"), &model(4, others as u32 - 8), Class::RealTime)
-        .expect_err("too much for all");
-    assert!(matches!(error, EngineError::OverQuota { all, limit, .. } if all > limit && limit == 2 * quota), "{error}");
-    // Equal constants are no more than before, and others have nothing to do with it.
-    load_for(&handle, function_of_one("e"), &model(3, 9), Class::RealTime).expect("nothing new");
-    load(&handle, "f", &model(5, 100), Class::RealTime).expect("room on the device");
-}
-
-#[test]
-fn what_several_have_is_charged_in_full_and_taken_from_nobody() {
-    let quota = 256 * 12 + toy::invocation_memory(16);
-    let (_engine, handle, _) = start_with_quota(TenantBytes { all: quota, best_effort: u64::MAX });
-    let (shared, own) = (model(1, 10), model(2, 10));
-    load(&handle, "a", &shared, Class::BestEffort).expect("room");
-    for (name, constants) in [("shared", &shared), ("own", &own)] {
-        load_for(&handle, function_of_one(name), constants, Class::BestEffort).expect("room");
-    }
-    let charged = || handle.statistics().tenants.iter().map(|one| one.used.all).sum::<u64>();
-    let idle = toy::invocation_memory(16);
-    let input = input(16, 1);
-    check(&submit_to(&handle, function_of_one("shared"), Class::BestEffort, &input), &shared, &input);
-    assert_eq!(charged(), 10 * 256 + idle, "in full, although another has them as well");
-    check(&submit_to(&handle, function_of_one("own"), Class::BestEffort, &input), &own, &input);
-    assert_eq!(charged(), 10 * 256 + idle);
-    // What was loaded with `own` had to go for the first call, and comes back now at the cost of a
-    // charge, but of nobody's constants.
-    assert_eq!(
-        (function(&handle, "a").memory.state, handle.statistics().constants.evictions),
-        (ConstantState::Device, 1)
-    );
-    check(&submit_to(&handle, function_of_one("shared"), Class::BestEffort, &input), &shared, &input);
-    assert_eq!(
-        (function(&handle, "own").memory.state, handle.statistics().constants.evictions),
-        (ConstantState::Host, 2)
-    );
-}
-
-/// Bytes of a large constant, which is written in one piece.
+/// Bytes of a large constant, which is written in one chunk.
 const LARGE: u32 = 256 << 10;
 
-/// What is full.
+/// The resource that is full.
 #[derive(Clone, Copy, Debug)]
 enum Full {
     Device,
-    /// The tenant's quota, which is asked first, as well.
+    /// The tenant's quota, which is checked first.
     Quota,
 }
 
-/// A device with room for three of these models, which takes so long to load one.
+/// A device with room for three of the models, each of which takes `load` to load.
 fn start_slow(full: Full, models: &[Constants], load: Duration) -> (Engine, EngineHandle, Controls) {
     let room = 3 * u64::from(LARGE) + 4 * toy::invocation_memory(16);
     let quota = match full {
@@ -331,7 +224,7 @@ fn start_slow(full: Full, models: &[Constants], load: Duration) -> (Engine, Engi
     };
     let memory_quotas = MemoryQuotas { tenants: [(Tenant::default(), quota)].into(), ..MemoryQuotas::default() };
     let (engine, handle, device) = start(room, EngineConfig { memory_quotas, ..EngineConfig::default() });
-    device.be_slow_to_load(load);
+    device.delay_loading(load);
     for (number, constants) in models.iter().enumerate() {
         let info =
             self::load(&handle, &format!("f{number}"), constants, Class::BestEffort).expect("a place in host memory");
@@ -345,14 +238,14 @@ fn large_models(count: u32) -> Vec<Constants> {
 }
 
 #[test]
-fn who_comes_again_at_once_finds_its_constants_in_place() {
-    [Full::Device, Full::Quota].into_iter().for_each(comes_again_at_once);
+fn a_client_that_calls_again_at_once_finds_its_constants_on_the_device() {
+    [Full::Device, Full::Quota].into_iter().for_each(calls_again_at_once);
 }
 
-fn comes_again_at_once(full: Full) {
+fn calls_again_at_once(full: Full) {
     const REQUESTS: u32 = 25;
     let models = large_models(4);
-    // Many times as long as a request.
+    // Much longer than a request.
     let (_engine, handle, _device) = start_slow(full, &models, Duration::from_millis(20));
     let ask_all = |requests: u32| {
         std::thread::scope(|scope| {
@@ -372,7 +265,8 @@ fn comes_again_at_once(full: Full) {
     let before = ask_all(REQUESTS / 5);
     let cold_starts = ask_all(REQUESTS) - before;
     let requests = u64::from(4 * REQUESTS);
-    // If they went to the next in turn whenever a request is over, nearly all would be cold.
+    // If constants were reclaimed as soon as a request has finished, nearly all requests would be
+    // cold.
     assert!(
         (1..=requests * 3 / 4).contains(&cold_starts),
         "{full:?}: {cold_starts} cold starts of {requests} requests"
@@ -380,7 +274,7 @@ fn comes_again_at_once(full: Full) {
 }
 
 #[test]
-fn who_waits_because_others_are_spared_is_served_without_an_event() {
+fn an_invocation_that_respects_minimum_residency_is_served_without_another_event() {
     [Full::Device, Full::Quota].into_iter().for_each(is_served_without_an_event);
 }
 
@@ -389,16 +283,16 @@ fn is_served_without_an_event(full: Full) {
     let (_engine, handle, device) = start_slow(full, &models, Duration::from_millis(300));
     handle.unload(&FunctionKey::local("f2")).expect("it is loaded");
     let input = input(16, 1);
-    // One was in use a moment ago, one runs, and there is room for the first of two that are cold,
-    // which is there before the second may have what was in use.
-    device.be_slow_to_load(Duration::ZERO);
+    // One set was used recently, one is running, and there is room for the first of two cold
+    // invocations, which is served before the second may reclaim the recently used set.
+    device.delay_loading(Duration::ZERO);
     check(&submit(&handle, "f1", Class::BestEffort, &input).1, &models[1], &input);
     device.pause();
     let running = submit(&handle, "f0", Class::BestEffort, &input);
     device.wait_for_launches();
     check_cold(&handle, &[(1, ConstantState::Device), (3, ConstantState::Host), (4, ConstantState::Host)]);
     let cold = [3, 4].map(|number| (number, submit(&handle, &format!("f{number}"), Class::BestEffort, &input)));
-    // Asking for statistics would wake the engine.
+    // Reading statistics would wake the engine.
     std::thread::sleep(Duration::from_secs(1));
     check_cold(&handle, &[(1, ConstantState::Host), (3, ConstantState::Device), (4, ConstantState::Device)]);
     device.resume();
@@ -406,7 +300,7 @@ fn is_served_without_an_event(full: Full) {
     cold.iter().for_each(|(number, answer)| drop(check(&answer.1, &models[*number], &input)));
 }
 
-/// Where the constants of functions are.
+/// Checks where the constants of functions are.
 fn check_cold(handle: &EngineHandle, expected: &[(usize, ConstantState)]) {
     let functions = handle.statistics().functions;
     for (number, state) in expected {
@@ -417,8 +311,8 @@ fn check_cold(handle: &EngineHandle, expected: &[(usize, ConstantState)]) {
 }
 
 #[test]
-fn constants_that_the_device_lost_are_brought_again() {
-    let (_engine, handle, device) = start_mortal(256 * 64 + 4 * toy::invocation_memory(64), EngineConfig::default());
+fn constants_that_the_device_lost_are_loaded_again() {
+    let (_engine, handle, device) = start_fallible(256 * 64 + 4 * toy::invocation_memory(64), EngineConfig::default());
     let (a, b) = (model(1, 20), model(2, 20));
     load(&handle, "a", &a, Class::BestEffort).expect("room");
     load(&handle, "b", &b, Class::BestEffort).expect("room");
@@ -427,14 +321,14 @@ fn constants_that_the_device_lost_are_brought_again() {
     device.pause();
     let running = submit(&handle, "a", Class::BestEffort, &input);
     device.wait_for_launches();
-    device.die();
-    // It ends what was in flight before it gives another memory.
+    device.lose_memory();
+    // The device ends what was in flight before it gets new memory.
     let behind = submit(&handle, "b", Class::RealTime, &input);
     device.resume();
     check(&running.1, &a, &input);
     check(&behind.1, &b, &input);
     let statistics = handle.statistics();
-    assert_eq!(statistics.constants.evictions, 0, "nobody took them away");
+    assert_eq!(statistics.constants.evictions, 0, "they were lost, not reclaimed");
     assert!(
         statistics.constants.loads >= 4 && function(&handle, "a").memory.state == ConstantState::Device,
         "{statistics:?}"
@@ -443,12 +337,12 @@ fn constants_that_the_device_lost_are_brought_again() {
 }
 
 #[test]
-fn what_had_ended_when_its_results_were_lost_is_tried_again() {
-    let (_engine, handle, device) = start_mortal(256 * 64 + 4 * toy::invocation_memory(64), EngineConfig::default());
+fn an_invocation_whose_outputs_were_lost_is_retried() {
+    let (_engine, handle, device) = start_fallible(256 * 64 + 4 * toy::invocation_memory(64), EngineConfig::default());
     let a = model(1, 20);
     load(&handle, "a", &a, Class::BestEffort).expect("room");
     let input = input(64, 1);
-    device.die_at_read();
+    device.lose_memory_at_read();
     check(&submit(&handle, "a", Class::BestEffort, &input).1, &a, &input);
     assert_eq!(handle.statistics().retries, 1);
 }
@@ -460,11 +354,11 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Functions of three tenants that share some constants, on a device that holds a part of them,
-/// with loads, unloads, cancellations, deadlines, traps and evictions at random; every other device
-/// also loses all its memory now and then.
+/// Functions of three tenants that share some constants, on a device that holds only part of them,
+/// with random loads, unloads, cancellations, deadlines, traps and evictions; half of the devices
+/// also lose all memory now and then.
 #[test]
-fn a_life_under_pressure_leaves_nothing_behind() {
+fn random_events_under_memory_pressure_leave_no_resources_behind() {
     let mut evictions = 0;
     for seed in seeds() {
         evictions += std::panic::catch_unwind(|| life(seed)).unwrap_or_else(|cause| {
@@ -477,7 +371,7 @@ fn a_life_under_pressure_leaves_nothing_behind() {
 
 fn life(seed: u64) -> u64 {
     let mut rng = Rng::new(seed);
-    // Large ones are spared for longer than an invocation takes.
+    // Large ones have a minimum residency longer than an invocation takes.
     let piece = if rng.one_in(2) { 16 << 10 } else { 256 };
     let shared: Vec<(u32, u8)> = (0..3).map(|i| (100 + 300 * i, 200 + i as u8)).collect();
     let models: Vec<Constants> = (0..6)
@@ -490,12 +384,12 @@ fn life(seed: u64) -> u64 {
     let limit = u64::from(piece) * (20 + rng.below(20)) + 3 * toy::invocation_memory(200);
     let policies: Vec<_> =
         atoll_core::POLICIES.iter().filter(|entry| (entry.make)().admits(Class::BestEffort)).collect();
-    // One tenant has no quota, one has one, one has one for its best-effort work besides. Some of their
-    // functions can never fit.
+    // One tenant has no quota, one has one, and one has another for best-effort work as well. Some
+    // of their functions can never fit.
     let quota = |rng: &mut Rng| u64::from(piece) * (8 + rng.below(20)) + 2 * toy::invocation_memory(200);
     let (mut one, two) = (quota(&mut rng), quota(&mut rng));
-    // Functions belong to three tenants in turn; the device finds out if one could read what is
-    // another's. Or all are one's, which may have the whole device.
+    // Functions belong to three tenants in turn, and the device checks that no tenant can read
+    // another's constants. Or all belong to one tenant, whose quota is the whole device.
     let is_crowded = rng.one_in(3);
     if is_crowded {
         one = limit;
@@ -516,9 +410,9 @@ fn life(seed: u64) -> u64 {
         memory_overcommit: 100.0,
         ..EngineConfig::default()
     };
-    let is_mortal = rng.one_in(2);
-    let (engine, handle, device) = if is_mortal { start_mortal(limit, config) } else { start(limit, config) };
-    device.be_slow_to_show(Duration::from_micros(rng.below(2) * 3000));
+    let is_fallible = rng.one_in(2);
+    let (engine, handle, device) = if is_fallible { start_fallible(limit, config) } else { start(limit, config) };
+    device.delay_mapping(Duration::from_micros(rng.below(2) * 3000));
     let mut pending = Vec::new();
     for step in 0..200 {
         let number = rng.below(models.len() as u64) as usize;
@@ -536,7 +430,7 @@ fn life(seed: u64) -> u64 {
                     &pending[rng.below(pending.len() as u64) as usize];
                 handle.cancel(*id);
             }
-            5 if is_mortal && rng.one_in(3) => device.die(),
+            5 if is_fallible && rng.one_in(3) => device.lose_memory(),
             _ => {
                 let class = if rng.one_in(4) { Class::RealTime } else { Class::BestEffort };
                 let mut input = input(1 + rng.below(200) as u32, step);
@@ -552,12 +446,12 @@ fn life(seed: u64) -> u64 {
         }
     }
     for (_, answer, number, input) in &pending {
-        match answer.recv_timeout(Duration::from_secs(20)).expect("everybody's turn comes") {
+        match answer.recv_timeout(Duration::from_secs(20)).expect("every invocation is answered") {
             Ok(result) => {
                 assert!(result.outputs[0].bytes == toy::expected_of(&models[*number], input), "a wrong answer")
             }
             Err(InvokeError::Device(text)) => {
-                assert!(input[0] == toy::TRAP || text.contains("the device died"), "{text}")
+                assert!(input[0] == toy::TRAP || text.contains("the device lost its memory"), "{text}")
             }
             Err(InvokeError::OutOfMemory { wanted, total, .. }) => assert!(wanted > total),
             Err(InvokeError::OverQuota { wanted, quota, .. }) => assert!(wanted > quota),
@@ -572,11 +466,11 @@ fn life(seed: u64) -> u64 {
         (statistics.device.memory_used_bytes, statistics.device.constant_bytes_all, device.modules()),
         (0, 0, 0)
     );
-    assert_eq!(device.constants(), (0, 0), "nothing of them is left, and nobody sees what was there");
+    assert_eq!(device.constants(), (0, 0), "no constants are left or mapped");
     assert!(statistics.device.memory_used_bytes_max <= limit);
     for TenantMemory { tenant, quota, used, most } in &statistics.tenants {
         assert!(most.all <= quota.all && most.best_effort <= quota.best_effort, "{tenant} used {most:?} of {quota:?}");
-        assert_eq!(*used, TenantBytes::default(), "{tenant} is charged for nothing");
+        assert_eq!(*used, TenantBytes::default(), "{tenant} is charged after everything was unloaded");
     }
     assert_eq!(statistics.cold_invocations, 0);
     engine.shutdown();

@@ -29,7 +29,7 @@ impl Fleet {
         check(&devices.iter().map(|device| device.info()).collect::<Vec<_>>())?;
         let uses: Vec<CoreUse> = devices.iter().map(|device| device.info().into()).collect();
         let mut engines = Vec::with_capacity(devices.len());
-        for (at, (device, cores)) in devices.into_iter().zip(CoreShare::deal(&uses)).enumerate() {
+        for (at, (device, cores)) in devices.into_iter().zip(CoreShare::assign(&uses)).enumerate() {
             let name = device.info().name.clone();
             let config = EngineConfig { device: DeviceId(at as u16), cores: Some(cores), ..config.clone() };
             engines.push(Engine::start(device, config).map_err(|source| FleetError::Engine { device: name, source })?);

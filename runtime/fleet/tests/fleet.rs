@@ -235,7 +235,7 @@ fn names_are_unique_in_the_fleet_and_devices_are_checked() {
         assert!(matches!(load(&fleet, "f", &f, device), Err(EngineError::AlreadyLoaded(_))), "{device:?}");
     }
     let unknown = load(&fleet, "g", &f, Some("cuda:0")).unwrap_err();
-    assert_eq!(unknown.to_string(), "there is no device `cuda:0`; there are: host:0, host:1");
+    assert_eq!(unknown.to_string(), "there is no device `cuda:0`; choose one of: host:0, host:1");
     fleet.unload(&FunctionKey::local("f")).unwrap();
     assert!(matches!(fleet.unload(&FunctionKey::local("f")), Err(EngineError::NotLoaded(_))));
     assert_eq!(load(&fleet, "f", &f, Some("host")).unwrap(), 0, "a kind alone means the first of it");

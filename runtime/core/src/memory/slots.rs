@@ -137,7 +137,7 @@ impl Memory {
             None if stage.bytes > self.obtainable_bytes() => return None,
             None => self.fresh(stage, tenant)?,
         };
-        let slot = self.slots.slots.get_mut(&granted.slot).expect("obtained just now");
+        let slot = self.slots.slots.get_mut(&granted.slot).expect("present: obtained above");
         slot.holder = Holder::Invocation(class);
         let bytes = slot.place.bytes;
         self.tenant_mut(tenant).held += TenantBytes::of(class, bytes);
@@ -205,7 +205,7 @@ impl Memory {
                 self.tenant_mut(&tenant).idle_bytes -= bytes;
             }
         }
-        let slot = self.slots.slots.remove(&id).expect("looked at above");
+        let slot = self.slots.slots.remove(&id).expect("present: checked above");
         self.ledger.free(slot.place);
     }
 

@@ -2,13 +2,13 @@ use super::*;
 use atoll_core::LaunchId;
 use proptest::prelude::*;
 
-/// What happens to accounts, in a random life.
+/// An event in the life of the accounts.
 #[derive(Clone, Debug)]
 enum Step {
     Open { tenant: u8, class: bool },
     Close(prop::sample::Index),
     Hold(prop::sample::Index, usize, u32),
-    LetGo(prop::sample::Index, usize),
+    Release(prop::sample::Index, usize),
     Run(prop::sample::Index, u32),
     Look,
 }
@@ -19,7 +19,7 @@ fn step() -> impl Strategy<Value = Step> {
         (0..3_u8, any::<bool>()).prop_map(|(tenant, class)| Step::Open { tenant, class }),
         account().prop_map(Step::Close),
         (account(), 0..3_usize, any::<u32>()).prop_map(|(at, kind, bytes)| Step::Hold(at, kind, bytes)),
-        (account(), 0..3_usize).prop_map(|(at, kind)| Step::LetGo(at, kind)),
+        (account(), 0..3_usize).prop_map(|(at, kind)| Step::Release(at, kind)),
         (account(), any::<u32>()).prop_map(|(at, ns)| Step::Run(at, ns)),
         Just(Step::Look),
     ]
@@ -41,9 +41,11 @@ fn memory(usage: &Usage) -> (u128, u128) {
 
 proptest! {
     #[test]
-    fn what_all_accounts_say_together_is_what_happened(life in prop::collection::vec((step(), 0..1_000_000_u64), 1..200)) {
+    fn all_accounts_add_up_to_what_happened(
+        life in prop::collection::vec((step(), 0..1_000_000_u64), 1..200),
+    ) {
         let (mut accounts, mut now) = (Accounts::default(), Nanos(0));
-        // What is open: the account, whose it is, and what it holds.
+        // The open accounts, with the memory that each holds.
         let mut open: Vec<(AccountId, [Vec<u64>; 3])> = Vec::new();
         let (mut busy_ns, mut byte_ns, mut bytes) = (0_u128, 0_u128, 0_u128);
         let mut seen: BTreeMap<Tenant, Usage> = BTreeMap::new();
@@ -54,12 +56,13 @@ proptest! {
                 Step::Open { tenant, class } => {
                     let tenant: Tenant = format!("t{tenant}").parse().expect("a name");
                     let class = if class { Class::RealTime } else { Class::BestEffort };
-                    open.push((accounts.open(&FunctionKey { tenant, name: "f".into() }, class, now), Default::default()));
+                    let key = FunctionKey { tenant, name: "f".into() };
+                    open.push((accounts.open(&key, class, now), Default::default()));
                 }
                 Step::Close(at) if !open.is_empty() => {
                     let (id, held) = open.swap_remove(at.index(open.len()));
                     for (kind, held) in MemoryKind::ALL.into_iter().zip(held) {
-                        held.iter().for_each(|&held| accounts.let_go(id, kind, held, now));
+                        held.iter().for_each(|&held| accounts.release(id, kind, held, now));
                         bytes -= held.iter().map(|&held| u128::from(held)).sum::<u128>();
                     }
                     accounts.close(id);
@@ -70,10 +73,10 @@ proptest! {
                     held[kind].push(more.into());
                     bytes += u128::from(more);
                 }
-                Step::LetGo(at, kind) if !open.is_empty() => {
+                Step::Release(at, kind) if !open.is_empty() => {
                     let (id, held) = at.get_mut(&mut open);
                     if let Some(less) = held[kind].pop() {
-                        accounts.let_go(*id, MemoryKind::ALL[kind], less, now);
+                        accounts.release(*id, MemoryKind::ALL[kind], less, now);
                         bytes -= u128::from(less);
                     }
                 }
@@ -86,7 +89,7 @@ proptest! {
             let rows = accounts.rows(std::iter::empty(), now);
             let sum = total(&rows, None);
             prop_assert_eq!((sum.compute_unit_ns, memory(&sum)), (busy_ns, (bytes, byte_ns)));
-            // A tenant's bill never shrinks, whatever becomes of its functions.
+            // A tenant's usage never decreases, whatever happens to its functions.
             for row in &rows {
                 let (before, after) = (seen.entry(row.tenant.clone()).or_default(), total(&rows, Some(&row.tenant)));
                 prop_assert!(after.compute_unit_ns >= before.compute_unit_ns && memory(&after).1 >= memory(before).1);
@@ -97,14 +100,14 @@ proptest! {
 }
 
 #[test]
-fn a_function_that_is_gone_leaves_its_bill_to_its_tenant() {
+fn an_unloaded_function_leaves_its_usage_to_its_tenant() {
     let mut accounts = Accounts::default();
     let key = FunctionKey::local("f");
     let id = accounts.open(&key, Class::RealTime, Nanos(10));
     accounts.hold(id, MemoryKind::Idle, 100, Nanos(10));
     accounts.set(id, MemoryKind::Constants, 7, Nanos(20));
     accounts.set(id, MemoryKind::Constants, 0, Nanos(30));
-    accounts.let_go(id, MemoryKind::Idle, 100, Nanos(40));
+    accounts.release(id, MemoryKind::Idle, 100, Nanos(40));
     accounts.of(id).cold_starts = 1;
     accounts.close(id);
     let again = accounts.open(&key, Class::RealTime, Nanos(50));
@@ -117,7 +120,7 @@ fn a_function_that_is_gone_leaves_its_bill_to_its_tenant() {
 }
 
 #[test]
-fn nobody_is_billed_for_more_than_was_possible() {
+fn billed_compute_time_is_limited_to_what_was_possible() {
     let mut usage = Usage::default();
     let launch = |status, busy_ns| Completion { busy_ns, ..Completion::unrun(LaunchId(0), status) };
     usage.add_launch(&launch(LaunchStatus::Complete, 70), 100);

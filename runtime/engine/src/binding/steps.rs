@@ -1,5 +1,5 @@
-//! Turns the nodes of a graph into steps: one launch, copy, fill or read-back after the other, with the sites that their
-//! arguments name.
+//! Turns the nodes of a graph into steps, in order: launches, copies, fills and read-backs, with
+//! the sites of their arguments.
 
 use super::work::{BindError, LaunchTemplate, Relocation, Site, Space, Work};
 use crate::literal::literal;
@@ -18,12 +18,12 @@ pub(super) struct Builder<'a> {
     pub(super) target: &'a TargetImage,
     pub(super) layout: &'a InvocationLayout,
     pub(super) symbols: &'a [i64],
-    /// Numbers of the constants, in the order of [`atoll_kgraph::Bundle::constants`].
+    /// Indices of the constants, in the order of [`atoll_kgraph::Bundle::constants`].
     pub(super) constants: HashMap<BufferId, u32>,
     pub(super) work: Vec<Work>,
     pub(super) nodes: Vec<u32>,
     pub(super) steps: Vec<Step>,
-    /// Per node up to now, the steps in front of it.
+    /// For each node so far, the number of steps before it.
     pub(super) before: Vec<usize>,
     pub(super) params: Vec<u8>,
     pub(super) relocations: Vec<Relocation>,
@@ -34,7 +34,7 @@ impl Builder<'_> {
     pub(super) fn node(&mut self, index: usize) -> Result<(), BindError> {
         self.before.push(self.steps.len());
         if self.target.launches[index].is_some() {
-            // Also a copy or a fill that a kernel does.
+            // This includes copies and fills that a kernel does.
             return self.layout.launches[index].map_or(Ok(()), |launch| self.launch(index, launch));
         }
         let work = match &self.graph.nodes[index].kind {
@@ -130,8 +130,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// What may be done to the launch of a node. One that does not say what of it ran may leave
-    /// where the memory plan lets the graph run again from there, and has to finish otherwise.
+    /// The kind of a launch. One without a progress map is restartable if the memory plan has a
+    /// restore point for it among the steps so far; otherwise it is not preemptible.
     fn kind(&self, index: usize, kernel: &KernelFacts) -> Step {
         if kernel.keeps_progress() {
             return Step::Preemptible;
@@ -157,7 +157,7 @@ impl Builder<'_> {
         expr.eval(self.symbols).map_err(|source| BindError::Value { node: self.graph.nodes[node].name.clone(), source })
     }
 
-    /// An expression that the layout found to be no negative number.
+    /// The value of an expression that the layout has checked not to be negative.
     fn size(&self, node: usize, expr: &atoll_kgraph::Expr) -> Result<u64, BindError> {
         self.eval(node, expr).map(|value| value as u64)
     }

@@ -80,7 +80,7 @@ pub(crate) enum BindError {
     Layout(#[from] LayoutError),
     #[error("{node}: {source}")]
     Value { node: String, source: EvalError },
-    #[error("node {node} computes {value} for the size `{size}`, which is {min} to {max}")]
+    #[error("node {node} computes {value} for the size `{size}`, which has to be {min} to {max}")]
     Size { node: String, size: String, value: i64, min: i64, max: i64 },
     #[error("node {node} has nothing to do and computes no size `{size}`")]
     NoSize { node: String, size: String },

@@ -25,17 +25,17 @@ fn chunk(launch: u64, began_ns: u64, ended_ns: u64) -> ChunkRecord {
     ChunkRecord { unit: 0, launch, queue, first_block: 3, blocks: 1 << 33, began_ns, ended_ns, end: ChunkEnd::Stopped }
 }
 
-/// What was recorded of a chunk, if anything.
+/// The record written for a chunk, if any.
 fn recorded(recorder: &mut Recorder, domain: Option<&str>, chunk: &ChunkRecord) -> Option<Record> {
     let (at, lost) = (recorder.ring.end(), recorder.chunks_lost);
     recorder.note_chunk(domain, chunk, Nanos(1000));
     let record = recorder.ring.get(at).copied();
-    assert_eq!(recorder.chunks_lost - lost, u64::from(record.is_none()), "what is not recorded is counted");
+    assert_eq!(recorder.chunks_lost - lost, u64::from(record.is_none()), "a chunk that is not recorded is counted");
     record
 }
 
 #[test]
-fn a_chunk_becomes_its_tasks() {
+fn a_chunk_is_recorded_for_the_task_of_its_launch() {
     let mut recorder = recorder();
     issue(&mut recorder, 100, 7, 2);
     let record = recorded(&mut recorder, Some("b"), &chunk(7, 100, 1000)).unwrap();
@@ -43,27 +43,27 @@ fn a_chunk_becomes_its_tasks() {
     let end = ChunkFate::Stopped;
     let (launch, ended) = (LaunchId(7), Nanos(1000));
     assert_eq!(record.what, What::Chunk { unit: 0, launch, first_block: 3, blocks: u32::MAX, ended, end });
-    assert!(recorded(&mut recorder, None, &chunk(7, 200, 200)).is_some(), "a device within the daemon is believed");
+    assert!(recorded(&mut recorder, None, &chunk(7, 200, 200)).is_some(), "a device inside the daemon is trusted");
 }
 
 #[test]
-fn a_process_writes_of_its_own_launches_and_of_what_can_have_been() {
+fn a_process_can_only_record_plausible_chunks_of_its_own_launches() {
     let mut recorder = recorder();
     issue(&mut recorder, 100, 7, 2);
     assert_eq!(recorded(&mut recorder, Some("a"), &chunk(7, 200, 300)), None, "another tenant's launch");
-    assert_eq!(recorded(&mut recorder, Some("b"), &chunk(8, 200, 300)), None, "no launch");
+    assert_eq!(recorded(&mut recorder, Some("b"), &chunk(8, 200, 300)), None, "an unknown launch");
     let slots = TRACE_LAUNCHES_MAX as u64;
-    assert_eq!(recorded(&mut recorder, Some("b"), &chunk(7 + slots, 200, 300)), None, "a launch that may come");
+    assert_eq!(recorded(&mut recorder, Some("b"), &chunk(7 + slots, 200, 300)), None, "a launch not issued yet");
     assert_eq!(recorded(&mut recorder, Some("b"), &chunk(7, 99, 300)), None, "before it was issued");
-    assert_eq!(recorded(&mut recorder, Some("b"), &chunk(7, 300, 299)), None, "over before it began");
-    assert_eq!(recorded(&mut recorder, Some("b"), &chunk(7, 300, 1001)), None, "not over yet");
+    assert_eq!(recorded(&mut recorder, Some("b"), &chunk(7, 300, 299)), None, "ended before it began");
+    assert_eq!(recorded(&mut recorder, Some("b"), &chunk(7, 300, 1001)), None, "ends in the future");
     issue(&mut recorder, 400, 7 + slots, 2);
-    assert_eq!(recorded(&mut recorder, Some("b"), &chunk(7, 500, 600)), None, "too long ago");
+    assert_eq!(recorded(&mut recorder, Some("b"), &chunk(7, 500, 600)), None, "its launch is too old");
     assert!(recorded(&mut recorder, Some("b"), &chunk(7 + slots, 500, 600)).is_some());
 }
 
 #[test]
-fn names_of_functions_that_are_gone_stay_for_a_while() {
+fn names_of_unloaded_functions_are_kept_for_a_while() {
     let mut recorder = recorder();
     recorder.remove_function(FunctionId(1));
     (100..100 + TRACE_FUNCTIONS_GONE_MAX as u64 - 1).for_each(|id| recorder.remove_function(FunctionId(id)));

@@ -1,4 +1,4 @@
-//! What kernels found wrong with the values of an invocation that ran to its end.
+//! Checks of values: what kernels found wrong in an invocation that ran to its end.
 
 use super::Worker;
 use crate::chain::Stage;
@@ -7,8 +7,8 @@ use crate::instance::Instance;
 use atoll_device::DeviceError;
 
 impl Worker {
-    /// Reads the words of the checks of a stage. Where a word is not zero its check was violated,
-    /// and what the kernels computed from there on means nothing.
+    /// Reads the check words of a stage. A nonzero word means that its check was violated and that
+    /// the outputs are invalid.
     pub(super) fn read_checks(
         &mut self,
         stage: &Stage,
@@ -28,7 +28,7 @@ impl Worker {
 fn explain(stage: &Stage, instance: &Instance, check: usize) -> String {
     let graph = stage.function.graph();
     let check = &graph.checks[check];
-    // What has no value is shown as it stands.
+    // If a value cannot be evaluated, the text is shown without values.
     let text = check.message(&instance.binding.symbols).unwrap_or_else(|_| check.text.clone());
     format!("node {}: {text}", graph.nodes[check.node.0 as usize].name)
 }

@@ -1,4 +1,4 @@
-//! Launches that are evicted for others: how soon they leave.
+//! Latency of evictions: how soon evicted launches are off the device.
 
 use super::Worker;
 use crate::binding::Work;
@@ -8,7 +8,7 @@ use atoll_core::{Action, Epoch, LaunchId, Nanos, TaskId};
 use atoll_device::{Completion, LaunchStatus};
 
 impl Worker {
-    /// Notes whether a real-time invocation evicts others, by the actions that followed on its
+    /// Records which tasks a real-time invocation evicts, from the actions that followed its
     /// arrival.
     pub(super) fn note_preemptions(&mut self, task: TaskId, before: usize) {
         if self.invocation(task).is_real_time() {
@@ -35,9 +35,9 @@ impl Worker {
         }
     }
 
-    /// Notes how soon a launch was off the device, by the device's own stamp, if its task had been
-    /// evicted for others and nothing else happened to it since.
-    pub(super) fn note_left(&mut self, task: TaskId, completion: &Completion) {
+    /// Records how soon a launch was off the device, by the device's clock, if its task was evicted
+    /// in favour of others and nothing else happened to it since.
+    pub(super) fn note_eviction_latency(&mut self, task: TaskId, completion: &Completion) {
         let invocation = self.invocation(task);
         let since = invocation.evicted_for_others.filter(|(epoch, _)| *epoch == invocation.epoch).map(|(_, at)| at);
         let Some(since) = since.filter(|_| completion.status == LaunchStatus::Evicted) else { return };
@@ -49,7 +49,7 @@ impl Worker {
         }
     }
 
-    /// Notes that a launch is off the device, for which others may have waited.
+    /// Records that a launch is off the device, for which real-time invocations may have waited.
     pub(super) fn note_drained(&mut self, ended: LaunchId, now: Nanos) {
         let Worker { drains, drain_latency, .. } = self;
         drains.retain_mut(|(since, leaving)| {
@@ -61,8 +61,8 @@ impl Worker {
         });
     }
 
-    /// Interrupts what was evicted for a task, as far as its first launch has blocks: it leaves
-    /// while the inputs are written, so that the first block finds a compute unit.
+    /// Interrupts launches evicted for a task, as many blocks as its first launch has. They exit
+    /// while the inputs are written, so that the first blocks find idle compute units.
     pub(super) fn interrupt_evicted(&mut self, task: TaskId, instances: &[Instance]) {
         let invocation = self.invocation(task);
         let submitted = invocation.submission.submitted;

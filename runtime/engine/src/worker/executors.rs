@@ -1,12 +1,12 @@
-//! What the engine does about executors: where memory of a function is, who waits for one that is
-//! being replaced, and what is tried again.
+//! Executors: the memory of functions, invocations that wait for an executor to be replaced, and
+//! retries.
 //!
 //! A device may run functions of different tenants in different processes, each of which can be
-//! lost and replaced without the others (`atoll-executor`'s pool). An invocation whose executor was
-//! lost is tried once more (more often if it had not begun), unless it was cancelled or its own
-//! kernel faulted: nothing of it was answered, and its inputs are kept until its end. Invocations
-//! of a domain whose executor is being replaced wait here, in front of the scheduler, so that they
-//! stand in nobody's way.
+//! lost and replaced without the others (the pool of `atoll-executor`). An invocation whose
+//! executor was lost is retried once (more often if it had not started), unless it was cancelled or
+//! its own kernel faulted. A retry is possible since nothing was answered, and inputs are kept
+//! until the end. Invocations of a domain whose executor is being replaced are parked here, before
+//! they reach the scheduler, so that they do not block others.
 
 use super::Worker;
 use super::parked::Parked;
@@ -19,12 +19,12 @@ use crate::request::{InvocationId, PendingReply};
 use atoll_core::{Nanos, TaskId};
 use atoll_device::{DeviceError, DomainState};
 
-/// Times an invocation is tried again after its executor was lost while it may have been running
-/// there. More would let one that kills its executors do so for longer.
+/// Retries of an invocation whose executor was lost while the invocation may have been running
+/// there. More retries would let an invocation that kills its executors do so more often.
 const RETRIES_MAX: u32 = 1;
 
 impl Worker {
-    /// An invocation arrives, for the first time or again.
+    /// Handles an invocation that arrives, for the first time or as a retry.
     pub(super) fn arrive(&mut self, submission: Submission, reply: PendingReply) {
         match self.state_of(&submission) {
             DomainState::Ready => self.submit(submission, reply),
@@ -33,7 +33,7 @@ impl Worker {
         }
     }
 
-    /// What keeps an invocation from running, of all its functions.
+    /// The combined state of the domains of an invocation's functions.
     fn state_of(&self, submission: &Submission) -> DomainState {
         let mut state = DomainState::Ready;
         for stage in &submission.chain.stages {
@@ -46,8 +46,8 @@ impl Worker {
         state
     }
 
-    /// Lets those go on whose executor is there again, or will not be, or who have waited for too
-    /// long.
+    /// Continues parked invocations whose executor is ready again or unavailable, and ends those
+    /// past their deadline.
     pub(super) fn serve_parked(&mut self) {
         let now = clock::now();
         for Parked { submission, reply } in std::mem::take(&mut self.parked) {
@@ -60,18 +60,18 @@ impl Worker {
         self.act();
     }
 
-    /// When somebody who waits for an executor has waited for too long.
+    /// The earliest deadline of a parked invocation.
     pub(super) fn parked_deadline(&self) -> Option<Nanos> {
         self.parked.iter().filter_map(|parked| parked.submission.deadline).min()
     }
 
-    /// Gives up those who wait for an executor: one of them or all.
+    /// Cancels one parked invocation, or all.
     pub(super) fn cancel_parked(&mut self, id: Option<InvocationId>, reason: &InvokeError) {
         let is_meant = |parked: &mut Parked| id.is_none_or(|id| parked.submission.id == id);
         self.parked.extract_if(.., is_meant).for_each(|parked| parked.reply.send(Err(reason.clone())));
     }
 
-    /// Sees that instances name the memory that their functions have now.
+    /// Updates the base of instances to the current memory of their domains.
     pub(super) fn move_instances(&mut self, task: TaskId, instances: &mut [Instance]) -> Result<(), DeviceError> {
         let invocation = &self.invocations[&task];
         for (stage, instance) in invocation.submission.chain.stages.iter().zip(instances) {
@@ -80,17 +80,22 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether an invocation that went wrong is to be tried again.
-    pub(super) fn wants_retry(&self, invocation: &Invocation) -> bool {
-        // What never ran is not why, and may wait for as many executors as the device is willing to start.
+    /// Whether an invocation that failed is retried.
+    pub(super) fn should_retry(&self, invocation: &Invocation) -> bool {
+        // An invocation that never ran did not cause the loss; it may wait for any number of
+        // executors.
         let may_go_on = !invocation.may_have_run || invocation.submission.retries < RETRIES_MAX;
         invocation.lost_executor && may_go_on && self.closing.is_none()
     }
 
-    /// Tries an invocation again; nothing of it is on the device any more.
+    /// Parks an invocation for a retry; nothing of it is on the device any more.
     pub(super) fn retry(&mut self, submission: Submission, reply: PendingReply) {
         self.retries += 1;
-        tracing::info!(invocation = submission.id.0, function = %submission.chain.stages[0].function.key, "tried again: a launch of it was lost");
+        tracing::info!(
+            invocation = submission.id.0,
+            function = %submission.chain.stages[0].function.key,
+            "retrying: a launch of it was lost"
+        );
         self.parked.push(Parked { submission, reply });
     }
 }

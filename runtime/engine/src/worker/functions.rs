@@ -1,12 +1,12 @@
-//! Functions on the device: loading and unloading.
+//! Loads and unloads functions.
 //!
-//! Constants are loaded in pieces between events, so that a large model delays nobody
-//! (`memory.rs`); only the loading of its code is one piece, because devices offer it as one.
+//! Constants are loaded in chunks between events, so that a large model causes no noticeable delay
+//! (`memory.rs`). Loading the code is a single step, since devices offer it as one.
 
 use super::Worker;
 use super::loaded::{LoadAnswer, LoadJob, Loaded, Stage};
 use crate::accounts::{AccountId, MemoryKind};
-use crate::branches::Room;
+use crate::branches::Capacity;
 use crate::clock;
 use crate::config::{FunctionInfo, FunctionKey};
 use crate::error::{EngineError, InvokeError};
@@ -36,13 +36,13 @@ impl Worker {
             None
         };
         match refusal {
-            // Who asks and leaves does not want the answer; here and below.
+            // If the caller has gone away, it does not need the answer; here and below.
             Some(error) => drop(answer.send(Err(error))),
             None => self.loads.push_back(LoadJob { function, answer, stage: Stage::Waiting }),
         }
     }
 
-    /// Does the next piece of the first load. Returns whether there was one.
+    /// Does the next step of the first load. Returns whether there was one.
     pub(super) fn advance_load(&mut self) -> bool {
         let Some(mut job) = self.loads.pop_front() else { return false };
         let step = match std::mem::replace(&mut job.stage, Stage::Waiting) {
@@ -72,7 +72,14 @@ impl Worker {
             }
             Ok(LoadStep::Done { module, set, shared, written_bytes, from_disk }) => {
                 let info = self.info(&job.function, module, shared, self.memory.state(set) == SetState::Resident);
-                tracing::info!(function = %info.key, target = %info.target, weights_bytes = info.weights_bytes, shared, resident = info.weights_resident, "function loaded");
+                tracing::info!(
+                    function = %info.key,
+                    target = %info.target,
+                    weights_bytes = info.weights_bytes,
+                    shared,
+                    resident = info.weights_resident,
+                    "function loaded"
+                );
                 self.add_function(&job.function, module, set);
                 let own = self.functions[&job.function.id].own_account();
                 let usage = self.accounts.of(own);
@@ -87,7 +94,7 @@ impl Worker {
         true
     }
 
-    /// A function is on the device: opens its accounts and lets it be found.
+    /// Adds a function that is on the device: opens its accounts and publishes it.
     fn add_function(&mut self, function: &Arc<Function>, module: ModuleId, set: ItemId) {
         let now = clock::now();
         let accounts = [Class::RealTime, Class::BestEffort].map(|class| self.accounts.open(&function.key, class, now));
@@ -103,14 +110,14 @@ impl Worker {
         self.functions.insert(function.id, loaded);
         self.bill_constants();
         let (compute_units, occupancy) = (self.units_of(function.lane), self.occupancy(function, module));
-        function.set_room(Room { compute_units, occupancy, gain_ns_min: self.branch_gain_ns_min });
+        function.set_capacity(Capacity { compute_units, occupancy, gain_ns_min: self.branch_gain_ns_min });
         self.recorder.add_function(function);
         self.shared.publish(function);
-        self.repad(&function.key.tenant);
+        self.request_padding(&function.key.tenant);
     }
 
-    /// Divides the bytes of constants among the functions that have them; to be called whenever
-    /// that changes. What is being loaded is nobody's yet.
+    /// Divides the bytes of constants among the functions that have them. Called whenever they
+    /// change. Constants that are still being loaded with a function are charged to no account.
     pub(super) fn bill_constants(&mut self) {
         let now = clock::now();
         let mut sharers: BTreeMap<ItemId, Vec<AccountId>> = BTreeMap::new();
@@ -127,10 +134,11 @@ impl Worker {
     }
 
     fn waits_for_constants(&self, job: &LoadJob) -> bool {
-        matches!(&job.stage, Stage::Constants { set, .. } if matches!(self.memory.state(*set), SetState::Loading { .. }))
+        let Stage::Constants { set, .. } = &job.stage else { return false };
+        matches!(self.memory.state(*set), SetState::Loading { .. })
     }
 
-    /// Begins to load the code.
+    /// Starts loading the code.
     fn begin_code(&mut self, function: &Arc<Function>) -> Result<LoadStep, EngineError> {
         let Function { bundle, target, key, .. } = &**function;
         let (code, ptx) = (bundle.code(target).unwrap_or_default(), bundle.ptx(target));
@@ -139,7 +147,8 @@ impl Worker {
         Ok(LoadStep::Continue(Stage::Code { module: self.check(answer)? }))
     }
 
-    /// The code is there: begins to load the constants, if there is room that nobody has.
+    /// The code is on the device: registers the function and starts loading its constants, if there
+    /// is free memory.
     fn after_code(&mut self, function: &Arc<Function>, module: ModuleId) -> Result<LoadStep, EngineError> {
         let spec = FunctionSpec {
             function: function.id,
@@ -156,12 +165,13 @@ impl Worker {
         };
         self.holdings.bundles.entry(set).or_insert_with(|| Arc::clone(&function.bundle));
         let was_there = !function.bundle.constants().is_empty() && self.memory.is_placed(set);
-        self.tell_memory(MemoryEvent::Load { function: function.id });
+        self.notify_memory(MemoryEvent::Load { function: function.id });
         let before = self.holdings.counters(set);
         Ok(LoadStep::Continue(Stage::Constants { module, set, was_there, before }))
     }
 
-    /// The constants have come, or stay away.
+    /// Finishes the load once the constants are on the device, or will be loaded by the first
+    /// invocation.
     fn after_constants(
         &mut self,
         function: &Function,
@@ -186,7 +196,7 @@ impl Worker {
     }
 
     fn abandon_load(&mut self, function: &Function, module: ModuleId) {
-        self.tell_memory(MemoryEvent::Unloaded { function: function.id });
+        self.notify_memory(MemoryEvent::Unloaded { function: function.id });
         if self.lost.is_none() {
             self.device.unload_module(module);
         }
@@ -211,13 +221,13 @@ impl Worker {
         }
     }
 
-    /// Per kernel of a function, see [`FunctionInfo::occupancy`].
+    /// The occupancy of each kernel of a function; see [`FunctionInfo::occupancy`].
     fn occupancy(&self, function: &Function, module: ModuleId) -> Vec<Option<u32>> {
         (0..function.image().kernels.len() as u32).map(|kernel| self.device.occupancy(module, kernel)).collect()
     }
 
-    /// Withdraws a function, ends those of its invocations that wait, and frees it when the others
-    /// are over.
+    /// Unloads a function: rejects new invocations, cancels queued ones, and frees its memory once
+    /// running ones finish.
     pub(super) fn unload(&mut self, key: &FunctionKey, answer: Sender<Result<(), EngineError>>) {
         let Some(loaded) =
             self.functions.values_mut().find(|loaded| loaded.function.key == *key && !loaded.is_unloading())
@@ -239,7 +249,7 @@ impl Worker {
         self.finish_unload(id);
     }
 
-    /// Frees a function that is being unloaded, if none of its invocations is left.
+    /// Frees a function that is being unloaded, if it has no invocations left.
     pub(super) fn finish_unload(&mut self, id: FunctionId) {
         if !self.functions.get(&id).is_some_and(|loaded| loaded.is_unloading() && loaded.invocations == 0) {
             return;
@@ -247,13 +257,13 @@ impl Worker {
         let Some(loaded) = self.functions.remove(&id) else { return };
         self.recorder.remove_function(id);
         self.accounts.set(loaded.own_account(), MemoryKind::Constants, 0, clock::now());
-        self.tell_memory(MemoryEvent::Unloaded { function: id });
+        self.notify_memory(MemoryEvent::Unloaded { function: id });
         self.bill_constants();
         loaded.accounts.into_iter().for_each(|account| self.accounts.close(account));
         if self.lost.is_none() {
             self.device.unload_module(loaded.module);
         }
-        self.repad(&loaded.function.key.tenant);
+        self.request_padding(&loaded.function.key.tenant);
         tracing::info!(function = %loaded.function.key, "function unloaded");
         if let Some(answer) = loaded.unloading {
             drop(answer.send(Ok(())));
@@ -272,11 +282,11 @@ fn constants_of(function: &Function) -> Vec<ConstantSpec> {
         .collect()
 }
 
-/// What a piece of loading leads to.
+/// The result of one step of a load.
 enum LoadStep {
     Continue(Stage),
-    /// What is on the device; whether the constants were there already, how many bytes of them were
-    /// written, and whether from disk.
+    /// The function is on the device. Also: whether the constants were there before, how many bytes
+    /// of them were written, and whether from disk.
     Done {
         module: ModuleId,
         set: ItemId,

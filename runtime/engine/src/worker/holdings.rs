@@ -1,4 +1,4 @@
-//! The bytes behind the ids of memory decisions.
+//! The data behind the ids of memory decisions.
 
 use crate::accounts::Holder;
 use crate::event::Submission;
@@ -16,26 +16,26 @@ use std::sync::Arc;
 /// The memory of a session that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionMemory {
-    /// In the memory of its tenant; that of another executor lies elsewhere.
+    /// Its offset in its tenant's memory; memory of another executor has another offset.
     pub(super) at: DeviceOffset,
     pub(super) bytes: u64,
-    /// Who is billed for it.
+    /// The account that is charged for it.
     pub(super) holder: Holder,
 }
 
-/// What the engine keeps for memory decisions: the bytes behind ids.
+/// The data behind the ids of memory decisions.
 pub(super) struct Holdings {
-    /// Memory of past invocations, with the function it is for.
+    /// Memory kept from past invocations, with its function.
     pub(super) kept: BTreeMap<SlotId, (FunctionId, Instance)>,
-    /// Where the bytes of sets come from: the bundle of a set's first function.
+    /// The source of each set's bytes: the bundle of the set's first function.
     pub(super) bundles: BTreeMap<ItemId, Arc<Bundle>>,
     /// Sets that are being read into host memory.
     pub(super) staged: Vec<(ItemId, Arc<Staged>)>,
     pub(super) stager: Stager,
     pub(super) counters: BTreeMap<ItemId, ConstantStatistics>,
     pub(super) totals: ConstantStatistics,
-    /// Bytes of constants are to be divided anew among those who pay for them.
-    pub(super) bills_due: bool,
+    /// The bytes of constants have to be divided anew among the functions that have them.
+    pub(super) charges_changed: bool,
     /// Memory of sessions that have begun.
     pub(super) sessions: BTreeMap<SessionId, SessionMemory>,
 }
@@ -49,12 +49,12 @@ impl Holdings {
             stager,
             counters: BTreeMap::new(),
             totals: ConstantStatistics::default(),
-            bills_due: false,
+            charges_changed: false,
             sessions: BTreeMap::new(),
         }
     }
 
-    /// What happened to a set since its first function was loaded.
+    /// Loads and reclaims of a set since its first function was loaded.
     pub(super) fn counters(&self, set: ItemId) -> ConstantStatistics {
         self.counters.get(&set).copied().unwrap_or_default()
     }
@@ -65,7 +65,7 @@ impl Holdings {
     }
 }
 
-/// What memory decisions know of an invocation.
+/// An invocation in the form of memory decisions.
 pub(super) fn spec_of(submission: &Submission) -> InvocationSpec {
     let stages = submission.chain.stages.iter().map(|stage| StageSpec {
         function: stage.function.id,

@@ -1,4 +1,4 @@
-//! Host steps of invocations: bytes that the engine's thread moves between launches.
+//! Host steps: copies, fills and read-backs between launches.
 
 use super::Worker;
 use crate::binding::Work;
@@ -7,12 +7,12 @@ use crate::invocation::Invocation;
 use atoll_core::{DeviceOffset, Event, TaskId};
 use atoll_device::{Device, DeviceError};
 
-/// Bytes that a fill writes at once.
+/// Bytes that a fill writes at a time.
 const FILL_CHUNK_BYTES: u64 = 1 << 20;
 
 impl Worker {
-    /// Copies between two buffers of a function, or from outputs of stages to inputs of a later
-    /// one; or reads a size back.
+    /// Runs a host step: a copy or fill of a function, a copy of outputs to inputs of a later
+    /// stage, or a read-back.
     pub(super) fn run_host_step(&mut self, task: TaskId, step: u32) {
         if self.lost.is_some() {
             return;
@@ -31,12 +31,13 @@ impl Worker {
         }
     }
 
-    /// Tells the scheduler which host steps are done. The steps behind them wait for the next turn
-    /// of the engine's thread, so that a task of many copies and fills keeps nobody else waiting.
+    /// Reports finished host steps to the scheduler. The steps behind them wait for the next turn
+    /// of the engine's thread, so that a task with many copies and fills does not delay other
+    /// tasks.
     pub(super) fn take_host_steps_done(&mut self) -> bool {
         let any = !self.host_steps_done.is_empty();
         for done in std::mem::take(&mut self.host_steps_done) {
-            self.tell(done);
+            self.notify_scheduler(done);
         }
         if any {
             self.act();
@@ -44,7 +45,7 @@ impl Worker {
         any
     }
 
-    /// What a host step moves.
+    /// The transfers of a host step.
     fn transfers(&mut self, task: TaskId, step: u32) -> Vec<Transfer> {
         let Invocation { submission, instances, .. } = self.invocation(task);
         let StagePlace { stage, step } = submission.chain.locate(step);
@@ -55,7 +56,7 @@ impl Worker {
                     Transfer::Copy { from: instance.resolve(from), to: instance.resolve(to), bytes }
                 }
                 Work::Fill { to, pattern, bytes } => Transfer::Fill { to: instance.resolve(to), pattern, bytes },
-                Work::Launch(_) | Work::ReadBack(_) => unreachable!("a host step that moves bytes"),
+                Work::Launch(_) | Work::ReadBack(_) => unreachable!("the step is a copy or a fill"),
             }];
         }
         let inputs = submission.chain.stages[stage].inputs.iter().zip(&instance.binding.inputs);
@@ -71,18 +72,18 @@ impl Worker {
     }
 }
 
-/// What a host step does.
+/// A transfer of a host step.
 enum Transfer {
     Copy { from: DeviceOffset, to: DeviceOffset, bytes: u64 },
     Fill { to: DeviceOffset, pattern: [u8; 8], bytes: u64 },
 }
 
-/// Fills memory with a pattern of eight bytes.
+/// Fills memory with an eight-byte pattern.
 fn fill(device: &mut dyn Device, to: DeviceOffset, pattern: [u8; 8], bytes: u64) -> Result<(), DeviceError> {
     if pattern.iter().all(|byte| *byte == pattern[0]) {
         return device.fill(to, pattern[0], bytes);
     }
-    // Devices fill with single bytes only.
+    // Devices only fill with single bytes.
     let chunk: Vec<u8> = pattern.into_iter().cycle().take(FILL_CHUNK_BYTES.min(bytes) as usize).collect();
     (0..bytes).step_by(FILL_CHUNK_BYTES as usize).try_for_each(|at| {
         let bytes = FILL_CHUNK_BYTES.min(bytes - at) as usize;

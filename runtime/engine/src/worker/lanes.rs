@@ -1,4 +1,4 @@
-//! Lanes of the device: the device and the scheduler open and close them together.
+//! Opens and closes lanes, on the device and in the scheduler together.
 
 use super::Worker;
 use crate::clock;
@@ -14,8 +14,8 @@ impl Worker {
         lane == LaneId::DEFAULT || self.lanes.units.contains_key(&lane) && !self.lanes.closing.contains_key(&lane)
     }
 
-    /// The compute units on which two lines of an invocation run beside each other; 0 where they do
-    /// not.
+    /// The number of compute units on which branches of an invocation can run concurrently; 0 if
+    /// the lane has no paired queues.
     pub(super) fn units_of(&self, lane: LaneId) -> u32 {
         let units = self.scheduler.lanes().find(|state| state.config.lane == lane && state.config.paired_queues);
         units.map_or(0, |state| state.config.compute_units)
@@ -36,33 +36,39 @@ impl Worker {
             self.device.close_lane(lane.id)?;
             return Err(EngineError::Lane(error));
         }
-        tracing::info!(device = %self.shared.device.name, lane = lane.id.0, units = ?spec.units, queues = ?lane.queues, "a lane opens");
+        tracing::info!(
+            device = %self.shared.device.name,
+            lane = lane.id.0,
+            units = ?spec.units,
+            queues = ?lane.queues,
+            "lane opened"
+        );
         self.lanes.units.insert(lane.id, spec.units.clone());
         Ok(lane)
     }
 
-    /// Begins to close a lane; who asks is answered when that is done.
+    /// Begins to close a lane; the caller is answered when it is closed.
     pub(super) fn begin_close_lane(&mut self, lane: LaneId, answer: Sender<Result<(), EngineError>>) {
-        // Who asks and leaves does not want the answer; here and below.
+        // If the caller has gone away, it does not need the answer; here and below.
         if self.lanes.closing.contains_key(&lane) {
             return drop(answer.send(Err(EngineError::Lane(LaneError::Closing(lane)))));
         }
-        match self.scheduler.close_lane(clock::now(), lane, &mut self.fresh) {
+        match self.scheduler.close_lane(clock::now(), lane, &mut self.pending_actions) {
             Err(error) => drop(answer.send(Err(EngineError::Lane(error)))),
             Ok(()) => {
                 self.lanes.closing.insert(lane, answer);
-                self.actions.extend(self.fresh.drain(..));
+                self.actions.extend(self.pending_actions.drain(..));
             }
         }
     }
 
-    /// Nothing is in a lane any more.
+    /// Closes a lane that is empty, on the device.
     pub(super) fn close_lane(&mut self, lane: LaneId) {
         let closed = match self.lost {
             Some(_) => Ok(()),
             None => self.device.close_lane(lane),
         };
-        tracing::info!(device = %self.shared.device.name, lane = lane.0, "a lane is closed");
+        tracing::info!(device = %self.shared.device.name, lane = lane.0, "lane closed");
         self.lanes.units.remove(&lane);
         if let Some(answer) = self.lanes.closing.remove(&lane) {
             drop(answer.send(closed.map_err(EngineError::from)));

@@ -1,11 +1,11 @@
-//! Ends of launches, and the loss of the device.
+//! Handles the ends of launches and the loss of the device.
 
 use super::{InFlight, Worker};
 use crate::clock;
 use crate::error::InvokeError;
 use crate::instance::Instance;
 use atoll_core::memory::Event as MemoryEvent;
-use atoll_core::{Event, LaunchEnd, TaskId};
+use atoll_core::{Action, Event, LaunchEnd, QueueId, TaskId};
 use atoll_device::{Completion, DeviceError, LaunchStatus};
 
 impl Worker {
@@ -14,14 +14,13 @@ impl Worker {
         if completion.status == LaunchStatus::Complete {
             self.launch_ns = completion.ended_ns.saturating_sub(completion.started_ns);
         }
-        let launch =
-            self.launches.remove(&completion.launch).expect("a device completes what was submitted to it, once");
+        let launch = self.launches.remove(&completion.launch).expect("a device completes each submitted launch once");
         let InFlight { task, step, epoch: issued, .. } = launch;
         self.note_drained(completion.launch, now);
-        self.note_left(task, completion);
-        let may_leave = issued.is_raised_by(self.invocation(task).epoch);
+        self.note_eviction_latency(task, completion);
+        let may_be_evicted = issued.is_raised_by(self.invocation(task).epoch);
         let mut report = self.device.report(completion.launch).unwrap_or_default();
-        let completion = &self.shared_launch_ended(launch, completion, &mut report, may_leave, now);
+        let completion = &self.shared_launch_ended(launch, completion, &mut report, may_be_evicted, now);
         let invocation = self.invocations.get_mut(&task).expect("an invocation outlives its launches");
         let place = invocation.submission.chain.locate(step);
         let busy_ns_max = u64::from(self.shared.device.compute_units)
@@ -39,21 +38,21 @@ impl Worker {
             }
         }
         invocation.measure(place, completion);
-        let hopeless = self.outlasts_its_time(task, step, completion);
+        let time_limit_fault = self.exceeds_time_limit(task, step, completion);
         let invocation = self.invocation(task);
         let end = match completion.status {
             LaunchStatus::Complete => LaunchEnd::Complete,
-            LaunchStatus::Evicted if hopeless.is_some() => LaunchEnd::Failed,
-            LaunchStatus::Evicted if may_leave => LaunchEnd::Evicted,
+            LaunchStatus::Evicted if time_limit_fault.is_some() => LaunchEnd::Failed,
+            LaunchStatus::Evicted if may_be_evicted => LaunchEnd::Evicted,
             LaunchStatus::Evicted => {
-                let reason = "a launch left although nobody asked it to: something wrote into its control words";
+                let reason = "a launch exited early although it was not evicted: its control words were overwritten";
                 invocation.failure.get_or_insert_with(|| InvokeError::Device(reason.into()));
                 LaunchEnd::Failed
             }
             LaunchStatus::Failed => LaunchEnd::Failed,
             LaunchStatus::Aborted => LaunchEnd::Aborted,
         };
-        report.fault = report.fault.or(hopeless);
+        report.fault = report.fault.or(time_limit_fault);
         if !report.printed.is_empty() {
             self.show_printed(task, step, &report);
         }
@@ -72,22 +71,33 @@ impl Worker {
             }
         }
         self.record_end(completion, launch, end, now);
-        self.tell(Event::LaunchEnded { launch: completion.launch, end });
-        self.end_doubted();
+        self.notify_scheduler(Event::LaunchEnded { launch: completion.launch, end });
+        self.cancel_uncertain();
     }
 
-    /// A launch that failed may be the last sign of a lost device, whose launches all fail. Reads a
-    /// word that no launch writes to find out.
+    /// Whether the next action issues the following launch of this real-time task into the same
+    /// queue.
+    pub(super) fn is_followed(&mut self, task: TaskId, queue: QueueId) -> bool {
+        let is_next = |action: &Action| match *action {
+            Action::Issue { task: next, queue: at, .. } => next == task && at == queue,
+            _ => false,
+        };
+        self.actions.front().is_some_and(is_next) && self.invocation(task).is_real_time()
+    }
+
+    /// Checks whether the device is lost after a launch failed, by reading a word that no launch
+    /// writes. On a lost device all launches fail.
     fn probe(&mut self, task: TaskId) {
         let word = self.invocation(task).instances.first().map(Instance::epoch_word);
         if let Some(word) = word {
             let answer = self.device.read(word, &mut [0; 4]);
-            // Any other error is none that a read of our own memory can meet, and the launch has failed anyway.
+            // A read of the engine's own memory has no other error, and the launch has failed
+            // anyway.
             let _ = self.check(answer);
         }
     }
 
-    /// Passes a device's answer on; if it says that it is lost, believes it.
+    /// Passes on a device's result; marks the device as lost if the result says so.
     pub(super) fn check<T>(&mut self, answer: Result<T, DeviceError>) -> Result<T, DeviceError> {
         if let Err(DeviceError::Lost(reason)) = &answer {
             self.lose_device(reason.clone());
@@ -103,7 +113,7 @@ impl Worker {
             self.launches.clear();
             self.drains.clear();
             self.note_memory(MemoryEvent::DeviceLost);
-            self.tell(Event::DeviceLost);
+            self.notify_scheduler(Event::DeviceLost);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine's thread keeps of a function.
+//! The engine thread's state of a function.
 
 use crate::accounts::{AccountId, Usage};
 use crate::config::{FunctionInfo, FunctionKey};
@@ -40,17 +40,17 @@ impl Loaded {
         self.unloading.is_some()
     }
 
-    /// Where invocations of a class are billed.
+    /// The account of invocations of a class.
     pub(super) fn account(&self, class: Class) -> AccountId {
         self.accounts[class as usize]
     }
 
-    /// Where is billed what belongs to no invocation.
+    /// The account of everything that belongs to no invocation.
     pub(super) fn own_account(&self) -> AccountId {
         self.account(self.function.class)
     }
 
-    /// Counts a finished invocation: what it used, and where its time went if it gave a result.
+    /// Counts a finished invocation: its usage, and its timing if it succeeded.
     pub(super) fn count(&mut self, timing: Option<InvocationTiming>, usage: &Usage) {
         let totals = &mut self.totals;
         totals.preemptions += usage.preemptions;
@@ -80,7 +80,7 @@ impl Loaded {
     }
 }
 
-/// A function on its way to the device.
+/// A function that is being loaded.
 pub(super) struct LoadJob {
     pub(super) function: Arc<Function>,
     pub(super) answer: LoadAnswer,
@@ -88,11 +88,11 @@ pub(super) struct LoadJob {
 }
 
 pub(super) enum Stage {
-    /// Nothing has happened.
+    /// Not started.
     Waiting,
-    /// The code is on its way.
+    /// The code is being loaded.
     Code { module: ModuleId },
-    /// The code is there; the constants are on their way, were there, or stay away for now; what
-    /// had happened to them before.
+    /// The code is loaded. The constants are being loaded, were on the device before (`was_there`),
+    /// or are left for the first invocation. `before` are their statistics before this load.
     Constants { module: ModuleId, set: ItemId, was_there: bool, before: ConstantStatistics },
 }

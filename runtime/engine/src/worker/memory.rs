@@ -1,4 +1,4 @@
-//! Carries out what [`atoll_core::memory`] decides, and tells it the outcomes.
+//! Carries out the actions of [`atoll_core::memory`] and reports their outcomes.
 
 use super::Worker;
 use crate::accounts::{AccountId, Holder, MemoryKind};
@@ -18,9 +18,9 @@ use std::sync::Arc;
 const _: () = assert!(memory::ALIGN == atoll_kgraph::BUFFER_ALIGN);
 
 impl Worker {
-    /// Tells memory decisions what happened and carries out what follows. Returns whether anything
-    /// did. What the scheduler then wants waits for [`Worker::act`].
-    pub(super) fn tell_memory(&mut self, event: Event) -> bool {
+    /// Sends an event to the memory decisions and carries out the resulting actions. Returns
+    /// whether there were any. Resulting actions of the scheduler wait for [`Worker::act`].
+    pub(super) fn notify_memory(&mut self, event: Event) -> bool {
         self.note_memory(event);
         let mut any = false;
         while let Some(action) = self.memory.next_action() {
@@ -30,7 +30,8 @@ impl Worker {
         any
     }
 
-    /// Tells an outcome of an action that is being carried out, or what causes no action.
+    /// Sends an event without carrying out actions: the outcome of an action that is being carried
+    /// out, or an event that causes none.
     pub(super) fn note_memory(&mut self, event: Event) {
         self.memory.handle(clock::now(), event);
     }
@@ -49,14 +50,14 @@ impl Worker {
                 self.fail(task, error);
             }
             Action::Grant { task, slots } => self.grant(task, slots),
-            Action::Revoke { task } => self.take_back(task),
-            Action::FreeSlot { slot, place } => self.give_back(slot, place),
+            Action::Revoke { task } => self.revoke(task),
+            Action::FreeSlot { slot, place } => self.free_slot(slot, place),
             Action::SessionExpired { session } => self.session_expired(session),
-            Action::FreeState { session, place } => self.give_state_back(session, place),
+            Action::FreeState { session, place } => self.free_state(session, place),
             Action::Reserve { set, generation, places } => self.reserve(set, generation, places),
             Action::Release { place } if self.lost.is_none() => self.device.release_constant(place.at),
             Action::Release { .. } => {}
-            Action::MapConstants { function, tenant } => self.show(function, &tenant),
+            Action::MapConstants { function, tenant } => self.map_constants(function, &tenant),
             Action::UnmapConstants { tenant, places } if self.lost.is_none() => {
                 self.device.hide_constants(tenant.as_str(), &places)
             }
@@ -70,12 +71,12 @@ impl Worker {
             Action::Write { set, task, to, from } => self.write_piece(set, task, to, from),
             Action::ColdStart { task, set } => self.note_cold_start(task, set),
             Action::Loaded { set, tasks } => self.note_loaded(set, &tasks),
-            Action::Reclaimed { set, bytes } => self.note_evicted(set, bytes),
+            Action::Reclaimed { set, bytes } => self.note_reclaimed(set, bytes),
             Action::Forgotten { set } => {
                 self.holdings.bundles.remove(&set);
                 self.holdings.counters.remove(&set);
             }
-            Action::ChargesChanged => self.holdings.bills_due = true,
+            Action::ChargesChanged => self.holdings.charges_changed = true,
         }
     }
 
@@ -83,14 +84,14 @@ impl Worker {
 
     fn become_ready(&mut self, task: TaskId) {
         let before = self.actions.len();
-        self.tell(TaskEvent::TaskReady { task });
+        self.notify_scheduler(TaskEvent::TaskReady { task });
         self.note_preemptions(task, before);
     }
 
     fn become_unready(&mut self, task: TaskId) {
-        // It may have been told to prepare itself a moment ago.
+        // A pending `Prepare` of it is obsolete.
         self.actions.retain(|action| *action != TaskAction::Prepare { task });
-        self.tell(TaskEvent::TaskUnready { task });
+        self.notify_scheduler(TaskEvent::TaskUnready { task });
     }
 
     /// Binds memory to an invocation.
@@ -107,7 +108,7 @@ impl Worker {
             let loaded = &self.functions[&function];
             let holder = (loaded.account(class), MemoryKind::Invocations);
             let mut instance = match granted.fresh {
-                None => self.holdings.kept.remove(&granted.slot).expect("looked at with the fresh ones").1,
+                None => self.holdings.kept.remove(&granted.slot).expect("present: `clear_fresh` checked it").1,
                 Some(fresh) => {
                     let (generation, offsets) = self.memory.constant_offsets(function);
                     Instance::new(Arc::clone(&binding), fresh.place, offsets, generation, loaded.module)
@@ -121,7 +122,7 @@ impl Worker {
                 let (generation, offsets) = self.memory.constant_offsets(function);
                 instance.move_constants(generation, offsets);
             }
-            self.hand_over(&mut instance, Some(holder));
+            self.charge_to(&mut instance, Some(holder));
             instances.push(instance);
         }
         let invocation = self.invocation(task);
@@ -129,7 +130,8 @@ impl Worker {
         invocation.slots = slots.iter().map(|granted| granted.slot).collect();
     }
 
-    /// Clears fresh memory that may hold bytes of others.
+    /// Clears new memory that may hold data of other tenants, and checks that kept memory is still
+    /// there.
     fn clear_fresh(&mut self, slots: &[Granted]) -> Result<(), DeviceError> {
         for Granted { slot, fresh } in slots {
             match fresh {
@@ -138,9 +140,9 @@ impl Worker {
                     self.check(answer)?;
                 }
                 Some(_) => {}
-                // It was to come from a grant that failed a moment ago.
+                // The slot was lost with an earlier grant that failed.
                 None if !self.holdings.kept.contains_key(slot) => {
-                    return Err(DeviceError::DomainLost("the memory was lost before it was cleared".into()));
+                    return Err(DeviceError::DomainLost("the memory was lost before it could be cleared".into()));
                 }
                 None => {}
             }
@@ -148,7 +150,7 @@ impl Worker {
         Ok(())
     }
 
-    fn take_back(&mut self, task: TaskId) {
+    fn revoke(&mut self, task: TaskId) {
         let invocation = self.invocation(task);
         let (instances, slots) = (std::mem::take(&mut invocation.instances), std::mem::take(&mut invocation.slots));
         let functions: Vec<FunctionId> =
@@ -160,15 +162,15 @@ impl Worker {
     pub(super) fn keep(&mut self, functions: Vec<FunctionId>, slots: Vec<SlotId>, instances: Vec<Instance>) {
         for ((function, slot), mut instance) in functions.into_iter().zip(slots).zip(instances) {
             let holder = (self.functions[&function].own_account(), MemoryKind::Idle);
-            self.hand_over(&mut instance, Some(holder));
+            self.charge_to(&mut instance, Some(holder));
             self.holdings.kept.insert(slot, (function, instance));
         }
     }
 
-    fn give_back(&mut self, slot: SlotId, place: Place) {
-        // Of a grant that failed nothing was kept.
+    fn free_slot(&mut self, slot: SlotId, place: Place) {
+        // The memory of a failed grant was not kept.
         let Some((_, mut instance)) = self.holdings.kept.remove(&slot) else { return };
-        self.hand_over(&mut instance, None);
+        self.charge_to(&mut instance, None);
         if self.lost.is_none() {
             let answer = self.device.give_back(instance.at(0), place.bytes);
             if self.check(answer).is_err() {
@@ -177,8 +179,8 @@ impl Worker {
         }
     }
 
-    /// Somebody else is billed for an instance from now on.
-    fn hand_over(&mut self, instance: &mut Instance, holder: Option<Holder>) {
+    /// Changes the account that is charged for an instance.
+    fn charge_to(&mut self, instance: &mut Instance, holder: Option<Holder>) {
         let before = std::mem::replace(&mut instance.holder, holder);
         self.accounts.pass(instance.bytes(), before, holder, clock::now());
     }
@@ -197,8 +199,8 @@ impl Worker {
         self.note_memory(Event::Reserved { set, generation, refused });
     }
 
-    /// Shows a function its constants, as far as they have places.
-    fn show(&mut self, function: FunctionId, tenant: &Tenant) {
+    /// Maps the constants of a function that have places into its tenant's executor.
+    fn map_constants(&mut self, function: FunctionId, tenant: &Tenant) {
         if self.lost.is_some() {
             return;
         }
@@ -208,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// Lets those go on whose constants are mapped now. Returns whether there were any.
+    /// Reports functions whose constants are now mapped. Returns whether there were any.
     pub(super) fn take_mapped(&mut self) -> bool {
         if self.lost.is_some() {
             return false;
@@ -219,22 +221,22 @@ impl Worker {
         if functions.is_empty() {
             return false;
         }
-        self.tell_memory(Event::Mapped { functions });
+        self.notify_memory(Event::Mapped { functions });
         self.act();
         true
     }
 
-    /// Where the device lost all constants, says so. Returns whether that happened.
+    /// Reports if the device lost all constants. Returns whether it did.
     pub(super) fn take_constants_lost(&mut self) -> bool {
         if self.lost.is_some() || !self.device.take_constants_lost() {
             return false;
         }
-        self.tell_memory(Event::ConstantsLost);
+        self.notify_memory(Event::ConstantsLost);
         self.act();
         true
     }
 
-    /// Writes the next piece of a set that is being loaded. Returns whether there was one.
+    /// Writes the next chunk of a set that is being loaded. Returns whether there was one.
     pub(super) fn advance_loading(&mut self) -> bool {
         if !self.memory.is_loading() || self.device.is_unready() {
             return false;
@@ -243,7 +245,7 @@ impl Worker {
         for (set, staged) in &self.holdings.staged {
             self.memory.handle(now, Event::Staged { set: *set, end: staged.end() });
         }
-        let any = self.tell_memory(Event::Advance);
+        let any = self.notify_memory(Event::Advance);
         if any {
             self.act();
         }
@@ -256,13 +258,13 @@ impl Worker {
         let answer = self.device.write(to, &bundle.weights()[from]);
         match self.check(answer) {
             Ok(()) => {}
-            // With all others, which is told apart from this.
+            // All constants are lost, which is reported separately.
             Err(DeviceError::DomainLost(_)) => return,
             Err(error) => return self.note_memory(Event::WriteFailed { set, why: error.to_string().into() }),
         }
         self.note_memory(Event::Written { bytes, took_ns: clock::now().0.saturating_sub(begin.0) });
         self.holdings.count(set, |counters| counters.loaded_bytes += bytes);
-        // What is loaded with its function is billed with it.
+        // Bytes loaded with a function are charged when the load ends.
         if let Some(account) = task.and_then(|task| self.account_for(task, set)) {
             self.accounts.of(account).written_bytes += bytes;
         }
@@ -277,7 +279,7 @@ impl Worker {
         }
     }
 
-    /// Where it is billed what an invocation causes to happen to a set.
+    /// The account that is charged for what an invocation does to a set.
     fn account_for(&self, task: TaskId, set: ItemId) -> Option<AccountId> {
         let Submission { chain, class, .. } = &self.invocations.get(&task)?.submission;
         let mut functions = chain.stages.iter().map(|stage| &self.functions[&stage.function.id]);
@@ -298,24 +300,24 @@ impl Worker {
         }
     }
 
-    fn note_evicted(&mut self, set: ItemId, bytes: u64) {
+    fn note_reclaimed(&mut self, set: ItemId, bytes: u64) {
         self.holdings.count(set, |counters| {
             counters.evictions += 1;
             counters.evicted_bytes += bytes;
         });
-        // A function that is being loaded has no account.
+        // A function that is still being loaded has no account.
         for loaded in self.memory.functions_of(set).filter_map(|function| self.functions.get(&function)) {
             self.accounts.of(loaded.own_account()).reclaims += 1;
         }
     }
 
-    pub(super) fn settle_bills(&mut self) {
-        if std::mem::take(&mut self.holdings.bills_due) {
+    pub(super) fn update_charges(&mut self) {
+        if std::mem::take(&mut self.holdings.charges_changed) {
             self.bill_constants();
         }
     }
 
-    /// What tenants with quotas use.
+    /// Memory use of tenants with quotas.
     pub(super) fn tenant_memory(&self) -> Vec<TenantMemory> {
         let tenants = self.memory.tenant_memory().into_iter();
         tenants

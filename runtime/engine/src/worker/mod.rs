@@ -1,7 +1,9 @@
-//! The engine's thread: one loop that owns the device, the memory, the functions and the invocations.
+//! The engine's thread: one loop that owns the device, the memory, the functions and the
+//! invocations.
 //!
-//! The scheduler decides, this thread acts: it reports each event to the scheduler and carries out the actions that the
-//! scheduler answers, in order. An action may cause further events; their actions are queued behind.
+//! The scheduler decides, this thread acts: it reports each event to the scheduler and carries out
+//! the resulting actions in order. An action may cause further events; their actions are appended
+//! to the queue.
 
 mod checks;
 mod drains;
@@ -9,21 +11,21 @@ mod executors;
 mod functions;
 mod holdings;
 mod host_steps;
-mod lane_notes;
+mod lane_state;
 mod lanes;
 mod launches;
 mod loaded;
 mod memory;
 mod pad_modules;
 mod padding;
+mod padding_jobs;
 mod pads;
 mod parked;
-mod patience;
 mod read_backs;
-mod repad;
 mod report;
 mod sessions;
 mod tasks;
+mod time_limit;
 mod trace;
 
 use crate::accounts::Accounts;
@@ -48,7 +50,7 @@ use atoll_core::{
 use atoll_device::priority::WakePriority;
 use atoll_device::{Device, cpus, priority};
 use holdings::Holdings;
-use lane_notes::Lanes;
+use lane_state::Lanes;
 use loaded::{LoadJob, Loaded};
 use pads::PaddingState;
 use parked::Parked;
@@ -58,27 +60,27 @@ use std::time::Duration;
 
 pub(crate) struct Worker {
     started: Nanos,
-    /// How soon this thread gets a CPU.
+    /// The scheduling priority of this thread.
     wake_priority: WakePriority,
     /// The CPUs of this thread.
     cores: CoreShare,
-    /// How long the launch took that was complete last.
+    /// Duration of the last complete launch, in nanoseconds.
     launch_ns: u64,
     device: Box<dyn Device>,
-    /// Why the device is lost; nothing is asked of it any more then.
+    /// Why the device is lost; it is not used any more then.
     lost: Option<String>,
     scheduler: DeviceScheduler,
     scheduling: SchedulerConfig,
-    /// To be carried out, in order.
+    /// Actions of the scheduler to carry out, in order.
     actions: VecDeque<Action>,
-    /// What the scheduler answers into; empty in between.
-    fresh: Vec<Action>,
+    /// Buffer for the scheduler's actions; empty between events.
+    pending_actions: Vec<Action>,
     shared: Arc<Shared>,
     inbox: Inbox,
     functions: BTreeMap<FunctionId, Loaded>,
     /// Functions being loaded, one after the other.
     loads: VecDeque<LoadJob>,
-    /// An invocation's task has its id.
+    /// By task id, which is the invocation's id.
     invocations: BTreeMap<TaskId, Invocation>,
     launches: HashMap<LaunchId, InFlight>,
     memory: Memory,
@@ -87,23 +89,23 @@ pub(crate) struct Worker {
     accounts: Accounts,
     /// Invocations that wait for an executor.
     parked: Vec<Parked>,
-    /// Times an invocation was tried again.
+    /// Retries of invocations.
     retries: u64,
     /// See [`EngineConfig::branch_gain_min`].
     branch_gain_ns_min: u64,
     lanes: Lanes,
-    /// Host steps that were carried out in this turn.
+    /// Host steps that were finished in this turn.
     host_steps_done: VecDeque<Event>,
     closing: Option<Closing>,
     rt_start_latency: Histogram,
     preemption_latency: Histogram,
-    /// Launches that were told to leave for a real-time invocation and are still there, with when
-    /// that came.
+    /// Evicted launches that are still on the device, by the real-time invocation that evicted
+    /// them: its submission time and the launches.
     drains: Vec<(Nanos, Vec<LaunchId>)>,
     drain_latency: Histogram,
     flag_latency: Histogram,
     interrupt_latency: Histogram,
-    /// By the word of the device, as the next one.
+    /// As reported by the device, like the next one.
     reexecuted_blocks: u64,
     discarded_ns: u64,
     recorder: Recorder,
@@ -118,7 +120,7 @@ struct InFlight {
     epoch: Epoch,
 }
 
-/// What a worker is made of besides its device.
+/// The parts of a worker besides its device.
 pub(crate) struct Parts {
     pub(crate) policy: &'static PolicyEntry,
     pub(crate) residency_policy: &'static ResidencyPolicyEntry,
@@ -126,12 +128,12 @@ pub(crate) struct Parts {
     pub(crate) padding: Option<PaddingThread>,
 }
 
-/// A shutdown under way.
+/// A shutdown in progress.
 #[derive(Clone, Copy)]
 struct Closing {
-    /// When the invocations left are cancelled; `None` once they are.
+    /// When the remaining invocations are cancelled; `None` once they are.
     cancel_at: Option<Nanos>,
-    /// When the thread ends whatever is in flight.
+    /// When the thread ends even if launches are in flight.
     give_up_at: Nanos,
 }
 
@@ -174,7 +176,7 @@ impl Worker {
             scheduler: DeviceScheduler::new(&scheduler),
             scheduling: scheduler,
             actions: VecDeque::new(),
-            fresh: Vec::new(),
+            pending_actions: Vec::new(),
             shared,
             inbox,
             functions: BTreeMap::new(),
@@ -203,7 +205,7 @@ impl Worker {
         }
     }
 
-    /// Runs until shutdown. What is left then is answered by being dropped.
+    /// Runs until shutdown. Invocations that are left then are answered when they are dropped.
     pub(crate) fn run(mut self) {
         let mut idle_since = None;
         if !self.cores.cpus.is_empty() {
@@ -224,7 +226,7 @@ impl Worker {
             busy |= self.advance_loading_aside();
             busy |= self.take_mapped();
             busy |= self.advance_padding();
-            self.settle_bills();
+            self.update_charges();
             if self.is_done() {
                 return;
             }
@@ -236,14 +238,14 @@ impl Worker {
         }
     }
 
-    /// Loads constants a piece further. Copying them is long work, for which compute units must not
-    /// be kept from their CPUs.
+    /// Loads the next chunk of constants, at ordinary priority: copying takes long, and must not
+    /// keep compute units from their CPUs.
     fn advance_loading_aside(&mut self) -> bool {
         self.memory.is_loading() && priority::at_ordinary_priority(self.wake_priority, || self.advance_loading())
     }
 
-    /// Whether to look again at once instead of sleeping: something on the device is about to end,
-    /// and nobody else needs the core, or would have it for long (design D11).
+    /// Whether to spin instead of sleeping: launches are in flight, and the thread has a core to
+    /// itself or the last launch was very short.
     fn spins(&self, idle_since: Nanos) -> bool {
         let spin_ns = match self.cores.spins {
             true => limits::SPIN_NS,
@@ -256,7 +258,7 @@ impl Worker {
     fn take_urgent(&mut self) -> bool {
         let mut any = false;
         while let Ok(command) = self.inbox.urgent.try_recv() {
-            self.obey(command);
+            self.handle(command);
             any = true;
         }
         any
@@ -270,32 +272,33 @@ impl Worker {
             self.launch_ended(&completion);
             any = true;
         }
-        // Not one by one: what is issued together may go to the device together.
+        // Once for all completions: launches that are issued together can be submitted together.
         self.act();
         any
     }
 
-    /// One at a time, so that a crowd of them delays no real-time submission and no completion.
+    /// Handles one command at a time, so that many of them delay no real-time submission and no
+    /// completion.
     fn take_command(&mut self) -> bool {
         let command = self.inbox.normal.try_recv();
         let any = command.is_ok();
         if let Ok(command) = command {
-            self.obey(command);
+            self.handle(command);
         }
         any
     }
 
-    fn obey(&mut self, command: Command) {
+    fn handle(&mut self, command: Command) {
         match command {
             Command::Submit(submission, reply) => self.arrive(*submission, reply),
             Command::Cancel(id) => {
-                // What is to be cancelled may still stand in the other channel.
+                // The invocation to cancel may still be in the other channel.
                 self.take_urgent();
                 self.cancel_parked(Some(id), &InvokeError::Cancelled);
-                self.tell(Event::CancelTask { task: TaskId(id.0) });
+                self.notify_scheduler(Event::CancelTask { task: TaskId(id.0) });
             }
             Command::CloseSession(session) => {
-                // A step of it may still stand in the other channel.
+                // A step of the session may still be in the other channel.
                 self.take_urgent();
                 self.close_session(session);
             }
@@ -303,7 +306,7 @@ impl Worker {
             Command::Unload { key, answer } => self.unload(&key, answer),
             Command::OpenLane { spec, answer } => drop(answer.send(self.open_lane(&spec))),
             Command::CloseLane { lane, answer } => self.begin_close_lane(lane, answer),
-            Command::Padded(padded) => self.padded(*padded),
+            Command::PaddingResult(result) => self.padding_compiled(*result),
             Command::Statistics { answer } => drop(answer.send(self.statistics())),
             Command::Trace { from, answer } => drop(answer.send(self.recorder.batch(from, &mut *self.device))),
             Command::Shutdown { grace } => self.close(grace),
@@ -316,20 +319,20 @@ impl Worker {
         let closing = self.closing.map(|closing| closing.cancel_at.unwrap_or(closing.give_up_at));
         let deadlines = [self.scheduler.next_wakeup(), closing, self.parked_deadline(), self.memory.next_wakeup()];
         let timeout_ns = deadlines.into_iter().flatten().min().map(|at| at.0.saturating_sub(clock::now().0));
-        // What a lost device has to say is not read any more, so it must not wake us either.
+        // The completions of a lost device are not read, so they must not wake the thread.
         let completions = self.lost.is_none().then(|| self.device.completion_fd());
         self.shared.doorbell.wait(completions, timeout_ns);
     }
 
-    /// Time passes: deadlines, perturbation, shutdown.
+    /// Handles the passing of time: deadlines, perturbation, shutdown.
     fn tick(&mut self) {
         let now = clock::now();
         if self.memory.next_wakeup().is_some_and(|at| at <= now) {
-            self.tell_memory(MemoryEvent::Tick);
+            self.notify_memory(MemoryEvent::Tick);
             self.act();
         }
         if self.scheduler.next_wakeup().is_some_and(|at| at <= now) {
-            self.tell(Event::Tick);
+            self.notify_scheduler(Event::Tick);
             self.act();
         }
         if let Some(closing) = &mut self.closing
@@ -364,12 +367,12 @@ impl Worker {
 
     // The scheduler.
 
-    /// Tells the scheduler what happened; its actions wait for [`Worker::act`].
-    fn tell(&mut self, event: Event) {
+    /// Sends an event to the scheduler; its actions wait for [`Worker::act`].
+    fn notify_scheduler(&mut self, event: Event) {
         let now = clock::now();
         self.record_event(now, &event);
-        self.scheduler.handle(now, event, &mut self.fresh);
-        self.actions.extend(self.fresh.drain(..));
+        self.scheduler.handle(now, event, &mut self.pending_actions);
+        self.actions.extend(self.pending_actions.drain(..));
     }
 
     fn act(&mut self) {
@@ -390,11 +393,5 @@ impl Worker {
                 Action::FinishTask { task, outcome, preemptions } => self.finish(task, outcome, preemptions),
             }
         }
-    }
-
-    /// Whether the next action issues the following launch of this real-time task into the same queue.
-    pub(super) fn is_followed(&mut self, task: TaskId, queue: QueueId) -> bool {
-        let is_next = |action: &Action| matches!(*action, Action::Issue { task: next, queue: at, .. } if next == task && at == queue);
-        self.actions.front().is_some_and(is_next) && self.invocation(task).is_real_time()
     }
 }

@@ -1,5 +1,6 @@
-//! Modules in which functions of a tenant can share launches: made when functions come and go,
-//! loaded beside what runs, dropped when no launch uses them any more.
+//! Padding modules, in which functions of a tenant can share launches. They are compiled when
+//! functions are loaded or unloaded, loaded in the background, and unloaded when no launch uses
+//! them any more.
 
 use crate::padding::LoadedPadding;
 use crate::padding_thread::PaddingThread;
@@ -8,28 +9,28 @@ use atoll_device::Device;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// All modules there are.
+/// All padding modules.
 pub(super) struct PadModules {
     pub(super) thread: Option<PaddingThread>,
-    /// Numbers jobs.
+    /// Number of the last job.
     pub(super) jobs: u32,
-    /// Numbers modules.
+    /// Number of the last module.
     pub(super) numbers: u32,
-    /// By whose they are and what they run on.
+    /// By tenant and target.
     pub(super) owners: BTreeMap<(Tenant, String), Modules>,
 }
 
 /// The modules of a tenant for a target.
 #[derive(Default)]
 pub(super) struct Modules {
-    /// The newest job that was begun, and the newest that is over.
+    /// The number of the newest job submitted, and of the newest job finished.
     pub(super) wanted: u32,
     pub(super) made: u32,
-    /// Made, and being loaded: of one job.
+    /// Compiled and being loaded; all of one job.
     pub(super) loading: Vec<Loading>,
-    /// Of one job as well.
+    /// In use; all of one job.
     pub(super) current: Vec<Arc<LoadedPadding>>,
-    /// Replaced, and used by launches in flight.
+    /// Replaced, but still used by launches in flight.
     pub(super) retired: Vec<Arc<LoadedPadding>>,
 }
 
@@ -48,7 +49,7 @@ impl PadModules {
         self.owners.values().any(|modules| modules.made < modules.wanted || !modules.loading.is_empty())
     }
 
-    /// Candidates of the modules in use, and how many modules these are.
+    /// Numbers of candidates in the modules in use, and of those modules.
     pub(super) fn candidates(&self) -> (u64, u64) {
         let current = || self.owners.values().flat_map(|modules| &modules.current);
         (current().map(|module| module.facts.candidates.len() as u64).sum(), current().count() as u64)
@@ -56,8 +57,8 @@ impl PadModules {
 }
 
 impl Modules {
-    /// Takes a job's modules into use once all of them are loaded that can be, and drops those that
-    /// nobody uses any more. Returns whether there were any.
+    /// Takes the modules of a job into use once all that can be loaded are loaded, and unloads
+    /// retired modules that are no longer used. Returns whether a load ended.
     pub(super) fn advance(&mut self, tenant: &Tenant, device: &mut dyn Device) -> bool {
         let mut any = false;
         self.loading.retain_mut(|Loading { module, is_there }| {
@@ -66,7 +67,7 @@ impl Modules {
                 Some(answer) => {
                     (any, *is_there) = (true, answer.is_ok());
                     if let Err(error) = answer {
-                        tracing::warn!(%tenant, %error, "a padding module cannot be loaded");
+                        tracing::warn!(%tenant, %error, "a padding module could not be loaded");
                     }
                     *is_there
                 }
@@ -89,7 +90,7 @@ impl Modules {
     }
 }
 
-/// The module that has a kernel of a function, and the candidate that it is there.
+/// The module that contains a kernel of a function, and the kernel's candidate index there.
 pub(super) fn find(
     modules: &[Arc<LoadedPadding>],
     kernel: (crate::function::FunctionId, u32),

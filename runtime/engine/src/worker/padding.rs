@@ -1,4 +1,4 @@
-//! Launches that several tasks share.
+//! Launches shared by several tasks.
 
 use super::pad_modules::find;
 use super::pads::{Pad, SharedLaunch};
@@ -11,26 +11,26 @@ use atoll_device::{AddressSlots, Completion, Fault, FaultKind, LaunchRecord, Lau
 use atoll_kgraph::dkp::{Range, lay_out};
 use std::sync::Arc;
 
-/// A task's part of a launch.
+/// A task's part of a shared launch.
 struct Part {
     range: Range,
-    /// The launch that it would be alone.
+    /// The record of the launch as if it were alone.
     record: LaunchRecord,
-    /// How long its blocks take together, by their profile.
+    /// The time of its blocks together, by their profile, in nanoseconds.
     cost_ns: u64,
 }
 
-/// A share of everything.
+/// The denominator of shares.
 const WHOLE: u64 = 1_000_000;
 
-/// Where a linear number lies in an extent.
+/// The coordinates of a linear index in an extent.
 fn place(linear: u32, [x, y, _]: [u32; 3]) -> [u32; 3] {
     let (x, y) = (x.max(1), y.max(1));
     [linear % x, linear / x % y, linear / x / y]
 }
 
 impl Worker {
-    /// Notes blocks that go along with the launch that is issued next.
+    /// Records blocks to co-schedule in the launch that is issued next.
     pub(super) fn pad(&mut self, task: TaskId, step: u32, first: u32, shape: PadShape, epoch: Epoch) {
         self.padding.pads.push(Pad { task, step, first, shape, epoch });
     }
@@ -40,7 +40,7 @@ impl Worker {
         !self.padding.pads.is_empty()
     }
 
-    /// Issues a launch together with the blocks that go along.
+    /// Issues a launch together with its co-scheduled blocks.
     pub(super) fn issue_shared(&mut self, launch: LaunchId, task: TaskId, step: u32, queue: QueueId, epoch: Epoch) {
         let pads = std::mem::take(&mut self.padding.pads);
         if self.lost.is_some() {
@@ -63,9 +63,9 @@ impl Worker {
         self.clear_evicted_word(task, step)?;
         let module = self.padding_module(task, step);
         let own = self.part(&module, task, step, launch, epoch, None);
-        let riders: Vec<Part> =
+        let co_scheduled: Vec<Part> =
             pads.iter().map(|pad| self.part(&module, pad.task, pad.step, launch, pad.epoch, Some(pad))).collect();
-        let parts: Vec<&Part> = std::iter::once(&own).chain(&riders).collect();
+        let parts: Vec<&Part> = std::iter::once(&own).chain(&co_scheduled).collect();
         let ranges: Vec<Range> = parts.iter().map(|part| part.range.clone()).collect();
         let laid_out =
             lay_out(&module.facts, &ranges).map_err(|error| format!("a padded launch cannot be laid out: {error}"))?;
@@ -78,7 +78,8 @@ impl Worker {
             grid: [laid_out.blocks, 1, 1],
             shared_bytes: laid_out.shared_bytes,
             address_slots,
-            // Its kernels look at their own epochs, and only the compute units' way between blocks is closed to them.
+            // The candidates check their own epochs, so the compute units must not skip blocks of
+            // the launch.
             preemptible: 0,
             may_run_again: 0,
             followed: 0,
@@ -88,7 +89,7 @@ impl Worker {
         self.launches.insert(launch, InFlight { task, step, queue, epoch });
         let whole = parts.iter().map(|part| part.cost_ns).sum::<u64>().max(1);
         let share = |part: &Part| (u128::from(part.cost_ns) * u128::from(WHOLE) / u128::from(whole)) as u64;
-        let shares = riders.iter().map(share).collect();
+        let shares = co_scheduled.iter().map(share).collect();
         let shared = SharedLaunch {
             _module: module,
             evicted_word: own.record.evicted_word,
@@ -108,7 +109,7 @@ impl Worker {
         Arc::clone(find(&invocation.padding, (function, kernel)).expect("only steps with profiles are padded").0)
     }
 
-    /// A task's part of a launch: all of a step, or some of its blocks.
+    /// A task's part of a launch: all blocks of a step, or some of them.
     fn part(
         &mut self,
         module: &LoadedPadding,
@@ -134,7 +135,7 @@ impl Worker {
         let mut arguments = params.to_vec();
         arguments.resize(facts.virtual_offset as usize, 0);
         arguments.resize(facts.params_bytes as usize, 0);
-        // What lies behind the kernel's own arguments is no address.
+        // Bytes behind the kernel's own arguments are not addresses.
         record.address_slots = record.address_slots.before(facts.virtual_offset as usize / 8);
         let blocks = grid.iter().product();
         let (first, blocks) = pad.map_or((0, blocks), |pad| (pad.first, pad.shape.blocks));
@@ -145,14 +146,14 @@ impl Worker {
         }
     }
 
-    /// A launch that was shared is over: bills the tasks whose blocks ran beside it, and says what
-    /// is left of the completion and its report for the task whose launch it was.
+    /// Handles the end of a shared launch: bills the tasks of co-scheduled blocks, and returns the
+    /// rest of the completion; leaves in `report` what concerns the task of the padded launch.
     pub(super) fn shared_launch_ended(
         &mut self,
         InFlight { task, step, .. }: InFlight,
         completion: &Completion,
         report: &mut LaunchReport,
-        may_leave: bool,
+        may_be_evicted: bool,
         now: Nanos,
     ) -> Completion {
         let mut own = *completion;
@@ -166,7 +167,7 @@ impl Worker {
                 invocation.note_pad(&Completion { busy_ns: busy_ns.min(busy_ns_max), ..*completion }, now);
             }
         }
-        if completion.status == LaunchStatus::Complete && may_leave {
+        if completion.status == LaunchStatus::Complete && may_be_evicted {
             let mut word = [0; 4];
             let answer = self.device.read(shared.evicted_word, &mut word);
             if self.check(answer).is_ok() && word != [0; 4] {
@@ -174,21 +175,24 @@ impl Worker {
             }
         }
         match completion.status {
-            LaunchStatus::Failed | LaunchStatus::Aborted => self.share_out(task, step, &shared, report),
+            LaunchStatus::Failed | LaunchStatus::Aborted => self.attribute_fault(task, step, &shared, report),
             LaunchStatus::Complete | LaunchStatus::Evicted => {}
         }
         own
     }
 
-    /// A shared launch failed or was ended: who of those that share it did what, and what that
-    /// means for the others. Leaves in the report what the task gets to hear whose launch it was.
-    fn share_out(&mut self, task: TaskId, step: u32, shared: &SharedLaunch, report: &mut LaunchReport) {
-        let Some(fault) = report.fault.take() else { return shared.pads.iter().for_each(|pad| self.doubt(pad)) };
+    /// Attributes the failure of a shared launch to one of its tasks, and handles the consequences
+    /// for the others. Leaves in `report` the fault for the task of the padded launch.
+    fn attribute_fault(&mut self, task: TaskId, step: u32, shared: &SharedLaunch, report: &mut LaunchReport) {
+        let Some(fault) = report.fault.take() else {
+            return shared.pads.iter().for_each(|pad| self.mark_uncertain(pad));
+        };
         let may_have_run = !matches!(fault.kind, FaultKind::Lost { may_have_run: false, .. });
         if let FaultKind::Fatal { cause } | FaultKind::Lost { cause, .. } = fault.kind {
-            // Whose blocks ended the device nobody knows. Tried again they run alone, and then it shows.
+            // It is unknown whose blocks ended the device. All are retried unpadded, which will
+            // show it.
             let lost = Fault::of_kernel(FaultKind::Lost { cause, may_have_run }, "");
-            shared.pads.iter().for_each(|pad| self.lose(pad, &lost));
+            shared.pads.iter().for_each(|pad| self.record_loss(pad, &lost));
             report.fault = Some(lost);
             return;
         }
@@ -196,7 +200,7 @@ impl Worker {
         let (guilty, told) = match culprit {
             Some((Some(pad), block)) => {
                 let fault = self.own_fault(pad.task, pad.step, block, &fault);
-                self.blame(&pad, &fault);
+                self.record_own_fault(&pad, &fault);
                 let cause = "a best-effort block that ran beside it faulted".to_owned();
                 (Some(pad.task), Fault::of_kernel(FaultKind::Lost { cause, may_have_run: true }, ""))
             }
@@ -204,10 +208,10 @@ impl Worker {
             None => (None, fault),
         };
         report.fault = Some(told);
-        shared.pads.iter().filter(|pad| Some(pad.task) != guilty).for_each(|pad| self.doubt(pad));
+        shared.pads.iter().filter(|pad| Some(pad.task) != guilty).for_each(|pad| self.mark_uncertain(pad));
     }
 
-    /// A fault as it would be told if the block had been in a launch of its own.
+    /// A fault as it would have been reported for a launch of its own.
     fn own_fault(&mut self, task: TaskId, step: u32, block: u32, fault: &Fault) -> Fault {
         let invocation = self.invocation(task);
         let function = &invocation.submission.chain.stages[0].function;
@@ -216,7 +220,7 @@ impl Worker {
         };
         let kernel = &function.image().kernels[launch.kernel as usize];
         let thread = fault.thread.map(|[thread, ..]| place(thread, kernel.block));
-        // Lines are those of a text that nobody has.
+        // The line is that of a generated text, which no user has.
         Fault {
             kernel: kernel.name.clone(),
             block: Some(place(block, launch.grid)),
@@ -226,26 +230,26 @@ impl Worker {
         }
     }
 
-    /// A block of a task faulted beside another one's: the task is over.
-    fn blame(&mut self, pad: &Pad, fault: &Fault) {
+    /// A co-scheduled block of a task faulted: ends the task.
+    fn record_own_fault(&mut self, pad: &Pad, fault: &Fault) {
         if self.invocations.contains_key(&pad.task) {
             self.note_failed_launch(pad.task, pad.step, Some(fault));
-            self.padding.doubted.push(pad.task);
+            self.padding.uncertain.push(pad.task);
         }
     }
 
-    /// A task's blocks were lost with the device that ran them, and everything else that it had
-    /// there.
-    fn lose(&mut self, pad: &Pad, fault: &Fault) {
+    /// The co-scheduled blocks of a task were lost with the executor, like everything else the task
+    /// had there.
+    fn record_loss(&mut self, pad: &Pad, fault: &Fault) {
         if let Some(invocation) = self.invocations.get_mut(&pad.task) {
             invocation.note_loss(Some(fault));
             invocation.failure.get_or_insert_with(|| InvokeError::Device(fault.to_string()));
         }
     }
 
-    /// Blocks of a task may have been stopped midway. Where they cannot be run again, the task is
-    /// over.
-    fn doubt(&mut self, pad: &Pad) {
+    /// Co-scheduled blocks of a task may have been stopped midway. Ends the task if they must not
+    /// run again.
+    fn mark_uncertain(&mut self, pad: &Pad) {
         let Some(invocation) = self.invocations.get_mut(&pad.task) else { return };
         if invocation
             .instances
@@ -255,16 +259,16 @@ impl Worker {
         {
             return;
         }
-        let reason = "blocks of it ran beside a launch that was cut off, and running them again is not harmless";
+        let reason = "its blocks were co-scheduled in a launch that was stopped, and they must not run twice";
         invocation.failure.get_or_insert_with(|| InvokeError::Device(reason.into()));
-        self.padding.doubted.push(pad.task);
+        self.padding.uncertain.push(pad.task);
     }
 
-    /// Ends the tasks about which there is doubt, once the scheduler knows that nothing of them is
-    /// on the device.
-    pub(super) fn end_doubted(&mut self) {
-        for task in std::mem::take(&mut self.padding.doubted) {
-            self.tell(Event::CancelTask { task });
+    /// Ends the tasks in `uncertain`, once the scheduler knows that nothing of them is on the
+    /// device.
+    pub(super) fn cancel_uncertain(&mut self) {
+        for task in std::mem::take(&mut self.padding.uncertain) {
+            self.notify_scheduler(Event::CancelTask { task });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks of several tasks in one launch.
+//! State of padding: blocks of several tasks in one launch.
 
 use super::pad_modules::PadModules;
 use crate::padding::LoadedPadding;
@@ -7,18 +7,18 @@ use atoll_core::{DeviceOffset, Epoch, LaunchId, PadShape, TaskId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What is known about padding.
+/// State of padding.
 pub(super) struct PaddingState {
     pub(super) modules: PadModules,
-    /// Blocks that go along with the launch that is issued next.
+    /// Blocks to co-schedule in the launch that is issued next.
     pub(super) pads: Vec<Pad>,
-    /// Launches in flight that several share.
+    /// Shared launches in flight.
     pub(super) shared: HashMap<LaunchId, SharedLaunch>,
-    /// Tasks that cannot go on.
-    pub(super) doubted: Vec<TaskId>,
+    /// Tasks that cannot continue, because blocks of them may have been stopped midway.
+    pub(super) uncertain: Vec<TaskId>,
 }
 
-/// Blocks of a task that run beside another one's.
+/// Blocks of a task that are co-scheduled in another task's launch.
 #[derive(Clone, Copy)]
 pub(super) struct Pad {
     pub(super) task: TaskId,
@@ -32,23 +32,29 @@ pub(super) struct Pad {
 pub(super) struct SharedLaunch {
     /// Keeps the module on the device.
     pub(super) _module: Arc<LoadedPadding>,
-    /// That of the real-time launch.
+    /// The evicted word of the real-time launch.
     pub(super) evicted_word: DeviceOffset,
     /// Blocks of the real-time launch, which come first.
     pub(super) blocks: u32,
     pub(super) pads: Vec<Pad>,
-    /// What of its time belongs to each pad, in parts of a whole (`padding.rs`).
+    /// Each pad's share of the launch's time, in parts of `WHOLE` (`padding.rs`).
     pub(super) shares: Vec<u64>,
 }
 
 impl PaddingState {
     pub(super) fn new(thread: Option<PaddingThread>) -> PaddingState {
-        PaddingState { modules: PadModules::new(thread), pads: Vec::new(), shared: HashMap::new(), doubted: Vec::new() }
+        PaddingState {
+            modules: PadModules::new(thread),
+            pads: Vec::new(),
+            shared: HashMap::new(),
+            uncertain: Vec::new(),
+        }
     }
 }
 
 impl SharedLaunch {
-    /// Whose a block of the launch is, `None` for the real-time task, and its number there.
+    /// The pad that a block of the launch belongs to (`None` for the real-time task), and the
+    /// block's index there.
     pub(super) fn owner(&self, block: u32) -> Option<(Option<Pad>, u32)> {
         let Some(mut at) = block.checked_sub(self.blocks) else { return Some((None, block)) };
         for pad in &self.pads {

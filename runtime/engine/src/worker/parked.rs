@@ -1,4 +1,4 @@
-//! An invocation in front of the scheduler.
+//! Invocations that are not passed to the scheduler yet.
 
 use crate::event::Submission;
 use crate::request::PendingReply;

@@ -1,4 +1,4 @@
-//! Sizes that kernels compute: read back between launches, after which the steps behind are known.
+//! Sizes computed by kernels: read back between launches; they determine the steps that follow.
 
 use super::Worker;
 use crate::binding::Work;
@@ -9,7 +9,7 @@ use atoll_kgraph::{DType, ReadBack, Scalar};
 use std::sync::Arc;
 
 impl Worker {
-    /// The size that a host step reads back, if it is such a step.
+    /// The read-back of a host step, if the step is one.
     pub(super) fn read_back_of(&mut self, task: TaskId, step: u32) -> Option<ReadBack> {
         let invocation = self.invocation(task);
         let StagePlace { stage, step } = invocation.submission.chain.locate(step);
@@ -17,7 +17,7 @@ impl Worker {
         Some(invocation.submission.chain.stages[stage].function.graph().read_backs[index as usize].clone())
     }
 
-    /// Reads a size back and tells the scheduler the steps that it leads to.
+    /// Reads a size back and reports the steps that follow from it to the scheduler.
     pub(super) fn read_size_back(&mut self, task: TaskId, step: u32, read_back: ReadBack) {
         let invocation = self.invocation(task);
         let stage = invocation.submission.chain.locate(step).stage;
@@ -42,8 +42,7 @@ impl Worker {
     }
 }
 
-/// The number of a type in the first of these bytes; one that is too large for 64 bits with a sign
-/// is as large as those can be.
+/// The value of an integer type in the first bytes; clamped to `i64::MAX` if it does not fit.
 fn integer(dtype: DType, bytes: [u8; 8]) -> i64 {
     let number = i64::from_le_bytes(bytes);
     match dtype {
@@ -51,7 +50,7 @@ fn integer(dtype: DType, bytes: [u8; 8]) -> i64 {
         DType::I16 => (number as i16).into(),
         DType::I32 => (number as i32).into(),
         DType::U64 => i64::try_from(number as u64).unwrap_or(i64::MAX),
-        // The bytes behind are zero.
+        // The remaining bytes are zero.
         _ => number,
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine tells about itself.
+//! Collects the engine's statistics.
 
 use super::Worker;
 use super::loaded::Loaded;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 impl Worker {
     pub(super) fn statistics(&mut self) -> EngineStatistics {
-        self.settle_bills();
+        self.update_charges();
         let now = clock::now();
         let usage = self.usage(now);
         let counters = self.scheduler.counters();
@@ -81,7 +81,7 @@ impl Worker {
         }
     }
 
-    /// What everybody used up to now.
+    /// All usage up to now.
     fn usage(&mut self, now: Nanos) -> Vec<UsageRow> {
         let Worker { accounts, functions, invocations, .. } = self;
         let pending = invocations.values().flat_map(|invocation| {
@@ -108,7 +108,7 @@ impl Worker {
         FunctionStatistics { memory, constants: self.holdings.counters(set), ..loaded.statistics() }
     }
 
-    /// Memory of each function's invocations, memory kept from past ones included.
+    /// Bytes of memory of each function's invocations, including memory kept from past ones.
     fn invocation_bytes(&self) -> BTreeMap<FunctionId, u64> {
         let mut bytes: BTreeMap<FunctionId, u64> = BTreeMap::new();
         for (function, instance) in self.holdings.kept.values() {

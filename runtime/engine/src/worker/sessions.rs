@@ -1,5 +1,5 @@
-//! Memory of sessions: cleared when a session begins, shown to each of its steps, given back when
-//! it ends.
+//! Memory of sessions: cleared when a session begins, bound to each of its steps, freed when it
+//! ends.
 
 use super::Worker;
 use super::holdings::SessionMemory;
@@ -18,8 +18,8 @@ impl Worker {
         self.invocation(task).submission.session.clone()
     }
 
-    /// Shows a step its session's memory, which is cleared for the first one. Returns why there is
-    /// none any more.
+    /// Binds a session's memory to a step, and clears it for the first step. Returns an error for
+    /// the step if the memory was lost.
     pub(super) fn enter_session(
         &mut self,
         task: TaskId,
@@ -37,7 +37,7 @@ impl Worker {
         Ok(None)
     }
 
-    /// A step was prepared: its session has begun, if it had not.
+    /// Records that a step was prepared: its session has begun.
     pub(super) fn begin_session(&mut self, task: TaskId) {
         let Some(session) = self.session_of(task) else { return };
         let Some(Place { bytes, .. }) = self.memory.session_place(session.id) else { return };
@@ -49,27 +49,27 @@ impl Worker {
         }
     }
 
-    /// Whether a step lost its session's memory, by what happened to it.
+    /// Whether a step lost its session's memory.
     pub(super) fn has_lost_session(&mut self, session: Option<&Arc<Session>>, lost_executor: bool) -> bool {
         lost_executor && session.is_some_and(|session| self.holdings.sessions.contains_key(&session.id))
     }
 
-    /// Ends a session: its steps are refused from now on, and its memory is free once the last one
-    /// has left.
+    /// Closes a session: further steps are refused, and its memory is freed once its last step has
+    /// ended.
     pub(super) fn close_session(&mut self, session: SessionId) {
         self.shared.sessions.remove(session);
-        self.tell_memory(MemoryEvent::SessionClosed { session });
-        self.tell_memory(MemoryEvent::Resume);
+        self.notify_memory(MemoryEvent::SessionClosed { session });
+        self.notify_memory(MemoryEvent::Resume);
     }
 
-    /// A session was not used for its idle time.
+    /// Handles a session that was idle for its idle time.
     pub(super) fn session_expired(&mut self, session: SessionId) {
         self.shared.sessions.remove(session);
         tracing::info!(session = session.0, "session expired");
     }
 
-    pub(super) fn give_state_back(&mut self, session: SessionId, place: Place) {
-        // One that never began has written nothing.
+    pub(super) fn free_state(&mut self, session: SessionId, place: Place) {
+        // A session that never began has no data.
         let Some(SessionMemory { at, bytes, holder }) = self.holdings.sessions.remove(&session) else { return };
         self.accounts.pass(bytes, Some(holder), None, clock::now());
         if self.lost.is_none() {

@@ -1,4 +1,4 @@
-//! Invocations: what the scheduler's actions do to them.
+//! Carries out the scheduler's actions on invocations.
 
 use super::holdings::spec_of;
 use super::{InFlight, Worker};
@@ -17,16 +17,18 @@ use atoll_core::{DeviceOffset, Epoch, Event, LaunchId, Outcome, QueueId, TaskId,
 use atoll_device::{DeviceError, Fault, FaultKind, LaunchRecord, LaunchReport, SubmitError};
 use std::sync::Arc;
 
-/// What fails without a fault was refused by the scheduler, which knows what can be.
-const INCREDIBLE: &str = "a launch ended as it cannot have: a kernel of the tenant may have written over what the device keeps beside its buffers";
+/// The reason if a task failed without a reported fault: the scheduler saw an end that is
+/// impossible.
+const IMPOSSIBLE_END: &str = "a launch ended in an impossible way: a kernel of the tenant may have overwritten control \
+                          data of the device";
 
 impl Worker {
-    /// An invocation arrives.
+    /// Admits an invocation to memory decisions, or refuses it.
     pub(super) fn submit(&mut self, submission: Submission, reply: PendingReply) {
         let task = TaskId(submission.id.0);
         let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
         if !functions.iter().all(|id| self.functions.get(id).is_some_and(|loaded| !loaded.is_unloading())) {
-            // It was found just before it was withdrawn.
+            // The function was withdrawn after the client's thread had found it.
             return reply.send(Err(InvokeError::Unloaded));
         }
         let spec = spec_of(&submission);
@@ -35,13 +37,13 @@ impl Worker {
             return reply.send(Err(InvokeError::refused(refusal, &spec.tenant)));
         }
         for id in &functions {
-            self.functions.get_mut(id).expect("looked at just now").invocations += 1;
+            self.functions.get_mut(id).expect("present: checked above").invocations += 1;
         }
         self.invocations.insert(task, Invocation::new(submission, reply));
-        self.tell_memory(MemoryEvent::Arrived(spec));
+        self.notify_memory(MemoryEvent::Arrived(spec));
     }
 
-    /// An invocation lines up in the scheduler's queue.
+    /// Passes an invocation to the scheduler.
     pub(super) fn admit(&mut self, task: TaskId, ready: bool) {
         let Submission { class, priority, deadline, ref chain, .. } = self.invocation(task).submission;
         let (steps, forks) = (Arc::clone(&chain.steps), chain.forks.clone());
@@ -49,7 +51,7 @@ impl Worker {
         let (lane, client) = (first.lane, self.lanes.client(&first.key.tenant));
         let before = self.actions.len();
         let profiles = self.profiles(task);
-        self.tell(Event::TaskArrived(TaskSpec {
+        self.notify_scheduler(Event::TaskArrived(TaskSpec {
             task,
             lane,
             client,
@@ -65,21 +67,21 @@ impl Worker {
     }
 
     pub(super) fn invocation(&mut self, task: TaskId) -> &mut Invocation {
-        self.invocations.get_mut(&task).expect("the scheduler names invocations that are not finished")
+        self.invocations.get_mut(&task).expect("the scheduler names only unfinished invocations")
     }
 
-    /// Binds memory and writes the inputs; without memory the task waits for some.
+    /// Requests memory for an invocation; its inputs are written once it is granted.
     pub(super) fn prepare(&mut self, task: TaskId) {
-        self.tell_memory(MemoryEvent::Prepare { task });
+        self.notify_memory(MemoryEvent::Prepare { task });
     }
 
-    /// An invocation's memory is bound: writes its inputs.
+    /// Writes the inputs of an invocation whose memory is bound.
     pub(super) fn write_all_inputs(&mut self, task: TaskId) {
         let begin = clock::now();
         let mut instances = std::mem::take(&mut self.invocation(task).instances);
         let invocation = self.invocation(task);
         invocation.times.prepare_begin = Some(begin);
-        invocation.submission.chain.leave_queues();
+        invocation.submission.chain.release_slots();
         self.interrupt_evicted(task, &instances);
         let moved = self.move_instances(task, &mut instances).and_then(|()| self.enter_session(task, &mut instances));
         let answer = moved.and_then(|lost| match lost {
@@ -94,7 +96,7 @@ impl Worker {
                 let invocation = self.invocation(task);
                 (invocation.prepared, invocation.times.prepare_end) = (true, Some(clock::now()));
                 self.note_memory(MemoryEvent::Prepared { task });
-                self.tell(Event::TaskPrepared { task });
+                self.notify_scheduler(Event::TaskPrepared { task });
             }
             Err(error) => self.fail_on(task, "the inputs cannot be written", &error),
         }
@@ -109,7 +111,7 @@ impl Worker {
                 let answer = self.device.write(instance.at(instance.binding.inputs[input].offset), &bytes);
                 let invocation = self.invocation(task);
                 invocation.stages[stage].usage.written_bytes += bytes.len() as u64;
-                // Kept: it may have to be tried again.
+                // Kept for a retry.
                 invocation.submission.chain.stages[stage].inputs[input] = Source::Bytes(bytes);
                 answer?;
             }
@@ -121,21 +123,21 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends a task that the device cannot go on with.
+    /// Fails a task because of a device error.
     pub(super) fn fail_on(&mut self, task: TaskId, what: &str, error: &DeviceError) {
         if matches!(error, DeviceError::DomainLost(_)) {
             let invocation = self.invocation(task);
-            // Before it is prepared it has run nothing.
+            // Before it was prepared it has run nothing.
             (invocation.lost_executor, invocation.may_have_run) = (true, invocation.prepared);
         }
         self.fail(task, InvokeError::Device(format!("{what}: {error}")));
     }
 
-    /// Ends a task whose preparation or host step went wrong.
+    /// Fails a task whose preparation or host step failed.
     pub(super) fn fail(&mut self, task: TaskId, reason: InvokeError) {
         self.invocation(task).failure = Some(reason);
         self.note_memory(MemoryEvent::Ending { task });
-        self.tell(Event::TaskFailed { task });
+        self.notify_scheduler(Event::TaskFailed { task });
     }
 
     pub(super) fn raise_epoch(&mut self, task: TaskId, epoch: Epoch) {
@@ -155,7 +157,7 @@ impl Worker {
         }
     }
 
-    /// An error here means that the device does not keep its contract, or is lost.
+    /// Submits a launch. An error means that the device violates its contract, or is lost.
     fn try_issue(
         &mut self,
         launch: LaunchId,
@@ -167,7 +169,7 @@ impl Worker {
         self.clear_evicted_word(task, step)?;
         let (stage, within) = self.launch_place(task, step);
         let followed = self.is_followed(task, queue);
-        let instance = &mut self.invocations.get_mut(&task).expect("looked at just now").instances[stage];
+        let instance = &mut self.invocations.get_mut(&task).expect("present: checked above").instances[stage];
         let (record, params) = instance.record(within, launch, epoch).expect("only launches are issued");
         let record = LaunchRecord { followed: u32::from(followed), ..record };
         taken(self.device.submit(queue, &record, params), queue)?;
@@ -175,18 +177,18 @@ impl Worker {
         Ok(())
     }
 
-    /// The stage of a step that is a launch, and its index there.
+    /// The stage of a launch, and its step index in the stage.
     fn launch_place(&mut self, task: TaskId, step: u32) -> (usize, u32) {
         let StagePlace { stage, step } = self.invocation(task).submission.chain.locate(step);
         (stage, step.expect("only launches are issued"))
     }
 
-    /// Makes a step's evicted word 0, if an earlier launch of it left.
+    /// Clears a step's evicted word, if an earlier launch of it exited early.
     pub(super) fn clear_evicted_word(&mut self, task: TaskId, step: u32) -> Result<(), String> {
         let (stage, within) = self.launch_place(task, step);
         if let Some(word) = self.invocation(task).instances[stage].take_evicted_word(within) {
             match self.device.write(word, &0_u32.to_le_bytes()) {
-                // With its memory the launch is refused as well, which ends the invocation and not the device.
+                // The submit is refused as well then, which ends the invocation only.
                 Ok(()) | Err(DeviceError::DomainLost(_)) => {}
                 Err(error) => return Err(error.to_string()),
             }
@@ -194,26 +196,26 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends a launch that goes on although its invocation is over.
+    /// Aborts a launch whose invocation is over.
     pub(super) fn abort(&mut self, launch: LaunchId, queue: QueueId) {
         if self.lost.is_none() {
             self.device.abort(queue, launch);
         }
     }
 
-    /// The device does not end a launch that it was told to end.
+    /// Handles a launch that the device did not abort in time.
     pub(super) fn hung(&mut self, launch: LaunchId) {
         let Some(&InFlight { task, step, .. }) = self.launches.get(&launch) else { return };
         let chain = &self.invocation(task).submission.chain;
         let function = &chain.stages[chain.locate(step).stage].function.key;
         let seconds = atoll_core::limits::HANG_NS / 1_000_000_000;
-        let reason = format!("a launch of function {function} did not end within {seconds} s of being told to");
+        let reason = format!("a launch of function {function} did not end within {seconds} s of its abort");
         if !self.device.kill(launch, &reason) {
             self.lose_device(reason);
         }
     }
 
-    /// Shows what a kernel printed, for who looks at logs.
+    /// Logs what a kernel printed.
     pub(super) fn show_printed(&mut self, task: TaskId, step: u32, report: &LaunchReport) {
         let chain = &self.invocation(task).submission.chain;
         let function = &chain.stages[chain.locate(step).stage].function.key;
@@ -221,7 +223,7 @@ impl Worker {
         tracing::info!(target: "atoll::print", %function, task_id = task.0, step, lost_bytes, "{text}");
     }
 
-    /// Remembers which kernel failed and why, for the answer.
+    /// Records which kernel failed and why, for the reply.
     pub(super) fn note_failed_launch(&mut self, task: TaskId, step: u32, fault: Option<&Fault>) {
         let device = self.shared.device.name.clone();
         let invocation = self.invocation(task);
@@ -235,20 +237,23 @@ impl Worker {
         let mut reason = format!("{happened} (node '{node}', step {} of {steps}, on {device})", step + 1);
         if fault.is_some_and(|fault| matches!(fault.kind, FaultKind::BadAddress { .. })) {
             reason += &format!(
-                "; to find the thread and the buffer, run the bundle's PTX alone: atoll kernel run --entry {kernel} --check"
+                "; to find the thread and the buffer, run the bundle's PTX alone: atoll kernel run --entry {kernel} \
+                 --check"
             );
         }
         tracing::warn!(function = %function.key, task_id = task.0, %reason);
-        // The first failure is the cause of what fails behind it.
+        // The first failure is the cause of later ones.
         invocation.failure.get_or_insert(InvokeError::Device(reason));
     }
 
-    /// Answers an invocation and gives its memory back.
+    /// Answers an invocation and releases its resources.
     pub(super) fn finish(&mut self, task: TaskId, outcome: Outcome, preemptions: u32) {
         let mut invocation = self.invocations.remove(&task).expect("a task finishes once");
         let mut answer = match outcome {
             Outcome::Complete => self.read_outputs(&mut invocation, preemptions),
-            Outcome::Failed => Err(invocation.failure.take().unwrap_or_else(|| InvokeError::Device(INCREDIBLE.into()))),
+            Outcome::Failed => {
+                Err(invocation.failure.take().unwrap_or_else(|| InvokeError::Device(IMPOSSIBLE_END.into())))
+            }
             Outcome::Cancelled => Err(invocation.failure.take().unwrap_or(InvokeError::Cancelled)),
             Outcome::DeadlineExceeded => Err(InvokeError::DeadlineExceeded),
             Outcome::Refused => Err(InvokeError::ClassRefused(invocation.submission.class)),
@@ -266,7 +271,7 @@ impl Worker {
         }
         let is_lost = matches!(answer, Err(InvokeError::SessionLost));
         let went_wrong = answer.is_err() && session.is_none() && matches!(outcome, Outcome::Complete | Outcome::Failed);
-        if went_wrong && self.wants_retry(&invocation) {
+        if went_wrong && self.should_retry(&invocation) {
             self.bill(&mut invocation, None, preemptions);
             let may_have_run = invocation.may_have_run;
             let (mut submission, reply) = self.put_away(invocation);
@@ -274,16 +279,16 @@ impl Worker {
             return self.retry(submission, reply);
         }
         self.bill(&mut invocation, Some(&answer), preemptions);
-        // The client goes on while we tidy up.
+        // The client continues while the engine cleans up.
         std::mem::replace(&mut invocation.reply, PendingReply::answered()).send(answer);
-        invocation.submission.chain.leave_queues();
+        invocation.submission.chain.release_slots();
         drop(self.put_away(invocation));
         if let Some(session) = session.filter(|_| is_lost) {
             self.close_session(session.id);
         }
     }
 
-    /// Puts what an invocation took into the accounts; without an answer it will be tried again.
+    /// Adds the usage of an invocation to the accounts; without an answer it will be retried.
     fn bill(
         &mut self,
         invocation: &mut Invocation,
@@ -297,7 +302,7 @@ impl Worker {
             loaded.invocations -= 1;
             let timing = timing.map(|timing| invocation.stage_timing(stage, timing));
             let usage = &mut invocation.stages[stage].usage;
-            // The first stage answers for all of them.
+            // Preemptions are counted for the first stage.
             usage.preemptions += if stage == 0 { u64::from(preemptions) } else { 0 };
             match answer {
                 Some(answer) => {
@@ -310,14 +315,14 @@ impl Worker {
         }
     }
 
-    /// Gives back what an invocation had on the device.
+    /// Releases the device resources of an invocation.
     fn put_away(&mut self, invocation: Invocation) -> (Submission, PendingReply) {
         let Invocation { submission, reply, instances, slots, .. } = invocation;
         let functions: Vec<FunctionId> = submission.chain.stages.iter().map(|stage| stage.function.id).collect();
         self.keep(functions.clone(), slots, instances);
-        self.tell_memory(MemoryEvent::Ended { task: TaskId(submission.id.0) });
+        self.notify_memory(MemoryEvent::Ended { task: TaskId(submission.id.0) });
         functions.into_iter().for_each(|function| self.finish_unload(function));
-        self.tell_memory(MemoryEvent::Resume);
+        self.notify_memory(MemoryEvent::Resume);
         (submission, reply)
     }
 
@@ -337,7 +342,7 @@ impl Worker {
                 let mut bytes = vec![0; place.bytes as usize];
                 let answer = self.device.read(instance.at(place.offset), &mut bytes);
                 if matches!(answer, Err(DeviceError::DomainLost(_))) {
-                    // They went with the memory of a process that died after the last launch.
+                    // The outputs were lost with a process that died after the last launch.
                     (*lost_executor, *may_have_run) = (true, true);
                 }
                 self.check(answer).map_err(|error| unreadable(&error))?;
@@ -350,7 +355,7 @@ impl Worker {
         Ok(InvocationResult { outputs, timing, entered_ns: invocation.times.entered.0, preemptions, launches })
     }
 
-    /// Cancels every invocation for a reason of our own.
+    /// Cancels all invocations.
     pub(super) fn cancel_all(&mut self, reason: &InvokeError) {
         let tasks: Vec<TaskId> = self.invocations.keys().copied().collect();
         tasks.into_iter().for_each(|task| self.cancel(task, reason.clone()));
@@ -360,7 +365,7 @@ impl Worker {
     pub(super) fn cancel(&mut self, task: TaskId, reason: InvokeError) {
         self.invocation(task).failure.get_or_insert(reason);
         self.note_memory(MemoryEvent::Ending { task });
-        self.tell(Event::CancelTask { task });
+        self.notify_scheduler(Event::CancelTask { task });
     }
 }
 
@@ -368,7 +373,7 @@ fn unreadable(error: &DeviceError) -> InvokeError {
     InvokeError::Device(format!("the outputs cannot be read: {error}"))
 }
 
-/// What it means that a device does not take a launch for which it has room.
+/// The reason why the device is lost if it refuses a launch for which it has room.
 pub(super) fn taken(answer: Result<(), SubmitError>, queue: QueueId) -> Result<(), String> {
     answer.map_err(|error| match error {
         SubmitError::Full => format!("device queue {} refused a launch although it has room", queue.0),

@@ -1,4 +1,4 @@
-//! What of the engine's work is recorded, and as what.
+//! Records the engine's work in the trace.
 
 use super::{InFlight, Worker};
 use crate::chain::StagePlace;
@@ -8,8 +8,8 @@ use atoll_device::Completion;
 use atoll_trace::{Raise, Record, What};
 
 impl Worker {
-    /// An event that the scheduler is told. Ends of launches are recorded where they are heard of,
-    /// with what the device stamped; ticks say nothing.
+    /// Records an event for the scheduler. Ends of launches are recorded in [`Worker::record_end`],
+    /// with the device's times; ticks are not recorded.
     pub(super) fn record_event(&mut self, now: Nanos, event: &Event) {
         let (task, what) = match event {
             Event::TaskArrived(spec) => (spec.task, What::Arrived { class: spec.class, ready: spec.ready }),
@@ -26,8 +26,8 @@ impl Worker {
         self.recorder.note(now, task, function, what);
     }
 
-    /// An action that is about to be carried out: a launch is recorded before any block of it can
-    /// begin.
+    /// Records an action before it is carried out, so that a launch is recorded before any of its
+    /// blocks can start.
     pub(super) fn record_action(&mut self, action: &Action) {
         let (task, what) = match *action {
             Action::RaiseEpoch { task, epoch } => {
@@ -50,7 +50,7 @@ impl Worker {
         self.recorder.note_now(task, function, what);
     }
 
-    /// A launch that ended.
+    /// Records the end of a launch.
     pub(super) fn record_end(&mut self, completion: &Completion, launch: InFlight, end: LaunchEnd, now: Nanos) {
         let InFlight { task, step, queue, .. } = launch;
         let (function, node) = self.node_of(task, step);
@@ -63,7 +63,7 @@ impl Worker {
         );
     }
 
-    /// The function that a step belongs to, and the node that it is of its graph.
+    /// The function that a step belongs to, and the step's node in the function's graph.
     fn node_of(&self, task: TaskId, step: u32) -> (Option<FunctionId>, u32) {
         let Some(invocation) = self.invocations.get(&task) else { return (None, u32::MAX) };
         let StagePlace { stage, step } = invocation.submission.chain.locate(step);
@@ -74,7 +74,7 @@ impl Worker {
         )
     }
 
-    /// The function that a task calls first.
+    /// The first function that a task calls.
     fn function_of(&self, task: TaskId) -> Option<FunctionId> {
         self.invocations.get(&task).map(|invocation| invocation.submission.chain.stages[0].function.id)
     }

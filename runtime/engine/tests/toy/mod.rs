@@ -1,8 +1,8 @@
-//! The model that the tests serve: `out = steps(x)` on `x[n]`, where step `k` makes `3 x + k + w[i
-//! mod 8]` of `x`, in place.
+//! The model that the tests serve: `out = steps(x)` on `x[n]`, where step `k` computes
+//! `3 x + k + w[i mod 8]` in place.
 //!
-//! It has everything in it that an engine meets: a copy, launches that may leave, launches that may
-//! not, constants, a literal, a symbol.
+//! It uses everything that the engine supports: a copy, preemptible and not preemptible launches,
+//! constants, a literal, a symbol.
 
 use atoll_engine::{Class, FunctionKey, InputTensor, InvocationRequest};
 use atoll_kgraph::*;
@@ -11,14 +11,15 @@ use std::sync::Arc;
 
 /// In-place steps of the model.
 const FUNCTION_STEPS: u32 = 12;
-/// Elements a block works on.
+/// Elements per block.
 pub(crate) const PER_BLOCK: u32 = 16;
-/// In an input, where a step traps instead of working.
+/// An input value at which a step traps.
 pub(crate) const TRAP: u32 = 0xDEAD;
-/// On the host device: where a step writes to this address, and where it never ends.
+/// On the host device: input values at which a step writes to this address, and at which it never
+/// ends.
 pub(crate) const WILD: u32 = 0x317D;
 pub(crate) const HANG: u32 = 0x4A46;
-/// In an input, what the function that checks its inputs refuses.
+/// An input value that the checked function refuses.
 pub(crate) const BAD: u32 = 0xBAD;
 
 /// Compiles the kernels of the host device with the C compiler that links Rust programs.
@@ -32,12 +33,13 @@ pub(crate) fn compile() -> Vec<u8> {
     std::fs::read(&object).expect("an object")
 }
 
-/// The constants of a model: eight numbers that it computes with, and others that only take memory.
+/// The constants of a model: eight numbers used by its steps, and further ones that only take
+/// memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Constants {
-    /// Tells models apart; their functions give different results.
+    /// Models with different numbers give different results.
     pub(crate) model: u32,
-    /// Bytes of further constants and what they are filled with; equal ones are equal constants.
+    /// Sizes and fill bytes of the further constants; equal ones are equal constants.
     pub(crate) more: Vec<(u32, u8)>,
 }
 
@@ -47,24 +49,24 @@ impl Constants {
     }
 }
 
-/// A request to run it.
+/// A request to run a local function.
 pub(crate) fn request(function: &str, class: Class, input: &[u32]) -> InvocationRequest {
     request_of(FunctionKey::local(function), class, input)
 }
 
-/// A request to run a function of anybody's.
+/// A request to run a function of any tenant.
 pub(crate) fn request_of(function: FunctionKey, class: Class, input: &[u32]) -> InvocationRequest {
     let bytes = input.iter().flat_map(|x| x.to_le_bytes()).collect();
     let inputs = vec![InputTensor { dtype: Some(DType::U32), shape: vec![input.len() as i64], bytes }];
     InvocationRequest { function, inputs, class: Some(class), priority: 0, deadline: None }
 }
 
-/// What the function gives.
+/// The expected result of the function.
 pub(crate) fn expected(input: &[u32]) -> Vec<u8> {
     expected_of(&Constants::default(), input)
 }
 
-/// What the function with these constants gives.
+/// The expected result of the function with these constants.
 pub(crate) fn expected_of(constants: &Constants, input: &[u32]) -> Vec<u8> {
     let w = constants.weights();
     let steps =
@@ -124,12 +126,12 @@ fn graph(constants: &Constants) -> KernelGraph {
 
 fn target(name: &str) -> TargetImage {
     let n = Expr::from(SymbolId(0));
-    // Each reads its first parameter and writes another one; a step is bound to one buffer for both.
-    let kernel = |name: &str, own_bytes: u32, cuttable: bool, written: u32| KernelFacts {
+    // Each kernel reads its first parameter and writes another one; a step has one buffer for both.
+    let kernel = |name: &str, own_bytes: u32, preemptible: bool, written: u32| KernelFacts {
         name: name.into(),
         block: [PER_BLOCK, 1, 1],
-        params_bytes: own_bytes + if cuttable { preempt_params::BYTES } else { 0 },
-        preempt_offset: cuttable.then_some(own_bytes),
+        params_bytes: own_bytes + if preemptible { preempt_params::BYTES } else { 0 },
+        preempt_offset: preemptible.then_some(own_bytes),
         shared_bytes: 0,
         scratch_bytes: 0,
         rerun: Some(RerunFact::IfDisjoint(vec![DisjointPair { read: 0, written }])),
@@ -154,13 +156,13 @@ fn target(name: &str) -> TargetImage {
     }
 }
 
-/// Bytes of device memory an invocation with `n` elements is promised to take.
+/// Bytes of device memory of an invocation with `n` elements.
 pub(crate) fn invocation_memory(n: i64) -> u64 {
     invocation_bytes(&graph(&Constants::default()), &target("any"), &[n]).expect("a layout")
 }
 
-/// The same function by kernels that leave without saying so, each from one of three buffers to the
-/// next, but for one in place.
+/// The same function with kernels that exit early without reporting it. Each works from one of
+/// three buffers to the next, except for one that works in place.
 pub(crate) fn silent_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     const IN_PLACE: u32 = 5;
     let mut graph = graph(&Constants::default());
@@ -194,7 +196,7 @@ pub(crate) fn silent_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     write(&graph, vec![(0, &[0; 32])], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
 }
 
-/// The same function with two nodes in front of the steps that check each element of the input.
+/// The same function, with two nodes before the steps that check every element of the input.
 pub(crate) fn checked_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     let (mut graph, mut image) = (graph(&Constants::default()), target(target_name));
     let n = Expr::from(SymbolId(0));
@@ -222,8 +224,8 @@ pub(crate) fn checked_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     write(&graph, vec![(0, &own)], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
 }
 
-/// The same function on as many elements as the second of the input says, of which there are at
-/// most as many as the first says: two sizes that are read back.
+/// The same function with two sizes that are read back: the first two elements of the input. It
+/// processes as many elements as the second says, which is at most the first.
 pub(crate) fn counted_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     const SIZES: BufferId = BufferId(4);
     let (mut graph, mut image) = (graph(&Constants::default()), target(target_name));
@@ -260,7 +262,7 @@ pub(crate) fn counted_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     }
     for (node, launch) in image.launches.iter_mut().enumerate().skip(3) {
         let launch = launch.as_mut().expect("a kernel");
-        // Some with the one size and some with the other, which is no larger.
+        // Some use one size and some the other, which is not larger.
         let size = if node < 8 { &found } else { &kept };
         launch.grid[0] = size.clone().ceil_div(i64::from(PER_BLOCK));
         launch.args.iter_mut().for_each(|arg| {
@@ -274,25 +276,27 @@ pub(crate) fn counted_bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     write(&graph, vec![(0, &own)], TargetContents { image, code: code.to_vec(), ptx: None, source: None })
 }
 
-/// Behind each reader of a buffer that was written since; no two buffers share memory.
+/// The restore point of each node: behind every reader of a buffer that was overwritten since. No
+/// two buffers share memory.
 fn restore_points(graph: &KernelGraph) -> Vec<NodeId> {
-    let spoils = |writer: usize, reader: usize| {
+    let overwrites = |writer: usize, reader: usize| {
         graph.nodes[writer].writes.iter().any(|buffer| graph.nodes[reader].reads.contains(buffer))
     };
     let mut point = 0;
     let points = (0..graph.nodes.len()).map(|node| {
-        point = (point..=node).filter(|&reader| spoils(node, reader)).map(|reader| reader + 1).max().unwrap_or(point);
+        point =
+            (point..=node).filter(|&reader| overwrites(node, reader)).map(|reader| reader + 1).max().unwrap_or(point);
         NodeId(point as u32)
     });
     points.collect()
 }
 
-/// The model's bundle with this code for this target.
+/// The model's bundle with code for a target.
 pub(crate) fn bundle(target_name: &str, code: &[u8]) -> Arc<Bundle> {
     bundle_of(&Constants::default(), target_name, code)
 }
 
-/// The same with these constants.
+/// The same, with other constants.
 pub(crate) fn bundle_of(constants: &Constants, target_name: &str, code: &[u8]) -> Arc<Bundle> {
     let graph = graph(constants);
     let own: Vec<u8> = constants.weights().into_iter().flat_map(u32::to_le_bytes).collect();

@@ -158,7 +158,7 @@ fn every_sample_says_its_device_and_models_are_on_the_one_they_name() {
     }
     let index = daemon.post("/v2/repository/index", "").json();
     let nowhere = index.as_array().unwrap().iter().find(|entry| entry["name"] == "nowhere").unwrap();
-    assert!(nowhere["reason"].as_str().unwrap().contains("no device `host:7`; there are: host:0, host:1"), "{nowhere}");
+    assert!(nowhere["reason"].as_str().unwrap().contains("no device `host:7`; choose one of: host:0, host:1"), "{nowhere}");
 }
 
 #[test]

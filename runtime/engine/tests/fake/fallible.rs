@@ -1,8 +1,8 @@
-//! A fake device that loses its memory now and then, with all constants in it and all launches in
-//! flight, as a GPU does whose executor ends.
+//! A fake device that can lose its memory, with all constants and all launches in flight, like a
+//! GPU whose executor process ends.
 //!
-//! Memory has a number, which stands in the upper bits of offsets that are not of constants. A loss
-//! gives it another one, and what still carries the old number is refused.
+//! Memory has a number in the upper bits of its offsets (except for constants). A loss changes the
+//! number, and offsets with an old number are refused.
 
 use super::{FakeDevice, MEMORY_BYTES};
 use atoll_core::{DeviceOffset, Epoch, LaunchId, QueueId};
@@ -13,24 +13,24 @@ use std::sync::atomic::Ordering::SeqCst;
 
 const NUMBER_SHIFT: u32 = 32;
 
-pub(crate) struct Mortal {
+pub(crate) struct FallibleDevice {
     inner: Box<FakeDevice>,
     number: u64,
-    /// What the inner device still runs, which is nobody's any more.
+    /// Launches that still run on the inner device.
     in_flight: Vec<LaunchId>,
-    is_dying: bool,
+    is_losing: bool,
     constants_lost: bool,
     failed: VecDeque<Completion>,
     reports: HashMap<LaunchId, LaunchReport>,
 }
 
-impl Mortal {
-    pub(crate) fn new(inner: Box<FakeDevice>) -> Box<Mortal> {
-        Box::new(Mortal {
+impl FallibleDevice {
+    pub(crate) fn new(inner: Box<FakeDevice>) -> Box<FallibleDevice> {
+        Box::new(FallibleDevice {
             inner,
             number: 1,
             in_flight: Vec::new(),
-            is_dying: false,
+            is_losing: false,
             constants_lost: false,
             failed: VecDeque::new(),
             reports: HashMap::new(),
@@ -38,11 +38,11 @@ impl Mortal {
     }
 
     fn is_gone(&self) -> bool {
-        self.is_dying || self.constants_lost
+        self.is_losing || self.constants_lost
     }
 
-    /// Where an offset is in the inner device: one of constants, which has no number, or of the
-    /// memory there is now.
+    /// The offset in the inner device of an offset of a constant or of the current memory; an error
+    /// for an older memory.
     fn within(&self, at: DeviceOffset) -> Result<DeviceOffset, DeviceError> {
         let (number, within) = (at.0 >> NUMBER_SHIFT, at.0 & ((1 << NUMBER_SHIFT) - 1));
         let is_there = !self.is_gone() && (number == 0 || number == self.number);
@@ -50,17 +50,17 @@ impl Mortal {
     }
 
     fn fail(&mut self, launch: LaunchId) {
-        let fault = FaultKind::Lost { cause: "the device died".into(), may_have_run: true };
+        let fault = FaultKind::Lost { cause: "the device lost its memory".into(), may_have_run: true };
         self.reports
             .insert(launch, LaunchReport { fault: Some(Fault::of_kernel(fault, "")), ..LaunchReport::default() });
         self.failed.push_back(Completion::unrun(launch, LaunchStatus::Failed));
     }
 
-    /// Goes on with a death that has begun, or begins one: everything fails that was in flight, and
-    /// when nothing touches the memory any more, it is another one.
+    /// Starts or continues a loss: all launches in flight fail, and when none of them is running
+    /// any more, the memory is replaced.
     fn advance(&mut self) {
-        self.is_dying |= self.inner.shared.dies.swap(false, SeqCst);
-        if !self.is_dying {
+        self.is_losing |= self.inner.shared.loses_memory.swap(false, SeqCst);
+        if !self.is_losing {
             return;
         }
         while let Some(completion) = self.inner.next_completion() {
@@ -70,16 +70,16 @@ impl Mortal {
         if self.in_flight.is_empty() {
             self.inner.fill(DeviceOffset(0), 0xEE, MEMORY_BYTES).expect("the test does not lose it");
             self.number += 1;
-            (self.is_dying, self.constants_lost) = (false, true);
+            (self.is_losing, self.constants_lost) = (false, true);
         }
     }
 }
 
 fn gone() -> DeviceError {
-    DeviceError::DomainLost("the device died".into())
+    DeviceError::DomainLost("the device lost its memory".into())
 }
 
-impl Device for Mortal {
+impl Device for FallibleDevice {
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
     }
@@ -89,7 +89,7 @@ impl Device for Mortal {
     }
 }
 
-impl Launching for Mortal {
+impl Launching for FallibleDevice {
     fn store_epoch(&self, word: DeviceOffset, epoch: Epoch) {
         if let Ok(word) = self.within(word) {
             self.inner.store_epoch(word, epoch);
@@ -122,21 +122,21 @@ impl Launching for Mortal {
     }
 
     fn abort(&mut self, queue: QueueId, launch: LaunchId) {
-        if self.in_flight.contains(&launch) && !self.is_dying {
+        if self.in_flight.contains(&launch) && !self.is_losing {
             self.inner.abort(queue, launch);
         }
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
         self.advance();
-        // Launches of a queue end in order, those that were refused too.
+        // Launches of a queue end in order, including refused ones.
         let first = (0..self.failed.len()).min_by_key(|at| self.failed[*at].launch.0);
         if let Some(first) = first.filter(|at| self.in_flight.iter().all(|launch| *launch > self.failed[*at].launch)) {
             return self.failed.remove(first);
         }
-        // What ends while it dies fails, and must not overtake what failed before it and waits for its
-        // turn.
-        if self.is_dying {
+        // Launches that end during a loss fail, and must not overtake earlier failed ones that wait
+        // for their turn.
+        if self.is_losing {
             return None;
         }
         let completion = self.inner.next_completion()?;
@@ -149,14 +149,14 @@ impl Launching for Mortal {
     }
 }
 
-impl Memory for Mortal {
+impl Memory for FallibleDevice {
     fn write(&mut self, at: DeviceOffset, bytes: &[u8]) -> Result<(), DeviceError> {
         self.inner.write(self.within(at)?, bytes)
     }
 
     fn read(&mut self, at: DeviceOffset, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        if self.inner.shared.dies_at_read.swap(false, SeqCst) {
-            self.is_dying = true;
+        if self.inner.shared.loses_memory_at_read.swap(false, SeqCst) {
+            self.is_losing = true;
             rustix::io::write(&self.inner.shared.completed, &1_u64.to_ne_bytes()).expect("an eventfd takes ones");
         }
         self.inner.read(self.within(at)?, bytes)
@@ -175,7 +175,7 @@ impl Memory for Mortal {
     }
 }
 
-impl Constants for Mortal {
+impl Constants for FallibleDevice {
     fn reserve_constant(&mut self, at: DeviceOffset, bytes: u64) -> Result<(), DeviceError> {
         self.inner.reserve_constant(at, bytes)
     }
@@ -201,7 +201,7 @@ impl Constants for Mortal {
     }
 }
 
-impl Modules for Mortal {
+impl Modules for FallibleDevice {
     fn load_module(&mut self, image: ModuleImage<'_>) -> Result<ModuleId, DeviceError> {
         self.inner.load_module(image)
     }
@@ -211,7 +211,7 @@ impl Modules for Mortal {
     }
 }
 
-impl Domains for Mortal {
+impl Domains for FallibleDevice {
     fn domain(&mut self, _name: &str) -> Result<DeviceOffset, DeviceError> {
         if self.is_gone() { Err(gone()) } else { Ok(DeviceOffset(self.number << NUMBER_SHIFT)) }
     }
@@ -225,9 +225,9 @@ impl Domains for Mortal {
     }
 }
 
-impl Lanes for Mortal {}
+impl Lanes for FallibleDevice {}
 
-impl Telemetry for Mortal {
+impl Telemetry for FallibleDevice {
     fn busy_ns(&self) -> Option<u64> {
         self.inner.busy_ns()
     }

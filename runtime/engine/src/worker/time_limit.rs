@@ -1,8 +1,8 @@
-//! Launches that are evicted again and again and get nowhere.
+//! Time limit for launches that are evicted again and again without progress.
 //!
-//! A device ends a launch that runs for too long, but what is evicted begins anew as another
+//! A device ends a launch that exceeds the time limit, but an evicted launch starts anew as another
 //! launch. So the time of a step's evicted launches is added up here until one of its blocks is
-//! seen to be finished: a kernel that never ends is found however often it makes way.
+//! finished. A kernel that never ends is found this way, however often it is evicted.
 
 use super::Worker;
 use crate::chain::StagePlace;
@@ -12,9 +12,9 @@ use atoll_core::TaskId;
 use atoll_device::{Completion, Fault, FaultKind, LaunchStatus};
 
 impl Worker {
-    /// Whether a launch that was evicted has used up its time together with those before it; what
-    /// is to be told then.
-    pub(super) fn outlasts_its_time(&mut self, task: TaskId, step: u32, completion: &Completion) -> Option<Fault> {
+    /// The fault of an evicted launch that has exceeded the time limit together with earlier
+    /// launches of its step; `None` if it has not.
+    pub(super) fn exceeds_time_limit(&mut self, task: TaskId, step: u32, completion: &Completion) -> Option<Fault> {
         let limit_ns = self.shared.device.time_limit.map(saturating_nanos)?;
         if completion.status != LaunchStatus::Evicted {
             return None;
@@ -43,7 +43,7 @@ impl Worker {
         ))
     }
 
-    /// Blocks of a step with a progress byte; `None` if nobody can tell.
+    /// Finished blocks of a step, by its progress map; `None` if it has none.
     fn finished_blocks(&mut self, task: TaskId, step: u32) -> Option<usize> {
         let invocation = self.invocation(task);
         let StagePlace { stage, step } = invocation.submission.chain.locate(step);

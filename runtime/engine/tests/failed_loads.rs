@@ -1,5 +1,5 @@
-//! Functions whose loading fails half-way leave nothing behind: no code, no constants, no memory,
-//! no account, no bundle.
+//! Functions that fail to load leave nothing behind: no code, constants, memory, accounts or
+//! bundles.
 
 #[expect(dead_code, reason = "other tests need more of it")]
 mod fake;
@@ -14,20 +14,21 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use toy::Constants;
 
-/// Device memory: room for a function of three constants and for what runs, and not for thirty.
+/// Device memory: enough for a function of three constants and its invocations, too little for
+/// thirty.
 const MEMORY_BYTES: u64 = 8 << 10;
 
-/// All that a device and its engine hold.
+/// Everything that a device and its engine hold.
 #[derive(Debug, PartialEq, Eq)]
 struct Held {
     modules: usize,
-    /// With memory, and shown to tenants.
+    /// Constants with memory, and mappings into tenants.
     constants: (usize, usize),
     memory_bytes: u64,
     constant_bytes: (u64, u64),
     functions: Vec<FunctionKey>,
     accounts: usize,
-    /// What is charged to the tenant with a quota.
+    /// Bytes charged to the tenant with a quota.
     charged_bytes: u64,
 }
 
@@ -55,7 +56,7 @@ fn start() -> Setup {
     Setup { handle: engine.handle(), engine, device: controls }
 }
 
-/// Constants of a model in so many granules of 256 bytes, the first of them its own.
+/// A model with `granules` constants of 256 bytes; the first one is unique to the model.
 fn model(number: u32, granules: u8) -> Constants {
     Constants { model: number, more: (1..granules).map(|fill| (256, fill)).collect() }
 }
@@ -73,8 +74,8 @@ impl Setup {
         )
     }
 
-    /// Calls a function and holds the answer against the right one.
-    fn ask(&self, key: &FunctionKey, constants: &Constants) -> Result<(), InvokeError> {
+    /// Calls a function and checks its result.
+    fn call(&self, key: &FunctionKey, constants: &Constants) -> Result<(), InvokeError> {
         let (send, answer) = channel();
         let input = [1 << 31, 7, 8, 9];
         self.handle.submit(
@@ -100,24 +101,25 @@ impl Setup {
         }
     }
 
-    /// The engine's thread lets go of a bundle right after it answers.
+    /// Waits until the engine's thread has dropped the bundle, which it does right after it
+    /// answers.
     fn assert_unheld(&self, bundle: &Arc<Bundle>, when: &str) {
         let begin = std::time::Instant::now();
         while Arc::strong_count(bundle) > 1 {
-            assert!(begin.elapsed() < Duration::from_secs(20), "{when}: somebody holds the bundle");
+            assert!(begin.elapsed() < Duration::from_secs(20), "{when}: the bundle is still held");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-/// Loads a function beside another one that shares constants with it, where something goes wrong;
-/// then again, where nothing does.
+/// Loads a function that shares constants with another one, while an operation is refused; then
+/// again without refusals.
 fn fails(when: &str, key: &FunctionKey, refusal: Option<Refusal>, wrong: &Arc<Bundle>, says: &str) {
     let setup = start();
     let (other, mine) = (model(1, 2), model(2, 3));
     let neighbour = FunctionKey::local("neighbour");
     setup.load(&neighbour, &toy::bundle_of(&other, fake::TARGET, b"fake")).expect("a function");
-    setup.ask(&neighbour, &other).expect("a result");
+    setup.call(&neighbour, &other).expect("a result");
     let before = setup.held();
     if let Some(refusal) = refusal {
         setup.device.refuse(refusal, 0);
@@ -129,36 +131,24 @@ fn fails(when: &str, key: &FunctionKey, refusal: Option<Refusal>, wrong: &Arc<Bu
         setup.assert_unheld(wrong, when);
     }
     setup.device.accept();
-    setup.ask(&neighbour, &other).expect("a result");
+    setup.call(&neighbour, &other).expect("a result");
     let right = toy::bundle_of(&mine, fake::TARGET, b"fake");
-    setup.load(key, &right).expect("nothing stands in its way any more");
-    setup.ask(key, &mine).expect("a result");
+    setup.load(key, &right).expect("nothing is refused any more");
+    setup.call(key, &mine).expect("a result");
     setup.handle.unload(key).expect("it is loaded");
-    assert_eq!(setup.held(), before, "{when}: after another one under its name");
+    assert_eq!(setup.held(), before, "{when}: after a successful load under its name");
     setup.assert_unheld(&right, when);
     setup.engine.shutdown();
 }
 
 #[test]
-fn what_fails_to_load_leaves_nothing() {
+fn a_failed_load_leaves_nothing_behind() {
     let key = FunctionKey::local("f");
     let good = || toy::bundle_of(&model(2, 3), fake::TARGET, b"fake");
-    fails(
-        "code that is damaged",
-        &key,
-        None,
-        &toy::bundle_of(&model(2, 3), fake::TARGET, b"junk"),
-        "no code for a fake device",
-    );
+    fails("damaged code", &key, None, &toy::bundle_of(&model(2, 3), fake::TARGET, b"junk"), "not for a fake device");
     fails("no code for the device", &key, None, &toy::bundle_of(&model(2, 3), "elsewhere", b"fake"), "elsewhere");
-    fails("the device takes no code", &key, Some(Refusal::Module), &good(), "no code for a fake device");
-    fails(
-        "the device finds fault with the code later",
-        &key,
-        Some(Refusal::LoadedModule),
-        &good(),
-        "no code for a fake device",
-    );
+    fails("the device refuses the code", &key, Some(Refusal::Module), &good(), "not for a fake device");
+    fails("the device refuses the code later", &key, Some(Refusal::LoadedModule), &good(), "not for a fake device");
     fails("the executor is gone", &key, Some(Refusal::Domain), &good(), "executor is gone");
     fails(
         "constants larger than the device",
@@ -168,7 +158,7 @@ fn what_fails_to_load_leaves_nothing() {
         "bytes",
     );
     fails(
-        "constants too many beside the others",
+        "constants over the overcommit limit",
         &key,
         None,
         &toy::bundle_of(&model(2, 32), fake::TARGET, b"fake"),
@@ -185,34 +175,34 @@ fn what_fails_to_load_leaves_nothing() {
     fails("a tenant's executor is gone", &guests, Some(Refusal::Domain), &good(), "executor is gone");
 }
 
-/// Where only the constants are refused the function is there, as one whose constants had no room;
-/// whoever calls it hears why, and it leaves nothing when it goes.
+/// If only the constants are refused, the function is loaded as if there had been no room for them.
+/// Its invocations fail with the reason, and it leaves nothing behind when it is unloaded.
 #[test]
-fn constants_that_are_refused_half_way_leave_nothing() {
+fn refused_constants_leave_nothing_behind() {
     for refusal in [Refusal::Place, Refusal::Write] {
         for after in 0..2 {
             let setup = start();
             let (other, mine) = (model(1, 2), model(2, 4));
             let [neighbour, key] = ["neighbour", "f"].map(FunctionKey::local);
             setup.load(&neighbour, &toy::bundle_of(&other, fake::TARGET, b"fake")).expect("a function");
-            setup.ask(&neighbour, &other).expect("a result");
+            setup.call(&neighbour, &other).expect("a result");
             let before = setup.held();
             setup.device.refuse(refusal, after);
             let bundle = toy::bundle_of(&mine, fake::TARGET, b"fake");
             assert!(!setup.load(&key, &bundle).expect("a function").weights_resident, "{refusal:?} {after}");
-            // Those that are whole stay, as memory that anybody gets who needs it.
+            // Complete constants stay cached.
             let whole = if refusal == Refusal::Write { after as usize } else { 0 };
             assert_eq!(
                 setup.device.constants().0,
                 before.constants.0 + whole,
-                "{refusal:?} {after}: nothing stays that is not whole"
+                "{refusal:?} {after}: incomplete constants are not kept"
             );
             setup.device.refuse(refusal, 0);
-            let error = setup.ask(&key, &mine).expect_err("no constants").to_string();
+            let error = setup.call(&key, &mine).expect_err("no constants").to_string();
             assert!(error.contains("the constants cannot be loaded"), "{refusal:?} {after}: {error}");
             setup.device.accept();
-            setup.ask(&neighbour, &other).expect("a result");
-            setup.ask(&key, &mine).expect("a result");
+            setup.call(&neighbour, &other).expect("a result");
+            setup.call(&key, &mine).expect("a result");
             setup.handle.unload(&key).expect("it is loaded");
             assert_eq!(setup.held(), before, "{refusal:?} {after}");
             setup.assert_unheld(&bundle, "unloaded");
@@ -222,7 +212,7 @@ fn constants_that_are_refused_half_way_leave_nothing() {
 }
 
 #[test]
-fn a_device_that_is_lost_while_constants_come_keeps_nothing_of_the_function() {
+fn a_device_lost_while_constants_are_loaded_keeps_nothing_of_the_function() {
     let setup = start();
     let bundle = toy::bundle_of(&model(2, 4), fake::TARGET, b"fake");
     setup.device.refuse(Refusal::Device, 1);

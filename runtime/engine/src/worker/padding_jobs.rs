@@ -1,10 +1,10 @@
-//! Asks for modules in which functions of a tenant can share launches, loads them, and says what of
+//! Requests padding modules for a tenant's functions, loads them, and determines which launches of
 //! an invocation can be shared.
 
 use super::Worker;
 use super::pad_modules::{Loading, PadModules, find};
 use crate::binding::Work;
-use crate::padding::{LoadedPadding, Padded, PaddingJob, PaddingModule};
+use crate::padding::{LoadedPadding, PaddingJob, PaddingModule, PaddingResult};
 use atoll_core::{LaunchProfile, TaskId, Tenant};
 use atoll_device::ModuleImage;
 use atoll_kgraph::NodeProfile;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 impl Worker {
-    /// The functions of a tenant changed: asks for modules of those that there are.
+    /// Requests new modules after the functions of a tenant changed.
     pub(super) fn repad(&mut self, tenant: &Tenant) {
         let Worker { device, padding, functions, lost, .. } = self;
         let PadModules { thread: Some(thread), jobs, owners, .. } = &mut padding.modules else { return };
@@ -23,7 +23,7 @@ impl Worker {
                 .or_default()
                 .push((loaded.function.id, Arc::clone(&loaded.function.bundle)));
         }
-        // What nobody has any more goes when no launch uses it; what is on its way nobody will use.
+        // Modules of targets without functions are retired; those being loaded are dropped.
         for (_, modules) in owners.iter_mut().filter(|(key, _)| key.0 == *tenant && !by_target.contains_key(&key.1)) {
             modules.wanted = 0;
             modules
@@ -40,9 +40,9 @@ impl Worker {
         }
     }
 
-    /// Modules were made, or cannot be.
-    pub(super) fn padded(&mut self, padded: Padded) {
-        let Padded { tenant, target, number, functions, modules } = padded;
+    /// Handles the result of a job.
+    pub(super) fn padding_compiled(&mut self, result: PaddingResult) {
+        let PaddingResult { tenant, target, number, functions, modules } = result;
         let key = (tenant, target);
         match self.padding.modules.owners.get_mut(&key).filter(|modules| modules.wanted == number) {
             Some(modules) if self.lost.is_none() => modules.made = number,
@@ -71,14 +71,13 @@ impl Worker {
                 Err(error) => tracing::warn!(tenant = %key.0, %error, "a padding module cannot be loaded"),
             }
         }
-        let modules = self.padding.modules.owners.get_mut(&key).expect("looked at just now");
-        for overtaken in std::mem::replace(&mut modules.loading, loading) {
-            self.device.unload_module(overtaken.module.id);
+        let modules = self.padding.modules.owners.get_mut(&key).expect("present: checked above");
+        for replaced in std::mem::replace(&mut modules.loading, loading) {
+            self.device.unload_module(replaced.module.id);
         }
     }
 
-    /// Goes on with modules that are being loaded or are not needed any more. Returns whether
-    /// something happened.
+    /// Advances loading and unloading of modules. Returns whether a load ended.
     pub(super) fn advance_padding(&mut self) -> bool {
         if self.lost.is_some() {
             return false;
@@ -88,12 +87,11 @@ impl Worker {
         owners.fold(false, |any, ((tenant, _), modules)| modules.advance(tenant, &mut **device) || any)
     }
 
-    /// What the scheduler should know of an invocation's launches so that they can be padded, or
-    /// pad.
+    /// Profiles of an invocation's launches, for the scheduler to pad them or pad others with them.
     pub(super) fn profiles(&mut self, task: TaskId) -> Option<Arc<[Option<LaunchProfile>]>> {
         let invocation = self.invocations.get_mut(&task)?;
-        // Of a chain nobody measured the copies; and what may have ended its executor runs alone the next
-        // time, which shows who did.
+        // The copies of a chain are not profiled. A retried invocation may have caused the loss of
+        // its executor, so it runs unpadded, which shows whether it did.
         let [stage] = invocation.submission.chain.stages.as_slice() else { return None };
         if invocation.submission.retries > 0 {
             return None;

@@ -17,7 +17,7 @@ const REGION_BYTES: usize = 4096;
 const GUARD: u8 = 0x5A;
 
 /// Two regions in one allocation, each aligned to its size, surrounded by guard bytes.
-struct Ground {
+struct Regions {
     memory: Vec<u8>,
     region: usize,
     constants: usize,
@@ -25,12 +25,12 @@ struct Ground {
     size: usize,
 }
 
-impl Ground {
-    fn new(size: usize) -> Ground {
+impl Regions {
+    fn new(size: usize) -> Regions {
         let memory = vec![GUARD; 8 * size];
         let start = memory.as_ptr().addr();
         let region = (start + size).next_multiple_of(size) - start;
-        Ground { memory, region, constants: region + 3 * size, size }
+        Regions { memory, region, constants: region + 3 * size, size }
     }
 
     fn address(&self, offset: usize) -> u64 {
@@ -122,23 +122,23 @@ fn fenced_kernels_compute_the_same_results() {
         }
         let text = std::fs::read_to_string(&path).expect("text");
         let line = text.lines().find_map(|line| line.strip_prefix("// launch: ")).expect("a launch");
-        let mut ground = Ground::new(16 * REGION_BYTES);
-        let Some((grid, block, params)) = arguments(line, ground.region_bytes()) else { continue };
+        let mut regions = Regions::new(16 * REGION_BYTES);
+        let Some((grid, block, params)) = arguments(line, regions.region_bytes()) else { continue };
         let blocks = grid.iter().map(|&extent| u64::from(extent)).product();
         let Some(kernel) = Loaded::new(&atoll_ptx::parse(&text).expect("its PTX reads well"), name, block) else {
             return;
         };
         kernel.run(grid, 0..blocks, 0, &params);
-        let expected = ground.region_bytes().to_vec();
+        let expected = regions.region_bytes().to_vec();
         // Alternates between the forms, because each kernel takes time to compile.
         let form = if ran % 2 == 0 { FenceForm::Mask } else { FenceForm::Trap };
         let Ok((module, offset)) = fenced(&text, name, form) else { continue };
-        ground.region_bytes().fill(GUARD);
-        let Some((_, _, params)) = arguments(line, ground.region_bytes()) else { continue };
-        let params = ground.params(params, offset, 0);
+        regions.region_bytes().fill(GUARD);
+        let Some((_, _, params)) = arguments(line, regions.region_bytes()) else { continue };
+        let params = regions.params(params, offset, 0);
         Loaded::new(&module, name, block).expect("the plain one was loaded").run(grid, 0..blocks, 0, &params);
-        assert!(ground.region_bytes() == expected, "{name} computes something else when fenced by {form:?}");
-        assert!(ground.is_intact_outside(), "{name}, fenced by {form:?}, reached beyond its region");
+        assert!(regions.region_bytes() == expected, "{name} computes something else when fenced by {form:?}");
+        assert!(regions.is_intact_outside(), "{name}, fenced by {form:?}, reached beyond its region");
         ran += 1;
     }
     assert!(ran > 60, "only {ran} fenced kernels ran");

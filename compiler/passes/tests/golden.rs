@@ -45,9 +45,12 @@ fn outputs_match_the_snapshots() {
         for (folder, passes) in folders() {
             insta::glob!(folder, "*.ptx", |input| {
                 let source = fs::read_to_string(input).expect("text");
-                let (report, output) = run(&source, &passes).unwrap_or_else(|error| panic!("{}: {error}", input.display()));
+                let (report, output) = run(&source, &passes).unwrap_or_else(|error| panic!("{}: \
+                {error}", input.display()));
                 let name = input.file_stem().and_then(|name| name.to_str()).expect("a name");
-                insta::with_settings!({ snapshot_path => folder, snapshot_suffix => "" }, { insta::assert_snapshot!(name, report + &output) });
+                insta::with_settings!({ snapshot_path => folder, snapshot_suffix => "" }, {
+                    insta::assert_snapshot!(name, report + &output)
+                });
             });
         }
     });

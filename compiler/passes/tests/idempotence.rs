@@ -69,7 +69,7 @@ fn case(path: &Path) -> Case {
 }
 
 /// Whether the answer is less strict than the label.
-fn is_false_promise(case: &Case) -> bool {
+fn is_unsound(case: &Case) -> bool {
     match (&case.label, &case.answer) {
         (_, Rerun::Never(_)) | (Label::Always, _) => false,
         (Label::Never, _) => true,
@@ -82,7 +82,7 @@ fn is_false_promise(case: &Case) -> bool {
     }
 }
 
-fn is_needless(case: &Case) -> bool {
+fn is_rejected_needlessly(case: &Case) -> bool {
     case.label != Label::Never && matches!(case.answer, Rerun::Never(_))
 }
 
@@ -90,39 +90,44 @@ fn is_needless(case: &Case) -> bool {
 fn no_unsafe_kernel_is_proven_rerunnable_and_few_safe_ones_are_rejected() {
     let cases = cases();
     assert!(cases.len() >= KERNELS_MIN, "only {} labelled kernels", cases.len());
-    let wrong: Vec<&str> = cases.iter().filter(|c| is_false_promise(c)).map(|c| c.name.as_str()).collect();
-    assert!(wrong.is_empty(), "said to be safe to run again, and are not: {wrong:?}");
+    let wrong: Vec<&str> = cases.iter().filter(|c| is_unsound(c)).map(|c| c.name.as_str()).collect();
+    assert!(wrong.is_empty(), "proven rerunnable, but not: {wrong:?}");
     let may: usize = cases.iter().filter(|c| c.label != Label::Never).count();
     let needless: Vec<String> =
-        cases.iter().filter(|c| is_needless(c)).map(|c| format!("{}: {:?}", c.name, c.answer)).collect();
+        cases.iter().filter(|c| is_rejected_needlessly(c)).map(|c| format!("{}: {:?}", c.name, c.answer)).collect();
     assert!(
         needless.len() * 100 <= may * NEEDLESS_PERCENT_MAX,
-        "of {may} kernels refused without need:\n{}",
+        "of {may} kernels, rejected without need:\n{}",
         needless.join("\n")
     );
 }
 
 #[test]
 fn the_table_matches_the_snapshot() {
-    insta::with_settings!({ snapshot_path => "idempotence", prepend_module_to_snapshot => false, omit_expression => true }, {
+    insta::with_settings!({
+        snapshot_path => "idempotence",
+        prepend_module_to_snapshot => false,
+        omit_expression => true
+    }, {
         insta::assert_snapshot!("table", table(&cases()));
     });
 }
 
 fn table(cases: &[Case]) -> String {
     let may = cases.iter().filter(|c| c.label != Label::Never).count();
-    let needless = cases.iter().filter(|c| is_needless(c)).count();
-    let wrong = cases.iter().filter(|c| is_false_promise(c)).count();
+    let needless = cases.iter().filter(|c| is_rejected_needlessly(c)).count();
+    let wrong = cases.iter().filter(|c| is_unsound(c)).count();
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "{} kernels, {may} of which may be run again. Said to be safe and are not: {wrong}. Refused without need: {needless}, {} % of those that may.\n",
+        "{} kernels, {may} of which may run again. Proven rerunnable but not: {wrong}. Rejected without need: \
+         {needless}, {} % of those that may.\n",
         cases.len(),
         needless * 100 / may.max(1)
     );
-    text += "| kernel | true | proven | because |\n|---|---|---|---|\n";
+    text += "| kernel | label | proven | because |\n|---|---|---|---|\n";
     for case in cases {
-        let truth = match &case.label {
+        let label = match &case.label {
             Label::Always => "always".to_owned(),
             Label::Never => "never".to_owned(),
             Label::Disjoint(_) => "if disjoint".to_owned(),
@@ -135,8 +140,8 @@ fn table(cases: &[Case]) -> String {
             }
             Rerun::Never(reason) => ("no".to_owned(), format!("{}: {reason}", case.why)),
         };
-        let needless = if is_needless(case) { " (needless)" } else { "" };
-        let _ = writeln!(text, "| `{}` | {truth} | {answer}{needless} | {} |", case.name, reason.replace('|', "\\|"));
+        let needless = if is_rejected_needlessly(case) { " (needless)" } else { "" };
+        let _ = writeln!(text, "| `{}` | {label} | {answer}{needless} | {} |", case.name, reason.replace('|', "\\|"));
     }
     text
 }

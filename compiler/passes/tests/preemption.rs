@@ -89,7 +89,7 @@ const CASES: [Case; 7] = [
 struct Pair {
     case: &'static Case,
     plain: Loaded,
-    cut: Loaded,
+    transformed: Loaded,
     report: KernelReport,
 }
 
@@ -118,8 +118,8 @@ impl Pair {
         let plain = Loaded::new(&module, case.name, case.block)?;
         let report =
             transform(&mut module, &TransformOptions::default(), &mut |_, _| {}).expect("it can be transformed");
-        let cut = Loaded::new(&module, case.name, case.block)?;
-        Some(Pair { case, plain, cut, report: report.kernels[0].clone() })
+        let transformed = Loaded::new(&module, case.name, case.block)?;
+        Some(Pair { case, plain, transformed, report: report.kernels[0].clone() })
     }
 
     fn blocks(&self) -> u64 {
@@ -148,7 +148,7 @@ impl Pair {
     /// Launches the transformed kernel, or some of its blocks.
     fn launch(&self, memory: &mut Memory, issued_epoch: u32, blocks: std::ops::Range<u64>) {
         let mut params = self.own_arguments(memory);
-        let offset = self.report.preempt_offset().expect("it was cut") as usize;
+        let offset = self.report.preempt_offset().expect("the kernel has the flag") as usize;
         params.resize(offset, 0);
         for address in [
             &raw mut memory.epoch_word as u64,
@@ -159,7 +159,7 @@ impl Pair {
         }
         params.extend(issued_epoch.to_le_bytes());
         let shared_bytes = self.report.shared_bytes + self.case.dynamic_shared_bytes;
-        self.cut.run(self.case.grid, blocks, shared_bytes, &params);
+        self.transformed.run(self.case.grid, blocks, shared_bytes, &params);
     }
 }
 
@@ -167,7 +167,7 @@ impl Pair {
 fn completion_depends_on_the_body() {
     for pair in Pair::all() {
         let Preemption::Injected { completion, .. } = pair.report.preemption else {
-            panic!("{} was not cut", pair.case.name)
+            panic!("{} has no flag", pair.case.name)
         };
         assert_eq!(completion, pair.case.completion, "{}", pair.case.name);
     }
@@ -207,18 +207,18 @@ fn after_preemption_only_the_evicted_word_is_written() {
 #[test]
 fn a_resumed_launch_runs_only_what_is_missing() {
     for pair in Pair::all() {
-        for cut_at in 0..=pair.blocks() {
+        for evicted_at in 0..=pair.blocks() {
             let mut memory = pair.memory();
-            pair.launch(&mut memory, 0, 0..cut_at);
+            pair.launch(&mut memory, 0, 0..evicted_at);
             memory.epoch_word = 1;
-            pair.launch(&mut memory, 0, cut_at..pair.blocks());
-            assert_eq!(memory.evicted_word, u32::from(cut_at < pair.blocks()), "{}", pair.case.name);
-            assert_eq!(memory.progress.iter().filter(|&&byte| byte == 1).count() as u64, cut_at, "{}", pair.case.name);
+            pair.launch(&mut memory, 0, evicted_at..pair.blocks());
+            assert_eq!(memory.evicted_word, u32::from(evicted_at < pair.blocks()), "{}", pair.case.name);
+            assert_eq!(memory.progress.iter().filter(|&&byte| byte == 1).count() as u64, evicted_at, "{}", pair.case.name);
 
             memory.evicted_word = 0;
             pair.launch(&mut memory, 1, 0..pair.blocks());
             assert_eq!(memory.evicted_word, 0, "{}", pair.case.name);
-            assert_eq!(memory.data, pair.expected(), "{} cut at block {cut_at}", pair.case.name);
+            assert_eq!(memory.data, pair.expected(), "{} evicted at block {evicted_at}", pair.case.name);
         }
     }
 }

@@ -26,7 +26,7 @@ fn appended_parameters_lie_as_the_kernel_graph_says() {
         .map(|p| p.ty)
         .scan(8_u32, |end, ty| Some((end.next_multiple_of(ty.bytes()), ty)).inspect(|(at, _)| *end = at + ty.bytes()))
         .collect();
-    let start = report.kernels[0].preempt_offset().expect("it was cut");
+    let start = report.kernels[0].preempt_offset().expect("the kernel has the flag");
     assert_eq!(start, 8);
     assert_eq!(
         appended,
@@ -118,7 +118,8 @@ fn shared_memory_that_cannot_be_moved_stays_and_says_why() {
             matches!(e, SharedError::Initializer(_))
         }),
         (
-            ".extern .shared .b32 x[];\n.entry k()\n{\n.reg .b64 %rd<2>;\n.shared .b32 y;\nst.shared.u32 [y], 1;\nmov.b64 %rd1, {x, x};\nret;\n}",
+            ".extern .shared .b32 x[];\n.entry k()\n{\n.reg .b64 %rd<2>;\n.shared .b32 y;\nst.shared.u32 [y], \
+             1;\nmov.b64 %rd1, {x, x};\nret;\n}",
             |e| matches!(e, SharedError::Operand { .. } | SharedError::InFrontOf { .. }),
         ),
     ];

@@ -166,7 +166,8 @@ fn tree_reduction_in_dynamic_shared_memory() {
 /// The form that the preemption pass gives a kernel: agree on the epoch, run, write the progress
 /// byte behind a barrier.
 const PREEMPTIBLE: &str = "
-.visible .entry work(.param .u64 out, .param .u32 n, .param .u64 epoch, .param .u64 evicted, .param .u64 progress, .param .u32 issued)
+.visible .entry work(.param .u64 out, .param .u32 n, .param .u64 epoch, .param .u64 evicted, .param .u64 progress, \
+    .param .u32 issued)
 {
   .reg .pred %p<8>; .reg .b32 %r<16>; .reg .b64 %rd<12>;
   ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [n];

@@ -30,10 +30,13 @@ const BOUNDS: [&str; 5] = [
 /// The kernel; `between` is code between comparisons and trap.
 fn kernel(address: &str, bounds: &str, between: &str) -> String {
     format!(
-        ".visible .entry k(.param .u64 a, .param .u64 b, .param .u64 l, .param .u64 c, .param .u64 m, .param .u32 n)\n{{\n\
-         .reg .pred %p; .reg .pred %g; .reg .pred %made; .reg .b32 %r; .reg .b32 %n; .reg .b64 %t; .reg .b64 %x; .reg .b64 %o;\n\
+        ".visible .entry k(.param .u64 a, .param .u64 b, .param .u64 l, .param .u64 c, .param .u64 m, .param .u32 \
+         n)\n{{\n\
+         .reg .pred %p; .reg .pred %g; .reg .pred %made; .reg .b32 %r; .reg .b32 %n; .reg .b64 %t; .reg .b64 %x; \
+         .reg .b64 %o;\n\
          .reg .b64 %a; .reg .b64 %b; .reg .b64 %l; .reg .b64 %c; .reg .b64 %m;\n\
-         ld.param.u64 %a, [a]; ld.param.u64 %b, [b]; ld.param.u64 %l, [l]; ld.param.u64 %c, [c]; ld.param.u64 %m, [m]; ld.param.u32 %n, [n];\n\
+         ld.param.u64 %a, [a]; ld.param.u64 %b, [b]; ld.param.u64 %l, [l]; ld.param.u64 %c, [c]; \
+         ld.param.u64 %m, [m]; ld.param.u32 %n, [n];\n\
          mov.u32 %r, %tid.x; cvt.u64.u32 %t, %r;\n\
          setp.ge.u32 %made, %r, %n; @%made bra $end;\n\
          sub.u32 %n, %r, 7; setp.lt.u32 %made, %n, 34;\n\

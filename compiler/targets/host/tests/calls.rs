@@ -181,9 +181,12 @@ fn calls_under_divergence_with_barriers_and_exits_inside() {
 
 /// Four operations of one signature, and a table of them.
 const OPERATIONS: &str = "
-.func (.param .b32 r) twice(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x]; shl.b32 %r2, %r1, 1; st.param.b32 [r], %r2; ret; }
-.func (.param .b32 r) square(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x]; mul.lo.u32 %r2, %r1, %r1; st.param.b32 [r], %r2; ret; }
-.func (.param .b32 r) next(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x]; add.u32 %r2, %r1, 1; st.param.b32 [r], %r2; ret; }
+.func (.param .b32 r) twice(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x]; shl.b32 %r2, %r1, 1; \
+    st.param.b32 [r], %r2; ret; }
+.func (.param .b32 r) square(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x]; mul.lo.u32 %r2, %r1, %r1; \
+    st.param.b32 [r], %r2; ret; }
+.func (.param .b32 r) next(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x]; add.u32 %r2, %r1, 1; \
+    st.param.b32 [r], %r2; ret; }
 .func (.param .b64 r) other(.param .b32 x) { st.param.b64 [r], 0; ret; }
 .global .align 8 .u64 operations[3] = { twice, square, next };
 .global .align 8 .u64 where = operations;

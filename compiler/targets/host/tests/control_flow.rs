@@ -328,12 +328,15 @@ fn lanes_outside_a_mask_read_nothing() {
 fn labels_belong_to_their_braces() {
     let part = |number: u32| {
         format!(
-            "{{ .reg .pred %q; and.b32 %r1, %r0, {number}; setp.eq.u32 %q, %r1, 0; @%q bra done; add.u32 %r2, %r2, {number};\n\
-             ts: .branchtargets done, more; and.b32 %r1, %r0, 1; brx.idx %r1, ts; more: add.u32 %r2, %r2, 100; done: }}\n"
+            "{{ .reg .pred %q; and.b32 %r1, %r0, {number}; setp.eq.u32 %q, %r1, 0; @%q bra done; \
+             add.u32 %r2, %r2, {number};\n\
+             ts: .branchtargets done, more; and.b32 %r1, %r0, 1; brx.idx %r1, ts; more: add.u32 %r2, %r2, 100; \
+             done: }}\n"
         )
     };
     let text = format!(
-        ".visible .entry k(.param .u64 o) {{ .reg .b32 %r<4>; .reg .b64 %x<2>; mov.u32 %r0, %tid.x; mov.u32 %r2, 0;\n{}{}\
+        ".visible .entry k(.param .u64 o) {{ .reg .b32 %r<4>; .reg .b64 %x<2>; mov.u32 %r0, %tid.x; \
+         mov.u32 %r2, 0;\n{}{}\
          ld.param.u64 %x0, [o]; mad.wide.u32 %x0, %r0, 4, %x0; st.global.u32 [%x0], %r2; bra done; trap; done: ret; }}",
         part(4),
         part(8)

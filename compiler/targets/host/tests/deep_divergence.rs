@@ -13,8 +13,10 @@ fn nested(loops: u32) -> Result<(), HostError> {
         let _ = writeln!(code, "ld.global.u32 %r1, [%d1+{n}]; setp.lt.u32 %p, %r1, 9; @%p bra L{n};");
     }
     let text = format!(
-        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 in) {{\n.reg .pred %p; .reg .b32 %r<2>; .reg .b64 %d<2>;\n\
-         ld.param.u64 %d0, [in]; mov.u32 %r0, %tid.x; mul.wide.u32 %d1, %r0, 4; add.u64 %d1, %d1, %d0;\n{code}st.global.u32 [%d1], %r1;\nret;\n}}"
+        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 in) {{\n.reg .pred %p; \
+         .reg .b32 %r<2>; .reg .b64 %d<2>;\n\
+         ld.param.u64 %d0, [in]; mov.u32 %r0, %tid.x; mul.wide.u32 %d1, %r0, 4; \
+         add.u64 %d1, %d1, %d0;\n{code}st.global.u32 [%d1], %r1;\nret;\n}}"
     );
     let module = atoll_ptx::parse(&text).unwrap();
     let shape = KernelShape { name: "k".into(), block: [32, 1, 1] };

@@ -39,19 +39,19 @@ impl Writer<'_> {
 
     /// Code that all threads reach which have not exited; `within` a loop that all iterate equally
     /// often.
-    fn together(&mut self, within: bool) {
+    fn convergent(&mut self, within: bool) {
         for _ in 0..2 + self.below(3) {
             match self.below(7) {
-                0 if !within => self.loop_of("mov.u32 %c9, 3;", 9, |w, _| w.together(true)),
-                0..3 => self.meet(),
-                _ => self.apart(0),
+                0 if !within => self.loop_of("mov.u32 %c9, 3;", 9, |w, _| w.convergent(true)),
+                0..3 => self.synchronise(),
+                _ => self.divergent(0),
             }
         }
-        self.meet();
+        self.synchronise();
     }
 
     /// One statement that a thread executes or skips individually.
-    fn apart(&mut self, depth: u32) {
+    fn divergent(&mut self, depth: u32) {
         let bit = 1 << self.below(4);
         match self.below(11) {
             0..2 => self.line("mad.lo.u32 %v0, %v0, 1664525, %v1; shf.l.wrap.b32 %v1, %v1, %v0, 7;"),
@@ -59,9 +59,9 @@ impl Writer<'_> {
             3..5 if depth < DEPTH_MAX => {
                 let (other, end) = (self.label(), self.label());
                 self.line(&format!("and.b32 %r6, %v0, {bit}; setp.eq.u32 %p1, %r6, 0; @%p1 bra L{other};"));
-                self.apart(depth + 1);
+                self.divergent(depth + 1);
                 self.line(&format!("bra L{end};\nL{other}:"));
-                self.apart(depth + 1);
+                self.divergent(depth + 1);
                 self.line(&format!("\nL{end}:"));
             }
             8 if !self.ends.is_empty() => {
@@ -72,9 +72,9 @@ impl Writer<'_> {
                 let counter = depth + 1;
                 self.loop_of(&format!("and.b32 %c{counter}, %v1, 7;"), counter, |w, end| {
                     w.ends.push(end);
-                    w.apart(depth + 1);
+                    w.divergent(depth + 1);
                     w.line("add.u32 %v1, %v1, %v0;");
-                    w.apart(depth + 1);
+                    w.divergent(depth + 1);
                     w.ends.pop();
                 });
             }
@@ -86,7 +86,7 @@ impl Writer<'_> {
                 ));
                 for arm in arms {
                     self.line(&format!("\nL{arm}:"));
-                    self.apart(depth + 1);
+                    self.divergent(depth + 1);
                     self.line(&format!("bra L{end};"));
                 }
                 self.line(&format!("\nL{end}:"));
@@ -128,13 +128,14 @@ impl Writer<'_> {
 
     /// Records which lanes are active, and a value of the first one; or the number of active
     /// threads of the block.
-    fn meet(&mut self) {
+    fn synchronise(&mut self) {
         self.line("and.b32 %r6, %v0, 1; setp.eq.u32 %p1, %r6, 0;");
         match self.below(3) {
             0 => self.line("bar.red.popc.u32 %r7, 0, %p1; mad.lo.u32 %v0, %v0, 31, %r7;"),
             1 => self.line("vote.sync.ballot.b32 %r7, %p1, -1; xor.b32 %v1, %v1, %r7;"),
             _ => self.line(
-                "setp.eq.u32 %p3, %r6, %r6; vote.sync.ballot.b32 %r7, %p3, -1; brev.b32 %r7, %r7; bfind.shiftamt.u32 %r7, %r7;\n  \
+                "setp.eq.u32 %p3, %r6, %r6; vote.sync.ballot.b32 %r7, %p3, -1; brev.b32 %r7, %r7; \
+                 bfind.shiftamt.u32 %r7, %r7;\n  \
                  shfl.sync.idx.b32 %r8, %v1, %r7, 31, -1; add.u32 %v0, %v0, %r8;",
             ),
         }
@@ -143,7 +144,7 @@ impl Writer<'_> {
 
 fn random_kernel(random: &mut Random) -> String {
     let mut writer = Writer { random, text: String::new(), labels: 0, ends: Vec::new() };
-    writer.together(false);
+    writer.convergent(false);
     format!(
         ".visible .entry k(.param .u64 out)
 {{
@@ -151,7 +152,8 @@ fn random_kernel(random: &mut Random) -> String {
   ld.param.u64 %rd1, [out];
   mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;
   mul.wide.u32 %rd4, %r4, 8; add.u64 %rd5, %rd1, %rd4;
-  mad.lo.u32 %v0, %r4, 2654435761, 12345; shr.u32 %r5, %v0, 15; xor.b32 %v0, %v0, %r5; mul.lo.u32 %v1, %v0, 2246822519; shr.u32 %v1, %v1, 9;
+  mad.lo.u32 %v0, %r4, 2654435761, 12345; shr.u32 %r5, %v0, 15; xor.b32 %v0, %v0, %r5; \
+  mul.lo.u32 %v1, %v0, 2246822519; shr.u32 %v1, %v1, 9;
 {}LAST:
   xor.b32 %r9, %v0, %v1; st.global.u32 [%rd5], %r9;
   ret;

@@ -114,7 +114,8 @@ fn check_batch(forms: &[Form], crosses: bool, failures: &mut Vec<String>) -> Res
                 failures.extend(differs.map(|i| {
                     let (code, given, uniform) = (&form.code, batch.given(i), batch.uniform);
                     format!(
-                        "{code}\n  of {given:x?} ({level:?}, uniform {uniform}): the host has {:#x}, the interpreter {:#x}",
+                        "{code}\n  of {given:x?} ({level:?}, uniform {uniform}): the host has {:#x}, the interpreter \
+                         {:#x}",
                         found[i], expected[i]
                     )
                 }));
@@ -166,7 +167,8 @@ impl Batch<'_> {
         let kinds: &[Kind] = &self.forms[0].operands;
         let index = if self.uniform { "%ctaid.x" } else { "%r0" };
         let mut text = String::from(
-            ".global .align 16 .b32 variable[4];\n.const .align 16 .b32 constants[16] = {7, 77, -1, 0x80000000, 4, 5, -60000, 7, 8, 9, 10, 11, 12, 13, 14, 15};\n\
+            ".global .align 16 .b32 variable[4];\n.const .align 16 .b32 constants[16] = {7, 77, -1, 0x80000000, 4, 5, \
+             -60000, 7, 8, 9, 10, 11, 12, 13, 14, 15};\n\
              .visible .entry op(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pg, .param .u64 pd)\n{\n",
         );
         text +=
@@ -184,7 +186,8 @@ impl Batch<'_> {
         for (name, kind) in ["a", "b", "c"].iter().zip(kinds) {
             let (register, bits) = (kind.bits().max(16), kind.bits());
             text += &format!(
-                "  .reg .b{register} %{name}; ld.param.u64 %x1, [p{name}]; add.u64 %x1, %x1, %x0; ld.global.b{bits} %{name}, [%x1];\n"
+                "  .reg .b{register} %{name}; ld.param.u64 %x1, [p{name}]; add.u64 %x1, %x1, %x0; \
+                 ld.global.b{bits} %{name}, [%x1];\n"
             );
         }
         text += "  ld.param.u64 %x1, [pd]; mad.wide.u32 %x1, %r0, 8, %x1;\n";

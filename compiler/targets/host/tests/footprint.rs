@@ -11,7 +11,8 @@ const TIMES: usize = 40;
 /// A kernel of many instructions, so that its IR is large.
 fn text() -> String {
     let mut text = String::from(
-        ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry long(.param .u64 out)\n{\n.reg .b32 %r<2>;\n.reg .b64 %d<2>;\n\
+        ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry long(.param .u64 out)\n{\n.reg .b32 \
+         %r<2>;\n.reg .b64 %d<2>;\n\
          ld.param.u64 %d0, [out];\nmov.u32 %r0, %tid.x;\n",
     );
     for step in 0..300 {

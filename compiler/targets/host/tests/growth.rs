@@ -46,8 +46,10 @@ fn repeat(parts: usize, part: impl Fn(usize) -> String) -> String {
 /// `%r1` and `%r2`.
 fn kernel(code: &str) -> String {
     format!(
-        ".visible .entry k(.param .u64 p) {{ .reg .b32 %r<4>; .reg .b64 %d<3>; .reg .pred %p;\nmov.u32 %r0, %tid.x; mov.u32 %r1, %r0; mov.u32 %r2, 7; mov.u32 %r3, %ctaid.x;\n\
-         {code}\nld.param.u64 %d0, [p]; mul.wide.u32 %d1, %r0, 4; add.u64 %d0, %d0, %d1; add.u32 %r1, %r1, %r2; st.global.u32 [%d0], %r1; ret; }}"
+        ".visible .entry k(.param .u64 p) {{ .reg .b32 %r<4>; .reg .b64 %d<3>; .reg .pred %p;\nmov.u32 %r0, %tid.x; \
+         mov.u32 %r1, %r0; mov.u32 %r2, 7; mov.u32 %r3, %ctaid.x;\n\
+         {code}\nld.param.u64 %d0, [p]; mul.wide.u32 %d1, %r0, 4; add.u64 %d0, %d0, %d1; add.u32 %r1, %r1, %r2; \
+         st.global.u32 [%d0], %r1; ret; }}"
     )
 }
 

@@ -151,7 +151,8 @@ fn predicates_and_choices() {
     check("setp.lt.s32 %p1, %r1, %r2; selp.b32 %r4, 1, 2, %p1;", |a, b, _| if (a as i32) < b as i32 { 1 } else { 2 });
     check("setp.lo.u32 %p1, %r1, %r2; selp.b32 %r4, %r3, 2, %p1;", |a, b, c| if a < b { c } else { 2 });
     check(
-        "setp.gt.u32 %p2, %r3, 100; setp.eq.and.u32 %p1|%p3, %r1, %r2, %p2; selp.u32 %r4, 1, 0, %p1; selp.u32 %r5, 2, 0, %p3; add.u32 %r4, %r4, %r5;",
+        "setp.gt.u32 %p2, %r3, 100; setp.eq.and.u32 %p1|%p3, %r1, %r2, %p2; selp.u32 %r4, 1, 0, %p1; \
+         selp.u32 %r5, 2, 0, %p3; add.u32 %r4, %r4, %r5;",
         |a, b, c| {
             if c > 100 { if a == b { 1 } else { 2 } } else { 0 }
         },
@@ -285,7 +286,8 @@ fn half_precision() {
     let canonical = |bits: u16| if bits & 0x7fff > 0x7c00 { 0x7e00 } else { bits };
     check_on(
         floats(),
-        "cvt.rn.f16.f32 %h1, %f1; cvt.u32.u16 %r4, %h1; and.b32 %r5, %r4, 0x7fff; setp.gt.u32 %p1, %r5, 0x7c00; selp.b32 %r4, 0x7e00, %r4, %p1;",
+        "cvt.rn.f16.f32 %h1, %f1; cvt.u32.u16 %r4, %h1; and.b32 %r5, %r4, 0x7fff; setp.gt.u32 %p1, %r5, 0x7c00; \
+         selp.b32 %r4, 0x7e00, %r4, %p1;",
         |a, _, _| u32::from(canonical(to_half(f32::from_bits(a)))),
     );
     check_on(
@@ -299,7 +301,8 @@ fn half_precision() {
             (0..1024).map(|i| to_half(i as f32 / 8.0).into()).collect(),
             vec![to_half(-2.25).into(); 1024],
         ],
-        "cvt.u16.u32 %h1, %r1; cvt.u16.u32 %h2, %r2; cvt.u16.u32 %h3, %r3; fma.rn.f16 %h4, %h1, %h2, %h3; cvt.f32.f16 %f4, %h4; mov.b32 %r4, %f4;",
+        "cvt.u16.u32 %h1, %r1; cvt.u16.u32 %h2, %r2; cvt.u16.u32 %h3, %r3; fma.rn.f16 %h4, %h1, %h2, %h3; \
+         cvt.f32.f16 %f4, %h4; mov.b32 %r4, %f4;",
         |_, b, _| {
             // All operations are exact except for the last rounding.
             let b = half_value(b as u16);

@@ -11,7 +11,8 @@ const I64: Kind = Int(64);
 #[test]
 fn carries_run_through_a_number() {
     check(
-        "mov.b64 {%r2, %r3}, %a; mov.b64 {%r4, %r5}, %b; add.cc.u32 %r6, %r2, %r4; addc.cc.u32 %r7, %r3, %r5; addc.u32 %r8, 0, 0; shl.b32 %r8, %r8, 4; add.u32 %r7, %r7, %r8; mov.b64 %d, {%r6, %r7};",
+        "mov.b64 {%r2, %r3}, %a; mov.b64 {%r4, %r5}, %b; add.cc.u32 %r6, %r2, %r4; addc.cc.u32 %r7, %r3, %r5; \
+         addc.u32 %r8, 0, 0; shl.b32 %r8, %r8, 4; add.u32 %r7, %r7, %r8; mov.b64 %d, {%r6, %r7};",
         I64,
         &[I64, I64],
         |v| {
@@ -21,7 +22,8 @@ fn carries_run_through_a_number() {
         },
     );
     check(
-        "mov.b64 {%r2, %r3}, %a; mov.b64 {%r4, %r5}, %b; sub.cc.u32 %r6, %r2, %r4; subc.u32 %r7, %r3, %r5; mov.b64 %d, {%r6, %r7};",
+        "mov.b64 {%r2, %r3}, %a; mov.b64 {%r4, %r5}, %b; sub.cc.u32 %r6, %r2, %r4; subc.u32 %r7, %r3, %r5; \
+         mov.b64 %d, {%r6, %r7};",
         I64,
         &[I64, I64],
         |v| v[0].wrapping_sub(v[1]),
@@ -31,7 +33,8 @@ fn carries_run_through_a_number() {
     });
     check("sub.cc.u64 %x2, %a, %b; subc.u64 %d, 0, 0;", I64, &[I64, I64], |v| if v[0] < v[1] { u64::MAX } else { 0 });
     check(
-        "mov.b64 {%r2, %r3}, %a; mov.b64 {%r4, %r5}, %b; mad.lo.cc.u32 %r6, %r2, %r4, %r5; madc.hi.u32 %r7, %r2, %r4, 0; mov.b64 %d, {%r6, %r7};",
+        "mov.b64 {%r2, %r3}, %a; mov.b64 {%r4, %r5}, %b; mad.lo.cc.u32 %r6, %r2, %r4, %r5; \
+         madc.hi.u32 %r7, %r2, %r4, 0; mov.b64 %d, {%r6, %r7};",
         I64,
         &[I64, I64],
         |v| (v[0] & 0xffff_ffff) * (v[1] & 0xffff_ffff) + (v[1] >> 32),

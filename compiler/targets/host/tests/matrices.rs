@@ -174,7 +174,11 @@ fn check_product(ty: Ty, other: Ty, (m, n, k): (usize, usize, usize), accumulato
     let acc = if accumulator == "s32" { "s32" } else { accumulator };
     let sat = if satfinite { ".satfinite" } else { "" };
     let text = format!(
-        ".visible .entry op(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd)\n{{\n  .reg .b32 %r<2>; .reg .b64 %x<4>;\n  mov.u32 %r0, %tid.x; mul.wide.u32 %x0, %r0, 8;\n{}{}{}  .reg .b{sum_bits} %d<{c_count}>;\n  mma.sync.aligned.m{m}n{n}k{k}.row.col{sat}.{acc}.{}.{}.{acc} {}, {}, {}, {};\n  ld.param.u64 %x1, [pd]; add.u64 %x1, %x1, %x0;\n{}  ret;\n}}\n",
+        ".visible .entry op(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd)\n{{\n  .reg .b32 %r<2>; \
+         .reg .b64 %x<4>;\n  mov.u32 %r0, %tid.x; \
+         mul.wide.u32 %x0, %r0, 8;\n{}{}{}  .reg .b{sum_bits} %d<{c_count}>;\n  \
+         mma.sync.aligned.m{m}n{n}k{k}.row.col{sat}.{acc}.{}.{}.{acc} {}, {}, {}, {};\n  ld.param.u64 %x1, [pd]; \
+         add.u64 %x1, %x1, %x0;\n{}  ret;\n}}\n",
         loads("a", a_count, factor_bits),
         loads("b", b_count, factor_bits),
         loads("c", c_count, sum_bits),
@@ -242,7 +246,8 @@ fn undefined_products_are_rejected() {
         "m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
     ] {
         let text = format!(
-            ".visible .entry op()\n{{\n  .reg .b32 %r<9>;\n  mma.sync.aligned.{product} {{%r0, %r1, %r2, %r3}}, {{%r0, %r1, %r2, %r3}}, {{%r4, %r5}}, {{%r0, %r1, %r2, %r3}};\n  ret;\n}}\n"
+            ".visible .entry op()\n{{\n  .reg .b32 %r<9>;\n  mma.sync.aligned.{product} {{%r0, %r1, %r2, %r3}}, \
+             {{%r0, %r1, %r2, %r3}}, {{%r4, %r5}}, {{%r0, %r1, %r2, %r3}};\n  ret;\n}}\n"
         );
         let error = try_compile(&text, "op", [32, 1, 1], atoll_target_host::CpuLevel::V3).err().map(|e| e.to_string());
         assert!(error.as_ref().is_some_and(|e| e.contains("mma.sync")), "{product}: {error:?}");
@@ -259,7 +264,8 @@ fn matrices_go_through_shared_memory() {
   .shared .align 16 .b8 tile[512]; .shared .align 16 .b8 back[512];
   .reg .b32 %r<32>; .reg .b64 %x<8>;
   ld.param.u64 %x1, [in]; ld.param.u64 %x2, [out];
-  mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 4; mov.u32 %r2, tile; add.u32 %r2, %r2, %r1; mov.u32 %r3, back; add.u32 %r3, %r3, %r1;
+  mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 4; mov.u32 %r2, tile; add.u32 %r2, %r2, %r1; mov.u32 %r3, back; \
+  add.u32 %r3, %r3, %r1;
   cvt.u64.u32 %x3, %r1; add.u64 %x1, %x1, %x3;
   cp.async.cg.shared.global [%r2], [%x1], 16; cp.async.commit_group; cp.async.wait_group 0; bar.warp.sync -1;
   ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r7}, [%r2];
@@ -271,10 +277,12 @@ fn matrices_go_through_shared_memory() {
   ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r17}, [%r2];
   mul.wide.u32 %x4, %r0, 4; add.u64 %x2, %x2, %x4;
   st.global.b32 [%x2], %r4; st.global.b32 [%x2+128], %r5; st.global.b32 [%x2+256], %r6; st.global.b32 [%x2+384], %r7;
-  st.global.b32 [%x2+512], %r8; st.global.b32 [%x2+640], %r9; st.global.b32 [%x2+768], %r10; st.global.b32 [%x2+896], %r11;
+  st.global.b32 [%x2+512], %r8; st.global.b32 [%x2+640], %r9; st.global.b32 [%x2+768], %r10; \
+  st.global.b32 [%x2+896], %r11;
   st.global.b32 [%x2+1024], %r16; st.global.b32 [%x2+1152], %r17;
   mul.wide.u32 %x4, %r0, 12; add.u64 %x2, %x2, %x4;
-  st.global.b32 [%x2+1280], %r12; st.global.b32 [%x2+1284], %r13; st.global.b32 [%x2+1288], %r14; st.global.b32 [%x2+1292], %r15;
+  st.global.b32 [%x2+1280], %r12; st.global.b32 [%x2+1284], %r13; st.global.b32 [%x2+1288], %r14; \
+  st.global.b32 [%x2+1292], %r15;
   ret;
 }";
     at_every_level(text, "op", [32, 1, 1], |kernel| {
@@ -320,7 +328,8 @@ fn check_fragments(m: usize, n: usize, a_layout: &str, b_layout: &str, accumulat
   wmma.load.a.sync.aligned.{a_layout}.m{m}n{n}k16.global.f16 {registers}, [%x1], %r1;
   wmma.load.b.sync.aligned.{b_layout}.m{m}n{n}k16.global.f16 {b_registers}, [%x2], {b_stride};
   wmma.load.c.sync.aligned.row.m{m}n{n}k16.global.{accumulator} {results}, [%x3], {n};
-  wmma.mma.sync.aligned.{a_layout}.{b_layout}.m{m}n{n}k16.{accumulator}.{accumulator} {results}, {registers}, {b_registers}, {results};
+  wmma.mma.sync.aligned.{a_layout}.{b_layout}.m{m}n{n}k16.{accumulator}.{accumulator} {results}, {registers}, \
+  {b_registers}, {results};
   wmma.store.d.sync.aligned.col.m{m}n{n}k16.global.{accumulator} [%x4], {results}, {m};
   ret;
 }}"

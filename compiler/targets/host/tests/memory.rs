@@ -166,7 +166,8 @@ fn check_atomic(op: &str, bytes: usize, combine: &dyn Fn(u64, u64) -> u64, opera
   .reg .b32 %r<8>; .reg .b64 %x<8>; .reg .b{bits} %v; .reg .b{bits} %d; .reg .pred %p<2>;
   ld.param.u64 %x1, [cells]; ld.param.u64 %x2, [values]; ld.param.u64 %x3, [out];
   mov.u32 %r0, %tid.x; rem.u32 %r1, %r0, 5; mul.lo.u32 %r2, %r1, {bytes}; mul.wide.u32 %x4, %r0, 8;
-  cvt.u64.u32 %x5, %r2; mov.u32 %r3, tile; add.u32 %r3, %r3, %r2; add.u64 %x1, %x1, %x5; add.u64 %x2, %x2, %x4; add.u64 %x3, %x3, %x4;
+  cvt.u64.u32 %x5, %r2; mov.u32 %r3, tile; add.u32 %r3, %r3, %r2; add.u64 %x1, %x1, %x5; add.u64 %x2, %x2, %x4; \
+  add.u64 %x3, %x3, %x4;
   setp.lt.u32 %p0, %r0, 5;
   @%p0 ld.global.b{bits} %d, [%x1]; @%p0 st.shared.b{bits} [%r3], %d;
   ld.global.b{bits} %v, [%x2];
@@ -267,7 +268,8 @@ fn undefined_atomics_are_rejected() {
         "red.async.relaxed.cluster.add.u32 [%x0], %r1",
     ] {
         let text = format!(
-            ".visible .entry op(.param .u64 p)\n{{\n  .reg .b32 %r<4>; .reg .b64 %x<2>;\n  ld.param.u64 %x0, [p];\n  {op};\n  ret;\n}}"
+            ".visible .entry op(.param .u64 p)\n{{\n  .reg .b32 %r<4>; \
+             .reg .b64 %x<2>;\n  ld.param.u64 %x0, [p];\n  {op};\n  ret;\n}}"
         );
         let error = try_compile(&text, "op", [32, 1, 1], atoll_target_host::CpuLevel::V3).err().map(|e| e.to_string());
         assert!(error.is_some(), "{op} was accepted");

@@ -1,105 +1,14 @@
 //! Instructions on edge values and random ones, compared with Rust bit for bit; all NaNs are equal.
 
 mod common;
+mod reference;
 
 use common::op::{Kind, Kind::*, check};
+use reference::*;
 
 const I16: Kind = Int(16);
 const I32: Kind = Int(32);
 const I64: Kind = Int(64);
-
-fn f(bits: u64) -> f32 {
-    f32::from_bits(bits as u32)
-}
-
-fn g(bits: u64) -> f64 {
-    f64::from_bits(bits)
-}
-
-fn fb(value: f32) -> u64 {
-    value.to_bits().into()
-}
-
-/// Runs an SSE instruction in a rounding mode: 1 down, 2 up, 3 towards zero.
-macro_rules! in_mode {
-    ($name:ident, $type:ty, $code:literal $(, $extra:ident)*) => {
-        fn $name(mode: u32, a: $type, b: $type $(, $extra: $type)*) -> $type {
-            let (mut found, wanted, mut result) = (0u32, 0x1F80 | mode << 13, a);
-            // SAFETY: the code restores MXCSR.
-            unsafe {
-                std::arch::asm!(
-                    "stmxcsr [{found}]", "ldmxcsr [{wanted}]", $code, "ldmxcsr [{found}]",
-                    a = inout(xmm_reg) result, b = in(xmm_reg) b, $($extra = in(xmm_reg) $extra,)*
-                    found = in(reg) &raw mut found, wanted = in(reg) &raw const wanted, out("rax") _,
-                );
-            }
-            result
-        }
-    };
-}
-
-in_mode!(add32, f32, "addss {a}, {b}");
-in_mode!(sub32, f32, "subss {a}, {b}");
-in_mode!(mul32, f32, "mulss {a}, {b}");
-in_mode!(div32, f32, "divss {a}, {b}");
-in_mode!(sqrt32, f32, "sqrtss {a}, {b}");
-in_mode!(fma32, f32, "vfmadd213ss {a}, {b}, {c}", c);
-in_mode!(add64, f64, "addsd {a}, {b}");
-in_mode!(mul64, f64, "mulsd {a}, {b}");
-in_mode!(div64, f64, "divsd {a}, {b}");
-in_mode!(sqrt64, f64, "sqrtsd {a}, {b}");
-in_mode!(fma64, f64, "vfmadd213sd {a}, {b}, {c}", c);
-in_mode!(narrow, f64, "cvtsd2ss {a}, {b}");
-in_mode!(from_i64, f64, "movq rax, {b}\ncvtsi2sd {a}, rax");
-
-const MODES: [(&str, u32); 4] = [("rn", 0), ("rm", 1), ("rp", 2), ("rz", 3)];
-
-/// Exact rounding of a number to nearest even in a format with `fraction` bits and the smallest
-/// exponent `least`.
-fn round(value: f64, fraction: i32, least: i32) -> f64 {
-    if value == 0.0 || !value.is_finite() {
-        return value;
-    }
-    let exponent = ((value.abs().to_bits() >> 52) as i32 - 1023).max(least);
-    let step = 2f64.powi(exponent - fraction);
-    (value / step).round_ties_even() * step
-}
-
-fn f16_bits(value: f64) -> u64 {
-    let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
-    let rounded = round(value, 10, -14).abs();
-    sign | match rounded {
-        r if r.is_nan() => 0x7e00,
-        r if r >= 65536.0 => 0x7c00,
-        r if r < 2f64.powi(-14) => (r * 2f64.powi(24)) as u64,
-        r => (r.to_bits() >> 42) - ((1023 - 15) << 10),
-    }
-}
-
-fn f16(bits: u64) -> f64 {
-    let (exponent, fraction) = ((bits >> 10 & 31) as i32, (bits & 0x3ff) as f64);
-    let magnitude = match exponent {
-        0 => fraction * 2f64.powi(-24),
-        31 if fraction != 0.0 => f64::NAN,
-        31 => f64::INFINITY,
-        _ => (1024.0 + fraction) * 2f64.powi(exponent - 25),
-    };
-    if bits & 0x8000 != 0 { -magnitude } else { magnitude }
-}
-
-fn bf16(bits: u64) -> f64 {
-    f64::from(f32::from_bits((bits as u32) << 16))
-}
-
-fn bf16_bits(value: f64) -> u64 {
-    // All numbers of the format are floats, and the number is already rounded.
-    u64::from((round(value, 7, -126) as f32).to_bits() >> 16)
-}
-
-/// Flushes subnormal floats to zeros.
-fn ftz(value: f32) -> f32 {
-    if value.is_subnormal() { 0f32.copysign(value) } else { value }
-}
 
 #[test]
 fn single_precision_in_every_rounding_mode() {
@@ -137,7 +46,8 @@ fn double_precision_in_every_rounding_mode() {
 fn a_uniform_operation_rounds_as_asked_too() {
     for (name, mode) in MODES {
         let code = format!(
-            "mov.b32 %f0, 0f3dcccccd; mov.b32 %f1, 0f3e4ccccd; ld.param.f32 %f1, [pa]; add.{name}.f32 %f2, %f0, %f1; mov.b32 %d, %f2;"
+            "mov.b32 %f0, 0f3dcccccd; mov.b32 %f1, 0f3e4ccccd; ld.param.f32 %f1, [pa]; add.{name}.f32 %f2, %f0, %f1; \
+             mov.b32 %d, %f2;"
         );
         // The low word of an address is an arbitrary float, but the same in all threads.
         let kernel = common::op::kernel(&code, F32, &[F32]);
@@ -175,22 +85,6 @@ fn flushing_to_zero_and_saturating() {
     check("add.sat.f32 %d, %a, %b;", F32, &[F32, F32], |v| fb(sat(f(v[0]) + f(v[1]))));
     check("fma.rz.sat.f32 %d, %a, %b, %c;", F32, &[F32, F32, F32], |v| fb(sat(fma32(3, f(v[0]), f(v[1]), f(v[2])))));
     check("cvt.sat.f32.f32 %d, %a;", F32, &[F32], |v| fb(sat(f(v[0]))));
-}
-
-/// `min` and `max`: −0 is less than +0; a NaN yields the other operand.
-fn extreme(a: f32, b: f32, is_max: bool) -> f32 {
-    match () {
-        () if a.is_nan() => b,
-        () if b.is_nan() => a,
-        () if a == b => f32::from_bits(if is_max { a.to_bits() & b.to_bits() } else { a.to_bits() | b.to_bits() }),
-        () => {
-            if (a > b) == is_max {
-                a
-            } else {
-                b
-            }
-        }
-    }
 }
 
 #[test]
@@ -427,7 +321,8 @@ fn comparisons_with_nan() {
     for (name, holds) in tests {
         check(
             &format!(
-                "setp.{name}.f32 %p0|%p1, %a, %b; selp.b32 %r2, 1, 0, %p0; selp.b32 %r3, 2, 0, %p1; or.b32 %d, %r2, %r3;"
+                "setp.{name}.f32 %p0|%p1, %a, %b; selp.b32 %r2, 1, 0, %p0; selp.b32 %r3, 2, 0, %p1; \
+                 or.b32 %d, %r2, %r3;"
             ),
             I32,
             &[F32, F32],
@@ -440,7 +335,8 @@ fn comparisons_with_nan() {
         });
         check(
             &format!(
-                "setp.{name}.bf16x2 %p0|%p1, %a, %b; selp.b32 %r2, 1, 0, %p0; selp.b32 %r3, 2, 0, %p1; or.b32 %d, %r2, %r3;"
+                "setp.{name}.bf16x2 %p0|%p1, %a, %b; selp.b32 %r2, 1, 0, %p0; selp.b32 %r3, 2, 0, %p1; \
+                 or.b32 %d, %r2, %r3;"
             ),
             I32,
             &[Bf16x2, Bf16x2],

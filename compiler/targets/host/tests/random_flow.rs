@@ -18,7 +18,8 @@ fn random_kernel(random: &mut Random, blocks: u32) -> String {
   ld.param.u64 %rd1, [in]; ld.param.u64 %rd2, [out];
   mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mad.lo.u32 %r4, %r2, %r3, %r1;
   mul.wide.u32 %rd3, %r4, 4; add.u64 %rd4, %rd1, %rd3; mul.wide.u32 %rd5, %r4, 8; add.u64 %rd6, %rd2, %rd5;
-  ld.global.u32 %v0, [%rd4]; mov.u32 %v1, %r4; mov.u32 %v2, 7; ld.global.u32 %v3, [%rd1]; mov.u32 %v4, 0; mov.u32 %v5, 1;
+  ld.global.u32 %v0, [%rd4]; mov.u32 %v1, %r4; mov.u32 %v2, 7; ld.global.u32 %v3, [%rd1]; mov.u32 %v4, 0; \
+  mov.u32 %v5, 1;
   mov.u32 %r5, 40;
 ",
     );
@@ -37,7 +38,8 @@ fn random_kernel(random: &mut Random, blocks: u32) -> String {
                 1 => writeln!(text, "  {guard}mov.u32 %v{d}, %v{a};"),
                 2 => writeln!(
                     text,
-                    "  and.b32 %r7, %v{a}, 63; mul.wide.u32 %rd7, %r7, 4; add.u64 %rd7, %rd1, %rd7; {guard}ld.global.u32 %v{d}, [%rd7];"
+                    "  and.b32 %r7, %v{a}, 63; mul.wide.u32 %rd7, %r7, 4; add.u64 %rd7, %rd1, %rd7; \
+                     {guard}ld.global.u32 %v{d}, [%rd7];"
                 ),
                 _ => writeln!(text, "  {guard}{op} %v{d}, %v{a}, %v{b};"),
             };
@@ -63,7 +65,10 @@ fn random_kernel(random: &mut Random, blocks: u32) -> String {
             }
         }
     }
-    text.push_str("END:\n  xor.b32 %r9, %v0, %v1; xor.b32 %r9, %r9, %v3; add.u32 %r10, %v2, %v4; mad.lo.u32 %r10, %v5, 31, %r10;\n");
+    text.push_str(
+        "END:\n  xor.b32 %r9, %v0, %v1; xor.b32 %r9, %r9, %v3; add.u32 %r10, %v2, %v4; \
+    mad.lo.u32 %r10, %v5, 31, %r10;\n",
+    );
     text.push_str("  st.global.v2.u32 [%rd6], {%r9, %r10};\n  ret;\n}\n");
     text
 }

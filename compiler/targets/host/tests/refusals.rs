@@ -40,7 +40,8 @@ const REFUSED: &[(&str, &str, &str)] = &[
 
 fn kernel(declarations: &str, code: &str) -> String {
     format!(
-        "{declarations}\n.visible .entry k(.param .u64 p) {{ .reg .b32 %r<4>; .reg .b64 %d<4>; .reg .f32 %f<4>; .reg .f64 %g<4>; .reg .b16 %h<4>; .reg .v4 .f32 %v;\n{code} ret; }}\n"
+        "{declarations}\n.visible .entry k(.param .u64 p) {{ .reg .b32 %r<4>; .reg .b64 %d<4>; .reg .f32 %f<4>; \
+         .reg .f64 %g<4>; .reg .b16 %h<4>; .reg .v4 .f32 %v;\n{code} ret; }}\n"
     )
 }
 

@@ -173,7 +173,8 @@ const LOOK_BACK: &str = "
   .reg .pred %p<6>; .reg .b32 %r<20>; .reg .b64 %rd<8>;
   .shared .align 4 .b8 before[4];
   ld.param.u64 %rd1, [flags]; ld.param.u64 %rd2, [out];
-  mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mul.wide.u32 %rd3, %r2, 4; add.u64 %rd4, %rd1, %rd3; add.u64 %rd5, %rd2, %rd3;
+  mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mul.wide.u32 %rd3, %r2, 4; add.u64 %rd4, %rd1, %rd3; \
+  add.u64 %rd5, %rd2, %rd3;
   setp.ne.u32 %p1, %r1, 0; @%p1 bra READY;
   mov.u32 %r3, 0;
   setp.eq.u32 %p2, %r2, 0; @%p2 bra HAVE;

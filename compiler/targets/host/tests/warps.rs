@@ -96,7 +96,8 @@ fn votes_and_masks() {
     check(&prefix, 500, 32, |w, l| (ballot(w) & ((1u32 << l) - 1)).count_ones());
     // Only odd lanes vote.
     let odd = format!(
-        "{big} mov.u32 %r2, 0; and.b32 %r6, %r3, 1; setp.eq.u32 %p2, %r6, 0; @%p2 bra OUT; vote.sync.ballot.b32 %r2, %p1, 0xaaaaaaaa;\nOUT:"
+        "{big} mov.u32 %r2, 0; and.b32 %r6, %r3, 1; setp.eq.u32 %p2, %r6, 0; @%p2 bra OUT; \
+         vote.sync.ballot.b32 %r2, %p1, 0xaaaaaaaa;\nOUT:"
     );
     check(&odd, 500, 32, |w, l| if l % 2 == 1 { ballot(w) & 0xaaaa_aaaa } else { 0 });
     check("redux.sync.max.u32 %r2, %r1, -1;", 0, 64, |w, _| w.iter().copied().max().unwrap_or(0));
@@ -163,7 +164,8 @@ fn atomics_return_what_was_there() {
         assert_eq!(tickets, (0..64).collect::<Vec<_>>());
         assert_eq!(out[64], 64);
     });
-    let code = "mov.u32 %r2, 0; setp.eq.u32 %p1, %r3, 5; @%p1 atom.global.cas.b32 %r2, [%rd5], 0, 77; @%p1 atom.global.exch.b32 %r2, [%rd5], 3; @%p1 atom.global.inc.u32 %r2, [%rd5], 3;";
+    let code = "mov.u32 %r2, 0; setp.eq.u32 %p1, %r3, 5; @%p1 atom.global.cas.b32 %r2, [%rd5], 0, 77; \
+    @%p1 atom.global.exch.b32 %r2, [%rd5], 3; @%p1 atom.global.inc.u32 %r2, [%rd5], 3;";
     check(code, 0, 32, |_, l| if l == 5 { 3 } else { 0 });
 }
 
@@ -236,11 +238,13 @@ fn accesses_in_every_layout() {
   mul.wide.u32 %rd9, %r2, 8; add.u64 %rd10, %rd1, %rd9; ld.global.v2.u32 {%r11, %r12}, [%rd10];
   cvt.u64.u32 %rd11, %r2; add.u64 %rd12, %rd1, %rd11; ld.global.u8 %r13, [%rd12];
   ld.global.s8 %r14, [%rd12];
-  and.b32 %r15, %r5, 3; mul.wide.u32 %rd13, %r15, 4; mov.u64 %rd14, table; add.u64 %rd15, %rd14, %rd13; ld.const.u32 %r16, [%rd15];
+  and.b32 %r15, %r5, 3; mul.wide.u32 %rd13, %r15, 4; mov.u64 %rd14, table; add.u64 %rd15, %rd14, %rd13; \
+  ld.const.u32 %r16, [%rd15];
   and.b32 %r17, %r6, 3; shl.b32 %r18, %r17, 2; mov.u32 %r19, mine;
   st.local.u32 [mine], 1; st.local.u32 [mine+4], 2; st.local.u32 [mine+8], 3; st.local.u32 [mine+12], 4;
   add.u32 %r20, %r19, %r18; ld.local.u32 %r21, [%r20];
-  cvta.local.u64 %rd20, 0; mov.u64 %rd21, mine; cvta.local.u64 %rd22, %rd21; cvt.u64.u32 %rd23, %r18; add.u64 %rd24, %rd22, %rd23; ld.u32 %r22, [%rd24];
+  cvta.local.u64 %rd20, 0; mov.u64 %rd21, mine; cvta.local.u64 %rd22, %rd21; cvt.u64.u32 %rd23, %r18; \
+  add.u64 %rd24, %rd22, %rd23; ld.u32 %r22, [%rd24];
   mov.u64 %rd25, counter; red.global.add.u32 [%rd25], 1; 
   add.u32 %r5, %r5, %r6; xor.b32 %r7, %r7, %r8; add.u32 %r9, %r9, %r10; xor.b32 %r11, %r11, %r12;
   mul.wide.u32 %rd16, %r2, 32; add.u64 %rd17, %rd2, %rd16;
@@ -316,7 +320,8 @@ fn indices_that_run_below_zero_are_masked_not_wrapped() {
 
 #[test]
 fn a_trap_is_reported_with_its_line() {
-    let text = ".visible .entry bad(.param .u64 out)\n{\n  .reg .pred %p<2>; .reg .b32 %r<3>;\n  mov.u32 %r1, %tid.x;\n  setp.eq.u32 %p1, %r1, 40;\n  @%p1 trap;\n  ret;\n}";
+    let text = ".visible .entry bad(.param .u64 out)\n{\n  .reg .pred %p<2>; \
+    .reg .b32 %r<3>;\n  mov.u32 %r1, %tid.x;\n  setp.eq.u32 %p1, %r1, 40;\n  @%p1 trap;\n  ret;\n}";
     at_every_level(text, "bad", [64, 1, 1], |kernel| {
         let mut out = [0u32; 1];
         assert_eq!(kernel.run(Launch::grid(1, 1, 1), Args::new().slice(&mut out)), Some((1, 9)));
@@ -329,7 +334,8 @@ fn match_finds_lanes_with_the_same_value() {
 .visible .entry op(.param .u64 in, .param .u64 out)
 {
   .reg .b32 %r<8>; .reg .b64 %x<8>; .reg .pred %p<3>;
-  ld.param.u64 %x1, [in]; ld.param.u64 %x2, [out]; mov.u32 %r0, %tid.x; mul.wide.u32 %x3, %r0, 4; mul.wide.u32 %x5, %r0, 12;
+  ld.param.u64 %x1, [in]; ld.param.u64 %x2, [out]; mov.u32 %r0, %tid.x; mul.wide.u32 %x3, %r0, 4; \
+  mul.wide.u32 %x5, %r0, 12;
   add.u64 %x1, %x1, %x3; add.u64 %x2, %x2, %x5; ld.global.u32 %r1, [%x1]; cvt.u64.u32 %x4, %r1;
   match.any.sync.b32 %r2, %r1, -1;
   match.all.sync.b64 %r3|%p1, %x4, -1; selp.b32 %r4, 2, 0, %p1; add.u32 %r3, %r3, %r4;

@@ -100,14 +100,16 @@ fn compile_lowers_the_version_and_reports_registers() {
 #[test]
 fn a_newer_target_and_a_missing_kernel_are_refused() {
     let newer = atoll_ptx::parse(&module("7.8", "sm_90", "")).expect("valid PTX");
-    assert!(
-        matches!(compile(&newer, None, &mut [], Architecture::TURING, None), Err(NvidiaError::TooNew { declared, .. }) if declared == "sm_90")
-    );
+    assert!(matches!(
+        compile(&newer, None, &mut [], Architecture::TURING, None),
+        Err(NvidiaError::TooNew { declared, .. }) if declared == "sm_90"
+    ));
     let Some(ptxas) = ptxas() else { return };
     let parsed = atoll_ptx::parse(&module("6.3", "sm_75", "")).expect("valid PTX");
-    assert!(
-        matches!(compile(&parsed, None, &mut [facts("other")], Architecture::TURING, Some(&ptxas)), Err(NvidiaError::NoKernel(name)) if name == "other")
-    );
+    assert!(matches!(
+        compile(&parsed, None, &mut [facts("other")], Architecture::TURING, Some(&ptxas)),
+        Err(NvidiaError::NoKernel(name)) if name == "other"
+    ));
     let broken = atoll_ptx::parse(&module("6.3", "sm_75", "add.f32 %r1, %rd1, %f1;")).expect("reads well");
     assert!(matches!(
         compile(&broken, None, &mut [], Architecture::TURING, Some(&ptxas)),

@@ -153,7 +153,10 @@ fn integers(forms: &mut Forms) {
             }
         }
         forms.code(
-            format!("{{ .reg .{b} %t; mad.hi.cc.s{bits} %t, %a, %b, %c; madc.lo.cc.u{bits} %t, %t, %b, %c; addc.u{bits} %d, %t, 0; }}"),
+            format!(
+                "{{ .reg .{b} %t; mad.hi.cc.s{bits} %t, %a, %b, %c; madc.lo.cc.u{bits} %t, %t, %b, %c; \
+            addc.u{bits} %d, %t, 0; }}"
+            ),
             kind,
             &[kind, kind, kind],
         );
@@ -187,7 +190,8 @@ fn bits(forms: &mut Forms) {
     for combine in ["and", "or"] {
         forms.code(
             format!(
-                "{{ .reg .pred %q, %s; setp.ne.u32 %s, %c, 3; lop3.{combine}.b32 %d|%q, %a, %b, %c, 0x1b, %s; @%q xor.b32 %d, %d, 0x55; }}"
+                "{{ .reg .pred %q, %s; setp.ne.u32 %s, %c, 3; lop3.{combine}.b32 %d|%q, %a, %b, %c, 0x1b, %s; \
+                 @%q xor.b32 %d, %d, 0x55; }}"
             ),
             I32,
             &[I32, I32, I32],
@@ -295,7 +299,10 @@ fn comparisons(forms: &mut Forms) {
     for (ty, kind) in [("f32", F32), ("ftz.f32", F32), ("f64", F64), ("f16", F16), ("bf16", Bf16)] {
         for op in unordered {
             forms.code(
-                format!("{{ .reg .pred %q, %p, %s; setp.ne.b32 %s, 0, 1; setp.{op}.and.{ty} %q|%p, %a, %b, %s; selp.b32 %d, 1, 0, %q; @%p add.u32 %d, %d, 2; }}"),
+                format!(
+                    "{{ .reg .pred %q, %p, %s; setp.ne.b32 %s, 0, 1; setp.{op}.and.{ty} %q|%p, %a, %b, %s; \
+                selp.b32 %d, 1, 0, %q; @%p add.u32 %d, %d, 2; }}"
+                ),
                 I32,
                 &[kind, kind],
             );
@@ -322,7 +329,10 @@ fn comparisons(forms: &mut Forms) {
     }
     for combine in ["and", "or", "xor"] {
         forms.code(
-            format!("{{ .reg .pred %q, %p, %s; setp.gt.s32 %s, %c, 7; setp.le.{combine}.s32 %q|%p, %a, %b, !%s; selp.b32 %d, 1, 0, %q; @%p add.u32 %d, %d, 2; }}"),
+            format!(
+                "{{ .reg .pred %q, %p, %s; setp.gt.s32 %s, %c, 7; setp.le.{combine}.s32 %q|%p, %a, %b, !%s; \
+            selp.b32 %d, 1, 0, %q; @%p add.u32 %d, %d, 2; }}"
+            ),
             I32,
             &[I32, I32, I32],
         );
@@ -335,7 +345,10 @@ fn comparisons(forms: &mut Forms) {
     for (ty, kind) in [("f16x2", F16x2), ("ftz.f16x2", F16x2), ("bf16x2", Bf16x2)] {
         for op in unordered {
             forms.code(
-                format!("{{ .reg .pred %q, %p; setp.{op}.{ty} %q|%p, %a, %b; selp.b32 %d, 1, 0, %q; @%p add.u32 %d, %d, 2; }}"),
+                format!(
+                    "{{ .reg .pred %q, %p; setp.{op}.{ty} %q|%p, %a, %b; selp.b32 %d, 1, 0, %q; \
+                @%p add.u32 %d, %d, 2; }}"
+                ),
                 I32,
                 &[kind, kind],
             );

@@ -257,7 +257,8 @@ pub(crate) fn kernel(code: &str, result: Kind, kinds: &[Kind]) -> String {
     for name in &names[..kinds.len()] {
         text += &format!(".param .u64 p{name}, ");
     }
-    text += ".param .u64 pd)\n{\n  .reg .pred %p<4>; .reg .b16 %h<8>; .reg .b32 %r<16>; .reg .b64 %x<16>; .reg .f32 %f<8>; .reg .f64 %g<8>;\n";
+    text += ".param .u64 pd)\n{\n  .reg .pred %p<4>; .reg .b16 %h<8>; .reg .b32 %r<16>; .reg .b64 %x<16>; \
+    .reg .f32 %f<8>; .reg .f64 %g<8>;\n";
     text += &format!("  .reg .b{} %d;\n", result.bits().max(16));
     text += "  mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mad.lo.u32 %r0, %r1, 64, %r0; mul.wide.u32 %x0, %r0, 8;\n";
     for (name, kind) in names.iter().zip(kinds) {

@@ -11,7 +11,8 @@ pub(crate) fn exchanges(forms: &mut Forms) {
         forms.code(code, I32, &[I32, I32, I32]);
         for (by, clamp) in [(1, if mode == "up" { 0 } else { 31 }), (16, 31), (3, 0x181f), (5, 0x1c03), (31, 0)] {
             let code = format!(
-                "{{ .reg .pred %q; shfl.sync.{mode}.b32 %d|%q, %a, {by}, {clamp}, 0xffffffff; @%q xor.b32 %d, %d, 0x1111; }}"
+                "{{ .reg .pred %q; shfl.sync.{mode}.b32 %d|%q, %a, {by}, {clamp}, 0xffffffff; \
+                 @%q xor.b32 %d, %d, 0x1111; }}"
             );
             forms.code(code, I32, &[I32]);
         }
@@ -67,7 +68,8 @@ pub(crate) fn votes(forms: &mut Forms) {
 fn halves(code: &str) -> String {
     let (lower, upper) = (code, code.replace("%d", "%e"));
     format!(
-        "{{ .reg .b32 %m, %e, %l; .reg .pred %h; mov.u32 %l, %laneid; setp.lt.u32 %h, %l, 16; selp.b32 %m, 0xffff, 0xffff0000, %h;\n\
+        "{{ .reg .b32 %m, %e, %l; .reg .pred %h; mov.u32 %l, %laneid; setp.lt.u32 %h, %l, 16; \
+         selp.b32 %m, 0xffff, 0xffff0000, %h;\n\
          @!%h bra $upper; {{ {lower} }} bra.uni $end;\n$upper: {{ {upper} }} mov.b32 %d, %e;\n$end: }}"
     )
 }
@@ -102,8 +104,10 @@ pub(crate) fn matrices(forms: &mut Forms) {
         &[I32, I32, I32],
     );
     forms.code(
-        "{ .reg .f64 %s, %t; cvt.rni.f64.f64 %s, %a; min.f64 %s, %s, 0d4059000000000000; max.f64 %s, %s, 0dC059000000000000;\n\
-         mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%t, %d}, {%s}, {%s}, {%s, 0d3FF0000000000000}; sub.f64 %d, %d, %t; }"
+        "{ .reg .f64 %s, %t; cvt.rni.f64.f64 %s, %a; min.f64 %s, %s, 0d4059000000000000; \
+         max.f64 %s, %s, 0dC059000000000000;\n\
+         mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%t, %d}, {%s}, {%s}, {%s, 0d3FF0000000000000}; \
+         sub.f64 %d, %d, %t; }"
             .into(),
         F64,
         &[F64],
@@ -114,7 +118,8 @@ pub(crate) fn matrices(forms: &mut Forms) {
         // Each warp's cells hold matrices of bytes, which are loaded, multiplied and overwritten
         // with the product.
         let code = format!(
-            "{{ .reg .b32 %A<2>, %B<2>, %C<8>, %w; st.shared.v4.b32 [%cs], {{%a, %b, %a, %b}}; st.shared.v4.b32 [%cs+16], {{%b, %b, %a, %a}};\n\
+            "{{ .reg .b32 %A<2>, %B<2>, %C<8>, %w; st.shared.v4.b32 [%cs], {{%a, %b, %a, %b}}; \
+             st.shared.v4.b32 [%cs+16], {{%b, %b, %a, %a}};\n\
              bar.warp.sync -1; mov.u32 %w, %tid.x; and.b32 %w, %w, 31; mul.lo.u32 %w, %w, 32; sub.u32 %w, %cs, %w;\n\
              wmma.load.a.sync.aligned.{a}.m16n16k16.shared.s8 {{{A}}}, [%w], {stride};\n\
              wmma.load.b.sync.aligned.{b}.m16n16k16.shared.s8 {{{B}}}, [%w+16], 16;\n\
@@ -132,13 +137,18 @@ pub(crate) fn matrices(forms: &mut Forms) {
         for (count, list) in [(1, "{%d}"), (2, "{%d, %s}"), (4, "{%d, %s, %t, %u}")] {
             // Each lane's cell is a row of a matrix.
             let code = format!(
-                "{{ .reg .b32 %s, %t, %u; mov.b32 %s, 0; mov.b32 %t, 0; mov.b32 %u, 0; st.shared.v4.b32 [%cs], {{%a, %b, %a, %b}}; bar.warp.sync -1;\n\
-                 ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {list}, [%cs]; bar.warp.sync -1; sub.u32 %d, %d, %s; sub.u32 %t, %t, %u; xor.b32 %d, %d, %t; }}"
+                "{{ .reg .b32 %s, %t, %u; mov.b32 %s, 0; mov.b32 %t, 0; mov.b32 %u, 0; \
+                 st.shared.v4.b32 [%cs], {{%a, %b, %a, %b}}; bar.warp.sync -1;\n\
+                 ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {list}, [%cs]; bar.warp.sync -1; \
+                 sub.u32 %d, %d, %s; sub.u32 %t, %t, %u; xor.b32 %d, %d, %t; }}"
             );
             forms.code(code, I32, &[I32, I32]);
             let code = format!(
-                "{{ .reg .b32 %s, %t, %u; sub.u32 %s, %a, %b; xor.b32 %t, %a, %b; mov.b32 %u, %b; mov.b32 %d, %a; st.shared.v4.b32 [%cs], {{%b, %a, %b, %a}}; bar.warp.sync -1;\n\
-                 stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%cs], {list}; bar.warp.sync -1; ld.shared.v4.b32 {{%d, %s, %t, %u}}, [%cs]; sub.u32 %d, %d, %s; sub.u32 %t, %t, %u; xor.b32 %d, %d, %t; }}"
+                "{{ .reg .b32 %s, %t, %u; sub.u32 %s, %a, %b; xor.b32 %t, %a, %b; mov.b32 %u, %b; mov.b32 %d, %a; \
+                 st.shared.v4.b32 [%cs], {{%b, %a, %b, %a}}; bar.warp.sync -1;\n\
+                 stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%cs], {list}; bar.warp.sync -1; \
+                 ld.shared.v4.b32 {{%d, %s, %t, %u}}, [%cs]; sub.u32 %d, %d, %s; sub.u32 %t, %t, %u; \
+                 xor.b32 %d, %d, %t; }}"
             );
             forms.code(code, I32, &[I32, I32]);
         }
@@ -162,7 +172,8 @@ fn product(instruction: &str, packing: &str, sum: &str, [a, b, c]: [usize; 3]) -
                 "b32" => format!(" mov.b32 %{name}{n}, %s;\n"),
                 "tf32" => format!(" cvt.s32.s8 %s, %s; cvt.rn.f32.s32 %f, %s; mov.b32 %{name}{n}, %f;\n"),
                 _ => format!(
-                    " cvt.rn.f32.s8 %f, %s; shr.u32 %s, %s, 9; cvt.rn.f32.u8 %g, %s; mul.f32 %g, %g, 0f3E800000; cvt.rn.{packing}.f32 %{name}{n}, %f, %g;\n"
+                    " cvt.rn.f32.s8 %f, %s; shr.u32 %s, %s, 9; cvt.rn.f32.u8 %g, %s; mul.f32 %g, %g, 0f3E800000; \
+                     cvt.rn.{packing}.f32 %{name}{n}, %f, %g;\n"
                 ),
             };
         }

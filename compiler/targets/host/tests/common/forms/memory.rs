@@ -25,23 +25,28 @@ pub(crate) fn loads_and_stores(forms: &mut Forms) {
             forms.code(code, I64, &[I64, I64]);
         }
         let code = format!(
-            "{{ .reg .b32 %s, %t; mov.b64 {{%s, %t}}, %a; st{space}.v2.b32 [{cell}], {{%t, %s}}; ld{space}.b64 %d, [{cell}]; }}"
+            "{{ .reg .b32 %s, %t; mov.b64 {{%s, %t}}, %a; st{space}.v2.b32 [{cell}], {{%t, %s}}; \
+             ld{space}.b64 %d, [{cell}]; }}"
         );
         forms.code(code, I64, &[I64]);
         let code = format!(
-            "{{ .reg .b16 %s, %t, %u, %v; st{space}.b64 [{cell}], %a; ld{space}.v4.s8 {{%s, %t, %u, %v}}, [{cell}+4]; mov.b64 %d, {{%v, %u, %t, %s}}; }}"
+            "{{ .reg .b16 %s, %t, %u, %v; st{space}.b64 [{cell}], %a; ld{space}.v4.s8 {{%s, %t, %u, %v}}, [{cell}+4]; \
+             mov.b64 %d, {{%v, %u, %t, %s}}; }}"
         );
         forms.code(code, I64, &[I64]);
         let code = format!(
-            "{{ .reg .b16 %s, %t, %u, %v; st{space}.b64 [{cell}], %a; ld{space}.v4.u16 {{%s, %t, _, %v}}, [{cell}]; mov.b64 %d, {{%v, %v, %t, %s}}; }}"
+            "{{ .reg .b16 %s, %t, %u, %v; st{space}.b64 [{cell}], %a; ld{space}.v4.u16 {{%s, %t, _, %v}}, [{cell}]; \
+             mov.b64 %d, {{%v, %v, %t, %s}}; }}"
         );
         forms.code(code, I64, &[I64]);
         let code = format!(
-            "{{ .reg .b64 %s; st{space}.v2.b64 [{cell}+16], {{%a, %b}}; ld{space}.v2.u64 {{%s, %d}}, [{cell}+16]; sub.u64 %d, %d, %s; }}"
+            "{{ .reg .b64 %s; st{space}.v2.b64 [{cell}+16], {{%a, %b}}; ld{space}.v2.u64 {{%s, %d}}, [{cell}+16]; \
+             sub.u64 %d, %d, %s; }}"
         );
         forms.code(code, I64, &[I64, I64]);
         let code = format!(
-            "{{ .reg .b32 %s, %t, %u; st{space}.v4.f32 [{cell}], {{%a, %b, %b, %a}}; ld{space}.v4.b32 {{%s, %t, %u, %d}}, [{cell}]; xor.b32 %d, %d, %t; }}"
+            "{{ .reg .b32 %s, %t, %u; st{space}.v4.f32 [{cell}], {{%a, %b, %b, %a}}; \
+             ld{space}.v4.b32 {{%s, %t, %u, %d}}, [{cell}]; xor.b32 %d, %d, %t; }}"
         );
         forms.code(code, I32, &[I32, I32]);
     }
@@ -147,7 +152,8 @@ pub(crate) fn wide_atomics(forms: &mut Forms) {
     for (ty, kind) in [("f16x2", F16x2), ("bf16x2", Bf16x2)] {
         for op in ["add", "min", "max"] {
             let code = format!(
-                "{{ .reg .b32 %s; st.global.v2.b32 [%cg], {{%a, %b}}; atom.global.v2.{ty}.{op}.noftz {{%s, %d}}, [%cg], {{%b, %a}}; \
+                "{{ .reg .b32 %s; st.global.v2.b32 [%cg], {{%a, %b}}; \
+                 atom.global.v2.{ty}.{op}.noftz {{%s, %d}}, [%cg], {{%b, %a}}; \
                  ld.global.b32 %d, [%cg]; }}"
             );
             forms.code(code, kind, &[kind, kind]);
@@ -155,8 +161,10 @@ pub(crate) fn wide_atomics(forms: &mut Forms) {
     }
     for (space, cell) in [(".global", "%cg"), (".shared", "%cs"), ("", "%cx")] {
         let code = format!(
-            "{{ .reg .b128 %s, %t, %u; .reg .b64 %v; mov.b128 %s, {{%a, %b}}; mov.b128 %t, {{%b, %a}}; st{space}.v2.b64 [{cell}], {{%a, %b}}; \
-             atom{space}.cas.b128 %u, [{cell}], %s, %t; atom{space}.exch.b128 %u, [{cell}], %s; mov.b128 {{%v, %d}}, %u; sub.u64 %d, %d, %v; }}"
+            "{{ .reg .b128 %s, %t, %u; .reg .b64 %v; mov.b128 %s, {{%a, %b}}; mov.b128 %t, {{%b, %a}}; \
+             st{space}.v2.b64 [{cell}], {{%a, %b}}; \
+             atom{space}.cas.b128 %u, [{cell}], %s, %t; atom{space}.exch.b128 %u, [{cell}], %s; \
+             mov.b128 {{%v, %d}}, %u; sub.u64 %d, %d, %v; }}"
         );
         forms.code(code, I64, &[I64, I64]);
     }
@@ -184,7 +192,8 @@ pub(crate) fn atomics(forms: &mut Forms) {
                 );
                 forms.code(red, *kind, &[*kind, *kind]);
                 let atom = format!(
-                    "{{ .reg .b{bits} %t; st{space}.b{bits} [{cell}], %a; atom.relaxed.gpu{space}.{op}.{ty} %d, [{cell}], %b; }}"
+                    "{{ .reg .b{bits} %t; st{space}.b{bits} [{cell}], %a; \
+                     atom.relaxed.gpu{space}.{op}.{ty} %d, [{cell}], %b; }}"
                 );
                 forms.code(atom, *kind, &[*kind, *kind]);
             }
@@ -192,13 +201,16 @@ pub(crate) fn atomics(forms: &mut Forms) {
         for (bits, kind) in [(16, I16), (32, I32), (64, I64)] {
             // Half of the threads find the value that they compare with.
             let code = format!(
-                "{{ .reg .b{bits} %t; .reg .pred %q; setp.lt.u{bits} %q, %b, %c; selp.b{bits} %t, %a, %b, %q; st{space}.b{bits} [{cell}], %t; \
-                 atom{space}.cas.b{bits} %t, [{cell}], %a, %c; ld{space}.b{bits} %d, [{cell}]; xor.b{bits} %d, %d, %t; }}"
+                "{{ .reg .b{bits} %t; .reg .pred %q; setp.lt.u{bits} %q, %b, %c; selp.b{bits} %t, %a, %b, %q; \
+                 st{space}.b{bits} [{cell}], %t; \
+                 atom{space}.cas.b{bits} %t, [{cell}], %a, %c; ld{space}.b{bits} %d, [{cell}]; \
+                 xor.b{bits} %d, %d, %t; }}"
             );
             forms.code(code, kind, &[kind, kind, kind]);
             if bits > 16 {
                 let code = format!(
-                    "{{ .reg .b{bits} %t; st{space}.b{bits} [{cell}], %a; atom.acq_rel.cta{space}.exch.b{bits} %t, [{cell}], %b; \
+                    "{{ .reg .b{bits} %t; st{space}.b{bits} [{cell}], %a; \
+                     atom.acq_rel.cta{space}.exch.b{bits} %t, [{cell}], %b; \
                      ld{space}.b{bits} %d, [{cell}]; sub.u{bits} %d, %d, %t; }}"
                 );
                 forms.code(code, kind, &[kind, kind]);
@@ -211,7 +223,8 @@ pub(crate) fn atomics(forms: &mut Forms) {
 pub(crate) fn copies(forms: &mut Forms) {
     let copy = |operands: &str| {
         format!(
-            "st.global.b64 [%cg], %a; st.global.b64 [%cg+8], %a; st.shared.b64 [%cs+8], %b; cp.async.{operands}; cp.async.commit_group; cp.async.wait_group 0; ld.shared.b64 %d, [%cs+8];"
+            "st.global.b64 [%cg], %a; st.global.b64 [%cg+8], %a; st.shared.b64 [%cs+8], %b; cp.async.{operands}; \
+             cp.async.commit_group; cp.async.wait_group 0; ld.shared.b64 %d, [%cs+8];"
         )
     };
     for operands in [
@@ -243,13 +256,15 @@ pub(crate) fn addresses(forms: &mut Forms) {
     for (from, symbol) in [("shared", "cells"), ("local", "cell"), ("global", "variable")] {
         for asked in ["shared", "local", "global"] {
             let code = format!(
-                "{{ .reg .b64 %s, %t; .reg .pred %q; mov.u64 %s, {symbol}; cvta.{from}.u64 %t, %s; isspacep.{asked} %q, %t; selp.b32 %d, %a, 0, %q; \
+                "{{ .reg .b64 %s, %t; .reg .pred %q; mov.u64 %s, {symbol}; cvta.{from}.u64 %t, %s; \
+                 isspacep.{asked} %q, %t; selp.b32 %d, %a, 0, %q; \
                  cvta.to.{from}.u64 %t, %t; setp.eq.u64 %q, %s, %t; @!%q xor.b32 %d, %d, 0x5555; }}"
             );
             forms.code(code, I32, &[I32]);
         }
     }
-    let code = "{ .reg .b64 %s, %t; mov.u64 %s, constants; and.b64 %t, %a, 60; add.u64 %s, %s, %t; ld.const.s32 %d, [%s]; cvta.const.u64 %s, %s; ld.s16 %t, [%s]; sub.u64 %d, %d, %t; }";
+    let code = "{ .reg .b64 %s, %t; mov.u64 %s, constants; and.b64 %t, %a, 60; add.u64 %s, %s, %t; \
+    ld.const.s32 %d, [%s]; cvta.const.u64 %s, %s; ld.s16 %t, [%s]; sub.u64 %d, %d, %t; }";
     forms.code(code.into(), I64, &[I64]);
 }
 
@@ -258,13 +273,19 @@ pub(crate) fn vectors_of_registers(forms: &mut Forms) {
     for (space, cell) in SPACES {
         for ty in ["b32", "u32", "f32"] {
             forms.code(
-                format!("{{ .reg .v4 .{ty} %v; st{space}.v4.{ty} [{cell}], {{%a, %b, %c, %a}}; ld{space}.v4.{ty} %v, [{cell}]; mov.b32 %d, %v.z; }}"),
+                format!(
+                    "{{ .reg .v4 .{ty} %v; st{space}.v4.{ty} [{cell}], {{%a, %b, %c, %a}}; \
+                ld{space}.v4.{ty} %v, [{cell}]; mov.b32 %d, %v.z; }}"
+                ),
                 I32,
                 &[I32, I32, I32],
             );
         }
         forms.code(
-            format!("{{ .reg .v2 .b64 %v<3>; mov.v2.b64 %v2, {{%a, %b}}; st{space}.v2.b64 [{cell}+16], %v2; ld{space}.b64 %d, [{cell}+24]; sub.s64 %d, %d, %v2.x; }}"),
+            format!(
+                "{{ .reg .v2 .b64 %v<3>; mov.v2.b64 %v2, {{%a, %b}}; st{space}.v2.b64 [{cell}+16], %v2; \
+            ld{space}.b64 %d, [{cell}+24]; sub.s64 %d, %d, %v2.x; }}"
+            ),
             I64,
             &[I64, I64],
         );
@@ -273,7 +294,8 @@ pub(crate) fn vectors_of_registers(forms: &mut Forms) {
         ".reg .v2 .b32 %v; mov.b64 %v, %a; mov.b32 %v.x, %v.y; mov.b64 %d, %v;",
         ".reg .v2 .u32 %v, %w; mov.b64 %v, %a; mov.v2.u32 %w, %v; add.u32 %w.x, %v.r, %w.g; mov.b64 %d, %w;",
         ".reg .v4 .b16 %v; mov.b64 %v, %a; mov.b16 %v.w, %v.z; mov.b64 %d, {%v.a, %v.b, %v.y, %v.x};",
-        ".reg .v2 .u32 %v; .reg .pred %p; mov.b64 %v, %b; setp.lt.u64 %p, %a, %b; @%p mov.u32 %v.y, WARP_SZ; mov.b64 %d, %v;",
+        ".reg .v2 .u32 %v; .reg .pred %p; mov.b64 %v, %b; setp.lt.u64 %p, %a, %b; @%p mov.u32 %v.y, WARP_SZ; \
+         mov.b64 %d, %v;",
         ".reg .v4 .u32 %v; mov.v4.u32 %v, %ntid; mad.wide.u32 %d, %v.y, %v.z, %a;",
         ".reg .u32 %s, %t; mov.v4.u32 {_, %s, _, %t}, %tid; mad.wide.u32 %d, %s, %t, %a;",
     ] {

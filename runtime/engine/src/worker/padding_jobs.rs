@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 impl Worker {
     /// Requests new modules after the functions of a tenant changed.
-    pub(super) fn repad(&mut self, tenant: &Tenant) {
+    pub(super) fn request_padding(&mut self, tenant: &Tenant) {
         let Worker { device, padding, functions, lost, .. } = self;
         let PadModules { thread: Some(thread), jobs, owners, .. } = &mut padding.modules else { return };
         let mut by_target: BTreeMap<String, Vec<_>> = BTreeMap::new();

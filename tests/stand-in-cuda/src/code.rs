@@ -5,7 +5,7 @@ use atoll_device::ModuleId;
 use atoll_kgraph::KernelFacts;
 use std::sync::Arc;
 
-/// Native code of a kernel for one block shape; it is unloaded once it is dropped.
+/// Native code of a kernel for one block shape; unloaded when dropped.
 #[derive(Debug)]
 pub(crate) struct Code {
     device: Arc<Device>,

@@ -1,8 +1,8 @@
-//! Contexts, and what a fault does to them.
+//! Contexts.
 
 use crate::device::{Device, Place};
+use crate::fault_state::FaultState;
 use crate::graph::Capture;
-use crate::life::Life;
 use crate::memory::{Kind, Memory};
 use crate::status::Status;
 use crate::stream::Stream;
@@ -12,8 +12,7 @@ use atoll_kgraph::DiskCache;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// How long to wait for work that was ended before it is told again: a launch may just have been
-/// beginning.
+/// How long to wait for aborted work before aborting again: a launch may just have started.
 const END_AGAIN: Duration = Duration::from_millis(5);
 
 /// A context.
@@ -22,13 +21,13 @@ pub(crate) struct Context {
     pub(crate) handle: Handle,
     pub(crate) device: Arc<Device>,
     pub(crate) is_primary: bool,
-    pub(crate) life: Life,
-    /// That of the process.
+    pub(crate) fault_state: FaultState,
+    /// The memory of the process.
     memory: &'static Memory,
-    /// Where native code of kernels is kept.
+    /// The cache of native code, if there is one.
     pub(crate) code_cache: Option<Arc<DiskCache>>,
     default_stream: Mutex<Option<Arc<Stream>>>,
-    /// All streams that have something to do, those included that the program destroyed.
+    /// All streams with unfinished work, including those that the program destroyed.
     streams: Mutex<Vec<Weak<Stream>>>,
 }
 
@@ -40,12 +39,12 @@ impl Context {
         handle: Handle,
         is_primary: bool,
     ) -> Context {
-        let life = Life::new(handle);
+        let fault_state = FaultState::new(handle);
         Context {
             handle,
             device,
             is_primary,
-            life,
+            fault_state,
             memory,
             code_cache,
             default_stream: Mutex::default(),
@@ -57,29 +56,29 @@ impl Context {
         self.memory
     }
 
-    /// Takes memory that belongs to the context.
+    /// Allocates memory that belongs to the context.
     pub(crate) fn take_memory(&self, bytes: u64, align: u64, kind: Kind) -> Result<u64, Status> {
         self.memory().take(bytes, align, kind, (self.handle, self.device.ordinal))
     }
 
-    /// The error that every call gets since a kernel went wrong.
+    /// The error that every call returns after a fault.
     pub(crate) fn check(&self) -> Result<(), Status> {
-        self.life.check()
+        self.fault_state.check()
     }
 
-    /// Whether its work is not done any more.
+    /// Whether the context has faulted or was destroyed, so that no work runs any more.
     pub(crate) fn is_over(&self) -> bool {
         self.check().is_err()
     }
 
-    /// A kernel went wrong: nothing else of the context runs or will run.
+    /// Records a fault: no other work of the context runs from now on.
     pub(crate) fn fail(&self, status: Status) {
-        if self.life.fail(status) {
+        if self.fault_state.fail(status) {
             self.device.abort(self.handle);
         }
     }
 
-    /// The default stream: the one of number 0.
+    /// The default stream, with handle 0.
     pub(crate) fn default_stream(self: &Arc<Context>) -> Result<Arc<Stream>, Status> {
         let mut stream = self.default_stream.lock().unwrap_or_else(PoisonError::into_inner);
         match &*stream {
@@ -88,8 +87,8 @@ impl Context {
         }
     }
 
-    /// What a piece of work has to wait for beside what stands in its own stream: blocking streams
-    /// and the default one keep order.
+    /// Operations that a stream implicitly waits for: blocking streams are ordered with the default
+    /// stream.
     pub(crate) fn implicitly_before(&self, stream: &Stream) -> Result<Vec<Work>, Status> {
         if !stream.is_blocking {
             return Ok(Vec::new());
@@ -107,7 +106,7 @@ impl Context {
         Ok(others.into_iter().filter_map(|stream| Some(Work::Behind { count: stream.unfinished()?, stream })).collect())
     }
 
-    /// Waits for all that is in its streams.
+    /// Waits for all work in its streams.
     pub(crate) fn synchronize(&self) -> Result<(), Status> {
         self.refuse_while_capturing()?;
         for stream in self.streams(|_| true) {
@@ -116,7 +115,7 @@ impl Context {
         self.check()
     }
 
-    /// Refuses what cannot be captured, and could disturb a capture that goes on.
+    /// Refuses a call that cannot be captured and could disturb a capture in progress.
     pub(crate) fn refuse_while_capturing(&self) -> Result<(), Status> {
         let captures: Vec<Arc<Capture>> = self.streams(|_| true).iter().filter_map(|stream| stream.capture()).collect();
         let forbidding: Vec<_> = captures.iter().filter(|capture| capture.forbids()).collect();
@@ -124,9 +123,9 @@ impl Context {
         if forbidding.is_empty() { Ok(()) } else { Err(Status::CaptureUnsupported) }
     }
 
-    /// Ends all that runs; nothing is done in it any more.
+    /// Ends all running work; nothing runs in the context any more.
     pub(crate) fn end(&self) {
-        self.life.end();
+        self.fault_state.end();
         for stream in self.streams(|_| true) {
             stream.set_capture(None);
             self.device.abort(self.handle);
@@ -138,7 +137,7 @@ impl Context {
         self.default_stream.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Makes a stream.
+    /// Creates a stream.
     pub(crate) fn start_stream(self: &Arc<Context>, place: Place, is_blocking: bool) -> Result<Arc<Stream>, Status> {
         let stream = Stream::start(self, place, is_blocking)?;
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +146,7 @@ impl Context {
         Ok(stream)
     }
 
-    /// Streams of this context.
+    /// Streams of this context that satisfy a predicate.
     pub(crate) fn streams(&self, is_meant: impl Fn(&Stream) -> bool) -> Vec<Arc<Stream>> {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.iter().filter_map(Weak::upgrade).filter(|stream| is_meant(stream)).collect()

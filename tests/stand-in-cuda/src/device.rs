@@ -1,10 +1,10 @@
 //! The host device, and launches on it.
 //!
-//! Every launch gets a device queue of its own while it runs: the host device runs launches of one
-//! queue one after the other, and those of several queues beside each other. Queues of more
-//! urgent streams are more urgent.
+//! Every launch uses a device queue of its own while it runs, because the host device runs launches
+//! of one queue one after the other and those of different queues concurrently. Streams of higher
+//! priority use queues of higher priority.
 
-use crate::life::Life;
+use crate::fault_state::FaultState;
 use crate::options::Options;
 use crate::status::Status;
 use crate::table::Handle;
@@ -23,22 +23,21 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// Numerically lowest priority of a stream, which is the most urgent; 0 is the least.
+/// The highest stream priority, numerically the lowest; 0 is the lowest priority.
 pub(crate) const PRIORITY_MIN: i32 = -2;
 
-/// Device queues per priority, the most urgent first: as many as the host device has besides those
-/// for lanes.
+/// Device queues per priority, highest first: all queues of the host device that are not for lanes.
 const QUEUES: [u32; 3] = [8, 8, 15];
 
-/// The same of a part of the device, which is a lane of the host device.
+/// The same for a part of the device, which is a lane of the host device.
 const PART_QUEUES: [u32; 3] = [2, 2, 2];
 
-/// Device queues in the order of their priority, each for one launch at a time.
+/// Device queues in order of priority, each for one launch at a time.
 #[derive(Debug)]
 pub(crate) struct Queues {
     first: u32,
     per_priority: [u32; 3],
-    /// Those that no launch is in.
+    /// Queues without a launch.
     free: Mutex<Vec<u32>>,
     freed: Condvar,
 }
@@ -49,7 +48,7 @@ impl Queues {
         Queues { first, per_priority, free: Mutex::new(all.collect()), freed: Condvar::new() }
     }
 
-    /// Waits for a queue of a priority that nobody uses.
+    /// Waits for a free queue of a priority.
     fn take(&self, priority: i32) -> u32 {
         let level = (priority.clamp(PRIORITY_MIN, 0) - PRIORITY_MIN) as usize;
         let first = self.first + self.per_priority[..level].iter().sum::<u32>();
@@ -69,7 +68,7 @@ impl Queues {
     }
 }
 
-/// Some of a device's compute units; they are nobody's again once it is dropped.
+/// Some of a device's compute units; freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Part {
     device: Arc<Device>,
@@ -79,7 +78,7 @@ pub(crate) struct Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // What ran in it has ended: it was held for that long.
+        // All launches in it have ended: each holds the part while it runs.
         let _ = lock(&self.device.host).close_lane(self.lane);
     }
 }
@@ -87,14 +86,15 @@ impl Drop for Part {
 /// Where a launch runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// 0 or less; the lower, the more urgent.
+    /// 0 or less; lower is more urgent.
     pub(crate) priority: i32,
-    /// All of the device where there is none. A part is its green context's alone, so that it is
-    /// free again once that is destroyed, whatever streams and their threads are still about.
+    /// The part of the device; `None` for the whole device. Only the green context owns the part,
+    /// so it is freed when the green context is destroyed, even if streams and their threads still
+    /// exist.
     pub(crate) part: Option<Weak<Part>>,
 }
 
-/// Dynamic and static shared memory of a block, as large GPUs have it.
+/// Dynamic plus static shared memory of a block in bytes, as on large GPUs.
 pub(crate) const SHARED_BYTES_MAX: u32 = 227 << 10;
 
 /// A device of the driver.
@@ -103,12 +103,12 @@ pub(crate) struct Device {
     pub(crate) ordinal: u32,
     host: Mutex<HostDevice>,
     queues: Queues,
-    flying: Mutex<HashMap<LaunchId, Flight>>,
+    in_flight: Mutex<HashMap<LaunchId, Flight>>,
     launches: AtomicU64,
     verbose: bool,
 }
 
-/// A launch that is on its way.
+/// A launch in flight.
 #[derive(Debug)]
 struct Flight {
     queue: QueueId,
@@ -120,7 +120,7 @@ struct Flight {
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) grid: [u32; 3],
-    /// Static and dynamic.
+    /// Static plus dynamic.
     pub(crate) shared_bytes: u32,
     pub(crate) params: Vec<u8>,
 }
@@ -131,7 +131,7 @@ impl Device {
         let config = HostConfig {
             name: format!("stand-in:{ordinal}"),
             compute_units: options.compute_units,
-            // Memory has its addresses elsewhere (`memory`).
+            // Device memory is allocated elsewhere (`memory`).
             memory_bytes: 1 << 20,
             constants_bytes: 1 << 20,
             queues: QUEUES.iter().sum(),
@@ -149,7 +149,7 @@ impl Device {
             ordinal,
             host: Mutex::new(host),
             queues: Queues::new(0, QUEUES),
-            flying: Mutex::default(),
+            in_flight: Mutex::default(),
             launches: AtomicU64::new(0),
             verbose: options.verbose,
         });
@@ -168,29 +168,35 @@ impl Device {
         lock(&self.host).unload_module(module);
     }
 
-    /// Runs a launch of a context to its end.
-    pub(crate) fn run(&self, life: &Life, place: &Place, module: ModuleId, order: &Order) -> Result<(), Status> {
+    /// Runs a launch of a context and waits for its end.
+    pub(crate) fn run(
+        &self,
+        fault_state: &FaultState,
+        place: &Place,
+        module: ModuleId,
+        order: &Order,
+    ) -> Result<(), Status> {
         let part = match &place.part {
             Some(part) => Some(part.upgrade().ok_or(Status::ContextIsDestroyed)?),
             None => None,
         };
         let queues = part.as_ref().map_or(&self.queues, |part| &part.queues);
         let queue = queues.take(place.priority);
-        let outcome = self.run_in(QueueId(queue), life, module, order);
+        let outcome = self.run_in(QueueId(queue), fault_state, module, order);
         queues.give(queue);
         outcome
     }
 
-    /// A part of these compute units; an error if there are too many parts.
+    /// Reserves a part with these compute units; an error if there are too many parts.
     pub(crate) fn part(self: &Arc<Device>, units: Vec<u32>) -> Result<Part, Status> {
         let queues = PART_QUEUES.iter().sum();
         let lane = lock(&self.host).open_lane(&LaneSpec { units, queues }).map_err(|_| Status::OutOfMemory)?;
         Ok(Part { device: self.clone(), lane: lane.id, queues: Queues::new(lane.queues.start, PART_QUEUES) })
     }
 
-    /// Ends what runs of a context.
+    /// Aborts all launches of a context.
     pub(crate) fn abort(&self, context: Handle) {
-        let launches: Vec<(LaunchId, QueueId)> = lock(&self.flying)
+        let launches: Vec<(LaunchId, QueueId)> = lock(&self.in_flight)
             .iter()
             .filter(|(_, flight)| flight.context == context)
             .map(|(launch, flight)| (*launch, flight.queue))
@@ -199,7 +205,7 @@ impl Device {
         launches.into_iter().for_each(|(launch, queue)| host.abort(queue, launch));
     }
 
-    fn run_in(&self, queue: QueueId, life: &Life, module: ModuleId, order: &Order) -> Result<(), Status> {
+    fn run_in(&self, queue: QueueId, fault_state: &FaultState, module: ModuleId, order: &Order) -> Result<(), Status> {
         let launch = LaunchId(self.launches.fetch_add(1, Relaxed));
         let record = LaunchRecord {
             launch,
@@ -217,27 +223,27 @@ impl Device {
             followed: 0,
         };
         let (answer, answered) = channel();
-        lock(&self.flying).insert(launch, Flight { queue, context: life.context, answer });
+        lock(&self.in_flight).insert(launch, Flight { queue, context: fault_state.context, answer });
         let mut host = lock(&self.host);
-        // Whoever ends a context first says so and then takes this lock to abort what is on its
-        // way.
-        let is_refused = life.check().is_err() || host.submit(queue, &record, &order.params).is_err();
+        // A thread that ends a context first changes its state and then takes this lock to abort
+        // launches in flight.
+        let is_refused = fault_state.check().is_err() || host.submit(queue, &record, &order.params).is_err();
         drop(host);
         if is_refused {
-            lock(&self.flying).remove(&launch);
+            lock(&self.in_flight).remove(&launch);
             return Err(Status::LaunchFailed);
         }
         answered.recv().unwrap_or(Err(Status::LaunchFailed))
     }
 
-    /// Hands completions to those who wait for them, for as long as the process lives.
+    /// Delivers completions to waiting threads; runs as long as the process.
     fn complete(&self, bell: &OwnedFd) {
         loop {
             while let Some((completion, fault)) = self.next_completion() {
-                let Some(flight) = lock(&self.flying).remove(&completion.launch) else { continue };
-                let _ = flight.answer.send(self.judge(&completion, fault));
+                let Some(flight) = lock(&self.in_flight).remove(&completion.launch) else { continue };
+                let _ = flight.answer.send(self.status_of(&completion, fault));
             }
-            // A wake-up that gets lost costs a moment, not the answer.
+            // The timeout bounds the delay if a wake-up is lost.
             let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             let _ = poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout));
         }
@@ -252,8 +258,8 @@ impl Device {
         Some((completion, report.fault))
     }
 
-    /// The driver's word for how a launch ended.
-    fn judge(&self, completion: &Completion, fault: Option<Fault>) -> Result<(), Status> {
+    /// The driver's status for the end of a launch.
+    fn status_of(&self, completion: &Completion, fault: Option<Fault>) -> Result<(), Status> {
         match completion.status {
             LaunchStatus::Complete | LaunchStatus::Evicted => return Ok(()),
             LaunchStatus::Aborted => return Err(Status::LaunchFailed),
@@ -261,7 +267,7 @@ impl Device {
         }
         let Some(fault) = fault else { return Err(Status::LaunchFailed) };
         if self.verbose {
-            crate::say::say(&fault);
+            crate::log::log(&fault);
         }
         Err(match fault.kind {
             FaultKind::BadAddress { .. } | FaultKind::OutOfBounds => Status::IllegalAddress,
@@ -280,7 +286,7 @@ impl Device {
     }
 }
 
-/// What kernels print goes where it goes on a GPU.
+/// Prints the output of kernels to standard output, as a GPU's driver does.
 fn show(printed: &str) {
     use std::io::Write;
     if !printed.is_empty() {

@@ -1,16 +1,15 @@
-//! Everything that there is one of in a process: options, devices, memory, and the tables of
-//! handles.
+//! The state of the process: options, devices, memory, and the tables of handles.
 
 use crate::context::Context;
 use crate::device::Device;
 use crate::event::Event;
 use crate::graph::Graph;
 use crate::green::Green;
+use crate::log::log;
 use crate::memory::Memory;
 use crate::module::{Function, Module};
 use crate::mps;
 use crate::options::{Options, VARIABLE};
-use crate::say::say;
 use crate::status::Status;
 use crate::stream::Stream;
 use crate::table::{Handle, Table};
@@ -20,14 +19,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Most native code that is kept.
+/// Most bytes of native code in the cache.
 const CACHE_BYTES_MAX: u64 = 256 << 20;
 
-/// The driver of this process, once `cuInit` was called.
+/// The driver of this process; set by `cuInit`.
 static DRIVER: OnceLock<Result<Driver, Status>> = OnceLock::new();
 
 thread_local! {
-    /// The contexts of this thread, the current one last.
+    /// The context stack of this thread; the last one is current.
     static CONTEXTS: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -36,7 +35,7 @@ thread_local! {
 pub(crate) struct Driver {
     pub(crate) options: Options,
     pub(crate) memory: Memory,
-    /// Where native code of kernels is kept.
+    /// The cache of native code, if there is one.
     pub(crate) cache: Option<Arc<DiskCache>>,
     pub(crate) contexts: Table<Context>,
     pub(crate) streams: Table<Stream>,
@@ -44,33 +43,33 @@ pub(crate) struct Driver {
     pub(crate) modules: Table<Module>,
     pub(crate) functions: Table<Function>,
     pub(crate) graphs: Table<Graph>,
-    /// Partitions of compute units, and what is known of those that are to be made.
+    /// Green contexts, and descriptions from which they are created.
     pub(crate) greens: Table<Green>,
-    /// The compute units that each is of.
+    /// The compute units of each description.
     pub(crate) descriptions: Table<Range<u32>>,
-    /// Graphs that were instantiated.
+    /// Instantiated graphs.
     pub(crate) executables: Table<Graph>,
-    /// How often each entry point was called that is to fail some time.
+    /// Calls so far of each entry point that is to fail at some call.
     calls: Mutex<HashMap<&'static str, u64>>,
     primaries: Mutex<Vec<Primary>>,
 }
 
-/// A device with its primary context.
+/// A device and its primary context.
 #[derive(Debug)]
 struct Primary {
     handle: Handle,
-    /// How often it is retained; the context is there while that is not 0.
+    /// How often it is retained; the context exists while this is not 0.
     retained: u64,
     device: Option<Arc<Device>>,
 }
 
 impl Driver {
-    /// `cuInit`: reads the options once in a process.
+    /// `cuInit`: reads the options, once per process.
     pub(crate) fn init() -> Result<(), Status> {
         DRIVER.get_or_init(Driver::start).as_ref().map(drop).map_err(|status| *status)
     }
 
-    /// The driver, where `cuInit` was called.
+    /// The driver; an error before `cuInit`.
     pub(crate) fn get() -> Result<&'static Driver, Status> {
         DRIVER.get().ok_or(Status::NotInitialized)?.as_ref().map_err(|status| *status)
     }
@@ -78,7 +77,7 @@ impl Driver {
     fn start() -> Result<Driver, Status> {
         let text = std::env::var(VARIABLE).unwrap_or_default();
         let mut options = Options::parse(&text).map_err(|error| {
-            say(&error);
+            log(&error);
             Status::InvalidValue
         })?;
         options.compute_units = mps::join(options.compute_units);
@@ -104,7 +103,7 @@ impl Driver {
         })
     }
 
-    /// Whether this call of an entry point is one that is to fail.
+    /// Fails if the options demand that this call of the entry point fails.
     pub(crate) fn fail_on_demand(&self, name: &'static str) -> Result<(), Status> {
         if !self.options.failures.iter().any(|failure| failure.name == name) {
             return Ok(());
@@ -116,12 +115,12 @@ impl Driver {
         failure.map_or(Ok(()), |failure| Err(failure.status))
     }
 
-    /// Whether there is such a device.
+    /// Checks that a device exists.
     pub(crate) fn check_ordinal(&self, ordinal: i32) -> Result<u32, Status> {
         u32::try_from(ordinal).ok().filter(|ordinal| *ordinal < self.options.devices).ok_or(Status::InvalidDevice)
     }
 
-    /// The current context of this thread, if nothing is wrong with it.
+    /// The current context of this thread, if it has not faulted.
     pub(crate) fn current(&self) -> Result<Arc<Context>, Status> {
         let handle = current_handle().ok_or(Status::InvalidContext)?;
         let context = self.contexts.get(handle).map_err(|_| Status::ContextIsDestroyed)?;
@@ -129,12 +128,12 @@ impl Driver {
         Ok(context)
     }
 
-    /// A context by a handle that a caller gave.
+    /// The context of a handle from the program.
     pub(crate) fn context(&self, handle: Handle) -> Result<Arc<Context>, Status> {
         self.contexts.get(handle).map_err(|_| Status::InvalidContext)
     }
 
-    /// A stream; 0 and 1 are the default stream of the current context.
+    /// A stream; handles 0 and 1 are the default stream of the current context.
     pub(crate) fn stream(&self, handle: Handle) -> Result<Arc<Stream>, Status> {
         match handle.0 {
             0 | 1 => self.current()?.default_stream(),
@@ -156,7 +155,7 @@ impl Driver {
         Ok(primary.handle)
     }
 
-    /// Gives it back once; the last one destroys it.
+    /// Releases it once; the last release destroys it.
     pub(crate) fn release_primary(&self, ordinal: u32) -> Result<(), Status> {
         let mut primaries = lock(&self.primaries);
         let primary = &mut primaries[ordinal as usize];
@@ -183,12 +182,12 @@ impl Driver {
         self.context(handle)
     }
 
-    /// Whether it is there.
+    /// Whether the primary context exists.
     pub(crate) fn is_primary_active(&self, ordinal: u32) -> bool {
         lock(&self.primaries)[ordinal as usize].retained > 0
     }
 
-    /// Makes another context.
+    /// Creates another context.
     pub(crate) fn create_context(&'static self, ordinal: u32) -> Result<Handle, Status> {
         self.refuse_if_exclusive()?;
         let device = self.device(&mut lock(&self.primaries), ordinal)?;
@@ -201,15 +200,15 @@ impl Driver {
         Context::new(&self.memory, self.cache.clone(), device, handle, is_primary)
     }
 
-    /// Ends all that runs in a context that is in no table any more, and gives back all that
-    /// belongs to it.
+    /// Ends all work of a context that was removed from the table, and frees all that belongs to
+    /// it.
     pub(crate) fn destroy(&self, context: &Context) {
         context.end();
         self.forget_all_of(context.handle);
         self.memory.give_back_all(context.handle);
     }
 
-    /// Forgets the objects of a context.
+    /// Removes the objects of a context from their tables.
     fn forget_all_of(&self, context: Handle) {
         self.streams.drain(|stream| stream.context.handle == context);
         self.events.drain(|event| event.context.handle == context);
@@ -223,26 +222,26 @@ impl Driver {
         if self.options.compute_mode.is_available() { Ok(()) } else { Err(Status::DeviceUnavailable) }
     }
 
-    /// The device of a number; its compute units start when it gets its first context.
+    /// The device with an ordinal; its compute units start with its first context.
     fn device(&self, primaries: &mut [Primary], ordinal: u32) -> Result<Arc<Device>, Status> {
         let device = &mut primaries[ordinal as usize].device;
         if let Some(device) = device {
             return Ok(device.clone());
         }
         let started = Device::start(ordinal, &self.options).map_err(|error| {
-            say(&error);
+            log(&error);
             Status::OperatingSystem
         })?;
         Ok(device.insert(started).clone())
     }
 }
 
-/// The handle of this thread's current context, whatever became of it.
+/// The handle of this thread's current context, which may be destroyed.
 pub(crate) fn current_handle() -> Option<Handle> {
     CONTEXTS.with_borrow(|contexts| contexts.last().copied())
 }
 
-/// Changes which contexts this thread has.
+/// Changes the context stack of this thread.
 pub(crate) fn change_contexts<R>(change: impl FnOnce(&mut Vec<Handle>) -> R) -> R {
     CONTEXTS.with_borrow_mut(change)
 }

@@ -1,21 +1,21 @@
-//! Events: moments in a stream.
+//! Events.
 
 use crate::context::Context;
 use crate::graph::Captured;
-use crate::moment::Moment;
+use crate::marker::Marker;
 use crate::status::Status;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What an event stands for.
+/// What an event refers to.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Recorded {
-    /// Nothing yet, which counts as over.
+    /// It was never recorded, which counts as complete.
     #[default]
     Never,
-    /// A moment of a stream.
-    Moment(Arc<Moment>),
-    /// A place in a capture.
+    /// A point in a stream.
+    Marker(Arc<Marker>),
+    /// A point in a capture.
     Captured(Captured),
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Recorded {
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) context: Arc<Context>,
-    /// Whether it keeps times.
+    /// Whether it records times.
     pub(crate) keeps_time: bool,
     recorded: Mutex<Recorded>,
 }
@@ -41,11 +41,11 @@ impl Event {
         lock(&self.recorded).clone()
     }
 
-    /// Whether all in front of it is done.
+    /// Succeeds if all work before the event is complete.
     pub(crate) fn query(&self) -> Result<(), Status> {
         match self.recorded() {
             Recorded::Never => Ok(()),
-            Recorded::Moment(moment) => moment.at().map(drop).ok_or(Status::NotReady),
+            Recorded::Marker(marker) => marker.at().map(drop).ok_or(Status::NotReady),
             Recorded::Captured(_) => Err(Status::CapturedEvent),
         }
     }
@@ -53,8 +53,8 @@ impl Event {
     pub(crate) fn synchronize(&self) -> Result<(), Status> {
         match self.recorded() {
             Recorded::Never => Ok(()),
-            Recorded::Moment(moment) => {
-                moment.wait();
+            Recorded::Marker(marker) => {
+                marker.wait();
                 Ok(())
             }
             Recorded::Captured(_) => Err(Status::CapturedEvent),
@@ -71,7 +71,7 @@ impl Event {
 
     fn time(&self) -> Result<Instant, Status> {
         match self.recorded() {
-            Recorded::Moment(moment) if self.keeps_time => moment.at().ok_or(Status::NotReady),
+            Recorded::Marker(marker) if self.keeps_time => marker.at().ok_or(Status::NotReady),
             _ => Err(Status::InvalidHandle),
         }
     }

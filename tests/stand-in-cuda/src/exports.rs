@@ -1,11 +1,11 @@
-//! The entry points: the border, which checks every pointer and handle once.
+//! The entry points, which check every pointer and handle once.
 //!
-//! The table of `runtime/cuda-api` says which there are and what they take: from it follow their
-//! exports ([`exported`]), and what `cuGetProcAddress` finds. Each family of them has a file, whose
-//! functions are implementations: associated functions of [`StandIn`] with the symbol's name. An
-//! argument that is a pointer has a type that says what it is for (`arguments`); behind
-//! it everything is safe. A row without an implementation answers `CUDA_ERROR_NOT_SUPPORTED`, and
-//! is named in [`NOT_IMPLEMENTED`].
+//! The table of `runtime/cuda-api` defines the entry points and their parameters. The exports
+//! ([`exported`]) and the results of `cuGetProcAddress` are generated from it. Each family of entry
+//! points has a file with implementations: associated functions of [`StandIn`] named like the
+//! symbol. The types of pointer arguments (`arguments`) say what they are for; all other code is
+//! safe. A row without an implementation returns `CUDA_ERROR_NOT_SUPPORTED` and is listed in
+//! [`NOT_IMPLEMENTED`].
 
 mod arguments;
 mod context;
@@ -22,7 +22,7 @@ mod module;
 mod stream;
 
 use crate::driver::Driver;
-use crate::say::say;
+use crate::log::log;
 use crate::status::Status;
 use arguments::Argument;
 use atoll_cuda_api::types::*;
@@ -32,11 +32,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The address of an entry point.
 pub(crate) type Address = *const ();
 
-/// Its associated functions are the implementations of entry points.
+/// The implementations of entry points are its associated functions.
 struct StandIn;
 
-/// Declares implementations of a family's entry points, and a list of their names. A body returns
-/// `Result<(), Status>`.
+/// Declares the implementations of a family's entry points, and a list of their names. A body
+/// returns `Result<(), Status>`.
 macro_rules! entry_points {
     ($list:ident: $(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)+) => {
         #[allow(non_snake_case, reason = "the names are those of the driver's symbols")]
@@ -51,7 +51,7 @@ macro_rules! entry_points {
 }
 use entry_points;
 
-/// What is implemented.
+/// The implemented entry points.
 const IMPLEMENTED: [&[&str]; 11] = [
     context::CONTEXT,
     copy::COPY,
@@ -66,7 +66,7 @@ const IMPLEMENTED: [&[&str]; 11] = [
     stream::STREAM,
 ];
 
-/// What is not: these answer `CUDA_ERROR_NOT_SUPPORTED`.
+/// Entry points that are not implemented: they return `CUDA_ERROR_NOT_SUPPORTED`.
 const NOT_IMPLEMENTED: &[&str] = &[
     "cuDeviceGetByPCIBusId",
     "cuDeviceGetP2PAttribute",
@@ -103,11 +103,12 @@ const NOT_IMPLEMENTED: &[&str] = &[
     "cuGreenCtxWaitEvent",
 ];
 
-/// Generates the exports, and what they do where nothing is implemented.
+/// Generates the exports, and default implementations that return an error.
 macro_rules! exports {
     ($($since:literal fn $name:ident($($argument:ident: $type:ty),*);)+) => {
-        /// What [`StandIn`] does for an entry point that it has no associated function for: one of its own comes before one of a trait.
-        #[allow(dead_code, non_snake_case, reason = "all of the table are here, under the driver's names")]
+        /// The default for entry points without an associated function of [`StandIn`]: an
+        /// associated function takes precedence over a trait's.
+        #[allow(dead_code, non_snake_case, reason = "it has all entry points, under the driver's names")]
         #[allow(clippy::too_many_arguments, reason = "as many as the driver's functions have")]
         trait NotImplemented {
             $(fn $name($(_: $type),*) -> Result<(), Status> {
@@ -119,7 +120,8 @@ macro_rules! exports {
 
         $(
             /// # Safety
-            /// The arguments are what the driver's header asks for; a pointer may be null where a check is to find that.
+            /// The arguments must be as the driver's header requires; a pointer that is checked may
+            /// be null.
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
                 enter(stringify!($name), move || StandIn::$name($(Argument::of($argument)),*))
@@ -137,7 +139,7 @@ fn exported() -> impl Iterator<Item = (&'static EntryPoint, Address)> {
     ENTRY_POINTS.iter().zip(ADDRESSES.iter().copied())
 }
 
-/// Whether a list has a name.
+/// Whether a list contains a name.
 const fn has(list: &[&str], name: &str) -> bool {
     let mut index = 0;
     while index < list.len() {
@@ -157,7 +159,7 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
     index == one.len() && index == other.len()
 }
 
-// A row of the table is implemented or listed as not, and not both; nothing else is listed.
+// Each row of the table is either implemented or listed as not implemented; nothing else is listed.
 const _: () = {
     let mut row = 0;
     while row < ENTRY_POINTS.len() {
@@ -174,7 +176,7 @@ const _: () = {
     }
 };
 
-/// Runs an entry point; nothing unwinds into the program.
+/// Runs an entry point; panics do not unwind into the program.
 fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Status>) -> CUresult {
     let run = || {
         if let Ok(driver) = Driver::get() {
@@ -185,7 +187,7 @@ fn enter(name: &'static str, body: impl FnOnce() -> Result<(), Status>) -> CUres
     let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Status::Unknown));
     let Err(status) = outcome else { return 0 };
     if status != Status::NotReady && Driver::get().is_ok_and(|driver| driver.options.verbose) {
-        say(&format_args!("{name}: {status}"));
+        log(&format_args!("{name}: {status}"));
     }
     status as CUresult
 }

@@ -1,4 +1,4 @@
-//! Work that was captured from streams instead of being done, and graphs made of it.
+//! Captures, and graphs made of captured work.
 
 use crate::context::Context;
 use crate::status::Status;
@@ -8,21 +8,21 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which calls a capture forbids to whom while it goes on.
+/// Which calls a capture forbids to which threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Calls that could not be captured are refused to all threads.
+    /// Forbids calls that cannot be captured to all threads.
     Global,
-    /// To the thread that began.
+    /// Forbids them to the thread that began the capture.
     ThreadLocal,
-    /// To nobody.
+    /// Forbids nothing.
     Relaxed,
 }
 
-/// A capture that goes on.
+/// A capture in progress.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    /// The stream in which it began, and must end.
+    /// The stream in which it began and must end.
     pub(crate) origin: Handle,
     pub(crate) mode: Mode,
     pub(crate) id: u64,
@@ -34,12 +34,12 @@ pub(crate) struct Capture {
 #[derive(Debug, Default)]
 struct Content {
     works: Vec<Work>,
-    /// For each stream that joined, how much was captured from it, and how much of that others wait
-    /// for.
+    /// For each stream that joined: how much work was captured from it, and how much of it other
+    /// streams wait for.
     joined: HashMap<Handle, (u64, u64)>,
 }
 
-/// A place in a capture.
+/// A point in a capture.
 #[derive(Clone, Debug)]
 pub(crate) struct Captured {
     pub(crate) capture: Arc<Capture>,
@@ -47,7 +47,7 @@ pub(crate) struct Captured {
     count: u64,
 }
 
-/// A graph: captured work, in an order in which it can be done.
+/// A graph: captured work, in an order that satisfies its dependencies.
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) context: Arc<Context>,
@@ -60,24 +60,24 @@ impl Capture {
         Arc::new(Capture { origin, mode, id, thread, is_invalid: AtomicBool::new(false), content: Mutex::default() })
     }
 
-    /// Adds a piece of work of a stream.
+    /// Adds an operation of a stream.
     pub(crate) fn push(&self, stream: Handle, work: Work) {
         let mut content = self.lock();
         content.works.push(work);
         content.joined.entry(stream).or_default().0 += 1;
     }
 
-    /// The place that a stream has come to.
+    /// The point that a stream has reached.
     pub(crate) fn place(self: &Arc<Capture>, stream: Handle) -> Captured {
         let mut content = self.lock();
         let entry = content.joined.entry(stream).or_default();
         Captured { capture: self.clone(), stream, count: entry.0 }
     }
 
-    /// A stream waits for a place in the capture, and so becomes a part of it.
+    /// Makes a stream wait for a point in the capture, by which it joins the capture.
     pub(crate) fn wait(&self, stream: Handle, place: &Captured) {
         let mut content = self.lock();
-        // To have joined counts as work that somebody has to wait for.
+        // Joining counts as work for which another stream has to wait.
         content.joined.entry(stream).or_insert((1, 0));
         if stream != place.stream
             && let Some((_, waited)) = content.joined.get_mut(&place.stream)
@@ -86,7 +86,7 @@ impl Capture {
         }
     }
 
-    /// A call was made that spoils it.
+    /// Invalidates the capture because of a forbidden call.
     pub(crate) fn invalidate(&self) {
         self.is_invalid.store(true, Relaxed);
     }
@@ -95,7 +95,7 @@ impl Capture {
         self.is_invalid.load(Relaxed)
     }
 
-    /// Whether it forbids calls that could not be captured to the thread that asks.
+    /// Whether it forbids calls that cannot be captured to the calling thread.
     pub(crate) fn forbids(&self) -> bool {
         match self.mode {
             Mode::Global => true,
@@ -104,7 +104,7 @@ impl Capture {
         }
     }
 
-    /// What was captured.
+    /// The captured work.
     pub(crate) fn finish(&self) -> Result<Arc<[Work]>, Status> {
         let mut content = self.lock();
         let is_joined = |(stream, (count, waited)): (&Handle, &(u64, u64))| *stream == self.origin || count == waited;

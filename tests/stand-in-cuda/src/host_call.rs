@@ -2,16 +2,16 @@
 
 use std::ffi::c_void;
 
-/// A function of the program that a stream is to call.
+/// A function of the program, to be called by a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostCall {
     function: unsafe extern "C" fn(*mut c_void),
     data: *mut c_void,
 }
 
-// SAFETY: the header says that the function is called on a thread of the driver's.
+// SAFETY: the driver's reference says that the function is called on a thread of the driver.
 unsafe impl Send for HostCall {}
-// SAFETY: it is only called by the thread of its stream.
+// SAFETY: only the thread of its stream calls it.
 unsafe impl Sync for HostCall {}
 
 impl HostCall {
@@ -20,7 +20,7 @@ impl HostCall {
     }
 
     pub(crate) fn call(&self) {
-        // SAFETY: the program gave the function for this value.
+        // SAFETY: the program passed the function with this argument.
         unsafe { (self.function)(self.data) };
     }
 }

@@ -1,37 +1,38 @@
-//! A stand-in for NVIDIA's `libcuda`, for the tests: a shared library with the driver's entry
-//! points under their real names, which executes kernels for real, on the host device.
+//! A stand-in for NVIDIA's `libcuda`, for tests: a shared library that exports the driver's entry
+//! points under their real names and executes kernels on the host device.
 //!
-//! It is no mock. PTX given to `cuModuleLoadData` is parsed, lowered by `compiler/targets/host` and
-//! run by the compute units of `runtime/device`'s host device; streams are threads that
-//! work in order, and beside each other; memory, copies, events, captured graphs and errors behave
-//! as the driver's reference says. So whatever drives a GPU through the driver can be tested
-//! without one, its error paths included. It is a test part: its device is called `stand-in`, and
-//! nothing ships it.
+//! It is not a mock. PTX passed to `cuModuleLoadData` is parsed, lowered by `compiler/targets/host`
+//! and run by the compute units of the host device. Streams are threads that work in order, and
+//! concurrently with each other. Memory, copies, events, captured graphs and errors behave as the
+//! driver's reference says. So code that uses the driver can be tested without a GPU, including its
+//! error paths. The stand-in is only used by tests; its device is called `stand-in`.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `options` | what the environment variable `ATOLL_STAND_IN_CUDA` asks for: sizes, and failures on demand |
+//! | `options` | the environment variable `ATOLL_STAND_IN_CUDA`: sizes, and failures on demand |
 //! | `status` | the driver's error codes |
-//! | `driver` | everything there is one of: options, devices, tables of handles |
-//! | `context`, `life` | contexts, and what a fault does to them |
-//! | `memory` | who has which addresses |
-//! | `module`, `code` | PTX text, its variables, and its kernels as native code per block shape |
+//! | `driver` | state of the process: options, devices, tables of handles |
+//! | `context`, `fault_state` | contexts, and the effect of faults on them |
+//! | `memory` | the table of allocations |
+//! | `module`, `code` | PTX, its variables, and its kernels as native code per block shape |
 //! | `device`, `green` | the host device, launches on it, and parts of it |
-//! | `stream`, `work` | queues of work, and what one piece of it does |
-//! | `event`, `moment`, `graph` | moments in streams; work that was captured |
-//! | `mps` | whose client the process is, and with which share of the compute units |
-//! | `exports` | the entry points, one file per family: the border, which checks every pointer and handle once |
-//! | `raw`, `host_call` | memory by its address, and functions of the program: with `exports::arguments` the only `unsafe` code |
+//! | `stream`, `work` | streams, and the operations in them |
+//! | `event`, `marker`, `graph` | events, the points in streams that they mark, and captured work |
+//! | `mps` | the process as a client of MPS, and its share of the compute units |
+//! | `exports` | the entry points, one file per family; they check every pointer and handle once |
+//! | `raw`, `host_call` | memory by address, functions of the program; with `exports::arguments` the only `unsafe` code |
 //!
-//! How it differs from a GPU, knowingly:
-//! - a compute unit runs one block at a time, and that is what the occupancy calculator says;
+//! Known differences from a GPU:
+//! - a compute unit runs one block at a time, and the occupancy functions say so;
 //! - kernels see all memory of the process, as on a GPU that shares page tables with the host;
-//!   addresses that nobody has mapped fault, and so do those of memory that was freed;
-//! - a kernel is compiled when it is first launched with a block shape, within the launch;
-//! - a captured graph runs in the order in which it was captured, one node after the other;
-//! - there are no textures, no peers, no managed memory that migrates, no machine code: a cubin is
-//!   refused as code for another GPU;
-//! - a parameter block has 4,096 bytes at most.
+//!   accesses to unmapped and to freed memory fault;
+//! - a kernel is compiled when it is first launched with a block shape, during the launch;
+//! - a captured graph runs its nodes one after the other, in the order of the capture;
+//! - there are no textures, no peer access, no managed memory that migrates, and no machine code: a
+//!   cubin is refused as code for another GPU;
+//! - a parameter block has at most 4,096 bytes.
+//!
+//! Start reading at `exports`, then `driver`.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the stand-in driver is for Linux: it is loaded under the name that the driver has there");
@@ -42,17 +43,17 @@ mod device;
 mod driver;
 mod event;
 mod exports;
+mod fault_state;
 mod graph;
 mod green;
 mod host_call;
-mod life;
+mod log;
+mod marker;
 mod memory;
 mod module;
-mod moment;
 mod mps;
 mod options;
 mod raw;
-mod say;
 mod status;
 mod stream;
 mod table;

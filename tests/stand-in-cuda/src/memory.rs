@@ -1,5 +1,5 @@
-//! Who has which addresses. A device pointer is an address of this process, and memory that host
-//! and device share has one address for both.
+//! The table of allocations. A device pointer is an address of this process, and memory shared by
+//! host and device has the same address for both.
 
 use crate::raw::{PAGE_BYTES, Pattern, Reservation, Span};
 use crate::status::Status;
@@ -8,30 +8,30 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Addresses for all memory of all devices; as long as nobody takes them they cost nothing.
+/// Addresses reserved for memory of all devices; unused addresses cost nothing.
 const RESERVED_BYTES: u64 = 1 << 38;
 
-/// Memory of a GPU is not zero when one gets it. Beyond so many bytes it is left as it is: nobody
-/// should pay for pages that are never touched.
-const DIRT: u8 = 0xcb;
-const DIRT_BYTES_MAX: u64 = 64 << 10;
+/// New memory of a GPU has arbitrary contents, so it is filled with a pattern. Beyond this size it
+/// stays zero, so that untouched pages cost nothing.
+const FILL_BYTE: u8 = 0xcb;
+const FILL_BYTES_MAX: u64 = 64 << 10;
 
-/// Whose memory it is.
+/// The kind of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The device's; it counts against its size.
+    /// Device memory; it counts against the size of the device.
     Device,
-    /// The host's, allocated here and not paged out.
+    /// Pinned host memory that the driver allocated.
     Pinned,
-    /// The program's own, which was registered.
+    /// Memory of the program that was registered.
     Registered,
 }
 
-/// A piece of memory that the driver knows.
+/// An allocation that the driver knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allocation {
     pub(crate) at: u64,
-    /// What was asked for.
+    /// The requested size.
     pub(crate) bytes: u64,
     pub(crate) kind: Kind,
     pub(crate) context: Handle,
@@ -39,15 +39,15 @@ pub(crate) struct Allocation {
     pub(crate) device: u32,
 }
 
-/// All memory.
+/// All allocations.
 #[derive(Debug)]
 pub(crate) struct Memory {
     reservation: Reservation,
     device_bytes_max: u64,
     taken: Mutex<BTreeMap<u64, Allocation>>,
-    /// Behind what was taken last. The search goes on from here, so that freed memory faults until
-    /// all other addresses have been used: one that gets it at once would hide a use after the
-    /// free.
+    /// End of the last allocation. The search for free addresses continues from here, so that freed
+    /// memory faults until all other addresses have been used: reusing it at once would hide a use
+    /// after free.
     searched_to: AtomicU64,
 }
 
@@ -58,8 +58,8 @@ impl Memory {
         Ok(Memory { reservation, device_bytes_max, taken: Mutex::default(), searched_to })
     }
 
-    /// Takes memory, whole pages. One page stays free behind it, so that what runs over the end of
-    /// an allocation faults sooner or later.
+    /// Allocates whole pages. One page behind them stays unmapped, so that a large enough overrun
+    /// faults.
     pub(crate) fn take(
         &self,
         bytes: u64,
@@ -82,13 +82,13 @@ impl Memory {
         self.searched_to.store(at + pages(bytes), Ordering::Relaxed);
         taken.insert(at, Allocation { at, bytes, kind, context, device });
         if kind == Kind::Device {
-            // SAFETY: just taken, and nobody else knows of it.
-            unsafe { Span::new(at, bytes.min(DIRT_BYTES_MAX)) }.fill(Pattern::Byte(DIRT));
+            // SAFETY: just allocated, and nothing else refers to it.
+            unsafe { Span::new(at, bytes.min(FILL_BYTES_MAX)) }.fill(Pattern::Byte(FILL_BYTE));
         }
         Ok(at)
     }
 
-    /// Notes memory of the program's own.
+    /// Registers memory of the program.
     pub(crate) fn register(&self, at: u64, bytes: u64, context: (Handle, u32)) -> Result<(), Status> {
         let mut taken = self.lock();
         let end = at.checked_add(bytes).filter(|_| at != 0 && bytes > 0).ok_or(Status::InvalidValue)?;
@@ -99,7 +99,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Gives an allocation back by its first address.
+    /// Frees an allocation by its first address.
     pub(crate) fn give_back(&self, at: u64, kind: Kind) -> Result<(), Status> {
         let mut taken = self.lock();
         let allocation = taken.get(&at).copied().filter(|allocation| allocation.kind == kind);
@@ -113,38 +113,38 @@ impl Memory {
         Ok(())
     }
 
-    /// Gives back all that belongs to a context.
+    /// Frees all allocations of a context.
     pub(crate) fn give_back_all(&self, context: Handle) {
         let mut taken = self.lock();
         taken.retain(|_, allocation| allocation.context != context || self.release(*allocation).is_err());
     }
 
-    /// What lies at an address.
+    /// The allocation at an address.
     pub(crate) fn find(&self, at: u64) -> Option<Allocation> {
         let taken = self.lock();
         let (_, &allocation) = taken.range(..=at).next_back()?;
         (at < allocation.at + allocation.bytes).then_some(allocation)
     }
 
-    /// Memory that the device may touch for a copy or a fill: inside one allocation.
+    /// A range that the device may access in a copy or a fill: inside one allocation.
     pub(crate) fn span(&self, at: u64, bytes: u64) -> Result<Span, Status> {
         let allocation = self.find(at).ok_or(Status::InvalidValue)?;
         if bytes > allocation.at + allocation.bytes - at {
             return Err(Status::InvalidValue);
         }
-        // SAFETY: it lies in an allocation, which is only given back when its context is idle.
+        // SAFETY: it is inside an allocation, which is only freed while its context is idle.
         let span = unsafe { Span::new(at, bytes) };
-        // SAFETY: what is not the program's own was taken from the reservation.
+        // SAFETY: memory that is not the program's is in the reservation.
         Ok(if allocation.kind == Kind::Registered { span } else { unsafe { span.of_reservation() } })
     }
 
-    /// Bytes of a device that are free, and all it has.
+    /// Free and total bytes of a device.
     pub(crate) fn free_and_total(&self, device: u32) -> (u64, u64) {
         (self.device_bytes_max.saturating_sub(used(&self.lock(), device)), self.device_bytes_max)
     }
 
-    /// The first free place from an address on that is large enough, a free page between it and
-    /// what is taken.
+    /// The first gap at or above an address that is large enough, with a free page between it and
+    /// other allocations.
     fn gap(&self, taken: &BTreeMap<u64, Allocation>, from: u64, bytes: u64, align: u64) -> Option<u64> {
         let before = taken.range(self.reservation.base()..from).next_back();
         let from =

@@ -1,13 +1,13 @@
-//! Modules: PTX text, its variables in device memory, and its kernels as native code, made for each
-//! block shape that they are launched with.
+//! Modules: PTX, its variables in device memory, and its kernels as native code for each block
+//! shape in use.
 
 mod variables;
 
 use crate::code::Code;
 use crate::context::Context;
+use crate::log::log;
 use crate::memory::Kind;
 use crate::options::Options;
-use crate::say::say;
 use crate::status::Status;
 use crate::table::Handle;
 use atoll_device::ModuleImage;
@@ -18,17 +18,17 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Beyond so many bytes of dynamic shared memory a kernel has to be told that it may have them.
-pub(crate) const SHARED_BYTES_UNASKED: u32 = 48 << 10;
+/// Dynamic shared memory in bytes above which a kernel's limit must be raised.
+pub(crate) const SHARED_BYTES_DEFAULT: u32 = 48 << 10;
 
-/// Largest parameter block that the host device takes.
+/// Largest parameter block of the host device, in bytes.
 const PARAMS_BYTES_MAX: u64 = atoll_device::PARAMS_BYTES_MAX as u64;
 
-/// Why there is no module.
+/// Why a module cannot be loaded.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: Status,
-    /// What the error log gets.
+    /// The text for the error log.
     pub(crate) log: String,
 }
 
@@ -53,12 +53,12 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// Offset and size of each parameter in the block.
     pub(crate) params: Vec<(u64, u64)>,
-    /// What a launch may ask for as dynamic shared memory.
+    /// Most dynamic shared memory that a launch may use.
     pub(crate) dynamic_shared_bytes_max: AtomicU32,
 }
 
 impl Module {
-    /// Reads a text, places its variables.
+    /// Parses PTX and allocates its variables.
     pub(crate) fn load(context: &Arc<Context>, text: &str, options: &Options) -> Result<Module, Refusal> {
         let mut tree = atoll_ptx::parse(text).map_err(|errors| invalid(errors.to_string()))?;
         check_header(&tree, options)?;
@@ -72,10 +72,10 @@ impl Module {
         self.variables.get(name).copied().ok_or(Status::NotFound)
     }
 
-    /// Gives the memory of its variables back.
+    /// Frees the memory of its variables.
     pub(crate) fn give_back_variables(&self) {
         for (at, _) in self.variables.values() {
-            // It can only fail where the context is gone, and has taken them with it.
+            // This only fails if the context is gone, which freed them.
             let _ = self.context.memory().give_back(*at, Kind::Device);
         }
     }
@@ -85,7 +85,7 @@ impl Module {
         self.tree.kernels().map(|kernel| kernel.name.as_str())
     }
 
-    /// A kernel of it.
+    /// A kernel by name.
     pub(crate) fn function(self: &Arc<Module>, name: &str) -> Result<Function, Status> {
         let kernel = self.tree.kernels().find(|kernel| kernel.name == name).ok_or(Status::NotFound)?;
         let mut end = 0u64;
@@ -99,11 +99,11 @@ impl Module {
             handle: Handle::fresh(),
             name: name.to_owned(),
             params: params.collect(),
-            dynamic_shared_bytes_max: AtomicU32::new(SHARED_BYTES_UNASKED),
+            dynamic_shared_bytes_max: AtomicU32::new(SHARED_BYTES_DEFAULT),
         })
     }
 
-    /// Native code of a kernel, made the first time.
+    /// Native code of a kernel, compiled on first use.
     fn code(&self, name: &str, block: [u32; 3]) -> Result<Arc<Code>, Status> {
         let key = (name.to_owned(), block);
         let mut code = self.code.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +122,7 @@ impl Module {
         let object =
             atoll_target_host::compile(&self.tree, std::slice::from_ref(shape), level, &options).map_err(|error| {
                 if self.verbose {
-                    say(&error);
+                    log(&error);
                 }
                 refused(&error)
             })?;
@@ -144,7 +144,7 @@ impl Module {
         };
         let id = self.context.device.load(image).map_err(|error| {
             if self.verbose {
-                say(&error);
+                log(&error);
             }
             Status::LaunchOutOfResources
         })?;
@@ -158,18 +158,18 @@ impl Function {
         self.module.code(&self.name, block)
     }
 
-    /// Static shared memory.
+    /// Static shared memory in bytes.
     pub(crate) fn shared_bytes(&self) -> Result<u32, Status> {
         Ok(self.code(self.block_required().unwrap_or([32, 1, 1]))?.facts.shared_bytes)
     }
 
-    /// Size of the parameter block; `None` where it is larger than can be launched.
+    /// Size of the parameter block; `None` if it exceeds the limit.
     pub(crate) fn params_bytes(&self) -> Option<usize> {
         let end = self.params.iter().map(|(at, bytes)| at.saturating_add(*bytes)).max().unwrap_or(0);
         (end <= PARAMS_BYTES_MAX).then_some(end as usize)
     }
 
-    /// The block shape that the kernel insists on.
+    /// The block shape that the kernel requires.
     pub(crate) fn block_required(&self) -> Option<[u32; 3]> {
         self.directive("reqntid")
     }
@@ -180,7 +180,7 @@ impl Function {
         bound.map_or(1024, |block| block.iter().product::<u32>().clamp(1, 1024))
     }
 
-    /// Allows launches with more dynamic shared memory.
+    /// Raises the limit of dynamic shared memory.
     pub(crate) fn allow_shared(&self, bytes: u32) {
         self.dynamic_shared_bytes_max.store(bytes, Relaxed);
     }
@@ -193,7 +193,7 @@ impl Function {
     }
 }
 
-/// Whether the device and the driver are new enough for a text.
+/// Checks that device and driver are new enough for a PTX module.
 fn check_header(tree: &atoll_ptx::Module, options: &Options) -> Result<(), Refusal> {
     let directive = |name: &str| {
         tree.items.iter().find_map(|item| match &item.kind {
@@ -204,13 +204,13 @@ fn check_header(tree: &atoll_ptx::Module, options: &Options) -> Result<(), Refus
     let version = directive("version")
         .and_then(|text| text.split_once('.'))
         .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    let version: (u32, u32) = version.ok_or_else(|| invalid("the text does not begin with .version".to_owned()))?;
+    let version: (u32, u32) = version.ok_or_else(|| invalid("the PTX does not begin with .version".to_owned()))?;
     if version > options.ptx {
         let ((major, minor), (a, b)) = (version, options.ptx);
         let log = format!("ptxas fatal   : Unsupported .version {major}.{minor}; current version is '{a}.{b}'");
         return Err(Refusal { status: Status::UnsupportedPtxVersion, log });
     }
-    let target = directive("target").ok_or_else(|| invalid("the text names no .target".to_owned()))?;
+    let target = directive("target").ok_or_else(|| invalid("the PTX names no .target".to_owned()))?;
     let number =
         target.strip_prefix("sm_").and_then(|text| text.trim_end_matches(char::is_alphabetic).parse::<u32>().ok());
     match number {
@@ -226,13 +226,13 @@ fn invalid(log: String) -> Refusal {
     Refusal { status: Status::InvalidPtx, log }
 }
 
-/// The driver compiles a text when it is loaded, the stand-in when a kernel is launched; what it
-/// cannot do then it never will.
+/// The driver compiles PTX when it is loaded, the stand-in when a kernel is launched; so
+/// unsupported code is only detected then.
 fn refused(error: &HostError) -> Status {
     match error {
         HostError::NoSuchKernel { .. } => Status::NotFound,
         HostError::BlockShape { .. } => Status::InvalidValue,
-        // The text was verified when it was loaded.
+        // The PTX was verified when it was loaded.
         HostError::Lower(_) => Status::NotSupported,
         HostError::Llvm { .. } | HostError::NoTarget(_) | HostError::Link(_) => Status::Unknown,
     }

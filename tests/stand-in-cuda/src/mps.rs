@@ -1,8 +1,8 @@
-//! The Multi-Process Service: where a control daemon listens, this process is its client. That of
-//! the tests is `atoll-stand-in-mps-control`.
+//! The Multi-Process Service: if a control daemon listens, this process becomes its client. The
+//! tests' control daemon is `atoll-stand-in-mps-control`.
 //!
-//! A client has the share of the compute units that its environment names. Who is terminated keeps
-//! its process, and every call in its contexts fails from then on.
+//! A client has the share of the compute units that its environment names. A terminated client
+//! keeps running, but all calls in its contexts fail.
 
 use crate::driver::Driver;
 use crate::status::Status;
@@ -10,11 +10,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// Becomes a client, if there is a control daemon to be one of, and says how many of a device's
-/// compute units are left to it.
+/// Becomes a client if there is a control daemon. Returns the number of compute units that this
+/// process may use.
 pub(crate) fn join(compute_units: u32) -> u32 {
     let Some(folder) = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY") else { return compute_units };
-    // Without one the program goes on as if there were no such service, as with NVIDIA's.
+    // Without one the program runs as if there were no MPS, as with NVIDIA's driver.
     let Ok(stream) = UnixStream::connect(Path::new(&folder).join("control")) else { return compute_units };
     if serve(stream).is_err() {
         return compute_units;
@@ -24,7 +24,7 @@ pub(crate) fn join(compute_units: u32) -> u32 {
         .map_or(compute_units, |percentage: u32| (compute_units * percentage).div_ceil(100).clamp(1, compute_units))
 }
 
-/// Says who this is, and does what it is told until the process ends.
+/// Registers this process, and handles requests until the process ends.
 fn serve(mut stream: UnixStream) -> std::io::Result<()> {
     writeln!(stream, "client {}", std::process::id())?;
     let mut lines = BufReader::new(stream.try_clone()?).lines();
@@ -45,7 +45,7 @@ fn serve(mut stream: UnixStream) -> std::io::Result<()> {
     std::thread::Builder::new().name("stand-in-mps".to_owned()).spawn(listen).map(drop)
 }
 
-/// Ends what runs, and all that this process has on its devices.
+/// Ends all work of this process on its devices.
 fn end_all() {
     let Ok(driver) = Driver::get() else { return };
     while let Some(context) = driver.contexts.find(|context| !context.is_over()) {

@@ -1,4 +1,4 @@
-//! What the tests ask of the stand-in, in one environment variable.
+//! The stand-in's options, in one environment variable.
 //!
 //! `ATOLL_STAND_IN_CUDA=memory=64M,units=2,ptx=8.0,fail=cuMemAlloc_v2@3`: words separated by
 //! commas.
@@ -6,18 +6,18 @@
 //! | word | meaning | default |
 //! |---|---|---|
 //! | `memory=64M` | device memory, with `K`, `M` or `G` | 1 GiB |
-//! | `units=2` | compute units | 2 per CPU, at least 4 |
-//! | `sm=90` | the compute capability | 9.0 |
-//! | `ptx=8.0` | the newest version of PTX that is taken | 8.7 |
-//! | `driver=12.8` | the version of CUDA that it says it speaks | 12.8 |
-//! | `devices=1` | devices; 0 is a driver without any | 1 |
+//! | `units=2` | number of compute units | 2 per CPU, at least 4 |
+//! | `sm=90` | compute capability | 9.0 |
+//! | `ptx=8.0` | newest supported version of PTX | 8.7 |
+//! | `driver=12.8` | supported version of CUDA | 12.8 |
+//! | `devices=1` | number of devices; 0 is a driver without devices | 1 |
 //! | `time=SECONDS` | how long a kernel may run before the launch times out | no limit |
-//! | `cache=FOLDER` | where native code of kernels is kept, so that no two processes compile the same one | |
-//! | `exclusive` | the device is in exclusive mode, and another process has it | |
-//! | `prohibited` | nobody may have the device | |
-//! | `fail=NAME@N` | the N-th call of an entry point fails with CUDA_ERROR_UNKNOWN, one that allocates with CUDA_ERROR_OUT_OF_MEMORY | |
+//! | `cache=FOLDER` | cache of native code, shared by processes | no cache |
+//! | `exclusive` | the device is in exclusive mode, and another process uses it | |
+//! | `prohibited` | the device is in prohibited mode | |
+//! | `fail=NAME@N` | the N-th call of an entry point fails: `CUDA_ERROR_UNKNOWN`, or `_OUT_OF_MEMORY` if it allocates | |
 //! | `fail=NAME@N:CODE` | the same with another code; the word may be repeated | |
-//! | `verbose` | say on standard error why calls and kernels fail | |
+//! | `verbose` | report failed calls and kernels on standard error | |
 
 use crate::status::Status;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub(crate) const VARIABLE: &str = "ATOLL_STAND_IN_CUDA";
 /// Most devices; enough to tell one from another.
 const DEVICES_MAX: u32 = 8;
 
-/// What was asked for.
+/// The options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) memory_bytes: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     pub(crate) verbose: bool,
 }
 
-/// Who may have contexts on the device, by the driver's numbers.
+/// Which processes may have contexts on the device, by the driver's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ComputeMode {
     Default = 0,
@@ -58,7 +58,7 @@ pub(crate) enum ComputeMode {
 }
 
 impl ComputeMode {
-    /// Whether this process may.
+    /// Whether this process may have contexts.
     pub(crate) fn is_available(self) -> bool {
         self == ComputeMode::Default
     }
@@ -69,12 +69,12 @@ impl ComputeMode {
 pub(crate) struct Failure {
     /// The entry point.
     pub(crate) name: String,
-    /// Which call of it, from 1.
+    /// Which call of it, counted from 1.
     pub(crate) call: u64,
     pub(crate) status: Status,
 }
 
-/// A word of the variable that is not understood.
+/// An invalid word in the variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{VARIABLE}: `{0}` is not understood")]
 pub(crate) struct BadOption(String);
@@ -98,7 +98,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads the value of the variable.
+    /// Parses the value of the variable.
     pub(crate) fn parse(text: &str) -> Result<Options, BadOption> {
         let mut options = Options::default();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -129,8 +129,8 @@ impl Options {
     }
 }
 
-/// Tests run beside each other, one per CPU, and have kernels that wait for another kernel of
-/// theirs.
+/// Tests run concurrently, one per CPU, and some of their kernels wait for another kernel of the
+/// same test.
 fn compute_units_default() -> u32 {
     std::thread::available_parallelism().map_or(4, |cpus| (2 * cpus.get() as u32).clamp(4, 64))
 }

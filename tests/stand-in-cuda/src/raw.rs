@@ -1,5 +1,5 @@
-//! Memory by its address: the reservation that device memory is taken from, and what copies, fills,
-//! waits and writes.
+//! Memory by address: the reservation for device memory, and the accesses of copies, fills and
+//! stream operations.
 
 use crate::status::Status;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -7,13 +7,13 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What the system gives memory in.
+/// The page size of the system in bytes.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// From this size on pages are exchanged for fresh ones rather than filled with zeros.
+/// From this size on, pages are replaced by new ones instead of being zeroed.
 const EXCHANGED_BYTES_MIN: u64 = 1 << 20;
 
-/// Addresses of our own, of which only what was taken can be accessed.
+/// Reserved addresses; only allocated parts can be accessed.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     base: u64,
@@ -21,9 +21,9 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Reserves addresses; no memory.
+    /// Reserves addresses without memory.
     pub(crate) fn new(bytes: u64) -> Result<Reservation, Status> {
-        // SAFETY: a fresh mapping at an address of the system's choice.
+        // SAFETY: a new mapping at an address that the system chooses.
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), size(bytes)?, ProtFlags::empty(), flags()) };
         let base = base.map_err(|_| Status::OutOfMemory)?;
         Ok(Reservation { base: base as u64, bytes })
@@ -37,12 +37,12 @@ impl Reservation {
         self.base + self.bytes
     }
 
-    /// Puts fresh memory behind whole pages.
+    /// Maps new memory at whole pages.
     pub(crate) fn take(&self, at: u64, bytes: u64) -> Result<(), Status> {
         self.remap(at, bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Takes it away again: from now on accesses fault.
+    /// Unmaps it: accesses fault from now on.
     pub(crate) fn give_back(&self, at: u64, bytes: u64) -> Result<(), Status> {
         self.remap(at, bytes, ProtFlags::empty())
     }
@@ -52,8 +52,8 @@ impl Reservation {
         if at < self.base || end > self.end() {
             return Err(Status::InvalidValue);
         }
-        // SAFETY: the pages are those of our own reservation, and nobody but kernels and copies of the
-        // program under test has their addresses.
+        // SAFETY: the pages are in our own reservation, and only kernels and copies of the program
+        // under test use their addresses.
         let answer =
             unsafe { rustix::mm::mmap_anonymous(address(at), size(bytes)?, access, flags() | MapFlags::FIXED) };
         answer.map(drop).map_err(|_| Status::OutOfMemory)
@@ -72,19 +72,19 @@ fn address(at: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(at as usize)
 }
 
-/// Memory that somebody vouches for: the table of allocations for device memory, the program for
-/// its own. It stays until the work that holds the span is done: device memory is only given
-/// back when the context is idle, and of a program's own memory the driver's reference asks the
-/// same.
+/// A range of memory that is known to exist: device memory by the table of allocations, other
+/// memory by the program's promise. It stays until the operation that holds the span is complete:
+/// device memory is only freed while the context is idle, and the driver's reference requires the
+/// same of the program's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     at: u64,
     bytes: u64,
-    /// It lies in a [`Reservation`].
+    /// Whether it is in a [`Reservation`].
     is_own: bool,
 }
 
-/// A pattern that fills memory.
+/// A pattern for filling memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
     Byte(u8),
@@ -93,7 +93,7 @@ pub(crate) enum Pattern {
 }
 
 impl Pattern {
-    /// Its size in bytes.
+    /// Size in bytes.
     pub(crate) fn bytes(self) -> u64 {
         match self {
             Pattern::Byte(_) => 1,
@@ -105,45 +105,46 @@ impl Pattern {
 
 impl Span {
     /// # Safety
-    /// The memory is there, and may be read and written, until the span's last use.
+    /// The memory must be readable and writable until the span's last use.
     pub(crate) unsafe fn new(at: u64, bytes: u64) -> Span {
         Span { at, bytes, is_own: false }
     }
 
     /// # Safety
-    /// It lies in a [`Reservation`].
+    /// It must be in a [`Reservation`].
     pub(crate) unsafe fn of_reservation(self) -> Span {
         Span { is_own: true, ..self }
     }
 
-    /// A copy of the memory.
+    /// Copies the memory into a vector.
     pub(crate) fn to_vec(self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes as usize];
-        // SAFETY: whoever made the span vouches for the memory; the vector is fresh and as long.
+        // SAFETY: the creator of the span guarantees the memory; the vector is new and has the same
+        // size.
         unsafe {
             ptr::copy_nonoverlapping(address(self.at).cast::<u8>().cast_const(), bytes.as_mut_ptr(), bytes.len())
         };
         bytes
     }
 
-    /// Writes bytes, as many as fit.
+    /// Writes as many bytes as fit.
     pub(crate) fn write(self, bytes: &[u8]) {
         let count = bytes.len().min(self.bytes as usize);
-        // SAFETY: whoever made the span vouches for the memory.
+        // SAFETY: the creator of the span guarantees the memory.
         unsafe { ptr::copy(bytes.as_ptr(), address(self.at).cast::<u8>(), count) };
     }
 
-    /// Copies from another span, as much as both have.
+    /// Copies from another span, up to the smaller size.
     pub(crate) fn copy_from(self, from: Span) {
         let count = self.bytes.min(from.bytes) as usize;
         if count == size_of::<u32>()
             && let (Some(to), Some(from)) = (self.word(), from.word())
         {
-            // What a running kernel polls must not be torn.
+            // A word that a running kernel polls must be written atomically.
             to.store(from.load(Ordering::Acquire), Ordering::Release);
             return;
         }
-        // SAFETY: whoever made the spans vouches for both; `copy` allows that they overlap.
+        // SAFETY: the creators of the spans guarantee both; `copy` allows overlaps.
         unsafe { ptr::copy(address(from.at).cast::<u8>().cast_const(), address(self.at).cast::<u8>(), count) };
     }
 
@@ -153,12 +154,12 @@ impl Span {
         let count = (self.bytes / pattern.bytes()) as usize;
         match (pattern, self.word()) {
             (Pattern::Byte(0), _) => self.clear(),
-            // SAFETY: whoever made the span vouches for the memory.
+            // SAFETY: the creator of the span guarantees the memory.
             (Pattern::Byte(value), _) => unsafe { ptr::write_bytes(to.cast::<u8>(), value, count) },
             (Pattern::Word(value), Some(word)) if count == 1 => word.store(value, Ordering::Release),
             (Pattern::Half(value), _) => {
-                // SAFETY: as above; the entry points refuse what is not aligned, and `write_unaligned` would not
-                // mind.
+                // SAFETY: as above; the entry points refuse unaligned addresses, and
+                // `write_unaligned` accepts them.
                 (0..count).for_each(|index| unsafe { to.cast::<u16>().add(index).write_unaligned(value) });
             }
             (Pattern::Word(value), _) => {
@@ -168,12 +169,13 @@ impl Span {
         }
     }
 
-    /// Makes it zero. Whole pages that are the driver's own are exchanged for fresh ones: a device
-    /// that clears all its memory should not have the system find that memory.
+    /// Sets it to zero. Whole pages of the driver are replaced by new ones, so that a device that
+    /// clears all its memory does not allocate all pages.
     fn clear(self) {
         let (begin, end) = (self.at.next_multiple_of(PAGE_BYTES), (self.at + self.bytes) / PAGE_BYTES * PAGE_BYTES);
         let is_exchanged = self.is_own && self.bytes >= EXCHANGED_BYTES_MIN
-            // SAFETY: pages of our own reservation, private and without a file; whoever made the span vouches for them.
+            // SAFETY: private pages without a file in our own reservation; the creator of the span
+            // guarantees them.
             && unsafe { rustix::mm::madvise(address(begin), (end - begin) as usize, Advice::LinuxDontNeed) }.is_ok();
         let rest = if is_exchanged {
             [(self.at, begin), (end, self.at + self.bytes)]
@@ -181,20 +183,20 @@ impl Span {
             [(self.at, self.at + self.bytes), (0, 0)]
         };
         for (from, to) in rest {
-            // SAFETY: whoever made the span vouches for the memory.
+            // SAFETY: the creator of the span guarantees the memory.
             unsafe { ptr::write_bytes(address(from).cast::<u8>(), 0, (to - from) as usize) };
         }
     }
 
-    /// The word at its beginning, where it has one and is aligned.
+    /// The 32-bit word at its beginning; `None` if too short or unaligned.
     pub(crate) fn word(&self) -> Option<&AtomicU32> {
         let is_word = self.bytes >= 4 && self.at.is_multiple_of(4);
-        // SAFETY: whoever made the span vouches for the memory, which is aligned; kernels access it at the
-        // same time, by atomic or plain accesses of their own.
+        // SAFETY: the creator of the span guarantees the memory, which is aligned; kernels access
+        // it concurrently, by atomic or plain accesses.
         is_word.then(|| unsafe { AtomicU32::from_ptr(address(self.at).cast()) })
     }
 
-    /// The long word at its beginning, where it has one and is aligned.
+    /// The 64-bit word at its beginning; `None` if too short or unaligned.
     pub(crate) fn long_word(&self) -> Option<&AtomicU64> {
         let is_word = self.bytes >= 8 && self.at.is_multiple_of(8);
         // SAFETY: as in `word`.

@@ -12,12 +12,12 @@ macro_rules! statuses {
         }
 
         impl Status {
-            /// The status of a number.
+            /// The status with a number.
             pub(crate) fn of_number(number: CUresult) -> Option<Status> {
                 [$(Status::$variant),+].into_iter().find(|status| *status as CUresult == number)
             }
 
-            /// Its name and its words, zero-terminated.
+            /// Its name and its text, NUL-terminated.
             pub(crate) fn texts(number: CUresult) -> Option<(&'static str, &'static str)> {
                 match number {
                     0 => Some(("CUDA_SUCCESS\0", "no error\0")),

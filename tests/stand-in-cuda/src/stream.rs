@@ -1,4 +1,4 @@
-//! Streams: each is a thread that does its work in order.
+//! Streams: each is a thread that performs its operations in order.
 
 use crate::context::Context;
 use crate::device::Place;
@@ -17,7 +17,7 @@ pub(crate) struct Stream {
     pub(crate) context: Arc<Context>,
     /// Where its launches run.
     pub(crate) place: Place,
-    /// Whether it keeps order with the default stream.
+    /// Whether it is ordered with the default stream.
     pub(crate) is_blocking: bool,
     state: Mutex<State>,
     changed: Condvar,
@@ -26,16 +26,16 @@ pub(crate) struct Stream {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Work>,
-    /// Pieces of work that were ever put in, and that are done.
+    /// Number of operations that were added, and that are complete.
     taken: u64,
     done: u64,
-    /// Nothing comes any more; the thread ends when all is done.
+    /// No more operations come; the thread ends after the last one.
     is_closed: bool,
     capture: Option<Arc<Capture>>,
 }
 
 impl Stream {
-    /// Makes a stream and starts its thread.
+    /// Creates a stream and starts its thread.
     pub(crate) fn start(context: &Arc<Context>, place: Place, is_blocking: bool) -> Result<Arc<Stream>, Status> {
         let stream = Arc::new(Stream {
             handle: Handle::fresh(),
@@ -51,7 +51,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Puts work at the end, or into the capture that goes on.
+    /// Adds an operation to the stream, or to the capture in progress.
     pub(crate) fn push(self: &Arc<Stream>, work: Work) -> Result<(), Status> {
         self.context.check()?;
         if let Some(capture) = self.capture() {
@@ -68,32 +68,32 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until all that is in it is done.
+    /// Waits until all its operations are complete.
     pub(crate) fn synchronize(&self) -> Result<(), Status> {
         self.refuse_while_capturing()?;
         self.wait(self.taken());
         self.context.check()
     }
 
-    /// Whether all that is in it is done.
+    /// Succeeds if all its operations are complete.
     pub(crate) fn query(&self) -> Result<(), Status> {
         self.refuse_while_capturing()?;
         let state = self.lock();
         if state.done == state.taken { Ok(()) } else { Err(Status::NotReady) }
     }
 
-    /// Pieces of work that were ever put in, where some are not done.
+    /// Number of operations that were added, if some are not complete.
     pub(crate) fn unfinished(&self) -> Option<u64> {
         let state = self.lock();
         (state.done < state.taken).then_some(state.taken)
     }
 
-    /// Waits until so many pieces of work are done.
+    /// Waits until that many operations are complete.
     pub(crate) fn wait(&self, count: u64) {
         while !self.wait_for(count, Duration::MAX) {}
     }
 
-    /// The same for a time; whether they are.
+    /// The same for a limited time; false if it was too short.
     pub(crate) fn wait_for(&self, count: u64, time: Duration) -> bool {
         let state = self.lock();
         let (state, _) = self
@@ -107,7 +107,7 @@ impl Stream {
         self.lock().taken
     }
 
-    /// Lets the thread end when all is done.
+    /// Lets the thread end after the last operation.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
@@ -121,7 +121,7 @@ impl Stream {
         self.lock().capture = capture;
     }
 
-    /// A call that cannot be captured spoils the capture.
+    /// Refuses a call that cannot be captured, and invalidates the capture.
     fn refuse_while_capturing(&self) -> Result<(), Status> {
         match self.capture() {
             Some(capture) => {
@@ -143,7 +143,7 @@ impl Stream {
     fn work(&self) {
         while let Some(work) = self.next() {
             work.run(&self.context, &self.place);
-            // What the work held must be gone when somebody sees it done.
+            // Resources of the operation must be freed before other threads see it complete.
             drop(work);
             self.lock().done += 1;
             self.changed.notify_all();

@@ -1,20 +1,20 @@
-//! What stands in a stream.
+//! Operations in streams.
 
 use crate::code::Code;
 use crate::context::Context;
 use crate::device::{Order, Place};
 use crate::host_call::HostCall;
+use crate::marker::Marker;
 use crate::memory::Kind;
-use crate::moment::Moment;
 use crate::raw::{Pattern, Span};
 use crate::stream::Stream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a stream that waits for a word looks at it without a pause, and how long its pauses
-/// are then.
-const LOOKS: u32 = 1_000;
+/// How often a stream that waits for a word checks it without a pause, and the length of the pauses
+/// after that.
+const SPINS: u32 = 1_000;
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// A number of 4 or 8 bytes.
@@ -25,7 +25,7 @@ pub(crate) enum Number {
 }
 
 impl Number {
-    /// Its size.
+    /// Size in bytes.
     pub(crate) fn bytes(self) -> u64 {
         match self {
             Number::Word(_) => 4,
@@ -34,26 +34,26 @@ impl Number {
     }
 }
 
-/// What a waiting stream asks of a word.
+/// The comparison by which a stream waits for a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Test {
-    /// It is the number or came after it, as cyclic counters do.
+    /// The word is at or after the number, as for cyclic counters.
     AtLeast,
     Equal,
-    /// They have a bit in common.
+    /// Word and number have a bit in common.
     And,
-    /// There is a bit that neither of them has.
+    /// There is a bit that neither has.
     Nor,
 }
 
-/// One piece of work.
+/// One operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Copy {
         from: Span,
         to: Span,
     },
-    /// Bytes that were taken from the program when it asked.
+    /// Bytes that were copied from the program during the call.
     Put {
         bytes: Arc<[u8]>,
         to: Span,
@@ -66,7 +66,7 @@ pub(crate) enum Work {
         span: Span,
         number: Number,
     },
-    /// Until a word passes a test.
+    /// Waits until a word passes a test.
     Await {
         span: Span,
         number: Number,
@@ -76,30 +76,30 @@ pub(crate) enum Work {
         code: Arc<Code>,
         order: Order,
     },
-    /// A function of the program.
+    /// Calls a function of the program.
     Call(HostCall),
-    /// Device memory that goes back in its turn.
+    /// Frees device memory, in stream order.
     Free {
         at: u64,
     },
-    Record(Arc<Moment>),
-    /// Until a moment of another stream.
-    After(Arc<Moment>),
-    /// Until another stream has done so many pieces of work.
+    Record(Arc<Marker>),
+    /// Waits for a marker of another stream.
+    After(Arc<Marker>),
+    /// Waits until another stream has completed that many operations.
     Behind {
         stream: Arc<Stream>,
         count: u64,
     },
-    /// A graph: its nodes in an order that they allow.
+    /// A graph: its nodes in an order that satisfies their dependencies.
     Sequence(Arc<[Work]>),
 }
 
 impl Work {
-    /// Does it. In a context that is broken nothing is done any more, but whoever waits for a
-    /// moment hears of it.
+    /// Performs the operation. In a context that has faulted, operations are skipped, but markers
+    /// are still passed so that waiting threads continue.
     pub(crate) fn run(&self, context: &Context, place: &Place) {
-        if let Work::Record(moment) = self {
-            return moment.come();
+        if let Work::Record(marker) = self {
+            return marker.pass();
         }
         if context.is_over() {
             return;
@@ -111,17 +111,17 @@ impl Work {
             Work::Store { span, number } => store(*span, *number),
             Work::Await { span, number, test } => wait(*span, *number, *test, context),
             Work::Launch { code, order } => {
-                if let Err(status) = context.device.run(&context.life, place, code.id, order) {
+                if let Err(status) = context.device.run(&context.fault_state, place, code.id, order) {
                     context.fail(status);
                 }
             }
             Work::Call(call) => call.call(),
             Work::Free { at } => {
-                // The entry point has seen that it is there; a second call for it is the program's mistake.
+                // The entry point checked that it exists; a second free is the program's error.
                 let _ = context.memory().give_back(*at, Kind::Device);
             }
-            Work::Record(moment) => moment.come(),
-            Work::After(moment) => moment.wait(),
+            Work::Record(marker) => marker.pass(),
+            Work::After(marker) => marker.wait(),
             Work::Behind { stream, count } => stream.wait(*count),
             Work::Sequence(works) => works.iter().for_each(|work| work.run(context, place)),
         }
@@ -132,7 +132,7 @@ fn store(span: Span, number: Number) {
     match (number, span.word(), span.long_word()) {
         (Number::Word(value), Some(word), _) => word.store(value, Ordering::Release),
         (Number::Long(value), _, Some(word)) => word.store(value, Ordering::Release),
-        // The entry point refuses what is not aligned.
+        // The entry points refuse unaligned words.
         _ => {}
     }
 }
@@ -141,7 +141,7 @@ fn wait(span: Span, number: Number, test: Test, context: &Context) {
     let mut looks = 0u32;
     while !context.is_over() && !passes(span, number, test) {
         looks = looks.saturating_add(1);
-        if looks < LOOKS { std::hint::spin_loop() } else { std::thread::sleep(PAUSE) }
+        if looks < SPINS { std::hint::spin_loop() } else { std::thread::sleep(PAUSE) }
     }
 }
 

@@ -1,10 +1,10 @@
-//! A stand-in for `nvidia-cuda-mps-control`, for the tests: the control daemon of the Multi-Process
-//! Service, and the way to it.
+//! A stand-in for `nvidia-cuda-mps-control`, for tests: the control daemon of the Multi-Process
+//! Service, and its command-line client.
 //!
 //! With `-f` it listens in the folder `CUDA_MPS_PIPE_DIRECTORY`, and clients of the stand-in driver
-//! join it. Otherwise it asks the one that does what stands in its standard input. What happened is
-//! in `journal` in that folder, a line each: `start PID`, `client PID`, `terminate PID`, `gone
-//! PID`, `quit`.
+//! connect to it. Without `-f` it sends the requests on its standard input to that daemon. The file
+//! `journal` in the folder records events, one per line: `start PID`, `client PID`, `terminate
+//! PID`, `gone PID`, `quit`.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a client may take to end what it has on the GPU.
+/// Time limit for a client to end its work on the GPU.
 const TERMINATE_WITHIN: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Hands what stands in the standard input to the control daemon, and prints what it says.
+/// Sends the requests on standard input to the control daemon, and prints the answers.
 fn ask(folder: &Path) -> std::io::Result<()> {
     for question in std::io::stdin().lines() {
         let mut stream = UnixStream::connect(folder.join("control"))?;
@@ -47,7 +47,7 @@ fn ask(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A client: where it is told to end, and what it answers.
+/// A client: the stream for requests to it, and its answers.
 struct Client {
     stream: UnixStream,
     answers: Receiver<()>,
@@ -63,7 +63,7 @@ impl Control {
     fn run(folder: PathBuf) -> std::io::Result<()> {
         std::fs::create_dir_all(&folder)?;
         let place = folder.join("control");
-        // What an earlier one left there, which nobody listens at.
+        // The socket of an earlier daemon, on which nothing listens.
         if place.exists() && UnixStream::connect(&place).is_err() {
             std::fs::remove_file(&place)?;
         }
@@ -77,7 +77,7 @@ impl Control {
         Ok(())
     }
 
-    /// A client for as long as it lives, or one question.
+    /// Serves a client while it lives, or answers one request.
     fn serve(&self, mut stream: UnixStream) -> std::io::Result<()> {
         let mut lines = BufReader::new(stream.try_clone()?).lines();
         let first = lines.next().transpose()?.unwrap_or_default();
@@ -94,7 +94,7 @@ impl Control {
                 self.note("gone", pid)
             }
             (Some("get_default_active_thread_percentage"), []) => writeln!(stream, "100.0"),
-            // One server, which is there once it has clients.
+            // There is one server, which exists while it has clients.
             (Some("get_server_list"), []) if self.clients().is_empty() => Ok(()),
             (Some("get_server_list"), []) => writeln!(stream, "{}", std::process::id()),
             (Some("get_client_list"), &[server]) if server == std::process::id() => {
@@ -131,7 +131,7 @@ impl Control {
     }
 }
 
-/// Hears a client until it is gone.
+/// Receives a client's messages until it is gone.
 fn listen(lines: impl Iterator<Item = std::io::Result<String>>, answer: &Sender<()>) {
     for line in lines.map_while(Result::ok) {
         if line == "terminated" && answer.send(()).is_err() {

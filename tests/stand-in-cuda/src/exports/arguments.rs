@@ -1,17 +1,16 @@
-//! Arguments that are pointers. Values of these types come from the program under test only, which
-//! promises with them what the driver's header says; so what is done here with them is all that is
-//! unsafe about the border. [`Argument`] says which of them an implementation may take for which
-//! type of the table.
+//! Pointer arguments. Values of these types only come from the program under test, which guarantees
+//! for them what the driver's reference requires; so all unsafe accesses of the entry points are
+//! here. [`Argument`] defines which types an implementation may use for a type of the table.
 
 use super::Address;
 use crate::raw::Span;
 use crate::status::Status;
 use std::ffi::{CStr, c_char, c_void};
 
-/// What an implementation may take for a parameter that has the type `R` in the table: the same
-/// type, or one that says what a pointer is for.
+/// A type that an implementation may use for a parameter of type `R` in the table: the same type,
+/// or one that says what a pointer is for.
 pub(super) trait Argument<R> {
-    /// The argument as the caller gave it.
+    /// Converts the argument from the program.
     fn of(raw: R) -> Self;
 }
 
@@ -39,7 +38,7 @@ impl<T> Argument<*const T> for In<T> {
     }
 }
 
-/// The header has no `const` at many values that are only read.
+/// The header lacks `const` on many values that are only read.
 impl<T> Argument<*mut T> for In<T> {
     fn of(raw: *mut T) -> In<T> {
         In(raw)
@@ -64,7 +63,7 @@ impl<T> Argument<*const T> for Pointer {
     }
 }
 
-/// Where the caller wants a value; null where it does not.
+/// Where to write a result; may be null.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
@@ -78,30 +77,30 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// Writes a value that the caller has to take.
+    /// Writes a result; null is an error.
     pub(crate) fn set(self, value: T) -> Result<(), Status> {
         self.is_wanted()?;
         self.set_if_wanted(value);
         Ok(())
     }
 
-    /// Writes a value that the caller may leave.
+    /// Writes a result if the pointer is not null.
     pub(crate) fn set_if_wanted(self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: the caller gives null or a place for a value.
+            // SAFETY: the caller passes null or the address of a value.
             unsafe { self.0.write_unaligned(value) };
         }
     }
 
-    /// Refuses null, before anything is done.
+    /// An error if the pointer is null, to be called before any effect.
     pub(crate) fn is_wanted(self) -> Result<(), Status> {
         if self.0.is_null() { Err(Status::InvalidValue) } else { Ok(()) }
     }
 
-    /// Writes as many values as there is room for.
+    /// Writes at most `room` values.
     pub(crate) fn set_all(self, values: impl Iterator<Item = T>, room: usize) {
         for (index, value) in values.take(room).enumerate() {
-            // SAFETY: the caller gives null or room for so many.
+            // SAFETY: the caller passes null or the address of that many values.
             unsafe { self.0.add(index).write_unaligned(value) };
         }
     }
@@ -112,7 +111,7 @@ impl<T> Out<T> {
 }
 
 impl Out<c_char> {
-    /// Writes as much of a text as there is room for, and a zero. Returns the bytes written.
+    /// Writes as much of a text as fits, and a NUL. Returns the bytes written.
     pub(crate) fn set_text(self, text: &str, room: usize) -> usize {
         if self.0.is_null() || room == 0 {
             return 0;
@@ -124,7 +123,7 @@ impl Out<c_char> {
     }
 }
 
-/// A value, or several in a row, that the caller has; or null.
+/// One or more values of the caller; may be null.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct In<T>(*const T);
@@ -134,12 +133,12 @@ impl<T: Copy> In<T> {
         self.at(0)
     }
 
-    /// One of several, of which the caller says or the function knows how many there are.
+    /// One of several values; the caller passes their number, or the function knows it.
     pub(crate) fn at(self, index: usize) -> Result<T, Status> {
         if self.0.is_null() {
             return Err(Status::InvalidValue);
         }
-        // SAFETY: the caller gives null or as many values as it says.
+        // SAFETY: the caller passes null or the address of as many values as it says.
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 
@@ -160,18 +159,18 @@ impl In<c_char> {
         In(self.0.cast())
     }
 
-    /// A zero-terminated text.
+    /// A NUL-terminated text.
     pub(crate) fn text(self) -> Result<String, Status> {
         if self.0.is_null() {
             return Err(Status::InvalidValue);
         }
-        // SAFETY: the caller gives null or a zero-terminated text.
+        // SAFETY: the caller passes null or a NUL-terminated text.
         let text = unsafe { CStr::from_ptr(self.0) };
         text.to_str().map(str::to_owned).map_err(|_| Status::InvalidValue)
     }
 }
 
-/// A value whose meaning depends on others: a number, or where something lies.
+/// A value whose meaning depends on other arguments: a number or an address.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Pointer(*mut c_void);
@@ -179,17 +178,17 @@ pub(crate) struct Pointer(*mut c_void);
 impl Pointer {
     pub(crate) const NULL: Pointer = Pointer(std::ptr::null_mut());
 
-    /// As the program gave it.
+    /// The value from the program.
     pub(super) fn raw(self) -> *mut c_void {
         self.0
     }
 
-    /// Of an address.
+    /// The pointer to an address.
     pub(crate) fn to(address: u64) -> Pointer {
         Pointer(std::ptr::with_exposed_provenance_mut(address as usize))
     }
 
-    /// Of an entry point.
+    /// The pointer to an entry point.
     pub(crate) fn to_code(address: Address) -> Pointer {
         Pointer(address.cast_mut().cast())
     }
@@ -198,26 +197,27 @@ impl Pointer {
         self.0 as u64
     }
 
-    /// Memory of the caller that stays there until the work is done, as the header asks.
+    /// Memory of the caller that stays until the operation is complete, as the driver's reference
+    /// requires.
     pub(crate) fn span(self, bytes: u64) -> Result<Span, Status> {
         if self.0.is_null() {
             return Err(Status::InvalidValue);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller guarantees.
         Ok(unsafe { Span::new(self.address(), bytes) })
     }
 
-    /// As a place for a value, or several.
+    /// The pointer as the address of one or more results.
     pub(crate) fn as_out<T>(self) -> Out<T> {
         Out(self.0.cast())
     }
 
-    /// As the place of one of several values.
+    /// The address of one of several results.
     pub(crate) fn element<T>(self, index: usize) -> Out<T> {
         Out(self.0.cast::<T>().wrapping_add(index))
     }
 
-    /// As a value that the caller has.
+    /// The pointer as the address of a value of the caller.
     pub(crate) fn as_in<T>(self) -> In<T> {
         In(self.0.cast_const().cast())
     }

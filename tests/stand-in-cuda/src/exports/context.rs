@@ -8,8 +8,8 @@ use crate::status::Status;
 use crate::table::Handle;
 use atoll_cuda_api::types::*;
 
-/// `CU_LIMIT_*` are below this. They are taken and change nothing: stacks, heaps and printed text
-/// have the room that they need.
+/// `CU_LIMIT_*` are below this. Limits are accepted without effect: stacks, heaps and printed text
+/// always have enough space.
 const LIMITS_END: CUlimit = 8;
 
 entry_points! { CONTEXT:
@@ -62,7 +62,8 @@ entry_points! { CONTEXT:
         }
         driver.contexts.remove(context.handle)?;
         driver.destroy(&context);
-        // It goes from this thread only where it is on top; elsewhere it is found to be gone.
+        // Removed from this thread's stack only if it is on top; otherwise a later use finds that
+        // it is destroyed.
         change_contexts(|contexts| contexts.pop_if(|top| *top == context.handle));
         Ok(())
     }

@@ -1,9 +1,8 @@
 //! Copies and fills.
 //!
-//! A copy that names a stream is done in its turn; one that does not, in that of the default
-//! stream, and waited for where the host is at one end. Memory of the program that the driver does
-//! not know is read before the call returns, and what is written there is waited for, as the driver
-//! does.
+//! A copy with a stream runs in stream order. A copy without one runs in the default stream, and
+//! the call waits if one end is on the host. As in the driver, pageable memory is read before the
+//! call returns, and calls that write to it wait.
 
 use super::arguments::Pointer;
 use super::entry_points;
@@ -20,7 +19,7 @@ use atoll_cuda_api::types::*;
 enum End {
     Device(u64),
     Host(Pointer),
-    /// Whichever it is.
+    /// Either, by the address.
     Unified(u64),
 }
 
@@ -89,7 +88,7 @@ entry_points! { COPY:
     }
 }
 
-/// An end with its memory, and whether the driver does not know that.
+/// The memory of an end, and whether it is unknown to the driver.
 fn resolve(memory: &Memory, end: End, bytes: u64) -> Result<(Span, bool), Status> {
     let known = |at: u64| memory.find(at).map(|_| memory.span(at, bytes)).transpose();
     let of_program = |pointer: Pointer| Ok((pointer.span(bytes)?, true));

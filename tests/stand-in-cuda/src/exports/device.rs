@@ -1,14 +1,14 @@
-//! What the driver and its devices are.
+//! The driver and its devices.
 
 use super::arguments::Out;
 use super::entry_points;
 use crate::device::SHARED_BYTES_MAX;
 use crate::driver::Driver;
-use crate::module::SHARED_BYTES_UNASKED;
+use crate::module::SHARED_BYTES_DEFAULT;
 use crate::status::Status;
 use atoll_cuda_api::types::*;
 
-/// Attributes end before this number; those that nobody needs are 0.
+/// Attributes end before this number; those that are not listed are 0.
 const ATTRIBUTES_END: c_int = 150;
 
 entry_points! { DEVICE:
@@ -20,7 +20,7 @@ entry_points! { DEVICE:
     }
 
     fn cuDriverGetVersion(version: Out<c_int>) {
-        // Also before `cuInit`; what the options say is known only then.
+        // Works before `cuInit` too, when the options are not known yet.
         version.set(Driver::get().map_or(crate::options::Options::default().driver, |driver| driver.options.driver))
     }
 
@@ -37,7 +37,8 @@ entry_points! { DEVICE:
         let driver = Driver::get()?;
         let ordinal = driver.check_ordinal(device)?;
         name.is_wanted()?;
-        name.set_text(&format!("Atoll stand-in {ordinal} (host CPU, no GPU)"), usize::try_from(room).map_err(|_| Status::InvalidValue)?);
+        let room = usize::try_from(room).map_err(|_| Status::InvalidValue)?;
+        name.set_text(&format!("Atoll stand-in {ordinal} (host CPU, no GPU)"), room);
         Ok(())
     }
 
@@ -100,8 +101,9 @@ fn attribute_of(driver: &Driver, attribute: c_int, ordinal: u32) -> Result<c_int
         4 => 64,
         5 => c_int::MAX,
         6 | 7 => 65_535,
-        // Shared memory of a block, constant memory, a warp, pitch, registers of a block, kHz, texture alignment.
-        8 => SHARED_BYTES_UNASKED as c_int,
+        // Shared memory of a block, constant memory, a warp, pitch, registers of a block, kHz,
+        // texture alignment.
+        8 => SHARED_BYTES_DEFAULT as c_int,
         9 => 65_536,
         10 => 32,
         11 => c_int::MAX,
@@ -114,16 +116,16 @@ fn attribute_of(driver: &Driver, attribute: c_int, ordinal: u32) -> Result<c_int
         33 => ordinal as c_int,
         37 => 64,
         38 => 1 << 20,
-        // Threads and blocks that a compute unit holds: one block.
+        // Threads and blocks that fit on a compute unit: one block.
         39 => 1024,
         106 => 1,
         40 => 2,
         75 => options.capability as c_int / 10,
         76 => options.capability as c_int % 10,
         81 | 97 => SHARED_BYTES_MAX as c_int,
-        // Copies beside kernels, mapped host memory, kernels beside each other, unified addresses, priorities, pageable
-        // memory, registered memory by its own address, cooperative launches, registration, page tables of the
-        // host, waits for long words and for missing bits.
+        // Concurrent copies, mapped host memory, concurrent kernels, unified addressing,
+        // priorities, pageable memory access, registered memory by its host address, cooperative
+        // launches, registration, host page tables, waits for 64-bit words and `NOR` waits.
         15 | 19 | 31 | 41 | 78 | 88 | 91 | 92 | 93 | 94 | 95 | 99 | 100 | 122 | 123 => 1,
         other if (1..ATTRIBUTES_END).contains(&other) => 0,
         _ => return Err(Status::InvalidValue),

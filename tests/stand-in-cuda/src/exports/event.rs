@@ -4,7 +4,7 @@ use super::arguments::Out;
 use super::entry_points;
 use crate::driver::Driver;
 use crate::event::{Event, Recorded};
-use crate::moment::Moment;
+use crate::marker::Marker;
 use crate::status::Status;
 use crate::table::Handle;
 use crate::work::Work;
@@ -73,9 +73,9 @@ fn record(event: CUevent, stream: CUstream) -> Result<(), Status> {
         event.set(Recorded::Captured(capture.place(stream.handle)));
         return Ok(());
     }
-    let moment = Arc::new(Moment::default());
-    stream.push(Work::Record(moment.clone()))?;
-    event.set(Recorded::Moment(moment));
+    let marker = Arc::new(Marker::default());
+    stream.push(Work::Record(marker.clone()))?;
+    event.set(Recorded::Marker(marker));
     Ok(())
 }
 

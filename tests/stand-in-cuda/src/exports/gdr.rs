@@ -1,15 +1,15 @@
-//! GDRCopy's entry points (`gdrapi.h`), which are in a library of their own elsewhere. Device
-//! memory is memory of the process here, so it has nothing to map.
+//! GDRCopy's entry points (`gdrapi.h`), which are a separate library on real systems. Device memory
+//! is memory of the process here, so nothing needs to be mapped.
 
 use super::arguments::Out;
 use crate::driver::Driver;
 use crate::memory::Kind;
 use std::ffi::{c_int, c_ulong};
 
-/// What is mapped begins with a page of the GPU.
+/// Mappings begin at GPU page boundaries.
 const PAGE_BYTES: u64 = 64 << 10;
 
-/// Errors are numbers of the system's.
+/// Errors are `errno` numbers.
 const INVALID: c_int = 22;
 
 /// The library's handle; there is no state behind it.
@@ -25,7 +25,7 @@ pub(crate) extern "C" fn gdr_close(library: usize) -> c_int {
     answer(library == OPEN)
 }
 
-/// A pinned buffer is known by its address.
+/// A pinned buffer is identified by its address.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn gdr_pin_buffer(
     library: usize,

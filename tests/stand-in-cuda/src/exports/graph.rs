@@ -1,4 +1,4 @@
-//! Graphs: captured work that is launched as one.
+//! Graphs: captured work that is launched with one call.
 
 use super::arguments::Out;
 use super::entry_points;
@@ -15,13 +15,16 @@ entry_points! { GRAPH:
         instantiate(executable, graph)
     }
 
-    fn cuGraphInstantiate_v2(executable: Out<CUgraphExec>, graph: CUgraph, _node: Out<CUgraphNode>, _log: Out<c_char>, _room: usize) {
+    fn cuGraphInstantiate_v2(
+        executable: Out<CUgraphExec>, graph: CUgraph, _node: Out<CUgraphNode>, _log: Out<c_char>, _room: usize
+    ) {
         instantiate(executable, graph)
     }
 
     fn cuGraphLaunch(executable: CUgraphExec, stream: CUstream) {
         let driver = Driver::get()?;
-        let (executable, stream) = (driver.executables.get(Handle::of(executable))?, driver.stream(Handle::of(stream))?);
+        let executable = driver.executables.get(Handle::of(executable))?;
+        let stream = driver.stream(Handle::of(stream))?;
         if executable.context.handle != stream.context.handle {
             return Err(Status::InvalidContext);
         }
@@ -36,7 +39,7 @@ entry_points! { GRAPH:
 
     fn cuGraphGetNodes(graph: CUgraph, nodes: Out<CUgraphNode>, count: Out<usize>) {
         let graph = Driver::get()?.graphs.get(Handle::of(graph))?;
-        // Nodes have no names of their own: they can be counted, not changed.
+        // Nodes have no handles: they can be counted, not changed.
         if !nodes.is_null() {
             return Err(Status::NotSupported);
         }

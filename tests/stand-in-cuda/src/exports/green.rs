@@ -1,5 +1,5 @@
 //! Green contexts: partitions of a device's compute units. Their streams are streams of the primary
-//! context whose launches run on those compute units, which are a lane of the host device.
+//! context whose launches run on those compute units, a lane of the host device.
 
 use super::arguments::{In, Out, Pointer};
 use super::entry_points;
@@ -13,15 +13,14 @@ use atoll_cuda_api::types::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Compute units come in pairs, as on the GPUs that can be divided most finely.
+/// Compute units come in pairs, the finest granularity of real GPUs.
 const STEP: u32 = 2;
 
-/// The first driver that has them, and the first that has their streams.
+/// The first driver versions with green contexts and with their streams.
 const DRIVER_MIN: c_int = 12_040;
 const STREAMS_DRIVER_MIN: c_int = 12_050;
 
-/// Where a resource says which compute units it has: the first one, in the bytes that are the
-/// driver's.
+/// Where a resource stores its first compute unit: in its private bytes.
 const FIRST_AT: usize = 0;
 
 entry_points! { GREEN:
@@ -34,13 +33,18 @@ entry_points! { GREEN:
         resource.set(of_units(0..driver.options.compute_units))
     }
 
-    fn cuDevSmResourceSplitByCount(result: Out<CUdevResource>, groups: Pointer, input: In<CUdevResource>, rest: Out<CUdevResource>, flags: c_uint, units_min: c_uint) {
+    fn cuDevSmResourceSplitByCount(
+        result: Out<CUdevResource>, groups: Pointer, input: In<CUdevResource>, rest: Out<CUdevResource>, flags: c_uint,
+        units_min: c_uint
+    ) {
         supported()?;
         let Range { start, end } = units_of(input.get()?)?;
-        let units = units_min.max(STEP).checked_next_multiple_of(STEP).filter(|units| *units <= end - start && flags == 0).ok_or(Status::InvalidValue)?;
+        let units = units_min.max(STEP).checked_next_multiple_of(STEP);
+        let units = units.filter(|units| *units <= end - start && flags == 0).ok_or(Status::InvalidValue)?;
         let wanted = if result.is_null() { u32::MAX } else { groups.as_in::<u32>().get()? };
         let count = wanted.min((end - start) / units);
-        result.set_all((0..count).map(|group| of_units(start + group * units..start + (group + 1) * units)), count as usize * usize::from(!result.is_null()));
+        let group = |index: u32| of_units(start + index * units..start + (index + 1) * units);
+        result.set_all((0..count).map(group), count as usize * usize::from(!result.is_null()));
         rest.set_if_wanted(of_units(start + count * units..end));
         groups.as_out().set(count)
     }

@@ -1,4 +1,4 @@
-//! Launches of kernels, and how many blocks of one a compute unit holds.
+//! Launches of kernels, and occupancy.
 
 use super::arguments::{Argument, In, Out, Pointer};
 use super::entry_points;
@@ -12,7 +12,7 @@ use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Attributes of a launch that may be ignored.
+/// Attributes of a launch that are ignored.
 const IGNORED: [c_uint; 4] = [
     CU_LAUNCH_ATTRIBUTE_IGNORE,
     CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW,
@@ -20,7 +20,7 @@ const IGNORED: [c_uint; 4] = [
     CU_LAUNCH_ATTRIBUTE_PRIORITY,
 ];
 
-/// What the caller gives a kernel as parameters: addresses of each, or a buffer with all.
+/// The parameters from the caller: the address of each, or a buffer with all.
 #[derive(Clone, Copy, Debug)]
 struct Parameters {
     each: In<Pointer>,
@@ -28,12 +28,18 @@ struct Parameters {
 }
 
 entry_points! { LAUNCH:
-    fn cuLaunchKernel(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, each: In<Pointer>, extra: In<Pointer>) {
+    fn cuLaunchKernel(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared_bytes: c_uint, stream: CUstream, each: In<Pointer>, extra: In<Pointer>
+    ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         launch(function, grid, block, shared_bytes, stream, Parameters { each, extra })
     }
 
-    fn cuLaunchCooperativeKernel(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, each: In<Pointer>) {
+    fn cuLaunchCooperativeKernel(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared_bytes: c_uint, stream: CUstream, each: In<Pointer>
+    ) {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         check_cooperative(grid)?;
         launch(function, grid, block, shared_bytes, stream, Parameters { each, extra: In::null() })
@@ -41,7 +47,8 @@ entry_points! { LAUNCH:
 
     fn cuLaunchKernelEx(config: In<CUlaunchConfig>, function: CUfunction, each: In<Pointer>, extra: In<Pointer>) {
         let config = config.get()?;
-        let (grid, block) = ([config.grid_dim_x, config.grid_dim_y, config.grid_dim_z], [config.block_dim_x, config.block_dim_y, config.block_dim_z]);
+        let grid = [config.grid_dim_x, config.grid_dim_y, config.grid_dim_z];
+        let block = [config.block_dim_x, config.block_dim_y, config.block_dim_z];
         for index in 0..config.attribute_count as usize {
             let attribute = In::of(config.attributes).at(index)?;
             match attribute.id {
@@ -55,16 +62,20 @@ entry_points! { LAUNCH:
         launch(function, grid, block, config.shared_mem_bytes, config.stream, Parameters { each, extra })
     }
 
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize) {
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize
+    ) {
         occupancy(blocks, function, threads, shared_bytes)
     }
 
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize, _flags: c_uint) {
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize, _flags: c_uint
+    ) {
         occupancy(blocks, function, threads, shared_bytes)
     }
 }
 
-/// A compute unit runs one block at a time, whatever the block takes.
+/// A compute unit runs one block at a time, whatever the block needs.
 fn occupancy(blocks: Out<c_int>, function: CUfunction, threads: c_int, shared_bytes: usize) -> Result<(), Status> {
     let function = Driver::get()?.functions.get(Handle::of(function))?;
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or(Status::InvalidValue)?;
@@ -117,7 +128,7 @@ fn check_shape(function: &Function, grid: [u32; 3], block: [u32; 3]) -> Result<(
     if !is_grid || !is_block || function.block_required().is_some_and(|required| required != block) {
         return Err(Status::InvalidValue);
     }
-    // More threads than `.maxntid` says: the code of a GPU has too many registers for them then.
+    // More threads than `.maxntid` allows: on a GPU the code could need too many registers.
     if threads > u64::from(function.threads_max()) { Err(Status::LaunchOutOfResources) } else { Ok(()) }
 }
 
@@ -136,7 +147,7 @@ impl Parameters {
         Ok(block)
     }
 
-    /// From one buffer, which may be longer than the block.
+    /// Reads them from one buffer, which may be longer than the block.
     fn read_extra(self, size: usize) -> Result<Vec<u8>, Status> {
         let (mut buffer, mut bytes) = (None, None);
         let mut index = 0;

@@ -1,4 +1,4 @@
-//! Names of errors, and entry points by their names.
+//! Names of errors, and lookup of entry points.
 
 use super::arguments::{In, Out, Pointer};
 use super::{Address, entry_points, exported};
@@ -9,18 +9,20 @@ use atoll_cuda_api::types::*;
 
 entry_points! { LOOKUP:
     fn cuGetErrorName(status: CUresult, name: Out<*const c_char>) {
-        tell(status, name, |(name, _)| name)
+        report(status, name, |(name, _)| name)
     }
 
     fn cuGetErrorString(status: CUresult, text: Out<*const c_char>) {
-        tell(status, text, |(_, text)| text)
+        report(status, text, |(_, text)| text)
     }
 
     fn cuGetProcAddress(name: In<c_char>, entry: Out<Pointer>, version: c_int, _flags: u64) {
         entry.set(Pointer::to_code(find(&name.text()?, version).map_err(|_| Status::NotFound)?))
     }
 
-    fn cuGetProcAddress_v2(name: In<c_char>, entry: Out<Pointer>, version: c_int, _flags: u64, found: Out<CUdriverProcAddressQueryResult>) {
+    fn cuGetProcAddress_v2(
+        name: In<c_char>, entry: Out<Pointer>, version: c_int, _flags: u64, found: Out<CUdriverProcAddressQueryResult>
+    ) {
         let address = find(&name.text()?, version);
         found.set_if_wanted(address.err().unwrap_or(CU_GET_PROC_ADDRESS_SUCCESS));
         entry.set(address.map_or(Pointer::NULL, Pointer::to_code))?;
@@ -28,7 +30,7 @@ entry_points! { LOOKUP:
     }
 }
 
-fn tell(
+fn report(
     status: CUresult,
     to: Out<*const c_char>,
     choose: fn((&'static str, &'static str)) -> &'static str,
@@ -38,8 +40,8 @@ fn tell(
     texts.map(drop).ok_or(Status::InvalidValue)
 }
 
-/// The newest form of an entry point that a driver of this version has, by the name without a
-/// version; or the form of an exported symbol.
+/// The newest version of an entry point that a driver of this version has, by its unversioned name;
+/// or an exact exported symbol.
 fn find(name: &str, version: c_int) -> Result<Address, CUdriverProcAddressQueryResult> {
     let forms = || exported().filter(|(entry, _)| entry.name() == name || entry.symbol == name);
     let is_there = |entry: &EntryPoint| i64::from(entry.since) <= i64::from(version);

@@ -1,17 +1,17 @@
-//! Memory of the device, and memory that host and device share.
+//! Device memory, and memory shared by host and device.
 
 use super::arguments::{Out, Pointer};
 use super::entry_points;
 use crate::driver::Driver;
-use crate::memory::Kind;
+use crate::memory::{Allocation, Kind};
 use crate::status::Status;
 use crate::table::Handle;
 use crate::work::Work;
 use atoll_cuda_api::constants::*;
 use atoll_cuda_api::types::*;
 
-/// What may be asked of pinned memory: all of it is portable and mapped, and none is cached in
-/// another way. What registration has is within.
+/// Accepted flags of pinned and registered memory. All of it is portable and mapped, and has the
+/// normal caching.
 const HOST_FLAGS: c_uint = CU_MEMHOSTREGISTER_PORTABLE
     | CU_MEMHOSTREGISTER_DEVICEMAP
     | CU_MEMHOSTREGISTER_IOMEMORY
@@ -40,7 +40,7 @@ entry_points! { MEMORY:
         }
         context.refuse_while_capturing()?;
         let allocation = driver.memory.find(at).filter(|allocation| allocation.at == at).ok_or(Status::InvalidValue)?;
-        // Nobody may still be using it, whichever context it belongs to.
+        // The context it belongs to must not be using it any more.
         driver.context(allocation.context)?.synchronize()?;
         driver.memory.give_back(at, Kind::Device)
     }
@@ -57,7 +57,8 @@ entry_points! { MEMORY:
     fn cuMemFreeAsync(at: CUdeviceptr, stream: CUstream) {
         let driver = Driver::get()?;
         let stream = driver.stream(Handle::of(stream))?;
-        let allocation = driver.memory.find(at).filter(|allocation| allocation.at == at && allocation.kind == Kind::Device);
+        let is_meant = |found: &Allocation| found.at == at && found.kind == Kind::Device;
+        let allocation = driver.memory.find(at).filter(is_meant);
         allocation.ok_or(Status::InvalidValue)?;
         if stream.capture().is_some() {
             return Err(Status::NotSupported);
@@ -104,7 +105,8 @@ entry_points! { MEMORY:
 
     fn cuMemHostGetFlags(flags: Out<c_uint>, host: Pointer) {
         let context = Driver::get()?.current()?;
-        context.memory().find(host.address()).filter(|allocation| allocation.kind == Kind::Pinned).ok_or(Status::InvalidValue)?;
+        let found = context.memory().find(host.address());
+        found.filter(|allocation| allocation.kind == Kind::Pinned).ok_or(Status::InvalidValue)?;
         flags.set(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP)
     }
 
@@ -120,7 +122,9 @@ entry_points! { MEMORY:
         let is_device = allocation.kind == Kind::Device;
         match wanted {
             CU_POINTER_ATTRIBUTE_CONTEXT => value.as_out().set(allocation.context.0),
-            CU_POINTER_ATTRIBUTE_MEMORY_TYPE => value.as_out().set(if is_device { CU_MEMORYTYPE_DEVICE } else { CU_MEMORYTYPE_HOST }),
+            CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
+                value.as_out().set(if is_device { CU_MEMORYTYPE_DEVICE } else { CU_MEMORYTYPE_HOST })
+            }
             CU_POINTER_ATTRIBUTE_DEVICE_POINTER => value.as_out().set(at),
             CU_POINTER_ATTRIBUTE_HOST_POINTER if is_device => Err(Status::InvalidValue),
             CU_POINTER_ATTRIBUTE_HOST_POINTER => value.as_out().set(at),

@@ -4,8 +4,8 @@ use super::arguments::{In, Out, Pointer};
 use super::entry_points;
 use crate::device::SHARED_BYTES_MAX;
 use crate::driver::Driver;
+use crate::log::log;
 use crate::module::{Function, Module, Refusal};
-use crate::say::say;
 use crate::status::Status;
 use crate::table::Handle;
 use atoll_cuda_api::constants::*;
@@ -13,10 +13,10 @@ use atoll_cuda_api::types::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What machine code begins with: an ELF file, a fat binary, and what nvcc wraps around one.
+/// First words of machine code: an ELF file, a fat binary, and nvcc's wrapper of one.
 const MACHINE_CODE: [u32; 3] = [u32::from_le_bytes(*b"\x7fELF"), 0xba55_ed50, 0x4662_43b1];
 
-/// Registers of a kernel: there are none to count on the host, and programs divide by them.
+/// Reported registers of a kernel: the host has none to count, but programs divide by the number.
 const REGISTERS: c_int = 32;
 
 entry_points! { MODULE:
@@ -25,7 +25,9 @@ entry_points! { MODULE:
         module.set(load(image.as_in()).map_err(|refusal| refusal.status)?.raw())
     }
 
-    fn cuModuleLoadDataEx(module: Out<CUmodule>, image: Pointer, count: c_uint, names: In<CUjit_option>, values: Pointer) {
+    fn cuModuleLoadDataEx(
+        module: Out<CUmodule>, image: Pointer, count: c_uint, names: In<CUjit_option>, values: Pointer
+    ) {
         module.is_wanted()?;
         let logs = Logs { count: count as usize, names, values };
         logs.write(CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "")?;
@@ -50,7 +52,7 @@ entry_points! { MODULE:
         let driver = Driver::get()?;
         let module = driver.modules.get(Handle::of(module)).and_then(|_| driver.modules.remove(Handle::of(module)))?;
         driver.functions.drain(|function| Arc::ptr_eq(&function.module, &module));
-        // Work that uses its code keeps that; its variables go when all is done.
+        // Its variables are freed once all work is complete.
         module.context.synchronize()?;
         module.give_back_variables();
         Ok(())
@@ -87,7 +89,7 @@ entry_points! { MODULE:
 
     fn cuModuleGetLoadingMode(mode: Out<CUmoduleLoadingMode>) {
         Driver::get()?;
-        // Code is made when it is launched.
+        // Code is compiled when it is launched.
         mode.set(CU_MODULE_LAZY_LOADING)
     }
 
@@ -134,8 +136,7 @@ struct Logs {
 }
 
 impl Logs {
-    /// Writes a text into a log, where the caller wants one, and its size where the caller said how
-    /// much room there is.
+    /// Writes a text into a log, and its size, if the caller passed a buffer and its size.
     fn write(&self, log: CUjit_option, size: CUjit_option, text: &str) -> Result<(), Status> {
         let (Some(log), Some(size)) = (self.find(log)?, self.find(size)?) else { return Ok(()) };
         let place = self.values.as_in::<Pointer>();
@@ -165,7 +166,7 @@ fn load(image: In<c_char>) -> Result<Handle, Refusal> {
     let text = image.text().map_err(|_| plain(Status::InvalidImage))?;
     let module = Module::load(&context, &text, &driver.options).inspect_err(|refusal| {
         if driver.options.verbose {
-            say(&refusal.log);
+            log(&refusal.log);
         }
     })?;
     let handle = Handle::fresh();

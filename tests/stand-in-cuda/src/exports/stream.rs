@@ -1,4 +1,4 @@
-//! Streams, and what may stand in them beside kernels and copies.
+//! Streams, and operations in them beside kernels and copies.
 
 use super::arguments::{Out, Pointer};
 use super::entry_points;
@@ -27,7 +27,7 @@ entry_points! { STREAM:
 
     fn cuStreamDestroy_v2(stream: CUstream) {
         let stream = Driver::get()?.streams.remove(Handle::of(stream))?;
-        // What is in it is done all the same.
+        // Its pending operations still run.
         stream.close();
         stream.context.check()
     }
@@ -66,9 +66,9 @@ entry_points! { STREAM:
         let (stream, event) = (driver.stream(Handle::of(stream))?, driver.events.get(Handle::of(event))?);
         match (event.recorded(), stream.capture()) {
             (Recorded::Never, _) => stream.context.check(),
-            (Recorded::Moment(moment), None) => stream.push(Work::After(moment)),
-            // Work from outside cannot become part of a graph.
-            (Recorded::Moment(_), Some(capture)) => {
+            (Recorded::Marker(marker), None) => stream.push(Work::After(marker)),
+            // Work outside the capture cannot become part of a graph.
+            (Recorded::Marker(_), Some(capture)) => {
                 capture.invalidate();
                 Err(Status::CaptureUnsupported)
             }
@@ -151,7 +151,10 @@ entry_points! { STREAM:
         status.set(capture_status(&*Driver::get()?.stream(Handle::of(stream))?))
     }
 
-    fn cuStreamGetCaptureInfo_v2(stream: CUstream, status: Out<CUstreamCaptureStatus>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>, count: Out<usize>) {
+    fn cuStreamGetCaptureInfo_v2(
+        stream: CUstream, status: Out<CUstreamCaptureStatus>, id: Out<u64>, graph: Out<CUgraph>,
+        nodes: Out<*const CUgraphNode>, count: Out<usize>
+    ) {
         if !graph.is_null() || !nodes.is_null() {
             return Err(Status::NotSupported);
         }
@@ -166,7 +169,7 @@ fn create(stream: Out<CUstream>, flags: c_uint, priority: c_int) -> Result<(), S
     start(&Driver::get()?.current()?, stream, flags, priority, None)
 }
 
-/// Makes a stream of a context, on a part of its device where there is one.
+/// Creates a stream of a context, on a part of its device if there is one.
 pub(super) fn start(
     context: &Arc<Context>,
     stream: Out<CUstream>,

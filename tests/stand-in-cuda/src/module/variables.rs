@@ -1,8 +1,7 @@
-//! Variables of a module: they get places in device memory, and the text gets their addresses as
-//! numbers.
+//! Variables of a module: each gets device memory, and its address replaces its name in the PTX.
 //!
-//! Kernels are compiled one by one, for each block shape; as symbols of their objects each would
-//! have a copy of its own.
+//! Kernels are compiled one by one, for each block shape. If variables were symbols of the objects,
+//! each object would have its own copy.
 
 use crate::context::Context;
 use crate::memory::Kind;
@@ -13,23 +12,23 @@ use atoll_ptx::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// A status, and what the error log gets.
+/// A status, and the text for the error log.
 type Refused = (Status, String);
 
-/// Gives the `.global` and `.const` variables of a module places, and takes them out of the text.
+/// Allocates the `.global` and `.const` variables of a module, and removes them from the PTX.
 /// Returns address and size of each.
 pub(super) fn place(tree: &mut Module, context: &Context) -> Result<HashMap<String, (u64, u64)>, Refused> {
     let mut places = HashMap::new();
     let mut values = Vec::new();
     for variable in tree.items.iter().filter_map(|item| item.variable()).filter(|variable| is_placed(variable)) {
         let refuse = |what: String| {
-            (Status::NotSupported, format!("variable {}: the stand-in does not do {what}", variable.name))
+            (Status::NotSupported, format!("variable {}: the stand-in does not support {what}", variable.name))
         };
         if variable.linkage == Linkage::Extern {
             return Err(refuse("variables of other modules".to_owned()));
         }
         let value = variable.initial_value().map_err(refuse)?;
-        // An array without a size has that of its initialiser.
+        // An array without a size has the size of its initializer.
         let bytes = variable.bytes().unwrap_or(u64::MAX).max(value.bytes.len() as u64);
         let at = context.take_memory(bytes.max(1), u64::from(variable.alignment()), Kind::Device);
         let at = at.map_err(|status| (status, format!("variable {} of {bytes} bytes: {status}", variable.name)))?;
@@ -66,7 +65,7 @@ fn write(
     let mut content = value.bytes;
     for (slot, name, offset) in value.addresses {
         let (address, _) = places.get(name.as_str()).ok_or_else(|| {
-            (Status::NotSupported, format!("the stand-in does not do the address of {name} in an initialiser"))
+            (Status::NotSupported, format!("the stand-in does not support the address of {name} in an initializer"))
         })?;
         content[slot..slot + 8].copy_from_slice(&address.wrapping_add_signed(offset).to_le_bytes());
     }
@@ -76,7 +75,7 @@ fn write(
     Ok(())
 }
 
-/// Names of variables that a function declares itself; they hide those of the module.
+/// Names of variables that a function declares itself; they hide variables of the module.
 fn declared(body: &Body, names: &mut HashSet<Name>) {
     for statement in &body.statements {
         match &statement.kind {

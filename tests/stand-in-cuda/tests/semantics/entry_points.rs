@@ -4,11 +4,11 @@ use crate::gpu::{DOUBLE_ADD, Gpu, code, cuda, ok};
 use std::ffi::{CStr, c_char};
 
 #[test]
-fn the_device_says_what_it_is() {
+fn the_device_describes_itself() {
     let _gpu = Gpu::new();
     let mut name = [0 as c_char; 64];
     ok!(cuDeviceGetName(name.as_mut_ptr() => *mut c_char, 64 => i32, 0 => i32));
-    // SAFETY: the call wrote a zero-terminated text.
+    // SAFETY: the call wrote a NUL-terminated text.
     assert!(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().contains("stand-in"));
     let attribute = |attribute: i32| {
         let mut value = -1;
@@ -22,12 +22,12 @@ fn the_device_says_what_it_is() {
 }
 
 #[test]
-fn errors_have_names_and_words() {
+fn errors_have_names_and_texts() {
     for (status, name) in [(0, "CUDA_SUCCESS"), (code::ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS")] {
         let (mut text, mut words) = (std::ptr::null::<c_char>(), std::ptr::null::<c_char>());
         ok!(cuGetErrorName(status => u32, &mut text => *mut *const c_char));
         ok!(cuGetErrorString(status => u32, &mut words => *mut *const c_char));
-        // SAFETY: the calls gave static, zero-terminated texts.
+        // SAFETY: the calls returned static, NUL-terminated texts.
         let (text, words) = unsafe { (CStr::from_ptr(text), CStr::from_ptr(words)) };
         assert_eq!(text.to_str(), Ok(name));
         assert!(!words.is_empty());
@@ -40,10 +40,14 @@ fn entry_points_are_found_by_the_names_without_versions() {
     let _gpu = Gpu::new();
     for name in ["cuMemAlloc", "cuLaunchKernel", "cuGetProcAddress", "cuStreamWriteValue32", "cuStreamSynchronize"] {
         let (name, mut entry, mut found) = (format!("{name}\0"), 0usize, -1);
-        ok!(cuGetProcAddress_v2(name.as_ptr() => *const u8, &mut entry => *mut usize, 12_000 => i32, 0 => u64, &mut found => *mut i32));
+        ok!(cuGetProcAddress_v2(
+            name.as_ptr() => *const u8, &mut entry => *mut usize, 12_000 => i32, 0 => u64, &mut found => *mut i32
+        ));
         assert!(entry != 0 && found == 0, "{name}");
     }
-    let status = cuda!(cuGetProcAddress_v2(c"cuNoSuchThing".as_ptr() => *const c_char, &mut 0 => *mut usize, 12_000 => i32, 0 => u64, &mut 0 => *mut i32));
+    let status = cuda!(cuGetProcAddress_v2(
+        c"cuNoSuchThing".as_ptr() => *const c_char, &mut 0 => *mut usize, 12_000 => i32, 0 => u64, &mut 0 => *mut i32
+    ));
     assert_eq!(status, code::NOT_FOUND);
 }
 
@@ -71,7 +75,7 @@ fn contexts_belong_to_threads() {
 }
 
 #[test]
-fn a_context_that_is_gone_is_told_from_one_that_never_was() {
+fn destroyed_and_unknown_contexts_are_distinguished() {
     let gpu = Gpu::new();
     let meeting = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
@@ -119,7 +123,7 @@ fn the_primary_context_is_counted() {
 }
 
 #[test]
-fn handles_that_are_none_are_refused() {
+fn invalid_handles_are_refused() {
     let gpu = Gpu::new();
     let kernel = gpu.kernel(DOUBLE_ADD);
     let (stream, words) = (gpu.stream(), gpu.words(32, 1));
@@ -134,7 +138,7 @@ fn handles_that_are_none_are_refused() {
 }
 
 #[test]
-fn launches_that_cannot_be_are_refused() {
+fn invalid_launches_are_refused() {
     let gpu = Gpu::new();
     let (kernel, words) = (gpu.kernel(DOUBLE_ADD), gpu.words(32, 1));
     assert_eq!(gpu.try_launch(kernel, 0, 0, 32, &[words, 0]), code::INVALID_VALUE);

@@ -1,9 +1,9 @@
-//! What a kernel that goes wrong does to its context, and to nobody else.
+//! The effect of a kernel's fault on its context, and only there.
 
 use crate::gpu::{DOUBLE_ADD, Gpu, HOLD, STORE_TO, TRAP, code, cuda, ok};
 
 /// An address in the first page, which is never mapped.
-const NOBODYS: u64 = 16;
+const UNMAPPED: u64 = 16;
 
 #[test]
 fn a_fault_stays_with_its_context() {
@@ -11,13 +11,13 @@ fn a_fault_stays_with_its_context() {
     let words = healthy.words(32, 1);
     ok!(cuCtxPushCurrent_v2(gpu.context => u64));
     let (kernel, stream, event) = (gpu.kernel(STORE_TO), gpu.stream(), gpu.event());
-    gpu.launch(kernel, stream, 1, 1, &[NOBODYS]);
+    gpu.launch(kernel, stream, 1, 1, &[UNMAPPED]);
     assert_eq!(cuda!(cuStreamSynchronize(stream => u64)), code::ILLEGAL_ADDRESS);
     for _ in 0..2 {
         assert_eq!(cuda!(cuCtxSynchronize()), code::ILLEGAL_ADDRESS);
         assert_eq!(cuda!(cuMemAlloc_v2(&mut 0 => *mut u64, 4 => usize)), code::ILLEGAL_ADDRESS);
         assert_eq!(cuda!(cuEventRecord(event => u64, stream => u64)), code::ILLEGAL_ADDRESS);
-        assert_eq!(gpu.try_launch(kernel, stream, 1, 1, &[NOBODYS]), code::ILLEGAL_ADDRESS);
+        assert_eq!(gpu.try_launch(kernel, stream, 1, 1, &[UNMAPPED]), code::ILLEGAL_ADDRESS);
     }
     ok!(cuCtxPopCurrent_v2(std::ptr::null_mut() => *mut u64));
     let double = healthy.kernel(DOUBLE_ADD);
@@ -26,13 +26,13 @@ fn a_fault_stays_with_its_context() {
 }
 
 #[test]
-fn faults_are_told_apart() {
+fn faults_have_distinct_errors() {
     let status_of = |body: &str, args: &[u64]| {
         let gpu = Gpu::new();
         gpu.launch(gpu.kernel(body), 0, 1, 1, args);
         cuda!(cuCtxSynchronize())
     };
-    assert_eq!(status_of(STORE_TO, &[NOBODYS]), code::ILLEGAL_ADDRESS);
+    assert_eq!(status_of(STORE_TO, &[UNMAPPED]), code::ILLEGAL_ADDRESS);
     assert_eq!(status_of(TRAP, &[]), code::LAUNCH_FAILED);
     let gpu = Gpu::new();
     let words = gpu.words(4, 0);
@@ -41,33 +41,33 @@ fn faults_are_told_apart() {
 }
 
 #[test]
-fn a_fault_ends_what_else_the_context_runs() {
+fn a_fault_ends_all_work_of_the_context() {
     let gpu = Gpu::new();
     let (hold, store) = (gpu.kernel(HOLD), gpu.kernel(STORE_TO));
     let (waiting, other, end) = (gpu.stream(), gpu.stream(), gpu.event());
     let (flag, count) = (&gpu.shared(1)[0], gpu.words(1, 0));
     gpu.launch(hold, waiting, 1, 1, &[flag.as_ptr() as u64, 1, count]);
     ok!(cuEventRecord(end => u64, waiting => u64));
-    gpu.launch(store, other, 1, 1, &[NOBODYS]);
+    gpu.launch(store, other, 1, 1, &[UNMAPPED]);
     assert_eq!(cuda!(cuEventSynchronize(end => u64)), code::ILLEGAL_ADDRESS);
     assert_eq!(cuda!(cuStreamSynchronize(waiting => u64)), code::ILLEGAL_ADDRESS);
 }
 
 #[test]
-fn what_stands_behind_a_fault_is_not_done() {
+fn work_after_a_fault_is_skipped() {
     let gpu = Gpu::new();
     let (kernel, stream, shared) = (gpu.kernel(STORE_TO), gpu.stream(), &gpu.shared(1)[0]);
     let at = shared.as_ptr() as u64;
     ok!(cuStreamWriteValue32_v2(stream => u64, at => u64, 1 => u32, 0 => u32));
-    gpu.launch(kernel, stream, 1, 1, &[NOBODYS]);
-    // Not yet known to have failed, or refused already.
+    gpu.launch(kernel, stream, 1, 1, &[UNMAPPED]);
+    // The fault may or may not be known yet.
     cuda!(cuStreamWriteValue32_v2(stream => u64, at => u64, 2 => u32, 0 => u32));
     assert_eq!(cuda!(cuStreamSynchronize(stream => u64)), code::ILLEGAL_ADDRESS);
     assert_eq!(shared.load(std::sync::atomic::Ordering::Acquire), 1);
 }
 
 #[test]
-fn a_context_that_is_destroyed_takes_its_kernels_with_it() {
+fn destroying_a_context_ends_its_kernels() {
     let gpu = Gpu::new();
     let (hold, stream) = (gpu.kernel(HOLD), gpu.stream());
     let (flag, count) = (&gpu.shared(1)[0], gpu.words(1, 0));

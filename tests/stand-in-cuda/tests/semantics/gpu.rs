@@ -1,4 +1,4 @@
-//! The stand-in as a program sees it: a library with entry points.
+//! The stand-in as a program uses it: a library with entry points.
 
 use libloading::Library;
 use std::path::PathBuf;
@@ -57,15 +57,18 @@ pub(crate) fn library_path() -> PathBuf {
 macro_rules! cuda {
     ($name:ident($($value:expr => $type:ty),* $(,)?)) => {{
         // SAFETY: the types are those of the function in `cuda.h`.
-        let function = unsafe { $crate::gpu::library().get::<unsafe extern "C" fn($($type),*) -> u32>(stringify!($name)) };
+        let function = unsafe {
+            $crate::gpu::library().get::<unsafe extern "C" fn($($type),*) -> u32>(stringify!($name))
+        };
         let function = function.expect("the stand-in exports it");
-        // SAFETY: pointers are to locals of the caller that are large enough, or null, or wrong in a way that the function has to find.
+        // SAFETY: pointers are to locals of the caller that are large enough, or null, or wrong in
+        // a way that the function has to find.
         unsafe { function($($value),*) }
     }};
 }
 pub(crate) use cuda;
 
-/// The same, where it has to succeed.
+/// The same, for a call that must succeed.
 macro_rules! ok {
     ($name:ident($($arguments:tt)*)) => {
         assert_eq!($crate::gpu::cuda!($name($($arguments)*)), $crate::gpu::code::OK, stringify!($name))
@@ -73,7 +76,7 @@ macro_rules! ok {
 }
 pub(crate) use ok;
 
-/// A context of its own, current on this thread.
+/// A context for this test, current on this thread.
 pub(crate) struct Gpu {
     pub(crate) context: u64,
 }
@@ -102,7 +105,7 @@ impl Gpu {
         event
     }
 
-    /// Words of device memory, all the same.
+    /// Allocates words of device memory with the same value.
     pub(crate) fn words(&self, count: usize, value: u32) -> u64 {
         let mut at = 0;
         ok!(cuMemAlloc_v2(&mut at => *mut u64, count * 4 => usize));
@@ -117,12 +120,12 @@ impl Gpu {
         words
     }
 
-    /// Words that host and device share.
+    /// Allocates words that host and device share.
     pub(crate) fn shared(&self, count: usize) -> &'static [AtomicU32] {
         let mut at = std::ptr::null_mut::<AtomicU32>();
         ok!(cuMemHostAlloc(&mut at => *mut *mut AtomicU32, count * 4 => usize, 3 => u32));
-        // SAFETY: as many words as were allocated, fresh and aligned; tests that look at them later than
-        // their context's end do not exist.
+        // SAFETY: as many words as were allocated, new and aligned; no test reads them after the
+        // end of their context.
         unsafe { std::slice::from_raw_parts(at, count) }
     }
 
@@ -138,7 +141,7 @@ impl Gpu {
         function
     }
 
-    /// The kernel of a module with one.
+    /// The kernel of a module that has only one.
     pub(crate) fn kernel(&self, body: &str) -> u64 {
         let name = body.split(".entry ").nth(1).and_then(|rest| rest.split('(').next()).expect("a kernel");
         self.function(self.module(body), name.trim())
@@ -151,8 +154,8 @@ impl Gpu {
     pub(crate) fn try_launch(&self, function: u64, stream: u64, blocks: u32, threads: u32, args: &[u64]) -> u32 {
         let mut params: Vec<*const u64> = args.iter().map(std::ptr::from_ref).collect();
         cuda!(cuLaunchKernel(
-            function => u64, blocks => u32, 1 => u32, 1 => u32, threads => u32, 1 => u32, 1 => u32, 0 => u32, stream => u64,
-            params.as_mut_ptr() => *mut *const u64, std::ptr::null() => *const u64,
+            function => u64, blocks => u32, 1 => u32, 1 => u32, threads => u32, 1 => u32, 1 => u32, 0 => u32,
+            stream => u64, params.as_mut_ptr() => *mut *const u64, std::ptr::null() => *const u64,
         ))
     }
 
@@ -163,24 +166,25 @@ impl Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // A test may have destroyed it itself.
+        // A test may have destroyed it already.
         cuda!(cuCtxDestroy_v2(self.context => u64));
     }
 }
 
-/// Loads a text; the module, the status, and the error log.
+/// Loads PTX; returns the module, the status and the error log.
 pub(crate) fn load(text: &str) -> (u64, u32, String) {
     let (text, mut module, mut log) = (format!("{text}\0"), 0, [0u8; 512]);
     let names = [5u32, 6];
     let mut values = [log.as_mut_ptr() as usize, log.len()];
     let status = cuda!(cuModuleLoadDataEx(
-        &mut module => *mut u64, text.as_ptr() => *const u8, 2 => u32, names.as_ptr() => *const u32, values.as_mut_ptr() => *mut usize,
+        &mut module => *mut u64, text.as_ptr() => *const u8, 2 => u32, names.as_ptr() => *const u32,
+        values.as_mut_ptr() => *mut usize,
     ));
     let written = values[1];
     (module, status, String::from_utf8_lossy(&log[..written.saturating_sub(1)]).into_owned())
 }
 
-/// Waits at a word until it is at least a value, then adds 1 to another one.
+/// Waits until a word is at least a value, then adds 1 to another word.
 pub(crate) const HOLD: &str = "
 .visible .entry hold(.param .u64 word, .param .u32 value, .param .u64 count)
 {
@@ -199,7 +203,7 @@ $again:
 	ret;
 }";
 
-/// Doubles a word per thread, then adds something.
+/// Doubles a word per thread, then adds a number.
 pub(crate) const DOUBLE_ADD: &str = "
 .visible .entry double_add(.param .u64 words, .param .u32 addend)
 {

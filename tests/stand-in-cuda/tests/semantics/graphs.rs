@@ -1,8 +1,8 @@
-//! Captures: what becomes a graph, and what spoils it.
+//! Captures: which work becomes a graph, and which calls invalidate a capture.
 
 use crate::gpu::{DOUBLE_ADD, Gpu, code, cuda, ok};
 
-/// Ends a capture; the graph and the status.
+/// Ends a capture; returns the graph and the status.
 fn end(stream: u64) -> (u64, u32) {
     let mut graph = 0;
     let status = cuda!(cuStreamEndCapture(stream => u64, &mut graph => *mut u64));
@@ -88,7 +88,7 @@ fn streams_join_a_capture_through_events_and_have_to_be_waited_for() {
 }
 
 #[test]
-fn what_cannot_be_captured_spoils_the_capture() {
+fn a_call_that_cannot_be_captured_invalidates_the_capture() {
     let gpu = Gpu::new();
     let (kernel, stream, words) = (gpu.kernel(DOUBLE_ADD), gpu.stream(), gpu.words(32, 1));
     assert_eq!(end(stream).1, code::ILLEGAL_STATE);

@@ -1,6 +1,6 @@
-//! What a program that drives a GPU relies on, asked of the stand-in through its entry points:
-//! order, visibility, errors and what they do to a context, captures. Each test has a context of
-//! its own, so that one that breaks does not disturb the others.
+//! The behaviour on which programs that use a GPU rely, tested through the stand-in's entry points:
+//! order, visibility, errors and their effect on a context, captures. Each test has its own
+//! context, so that a fault does not disturb other tests.
 
 #![cfg(target_arch = "x86_64")]
 

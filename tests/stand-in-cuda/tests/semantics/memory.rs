@@ -1,4 +1,4 @@
-//! Who may touch what, and when the bytes of a copy are read.
+//! Valid accesses, and when the bytes of a copy are read.
 
 use crate::gpu::{Gpu, HOLD, STORE_TO, code, cuda, ok};
 use std::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ fn a_kernel_that_touches_memory_which_was_freed_faults() {
 }
 
 #[test]
-fn pinned_memory_is_read_when_its_turn_comes_and_other_memory_at_once() {
+fn pinned_memory_is_read_in_stream_order_and_other_memory_at_once() {
     let gpu = Gpu::new();
     let (hold, stream) = (gpu.kernel(HOLD), gpu.stream());
     let (flag, count, words) = (&gpu.shared(1)[0], gpu.words(1, 0), gpu.words(2, 0));
@@ -64,7 +64,7 @@ fn pinned_memory_is_read_when_its_turn_comes_and_other_memory_at_once() {
 }
 
 #[test]
-fn registered_memory_is_the_devices_too() {
+fn registered_memory_is_accessible_to_the_device() {
     let gpu = Gpu::new();
     let mut own = vec![0u64; 1024];
     let at = own.as_mut_ptr();
@@ -84,7 +84,7 @@ fn registered_memory_is_the_devices_too() {
 }
 
 #[test]
-fn a_pointer_knows_what_it_points_to() {
+fn the_attributes_of_a_pointer_describe_its_memory() {
     let gpu = Gpu::new();
     let (words, shared) = (gpu.words(4, 0), gpu.shared(4).as_ptr() as u64);
     let kind = |at: u64| {
@@ -98,7 +98,7 @@ fn a_pointer_knows_what_it_points_to() {
 }
 
 #[test]
-fn device_memory_is_not_zero_at_first() {
+fn new_device_memory_is_not_zero() {
     let _gpu = Gpu::new();
     let (mut at, mut word) = (0, 0u32);
     ok!(cuMemAlloc_v2(&mut at => *mut u64, 64 => usize));

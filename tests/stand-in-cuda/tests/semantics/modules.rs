@@ -1,9 +1,9 @@
-//! Texts, their variables, and what is refused of them.
+//! PTX modules: their variables, and what is refused.
 
 use crate::gpu::{DOUBLE_ADD, Gpu, STORE_TO, code, cuda, load, ok};
 
 #[test]
-fn a_bad_text_is_refused_with_its_place_in_the_log() {
+fn bad_ptx_is_refused_with_the_line_in_the_log() {
     let _gpu = Gpu::new();
     let (_, status, log) =
         load(".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ld.global.u32 %r1 [; }");
@@ -15,7 +15,7 @@ fn a_bad_text_is_refused_with_its_place_in_the_log() {
 }
 
 #[test]
-fn a_text_of_a_newer_version_or_for_a_newer_device_is_refused() {
+fn ptx_of_a_newer_version_or_for_a_newer_device_is_refused() {
     let _gpu = Gpu::new();
     let (_, status, log) = load(".version 99.1\n.target sm_80\n.address_size 64\n");
     assert_eq!((status, log.contains("99.1")), (code::UNSUPPORTED_PTX, true), "{log}");
@@ -24,7 +24,7 @@ fn a_text_of_a_newer_version_or_for_a_newer_device_is_refused() {
 }
 
 #[test]
-fn machine_code_is_for_other_devices() {
+fn machine_code_is_refused() {
     let _gpu = Gpu::new();
     let image = *b"\x7fELF\x02\x01\x01\0\0\0\0\0";
     assert_eq!(cuda!(cuModuleLoadData(&mut 0 => *mut u64, image.as_ptr() => *const u8)), code::NO_BINARY);
@@ -72,7 +72,9 @@ fn all_block_shapes_share_the_variables_of_a_module() {
     gpu.launch(count, 0, 1, 1, &[]);
     gpu.launch(count, 0, 1, 64, &[]);
     let (mut at, mut bytes) = (0u64, 0usize);
-    ok!(cuModuleGetGlobal_v2(&mut at => *mut u64, &mut bytes => *mut usize, module => u64, c"total".as_ptr() => *const std::ffi::c_char));
+    ok!(cuModuleGetGlobal_v2(
+        &mut at => *mut u64, &mut bytes => *mut usize, module => u64, c"total".as_ptr() => *const std::ffi::c_char
+    ));
     assert_eq!((bytes, gpu.read(at, 1)), (4, vec![5 + 65 * 101]));
     ok!(cuModuleUnload(module => u64));
     assert_eq!(cuda!(cuMemcpyDtoH_v2(&mut 0u32 => *mut u32, at => u64, 4 => usize)), code::INVALID_VALUE);

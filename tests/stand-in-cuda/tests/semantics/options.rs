@@ -1,12 +1,12 @@
-//! What the environment variable asks for, each in a process of its own: it is read once.
+//! The options in the environment variable, each in a process of its own, since it is read once.
 
 use crate::gpu::{Gpu, code, cuda, load, ok};
 use std::process::Command;
 
-/// The child that a parent starts says what it is to do here.
+/// The environment variable that tells a child process which part to run.
 const PART: &str = "STAND_IN_TEST_PART";
 
-/// What a process with given options does.
+/// The options of a process, the name of the part it runs, and the part.
 type Part = (&'static str, &'static str, fn());
 
 const PARTS: [Part; 8] = [
@@ -61,7 +61,7 @@ const PARTS: [Part; 8] = [
 ];
 
 #[test]
-fn every_option_does_what_it_says() {
+fn every_option_has_its_effect() {
     for (options, part, _) in PARTS {
         let test = std::env::current_exe().expect("a test has a path");
         let mut child = Command::new(test);
@@ -85,7 +85,7 @@ fn part() {
 }
 
 #[test]
-fn the_driver_says_its_version_to_anybody() {
+fn the_driver_version_is_available_before_initialization() {
     let mut version = 0;
     ok!(cuDriverGetVersion(&mut version => *mut i32));
     assert_eq!(version, 12_080);

@@ -1,4 +1,4 @@
-//! Order within a stream and none between them; what a running kernel sees; events.
+//! Order within a stream and concurrency between streams; what a running kernel sees; events.
 
 use crate::gpu::{DOUBLE_ADD, Gpu, HOLD, code, cuda, ok};
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ fn work_of_one_stream_is_done_in_order() {
 }
 
 #[test]
-fn streams_go_on_beside_a_kernel_that_waits_and_the_host_can_let_it_go() {
+fn streams_run_beside_a_kernel_that_waits_and_the_host_can_release_it() {
     let gpu = Gpu::new();
     let (hold, double) = (gpu.kernel(HOLD), gpu.kernel(DOUBLE_ADD));
     let (waiting, other) = (gpu.stream(), gpu.stream());
@@ -62,7 +62,7 @@ fn a_stream_waits_for_a_value() {
 }
 
 #[test]
-fn events_order_streams_and_say_when_they_came() {
+fn events_order_streams_and_record_times() {
     let gpu = Gpu::new();
     let (hold, first, second) = (gpu.kernel(HOLD), gpu.stream(), gpu.stream());
     let (flag, count, copy) = (&gpu.shared(1)[0], gpu.words(1, 41), gpu.words(1, 0));
@@ -119,16 +119,18 @@ fn the_default_stream_keeps_order_with_blocking_streams_only() {
 }
 
 #[test]
-fn functions_of_the_host_are_called_in_their_turn() {
+fn host_functions_are_called_in_stream_order() {
     extern "C" fn note(seen: *mut c_void) {
-        // SAFETY: the test gives the address of a word that outlives the stream's work.
+        // SAFETY: the test passes the address of a word that outlives the stream's work.
         unsafe { &*seen.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
     }
     let gpu = Gpu::new();
     let (hold, stream) = (gpu.kernel(HOLD), gpu.stream());
     let (flag, count, seen) = (&gpu.shared(1)[0], gpu.words(1, 0), AtomicU32::new(0));
     gpu.launch(hold, stream, 1, 1, &[flag.as_ptr() as u64, 1, count]);
-    ok!(cuLaunchHostFunc(stream => u64, note => extern "C" fn(*mut c_void), (&raw const seen).cast_mut().cast() => *mut c_void));
+    ok!(cuLaunchHostFunc(
+        stream => u64, note => extern "C" fn(*mut c_void), (&raw const seen).cast_mut().cast() => *mut c_void
+    ));
     assert_eq!(seen.load(Ordering::SeqCst), 0);
     flag.store(1, Ordering::Release);
     gpu.synchronize(stream);
@@ -136,7 +138,7 @@ fn functions_of_the_host_are_called_in_their_turn() {
 }
 
 #[test]
-fn what_a_destroyed_stream_held_is_done_all_the_same() {
+fn pending_work_of_a_destroyed_stream_is_completed() {
     let gpu = Gpu::new();
     let (hold, stream) = (gpu.kernel(HOLD), gpu.stream());
     let (flag, count) = (&gpu.shared(1)[0], gpu.words(1, 0));

@@ -1,4 +1,4 @@
-//! What the library exports, held against the table of `runtime/cuda-api`.
+//! Compares the library's exports with the table of `runtime/cuda-api`.
 
 use crate::gpu::{code, cuda, library, library_path, ok};
 use atoll_cuda_api::ENTRY_POINTS;
@@ -24,28 +24,30 @@ fn the_library_exports_the_table_and_gdrcopy() {
 }
 
 #[test]
-fn what_is_not_implemented_says_so() {
+fn entry_points_that_are_not_implemented_return_an_error() {
     ok!(cuInit(0 => u32));
     assert_eq!(cuda!(cuCtxSetCacheConfig(0 => i32)), code::NOT_SUPPORTED);
     assert_eq!(cuda!(cuGraphCreate(&mut 0 => *mut u64, 0 => u32)), code::NOT_SUPPORTED);
 }
 
-/// The entry point that a program finds which was written for this version of CUDA, and what it is
-/// told.
+/// The entry point that a program written for this version of CUDA finds, and the result of the
+/// lookup.
 fn look_up(name: &str, version: i32) -> (usize, i32) {
     let (name, mut entry, mut found) = (format!("{name}\0"), 1usize, -1);
-    cuda!(cuGetProcAddress_v2(name.as_ptr() => *const u8, &mut entry => *mut usize, version => i32, 0 => u64, &mut found => *mut i32));
+    cuda!(cuGetProcAddress_v2(
+        name.as_ptr() => *const u8, &mut entry => *mut usize, version => i32, 0 => u64, &mut found => *mut i32
+    ));
     (entry, found)
 }
 
 fn address_of(symbol: &str) -> usize {
-    // SAFETY: only its address is looked at.
+    // SAFETY: only its address is used.
     let function = unsafe { library().get::<unsafe extern "C" fn()>(symbol) }.expect("the stand-in exports it");
     *function as usize
 }
 
 #[test]
-fn a_program_gets_the_form_of_its_version() {
+fn a_program_gets_the_entry_point_of_its_version() {
     ok!(cuInit(0 => u32));
     assert_eq!(look_up("cuMemHostRegister", 4000), (address_of("cuMemHostRegister"), 0));
     assert_eq!(look_up("cuMemHostRegister", 12_000), (address_of("cuMemHostRegister_v2"), 0));

@@ -1,25 +1,25 @@
-//! Whether a context's work is still done.
+//! The fault state of a context.
 
 use crate::status::Status;
 use crate::table::Handle;
 use atoll_cuda_api::types::CUresult;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 
-/// What a fault, or its end, did to a context.
+/// Whether a context works, has faulted, or was destroyed.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct FaultState {
     pub(crate) context: Handle,
-    /// What went wrong, for good; 0 while all is well.
+    /// The first fault; 0 if there was none. Never reset.
     fault: AtomicI32,
     is_destroyed: AtomicBool,
 }
 
-impl Life {
-    pub(crate) fn new(context: Handle) -> Life {
-        Life { context, fault: AtomicI32::new(0), is_destroyed: AtomicBool::new(false) }
+impl FaultState {
+    pub(crate) fn new(context: Handle) -> FaultState {
+        FaultState { context, fault: AtomicI32::new(0), is_destroyed: AtomicBool::new(false) }
     }
 
-    /// The error that every call gets since a kernel went wrong.
+    /// The error that every call returns after a fault.
     pub(crate) fn check(&self) -> Result<(), Status> {
         match self.fault.load(SeqCst) {
             0 if self.is_destroyed.load(SeqCst) => Err(Status::ContextIsDestroyed),
@@ -28,8 +28,8 @@ impl Life {
         }
     }
 
-    /// A kernel went wrong. Whether that is the first fault; what a destroyed context ends is
-    /// nobody's mistake.
+    /// Records a fault; true if it is the first. Launches that end because the context was
+    /// destroyed are no faults.
     pub(crate) fn fail(&self, status: Status) -> bool {
         !self.is_destroyed.load(SeqCst) && self.fault.compare_exchange(0, status as CUresult, SeqCst, SeqCst).is_ok()
     }

@@ -1,23 +1,23 @@
-//! Moments that a stream comes to.
+//! Markers: points in streams.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// When a stream got somewhere.
+/// A point in a stream, and when the stream passed it.
 #[derive(Debug, Default)]
-pub(crate) struct Moment {
+pub(crate) struct Marker {
     at: Mutex<Option<Instant>>,
-    came: Condvar,
+    passed: Condvar,
 }
 
-impl Moment {
-    /// The stream is there.
-    pub(crate) fn come(&self) {
+impl Marker {
+    /// Records that the stream passed the point.
+    pub(crate) fn pass(&self) {
         lock(&self.at).get_or_insert_with(Instant::now);
-        self.came.notify_all();
+        self.passed.notify_all();
     }
 
-    /// When that was, once it was.
+    /// When the stream passed it; `None` before.
     pub(crate) fn at(&self) -> Option<Instant> {
         *lock(&self.at)
     }
@@ -25,7 +25,7 @@ impl Moment {
     pub(crate) fn wait(&self) {
         let mut at = lock(&self.at);
         while at.is_none() {
-            at = self.came.wait(at).unwrap_or_else(PoisonError::into_inner);
+            at = self.passed.wait(at).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

@@ -1,0 +1,9 @@
+//! Messages for the person who runs the tests.
+
+use std::fmt::Display;
+use std::io::Write;
+
+/// Writes a message to standard error.
+pub(crate) fn log(what: &dyn Display) {
+    let _ = writeln!(std::io::stderr(), "stand-in CUDA driver: {what}");
+}

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Compiles every kernel of sources.cu to NAME.ptx beside it: clang 22 alone, no CUDA package. Usage: make.py [NAME…]"""
+"""Compiles every kernel of sources.cu to NAME.ptx beside it.
+
+Needs clang 22 but no CUDA package. Usage: make.py [NAME…]
+"""
 
 import pathlib
 import re

@@ -1,8 +1,12 @@
-// The kernels of this folder that were written in CUDA C. `make.py` cuts this file at the lines of dashes and compiles each part by itself.
+// CUDA C sources of the kernels in this folder. `make.py` splits this file at the lines of dashes and
+// compiles each part by itself.
 //
-// label   may a block be run again from its start, after it was stopped anywhere? What is true, not what the analysis says:
+// label   whether a block may run again from its start after it was stopped at any point; the correct
+//         answer, whatever the analysis finds:
 //         always | disjoint READ WRITTEN, … (if these parameters do not overlap) | never
-// launch  GRID BLOCK ARGUMENT…   buf:BYTES (small random integers), idx:BYTES:N (random u32 below N), idx64:BYTES:N, zero:BYTES, u32:V, u64:V, f32:V, table:BUFFER,…,
+// launch  GRID BLOCK ARGUMENT…, where an argument is
+//         buf:BYTES (small random integers), idx:BYTES:N (random u32 below N), idx64:BYTES:N,
+//         zero:BYTES, u32:V, u64:V, f32:V, table:BUFFER,…,
 //         or struct[ARGUMENT …] for a parameter passed by value
 
 //---- copy
@@ -39,7 +43,7 @@ __global__ void scale_in_place(float *x, float a) {
 }
 //---- relu_in_place
 // label: always
-// why: in place, but the second time changes nothing any more; this takes arithmetic and not addresses
+// why: in place, but applying it twice changes nothing; the proof needs arithmetic and not addresses
 // launch: 4 32 buf:512
 __global__ void relu_in_place(int *x) {
     int i = bx() * bdx() + tx();
@@ -179,7 +183,7 @@ __global__ void scan_in_place(int *x) {
 }
 //---- scan_through_shared_in_place
 // label: never
-// why: read whole, scanned in shared memory, stored to the same buffer: stopped among the stores, the input is gone
+// why: read whole, scanned in shared memory, stored to the same buffer: if stopped among the stores, the input is lost
 // launch: 2 64 buf:512
 __global__ void scan_through_shared_in_place(int *x) {
     __shared__ int s[64];
@@ -209,7 +213,7 @@ __global__ void stencil_in_place(float *x) {
 }
 //---- jacobi_rounds
 // label: never
-// why: the two buffers change places: the second round overwrites what the first one read
+// why: the two buffers are swapped: the second iteration overwrites the input of the first
 // launch: 1 32 buf:136 buf:136
 __global__ void jacobi_rounds(float *a, float *b) {
     for (int k = 0; k < 2; k++) {
@@ -230,7 +234,7 @@ __global__ void double_buffer_by_parity(float *a, float *b, int odd) {
 }
 //---- gather
 // label: disjoint table out, index out
-// why: reads go where the index says, stores do not
+// why: the index decides where to read, not where to store
 // launch: 4 32 buf:256 idx:512:64 zero:512
 __global__ void gather(const float *table, const int *index, float *out) {
     int i = bx() * bdx() + tx();
@@ -254,7 +258,7 @@ __global__ void gather_bytes(const unsigned char *table, const long long *offset
 }
 //---- scatter
 // label: disjoint a out, index out
-// why: stores go where the index says, the index is only read
+// why: the index decides where to store, and is only read
 // launch: 1 32 buf:128 idx:128:32 zero:128
 __global__ void scatter(const float *a, const int *index, float *out) {
     int i = bx() * bdx() + tx();
@@ -288,7 +292,7 @@ __global__ void transpose(const float *a, float *out) {
 }
 //---- transpose_in_place
 // label: never
-// why: a tile is read and stored to where it was
+// why: a tile is read and stored back to the same place
 // launch: 1 32 buf:4096
 __global__ void transpose_in_place(float *x) {
     __shared__ float tile[32][33];
@@ -363,7 +367,7 @@ __global__ void softmax_recompute(const float *a, float *out) {
 }
 //---- softmax_two_pass
 // label: disjoint a out
-// why: the output holds the exponentials until they are scaled; each thread reads what it has written itself in this run
+// why: the output holds the exponentials until they are scaled; each thread reads only its own writes of this run
 // launch: 2 32 buf:512 zero:512
 __global__ void softmax_two_pass(const float *a, float *out) {
     float sum = 0;
@@ -383,7 +387,7 @@ __global__ void layer_norm(const float *a, float *out) {
 }
 //---- copy_by_table
 // label: never
-// why: both pointers come from memory; no condition on parameters says where they point to
+// why: both pointers come from memory; no condition on parameters tells where they point
 // launch: 2 32 table:1,2 buf:256 zero:256
 __global__ void copy_by_table(float **table, float *a, float *b) {
     int i = bx() * bdx() + tx();
@@ -391,7 +395,7 @@ __global__ void copy_by_table(float **table, float *a, float *b) {
 }
 //---- load_by_table
 // label: never
-// why: what is read may be what is written
+// why: the buffer that is read may be the one that is written
 // launch: 2 32 table:2,2 zero:256 buf:256
 __global__ void load_by_table(float **table, float *out, float *a) {
     int i = bx() * bdx() + tx();
@@ -399,7 +403,7 @@ __global__ void load_by_table(float **table, float *out, float *a) {
 }
 //---- sum_list
 // label: never
-// why: follows pointers in memory, which may lead to what is written
+// why: follows pointers in memory, which may point to the buffer that is written
 // launch: 1 1 table:0,0 zero:4 u32:5
 struct List { List *next; int value; };
 __global__ void sum_list(List *list, int *out, int n) {
@@ -434,7 +438,7 @@ __global__ void select_output_may_be_input(float *a, float *b, int which) {
 }
 //---- shift_down
 // label: never
-// why: reads the element behind, which another thread of the block overwrites
+// why: reads the next element, which another thread of the block overwrites
 // launch: 1 32 buf:136
 __global__ void shift_down(int *x) {
     int v = x[tx() + 1];
@@ -541,7 +545,7 @@ __global__ void grid_stride(const float *a, float *out, int n) {
 }
 //---- last_block_reduction
 // label: never
-// why: the last block to arrive, by an atomic count, adds up what the others left
+// why: the last block to arrive, found by an atomic counter, sums the results of the others
 // launch: 4 32 buf:512 zero:16 zero:4
 __global__ void last_block_reduction(const float *a, float *partial, int *count) {
     if (tx() == 0) {
@@ -563,7 +567,7 @@ __global__ void spin_on_flag(volatile int *flag) {
 }
 //---- first_winners
 // label: never
-// why: who is among the first eight at an atomic in shared memory decides who stores
+// why: an atomic in shared memory decides which eight threads store
 // launch: 1 32 buf:128 zero:128
 __global__ void first_winners(const int *a, int *out) {
     __shared__ int count;
@@ -583,7 +587,7 @@ __global__ void arbitrary_winner(const int *a, int *out) {
 }
 //---- compact_by_atomic
 // label: disjoint a out
-// why: places are given out by an atomic in shared memory: another run fills the same places in another order
+// why: an atomic in shared memory assigns positions: another run fills the same positions in another order
 // launch: 1 32 buf:128 zero:128
 __global__ void compact_by_atomic(const int *a, int *out) {
     __shared__ int count;
@@ -594,7 +598,7 @@ __global__ void compact_by_atomic(const int *a, int *out) {
 }
 //---- compact_by_scan
 // label: disjoint a out
-// why: places come from a scan of flags, which is the same in every run
+// why: positions come from a scan of flags, which is the same in every run
 // launch: 2 32 buf:256 zero:256
 __global__ void compact_by_scan(const int *a, int *out) {
     __shared__ int flag[32];
@@ -624,7 +628,7 @@ __global__ void sort_block(const int *a, int *out) {
 }
 //---- sort_block_in_place
 // label: never
-// why: sorted in shared memory and stored to where it came from
+// why: sorted in shared memory and stored to the input
 // launch: 2 32 buf:256
 __global__ void sort_block_in_place(int *x) {
     __shared__ int s[32];
@@ -663,7 +667,7 @@ __global__ void predicated_in_place(int *x) {
 }
 //---- predicated_store
 // label: disjoint a out
-// why: what is loaded decides about the store; it is the same in both runs
+// why: a loaded value decides about the store; it is the same in both runs
 // launch: 4 32 buf:512 zero:512
 __global__ void predicated_store(const int *a, int *out) {
     int i = bx() * bdx() + tx();
@@ -683,7 +687,7 @@ __device__ __attribute__((noinline)) void twice(float *x) { *x = *x * 2; }
 __global__ void call_in_place(float *x) { twice(x + bx() * bdx() + tx()); }
 //---- call_swapped
 // label: never
-// why: called twice, the second time with what was read as the output
+// why: called twice, the second time with the input as the output
 // launch: 4 32 buf:512 buf:512
 __device__ __attribute__((noinline)) void add_to(const float *a, float *out, int i) { out[i] = a[i] + 1; }
 __global__ void call_swapped(float *a, float *b) {
@@ -739,7 +743,7 @@ __global__ void local_pointers(const float *a, const float *b, const float *c, f
 }
 //---- shared_pointer
 // label: disjoint a out
-// why: a pointer is handed on through shared memory
+// why: a pointer is passed through shared memory
 // launch: 2 32 buf:256 zero:256
 __global__ void shared_pointer(const float *a, float *out) {
     __shared__ const float *p;
@@ -817,12 +821,12 @@ __global__ void spmv(const int *row, const int *column, const float *value, cons
 }
 //---- atomic_max
 // label: disjoint a out
-// why: a maximum does not change when it is taken twice; this takes arithmetic and not addresses
+// why: a maximum can be taken twice; the proof needs arithmetic and not addresses
 // launch: 2 32 buf:256 zero:4
 __global__ void atomic_max(const int *a, int *out) { __nvvm_atom_max_gen_i(out, a[bx() * bdx() + tx()]); }
 //---- lock
 // label: never
-// why: a lock is taken and given back
+// why: a lock is taken and released
 // launch: 1 1 zero:4 buf:4
 __global__ void lock(int *mutex, int *x) {
     while (__nvvm_atom_cas_gen_i(mutex, 0, 1) != 0) {}
@@ -831,7 +835,7 @@ __global__ void lock(int *mutex, int *x) {
 }
 //---- swap
 // label: never
-// why: two buffers change places
+// why: two buffers are swapped
 // launch: 2 32 buf:256 buf:256
 __global__ void swap(int *a, int *b) {
     int i = bx() * bdx() + tx(), v = a[i];
@@ -840,12 +844,12 @@ __global__ void swap(int *a, int *b) {
 }
 //---- reverse
 // label: disjoint a out
-// why: backwards into another buffer
+// why: reversed into another buffer
 // launch: 2 32 buf:256 zero:256
 __global__ void reverse(const int *a, int *out) { out[bx() * 32 + 31 - tx()] = a[bx() * 32 + tx()]; }
 //---- reverse_in_place
 // label: never
-// why: backwards in place, by way of shared memory
+// why: reversed in place, through shared memory
 // launch: 2 32 buf:256
 __global__ void reverse_in_place(int *x) {
     __shared__ int s[32];
@@ -855,7 +859,7 @@ __global__ void reverse_in_place(int *x) {
 }
 //---- global_scratch
 // label: disjoint a scratch, a out
-// why: each thread keeps intermediate values in its own line of a buffer and reads what it has written in this run
+// why: each thread keeps intermediate values in its own row of a buffer and reads only its own writes of this run
 // launch: 2 32 buf:256 zero:256 zero:256
 __global__ void global_scratch(const int *a, volatile_free int *scratch, int *out) {
     int i = bx() * bdx() + tx();
@@ -874,7 +878,7 @@ __global__ void global_scratch_of_block(const int *a, int *scratch, int *out) {
 }
 //---- global_scratch_reused
 // label: never
-// why: the scratch buffer is read before it is written again, and its first content counts
+// why: the scratch buffer is read before it is written again, and its initial contents matter
 // launch: 2 32 buf:256 buf:256
 __global__ void global_scratch_reused(int *scratch, int *out) {
     int v = scratch[bx() * 32 + (tx() ^ 1)];
@@ -932,7 +936,7 @@ __global__ void concat(const float *a, const float *b, float *out) {
 }
 //---- append_half
 // label: never
-// why: the second half of a buffer of unknown length is filled from the first: windows of a block may meet
+// why: the second half of a buffer of unknown length is filled from the first: windows of a block may overlap
 // launch: 4 32 buf:1024 u32:128
 __global__ void append_half(int *x, int n) {
     int i = bx() * bdx() + tx();

@@ -6,7 +6,7 @@
 //! when inputs are bound.
 
 use super::error::{LowerError, LowerResult, SizeFact, invalid};
-use super::lowering::{Lowering, shape_text};
+use super::lowering::Lowering;
 use crate::size::{
     at_least, bounds, elements, equal_up_to, larger, narrowed, not_negative_from, only_value, simplified, smaller,
 };
@@ -27,6 +27,11 @@ impl Lowering {
     /// A size with the names of its symbols, for a message.
     pub(crate) fn text(&self, size: &Expr) -> String {
         size.named(&self.graph.symbols).to_string()
+    }
+
+    /// A shape with the names of its symbols, for a message.
+    pub(crate) fn shape_text(&self, shape: &[Expr]) -> String {
+        format!("[{}]", shape.iter().map(|dim| self.text(dim)).collect::<Vec<_>>().join(", "))
     }
 
     /// The ranges of the symbols in `sizes`, for the end of a message.
@@ -167,7 +172,11 @@ impl Lowering {
     pub(crate) fn fit(&mut self, name: &str, id: ValueId, shape: &[Expr]) -> LowerResult<ValueId> {
         let own = self.shape(id).to_vec();
         let Some(missing) = shape.len().checked_sub(own.len()) else {
-            return invalid(format!("shape {} does not broadcast to shape {}", shape_text(&own), shape_text(shape)));
+            return invalid(format!(
+                "shape {} does not broadcast to shape {}",
+                self.shape_text(&own),
+                self.shape_text(shape)
+            ));
         };
         let fits = |dim: &Expr, to: &Expr| dim.as_const() == Some(1) || self.is_same(dim, to);
         let expanded: Vec<Expr> = own
@@ -191,7 +200,11 @@ impl Lowering {
     /// is added.
     pub(crate) fn require_broadcast(&self, from: &[Expr], to: &[Expr]) -> LowerResult<()> {
         let Some(missing) = to.len().checked_sub(from.len()) else {
-            return invalid(format!("shape {} does not broadcast to shape {}", shape_text(from), shape_text(to)));
+            return invalid(format!(
+                "shape {} does not broadcast to shape {}",
+                self.shape_text(from),
+                self.shape_text(to)
+            ));
         };
         for (dim, to) in from.iter().zip(&to[missing..]) {
             if dim.as_const() == Some(1) || self.is_same(dim, to) {
@@ -221,7 +234,7 @@ impl Lowering {
                 "{} elements cannot be reshaped to the {} elements of shape {}",
                 self.text(&from),
                 self.text(&to),
-                shape_text(&shape)
+                self.shape_text(&shape)
             ));
         }
         self.require_equal(&from, &to)?;

@@ -1,4 +1,5 @@
-//! Known sizes: what options, and earlier rounds of the import, tell about the symbols.
+//! Sizes that are known before an import begins: from options, and from facts that earlier rounds
+//! found.
 //!
 //! Lowering a node may show that two symbols are equal, that a symbol has a smaller range, or that
 //! the elements of an input are sizes ([`SizeFact`]). The import then restarts with that fact.

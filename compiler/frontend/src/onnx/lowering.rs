@@ -275,7 +275,7 @@ impl Lowering {
             };
             bytes = bytes.checked_mul(low).filter(|b| *b <= TENSOR_BYTES_MAX).ok_or_else(|| LowerError::TooLarge {
                 what: "a result".into(),
-                found: format!("of shape {}", shape_text(&shape)),
+                found: format!("of shape {}", self.shape_text(&shape)),
                 limit: format!("{TENSOR_BYTES_MAX} bytes"),
             })?;
         }
@@ -463,11 +463,6 @@ impl Lowering {
         self.stored.insert(id, stored);
         Ok(stored)
     }
-}
-
-/// A shape as text, for messages.
-pub(crate) fn shape_text(shape: &[Expr]) -> String {
-    format!("[{}]", shape.iter().map(Expr::to_string).collect::<Vec<_>>().join(", "))
 }
 
 /// A nest in which one thread visits `all` elements of a tensor and stores the indices of the

@@ -1,7 +1,7 @@
 //! Selects one of two results by a condition that is known only at run time.
 
 use super::error::{LowerResult, invalid, unsupported};
-use super::lowering::{Lowering, shape_text};
+use super::lowering::Lowering;
 use super::scope::Item;
 use crate::size::same_shape;
 use crate::tensor_graph::{PointOp, ValueId};
@@ -50,7 +50,7 @@ fn select_tensor(
         ));
     }
     if !same_shape(&shape, lowering.shape(other)) {
-        let (then, other) = (shape_text(&shape), shape_text(lowering.shape(other)));
+        let (then, other) = (lowering.shape_text(&shape), lowering.shape_text(lowering.shape(other)));
         return unsupported(format!(
             "its condition is known only at run time, and its branches have results of different shapes, {then} and \
              {other}"

@@ -10,7 +10,6 @@ use super::call::{Call, axis_of};
 use super::error::{LowerError, LowerResult, invalid, unsupported};
 use super::failure::{Failure, tensor_of};
 use super::import::Import;
-use super::lowering::shape_text;
 use super::ops::layout;
 use super::proto::{DimensionValue, GraphProto};
 use super::read;
@@ -44,7 +43,7 @@ fn truth_of(import: &mut Import<'_>, call: &Call<'_>, id: ValueId) -> LowerResul
     if lowering.shape(id).iter().any(|dim| dim.as_const() != Some(1)) {
         return invalid(format!(
             "its condition has shape {}; it must have one element",
-            shape_text(lowering.shape(id))
+            lowering.shape_text(lowering.shape(id))
         ));
     }
     match lowering.known(id).as_deref() {

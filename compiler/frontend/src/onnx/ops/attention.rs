@@ -130,6 +130,7 @@ pub(super) fn weighted(b: &mut Builder<'_>, weights: ValueId, v: ValueId) -> Low
 pub(super) fn split_heads(b: &mut Builder<'_>, what: &str, x: ValueId, heads: i64) -> LowerResult<ValueId> {
     let [batch, sequence, hidden] = b.dims(what, x)?;
     if heads < 1 {
+        let hidden = b.lowering.text(&hidden);
         return invalid(format!("its {what} has {hidden} elements, which cannot be divided into {heads} heads"));
     }
     let size = b.lowering.divided(&hidden, &Expr::Const(heads))?;
@@ -337,6 +338,7 @@ pub(super) fn embed(b: &mut Builder<'_>, call: &Call<'_>, x: ValueId, cos: Value
             let hidden = b.shape(x)[2].clone();
             let heads = divide_exact(&hidden, &(half.clone() * 2)).and_then(|heads| heads.as_const());
             heads.ok_or_else(|| {
+                let (hidden, half) = (b.lowering.text(&hidden), b.lowering.text(&half));
                 LowerError::Invalid(format!(
                     "its num_heads is missing, and {hidden} elements cannot be divided into heads of 2 * {half}"
                 ))

@@ -2,7 +2,7 @@
 //! several.
 
 use super::super::error::{LowerResult, invalid};
-use super::super::lowering::{Lowering, shape_text};
+use super::super::lowering::Lowering;
 use super::layout;
 use crate::nest::{NestArg, NestBuilder};
 use crate::program::ProgramBuilder;
@@ -37,7 +37,9 @@ impl<'l> Builder<'l> {
     pub(super) fn dims<const N: usize>(&self, what: &str, x: ValueId) -> LowerResult<[Expr; N]> {
         let shape = self.shape(x);
         shape.try_into().map_or_else(
-            |shape: Vec<Expr>| invalid(format!("{what} has shape {}, but needs {N} dimensions", shape_text(&shape))),
+            |shape: Vec<Expr>| {
+                invalid(format!("{what} has shape {}, but needs {N} dimensions", self.lowering.shape_text(&shape)))
+            },
             Ok,
         )
     }
@@ -167,8 +169,8 @@ impl<'l> Builder<'l> {
         if a_shape.len() < 2 || b_shape.len() < 2 || self.dtype(a) != self.dtype(b) {
             return invalid(format!(
                 "it multiplies operands of shapes {} and {}; it needs matrices of one type",
-                shape_text(&a_shape),
-                shape_text(&b_shape)
+                self.lowering.shape_text(&a_shape),
+                self.lowering.shape_text(&b_shape)
             ));
         }
         let (a_lead, a_matrix) = a_shape.split_at(a_shape.len() - 2);

@@ -55,7 +55,7 @@ pub(super) fn col2im(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         return invalid(format!(
             "its operand has {} columns, but the image has windows {}",
             shape[2],
-            super::super::lowering::shape_text(&counts)
+            lowering.shape_text(&counts)
         ));
     }
     // Integers are summed in their own type.

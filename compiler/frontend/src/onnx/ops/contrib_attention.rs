@@ -2,7 +2,7 @@
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
-use super::super::lowering::{Lowering, shape_text};
+use super::super::lowering::Lowering;
 use super::attention::{
     self, Attention, Mask, Scale, angles, attend, causal, default_scale, embed, first_columns, join_heads, split_heads,
 };
@@ -49,9 +49,10 @@ fn padding(b: &mut Builder<'_>, call: &Call<'_>, mask: ValueId, q: ValueId, colu
             b.reshape("mask", mask, vec![rows.clone(), 1.into(), between.clone(), total.clone()])?
         }
         _ => {
+            let (batch, columns) = (b.lowering.text(&batch), b.lowering.text(columns));
             return unsupported(format!(
                 "a mask of shape {} for a batch of {batch} with {columns} keys",
-                shape_text(&shape)
+                b.lowering.shape_text(&shape)
             ));
         }
     };

@@ -2,7 +2,7 @@
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid, unsupported};
-use super::super::lowering::{Lowering, shape_text};
+use super::super::lowering::Lowering;
 use super::taps;
 use super::window::Window;
 use crate::program::ProgramBuilder;
@@ -100,7 +100,10 @@ pub(super) fn convolved(
 pub(super) fn kernel_shape(lowering: &Lowering, call: &Call<'_>, w: ValueId) -> LowerResult<Vec<i64>> {
     let kernel = lowering.shape(w).get(2..).unwrap_or(&[]).iter().map(Expr::as_const).collect::<Option<Vec<i64>>>();
     let kernel = kernel.ok_or_else(|| {
-        LowerError::Unsupported(format!("its weights have the symbolic shape {}", shape_text(lowering.shape(w))))
+        LowerError::Unsupported(format!(
+            "its weights have the symbolic shape {}",
+            lowering.shape_text(lowering.shape(w))
+        ))
     })?;
     if call.ints("kernel_shape")?.is_some_and(|given| given != kernel) {
         return invalid(format!("its kernel_shape differs from that of its weights, {kernel:?}"));

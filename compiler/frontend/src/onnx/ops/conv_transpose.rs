@@ -56,7 +56,7 @@ pub(super) fn conv_transpose(lowering: &mut Lowering, call: &Call<'_>) -> Result
     if groups < 1 || input % groups != 0 || lowering.shape(x)[1].as_const() != Some(input) {
         return invalid(format!(
             "its operand has {} channels, but its weights are for {input} channels in {groups} groups",
-            lowering.shape(x)[1]
+            lowering.text(&lowering.shape(x)[1])
         ));
     }
     let (x, w) = match spatial {

@@ -2,7 +2,7 @@
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid};
-use super::super::lowering::{Lowering, shape_text};
+use super::super::lowering::Lowering;
 use crate::nest::{NestArg, NestBuilder};
 use crate::tensor::is_float;
 use crate::tensor_graph::{Op, PointOp, ValueId};
@@ -23,7 +23,7 @@ pub(super) fn det(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if !is_float(dtype) {
         return invalid(format!(
             "its operand has shape {} and type {dtype:?}; it needs matrices of floats",
-            shape_text(&shape)
+            lowering.shape_text(&shape)
         ));
     }
     let ty = if dtype == DType::F64 { DType::F64 } else { DType::F32 };

@@ -2,7 +2,7 @@
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerError, LowerResult, invalid};
-use super::super::lowering::{Lowering, shape_text};
+use super::super::lowering::Lowering;
 use crate::nest::{NestArg, NestBuilder};
 use crate::size::at_least;
 use crate::tensor_graph::{Op, ValueId};
@@ -45,7 +45,7 @@ pub(super) fn gather_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let batch = usize::try_from(call.int("batch_dims", 0)?).unwrap_or(usize::MAX);
     let width = index_width(&index_shape)?;
     if batch >= index_shape.len() || batch + width > data_shape.len() {
-        let (data, indices) = (shape_text(&data_shape), shape_text(&index_shape));
+        let (data, indices) = (lowering.shape_text(&data_shape), lowering.shape_text(&index_shape));
         return invalid(format!(
             "its indices have shape {indices}, its data shape {data}, with {batch} batch dimensions"
         ));
@@ -101,8 +101,8 @@ pub(super) fn check_within(lowering: &Lowering, indices: &[Expr], data: &[Expr],
     if indices.len() != data.len() {
         return invalid(format!(
             "its indices have shape {}, its data shape {}; they must have the same number of dimensions",
-            shape_text(indices),
-            shape_text(data)
+            lowering.shape_text(indices),
+            lowering.shape_text(data)
         ));
     }
     let others = indices.iter().zip(data).enumerate().filter(|(i, _)| *i != axis);

@@ -294,7 +294,7 @@ pub(super) fn affine_grid(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if !(2..=SPATIAL_MAX).contains(&spatial) || shape.len() != 3 || size[2..].iter().any(|d| *d < 0) {
         return invalid(format!(
             "its transformation has shape {} and its image size {size:?}",
-            super::super::lowering::shape_text(&shape)
+            lowering.shape_text(&shape)
         ));
     }
     for (dim, number) in shape[1..].iter().zip(&expected) {

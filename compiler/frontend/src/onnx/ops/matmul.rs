@@ -2,7 +2,7 @@
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
-use super::super::lowering::{Lowering, shape_text};
+use super::super::lowering::Lowering;
 use crate::program::ProgramBuilder;
 use crate::tensor::is_float;
 use crate::tensor_graph::{MatMul, Op, PointArg, PointOp, PointProgram, ValueId};
@@ -64,8 +64,8 @@ pub(super) fn gemm(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     if lowering.rank(a) != 2 || lowering.rank(b) != 2 {
         return invalid(format!(
             "its operands have shapes {} and {}; it needs matrices of one type",
-            shape_text(lowering.shape(a)),
-            shape_text(lowering.shape(b))
+            lowering.shape_text(lowering.shape(a)),
+            lowering.shape_text(lowering.shape(b))
         ));
     }
     let dims = |id: ValueId, transposed: bool| {

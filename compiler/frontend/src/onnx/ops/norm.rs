@@ -89,7 +89,8 @@ pub(super) fn group_normalization(lowering: &mut Lowering, call: &Call<'_>) -> R
     }
     let groups = call.int("num_groups", 0)?;
     if groups < 1 {
-        return invalid(format!("its {} channels cannot be divided into {groups} groups", shape[1]));
+        let channels = lowering.text(&shape[1]);
+        return invalid(format!("its {channels} channels cannot be divided into {groups} groups"));
     }
     let per_group = lowering.divided(&shape[1], &Expr::Const(groups))?;
     let rows = vec![shape[0].clone(), Expr::Const(groups), elements(&shape[2..]) * per_group];

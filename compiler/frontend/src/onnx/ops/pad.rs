@@ -52,11 +52,7 @@ pub(super) fn pad(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     };
     let is_far = |pad: &Expr| pad.as_const().is_some_and(|pad| pad.abs() > DIMENSION_MAX);
     if pads.len() != 2 * axes.len() || pads.iter().any(is_far) {
-        return invalid(format!(
-            "its pads {} do not match {} axes",
-            super::super::lowering::shape_text(&pads),
-            axes.len()
-        ));
+        return invalid(format!("its pads {} do not match {} axes", lowering.shape_text(&pads), axes.len()));
     }
     let mut margins = Margins::none(rank);
     for (index, axis) in axes.iter().enumerate() {

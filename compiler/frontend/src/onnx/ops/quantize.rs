@@ -115,7 +115,7 @@ fn saturated(p: &mut ProgramBuilder, ty: DType, to: DType, scaled: PointArg, zer
     p.step(PointOp::Cast, to, &[value])
 }
 
-/// A type to which numbers can be quantised.
+/// Returns the type; an error if numbers cannot be quantised to it.
 fn quantised(dtype: DType) -> LowerResult<DType> {
     match dtype {
         DType::U8 | DType::I8 | DType::U16 | DType::I16 => Ok(dtype),

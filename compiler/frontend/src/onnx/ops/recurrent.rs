@@ -7,7 +7,7 @@
 
 use super::super::call::Call;
 use super::super::error::{LowerError, LowerResult, invalid};
-use super::super::lowering::{Lowering, shape_text};
+use super::super::lowering::Lowering;
 use super::builder::Builder;
 use super::cells::{self, Activation};
 use crate::size::same_shape;
@@ -95,7 +95,10 @@ fn read(lowering: &mut Lowering, call: &Call<'_>, cell: Cell, batch_first: bool)
     let (mut x, w, r) = (call.input(0)?, call.input(1)?, call.input(2)?);
     let dtype = lowering.dtype(x);
     if lowering.rank(x) != 3 {
-        return invalid(format!("its operand X has shape {}; it needs 3 dimensions", shape_text(lowering.shape(x))));
+        return invalid(format!(
+            "its operand X has shape {}; it needs 3 dimensions",
+            lowering.shape_text(lowering.shape(x))
+        ));
     }
     if batch_first {
         x = lowering.transpose(&format!("{}.time_first", call.name), x, vec![1, 0, 2])?;
@@ -109,7 +112,7 @@ fn read(lowering: &mut Lowering, call: &Call<'_>, cell: Cell, batch_first: bool)
         _ => {
             return invalid(format!(
                 "its operand R has shape {}; its last dimension must be a positive number",
-                shape_text(lowering.shape(r))
+                lowering.shape_text(lowering.shape(r))
             ));
         }
     };
@@ -213,7 +216,11 @@ fn expect_shape(lowering: &Lowering, what: &str, id: ValueId, shape: &[Expr]) ->
     if same_shape(lowering.shape(id), shape) {
         return Ok(());
     }
-    let text = format!("its {what} has shape {} instead of {}", shape_text(lowering.shape(id)), shape_text(shape));
+    let text = format!(
+        "its {what} has shape {} instead of {}",
+        lowering.shape_text(lowering.shape(id)),
+        lowering.shape_text(shape)
+    );
     let same_rank = lowering.rank(id) == shape.len();
     // Symbols that differ are resolved by requiring them to be equal.
     for (found, wanted) in lowering.shape(id).iter().zip(shape).filter(|_| same_rank) {

@@ -2,7 +2,7 @@
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerResult, invalid, unsupported};
-use super::super::lowering::{Lowering, shape_text};
+use super::super::lowering::Lowering;
 use super::dft::scalar;
 use crate::nest::{NestArg, NestBuilder};
 use crate::tensor::is_float;
@@ -82,7 +82,7 @@ pub(super) fn reverse_sequence(lowering: &mut Lowering, call: &Call<'_>) -> Resu
     let (batch, time) =
         (axis_of(call.int("batch_axis", 1)?, shape.len())?, axis_of(call.int("time_axis", 0)?, shape.len())?);
     if batch == time || batch > 1 || time > 1 || lowering.rank(lengths) != 1 || lowering.dtype(lengths) != DType::I64 {
-        let lengths = shape_text(lowering.shape(lengths));
+        let lengths = lowering.shape_text(lowering.shape(lengths));
         return invalid(format!(
             "its batch axis is {batch}, its time axis {time}, and its lengths have shape {lengths}"
         ));

@@ -6,7 +6,7 @@
 
 use super::super::call::{Call, axis_of};
 use super::super::error::{LowerResult, invalid, unsupported};
-use super::super::lowering::{Lowering, shape_text};
+use super::super::lowering::Lowering;
 use super::gather::{check_within, index_type, index_width, position, row_of_positions};
 use crate::nest::{NestArg, NestBuilder};
 use crate::size::{elements, static_shape};
@@ -75,8 +75,8 @@ fn same_shapes(lowering: &Lowering, a: ValueId, b: ValueId) -> LowerResult<()> {
     if left.len() != right.len() {
         return invalid(format!(
             "its indices have shape {} and its updates shape {}; they must have the same shape",
-            shape_text(left),
-            shape_text(right)
+            lowering.shape_text(left),
+            lowering.shape_text(right)
         ));
     }
     left.iter().zip(right).try_for_each(|(a, b)| lowering.equal_dims(a.clone(), b.clone()).map(drop))
@@ -137,15 +137,18 @@ pub(super) fn scatter_nd(lowering: &mut Lowering, call: &Call<'_>) -> Results {
     let (shape, index_shape) = (lowering.shape(data).to_vec(), lowering.shape(indices).to_vec());
     let width = index_width(&index_shape)?;
     if width > shape.len() {
-        return invalid(format!("its rows of {width} indices are too long for data of shape {}", shape_text(&shape)));
+        return invalid(format!(
+            "its rows of {width} indices are too long for data of shape {}",
+            lowering.shape_text(&shape)
+        ));
     }
     let leading = &index_shape[..index_shape.len() - 1];
     let wanted = [leading, &shape[width..]].concat();
     if wanted.len() != lowering.rank(updates) {
         return invalid(format!(
             "its updates have shape {} instead of {}",
-            shape_text(lowering.shape(updates)),
-            shape_text(&wanted)
+            lowering.shape_text(lowering.shape(updates)),
+            lowering.shape_text(&wanted)
         ));
     }
     for (a, b) in wanted.iter().zip(lowering.shape(updates)) {
@@ -203,8 +206,8 @@ pub(super) fn tensor_scatter(lowering: &mut Lowering, call: &Call<'_>) -> Result
     if axis == 0 || update_shape.len() != shape.len() || lowering.dtype(update) != dtype {
         return invalid(format!(
             "its update of shape {} does not match a cache of shape {} on axis {axis}",
-            shape_text(&update_shape),
-            shape_text(&shape)
+            lowering.shape_text(&update_shape),
+            lowering.shape_text(&shape)
         ));
     }
     for i in (0..shape.len()).filter(|i| *i != axis) {
@@ -226,7 +229,7 @@ pub(super) fn tensor_scatter(lowering: &mut Lowering, call: &Call<'_>) -> Result
             other => {
                 return invalid(format!(
                     "its write_indices have shape {}; it needs one per sequence",
-                    shape_text(other)
+                    lowering.shape_text(other)
                 ));
             }
         };

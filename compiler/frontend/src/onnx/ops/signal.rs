@@ -164,6 +164,7 @@ pub(super) fn stft(lowering: &mut Lowering, call: &Call<'_>) -> Results {
         ));
     }
     if !at_least(&length, &points.into(), &lowering.graph.symbols) {
+        let length = lowering.text(&length);
         return unsupported(format!(
             "a signal of {length} elements, which may be shorter than a frame of {points}; raise its smallest size \
              with `--symbol NAME=MIN..MAX`"

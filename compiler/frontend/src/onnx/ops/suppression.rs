@@ -3,7 +3,7 @@
 
 use super::super::call::Call;
 use super::super::error::{LowerResult, invalid, unsupported};
-use super::super::lowering::{Lowering, shape_text};
+use super::super::lowering::Lowering;
 use crate::nest::{Nest, NestArg, NestBuilder};
 use crate::tensor_graph::{Op, PointOp, ValueId};
 use atoll_kgraph::{DType, Expr};
@@ -41,8 +41,8 @@ pub(super) fn non_max_suppression(lowering: &mut Lowering, call: &Call<'_>) -> R
             (boxes, scores) => {
                 return invalid(format!(
                     "its boxes have shape {} and its scores shape {}",
-                    shape_text(boxes),
-                    shape_text(scores)
+                    lowering.shape_text(boxes),
+                    lowering.shape_text(scores)
                 ));
             }
         };

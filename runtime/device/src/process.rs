@@ -242,10 +242,10 @@ pub trait RelayedDevice: Debug {
     ///
     /// # Errors
     /// If the driver refuses.
-    fn serve_lane(&mut self, lane: &Lane, units: &[u32]) -> Result<(), DeviceError>;
+    fn attach_lane(&mut self, lane: &Lane, units: &[u32]) -> Result<(), DeviceError>;
 
     /// Closes a lane whose queues are empty.
-    fn leave_lane(&mut self, queues: Range<u32>);
+    fn detach_lane(&mut self, queues: Range<u32>);
 
     /// Whether a queue belongs to a lane that is open.
     fn has_queue(&self, queue: QueueId) -> bool;

@@ -43,7 +43,8 @@ mod measure {
         let counts = rig.alloc(4096 * 4);
 
         println!(
-            "{}, {compute_units} compute units, {busy_spin_ns} ns of spinning while others run; µs per launch, best of 5",
+            "{}, {compute_units} compute units, {busy_spin_ns} ns of spinning while others run; \
+             µs per launch, best of 5",
             place()
         );
         println!("{:>8} {:>12} {:>10} {:>10} {:>10}", "blocks", "block", "work", "took", "cost");

@@ -2,7 +2,8 @@
 //! number of best-effort launches that are queued.
 //!
 //! ```text
-//! cargo run --release -p atoll-executor --example preempt_latency [--executor] [--finish] [compute units] [block µs] [rounds]
+//! cargo run --release -p atoll-executor --example preempt_latency \
+//!     [--executor] [--finish] [compute units] [block µs] [rounds]
 //! ```
 //!
 //! With `--executor` the device runs in a process of its own; with `--finish` running blocks may

@@ -261,7 +261,7 @@ impl Relay {
                     return Err(ServeError::BadOrder(format!("a lane with device queues {queues:?}; there are {all}")));
                 }
                 let lane = Lane { id: LaneId(lane), queues, paired_queues };
-                Ok(self.relayed.serve_lane(&lane, &units.collect::<Vec<u32>>())?)
+                Ok(self.relayed.attach_lane(&lane, &units.collect::<Vec<u32>>())?)
             }
             Order::CloseLane { queues } => {
                 if queues
@@ -272,7 +272,7 @@ impl Relay {
                         "a lane of device queues {queues:?} is closed while launches are in them"
                     )));
                 }
-                self.relayed.leave_lane(queues);
+                self.relayed.detach_lane(queues);
                 Ok(())
             }
             Order::Hello { .. } => Err(ServeError::BadOrder("a second `Hello`".to_owned())),

@@ -20,7 +20,7 @@
 //! | `event`, `marker`, `graph` | events, the points in streams that they mark, and captured work |
 //! | `mps` | the process as a client of MPS, and its share of the compute units |
 //! | `exports` | the entry points, one file per family; they check every pointer and handle once |
-//! | `raw`, `host_call` | memory by address, functions of the program; with `exports::arguments` the only `unsafe` code |
+//! | `raw`, `host_call` | memory by address, functions of the program; all `unsafe` code but `exports::arguments` |
 //!
 //! Known differences from a GPU:
 //! - a compute unit runs one block at a time, and the occupancy functions say so;

@@ -15,7 +15,7 @@
 //! | `cache=FOLDER` | cache of native code, shared by processes | no cache |
 //! | `exclusive` | the device is in exclusive mode, and another process uses it | |
 //! | `prohibited` | the device is in prohibited mode | |
-//! | `fail=NAME@N` | the N-th call of an entry point fails: `CUDA_ERROR_UNKNOWN`, or `_OUT_OF_MEMORY` if it allocates | |
+//! | `fail=NAME@N` | the N-th call of an entry point fails with `CUDA_ERROR_UNKNOWN`, or `_OUT_OF_MEMORY` | |
 //! | `fail=NAME@N:CODE` | the same with another code; the word may be repeated | |
 //! | `verbose` | report failed calls and kernels on standard error | |
 

@@ -13,7 +13,7 @@ impl Lanes for CudaDevice {
     fn open_lane(&mut self, spec: &LaneSpec) -> Result<Lane, DeviceError> {
         self.alive()?;
         let lane = self.lanes.open(spec)?;
-        let opened = self.serve_lane(&lane, &spec.units);
+        let opened = self.attach_lane(&lane, &spec.units);
         opened.map(|()| lane.clone()).inspect_err(|_| self.lanes.close(lane.id))
     }
 
@@ -22,7 +22,7 @@ impl Lanes for CudaDevice {
         if queues.clone().any(|queue| self.queue(QueueId(queue)).is_busy()) {
             return Err(DeviceError::Lanes(format!("lane {} holds launches", lane.0)));
         }
-        self.leave_lane(queues);
+        self.detach_lane(queues);
         self.lanes.close(lane);
         Ok(())
     }
@@ -30,7 +30,7 @@ impl Lanes for CudaDevice {
 
 impl CudaDevice {
     /// Creates the streams of a lane on a partition of its compute units, which must be a range.
-    pub(super) fn serve_lane(&mut self, lane: &Lane, units: &[u32]) -> Result<(), DeviceError> {
+    pub(super) fn attach_lane(&mut self, lane: &Lane, units: &[u32]) -> Result<(), DeviceError> {
         let (Some(first), Some(last)) = (units.iter().min(), units.iter().max()) else {
             return Err(DeviceError::Lanes("a lane needs at least one compute unit".to_owned()));
         };
@@ -43,11 +43,11 @@ impl CudaDevice {
             self.highest_priority,
             self.queue_capacity,
         );
-        Ok(opened.inspect_err(|_| self.leave_lane(lane.queues.clone()))?)
+        Ok(opened.inspect_err(|_| self.detach_lane(lane.queues.clone()))?)
     }
 
     /// Drops the streams of a lane; its partition is freed with the last of them.
-    pub(super) fn leave_lane(&mut self, queues: Range<u32>) {
+    pub(super) fn detach_lane(&mut self, queues: Range<u32>) {
         self.segments.forget();
         self.queues[queues.start as usize..queues.end as usize].fill_with(|| None);
     }

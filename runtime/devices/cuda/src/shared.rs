@@ -134,12 +134,12 @@ impl RelayedDevice for SharedCuda {
         Ok(self.device.adopt(*module))
     }
 
-    fn serve_lane(&mut self, lane: &Lane, units: &[u32]) -> Result<(), DeviceError> {
-        self.device.serve_lane(lane, units)
+    fn attach_lane(&mut self, lane: &Lane, units: &[u32]) -> Result<(), DeviceError> {
+        self.device.attach_lane(lane, units)
     }
 
-    fn leave_lane(&mut self, queues: Range<u32>) {
-        self.device.leave_lane(queues);
+    fn detach_lane(&mut self, queues: Range<u32>) {
+        self.device.detach_lane(queues);
     }
 
     fn has_queue(&self, queue: QueueId) -> bool {

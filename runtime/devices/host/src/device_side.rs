@@ -67,7 +67,7 @@ impl Shared {
             }
             let next = if claim.is_cut_short() { 0 } else { place + 1 };
             if claim.waiting > 0 {
-                // Plus one: this compute unit is counted among those that come.
+                // Plus one, since this compute unit counts as available, for its own chunk.
                 self.link.interrupt_for(queue, claim.waiting + 1, self.process);
             }
             if claim.chunk.is_some() {

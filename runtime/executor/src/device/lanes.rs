@@ -11,7 +11,7 @@ impl Lanes for ExecutorDevice {}
 
 impl ExecutorDevice {
     /// Opens a lane: from now on these compute units serve its queues.
-    pub(crate) fn serve_lane(&mut self, lane: &Lane, units: &[u32]) {
+    pub(crate) fn attach_lane(&mut self, lane: &Lane, units: &[u32]) {
         match (&self.memory, units.iter().min(), units.iter().max()) {
             // The rings do not tell which compute units serve the queues of such a device, so it
             // gets a message.
@@ -26,7 +26,7 @@ impl ExecutorDevice {
     }
 
     /// Closes a lane whose queues are empty.
-    pub(crate) fn leave_lane(&mut self, queues: Range<u32>) {
+    pub(crate) fn detach_lane(&mut self, queues: Range<u32>) {
         if matches!(self.memory, ExecutorMemory::Remote(_)) {
             self.executor.send(Order::CloseLane { queues: queues.clone() }, Vec::new());
         }

@@ -65,7 +65,7 @@ impl ExecutorPool {
     /// Makes an executor the domain's current one.
     pub(super) fn install(&mut self, index: usize, mut device: ExecutorDevice) -> Result<(), DeviceError> {
         watch(&self.ready, device.completion_fd())?;
-        self.lanes.iter().for_each(|(lane, units)| device.serve_lane(lane, units));
+        self.lanes.iter().for_each(|(lane, units)| device.attach_lane(lane, units));
         let domain = &mut self.domains[index];
         tracing::info!(device = %self.info.name, domain = %domain.name, pid = device.pid(), "executor started");
         domain.state = State::Running(Box::new(device));

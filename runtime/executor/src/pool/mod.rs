@@ -12,9 +12,9 @@
 //! Constants are in the memory that is lost with it. The engine is told of their loss
 //! ([`Constants::take_constants_lost`]) and writes them again; no new executor gets memory before.
 //!
-//! *Memory of a domain* is at [`atoll_device::Domains::domain`]: the upper bits of an offset hold the domain's
-//! number. When an executor is lost, so is its memory: the domain gets a new number and new, zeroed
-//! memory, and offsets with the old number are refused.
+//! *Memory of a domain* is at [`atoll_device::Domains::domain`]: the upper bits of an offset hold
+//! the domain's number. When an executor is lost, so is its memory: the domain gets a new number
+//! and new, zeroed memory, and offsets with the old number are refused.
 
 mod addresses;
 mod lifecycle;
@@ -464,7 +464,7 @@ impl Telemetry for ExecutorPool {
 impl Lanes for ExecutorPool {
     fn open_lane(&mut self, spec: &LaneSpec) -> Result<Lane, DeviceError> {
         let lane = self.lanes.open(spec)?;
-        self.executors().for_each(|device| device.serve_lane(&lane, &spec.units));
+        self.executors().for_each(|device| device.attach_lane(&lane, &spec.units));
         Ok(lane)
     }
 
@@ -473,7 +473,7 @@ impl Lanes for ExecutorPool {
         if !self.executors().all(|device| device.is_idle(queues.clone())) {
             return Err(DeviceError::Lanes(format!("lane {} holds launches", lane.0)));
         }
-        self.executors().for_each(|device| device.leave_lane(queues.clone()));
+        self.executors().for_each(|device| device.detach_lane(queues.clone()));
         self.lanes.close(lane);
         Ok(())
     }

@@ -4,8 +4,8 @@
 //! Start at [`Kernel::of`]: [`read`] turns a kernel into basic blocks ([`program`]); `webs` splits
 //! its registers; [`bounds`] recognises address checks; [`analysis`] and [`shape`] find which
 //! registers are uniform or a progression over lanes, and which branches diverge; `spins` finds
-//! loops that wait for other threads. [`alignment`], [`flushed`], [`locals`] and [`loads`] answer
-//! single questions that a target has while it generates code.
+//! loops that wait for other threads. [`alignment`], [`flushed`] and [`loads`] answer single
+//! questions that a target has while it generates code.
 //!
 //! Invariants:
 //! - The facts hold for every grid and all parameter values; they depend on the block shape.

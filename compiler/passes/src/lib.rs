@@ -1,7 +1,7 @@
 //! Passes from PTX to PTX that make ordinary kernels preemptible, fenced, and suitable for padding.
 //!
 //! Start at [`PASSES`], which lists all passes in their order, and at [`transform_with`], which
-//! runs them. Each pass has one file, named by a verb. [`analyze_idempotence`] and
+//! runs them. Each pass has one file, named by a verb. [`analyze_idempotence()`] and
 //! [`analyze_effects`] are analyses of untransformed kernels that other crates use too.
 //!
 //! Invariants:

@@ -320,7 +320,14 @@ impl DeviceFlags {
         for spec in specs {
             let device = self.device(spec, default, hosts)?;
             let info = device.info();
-            tracing::info!(device = info.name, compute_units = info.compute_units, memory_bytes = info.memory_bytes, preempt_level = ?info.preempt_level, policy = self.policy, "starting");
+            tracing::info!(
+                device = info.name,
+                compute_units = info.compute_units,
+                memory_bytes = info.memory_bytes,
+                preempt_level = ?info.preempt_level,
+                policy = self.policy,
+                "starting"
+            );
             devices.push(device);
         }
         Ok(devices)

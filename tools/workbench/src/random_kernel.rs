@@ -151,7 +151,7 @@ impl RandomKernel {
         let (grid, block) =
             ([1 + maker.random.below(3) as u32, 1 + maker.random.below(2) as u32, 1], maker.random.one_of(&blocks));
         maker.all_stay = maker.random.below(3) == 0;
-        maker.threadsle = maker.all_stay && block.iter().product::<u32>().is_multiple_of(32);
+        maker.whole = maker.all_stay && block.iter().product::<u32>().is_multiple_of(32);
         let mut statements = Vec::new();
         while maker.left > 0 {
             statements.push(maker.statement(Place { threads: Threads::Block, depth: 0, breaks: false, quits: false }));
@@ -312,7 +312,7 @@ impl Maker {
             1 if at.breaks => {
                 Statement::Jump { predicate, breaks: at.threads != Threads::Some || self.random.below(2) == 0 }
             }
-            2..4 if at.threads == Threads::Block && self.threadsle => self.row(WHOLE),
+            2..4 if at.threads == Threads::Block && self.whole => self.row(WHOLE),
             4..6 if at.threads == Threads::Block => self.row(BLOCK),
             6..8 if at.threads != Threads::Some => self.row(TOGETHER),
             _ => self.row(ALONE),

@@ -34,11 +34,11 @@ pub(super) trait HasRefusalKind: Display {
 /// Converts the error of a result to a refusal.
 pub(super) trait OrRefuse<T> {
     /// Converts the error to a refusal.
-    fn blame(self) -> Result<T, Refusal>;
+    fn or_refuse(self) -> Result<T, Refusal>;
 }
 
 impl<T, E: HasRefusalKind> OrRefuse<T> for Result<T, E> {
-    fn blame(self) -> Result<T, Refusal> {
+    fn or_refuse(self) -> Result<T, Refusal> {
         self.map_err(|error| Refusal { kind: error.kind(), message: error.to_string() })
     }
 }

@@ -352,7 +352,7 @@ fn profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
 
 /// REEF's profiles of the models that the workloads name.
 fn models(args: &Args, wanted: &BTreeSet<&str>, compute_units: u32) -> Result<BTreeMap<String, Model>> {
-    let folder = args.profiles.as_ref().context("a simulated GPU needs profiles of the models; set --profiles")?;
+    let folder = args.profiles.as_ref().context("a simulated GPU needs profiles of the models; set --profiles DIR")?;
     let mut files: BTreeMap<&str, &str> = BTreeMap::from(REEF_FILES);
     files.extend(mapped(args)?);
     let read = |model: &&str| {

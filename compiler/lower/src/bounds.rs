@@ -4,8 +4,9 @@
 //! The pass `fence_memory` puts in front of an access through `a`
 //!
 //! ```text
-//! sub.s64 t, a, start;    setp.gt.u64 p, t, limit;            // or setp.gt.and.u64 p, t, limit, guard;
-//! sub.s64 u, a, start2;   setp.gt.and.u64 q, u, limit2, p;    // for loads that may read a second range
+//! sub.s64 t, a, start;    setp.gt.u64 p, t, limit;     // or setp.gt.and.u64 p, t, limit, guard;
+//! // For loads that may read a second range:
+//! sub.s64 u, a, start2;   setp.gt.and.u64 q, u, limit2, p;
 //! @q trap;
 //! ```
 //!

@@ -47,9 +47,9 @@ pub enum Rerun {
 }
 
 impl Rerun {
-    /// The fact in the form of a bundle: parameters by position. A pair with a variable of the module
-    /// is dropped, because a variable is never bound as a buffer. A pointer inside a structure gives
-    /// `Never`: the parameters of a graph's kernel are not structures.
+    /// The fact in the form of a bundle: parameters by position. A pair with a variable of the
+    /// module is dropped, because a variable is never bound as a buffer. A pointer inside a
+    /// structure gives `Never`: the parameters of a graph's kernel are not structures.
     pub fn fact(&self) -> RerunFact {
         let pairs = match self {
             Rerun::Always => return RerunFact::Always,

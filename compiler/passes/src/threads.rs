@@ -100,8 +100,8 @@ impl Divergence {
         learnt
     }
 
-    /// Whether the inputs of a statement, and so a branch it takes, may differ between the threads that
-    /// execute it.
+    /// Whether the inputs of a statement, and so a branch it takes, may differ between the threads
+    /// that execute it.
     pub(crate) fn is_divergent_at(&self, code: &Code<'_>, statement: StatementId) -> bool {
         self.differs(code, statement)
     }

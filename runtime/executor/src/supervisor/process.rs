@@ -1,4 +1,4 @@
-//! One executor's process: starts it, checks what it owes, kills it and reaps it.
+//! The process of an executor: starts it, enforces its limits, kills it and reaps it.
 
 use super::{IDLE_RINGS_MAX, Loss, Start, Supervised};
 use atoll_device::LossCause;
@@ -59,7 +59,7 @@ impl Process {
         if !self.is_killed {
             self.executor.receive();
             self.executor.flush(&mut self.executor.messages());
-            self.check_violations(Instant::now());
+            self.enforce_limits(Instant::now());
         }
         match self.child.try_wait() {
             Ok(None) => false,
@@ -75,7 +75,7 @@ impl Process {
     }
 
     /// Kills it if it broke the protocol, exceeded a time limit, or is to end.
-    fn check_violations(&mut self, now: Instant) {
+    fn enforce_limits(&mut self, now: Instant) {
         if let Some(cause) = self.violation(now) {
             self.executor.end(cause);
         }

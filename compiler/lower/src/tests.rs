@@ -32,7 +32,7 @@ fn analyse(mut program: Program) -> usize {
 }
 
 #[test]
-fn thirty_thousand_loops_in_each_other() {
+fn thirty_thousand_nested_loops() {
     let mut code = String::new();
     (0..30_000).for_each(|n| writeln!(code, "L{n}: {STEP}").unwrap());
     (0..30_000).rev().for_each(|n| writeln!(code, "@%p bra L{n};").unwrap());

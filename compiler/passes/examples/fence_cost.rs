@@ -1,5 +1,5 @@
-//! What the fence costs: registers and spills as the assembler counts them, and time on this
-//! machine's processor, measured in pairs in one run.
+//! Measures the cost of the fence: registers and spills as counted by the assembler, and the run
+//! time on this machine's CPU, measured in pairs in one run.
 //!
 //! `cargo run --release -p atoll-passes --example fence_cost`
 
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const REGION_BYTES: usize = 64 << 20;
 /// Bytes of each buffer in it.
 const BUFFER_BYTES: usize = REGION_BYTES / 4;
-/// Runs of each form; the fastest counts.
+/// Number of runs of each form; the fastest one counts.
 const RUNS: usize = 15;
 
 /// An argument of a kernel.
@@ -30,7 +30,7 @@ enum Arg {
     Float(f32),
 }
 
-/// A labelled kernel at a size that takes a while: name, blocks, threads, arguments.
+/// A labelled kernel, at a size with a measurable run time: name, blocks, threads, arguments.
 type Row = (&'static str, [u32; 3], [u32; 3], &'static [Arg]);
 
 const ROWS: &[Row] = &[
@@ -45,7 +45,7 @@ const ROWS: &[Row] = &[
     ("reduce_tree", [8192, 1, 1], [64, 1, 1], &[Arg::Buffer(0), Arg::Buffer(1)]),
 ];
 
-/// A piece of memory in which a region is aligned to its size.
+/// An allocation with a region aligned to its size.
 struct Region {
     memory: Vec<u8>,
     start: usize,
@@ -53,7 +53,7 @@ struct Region {
 
 impl Region {
     fn new() -> Region {
-        // Zeros are small indices and plain floats.
+        // Zeros are valid as small indices and as floats.
         let memory = vec![0; 2 * REGION_BYTES];
         let start = memory.as_ptr().addr().next_multiple_of(REGION_BYTES) - memory.as_ptr().addr();
         Region { memory, start }
@@ -77,7 +77,7 @@ impl Region {
         if let Some(offset) = fenced_at {
             params.resize(offset as usize, 0);
             let mask = REGION_BYTES as u64 - 1;
-            // Constants that nothing lies in: loads go the longer way.
+            // No access lies in the constants, so loads take the longer path.
             [self.base(), mask, 0, mask].iter().for_each(|word: &u64| params.extend(word.to_le_bytes()));
             params.extend(0_u32.to_le_bytes());
         }
@@ -93,7 +93,7 @@ fn registers(ptxas: Option<&Ptxas>, module: &Module, name: &str) -> String {
     }
 }
 
-/// A module with its one kernel fenced, and where the appended parameters are.
+/// A module with its only kernel fenced, and the offset of the appended parameters.
 fn fenced(module: &Module, form: FenceForm) -> (Module, u32) {
     let mut module = module.clone();
     let options = PassOptions { fence_form: form, ..PassOptions::default() };

@@ -193,7 +193,11 @@ pub struct CompiledKernel {
     pub optimised_ir: Option<String>,
 }
 
-/// Compiles kernels of a module into one native object.
+/// Compiles kernels of a module to one native object.
+///
+/// # Errors
+/// [`HostError`], if the module has no such kernel, a block shape is not possible, a kernel is
+/// malformed or uses something unsupported, or LLVM fails.
 pub fn compile(
     module: &Module,
     kernels: &[KernelShape],
@@ -270,8 +274,7 @@ fn scratch_bytes(kernel: &EmittedKernel, compiled: &object::Compiled) -> Result<
     if kernel.fibers == 0 {
         return Ok(kernel.scratch_bytes);
     }
-    let untold =
-        || HostError::Llvm { kernel: "a warp".into(), message: "it does not say how much stack the code takes".into() };
+    let untold = || HostError::Llvm { kernel: "a warp".into(), message: "the stack size was not reported".into() };
     let frame = compiled.frame_bytes.ok_or_else(untold)?;
     let stack = (frame + emit::FIBER_RESERVE_BYTES).next_multiple_of(emit::FIBER_ALIGN);
     Ok(kernel.scratch_bytes + kernel.fibers * stack)

@@ -79,7 +79,7 @@ struct Fixup {
 /// The places of an object's sections in the image.
 type Placed = HashMap<SectionIndex, Place>;
 
-/// Links objects.
+/// Links the objects of kernels and shared definitions to one shared object.
 pub(crate) fn link(objects: &[Vec<u8>]) -> Result<Vec<u8>, HostError> {
     let files: Vec<object::File<'_>> =
         objects.iter().map(|bytes| object::File::parse(bytes.as_slice()).map_err(failure)).collect::<Result<_, _>>()?;

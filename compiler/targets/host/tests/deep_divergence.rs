@@ -24,11 +24,11 @@ fn nested(loops: u32) -> Result<(), HostError> {
 }
 
 #[test]
-fn divergent_loops_in_each_other_are_refused_beyond_a_limit() {
+fn deeply_nested_divergent_loops_are_rejected() {
     nested(8).unwrap();
     let Err(HostError::Lower(LowerError::Unsupported { line, what, .. })) = nested(300) else {
         panic!("300 loops in each other")
     };
-    assert_eq!(what, "more than 256 loops that lanes leave in different iterations");
+    assert_eq!(what, "more than 256 nested loops that lanes leave in different iterations");
     assert!(line > 0);
 }

@@ -61,6 +61,10 @@ pub struct NvidiaImage {
 /// Compiles a module, and fills in registers and spills of `kernels`. With an assembler the module
 /// is checked and machine code is produced; its kernels are limited to the registers of their forms
 /// in `plain`, the module before the passes.
+///
+/// # Errors
+/// [`NvidiaError`], if the module is for a newer GPU, the assembler rejects it, or `kernels` names
+/// a kernel that is not in it.
 pub fn compile(
     module: &Module,
     plain: Option<&Module>,
@@ -96,6 +100,9 @@ pub fn compile(
 
 /// The text of a module for an architecture, under the lowest `.version` that it needs; the input
 /// of the assembler in [`compile`].
+///
+/// # Errors
+/// [`NvidiaError::TooNew`], if the module is for a newer GPU.
 pub fn portable_text(module: &Module, architecture: Architecture) -> Result<String, NvidiaError> {
     match declared_sm(module) {
         Some(sm) if sm <= architecture.sm() => {}

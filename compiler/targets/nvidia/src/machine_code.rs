@@ -79,6 +79,9 @@ const CONSTANT_HFMA2: u64 = 0x431;
 const OPERATION_AND_FORM: u64 = 0xfff;
 
 /// The code of each kernel of a cubin, by name.
+///
+/// # Errors
+/// [`NoMachineCode`], if the bytes are not an object file.
 pub fn machine_code(cubin: &[u8], architecture: Architecture) -> Result<BTreeMap<String, MachineCode>, NoMachineCode> {
     let file = object::File::parse(cubin)?;
     let mut kernels = BTreeMap::new();

@@ -136,6 +136,10 @@ impl Ptxas {
     }
 
     /// Assembles a module for an architecture such as `sm_75`.
+    ///
+    /// # Errors
+    /// [`AssembleError`], if the assembler cannot be started, rejects the module, crashes, or
+    /// exceeds the time limit.
     pub fn assemble(&self, ptx: &str, arch: &str) -> Result<Assembled, AssembleError> {
         let io = |source| AssembleError::Io { path: self.path.clone(), source };
         let folder = tempfile::tempdir().map_err(io)?;

@@ -25,6 +25,9 @@ pub struct LimitedAssembly {
 
 /// Assembles a module so that its kernels need no more registers than those of `plain`, as far as
 /// no kernel spills because of it.
+///
+/// # Errors
+/// [`NvidiaError`], if the module cannot be assembled without limits.
 pub fn assemble_with_limits(
     ptxas: &Ptxas,
     module: &Module,

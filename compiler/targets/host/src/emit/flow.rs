@@ -341,7 +341,7 @@ impl Emitter<'_> {
     /// lanes still need.
     fn run_to_exit(&mut self, side: BlockId, lanes: &Val) -> Result<(), HostError> {
         if self.flow.exits >= MAX_NESTED {
-            return Err(self.too_deep(side, "exits that part lanes behind others"));
+            return Err(self.too_deep(side, "nested divergent exits"));
         }
         let reached = self.analysis.flow.reachable(&[side], None);
         let nodes: Vec<BlockId> = (0..reached.len()).filter(|&b| reached[b] && b != EXIT).collect();

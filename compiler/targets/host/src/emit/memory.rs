@@ -126,7 +126,7 @@ impl Emitter<'_> {
             single => vec![single.clone()],
         };
         if targets.len() != count as usize {
-            return Err(self.malformed(inst, "has a vector of another length than its type says"));
+            return Err(self.malformed(inst, "has a vector whose length differs from its type"));
         }
         let order = self.order(inst);
         let elem = storage(ty);
@@ -275,7 +275,7 @@ impl Emitter<'_> {
             single => vec![single.clone()],
         };
         if sources.len() != count as usize {
-            return Err(self.malformed(inst, "has a vector of another length than its type says"));
+            return Err(self.malformed(inst, "has a vector whose length differs from its type"));
         }
         match self.address(inst, self.op(inst, 0)?, AccessKind::Write, elem.bytes() * count)? {
             Address::Uniform(pointer) => {

@@ -175,7 +175,7 @@ impl Emitter<'_> {
         let place = |b: &&BlockId| order.iter().position(|o| o == *b);
         let head = *component.iter().filter(entered).min_by_key(place).unwrap_or(&component[0]);
         if cut.len() >= MAX_NESTED {
-            return Err(self.too_deep(head, "loops that lanes leave in different iterations"));
+            return Err(self.too_deep(head, "nested loops that lanes leave in different iterations"));
         }
         let (again, out) = (self.w.label("masked_loop"), self.w.label("masked_out"));
         self.w.place(&again);
@@ -229,7 +229,7 @@ impl Emitter<'_> {
                 return Err(LowerError::Malformed {
                     kernel: self.program.name.clone(),
                     line: self.program.blocks[block].line,
-                    reason: "a barrier under a mask escaped the analysis".into(),
+                    reason: "internal error: the analysis missed a barrier under a mask".into(),
                 }
                 .into());
             }

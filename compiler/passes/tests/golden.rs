@@ -135,7 +135,7 @@ fn describe(kernel: &KernelReport) -> String {
     lines.extend(kernel.loops.iter().map(|outcome| match &outcome.decision {
         LoopDecision::Checked { every, strips } => {
             format!(
-                "loop at line {}: checked every {every} rounds{}",
+                "loop at line {}: checked every {every} iterations{}",
                 outcome.line,
                 if *strips { ", in strips" } else { "" }
             )

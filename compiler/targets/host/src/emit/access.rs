@@ -26,7 +26,8 @@ pub(super) struct Guarded<'a> {
     /// The address as in PTX: base and offset.
     pub(super) base: &'a Opnd,
     pub(super) offset: i64,
-    /// Their sum, for lane 0 or for each lane; in shared and local memory without the base address.
+    /// Their sum, for lane 0 or for each lane; in shared, local and parameter memory without the
+    /// base address.
     pub(super) sum: Val,
 }
 

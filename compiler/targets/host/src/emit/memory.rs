@@ -80,8 +80,8 @@ impl Emitter<'_> {
         Ok(address)
     }
 
-    /// The base of an address, extended to 64 bits. Offsets in shared and local memory are signed:
-    /// an address that is computed but not accessed may be negative.
+    /// The base of an address, extended to 64 bits. Offsets in shared, local and parameter memory
+    /// are signed: an address that is computed but not accessed may be negative.
     fn base_address(&mut self, base: &Opnd, space: Option<StateSpace>, lanes: u32) -> Val {
         let elem = match base {
             Opnd::Reg(reg) => self.program.regs[*reg].elem,

@@ -238,7 +238,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Loads the registers of a warp's record that a region reads or changes.
+    /// Loads the registers of a warp's record that are live at the start of a region.
     fn load_record(&mut self, index: usize) {
         let region = &self.regions.list[index];
         let wanted: Vec<(Reg, u32)> = self

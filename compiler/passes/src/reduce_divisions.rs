@@ -44,11 +44,11 @@ struct Division {
     bits: u32,
     result: Name,
     dividend: Name,
-    way: Way,
+    replacement: Replacement,
 }
 
 /// The replacement of a division.
-enum Way {
+enum Replacement {
     /// The divisor is 2 to the power of this.
     Shift(u32),
     /// A 32-bit divisor, and its reciprocal.
@@ -72,9 +72,16 @@ fn divisions(function: &Function) -> BTreeMap<StatementId, Division> {
         if [result, dividend].into_iter().any(|name| is_part_or_special(name)) {
             return None;
         }
-        let way = Way::of(value(&code, &known, id, divisor, ty)?, ty.bits())?;
+        let replacement = Replacement::of(value(&code, &known, id, divisor, ty)?, ty.bits())?;
         let guard = instruction.guard.clone();
-        Some(Division { guard, is_remainder, bits: ty.bits(), result: result.clone(), dividend: dividend.clone(), way })
+        Some(Division {
+            guard,
+            is_remainder,
+            bits: ty.bits(),
+            result: result.clone(),
+            dividend: dividend.clone(),
+            replacement,
+        })
     };
     code.statements().filter_map(|(id, _)| Some((id, division(id)?))).collect()
 }
@@ -145,24 +152,27 @@ fn mask(bits: u32) -> u64 {
     u64::MAX >> (64 - bits.min(64))
 }
 
-impl Way {
+impl Replacement {
     /// `None` if there is no replacement, as for zero.
-    fn of(divisor: u64, bits: u32) -> Option<Way> {
+    fn of(divisor: u64, bits: u32) -> Option<Replacement> {
         if divisor.is_power_of_two() {
-            return Some(Way::Shift(divisor.trailing_zeros()));
+            return Some(Replacement::Shift(divisor.trailing_zeros()));
         }
         let divisor = u32::try_from(divisor).ok().filter(|&divisor| divisor != 0 && bits == 32)?;
-        Some(Way::Multiply(divisor, Reciprocal::of(divisor)))
+        Some(Replacement::Multiply(divisor, Reciprocal::of(divisor)))
     }
 }
 
 /// Replaces divisions by other instructions.
 fn rewrite(function: &mut Function, divisions: &BTreeMap<StatementId, Division>) {
     let mut needed: Vec<&str> = Vec::new();
-    if divisions.values().any(|division| matches!(division.way, Way::Multiply(..))) {
+    if divisions.values().any(|division| matches!(division.replacement, Replacement::Multiply(..))) {
         needed.push(QUOTIENT);
     }
-    if divisions.values().any(|division| matches!(&division.way, Way::Multiply(_, reciprocal) if reciprocal.adds)) {
+    if divisions
+        .values()
+        .any(|division| matches!(&division.replacement, Replacement::Multiply(_, reciprocal) if reciprocal.adds))
+    {
         needed.push(HALF);
     }
     // The pass may have processed the function before.
@@ -185,15 +195,15 @@ impl Division {
     /// the result.
     fn write(&self, mut statement: Statement, code: &mut NewCode) {
         let mut steps = NewCode::default();
-        let last = match &self.way {
-            Way::Shift(log2) if self.is_remainder => self.result(
+        let last = match &self.replacement {
+            Replacement::Shift(log2) if self.is_remainder => self.result(
                 &format!("and.b{}", self.bits),
                 [Operand::from(&self.dividend), ((1_i64 << log2).wrapping_sub(1)).into()],
             ),
-            Way::Shift(log2) => {
+            Replacement::Shift(log2) => {
                 self.result(&format!("shr.u{}", self.bits), [Operand::from(&self.dividend), (*log2).into()])
             }
-            Way::Multiply(divisor, reciprocal) => {
+            Replacement::Multiply(divisor, reciprocal) => {
                 let shift = self.multiply(reciprocal, &mut steps);
                 if self.is_remainder {
                     self.step(&mut steps, "shr.u32", [QUOTIENT.into(), QUOTIENT.into(), shift.into()]);

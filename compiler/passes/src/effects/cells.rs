@@ -21,7 +21,7 @@ pub(super) struct Cell {
 
 /// The result of a load.
 #[derive(Clone, Debug)]
-pub(super) enum Held {
+pub(super) enum Contents {
     /// Nothing has been stored there yet.
     Nothing,
     /// One value.
@@ -38,7 +38,7 @@ pub(super) struct Cells {
     cells: HashMap<VariableKey, HashMap<(i64, u32), Cell>>,
     count: usize,
     /// Variables with overlapping accesses of different extent, and their possible pointer targets.
-    torn: HashMap<VariableKey, RootSet>,
+    inconsistent: HashMap<VariableKey, RootSet>,
     /// Possible pointer targets stored to an unknown variable; every variable may hold them.
     anywhere: Option<RootSet>,
     /// Possible pointer targets in shared memory.
@@ -54,7 +54,7 @@ impl Cells {
             |&(o, w): &(i64, u32)| (o, w) != (offset, width) && o < end && offset < o.saturating_add(i64::from(w / 8));
         let mut changed = false;
         if self.cells.get(&variable).is_some_and(|own| own.keys().any(overlaps)) {
-            changed |= self.tear(variable, RootSet::NONE);
+            changed |= self.mark_inconsistent(variable, RootSet::NONE);
         }
         let count = &mut self.count;
         let cell = self.cells.entry(variable).or_default().entry((offset, width)).or_insert_with(|| {
@@ -72,10 +72,10 @@ impl Cells {
     }
 
     /// Stores to an unknown place of a variable; returns whether anything changed.
-    pub(super) fn tear(&mut self, variable: VariableKey, roots: RootSet) -> bool {
-        let before = self.torn.get(&variable).copied();
+    pub(super) fn mark_inconsistent(&mut self, variable: VariableKey, roots: RootSet) -> bool {
+        let before = self.inconsistent.get(&variable).copied();
         let after = before.unwrap_or_default().union(roots);
-        self.torn.insert(variable, after);
+        self.inconsistent.insert(variable, after);
         before != Some(after)
     }
 
@@ -99,39 +99,39 @@ impl Cells {
 
     /// Whether anything was stored into a variable.
     pub(super) fn is_written(&self, variable: VariableKey) -> bool {
-        self.torn.contains_key(&variable) || self.cells.contains_key(&variable)
+        self.inconsistent.contains_key(&variable) || self.cells.contains_key(&variable)
     }
 
     /// Whether a variable has overlapping accesses of different extent.
-    pub(super) fn is_torn(&self, variable: VariableKey) -> bool {
-        self.torn.contains_key(&variable) || self.anywhere.is_some()
+    pub(super) fn is_inconsistent(&self, variable: VariableKey) -> bool {
+        self.inconsistent.contains_key(&variable) || self.anywhere.is_some()
     }
 
     /// The contents of a place.
-    pub(super) fn load(&self, place: (VariableKey, i64, u32)) -> Held {
+    pub(super) fn load(&self, place: (VariableKey, i64, u32)) -> Contents {
         let (variable, offset, width) = place;
-        let torn = self.is_torn(variable);
+        let inconsistent = self.is_inconsistent(variable);
         match self.cells.get(&variable).and_then(|own| own.get(&(offset, width))) {
-            Some(cell) if !torn => match &cell.value {
-                Some(value) => Held::Value(value.clone()),
-                None => Held::Several(cell.number, cell.roots),
+            Some(cell) if !inconsistent => match &cell.value {
+                Some(value) => Contents::Value(value.clone()),
+                None => Contents::Several(cell.number, cell.roots),
             },
-            None if !torn && !self.is_written(variable) => Held::Nothing,
-            _ => Held::Mixture(self.anything_in(variable)),
+            None if !inconsistent && !self.is_written(variable) => Contents::Nothing,
+            _ => Contents::Mixture(self.anything_in(variable)),
         }
     }
 
     /// Possible pointer targets anywhere in a variable.
     pub(super) fn anything_in(&self, variable: VariableKey) -> RootSet {
         let whole = self.cells.get(&variable).into_iter().flatten().map(|(_, cell)| cell.roots);
-        let torn = self.torn.get(&variable).copied().unwrap_or_default();
-        whole.fold(torn.union(self.anywhere.unwrap_or_default()), RootSet::union)
+        let inconsistent = self.inconsistent.get(&variable).copied().unwrap_or_default();
+        whole.fold(inconsistent.union(self.anywhere.unwrap_or_default()), RootSet::union)
     }
 
     /// Possible pointer targets in any variable.
     pub(super) fn anything(&self) -> RootSet {
-        let torn = self.torn.values().copied().fold(self.anywhere.unwrap_or_default(), RootSet::union);
-        self.cells.values().flat_map(HashMap::values).map(|cell| cell.roots).fold(torn, RootSet::union)
+        let inconsistent = self.inconsistent.values().copied().fold(self.anywhere.unwrap_or_default(), RootSet::union);
+        self.cells.values().flat_map(HashMap::values).map(|cell| cell.roots).fold(inconsistent, RootSet::union)
     }
 
     /// The places of a variable that were stored to; used when it is passed to a call.

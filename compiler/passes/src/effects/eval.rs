@@ -132,7 +132,7 @@ impl<'m> Evaluation<'_, 'm> {
             && matches!(self.provenance.atoms.get(atom).key, AtomKey::Param(..))
         {
             let roots = self.provenance.atoms.get(atom).roots;
-            self.provenance.declare(roots);
+            self.provenance.mark_pointer(roots);
         }
         value.into()
     }

@@ -10,7 +10,7 @@ mod accesses;
 mod calls;
 
 use self::calls::{callees, count_arguments};
-use super::cells::{Cells, Held, VariableKey};
+use super::cells::{Cells, Contents, VariableKey};
 use super::eval::Evaluation;
 use super::linear::{ATOMS_MAX, AtomId, AtomKey, Atoms, Class, Linear, RootSet, gcd};
 use super::memory::{Act, MemoryAct, act, element};
@@ -63,7 +63,7 @@ pub(super) struct Provenance<'m> {
     /// Position of each kernel parameter.
     kernel_params: HashMap<VariableKey, usize>,
     changed: bool,
-    declared: bool,
+    found_pointer: bool,
 }
 
 /// Too many values or rounds: the kernel exceeds the limits of the analysis.
@@ -86,13 +86,13 @@ impl<'m> Provenance<'m> {
         for (index, param) in kernel.params.iter().enumerate() {
             if param.pointer.is_some() {
                 let set = roots.intern(Root::Param { index, offset: 0, name: param.name.clone() });
-                roots.declare(set);
+                roots.mark_pointer(set);
             }
         }
         for _ in 0..RESTARTS_MAX {
             let mut provenance = Provenance::new(module, &functions, roots.clone());
             provenance.settle()?;
-            if !provenance.declared {
+            if !provenance.found_pointer {
                 return Ok(provenance);
             }
             roots = provenance.roots;
@@ -137,7 +137,7 @@ impl<'m> Provenance<'m> {
             declarations: HashMap::new(),
             kernel_params: functions[0].params.iter().enumerate().map(|(i, p)| (key(p), i)).collect(),
             changed: false,
-            declared: false,
+            found_pointer: false,
         }
     }
 
@@ -274,8 +274,8 @@ impl<'m> Provenance<'m> {
         self.roots.of_sum(&self.atoms, address)
     }
 
-    pub(super) fn declare(&mut self, roots: RootSet) {
-        self.declared |= self.roots.declare(roots);
+    pub(super) fn mark_pointer(&mut self, roots: RootSet) {
+        self.found_pointer |= self.roots.mark_pointer(roots);
     }
 
     /// The value of a result that depends on memory or on other threads.
@@ -408,7 +408,7 @@ impl<'m> Provenance<'m> {
         let roots = match variable.space {
             StateSpace::Global => {
                 let set = self.roots.intern(Root::Variable(variable.name.clone()));
-                self.roots.declare(set);
+                self.roots.mark_pointer(set);
                 set
             }
             StateSpace::Const => self.roots.intern_variable(key, true),

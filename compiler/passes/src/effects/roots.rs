@@ -42,7 +42,7 @@ const MIXED: usize = RootSet::ROOTS_MAX - 1;
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
     roots: Vec<Place>,
-    declared: RootSet,
+    pointers: RootSet,
     /// Memory visible only to the block or thread itself: shared, local, parameters.
     private: RootSet,
     constant: RootSet,
@@ -63,7 +63,7 @@ impl Roots {
         let private = RootSet::of(PARAMETERS);
         Roots {
             roots: vec![Place::Parameters],
-            declared: private.union(RootSet::of(MIXED)),
+            pointers: private.union(RootSet::of(MIXED)),
             private,
             constant: RootSet::NONE,
         }
@@ -95,7 +95,7 @@ impl Roots {
         let has_room = known || self.roots.len() < VARIABLES_MAX;
         let set = if has_room { self.intern_place(Place::Variable(variable)) } else { RootSet::of(MIXED) };
         if has_room {
-            self.declared = self.declared.union(set);
+            self.pointers = self.pointers.union(set);
             let kind = if is_constant { &mut self.constant } else { &mut self.private };
             *kind = kind.union(set);
         }
@@ -127,10 +127,10 @@ impl Roots {
     }
 
     /// Records that a root is a pointer and not an integer; returns whether that is new.
-    pub(super) fn declare(&mut self, set: RootSet) -> bool {
-        let before = self.declared;
-        self.declared = before.union(set.intersection(RootSet::of(MIXED).union(RootSet::UNKNOWN).complement()));
-        before != self.declared
+    pub(super) fn mark_pointer(&mut self, set: RootSet) -> bool {
+        let before = self.pointers;
+        self.pointers = before.union(set.intersection(RootSet::of(MIXED).union(RootSet::UNKNOWN).complement()));
+        before != self.pointers
     }
 
     /// The roots of a sum. An integer added to a pointer stays within the pointer's root; the sum
@@ -187,7 +187,7 @@ impl Roots {
     }
 
     fn has_pointer(&self, set: RootSet) -> bool {
-        !set.intersection(self.declared).is_empty()
+        !set.intersection(self.pointers).is_empty()
     }
 
     /// Whether a set contains only memory of the block itself.

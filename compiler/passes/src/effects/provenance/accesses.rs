@@ -25,17 +25,17 @@ impl<'m> Provenance<'m> {
             self.load(function, statement, instruction, &touches, width);
         }
         if let Some(address) = address.as_ref().filter(|_| matches!(touches, Touched::Outside)) {
-            self.declare_if_plain(address);
+            self.mark_plain_parameter(address);
         }
     }
 
     /// Marks a parameter that is used directly as an address as a pointer.
-    fn declare_if_plain(&mut self, address: &Linear) {
+    fn mark_plain_parameter(&mut self, address: &Linear) {
         if let [(atom, 1)] = address.terms()
             && matches!(self.atoms.get(*atom).key, AtomKey::Param(_, _, 64))
         {
             let roots = self.atoms.get(*atom).roots;
-            self.declare(roots);
+            self.mark_pointer(roots);
         }
     }
 
@@ -91,7 +91,7 @@ impl<'m> Provenance<'m> {
                 let offset = offset.saturating_add(lane as i64 * i64::from(width / 8));
                 self.cells.store((variable, offset, width), value, roots)
             }
-            Touched::Variable(variable, None) => self.cells.tear(variable, roots),
+            Touched::Variable(variable, None) => self.cells.mark_inconsistent(variable, roots),
             Touched::SomeVariable => self.cells.store_anywhere(roots),
             Touched::Anything => self.cells.store_anywhere(roots) | self.cells.store_shared(roots),
         };
@@ -130,21 +130,21 @@ impl<'m> Provenance<'m> {
                 Touched::Anything => self.cells.anything().union(self.cells.shared()).union(foreign),
                 Touched::Variable(variable, offset) => {
                     let at = offset.map(|o| o.saturating_add(lane as i64 * i64::from(width / 8)));
-                    match self.held(variable, at, width) {
-                        Held::Nothing => continue,
-                        Held::Value(value) if register_width == width => {
+                    match self.contents(variable, at, width) {
+                        Contents::Nothing => continue,
+                        Contents::Value(value) if register_width == width => {
                             self.define(function, statement, name, &value);
                             continue;
                         }
-                        Held::Value(_) => RootSet::NONE,
-                        Held::Several(_, roots) if register_width != width => roots,
-                        Held::Several(number, roots) => {
+                        Contents::Value(_) => RootSet::NONE,
+                        Contents::Several(_, roots) if register_width != width => roots,
+                        Contents::Several(number, roots) => {
                             let atom = self.atoms.intern(AtomKey::Cell(number), || (Class::Changing, None));
                             self.changed |= self.atoms.add_roots(atom, roots);
                             self.define(function, statement, name, &Linear::atom(width, atom));
                             continue;
                         }
-                        Held::Mixture(roots) => roots,
+                        Contents::Mixture(roots) => roots,
                     }
                 }
             };
@@ -154,15 +154,15 @@ impl<'m> Provenance<'m> {
     }
 
     /// The contents of a place of a variable; a kernel parameter contains itself.
-    fn held(&mut self, variable: VariableKey, offset: Option<i64>, width: u32) -> Held {
+    fn contents(&mut self, variable: VariableKey, offset: Option<i64>, width: u32) -> Contents {
         let foreign = if width >= 64 { RootSet::UNKNOWN } else { RootSet::NONE };
         match (self.kernel_params.get(&variable).copied(), offset) {
             (Some(index), Some(offset)) if !self.cells.is_written(variable) => {
-                Held::Value(self.parameter(index, offset, width))
+                Contents::Value(self.parameter(index, offset, width))
             }
-            (Some(_), _) => Held::Mixture(self.cells.anything_in(variable).union(foreign)),
+            (Some(_), _) => Contents::Mixture(self.cells.anything_in(variable).union(foreign)),
             (None, Some(offset)) => self.cells.load((variable, offset, width)),
-            (None, None) => Held::Mixture(self.cells.anything_in(variable)),
+            (None, None) => Contents::Mixture(self.cells.anything_in(variable)),
         }
     }
 

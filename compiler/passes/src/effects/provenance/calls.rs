@@ -65,7 +65,7 @@ impl<'m> Provenance<'m> {
             }
         } else if let Some(to) = self.variable_operand(function, statement, result) {
             self.copy_variable(key(returned), to);
-        } else if let (Held::Value(value), Operand::Name(name)) =
+        } else if let (Contents::Value(value), Operand::Name(name)) =
             (self.cells.load((key(returned), 0, returned.ty.bits())), result)
         {
             self.define(function, statement, name, &value);
@@ -96,9 +96,9 @@ impl<'m> Provenance<'m> {
             };
             self.changed |= self.cells.store((to, offset, width), &value, cell.roots);
         }
-        if self.cells.is_torn(from) {
+        if self.cells.is_inconsistent(from) {
             let roots = self.cells.anything_in(from);
-            self.changed |= self.cells.tear(to, roots);
+            self.changed |= self.cells.mark_inconsistent(to, roots);
         }
     }
 }

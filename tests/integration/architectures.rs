@@ -1,10 +1,10 @@
-//! Architectures as torch exports them, small and with random weights, on the path a model takes:
-//! compiled to a bundle, run on the host device, compared with ONNX Runtime.
+//! Architectures exported by torch, small and with random weights: compiled to a bundle, run on the
+//! host device, and compared with ONNX Runtime.
 //!
 //! `tests/python/export_architectures.py` writes the files in `tests/fixtures/architectures` and
-//! their table. Each runs with two bindings of its dynamic axes. A full run takes all of them,
-//! others take one in four; `ATOLL_SEED` chooses which. `ATOLL_ARCHITECTURES` is a regular
-//! expression; only architectures whose names match run.
+//! their table. Each architecture runs with two bindings of its dynamic axes. A full run takes all
+//! of them, other runs one in four, selected by `ATOLL_SEED`. `ATOLL_ARCHITECTURES` is a regular
+//! expression that selects architectures by name.
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_engine::EngineConfig;
@@ -13,12 +13,12 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Of how many architectures a run that is not full takes one.
+/// One of this many architectures runs unless the run is full.
 const SAMPLED: usize = 4;
 /// Largest difference of an element, relative to the largest element of its output.
 const TOLERANCE: f64 = 1e-3;
 
-/// Architectures that are refused, and a part of the reason.
+/// Refused architectures, with a part of the reason.
 const REFUSED: [(&str, &str); 2] = [("swin_any_size", "known only at run time"), ("ssd", "which may be too few")];
 
 #[derive(Deserialize)]
@@ -53,9 +53,7 @@ fn check(architecture: &Architecture, fixtures: &Path) -> Result<()> {
     let path = fixtures.join(format!("{}.onnx", architecture.name));
     let mut model = Model { name: architecture.name.clone(), path, symbols: vec![] };
     if let Some((_, reason)) = REFUSED.iter().find(|(name, _)| *name == architecture.name) {
-        let Err(error) = compile(&model, folder.path()) else {
-            bail!("it compiles now; take it out of the list of those that are refused")
-        };
+        let Err(error) = compile(&model, folder.path()) else { bail!("it compiles now; remove it from REFUSED") };
         let error = format!("{error:#}");
         ensure!(error.contains(reason), "it is refused for another reason than `{reason}`: {error}");
         return Ok(());

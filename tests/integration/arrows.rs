@@ -1,10 +1,11 @@
-//! The dependency arrows of the house, held against the real dependency graph.
+//! Checks the dependencies between crates against the map in `ARCHITECTURE.md`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Every crate with the crates of ours it may use. What is absent is the point: the frontend knows
-/// no PTX, the passes no tensors, nothing in the runtime knows the compiler, the core knows nobody.
+/// The crates of ours that each crate may use. What is absent matters: the frontend does not know
+/// PTX, passes do not know tensors, the runtime does not know the compiler, and the core knows no
+/// other crate.
 const ARROWS: &[(&str, &[&str])] = &[
     ("atoll-ptx", &[]),
     ("atoll-kgraph", &[]),
@@ -100,7 +101,7 @@ fn crates_depend_only_on_what_the_map_allows() {
     }
 }
 
-/// Our own crates among a package's dependencies, those for tests left out.
+/// Our own crates among a package's normal dependencies.
 fn normal_dependencies(package: &serde_json::Value) -> Vec<&str> {
     let dependencies = package["dependencies"].as_array().unwrap();
     dependencies

@@ -1,9 +1,9 @@
-//! What passes cost in machine code, as `atoll bench assembled` measures it, where `ptxas` is
-//! installed: every kernel that assembles still does; the flag costs neither occupancy nor spills;
-//! checks in loops cost no spills and leave inner loops unrolled.
+//! The cost of passes in machine code, as measured by `atoll bench assembled`, if `ptxas` is
+//! installed. Every kernel that assembles still does; the preemption flag costs neither occupancy
+//! nor spills; checks in loops cost no spills and keep inner loops unrolled.
 //!
-//! Sampled: each file of the corpus for one architecture in turn, and one small model. In full:
-//! everything for all four.
+//! A normal run takes each file of the corpus for one architecture in turn, and one small model. A
+//! full run takes everything for all four.
 
 use crate::serve::atoll;
 use anyhow::{Context, Result, ensure};
@@ -15,16 +15,15 @@ use std::process::Command;
 
 const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_120"];
 
-/// The sets of passes that may cost no occupancy, and those that may cost no spills; others pay
-/// what they must.
+/// Sets of passes that must cost no occupancy, and those that must cost no spills.
 const KEEP_WARPS: [&str; 2] = ["flag", "models"];
 const SPILL_NOTHING: [&str; 3] = ["flag", "models", "loops"];
 
-/// What the least of a kernel's inner loops is that checks leave.
+/// Minimum share of inner-loop work that must remain with checks.
 const KEPT_MIN: f64 = 0.9;
 
-/// Kernels that have fewer warps with the flag, since with as many registers as before they would
-/// spill.
+/// Kernels that lose warps with the flag, because they would spill with the same number of
+/// registers.
 const LOSE_WARPS: [(&str, &str); 1] = [("batch_norm", "sm_80")];
 
 #[derive(Deserialize)]
@@ -73,7 +72,7 @@ impl Row {
     }
 }
 
-/// Asks the program about files for some architectures.
+/// Runs the program on files, for some architectures.
 fn measure(files: &[String], architectures: &[&str]) -> Result<Report> {
     let mut command = Command::new(atoll());
     command.args(["bench", "assembled", "--json", "--architecture", &architectures.join(",")]).args(files);
@@ -86,7 +85,7 @@ fn measure(files: &[String], architectures: &[&str]) -> Result<Report> {
     serde_json::from_str(&text).with_context(|| format!("{files:?}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// What is to be measured: files, and for which architectures.
+/// The measurements: files, and their architectures.
 fn tasks(folder: &std::path::Path) -> Result<Vec<(Vec<String>, Vec<&'static str>)>> {
     let corpus = ptx_files()?.into_iter().map(|path| path.to_string_lossy().into_owned());
     if !full() {

@@ -1,5 +1,4 @@
-//! Bad input as a user gives it: to the real program, which must name the cause and the remedy and
-//! never panic.
+//! Invalid input to the real program, which must name the cause and the remedy, and never panic.
 
 use crate::serve::atoll;
 use anyhow::{Result, ensure};
@@ -42,7 +41,7 @@ fn model(dims: &[i64], nodes: Vec<NodeProto>, initializer: Vec<TensorProto>) -> 
     ModelProto { ir_version: 8, graph: Some(graph), opset_import: vec![opset], ..Default::default() }.encode_to_vec()
 }
 
-/// Runs `atoll` with arguments; it must fail without a panic and say every word.
+/// Runs `atoll`; it must fail without a panic, and its message must contain every word.
 fn refused(arguments: &[&str], words: &[&str]) -> Result<()> {
     let output = Command::new(atoll()).args(arguments).output()?;
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -80,7 +79,7 @@ fn models() -> Result<()> {
         &model(&[4], vec![node("Relu", &["b"], "a"), node("Relu", &["a"], "b"), node("Add", &["a", "x"], "y")], vec![]),
         &["cycle"],
     )?;
-    check(&model(&[4], vec![node("Relu", &["nobody"], "y")], vec![]), &["nobody"])?;
+    check(&model(&[4], vec![node("Relu", &["unknown"], "y")], vec![]), &["unknown"])?;
     check(
         &model(&[4], vec![node("Relux", &["x"], "y")], vec![]),
         &["Relux", "the_y", "opset 17", "nearest supported operator is Relu"],
@@ -118,7 +117,7 @@ fn bundles() -> Result<()> {
         refused(&["inspect", &path], &["null.kg", "atoll compile"])?;
         refused(&["infer", "--model", &path], &["null.kg"])?;
     }
-    // A newer writer: the manifest says so before anything else is read.
+    // A newer format: the manifest is checked before anything else.
     let text = String::from_utf8_lossy(&whole).into_owned();
     ensure!(text.contains("\"format\": 2"), "the manifest has a format");
     let mut newer = whole.clone();
@@ -138,6 +137,6 @@ fn inputs() -> Result<()> {
     std::fs::write(&file, b"no numpy")?;
     let file = file.to_string_lossy().into_owned();
     refused(&["infer", "--model", &bundle, "--input", &format!("input={file}")], &["x.npy"])?;
-    refused(&["infer", "--model", &bundle, "--input", "nobody=random"], &["nobody", "input"])?;
+    refused(&["infer", "--model", &bundle, "--input", "unknown=random"], &["unknown", "input"])?;
     refused(&["infer", "--model", "null", "--url", "127.0.0.1:1"], &["127.0.0.1:1", "atoll serve"])
 }

@@ -45,13 +45,13 @@ fn check(function: &Function, size: u32, folder: &Path) -> Result<()> {
         &numbers(dtype, &result.outputs[0].bytes),
         &numbers(dtype, &std::fs::read(folder.join("output.bin"))?),
     );
-    // The matrix of `jacobi` is exact, and everything else is in double precision.
+    // The matrix of `jacobi` is exact; other functions use double precision in the reference.
     let tolerance = if dtype == DType::F64 { 1e-12 } else { 1e-5 };
     ensure!(error < tolerance, "{} of size {size} differs by {error:.2e}", function.name);
     Ok(())
 }
 
-/// What numpy calls the type of an input.
+/// NumPy's name of an input type.
 fn numpy_name(dtype: DType) -> Result<&'static str> {
     Ok(match dtype {
         DType::F32 => "float32",

@@ -1,5 +1,5 @@
-//! Requests that nobody waits for any more, in the middle of a kernel that never ends: they leave
-//! the device, and others are served as if nothing had been.
+//! Cancelled requests in the middle of an endless kernel: their launches leave the device, and
+//! other requests are served normally.
 
 use crate::serve::Daemon;
 use anyhow::{Context, Result, ensure};
@@ -9,14 +9,14 @@ use atoll_tests::root;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// What makes the function of `faulty.toml` go on for ever, and what makes it return at once.
+/// Modes of `faulty.toml`: run forever, or return at once.
 const ENDLESS: u32 = 5;
 pub(crate) const HARMLESS: u32 = 0;
 
-/// How long anything may take before a test gives up; what is promised is milliseconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of the tests; the actual times are milliseconds.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends a request for `faulty`, with parameters in JSON, and does not wait for its answer.
+/// Sends a request for `faulty` with parameters in JSON, without waiting for the answer.
 pub(crate) fn send(address: &str, mode: u32, parameters: &str) -> Result<TcpStream> {
     let inputs = format!(r#"[{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{mode}]}}]"#);
     Ok(http::send(
@@ -27,7 +27,7 @@ pub(crate) fn send(address: &str, mode: u32, parameters: &str) -> Result<TcpStre
     )?)
 }
 
-/// The value of a sample; where it names no device, of all devices together.
+/// The value of a metric; the sum over all devices if the sample names none.
 pub(crate) fn metric(daemon: &Daemon, sample: &str) -> Result<f64> {
     let (_, text) = http::ask(&daemon.metrics, "GET", "/metrics", "")?;
     let value = |line: &str| {
@@ -40,7 +40,7 @@ pub(crate) fn metric(daemon: &Daemon, sample: &str) -> Result<f64> {
     Ok(values.iter().sum())
 }
 
-/// A sample without its last label, which is that of its device.
+/// A sample without its last label, `device`.
 pub(crate) fn without_device(sample: &str) -> String {
     let Some(at) = sample.find("device=\"") else { return sample.to_owned() };
     match sample[..at].strip_suffix(',') {
@@ -52,27 +52,28 @@ pub(crate) fn without_device(sample: &str) -> String {
 fn wait_for(daemon: &Daemon, sample: &str, value: f64) -> Result<()> {
     let start = Instant::now();
     while metric(daemon, sample)? != value {
-        ensure!(start.elapsed() < PATIENCE, "{sample} is {}, not {value}", metric(daemon, sample)?);
+        ensure!(start.elapsed() < TIMEOUT, "{sample} is {}, not {value}", metric(daemon, sample)?);
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
 
 #[test]
-fn requests_that_nobody_waits_for_leave_the_device() -> Result<()> {
+fn cancelled_requests_leave_the_device() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let repository = folder.path().join("repository");
     std::fs::create_dir(&repository)?;
     let options = CompileOptions { targets: vec![Target::this_host()], ..CompileOptions::default() };
     pack(&root().join("tests/functions/faulty.toml"), &repository.join("faulty.kg"), &options, &Silent)?;
-    // A time limit would end the kernels as well, long after this test has given up.
+    // A time limit would also end the kernels, but long after this test's timeout.
     let daemon = Daemon::start_with(&repository, folder.path(), &["--time-limit", "3600"])?;
     let running = "atoll_running_invocations{model=\"faulty\",version=\"1\"}";
-    let held =
-        "atoll_usage_memory_bytes{tenant=\"local\",function=\"faulty\",class=\"best_effort\",kind=\"invocations\"}";
+    let held = "atoll_usage_memory_bytes{tenant=\"local\",function=\"faulty\",\
+             class=\"best_effort\",kind=\"invocations\"}";
     let ended = |outcome: &str| {
         format!(
-            "atoll_usage_invocations_total{{tenant=\"local\",function=\"faulty\",class=\"best_effort\",outcome=\"{outcome}\"}}"
+            "atoll_usage_invocations_total{{tenant=\"local\",function=\"faulty\",\
+             class=\"best_effort\",outcome=\"{outcome}\"}}"
         )
     };
     ensure!(
@@ -81,33 +82,36 @@ fn requests_that_nobody_waits_for_leave_the_device() -> Result<()> {
     );
 
     for round in 1..=3 {
-        // The client goes away in the middle.
+        // The client disconnects.
         let client = send(&daemon.http, ENDLESS, "{}")?;
         wait_for(&daemon, running, 1.0)?;
         std::thread::sleep(Duration::from_millis(20));
         drop(client);
         wait_for(&daemon, &ended("cancelled"), f64::from(round))?;
 
-        // The client waits, but only so long.
+        // The client waits, but with a deadline.
         let text = answer(send(&daemon.http, ENDLESS, r#"{"timeout": 30000}"#)?)?;
         ensure!(text.starts_with("HTTP/1.1 504"), "{text}");
         ensure!(metric(&daemon, &ended("deadline_exceeded"))? == f64::from(round));
 
-        // Nothing is left, and the device serves others.
+        // No resource is leaked, and other requests are served.
         ensure!(metric(&daemon, running)? == 0.0 && metric(&daemon, held)? == 0.0);
         let text = answer(send(&daemon.http, HARMLESS, "{}")?)?;
         ensure!(text.starts_with("HTTP/1.1 200"), "{text}");
     }
     ensure!(metric(&daemon, "atoll_aborted_launches_total")? > 0.0);
 
-    // Everything that compute units did is on the bill, also what was ended.
+    // All work of the compute units is billed, including aborted launches.
     let device = daemon_device(&daemon)?;
     let billed: f64 = ["real_time", "best_effort"]
         .into_iter()
         .map(|class| {
             metric(
                 &daemon,
-                &format!("atoll_usage_device_seconds_total{{tenant=\"local\",function=\"faulty\",class=\"{class}\"}}"),
+                &format!(
+                    "atoll_usage_device_seconds_total{{tenant=\"local\",function=\"faulty\",\
+             class=\"{class}\"}}"
+                ),
             )
         })
         .sum::<Result<f64>>()?;

@@ -1,12 +1,11 @@
-//! Clients, executors and the daemon are killed and stopped at random, under load, and nothing is
-//! lost, answered twice, or left behind.
+//! Clients, executors and the daemon are killed and stopped at random, under load. No request may
+//! be lost or answered twice, and no resource leaked.
 //!
-//! Each round does one thing to one process, while client processes ask for functions, chains, a
-//! model, and objects. A client says of every request before it is sent what it is, and afterwards
-//! what became of it; `books.rs` holds that against what was done. Now and then nobody asks
-//! anything for a moment, and `audit.rs` looks at what must be so then. `ATOLL_SEED` chooses
-//! another run: the same things are then done in the same order, though not at the same moments of
-//! the processes they are done to.
+//! Each round does one thing to one process, while client processes call functions, chains and a
+//! model, and use objects. A client reports each request before sending it, and its outcome
+//! afterwards; `books.rs` checks the outcomes. From time to time all requests pause, and `audit.rs`
+//! checks the invariants of an idle daemon. `ATOLL_SEED` selects another run: it determines the
+//! order of actions, but not their timing.
 
 mod audit;
 mod books;
@@ -29,20 +28,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-/// Rounds between two looks at an idle daemon.
+/// Rounds between two audits.
 const ROUNDS_PER_AUDIT: u32 = 20;
 
-/// Executors that a tenant loses for sure without becoming unavailable, which a daemon lets it be
-/// after the fifth in a minute.
+/// Number of executors that a tenant can lose without becoming unavailable; the daemon's limit is
+/// five per minute.
 const HARMS_MAX: u32 = 4;
 
-/// Deeds that are told when something goes wrong.
-const DEEDS_TOLD: usize = 12;
+/// Number of actions shown after a failure.
+const ACTIONS_SHOWN: usize = 12;
 
-/// What clients keep, and what nobody may take.
-const HEIRLOOMS: u32 = 4;
+/// Number of objects that are never removed.
+const PERMANENT_OBJECTS: u32 = 4;
 
-/// Counters that are told at the end; the first one has to have counted something.
+/// Counters shown at the end; the first one must be nonzero.
 const COUNTED: [&str; 4] = [
     "atoll_retries_total",
     "atoll_executor_losses_total{cause=\"died\"}",
@@ -61,28 +60,26 @@ struct Chaos {
     crowds: Vec<Crowd>,
     examples: Vec<(String, String)>,
     idle: Idle,
-    /// What the daemon held before anything was deployed.
+    /// Holdings of the daemon before anything was deployed.
     empty: Holdings,
-    /// Executors that each tenant lost to this daemon.
+    /// Executors that each tenant lost with this daemon.
     harms: BTreeMap<&'static str, u32>,
-    deeds: VecDeque<String>,
-    /// The daemons' own counts of what is in [`COUNTED`], by generation; what came after the last
-    /// look at each is not in it.
+    actions: VecDeque<String>,
+    /// The daemons' values of the metrics in [`COUNTED`], by generation, as of the last audit of
+    /// each.
     counted: BTreeMap<u64, [f64; COUNTED.len()]>,
 }
 
 #[test]
-fn nothing_is_lost_whatever_dies() -> Result<()> {
+fn nothing_is_lost_when_processes_die() -> Result<()> {
     let (seed, rounds) = (seed(), if full() { 1000 } else { 40 });
     let mut chaos = Chaos::begin(seed)?;
     let outcome = chaos.run(rounds);
     chaos.tell(seed, rounds, outcome.is_ok());
-    let told = chaos.deeds.make_contiguous().join("\n  ");
+    let told = chaos.actions.make_contiguous().join("\n  ");
     let log = chaos.house.last_words();
     outcome.with_context(|| {
-        format!(
-            "ATOLL_SEED={seed} does the same again; the last that was done:\n  {told}\nthe daemon's log:\n  {log}\n"
-        )
+        format!("repeat with ATOLL_SEED={seed}; the last actions:\n  {told}\nthe daemon's log:\n  {log}\n")
     })
 }
 
@@ -92,7 +89,7 @@ impl Chaos {
         let examples = house.examples()?;
         let shared = Arc::new(Shared::default());
         shared.books().add_calls(0, "local", examples.len() as u64);
-        keep_heirlooms(&house, &shared)?;
+        store_permanent_objects(&house, &shared)?;
         let idle = Idle::of(&house)?;
         let (rng, crowds) = (Rng::new(seed), Vec::new());
         let mut chaos = Chaos {
@@ -104,7 +101,7 @@ impl Chaos {
             idle,
             empty,
             harms: BTreeMap::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
             counted: BTreeMap::new(),
         };
         let (busy, web) = (Role::Busy, Role::Web);
@@ -156,13 +153,13 @@ impl Chaos {
         self.end()
     }
 
-    /// Does something to somebody. Whether it was the end of a daemon.
+    /// Does one action. Returns whether it ended a daemon.
     fn make_round(&mut self, round: u32) -> Result<bool> {
         self.shared.open();
         let pause = Duration::from_millis(10 + self.rng.below(100));
         let short = Duration::from_millis(2 + self.rng.below(60));
         let choice = self.rng.below(100);
-        let deed = match choice {
+        let action = match choice {
             0..4 => self.kill_daemon()?,
             4..10 => self.stop_daemon(short)?,
             10..38 => self.harm_executor(None)?,
@@ -171,8 +168,8 @@ impl Chaos {
             62..82 => self.harm_client(None)?,
             _ => self.harm_client(Some(short))?,
         };
-        self.deeds.push_back(format!("round {round}: {deed}"));
-        self.deeds.drain(..self.deeds.len().saturating_sub(DEEDS_TOLD));
+        self.actions.push_back(format!("round {round}: {action}"));
+        self.actions.drain(..self.actions.len().saturating_sub(ACTIONS_SHOWN));
         std::thread::sleep(pause);
         self.check_complaints()?;
         Ok(choice < 4)
@@ -204,7 +201,7 @@ impl Chaos {
         Ok(format!("the daemon was stopped for {time:?}"))
     }
 
-    /// A tenant that may lose another executor; now and then one that may not.
+    /// A tenant that may lose another executor; occasionally one that may not.
     fn victim(&mut self) -> Option<&'static str> {
         let dares = self.rng.one_in(12);
         let first = self.rng.below(VICTIMS.len() as u64) as usize;
@@ -221,7 +218,7 @@ impl Chaos {
         match stop {
             None => {
                 self.note_harm(tenant, executor);
-                // It may have ended a moment ago.
+                // It may have ended meanwhile.
                 let _ = kill_process(executor, Signal::KILL);
                 Ok(format!("executor {executor} of {tenant} was killed"))
             }
@@ -234,15 +231,15 @@ impl Chaos {
         }
     }
 
-    /// Stops an executor until the daemon finds it.
+    /// Stops an executor until the daemon detects the hang.
     fn hang_executor(&mut self) -> Result<String> {
-        let Some(tenant) = self.victim() else { return Ok("nobody is left who may lose an executor".into()) };
+        let Some(tenant) = self.victim() else { return Ok("no tenant may lose another executor".into()) };
         let Some(executor) = self.house.executor(tenant)? else {
             return Ok(format!("there is no executor of {tenant}"));
         };
         self.note_harm(tenant, executor);
         let _ = kill_process(executor, Signal::STOP);
-        Ok(format!("executor {executor} of {tenant} was stopped for good"))
+        Ok(format!("executor {executor} of {tenant} was stopped permanently"))
     }
 
     fn note_harm(&mut self, tenant: &'static str, executor: rustix::process::Pid) {
@@ -250,7 +247,7 @@ impl Chaos {
         self.shared.books().harmed.insert(executor.as_raw_nonzero().get() as u32);
     }
 
-    /// Kills a client, or stops it for a while; never one whose latency is measured.
+    /// Kills a client, or stops it for a while; never the one whose latency is measured.
     fn harm_client(&mut self, stop: Option<Duration>) -> Result<String> {
         let victims: Vec<Arc<Member>> = self
             .crowds
@@ -270,8 +267,7 @@ impl Chaos {
         Ok(format!("{name} was stopped for {time:?}"))
     }
 
-    /// Kills one executor and nothing else: no request may fail, because each may be tried once
-    /// more.
+    /// Kills one executor and nothing else. No request may fail, because each may be retried once.
     fn lose_one(&mut self) -> Result<()> {
         let tenant = VICTIMS[self.rng.below(VICTIMS.len() as u64) as usize];
         if self.harms.get(tenant).is_some_and(|harms| *harms + 1 >= HARMS_MAX) {
@@ -284,7 +280,7 @@ impl Chaos {
         if let Some(executor) = self.house.executor(tenant)? {
             self.note_harm(tenant, executor);
             kill_process(executor, Signal::KILL)?;
-            self.deeds.push_back(format!("executor {executor} of {tenant} was killed, and nothing else was done"));
+            self.actions.push_back(format!("executor {executor} of {tenant} was killed, and nothing else was done"));
         }
         std::thread::sleep(begin);
         let closed = self.shared.close();
@@ -293,12 +289,12 @@ impl Chaos {
         closed.with_context(|| format!("{:#?}", self.house.processes()))
     }
 
-    /// Lets nobody ask anything for a moment, and looks around.
+    /// Pauses all requests and checks the invariants.
     fn audit(&mut self) -> Result<()> {
         let closed = self.shared.close();
         self.check_complaints()?;
         closed.with_context(|| format!("{:#?}", self.house.processes()))?;
-        // One that is stopped and has nothing to do is found by nobody, and need not be.
+        // A stopped executor without work is not detected, and need not be.
         self.house.wake_executors()?;
         let generation = self.shared.generation.load(SeqCst);
         let is_alive = |salt| salt == 0 || self.crowds.iter().any(|crowd| crowd.has(salt));
@@ -310,10 +306,10 @@ impl Chaos {
         Ok(())
     }
 
-    /// Everything is given back, and everybody goes.
+    /// Removes everything and stops all processes.
     fn end(&mut self) -> Result<()> {
         self.crowds.clear();
-        audit::everything_can_be_given_back(&self.house, &self.empty)?;
+        audit::everything_can_be_removed(&self.house, &self.empty)?;
         let last = crate::executors::children(self.house.pid())?;
         let daemon = self.house.pid();
         let status = self.house.daemon.signal(Signal::TERM)?;
@@ -330,7 +326,7 @@ impl Chaos {
         std::array::from_fn(|index| self.counted.values().map(|counts| counts[index]).sum())
     }
 
-    /// What happened, for who looks.
+    /// Prints a summary.
     #[expect(clippy::print_stderr, reason = "the figures of a run")]
     fn tell(&self, seed: u64, rounds: u32, is_well: bool) {
         let [retries, died, hung, violations] = self.sums();
@@ -338,17 +334,18 @@ impl Chaos {
         let end = if is_well { "well" } else { "badly" };
         eprintln!("chaos, seed {seed}, {rounds} rounds, {} daemons, ended {end}", self.counted.len());
         eprintln!(
-            "  requests: {outcomes:?}; {retries} tried again; executors: {died} died, {hung} hung, {violations} broke the protocol"
+            "  requests: {outcomes:?}; {retries} tried again; executors: {died} died, {hung} hung, {violations} broke \
+            the protocol"
         );
         eprintln!("  real-time requests beside load: {}", quantiles(latencies.calm));
         eprintln!("  the same while others are killed and stopped: {}", quantiles(latencies.disturbed));
     }
 }
 
-/// Objects that nobody gives up, so that every daemon has to bring some back.
-fn keep_heirlooms(house: &House, shared: &Shared) -> Result<()> {
+/// Stores objects that are never removed, so that every daemon has to restore some.
+fn store_permanent_objects(house: &House, shared: &Shared) -> Result<()> {
     let mut client = house.client("a")?;
-    for i in 0..HEIRLOOMS {
+    for i in 0..PERMANENT_OBJECTS {
         let tensor = Tensor { datatype: DataType::Uint32, shape: vec![1000], bytes: bytes(&vec![i; 1000]) };
         let digest = client.put(&tensor, None)?;
         shared.books().objects.insert(("a".into(), digest), Promise::Kept(0));

@@ -1,12 +1,12 @@
-//! Files of a crate do not import each other in circles, and stay readable in one go.
+//! Limits of imports within a crate: no large import cycles, and short files in the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Lines of a file of the engine.
+/// Maximum number of lines of a file of the engine.
 const LINES_MAX: usize = 400;
 
-/// Files that may import each other in a circle: as many as are read together.
+/// Maximum number of files in an import cycle: a group that can be read together.
 const CIRCLE_MAX: usize = 5;
 
 #[test]
@@ -46,7 +46,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the repository").to_owned()
 }
 
-/// The folders of sources of all crates.
+/// The source folders of all crates.
 fn crates(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let is_ours = |path: &PathBuf| {
@@ -57,7 +57,7 @@ fn crates(folder: &Path) -> Vec<PathBuf> {
     sources.into_iter().chain(others.iter().flat_map(|path| crates(path))).collect()
 }
 
-/// All Rust files below a folder, without those of tests.
+/// All Rust files below a folder, except those of tests.
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).expect("a folder of sources") {
@@ -74,7 +74,7 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The name of a file's module, below the folder: empty for the folder's own.
+/// Name of a file's module, relative to the folder; empty for the folder's own module.
 fn module(folder: &Path, path: &Path) -> String {
     let inside = path.strip_prefix(folder).expect("below the folder").with_extension("");
     let mut parts: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -84,7 +84,7 @@ fn module(folder: &Path, path: &Path) -> String {
     parts.join("::")
 }
 
-/// What a text imports, one path each.
+/// The imports of a file, one path each.
 fn imports(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
@@ -92,14 +92,14 @@ fn imports(text: &str) -> Vec<String> {
         let begin = statement.rfind("use ")?;
         let is_word = statement[..begin].chars().next_back().is_none_or(char::is_whitespace);
         let tree = statement[begin + "use ".len()..].trim();
-        // What a module within the file imports from it crosses no border.
+        // Imports of an inner module from its own file do not count.
         let is_inside = statement[..begin].ends_with("    ") && tree.starts_with("super::");
         (is_word && !is_inside).then_some(tree)
     });
     statements.flat_map(expand).collect()
 }
 
-/// A use tree as single paths.
+/// Expands a use tree into single paths.
 fn expand(tree: &str) -> Vec<String> {
     let Some((before, inside)) = tree.split_once('{') else {
         return vec![tree.split(" as ").next().unwrap_or_default().trim().to_owned()];
@@ -122,8 +122,8 @@ fn expand(tree: &str) -> Vec<String> {
     parts.flat_map(|part| expand(&format!("{before}{part}"))).collect()
 }
 
-/// The groups of files that import each other, directly or through others. The folder's own file,
-/// which declares and re-exports the rest, counts only where the rest imports it.
+/// The groups of files that import each other, directly or indirectly. The folder's own module,
+/// which declares and re-exports the others, counts only if others import it.
 fn circles(folder: &Path) -> Vec<Vec<String>> {
     let sources = sources(folder);
     let modules: BTreeSet<String> = sources.iter().map(|(path, _)| module(folder, path)).collect();
@@ -147,11 +147,10 @@ fn circles(folder: &Path) -> Vec<Vec<String>> {
     circles.into_iter().collect()
 }
 
-/// The module that an import is of: the longest known beginning of its path.
+/// The module that an import belongs to: the longest known prefix of its path.
 fn target(own: &str, import: &str, modules: &BTreeSet<String>) -> Option<String> {
     let mut base: Vec<&str> = own.split("::").filter(|part| !part.is_empty()).collect();
-    // A path that begins with another crate's name leads nowhere from here, which is to say to the file
-    // itself.
+    // A path of another crate has no known prefix, and so maps to the file itself.
     for part in import.split("::") {
         match part {
             "crate" => base.clear(),

@@ -1,6 +1,6 @@
-//! `atoll kernel compare`: random kernels and those of other compilers on a GPU, held against the
-//! interpreter; here on the stand-in driver, which shows that all of it runs and that a difference
-//! is seen.
+//! `atoll kernel compare`: random kernels and kernels of other compilers on a GPU, compared with
+//! the interpreter. On the stand-in driver, this tests that everything runs and that a difference
+//! is found.
 
 use super::serve::atoll;
 use anyhow::{Context, Result, ensure};
@@ -11,11 +11,11 @@ use atoll_workbench::without_others;
 use serde_json::Value;
 use std::path::Path;
 
-/// Cases that show what GPUs do in ways of their own: warps, barriers, shared memory, atomics,
-/// products of matrices, halves.
+/// Cases with GPU-specific features: warps, barriers, shared memory, atomics, matrix products,
+/// halves.
 const CASES: &str = "saxpy,bit_tricks,halves,scan_inclusive,votes,histogram_shared,gemm_mma,compact,triton_softmax";
 
-/// What came of a comparison: whether the program was content, what it said, and what it saved.
+/// Runs a comparison. Returns whether it succeeded, its output, and the saved report.
 fn compare(folder: &Path, options: &str, arguments: &[&str]) -> Result<(bool, String, Value)> {
     let saved = folder.join("compared.json");
     let mut command = stand_in::command(&atoll(), folder, options)?;
@@ -27,7 +27,7 @@ fn compare(folder: &Path, options: &str, arguments: &[&str]) -> Result<(bool, St
 }
 
 #[test]
-fn kernels_do_on_a_gpu_what_they_do_in_the_interpreter() -> Result<()> {
+fn a_gpu_agrees_with_the_interpreter() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let corpus = corpus::folder().display().to_string();
     let mut arguments = vec!["--corpus", &corpus];
@@ -41,26 +41,26 @@ fn kernels_do_on_a_gpu_what_they_do_in_the_interpreter() -> Result<()> {
     let count = |group: &str, what: &str| report[group][what].as_u64().unwrap_or(0);
     ensure!(count("random", "equal") == if full() { 300 } else { 24 }, "{said}");
     ensure!(count("corpus", "equal") + count("corpus", "close") >= 30, "{said}");
-    // What the stand-in does not do is refused, and not a part of the sample.
+    // The sample contains nothing that the stand-in refuses.
     ensure!(full() || count("corpus", "refused") == 0, "{said}");
     Ok(())
 }
 
 #[test]
-fn what_a_gpu_refuses_is_counted_apart() -> Result<()> {
+fn kernels_refused_by_a_gpu_are_counted_separately() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (works, said, report) = compare(folder.path(), "ptx=7.0", &["--random", "5"])?;
     ensure!(works && report["random"]["refused"] == 1 && said.contains("which needs a driver for CUDA"), "{said}");
     Ok(())
 }
 
-/// A kernel that traps where time is real, and one that writes the time; in the interpreter it is a
-/// count of instructions.
+/// A kernel that traps if time advances, and one that stores the time; the interpreter's clock
+/// counts instructions.
 const KERNELS: &str = "\
 .version 6.3
 .target sm_75
 .address_size 64
-.visible .entry impatient()
+.visible .entry waits()
 {
     .reg .b64 %time;
     .reg .pred %p;
@@ -79,9 +79,9 @@ const KERNELS: &str = "\
 }
 ";
 
-const CASES_OF_THEM: &str = "
+const KERNEL_CASES: &str = "
 [[case]]
-name = \"impatient\"
+name = \"waits\"
 file = \"kernels\"
 launches = [[[1], [1]]]
 args = []
@@ -96,28 +96,27 @@ tolerance = \"exact\"
 ";
 
 #[test]
-fn a_failure_and_a_difference_are_told_and_the_device_goes_on_after_them() -> Result<()> {
+fn failures_and_differences_are_reported_and_the_device_continues() -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::create_dir(folder.path().join("ptx"))?;
     std::fs::write(folder.path().join("ptx/kernels.hand.ptx"), KERNELS)?;
-    std::fs::write(folder.path().join("cases.toml"), CASES_OF_THEM)?;
+    std::fs::write(folder.path().join("cases.toml"), KERNEL_CASES)?;
     let corpus = folder.path().display().to_string();
     let (works, said, report) = compare(folder.path(), "", &["--corpus", &corpus])?;
     ensure!(!works && report["corpus"]["failed"] == 1 && report["corpus"]["different"] == 1, "{said}");
     ensure!(
-        said.contains(
-            "impatient (kernels.hand.ptx, grid [1, 1, 1], block [1, 1, 1]): failed: kernel 'impatient' faulted"
-        ),
+        said.contains("waits (kernels.hand.ptx, grid [1, 1, 1], block [1, 1, 1]): failed: kernel 'waits' faulted"),
         "{said}"
     );
-    let line = "clock (kernels.hand.ptx, grid [1, 1, 1], block [1, 1, 1]): differs: `argument 0`: 1 of 2 elements differ, the first (u64) at 1: 0x";
+    let line = "clock (kernels.hand.ptx, grid [1, 1, 1], block [1, 1, 1]): differs: `argument 0`: 1 of 2 elements \
+        differ, the first (u64) at 1: 0x";
     ensure!(said.contains(line) && said.contains(", expected 0x") && said.contains("--case clock"), "{said}");
     Ok(())
 }
 
-/// What is carried to a GPU must assemble there, and under the version of PTX that it is given.
+/// Everything that is compared must assemble, also at its lowest PTX version.
 #[test]
-fn what_is_compared_assembles() -> Result<()> {
+fn compared_kernels_assemble() -> Result<()> {
     let Some(ptxas) = find_ptxas() else {
         skip("ptxas is not installed; `make setup` installs it");
         return Ok(());

@@ -1,4 +1,4 @@
-//! Kernels of other compilers: read, printed, run, and compared with NumPy.
+//! Kernels of other compilers: parsed, printed, run, and compared with NumPy.
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_kgraph::DType;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Modules by path, so that each is read once.
+/// Modules by path, so that each is parsed once.
 fn modules() -> Result<BTreeMap<PathBuf, Module>> {
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path)?;
@@ -26,7 +26,7 @@ fn modules() -> Result<BTreeMap<PathBuf, Module>> {
 }
 
 #[test]
-fn every_file_is_valid_and_prints_as_it_is_written() -> Result<()> {
+fn every_file_is_valid_and_prints_unchanged() -> Result<()> {
     for (path, module) in modules()? {
         atoll_ptx::verify(&module).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
         ensure!(
@@ -38,8 +38,8 @@ fn every_file_is_valid_and_prints_as_it_is_written() -> Result<()> {
     Ok(())
 }
 
-/// What the assembler makes of a text must not depend on its layout: the committed text and its
-/// canonical form give the same machine code.
+/// Assembly must not depend on layout: a committed text and its canonical form give the same
+/// machine code.
 #[test]
 fn every_file_and_its_canonical_form_assemble_to_the_same_code() -> Result<()> {
     let Some(ptxas) = find_ptxas() else {
@@ -64,8 +64,8 @@ fn every_file_and_its_canonical_form_assemble_to_the_same_code() -> Result<()> {
     Ok(())
 }
 
-/// Instructions and constants by section. What a debugger reads counts the lines of the text and is
-/// left out.
+/// Instructions and constants by section. Debug information is left out, since it contains line
+/// numbers.
 fn machine_code(cubin: &[u8]) -> Result<BTreeMap<String, Vec<u8>>> {
     let file = ElfFile64::<object::Endianness>::parse(cubin)?;
     let mut code = BTreeMap::new();
@@ -84,14 +84,15 @@ fn newest_version(messages: &str) -> Option<&str> {
     messages.split_once("Unsupported .version")?.1.split('\'').nth(1)
 }
 
-/// The text under another PTX version: compilers write their own, whatever they use of it.
+/// The text with another PTX version: compilers write their own version, whether or not they need
+/// it.
 fn at_version(text: &str, version: &str) -> String {
     let line =
         |line: &str| if line.starts_with(".version") { format!(".version {version}\n") } else { line.to_owned() };
     text.split_inclusive('\n').map(line).collect()
 }
 
-/// Launches of all cases, on every PTX there is of them, with memory before and after.
+/// Launches of all cases, with every PTX of them, and memory before and after.
 #[derive(Default)]
 struct Recording {
     runs: Vec<Value>,
@@ -104,7 +105,9 @@ impl Recording {
         let mut args = Vec::new();
         for argument in case.arguments()? {
             args.push(match argument {
-                Argument::Literal { ty: DType::F16 | DType::Bf16 | DType::F32 | DType::F64, value } => json!({ "value": value }),
+                Argument::Literal { ty: DType::F16 | DType::Bf16 | DType::F32 | DType::F64, value } => {
+                    json!({ "value": value })
+                }
                 Argument::Literal { value, .. } => json!({ "value": value as i64 }),
                 Argument::Memory { usage, ty, shape, .. } => {
                     let (before, after) = buffers.next().context("a buffer for each argument")?;
@@ -113,7 +116,10 @@ impl Recording {
                         self.memory.extend_from_slice(bytes);
                         self.memory.len() - bytes.len()
                     };
-                    json!({ "use": usage, "type": ty, "shape": shape, "before": put(&before.bytes), "after": put(&after.bytes) })
+                    json!({
+                        "use": usage, "type": ty, "shape": shape,
+                        "before": put(&before.bytes), "after": put(&after.bytes),
+                    })
                 }
             });
         }
@@ -122,13 +128,14 @@ impl Recording {
             Tolerance::Exact(word) => json!(word),
         };
         self.runs.push(json!({
-            "case": case.name, "ptx": ptx.file_name().map(|n| n.to_string_lossy()), "grid": inputs.launch.grid, "block": inputs.block,
+            "case": case.name, "ptx": ptx.file_name().map(|n| n.to_string_lossy()),
+            "grid": inputs.launch.grid, "block": inputs.block,
             "args": args, "tolerance": tolerance, "compare": case.compare,
         }));
         Ok(())
     }
 
-    /// NumPy's opinion.
+    /// Compares with NumPy.
     fn compare(&self) -> Result<()> {
         let dir = tempfile::tempdir()?;
         std::fs::write(dir.path().join("manifest.json"), serde_json::to_vec(&self.runs)?)?;

@@ -1,5 +1,5 @@
-//! NVIDIA GPUs from end to end, on the stand-in for the CUDA driver: models that the daemon
-//! compiled, the daemon itself, and what it says where the driver refuses.
+//! NVIDIA GPUs on the stand-in driver, end to end: compiled models, the daemon, and messages for
+//! errors of the driver.
 
 use super::cancel::{HARMLESS, metric, send};
 use super::executors::{children, wait_until};
@@ -16,14 +16,14 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long best-effort work may take to be preempted once; far beyond what it takes.
+/// Longest time until best-effort work is preempted once.
 const PREEMPTED_WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) fn engine(config: EngineConfig) -> Result<Engine> {
     Ok(Engine::start(Box::new(CudaDevice::start(&gpu()?)?), config)?)
 }
 
-/// The same with the GPU in a process of its own.
+/// Like [`engine`], with the GPU in an executor.
 pub(crate) fn engine_behind_executor(config: EngineConfig) -> Result<Engine> {
     let executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(gpu()?)? };
     Ok(Engine::start(Box::new(ExecutorPool::new(executor)?), config)?)
@@ -33,7 +33,7 @@ fn gpu() -> Result<CudaConfig> {
     Ok(CudaConfig { library: Some(stand_in::library()?), memory_bytes: Some(256 << 20), ..CudaConfig::default() })
 }
 
-/// A model for the GPU alone, and what ONNX Runtime says of it.
+/// A model compiled for the GPU, compared with ONNX Runtime.
 #[test]
 fn models_agree_with_the_oracle_also_when_they_are_evicted() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -53,7 +53,7 @@ fn models_agree_with_the_oracle_also_when_they_are_evicted() -> Result<()> {
     Ok(())
 }
 
-/// A function in a lane of a GPU answers like any other, also when its lane is closed under it.
+/// A function in a lane of a GPU gives correct results, also while its lane is closed.
 #[test]
 fn a_busy_lane_of_a_gpu_that_is_closed_goes_on_in_the_default_lane() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -98,20 +98,21 @@ fn a_busy_lane_of_a_gpu_that_is_closed_goes_on_in_the_default_lane() -> Result<(
 }
 
 #[test]
-fn best_effort_work_makes_way_and_both_are_right() -> Result<()> {
+fn best_effort_work_is_preempted_and_results_are_correct() -> Result<()> {
     best_effort_work_makes_way(engine)
 }
 
 #[test]
-fn best_effort_work_makes_way_in_another_process() -> Result<()> {
+fn best_effort_work_is_preempted_in_an_executor() -> Result<()> {
     best_effort_work_makes_way(engine_behind_executor)
 }
 
-/// Launches of a real-time request that go together, and best-effort work that makes way for them.
+/// Launches of a real-time request are submitted in segments, and best-effort work is preempted for
+/// them.
 #[test]
 fn real_time_work_goes_in_segments() -> Result<()> {
     let cuda = || -> Result<CudaConfig> { Ok(CudaConfig { segment: 4, queue_capacity: 8, ..gpu()? }) };
-    // In line, so that what comes again is the same.
+    // Without parallel branches, so that the same launches recur.
     let config = |config| EngineConfig { device_queue_capacity: 8, branch_gain_min: None, ..config };
     let here = |of| Ok(Engine::start(Box::new(CudaDevice::start(&cuda()?)?), config(of))?);
     let executor =
@@ -132,8 +133,8 @@ fn real_time_work_goes_in_segments() -> Result<()> {
             lane: Default::default(),
         };
         let urgent = loaded.beside(&bundle, urgent)?;
-        // Launches of which nobody knows when each began went together. The first request runs one by one,
-        // and by the fifth what comes again was seen.
+        // Launches of a segment share their start time. The first request is launched one by one;
+        // by the fifth, the recurring launches are known.
         let mut together = Vec::new();
         for _ in 0..5 {
             let launches = urgent.check(&model, &case)?.launches;
@@ -195,12 +196,12 @@ fn the_daemon_serves_on_a_gpu() -> Result<()> {
     Ok(())
 }
 
-/// Where programs find the stand-in, and what it is to do.
+/// Environment in which programs find the stand-in, with its options.
 fn environment(folder: &Path, options: &str) -> [(&'static str, OsString); 2] {
     [("LD_LIBRARY_PATH", folder.into()), (stand_in::OPTIONS, options.into())]
 }
 
-/// What `atoll infer` says on a GPU that behaves in some way.
+/// Runs `atoll infer` on a GPU that behaves according to `options`.
 fn infer(bundle: &Path, folder: &Path, options: &str) -> Result<(bool, String)> {
     infer_with(bundle, folder, options, &[])
 }
@@ -220,7 +221,7 @@ fn infer_with(bundle: &Path, folder: &Path, options: &str, flags: &[&str]) -> Re
 }
 
 #[test]
-fn what_the_driver_refuses_is_told_with_a_way_out() -> Result<()> {
+fn errors_of_the_driver_are_reported_with_a_remedy() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bundle = compile_for(&built_small("squeezenet", folder.path())?, folder.path(), Target::NVIDIA)?;
     let (works, said) = infer(bundle.path(), folder.path(), "")?;
@@ -258,7 +259,7 @@ fn what_the_driver_refuses_is_told_with_a_way_out() -> Result<()> {
         .output()
         .context("atoll")?;
     let said = String::from_utf8_lossy(&output.stderr);
-    // On a machine with a GPU it works.
+    // On a machine with a GPU the command succeeds.
     ensure!(
         output.status.success() || said.contains("no NVIDIA driver here") || said.contains("finds no device"),
         "{said}"
@@ -267,21 +268,22 @@ fn what_the_driver_refuses_is_told_with_a_way_out() -> Result<()> {
 }
 
 #[test]
-fn doctor_says_where_kernels_look_for_epochs() -> Result<()> {
+fn doctor_reports_where_kernels_read_epochs() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let output =
         stand_in::command(&atoll(), folder.path(), "units=3")?.args(["doctor", "--device", "cuda"]).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure!(said.contains("3 compute units") && said.contains("kernels look for epochs in "), "{said}");
+    ensure!(said.contains("3 compute units") && said.contains("kernels read epochs from "), "{said}");
     ensure!(
-        said.contains("it can be divided into parts of 2 compute units") && said.contains("MPS does not run"),
+        said.contains("it can be partitioned in units of at least 2 compute units")
+            && said.contains("MPS is not running"),
         "{said}"
     );
     Ok(())
 }
 
 #[test]
-fn an_executor_with_a_share_takes_leave_when_its_daemon_is_killed() -> Result<()> {
+fn an_mps_client_detaches_when_its_daemon_is_killed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let service = folder.path().join("mps");
     let variables = stand_in::install_mps(folder.path(), &service)?;
@@ -293,16 +295,16 @@ fn an_executor_with_a_share_takes_leave_when_its_daemon_is_killed() -> Result<()
         .args(["doctor", "--device", "cuda"])
         .output()?;
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    ensure!(doctor.contains("MPS runs here"), "{doctor}");
+    ensure!(doctor.contains("MPS is running"), "{doctor}");
     let journal = || std::fs::read_to_string(service.join("journal")).unwrap_or_default();
     let first = |what: &str| journal().lines().find_map(|line| line.strip_prefix(what)?.trim().parse::<i32>().ok());
     let (control, executor) = first("start").zip(first("client")).context("a control daemon and its client")?;
-    // A kernel that would go on for as long as it may.
+    // A kernel that runs until its time limit.
     let _running = send(&daemon.http, 5, "{}")?;
     std::thread::sleep(Duration::from_millis(200));
     kill_process(Pid::from_raw(daemon.process().id() as i32).context("a number")?, Signal::KILL)?;
     let at = |what: &str| journal().lines().position(|line| line == format!("{what} {executor}"));
-    wait_until("taken leave", || Ok(at("gone").is_some()))?;
+    wait_until("the executor detached", || Ok(at("gone").is_some()))?;
     let order = [at("client"), at("terminate"), at("gone")];
     ensure!(order.is_sorted() && order[0].is_some(), "{}", journal());
     kill_process(Pid::from_raw(control).context("a number")?, Signal::KILL)?;
@@ -310,10 +312,10 @@ fn an_executor_with_a_share_takes_leave_when_its_daemon_is_killed() -> Result<()
 }
 
 #[test]
-fn shares_are_of_gpus_and_of_processes() -> Result<()> {
+fn mps_shares_need_a_gpu_and_a_process() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (options, why) in [
-        (&["--mps", "50"][..], "--mps is for GPUs"),
+        (&["--mps", "50"][..], "--mps applies to GPUs only"),
         (&["--mps", "50", "--device", "cuda", "--isolation", "none"], "--mps needs --isolation process"),
         (&["--mps", "0", "--device", "cuda"], "0 is not in 1..=100"),
         (&["--mps", "50", "--device", "cuda", "--compute-units", "2"], "cannot be used with"),
@@ -326,7 +328,7 @@ fn shares_are_of_gpus_and_of_processes() -> Result<()> {
     Ok(())
 }
 
-/// A kernel that adds 1 to each element, and one that stores where no memory is.
+/// A kernel that adds 1 to each element, and one that stores to an unmapped address.
 const KERNELS: &str = "\
 .version 6.3
 .target sm_75
@@ -388,7 +390,7 @@ fn single_kernels_run_on_a_gpu_and_a_fault_is_told() -> Result<()> {
     Ok(())
 }
 
-/// A daemon on a GPU with a function that goes wrong as it is told to.
+/// A daemon on a GPU with a function that faults on request.
 fn faulty_daemon(folder: &Path, options: &[&str]) -> Result<Daemon> {
     faulty_daemon_in(folder, options, &[])
 }
@@ -412,7 +414,7 @@ fn a_daemon_outlives_the_contexts_of_its_gpu() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let daemon = faulty_daemon(folder.path(), &["--time-limit", "0.5"])?;
     let ask = |mode| -> Result<String> { Ok(answer(send(&daemon.http, mode, "{}")?)?) };
-    // Without the hour of it.
+    // The body of an answer, without the date in its head.
     let body = |text: &str| text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
     let right = ask(HARMLESS)?;
     ensure!(right.starts_with("HTTP/1.1 200"), "{right}");
@@ -429,7 +431,7 @@ fn a_daemon_outlives_the_contexts_of_its_gpu() -> Result<()> {
         ensure!(body(&again) == body(&right), "after mode {mode}: {again}");
         ensure!(before.len() == 1 && children(pid)?.iter().all(|child| !before.contains(child)), "it was replaced");
     }
-    // While a request runs and while none does.
+    // While a request is running, and while none is.
     for _ in 0..2 {
         let executor = children(pid)?.first().copied().context("an executor")?;
         kill_process(Pid::from_raw(executor).context("a number")?, Signal::KILL)?;
@@ -473,7 +475,7 @@ fn kernels_of_tenants_run_on_a_gpu_where_they_are_trusted() -> Result<()> {
 }
 
 #[test]
-fn a_daemon_whose_gpu_keeps_failing_is_not_ready_and_says_why() -> Result<()> {
+fn a_daemon_whose_gpu_keeps_failing_is_not_ready_and_reports_the_cause() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let daemon = faulty_daemon(folder.path(), &[])?;
     ensure!(is_ready(&daemon)?, "it starts ready");
@@ -487,7 +489,7 @@ fn a_daemon_whose_gpu_keeps_failing_is_not_ready_and_says_why() -> Result<()> {
         if killed.len() < 5 || is_ready(&daemon)? {
             return Ok(false);
         }
-        // Not ready is one that is being replaced, too; requests wait for that.
+        // A device that is being replaced is not ready either, but then requests wait.
         let refused = answer(send(&daemon.http, HARMLESS, "{}")?)?;
         Ok(refused.starts_with("HTTP/1.1 503") && refused.contains("was killed by SIGKILL"))
     })?;

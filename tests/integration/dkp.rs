@@ -1,6 +1,6 @@
-//! A launch that several kernels share gives exactly what each gives alone.
+//! Kernels that share a dkp launch give exactly the results that each gives alone.
 //!
-//! `ATOLL_SEED` chooses the pairs of kernels of other compilers.
+//! `ATOLL_SEED` selects the pairs of kernels of other compilers.
 
 use anyhow::{Context, Result};
 use atoll_core::rng::Rng;
@@ -19,10 +19,10 @@ use atoll_workbench::{
 
 const CANDIDATES: &str = include_str!("../dkp/candidates.ptx");
 
-/// What a dkp launch on the host device can carry.
+/// Parameter space of a dkp launch on the host device.
 const PARAMS_BYTES: u32 = 512;
 
-/// A kernel in one shape.
+/// A kernel in one launch shape.
 #[derive(Clone, Copy)]
 struct Case {
     entry: &'static str,
@@ -51,7 +51,7 @@ impl Case {
         self.grid.iter().product()
     }
 
-    /// Input and output, the input different for every seed.
+    /// Input and output buffers; the input depends on the seed.
     fn buffers(&self, seed: u32) -> Vec<Buffer> {
         let input = (0..self.threads()).flat_map(|i| (i.wrapping_mul(2_654_435_761) ^ seed).to_le_bytes()).collect();
         let buffer = |name: &str, bytes| Buffer { name: name.into(), bytes, writable: true };
@@ -61,7 +61,7 @@ impl Case {
     fn args(&self, first_buffer: usize) -> Vec<Arg> {
         let mut args = vec![Arg::buffer(first_buffer), Arg::buffer(first_buffer + 1)];
         if self.entry == "scale" {
-            // The last threads find nothing to do.
+            // The last threads have nothing to do.
             args.extend([3u32, self.threads() - 5].map(|v| Arg::Value(v.to_le_bytes().to_vec())));
         }
         args
@@ -77,8 +77,8 @@ impl Case {
     }
 }
 
-/// One dkp launch of some cases, each from its first block to its last, in ranges `parts` of (case,
-/// first block, blocks).
+/// One dkp launch of several cases, each with its blocks split into ranges `parts` of (case, first
+/// block, blocks).
 fn together(
     host: &mut HostBench,
     dkp: &DkpModule,
@@ -101,8 +101,8 @@ fn together(
     launch(host, dkp, ranges.into_iter().zip(addresses).collect(), buffers).unwrap();
 }
 
-/// The candidates' module as the passes leave it for these shapes. A module per case, since a shape
-/// may be compiled in.
+/// The candidates' module after the passes for this shape. One module per case, since a shape may
+/// be compiled in.
 fn prepared(case: &Case, with_shape: bool) -> (Module, CandidateFacts) {
     let mut module = atoll_ptx::parse(CANDIDATES).unwrap();
     let mut options = PassOptions::default();
@@ -119,7 +119,7 @@ fn candidate<'a>(case: &Case, (module, facts): &'a (Module, CandidateFacts)) -> 
 }
 
 #[test]
-fn any_two_kernels_give_together_what_they_give_alone() {
+fn any_two_kernels_give_the_same_results_together_as_alone() {
     let source = atoll_ptx::parse(CANDIDATES).unwrap();
     let device = DeviceModel::find("host").unwrap();
     let mut host =
@@ -150,12 +150,12 @@ fn any_two_kernels_give_together_what_they_give_alone() {
 }
 
 #[test]
-fn a_kernel_goes_on_in_a_later_launch_where_it_was_left() {
+fn a_kernel_continues_in_a_later_launch() {
     let source = atoll_ptx::parse(CANDIDATES).unwrap();
     let device = DeviceModel::find("host").unwrap();
     let mut host =
         HostBench::start(HostOptions { compute_units: 2, memory_bytes: 1 << 20, ..HostOptions::default() }).unwrap();
-    // Shapes by parameters this time; cases whose kernels need full warps then.
+    // Here shapes are parameters, so only cases that need full warps.
     let cases = [CASES[1], CASES[5], CASES[7]];
     let prepared: Vec<_> = cases.iter().map(|case| prepared(case, false)).collect();
     let candidates: Vec<_> = cases.iter().zip(&prepared).map(|(case, p)| candidate(case, p)).collect();
@@ -170,7 +170,7 @@ fn a_kernel_goes_on_in_a_later_launch_where_it_was_left() {
     }
 }
 
-/// A kernel of the corpus in one shape, prepared for sharing.
+/// A kernel of the corpus in one shape, prepared for padding.
 struct Foreign {
     name: String,
     source: Module,
@@ -182,7 +182,7 @@ struct Foreign {
 
 impl Foreign {
     fn new(name: String, source: &Module, entry: &str, inputs: Inputs) -> Result<Foreign> {
-        // The other kernels of a model's module would be kept once per candidate.
+        // Other kernels of a model's module would be copied once per candidate.
         let source = without_others(source, entry);
         let mut prepared = source.clone();
         let blocks = [(entry.into(), inputs.block)].into();
@@ -202,7 +202,7 @@ impl Foreign {
         Ok(Candidate { module, kernel, facts: self.facts.as_ref()?, block, registers: 32, dynamic_shared_bytes })
     }
 
-    /// Why no dkp module takes it.
+    /// Why no dkp module accepts it.
     fn refusal(&self, device: &'static DeviceModel) -> Option<String> {
         match self.candidate() {
             Ok(candidate) => {
@@ -225,7 +225,7 @@ impl Foreign {
         Ok(buffers)
     }
 
-    /// Its whole launch as a range, its buffers starting at an index.
+    /// Its whole launch as a range, with its buffers starting at an index.
     fn range(
         &self,
         dkp: &DkpModule,
@@ -252,8 +252,8 @@ impl Foreign {
 
 type Addresses = Vec<(usize, usize, u64)>;
 
-/// Every kernel of the corpus that can be a candidate, in each of its shapes, with shapes compiled
-/// in. Results that depend on the order of blocks cannot be compared.
+/// Every kernel of the corpus that can be a candidate, in each of its shapes, with the shape
+/// compiled in. Cases whose results depend on the order of blocks are left out.
 fn foreign() -> Result<Vec<Foreign>> {
     let mut found = Vec::new();
     for case in corpus::cases()?.into_iter().filter(|case| case.compare.is_none()) {
@@ -269,7 +269,7 @@ fn foreign() -> Result<Vec<Foreign>> {
     Ok(found)
 }
 
-/// The kernels of models, in small variants, on what the nodes before them computed.
+/// The kernels of small variants of models, with the inputs that the preceding nodes computed.
 fn of_models(names: &[&str], random: &mut Rng) -> Result<Vec<Foreign>> {
     let folder = tempfile::tempdir()?;
     let mut found = Vec::new();
@@ -301,7 +301,7 @@ fn kernels_of_models_share_launches() -> Result<()> {
     share_launches(&of_models(names, &mut Rng::new(seed()))?, if full() { 300 } else { 20 })
 }
 
-/// Launches pairs of kernels together and compares with what each does alone.
+/// Launches pairs of kernels together and compares with each kernel alone.
 #[expect(clippy::print_stdout, reason = "what was compared, and what was not and why, is part of the test's output")]
 fn share_launches(candidates: &[Foreign], pairs: usize) -> Result<()> {
     let seed = seed();

@@ -1,7 +1,7 @@
 //! A daemon whose executors are killed and stopped under load: every request is answered once, and
-//! nothing stays behind.
+//! no resource is leaked.
 
-use crate::cancel::{HARMLESS, PATIENCE, metric, send};
+use crate::cancel::{HARMLESS, TIMEOUT, metric, send};
 use crate::functions::pack_grind;
 use crate::serve::Daemon;
 use anyhow::{Context, Result, ensure};
@@ -23,7 +23,7 @@ fn start(folder: &Path) -> Result<Daemon> {
     Daemon::start_with(&repository, folder, &[])
 }
 
-/// State and parent of a process; `None` once it is gone or only waits to be reaped.
+/// Parent of a process; `None` if it has ended or is a zombie.
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
@@ -31,7 +31,7 @@ fn parent_of(pid: i32) -> Option<i32> {
     if state == "Z" { None } else { fields.next()?.parse().ok() }
 }
 
-/// Whether a process is there, as a child of another one.
+/// Whether a process is running as a child of another one.
 pub(crate) fn is_child_of(pid: i32, parent: i32) -> bool {
     parent_of(pid) == Some(parent)
 }
@@ -45,13 +45,13 @@ pub(crate) fn children(daemon: i32) -> Result<Vec<i32>> {
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !is_so()? {
-        ensure!(start.elapsed() < PATIENCE, "never {what}");
+        ensure!(start.elapsed() < TIMEOUT, "timed out waiting: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
 }
 
-/// Signals an executor of the daemon, and waits until there is another one.
+/// Sends a signal to an executor of the daemon, and waits until it has been replaced.
 fn harm(daemon: i32, signal: Signal) -> Result<()> {
     let mut victim = None;
     wait_until("an executor", || {
@@ -59,7 +59,7 @@ fn harm(daemon: i32, signal: Signal) -> Result<()> {
         Ok(victim.is_some())
     })?;
     let victim = victim.and_then(Pid::from_raw).context("an executor")?;
-    // It may have ended a moment ago.
+    // It may have ended meanwhile.
     let _ = kill_process(victim, signal);
     wait_until("replaced", || Ok(children(daemon)?.iter().any(|pid| *pid != victim.as_raw_nonzero().get())))
 }
@@ -89,7 +89,8 @@ fn requests_survive_executors_that_are_killed_and_stopped() -> Result<()> {
         let clients: Vec<_> = (0..3).map(|_| scope.spawn(client)).collect();
         let harmed = (0..if full() { 20 } else { 2 }).try_for_each(|_| {
             harm(pid, Signal::KILL)?;
-            // Longer than the daemon remembers a loss in the long run; a few in a row it takes.
+            // In a full run, longer than the window in which the daemon counts losses; otherwise a
+            // few losses in a row are tolerated.
             std::thread::sleep(if full() { Duration::from_secs(16) } else { Duration::from_millis(300) });
             Ok(())
         });
@@ -111,7 +112,7 @@ fn requests_survive_executors_that_are_killed_and_stopped() -> Result<()> {
     Ok(())
 }
 
-/// A chain of three functions, each of them long enough to be caught in the middle.
+/// A chain of three functions, each long enough for the executor to be killed in the middle.
 fn long_chain(x: &[u32], times: u32) -> Call {
     let vector = |values: &[u32]| Tensor {
         datatype: DataType::Uint32,
@@ -132,12 +133,12 @@ fn a_chain_whose_executor_dies_in_the_middle_is_run_once_more() -> Result<()> {
     connect()?.deploy(&pack_grind(folder.path(), 1)?, &Deploy::default())?;
     let (x, table, times) = ([1, 2, 3, 4], grind::table(1), 80_000_000);
     let expected = (0..3).fold(x.to_vec(), |x, _| grind::grind(&x, &table, times));
-    // A function of a chain is issued once the one before is over, so that the second launch means the
-    // middle.
+    // A function of a chain is issued when the previous one has finished, so the second launch
+    // marks the middle.
     let kill_in_the_middle = || -> Result<i32> {
         let issued = metric(&daemon, "atoll_issued_launches_total")?;
         wait_until("in the middle", || Ok(metric(&daemon, "atoll_issued_launches_total")? >= issued + 2.0))?;
-        // The last one that was started is the tenant's: the daemon's own has nothing to do.
+        // The executor started last is the tenant's; the daemon's own one is idle.
         let executor = children(pid)?.into_iter().max().context("an executor")?;
         kill_process(Pid::from_raw(executor).context("a number")?, Signal::KILL)?;
         Ok(executor)

@@ -1,5 +1,5 @@
-//! Kernels in PTX that go wrong on the host device: each fails its launch with the kernel, the
-//! block, and the very line.
+//! Faulting PTX kernels on the host device: each fails its launch, and the error names the kernel,
+//! the block and the line.
 
 use atoll_device::report::AccessKind;
 use atoll_device::{Fault, FaultKind};
@@ -8,14 +8,15 @@ use std::time::Duration;
 
 const THREADS: u32 = 64;
 const BLOCKS: u32 = 4;
-/// Long enough for a busy machine to get round to everything else.
+/// Long enough for a busy machine to make progress with everything else.
 const TIME_LIMIT: Duration = Duration::from_millis(300);
 
-/// `k(in, out, x)` around some instructions, with what most of them need. `%in` and `%out` point to
-/// the thread's own word of `THREADS * BLOCKS`.
+/// A kernel `k(in, out, x)` around some instructions. `%in` and `%out` point to the thread's word
+/// of `THREADS * BLOCKS`.
 fn text(body: &str) -> String {
     format!(
-        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 x)\n{{\n\
+        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 \
+        x)\n{{\n\
          .shared .align 16 .b8 tile[256];\n.local .align 16 .b8 own[16];\n\
          .reg .pred %p<4>; .reg .b32 %r<20>; .reg .f32 %f<8>; .reg .b64 %d<20>; .reg .b64 %in, %out, %x, %t;\n\
          ld.param.u64 %in, [a]; ld.param.u64 %out, [b]; ld.param.u64 %x, [x];\n\
@@ -24,7 +25,7 @@ fn text(body: &str) -> String {
     )
 }
 
-/// Runs a body; `x` is a value of 64 bits.
+/// Runs a body; `x` is a 64-bit value.
 fn run(body: &str, x: u64, check: bool) -> Result<Vec<u8>, Box<Fault>> {
     let text = text(body);
     let module = atoll_ptx::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
@@ -42,14 +43,14 @@ fn run(body: &str, x: u64, check: bool) -> Result<Vec<u8>, Box<Fault>> {
         Err(BenchError::Fault { fault, .. }) => {
             let fine = Launch { args: vec![Arg::buffer(0), Arg::buffer(1), Arg::Value(vec![0; 8])], ..launch };
             let again = host.launch(&loaded, &fine, &mut buffers, 1);
-            assert!(matches!(again, Ok(_) | Err(BenchError::Fault { .. })), "the device goes on");
+            assert!(matches!(again, Ok(_) | Err(BenchError::Fault { .. })), "the device continues to work");
             Err(fault)
         }
         Err(other) => panic!("{other}"),
     }
 }
 
-/// The line of the body that says `// here`.
+/// The line of the body that contains `// here`.
 fn here(body: &str) -> Option<u32> {
     text(body).lines().position(|line| line.contains("// here")).map(|line| line as u32 + 1)
 }
@@ -63,7 +64,7 @@ fn faults(body: &str, x: u64, check: bool) -> Box<Fault> {
 }
 
 #[test]
-fn accesses_to_nowhere_are_named() {
+fn invalid_addresses_are_reported() {
     let address = FaultKind::BadAddress { signal: 11 };
     for x in [0, 4096, 1 << 44] {
         let fault = faults("st.global.u32 [%x], %r0; // here", x, false);
@@ -72,7 +73,7 @@ fn accesses_to_nowhere_are_named() {
             (&address, Some(x), Some(AccessKind::Write))
         );
     }
-    // What is known to be null when the kernel is compiled.
+    // Addresses that are known to be null at compile time.
     for body in [
         "mov.u64 %d2, 0; st.global.u32 [%d2], %r0; // here",
         "mov.u64 %d2, 8; ld.u32 %r3, [%d2+-8]; // here\nst.global.u32 [%d1], %r3;",
@@ -80,16 +81,18 @@ fn accesses_to_nowhere_are_named() {
         let fault = faults(body, 0, false);
         assert_eq!((&fault.kind, fault.address), (&address, Some(0)), "{fault}");
     }
-    // The load becomes part of the addition, on its own line or not.
+    // Loads that the code generator merges into the addition, on the same or another line.
     for body in [
-        "ld.global.f32 %f0, [%d0];\nld.global.f32 %f1, [%x]; // here\nadd.f32 %f2, %f1, %f0;\nst.global.f32 [%d1], %f2;",
-        "add.u64 %d2, %x, %t;\nld.global.f32 %f0, [%d0];\nld.global.f32 %f1, [%d2]; // here\n\nadd.f32 %f2, %f0, %f1;\nst.global.f32 [%d1], %f2;",
+        "ld.global.f32 %f0, [%d0];\nld.global.f32 %f1, [%x]; // here\nadd.f32 %f2, %f1, %f0;\nst.global.f32 [%d1], \
+        %f2;",
+        "add.u64 %d2, %x, %t;\nld.global.f32 %f0, [%d0];\nld.global.f32 %f1, [%d2]; // here\n\nadd.f32 %f2, %f0, \
+        %f1;\nst.global.f32 [%d1], %f2;",
         "mul.lo.u64 %d2, %t, %t;\nadd.u64 %d2, %d2, %x;\nld.global.u32 %r3, [%d2]; // here\nst.global.u32 [%d1], %r3;",
         "atom.global.add.u32 %r3, [%x], 1; // here\nst.global.u32 [%d1], %r3;",
     ] {
         let fault = faults(body, 64, false);
         assert_eq!(fault.kind, address, "{fault}");
-        // Any block may be first, and the address grows with it.
+        // Any block may be first, and the address increases with its index.
         assert!(
             fault.to_string().ends_with("outside device memory") && fault.address.is_some_and(|a| a < 1 << 24),
             "{fault}"
@@ -107,19 +110,22 @@ fn misaligned_accesses_are_named_with_their_thread() {
         ("ld.global.v4.u32 {%r3,%r4,%r5,%r6}, [%d0]; // here\nst.global.u32 [%d1], %r3;", 0, 1),
         ("ld.global.u64 %d3, [%in+4]; // here\nst.global.u32 [%d1], %d3;", 0, 0),
         (
-            "mul.lo.u64 %d2, %t, %x; add.u64 %d2, %d2, %in; ld.global.u16 %r3, [%d2+1]; // here\nst.global.u32 [%d1], %r3;",
+            "mul.lo.u64 %d2, %t, %x; add.u64 %d2, %d2, %in; ld.global.u16 %r3, [%d2+1]; // here\nst.global.u32 [%d1], \
+            %r3;",
             0,
             0,
         ),
-        // Thread 5 takes an odd step, the others none.
+        // Only thread 5 uses an odd offset.
         (
-            "setp.eq.u32 %p0, %r0, 5; selp.b64 %d2, %x, 0, %p0; add.u64 %d2, %d1, %d2; st.global.u32 [%d2], %r0; // here",
+            "setp.eq.u32 %p0, %r0, 5; selp.b64 %d2, %x, 0, %p0; add.u64 %d2, %d1, %d2; st.global.u32 [%d2], %r0; // \
+            here",
             3,
             5,
         ),
-        // Only odd threads from 7 on are asked at all.
+        // Only odd threads from 7 on make the access.
         (
-            "and.b32 %r3, %r0, 1; setp.ge.u32 %p0, %r0, 7; setp.eq.and.u32 %p1, %r3, 1, %p0; add.u64 %d2, %d1, %x;\n@%p1 st.global.u32 [%d2], %r0; // here",
+            "and.b32 %r3, %r0, 1; setp.ge.u32 %p0, %r0, 7; setp.eq.and.u32 %p1, %r3, 1, %p0; add.u64 %d2, %d1, \
+            %x;\n@%p1 st.global.u32 [%d2], %r0; // here",
             2,
             7,
         ),
@@ -146,8 +152,10 @@ fn lanes_that_make_no_access_may_point_anywhere() {
     for body in [
         "setp.eq.u32 %p0, %r0, 99; add.u64 %d2, %d1, %x; @%p0 st.global.u32 [%d2], %r0;",
         "setp.eq.u32 %p0, %r0, 99; @%p0 ld.global.v4.u32 {%r3,%r4,%r5,%r6}, [%x]; @%p0 st.global.u32 [%d1], %r3;",
-        "setp.lt.u32 %p0, %r0, 32; @%p0 bra $L; add.u64 %d2, %d1, %x; setp.eq.u32 %p1, %r0, 31; @%p1 st.global.u32 [%d2], %r0; $L:",
-        "mul.lo.u64 %d2, %t, %x; setp.ne.u64 %p0, %d2, 0; @!%p0 st.global.u32 [%out], %r0;\nadd.u64 %d2, %d2, 1; @%p0 bra $M; bra $L;\n\
+        "setp.lt.u32 %p0, %r0, 32; @%p0 bra $L; add.u64 %d2, %d1, %x; setp.eq.u32 %p1, %r0, 31; @%p1 st.global.u32 \
+        [%d2], %r0; $L:",
+        "mul.lo.u64 %d2, %t, %x; setp.ne.u64 %p0, %d2, 0; @!%p0 st.global.u32 [%out], %r0;\nadd.u64 %d2, %d2, 1; @%p0 \
+        bra $M; bra $L;\n\
          $M: setp.eq.u64 %p1, %d2, 0; @%p1 st.global.u32 [%d2], %r0; $L:",
     ] {
         for check in [false, true] {
@@ -164,34 +172,38 @@ fn a_pointer_that_is_misaligned_for_some_is_fine_for_bytes() {
 }
 
 #[test]
-fn loops_without_end_are_ended() {
+fn endless_loops_are_aborted() {
     for body in [
         "$L: bra $L; // here",
-        "mov.u32 %r3, 0;\n$L: add.u32 %r3, %r3, 1; setp.ne.u32 %p0, %r3, 0; or.pred %p0, %p0, %p0; @%p0 bra $L; bra $L; // here",
+        "mov.u32 %r3, 0;\n$L: add.u32 %r3, %r3, 1; setp.ne.u32 %p0, %r3, 0; or.pred %p0, %p0, %p0; @%p0 bra $L; bra \
+        $L; // here",
     ] {
         let fault = run(body, 0, false).expect_err(body);
         assert_eq!(fault.kind, FaultKind::TimeLimit { limit_ns: TIME_LIMIT.as_nanos() as u64 }, "{fault}");
         assert!(fault.line.is_some() && fault.block.is_some(), "{fault}");
     }
-    let waits = "$L: ld.volatile.global.u32 %r3, [%in]; setp.eq.u32 %p0, %r3, 0; @%p0 bra $L; // here\nst.global.u32 [%d1], %r3;";
+    let waits = "$L: ld.volatile.global.u32 %r3, [%in]; setp.eq.u32 %p0, %r3, 0; @%p0 bra $L; // here\nst.global.u32 \
+        [%d1], %r3;";
     assert!(matches!(faults(waits, 0, false).kind, FaultKind::TimeLimit { .. }));
 }
 
 #[test]
-fn warps_that_go_ways_of_their_own_fault_like_others() {
+fn divergent_warps_fault_like_others() {
     let time_limit = FaultKind::TimeLimit { limit_ns: TIME_LIMIT.as_nanos() as u64 };
     for (second, kind) in [
         ("st.global.u32 [%x], %r0; // here", FaultKind::BadAddress { signal: 11 }),
         ("setp.eq.u32 %p1, %r0, 40; @%p1 trap; // here", FaultKind::Trap),
         ("$L: bra $L; // here", time_limit.clone()),
         (
-            "$L: ld.volatile.global.u32 %r3, [%in]; setp.eq.u32 %p1, %r3, 0; @%p1 bra $L; // here\nst.global.u32 [%d1], %r3;",
+            "$L: ld.volatile.global.u32 %r3, [%in]; setp.eq.u32 %p1, %r3, 0; @%p1 bra $L; // here\nst.global.u32 \
+            [%d1], %r3;",
             time_limit,
         ),
         ("bar.sync 2, 64; // here", FaultKind::Deadlock),
     ] {
         let body = format!(
-            "setp.ge.u32 %p0, %r0, 32; @%p0 bra $SECOND;\nbar.sync 1, 64; st.global.u32 [%d1], %r0; bra $END;\n$SECOND:\n{second}\n\
+            "setp.ge.u32 %p0, %r0, 32; @%p0 bra $SECOND;\nbar.sync 1, 64; st.global.u32 [%d1], %r0; bra \
+            $END;\n$SECOND:\n{second}\n\
              bar.sync 1, 64; st.global.u32 [%d1], %r0;\n$END:"
         );
         let fault = faults(&body, 4096, false);
@@ -223,7 +235,7 @@ fn divisions_by_zero_end_nothing() {
             };
         }
     }
-    // Zero and minus one, the same for all lanes and different.
+    // Zero and minus one, the same for all lanes and different per lane.
     for x in [0, u64::MAX, u64::from(u32::MAX)] {
         run(&body, x, false).unwrap_or_else(|fault| panic!("{fault}"));
     }
@@ -265,8 +277,10 @@ fn checked_code_keeps_every_access_in_its_buffer() {
         assert!(thread.is_none_or(|thread| fault.thread == Some(thread)), "{fault}");
         assert!(fault.to_string().contains(says), "{fault}");
     }
-    let body = "shl.b32 %r3, %r0, 2; mov.u32 %r4, tile; add.u32 %r3, %r3, %r4; st.shared.u32 [%r3], %r2; bar.sync 0; xor.b32 %r3, %r3, 4; ld.shared.u32 %r5, [%r3];\n\
-                mov.u64 %d2, own; st.local.u32 [%d2+12], %r5; ld.local.u32 %r6, [%d2+12]; cvta.local.u64 %d3, %d2; ld.u32 %r6, [%d3+12]; st.global.u32 [%d1], %r6;";
+    let body = "shl.b32 %r3, %r0, 2; mov.u32 %r4, tile; add.u32 %r3, %r3, %r4; st.shared.u32 [%r3], %r2; bar.sync 0; \
+        xor.b32 %r3, %r3, 4; ld.shared.u32 %r5, [%r3];\n\
+                mov.u64 %d2, own; st.local.u32 [%d2+12], %r5; ld.local.u32 %r6, [%d2+12]; cvta.local.u64 %d3, %d2; \
+                ld.u32 %r6, [%d3+12]; st.global.u32 [%d1], %r6;";
     let out = run(body, 0, true).expect("every access is inside");
     let expected: Vec<u8> = (0..THREADS * BLOCKS).flat_map(|i| (i ^ 1).to_le_bytes()).collect();
     assert_eq!(out, expected);

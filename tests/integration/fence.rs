@@ -1,9 +1,8 @@
-//! Hostile kernels behind the fence: they touch nothing outside of their tenant's memory, and
-//! nothing from outside of it gets in.
+//! Hostile kernels behind the fence: they access nothing outside of their tenant's memory.
 //!
-//! The host device's memory is filled with one pattern and then with another; whatever a kernel
-//! could read there would make a difference to what it leaves in its region. The interpreter,
-//! in which nothing lies outside, must come to the same. `ATOLL_SEED` chooses addresses.
+//! The memory of the host device is filled with one pattern, then with another; if a kernel could
+//! read outside of its region, its results would differ. The interpreter, where every access
+//! outside is an error, must give the same results. `ATOLL_SEED` selects addresses.
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_core::DeviceOffset;
@@ -21,8 +20,8 @@ use std::ops::Range;
 
 const HOSTILE: [&str; 2] = [include_str!("../fence/hostile.ptx"), include_str!("../fence/hostile_sm80.ptx")];
 
-/// Stores where its region begins.
-const TELLS_ITS_ADDRESS: &str = "
+/// Stores the address of its region.
+const STORES_ITS_ADDRESS: &str = "
 .version 7.8
 .target sm_75
 .address_size 64
@@ -37,14 +36,14 @@ const TELLS_ITS_ADDRESS: &str = "
 
 const FORMS: [FenceForm; 2] = [FenceForm::Mask, FenceForm::Trap];
 
-/// Memory of the device: small, so that all of it can be looked at after each launch.
+/// Device memory: small, so that all of it can be checked after each launch.
 const MEMORY_BYTES: usize = 512 << 10;
 
-/// Kernels that two devices may end differently: threads leave loops apart from each other and
-/// store to the same places, and sums of what is not a number may be any such.
+/// Kernels with device-dependent results: threads in divergent loops store to the same addresses,
+/// and sums of NaNs have arbitrary bits.
 const UNDECIDED: [&str; 3] = ["in_loops", "atomics", "reductions"];
 
-/// What every hostile kernel may use as a dynamic shared array.
+/// Dynamic shared memory of every hostile kernel.
 const SHARED_BYTES: u32 = 256;
 
 /// Memory of this process, which a kernel on the host device could reach as well.
@@ -54,7 +53,7 @@ fn seed() -> u64 {
     std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
-/// A module with every kernel fenced, and what the pass says about them.
+/// A module with every kernel fenced, and the reports of the pass.
 fn fenced(text: &str, form: FenceForm) -> Result<(Module, Vec<KernelReport>)> {
     let mut module = atoll_ptx::parse(text).map_err(|e| anyhow::anyhow!("{e}"))?;
     let options = PassOptions { fence_form: form, ..PassOptions::default() };
@@ -62,25 +61,25 @@ fn fenced(text: &str, form: FenceForm) -> Result<(Module, Vec<KernelReport>)> {
     Ok((module, report.kernels))
 }
 
-/// What a kernel is given to reach with.
+/// The parameters of an attack.
 #[derive(Clone, Copy, Debug)]
 struct Attack {
     delta: u64,
     wild: Wild,
 }
 
-/// An address from anywhere.
+/// An arbitrary address.
 #[derive(Clone, Copy, Debug)]
 enum Wild {
     /// Any number.
     Number(u64),
-    /// So far from the start of the region.
+    /// An offset from the start of the region.
     Near(u64),
-    /// In the memory of this process.
+    /// An address in the memory of this process.
     Own(u64),
 }
 
-/// The buffers of a launch: all of the region and all of the constants.
+/// The buffers of a launch: the whole region and all constants.
 fn buffers(region_bytes: usize, random: &mut Rng) -> Vec<Buffer> {
     let constants_bytes = 256 << random.below(5);
     let mut buffer = |name: &str, bytes: usize, writable| {
@@ -118,7 +117,7 @@ impl Attack {
         Attack { delta, wild }
     }
 
-    /// The address from anywhere, for a region that begins at `home`.
+    /// The arbitrary address, for a region that begins at `home`.
     fn wild(&self, home: u64, own: u64) -> u64 {
         match self.wild {
             Wild::Number(number) => number,
@@ -127,7 +126,7 @@ impl Attack {
         }
     }
 
-    /// Whether its steps may lead into the constants, which lie elsewhere in the interpreter.
+    /// Whether its steps may lead into the constants, whose address differs in the interpreter.
     fn may_find(&self, constants: u64, home: u64, own: u64) -> bool {
         let reach = 8 * MEMORY_BYTES as u64;
         let is_near = |address: u64| address.wrapping_sub(constants).wrapping_add(reach) < 2 * reach;
@@ -150,10 +149,10 @@ impl Attack {
     }
 }
 
-/// The host device, its memory full of patterns.
+/// The host device, with its memory filled with patterns.
 struct Ground {
     host: HostBench,
-    /// Where device memory begins.
+    /// Address of device memory.
     base: u64,
     own: Vec<u8>,
     patterns: [Vec<u8>; 2],
@@ -173,7 +172,7 @@ impl Ground {
         let mut random = Rng::new(seed());
         let mut pattern = || (0..MEMORY_BYTES).map(|_| random.below(256) as u8).collect::<Vec<u8>>();
         let patterns = [pattern(), pattern()];
-        let (module, reports) = fenced(TELLS_ITS_ADDRESS, FenceForm::Mask)?;
+        let (module, reports) = fenced(STORES_ITS_ADDRESS, FenceForm::Mask)?;
         let kernel = load(&mut host, &module, &reports[0], 32)?;
         let mut buffers = buffers(4096, &mut random);
         let attack = Attack { delta: 0, wild: Wild::Number(0) };
@@ -187,7 +186,8 @@ impl Ground {
         self.own.as_ptr().addr() as u64
     }
 
-    /// Launches a kernel with one of the patterns all around; gives what it left in its region.
+    /// Launches a kernel with one of the patterns around its memory, and returns the contents of
+    /// its region.
     fn run(
         &mut self,
         kernel: &LoadedKernel,
@@ -205,7 +205,7 @@ impl Ground {
         let launch = attack.launch(self.base + fence.region.start, self.own_address(), grid);
         let end = match self.host.launch(kernel, &launch, &mut buffers, 1) {
             Ok(_) => End::Complete,
-            // Addresses that are masked are aligned as well; those that are not may be misaligned within the region.
+            // Masked addresses are also aligned; others may be misaligned within the region.
             Err(BenchError::Fault { fault, .. }) if matches!(fault.kind, FaultKind::Trap | FaultKind::Misaligned) => {
                 End::Trapped
             }
@@ -228,8 +228,8 @@ fn load<D: KernelDevice>(device: &mut D, module: &Module, report: &KernelReport,
     device.load(&kernel).with_context(|| report.name.clone())
 }
 
-/// What a kernel leaves in its region in the interpreter, where an access that leaves it would be a
-/// fault; `None` where the two devices may differ, since constants lie elsewhere.
+/// The contents of the region after a run in the interpreter, where an access outside is a fault.
+/// `None` if the two devices may differ, because the address of the constants differs.
 fn interpreted(
     kernel: &InterpKernel,
     form: FenceForm,
@@ -247,13 +247,13 @@ fn interpreted(
     let mut buffers = before.to_vec();
     match InterpBench::default().launch(kernel, &attack.launch(home, own, 1), &mut buffers, 1) {
         Ok(_) => Ok((!differs).then(|| buffers.swap_remove(0).bytes)),
-        // What finds the constants there traps here.
+        // A kernel that finds the constants traps here.
         Err(BenchError::Run(_)) if differs && form == FenceForm::Trap => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// How attacks ended.
+/// Number of attacks by result.
 #[derive(Debug, Default)]
 struct Tally {
     complete: usize,
@@ -272,7 +272,7 @@ fn attack(ground: &mut Ground, text: &str, form: FenceForm, rounds: usize, tally
             let region_bytes = 4096 << random.below(4);
             let attack = Attack::new(region_bytes, &mut random);
             let before = buffers(region_bytes as usize, &mut random);
-            // A warp, or blocks of one and a half.
+            // One warp, or blocks of one and a half warps.
             let (kernel, grid) = if round % 2 == 0 { (&kernels[0], 1) } else { (&kernels[1], 2) };
             let place = || format!("{name}, round {round}, {attack:x?}");
             let (end, after) = ground.run(kernel, &attack, grid, &before, 0).with_context(place)?;
@@ -295,8 +295,8 @@ fn attack(ground: &mut Ground, text: &str, form: FenceForm, rounds: usize, tally
     Ok(())
 }
 
-/// A text once for each access of its straight kernels, which makes no other: a kernel that traps
-/// at its first access says nothing of those behind it.
+/// Variants of the text in which each straight-line kernel has a single access, since a kernel that
+/// traps at its first access does not test the following ones.
 fn one_access_each(text: &str) -> Vec<String> {
     const STRAIGHT: [&str; 5] = ["stores", "stores_to_constants", "loads", "atomics", "reductions"];
     let header = &text[..text.find(".const").unwrap_or(0)];
@@ -318,7 +318,7 @@ fn one_access_each(text: &str) -> Vec<String> {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "how many launches trapped is part of the test's output")]
-fn hostile_kernels_touch_nothing_outside_their_region() -> Result<()> {
+fn hostile_kernels_access_nothing_outside_their_region() -> Result<()> {
     let rounds = if full() { 2000 } else { 40 };
     let mut ground = Ground::new()?;
     let mut tally = Tally::default();
@@ -333,7 +333,8 @@ fn hostile_kernels_touch_nothing_outside_their_region() -> Result<()> {
     Ok(())
 }
 
-/// Instructions that touch memory or jump and have no fence, each with the `.target` that it needs.
+/// Instructions that access memory or jump and have no fence, each with the `.target` that it
+/// needs.
 const WITHOUT_A_FENCE: &[(&str, &str)] = &[
     ("sm_80", "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f5, %f6}];"),
     ("sm_80", "tex.1d.v4.s32.s32 {%r1, %r2, %r3, %r4}, [%rd1, {%r5}];"),
@@ -365,7 +366,8 @@ const WITHOUT_A_FENCE: &[(&str, &str)] = &[
     ("sm_90", "cp.async.bulk.prefetch.L2.global [%rd1], %r2;"),
     (
         "sm_90",
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], \
+        [%r4];",
     ),
     ("sm_90", "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%rd1, {%r2}], [%r1];"),
     ("sm_90", "cp.async.bulk.prefetch.tensor.1d.L2.global.tile [%rd1, {%r2}];"),
@@ -396,25 +398,27 @@ const WITHOUT_A_FENCE: &[(&str, &str)] = &[
     ("sm_100a", "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r1}, [%r2];"),
     ("sm_100a", "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;"),
     ("sm_100a", "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r2];"),
-    // What nobody has heard of yet.
+    // Unknown instructions.
     ("sm_80", "frobnicate.global.u32 %r1, [%rd1];"),
     ("sm_80", "ld.frobnicated.global.u32 %r1, [%rd1];"),
     ("sm_80", "st.global.frobnicated.u32 [%rd1], %r1;"),
     ("sm_80", "cp.frobnicate [%rd1], [%rd2];"),
-    // Memory of the module itself lies outside of every region.
+    // Memory of the module itself is outside of every region.
     ("sm_80", "st.global.u32 [counter], %r1;"),
     ("sm_80", "atom.global.add.u32 %r1, [counter+4], 1;"),
-    // Parameters by a computed address.
+    // Parameters at a computed address.
     ("sm_80", "ld.param.u32 %r1, [%rd1];"),
 ];
 
 #[test]
-fn what_has_no_fence_makes_the_kernel_refused() -> Result<()> {
+fn kernels_with_unfenced_instructions_are_refused() -> Result<()> {
     let mut slipped = Vec::new();
     for (target, instruction) in WITHOUT_A_FENCE {
         let text = format!(
-            ".version 8.7\n.target {target}\n.address_size 64\n.extern .func somewhere(.param .b64 at);\n.global .u32 counter[4];\n\
-             .visible .entry k(.param .u64 at) {{\n.reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %rd<4>; .reg .f32 %f<8>;\n\
+            ".version 8.7\n.target {target}\n.address_size 64\n.extern .func somewhere(.param .b64 at);\n.global .u32 \
+            counter[4];\n\
+             .visible .entry k(.param .u64 at) {{\n.reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %rd<4>; .reg .f32 \
+             %f<8>;\n\
              shape: .callprototype (.reg .b32 _) _ (.reg .b32 _);\nld.param.u64 %rd1, [at];\n\
              {instruction}\nst.global.u32 [%rd1], %r1;\nret;\n}}\n"
         );
@@ -423,7 +427,8 @@ fn what_has_no_fence_makes_the_kernel_refused() -> Result<()> {
             slipped.push(*instruction);
             continue;
         };
-        // The line of the instruction, where the reason is about it; and the kernel as it was.
+        // The reason names the instruction's line if it is about the instruction, and the kernel is
+        // unchanged.
         let opcode = instruction.split(['.', ' ']).next().unwrap_or_default();
         let names_it = reason.to_string().contains("line 10:") || matches!(reason, NotFenced::UnknownCallee { .. });
         ensure!(names_it, "{opcode}: {reason}");
@@ -432,7 +437,7 @@ fn what_has_no_fence_makes_the_kernel_refused() -> Result<()> {
         let refused = InterpBench::default().load(&kernel).err().context("a kernel without a fence was loaded")?;
         ensure!(refused.to_string().starts_with("kernel `k` cannot be fenced: "), "{refused}");
     }
-    ensure!(slipped.is_empty(), "these went through:\n{}", slipped.join("\n"));
+    ensure!(slipped.is_empty(), "these were accepted:\n{}", slipped.join("\n"));
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! A daemon with several devices: both serve, one that is harmed leaves the other alone, and
-//! whatever reports names the device.
+//! A daemon with several devices: all of them serve, a failing one does not affect the others, and
+//! reports name the device.
 
 use crate::cancel::{HARMLESS, metric};
 use crate::control::Setup;
@@ -17,10 +17,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Functions, and the device that each is deployed on.
+/// Functions, each with the device that it is deployed on.
 const PLACES: [(&str, &str); 2] = [("left", "host:0"), ("right", "host:1")];
 
-/// Two host devices with a CPU each.
+/// Two host devices with one CPU each.
 fn two_hosts() -> Result<[String; 4]> {
     let allowed = cpus::allowed();
     let [first, second, ..] = allowed[..] else {
@@ -40,7 +40,7 @@ fn start() -> Result<Setup> {
     Ok(setup)
 }
 
-/// Calls a function of `tests/functions/affine.toml`, `3 x + b`, and checks what it gives.
+/// Calls a function of `tests/functions/affine.toml`, `3 x + b`, and checks the result.
 fn call(client: &mut Client, function: &str, seed: f32) -> Result<Result<(), ClientError>> {
     let tensor = |of: &dyn Fn(f32) -> f32| Tensor::f32(&[1000], &(0..1000).map(|i| of(i as f32)).collect::<Vec<_>>());
     let (x, b) = (tensor(&|i| i + seed), tensor(&|i| -i));
@@ -68,14 +68,14 @@ fn executors(client: &mut Client) -> Result<[ExecutorEntry; 2]> {
 }
 
 #[test]
-fn one_device_is_harmed_and_the_other_goes_on() -> Result<()> {
+fn a_failing_device_does_not_affect_the_other() -> Result<()> {
     let setup = start()?;
     for (name, _) in PLACES {
         call(&mut setup.client()?, name, 1.0)??;
     }
     let before = executors(&mut setup.client()?)?;
     let over = AtomicBool::new(false);
-    // Calls of a function until it is over: how many, and how many of these gave nothing.
+    // Calls a function until the end; returns the number of calls, and of failed ones.
     let load = |name: &'static str| -> Result<(u32, u32)> {
         let (mut client, mut calls, mut failed) = (setup.client()?, 0, 0);
         while !over.load(Relaxed) {
@@ -106,7 +106,7 @@ fn one_device_is_harmed_and_the_other_goes_on() -> Result<()> {
         let done = (left.join().expect("no panic")?, right.join().expect("no panic")?);
         harmed.map(|()| done)
     })?;
-    ensure!(left.0 > 10 && left.1 == 0, "the other device did not hear of it: {} of {} calls failed", left.1, left.0);
+    ensure!(left.0 > 10 && left.1 == 0, "the other device was affected: {} of {} calls failed", left.1, left.0);
     ensure!(right.0 > right.1, "it came back: {right:?}");
     let after = executors(&mut setup.client()?)?;
     ensure!((after[0].pid, after[0].restarts) == (before[0].pid, 0) && after[1].restarts == 1, "{after:?}");
@@ -118,13 +118,14 @@ fn one_device_is_harmed_and_the_other_goes_on() -> Result<()> {
 }
 
 #[test]
-fn whatever_reports_names_the_device() -> Result<()> {
+fn all_reports_name_the_device() -> Result<()> {
     let setup = start()?;
     let mut client = setup.client()?;
     for (name, device) in PLACES {
         call(&mut client, name, 2.0)??;
         let launches = format!(
-            "atoll_usage_launches_total{{tenant=\"local\",function=\"{name}\",class=\"best_effort\",device=\"{device}\"}}"
+            "atoll_usage_launches_total{{tenant=\"local\",function=\"{name}\",\
+             class=\"best_effort\",device=\"{device}\"}}"
         );
         ensure!(metric(&setup.daemon, &launches)? == 1.0, "{launches}");
         ensure!(metric(&setup.daemon, &format!("atoll_device_compute_units{{device=\"{device}\"}}"))? == 1.0);
@@ -155,7 +156,7 @@ fn whatever_reports_names_the_device() -> Result<()> {
     let trace = setup.json(&["trace", "record", "--past", "--seconds", "0"])?;
     ensure!(names(&trace["devices"]) == [" host:0", " host:1"], "{trace}");
     ensure!((0..2).all(|device| trace["devices"][device]["launches"] == 1) && trace["launches"] == 2, "{trace}");
-    // A chain across both of them.
+    // A chain across both devices.
     let tensor = || Tensor::f32(&[4], &[1.0; 4]);
     let chain =
         Call::of("left").input("x", tensor()).input("b", tensor()).then("right").take("x", "y").input("b", tensor());
@@ -177,7 +178,7 @@ fn whatever_reports_names_the_device() -> Result<()> {
     Ok(())
 }
 
-/// What `atoll serve` says of devices with which it does not start.
+/// The message of `atoll serve` for devices with which it does not start.
 fn refused(folder: &Path, devices: &[&str], environment: &[(&'static str, OsString)]) -> Result<String> {
     let devices = devices.iter().flat_map(|device| ["--device", device]);
     let mut command = Command::new(atoll());
@@ -205,7 +206,7 @@ fn devices_that_cannot_be_together_are_refused_with_the_cause() -> Result<()> {
     Ok(())
 }
 
-/// A repository with a model that goes wrong as its request says, on each of two GPUs.
+/// A repository with the model `faulty` on each of two GPUs.
 fn two_gpus(folder: &Path) -> Result<PathBuf> {
     let repository = folder.join("repository");
     std::fs::create_dir(&repository)?;
@@ -221,7 +222,7 @@ fn stand_in_options(folder: &Path, options: &str) -> [(&'static str, OsString); 
     [("LD_LIBRARY_PATH", folder.into()), (stand_in::OPTIONS, OsString::from(options))]
 }
 
-/// Asks a model that goes wrong as `mode` says.
+/// Calls `faulty` with a mode.
 fn ask_faulty(daemon: &Daemon, model: &str, mode: u32) -> Result<(u16, String)> {
     let request =
         format!(r#"{{"inputs": [{{"name": "mode", "shape": [1], "datatype": "UINT32", "data": [{mode}]}}]}}"#);
@@ -245,9 +246,9 @@ fn two_gpus_serve_in_one_daemon() -> Result<()> {
     Ok(())
 }
 
-/// In the daemon's own process nothing takes the place of a GPU whose context is gone.
+/// In the daemon's own process, a GPU whose context failed is not replaced.
 #[test]
-fn a_gpu_that_is_lost_for_good_leaves_the_other_one_undisturbed() -> Result<()> {
+fn a_permanently_lost_gpu_does_not_affect_the_other() -> Result<()> {
     const TRAP: u32 = 4;
     let folder = tempfile::tempdir()?;
     let repository = two_gpus(folder.path())?;

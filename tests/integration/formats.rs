@@ -1,4 +1,4 @@
-//! What an earlier Atoll wrote is read and run: bundles and profiles of format 1, and the state
+//! Files of an earlier version are still readable: bundles and profiles of format 1, and the state
 //! folder of its daemon (`tests/fixtures/f95a0d3`).
 
 use crate::serve::{Daemon, atoll};
@@ -10,14 +10,14 @@ use atoll_tests::{Case, Loaded, Model, Tensor, root};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The object in the state folder: eight numbers, 0, 0.25, … 1.75, as a tensor.
+/// The object in the state folder: the numbers 0, 0.25, … 1.75 as a tensor.
 const OBJECT: &str = "4d116713db1fcd25655501d0ab20ccaef04a2fda35cd2d71480429addcdfb102";
 
 fn fixture(name: &str) -> PathBuf {
     root().join("tests/fixtures/f95a0d3").join(name)
 }
 
-/// A tensor of a fixture, whose elements lie in a file.
+/// A tensor of a fixture, with its elements in a file.
 fn tensor(file: &str, name: &str, shape: &[i64]) -> Result<Tensor> {
     let bytes = std::fs::read(fixture(file)).with_context(|| file.to_owned())?;
     Ok(Tensor { name: name.into(), dtype: "float32".into(), shape: shape.to_vec(), bytes })
@@ -47,7 +47,7 @@ fn bundles_of_format_1_run() -> Result<()> {
 }
 
 #[test]
-fn a_profile_of_format_1_is_read_and_written_anew() -> Result<()> {
+fn a_profile_of_format_1_is_read_and_rewritten() -> Result<()> {
     let mut profile = Profile::read(&fixture("small.profile.json"))?;
     ensure!(
         profile.shape(&[2]).is_some_and(|shape| shape.launches.len() == 4) && profile.points.is_empty(),
@@ -78,7 +78,7 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
 }
 
 #[test]
-fn a_state_folder_from_before_is_served() -> Result<()> {
+fn an_earlier_state_folder_is_served() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (state, repository) = (folder.path().join("state"), folder.path().join("repository"));
     copy_folder(&fixture("state"), &state)?;

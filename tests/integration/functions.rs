@@ -1,4 +1,4 @@
-//! Functions that are not models: kernels in PTX and a manifest.
+//! Functions packed from PTX kernels and a manifest.
 
 use crate::serve::{Daemon, atoll};
 use anyhow::{Context, Result, ensure};
@@ -39,7 +39,7 @@ fn infer(daemon: &Daemon, arguments: &[&str]) -> Result<Output> {
     Ok(Command::new(atoll()).args(["infer", "--json", "--url", &daemon.http]).args(arguments).output()?)
 }
 
-/// Where the transformed text, which the bundle holds, has this instruction.
+/// Line of an instruction in the transformed text, which the bundle contains.
 fn line_of(bundle: &Path, instruction: &str) -> Result<usize> {
     let bundle = Bundle::open(bundle)?;
     let target = bundle.target_names().next().context("a target")?;
@@ -49,7 +49,7 @@ fn line_of(bundle: &Path, instruction: &str) -> Result<usize> {
 }
 
 #[test]
-fn faults_end_their_request_and_nothing_else() -> Result<()> {
+fn a_fault_fails_its_own_request_only() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let repository = folder.path().join("repository");
     std::fs::create_dir(&repository)?;
@@ -62,8 +62,8 @@ fn faults_end_their_request_and_nothing_else() -> Result<()> {
 
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<()> {
-        // The neighbour's requests never fail, whatever happens next door.
-        let neighbour = scope.spawn(|| -> Result<u32> {
+        // The requests of the other model never fail.
+        let other_model = scope.spawn(|| -> Result<u32> {
             let mut answers = 0;
             while !stop.load(Ordering::Relaxed) {
                 let output = infer(&daemon, &["--model", "magika", "--repeat", "5"])?;
@@ -92,16 +92,16 @@ fn faults_end_their_request_and_nothing_else() -> Result<()> {
             Ok(())
         })();
         stop.store(true, Ordering::Relaxed);
-        let answers = neighbour.join().expect("the neighbour does not panic")?;
+        let answers = other_model.join().expect("the other_model does not panic")?;
         checked?;
-        ensure!(answers > 0, "the neighbour was never served");
+        ensure!(answers > 0, "the other_model was never served");
         Ok(())
     })?;
-    ensure!(daemon.is_running()?, "the daemon has ended");
+    ensure!(daemon.is_running()?, "the daemon exited");
     Ok(())
 }
 
-/// The function in `tests/functions/chain.toml`, plainly.
+/// The function in `tests/functions/chain.toml`, as plain Rust.
 fn chained(x: &[f64], b: &[f64], c: &[f64], n: usize) -> Vec<f64> {
     let mut y = x.to_vec();
     for _ in 0..7 {
@@ -117,7 +117,7 @@ fn chained(x: &[f64], b: &[f64], c: &[f64], n: usize) -> Vec<f64> {
 #[test]
 fn kernels_of_other_compilers_run_as_a_function() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    // Beside its manifest lies a constant that is made here.
+    // The manifest refers to a constant that is generated here.
     let copy = folder.path().join("chain.toml");
     let text = std::fs::read_to_string(manifest("chain"))?;
     std::fs::write(&copy, text.replace("../kernels", &root().join("tests/kernels").display().to_string()))?;

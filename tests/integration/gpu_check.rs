@@ -1,5 +1,5 @@
-//! `tools/gpu-check/gpu-check` as a whole, on the stand-in driver and with what cargo built: a
-//! folder as `pack.sh` makes it, but of links, and one small model under all names.
+//! `tools/gpu-check/gpu-check` on the stand-in driver, with the programs that cargo built: a folder
+//! as made by `pack.sh`, but with links, and one small model under all names.
 
 use super::serve::atoll;
 use anyhow::{Context, Result, ensure};
@@ -23,7 +23,7 @@ fn the_check_of_gpus_runs_to_its_end_on_the_stand_in() -> Result<()> {
     pack(&packed, &conformance)?;
     let results = folder.path().join("results");
     let code = folder.path().join("code");
-    // Each part of the check is a process, and compiles the same kernels.
+    // Each part of the check is a process that compiles the same kernels.
     let options = format!("cache={}", code.display());
     let output = stand_in::command(&packed.join("gpu-check"), folder.path(), &options)?
         .args(["--quick", "--output"])
@@ -49,12 +49,12 @@ fn the_check_of_gpus_runs_to_its_end_on_the_stand_in() -> Result<()> {
     Ok(())
 }
 
-/// A folder as it is carried.
+/// Creates the packed folder.
 fn pack(folder: &Path, conformance: &Path) -> Result<()> {
     let (bin, models) = (folder.join("bin"), folder.join("models"));
     std::fs::create_dir_all(&bin)?;
     std::fs::create_dir(&models)?;
-    // The script looks for the rest beside itself, so it is no link.
+    // Copied, since the script looks for other files in its own folder.
     std::fs::copy(root().join("tools/gpu-check/gpu-check"), folder.join("gpu-check"))?;
     symlink(corpus::folder(), folder.join("kernels"))?;
     symlink(atoll(), bin.join("atoll"))?;
@@ -67,7 +67,7 @@ fn pack(folder: &Path, conformance: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The newest program that cargo made of the conformance suite, `deps/cuda-…`.
+/// The newest conformance suite built by cargo, `deps/cuda-…`.
 fn conformance() -> Result<Option<PathBuf>> {
     let is_suite = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

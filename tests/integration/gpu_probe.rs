@@ -1,16 +1,16 @@
-//! `gpu-probe` on the stand-in driver: probes run to their end. What it measures there means
-//! nothing; that kernels do what the probes ask of them does.
+//! `gpu-probe` on the stand-in driver: probes run to the end and their kernels work. Its
+//! measurements mean nothing there.
 
 use anyhow::{Context, Result, ensure};
 use atoll_tests::{full, program, stand_in};
 use serde_json::Value;
 
-/// Probes that launch little, and those that fill queues to take times. One of routes for flags is
-/// not among them: on a busy machine its kernel gives up waiting.
+/// Probes with few launches, and those that fill queues. The probe of flag routes is left out: on a
+/// busy machine its kernel times out.
 const QUICK: [&str; 3] = ["dispatch", "barrier-exit", "sticky-error"];
 const SLOW: [&str; 3] = ["evicted-kernel", "read-cost", "entry-check"];
 
-/// The probe that needs what no host has: a jump to the address of a kernel.
+/// A probe that is not supported on a host: it jumps to the address of a kernel.
 const REFUSED: &str = "indirect-entry";
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the compiler proves about running blocks again, on the kernels of the models.
+//! Claims of the compiler about re-executing blocks, tested on the kernels of models.
 
 use anyhow::{Context, Result, ensure};
 use atoll_core::rng::Rng;
@@ -12,7 +12,7 @@ use atoll_tests::{built, built_small, full, trained};
 use atoll_workbench::{Arg, Buffer, Inputs, Launch};
 use std::path::Path;
 
-/// Least share of the models' kernel nodes that must be proven, in percent.
+/// Minimum share of the models' kernel nodes that must be proven re-executable, in percent.
 const PROVEN_PERCENT_MIN: usize = 95;
 
 const BUILT: [&str; 10] = [
@@ -27,15 +27,15 @@ const BUILT: [&str; 10] = [
     "mobilenet_v2",
     "distilbert",
 ];
-/// Models whose kernels are stopped: the interpreter takes seconds for a block of a small variant
+/// Models whose kernels are stopped. The interpreter takes seconds for a block of a small variant,
 /// and far longer for one of the published size.
 const STOPPED: [&str; 1] = ["squeezenet"];
 const TRAINED: [&str; 3] = ["magika", "common_det", "silero_vad"];
 
-/// Kernel nodes of a model, those that may be run again, and why the others may not.
+/// Number of kernel nodes of a model and of re-executable ones, and why the others are not.
 fn nodes(path: &Path, name: &str, folder: &Path) -> Result<(usize, usize, Vec<String>)> {
     let file = folder.join(format!("{name}-rerun.kg"));
-    // PTX alone: nothing has to be lowered for a fact about PTX.
+    // PTX only, since the claims are about PTX.
     let options =
         atoll_pipeline::CompileOptions { targets: vec![atoll_pipeline::Target::NVIDIA], ..Default::default() };
     atoll_pipeline::compile(path, &file, &options, &atoll_pipeline::Silent)
@@ -79,31 +79,31 @@ fn nearly_all_nodes_of_the_models_are_proven() -> Result<()> {
     Ok(())
 }
 
-/// Instructions of a block that a kernel of the tests never takes, each counted once for each
-/// thread: who takes them waits for somebody else.
+/// Instruction limit of a block, counted per thread. No kernel of the tests reaches it, unless it
+/// waits for another block.
 const STEPS_MAX: u64 = 50_000_000;
 
 fn seed() -> u64 {
     std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
-/// What is known about kernels by stopping them.
+/// Results of stopping kernels.
 #[derive(Default)]
 struct Tally {
-    /// Proven ones that came out the same.
+    /// Proven kernels with equal results.
     proven: usize,
-    /// Those that were refused,
+    /// Kernels that were not proven,
     refused: usize,
-    /// and among them those that came out differently.
+    /// and those among them with different results.
     differ: usize,
 }
 
 impl Tally {
-    /// Stops a kernel; one that was proven must come out the same.
+    /// Stops the blocks of a kernel; a proven kernel must give equal results.
     fn stop(&mut self, trial: &Trial<'_>, stopping: &Stopping, place: &str) -> Result<()> {
         let kernel = trial.module.function(trial.entry).with_context(|| format!("{place}: no such kernel"))?;
         let proven = !matches!(analyze_idempotence(trial.module, kernel), Rerun::Never(_));
-        // Those that were refused may wait for blocks that do not run here.
+        // An unproven kernel may wait for blocks that do not run here.
         let steps = if proven { stopping.steps } else { stopping.steps / 50 };
         let different = differences(trial, &Stopping { steps, ..*stopping });
         if proven {
@@ -128,17 +128,18 @@ impl std::fmt::Display for Tally {
         let Tally { proven, refused, differ } = self;
         write!(
             f,
-            "{proven} proven kernels came out the same; of {refused} that were refused, {differ} did not (ATOLL_SEED={})",
+            "{proven} proven kernels came out the same; of {refused} that were refused, {differ} did not \
+            (ATOLL_SEED={})",
             seed()
         )
     }
 }
 
-/// A launch, the shape of its blocks, and what it is launched on.
+/// A launch, its block shape, and its buffers.
 type Setting = (Launch, [u32; 3], Vec<Buffer>);
 
-/// `4 32 buf:512 zero:512 u32:128`, as in the headers of the labelled kernels; `None` where an
-/// argument holds addresses of others.
+/// Parses `4 32 buf:512 zero:512 u32:128`, as in the headers of the labelled kernels. `None` if an
+/// argument contains addresses of other arguments.
 fn launch(line: &str, random: &mut Rng) -> Result<Option<Setting>> {
     let mut words = line.split(' ');
     let mut shape = || -> Result<[u32; 3]> {
@@ -198,7 +199,7 @@ fn argument(word: &str, buffers: &mut Vec<Buffer>, random: &mut Rng) -> Result<O
     Ok(Some(Arg::buffer(buffers.len() - 1)))
 }
 
-/// The labelled kernels: name, text.
+/// The labelled kernels: name and text.
 fn labelled() -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(atoll_tests::root().join("compiler/passes/tests/idempotence"))? {
@@ -230,8 +231,8 @@ fn labelled_kernels_are_stopped_anywhere_and_run_again() -> Result<()> {
         tally.stop(&trial, &Stopping { rounds: 12, blocks: u64::MAX, steps: STEPS_MAX, seed: seed() }, &name)?;
     }
     println!("labelled: {tally}");
-    // If stopping changed nothing for kernels that update in place, it would prove nothing for the
-    // others.
+    // Stopping must change the results of kernels that update in place; otherwise the test would
+    // prove nothing.
     ensure!(tally.proven > 40 && tally.differ > 25, "{tally}");
     Ok(())
 }
@@ -266,7 +267,7 @@ fn kernels_of_the_corpus_are_stopped_anywhere_and_run_again() -> Result<()> {
     let mut tally = Tally::default();
     for (number, case) in corpus::cases()?.iter().enumerate() {
         let files = &case.ptx;
-        // Compilers take turns unless everything is to be run.
+        // Compilers alternate unless the run is full.
         let turn = number % files.len().max(1);
         for (_, file) in files.iter().enumerate().filter(|(index, _)| full() || *index == turn) {
             let module = atoll_ptx::parse(&std::fs::read_to_string(file)?)?;

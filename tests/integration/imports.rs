@@ -1,4 +1,4 @@
-//! What other compilers made, through the program: `atoll import`, then `atoll infer`.
+//! Output of other compilers through the program: `atoll import`, then `atoll infer`.
 
 use crate::serve::atoll;
 use anyhow::{Context, Result, ensure};
@@ -58,17 +58,18 @@ fn what_other_compilers_made_computes_what_its_model_does() -> Result<()> {
     folders.iter().try_for_each(|folder| check(folder).with_context(|| folder.display().to_string()))
 }
 
-/// In a full run, models through the real compilers.
+/// In a full run: models exported by the real compilers.
 #[test]
 fn models_that_real_compilers_export_compute_what_onnx_runtime_does() -> Result<()> {
     let compilers = std::env::var_os("ATOLL_EXPORT_PYTHON").filter(|_| full());
     let Some(compilers) = compilers else {
         skip(
-            "no model is exported by TVM and IREE; set ATOLL_TEST_FULL=1, and ATOLL_EXPORT_PYTHON to a Python that has what docs/guide/import.md lists",
+            "no model is exported by TVM and IREE; set ATOLL_TEST_FULL=1, and ATOLL_EXPORT_PYTHON to a Python that has \
+            what docs/guide/import.md lists",
         );
         return Ok(());
     };
-    // ResNet-50 by IREE is not among them: its result is wrong (docs/guide/import.md).
+    // ResNet-50 by IREE is left out: its result is wrong (docs/guide/import.md).
     for (name, exporter) in [("squeezenet", "from_tvm.py"), ("squeezenet", "from_iree.py"), ("resnet50", "from_tvm.py")]
     {
         let scratch = tempfile::tempdir()?;
@@ -82,7 +83,7 @@ fn models_that_real_compilers_export_compute_what_onnx_runtime_does() -> Result<
     Ok(())
 }
 
-/// The files of a folder, one of them with a text replaced.
+/// A copy of a folder with a text replaced in one file.
 fn changed(folder: &Path, file: &str, from: &str, to: &str) -> Result<tempfile::TempDir> {
     let copy = tempfile::tempdir()?;
     std::fs::create_dir(copy.path().join("kernels"))?;

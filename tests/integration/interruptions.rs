@@ -1,9 +1,9 @@
-//! Running kernels are interrupted at random points, over and over, by others on the same compute
-//! units; nobody's results may show it.
+//! Running kernels are interrupted at random points, repeatedly, by others on the same compute
+//! units. Results must not change.
 //!
-//! The kernels of `restless.ptx` write as they go, and leave the floating-point unit in different
-//! states: flushed numbers and kept ones, and code for x86-64-v3 that rounds up and down by
-//! changing MXCSR in between. `ATOLL_SEED` repeats a run as far as moments can be repeated.
+//! The kernels of `restless.ptx` store results while they run, and use different modes of the
+//! floating-point unit: flushing and keeping subnormal numbers, and code for x86-64-v3 that changes
+//! the rounding mode in MXCSR. `ATOLL_SEED` repeats a run, as far as timing can be repeated.
 
 use crate::cancel::metric;
 use crate::functions::pack_grind;
@@ -35,18 +35,18 @@ const BLOCKS: u32 = 4;
 const THREADS: u32 = 64;
 const BYTES: u64 = (BLOCKS * THREADS * 4) as u64;
 
-/// Loop rounds of the kernels that are interrupted: some ten to some hundred microseconds a block.
+/// Loop iterations of the interrupted kernels: tens to hundreds of microseconds per block.
 const ROUNDS: [u32; 3] = [3_000, 6_000, 12_000];
-/// And of those that interrupt.
+/// Loop iterations of the interrupting kernels.
 const URGENT_ROUNDS: u32 = 20;
 
-/// Within so long every compute unit gets a chunk, on the slowest machine.
+/// Time in which every compute unit gets a chunk, even on a slow machine.
 const WORKS_WITHIN: Duration = Duration::from_secs(30);
 
 const URGENT: QueueId = QueueId(0);
 const LONG: QueueId = QueueId(1);
 
-/// A kernel with a number of rounds, and what it gives.
+/// A kernel with a number of iterations, and its expected result.
 struct Work {
     module: ModuleId,
     kernel: u32,
@@ -73,7 +73,7 @@ impl Place {
     }
 }
 
-/// A long launch on its way.
+/// A long launch that is in flight.
 struct Long {
     work: usize,
     place: Place,
@@ -110,7 +110,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Loads the kernels and notes what they give when nobody disturbs them.
+    /// Loads the kernels and records their results without interruptions.
     fn load(&mut self, bundle: &Bundle, target: &str) -> Result<()> {
         let kernels = &bundle.target(target).context("a target")?.kernels;
         let image =
@@ -206,14 +206,15 @@ impl Rig {
                 self.interruptions += completion.reexecuted_blocks;
                 return Ok(completion);
             }
-            ensure!(Instant::now() < until, "nothing comes back");
+            ensure!(Instant::now() < until, "no completion arrives");
             let fd = self.device.completion_fd();
             let second = Timespec { tv_sec: 1, tv_nsec: 0 };
             poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&second))?;
         }
     }
 
-    /// One launch that interrupts, checked; what else comes back goes to `others`.
+    /// Submits one interrupting launch and checks its result. Completions of other launches go to
+    /// `others`.
     fn interrupt(&mut self, work: usize, others: &mut Vec<Completion>) -> Result<()> {
         let place = Place::new(0);
         self.begin(place)?;
@@ -228,7 +229,7 @@ impl Rig {
         }
         ensure!(
             self.output(place)? == urgent[work].expected,
-            "{} was urgent and gave something else",
+            "urgent launch of {} gave a different result",
             urgent[work].name
         );
         self.urgent = urgent;
@@ -250,8 +251,8 @@ impl Rig {
         Ok(Long { launch, ..long })
     }
 
-    /// What follows the end of a long launch: the rest of it if it was evicted, another if it is
-    /// complete and right.
+    /// Continues after the end of a long launch: resumes it if it was evicted, or checks it and
+    /// starts another one.
     fn follow(&mut self, rng: &mut Rng, long: Long, completion: &Completion) -> Result<Long> {
         if completion.status == LaunchStatus::Evicted {
             return self.go_on(long);
@@ -259,7 +260,7 @@ impl Rig {
         let Work { name, expected, rounds, .. } = &self.works[long.work];
         let what = format!("{name}, {rounds} rounds, interrupted {} times", completion.reexecuted_blocks);
         let expected = expected.clone();
-        ensure!(self.output(long.place)? == expected, "{what}: something else than undisturbed");
+        ensure!(self.output(long.place)? == expected, "{what}: the result differs from an uninterrupted run");
         self.begin_long(rng, long.place)
     }
 }
@@ -283,7 +284,7 @@ fn run(seed: u64, wanted: u64) -> Result<()> {
             longs.iter().for_each(|long| rig.device.store_epoch(long.place.epoch_word, rig.epoch));
         }
         match rng.below(100) {
-            // Time to get something done.
+            // Lets some work finish.
             0 => ends.push(rig.wait()?),
             _ => {
                 let work = rng.below(rig.urgent.len() as u64) as usize;
@@ -291,7 +292,10 @@ fn run(seed: u64, wanted: u64) -> Result<()> {
             }
         }
         for completion in ends.drain(..) {
-            let index = longs.iter().position(|long| long.launch == completion.launch).context("an end of nothing")?;
+            let index = longs
+                .iter()
+                .position(|long| long.launch == completion.launch)
+                .context("the completion of an unknown launch")?;
             let long = longs.remove(index);
             longs.push(rig.follow(&mut rng, long, &completion)?);
         }
@@ -301,19 +305,22 @@ fn run(seed: u64, wanted: u64) -> Result<()> {
     let end = Instant::now() + WORKS_WITHIN;
     loop {
         let completion = rig.wait()?;
-        let index = longs.iter().position(|long| long.launch == completion.launch).context("an end of nothing")?;
+        let index = longs
+            .iter()
+            .position(|long| long.launch == completion.launch)
+            .context("the completion of an unknown launch")?;
         let long = longs.remove(index);
         longs.push(rig.follow(&mut rng, long, &completion)?);
         let after = rig.device.compute_units();
         if before.iter().zip(&after).all(|(before, after)| after.chunks > *before) {
             return Ok(());
         }
-        ensure!(Instant::now() < end, "a compute unit stands still: {before:?}, {after:?}");
+        ensure!(Instant::now() < end, "a compute unit made no progress: {before:?}, {after:?}");
     }
 }
 
 #[test]
-fn interrupted_kernels_give_what_undisturbed_ones_give() {
+fn interrupted_kernels_give_the_same_results() {
     let wanted = if full() { 1_000_000 } else { 4_000 };
     let seed = std::env::var("ATOLL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     if let Err(error) = run(seed, wanted) {
@@ -332,7 +339,7 @@ fn grind_call(x: &[u32], times: u32, class: Class) -> Call {
 }
 
 #[test]
-fn a_kernel_that_never_ends_gives_way_again_and_again_and_is_ended_when_its_time_is_over() -> Result<()> {
+fn an_endless_kernel_is_preempted_repeatedly_and_ends_at_its_time_limit() -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::create_dir(folder.path().join("repository"))?;
     let daemon = Daemon::start_with(&folder.path().join("repository"), folder.path(), &["--time-limit", "2"])?;
@@ -340,7 +347,7 @@ fn a_kernel_that_never_ends_gives_way_again_and_again_and_is_ended_when_its_time
         || Client::connect_as(&folder.path().join("atoll.sock"), Some("a".parse()?)).context("the control socket");
     let mut client = connect()?;
     client.deploy(&pack_grind(folder.path(), 1)?, &Deploy::default())?;
-    // Blocks for all compute units of a machine: what needs one only takes one only.
+    // Blocks for all compute units: a launch that needs one compute unit takes only one.
     let (x, table) = ([7; 4096], grind::table(1));
     let expected = grind::bytes(&grind::grind(&x, &table, 10));
     client.invoke(grind_call(&x, 10, Class::RealTime))?;
@@ -367,7 +374,7 @@ fn a_kernel_that_never_ends_gives_way_again_and_again_and_is_ended_when_its_time
     Ok(())
 }
 
-/// A model on an engine, with an input and what it gives for it when it is alone.
+/// A loaded model, with an input and its result when the model runs alone.
 struct Asked {
     handle: EngineHandle,
     name: &'static str,
@@ -415,13 +422,17 @@ impl Asked {
     fn check(&self) -> Result<()> {
         let outputs = self.ask()?;
         let is_same = outputs.iter().zip(&self.expected).all(|(got, alone)| got.bytes == alone.bytes);
-        ensure!(is_same && outputs.len() == self.expected.len(), "{} gives something else than alone", self.name);
+        ensure!(
+            is_same && outputs.len() == self.expected.len(),
+            "{} gives a different result than when it runs alone",
+            self.name
+        );
         Ok(())
     }
 }
 
 #[test]
-fn models_give_bit_by_bit_what_they_give_alone() -> Result<()> {
+fn interrupted_models_give_the_same_bits_as_alone() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let device = HostDevice::start(HostConfig { compute_units: 2, ..HostConfig::default() })?;
     let engine = Engine::start(Box::new(device), EngineConfig::default())?;

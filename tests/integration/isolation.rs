@@ -1,7 +1,7 @@
-//! A tenant that means harm beside one that does not: in a real daemon, with kernels that reach
-//! wherever they like, nothing of the other's is ever seen, changed, or kept from it.
+//! A hostile tenant beside another one, in a real daemon. Its kernels try to access arbitrary
+//! memory; they must not read, change or block anything of the other tenant.
 
-use crate::cancel::{PATIENCE, metric};
+use crate::cancel::{TIMEOUT, metric};
 use crate::control::Setup;
 use crate::functions::{manifest, packed};
 use anyhow::{Context, Result, ensure};
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 const PAGE: i64 = 4096;
 
-/// What every word of the victim's constant is.
+/// Every word of the victim's constant.
 const SECRET: u32 = 0x5ec1_2e75;
 const SECRET_WORDS: usize = 16 << 10;
 
-/// What every word of the intruder's own constant is.
+/// Every word of the intruder's own constant.
 const OWN: u32 = 0x0a11_0c8d;
 
-/// `tests/functions/reach.ptx`: what to do near what.
+/// Modes of `tests/functions/reach.ptx`.
 #[derive(Clone, Copy, Debug)]
 enum Reach {
     ReadConstants,
@@ -33,7 +33,7 @@ fn words(values: impl IntoIterator<Item = u32>) -> Vec<u8> {
     values.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// Packs a function of `tests/functions` whose constant `file` has these words.
+/// Packs a function of `tests/functions` with these words as its constant `file`.
 fn pack(setup: &Setup, function: &str, name: &str, file: &str, constant: &[u32]) -> Result<PathBuf> {
     let folder = setup.path(&format!("{name}.d"));
     std::fs::create_dir(&folder)?;
@@ -57,7 +57,7 @@ fn named(name: &str) -> Deploy {
     Deploy { name: Some(name.into()), private: true, ..Deploy::default() }
 }
 
-/// The victim's daily work, which has one right answer.
+/// The victim's regular work, with a known result.
 fn vault(client: &mut Client, salt: u32) -> Result<()> {
     let x: Vec<u32> = (0..SECRET_WORDS as u32).map(|i| i.wrapping_mul(salt)).collect();
     let tensor =
@@ -67,7 +67,7 @@ fn vault(client: &mut Client, salt: u32) -> Result<()> {
     Ok(())
 }
 
-/// What a page holds, or `None` where the kernel faulted; never the secret.
+/// The contents of a page, or `None` if the kernel faulted.
 fn reach(client: &mut Client, function: &str, how: Reach, distance: i64) -> Result<Option<Vec<u32>>> {
     let bytes = [how as i64, distance].iter().flat_map(|word| word.to_le_bytes()).collect();
     let how_to = Tensor { datatype: DataType::Uint64, shape: vec![2], bytes };
@@ -93,8 +93,8 @@ fn executor(client: &mut Client) -> Result<ExecutorEntry> {
     client.processes()?.executors.into_iter().next().context("an executor")
 }
 
-/// Runs the victim's work again and again while an intruder does its own; the victim gets every
-/// answer, and it is right.
+/// Runs the victim's work repeatedly while `intruder` runs; the victim must get every answer, and
+/// all correct.
 fn beside(setup: &Setup, intruder: impl FnOnce(&AtomicU64) -> Result<()>) -> Result<()> {
     let (over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| -> Result<()> {
@@ -130,8 +130,8 @@ fn nothing_of_another_tenant_is_read_or_written() -> Result<()> {
     beside(&setup, |_| {
         let own = reach(&mut intruder, "reach", Reach::ReadConstants, 0)?.context("it may read its own")?;
         ensure!(own.iter().all(|word| *word == OWN), "its own constant is not what it was: {own:x?}");
-        // Neighbouring pages, in which the secret would be if there were one space for all; then the whole
-        // window, in strides.
+        // Neighbouring pages, which would contain the secret if there were one address space for
+        // all; then the whole window, in strides.
         let near = (-40..=40).map(|page| page * PAGE);
         let far = (-32..=32).map(|step| step << 30);
         for distance in near.chain(far).filter(|distance| *distance != 0) {
@@ -139,7 +139,7 @@ fn nothing_of_another_tenant_is_read_or_written() -> Result<()> {
             ensure!(page.as_deref().is_none_or(|page| !is_secret(page)), "the secret is {distance} bytes away");
             ensure!(
                 distance.abs() > 40 * PAGE || page.is_none(),
-                "there is something {distance} bytes from a constant: {page:x?}"
+                "memory is accessible {distance} bytes from a constant: {page:x?}"
             );
         }
         for distance in (-16..=16).map(|page| page * PAGE) {
@@ -148,7 +148,7 @@ fn nothing_of_another_tenant_is_read_or_written() -> Result<()> {
                 "constants cannot be written, {distance}"
             );
         }
-        // Its own memory, bounds of its range, and what lies in front of and behind it.
+        // Its own memory, the bounds of its range, and what is around it.
         let around = (-8..=8).map(|page| page * PAGE);
         let bounds = (-34..=34).map(|step| step << 23);
         for distance in around.chain(bounds) {
@@ -167,12 +167,12 @@ fn nothing_of_another_tenant_is_read_or_written() -> Result<()> {
 }
 
 #[test]
-fn constants_are_held_once_for_those_who_have_them_and_leave_with_the_last() -> Result<()> {
+fn equal_constants_are_stored_once_and_freed_with_the_last_function() -> Result<()> {
     let (setup, mut victim, mut intruder) = setup()?;
     let held = || metric(&setup.daemon, "atoll_device_constants_bytes{device=\"host:0\"}");
     let (secret, own) = ((SECRET_WORDS * 4) as f64, 4096.0);
     ensure!(held()? == secret + own, "{}", held()?);
-    // Who has the bytes already may have them on the device, and takes nothing more for that.
+    // A tenant that already has the bytes may have them on the device, without further memory.
     intruder.deploy(&pack(&setup, "reach", "insider", "own.bin", &[SECRET; SECRET_WORDS])?, &named("insider"))?;
     ensure!(held()? == secret + own, "{}", held()?);
     let places = |client: &mut Client, function: &str| -> Result<i64> {
@@ -183,13 +183,13 @@ fn constants_are_held_once_for_those_who_have_them_and_leave_with_the_last() -> 
     let page = reach(&mut intruder, "reach", Reach::ReadConstants, distance)?;
     ensure!(
         page.is_some_and(|page| page.iter().all(|word| *word == SECRET)),
-        "what it has it sees, in all its functions"
+        "a tenant's functions can all read its constants"
     );
-    // Then not any more, although the bytes are where they were and the intruder knows where.
+    // After unloading, the address is known but no longer accessible.
     intruder.remove_function("insider")?;
     let start = Instant::now();
     while reach(&mut intruder, "reach", Reach::ReadConstants, distance)?.is_some() {
-        ensure!(start.elapsed() < PATIENCE, "what was unloaded is still seen");
+        ensure!(start.elapsed() < TIMEOUT, "an unloaded constant is still accessible");
     }
     vault(&mut victim, 7)?;
     ensure!(held()? == secret + own, "{}", held()?);
@@ -203,18 +203,18 @@ fn constants_are_held_once_for_those_who_have_them_and_leave_with_the_last() -> 
 }
 
 #[test]
-fn wild_stores_traps_and_endless_kernels_delay_nobody_else_for_long() -> Result<()> {
+fn wild_stores_traps_and_endless_kernels_do_not_delay_others_for_long() -> Result<()> {
     let (setup, mut victim, mut intruder) = setup()?;
     intruder.deploy(&setup.path("faulty.kg"), &named("faulty"))?;
     let before = executor(&mut victim)?;
     let mode = |mode: u8| Tensor { datatype: DataType::Uint32, shape: vec![1], bytes: vec![mode, 0, 0, 0] };
     beside(&setup, |answers| {
-        // Null, misaligned, wild, a trap; all of them again and again.
+        // Null, misaligned and wild accesses and a trap, repeatedly.
         for round in 0..10 {
             let answer = intruder.invoke(Call::of("faulty").input("mode", mode(1 + round % 4)));
             ensure!(answer.is_err(), "it should have failed");
         }
-        // Endless ones, until the limit ends them: the victim's requests are answered meanwhile.
+        // Endless kernels until their time limit; the victim's requests are answered meanwhile.
         for deadline in [None, Some(Duration::from_millis(200))] {
             let before = answers.load(Relaxed);
             let call = Call::of("faulty").input("mode", mode(5));
@@ -222,7 +222,7 @@ fn wild_stores_traps_and_endless_kernels_delay_nobody_else_for_long() -> Result<
             ensure!(intruder.invoke(call).is_err(), "it should have been ended");
             let start = Instant::now();
             while answers.load(Relaxed) < before + 2 {
-                ensure!(start.elapsed() < PATIENCE, "the victim waits");
+                ensure!(start.elapsed() < TIMEOUT, "the victim waits");
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

@@ -1,4 +1,4 @@
-//! The integration tests of Atoll, one file a subject.
+//! The integration tests of Atoll, one file per subject.
 
 mod architectures;
 mod arrows;

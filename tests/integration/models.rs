@@ -1,11 +1,11 @@
-//! Every model against ONNX Runtime: plain, and evicted and resumed at random points.
+//! Every model against ONNX Runtime: undisturbed, and evicted and resumed at random points.
 
 use anyhow::{Result, ensure};
 use atoll_engine::{Class, EngineConfig, FunctionKey, FunctionOptions};
 use atoll_kgraph::{BufferKind, Bundle, invocation_bytes};
 use atoll_tests::{Loaded, Model, built, compile, full, oracle, symbolic_small, trained};
 
-/// Seeds of the inputs, and of the evictions.
+/// Seeds of the inputs and the evictions.
 fn seeds() -> &'static [u64] {
     if full() { &[0, 1, 2] } else { &[0] }
 }
@@ -30,7 +30,7 @@ fn check(model: &Model, folder: &std::path::Path) -> Result<()> {
     Ok(())
 }
 
-/// The peak that `inspect` promises is what the run used.
+/// Checks that the peak memory that `inspect` reports was used.
 fn check_memory(model: &Model, loaded: &Loaded, bundle: &atoll_kgraph::Bundle) -> Result<()> {
     let graph = bundle.graph();
     let device = loaded.handle.device_info();
@@ -47,8 +47,8 @@ fn check_memory(model: &Model, loaded: &Loaded, bundle: &atoll_kgraph::Bundle) -
     Ok(())
 }
 
-/// Nine more functions of the same file, opened again, take no byte for constants that are there;
-/// without any of them nothing is left.
+/// Checks that nine further functions of the same file, opened again, need no memory for constants,
+/// and that unloading all frees everything.
 fn check_sharing(model: &Model, loaded: &Loaded, bundle: &Bundle) -> Result<()> {
     let used = || loaded.handle.statistics().device.memory_used_bytes;
     let (before, again) = (used(), Bundle::open(bundle.path())?);
@@ -97,8 +97,8 @@ built_models!(
 );
 built_models!(vit_b_16, gpt2, lstm, convnext_tiny, resnext50, rnnt, gnmt, unet3d);
 
-/// Models whose batch and sequence are open: one request of one token, which has kernels of its
-/// own, and more.
+/// Models with symbolic batch and sequence: a request of one token, which has its own kernels, and
+/// larger ones.
 #[test]
 fn symbolic() -> Result<()> {
     for (name, sizes) in [("distilbert", [(1, 1), (2, 9)]), ("gpt2", [(1, 1), (3, 5)]), ("lstm", [(1, 3), (2, 5)])] {

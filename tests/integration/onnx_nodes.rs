@@ -1,12 +1,11 @@
-//! ONNX's own node cases, on the path a model takes: compiled to a bundle, loaded by an engine, run
-//! on the host device.
+//! ONNX's own node cases: compiled to a bundle, loaded by an engine, and run on the host device.
 //!
-//! The cases are those of the `onnx` package in the Python environment: a folder each, with
+//! The cases come from the `onnx` package in the Python environment: one folder each, with
 //! `model.onnx` and `test_data_set_N/{input,output}_K.pb`. A full run takes all of them, and
-//! compares the table of operators in `docs/reference/onnx-operators.md` with what it found
+//! compares the resulting table of operators with `docs/reference/onnx-operators.md`
 //! (`ATOLL_BLESS=1` writes it). Other runs take one case in sixteen. `ATOLL_ONNX_FILTER` is a
-//! regular expression; only cases whose names match run. A case may be refused; a wrong answer
-//! fails.
+//! regular expression that selects cases by name. A case may be refused; a wrong result fails the
+//! test.
 
 mod case;
 mod table;
@@ -18,7 +17,7 @@ use case::{Outcome, Runner};
 use std::path::PathBuf;
 use table::Table;
 
-/// Of how many cases a run that is not full takes one.
+/// One of this many cases runs unless the run is full.
 const SAMPLED: u64 = 16;
 
 #[test]
@@ -61,7 +60,7 @@ fn summarise(table: &Table, cases: usize) {
     }
 }
 
-/// Where the `onnx` package keeps its node cases.
+/// Folder of the node cases in the `onnx` package.
 fn node_folder() -> Option<PathBuf> {
     let libraries = python().parent()?.parent()?.join("lib");
     let versions = std::fs::read_dir(libraries).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
@@ -72,7 +71,7 @@ fn name(case: &std::path::Path) -> String {
     case.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// FNV-1a: the same cases on every machine.
+/// FNV-1a, so that the selection is the same on every machine.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

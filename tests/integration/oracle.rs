@@ -1,5 +1,5 @@
-//! The host device and the interpreter compute the same: the kernels of other compilers, at every
-//! launch shape of their cases.
+//! The host device and the interpreter agree on the kernels of other compilers, for all launch
+//! shapes of their cases.
 
 use anyhow::{Result, bail};
 use atoll_tests::corpus::cases;
@@ -17,7 +17,7 @@ fn the_host_device_agrees_with_the_interpreter() -> Result<()> {
             for launch in 0..case.launches.len() {
                 let inputs = case.inputs(launch)?;
                 let kernel = Kernel { module: &module, entry: &case.name, report: None, block: inputs.block };
-                // What depends on the order of blocks is left to the comparison with NumPy.
+                // Results that depend on the order of blocks are compared with NumPy instead.
                 let verdict = compare(&mut host, &mut interp, &kernel, &inputs);
                 let wrong = match verdict {
                     Verdict::Equal | Verdict::Close(_) | Verdict::Unordered => continue,

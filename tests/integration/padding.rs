@@ -1,5 +1,5 @@
-//! Best-effort blocks that run beside real-time launches, in modules that are made while requests
-//! flow: on the host device, and on the stand-in for a GPU.
+//! Padding: best-effort blocks in real-time launches, with modules that are compiled while requests
+//! are running. On the host device, and on the stand-in GPU.
 
 use crate::cuda;
 use crate::serve::{Daemon, atoll};
@@ -22,14 +22,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// More than the machine may have: what matters is that launches leave some of them.
+/// May exceed the machine's CPUs: what matters is that launches leave some compute units idle.
 const COMPUTE_UNITS: u32 = 6;
 
-/// Within so long real-time launches and best-effort blocks share one, on the slowest machine.
+/// Longest time until real-time launches are padded, on a slow machine.
 const SHARES_WITHIN: Duration = Duration::from_secs(60);
 
-/// The compiler as the program plugs it in, with profiles by which everything of one model fits
-/// beside anything of the others.
+/// The compiler as in the program, with profiles by which everything of one model fits beside
+/// anything of the others.
 #[derive(Debug)]
 struct Service {
     target: Target,
@@ -67,7 +67,7 @@ impl PaddingService for Service {
     }
 }
 
-/// Two functions, the first of which is real-time, and what runs them.
+/// Two functions, of which the first is real-time, and the engine to run them.
 struct Bed {
     target: Target,
     bundles: [Arc<Bundle>; 2],
@@ -81,13 +81,13 @@ impl Bed {
         Ok(Bed { target: Target::this_host(), bundles: [rt?, be?], engine })
     }
 
-    /// Functions of a few kernels, which are made in no time. The real-time one leaves half of the
-    /// stand-in's compute units to others, and more of the host device's.
+    /// Functions with a few kernels, which compile quickly. The real-time one leaves half of the
+    /// stand-in's compute units idle, and more of the host device's.
     fn functions(target: Target, folder: &Path, engine: fn(EngineConfig) -> Result<Engine>) -> Result<Bed> {
         let functions = root().join("tests/functions");
         let text = std::fs::read_to_string(functions.join("restless.toml"))?;
-        // More launches than a device queue takes at once, so that some are issued when best-effort work
-        // has left.
+        // More launches than the capacity of a device queue, so that some are issued after
+        // best-effort work was evicted.
         let step = |kernel: &str, out: &str| {
             format!("{{ kernel = \"{kernel}\", grid = [2], block = [64], args = [\"x\", \"{out}\", 10000] }}")
         };
@@ -104,7 +104,7 @@ impl Bed {
         Ok(Bed { target, bundles, engine })
     }
 
-    /// What a function gives for a few inputs, undisturbed.
+    /// Results of a function for a few inputs, without padding.
     fn undisturbed(&self, bundle: &Arc<Bundle>) -> Result<Vec<Vec<OutputTensor>>> {
         let engine = (self.engine)(EngineConfig { policy: "reset".into(), ..EngineConfig::default() })?;
         let caller = Caller::load(&engine, bundle, Class::BestEffort)?;
@@ -113,8 +113,8 @@ impl Bed {
         outputs
     }
 
-    /// Calls both while modules are made, then `calls` times more while something else happens, and
-    /// checks every answer. Says what had happened before and afterwards.
+    /// Calls both functions while modules are compiled, then `calls` times more while `meanwhile`
+    /// runs, and checks every result. Returns the statistics before and after.
     fn run(&self, calls: u64, meanwhile: fn(&EngineHandle) -> Result<()>) -> Result<[EngineStatistics; 2]> {
         let [rt, be] = &self.bundles;
         let expected = [self.undisturbed(rt)?, self.undisturbed(be)?];
@@ -127,25 +127,26 @@ impl Bed {
         let urgent = Caller::load(&engine, rt, Class::RealTime)?;
         let over = Arc::new(AtomicBool::new(false));
         let flow = {
-            // Real-time requests flow from now on, whatever is loaded.
+            // Real-time requests run from now on.
             let (urgent, over, expected) = (urgent.clone(), over.clone(), expected[0].clone());
             std::thread::spawn(move || -> Result<u64> {
                 let mut calls = 0;
                 while !over.load(Ordering::Relaxed) {
                     urgent.expect(calls, &expected)?;
                     calls += 1;
-                    // Now and then the device is all best-effort work's, so that launches are evicted and go on.
+                    // Pauses leave the whole device to best-effort work, so that its launches are
+                    // evicted and resumed.
                     std::thread::sleep(Duration::from_millis(calls % 4));
                 }
                 Ok(calls)
             })
         };
-        let patient = Caller::load(&engine, be, Class::BestEffort)?;
+        let best_effort = Caller::load(&engine, be, Class::BestEffort)?;
         let of_one = rt.target(self.target.name()).map_or(0, |image| image.kernels.len() as u64);
         let is_padded = |s: &EngineStatistics| s.padding_candidates > of_one && s.padded_launches > 0;
-        let called = |calls: u64| (0..calls).try_for_each(|seed| patient.expect(seed, &expected[1]));
+        let called = |calls: u64| (0..calls).try_for_each(|seed| best_effort.expect(seed, &expected[1]));
         let before = std::thread::scope(|scope| {
-            let paddable = scope.spawn(|| until(&patient.handle, "a module of both, in use", is_padded));
+            let paddable = scope.spawn(|| until(&best_effort.handle, "a module of both, in use", is_padded));
             while !paddable.is_finished() {
                 called(1)?;
             }
@@ -153,10 +154,11 @@ impl Bed {
         });
         let answers = before.and_then(|before| {
             std::thread::scope(|scope| {
-                let meanwhile = scope.spawn(|| meanwhile(&patient.handle));
+                let meanwhile = scope.spawn(|| meanwhile(&best_effort.handle));
                 let mut answers = called(calls);
-                // Until something was shared since, too: on a busy machine both may miss each other for a while.
-                let shares = || patient.handle.statistics().padded_launches > before.padded_launches;
+                // On a busy machine real-time and best-effort launches may miss each other for a
+                // while.
+                let shares = || best_effort.handle.statistics().padded_launches > before.padded_launches;
                 let end = Instant::now() + SHARES_WITHIN;
                 while answers.is_ok() && (!meanwhile.is_finished() || !shares() && Instant::now() < end) {
                     answers = called(1);
@@ -167,26 +169,26 @@ impl Bed {
             Ok(before)
         });
         over.store(true, Ordering::Relaxed);
-        // What went wrong there is why nothing was shared any more here.
+        // An error there explains a lack of padding here.
         let urgent_calls = flow.join().ok().context("the thread panicked")??;
         let before = answers?;
         ensure!(urgent_calls > 0, "real-time requests were answered meanwhile");
-        let after = patient.handle.statistics();
+        let after = best_effort.handle.statistics();
         for bundle in [be, rt] {
-            patient.handle.unload(&FunctionKey::local(&bundle.graph().name))?;
+            best_effort.handle.unload(&FunctionKey::local(&bundle.graph().name))?;
         }
-        until(&patient.handle, "the end of the module", |s| s.padding_modules == 0)?;
+        until(&best_effort.handle, "the end of the module", |s| s.padding_modules == 0)?;
         engine.shutdown();
         Ok([before, after])
     }
 }
 
-/// A function of a manifest whose other files are in a folder.
+/// Packs a function with this manifest; the other files are in a folder.
 fn packed(manifest: &str, folder: &Path, target: Target) -> Result<Arc<Bundle>> {
     let (toml, path) = (folder.join("function.toml"), folder.join("function.kg"));
     std::fs::write(&toml, manifest)?;
     pack(&toml, &path, &CompileOptions { targets: vec![target], ..CompileOptions::default() }, &Silent)?;
-    // Mapped, it outlives its file.
+    // The bundle stays mapped after its file is deleted.
     Ok(Bundle::open(&path)?)
 }
 
@@ -198,13 +200,13 @@ fn host_engine(config: EngineConfig) -> Result<Engine> {
     Ok(Engine::start(Box::new(HostDevice::start(host())?), config)?)
 }
 
-/// The same with compute units in a process of their own.
+/// Like [`host_engine`], with the compute units in an executor.
 fn host_engine_behind_executor(config: EngineConfig) -> Result<Engine> {
     let executor = ExecutorConfig { program: atoll(), ..ExecutorConfig::new(host())? };
     Ok(Engine::start(Box::new(ExecutorPool::new(executor)?), config)?)
 }
 
-/// A model and inputs for it.
+/// A model and its inputs.
 #[derive(Clone)]
 struct Caller {
     handle: EngineHandle,
@@ -227,7 +229,7 @@ impl Caller {
         Ok(Caller { handle, bundle: bundle.clone(), class })
     }
 
-    /// Calls with inputs of a seed.
+    /// Calls with the inputs of a seed.
     fn call(&self, seed: u64) -> Result<Vec<OutputTensor>> {
         let inputs = self.bundle.graph().buffers_of(BufferKind::Input).map(|(_, spec)| {
             let shape: Vec<i64> = spec.shape.iter().map(|size| size.eval(&[]).unwrap_or(1)).collect();
@@ -256,7 +258,7 @@ impl Caller {
         let found = self.call(seed % expected.len() as u64)?;
         ensure!(
             found == expected[seed as usize % expected.len()],
-            "{} with inputs {seed} gives something else",
+            "{} with inputs {seed} gives a different result",
             self.bundle.graph().name
         );
         Ok(())
@@ -270,25 +272,25 @@ fn until(handle: &EngineHandle, what: &str, holds: impl Fn(&EngineStatistics) ->
         if holds(&statistics) {
             return Ok(statistics);
         }
-        ensure!(Instant::now() < end, "{what} does not come: {statistics:?}");
+        ensure!(Instant::now() < end, "timed out waiting for {what}: {statistics:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// As many calls as the size of the run asks for.
+/// The number of calls, larger in a full run.
 fn calls(few: u64) -> u64 {
     if full() { 200 } else { few }
 }
 
 #[test]
-fn what_runs_beside_others_gives_what_it_gives_alone() -> Result<()> {
+fn padded_kernels_give_the_same_results() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let [before, after] = Bed::models(folder.path(), host_engine)?.run(calls(12), |_| Ok(()))?;
     ensure!(
         after.padded_launches > before.padded_launches && after.padding_blocks > after.padded_launches,
         "{after:?}"
     );
-    // Whoever ran beside others pays for it.
+    // Co-scheduled blocks are billed to their own function.
     let billed: u128 = after.usage.iter().map(|row| row.usage.compute_unit_ns).sum();
     ensure!(
         billed == u128::from(after.device.busy_ns.unwrap_or(0)),
@@ -299,7 +301,7 @@ fn what_runs_beside_others_gives_what_it_gives_alone() -> Result<()> {
 }
 
 #[test]
-fn what_runs_beside_others_on_a_gpu_gives_what_it_gives_alone() -> Result<()> {
+fn padded_kernels_on_a_gpu_give_the_same_results() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bed = Bed::functions(Target::NVIDIA, folder.path(), cuda::engine)?;
     match find_ptxas() {
@@ -319,8 +321,8 @@ fn what_runs_beside_others_on_a_gpu_gives_what_it_gives_alone() -> Result<()> {
     Ok(())
 }
 
-/// Kills what runs launches a few times, each time when some have been shared since. A domain that
-/// loses its executor once more within a minute is unavailable.
+/// Kills the executor several times, each time after some launches were padded. One more loss
+/// within a minute would make the domain unavailable.
 fn kill_executors(handle: &EngineHandle) -> Result<()> {
     for _ in 0..if full() { 4 } else { 2 } {
         let shared = handle.statistics().padded_launches;
@@ -334,14 +336,14 @@ fn kill_executors(handle: &EngineHandle) -> Result<()> {
         until(handle, "another executor", |s| {
             s.device.executors.processes.iter().any(|process| process.pid.is_some_and(|now| now != pid))
         })?;
-        // What was tried again is not killed again.
+        // A retried invocation is not killed again.
         std::thread::sleep(Duration::from_millis(500));
     }
     Ok(())
 }
 
 #[test]
-fn all_that_share_a_launch_are_tried_again_when_its_executor_is_killed() -> Result<()> {
+fn all_invocations_of_a_padded_launch_are_retried_when_their_executor_is_killed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let [_, after] = Bed::functions(Target::this_host(), folder.path(), host_engine_behind_executor)?
         .run(calls(2), kill_executors)?;
@@ -350,7 +352,7 @@ fn all_that_share_a_launch_are_tried_again_when_its_executor_is_killed() -> Resu
 }
 
 #[test]
-fn all_that_share_a_launch_are_tried_again_when_their_gpu_is_lost() -> Result<()> {
+fn all_invocations_of_a_padded_launch_are_retried_when_their_gpu_is_lost() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let [_, after] =
         Bed::functions(Target::NVIDIA, folder.path(), cuda::engine_behind_executor)?.run(calls(2), kill_executors)?;
@@ -358,8 +360,8 @@ fn all_that_share_a_launch_are_tried_again_when_their_gpu_is_lost() -> Result<()
     Ok(())
 }
 
-/// Traps in its third block where the first element of the input is above 0.01, which is so for
-/// every third seed of [`Caller::call`].
+/// Traps in its third block if the first element of the input is above 0.01, which holds for every
+/// third seed of [`Caller::call`].
 const STUMBLES: &str = "\
 .version 7.0
 .target sm_70
@@ -396,16 +398,19 @@ block = [32]
 args = [\"x\", \"out\"]
 ";
 
-/// Calls it until a real-time invocation was tried again, because a block beside its launch
-/// faulted.
-fn stumble_beside(patient: &Caller) -> Result<()> {
+/// Calls it until a real-time invocation was retried because a co-scheduled block faulted.
+fn stumble_beside(best_effort: &Caller) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(60);
     for seed in (0..3).cycle() {
-        if patient.handle.statistics().retries > 0 {
+        if best_effort.handle.statistics().retries > 0 {
             break;
         }
-        ensure!(Instant::now() < end, "no block faulted beside a real-time launch: {:?}", patient.handle.statistics());
-        match patient.call(seed) {
+        ensure!(
+            Instant::now() < end,
+            "no block faulted beside a real-time launch: {:?}",
+            best_effort.handle.statistics()
+        );
+        match best_effort.call(seed) {
             Ok(_) => ensure!(seed != 2, "it does not trap"),
             Err(error) => {
                 let said = format!("{error:#}");
@@ -419,7 +424,7 @@ fn stumble_beside(patient: &Caller) -> Result<()> {
 }
 
 #[test]
-fn a_block_that_faults_beside_others_is_its_own_function_s_fault() -> Result<()> {
+fn a_co_scheduled_block_that_faults_fails_its_own_function_only() -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("stumbles.ptx"), STUMBLES)?;
     let mut bed = Bed::functions(Target::this_host(), folder.path(), host_engine)?;
@@ -432,25 +437,25 @@ fn a_block_that_faults_beside_others_is_its_own_function_s_fault() -> Result<()>
         padding: Some(Arc::new(service)),
         ..EngineConfig::default()
     })?;
-    let (urgent, patient) =
+    let (urgent, best_effort) =
         (Caller::load(&engine, rt, Class::RealTime)?, Caller::load(&engine, be, Class::BestEffort)?);
-    until(&patient.handle, "a module of both", |s| s.padding_candidates > 3 && !s.padding_pending)?;
+    until(&best_effort.handle, "a module of both", |s| s.padding_candidates > 3 && !s.padding_pending)?;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<()> {
         let flow = scope.spawn(|| {
             (0..).take_while(|_| !over.load(Ordering::Relaxed)).try_for_each(|seed| urgent.expect(seed, &expected))
         });
-        let stumbled = stumble_beside(&patient);
+        let stumbled = stumble_beside(&best_effort);
         over.store(true, Ordering::Relaxed);
         flow.join().ok().context("the thread panicked")?.and(stumbled)
     })?;
-    ensure!(patient.handle.statistics().padded_launches > 0, "they shared launches");
+    ensure!(best_effort.handle.statistics().padded_launches > 0, "they shared launches");
     engine.shutdown();
     Ok(())
 }
 
 #[test]
-fn a_daemon_makes_a_module_of_what_was_profiled() -> Result<()> {
+fn a_daemon_compiles_padding_modules_for_profiled_models() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (repository, cache) = (folder.path().join("models"), folder.path().join("cache"));
     [&repository, &cache].into_iter().try_for_each(std::fs::create_dir)?;
@@ -472,7 +477,7 @@ fn a_daemon_makes_a_module_of_what_was_profiled() -> Result<()> {
         if candidates.parse::<f64>()? > 0.0 {
             break;
         }
-        ensure!(Instant::now() < end, "the module does not come:\n{metrics}");
+        ensure!(Instant::now() < end, "timed out waiting for the module:\n{metrics}");
         std::thread::sleep(Duration::from_millis(50));
     }
     let answer = Command::new(atoll())

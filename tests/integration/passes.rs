@@ -1,9 +1,8 @@
-//! Kernels of other compilers do after every pass what they did before: launched undisturbed, and
-//! evicted at random moments and resumed.
+//! Kernels of other compilers give the same results after every pass: undisturbed, and evicted at
+//! random moments and resumed.
 //!
-//! Each case runs on one compute unit, so that atomics come in the same order and results can be
-//! compared bit by bit. `ATOLL_SEED` chooses the moments, and `ATOLL_PASS` one pass to be tried
-//! alone.
+//! Each case runs on one compute unit, so that atomics have the same order and results can be
+//! compared bit by bit. `ATOLL_SEED` selects the moments; `ATOLL_PASS` tests a single pass.
 
 use anyhow::{Context, Result, bail, ensure};
 use atoll_core::rng::Rng;
@@ -23,18 +22,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The pass that refuses whole kernels, which then must not be launched.
+/// The pass that refuses whole kernels; these must not be launched.
 const FENCE: &str = "fence_memory";
 
-/// Bytes of buffers of one kernel, many times over: a fenced kernel's are put into ranges of powers
-/// of two.
+/// Buffer memory: far more than a kernel needs, since a fenced kernel's buffers occupy ranges of
+/// powers of two.
 const MEMORY_BYTES: u64 = 1 << 30;
 
-/// How often a launch is evicted.
+/// Evictions per launch.
 const EVICTIONS: usize = 4;
 
-/// Longest time before an eviction; most of these kernels are over in less than a tenth of a
-/// millisecond.
+/// Longest time before an eviction; most of these kernels take less than a tenth of a millisecond.
 const MICROSECONDS_MAX: u64 = 40;
 
 fn read(path: &Path) -> Result<Module> {
@@ -42,7 +40,7 @@ fn read(path: &Path) -> Result<Module> {
     atoll_ptx::parse(&text).map_err(|e| anyhow::anyhow!("{}:{e}", path.display()))
 }
 
-/// Every pass alone, or the one that `ATOLL_PASS` names, and all together, which comes last.
+/// Each pass alone (or the one that `ATOLL_PASS` names), and finally all passes together.
 fn selections() -> Vec<Vec<&'static str>> {
     let names: Vec<&'static str> = PASSES.iter().map(|pass| pass.name).collect();
     let wanted = std::env::var("ATOLL_PASS").ok();
@@ -50,27 +48,27 @@ fn selections() -> Vec<Vec<&'static str>> {
     alone.map(|name| vec![*name]).chain([names.clone()]).collect()
 }
 
-/// What passes are told about the kernels of a module that are launched with this shape, each on
-/// buffers that do not overlap.
+/// Options of the passes for the kernels of a module, launched with this shape on buffers that do
+/// not overlap.
 fn options(module: &Module, block: [u32; 3]) -> PassOptions {
     let again = module.kernels().filter(|kernel| analyze_idempotence(module, kernel).holds_on_buffers_apart());
     PassOptions {
         blocks: module.kernels().map(|kernel| (kernel.name.clone(), block)).collect(),
         may_run_again: again.map(|kernel| kernel.name.clone()).collect(),
-        // Often, so that the loops of small tests get there.
+        // Frequent checks, so that the loops of small tests reach them.
         check_every: Some(4),
         ..PassOptions::default()
     }
 }
 
-/// What a kernel did.
+/// The results of a kernel.
 #[derive(PartialEq)]
 struct Done {
     buffers: Vec<Buffer>,
     printed: String,
 }
 
-/// Runs kernels and remembers what the passes made of them.
+/// Runs kernels and counts what the passes did.
 struct Bench {
     host: HostBench,
     random: Rng,
@@ -94,7 +92,7 @@ impl Bench {
         })
     }
 
-    /// Compiling takes longer than launching, so a kernel is loaded once for all of its launches.
+    /// Loads a kernel once for all of its launches, since compiling takes longer than launching.
     fn with_loaded<R>(
         &mut self,
         kernel: &Kernel<'_>,
@@ -145,8 +143,8 @@ impl Bench {
             .with_context(|| format!("ATOLL_SEED={}, {fence_form:?}", self.seed))
     }
 
-    /// Compares what a loaded kernel does with what is expected, undisturbed and, where it can be
-    /// preempted, evicted and resumed.
+    /// Compares the results of a loaded kernel with the expected ones: undisturbed and, if it is
+    /// preemptible, evicted and resumed.
     fn launch_both_ways(
         &mut self,
         kernel: &LoadedKernel,
@@ -160,7 +158,7 @@ impl Bench {
             let mut moment = || Duration::from_micros(self.random.below(MICROSECONDS_MAX));
             let evictions = Evictions { after: (0..EVICTIONS).map(|_| moment()).collect() };
             let resumed = self.run(kernel, inputs, &evictions).context("evicted and resumed")?;
-            // A block that stopped midway prints again what it had printed.
+            // A block that stopped midway prints its output again.
             let prints_once = report.loops.iter().all(|found| matches!(found.decision, LoopDecision::Skipped(_)));
             compare(expected, &resumed, prints_once).context("evicted and resumed")?;
         }
@@ -201,14 +199,14 @@ fn compare(expected: &Done, found: &Done, with_prints: bool) -> Result<()> {
         }
     }
     if with_prints && expected.printed != found.printed {
-        bail!("it prints {:?} and printed {:?}", found.printed, expected.printed);
+        bail!("it printed {:?}, expected {:?}", found.printed, expected.printed);
     }
     Ok(())
 }
 
 #[test]
 #[expect(clippy::print_stdout, reason = "what was treated is part of the test's output")]
-fn transformed_kernels_do_what_they_did() -> Result<()> {
+fn transformed_kernels_give_the_same_results() -> Result<()> {
     let mut bench = Bench::start()?;
     let modules: BTreeMap<PathBuf, Module> =
         ptx_files()?.into_iter().map(|path| Ok((path.clone(), read(&path)?))).collect::<Result<_>>()?;
@@ -224,14 +222,14 @@ fn transformed_kernels_do_what_they_did() -> Result<()> {
                 let inputs = case.inputs(shape)?;
                 let expected = match bench.plain(module, &case.name, &inputs) {
                     Ok(done) => done,
-                    // What the host cannot run untransformed is for another test to complain about.
+                    // Another test reports kernels that the host cannot run untransformed.
                     Err(_) => continue,
                 };
                 for (number, passes) in selections.iter().enumerate() {
                     let all = selections.len() - 1;
                     let sampled = if turn % 2 == 0 { number == all } else { number == turn / 2 % all };
-                    // In full: all passes together at every shape, each single pass at one shape of the file's, in
-                    // turn.
+                    // In a full run: all passes together for every shape, and each single pass for
+                    // one shape of the file, in turn.
                     let its_turn =
                         if full() { number == all || (turn + number) % case.launches.len() == shape } else { sampled };
                     if its_turn {
@@ -260,14 +258,14 @@ fn transformed_kernels_do_what_they_did() -> Result<()> {
     Ok(())
 }
 
-/// Models in small variants whose kernels go through the passes; the first ones in every run. For
-/// the host and for GPUs kernels are scheduled differently.
+/// Models whose kernels are tested, in small variants; the first ones in every run. Kernels are
+/// scheduled differently for the host and for GPUs.
 const MODELS: [&str; 7] =
     ["squeezenet", "distilbert", "mobilenet_v2", "resnet18", "densenet121", "inception_v3", "vgg19"];
 
 #[test]
 #[expect(clippy::print_stdout, reason = "what was treated is part of the test's output")]
-fn transformed_kernels_of_models_do_what_they_did() -> Result<()> {
+fn transformed_kernels_of_models_give_the_same_results() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut bench = Bench::start()?;
     let selections = selections();
@@ -284,7 +282,7 @@ fn transformed_kernels_of_models_do_what_they_did() -> Result<()> {
                 let expected = bench.plain(trial.module, trial.entry, &inputs)?;
                 kernels += 1;
                 for (turn, passes) in selections.iter().enumerate() {
-                    // All passes together for one kernel, then a single one for the next.
+                    // All passes together for one kernel, a single pass for the next.
                     let its_turn = if kernels % 2 == 0 {
                         turn + 1 == selections.len()
                     } else {

@@ -1,4 +1,5 @@
-//! All PTX of all models goes through NVIDIA's assembler, for three generations, without spills.
+//! All PTX of all models is assembled with NVIDIA's assembler for three generations, without
+//! spills.
 
 use anyhow::{Context, Result, ensure};
 use atoll_kgraph::dkp::CandidateFacts;
@@ -66,17 +67,18 @@ fn every_kernel_assembles_without_spills() -> Result<()> {
     let at = |share: f64| estimates[((estimates.len() - 1) as f64 * share) as usize];
     let quantiles = [0.0, 0.1, 0.5, 0.9, 1.0].map(|q| format!("{:.2}", at(q))).join(", ");
     println!(
-        "registers estimated without an assembler over those it counts, {} kernels: min, p10, p50, p90, max {quantiles}",
+        "registers estimated without an assembler over those it counts, {} kernels: min, p10, p50, p90, max \
+        {quantiles}",
         estimates.len()
     );
     ensure!((0.7..1.5).contains(&at(0.5)), "the estimate is far off");
     Ok(())
 }
 
-/// Parameters of a dkp launch on an NVIDIA GPU.
+/// Parameter space of a dkp launch on an NVIDIA GPU.
 const DKP_PARAMS_BYTES: u32 = 4096 - 64;
 
-/// The devices whose classes are generated, with the architecture each is assembled for.
+/// Devices whose register classes are generated, and their architectures.
 const DEVICES: [(&str, &str); 4] = [("t4", "sm_75"), ("a100", "sm_80"), ("h100", "sm_90"), ("b200", "sm_120")];
 
 #[test]
@@ -116,7 +118,7 @@ fn dkp_modules_of_the_models_assemble_without_spills() -> Result<()> {
     Ok(())
 }
 
-/// Generates the dkp modules of all kernels of a bundle and assembles them: one row for each.
+/// Generates and assembles the dkp modules of all kernels of a bundle; returns one row per module.
 fn dkp_rows(bundle: &Bundle, target: &str, device: &str, arch: &str, ptxas: &Ptxas) -> Result<Vec<String>> {
     let kernels = &bundle.target(target).expect("compiled for it").kernels;
     let text = std::str::from_utf8(bundle.ptx(target).expect("compiled for it"))?;
@@ -125,8 +127,8 @@ fn dkp_rows(bundle: &Bundle, target: &str, device: &str, arch: &str, ptxas: &Ptx
     let passes = ["virtualize_block_index", "reduce_divisions", "outline_kernel_body"];
     let report =
         transform_with(&mut module, &passes, &PassOptions { blocks, ..PassOptions::default() }, &mut |_, _| {})?;
-    // What a kernel takes as a candidate, called and with virtual numbers, which is more than by
-    // itself.
+    // Resources of each kernel as a candidate, with calls and virtual block indices; these are more
+    // than for the kernel alone.
     let assembled = ptxas.assemble(&atoll_ptx::print(&module), arch)?.report;
     let prepared: Vec<CandidateFacts> =
         report.kernels.iter().map(candidate_facts).collect::<Result<_, _>>().context(device.to_owned())?;

@@ -1,7 +1,7 @@
-//! Random kernels on the host and in the interpreter, bit for bit.
+//! Random kernels on the host and in the interpreter, compared bit by bit.
 //!
-//! A few hundred in every run, ten thousand with `ATOLL_TEST_FULL=1`. `ATOLL_KERNEL_SEED=7` runs
-//! the one that failed, `ATOLL_KERNEL_SEED=1..500` a range.
+//! A few hundred in every run, ten thousand with `ATOLL_TEST_FULL=1`. `ATOLL_KERNEL_SEED=7` runs a
+//! single one, `ATOLL_KERNEL_SEED=1..500` a range.
 
 use atoll_workbench::random_kernel::{ENTRY, RandomKernel};
 use atoll_workbench::{HostBench, HostOptions, InterpBench, Kernel, Verdict, compare};
@@ -10,17 +10,17 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many run, and how many in a full run.
+/// Number of kernels, in a normal and in a full run.
 const KERNELS: u64 = 200;
 const KERNELS_FULL: u64 = 10_000;
 
-/// Failures that are told; a few tell enough.
+/// Number of failures to report.
 const FAILURES_MAX: usize = 5;
 
-/// The seed of the first one.
+/// The first seed.
 const FIRST: u64 = 1;
 
-/// What is wrong with a kernel on the two devices, if anything.
+/// How the results of a kernel differ between the two devices, if they do.
 fn disagreement(host: &mut HostBench, seed: u64, random: &RandomKernel) -> Option<String> {
     let mut interp = InterpBench::default();
     interp.options.seed = seed % 3;
@@ -49,7 +49,7 @@ fn host_and_interpreter_agree_on_random_kernels() {
             if seed >= seeds.end || failures.lock().unwrap().len() >= FAILURES_MAX {
                 return;
             }
-            // A panic of a compiler would not say which kernel it was.
+            // A panic message of the compiler does not contain the seed.
             let failure = std::panic::catch_unwind(AssertUnwindSafe(|| failure(&mut host, seed)));
             let failure = failure.unwrap_or_else(|_| Some(format!("a panic, with ATOLL_KERNEL_SEED={seed}")));
             failures.lock().unwrap().extend(failure);
@@ -63,7 +63,7 @@ fn host_and_interpreter_agree_on_random_kernels() {
     assert!(failures.is_empty(), "{} kernels fail\n\n{}", failures.len(), failures.join("\n\n"));
 }
 
-/// The seeds that the environment asks for.
+/// The seeds selected by the environment.
 fn wanted_seeds() -> Range<u64> {
     let Ok(text) = std::env::var("ATOLL_KERNEL_SEED") else {
         return FIRST..FIRST + if atoll_tests::full() { KERNELS_FULL } else { KERNELS };
@@ -77,7 +77,7 @@ fn wanted_seeds() -> Range<u64> {
     }
 }
 
-/// How the kernel of a seed fails, made small.
+/// The failure of a seed's kernel, shrunk.
 fn failure(host: &mut HostBench, seed: u64) -> Option<String> {
     let random = RandomKernel::new(seed);
     disagreement(host, seed, &random)?;
@@ -85,10 +85,11 @@ fn failure(host: &mut HostBench, seed: u64) -> Option<String> {
     let why = disagreement(host, seed, &small).unwrap_or_default();
     let (before, after, shape) = (random.len(), small.len(), (small.grid, small.block));
     let file = std::env::temp_dir().join(format!("atoll-kernel-{seed}.ptx"));
-    // Without the file the text below still says what matters.
+    // If the file cannot be written, the text below is still sufficient.
     let _ = std::fs::write(&file, small.ptx());
     Some(format!(
-        "{why}\nreplay with ATOLL_KERNEL_SEED={seed}; shrunk from {before} to {after} statements, grid and block {shape:?}, in {}:\n{}",
+        "{why}\nreplay with ATOLL_KERNEL_SEED={seed}; shrunk from {before} to {after} statements, grid and block \
+        {shape:?}, in {}:\n{}",
         file.display(),
         small.body()
     ))

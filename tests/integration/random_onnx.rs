@@ -1,10 +1,9 @@
-//! Random ONNX graphs, compiled and run on the host device, against ONNX Runtime.
+//! Random ONNX graphs, compiled and run on the host device, compared with ONNX Runtime.
 //!
-//! `tests/python/random_graphs.py` makes a graph and answers for each seed. A run has one batch of
-//! seeds, and as many as fit `ATOLL_RANDOM_ONNX_SECONDS`; `ATOLL_SEED` is the first seed. A graph
-//! that is refused is counted. Where an answer differs, the graph is cut smaller as long as it
-//! still differs, and the smallest is kept in `ATOLL_RANDOM_ONNX_KEEP`, or in the folder of
-//! temporary files.
+//! `tests/python/random_graphs.py` generates a graph and its results for each seed. A run has one
+//! batch of seeds, and further ones for `ATOLL_RANDOM_ONNX_SECONDS`; `ATOLL_SEED` is the first
+//! seed. Refused graphs are counted. A graph with a wrong result is reduced, and the smallest
+//! failing graph is kept in `ATOLL_RANDOM_ONNX_KEEP`, or in the folder for temporary files.
 
 use anyhow::{Context, Result, ensure};
 use atoll_engine::EngineConfig;
@@ -19,7 +18,7 @@ use std::time::{Duration, Instant};
 const BATCH: u64 = 32;
 /// Largest difference of an element, relative to the largest element of its output.
 const TOLERANCE: f64 = 1e-3;
-/// Most rounds of cutting.
+/// Maximum number of reduction rounds.
 const ROUNDS_MAX: usize = 32;
 
 #[test]
@@ -53,7 +52,7 @@ fn random_graphs_answer_as_onnx_runtime_does() -> Result<()> {
     Ok(())
 }
 
-/// What came of a graph.
+/// Result for a graph.
 enum Outcome {
     Right,
     Refused(String),
@@ -128,8 +127,8 @@ fn answer(graph: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Cuts the graph as long as it differs; gives the folder with the smallest one and its inputs and
-/// answers.
+/// Reduces the graph as long as it fails. Returns the folder with the smallest graph, its inputs
+/// and its results.
 fn shrink(seed: u64, graph: &Path) -> Result<PathBuf> {
     let kept = std::env::var_os("ATOLL_RANDOM_ONNX_KEEP")
         .map_or_else(|| std::env::temp_dir().join("atoll-random-onnx"), PathBuf::from);

@@ -1,5 +1,5 @@
-//! Models that keep state: sequences of requests to a daemon, and sessions in this process under
-//! random evictions.
+//! Models with state: sequences of requests to a daemon, and sessions in this process under random
+//! evictions.
 
 use crate::serve::Daemon;
 use anyhow::{Context, Result, ensure};
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// Tokens that a session of a decoder has room for.
+/// Capacity of a decoder's session, in tokens.
 const CAPACITY: &str = "past_sequence_length=0..48";
 
 fn run_python(script: &str, arguments: &[&Path]) -> Result<()> {
@@ -43,13 +43,15 @@ fn tritonclient_runs_sequences_as_onnx_runtime_does_with_its_own_states() -> Res
         )?;
     }
     std::fs::copy(trained("silero_vad", &[])?.path, repository.join("silero_vad/1/model.onnx"))?;
-    let config = r#"sequence_batching { state [ { input_name: "h" output_name: "hn" }, { input_name: "c" output_name: "cn" } ] }"#;
+    let config = r#"sequence_batching {
+        state [ { input_name: "h" output_name: "hn" }, { input_name: "c" output_name: "cn" } ]
+    }"#;
     std::fs::write(repository.join("silero_vad/config.pbtxt"), config)?;
     let daemon = Daemon::start_with(&repository, folder.path(), &["--no-control"])?;
     run_python("sequences.py", &[Path::new(&daemon.http), &repository, &repository.join("silero_vad/1/model.onnx")])
 }
 
-/// GPT-2's shape as a bundle.
+/// A decoder of GPT-2's shape as a bundle.
 fn decoder(folder: &Path) -> Result<Arc<Bundle>> {
     run_python("decoders.py", &[folder])?;
     let ModelOptions { symbols, states } =
@@ -100,7 +102,7 @@ fn open(handle: &EngineHandle, idle: Duration) -> Result<SessionId> {
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// The token with the largest logit behind the last one.
+/// The token with the largest logit at the last position.
 fn next_token(result: &InvocationResult) -> i64 {
     let output = &result.outputs[0];
     let row = output.bytes.len() / output.shape[1] as usize;
@@ -110,7 +112,7 @@ fn next_token(result: &InvocationResult) -> i64 {
     largest.map_or(0, |(at, _)| at as i64)
 }
 
-/// The bytes of every answer of a generation.
+/// The bytes of every result of a generation, and the number of preemptions.
 fn generate(handle: &EngineHandle, prompt: &[i64], steps: usize) -> Result<(Vec<Vec<u8>>, u32)> {
     let session = open(handle, LONG)?;
     let (mut tokens, mut past, mut answers, mut preemptions) = (prompt.to_vec(), 0, Vec::new(), 0);
@@ -126,7 +128,7 @@ fn generate(handle: &EngineHandle, prompt: &[i64], steps: usize) -> Result<(Vec<
 }
 
 #[test]
-fn a_session_that_is_evicted_at_random_gives_the_same_answers() -> Result<()> {
+fn a_session_that_is_evicted_at_random_gives_the_same_results() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bundle = decoder(folder.path())?;
     let quiet = start(&bundle, EngineConfig::default())?;
@@ -145,13 +147,13 @@ fn a_session_that_is_evicted_at_random_gives_the_same_answers() -> Result<()> {
 }
 
 #[test]
-fn a_session_holds_memory_until_it_ends_and_is_as_before_behind_a_failed_step() -> Result<()> {
+fn a_session_holds_memory_until_it_ends_and_survives_failed_steps() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bundle = decoder(folder.path())?;
     let engine = start(&bundle, EngineConfig::default())?;
     let handle = engine.handle();
     let used = || handle.statistics().device.memory_used_bytes;
-    // Without a session there is no step.
+    // A step needs a session.
     let (answer, answered) = mpsc::channel();
     handle.submit(request(&[1], 0), Box::new(move |result| drop(answer.send(result))));
     ensure!(matches!(answered.recv()?, Err(InvokeError::BadInput(text)) if text.contains("sequence_id")));
@@ -159,8 +161,8 @@ fn a_session_holds_memory_until_it_ends_and_is_as_before_behind_a_failed_step() 
     let first = step(&handle, session, &[1, 2, 3], 0)?;
     let second = step(&handle, session, &[4], 3)?;
     ensure!(used() > 0);
-    // The wrong length of the mask, too many tokens, and a step that is given up: each leaves the
-    // session where it was.
+    // A wrong length of the mask, too many tokens, and a cancelled step: each leaves the session
+    // unchanged.
     ensure!(matches!(step(&handle, session, &[4], 7), Err(InvokeError::BadInput(_))));
     ensure!(matches!(step(&handle, session, &[1; 60], 4), Err(InvokeError::BadInput(text)) if text.contains("48")));
     let (answer, answered) = mpsc::channel();
@@ -168,7 +170,7 @@ fn a_session_holds_memory_until_it_ends_and_is_as_before_behind_a_failed_step() 
     handle.submit_step(session, late.into(), Box::new(move |result| drop(answer.send(result))));
     ensure!(matches!(answered.recv()?, Err(InvokeError::DeadlineExceeded)));
     let third = step(&handle, session, &[5], 4)?;
-    // The same without anything in between.
+    // The same steps without failures in between.
     let other = open(&handle, LONG)?;
     let again = [step(&handle, other, &[1, 2, 3], 0)?, step(&handle, other, &[4], 3)?, step(&handle, other, &[5], 4)?];
     for (a, b) in [first, second, third].iter().zip(&again) {
@@ -176,12 +178,12 @@ fn a_session_holds_memory_until_it_ends_and_is_as_before_behind_a_failed_step() 
     }
     handle.close_session(session);
     ensure!(matches!(step(&handle, session, &[6], 5), Err(InvokeError::NoSession)));
-    // One that nobody uses ends by itself.
+    // An unused session expires.
     let short = open(&handle, Duration::from_millis(50))?;
     step(&handle, short, &[1], 0)?;
     std::thread::sleep(Duration::from_millis(400));
     ensure!(matches!(step(&handle, short, &[2], 1), Err(InvokeError::NoSession)));
-    // With its function goes the session.
+    // Unloading a function ends its sessions.
     handle.unload(&FunctionKey::local("gpt2"))?;
     ensure!(matches!(step(&handle, other, &[6], 5), Err(InvokeError::NoSession)));
     ensure!(used() == 0, "{} bytes are left", used());

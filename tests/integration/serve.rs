@@ -1,4 +1,4 @@
-//! The daemon as its users meet it: real processes, a real client, real signals.
+//! The daemon with real processes, clients and signals.
 
 use anyhow::{Context, Result, ensure};
 use atoll_tests::{python, root, trained, trained_models};
@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a daemon may take to get ready, compiling a small model in a slow build included.
+/// Longest time until a daemon is ready, including the compilation of a small model in a debug
+/// build.
 const READY_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The file in a daemon's cache folder that has its log: a pipe that nobody reads would stop it.
+/// Log file in the daemon's cache folder. A pipe without a reader would block the daemon.
 pub(crate) const LOG: &str = "daemon.log";
 
 /// The program under test, built by the same cargo call.
@@ -34,7 +35,7 @@ impl Daemon {
         Daemon::start_in(repository, cache, options, &[])
     }
 
-    /// The same with some variables of its environment.
+    /// Like [`Daemon::start_with`], with additional environment variables.
     pub(crate) fn start_in(
         repository: &Path,
         cache: &Path,
@@ -51,7 +52,7 @@ impl Daemon {
             .arg(&ready)
             .args(options)
             .env("XDG_CACHE_HOME", cache)
-            // Every daemon of a test has a socket and a state of its own.
+            // Each daemon has its own socket and state.
             .env("XDG_RUNTIME_DIR", cache)
             .env("XDG_STATE_HOME", cache)
             .env_remove("ATOLL_CONTROL_SOCKET")
@@ -78,7 +79,7 @@ impl Daemon {
         Ok(Daemon { http: address("http "), metrics: address("metrics "), process })
     }
 
-    /// Whether the process that was started is still there.
+    /// Whether the process is still running.
     pub(crate) fn is_running(&mut self) -> Result<bool> {
         Ok(self.process.try_wait()?.is_none())
     }

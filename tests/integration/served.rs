@@ -1,5 +1,5 @@
-//! Bundles that a daemon serves: what happens to their files, and what is left of those that cannot
-//! be loaded.
+//! Bundles served by a daemon: changes to their files, and what remains of bundles that cannot be
+//! loaded.
 
 use crate::cancel::metric;
 use crate::executors::{children, wait_until};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Device memory for the constants of one `grind` and a small invocation.
 const ROOM_FOR_ONE: &str = "100K";
 
-/// Asks for `grind` and compares with what its constants give.
+/// Calls `grind` and compares with the expected result for its constants.
 fn check(daemon: &Daemon, model: &str, seed: u64) -> Result<()> {
     let (x, times) = ([1_u32, 2, 3, 4_000_000_000], 3);
     let body = json!({ "inputs": [
@@ -28,7 +28,7 @@ fn check(daemon: &Daemon, model: &str, seed: u64) -> Result<()> {
     ensure!(status == 200, "{model}: {text}");
     let answer: serde_json::Value = serde_json::from_str(&text)?;
     let expected = grind::grind(&x, &grind::table(seed), times);
-    ensure!(answer["outputs"][0]["data"] == json!(expected), "{model} does not give what seed {seed} gives: {text}");
+    ensure!(answer["outputs"][0]["data"] == json!(expected), "{model} does not match seed {seed}: {text}");
     Ok(())
 }
 
@@ -47,14 +47,14 @@ fn a_served_bundle_that_is_overwritten_in_place_gives_the_old_answers_until_it_i
     let next = pack_grind(folder.path(), 3)?;
     let options = ["--memory-limit", ROOM_FOR_ONE, "--memory-overcommit", "4"];
     let mut daemon = Daemon::start_with(&repository, folder.path(), &options)?;
-    // Each call brings its constants in the place of the other's.
+    // Each call loads its constants in place of the other's.
     for _ in 0..2 {
         check(&daemon, "served", 1)?;
         check(&daemon, "other", 2)?;
     }
     let evictions = metric(&daemon, "atoll_constants_evictions_total")?;
     ensure!(evictions >= 2.0, "{evictions} evictions: the constants never left the device");
-    // The same file, truncated and written: what `cp` does.
+    // Overwrites the same file, as `cp` does.
     std::fs::copy(&next, &served)?;
     for _ in 0..2 {
         check(&daemon, "served", 1)?;
@@ -75,7 +75,7 @@ fn a_served_bundle_that_is_overwritten_in_place_gives_the_old_answers_until_it_i
     Ok(())
 }
 
-/// A bundle with one thing in it changed, and digests that fit.
+/// Writes a bundle with one change and matching digests.
 fn changed(from: &Path, to: &Path, change: impl Fn(&mut TargetContents)) -> Result<()> {
     let bundle: Arc<Bundle> = Bundle::open(from)?;
     let target = |name: &str| -> Result<TargetContents> {
@@ -109,8 +109,8 @@ fn pack_large(folder: &Path, to: &Path) -> Result<()> {
     packed(&source.join("large.toml"), to)
 }
 
-/// What a daemon and its executors have open and mapped, and what the daemon says that its device
-/// holds.
+/// Descriptors and mappings of a daemon and its executors, and the resources that the daemon
+/// reports.
 fn holds(daemon: &Daemon) -> Result<Vec<String>> {
     let pid = i32::try_from(daemon.process().id())?;
     let mut held = Vec::new();
@@ -157,14 +157,14 @@ fn bundles_that_cannot_be_loaded_leave_nothing_behind() -> Result<()> {
     damaged[weights] ^= 1;
     std::fs::write(at("damaged"), &damaged)?;
     std::fs::write(at("cut"), &damaged[..damaged.len() / 2])?;
-    changed(&good, &at("foreign"), |target| target.image.name = "host-of-tomorrow".into())?;
+    changed(&good, &at("foreign"), |target| target.image.name = "host-unknown".into())?;
     changed(&good, &at("junk"), |target| target.code.fill(0x90))?;
     pack_large(folder.path(), &at("large"))?;
     std::fs::copy(pack_grind(folder.path(), 2)?, at("second"))?;
     for (name, says) in [
         ("damaged", "weights.safetensors does not match its digest"),
         ("cut", "is not a usable bundle"),
-        ("foreign", "host-of-tomorrow"),
+        ("foreign", "host-unknown"),
         ("junk", "cannot load the module"),
         ("large", "262144 bytes"),
         ("second", "those of all functions"),
@@ -184,6 +184,6 @@ fn bundles_that_cannot_be_loaded_leave_nothing_behind() -> Result<()> {
     for name in ["damaged", "cut", "foreign", "junk", "large", "second"] {
         ask(&daemon.http, "POST", &format!("/v2/repository/models/{name}/unload"), "{}")?;
     }
-    ensure!(is_ready()?, "they are given up");
+    ensure!(is_ready()?, "unloading them clears the failures");
     Ok(())
 }

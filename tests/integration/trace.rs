@@ -1,4 +1,4 @@
-//! What a daemon tells of what it does: traces.
+//! Traces and `top`: what a daemon reports about its activity.
 
 use crate::control::Setup;
 use crate::functions::pack_grind;
@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// A tenant `local` with `affine` in real time, and a tenant `team` with `grind`.
+/// A tenant `local` with a real-time `affine`, and a tenant `team` with `grind`.
 fn start() -> Result<Setup> {
     let setup = Setup::start(&[], "")?;
     let urgent = Deploy { class: Some(Class::RealTime), ..Deploy::default() };
@@ -39,9 +39,9 @@ fn call_grind(client: &mut Client, times: u32) -> Result<()> {
     Ok(())
 }
 
-/// Does something while both functions are called all the time.
+/// Runs `act` while both functions are called continuously.
 fn under_load<T>(setup: &Setup, act: impl FnOnce() -> Result<T>) -> Result<T> {
-    let (mut urgent, mut patient, over) = (setup.client()?, setup.client_of("team")?, AtomicBool::new(false));
+    let (mut urgent, mut best_effort, over) = (setup.client()?, setup.client_of("team")?, AtomicBool::new(false));
     std::thread::scope(|scope| {
         let fast = scope.spawn(|| {
             while !over.load(Relaxed) {
@@ -52,7 +52,7 @@ fn under_load<T>(setup: &Setup, act: impl FnOnce() -> Result<T>) -> Result<T> {
         });
         let slow = scope.spawn(|| {
             while !over.load(Relaxed) {
-                call_grind(&mut patient, 100_000)?;
+                call_grind(&mut best_effort, 100_000)?;
             }
             anyhow::Ok(())
         });
@@ -64,8 +64,8 @@ fn under_load<T>(setup: &Setup, act: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// The tracks of a file by group and name, as Perfetto's definitions have it, and how many requests
-/// are joined to launches.
+/// The tracks of a file by group and name, read with Perfetto's definitions, and the number of
+/// requests linked to launches.
 fn read(file: &Path) -> Result<(BTreeMap<String, Value>, u64)> {
     let output = Command::new(python()).arg(root().join("tests/python/trace.py")).arg(file).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -81,7 +81,7 @@ fn count(value: &Value) -> u64 {
 }
 
 #[test]
-fn a_trace_shows_who_ran_when_and_what_was_decided() -> Result<()> {
+fn a_trace_shows_activity_and_decisions() -> Result<()> {
     let setup = start()?;
     let summary = under_load(&setup, || setup.json(&["trace", "record", "--seconds", "1", "-o", "all.pftrace"]))?;
     let number = |name: &str| summary[name].as_u64().unwrap_or_default();
@@ -133,7 +133,7 @@ fn a_tenant_sees_its_own_work_only() -> Result<()> {
 }
 
 #[test]
-fn the_past_is_there_and_failures_say_what_to_do() -> Result<()> {
+fn past_records_are_available_and_errors_are_helpful() -> Result<()> {
     let setup = start()?;
     call_affine(&mut setup.client()?)?;
     let summary = setup.json(&["trace", "record", "--past", "--seconds", "0", "-o", "past.pftrace"])?;
@@ -157,7 +157,7 @@ fn the_past_is_there_and_failures_say_what_to_do() -> Result<()> {
 }
 
 #[test]
-fn top_shows_what_goes_on_once_or_on_a_terminal() -> Result<()> {
+fn top_shows_activity_once_or_on_a_terminal() -> Result<()> {
     let setup = start()?;
     let (snapshot, text) = under_load(&setup, || {
         let snapshot = setup.json(&["top", "--once", "--interval", "0.5"])?;
@@ -187,6 +187,6 @@ fn top_shows_what_goes_on_once_or_on_a_terminal() -> Result<()> {
 
     let output = setup.command(&["top"]).output()?;
     let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(2) && told.contains("no terminal") && told.contains("--once"), "{told}");
+    ensure!(output.status.code() == Some(2) && told.contains("not a terminal") && told.contains("--once"), "{told}");
     Ok(())
 }

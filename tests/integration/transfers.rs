@@ -1,5 +1,5 @@
-//! What format 2 gives the engine to run: copies and fills by kernels in the queue, structures as
-//! arguments, launches chosen by shape; and what it refuses.
+//! Features of format 2 in the engine: copies and fills by kernels in the queue, structures as
+//! arguments, launches chosen by shape; and refusals of unsupported features.
 
 use crate::functions::packed;
 use anyhow::{Context, Result, ensure};
@@ -9,7 +9,7 @@ use atoll_tests::{Case, Loaded, Tensor, root};
 use std::path::Path;
 use std::sync::Arc;
 
-/// `y = 3 x + b`, by a kernel and a copy; copies and fills of types of every size beside it.
+/// `y = 3 x + b` with a kernel and a copy, plus copies and fills of types of every size.
 const MANIFEST: &str = r#"
 name = "transfers"
 ptx = ["PTX"]
@@ -53,7 +53,7 @@ fn pack(folder: &Path) -> Result<Arc<Bundle>> {
     Ok(Bundle::open(&bundle)?)
 }
 
-/// The bundle with another graph or other launches around the same code.
+/// Writes the bundle with a changed graph or launches and the same code.
 fn changed(
     folder: &Path,
     bundle: &Bundle,
@@ -93,7 +93,7 @@ fn case(n: usize) -> Case {
     }
 }
 
-/// What the function answers, output by output.
+/// Expected outputs of the function.
 fn expected(n: usize) -> Vec<Vec<u8>> {
     let case = case(n);
     let affine = floats("y", (0..n).map(|i| 3.0 * i as f32 + i as f32 / 2.0)).bytes;
@@ -119,8 +119,7 @@ fn kernels_and_the_host_copy_and_fill_the_same() -> Result<()> {
     })?;
     for (bundle, launches) in [(&queued, 7), (&by_host, 1)] {
         let loaded = Loaded::start(bundle, EngineConfig::default())?;
-        // Nothing, less than an element of the kernels, parts of a block, whole blocks, and more than a
-        // few.
+        // Zero elements, less than the kernels' unit, part of a block, whole blocks, and more.
         for n in [0, 1, 3, 13, 4096, 4099, 100_001] {
             let result = loaded.run(&case(n))?;
             let found: Vec<Vec<u8>> = result.outputs.iter().map(|output| output.bytes.clone()).collect();
@@ -140,7 +139,8 @@ fn kernels_and_the_host_copy_and_fill_the_same() -> Result<()> {
 fn copies_have_offsets() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bundle = changed(folder.path(), &*pack(folder.path())?, |graph, image| {
-        // Elements 1 and 2 of `c` become elements 2 and 3 of `copied`, which is filled before.
+        // Elements 1 and 2 of `c` are copied to elements 2 and 3 of `copied`, which is filled
+        // before.
         let id = |name: &str| BufferId(graph.buffers.iter().position(|b| b.name == name).expect(name) as u32);
         let (from, to) = (id("c"), id("copied"));
         let copy = NodeKind::Copy { from, from_offset: 1.into(), to, to_offset: 2.into(), bytes: 2.into() };
@@ -163,7 +163,7 @@ fn structures_are_arguments_and_shapes_choose_launches() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bundle = changed(folder.path(), &*pack(folder.path())?, |_, image| {
         let spec = image.launches[0].as_mut().expect("a kernel");
-        // The four parameters lie as the fields of one structure do.
+        // The four parameters are the fields of one structure.
         let relocations = |order: [usize; 3]| {
             let buffer = |field: usize| match &spec.args[order[field]] {
                 Argument::Buffer { buffer, .. } => *buffer,
@@ -179,7 +179,8 @@ fn structures_are_arguments_and_shapes_choose_launches() -> Result<()> {
                 vec![Argument::Bytes { align: 8, bytes, relocations: relocations(order) }],
             )
         };
-        // With five elements the roles of `x` and `b` change; with six the function is as it was.
+        // With five elements the roles of `x` and `b` are swapped; with six the function is
+        // unchanged.
         let range = |value| vec![SymbolRange { symbol: SymbolId(0), min: value, max: value }];
         let variants = vec![
             LaunchVariant { ranges: range(5), launch: structure([1, 0, 2], 5) },
@@ -199,7 +200,7 @@ fn structures_are_arguments_and_shapes_choose_launches() -> Result<()> {
 }
 
 #[test]
-fn what_the_engine_does_not_run_yet_is_refused_by_its_name() -> Result<()> {
+fn unsupported_features_are_refused_by_name() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let bundle = pack(folder.path())?;
     let refused = |expected: &str, change: &dyn Fn(&mut KernelGraph, &mut TargetImage)| -> Result<()> {

@@ -1,5 +1,5 @@
-//! What depends on the values of inputs and not on their shapes alone, from ONNX to the engine:
-//! errors that kernels raise, and results whose sizes kernels compute.
+//! Behaviour that depends on the values of inputs, from ONNX to the engine: errors raised by
+//! kernels, and results whose sizes are computed by kernels.
 
 use anyhow::{Result, ensure};
 use atoll_engine::{EngineConfig, InvokeError};
@@ -17,8 +17,8 @@ fn input(name: &str, elem_type: DataType, dims: &[&str]) -> ValueInfoProto {
     ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), ..Default::default() }
 }
 
-/// A model whose nodes carry the names of their results, all of which are outputs, loaded into an
-/// engine of its own.
+/// Loads a model whose nodes are named after their results, which are all outputs, into its own
+/// engine.
 fn load(
     folder: &Path,
     inputs: Vec<ValueInfoProto>,
@@ -58,7 +58,7 @@ fn ints(name: &str, values: &[i64]) -> Tensor {
 }
 
 #[test]
-fn values_that_a_model_does_not_take_fail_the_invocation() -> Result<()> {
+fn invalid_values_fail_the_invocation() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let inputs = vec![
         input("x", DataType::Float, &["rows", "width"]),
@@ -85,7 +85,7 @@ fn values_that_a_model_does_not_take_fail_the_invocation() -> Result<()> {
 }
 
 #[test]
-fn results_are_as_large_as_values_say() -> Result<()> {
+fn sizes_of_results_depend_on_values() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let inputs = vec![input("x", DataType::Float, &["n", "m"]), input("keep", DataType::Bool, &["count"])];
     let nodes: &[(&str, &[&str], &str)] =

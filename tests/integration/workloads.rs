@@ -1,4 +1,4 @@
-//! Profiles, and workloads that run or are predicted from them.
+//! Profiles, and workloads that run or are simulated with them.
 
 use crate::serve::atoll;
 use anyhow::{Context, Result, ensure};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs the program, with a folder of its own for caches.
+/// Runs the program with its own cache folder.
 fn run(cache: &Path, arguments: &[&str]) -> Result<Output> {
     Ok(Command::new(atoll()).args(arguments).env("XDG_CACHE_HOME", cache).output()?)
 }
@@ -66,7 +66,10 @@ fn a_workload_runs_and_is_predicted_from_a_profile() -> Result<()> {
     };
     ensure!(launches.iter().all(times), "{launches:?}");
     let again = json(&cache, &["profile", file, "--runs", "3", "--compute-units", "2", "--json"])?;
-    ensure!(again["shapes"].as_array().map(Vec::len) == Some(1), "the same shapes are measured anew, not beside");
+    ensure!(
+        again["shapes"].as_array().map(Vec::len) == Some(1),
+        "a second profile of the same shapes replaces the first"
+    );
 
     for device in ["host", "sim:host"] {
         let reports = disb(device, &["--policy", "reset,block-wait,rt-only"])?;
@@ -76,7 +79,8 @@ fn a_workload_runs_and_is_predicted_from_a_profile() -> Result<()> {
             ensure!(rt["latency_us"]["p50"].as_f64() > Some(0.0), "{device}: {rt}");
             match report["policy"].as_str() {
                 Some("rt-only") => ensure!(be["served"] == 0, "{device}: {be}"),
-                // In simulation every arrival meets the same phase of the best-effort work, which may be a gap.
+                // In the simulation, every arrival meets the same phase of the best-effort work,
+                // which may be a gap.
                 Some("reset") => ensure!(
                     device == "sim:host" || report["preemption"]["count"].as_u64() > Some(0),
                     "{device}: {report}"
@@ -91,7 +95,7 @@ fn a_workload_runs_and_is_predicted_from_a_profile() -> Result<()> {
 }
 
 #[test]
-fn what_a_workload_lacks_is_told() -> Result<()> {
+fn missing_inputs_of_a_workload_are_reported() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let told = |arguments: &[&str]| {
         let output = run(folder.path(), arguments)?;

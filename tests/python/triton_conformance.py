@@ -61,7 +61,7 @@ def post(address, path, body, headers=None):
 @check
 def health_and_metadata(client, address, oracle):
     assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("magika")
-    assert not client.is_model_ready("nobody")
+    assert not client.is_model_ready("unknown")
     metadata = client.get_model_metadata("magika")
     assert metadata["inputs"][0]["name"] == "bytes" and metadata["inputs"][0]["datatype"] == "INT32", metadata
     assert metadata["inputs"][0]["shape"] == [-1, 2048], metadata
@@ -123,13 +123,13 @@ def load_and_unload(client, address, oracle):
     client.load_model("magika")
     assert client.is_model_ready("magika")
     ask(client, rows(1))
-    refused(400, ["nobody"], lambda: client.load_model("nobody"))
+    refused(400, ["unknown"], lambda: client.load_model("unknown"))
 
 
 @check
 def mistakes_are_named(client, address, oracle):
     array = rows(1)
-    refused(404, ["nobody"], lambda: ask(client, array, model="nobody"))
+    refused(404, ["unknown"], lambda: ask(client, array, model="unknown"))
     refused(400, ["f32 [1, 2048]", "takes i32"], lambda: ask(client, array.astype(np.float32), datatype="FP32"))
     refused(400, ["2048", "100"], lambda: ask(client, array[:, :100].copy()))
     refused(400, ["letters", "bytes"], lambda: ask(client, array, name="letters"))

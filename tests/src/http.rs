@@ -1,16 +1,16 @@
-//! As much of HTTP as a test needs: a request, and the text of its answer.
+//! A minimal HTTP client for tests.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of an answer.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends a request, and does not wait for its answer.
+/// Sends a request without waiting for the answer.
 pub fn send(address: &str, method: &str, path: &str, body: &str) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let length = body.len();
     write!(
         stream,
@@ -19,7 +19,7 @@ pub fn send(address: &str, method: &str, path: &str, body: &str) -> io::Result<T
     Ok(stream)
 }
 
-/// The answer to what was sent, its head included.
+/// Reads the answer to a request, including its head.
 pub fn answer(mut stream: TcpStream) -> io::Result<String> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
@@ -35,7 +35,7 @@ pub fn ask(address: &str, method: &str, path: &str, body: &str) -> io::Result<(u
     let lengths = head
         .lines()
         .filter_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-    // Where a length is told, an answer that is shorter was cut off.
+    // A body that is shorter than its announced length was cut off.
     if lengths.into_iter().any(|length| body.len() < length) {
         return Err(incomplete());
     }

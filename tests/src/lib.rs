@@ -1,8 +1,7 @@
-//! What the integration tests share: the numeric oracle, a model on an engine, and where things
-//! are.
+//! Shared by the integration tests: the numeric oracle, models on an engine, and paths.
 //!
-//! Full runs (`ATOLL_TEST_FULL=1`, `make test-full`) use the published sizes of every model and
-//! three seeds; otherwise small variants and one seed.
+//! Full runs (`ATOLL_TEST_FULL=1`, `make test-full`) use the published size of every model and
+//! three seeds; other runs use small variants and one seed.
 
 pub mod chaos;
 pub mod corpus;
@@ -27,23 +26,23 @@ use std::sync::{Arc, mpsc};
 /// Largest relative difference from ONNX Runtime, ‖a−b‖/‖b‖.
 pub const TOLERANCE: f64 = 1e-3;
 
-/// Whether everything is to be run.
+/// Whether this is a full run.
 pub fn full() -> bool {
     std::env::var_os("ATOLL_TEST_FULL").is_some_and(|v| v == "1")
 }
 
-/// Says why a test did nothing.
+/// Reports why a test was skipped.
 #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
 pub fn skip(reason: &str) {
     eprintln!("SKIPPED: {reason}");
 }
 
-/// Python of the virtual environment that `make setup` makes.
+/// Python of the virtual environment that `make setup` creates.
 pub fn python() -> PathBuf {
     cache("ATOLL_VENV", "venv").join("bin/python")
 }
 
-/// Where trained models were fetched to.
+/// Folder of the downloaded trained models.
 pub fn trained_models() -> PathBuf {
     cache("ATOLL_MODELS_DIR", "models")
 }
@@ -58,8 +57,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the repository")
 }
 
-/// What cargo built beside this test, by the same call or by `cargo build -p`: a program or a
-/// library.
+/// A program or library that cargo built beside this test, by the same call or by `cargo build -p`.
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     test.ancestors().nth(2).expect("target/<profile>/deps/<test>").join(name)
@@ -68,7 +66,7 @@ pub fn program(name: &str) -> PathBuf {
 /// A model to test.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// Its name in messages.
+    /// Name in messages.
     pub name: String,
     /// Its ONNX file.
     pub path: PathBuf,
@@ -76,7 +74,7 @@ pub struct Model {
     pub symbols: Vec<(String, i64)>,
 }
 
-/// A built model in a folder: the published one in a full run, else a small variant.
+/// A built model in a folder: the published size in a full run, else a small variant.
 pub fn built(name: &str, folder: &Path) -> Result<Model> {
     if full() {
         write_built(name, folder, &atoll_models::BuildOptions { seed: 7, ..Default::default() })
@@ -85,7 +83,7 @@ pub fn built(name: &str, folder: &Path) -> Result<Model> {
     }
 }
 
-/// The small variant of a built model in every run.
+/// The small variant of a built model.
 pub fn built_small(name: &str, folder: &Path) -> Result<Model> {
     write_built(
         name,
@@ -94,8 +92,7 @@ pub fn built_small(name: &str, folder: &Path) -> Result<Model> {
     )
 }
 
-/// The small variant of a built model whose batch and sequence are symbols, with these values of
-/// them.
+/// The small variant of a built model with symbolic batch and sequence, and values for them.
 pub fn symbolic_small(name: &str, symbols: &[(&str, i64)], folder: &Path) -> Result<Model> {
     let options = atoll_models::BuildOptions { seed: 7, width: 0.25, image: Some(small_image(name)), symbolic: true };
     Ok(Model { symbols: owned(symbols), ..write_built(name, folder, &options)? })
@@ -116,10 +113,10 @@ fn small_image(name: &str) -> u32 {
     }
 }
 
-/// A fetched trained model.
+/// A downloaded trained model.
 pub fn trained(name: &str, symbols: &[(&str, i64)]) -> Result<Model> {
     let path = trained_models().join(format!("{name}.onnx"));
-    ensure!(path.exists(), "{} is missing: run `make setup`", path.display());
+    ensure!(path.exists(), "{} is missing; run `make setup`", path.display());
     Ok(Model { name: name.into(), path, symbols: owned(symbols) })
 }
 
@@ -140,7 +137,7 @@ pub struct Tensor {
     pub bytes: Vec<u8>,
 }
 
-/// Inputs and what ONNX Runtime answered.
+/// Inputs, and the outputs of ONNX Runtime.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The seed of the inputs.
@@ -165,7 +162,7 @@ struct TensorFile {
     file: String,
 }
 
-/// Asks ONNX Runtime for each seed.
+/// Runs ONNX Runtime for each seed.
 pub fn oracle(model: &Model, seeds: &[u64], folder: &Path) -> Result<Vec<Case>> {
     let out = folder.join(format!("{}-cases", model.name));
     let list: Vec<String> = seeds.iter().map(u64::to_string).collect();
@@ -179,12 +176,13 @@ pub fn oracle(model: &Model, seeds: &[u64], folder: &Path) -> Result<Vec<Case>> 
     seeds.iter().map(|&seed| read_case(seed, &out.join(seed.to_string()))).collect()
 }
 
-/// Random graphs of seeds from `first` on, each in a folder of its own with ONNX Runtime's answers.
+/// Generates random graphs for the seeds from `first` on, each in its own folder with ONNX
+/// Runtime's results.
 pub fn random_graphs(out: &Path, first: u64, count: u64) -> Result<()> {
     random_graphs_helper(&["make".as_ref(), out.as_os_str(), first.to_string().as_ref(), count.to_string().as_ref()])
 }
 
-/// Smaller variants of such a graph, in the same layout.
+/// Generates smaller variants of a random graph, in the same layout.
 pub fn cut_graph(graph: &Path, out: &Path) -> Result<()> {
     random_graphs_helper(&["cut".as_ref(), graph.as_os_str(), out.as_os_str()])
 }
@@ -200,7 +198,7 @@ fn random_graphs_helper(arguments: &[&std::ffi::OsStr]) -> Result<()> {
     Ok(())
 }
 
-/// Inputs and answers as the oracle wrote them into a folder.
+/// Reads inputs and outputs that the oracle wrote into a folder.
 pub fn read_case(seed: u64, folder: &Path) -> Result<Case> {
     let file: CaseFile = serde_json::from_slice(&std::fs::read(folder.join("case.json"))?)?;
     let read = |tensors: Vec<TensorFile>| -> Result<Vec<Tensor>> {
@@ -226,11 +224,11 @@ pub fn compile_for(model: &Model, folder: &Path, target: atoll_pipeline::Target)
     Ok(Bundle::open(&path)?)
 }
 
-/// A model loaded into an engine of its own.
+/// A model loaded into its own engine.
 pub struct Loaded {
-    /// `None` where the engine is another's.
+    /// `None` if the engine belongs to another instance.
     engine: Option<Engine>,
-    /// For statistics and for more functions.
+    /// Handle for statistics and further functions.
     pub handle: EngineHandle,
     key: FunctionKey,
     bundle: Arc<Bundle>,
@@ -243,7 +241,7 @@ impl Loaded {
         Loaded::start_in(Engine::start(Box::new(device), config)?, bundle)
     }
 
-    /// The same in an engine that runs.
+    /// Like [`Loaded::start`], in a running engine.
     pub fn start_in(engine: Engine, bundle: &Arc<Bundle>) -> Result<Loaded> {
         let (handle, key) = (engine.handle(), FunctionKey::local("model"));
         handle.load(
@@ -258,14 +256,14 @@ impl Loaded {
         Ok(Loaded { engine: Some(engine), handle, key, bundle: bundle.clone() })
     }
 
-    /// Another model in the same engine.
+    /// Loads another model into the same engine.
     pub fn beside(&self, bundle: &Arc<Bundle>, options: FunctionOptions) -> Result<Loaded> {
         let key = options.key.clone();
         self.handle.load(bundle.clone(), options)?;
         Ok(Loaded { engine: None, handle: self.handle.clone(), key, bundle: bundle.clone() })
     }
 
-    /// Runs one case; the answer also tells how long each launch took.
+    /// Runs one case, with timed launches.
     pub fn run(&self, case: &Case) -> Result<InvocationResult> {
         let order = self.bundle.graph().buffers_of(atoll_kgraph::BufferKind::Input);
         let inputs = order
@@ -298,8 +296,8 @@ impl Loaded {
         })
     }
 
-    /// As [`Loaded::check`], element by element: none may differ by more than `tolerance` of the
-    /// largest of its output. NaN equals NaN, and an infinity itself.
+    /// Like [`Loaded::check`], by element: none may differ by more than `tolerance` of the largest
+    /// element of its output. NaN equals NaN, and an infinity equals itself.
     pub fn check_elements(&self, model: &Model, case: &Case, tolerance: f64) -> Result<InvocationResult> {
         self.compare(model, case, |found, expected| first_difference(found, expected, tolerance))
     }
@@ -355,7 +353,7 @@ impl Loaded {
         Ok(result)
     }
 
-    /// Ends the engine.
+    /// Shuts down the engine.
     pub fn stop(self) {
         if let Some(engine) = self.engine {
             engine.shutdown();
@@ -363,7 +361,7 @@ impl Loaded {
     }
 }
 
-/// The type of NumPy's name.
+/// The type with NumPy's name.
 fn dtype(name: &str) -> Result<DType> {
     Ok(match name {
         "bool" => DType::Bool,
@@ -397,7 +395,7 @@ fn first_difference(found: &[f64], expected: &[f64], tolerance: f64) -> Option<S
     Some(format!("has {} instead of {} as element {at}; the largest is {largest}", found[at], expected[at]))
 }
 
-/// ‖a−b‖/‖b‖; anything that is not a number counts as wrong.
+/// ‖a−b‖/‖b‖; a NaN counts as wrong.
 pub fn relative_error(a: &[f64], b: &[f64]) -> f64 {
     if a.len() != b.len() {
         return f64::INFINITY;

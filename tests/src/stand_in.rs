@@ -1,30 +1,29 @@
-//! Where the stand-in CUDA driver is (`tests/stand-in-cuda`), for programs that look for a driver.
+//! Paths of the stand-in CUDA driver (`tests/stand-in-cuda`), for programs that look for a driver.
 
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The environment variable that says what the stand-in is to do;
-/// `tests/stand-in-cuda/src/options.rs` has the words.
+/// Environment variable with the options of the stand-in; see `tests/stand-in-cuda/src/options.rs`.
 pub const OPTIONS: &str = "ATOLL_STAND_IN_CUDA";
 
-/// The library, built by the same cargo call as the test, or by `cargo build -p
-/// atoll-stand-in-cuda`.
+/// The library, built by the same cargo call as the test, or by
+/// `cargo build -p atoll-stand-in-cuda`.
 pub fn library() -> Result<PathBuf> {
     let path = crate::program("libatoll_stand_in_cuda.so");
     ensure!(path.exists(), "{} is not built; run cargo build -p atoll-stand-in-cuda", path.display());
     Ok(path)
 }
 
-/// Puts the library under the driver's name into a folder.
+/// Links the library into a folder under the driver's name.
 pub fn install(folder: &Path) -> Result<()> {
     let place = folder.join("libcuda.so.1");
     std::os::unix::fs::symlink(library()?, &place).with_context(|| place.display().to_string())
 }
 
-/// Puts the control daemon of MPS under NVIDIA's name into a folder, and says which environment has
-/// a program find both it there and, in another folder, what it does.
+/// Links the MPS control daemon into `programs` under NVIDIA's name. Returns the environment in
+/// which a program finds it, and keeps its state in `folder`.
 pub fn install_mps(programs: &Path, folder: &Path) -> Result<[(&'static str, OsString); 2]> {
     let control = crate::program("atoll-stand-in-mps-control");
     ensure!(control.exists(), "{} is not built; run cargo build -p atoll-stand-in-cuda", control.display());
@@ -34,7 +33,7 @@ pub fn install_mps(programs: &Path, folder: &Path) -> Result<[(&'static str, OsS
     Ok([("PATH", path), ("CUDA_MPS_PIPE_DIRECTORY", folder.into())])
 }
 
-/// A program that finds the stand-in as its driver: `folder` gets the library, unless it has it.
+/// A program that finds the stand-in as its driver. Links the library into `folder` if necessary.
 pub fn command(program: &Path, folder: &Path, options: &str) -> Result<Command> {
     if !folder.join("libcuda.so.1").exists() {
         install(folder)?;

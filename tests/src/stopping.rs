@@ -1,9 +1,8 @@
-//! Stopping blocks in the middle, anywhere, and running them again: what holds claims of
-//! idempotence against what really happens.
+//! Stops blocks at arbitrary points and runs them again, to test claims of idempotence.
 //!
-//! The interpreter runs a block up to some instruction of some thread. Then the block is abandoned:
-//! what it stored to memory outside of it stays, its registers, its shared and its local memory are
-//! lost. Run again from its start, it must leave memory as if it had not been disturbed.
+//! The interpreter runs a block up to some instruction of some thread, then abandons it: its stores
+//! to global memory stay; its registers, shared and local memory are lost. When the block runs
+//! again from its start, memory must become the same as after an undisturbed run.
 
 use anyhow::{Context, Result, ensure};
 use atoll_core::rng::Rng;
@@ -18,29 +17,29 @@ pub struct Trial<'a> {
     pub module: &'a Module,
     /// The kernel.
     pub entry: &'a str,
-    /// Threads of a block.
+    /// Threads per block.
     pub block: [u32; 3],
     /// The launch.
     pub launch: Launch,
-    /// What it is launched on.
+    /// Buffers of the launch.
     pub buffers: Vec<Buffer>,
 }
 
 /// How blocks are stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopping {
-    /// How often each of them is.
+    /// Number of rounds.
     pub rounds: u64,
-    /// Most blocks of a launch that are run at all, picked from everywhere in the grid.
+    /// Maximum number of blocks to run, picked from the whole grid.
     pub blocks: u64,
-    /// Most instructions of a block, each counted once for each thread.
+    /// Instruction limit of a block, counted per thread.
     pub steps: u64,
-    /// Decides where blocks are stopped, and in which order their threads took turns until then.
+    /// Determines where blocks are stopped, and the order of threads until then.
     pub seed: u64,
 }
 
-/// Stops every block at a random instruction and runs it again; gives the number of rounds after
-/// which memory was not what one undisturbed run leaves.
+/// Stops every block at a random instruction and runs it again. Returns the number of rounds after
+/// which memory differs from that of an undisturbed run.
 pub fn differences(trial: &Trial<'_>, stopping: &Stopping) -> Result<u64> {
     let kernel = Kernel { module: trial.module, entry: trial.entry, report: None, block: trial.block };
     let kernel = InterpBench::default().load(&kernel)?;
@@ -60,7 +59,7 @@ pub fn differences(trial: &Trial<'_>, stopping: &Stopping) -> Result<u64> {
         let mut again = Vec::new();
         for (&block, used) in blocks.iter().zip(&used) {
             run.abandoned(block, &mut memory, &mut random, *used)?;
-            // In turn: each block is run again at once, or when all have been stopped.
+            // Alternates: each block runs again at once, or after all have been stopped.
             if round % 2 == 0 {
                 run.to_its_end(block, &mut memory)?;
             } else {
@@ -77,7 +76,7 @@ pub fn differences(trial: &Trial<'_>, stopping: &Stopping) -> Result<u64> {
     Ok(different)
 }
 
-/// Up to `most` blocks of a grid in the order in which they begin.
+/// Up to `most` blocks of a grid, in launch order.
 fn pick(grid: [u32; 3], most: u64, random: &mut Rng) -> Vec<[u32; 3]> {
     let [x, y, z] = grid.map(u64::from);
     let count = x * y * z;
@@ -104,7 +103,7 @@ impl Runs<'_> {
         Ok(BlockRun::new(self.kernel.program(), &self.bound.launch, block, &Options { seed, ..Options::default() })?)
     }
 
-    /// Gives the number of instructions.
+    /// Runs a block to its end. Returns the number of instructions.
     fn to_its_end(&self, block: [u32; 3], memory: &mut Memory) -> Result<u64> {
         let mut run = self.start(block, 0)?;
         let progress = run.run(memory, self.steps)?;
@@ -112,8 +111,8 @@ impl Runs<'_> {
         Ok(run.steps())
     }
 
-    /// Up to any place, threads in any order; with another seed, memory that nobody wrote holds
-    /// something else.
+    /// Runs a block up to a random point, with threads in random order. The seed also determines
+    /// the contents of uninitialized memory.
     fn abandoned(&self, block: [u32; 3], memory: &mut Memory, random: &mut Rng, used: u64) -> Result<()> {
         let seed = 1 + random.below(u64::from(u32::MAX));
         self.start(block, seed)?.run(memory, random.below(used + 1)).context("in the run that is stopped")?;

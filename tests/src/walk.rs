@@ -1,4 +1,4 @@
-//! The kernels of a compiled model, each on what the nodes before it computed.
+//! Runs the kernels of a compiled model one by one, each on what the preceding nodes computed.
 
 use crate::Model;
 use crate::stopping::Trial;
@@ -13,21 +13,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of buffers that one kernel may take.
+/// Buffer memory limit of one kernel.
 const MEMORY_BYTES: u64 = 1 << 30;
 
-/// How long a kernel may run: on a busy machine, one after the other on two cores.
+/// Time limit of a kernel, generous enough for a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// A model whose kernels are run one by one, each on buffers of its own.
+/// A model whose kernels run one by one, each on its own buffers.
 #[derive(Debug)]
 pub struct Walk {
     bundle: Arc<Bundle>,
-    /// Its kernels, before any pass.
+    /// Its kernels before any pass.
     pub module: Module,
     symbols: Vec<i64>,
-    /// The content of every buffer.
-    /// Of the buffers, and behind them the words of the checks.
+    /// The contents of all buffers, followed by the words of the checks.
     contents: Vec<Vec<u8>>,
 }
 
@@ -54,8 +53,8 @@ impl Walk {
         Ok(Walk { module: atoll_ptx::parse(&text)?, symbols, contents, bundle })
     }
 
-    /// Visits the first launch of each kernel, in the order of the graph, on the buffers that the
-    /// nodes before it left.
+    /// Visits the first launch of each kernel, in the order of the graph, on the buffers as the
+    /// preceding nodes left them.
     pub fn each_kernel(&mut self, visit: &mut dyn FnMut(&Trial<'_>) -> Result<()>) -> Result<()> {
         let mut host = HostBench::start(HostOptions {
             memory_bytes: MEMORY_BYTES,
@@ -77,7 +76,7 @@ impl Walk {
         Ok(())
     }
 
-    /// The launch of a node; `None` for a copy, which is made, and for nothing.
+    /// The launch of a node. `None` for a copy, which is executed, and for nodes without work.
     fn trial(&mut self, node: usize) -> Result<Option<(Trial<'_>, Vec<usize>)>> {
         let (graph, target) = (
             self.bundle.graph(),
@@ -127,7 +126,7 @@ impl Walk {
     }
 }
 
-/// Numbers that are no nonsense as any type: floats between -1 and 1, small integers.
+/// Values that are sensible for every type: floats between -1 and 1, small integers.
 fn input(dtype: DType, bytes: usize, random: &mut Rng) -> Vec<u8> {
     let width = dtype.bytes() as usize;
     let element = |random: &mut Rng| match dtype {

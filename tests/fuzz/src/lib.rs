@@ -1,12 +1,12 @@
-//! What the fuzzers of the PTX language do with a text, and how they make texts from real ones.
+//! Checks of the PTX language for fuzzing, and mutations of real texts.
 //!
-//! The inputs are bolero's: as ordinary tests they run for a moment; `tools/fuzz.sh SECONDS` runs
-//! them for long, under a limit of memory.
+//! The inputs come from bolero: as ordinary tests they run briefly; `tools/fuzz.sh SECONDS` runs
+//! them longer, with a memory limit.
 
 use atoll_ptx::analysis::{Cfg, Code, DefUse, DominatorTree, Liveness, Loops};
 use atoll_ptx::{Body, ItemKind, Module, StatementKind, parse, print, verify};
 
-/// Real texts that are mutated: small ones of every compiler.
+/// Real texts to mutate: small ones of every compiler.
 pub const SEEDS: [&str; 10] = [
     include_str!("../../../compiler/ptx/tests/corpus/branches.ptx"),
     include_str!("../../../compiler/ptx/tests/corpus/calls.ptx"),
@@ -20,7 +20,7 @@ pub const SEEDS: [&str; 10] = [
     include_str!("../../kernels/ptx/triton_sum.triton.ptx"),
 ];
 
-/// Pieces that mean something to the language.
+/// Fragments that are meaningful in PTX.
 const WORDS: [&str; 40] = [
     "{",
     "}",
@@ -67,15 +67,15 @@ const WORDS: [&str; 40] = [
 /// One change of a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// What to do, modulo the number of things that can be done.
+    /// The kind of change, modulo the number of kinds.
     pub kind: u8,
-    /// Where, as a share of the text.
+    /// The position, as a share of the text.
     pub at: u16,
-    /// How much, or which.
+    /// The amount or the index.
     pub amount: u16,
 }
 
-/// Applies changes to a text; what comes out is text again.
+/// Applies changes to a text; the result is valid UTF-8.
 pub fn mutate(seed: &str, changes: &[Change]) -> String {
     let mut bytes = seed.as_bytes().to_vec();
     for change in changes {
@@ -105,21 +105,21 @@ pub fn mutate(seed: &str, changes: &[Change]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Reads a text; what is valid must print as it is written, in both forms, and survive the verifier
-/// and every analysis.
+/// Parses a text. A valid one must print unchanged, also in canonical form, and pass the verifier
+/// and every analysis without a panic.
 ///
 /// # Panics
 /// If any of that does not hold.
 pub fn exercise(text: &str) {
     let Ok(module) = parse(text) else { return };
     let printed = print(&module);
-    assert!(printed == text, "a text is printed otherwise {}", first_difference(text, &printed));
+    assert!(printed == text, "a text is not printed unchanged: {}", first_difference(text, &printed));
     if !keeps_words(&module) {
         let mut canonical = module.clone();
         canonical.strip_origins();
         let printed = print(&canonical);
         let mut again = parse(&printed)
-            .unwrap_or_else(|error| panic!("the canonical form is no PTX: {error}\n{printed}\nof\n{text}"));
+            .unwrap_or_else(|error| panic!("the canonical form is not valid PTX: {error}\n{printed}\nof\n{text}"));
         again.strip_origins();
         assert!(again == canonical, "the canonical form says something else");
     }
@@ -127,7 +127,7 @@ pub fn exercise(text: &str) {
     analyse(&module);
 }
 
-/// Where two texts begin to differ, with what stands around.
+/// The position of the first difference of two texts, with its surroundings.
 fn first_difference(expected: &str, found: &str) -> String {
     let at = expected.bytes().zip(found.bytes()).take_while(|(a, b)| a == b).count();
     let around = |text: &str| {
@@ -136,8 +136,8 @@ fn first_difference(expected: &str, found: &str) -> String {
     format!("from byte {at} on: {:?} instead of {:?}", around(found), around(expected))
 }
 
-/// Whether there are directives that nobody knows. They are kept as words, lines and all, and have
-/// no form but their own.
+/// Whether there are unknown directives. They are kept verbatim, with their layout, and have no
+/// canonical form.
 fn keeps_words(module: &Module) -> bool {
     const KNOWN: [&str; 4] = ["version", "target", "address_size", "file"];
     module.items.iter().any(|item| match &item.kind {

@@ -1,23 +1,26 @@
-//! The fuzz targets of the control protocol: whatever arrives is a request or an error, and takes
-//! no more memory than has arrived.
+//! Fuzz targets of the control protocol: any bytes are a request or an error, and memory grows only
+//! with the bytes that have arrived.
 
 use atoll_control::{Attachments, Blob, Incoming, Outgoing, Progress, Request, limits};
 use bolero::check;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
-/// Requests that are mutated.
+/// Requests to mutate.
 const SEEDS: [&str; 4] = [
     r#"{"request":"hello","tenant":"a"}"#,
     r#"{"request":"deploy","name":"f","class":"real-time","private":true,"bundle":{"inline":{"offset":0,"bytes":4}}}"#,
     r#"{"request":"put","form":{"datatype":"FP32","shape":[2,3]},"class":null,"blob":{"file":0}}"#,
-    r#"{"request":"invoke","call":{"stages":{"stages":[{"function":"f","inputs":{"x":{"bytes":{"form":{"datatype":"FP32","shape":[1]},"blob":{"inline":{"offset":0,"bytes":4}}}},"y":{"output":{"stage":0,"name":"z"}}},"outputs":{"z":"keep"}}],"remember":false}},"class":null,"deadline_us":1}"#,
+    r#"{"request":"invoke","call":{"stages":{"stages":[{"function":"f",
+      "inputs":{"x":{"bytes":{"form":{"datatype":"FP32","shape":[1]},"blob":{"inline":{"offset":0,"bytes":4}}}},
+      "y":{"output":{"stage":0,"name":"z"}}},"outputs":{"z":"keep"}}],"remember":false}},"class":null,
+      "deadline_us":1}"#,
 ];
 
-/// Reads frames from what a peer wrote, and takes what they speak of.
+/// Reads frames from the bytes, and takes the contents that they refer to.
 fn exercise(bytes: &[u8]) {
     let (mut ours, theirs) = UnixStream::pair().expect("a pair of sockets");
-    // What does not fit the socket is not looked at.
+    // Bytes that do not fit the socket buffer are ignored.
     ours.set_nonblocking(true).expect("a socket");
     let _ = ours.write(bytes);
     drop(ours);

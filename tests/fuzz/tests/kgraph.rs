@@ -1,31 +1,42 @@
-//! The fuzz targets of the bundle format: whatever a graph and a target say, they are refused or
-//! laid out, and writing and reading them again changes nothing.
+//! Fuzz targets of the bundle format: any graph and target are refused or laid out, and writing and
+//! reading them again changes nothing.
 
 use atoll_kgraph::*;
 use bolero::check;
 
-/// A graph that uses what the format has, and a target for it; both are mutated.
-const GRAPH: &str = r#"{"format":2,"name":"g","symbols":[{"name":"n","min":1,"max":8},{"name":"m","min":0,"max":8}],"buffers":[
-{"name":"x","kind":"input","dtype":"f32","shape":[{"symbol":0}]},{"name":"w","kind":"const","dtype":"f32","shape":[{"const":4}],"weights_offset":0},
-{"name":"s","kind":"state","dtype":"f32","shape":[{"const":4}]},{"name":"c","kind":"temp","dtype":"i32","shape":[{"const":2}]},
+/// A graph that uses all features of the format, and a target for it; both are mutated.
+const GRAPH: &str = r#"{"format":2,"name":"g","symbols":[{"name":"n","min":1,"max":8},{"name":"m","min":0,"max":8}],
+"buffers":[
+{"name":"x","kind":"input","dtype":"f32","shape":[{"symbol":0}]},{"name":"w","kind":"const","dtype":"f32",
+"shape":[{"const":4}],"weights_offset":0},
+{"name":"s","kind":"state","dtype":"f32","shape":[{"const":4}]},{"name":"c","kind":"temp","dtype":"i32",
+"shape":[{"const":2}]},
 {"name":"y","kind":"output","dtype":"f32","shape":[{"symbol":0}]}],"nodes":[
 {"name":"a","kind":{"fill":{"to":3,"bytes":{"const":8},"pattern":[0]}},"reads":[],"writes":[3],"after":[]},
 {"name":"b","kind":"kernel","reads":[0,1,2],"writes":[3,4],"after":[0]},
-{"name":"d","kind":{"copy":{"from":1,"from_offset":{"const":4},"to":2,"bytes":{"const":12}}},"reads":[1],"writes":[2],"after":[1]}],
-"plan":{"arena_bytes":{"const":256},"temps":[{"buffer":3,"offset":{"const":0}}],"restore_points":[0,1,2],"state_bytes":{"const":256},"states":[{"buffer":2,"offset":{"const":0}}]},
-"batch":{"symbol":0,"axes":[0,null,null,null,0],"proof":"p"},"read_backs":[{"symbol":1,"after":1,"value":{"buffer":3,"offset":4,"dtype":"i32"}}],
-"segments":[{"nodes":{"first":0,"end":1}},{"if":{"condition":{"buffer":3,"offset":0,"dtype":"i32"},"then":[{"nodes":{"first":1,"end":2}}],"otherwise":[]}},
+{"name":"d","kind":{"copy":{"from":1,"from_offset":{"const":4},"to":2,"bytes":{"const":12}}},"reads":[1],
+"writes":[2],"after":[1]}],
+"plan":{"arena_bytes":{"const":256},"temps":[{"buffer":3,"offset":{"const":0}}],"restore_points":[0,1,2],
+"state_bytes":{"const":256},"states":[{"buffer":2,"offset":{"const":0}}]},
+"batch":{"symbol":0,"axes":[0,null,null,null,0],"proof":"p"},"read_backs":[{"symbol":1,"after":1,"value":{"buffer":3,
+"offset":4,"dtype":"i32"}}],
+"segments":[{"nodes":{"first":0,"end":1}},{"if":{"condition":{"buffer":3,"offset":0,"dtype":"i32"},
+"then":[{"nodes":{"first":1,"end":2}}],"otherwise":[]}},
 {"loop":{"trips":{"symbol":0},"trips_max":8,"body":[{"nodes":{"first":2,"end":3}}]}}]}"#;
-const TARGET: &str = r#"{"name":"t","kernels":[{"name":"k","block":[32,1,1],"params_bytes":60,"preempt_offset":32,"shared_bytes":0,
-"amd":{"vgprs":8,"sgprs":8,"agprs":0,"wave_lanes":64,"private_bytes":0}}],"launches":[null,{"kernel":0,"grid":[{"ceil_div":[{"symbol":0},{"const":4}]},{"const":1},{"const":1}],
-"args":[{"buffer":{"buffer":0}},{"bytes":{"align":8,"bytes":"00112233445566778899aabbccddeeff","relocations":[{"at":8,"buffer":1}]}},{"int":{"dtype":"u64","value":{"symbol":0}}}],
+const TARGET: &str = r#"{"name":"t","kernels":[{"name":"k","block":[32,1,1],"params_bytes":60,"preempt_offset":32,
+"shared_bytes":0,
+"amd":{"vgprs":8,"sgprs":8,"agprs":0,"wave_lanes":64,"private_bytes":0}}],"launches":[null,{"kernel":0,
+"grid":[{"ceil_div":[{"symbol":0},{"const":4}]},{"const":1},{"const":1}],
+"args":[{"buffer":{"buffer":0}},{"bytes":{"align":8,"bytes":"00112233445566778899aabbccddeeff",
+"relocations":[{"at":8,"buffer":1}]}},{"int":{"dtype":"u64","value":{"symbol":0}}}],
 "variants":[{"ranges":[{"symbol":0,"min":1,"max":2}],"launch":{"kernel":0,"grid":[{"const":1},{"const":1},{"const":1}],
-"args":[{"buffer":{"buffer":0}},{"buffer":{"buffer":1}},{"buffer":{"buffer":2}},{"int":{"dtype":"u64","value":{"symbol":0}}}]}}]},null],
+"args":[{"buffer":{"buffer":0}},{"buffer":{"buffer":1}},{"buffer":{"buffer":2}},{"int":{"dtype":"u64",
+"value":{"symbol":0}}}]}}]},null],
 "packed":[{"buffer":1,"layout":"l","weights_offset":0,"bytes":16}]}"#;
-/// Bytes of the weights.
+/// Size of the weights in bytes.
 const WEIGHTS_BYTES: u64 = 256;
 
-/// Whether both are accepted. What is accepted has a layout or a reason for having none, for the
+/// Whether both are accepted. Accepted ones have a layout, or a reason for having none, for the
 /// smallest and the largest symbols.
 fn exercise(graph: &[u8], target: &[u8]) -> bool {
     let (Ok(graph), Ok(target)) =
@@ -52,8 +63,8 @@ fn exercise(graph: &[u8], target: &[u8]) -> bool {
     true
 }
 
-/// A text with some of its bytes replaced; digits mostly become digits, so that much of what comes
-/// out can be parsed.
+/// A text with some bytes replaced; digits mostly become digits, so that the result is often valid
+/// JSON.
 fn mutated(text: &str, changes: &[(u16, u8)]) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     for (at, to) in changes {

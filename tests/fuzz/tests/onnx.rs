@@ -1,5 +1,5 @@
-//! The fuzz targets of the ONNX importer: whatever a file says, it is refused or becomes a graph
-//! that passes verification, in bounded time and memory.
+//! Fuzz targets of the ONNX importer: any file is refused or becomes a graph that passes
+//! verification, in bounded time and memory.
 
 use atoll_frontend::onnx::proto::{DimensionValue, GraphProto, ModelProto};
 use atoll_frontend::onnx::{ImportOptions, import_bytes, import_model, supported_operators};
@@ -7,8 +7,8 @@ use bolero::{TypeGenerator, check};
 use prost::Message;
 use std::time::{Duration, Instant};
 
-/// Real models that are mutated: control flow, functions, shape arithmetic, and three that
-/// exporters wrote.
+/// Real models to mutate: control flow, functions, shape arithmetic, and three that exporters
+/// wrote.
 const SEEDS: [&[u8]; 8] = [
     include_bytes!("../../../compiler/frontend/tests/cases/if_computed/model.onnx"),
     include_bytes!("../../../compiler/frontend/tests/cases/loop_ends_early/model.onnx"),
@@ -19,9 +19,9 @@ const SEEDS: [&[u8]; 8] = [
     include_bytes!("../../fixtures/architectures/rnn.onnx"),
     include_bytes!("../../fixtures/architectures/faster_rcnn_heads.onnx"),
 ];
-/// Longest import: these models are small, so a longer one does not end.
+/// Longest time of an import. These models are small, so a longer one would not end.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// Sizes that mean something, or too much.
+/// Sizes at and beyond the limits.
 const SIZES: [i64; 12] = [0, 1, -1, 2, 3, 7, 65_536, 1 << 31, 1 << 40, i64::MAX, i64::MIN, -7];
 
 /// One change of a model.
@@ -38,7 +38,7 @@ fn of<T>(items: &mut [T], index: u16) -> Option<&mut T> {
     items.get_mut(usize::from(index).checked_rem(count)?)
 }
 
-/// The graph, or a graph in one of its nodes.
+/// The graph, or a nested graph of one of its nodes.
 fn graph_of(graph: &mut GraphProto, depth: u16) -> &mut GraphProto {
     let inner = graph.node.iter().position(|node| node.attribute.iter().any(|attribute| attribute.g.is_some()));
     match inner {
@@ -92,7 +92,7 @@ fn apply(model: &mut ModelProto, change: Change) {
         }
         9 => set(of(&mut graph.node, at), |node| node.input.push(name)),
         10 => {
-            // A constant of sizes: what shapes, trip counts and axes are read from.
+            // A constant of sizes, from which shapes, trip counts and axes are read.
             let numbers = of(&mut graph.initializer, at).filter(|tensor| tensor.data_type == 7);
             set(numbers, |tensor| tensor.raw_data = size.to_le_bytes().repeat(tensor.raw_data.len() / 8).into());
         }
@@ -100,14 +100,14 @@ fn apply(model: &mut ModelProto, change: Change) {
     }
 }
 
-/// Changes what is there.
+/// Applies a change to an existing item.
 fn set<T>(place: Option<&mut T>, change: impl FnOnce(&mut T)) {
     if let Some(place) = place {
         change(place);
     }
 }
 
-/// Imports a model, which must end in time; gives why it was refused.
+/// Imports a model, which must end in time. Returns the reason of a refusal.
 fn import(model: &ModelProto) -> Result<(), String> {
     let start = Instant::now();
     let imported = import_model(model, "fuzzed", None, &ImportOptions::default());

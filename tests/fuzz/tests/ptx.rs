@@ -1,4 +1,4 @@
-//! The fuzz targets of the PTX language.
+//! Fuzz targets of the PTX language.
 
 use atoll_fuzz::{Change, SEEDS, exercise, mutate};
 use bolero::check;

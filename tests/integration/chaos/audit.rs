@@ -1,5 +1,5 @@
-//! What must be so whenever nothing is asked: nothing runs, nothing is held that was not held in
-//! the beginning, the bills add up, and what was promised is there.
+//! Invariants of an idle daemon: nothing runs, no resource is leaked, usage adds up, and promises
+//! are kept.
 
 use super::books::Promise;
 use super::crowd::Shared;
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use atoll_client::{Digest, ProcessReport, UsageEntry, UsageReport};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Memory files of objects: as many as there are objects in memory, which is counted on its own.
+/// Memory files of objects. They are counted separately: one for each object in memory.
 const OBJECT_FILES: [&str; 2] = ["/memfd:atoll-object", "/memfd:atoll-control"];
 
-/// What an idle daemon holds when everything is deployed and every executor runs.
+/// Holdings of an idle daemon with everything deployed and every executor running.
 #[derive(Clone, Debug)]
 pub(super) struct Idle {
     holdings: Holdings,
@@ -45,7 +45,7 @@ fn memory(usage: &UsageReport, kind: &str) -> u64 {
     usage.rows.iter().filter_map(|row| row.memory.get(kind)).map(|memory| memory.bytes).sum()
 }
 
-/// Waits until everything is so; tells the last thing that was not.
+/// Waits until a check succeeds; returns its last error otherwise.
 fn wait_for(mut check: impl FnMut() -> Result<()>) -> Result<()> {
     let mut last = Ok(());
     let waited = wait_until("as it was", || {
@@ -55,7 +55,7 @@ fn wait_for(mut check: impl FnMut() -> Result<()>) -> Result<()> {
     waited.map_err(|error| last.err().unwrap_or(error))
 }
 
-/// The daemon is idle and holds what an idle daemon holds.
+/// Checks that the daemon is idle and holds no more than an idle daemon.
 pub(super) fn is_idle(house: &House, idle: &Idle) -> Result<()> {
     wait_for(|| {
         let (report, usage) = (house.processes()?, house.usage()?);
@@ -78,7 +78,7 @@ fn check_ledger(report: &ProcessReport, usage: &UsageReport) -> Result<()> {
     Ok(())
 }
 
-/// While executors are missing their descriptors are, too; nothing may be too many.
+/// Missing executors mean missing descriptors; surplus ones are an error.
 fn check_holdings(now: &Holdings, idle: &Holdings, are_all_there: bool) -> Result<()> {
     for (now, idle, what) in
         [(&now.descriptors, &idle.descriptors, "descriptors"), (&now.segments, &idle.segments, "shared segments")]
@@ -93,7 +93,8 @@ fn check_holdings(now: &Holdings, idle: &Holdings, are_all_there: bool) -> Resul
     Ok(())
 }
 
-/// The daemon counted what clients were told, and every block that ran is on one bill.
+/// Checks that the daemon counted what clients were told, and that every executed block is on one
+/// bill.
 pub(super) fn bills_add_up(house: &House, shared: &Shared, generation: u64) -> Result<()> {
     let usage = house.usage()?;
     let mut tenants: BTreeMap<String, Vec<&UsageEntry>> = BTreeMap::new();
@@ -109,7 +110,7 @@ pub(super) fn bills_add_up(house: &House, shared: &Shared, generation: u64) -> R
     }
     let billed: f64 = usage.rows.iter().map(|row| row.device_s).sum();
     let busy = usage.device_s.context("the device's own count")?;
-    // What an executor had done for launches that it took with it is on nobody's bill.
+    // The work of launches that were lost with an executor is on no bill.
     let lost = house
         .metrics()?
         .iter()
@@ -121,12 +122,12 @@ pub(super) fn bills_add_up(house: &House, shared: &Shared, generation: u64) -> R
     Ok(())
 }
 
-/// What was promised is there with its content, what was taken away is not, and the files are those
-/// of the index. What nobody speaks of any more is removed.
+/// Checks that promised objects and functions exist with their contents, removed ones do not, and
+/// the files match the index. Removes objects of dead clients.
 pub(super) fn promises_are_kept(house: &House, shared: &Shared, is_alive: impl Fn(u32) -> bool) -> Result<()> {
     let tenants: BTreeSet<&str> = House::functions().map(|(tenant, _)| tenant).collect();
-    // Once nobody reads any more, which brings some into memory and others out of it. Two tenants may
-    // have the same.
+    // Checked when no client is reading, since reading moves objects into and out of memory. Two
+    // tenants may have the same object.
     let in_memory = || -> Result<usize> {
         let mut digests = BTreeSet::new();
         for tenant in &tenants {
@@ -139,8 +140,8 @@ pub(super) fn promises_are_kept(house: &House, shared: &Shared, is_alive: impl F
     let (mut objects, mut bundles) = (BTreeSet::new(), BTreeSet::new());
     for &tenant in &tenants {
         let own = House::functions().filter(|(owner, _)| *owner == tenant).map(|(_, function)| function);
-        tidy_functions(house, shared, tenant, &own.collect::<Vec<_>>())?;
-        tidy_objects(house, shared, tenant, &is_alive)?;
+        check_functions(house, shared, tenant, &own.collect::<Vec<_>>())?;
+        check_objects(house, shared, tenant, &is_alive)?;
         let mut client = house.client(tenant)?;
         bundles.extend(client.functions()?.into_iter().map(|function| format!("{}.kg", function.bundle)));
         for object in client.objects()? {
@@ -158,7 +159,7 @@ pub(super) fn promises_are_kept(house: &House, shared: &Shared, is_alive: impl F
     })
 }
 
-fn tidy_functions(house: &House, shared: &Shared, tenant: &str, own: &[&str]) -> Result<()> {
+fn check_functions(house: &House, shared: &Shared, tenant: &str, own: &[&str]) -> Result<()> {
     let mut client = house.client(tenant)?;
     let there: BTreeSet<String> = client.functions()?.into_iter().map(|function| function.name).collect();
     if let Some(missing) = own.iter().find(|name| !there.contains(**name)) {
@@ -177,14 +178,14 @@ fn tidy_functions(house: &House, shared: &Shared, tenant: &str, own: &[&str]) ->
     for name in there.iter().filter(|name| !own.contains(&name.as_str())) {
         ensure!(
             ours.contains_key(&(tenant.to_owned(), name.clone())),
-            "function `{name}` of {tenant} was removed and is there"
+            "function `{name}` of {tenant} was removed, but exists"
         );
         client.remove_function(name)?;
     }
     Ok(())
 }
 
-fn tidy_objects(house: &House, shared: &Shared, tenant: &str, is_alive: &impl Fn(u32) -> bool) -> Result<()> {
+fn check_objects(house: &House, shared: &Shared, tenant: &str, is_alive: &impl Fn(u32) -> bool) -> Result<()> {
     let mut client = house.client(tenant)?;
     let there: BTreeSet<Digest> = client.objects()?.into_iter().map(|object| object.digest).collect();
     let promises: Vec<(Digest, Promise)> = shared
@@ -196,7 +197,7 @@ fn tidy_objects(house: &House, shared: &Shared, tenant: &str, is_alive: &impl Fn
         .collect();
     let known: BTreeSet<Digest> = promises.iter().map(|(digest, _)| *digest).collect();
     if let Some(surplus) = there.difference(&known).next() {
-        bail!("object {surplus} of {tenant} was given up and is there");
+        bail!("object {surplus} of {tenant} was removed, but exists");
     }
     for (digest, promise) in promises {
         ensure!(promise == Promise::Unknown || there.contains(&digest), "object {digest} of {tenant} is gone");
@@ -215,7 +216,7 @@ fn tidy_objects(house: &House, shared: &Shared, tenant: &str, is_alive: &impl Fn
     Ok(())
 }
 
-/// All objects there are.
+/// All objects.
 fn objects(house: &House) -> Result<Vec<(String, Digest)>> {
     let tenants: BTreeSet<&str> = House::functions().map(|(tenant, _)| tenant).collect();
     let mut objects = Vec::new();
@@ -225,8 +226,8 @@ fn objects(house: &House) -> Result<Vec<(String, Digest)>> {
     Ok(objects)
 }
 
-/// Takes everything off the device, and sees that nothing is left on it.
-pub(super) fn everything_can_be_given_back(house: &House, empty: &Holdings) -> Result<()> {
+/// Removes everything, and checks that no memory remains in use.
+pub(super) fn everything_can_be_removed(house: &House, empty: &Holdings) -> Result<()> {
     for (tenant, digest) in objects(house)? {
         house.client(&tenant)?.remove_object(digest)?;
     }
@@ -240,10 +241,10 @@ pub(super) fn everything_can_be_given_back(house: &House, empty: &Holdings) -> R
         let (report, usage) = (house.processes()?, house.usage()?);
         check_ledger(&report, &usage)?;
         ensure!(report.memory_used_bytes == 0 && report.functions.is_empty(), "{report:?}");
-        // Only the daemon's own executor stays.
+        // Only the daemon's own executor remains.
         let left = executors(&house.metrics()?)?;
         ensure!(left <= 1.0, "{left} executors run nothing");
-        // The model of the repository was there from the start.
+        // The model of the repository was loaded from the start.
         check_holdings(&house.holdings()?, empty, false)
     })
 }

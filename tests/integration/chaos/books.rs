@@ -1,74 +1,73 @@
-//! What clients said became of their requests, whether that may be, and what it makes the daemon
-//! promise.
+//! Records the outcomes that clients report, checks whether they are permitted, and derives what
+//! the daemon has promised.
 
 use atoll_client::{Digest, RefusalKind};
 use atoll_tests::chaos::{Outcome, Role, What};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of an object or a function after the last request that changed it.
+/// What is known about an object or a function after the last request that changed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Promise {
-    /// It has to be there; the process with this salt said so.
+    /// It must exist; the process with this salt was told so.
     Kept(u32),
-    /// Nobody heard what became of it.
+    /// The outcome of the last change is unknown.
     Unknown,
 }
 
 /// One request.
 pub(super) struct Entry {
     pub(super) what: What,
-    /// What became of it; nothing, if its client was killed before.
+    /// Its outcome; `None` if the client was killed before.
     pub(super) outcome: Option<Outcome>,
 }
 
-/// Requests that one client process made in a row.
+/// Consecutive requests of one client process.
 pub(super) struct Turn {
     pub(super) tenant: String,
     pub(super) role: Role,
     pub(super) salt: u32,
-    /// The client was killed in the middle.
+    /// Whether the client was killed during the turn.
     pub(super) was_killed: bool,
-    /// The generation of the daemon at its beginning and its end; odd numbers are times without
-    /// one.
+    /// Generations of the daemon at its beginning and end; odd means that no daemon was running.
     pub(super) generations: (u64, u64),
     pub(super) entries: Vec<Entry>,
 }
 
 impl Turn {
-    /// Whether one daemon was there all the time.
+    /// Whether the same daemon was running all the time.
     fn is_undisturbed(&self) -> bool {
         self.generations.0 == self.generations.1 && self.generations.0.is_multiple_of(2)
     }
 
-    /// The last daemon that may have counted something of this.
+    /// The last daemon that may have counted requests of this turn.
     fn last_generation(&self) -> u64 {
         self.generations.1.next_multiple_of(2)
     }
 }
 
-/// Calls of functions by what a daemon has to have counted.
+/// Number of calls that a daemon must have counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Calls {
-    /// It gave results for these.
+    /// It returned results for these.
     pub(super) right: u64,
-    /// It may have given results for these as well.
+    /// It may have returned results for these as well.
     pub(super) unknown: u64,
 }
 
-/// Everything that clients said.
+/// Everything that clients reported.
 #[derive(Default)]
 pub(super) struct Books {
-    /// What cannot be.
+    /// Violations.
     pub(super) complaints: Vec<String>,
     /// Executors that were killed or stopped.
     pub(super) harmed: BTreeSet<u32>,
-    /// At the moment nothing may fail but what kernels do to themselves.
+    /// Whether only failures caused by a request's own kernels are permitted.
     pub(super) is_strict: bool,
     /// By generation and tenant.
     calls: BTreeMap<(u64, String), Calls>,
     pub(super) objects: BTreeMap<(String, Digest), Promise>,
     pub(super) functions: BTreeMap<(String, String), Promise>,
-    /// How requests ended, for people.
+    /// Outcomes of requests, for the summary.
     pub(super) outcomes: BTreeMap<&'static str, u64>,
 }
 
@@ -77,12 +76,12 @@ impl Books {
         self.calls.get(&(generation, tenant.to_owned())).copied().unwrap_or_default()
     }
 
-    /// Takes down calls of the test's own that gave results.
+    /// Records successful calls of the test itself.
     pub(super) fn add_calls(&mut self, generation: u64, tenant: &str, count: u64) {
         self.calls.entry((generation, tenant.to_owned())).or_default().right += count;
     }
 
-    /// Takes down a turn.
+    /// Records a turn.
     pub(super) fn enter(&mut self, turn: &Turn) {
         for entry in &turn.entries {
             if let Err(complaint) = self.judge(turn, entry) {
@@ -97,26 +96,26 @@ impl Books {
         }
     }
 
-    /// Whether this may be.
+    /// Checks whether an outcome is permitted.
     fn judge(&self, turn: &Turn, entry: &Entry) -> Result<(), String> {
         match &entry.outcome {
             Some(Outcome::Right) => Ok(()),
             None if turn.was_killed => Ok(()),
-            None => Err("nobody answered".into()),
+            None => Err("no answer".into()),
             Some(Outcome::Wrong(how)) => Err(format!("a wrong answer: {how}")),
             Some(Outcome::Lost(_)) if !turn.is_undisturbed() => Ok(()),
-            Some(Outcome::Lost(how)) => Err(format!("the connection was lost, and the daemon was there: {how}")),
+            Some(Outcome::Lost(how)) => Err(format!("the connection was lost although the daemon was running: {how}")),
             Some(Outcome::Refused(kind, message)) if self.is_named(turn, *kind, message) => Ok(()),
             Some(Outcome::Refused(kind, message)) => {
-                Err(format!("refused without a good cause, as {kind:?}: {message}"))
+                Err(format!("refused without a known cause, as {kind:?}: {message}"))
             }
         }
     }
 
-    /// Whether a refusal names what was done.
+    /// Whether a refusal has a known cause.
     fn is_named(&self, turn: &Turn, kind: RefusalKind, message: &str) -> bool {
         match kind {
-            // It has just been started.
+            // The daemon has just been started.
             RefusalKind::Busy | RefusalKind::NotFound if !turn.is_undisturbed() => true,
             RefusalKind::Function | RefusalKind::Deadline if turn.role.is_hostile() => true,
             RefusalKind::Function => !self.is_strict && self.is_loss(turn.role, message),
@@ -124,7 +123,7 @@ impl Books {
         }
     }
 
-    /// Whether a message speaks of an executor that was harmed.
+    /// Whether a message names an executor that was killed or stopped.
     fn is_loss(&self, role: Role, message: &str) -> bool {
         let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>().ok();
         let mut named = message.split("executor ").skip(1).filter_map(number).peekable();
@@ -153,7 +152,7 @@ impl Books {
         };
         let promise = match entry.outcome {
             Some(Outcome::Right) => is_wanted.then_some(Promise::Kept(turn.salt)),
-            // It was not done, so nothing has changed.
+            // Nothing has changed.
             Some(Outcome::Refused(..)) => return,
             _ => Some(Promise::Unknown),
         };

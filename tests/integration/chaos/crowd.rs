@@ -1,5 +1,5 @@
-//! Client processes, and a thread for each that tells it to go on, hears what it says, and starts
-//! another one when it was killed.
+//! Client processes, each with a thread that starts it, gives it turns, reads its reports, and
+//! restarts it after it was killed.
 
 use super::books::{Books, Entry, Turn};
 use anyhow::{Context, Result, bail, ensure};
@@ -13,19 +13,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long requests may take to end once nobody makes new ones. An executor that hangs takes 3 s
-/// to be found, and a kernel 2 s to be ended.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for open requests when no new ones are made. It takes 3 s to detect a hung
+/// executor, and 2 s to abort a kernel.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What all threads share.
+/// State shared by all threads.
 #[derive(Default)]
 pub(super) struct Shared {
     books: Mutex<Books>,
-    /// Which daemon it is; odd while there is none.
+    /// Generation of the daemon; odd while none is running.
     pub(super) generation: AtomicU64,
-    /// Grows at the beginning and at the end of whatever is done to the daemon itself.
+    /// Incremented at the beginning and the end of each action on the daemon itself.
     pub(super) disturbances: AtomicU64,
-    /// Whether latencies count as those of a time without disturbances.
+    /// Whether latencies count as undisturbed.
     pub(super) is_calm: AtomicBool,
     latencies: Mutex<Latencies>,
     gate: Mutex<Gate>,
@@ -33,7 +33,7 @@ pub(super) struct Shared {
     salts: AtomicU32,
 }
 
-/// How long real-time requests took, in microseconds.
+/// Latencies of real-time requests, in microseconds.
 #[derive(Clone, Default)]
 pub(super) struct Latencies {
     pub(super) calm: Vec<u64>,
@@ -61,19 +61,19 @@ impl Shared {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets clients go on.
+    /// Lets clients continue.
     pub(super) fn open(&self) {
         self.gate().is_open = true;
         self.gate_moved.notify_all();
     }
 
-    /// Waits until every request is over, and lets nobody make more.
+    /// Waits until every request has ended, and lets no client start another.
     pub(super) fn close(&self) -> Result<()> {
         let mut gate = self.gate();
         gate.is_open = false;
         let begin = Instant::now();
         while !gate.inside.is_empty() {
-            ensure!(begin.elapsed() < PATIENCE, "requests never end: those of {:?}", gate.inside);
+            ensure!(begin.elapsed() < TIMEOUT, "requests of {:?} do not end", gate.inside);
             gate = self
                 .gate_moved
                 .wait_timeout(gate, Duration::from_millis(100))
@@ -88,7 +88,7 @@ impl Shared {
         self.gate_moved.notify_all();
     }
 
-    /// Waits for a turn; false when there are no more.
+    /// Waits for a turn; false if there are no more.
     fn enter(&self, member: &Member) -> bool {
         let mut gate = self.gate();
         while !gate.is_open && !gate.is_over {
@@ -109,9 +109,9 @@ impl Shared {
     }
 }
 
-/// A place in the crowd, with one process after the other.
+/// A client position, filled by one process after another.
 pub(super) struct Member {
-    /// What its processes are told; the salt of the one that runs is in `salt`.
+    /// Orders for its processes. The salt of the running one is in `salt`.
     orders: Orders,
     pub(super) salt: AtomicU32,
     process: Mutex<Option<Process>>,
@@ -139,9 +139,9 @@ impl Member {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Signals the process that runs. Whether there was one.
+    /// Sends a signal to the running process. Returns whether there was one.
     pub(super) fn signal(&self, signal: Signal) -> Result<bool> {
-        // It was not waited for, so the number is its own.
+        // The process has not been waited for, so its id is still valid.
         let mut process = self.process();
         let Some(process) = process.as_mut() else { return Ok(false) };
         process.was_killed |= signal == Signal::KILL;
@@ -173,7 +173,7 @@ impl Crowd {
         Crowd { members, threads, shared: shared.clone() }
     }
 
-    /// Whether a process with this salt still runs.
+    /// Whether a process with this salt is still running.
     pub(super) fn has(&self, salt: u32) -> bool {
         self.members.iter().any(|member| member.salt.load(SeqCst) == salt && member.process().is_some())
     }
@@ -187,7 +187,7 @@ impl Drop for Crowd {
     }
 }
 
-/// Lets one member make turns until there are no more.
+/// Gives one client turns until there are no more.
 fn attend(member: &Member, shared: &Shared) -> Result<()> {
     let mut rng = Rng::new(member.orders.seed);
     let mut output = None;
@@ -216,7 +216,7 @@ fn make_turn(
         None => output.insert(start(member, shared, rng.next_u64())?),
     };
     let count = 1 + rng.below(8);
-    // One that was killed is found out below.
+    // A killed process is detected below.
     let _ = member
         .process()
         .as_mut()
@@ -251,7 +251,7 @@ fn start(member: &Member, shared: &Shared, seed: u64) -> Result<BufReader<ChildS
     Ok(BufReader::new(output))
 }
 
-/// Hears what a client says about a turn; false where it ended in the middle.
+/// Reads a client's reports about a turn; false if the client ended within it.
 fn listen(member: &Member, shared: &Shared, lines: &mut impl BufRead, entries: &mut Vec<Entry>) -> Result<bool> {
     let mut open: Option<(u64, u64)> = None;
     let mut text = String::new();

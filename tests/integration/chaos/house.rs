@@ -1,5 +1,5 @@
-//! The daemon under test, its executors by tenant, and what can be seen of it from outside:
-//! descriptors, mappings, files, figures.
+//! The daemon under test, its executors by tenant, and what is visible from outside: descriptors,
+//! mappings, files, metrics.
 
 use crate::cancel::without_device;
 use crate::executors::{children, is_child_of, wait_until};
@@ -13,19 +13,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Whose real-time requests nobody disturbs but who disturbs the daemon.
+/// Tenant of the real-time requests whose latency is measured.
 pub(super) const STEADY: &str = "steady";
 
-/// Whose executors are killed and stopped.
+/// Tenants whose executors are killed and stopped.
 pub(super) const VICTIMS: [&str; 3] = ["a", "b", "local"];
 
-/// Whose kernels go wrong.
+/// Tenant whose kernels fault.
 pub(super) const FAULTY: &str = "faulty";
 
-/// Whose kernels store anywhere.
+/// Tenant whose kernels store to arbitrary addresses.
 pub(super) const WILD: &str = "wild";
 
-/// Tenants with their functions; `grind` comes with the constants of a seed.
+/// Tenants with their functions. `grind` has the constants of a seed.
 const FUNCTIONS: [(&str, &str, Class); 6] = [
     (STEADY, "grind", Class::RealTime),
     ("a", "grind", Class::BestEffort),
@@ -35,38 +35,37 @@ const FUNCTIONS: [(&str, &str, Class); 6] = [
     (WILD, "wild", Class::BestEffort),
 ];
 
-/// The seed of a tenant's constants; some tenants have the same.
+/// The seed of a tenant's constants; some tenants share one.
 pub(super) fn table_of(tenant: &str) -> u64 {
     u64::from(tenant == "local")
 }
 
-/// What the daemon is started with: kernels may not run for long, and whoever hangs is found as in
-/// production.
+/// Options of the daemon: a short time limit of kernels, and default timeouts for hung executors.
 const OPTIONS: [&str; 6] = ["--memory-limit", "256M", "--time-limit", "2", "--object-memory", "16M"];
 
-/// Lines of the log that are told when something goes wrong.
-const LINES_TOLD: usize = 25;
+/// Number of log lines shown after a failure.
+const LINES_SHOWN: usize = 25;
 
 /// The daemon and its files.
 pub(super) struct House {
     pub(super) folder: tempfile::TempDir,
     pub(super) daemon: Daemon,
-    /// How much of the log was read.
+    /// Number of bytes of the log that were read.
     log_bytes: usize,
-    /// Executors by tenant, as the log tells them.
+    /// Executors by tenant, according to the log.
     executors: BTreeMap<String, u32>,
 }
 
-/// What may be open or mapped in a process, by kind.
+/// Open and mapped files of a process, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Holdings {
     pub(super) descriptors: BTreeMap<String, usize>,
-    /// Shared memory that is mapped, each file once.
+    /// Mapped shared memory; each file counts once.
     pub(super) segments: BTreeMap<String, usize>,
 }
 
 impl House {
-    /// Starts a daemon with everything deployed; and what it held when nothing was.
+    /// Starts a daemon and deploys everything. Also returns its holdings before the deployment.
     pub(super) fn open() -> Result<(House, Holdings)> {
         let folder = tempfile::tempdir()?;
         let repository = folder.path().join("repository");
@@ -97,7 +96,7 @@ impl House {
         Ok(Client::connect_as(&self.path("atoll.sock"), Some(tenant.parse()?))?)
     }
 
-    /// Deploys what there is to deploy.
+    /// Deploys all functions.
     pub(super) fn deploy(&self) -> Result<()> {
         for (tenant, function, class) in FUNCTIONS {
             let bundle =
@@ -107,12 +106,12 @@ impl House {
         Ok(())
     }
 
-    /// The tenants and what they have deployed.
+    /// The tenants and their deployed functions.
     pub(super) fn functions() -> impl Iterator<Item = (&'static str, &'static str)> {
         FUNCTIONS.into_iter().map(|(tenant, function, _)| (tenant, function))
     }
 
-    /// Inputs of the model, and what they give.
+    /// Inputs of the model, with the outputs.
     pub(super) fn examples(&self) -> Result<Vec<(String, String)>> {
         let example = |step: u64| {
             let data: Vec<u64> = (0..2048).map(|i| i * step % 257).collect();
@@ -128,14 +127,14 @@ impl House {
         self.daemon.process().id() as i32
     }
 
-    /// The executor of a tenant, if one runs.
+    /// The executor of a tenant, if one is running.
     pub(super) fn executor(&mut self, tenant: &str) -> Result<Option<Pid>> {
         let log = std::fs::read(self.path(LOG))?;
         let end = log.iter().rposition(|&byte| byte == b'\n').map_or(self.log_bytes, |at| at + 1);
         let fresh = String::from_utf8_lossy(&log[self.log_bytes..end]).into_owned();
         self.log_bytes = end;
         for line in fresh.lines() {
-            ensure!(!line.contains("panicked") && !line.contains("a bug in"), "the daemon says: {line}");
+            ensure!(!line.contains("panicked") && !line.contains("internal error"), "the daemon says: {line}");
             if let Some((_, fields)) = line.split_once("executor started ") {
                 let field = |name: &str| fields.split(' ').find_map(|field| field.strip_prefix(name));
                 let (domain, pid) = (field("domain="), field("pid=").and_then(|pid| pid.parse().ok()));
@@ -146,16 +145,16 @@ impl House {
         Ok(pid.filter(|pid| is_child_of(pid.as_raw_nonzero().get(), self.pid())))
     }
 
-    /// Has the daemon go on with those of its executors that were stopped.
+    /// Continues all stopped executors of the daemon.
     pub(super) fn wake_executors(&self) -> Result<()> {
         for pid in children(self.pid())?.into_iter().filter_map(Pid::from_raw) {
-            // It may have ended a moment ago.
+            // It may have ended meanwhile.
             let _ = kill_process(pid, Signal::CONT);
         }
         Ok(())
     }
 
-    /// Kills the daemon, sees that its executors are gone, and starts another one on its files.
+    /// Kills the daemon, waits until its executors have ended, and starts another one on its files.
     pub(super) fn kill_and_restart(&mut self) -> Result<()> {
         let orphans = children(self.pid())?;
         self.daemon.signal(Signal::KILL)?;
@@ -165,13 +164,13 @@ impl House {
         Ok(())
     }
 
-    /// The end of its log; if a thread panicked, from there on.
+    /// The end of the log; if a thread panicked, everything from there on.
     pub(super) fn last_words(&self) -> String {
         let log = std::fs::read_to_string(self.path(LOG)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let panic = lines.iter().position(|line| line.contains("panicked"));
-        let from = panic.unwrap_or(lines.len().saturating_sub(LINES_TOLD));
-        lines[from..].iter().take(LINES_TOLD).copied().collect::<Vec<_>>().join("\n  ")
+        let from = panic.unwrap_or(lines.len().saturating_sub(LINES_SHOWN));
+        lines[from..].iter().take(LINES_SHOWN).copied().collect::<Vec<_>>().join("\n  ")
     }
 
     pub(super) fn processes(&self) -> Result<ProcessReport> {
@@ -182,7 +181,7 @@ impl House {
         Ok(Client::connect(&self.path("atoll.sock"))?.usage()?)
     }
 
-    /// All figures of the daemon, which has one device.
+    /// All metrics of the daemon, which has one device.
     pub(super) fn metrics(&self) -> Result<BTreeMap<String, f64>> {
         let (status, text) = http::ask(&self.daemon.metrics, "GET", "/metrics", "")?;
         ensure!(status == 200, "{text}");
@@ -192,12 +191,12 @@ impl House {
         Ok(text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect())
     }
 
-    /// What the daemon's process holds.
+    /// Holdings of the daemon's process.
     pub(super) fn holdings(&self) -> Result<Holdings> {
         let process = PathBuf::from(format!("/proc/{}", self.pid()));
         let mut holdings = Holdings::default();
         for entry in std::fs::read_dir(process.join("fd"))? {
-            // One may be closed while we look.
+            // It may be closed meanwhile.
             let Ok(target) = std::fs::read_link(entry?.path()) else { continue };
             *holdings.descriptors.entry(kind(&target.to_string_lossy())).or_default() += 1;
         }
@@ -212,7 +211,7 @@ impl House {
         Ok(holdings)
     }
 
-    /// The names of the files in a folder of the daemon's state.
+    /// Names of the files in a folder of the daemon's state.
     pub(super) fn stored(&self, folder: &str) -> Result<BTreeSet<String>> {
         let entries = std::fs::read_dir(self.path("atoll").join(folder))?;
         entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
@@ -227,7 +226,7 @@ fn is_alive(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// What a descriptor or a mapping is, without its number.
+/// Kind of a descriptor or mapping, without its number.
 fn kind(target: &str) -> String {
     let name = target.strip_suffix(" (deleted)").unwrap_or(target);
     match name.split_once(":[") {

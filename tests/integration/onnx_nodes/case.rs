@@ -1,4 +1,4 @@
-//! One case: read, compiled, run and compared.
+//! Reads, compiles, runs and compares one case.
 
 use anyhow::{Context, Result, anyhow};
 use atoll_engine::{
@@ -31,26 +31,26 @@ const EXCEPTIONS: [(&str, &str); 5] = [
 
 const OTHER_NUMBERS: &str = "the random numbers of another generator";
 
-/// A case as it lies on disk.
+/// A case on disk.
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) model: ModelProto,
-    /// Inputs and expected outputs of each data set; `None` where something is no tensor that Atoll
-    /// has a type for.
+    /// Inputs and expected outputs of each data set; `None` if one of them is not a tensor of a
+    /// supported type.
     pub(super) sets: Vec<Option<(Vec<Tensor>, Vec<Tensor>)>>,
-    /// The first inputs of each set as they are in the file, for the variant with constants.
+    /// The inputs of each set as in the file, for the variant with constants.
     raw: Vec<Vec<TensorProto>>,
 }
 
-/// What came of a case.
+/// Result of a case.
 pub(super) enum Outcome {
-    /// Right, with all inputs given at run time.
+    /// Correct, with all inputs given at run time.
     Right,
-    /// Right, with all inputs but the first as constants of the model, as real models have them.
+    /// Correct, with all inputs but the first as constants of the model, as in real models.
     RightWithConstants,
-    /// Refused when it was compiled, with this reason.
+    /// Refused by the compiler, with the reason.
     Refused(String),
-    /// A wrong answer, or an error where there must be none.
+    /// A wrong result, or an unexpected error.
     Wrong(String),
 }
 
@@ -112,7 +112,7 @@ impl Runner {
                 return Outcome::Refused("an input or output is no tensor of a supported type".into());
             };
             outcome = match self.one_set(&case.model, inputs, expected) {
-                // Cases give axes and sizes as inputs, models have them as constants.
+                // Cases have axes and sizes as inputs; models have them as constants.
                 Outcome::Refused(reason) if inputs.len() > 1 => {
                     match self.one_set(&with_constants(case, index), &inputs[..1], expected) {
                         Outcome::Right => Outcome::RightWithConstants,
@@ -176,7 +176,7 @@ impl Runner {
     }
 }
 
-/// The model with all inputs but the first as initialisers.
+/// The model with all inputs but the first as initializers.
 fn with_constants(case: &Case, set: usize) -> ModelProto {
     let mut model = case.model.clone();
     if let Some(graph) = &mut model.graph {
@@ -187,7 +187,7 @@ fn with_constants(case: &Case, set: usize) -> ModelProto {
     model
 }
 
-/// A refusal has a cause in the model; everything else is a fault of the compiler.
+/// A refusal has its cause in the model; any other error is a bug of the compiler.
 fn refused(error: &CompileError) -> Outcome {
     match error {
         CompileError::Import(ImportError::UnsupportedOperator { operator, domain, .. }) => {
@@ -220,8 +220,8 @@ fn compare(bundle: &Bundle, result: &InvocationResult, expected: &[Tensor]) -> O
     Outcome::Right
 }
 
-/// Where two tensors differ; tolerance as in ONNX's own runner, and a unit in the last place or so
-/// of small floats.
+/// The first difference of two tensors, with the tolerance of ONNX's own runner plus about one unit
+/// in the last place for small floats.
 fn difference(found: &Tensor, expected: &Tensor) -> Option<String> {
     if found.shape != expected.shape || found.dtype != expected.dtype {
         return Some(format!("{} {:?} instead of {} {:?}", found.dtype, found.shape, expected.dtype, expected.shape));

@@ -1,4 +1,4 @@
-//! What came of the cases, by operator.
+//! Results of the cases by operator.
 
 use super::case::{Case, Outcome};
 use anyhow::{Context, Result, ensure};
@@ -31,12 +31,12 @@ impl Table {
         }
     }
 
-    /// How many cases were right.
+    /// Number of correct cases.
     pub(super) fn run(&self) -> usize {
         self.rows.values().map(|row| row.right + row.with_constants).sum()
     }
 
-    /// How many were refused.
+    /// Number of refused cases.
     pub(super) fn refused(&self) -> usize {
         self.rows.values().flat_map(|row| row.refused.values()).map(Vec::len).sum()
     }
@@ -50,7 +50,7 @@ impl Table {
         all.map(|(operator, reason, cases)| format!("{operator}: {reason}: {}", cases.join(" "))).collect()
     }
 
-    /// Compares the table with the one in the documents, or writes it.
+    /// Compares the table with the committed one, or writes it.
     pub(super) fn compare(&self, path: &Path) -> Result<()> {
         let text = self.text();
         if std::env::var_os("ATOLL_BLESS").is_some_and(|v| v == "1") {
@@ -87,10 +87,12 @@ impl Table {
 }
 
 const HEAD: &str = "# ONNX operators\n
-The node cases of the `onnx` package (version in `tests/requirements.txt`), compiled and run on the host device. A case is right within ONNX's own tolerance. \"With constants\" counts cases that
-run once their inputs but the first are constants, as exporters write axes and sizes. `ATOLL_BLESS=1 make test-full` writes this page.\n\n";
+The node cases of the `onnx` package (version in `tests/requirements.txt`), compiled and run on the host device. A \
+case is right within ONNX's own tolerance. \"With constants\" counts cases that
+run once their inputs but the first are constants, as exporters write axes and sizes. `ATOLL_BLESS=1 make test-full` \
+writes this page.\n\n";
 
-/// The operator that a case is about: that of its only node, or a class of cases.
+/// The operator that a case tests: that of its only node, or a group of cases.
 fn operator(case: &Case) -> String {
     if case.name.contains("_expanded") {
         return "functions, expanded".into();

@@ -1,4 +1,4 @@
-//! A client of the chaos test, which starts many of these and kills them.
+//! A client of the chaos test, which starts many of these processes and kills them.
 
 use anyhow::{Context, Result};
 use atoll_tests::chaos::Process;

@@ -1,8 +1,7 @@
-//! A client process: it is told how many requests to make, makes them, and says of each what became
-//! of it.
+//! A client process: it makes the requested number of requests and reports the outcome of each.
 //!
-//! Every request has inputs that no other request has, so that an answer to another one, or to the
-//! same one a second time, is a wrong answer.
+//! Every request has unique inputs, so that the answer to another request, or a repeated answer, is
+//! a wrong answer.
 
 use super::grind::{bytes, grind, table};
 use super::{Line, Orders, Outcome, Role, What};
@@ -12,20 +11,19 @@ use atoll_core::rng::Rng;
 use std::io::{self, BufRead as _, Write as _};
 use std::time::{Duration, Instant};
 
-/// Time from one request of a steady client to the next.
+/// Interval between requests of a steady client.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Objects that a client has at most before it gives one up.
+/// Number of objects from which on a client removes one.
 const KEPT_MAX: usize = 4;
 
-/// How long to wait after a request that gave nothing: whatever is not there will not be there at
-/// once.
+/// Pause after a failed request, since what is missing will not be available immediately.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The function that a deployer brings and takes.
+/// Name of the function that a deployer deploys and removes.
 const EXTRA: &str = "extra";
 
-/// Ways of `faulty.ptx` to go wrong; the last one never ends.
+/// Number of modes of `faulty.ptx`; the last one never ends.
 const FAULTS: u64 = 5;
 
 /// A client process.
@@ -39,7 +37,7 @@ pub struct Process {
     has_extra: bool,
 }
 
-/// Why a request gave nothing.
+/// Why a request failed.
 enum Failure {
     Client(ClientError),
     Http(io::Error),
@@ -74,7 +72,7 @@ impl From<Failure> for Outcome {
     }
 }
 
-/// A status in the words of the control socket.
+/// The refusal kind for an HTTP status.
 fn kind_of(status: u16, body: &str) -> RefusalKind {
     match status {
         500 => RefusalKind::Function,
@@ -87,13 +85,13 @@ fn kind_of(status: u16, body: &str) -> RefusalKind {
 }
 
 impl Process {
-    /// A client that has asked nothing yet.
+    /// A client that has made no request yet.
     pub fn new(orders: Orders) -> Process {
         let (rng, table) = (Rng::new(orders.seed), table(orders.table));
         Process { orders, rng, table, requests: 0, client: None, kept: Vec::new(), has_extra: false }
     }
 
-    /// Makes as many requests as each line of the standard input says, until that ends.
+    /// Makes as many requests as each line of standard input says, until it closes.
     pub fn run(mut self) -> io::Result<()> {
         for line in io::stdin().lock().lines() {
             let count: u32 = line?.trim().parse().map_err(io::Error::other)?;
@@ -103,7 +101,7 @@ impl Process {
             if std::mem::take(&mut self.has_extra) {
                 self.ask(What::Remove(EXTRA.into()), |this| Ok(this.client()?.remove_function(EXTRA)?))?;
             }
-            // Between two turns the daemon has nothing of ours but objects.
+            // Between turns, the daemon keeps only objects of this client.
             self.client = None;
             say(&Line::Done)?;
         }
@@ -140,7 +138,7 @@ impl Process {
         }
     }
 
-    /// Says what will be asked, asks it, and says what became of it.
+    /// Reports the request, makes it, and reports its outcome.
     fn ask(&mut self, what: What, ask: impl FnOnce(&mut Process) -> Result<(), Failure>) -> io::Result<bool> {
         self.requests += 1;
         let number = self.requests;
@@ -166,14 +164,14 @@ impl Process {
         Ok(self.client.as_mut().expect("just connected"))
     }
 
-    /// Numbers that no other request has.
+    /// Numbers that are unique to this request.
     fn numbers(&mut self, count: usize) -> Vec<u32> {
         let mut numbers = vec![self.orders.salt, self.requests as u32];
         numbers.extend((2..count).map(|_| self.rng.next_u64() as u32));
         numbers
     }
 
-    /// Calls `grind` so many times, each on what the one before gave.
+    /// Calls `grind` several times, each on the previous result.
     fn compute(
         &mut self,
         functions: u32,
@@ -287,9 +285,12 @@ impl Process {
         }
         let (x, times) = (self.numbers(64), self.rng.below(100_000) as u32);
         let inputs = format!(
-            r#"[{{"name":"x","shape":[64],"datatype":"UINT32","data":{x:?}}},{{"name":"times","shape":[1],"datatype":"UINT32","data":[{times}]}}]"#
+            r#"[{{"name":"x","shape":[64],"datatype":"UINT32","data":{x:?}}},
+                {{"name":"times","shape":[1],"datatype":"UINT32","data":[{times}]}}]"#
         );
-        let outputs = serde_json::json!([{ "name": "y", "datatype": "UINT32", "shape": [64], "data": grind(&x, &self.table, times) }]);
+        let outputs = serde_json::json!([{
+            "name": "y", "datatype": "UINT32", "shape": [64], "data": grind(&x, &self.table, times),
+        }]);
         self.infer("grind", &inputs, &outputs.to_string())
     }
 
@@ -312,7 +313,7 @@ impl Process {
     }
 }
 
-/// Asks a model over HTTP.
+/// Calls a model over HTTP.
 pub fn infer(address: &str, model: &str, inputs: &str) -> io::Result<(u16, String)> {
     http::ask(address, "POST", &format!("/v2/models/{model}/infer"), &format!(r#"{{"inputs":{inputs}}}"#))
 }
@@ -331,7 +332,7 @@ fn difference(found: &Tensor, expected: &Tensor) -> String {
     format!("shape {:?} of {:?}, the first difference at byte {at:?}", found.shape, expected.shape)
 }
 
-/// Says a line, whole: who reads it never sees half of one, except when we are killed.
+/// Prints a whole line, so that the reader never sees a part of one unless this process is killed.
 fn say(line: &Line) -> io::Result<()> {
     let mut text = serde_json::to_string(line).map_err(io::Error::other)?;
     text.push('\n');

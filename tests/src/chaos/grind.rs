@@ -1,8 +1,8 @@
-//! `tests/functions/grind.toml`, plainly, and without the work.
+//! `tests/functions/grind.toml` as plain Rust, without the repeated work.
 
 use atoll_core::rng::Rng;
 
-/// Elements of its constants.
+/// Number of elements of its constants.
 pub const TABLE_LENGTH: usize = 16384;
 
 const FACTOR: u32 = 1_664_525;
@@ -14,9 +14,9 @@ pub fn table(seed: u64) -> Vec<u32> {
     (0..TABLE_LENGTH).map(|_| rng.next_u64() as u32).collect()
 }
 
-/// What it gives.
+/// Its result.
 pub fn grind(x: &[u32], table: &[u32], times: u32) -> Vec<u32> {
-    // `times` steps are one step with other numbers, found by doubling.
+    // `times` steps equal one step with other coefficients, computed by doubling.
     let (mut factor, mut addend) = (1_u32, 0_u32);
     let (mut step_factor, mut step_addend) = (FACTOR, ADDEND);
     let mut left = times;
@@ -32,7 +32,7 @@ pub fn grind(x: &[u32], table: &[u32], times: u32) -> Vec<u32> {
     x.iter().zip(table).map(|(x, c)| (x ^ c).wrapping_mul(factor).wrapping_add(addend)).collect()
 }
 
-/// Bytes as a device has them.
+/// The values as bytes on the device.
 pub fn bytes(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }

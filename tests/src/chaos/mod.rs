@@ -1,5 +1,5 @@
-//! What the chaos test and its client processes have in common: who asks for what, and the lines in
-//! which a client says what became of it.
+//! Shared by the chaos test and its client processes: roles, orders, and the lines in which a
+//! client reports outcomes.
 
 mod client;
 pub mod grind;
@@ -9,88 +9,88 @@ pub use client::{Process, infer, outputs_of};
 use atoll_client::{Digest, RefusalKind};
 use serde::{Deserialize, Serialize};
 
-/// What a client asks for.
+/// What a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Short real-time calls at a steady pace.
+    /// Short real-time calls at regular intervals.
     Steady,
-    /// Calls of all lengths, chains, objects that are kept and given up.
+    /// Calls of all lengths, chains, and objects that are stored and removed.
     Busy,
-    /// The same, and functions that come and go.
+    /// The same, and functions that are deployed and removed.
     Deployer,
     /// A model and a function over HTTP.
     Web,
-    /// Kernels that trap, fault, and never end.
+    /// Kernels that trap, fault, or never end.
     Faulty,
-    /// Kernels that store anywhere.
+    /// Kernels that store to arbitrary addresses.
     Wild,
 }
 
 impl Role {
-    /// Whether requests may fail for what their own kernels do.
+    /// Whether requests may fail because of their own kernels.
     pub fn is_hostile(self) -> bool {
         matches!(self, Role::Faulty | Role::Wild)
     }
 }
 
-/// How a client process is started: a line of JSON as its only argument.
+/// Orders for a client process: a line of JSON as its only argument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Orders {
     /// The control socket.
     pub socket: std::path::PathBuf,
-    /// The file in which the daemon tells its addresses.
+    /// The file with the daemon's addresses.
     pub addresses: std::path::PathBuf,
     /// The bundle of `grind`.
     pub bundle: std::path::PathBuf,
-    /// Whom it acts for.
+    /// The tenant.
     pub tenant: String,
-    /// What it asks for.
+    /// What it requests.
     pub role: Role,
-    /// Of its choices.
+    /// Seed of its choices.
     pub seed: u64,
-    /// What makes its contents different from those of any other process.
+    /// Makes its contents different from those of any other process.
     pub salt: u32,
-    /// The seed of the constants of `grind`.
+    /// Seed of the constants of `grind`.
     pub table: u64,
-    /// Inputs of the model, as JSON, and the outputs that they give.
+    /// Inputs of the model as JSON, with their outputs.
     pub examples: Vec<(String, String)>,
 }
 
-/// What a client is about to ask.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
-    /// Run so many functions, one after the other; the last result may be kept under this name.
+    /// Run this many functions, one after the other; the last result may be stored as an object.
     Run {
-        /// How many.
+        /// Number of functions.
         functions: u32,
-        /// The name.
+        /// Digest of the stored result.
         keep: Option<Digest>,
     },
-    /// Keep an object.
+    /// Store an object.
     Put(Digest),
     /// Read an object.
     Get(Digest),
-    /// Give up an object.
+    /// Remove an object.
     Drop(Digest),
-    /// Deploy a function of this name.
+    /// Deploy a function with this name.
     Deploy(String),
-    /// Remove it.
+    /// Remove a function.
     Remove(String),
 }
 
-/// What became of it.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// The answer was there and right.
+    /// A correct answer.
     Right,
-    /// The answer was there and wrong.
+    /// A wrong answer.
     Wrong(String),
-    /// The daemon said no.
+    /// The daemon refused.
     Refused(RefusalKind, String),
-    /// There was no daemon, or it went away in the middle.
+    /// There was no daemon, or it ended before the answer.
     Lost(String),
 }
 
@@ -98,10 +98,10 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Line {
-    /// It is about to ask this.
+    /// It is about to make this request.
     Asks(u64, What),
-    /// That request is over, after so many microseconds.
+    /// The request has ended, after this many microseconds.
     Ended(u64, Outcome, u64),
-    /// All that it was told to ask is over.
+    /// All requests of the turn have ended.
     Done,
 }

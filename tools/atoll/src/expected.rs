@@ -1,7 +1,7 @@
 //! Comparison of outputs with those saved by an earlier call, on another device or with another
 //! version.
 
-use crate::failure::Blame;
+use crate::failure::OrUserError;
 use crate::npy;
 use crate::tensors::saved_as;
 use anyhow::{Context, Result, ensure};
@@ -17,7 +17,7 @@ pub(crate) fn compare(folder: &Path, outputs: &[Tensor]) -> Result<f64> {
     let mut worst = 0.0f64;
     for output in outputs {
         let expected = npy::read(&saved_as(folder, output), &output.name)
-            .blame_user()
+            .or_user_error()
             .context("cannot read the expected outputs")?;
         ensure!(
             (expected.datatype, &expected.shape) == (output.datatype, &output.shape),

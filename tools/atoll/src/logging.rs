@@ -1,7 +1,7 @@
 //! Logging: structured events on standard error.
 
 use crate::cli::{Cli, Command, LogFormat};
-use crate::failure::Blame;
+use crate::failure::OrUserError;
 use anyhow::Context;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 /// commands.
 pub(crate) fn start(cli: &Cli) -> anyhow::Result<()> {
     let default = if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" };
-    let filter = EnvFilter::try_new(cli.log.as_deref().unwrap_or(default)).context("--log").blame_user()?;
+    let filter = EnvFilter::try_new(cli.log.as_deref().unwrap_or(default)).context("--log").or_user_error()?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())

@@ -2,7 +2,7 @@
 
 use crate::compiler;
 use crate::device_name::DeviceName;
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use crate::symbols::ModelArgs;
 use atoll_kgraph::Bundle;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub fn open_with(path: &Path, device: DeviceName, symbols: &ModelArgs) -> anyhow
             "--symbol, --fix and --state apply to .onnx files only; the sizes and states of a bundle are fixed when it \
             is compiled",
         )),
-        Some("kg") => Bundle::open(path).blame_user(),
+        Some("kg") => Bundle::open(path).or_user_error(),
         Some("onnx") => compiled(path, device, symbols),
         _ => Err(user_error(format!("{}: expected a .kg or .onnx file", path.display()))),
     }

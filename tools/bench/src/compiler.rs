@@ -41,7 +41,7 @@ pub fn without() -> anyhow::Error {
 mod with {
     use super::{Arc, CompilerService, DeviceName, ModelOptions, Path, Result, SizeRanges};
     use crate::cache;
-    use crate::failure::Blame;
+    use crate::failure::OrUserError;
     use crate::profiler;
     use anyhow::Context;
     use atoll_engine::{PaddingModule, PaddingService};
@@ -138,7 +138,7 @@ mod with {
         let options = CompileOptions { symbols, states, ..options(&[device]) };
         let compiled = compile(model, bundle, &options, &bars);
         bars.finish();
-        compiled.with_context(|| format!("cannot compile {}", model.display())).blame_user()?;
+        compiled.with_context(|| format!("cannot compile {}", model.display())).or_user_error()?;
         Ok(())
     }
 

@@ -24,13 +24,13 @@ pub fn users(error: impl Into<anyhow::Error>) -> anyhow::Error {
 }
 
 /// Marks failures as the user's mistake.
-pub trait Blame<T> {
+pub trait OrUserError<T> {
     /// Marks the error, if there is one.
-    fn blame_user(self) -> anyhow::Result<T>;
+    fn or_user_error(self) -> anyhow::Result<T>;
 }
 
-impl<T, E: Into<anyhow::Error>> Blame<T> for Result<T, E> {
-    fn blame_user(self) -> anyhow::Result<T> {
+impl<T, E: Into<anyhow::Error>> OrUserError<T> for Result<T, E> {
+    fn or_user_error(self) -> anyhow::Result<T> {
         self.map_err(users)
     }
 }
@@ -39,8 +39,8 @@ impl<T, E: Into<anyhow::Error>> Blame<T> for Result<T, E> {
 fn in_words(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,
-        told if told.contains(&cause) => text,
-        told => format!("{told}: {cause}"),
+        so_far if so_far.contains(&cause) => text,
+        so_far => format!("{so_far}: {cause}"),
     })
 }
 

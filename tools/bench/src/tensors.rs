@@ -1,6 +1,6 @@
 //! Inputs from the command line, and summaries of outputs.
 
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use crate::npy;
 use crate::random::Random;
 use anyhow::{Context, Result};
@@ -30,7 +30,7 @@ impl Content {
         match text.parse() {
             _ if text == "random" => Ok(Content::Random),
             Ok(number) => Ok(Content::Fill(number)),
-            Err(_) => Ok(Content::Tensor(npy::read(Path::new(text), name).blame_user()?)),
+            Err(_) => Ok(Content::Tensor(npy::read(Path::new(text), name).or_user_error()?)),
         }
     }
 }
@@ -164,7 +164,7 @@ fn generate(input: &TensorMetadata, shape: Vec<i64>, mut element: impl FnMut() -
         .filter(|n| *n <= ELEMENTS_MAX)
         .ok_or_else(|| user_error(format!("invalid shape {shape:?} of `{}`", input.name)))?;
     let values: Vec<f64> = (0..count).map(|_| element()).collect();
-    Tensor::from_f64(input.name.clone(), input.datatype, shape, &values).blame_user()
+    Tensor::from_f64(input.name.clone(), input.datatype, shape, &values).or_user_error()
 }
 
 /// Largest number of generated elements: 8 GiB as f64. A larger shape is probably mistyped.
@@ -174,7 +174,7 @@ const ELEMENTS_MAX: usize = 1 << 30;
 pub fn save(folder: &Path, outputs: &[Tensor]) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for output in outputs {
-        npy::write(&saved_as(folder, output), output).blame_user()?;
+        npy::write(&saved_as(folder, output), output).or_user_error()?;
     }
     Ok(())
 }

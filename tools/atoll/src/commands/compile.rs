@@ -84,7 +84,7 @@ mod with {
     use super::{Args, CodeArgs, Emit, Result};
     use crate::cache;
     use crate::compiler::ProgressBars;
-    use crate::failure::Blame;
+    use crate::failure::OrUserError;
     use crate::output::{Align, Table, bytes, counted, milliseconds, print, print_json};
     use anyhow::Context;
     use atoll_kgraph::ModelOptions;
@@ -103,7 +103,7 @@ mod with {
         let bars = ProgressBars::new(&args.model);
         let compiled = compile(&args.model, &output, &options, &bars);
         bars.finish();
-        let report = compiled.with_context(|| format!("cannot compile {}", args.model.display())).blame_user()?;
+        let report = compiled.with_context(|| format!("cannot compile {}", args.model.display())).or_user_error()?;
         if args.json { print_json(&as_json(&report, &output)) } else { Ok(print(&as_text(&report, &output))?) }
     }
 
@@ -130,7 +130,7 @@ mod with {
         fn targets(&self) -> Result<Vec<Target>> {
             let mut targets = Vec::new();
             for name in &self.target {
-                let target: Target = name.parse().context("--target").blame_user()?;
+                let target: Target = name.parse().context("--target").or_user_error()?;
                 if !targets.contains(&target) {
                     targets.push(target);
                 }
@@ -148,7 +148,7 @@ mod with {
         };
         let text = show(&args.model, form, options.targets[0], options)
             .with_context(|| format!("cannot compile {}", args.model.display()))
-            .blame_user()?;
+            .or_user_error()?;
         match &args.output {
             Some(path) => Ok(std::fs::write(path, text).with_context(|| path.display().to_string())?),
             None => Ok(print(&text)?),

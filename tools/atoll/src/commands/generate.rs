@@ -2,7 +2,7 @@
 
 use crate::client::URL_DEFAULT;
 use crate::engine::EngineArgs;
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use crate::invoker::{Invoker, Local, Remote, Sequence, Terms};
 use crate::output::{milliseconds, print, print_json};
 use crate::samples::Distribution;
@@ -181,5 +181,5 @@ fn integers(input: &TensorMetadata, values: &[i64]) -> Result<Tensor> {
             return Err(user_error(format!("input `{}` has type {other}, but INT64 or INT32 is expected", input.name)));
         }
     };
-    Tensor::new(input.name.clone(), input.datatype, vec![1, values.len() as i64], bytes).blame_user()
+    Tensor::new(input.name.clone(), input.datatype, vec![1, values.len() as i64], bytes).or_user_error()
 }

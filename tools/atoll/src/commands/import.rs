@@ -1,7 +1,7 @@
 //! `atoll import`
 
 use crate::commands::compile::CodeArgs;
-use crate::failure::Blame;
+use crate::failure::OrUserError;
 use anyhow::{Context, Result, anyhow};
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let failed = || format!("cannot import {}", args.folder.display());
-    let manifest = manifest_of(&args.folder).with_context(failed).blame_user()?;
+    let manifest = manifest_of(&args.folder).with_context(failed).or_user_error()?;
     let output = args.output.clone().unwrap_or_else(|| default_output(&manifest));
     super::pack::make(&manifest, &output, &args.code, args.json, failed)
 }

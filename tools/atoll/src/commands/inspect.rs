@@ -3,7 +3,7 @@
 mod text;
 
 use crate::drawing;
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use crate::output::{print, print_json};
 use anyhow::{Context, Result};
 use atoll_kgraph::{
@@ -208,20 +208,20 @@ struct BufferRow {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let bundle = Bundle::open(&args.bundle).blame_user()?;
+    let bundle = Bundle::open(&args.bundle).or_user_error()?;
     if args.dot {
         return Ok(print(&drawing::dot(bundle.graph()))?);
     }
     if args.source {
         let target = target(args, &bundle)?;
-        let source = bundle.source(&target.name).blame_user()?;
+        let source = bundle.source(&target.name).or_user_error()?;
         return Ok(print(&source.ok_or_else(|| {
             user_error("the bundle does not contain the original PTX of its kernels; compile the model again")
         })?)?);
     }
     if let Some(path) = &args.svg {
         let picture = drawing::svg(bundle.graph())?;
-        return std::fs::write(path, picture).with_context(|| path.display().to_string()).blame_user();
+        return std::fs::write(path, picture).with_context(|| path.display().to_string()).or_user_error();
     }
     let inspection = inspect(args, &bundle)?;
     if args.json { print_json(&inspection) } else { Ok(print(&text(&inspection))?) }
@@ -234,7 +234,7 @@ fn inspect(args: &Args, bundle: &Bundle) -> Result<Inspection> {
     let device = device(args, target)?;
     let layout = InvocationLayout::new(graph, target, &symbols)
         .context("cannot lay out an invocation with these symbols")
-        .blame_user()?;
+        .or_user_error()?;
     let name =
         |ids: &[atoll_kgraph::BufferId]| ids.iter().map(|id| graph.buffers[id.0 as usize].name.clone()).collect();
     let nodes = graph.nodes.iter().enumerate().map(|(index, node)| NodeRow {

@@ -2,7 +2,7 @@
 
 use super::functions::ls::class_name;
 use crate::control::{ClassName, Classify, ControlArgs};
-use crate::failure::Blame;
+use crate::failure::OrUserError;
 use crate::npy;
 use crate::output::{Align, Table, bytes, print, print_json};
 use anyhow::{Context, Result};
@@ -127,12 +127,12 @@ fn put(args: &PutArgs) -> Result<()> {
 
 fn put_file(client: &mut Client, file: &Path, class: Option<Class>) -> Result<Digest> {
     if file.extension().is_some_and(|extension| extension == "npy") {
-        let tensor = npy::read(file, "").blame_user()?;
+        let tensor = npy::read(file, "").or_user_error()?;
         return client
             .put(&Tensor { datatype: tensor.datatype, shape: tensor.shape, bytes: tensor.bytes }, class)
             .classify();
     }
-    let mut opened = File::open(file).with_context(|| file.display().to_string()).blame_user()?;
+    let mut opened = File::open(file).with_context(|| file.display().to_string()).or_user_error()?;
     let content = Sealed::of_reader("atoll-object", &mut opened).with_context(|| file.display().to_string())?;
     client.put_bytes(&content, class).classify()
 }
@@ -145,9 +145,9 @@ fn get(args: &GetArgs) -> Result<()> {
     let (datatype, shape, size) = (object.datatype, object.shape.clone(), object.bytes.len());
     if path.extension().is_some_and(|extension| extension == "npy") {
         npy::write(path, &atoll_protocol::Tensor::new("", object.datatype, object.shape, object.bytes)?)
-            .blame_user()?;
+            .or_user_error()?;
     } else {
-        std::fs::write(path, &object.bytes).with_context(|| path.display().to_string()).blame_user()?;
+        std::fs::write(path, &object.bytes).with_context(|| path.display().to_string()).or_user_error()?;
     }
     if args.json {
         return print_json(

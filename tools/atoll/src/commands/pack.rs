@@ -2,7 +2,7 @@
 
 use crate::commands::compile::{CodeArgs, as_json, as_text};
 use crate::compiler::ProgressBars;
-use crate::failure::Blame;
+use crate::failure::OrUserError;
 use crate::output::{print, print_json};
 use anyhow::{Context, Result};
 use atoll_pipeline::pack;
@@ -66,6 +66,6 @@ pub(super) fn make(
     let bars = ProgressBars::new(manifest);
     let packed = pack(manifest, output, &options, &bars);
     bars.finish();
-    let report = packed.with_context(failed).blame_user()?;
+    let report = packed.with_context(failed).or_user_error()?;
     if json { print_json(&as_json(&report, output)) } else { Ok(print(&as_text(&report, output))?) }
 }

@@ -2,7 +2,7 @@
 
 use crate::artifact;
 use crate::engine::EngineArgs;
-use crate::failure::Blame;
+use crate::failure::OrUserError;
 use crate::invoker;
 use crate::output::{Align, Table, counted, print, print_json};
 use crate::profiler::{self, Profiled};
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let function = invoker::load(&handle, &bundle, &bundle.graph().name, Class::RealTime)?;
     let (device, compute_units) = (handle.device_info().kind(), handle.device_info().compute_units);
     let path = args.output.clone().or_else(|| profiler::place(&bundle, device, compute_units));
-    let path = path.context("neither XDG_CACHE_HOME nor HOME is set; choose a file with --output").blame_user()?;
+    let path = path.context("neither XDG_CACHE_HOME nor HOME is set; choose a file with --output").or_user_error()?;
     let mut profile = match Profile::read(&path) {
         Ok(known) if (known.bundle.as_str(), known.compute_units) == (bundle.digest(), compute_units) => known,
         _ => Profile::new(bundle.digest(), &bundle.graph().name, device, compute_units),

@@ -4,7 +4,7 @@ use crate::cache;
 use crate::compiler;
 use crate::control::CONTROL_SOCKET_VARIABLE;
 use crate::engine::FleetArgs;
-use crate::failure::{Blame, users};
+use crate::failure::{OrUserError, users};
 use crate::output::{parse_bytes, print};
 use crate::symbols::SymbolArgs;
 use anyhow::{Context, Result};
@@ -147,7 +147,7 @@ impl Args {
                 .context(
                     "neither XDG_STATE_HOME nor HOME is set; choose a folder for functions and objects with --state",
                 )
-                .blame_user()?,
+                .or_user_error()?,
         };
         Ok(ControlConfig {
             socket: self.control_socket.clone().unwrap_or_else(default_socket),
@@ -158,7 +158,7 @@ impl Args {
                 .config
                 .as_deref()
                 .map_or_else(|| Ok(Access::own(own_uid)), |path| Access::read(path, own_uid))
-                .blame_user()?,
+                .or_user_error()?,
         })
     }
 
@@ -168,7 +168,7 @@ impl Args {
             Some(cache) => cache,
             None => cache::folder("compiled")
                 .context("neither XDG_CACHE_HOME nor HOME is set; choose a folder for compiled models with --cache")
-                .blame_user()?,
+                .or_user_error()?,
         };
         let config = ServerConfig {
             control,

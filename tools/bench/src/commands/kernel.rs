@@ -2,7 +2,7 @@
 
 use super::kernels::Given::{Bytes, Floats, Int};
 use super::kernels::{KERNELS, MeasuredKernel, PTX};
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use crate::output::{Align, Table, milliseconds, print, print_json};
 use crate::random::Random;
 use anyhow::{Context, Result};
@@ -191,7 +191,7 @@ fn ask_peers(args: &Args, threads: u32) -> Result<Peers> {
         Command::new(&python).arg(&script).arg(&source).arg(threads.to_string()).stderr(Stdio::piped()).output();
     let output = output
         .with_context(|| format!("cannot run {}; choose a Python with --python, or use --no-peers", python.display()))
-        .blame_user()?;
+        .or_user_error()?;
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr);
         anyhow::bail!("cannot measure the peers: {}", message.trim().lines().last().unwrap_or("no message"));

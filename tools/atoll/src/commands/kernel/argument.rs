@@ -10,7 +10,7 @@
 //!
 //! CONTENT is a file (`.npy`, or raw elements), or SHAPE:random, SHAPE:arange or SHAPE:NUMBER.
 
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use crate::npy;
 use crate::random::Random;
 use anyhow::{Context, Result};
@@ -71,7 +71,7 @@ impl Arguments {
         let mut arguments = Arguments::default();
         let mut random = Random::new(seed);
         for text in texts {
-            arguments.push(text, &mut random).with_context(|| format!("--arg {text}")).blame_user()?;
+            arguments.push(text, &mut random).with_context(|| format!("--arg {text}")).or_user_error()?;
         }
         Ok(arguments)
     }
@@ -120,7 +120,7 @@ impl Memory {
     pub(crate) fn save(&self, tensor: &Tensor) -> Result<()> {
         let Some(path) = &self.file else { return Ok(()) };
         match is_npy(path) {
-            true => Ok(npy::write(path, tensor).blame_user()?),
+            true => Ok(npy::write(path, tensor).or_user_error()?),
             false => std::fs::write(path, &tensor.bytes).with_context(|| path.display().to_string()),
         }
     }

@@ -5,7 +5,7 @@ use super::place::{self, Place};
 #[cfg(feature = "native")]
 use crate::cache;
 use crate::device_name::DeviceName;
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use crate::output::{milliseconds, parse_bytes, parse_seconds, print, print_json};
 use crate::samples::Distribution;
 use crate::tensors::{Summary, summary};
@@ -139,14 +139,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let shared_bytes = u32::try_from(args.shared)
         .ok()
         .with_context(|| format!("--shared {}: exceeds the limit of all devices", args.shared))
-        .blame_user()?;
+        .or_user_error()?;
     let launch = Launch { grid: args.grid, shared_bytes, args: arguments.args.clone() };
     let kernel = Kernel { module: &module, entry: &entry, report: report.as_ref(), block: args.block };
     let ran = match args.device {
         Place::On(DeviceName::Host) => on_host(&kernel, &launch, &mut arguments.buffers, args),
         Place::On(DeviceName::Cuda(index)) => on_gpu(index, &kernel, &launch, &mut arguments.buffers, args),
         Place::Interp => {
-            on(&mut InterpBench::default(), &kernel, &launch, &mut arguments.buffers, args.repeat).blame_user()
+            on(&mut InterpBench::default(), &kernel, &launch, &mut arguments.buffers, args.repeat).or_user_error()
         }
     }?;
     let written: Vec<(&Memory, Vec<f64>, Summary)> = outputs(&arguments, args)?;
@@ -167,13 +167,13 @@ fn transform(module: &mut Module, entry: &str, args: &Args) -> Result<Option<Ker
         options.may_run_again.insert(Name::new(entry));
     }
     let names: Vec<&str> = args.passes.iter().map(String::as_str).collect();
-    let report = transform_with(module, &names, &options, &mut |_, _| {}).blame_user()?;
+    let report = transform_with(module, &names, &options, &mut |_, _| {}).or_user_error()?;
     Ok(report.kernels.into_iter().find(|k| k.name == entry))
 }
 
 fn read(args: &Args) -> Result<Module> {
     let path = args.file.display();
-    let text = std::fs::read_to_string(&args.file).with_context(|| path.to_string()).blame_user()?;
+    let text = std::fs::read_to_string(&args.file).with_context(|| path.to_string()).or_user_error()?;
     let module = atoll_ptx::parse(&text).map_err(|e| user_error(format!("{path}:{e}")))?;
     match atoll_ptx::verify(&module) {
         Ok(()) => Ok(module),
@@ -218,7 +218,7 @@ fn on_host(kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffer], args: &
             }
         }
         Err(BenchError::Fault { fault, printed }) => Err(failed(&fault, &printed, "")),
-        other => other.blame_user(),
+        other => other.or_user_error(),
     }
 }
 
@@ -233,10 +233,10 @@ fn on_gpu(index: u32, kernel: &Kernel<'_>, launch: &Launch, buffers: &mut [Buffe
     if args.check {
         return Err(user_error("--check is not supported on GPUs; omit it, or use --device host or interp"));
     }
-    let mut bench = place::cuda_bench(index, CudaBench::bytes_for(buffers) + SPARE_BYTES).blame_user()?;
+    let mut bench = place::cuda_bench(index, CudaBench::bytes_for(buffers) + SPARE_BYTES).or_user_error()?;
     match on(&mut bench, kernel, launch, buffers, args.repeat) {
         Err(BenchError::Fault { fault, printed }) => Err(failed(&fault, &printed, "")),
-        other => other.blame_user(),
+        other => other.or_user_error(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reading of PTX files.
 
-use crate::failure::Blame;
+use crate::failure::OrUserError;
 use anyhow::{Context, Result};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(crate) struct Source {
 
 /// Reads files; `-` is standard input.
 pub(crate) fn read(files: &[PathBuf]) -> Result<Vec<Source>> {
-    files.iter().map(|path| read_one(path).blame_user()).collect()
+    files.iter().map(|path| read_one(path).or_user_error()).collect()
 }
 
 fn read_one(path: &Path) -> Result<Source> {

@@ -1,6 +1,6 @@
 //! `atoll ptx transform`
 
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use crate::output::{Align, Table, parse_block, print, print_json};
 use anyhow::{Context, Result};
 use atoll_passes::{
@@ -75,7 +75,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let Some(path) = args.file.as_ref().filter(|_| !args.list) else { return list(args.json) };
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string()).blame_user()?;
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string()).or_user_error()?;
     let mut module = atoll_ptx::parse(&text).map_err(|e| user_error(format!("{}:{e}", path.display())))?;
     let options = options(args, &module)?;
     let names: Vec<&str> = args.passes.iter().map(String::as_str).collect();
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })?;
     let transformed = atoll_ptx::print(&module);
     if let Some(output) = &args.output {
-        std::fs::write(output, &transformed).with_context(|| output.display().to_string()).blame_user()?;
+        std::fs::write(output, &transformed).with_context(|| output.display().to_string()).or_user_error()?;
     }
     match (args.json, &args.output) {
         (true, Some(_)) => print_json(&as_json(&report)),

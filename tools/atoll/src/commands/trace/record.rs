@@ -1,7 +1,7 @@
 //! `atoll trace record`
 
 use crate::control::{Classify, ControlArgs};
-use crate::failure::Blame;
+use crate::failure::OrUserError;
 use crate::output::{bytes, print, print_json};
 use anyhow::{Context, Result, anyhow};
 use atoll_client::{Client, Trace};
@@ -108,8 +108,9 @@ struct DeviceSummary {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut client = args.control.connect()?;
     // Creates the file first, so that an invalid path fails before the recording.
-    let file =
-        File::create(&args.output).with_context(|| format!("cannot write {}", args.output.display())).blame_user()?;
+    let file = File::create(&args.output)
+        .with_context(|| format!("cannot write {}", args.output.display()))
+        .or_user_error()?;
     let mut recording = Recording { began: Instant::now(), devices: Vec::new() };
     let end = recording.run(&mut client, args);
     let seconds = recording.began.elapsed().as_secs_f64();

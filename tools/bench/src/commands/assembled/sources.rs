@@ -1,7 +1,7 @@
 //! The kernels to measure: generated kernels of models, and kernels of PTX files.
 
 use crate::commands::model_file;
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use anyhow::{Context, Result};
 use atoll_kgraph::Bundle;
 use atoll_pipeline::{CompileOptions, Silent, Target, TransformOptions, compile};
@@ -87,7 +87,7 @@ pub(super) fn read(names: &[String], blocks: &BTreeMap<String, [u32; 3]>) -> Res
 }
 
 fn ptx_file(name: &str, blocks: &BTreeMap<String, [u32; 3]>) -> Result<Vec<Source>> {
-    let text = std::fs::read_to_string(name).with_context(|| name.to_owned()).blame_user()?;
+    let text = std::fs::read_to_string(name).with_context(|| name.to_owned()).or_user_error()?;
     let module = atoll_ptx::parse(&text).map_err(|e| user_error(format!("{name}:{e}")))?;
     atoll_ptx::verify(&module).map_err(|faults| user_error(format!("{name}: {faults}")))?;
     let origin = Path::new(name).file_name().map_or_else(|| name.into(), |file| file.to_string_lossy());

@@ -7,7 +7,7 @@ mod watch;
 use crate::artifact;
 use crate::device_name::DeviceName;
 use crate::drawing::Gantt;
-use crate::failure::{Blame, users};
+use crate::failure::{OrUserError, users};
 use crate::invoker;
 use crate::output::{Align, ReportArgs, Table};
 use crate::profiler;
@@ -156,13 +156,13 @@ enum Place {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let workloads: Vec<Workload> =
-        args.workload.iter().map(|name| workload(name, args)).collect::<Result<_>>().blame_user()?;
-    let policies = policies(&args.policy).blame_user()?;
+        args.workload.iter().map(|name| workload(name, args)).collect::<Result<_>>().or_user_error()?;
+    let policies = policies(&args.policy).or_user_error()?;
     let compute_units = args
         .compute_units
         .or_else(|| std::thread::available_parallelism().ok()?.try_into().ok())
         .map_or(1, NonZeroU32::get);
-    let faults = faults(&args.fault).blame_user()?;
+    let faults = faults(&args.fault).or_user_error()?;
     if args.device == "host" && faults != Faults::default() {
         return Err(users(anyhow!("--fault applies to simulated devices only; use --device sim:…")));
     }
@@ -214,9 +214,9 @@ impl Place {
                     seed,
                     as_disb,
                 };
-                let report = simulate(&simulation).blame_user()?;
+                let report = simulate(&simulation).or_user_error()?;
                 let Some(window) = drawn else { return Ok((report, None)) };
-                let (occupied, window) = watch(&simulation, window.clone(), plots::around).blame_user()?;
+                let (occupied, window) = watch(&simulation, window.clone(), plots::around).or_user_error()?;
                 let gantt = plots::of_simulation(&occupied, &report, device.compute_units, &window);
                 Ok((report, Some(gantt)))
             }
@@ -230,7 +230,7 @@ fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Plac
     if let Ok(device) = args.device.parse() {
         return Ok(Place::Real(device, bundles(args, &wanted, device)?));
     }
-    let mut device = device(args).blame_user()?;
+    let mut device = device(args).or_user_error()?;
     if device.name == "host" {
         device.compute_units = compute_units;
         let profiled =
@@ -240,7 +240,7 @@ fn place(args: &Args, workloads: &[Workload], compute_units: u32) -> Result<Plac
             bundles(args, &wanted, DeviceName::Host)?.into_iter().map(profiled).collect::<Result<_>>()?,
         ));
     }
-    Ok(Place::Simulated(device, models(args, &wanted, device.compute_units).blame_user()?))
+    Ok(Place::Simulated(device, models(args, &wanted, device.compute_units).or_user_error()?))
 }
 
 fn device(args: &Args) -> Result<DeviceParameters> {
@@ -323,12 +323,12 @@ fn mapped(args: &Args) -> Result<BTreeMap<&str, &str>> {
 
 /// The bundles of the models that the workloads name.
 fn bundles(args: &Args, wanted: &BTreeSet<&str>, device: DeviceName) -> Result<BTreeMap<String, Arc<Bundle>>> {
-    let files = mapped(args).blame_user()?;
+    let files = mapped(args).or_user_error()?;
     let open = |model: &&str| {
         let file = files
             .get(model)
             .with_context(|| format!("no file for model {model}; choose one with --map {model}=FILE.kg"));
-        Ok((model.to_string(), artifact::open(Path::new(file.blame_user()?), device)?))
+        Ok((model.to_string(), artifact::open(Path::new(file.or_user_error()?), device)?))
     };
     wanted.iter().map(open).collect()
 }
@@ -338,7 +338,7 @@ fn profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
     let path = profiler::place(bundle, "host", compute_units).context("neither XDG_CACHE_HOME nor HOME is set")?;
     let advice = || format!("run `atoll profile {} --compute-units {compute_units}`", bundle.path().display());
     let profile =
-        Profile::read(&path).with_context(|| format!("model {name} has no profile; {}", advice())).blame_user()?;
+        Profile::read(&path).with_context(|| format!("model {name} has no profile; {}", advice())).or_user_error()?;
     let tensors =
         InputSpecs::default().tensors(&tensor_metadata(bundle.graph(), BufferKind::Input), &mut Random::new(0))?;
     let inputs: Vec<InputTensor> = tensors.iter().map(invoker::input).collect();
@@ -346,7 +346,7 @@ fn profile(name: &str, bundle: &Bundle, compute_units: u32) -> Result<Model> {
     let shape = profile
         .shape(&symbols)
         .with_context(|| format!("the profile of model {name} has other shapes; {}", advice()))
-        .blame_user()?;
+        .or_user_error()?;
     Ok(Model::of_profile(name, shape, compute_units))
 }
 

@@ -2,7 +2,7 @@
 
 use super::watch::Seen;
 use crate::drawing::{Axis, AxisScale, Gantt, Line, Ran, plot};
-use crate::failure::Blame;
+use crate::failure::OrUserError;
 use anyhow::{Context, Result};
 use atoll_core::{Class, Nanos};
 use atoll_sim::{Occupied, Report};
@@ -32,7 +32,7 @@ impl Pictures {
         }
         std::fs::create_dir_all(path)
             .with_context(|| format!("cannot create folder {}", path.display()))
-            .blame_user()?;
+            .or_user_error()?;
         Ok(Pictures::Folder(path.to_owned()))
     }
 
@@ -213,7 +213,7 @@ fn file_name(parts: &[&str]) -> String {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display())).blame_user()
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display())).or_user_error()
 }
 
 #[cfg(test)]

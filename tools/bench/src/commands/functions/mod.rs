@@ -8,7 +8,7 @@ pub(crate) use exclusive::{WorkerArgs, work};
 use super::load::{ClosedLoop, Workload};
 use crate::drawing::{Axis, AxisScale, Line, plot};
 use crate::engine::EngineArgs;
-use crate::failure::Blame;
+use crate::failure::OrUserError;
 use crate::output::{Align, Table, parse_bytes, parse_seconds, print, print_json};
 use crate::samples::Distribution;
 use anyhow::{Context, Result};
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.plot {
         std::fs::write(path, picture(&series))
             .with_context(|| format!("cannot write {}", path.display()))
-            .blame_user()?;
+            .or_user_error()?;
     }
     if args.json {
         print_json(&series.iter().map(Series::json).collect::<Vec<_>>())

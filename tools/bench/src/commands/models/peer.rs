@@ -1,7 +1,7 @@
 //! ONNX Runtime in a separate process.
 
 use super::measure::Turn;
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use anyhow::{Context, Result, anyhow};
 use atoll_protocol::Tensor;
 use serde::Deserialize;
@@ -38,7 +38,7 @@ pub(super) fn check(python: &Path) -> Result<()> {
     let output = Command::new(python).args(["-c", "import numpy, onnxruntime"]).output();
     let output = output
         .with_context(|| format!("cannot run {}; choose a Python with --python", python.display()))
-        .blame_user()?;
+        .or_user_error()?;
     if output.status.success() {
         return Ok(());
     }
@@ -59,7 +59,7 @@ impl Peer {
         command.args(["-c", SCRIPT]).arg(model).arg(threads.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let child =
             command.spawn().with_context(|| format!("cannot run {}; choose a Python with --python", python.display()));
-        let mut child = child.blame_user()?;
+        let mut child = child.or_user_error()?;
         let (requests, answers) = child.stdin.take().zip(child.stdout.take()).context("a process without pipes")?;
         Ok(Peer { child, requests, answers: BufReader::new(answers) })
     }

@@ -3,12 +3,12 @@
 mod offline;
 mod simulation;
 
-use crate::failure::Blame;
+use crate::failure::OrUserError;
 use crate::output::{Align, Table, print, print_json};
 use anyhow::{Context, Result};
 use atoll_core::residency::RESIDENCY_POLICIES;
 use atoll_models::mixes::{MIXES, Mix};
-use offline::{Foreknowing, least_reload_us};
+use offline::{Offline, least_reload_us};
 use serde_json::json;
 use simulation::{Outcome, simulate};
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mixes: Vec<Mix> = match args.mixes.is_empty() {
         true => MIXES.iter().map(|(name, _)| mix(name)).collect::<Result<_>>()?,
-        false => args.mixes.iter().map(|name| mix(name)).collect::<Result<_>>().blame_user()?,
+        false => args.mixes.iter().map(|name| mix(name)).collect::<Result<_>>().or_user_error()?,
     };
     let comparisons: Vec<Comparison> = mixes.iter().map(compare).collect();
     if args.json {
@@ -76,8 +76,8 @@ struct Comparison<'a> {
 
 fn compare(mix: &Mix) -> Comparison<'_> {
     let policies = RESIDENCY_POLICIES.iter().map(|policy| (policy.name, simulate(mix, (policy.make)())));
-    let foreknowing = (OFFLINE, simulate(mix, Box::new(Foreknowing::new(mix))));
-    Comparison { mix, outcomes: policies.chain([foreknowing]).collect(), least_reload_us: least_reload_us(mix) }
+    let offline = (OFFLINE, simulate(mix, Box::new(Offline::new(mix))));
+    Comparison { mix, outcomes: policies.chain([offline]).collect(), least_reload_us: least_reload_us(mix) }
 }
 
 impl Comparison<'_> {

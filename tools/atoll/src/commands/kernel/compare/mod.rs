@@ -5,7 +5,7 @@ mod report;
 mod trial;
 
 use super::place::Place;
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use crate::output::{parse_seconds, print};
 use anyhow::{Context, Result, ensure};
 use atoll_workbench::corpus::Corpus;
@@ -66,7 +66,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let corpus = args.corpus.as_ref().map(|folder| Corpus::open(folder)).transpose().blame_user()?;
+    let corpus = args.corpus.as_ref().map(|folder| Corpus::open(folder)).transpose().or_user_error()?;
     let seeds = args.random.clone().or_else(|| corpus.is_none().then_some(SEEDS)).unwrap_or_default();
     let tasks = tasks(seeds, corpus.as_ref().map_or(&[], |corpus| &corpus.cases), &args.cases)?;
     let mut pair = Pair::start(args.device, args.against)?;
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .with_context(|| path.display().to_string())?;
     }
     print(&report.to_string())?;
-    ensure!(report.is_well(), "{} does not agree with {}, or some launches were left out", args.device, args.against);
+    ensure!(report.has_passed(), "{} does not agree with {}, or some launches were left out", args.device, args.against);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The launches to compare, from random kernels and from a corpus.
 
-use crate::failure::{Blame, user_error};
+use crate::failure::{OrUserError, user_error};
 use anyhow::{Context, Result, anyhow};
 use atoll_ptx::Module;
 use atoll_workbench::corpus::Case;
@@ -95,11 +95,11 @@ impl Task<'_> {
             Task::Random(seed) => Ok(vec![Trial::random(&RandomKernel::new(*seed))?]),
             Task::Case { case, ptx } => {
                 let (path, file) = (ptx.display(), ptx.file_name().unwrap_or_default().to_string_lossy());
-                let text = std::fs::read_to_string(ptx).with_context(|| path.to_string()).blame_user()?;
+                let text = std::fs::read_to_string(ptx).with_context(|| path.to_string()).or_user_error()?;
                 let module = atoll_ptx::parse(&text).map_err(|error| user_error(format!("{path}:{error}")))?;
                 let module = without_others(&module, &case.name);
                 let launches = (0..case.launches.len()).map(|launch| {
-                    let inputs = case.inputs(launch).blame_user()?;
+                    let inputs = case.inputs(launch).or_user_error()?;
                     let name =
                         format!("{} ({file}, grid {:?}, block {:?})", case.name, inputs.launch.grid, inputs.block);
                     Ok(Trial { name, module: module.clone(), entry: case.name.clone(), inputs })

@@ -57,7 +57,7 @@ pub fn is_test_path(path: &str) -> bool {
     parts[0] == "tests" || parts.iter().any(|part| ["tests", "tests.rs", "benches", "examples"].contains(part))
 }
 
-/// Removes items that are compiled for tests only (`#[cfg(test)]`, `#[test]`).
+/// Removes items that are compiled for tests only (`#[cfg(test)]`, `#[cfg(all(test, ...))]`, `#[test]`).
 pub fn remove_tests(items: &mut Vec<syn::Item>) {
     items.retain(|item| !attributes(item).iter().any(is_for_tests));
     for item in items {
@@ -80,8 +80,11 @@ fn is_for_tests(attribute: &syn::Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;
     }
-    let condition = |list: &syn::MetaList| list.tokens.to_string();
-    attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(|list| condition(list) == "test")
+    let names_test = |list: &syn::MetaList| {
+        let condition = list.tokens.to_string();
+        condition == "test" || condition.starts_with("all (test")
+    };
+    attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(names_test)
 }
 
 /// The modules that a file declares for tests only, in files of their own: `#[cfg(test)] mod NAME;`.

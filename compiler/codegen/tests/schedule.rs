@@ -73,7 +73,7 @@ fn every_schedule_satisfies_the_invariants_of_its_graph() {
 
 #[test]
 fn equal_constants_are_stored_once() {
-    let mut m = Model::new("twins");
+    let mut m = Model::new("equal_constants");
     let x = m.x(&[4, 8]);
     let w = m.weights(&[8, 8]);
     let copy = {

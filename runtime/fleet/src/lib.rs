@@ -1,8 +1,9 @@
 //! The fleet: the devices of one daemon, each with an engine of its own, behind one interface.
 //!
-//! [`Fleet::start`] starts an engine for each device and deals out the CPUs among their threads. A [`FleetHandle`] implements [`Inference`]: it places functions on devices, sends each request to the
-//! device that has its function, and reports all devices. Invocation ids carry the device in their
-//! upper bits, so cancelling needs no map.
+//! [`Fleet::start`] starts an engine for each device and deals out the CPUs among their threads. A
+//! [`FleetHandle`] implements [`Inference`]: it places functions on devices, sends each request to
+//! the device that has its function, and reports all devices. Invocation ids carry the device in
+//! their upper bits, so cancelling needs no map.
 //!
 //! Not here: scheduling and memory, which each engine decides for its own device, and the command
 //! line that names devices. The placement rule itself is pure and lies in

@@ -17,7 +17,7 @@ fn record(at: Nanos, number: u64) -> Record {
     Record { at, task: TaskId(number / 64), function: 3, what }
 }
 
-/// Nanoseconds that something takes, of the best round, in which nobody interrupted.
+/// Nanoseconds per call of `once`, in the round with the least interference.
 fn best(mut once: impl FnMut(u64)) -> f64 {
     let round = |_| {
         let begin = Instant::now();

@@ -8,8 +8,8 @@
 //! - [`perfetto`]: a timeline as a file that Perfetto opens.
 //!
 //! Not here: clocks, files, and who may see what. Records come from an engine that may have them
-//! from a process nobody trusts, so a timeline holds for any records: its tracks are in order
-//! and nest whatever they say.
+//! from an untrusted process, so a timeline is valid for any records: its tracks are in order
+//! and its slices nest.
 
 pub mod perfetto;
 mod record;

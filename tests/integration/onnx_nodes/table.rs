@@ -87,10 +87,10 @@ impl Table {
 }
 
 const HEAD: &str = "# ONNX operators\n
-The node cases of the `onnx` package (version in `tests/requirements.txt`), compiled and run on the host device. A \
-case is right within ONNX's own tolerance. \"With constants\" counts cases that
-run once their inputs but the first are constants, as exporters write axes and sizes. `ATOLL_BLESS=1 make test-full` \
-writes this page.\n\n";
+The node cases of the `onnx` package (version in `tests/requirements.txt`), compiled and run on the
+host device. A case is right within ONNX's own tolerance. \"With constants\" counts cases that run
+once their inputs but the first are constants, as exporters write axes and sizes.
+`ATOLL_BLESS=1 make test-full` writes this page.\n\n";
 
 /// The operator that a case tests: that of its only node, or a group of cases.
 fn operator(case: &Case) -> String {

@@ -158,7 +158,8 @@ fn every_sample_says_its_device_and_models_are_on_the_one_they_name() {
     }
     let index = daemon.post("/v2/repository/index", "").json();
     let nowhere = index.as_array().unwrap().iter().find(|entry| entry["name"] == "nowhere").unwrap();
-    assert!(nowhere["reason"].as_str().unwrap().contains("no device `host:7`; choose one of: host:0, host:1"), "{nowhere}");
+    let reason = nowhere["reason"].as_str().unwrap();
+    assert!(reason.contains("no device `host:7`; choose one of: host:0, host:1"), "{nowhere}");
 }
 
 #[test]

@@ -72,9 +72,9 @@ pub struct Mark {
 pub enum Value {
     /// A number.
     Number(u64),
-    /// A word of ours.
+    /// A word of this crate.
     Word(&'static str),
-    /// A name of somebody else's.
+    /// A name from outside this crate, such as that of a function.
     Text(Arc<str>),
 }
 

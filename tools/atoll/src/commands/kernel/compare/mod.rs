@@ -91,7 +91,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .with_context(|| path.display().to_string())?;
     }
     print(&report.to_string())?;
-    ensure!(report.has_passed(), "{} does not agree with {}, or some launches were left out", args.device, args.against);
+    ensure!(
+        report.has_passed(),
+        "{} does not agree with {}, or some launches were left out",
+        args.device,
+        args.against
+    );
     Ok(())
 }
 

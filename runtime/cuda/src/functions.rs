@@ -23,21 +23,21 @@ macro_rules! driver_functions {
         impl Functions {
             pub(crate) fn load(library: &Library) -> Result<Functions, OpenError> {
                 $(
-                    // SAFETY: the type is that of the function with this symbol in the table; the
-                    // pointer is not kept longer than the library, which `Driver` stores with it.
                     let $field: Option<signature::$symbol> =
+                        // SAFETY: the type is that of the function with this symbol in the table; the
+                        // pointer is not kept longer than the library, which `Driver` stores with it.
                         unsafe { library.get(stringify!($symbol)) }.ok().map(|found| *found);
                     $(
-                        // SAFETY: as above; the compiler checks that the older symbol has the same
-                        // type.
                         let $field = $field.or_else(|| {
+                            // SAFETY: as above; the compiler checks that the older symbol has the same
+                            // type.
                             unsafe { library.get::<signature::$older>(stringify!($older)) }.ok().map(|found| *found)
                         });
                     )*
                 )+
                 $(
-                    // SAFETY: as above.
                     let $optional: Option<signature::$name> =
+                        // SAFETY: as above.
                         unsafe { library.get(stringify!($name)) }.ok().map(|found| *found);
                 )+
                 Ok(Functions { $($field: $field.ok_or(OpenError::NoSymbol(stringify!($symbol)))?,)+ $($optional,)+ })

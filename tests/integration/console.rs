@@ -59,10 +59,10 @@ fn commands_of_the_documents_run_as_written() -> Result<()> {
     let mut failures = String::new();
     for page in pages {
         let steps = steps(page, full())?;
-        if !steps.is_empty() {
-            if let Err(error) = run(page, &steps) {
-                writeln!(failures, "{error:#}")?;
-            }
+        if !steps.is_empty()
+            && let Err(error) = run(page, &steps)
+        {
+            writeln!(failures, "{error:#}")?;
         }
     }
     ensure!(failures.is_empty(), "{failures}");

@@ -17,7 +17,7 @@ use crate::limits::{
 };
 use atoll_core::{LaunchId, Nanos, TaskId};
 use atoll_device::{ChunkEnd, ChunkRecord, Device};
-use atoll_trace::{ChunkFate, Cursor, FunctionName, Record, Ring, What};
+use atoll_trace::{ChunkOutcome, Cursor, FunctionName, Record, Ring, What};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -143,11 +143,11 @@ impl Recorder {
             blocks: u32::try_from(chunk.blocks).unwrap_or(u32::MAX),
             ended: Nanos(chunk.ended_ns),
             end: match chunk.end {
-                ChunkEnd::Finished => ChunkFate::Finished,
-                ChunkEnd::Stopped => ChunkFate::Stopped,
-                ChunkEnd::Failed => ChunkFate::Failed,
-                ChunkEnd::Aborted => ChunkFate::Aborted,
-                ChunkEnd::Interrupted => ChunkFate::Interrupted,
+                ChunkEnd::Finished => ChunkOutcome::Finished,
+                ChunkEnd::Stopped => ChunkOutcome::Stopped,
+                ChunkEnd::Failed => ChunkOutcome::Failed,
+                ChunkEnd::Aborted => ChunkOutcome::Aborted,
+                ChunkEnd::Interrupted => ChunkOutcome::Interrupted,
             },
         };
         self.ring.push(Record { at: Nanos(chunk.began_ns), task, function, what });

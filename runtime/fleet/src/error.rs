@@ -13,7 +13,7 @@ pub enum FleetError {
     #[error("{0} devices are too many; a daemon drives at most {DEVICES_MAX}")]
     TooMany(usize),
     /// Two devices have one name.
-    #[error("device {0} is there twice")]
+    #[error("device {0} is listed twice; list each device once")]
     Twice(String),
     /// The engine of a device cannot start.
     #[error("cannot start the engine of {device}: {source}")]

@@ -1,4 +1,4 @@
-//! The fleet as its owner sees it.
+//! Starting and stopping a fleet.
 
 use crate::error::FleetError;
 use crate::handle::FleetHandle;
@@ -18,13 +18,13 @@ pub struct Fleet {
 
 impl Fleet {
     /// Starts an engine for each device. The settings are those of each engine; limits and quotas
-    /// of memory hold for each device by itself. The CPUs that the devices leave are dealt out
-    /// among the engines' threads.
+    /// of memory hold for each device by itself. The CPUs that the devices do not
+    /// use are divided among the engines' threads.
     ///
     /// # Errors
     ///
     /// If there are no devices, too many, or two of one name, and if an engine cannot start; the
-    /// engines that were started by then are ended.
+    /// engines that were started by then are shut down.
     pub fn start(devices: Vec<Box<dyn Device>>, config: &EngineConfig) -> Result<Fleet, FleetError> {
         check(&devices.iter().map(|device| device.info()).collect::<Vec<_>>())?;
         let uses: Vec<CoreUse> = devices.iter().map(|device| device.info().into()).collect();

@@ -1,4 +1,4 @@
-//! The fleet as other threads see it.
+//! Access to the fleet from any thread.
 
 use crate::inference::{Inference, Placed};
 use crate::member::Member;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-/// Names an invocation that no engine has: no device has this number.
+/// The id of an invocation that was rejected before it reached an engine.
 const REFUSED: InvocationId = InvocationId(u64::MAX);
 
 /// Access to the devices of a daemon. Cheap to clone.
@@ -25,7 +25,7 @@ struct Shared {
     /// By [`DeviceId`].
     members: Vec<Box<dyn Member>>,
     names: Vec<String>,
-    /// Nothing else is locked while it is held.
+    /// No other lock is taken while it is held.
     placements: RwLock<Placements>,
 }
 
@@ -102,7 +102,7 @@ impl FleetHandle {
 
     /// The device that has all functions of a request.
     fn route(&self, request: &ChainRequest) -> Result<DeviceId, InvokeError> {
-        // A lone engine knows by itself what it has.
+        // A single engine checks the functions itself.
         if self.0.members.len() == 1 {
             return Ok(DeviceId(0));
         }
@@ -111,7 +111,7 @@ impl FleetHandle {
             .stages
             .iter()
             .map(|stage| placements.device_of(&stage.function).ok_or(InvokeError::UnknownFunction));
-        // The first engine refuses a chain of nothing.
+        // The first engine rejects an empty chain.
         let Some(first) = devices.next().transpose()? else { return Ok(DeviceId(0)) };
         for device in devices {
             if device? != first {
@@ -140,7 +140,7 @@ impl Inference for FleetHandle {
     }
 
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions, device: Option<&str>) -> Result<Placed, EngineError> {
-        // The digests of its constants are made here, where nothing is locked.
+        // Computes the digests of the constants here, where no lock is held.
         bundle.constants();
         let function = options.key.clone();
         let device = self.place(&bundle, &function, device)?;
@@ -157,7 +157,7 @@ impl Inference for FleetHandle {
         let member =
             device.and_then(|device| self.member(device)).ok_or_else(|| EngineError::NotLoaded(function.clone()))?;
         match member.unload(function) {
-            // With the device went its functions; what is left of this one is its place in the table.
+            // A lost device has no functions any more; only the placement must be removed.
             Err(EngineError::ShuttingDown) if member.is_lost() => {}
             other => other?,
         }

@@ -1,4 +1,4 @@
-//! What a server needs of the devices.
+//! The interface through which the server uses the devices.
 
 use atoll_core::DeviceId;
 use atoll_engine::{
@@ -14,24 +14,24 @@ use std::time::Duration;
 pub struct Placed {
     /// The device that it is on.
     pub device: DeviceId,
-    /// What its engine says of it.
+    /// Its properties, as reported by the engine.
     pub info: FunctionInfo,
 }
 
-/// The devices, or a double of them.
+/// The devices of a daemon, or a test double.
 pub trait Inference: Send + Sync + 'static {
     /// The names of the devices; a [`DeviceId`] is an index into them.
     fn devices(&self) -> &[String];
 
-    /// Brings a function onto the device that is named, or onto the emptiest one. Blocks.
+    /// Loads a function on the named device, or on the emptiest one. Blocks.
     ///
     /// # Errors
     ///
     /// [`EngineError::UnknownDevice`] if there is no such device, [`EngineError::AlreadyLoaded`] if
-    /// any device has a function of this name, and what the device's engine refuses.
+    /// any device has a function of this name, or the error of the device's engine.
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions, device: Option<&str>) -> Result<Placed, EngineError>;
 
-    /// Takes a function off its device. Blocks.
+    /// Unloads a function. Blocks.
     ///
     /// # Errors
     ///
@@ -42,15 +42,15 @@ pub trait Inference: Send + Sync + 'static {
     /// exactly once.
     fn submit(&self, request: ChainRequest, reply: Reply) -> InvocationId;
 
-    /// Gives an invocation up.
+    /// Cancels an invocation.
     fn cancel(&self, id: InvocationId);
 
     /// Opens a session of a function that keeps state, on the function's device; it is closed when
     /// it was not used for the idle time.
     ///
     /// # Errors
-    /// There is no such function, it keeps no state, or its tenant has too many sessions. A double
-    /// without sessions refuses.
+    /// There is no such function, it keeps no state, or its tenant has too many sessions. A test
+    /// double without sessions always fails.
     fn open_session(&self, _function: &FunctionKey, _idle: Duration) -> Result<SessionId, InvokeError> {
         Err(InvokeError::NoSession)
     }
@@ -64,12 +64,12 @@ pub trait Inference: Send + Sync + 'static {
         self.submit(request, reply)
     }
 
-    /// What the engine of each device tells about itself, in the order of [`Inference::devices`].
+    /// The statistics of each device's engine, in the order of [`Inference::devices`].
     /// Blocks for the time of a message to each engine's thread.
     fn statistics(&self) -> Vec<EngineStatistics>;
 
-    /// What happened on a device from a record on, or from now on; `None` where nothing is recorded
-    /// any more. Blocks for the time of a message to the engine's thread.
+    /// What happened on a device from a record on, or from now on; `None` if the
+    /// recording has stopped. Blocks for the time of a message to the engine's thread.
     fn trace(&self, _device: DeviceId, _from: Option<u64>) -> Option<TraceBatch> {
         None
     }

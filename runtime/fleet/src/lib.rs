@@ -12,9 +12,11 @@
 //! # Invariants
 //!
 //! - A function is on one device, or on none. Its name is unique in the fleet.
-//! - The devices share nothing: one that is lost, or slow, changes nothing for functions of
-//!   another.
+//! - The devices share nothing: a lost or slow device does not affect functions on other
+//!   devices.
 //! - With one device the fleet takes no lock for a request.
+//!
+//! Start with `handle.rs`.
 
 mod error;
 mod fleet;

@@ -1,4 +1,4 @@
-//! What the fleet needs of an engine.
+//! The interface through which the fleet uses an engine.
 
 use atoll_engine::{
     ChainRequest, EngineError, EngineHandle, EngineStatistics, FunctionInfo, FunctionKey, FunctionOptions,
@@ -8,7 +8,7 @@ use atoll_kgraph::Bundle;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A device with its engine, or a double of one. The methods are those of [`EngineHandle`].
+/// A device with its engine, or a test double. The methods are those of [`EngineHandle`].
 #[expect(missing_docs, reason = "they are documented there")]
 pub trait Member: Send + Sync + 'static {
     /// The device's name, as in `host:0`.

@@ -1,11 +1,11 @@
-//! Which function is on which device, and how much that makes on each.
+//! Which function is on which device, and how many bytes each device holds.
 
 use atoll_core::DeviceId;
 use atoll_engine::FunctionKey;
 use atoll_kgraph::{Bundle, ConstantDigest};
 use std::collections::{BTreeMap, HashMap};
 
-/// The functions of the fleet, those included that are being loaded.
+/// The functions of the fleet, including those that are being loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Placements(HashMap<FunctionKey, Placement>);
 
@@ -15,7 +15,7 @@ struct Placement {
     weight: Weight,
 }
 
-/// What a function puts onto a device.
+/// The memory that a function takes on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
     /// Bytes by content: equal constants of several functions are on a device once.

@@ -1,5 +1,5 @@
-//! A fleet over doubles of engines: where functions go, where requests and cancellations go, and
-//! what a lost device changes.
+//! A fleet of fake engines: placement of functions, routing of requests and cancellations, and lost
+//! devices.
 
 use atoll_core::DeviceId;
 use atoll_engine::{
@@ -14,7 +14,7 @@ use atoll_kgraph::{
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 
-/// What a double was asked.
+/// The calls that a fake engine received.
 #[derive(Default)]
 struct Notes {
     loaded: Mutex<Vec<FunctionKey>>,
@@ -24,14 +24,14 @@ struct Notes {
     ids: AtomicU64,
 }
 
-/// An engine that takes what it is given, and never answers.
-struct Double {
+/// A fake engine that accepts every request and never answers.
+struct FakeEngine {
     name: String,
     targets: Vec<String>,
     notes: Arc<Notes>,
 }
 
-impl Member for Double {
+impl Member for FakeEngine {
     fn name(&self) -> &str {
         &self.name
     }
@@ -98,12 +98,16 @@ impl Member for Double {
     }
 }
 
-/// A fleet of doubles that run these targets, `host:0` and so on.
+/// A fleet of fake engines with these targets, `host:0` and so on.
 fn fleet(targets: &[&str]) -> (FleetHandle, Vec<Arc<Notes>>) {
     let notes: Vec<Arc<Notes>> = (0..targets.len()).map(|_| Arc::default()).collect();
     let member = |(at, target): (usize, &&str)| -> Box<dyn Member> {
         notes[at].ids.store(DeviceId(at as u16).first_id(), SeqCst);
-        Box::new(Double { name: format!("host:{at}"), targets: vec![(*target).to_owned()], notes: notes[at].clone() })
+        Box::new(FakeEngine {
+            name: format!("host:{at}"),
+            targets: vec![(*target).to_owned()],
+            notes: notes[at].clone(),
+        })
     };
     let handle = FleetHandle::new(targets.iter().enumerate().map(member).collect());
     (handle, notes)
@@ -222,7 +226,7 @@ fn a_function_goes_where_its_code_runs() {
     assert_eq!(load(&fleet, "b", &bundle("y", 10, 1), None).unwrap(), 1, "although the other is empty");
     let refused = load(&fleet, "c", &bundle("z", 0, 0), None).unwrap_err();
     assert!(matches!(refused, EngineError::NoTarget { .. }), "{refused}");
-    assert_eq!(load(&fleet, "c", &bundle("x", 0, 0), None).unwrap(), 0, "what was refused left no trace");
+    assert_eq!(load(&fleet, "c", &bundle("x", 0, 0), None).unwrap(), 0, "a rejected function leaves no placement");
     assert_eq!(notes[0].loaded.lock().unwrap().len(), 1);
 }
 

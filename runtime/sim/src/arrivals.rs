@@ -1,21 +1,22 @@
-//! When the calls of a client arrive.
+//! Arrival times of the calls of a client.
 
 use crate::disb::Load;
 use atoll_core::rng::Rng;
 
-/// The times of a client's calls, in nanoseconds from the beginning, as far as they do not depend
-/// on answers.
+/// Iterator over the arrival times of the calls of a client, in nanoseconds from the start of the
+/// run. A closed loop ([`Load::Continuous`]) yields only the first call, since the later ones
+/// depend on answers.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     load: Load,
     rng: Rng,
-    /// The last arrival.
+    /// The time of the last arrival.
     at: f64,
     count: usize,
 }
 
 impl Arrivals {
-    /// Those of a load; the seed matters where chance does.
+    /// The arrivals of a load. The seed only matters for random loads.
     pub fn new(load: &Load, seed: u64) -> Arrivals {
         Arrivals { load: load.clone(), rng: Rng::new(seed), at: 0.0, count: 0 }
     }
@@ -27,11 +28,11 @@ impl Iterator for Arrivals {
     fn next(&mut self) -> Option<u64> {
         self.count += 1;
         match &self.load {
-            // The first call; the others follow answers.
+            // Only the first call: each later call follows the answer to the previous one.
             Load::Continuous => (self.count == 1).then_some(0),
             Load::Periodic(rate) => Some(((self.count - 1) as f64 * 1e9 / rate) as u64),
             Load::Poisson(rate) => {
-                // In (0, 1], so that its logarithm is finite.
+                // In (0, 1], so that the logarithm is finite.
                 let unit = ((self.rng.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
                 self.at += -unit.ln() * 1e9 / rate;
                 Some(self.at as u64)

@@ -1,28 +1,29 @@
-//! A device in virtual time.
+//! A simulated device in virtual time.
 //!
-//! Launches of a device queue run one after the other, those of several queues side by side. The
-//! launch at the head of a queue begins after what a launch takes, unless that was hidden by the
-//! one before it; then its blocks go to compute units wherever there is room, in *groups* that
-//! start together and therefore end together. A block takes the share of a compute unit that its
-//! occupancy says; how long it runs is the wave time for the share of the device that is taken when
-//! it starts. So a kernel alone takes what its profile says, and kernels side by side slow
-//! each other down as their own waves do.
+//! Launches of one device queue run one after the other; launches of different queues run
+//! concurrently. The launch at the head of a queue starts after the launch latency, unless that was
+//! hidden by the previous launch. Then its blocks are assigned to compute units as long as there is
+//! capacity, in *groups* that start together and therefore end together. A block takes a fraction
+//! of a compute unit according to the occupancy of its kernel. It runs for the wave time that the
+//! profile has for the current utilisation of the device at its start. So a kernel that runs alone
+//! takes what its profile says, and kernels that run concurrently slow each other down just as
+//! their own waves do.
 //!
-//! A raised epoch is seen some time later. From then on blocks that have not begun leave, and where
-//! the device can interrupt, those that run are stopped and will run again. A launch that lost
-//! blocks ends as evicted; the blocks that ran are remembered by task and step, as by a progress
-//! map.
+//! A raised epoch becomes visible to kernels after a delay. From then on, blocks that have not
+//! started are evicted. If the device can interrupt, running blocks are stopped too and run again
+//! later. A launch that lost blocks ends as evicted. The number of blocks that ran is kept by task
+//! and step, like in a progress map.
 //!
-//! Faults change one thing each: a kernel that is stuck keeps its compute units until the device
-//! ends it, a reset that fails is an epoch that no kernel reads, a late completion holds back those
-//! behind it.
+//! Each kind of fault changes one thing: a stuck kernel keeps its compute units until the device
+//! ends it, a failing reset is an epoch that no kernel reads, and a late completion also delays the
+//! completions behind it in its queue.
 //!
-//! Queues belong to lanes, the first ones to the default lane of all compute units. Blocks of a
-//! lane take no more than its compute units, and no more than nobody has: which ones these are is
-//! not simulated.
+//! Queues belong to lanes; the first queues belong to the default lane, which has all compute
+//! units. The blocks of a lane take at most the lane's number of compute units, and only compute
+//! units that are free. Only the number of compute units is simulated, not which ones they are.
 //!
-//! Pads of a launch run on compute units of their own, one round after the other, and the launch
-//! ends with the last of everything.
+//! The pads of a launch run on compute units of their own, in rounds. The launch ends when its own
+//! blocks and all pads have ended.
 
 use crate::faults::{DeviceFaults, Faults, LATE_COMPLETION_NS, STUCK_KERNEL_NS};
 use crate::model::Kernel;
@@ -34,65 +35,65 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Parts of a compute unit: divisible by all occupancies up to 16 and nearly by the others.
+/// Subdivisions of a compute unit: divisible by every occupancy up to 16, and nearly by the others.
 const UNIT: u64 = 720_720;
 
-/// A launch as it is handed over.
+/// A launch as it is submitted to the device.
 #[derive(Clone, Debug)]
 pub struct SimLaunch {
-    /// Its number.
+    /// The launch id.
     pub launch: LaunchId,
-    /// Whose it is.
+    /// The task that it belongs to.
     pub task: TaskId,
-    /// Which step of that.
+    /// The step of the task.
     pub step: u32,
-    /// The epoch it carries.
+    /// The epoch under which it was issued.
     pub epoch: Epoch,
-    /// What it runs.
+    /// The kernel that it runs.
     pub kernel: Arc<Kernel>,
-    /// What runs beside it.
+    /// Blocks of other tasks that run in the same launch (dynamic kernel padding).
     pub pads: Vec<SimPad>,
 }
 
-/// Blocks that run beside a launch, on compute units of their own.
+/// Blocks of another task that run in the same launch, on compute units of their own.
 #[derive(Clone, Debug)]
 pub struct SimPad {
-    /// Whose they are.
+    /// The task that they belong to.
     pub task: TaskId,
-    /// Which step of that.
+    /// The step of the task.
     pub step: u32,
-    /// How many there are, and where.
+    /// The number of blocks and of compute units.
     pub shape: PadShape,
-    /// What they are blocks of.
+    /// The kernel of the blocks.
     pub kernel: Arc<Kernel>,
 }
 
 impl SimPad {
-    /// How long they take, one round after the other.
+    /// How long all blocks take, in rounds one after the other.
     fn ns(&self) -> u64 {
         let PadShape { blocks, compute_units, at_once } = self.shape;
         u64::from(blocks.div_ceil(compute_units * at_once)) * self.kernel.profile.wave_ns[at_once as usize - 1]
     }
 }
 
-/// A launch that ended, as the scheduler hears of it after the time that takes.
+/// A launch that ended, as it is reported to the scheduler after the completion latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Its number.
+    /// The launch id.
     pub launch: LaunchId,
     /// How it ended.
     pub end: LaunchEnd,
     /// When its first block began; `None` if none did.
     pub began: Option<Nanos>,
-    /// When its last block ended or left.
+    /// When its last block ended or was evicted.
     pub at: Nanos,
-    /// Blocks that were stopped midway and will run again.
+    /// Blocks that were stopped while they ran, and run again later.
     pub stopped_blocks: u32,
-    /// Compute-unit time of them, in nanoseconds.
+    /// Compute-unit time that these blocks lost, in nanoseconds.
     pub wasted_ns: u64,
 }
 
-/// Blocks that began together.
+/// Blocks that started together.
 #[derive(Debug)]
 struct Group {
     number: u64,
@@ -100,7 +101,7 @@ struct Group {
     began: Nanos,
 }
 
-/// Pads that have begun.
+/// Pads that have started.
 #[derive(Debug)]
 struct RunningPad {
     number: u64,
@@ -108,27 +109,27 @@ struct RunningPad {
     pad: SimPad,
 }
 
-/// The launch that a queue has come to.
+/// The launch that a queue currently processes.
 #[derive(Debug)]
 struct Current {
     launch: SimLaunch,
-    /// What one of its blocks takes, in parts of a compute unit.
+    /// The capacity that one of its blocks takes, in subdivisions of a compute unit.
     each: u64,
-    /// Blocks that have not begun.
+    /// Blocks that have not started.
     pending: u32,
     running: Vec<Group>,
     pending_pads: Vec<SimPad>,
     running_pads: Vec<RunningPad>,
-    /// Compute units that are not left to pads.
+    /// Compute units that are not reserved for pads.
     own_units: u32,
-    /// Blocks that ran, now or earlier.
+    /// Blocks that ran, in this launch or in an earlier launch of the same step.
     ran: u32,
     began: Option<Nanos>,
-    /// Blocks left, or were stopped.
-    left: bool,
-    /// Its kernel does not end by itself.
+    /// Whether blocks were evicted or stopped.
+    evicted: bool,
+    /// Whether its kernel never ends by itself (an injected fault).
     is_stuck: bool,
-    /// The device ended it, since it ran for too long.
+    /// Whether the device ended it because it ran for too long.
     has_failed: bool,
     stopped_blocks: u32,
     wasted_ns: u64,
@@ -144,76 +145,76 @@ impl Current {
     }
 }
 
-/// Compute units that queues share.
+/// Compute units that are shared by a range of queues.
 #[derive(Debug)]
 struct Lane {
     id: LaneId,
     queues: Range<usize>,
     compute_units: u32,
-    /// Parts of them that are taken.
+    /// The capacity in use, in subdivisions of a compute unit.
     used: u64,
 }
 
 /// One device queue.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Launches behind the current one, with the times at which they were handed over.
+    /// Launches behind the current one, with their submission times.
     waiting: VecDeque<(Nanos, SimLaunch)>,
     current: Option<Current>,
-    /// Those that ended and of which the scheduler has yet to hear.
-    untold: VecDeque<Ended>,
-    /// Before this the scheduler hears of none of them: of one queue it hears in order.
-    told_from: Nanos,
+    /// Launches that ended and have not been reported to the scheduler yet.
+    unreported: VecDeque<Ended>,
+    /// No completion is reported before this time: completions of one queue are reported in order.
+    report_from: Nanos,
 }
 
-/// What happens at a time.
+/// An event of the discrete simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
-    /// The device begins with the current launch of a queue.
+enum DeviceEvent {
+    /// The device starts the current launch of a queue.
     Open { queue: usize },
-    /// Blocks that began together have run.
+    /// A group of blocks has run.
     GroupEnds { queue: usize, group: u64 },
-    /// A raised epoch is what kernels read.
+    /// A raised epoch becomes visible to kernels.
     FlagSeen { task: TaskId, epoch: u32 },
-    /// Running blocks of a task are stopped.
+    /// The running blocks of a task are stopped.
     Interrupt { task: TaskId },
-    /// What is left of the current launch is gone.
+    /// The current launch of a queue is finished.
     Close { queue: usize },
-    /// The scheduler hears of the oldest launch that ended.
-    Tell { queue: usize },
+    /// The oldest unreported completion of a queue is reported to the scheduler.
+    Report { queue: usize },
 }
 
-/// A device in virtual time.
+/// A simulated device in virtual time.
 #[derive(Debug)]
 pub struct SimDevice {
     parameters: DeviceParameters,
     queues: Vec<Queue>,
-    /// The default lane, then those that were opened.
+    /// The default lane, then the opened lanes.
     lanes: Vec<Lane>,
-    /// Queues whose current launch has blocks on compute units or on their way there, in the order
-    /// in which that began.
+    /// Queues whose current launch has running or unassigned blocks, in the order in which these
+    /// launches started.
     open: Vec<usize>,
-    /// The queue that was opened last.
+    /// The queue whose launch was started last.
     last: Option<usize>,
-    /// Parts of compute units that are taken.
+    /// The capacity in use, in subdivisions of a compute unit.
     used: u64,
-    /// Epochs as kernels read them.
+    /// The epochs that kernels see.
     seen: HashMap<TaskId, Epoch>,
-    /// Blocks that ran of launches that were cut short, by task and step.
+    /// The number of blocks that ran in evicted launches, by task and step.
     ran: HashMap<(TaskId, u32), u32>,
-    happenings: BinaryHeap<Reverse<(Nanos, u64, Happening)>>,
-    /// Counts happenings and groups, so that what happens at one time has an order.
+    events: BinaryHeap<Reverse<(Nanos, u64, DeviceEvent)>>,
+    /// Counts events and groups, so that simultaneous events have a defined order.
     count: u64,
     /// Integral of `used` over time.
     busy: u128,
     now: Nanos,
     faults: DeviceFaults,
-    /// What ran where, from a time on, where somebody draws it.
+    /// If recording: since when, and the groups of blocks that ran.
     watched: Option<(Nanos, Vec<Occupying>)>,
 }
 
 impl SimDevice {
-    /// Parts of a compute unit, in what is watched.
+    /// Subdivisions of a compute unit in the recorded groups.
     pub(crate) const UNIT: u64 = UNIT;
 
     /// An idle device at time 0.
@@ -232,7 +233,7 @@ impl SimDevice {
             used: 0,
             seen: HashMap::new(),
             ran: HashMap::new(),
-            happenings: BinaryHeap::new(),
+            events: BinaryHeap::new(),
             count: 0,
             busy: 0,
             now: Nanos(0),
@@ -241,14 +242,14 @@ impl SimDevice {
         }
     }
 
-    /// With things that go wrong, as the seed has it.
+    /// The same device with injected faults, which depend on the seed.
     #[must_use]
     pub fn with_faults(self, faults: &Faults, seed: u64) -> SimDevice {
         SimDevice { faults: DeviceFaults::new(faults, seed), ..self }
     }
 
-    /// Opens a lane of so many compute units. Its queues come behind those there are, or take the
-    /// places of a lane's that is closed.
+    /// Opens a lane. Its queues follow the existing ones or reuse the places of the queues of a
+    /// closed lane.
     pub fn open_lane(&mut self, lane: &LaneConfig) {
         let queues = lane.queues.start as usize..lane.queues.end as usize;
         assert!(
@@ -261,7 +262,7 @@ impl SimDevice {
         self.lanes.push(Lane { id: lane.lane, queues, compute_units: lane.compute_units, used: 0 });
     }
 
-    /// Closes a lane in which nothing is.
+    /// Closes an idle lane.
     pub fn close_lane(&mut self, lane: LaneId) {
         let at = self.lanes.iter().position(|other| other.id == lane).expect("a lane that is open is closed");
         let closed = self.lanes.remove(at);
@@ -276,7 +277,7 @@ impl SimDevice {
         self.lanes.iter_mut().find(|lane| lane.queues.contains(&queue)).expect("a queue belongs to a lane")
     }
 
-    /// Parts of compute units are taken for a queue.
+    /// Reserves capacity for a queue.
     fn take(&mut self, queue: usize, parts: u64) {
         self.used += parts;
         self.lane(queue).used += parts;
@@ -287,24 +288,24 @@ impl SimDevice {
         self.lane(queue).used -= parts;
     }
 
-    /// What a queue's lane and the device have left, in parts of compute units.
+    /// The free capacity for a queue, within its lane and the device.
     fn room(&mut self, queue: usize) -> u64 {
-        let left = self.capacity() - self.used;
+        let free = self.capacity() - self.used;
         let lane = self.lane(queue);
-        left.min(u64::from(lane.compute_units) * UNIT - lane.used)
+        free.min(u64::from(lane.compute_units) * UNIT - lane.used)
     }
 
-    /// What went wrong so far.
+    /// The faults injected so far.
     pub(crate) fn faults(&self) -> &DeviceFaults {
         &self.faults
     }
 
-    /// Remembers what runs from a time on.
+    /// Records the groups of blocks that run from a time on.
     pub(crate) fn watch(&mut self, from: Nanos) {
         self.watched = Some((from, Vec::new()));
     }
 
-    /// What ran since then, up to now.
+    /// The recorded groups up to now.
     pub(crate) fn watched(mut self) -> Vec<Occupying> {
         let now = self.now;
         for queue in 0..self.queues.len() {
@@ -347,45 +348,45 @@ impl SimDevice {
         }
     }
 
-    /// Puts a launch into a queue.
+    /// Submits a launch to a queue.
     pub fn submit(&mut self, now: Nanos, queue: QueueId, launch: SimLaunch) {
         let queue = queue.0 as usize;
         self.queues[queue].waiting.push_back((now, launch));
         self.fetch(now, queue);
     }
 
-    /// Raises the epoch of a task; kernels read it a little later.
+    /// Raises the epoch of a task. Kernels see it after a delay.
     pub fn raise_epoch(&mut self, now: Nanos, task: TaskId, epoch: Epoch) {
-        if self.faults.failing_resets.strikes() {
+        if self.faults.failing_resets.happens() {
             return;
         }
-        self.after(now, self.parameters.costs.flag_ns, Happening::FlagSeen { task, epoch: epoch.0 });
+        self.after(now, self.parameters.costs.flag_ns, DeviceEvent::FlagSeen { task, epoch: epoch.0 });
     }
 
-    /// Nothing of a task will come any more.
+    /// Drops the state of a task that has ended.
     pub fn forget(&mut self, task: TaskId) {
         self.seen.remove(&task);
         self.ran.retain(|(owner, _), _| *owner != task);
     }
 
-    /// When something happens next, if anything does.
+    /// The time of the next event, if there is one.
     pub fn next(&self) -> Option<Nanos> {
-        self.happenings.peek().map(|Reverse((at, ..))| *at)
+        self.events.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Lets time pass and appends what the scheduler hears meanwhile.
-    pub fn advance(&mut self, until: Nanos, told: &mut Vec<Ended>) {
-        while let Some(&Reverse((at, _, happening))) = self.happenings.peek()
+    /// Advances the time and appends the completions that are reported until then.
+    pub fn advance(&mut self, until: Nanos, reported: &mut Vec<Ended>) {
+        while let Some(&Reverse((at, _, event))) = self.events.peek()
             && at <= until
         {
-            self.happenings.pop();
+            self.events.pop();
             self.pass(at);
-            self.happen(at, happening, told);
+            self.handle(at, event, reported);
         }
         self.pass(until);
     }
 
-    /// The share of the device that was in use so far, from 0 to 1.
+    /// The average utilisation of the device so far, from 0 to 1.
     pub fn utilisation(&self) -> f64 {
         let all = u128::from(self.now.0) * u128::from(self.capacity());
         if all == 0 { 0.0 } else { self.busy as f64 / all as f64 }
@@ -400,29 +401,29 @@ impl SimDevice {
         self.now = now;
     }
 
-    fn after(&mut self, now: Nanos, ns: u64, happening: Happening) {
+    fn after(&mut self, now: Nanos, ns: u64, event: DeviceEvent) {
         self.count += 1;
-        self.happenings.push(Reverse((Nanos(now.0 + ns), self.count, happening)));
+        self.events.push(Reverse((Nanos(now.0 + ns), self.count, event)));
     }
 
-    fn happen(&mut self, now: Nanos, happening: Happening, told: &mut Vec<Ended>) {
-        match happening {
-            Happening::Open { queue } => self.open(now, queue),
-            Happening::GroupEnds { queue, group } => self.group_ends(now, queue, group),
-            Happening::FlagSeen { task, epoch } => {
+    fn handle(&mut self, now: Nanos, event: DeviceEvent, reported: &mut Vec<Ended>) {
+        match event {
+            DeviceEvent::Open { queue } => self.open(now, queue),
+            DeviceEvent::GroupEnds { queue, group } => self.group_ends(now, queue, group),
+            DeviceEvent::FlagSeen { task, epoch } => {
                 self.seen.insert(task, Epoch(epoch));
                 if self.parameters.preempt_level == PreemptLevel::Interrupt {
-                    self.after(now, self.parameters.costs.interrupt_ns, Happening::Interrupt { task });
+                    self.after(now, self.parameters.costs.interrupt_ns, DeviceEvent::Interrupt { task });
                 }
                 self.dispatch(now);
             }
-            Happening::Interrupt { task } => self.interrupt(now, task),
-            Happening::Close { queue } => self.close(now, queue),
-            Happening::Tell { queue } => told.extend(self.queues[queue].untold.pop_front()),
+            DeviceEvent::Interrupt { task } => self.interrupt(now, task),
+            DeviceEvent::Close { queue } => self.close(now, queue),
+            DeviceEvent::Report { queue } => reported.extend(self.queues[queue].unreported.pop_front()),
         }
     }
 
-    /// Turns to the next launch of a queue, if it is free for one.
+    /// Starts the next launch of a queue if it has no current one.
     fn fetch(&mut self, now: Nanos, queue: usize) {
         let (costs, compute_units) = (self.parameters.costs, self.lane(queue).compute_units);
         let place = &mut self.queues[queue];
@@ -441,15 +442,15 @@ impl SimDevice {
             launch,
             ran,
             began: None,
-            left: false,
-            is_stuck: self.faults.stuck_kernels.strikes(),
+            evicted: false,
+            is_stuck: self.faults.stuck_kernels.happens(),
             has_failed: false,
             stopped_blocks: 0,
             wasted_ns: 0,
         });
         let turns = !self.open.is_empty() && self.last != Some(queue);
         let ready = Nanos(submitted.0 + costs.launch_ns).max(now);
-        self.after(ready, if turns { costs.dispatch_ns } else { 0 }, Happening::Open { queue });
+        self.after(ready, if turns { costs.dispatch_ns } else { 0 }, DeviceEvent::Open { queue });
     }
 
     fn is_raised(&self, launch: &SimLaunch) -> bool {
@@ -464,19 +465,19 @@ impl SimDevice {
         let launch = self.current(queue).launch.clone();
         if self.is_raised(&launch) {
             let current = self.current(queue);
-            current.left = current.pending > 0;
-            return self.after(now, self.parameters.costs.evicted_launch_ns, Happening::Close { queue });
+            current.evicted = current.pending > 0;
+            return self.after(now, self.parameters.costs.evicted_launch_ns, DeviceEvent::Close { queue });
         }
         self.open.push(queue);
         self.last = Some(queue);
         self.dispatch(now);
     }
 
-    /// Gives blocks to compute units, as long as there is room.
+    /// Assigns blocks to compute units as long as there is capacity.
     fn dispatch(&mut self, now: Nanos) {
         let mut order = self.open.clone();
         if self.parameters.has_priorities {
-            // The first queue of each lane.
+            // The first queue of each lane has priority.
             order.sort_by_key(|&queue| !self.lanes.iter().any(|lane| lane.queues.start == queue));
         }
         for queue in order {
@@ -495,7 +496,7 @@ impl SimDevice {
         let is_raised = place.current.as_ref().is_some_and(|current| self.is_raised(&current.launch));
         let current = self.current(queue);
         if is_raised && current.pending > 0 {
-            (current.left, current.pending) = (true, 0);
+            (current.evicted, current.pending) = (true, 0);
         }
     }
 
@@ -515,7 +516,8 @@ impl SimDevice {
         current.began.get_or_insert(now);
         current.running.push(Group { number: group, blocks, began: now });
         let taken = u64::from(blocks) * current.each;
-        // Pads are apart from it, everybody else's blocks are among its own.
+        // Pads have compute units of their own; all other blocks share compute units with this
+        // launch.
         let pads: u64 =
             current.running_pads.iter().map(|running| u64::from(running.pad.shape.compute_units) * UNIT).sum();
         let profile = &current.launch.kernel.profile;
@@ -526,10 +528,10 @@ impl SimDevice {
         let slower = contention as u64 + if current.launch.pads.is_empty() { 0 } else { costs.padding_permille };
         let took = if current.is_stuck { STUCK_KERNEL_NS } else { longer(wave_ns, slower) };
         self.take(queue, taken);
-        self.after(now, took, Happening::GroupEnds { queue, group });
+        self.after(now, took, DeviceEvent::GroupEnds { queue, group });
     }
 
-    /// Begins with what runs beside the current launch of a queue, once there is room for it.
+    /// Starts the pads of the current launch of a queue as soon as there is capacity.
     fn start_pads(&mut self, now: Nanos, queue: usize) {
         while let Some(pad) = self.current(queue).pending_pads.last().cloned()
             && u64::from(pad.shape.compute_units) * UNIT <= self.room(queue)
@@ -540,7 +542,7 @@ impl SimDevice {
             self.after(
                 now,
                 longer(pad.ns(), self.parameters.costs.padding_permille),
-                Happening::GroupEnds { queue, group },
+                DeviceEvent::GroupEnds { queue, group },
             );
             let current = self.current(queue);
             current.pending_pads.pop();
@@ -571,13 +573,13 @@ impl SimDevice {
             let ran = self.ran.entry((task, step)).or_default();
             *ran = (*ran + shape.blocks).min(kernel.profile.blocks);
         } else {
-            // It was stopped before.
+            // The group was stopped before.
             return;
         }
         self.dispatch(now);
     }
 
-    /// Stops running blocks of a task whose launches carry an epoch that was raised since.
+    /// Stops the running blocks of a task in launches whose epoch was raised.
     fn interrupt(&mut self, now: Nanos, task: TaskId) {
         for queue in self.open.clone() {
             let launch = self.current(queue).launch.clone();
@@ -589,14 +591,15 @@ impl SimDevice {
         self.dispatch(now);
     }
 
-    /// Stops what runs of a queue's current launch; what has not begun does not begin.
+    /// Stops the running blocks of the current launch of a queue, and evicts those that have not
+    /// started.
     fn stop_blocks(&mut self, now: Nanos, queue: usize) {
         let current = self.current(queue);
         let (mut freed, each, launch) = (0, current.each, current.launch.clone());
         let stopped = std::mem::take(&mut current.running);
         current.pending = 0;
         for group in &stopped {
-            current.left = true;
+            current.evicted = true;
             current.stopped_blocks += group.blocks;
             freed += u64::from(group.blocks) * current.each;
             current.wasted_ns +=
@@ -606,29 +609,29 @@ impl SimDevice {
         stopped.iter().for_each(|group| self.note(&launch, each, group, now, true));
     }
 
-    /// The current launch of a queue is over; the next one comes.
+    /// Finishes the current launch of a queue and turns to the next one.
     fn close(&mut self, now: Nanos, queue: usize) {
         let current = self.queues[queue].current.take().expect("the queue has come to a launch");
-        let Current { launch, ran, began, left, has_failed, stopped_blocks, wasted_ns, .. } = current;
-        if left {
+        let Current { launch, ran, began, evicted, has_failed, stopped_blocks, wasted_ns, .. } = current;
+        if evicted {
             self.ran.insert((launch.task, launch.step), ran);
         }
-        let end = match (has_failed, left) {
+        let end = match (has_failed, evicted) {
             (true, _) => LaunchEnd::Failed,
             (false, true) => LaunchEnd::Evicted,
             (false, false) => LaunchEnd::Complete,
         };
-        let late_ns = if self.faults.late_completions.strikes() { LATE_COMPLETION_NS } else { 0 };
+        let late_ns = if self.faults.late_completions.happens() { LATE_COMPLETION_NS } else { 0 };
         let place = &mut self.queues[queue];
-        place.untold.push_back(Ended { launch: launch.launch, end, began, at: now, stopped_blocks, wasted_ns });
-        place.told_from = place.told_from.max(Nanos(now.0 + self.parameters.costs.completion_ns + late_ns));
-        let told = place.told_from;
-        self.after(told, 0, Happening::Tell { queue });
+        place.unreported.push_back(Ended { launch: launch.launch, end, began, at: now, stopped_blocks, wasted_ns });
+        place.report_from = place.report_from.max(Nanos(now.0 + self.parameters.costs.completion_ns + late_ns));
+        let reported = place.report_from;
+        self.after(reported, 0, DeviceEvent::Report { queue });
         self.fetch(now, queue);
     }
 }
 
-/// A time with so many thousandths more.
+/// A time increased by so many thousandths.
 fn longer(ns: u64, permille: u64) -> u64 {
     ns + (u128::from(ns) * u128::from(permille) / 1000) as u64
 }

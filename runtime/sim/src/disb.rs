@@ -1,7 +1,7 @@
-//! DISB's workload files (v1.0), unchanged: who calls which model, and when.
+//! DISB's workload files (v1.0): which client calls which model, and when.
 //!
-//! A client's class stands in its id (`_rt`, `_be`), where REEF's published configurations put it;
-//! ids without either take it from `priority`, of which 0 is real-time.
+//! The class of a client follows from the suffix of its id (`_rt`, `_be`), as in REEF's published
+//! configurations. Without such a suffix it follows from `priority`, of which 0 is real-time.
 
 use crate::error::SimError;
 use crate::limits::{CLIENTS_MAX, RATE_MAX, SECONDS_MAX, TRACE_MAX};
@@ -11,44 +11,44 @@ use serde::Deserialize;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is asked of a device.
+/// A workload: the clients, and for how long they call.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Its name, for reports.
+    /// Its name in reports.
     pub name: String,
-    /// How long requests arrive, in nanoseconds.
+    /// For how long calls arrive, in nanoseconds.
     pub duration_ns: u64,
-    /// Who asks.
+    /// The clients.
     pub clients: Vec<Client>,
 }
 
 /// One client, which calls one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Client {
-    /// Its name.
+    /// Its id in the file.
     pub id: String,
-    /// Its service class.
+    /// Its class.
     pub class: Class,
-    /// The model, as the file names it.
+    /// The name of the model in the file.
     pub model: String,
-    /// When it calls.
+    /// The arrivals of its calls.
     pub load: Load,
 }
 
-/// When a client calls.
+/// The arrivals of the calls of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Load {
-    /// As soon as the last call is answered (closed loop).
+    /// A closed loop: the next call follows the answer to the last one.
     Continuous,
-    /// So many times per second, at equal distances.
+    /// So many calls per second, at equal distances.
     Periodic(f64),
-    /// So many times per second on average, at random.
+    /// A Poisson process with so many calls per second on average.
     Poisson(f64),
-    /// At these times, in nanoseconds from the beginning, ascending.
+    /// A trace of arrival times, in nanoseconds from the start, ascending.
     Trace(Arc<[u64]>),
 }
 
-/// The five models of DISB: what clients are called, and what they call.
+/// The five models of DISB: the stem of the client ids, and the name of the model.
 const MODELS: [(&str, &str); 5] = [
     ("resnet152", "resnet152-imagenet"),
     ("densenet201", "densenet201-imagenet"),
@@ -60,10 +60,10 @@ const MODELS: [(&str, &str); 5] = [
 const RESNET: usize = 0;
 const VGG: usize = 2;
 
-/// Seconds of DISB's workloads.
+/// The duration of DISB's workloads, in seconds.
 const DISB_SECONDS: u64 = 60;
 
-/// The workloads that [`Workload::disb`] knows.
+/// The letters that [`Workload::disb`] accepts.
 pub const DISB: [&str; 5] = ["A", "B", "C", "D", "E"];
 
 #[derive(Deserialize)]
@@ -95,7 +95,7 @@ struct RawClient {
 
 impl Workload {
     /// A workload of DISB v1.0 by its letter, one of [`DISB`]. Best-effort clients are closed
-    /// loops; other publications mean other loads by the same letters.
+    /// loops. Other publications use the same letters for other loads.
     pub fn disb(letter: &str) -> Option<Workload> {
         let client = |model: usize, class, load: &Load| {
             let (name, model) = MODELS[model];
@@ -116,12 +116,12 @@ impl Workload {
         Some(Workload { name: format!("DISB v1.0 {letter}"), duration_ns: DISB_SECONDS * 1_000_000_000, clients })
     }
 
-    /// What is said of a run of it.
+    /// The title of a report on this workload.
     pub fn variant(&self, as_disb: bool) -> String {
         format!("{}{}", self.name, if as_disb { ", as DISB measures" } else { "" })
     }
 
-    /// The same for a device that is so much faster: rates are multiplied.
+    /// The same workload for a device that is faster by a factor: rates are multiplied.
     pub fn scaled(mut self, factor: f64) -> Workload {
         for client in &mut self.clients {
             client.load = match std::mem::replace(&mut client.load, Load::Continuous) {
@@ -137,8 +137,8 @@ impl Workload {
     /// Reads a workload file.
     ///
     /// # Errors
-    /// A file that cannot be read, that is none, or that asks for a load nobody knows: `dependent`
-    /// ones, which run behind others, are not supported.
+    /// If the file cannot be read, is not a workload, or has a load of an unknown type. `dependent`
+    /// loads, which follow the calls of other clients, are not supported.
     pub fn read(path: &Path) -> Result<Workload, SimError> {
         let invalid = |what: String| SimError::Invalid { path: path.to_owned(), what };
         let File { time, tasks } = read_json(path)?;
@@ -183,7 +183,7 @@ fn client(task: Task) -> Result<Client, String> {
     Ok(Client { id, class, model, load })
 }
 
-/// Milliseconds of a recorded load as nanoseconds, in order.
+/// Converts recorded arrival times from milliseconds to nanoseconds and sorts them.
 fn recorded(ms: Vec<f64>) -> Result<Arc<[u64]>, String> {
     if ms.len() > TRACE_MAX {
         return Err(format!("{} recorded arrivals; at most {TRACE_MAX} are read", ms.len()));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_files_are_rejected() {
         assert!(
             one("a", r#"{"type": "periodic", "frequency": 0}"#).expect_err("no rate").contains("no frequency above 0")
         );
@@ -232,6 +232,6 @@ mod tests {
             one("a", r#"{"type": "trace", "trace": [-1]}"#).expect_err("negative").contains("an arrival after -1 ms")
         );
         assert!(read(r#"{"time": 0, "tasks": []}"#).expect_err("no time").contains("runs for 0 seconds"));
-        assert!(read(r#"{"time": 1, "tasks": []}"#).expect_err("nobody").contains("0 clients"));
+        assert!(read(r#"{"time": 1, "tasks": []}"#).expect_err("no client").contains("0 clients"));
     }
 }

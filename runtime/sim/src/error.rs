@@ -1,4 +1,4 @@
-//! What can be wrong with files and what is asked of a simulation.
+//! Errors of files and of simulation set-ups.
 
 use atoll_core::LaneError;
 use std::path::PathBuf;
@@ -14,43 +14,43 @@ pub enum SimError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// A file is larger than anything of its kind.
+    /// A file is too large.
     #[error("{}: {bytes} bytes, at most {max} are read", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// Its size.
         bytes: u64,
-        /// What is read at most.
+        /// The largest accepted size.
         max: u64,
     },
-    /// A file is not the JSON it should be.
+    /// A file is not the expected JSON.
     #[error("{}: {source}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// Where and what.
+        /// The position and kind of the error.
         source: serde_json::Error,
     },
-    /// A file says something that makes no sense.
+    /// A file has invalid contents.
     #[error("{}: {what}", path.display())]
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What.
+        /// What is wrong.
         what: String,
     },
-    /// The device cannot be divided so.
+    /// The device cannot be divided into these lanes.
     #[error("the lanes: {0}")]
     Lane(LaneError),
-    /// A workload names a model that was not given.
+    /// A workload calls an unknown model.
     #[error("client `{client}` calls the model `{model}`, for which there is no profile; known are: {known}")]
     UnknownModel {
         /// The client.
         client: String,
         /// The model.
         model: String,
-        /// What there is.
+        /// The known models.
         known: String,
     },
 }

@@ -1,40 +1,40 @@
-//! Things that go wrong on demand: each at a rate, each with a generator of its own, so that one
-//! does not move the others.
+//! Fault injection: each kind of fault has a rate and a random generator of its own, so that
+//! changing one rate does not change when the other faults happen.
 
 use atoll_core::rng::Rng;
 use serde::Serialize;
 
-/// How much later than usual a late completion is told: what a thread waits that lost its CPU to
+/// The additional latency of a late completion: how long a thread waits after it lost its CPU to
 /// another one.
 pub(crate) const LATE_COMPLETION_NS: u64 = 1_000_000;
 
-/// When the scheduler looks again after a wake-up that was lost, if nothing else wakes it.
+/// The longest time until the scheduler looks for completions after a lost wake-up.
 pub(crate) const LOST_WAKEUP_NS: u64 = 10_000_000;
 
-/// When the device ends a kernel that does not end by itself.
+/// When the device ends a kernel that never ends by itself.
 pub(crate) const STUCK_KERNEL_NS: u64 = 100_000_000;
 
-/// A client that dies does so within this time from its call.
+/// A client that dies does so within this time after its call.
 pub(crate) const DEATH_NS_MAX: u64 = 10_000_000;
 
-/// How often things go wrong: shares of what could, from 0 to 1.
+/// Fault rates, as probabilities from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Of all launches: their end is told a millisecond late.
+    /// Per launch: its completion is reported a millisecond late.
     pub late_completions: f64,
-    /// Of all ends of launches: the scheduler hears nothing until something else wakes it, at the
-    /// latest 10 ms later.
+    /// Per completion: it does not wake the scheduler, which notices it at its next wake-up, at
+    /// most 10 ms later.
     pub lost_wakeups: f64,
-    /// Of all calls: within 10 ms their client dies. It is back at once and calls anew.
+    /// Per call: the client dies within 10 ms. It restarts at once and calls again.
     pub dead_clients: f64,
-    /// Of all launches: their kernel does not end by itself. The device ends it after 100 ms,
-    /// unless it can stop running blocks and is asked to.
+    /// Per launch: the kernel never ends by itself. The device ends it after 100 ms, unless the
+    /// device can stop running blocks and is asked to.
     pub stuck_kernels: f64,
-    /// Of all raised epochs: kernels never read the new value, and run to their end.
+    /// Per raised epoch: kernels never see the new value, and run to their end.
     pub failing_resets: f64,
 }
 
-/// A fault as users name it.
+/// A kind of fault with its name in command lines.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultEntry {
     /// Its name.
@@ -43,7 +43,7 @@ pub struct FaultEntry {
     pub of: fn(&mut Faults) -> &mut f64,
 }
 
-/// Every fault.
+/// All kinds of faults.
 pub const FAULTS: [FaultEntry; 5] = [
     FaultEntry { name: "late-completions", of: |faults| &mut faults.late_completions },
     FaultEntry { name: "lost-wakeups", of: |faults| &mut faults.lost_wakeups },
@@ -52,60 +52,61 @@ pub const FAULTS: [FaultEntry; 5] = [
     FaultEntry { name: "failing-resets", of: |faults| &mut faults.failing_resets },
 ];
 
-/// What went wrong in a run.
+/// The faults injected in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FaultCounts {
-    /// Launches whose end was told late.
+    /// Launches whose completion was reported late.
     pub late_completions: u64,
-    /// Ends of launches that woke nobody.
+    /// Completions that did not wake the scheduler.
     pub lost_wakeups: u64,
-    /// Clients that died with a call.
+    /// Clients that died during a call.
     pub dead_clients: u64,
     /// Launches whose kernel did not end by itself.
     pub stuck_kernels: u64,
-    /// Raised epochs that nobody read.
+    /// Raised epochs that kernels did not see.
     pub failing_resets: u64,
 }
 
-/// One fault, as it is thrown for.
+/// One kind of fault with its random generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance {
     share: f64,
     rng: Rng,
-    struck: u64,
+    count: u64,
 }
 
 impl Chance {
-    /// A fault of this share; `seed` is the run's, `which` tells its faults apart.
+    /// A fault with this probability. `seed` is the seed of the run, `which` the number of the
+    /// kind.
     pub(crate) fn new(share: f64, seed: u64, which: u64) -> Chance {
-        // Mixed, so that neighbouring seeds have nothing to do with each other.
+        // Mixed, so that neighbouring seeds are unrelated.
         Chance {
             share,
             rng: Rng::new(Rng::new(seed.wrapping_mul(FAULTS.len() as u64).wrapping_add(which)).next_u64()),
-            struck: 0,
+            count: 0,
         }
     }
 
-    /// Whether it strikes this time.
-    pub(crate) fn strikes(&mut self) -> bool {
-        // Nothing is drawn for what never happens.
-        let strikes = self.share > 0.0 && (self.rng.next_u64() >> 11) as f64 / ((1_u64 << 53) as f64) < self.share;
-        self.struck += u64::from(strikes);
-        strikes
+    /// Whether the fault happens this time.
+    pub(crate) fn happens(&mut self) -> bool {
+        // A probability of 0 draws no random number.
+        let happens = self.share > 0.0 && (self.rng.next_u64() >> 11) as f64 / ((1_u64 << 53) as f64) < self.share;
+        self.count += u64::from(happens);
+        happens
     }
 
-    /// Where in a range it strikes.
+    /// A random number below a bound, for example the time at which the fault happens.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.rng.below(bound)
     }
 
-    /// How often it did.
-    pub(crate) fn struck(&self) -> u64 {
-        self.struck
+    /// How often the fault happened.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
     }
 }
 
-/// The faults of a device.
+/// The faults of the device.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceFaults {
     pub(crate) late_completions: Chance,
@@ -123,7 +124,7 @@ impl DeviceFaults {
     }
 }
 
-/// The faults of everything around a device.
+/// The faults outside of the device.
 #[derive(Clone, Debug)]
 pub(crate) struct WorldFaults {
     pub(crate) lost_wakeups: Chance,
@@ -138,14 +139,14 @@ impl WorldFaults {
         }
     }
 
-    /// What went wrong so far, on the device too.
+    /// All faults injected so far, including those of the device.
     pub(crate) fn counts(&self, device: &DeviceFaults) -> FaultCounts {
         FaultCounts {
-            late_completions: device.late_completions.struck(),
-            lost_wakeups: self.lost_wakeups.struck(),
-            dead_clients: self.dead_clients.struck(),
-            stuck_kernels: device.stuck_kernels.struck(),
-            failing_resets: device.failing_resets.struck(),
+            late_completions: device.late_completions.count(),
+            lost_wakeups: self.lost_wakeups.count(),
+            dead_clients: self.dead_clients.count(),
+            stuck_kernels: device.stuck_kernels.count(),
+            failing_resets: device.failing_resets.count(),
         }
     }
 }
@@ -155,12 +156,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_strikes_as_often_as_it_is_to() {
-        let struck = |share: f64| {
+    fn a_fault_happens_at_its_rate() {
+        let count = |share: f64| {
             let mut chance = Chance::new(share, 7, 2);
-            (0..10_000).filter(|_| chance.strikes()).count() as u64 == chance.struck()
-                && chance.struck().abs_diff((share * 1e4) as u64) < 300
+            (0..10_000).filter(|_| chance.happens()).count() as u64 == chance.count()
+                && chance.count().abs_diff((share * 1e4) as u64) < 300
         };
-        assert!([0.0, 0.01, 0.5, 1.0].into_iter().all(struck));
+        assert!([0.0, 0.01, 0.5, 1.0].into_iter().all(count));
     }
 }

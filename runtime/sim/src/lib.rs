@@ -1,9 +1,23 @@
-//! Simulation in virtual time (design D3): a device made of parameters, clients made of workload
-//! files, and between them the scheduler that the daemon runs.
+//! Discrete-event simulation of the scheduler: a device described by parameters, clients described
+//! by workload files, and between them the same [`atoll_core::DeviceScheduler`] that the daemon
+//! runs.
 //!
-//! [`SimDevice`] executes launches as blocks on compute units, with the times of a profile and
-//! named [`Costs`] for everything else. [`simulate`] lets the clients of a [`Workload`] call models
-//! on it. Nothing reads a clock: the same seed gives the same run, on any machine.
+//! - [`SimDevice`] executes launches as blocks on compute units. Block times come from a kernel
+//!   profile, all other times from named [`Costs`].
+//! - [`simulate`] runs the clients of a [`Workload`] against the scheduler and returns a
+//!   [`Report`]; [`watch`] returns which compute units were in use when.
+//! - [`Model`] reads kernel profiles, among them REEF's published ones.
+//!
+//! Not here: a simulation of memory, of the engine's threads, or of what kernels compute. Policies
+//! are in [`atoll_core`].
+//!
+//! # Invariants
+//!
+//! - Time is virtual: nothing reads a clock. The same set-up and seed give the same run on any
+//!   machine.
+//! - Every call is counted exactly once, as served or as dropped.
+//!
+//! Start with `world.rs` (the main loop), then `device.rs`.
 
 mod arrivals;
 mod device;

@@ -1,38 +1,38 @@
-//! Who ran on which compute units when, for pictures.
+//! Which client used which compute units when, for plots.
 
 use crate::model::Kernel;
 use atoll_core::{Nanos, TaskId};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks that began together, and the part of the device that they had.
+/// A group of blocks that started together, and the compute units that it used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Occupied {
-    /// Index of the client.
+    /// Index of the client in the workload.
     pub client: usize,
-    /// The kernel.
+    /// The name of the kernel.
     pub kernel: String,
-    /// How many blocks.
+    /// The number of blocks.
     pub blocks: u32,
-    /// Compute units from the first one, in pieces; fractions are shared with others.
+    /// Ranges of compute units, counted from the first one. Fractions are shared with other groups.
     pub units: Vec<Range<f64>>,
-    /// When they began.
+    /// When the blocks started.
     pub began: Nanos,
-    /// When they were done.
+    /// When the blocks ended.
     pub ended: Nanos,
-    /// They were stopped, and run again later.
+    /// Whether the blocks were stopped, to run again later.
     pub was_cut: bool,
-    /// They ran beside a real-time launch, in the same launch.
+    /// Whether the blocks were padding of a real-time launch.
     pub is_padding: bool,
 }
 
-/// The same as the device has it.
+/// A group of blocks as the device records it.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) task: TaskId,
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) blocks: u32,
-    /// How much of the device they took, in its smallest parts.
+    /// The capacity used, in subdivisions of a compute unit.
     pub(crate) parts: u64,
     pub(crate) began: Nanos,
     pub(crate) ended: Nanos,
@@ -40,8 +40,8 @@ pub(crate) struct Group {
     pub(crate) is_padding: bool,
 }
 
-/// Finds a place on the device for each group, the lowest that is free: which compute units they
-/// were on the simulation does not say, only how many.
+/// Assigns each group the lowest free compute units. The simulation only knows how many compute
+/// units a group used, not which.
 pub(crate) fn place(mut groups: Vec<Group>) -> Vec<(Group, Vec<Range<u64>>)> {
     groups.sort_by_key(|group| (group.began, group.ended));
     let mut busy: Vec<(Nanos, Range<u64>)> = Vec::new();
@@ -94,7 +94,8 @@ mod tests {
         let placed = place(vec![group(4, 0, 10), group(3, 0, 5), group(2, 5, 9), group(3, 6, 9), group(9, 10, 11)]);
         let pieces: Vec<Vec<(u64, u64)>> =
             placed.iter().map(|(_, pieces)| pieces.iter().map(|piece| (piece.start, piece.end)).collect()).collect();
-        // The shorter of the first two stands first, and what comes takes what it left.
+        // The shorter of the first two groups is placed first, and later groups take the place that
+        // it leaves.
         assert_eq!(pieces, [vec![(0, 3)], vec![(3, 7)], vec![(0, 2)], vec![(2, 3), (7, 9)], vec![(0, 9)]]);
         for (at, (group, pieces)) in placed.iter().enumerate() {
             assert_eq!(pieces.iter().map(|piece| piece.end - piece.start).sum::<u64>(), group.parts);

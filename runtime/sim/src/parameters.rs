@@ -1,39 +1,40 @@
-//! Devices as parameters, each figure with its source. What is not measured by anybody is said to
-//! be a guess.
+//! Devices as parameters, each figure with its source. Figures that were not measured are marked as
+//! guesses.
 
 use atoll_core::PreemptLevel;
 
-/// What things take on a device besides its kernels' own blocks, in nanoseconds unless named
-/// otherwise.
+/// Latencies and overheads of a device besides the blocks of its kernels, in nanoseconds unless
+/// stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// From handing a launch over to its first block, where nothing is in front of it. Behind
-    /// others it is hidden by them.
+    /// From submitting a launch to an idle queue to its first block. Behind other launches this
+    /// latency is hidden.
     pub launch_ns: u64,
-    /// What a launch waits besides, if a launch of another device queue began last: the device
-    /// turns from queue to queue.
+    /// Additional latency if the device last started a launch of another queue: it switches between
+    /// queues.
     pub dispatch_ns: u64,
-    /// A launch that finds its epoch raised: fetched, dispatched, gone.
+    /// How long the device takes to discard a launch whose epoch was raised.
     pub evicted_launch_ns: u64,
-    /// From raising an epoch to kernels reading it.
+    /// From raising an epoch until kernels see it.
     pub flag_ns: u64,
-    /// From kernels reading it to running blocks being gone, where a device can stop them.
+    /// From kernels seeing a raised epoch until running blocks are stopped, on devices that can
+    /// stop them.
     pub interrupt_ns: u64,
-    /// From the end of a launch to the scheduler hearing of it.
+    /// From the end of a launch until the scheduler is notified.
     pub completion_ns: u64,
-    /// How much longer blocks take while others fill the whole device, in thousandths: bandwidth
-    /// and caches.
+    /// How much longer blocks take while other kernels fill the whole device, in thousandths:
+    /// contention for bandwidth and caches.
     pub contention_permille: u64,
-    /// How much longer blocks take in a padding (dkp) launch, in thousandths.
+    /// How much longer blocks take in a launch with padding, in thousandths.
     pub padding_permille: u64,
 }
 
-/// One cost by name, for studies of what it matters.
+/// One cost by its name, for sensitivity studies.
 #[derive(Clone, Copy)]
 pub struct CostEntry {
     /// Its name.
     pub name: &'static str,
-    /// Where it stands.
+    /// The field.
     pub of: fn(&mut Costs) -> &mut u64,
 }
 
@@ -49,32 +50,32 @@ pub const COSTS: &[CostEntry] = &[
     CostEntry { name: "padding", of: |costs| &mut costs.padding_permille },
 ];
 
-/// A device to be simulated.
+/// The parameters of a simulated device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceParameters {
-    /// The name it is selected by, behind `sim:`.
+    /// Its name, without the prefix `sim:`.
     pub name: &'static str,
-    /// What it stands for, and where its figures come from.
+    /// Which device it models, and the sources of the figures.
     pub about: &'static str,
-    /// Its compute units.
+    /// The number of compute units.
     pub compute_units: u32,
-    /// What it can do to work it was given.
+    /// How the device can preempt.
     pub preempt_level: PreemptLevel,
-    /// Device queues.
+    /// The number of device queues.
     pub queues: u32,
-    /// Whether blocks of queue 0 go before those of the others; otherwise launches get compute
-    /// units in the order in which they began.
+    /// Whether queue 0 has priority over the others. Otherwise launches get compute units in the
+    /// order in which they started.
     pub has_priorities: bool,
-    /// What things take.
+    /// Its latencies and overheads.
     pub costs: Costs,
 }
 
-/// MI50 with REEF's driver patch. REEF §4.1: a device queue of 4 is emptied in 31 µs, which is 8
-/// for each evicted launch (one alone takes about 20); §5: 20 to 40 µs between streams; §7.3: less
-/// than 40 µs for a whole preemption, 3 of them for host queues, which leaves a few for flag and
-/// interruption; §7.4: 0.8 % for padding. Launch and completion are guesses from the
-/// shortest kernels of its profiles (12 µs with a launch), contention one from GPREEMPT's table of
-/// unprioritised sharing on an MI100.
+/// MI50 with REEF's driver patch. REEF §4.1: emptying a device queue of 4 launches takes 31 µs,
+/// which is 8 µs per evicted launch (a single one takes about 20); §5: 20 to 40 µs between streams;
+/// §7.3: less than 40 µs for a whole preemption, 3 of them for host queues, which leaves a few for
+/// the flag and the interrupt; §7.4: 0.8 % for padding. Launch and completion are guesses from the
+/// shortest kernels of its profiles (12 µs including the launch). Contention is a guess from
+/// GPREEMPT's table of sharing without priorities on an MI100.
 const MI50_COSTS: Costs = Costs {
     launch_ns: 8_000,
     dispatch_ns: 20_000,
@@ -86,9 +87,9 @@ const MI50_COSTS: Costs = Costs {
     padding_permille: 8,
 };
 
-/// NVIDIA: an asynchronous launch is 2 to 4 µs, back-to-back dispatch of empty kernels 2 to 4, a
-/// word in mapped host memory seen after 2 to 10; running blocks cannot be stopped. None of it was
-/// measured by us.
+/// NVIDIA: an asynchronous launch takes 2 to 4 µs, back-to-back dispatch of empty kernels 2 to 4
+/// µs, and a word in mapped host memory becomes visible after 2 to 10 µs. Running blocks cannot be
+/// stopped. These are published figures; we have not measured them.
 const NVIDIA_COSTS: Costs = Costs {
     launch_ns: 4_000,
     dispatch_ns: 1_000,
@@ -100,9 +101,9 @@ const NVIDIA_COSTS: Costs = Costs {
     padding_permille: 8,
 };
 
-/// The host device. What a launch takes is in its profile, from which the gaps between launches
-/// come too. A flag is a word that compute units share; an evicted launch is taken off its ring
-/// without a call; compute units go on with the next block at once.
+/// The host device. The profile includes the launch latency and the gaps between launches. The flag
+/// is a word in shared memory, an evicted launch is removed from its ring without a system call,
+/// and compute units continue with the next block at once.
 const HOST_COSTS: Costs = Costs {
     launch_ns: 0,
     dispatch_ns: 0,
@@ -114,7 +115,7 @@ const HOST_COSTS: Costs = Costs {
     padding_permille: 0,
 };
 
-/// All devices that can be simulated.
+/// All simulated devices.
 pub const DEVICES: &[DeviceParameters] = &[
     DeviceParameters {
         name: "mi50",
@@ -154,7 +155,7 @@ pub const DEVICES: &[DeviceParameters] = &[
     },
     DeviceParameters {
         name: "host",
-        about: "the host device of a machine on which `atoll profile` ran, with as many compute units",
+        about: "the host device of the machine on which `atoll profile` ran, with its number of compute units",
         compute_units: 1,
         preempt_level: PreemptLevel::Deactivate,
         queues: 2,
@@ -163,7 +164,7 @@ pub const DEVICES: &[DeviceParameters] = &[
     },
 ];
 
-/// The device of this name.
+/// The device with this name.
 pub fn device_by_name(name: &str) -> Option<&'static DeviceParameters> {
     DEVICES.iter().find(|device| device.name == name)
 }

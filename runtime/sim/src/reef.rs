@@ -1,10 +1,10 @@
 //! REEF's published files: a model's kernel schedule (`NAME.graph.json`) and its times
 //! (`NAME.profile.json`, in microseconds).
 //!
-//! Each kernel was measured by itself, so that its times hold what a launch takes; the model was
-//! measured whole, where launches hide behind each other. The difference is taken off every kernel
-//! alike ([`Model::alone_ns`] then is `model_latency`), but never more than what leaves
-//! [`KERNEL_NS_MIN`].
+//! Each kernel was measured by itself, so its times include a launch latency. The model was
+//! measured as a whole, where launch latencies overlap with execution. The difference is subtracted
+//! evenly from all kernels, so that [`Model::alone_ns`] equals `model_latency`; but no kernel
+//! becomes shorter than [`KERNEL_NS_MIN`].
 
 use crate::error::SimError;
 use crate::limits::{BLOCKS_MAX, FILE_BYTES_MAX, KERNELS_MAX, WAVE_NS_MAX, WAVES_MAX};
@@ -16,10 +16,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The shortest a kernel gets: what an empty one takes between others.
+/// The shortest duration of a kernel: that of an empty kernel between others.
 const KERNEL_NS_MIN: u64 = 2_000;
 
-/// How near the sum of all kernels comes to the model's latency.
+/// Bisection steps until the sum of all kernels matches the latency of the model.
 const SEARCH_STEPS: u32 = 40;
 
 #[derive(Deserialize)]
@@ -30,7 +30,7 @@ struct Graph {
 #[derive(Deserialize)]
 struct Scheduled {
     name: String,
-    /// Grid, then block.
+    /// Grid dimensions, then block dimensions.
     launch_params: [u64; 6],
 }
 
@@ -45,7 +45,7 @@ struct Times {
     latency: Vec<u64>,
 }
 
-/// Reads a JSON file of bounded size.
+/// Reads a JSON file of limited size.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, SimError> {
     let io = |source| SimError::Io { path: path.to_owned(), source };
     let bytes = std::fs::metadata(path).map_err(io)?.len();
@@ -60,8 +60,8 @@ impl Model {
     /// Reads a model in REEF's format, measured on a device of so many compute units.
     ///
     /// # Errors
-    /// Files that cannot be read or make no sense: kernels without times, times of nothing, too
-    /// many of anything.
+    /// If a file cannot be read or has invalid contents: kernels without times, an empty grid, or
+    /// numbers beyond the limits.
     pub fn read_reef(graph: &Path, profile: &Path, name: &str, compute_units: u32) -> Result<Model, SimError> {
         let invalid = |path: &Path, what: String| SimError::Invalid { path: path.to_owned(), what };
         let Graph { kernels } = read_json(graph)?;
@@ -70,7 +70,7 @@ impl Model {
             return Err(invalid(graph, format!("{} kernels; there must be 1 to {KERNELS_MAX}", kernels.len())));
         }
         let mut known: HashMap<(String, u64), Arc<Kernel>> = HashMap::new();
-        let mut line = Vec::with_capacity(kernels.len());
+        let mut ordered = Vec::with_capacity(kernels.len());
         for Scheduled { name, launch_params } in kernels {
             let blocks = launch_params[..3].iter().try_fold(1_u64, |blocks, extent| blocks.checked_mul(*extent));
             let blocks = blocks.filter(|blocks| (1..=BLOCKS_MAX).contains(blocks));
@@ -87,13 +87,13 @@ impl Model {
                 let profile = LaunchProfile::new(blocks as u32, wave_ns);
                 Arc::new(Kernel { name, profile })
             });
-            line.push(Arc::clone(kernel));
+            ordered.push(Arc::clone(kernel));
         }
-        let measured = Model { name: name.to_owned(), kernels: line.into(), before_ns: 0, after_ns: 0 };
+        let measured = Model { name: name.to_owned(), kernels: ordered.into(), before_ns: 0, after_ns: 0 };
         Ok(measured.without_launches(model_latency.saturating_mul(1000), compute_units))
     }
 
-    /// The same with as much taken off each kernel as makes the whole take so long.
+    /// Subtracts the same time from each kernel, such that the whole model takes `whole_ns`.
     fn without_launches(&self, whole_ns: u64, compute_units: u32) -> Model {
         let (mut low, mut high) =
             (0, self.kernels.iter().flat_map(|kernel| kernel.profile.wave_ns.iter().copied()).max().unwrap_or(0));
@@ -144,7 +144,8 @@ mod tests {
         let model = files(GRAPH, profile).expect("a model");
         assert_eq!(model.kernels.len(), 3);
         assert!(Arc::ptr_eq(&model.kernels[0], &model.kernels[2]));
-        // 150 blocks of b are a wave of 120 and one of 30: 100 µs, and 40 for a; 70 fewer over four waves.
+        // 150 blocks of b are a wave of 120 and one of 30, 100 µs together; both calls of a take 40
+        // µs. 70 µs less over four waves.
         assert!(model.alone_ns(60).abs_diff(70_000) <= 4, "{}", model.alone_ns(60));
         assert_eq!(*model.kernels[0].profile.wave_ns, [2_500]);
         let slow = profile.replace("70", "700");
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_files_are_rejected() {
         let profile =
             r#"{"model_latency": 70, "kernel_latency": {"a": {"latency": [20]}, "b": {"latency": [40, 60]}}}"#;
         let refusal = |graph: &str, profile: &str| files(graph, profile).expect_err("nonsense").to_string();

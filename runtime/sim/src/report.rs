@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The results of a run.
 
 use crate::faults::FaultCounts;
 use atoll_core::Class;
@@ -9,18 +9,18 @@ use serde::Serialize;
 pub struct Distribution {
     /// The mean.
     pub mean: f64,
-    /// Half of them are not above it.
+    /// The median.
     pub p50: f64,
-    /// 99 of 100 are not above it.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 999 of 1,000 are not above it.
+    /// The 99.9th percentile.
     pub p999: f64,
-    /// The longest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Distribution {
-    /// That of times in nanoseconds; all 0 where there are none.
+    /// The distribution of times in nanoseconds. All values are 0 if there are none.
     pub fn of(mut ns: Vec<u64>) -> Distribution {
         if ns.is_empty() {
             return Distribution::default();
@@ -32,23 +32,23 @@ impl Distribution {
     }
 }
 
-/// What became of a client's calls.
+/// The results of a client.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClientReport {
-    /// The client.
+    /// The id of the client.
     pub id: String,
     /// Its class.
     #[serde(serialize_with = "class")]
     pub class: Class,
-    /// Calls that arrived.
+    /// How many calls arrived.
     pub scheduled: u64,
-    /// Those answered within the run.
+    /// How many were answered within the run.
     pub served: u64,
-    /// Those refused, or not answered when the run was over.
+    /// How many were rejected, or not answered by the end of the run.
     pub dropped: u64,
     /// From the scheduled arrival to the answer.
     pub latency_us: Distribution,
-    /// The latencies themselves in nanoseconds, in no order; for pictures.
+    /// The latencies in nanoseconds, unordered, for plots.
     #[serde(skip)]
     pub latencies_ns: Vec<u64>,
 }
@@ -57,60 +57,60 @@ fn class<S: serde::Serializer>(class: &Class, serializer: S) -> Result<S::Ok, S:
     serializer.collect_str(class)
 }
 
-/// Real-time calls that made others leave.
+/// Preemptions of best-effort work by real-time calls.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PreemptionReport {
-    /// How many.
+    /// The number of real-time calls that preempted others.
     pub count: u64,
-    /// From the arrival to the first block of the call.
+    /// From the arrival of the call to its first block.
     pub total_us: Distribution,
-    /// Of that, until kernels read the raised epoch; `None` where nobody measures it.
+    /// Of that, the time until kernels saw the raised epoch; `None` if it was not measured.
     pub flag_us: Option<f64>,
-    /// From the arrival until nothing that had to leave was left on the device.
+    /// From the arrival of the call until no evicted launch was left on the device.
     pub drain_us: Distribution,
-    /// What stopping running blocks took; 0 where none can be stopped, `None` where nobody measures
-    /// it.
+    /// The time to stop running blocks: 0 if the device cannot stop them, `None` if it was not
+    /// measured.
     pub interrupt_us: Option<f64>,
-    /// Compute-unit time of blocks that were stopped and ran again, per preemption; `None` where
-    /// nobody measures it.
+    /// Compute-unit time lost by blocks that were stopped and ran again, per preemption; `None` if
+    /// it was not measured.
     pub restore_us: Option<f64>,
-    /// Blocks that were stopped and ran again.
+    /// The number of blocks that were stopped and ran again.
     pub reexecuted_blocks: u64,
 }
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The workload, and which variant of it.
+    /// The workload and its variant.
     pub variant: String,
-    /// The policy.
+    /// The name of the policy.
     pub policy: String,
-    /// The device.
+    /// The name of the device.
     pub device: String,
-    /// How long calls arrived, in seconds.
+    /// For how long calls arrived, in seconds.
     pub duration_s: f64,
-    /// Every client.
+    /// The results of each client.
     pub clients: Vec<ClientReport>,
     /// Preemptions.
     pub preemption: PreemptionReport,
-    /// Real-time launches beside which best-effort blocks ran.
+    /// The number of real-time launches with padding.
     pub padded_launches: u64,
-    /// How many best-effort blocks did.
+    /// The number of best-effort blocks that ran as padding.
     pub padding_blocks: u64,
-    /// What went wrong on demand.
+    /// The injected faults.
     pub faults: FaultCounts,
-    /// The share of compute units in use.
+    /// The average share of compute units in use.
     pub utilisation: f64,
 }
 
 impl Report {
-    /// Answers per second to clients of a class.
+    /// Answers per second to all clients of a class.
     pub fn throughput(&self, class: Class) -> f64 {
         self.clients.iter().filter(|client| client.class == class).map(|client| client.served).sum::<u64>() as f64
             / self.duration_s
     }
 
-    /// The mean latency of all answers to clients of a class, in microseconds.
+    /// The mean latency over all answers to clients of a class, in microseconds.
     pub fn mean_latency_us(&self, class: Class) -> f64 {
         let of_class = || self.clients.iter().filter(|client| client.class == class);
         let served = of_class().map(|client| client.served).sum::<u64>();

@@ -1,4 +1,4 @@
-//! Clients, the scheduler and a device, in virtual time.
+//! The simulation loop: clients, the scheduler and a device in virtual time.
 
 use crate::arrivals::Arrivals;
 use crate::device::{Ended, SimDevice, SimLaunch, SimPad};
@@ -18,63 +18,64 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDequ
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Compute units of their own for some clients.
+/// A lane: compute units reserved for some clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneSetup {
-    /// How many.
+    /// The number of compute units.
     pub compute_units: u32,
-    /// The clients that call in the lane, by their ids; all others call in the default lane.
+    /// The ids of the clients that call in the lane. All other clients call in the default lane.
     pub clients: Vec<String>,
-    /// When the lane is closed; its clients call in the default lane from then on.
+    /// When the lane is closed. From then on its clients call in the default lane.
     pub closes_at: Option<Nanos>,
 }
 
-/// Device queues of a lane.
+/// The number of device queues of a lane.
 const LANE_QUEUES: u32 = 2;
 
-/// What is simulated.
+/// The set-up of a simulation.
 #[derive(Clone, Debug)]
 pub struct Simulation<'a> {
     /// The policy, a row of [`atoll_core::POLICIES`].
     pub policy: &'static PolicyEntry,
     /// The device.
     pub device: DeviceParameters,
-    /// Launches each of its queues holds.
+    /// The capacity of each device queue, in launches.
     pub queue_capacity: u32,
-    /// Lanes beside the default one, whose compute units together are no more than the device's.
+    /// Lanes besides the default one. Together they have at most the compute units of the device.
     pub lanes: &'a [LaneSetup],
-    /// Who calls what.
+    /// The clients and their loads.
     pub workload: &'a Workload,
-    /// The models, by the names that the workload uses.
+    /// The models by their names in the workload.
     pub models: &'a BTreeMap<String, Model>,
-    /// What goes wrong, and how often.
+    /// The fault rates.
     pub faults: Faults,
-    /// Seed of everything random.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Measure as DISB does, which hides queueing: a client has one call at a time, what is due
-    /// meanwhile is skipped but for the last, and latency counts from the call's actual beginning.
+    /// Measure as DISB does, which hides queueing: a client has one call at a time, only the last
+    /// of the calls that are due meanwhile is made, and latency counts from the actual start of a
+    /// call.
     pub as_disb: bool,
 }
 
-/// A call that was not answered yet.
+/// A call without an answer yet.
 struct Call {
     client: usize,
     arrived: Nanos,
     is_real_time: bool,
     kernels: Arc<[Arc<crate::model::Kernel>]>,
     has_begun: bool,
-    /// Launches of others that had to leave for it and are still on the device; empty if there were
+    /// Evicted launches of other tasks that are still on the device; empty if the call preempted
     /// none.
     evicting: HashSet<LaunchId>,
     preempts: bool,
 }
 
-/// A client and what became of its calls.
+/// A client with the results of its calls.
 struct Caller {
     arrivals: Arrivals,
     steps: Arc<[Step]>,
     profiles: Arc<[Option<LaunchProfile>]>,
-    /// Whether a call is out, and whether another one is due (as DISB measures).
+    /// Whether a call is running, and whether another one is due (only if measured as DISB does).
     is_busy: bool,
     is_late: bool,
     scheduled: u64,
@@ -96,27 +97,27 @@ struct World<'a> {
     device: SimDevice,
     callers: Vec<Caller>,
     calls: HashMap<TaskId, Call>,
-    /// Launches on the device: whose they are.
+    /// The launches on the device with their tasks.
     launches: HashMap<LaunchId, TaskId>,
-    /// When the inputs of tasks will be in place.
+    /// When the inputs of tasks will be copied.
     prepared: BinaryHeap<Reverse<(Nanos, TaskId)>>,
-    /// The next call of each client.
+    /// The arrival time of the next call of each client.
     due: BinaryHeap<Reverse<(Nanos, usize)>>,
-    /// Calls whose clients will be dead.
+    /// When the clients of calls die.
     deaths: BinaryHeap<Reverse<(Nanos, TaskId)>>,
-    /// Ends of launches that woke nobody, in order, and when the scheduler looks at the latest.
-    unheard: Vec<Ended>,
-    heard_by: Option<Nanos>,
+    /// Completions without a wake-up, in order, and when the scheduler notices them at the latest.
+    pending_completions: Vec<Ended>,
+    wakeup_by: Option<Nanos>,
     faults: WorldFaults,
-    /// What runs beside the launch that comes next.
+    /// Padding for the next launch.
     pads: Vec<SimPad>,
-    /// Lanes that will be closed, and when.
+    /// When lanes are closed.
     closing: BTreeSet<(Nanos, LaneId)>,
-    /// Clients that are late for their next call.
+    /// Clients whose next call is overdue.
     late: Vec<usize>,
-    /// Whose each task is, by their numbers.
+    /// The client of each task, by task id.
     owners: Vec<usize>,
-    /// When the first real-time call met best-effort work.
+    /// When a real-time call first arrived during best-effort work.
     meeting: Option<Nanos>,
     now: Nanos,
     preemptions: Preemptions,
@@ -125,18 +126,18 @@ struct World<'a> {
 /// Runs a simulation to its end.
 ///
 /// # Errors
-/// A workload that calls a model there is none of.
+/// If the workload calls an unknown model, or the device cannot be divided into the lanes.
 pub fn simulate(simulation: &Simulation<'_>) -> Result<Report, SimError> {
     let mut world = World::new(simulation)?;
     world.run(Nanos(simulation.workload.duration_ns), |_| false);
     Ok(world.report())
 }
 
-/// Who was on which compute units in a window of a run, or around the moment at which the first
-/// real-time call meets best-effort work; and that window, in nanoseconds.
+/// The groups of blocks that ran in a window of a run, and that window in nanoseconds. Without a
+/// given window it is `around` the first arrival of a real-time call during best-effort work.
 ///
 /// # Errors
-/// A workload that calls a model there is none of.
+/// If the workload calls an unknown model, or the device cannot be divided into the lanes.
 pub fn watch(
     simulation: &Simulation<'_>,
     window: Option<Range<u64>>,
@@ -211,8 +212,8 @@ impl<'a> World<'a> {
             prepared: BinaryHeap::new(),
             due: BinaryHeap::new(),
             deaths: BinaryHeap::new(),
-            unheard: Vec::new(),
-            heard_by: None,
+            pending_completions: Vec::new(),
+            wakeup_by: None,
             faults: WorldFaults::new(&simulation.faults, simulation.seed),
             pads: Vec::new(),
             closing: (1..)
@@ -227,24 +228,25 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Runs until a time, or until it is said to be done.
+    /// Runs until `end`, or until `is_done`.
     fn run(&mut self, end: Nanos, is_done: impl Fn(&Self) -> bool) {
         (0..self.callers.len()).for_each(|client| self.schedule(client));
-        let mut told = Vec::new();
+        let mut ended = Vec::new();
         loop {
             let due = self.due.peek().map(|Reverse((at, _))| *at);
             let prepared = self.prepared.peek().map(|Reverse((at, _))| *at);
             let death = self.deaths.peek().map(|Reverse((at, _))| *at);
             let closing = self.closing.first().map(|&(at, _)| at);
-            let next = [self.device.next(), due, prepared, death, self.heard_by, self.scheduler.next_wakeup(), closing];
+            let next =
+                [self.device.next(), due, prepared, death, self.wakeup_by, self.scheduler.next_wakeup(), closing];
             let Some(now) = next.into_iter().flatten().min().filter(|now| *now <= end && !is_done(self)) else { break };
             self.now = now;
-            self.device.advance(now, &mut told);
-            for ended in told.drain(..) {
-                self.hear(ended);
+            self.device.advance(now, &mut ended);
+            for ended in ended.drain(..) {
+                self.completion(ended);
             }
-            if self.heard_by.is_some_and(|at| at <= now) {
-                self.hear_the_unheard();
+            if self.wakeup_by.is_some_and(|at| at <= now) {
+                self.deliver_completions();
             }
             while let Some(&(at, lane)) = self.closing.first()
                 && at <= now
@@ -266,23 +268,23 @@ impl<'a> World<'a> {
                 && at <= now
             {
                 self.prepared.pop();
-                self.tell(Event::TaskPrepared { task });
+                self.notify(Event::TaskPrepared { task });
             }
             while let Some(&Reverse((at, task))) = self.deaths.peek()
                 && at <= now
             {
                 self.deaths.pop();
-                self.tell(Event::CancelTask { task });
+                self.notify(Event::CancelTask { task });
             }
             if self.scheduler.next_wakeup().is_some_and(|at| at <= now) {
-                self.tell(Event::Tick);
+                self.notify(Event::Tick);
             }
         }
-        self.device.advance(end, &mut told);
+        self.device.advance(end, &mut ended);
         self.now = end;
     }
 
-    /// Puts the next call of a client on the calendar.
+    /// Schedules the next call of a client.
     fn schedule(&mut self, client: usize) {
         let next = self.callers[client].arrivals.next().filter(|at| *at < self.simulation.workload.duration_ns);
         self.due.extend(next.map(|at| Reverse((Nanos(at), client))));
@@ -322,7 +324,7 @@ impl<'a> World<'a> {
         };
         self.calls.insert(task, call);
         let (steps, profiles) = (Arc::clone(&caller.steps), Some(Arc::clone(&caller.profiles)));
-        if self.faults.dead_clients.strikes() {
+        if self.faults.dead_clients.happens() {
             let after = self.faults.dead_clients.below(DEATH_NS_MAX);
             self.deaths.push(Reverse((Nanos(self.now.0 + after), task)));
         }
@@ -339,10 +341,10 @@ impl<'a> World<'a> {
             forks: None,
             ready: true,
         };
-        self.tell_of(Some(task), Event::TaskArrived(spec));
+        self.notify_for(Some(task), Event::TaskArrived(spec));
     }
 
-    /// The lane that a client calls in. Where that is closed, the scheduler takes the default one.
+    /// The lane that a client calls in. If it is closed, the scheduler uses the default lane.
     fn lane_of(&self, client: usize) -> LaneId {
         let id = &self.simulation.workload.clients[client].id;
         let at = self.simulation.lanes.iter().position(|lane| lane.clients.contains(id));
@@ -352,23 +354,23 @@ impl<'a> World<'a> {
     fn close_lane(&mut self, lane: LaneId) {
         let mut actions = Vec::new();
         self.scheduler.close_lane(self.now, lane, &mut actions).expect("it is open until then");
-        self.do_all(None, actions);
+        self.carry_out_all(None, actions);
     }
 
-    /// A launch ended, and that wakes the scheduler, unless the wake-up is lost.
-    fn hear(&mut self, ended: Ended) {
-        self.unheard.push(ended);
-        if self.faults.lost_wakeups.strikes() {
-            self.heard_by.get_or_insert(Nanos(self.now.0 + LOST_WAKEUP_NS));
+    /// A launch ended, which wakes the scheduler, unless the wake-up is lost.
+    fn completion(&mut self, ended: Ended) {
+        self.pending_completions.push(ended);
+        if self.faults.lost_wakeups.happens() {
+            self.wakeup_by.get_or_insert(Nanos(self.now.0 + LOST_WAKEUP_NS));
         } else {
-            self.hear_the_unheard();
+            self.deliver_completions();
         }
     }
 
-    /// Whatever wakes the scheduler, it looks at all there is.
-    fn hear_the_unheard(&mut self) {
-        self.heard_by = None;
-        for ended in std::mem::take(&mut self.unheard) {
+    /// Delivers all pending completions: at any wake-up the scheduler looks for all of them.
+    fn deliver_completions(&mut self) {
+        self.wakeup_by = None;
+        for ended in std::mem::take(&mut self.pending_completions) {
             self.launch_ended(&ended);
         }
     }
@@ -387,27 +389,27 @@ impl<'a> World<'a> {
         }
         for call in self.calls.values_mut().filter(|call| !call.evicting.is_empty()) {
             if call.evicting.remove(&ended.launch) && call.evicting.is_empty() {
-                // It may have been over, untold, when it was asked to leave.
+                // The launch may have ended, unreported, before it was evicted.
                 self.preemptions.drains.push(ended.at.0.saturating_sub(call.arrived.0));
             }
         }
-        self.tell(Event::LaunchEnded { launch: ended.launch, end: ended.end });
+        self.notify(Event::LaunchEnded { launch: ended.launch, end: ended.end });
     }
 
-    fn tell(&mut self, event: Event) {
-        self.tell_of(None, event);
+    fn notify(&mut self, event: Event) {
+        self.notify_for(None, event);
     }
 
-    /// Tells the scheduler, for the sake of a call perhaps, and does what it asks.
-    fn tell_of(&mut self, caller: Option<TaskId>, event: Event) {
-        self.hear_the_unheard();
-        let mut fresh = Vec::new();
-        self.scheduler.handle(self.now, event, &mut fresh);
-        self.do_all(caller, fresh);
+    /// Notifies the scheduler, possibly on behalf of a call, and carries out the resulting actions.
+    fn notify_for(&mut self, caller: Option<TaskId>, event: Event) {
+        self.deliver_completions();
+        let mut actions = Vec::new();
+        self.scheduler.handle(self.now, event, &mut actions);
+        self.carry_out_all(caller, actions);
     }
 
-    /// Does what the scheduler asks, and what it asks then.
-    fn do_all(&mut self, caller: Option<TaskId>, actions: Vec<Action>) {
+    /// Carries out actions, and the actions that result from them.
+    fn carry_out_all(&mut self, caller: Option<TaskId>, actions: Vec<Action>) {
         let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
             if let Some(answer) = self.carry_out(caller, action) {
@@ -445,13 +447,13 @@ impl<'a> World<'a> {
             }
             Action::FinishTask { task, outcome, .. } => self.finish(task, outcome),
             Action::RunHostStep { .. } | Action::Abort { .. } | Action::DeclareHung { .. } => {
-                unreachable!("models have no host steps, and nobody cancels")
+                unreachable!("simulated models have no host steps, and the scheduler may not abort launches")
             }
         }
         None
     }
 
-    /// What a task calls.
+    /// The model that a task runs.
     fn model(&self, task: TaskId) -> &Model {
         &self.simulation.models[&self.simulation.workload.clients[self.calls[&task].client].model]
     }
@@ -469,10 +471,10 @@ impl<'a> World<'a> {
         if std::mem::take(&mut caller.is_late) {
             self.late.push(call.client);
         }
-        // Who was refused does not ask again at once, and for ever; who died, or whose kernel was ended,
-        // does.
-        let asks_again = matches!(outcome, Outcome::Complete | Outcome::Cancelled | Outcome::Failed);
-        if self.simulation.workload.clients[call.client].load == Load::Continuous && asks_again {
+        // A rejected client does not call again at once, which would never end. A client that died,
+        // or whose kernel was ended, does.
+        let calls_again = matches!(outcome, Outcome::Complete | Outcome::Cancelled | Outcome::Failed);
+        if self.simulation.workload.clients[call.client].load == Load::Continuous && calls_again {
             self.due.push(Reverse((answered, call.client)));
         }
     }

@@ -1,4 +1,4 @@
-//! What the simulated device does with launches, held against times that can be worked out by hand.
+//! The simulated device against completion times computed by hand.
 
 use atoll_core::{Epoch, LaunchEnd, LaunchId, LaunchProfile, Nanos, PadShape, PreemptLevel, QueueId, TaskId};
 use atoll_sim::{Costs, DeviceParameters, Ended, Kernel, SimDevice, SimLaunch, SimPad};
@@ -15,7 +15,7 @@ const FREE: Costs = Costs {
     padding_permille: 0,
 };
 
-/// Four compute units, on which nothing costs anything but blocks.
+/// Four compute units, without any costs besides the blocks.
 const DEVICE: DeviceParameters = DeviceParameters {
     name: "toy",
     about: "for tests",
@@ -34,12 +34,12 @@ fn kernel(blocks: u32, wave_ns: &[u64]) -> Arc<Kernel> {
 struct Toy {
     device: SimDevice,
     launches: u64,
-    told: Vec<Ended>,
+    ended: Vec<Ended>,
 }
 
 impl Toy {
     fn new(parameters: DeviceParameters) -> Toy {
-        Toy { device: SimDevice::new(&parameters), launches: 0, told: Vec::new() }
+        Toy { device: SimDevice::new(&parameters), launches: 0, ended: Vec::new() }
     }
 
     /// Launches a kernel, which is a step of a task, under an epoch.
@@ -47,23 +47,23 @@ impl Toy {
         let kernel = kernel(blocks, wave_ns);
         let launch = LaunchId(self.launches);
         self.launches += 1;
-        self.device.advance(Nanos(now), &mut self.told);
+        self.device.advance(Nanos(now), &mut self.ended);
         let launch = SimLaunch { launch, task: TaskId(task), step, epoch: Epoch(epoch), kernel, pads: Vec::new() };
         self.device.submit(Nanos(now), QueueId(queue), launch);
     }
 
     fn raise(&mut self, now: u64, task: u64, epoch: u32) {
-        self.device.advance(Nanos(now), &mut self.told);
+        self.device.advance(Nanos(now), &mut self.ended);
         self.device.raise_epoch(Nanos(now), TaskId(task), Epoch(epoch));
     }
 
     /// Ends of all launches, in the order of their numbers: when, and whether complete.
     fn ends(mut self) -> Vec<(u64, bool)> {
-        self.device.advance(Nanos(1_000_000), &mut self.told);
+        self.device.advance(Nanos(1_000_000), &mut self.ended);
         assert_eq!(self.device.next(), None);
-        assert_eq!(self.told.len() as u64, self.launches, "every launch ends once");
-        self.told.sort_by_key(|ended| ended.launch);
-        self.told.iter().map(|ended| (ended.at.0, ended.end == LaunchEnd::Complete)).collect()
+        assert_eq!(self.ended.len() as u64, self.launches, "every launch ends once");
+        self.ended.sort_by_key(|ended| ended.launch);
+        self.ended.iter().map(|ended| (ended.at.0, ended.end == LaunchEnd::Complete)).collect()
     }
 }
 
@@ -138,7 +138,7 @@ fn an_interrupt_stops_running_blocks_which_run_again() {
     toy.raise(110, 0, 1);
     toy.launch(200, 1, (0, 0), 1, 8, &[100]);
     toy.launch(200, 0, (1, 0), 0, 1, &[100]);
-    assert_eq!((toy.told[0].stopped_blocks, toy.told[0].wasted_ns, toy.told[0].at), (4, 160, Nanos(140)));
+    assert_eq!((toy.ended[0].stopped_blocks, toy.ended[0].wasted_ns, toy.ended[0].at), (4, 160, Nanos(140)));
     assert_eq!(toy.ends(), [(140, false), (300, true), (400, true)], "four blocks ran before, four are left");
 }
 
@@ -182,10 +182,10 @@ fn pads_run_on_compute_units_of_their_own() {
         pads: vec![],
     };
     device.submit(Nanos(0), QueueId(0), launch);
-    let mut told = Vec::new();
-    device.advance(Nanos(1000), &mut told);
+    let mut ended = Vec::new();
+    device.advance(Nanos(1000), &mut ended);
     assert_eq!(
-        told.iter().map(|ended| ended.at.0).collect::<Vec<_>>(),
+        ended.iter().map(|ended| ended.at.0).collect::<Vec<_>>(),
         [132, 132 + 20],
         "four rounds of 30 and a tenth; then one block"
     );

@@ -1,4 +1,4 @@
-//! Workloads on a simulated device: what must hold whatever the figures are.
+//! Workloads on a simulated device: properties that must hold for all parameters.
 
 use atoll_core::{Class, LaunchProfile, Nanos, POLICIES, PreemptLevel, policy_by_name};
 use atoll_sim::{
@@ -129,7 +129,7 @@ fn preemption_takes_what_the_device_takes_for_it() {
 }
 
 #[test]
-fn whatever_goes_wrong_every_call_is_counted_once() {
+fn every_call_is_counted_once_under_all_faults() {
     let often = Faults {
         late_completions: 0.1,
         lost_wakeups: 0.1,
@@ -145,7 +145,7 @@ fn whatever_goes_wrong_every_call_is_counted_once() {
             for client in &report.clients {
                 assert_eq!(client.scheduled, client.served + client.dropped, "{place}: {client:?}");
             }
-            assert!(report.clients[0].served > 0, "{place}: nobody is served");
+            assert!(report.clients[0].served > 0, "{place}: no real-time call is served");
             seen.late_completions += report.faults.late_completions;
             seen.lost_wakeups += report.faults.lost_wakeups;
             seen.dead_clients += report.faults.dead_clients;
@@ -167,7 +167,7 @@ fn each_fault_does_what_it_is_called() {
     let p99 = |report: &Report| report.clients[0].latency_us.p99;
     let with = |faults| run_with("reset", mi50(), 1, faults);
     let quiet = run("reset", mi50(), 1);
-    // Who is not evicted runs to its end, as if nobody could be evicted.
+    // Without evictions, best-effort kernels run to their end.
     let unread = with(Faults { failing_resets: 1.0, ..Faults::default() });
     assert!(
         unread.preemption.reexecuted_blocks == 0 && p99(&unread) > p99(&quiet) + 100.0,
@@ -226,7 +226,7 @@ fn no_real_time_call_waits_for_best_effort_work_longer_than_the_device_says() {
             }
         }
     }
-    // The bound means something: it is broken where nobody leaves who could be stopped.
+    // The bound means something: it is exceeded if no running block is stopped.
     let unread = Faults { failing_resets: 1.0, ..Faults::default() };
     assert!(run_with("reset", mi50(), 1, unread).preemption.total_us.max > wait_us_max(mi50()));
 }
@@ -262,7 +262,7 @@ fn half(clients: &[&str], closes_at: Option<Nanos>) -> LaneSetup {
 }
 
 #[test]
-fn a_hog_in_another_lane_delays_nobody() {
+fn load_in_another_lane_does_not_delay_calls() {
     let models = models();
     // What lanes do not divide, bandwidth and caches, costs nothing here; nor does turning from queue
     // to queue.
@@ -277,7 +277,7 @@ fn a_hog_in_another_lane_delays_nobody() {
     let beside = workload();
     let alone = Workload { clients: beside.clients[..1].to_vec(), ..workload() };
     let apart = latencies(&lanes, &beside);
-    assert!(apart.len() > 300 && apart == latencies(&lanes[..1], &alone), "as if nobody else were there");
+    assert!(apart.len() > 300 && apart == latencies(&lanes[..1], &alone), "as without the other clients");
     let mean = |latencies: &[u64]| latencies.iter().sum::<u64>() / latencies.len() as u64;
     assert!(mean(&latencies(&[], &beside)) > mean(&apart) * 3 / 2, "without lanes all share all compute units");
 }

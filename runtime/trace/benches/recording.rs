@@ -1,4 +1,4 @@
-//! What it takes to record something: with the time read for it, and with a time that is known.
+//! The cost of a record, with and without reading the clock.
 //!
 //! `cargo bench -p atoll-trace --bench recording`
 

@@ -1,7 +1,7 @@
-//! What an engine and its device did and when: plain records, the bounded ring that keeps the
-//! latest of them, and the pictures that are made of them.
+//! Tracing of an engine and its device: records, the bounded ring buffer that keeps the latest of
+//! them, and timelines built from them.
 //!
-//! - [`Record`]: one thing that happened, 64 bytes wide in a ring and on the wire.
+//! - [`Record`]: one event, 64 bytes wide in a ring and on the wire.
 //! - [`Ring`]: the latest records. It is written all the time, so it never waits and never grows;
 //!   what is overwritten before it is read is counted.
 //! - [`Timeline`]: tracks of slices, marks and counters, made of records.
@@ -16,6 +16,6 @@ mod record;
 mod ring;
 mod timeline;
 
-pub use record::{ChunkFate, RECORD_WORDS, Raise, Record, What};
+pub use record::{ChunkOutcome, RECORD_WORDS, Raise, Record, What};
 pub use ring::{Cursor, Ring};
 pub use timeline::{FunctionName, Group, Mark, Slice, Timeline, Track, Value};

@@ -1,15 +1,15 @@
 //! A timeline as a file that Perfetto opens: the few messages of its trace format that tracks,
 //! slices, marks, counters and arrows need.
 //!
-//! A file is a sequence of packets, in order of time for each track. Names that come up again are
-//! written once and then named by number.
+//! A file is a sequence of packets, in order of time for each track. Each name is written once
+//! and then referred to by number.
 
 use crate::timeline::{Mark, Slice, Timeline, Track, Value};
 use atoll_core::Nanos;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// What the clocks of a machine showed at one moment, so that Perfetto can tell the time of day.
+/// The clocks of a machine at one moment, from which Perfetto computes the time of day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
     /// The clock of the records.
@@ -203,7 +203,7 @@ struct Writer<'a, W> {
 #[derive(Default)]
 struct Names {
     known: HashMap<String, u64>,
-    fresh: Vec<Name>,
+    pending: Vec<Name>,
 }
 
 impl Names {
@@ -213,7 +213,7 @@ impl Names {
         }
         let id = self.known.len() as u64 + 1;
         self.known.insert(name.to_owned(), id);
-        self.fresh.push(Name { id: Some(id), name: Some(name.to_owned()) });
+        self.pending.push(Name { id: Some(id), name: Some(name.to_owned()) });
         id
     }
 }
@@ -288,7 +288,7 @@ impl<W: Write> Writer<'_, W> {
     }
 
     fn event(&mut self, at: Nanos, uuid: u64, event: TrackEvent) -> io::Result<()> {
-        let (events, facts) = (std::mem::take(&mut self.events.fresh), std::mem::take(&mut self.facts.fresh));
+        let (events, facts) = (std::mem::take(&mut self.events.pending), std::mem::take(&mut self.facts.pending));
         let interned = (!events.is_empty() || !facts.is_empty()).then_some(Interned { events, facts });
         let event = TrackEvent { track: Some(uuid), ..event };
         self.packet(Packet {
@@ -303,7 +303,7 @@ impl<W: Write> Writer<'_, W> {
     fn packet(&mut self, packet: Packet) -> io::Result<()> {
         let packet = Packet { sequence: Some(SEQUENCE), ..packet };
         self.buffer.clear();
-        // A vector takes whatever comes.
+        // Writing to a vector cannot fail.
         prost::encoding::message::encode(PACKET_FIELD, &packet, &mut self.buffer);
         self.out.write_all(&self.buffer)
     }

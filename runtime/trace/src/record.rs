@@ -1,20 +1,20 @@
-//! One thing that happened, as a value of 64 bytes.
+//! A trace record: one event in 64 bytes.
 
 use atoll_core::{Class, Epoch, LaunchEnd, LaunchId, Nanos, Outcome, QueueId, TaskId};
 
 /// 64-bit words of a record in a ring of words or on the wire.
 pub const RECORD_WORDS: usize = 8;
 
-/// One thing that happened.
+/// One event of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When, monotonic nanoseconds.
+    /// The time of the event, in monotonic nanoseconds.
     pub at: Nanos,
-    /// To which task; [`Record::NO_TASK`] for what concerns the whole device.
+    /// The task; [`Record::NO_TASK`] for events of the whole device.
     pub task: TaskId,
     /// The function, by the engine's number for it; [`Record::NO_FUNCTION`] where there is none.
     pub function: u64,
-    /// What.
+    /// What happened.
     pub what: What,
 }
 
@@ -25,18 +25,18 @@ pub enum What {
     Arrived {
         /// Its class.
         class: Class,
-        /// Whether what it needs is on the device.
+        /// Whether its constants and state are resident on the device.
         ready: bool,
     },
-    /// What it needs is there now.
+    /// Its constants and state became resident.
     Ready,
-    /// What it needs is gone again.
+    /// Its constants or state were evicted.
     Unready,
-    /// Memory is bound and inputs are written from here on.
+    /// Preparation starts: memory is bound and inputs are copied.
     Preparing,
-    /// That is done.
+    /// Preparation is done.
     Prepared,
-    /// A launch goes to the device.
+    /// A launch was submitted to the device.
     Issued {
         /// The launch.
         launch: LaunchId,
@@ -47,7 +47,7 @@ pub enum What {
         /// The epoch it carries.
         epoch: Epoch,
     },
-    /// The engine heard of the end of a launch.
+    /// The engine was notified of the end of a launch.
     Ended {
         /// The launch.
         launch: LaunchId,
@@ -62,14 +62,14 @@ pub enum What {
         /// How.
         end: LaunchEnd,
     },
-    /// Its launches were told to leave.
+    /// Its epoch was raised, which evicts its launches.
     Raised {
         /// The new epoch.
         epoch: Epoch,
         /// Why.
         why: Raise,
     },
-    /// Blocks of it were put beside the launch of another task.
+    /// Blocks of it were added to the launch of another task as padding.
     Padded {
         /// Index of the step.
         step: u32,
@@ -78,37 +78,37 @@ pub enum What {
         /// How many.
         blocks: u32,
     },
-    /// A launch that did not leave by itself is ended by force.
+    /// A launch that could not be evicted is aborted.
     Aborting {
         /// The launch.
         launch: LaunchId,
         /// Its queue.
         queue: QueueId,
     },
-    /// A launch did not even end by force.
+    /// A launch did not end although it was aborted.
     Hung {
         /// The launch.
         launch: LaunchId,
     },
-    /// The host copies something between two launches, from here on.
+    /// A host step between two launches starts.
     HostStep {
         /// Index of the step.
         step: u32,
     },
-    /// That is done.
+    /// The host step is done.
     HostStepDone,
-    /// Its client does not want it any more.
+    /// Its client cancelled it.
     Cancelled,
     /// Its preparation or a host step failed.
     Failed,
-    /// It is over.
+    /// It ended.
     Finished {
         /// How.
         outcome: Outcome,
-        /// How often it was told to leave for others.
+        /// How often it was preempted.
         preemptions: u32,
     },
-    /// The device will not answer again.
+    /// The device was lost.
     DeviceLost,
     /// A compute unit ran blocks; [`Record::at`] is when it began.
     Chunk {
@@ -123,29 +123,29 @@ pub enum What {
         /// When it was done.
         ended: Nanos,
         /// How it ended.
-        end: ChunkFate,
+        end: ChunkOutcome,
     },
 }
 
-/// Why launches were told to leave.
+/// Why an epoch was raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Raise {
-    /// For another task; they are issued again.
+    /// The task was preempted; its launches are issued again.
     Preempted,
-    /// Their task is over.
+    /// The task is over.
     Over,
 }
 
 /// How a chunk of blocks ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChunkFate {
-    /// All its blocks ran or left.
+pub enum ChunkOutcome {
+    /// All its blocks ran or were evicted.
     Finished,
     /// The compute unit went to a more urgent queue.
     Stopped,
     /// The kernel faulted.
     Failed,
-    /// The launch was ended by force.
+    /// The launch was aborted.
     Aborted,
     /// The compute unit was taken out of a block, which is run again, for a more urgent queue.
     Interrupted,
@@ -161,8 +161,13 @@ const OUTCOMES: [Outcome; 7] = [
     Outcome::DeviceLost,
 ];
 const ENDS: [LaunchEnd; 4] = [LaunchEnd::Complete, LaunchEnd::Evicted, LaunchEnd::Failed, LaunchEnd::Aborted];
-const FATES: [ChunkFate; 5] =
-    [ChunkFate::Finished, ChunkFate::Stopped, ChunkFate::Failed, ChunkFate::Aborted, ChunkFate::Interrupted];
+const CHUNK_OUTCOMES: [ChunkOutcome; 5] = [
+    ChunkOutcome::Finished,
+    ChunkOutcome::Stopped,
+    ChunkOutcome::Failed,
+    ChunkOutcome::Aborted,
+    ChunkOutcome::Interrupted,
+];
 
 /// What a record is in words beside its time, task and function.
 struct Words {
@@ -259,7 +264,7 @@ impl What {
             }
             What::DeviceLost => Words::of(16),
             What::Chunk { unit, launch, first_block, blocks, ended, end } => Words::of(17)
-                .small(code(&FATES, &end))
+                .small(code(&CHUNK_OUTCOMES, &end))
                 .number(unit)
                 .rest([launch.0, first_block, blocks.into(), ended.0]),
         }
@@ -293,7 +298,7 @@ impl What {
             15 => What::Finished { outcome: *OUTCOMES.get(usize::from(small))?, preemptions: number },
             16 => What::DeviceLost,
             17 => {
-                let end = *FATES.get(usize::from(small))?;
+                let end = *CHUNK_OUTCOMES.get(usize::from(small))?;
                 What::Chunk {
                     unit: number,
                     launch,
@@ -339,7 +344,7 @@ mod tests {
         kinds.extend(ENDS.map(|end| What::Ended { launch, node, queue, started, ended, end }));
         kinds.extend([Raise::Preempted, Raise::Over].map(|why| What::Raised { epoch, why }));
         kinds.extend(OUTCOMES.map(|outcome| What::Finished { outcome, preemptions: 3 }));
-        kinds.extend(FATES.map(|end| What::Chunk {
+        kinds.extend(CHUNK_OUTCOMES.map(|end| What::Chunk {
             unit: 511,
             launch,
             first_block: 1 << 40,

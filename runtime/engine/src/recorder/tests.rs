@@ -40,7 +40,7 @@ fn a_chunk_is_recorded_for_the_task_of_its_launch() {
     issue(&mut recorder, 100, 7, 2);
     let record = recorded(&mut recorder, Some("b"), &chunk(7, 100, 1000)).unwrap();
     assert_eq!((record.at, record.task, record.function), (Nanos(100), TaskId(57), 2));
-    let end = ChunkFate::Stopped;
+    let end = ChunkOutcome::Stopped;
     let (launch, ended) = (LaunchId(7), Nanos(1000));
     assert_eq!(record.what, What::Chunk { unit: 0, launch, first_block: 3, blocks: u32::MAX, ended, end });
     assert!(recorded(&mut recorder, None, &chunk(7, 200, 200)).is_some(), "a device inside the daemon is trusted");

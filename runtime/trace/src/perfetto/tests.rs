@@ -1,4 +1,4 @@
-//! A reader of such files that believes nothing: what it accepts, Perfetto shows as it was meant.
+//! A strict reader of the written files, which checks every rule that Perfetto relies on.
 
 use super::*;
 use crate::timeline::Group;

@@ -1,7 +1,7 @@
-//! From records to tracks.
+//! Builds tracks from records.
 
 use super::{FunctionName, Group, Mark, Slice, Timeline, Track, Value, lanes};
-use crate::record::{ChunkFate, Raise, Record, What};
+use crate::record::{ChunkOutcome, Raise, Record, What};
 use atoll_core::{Class, LaunchEnd, LaunchId, Nanos, Outcome, QueueId, TaskId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl<'a> Builder<'a> {
                     ("task", Value::Number(task.0)),
                     ("first block", Value::Number(first_block)),
                     ("blocks", Value::Number(blocks.into())),
-                    ("end", Value::Word(fate_word(end))),
+                    ("end", Value::Word(chunk_outcome_word(end))),
                 ];
                 let slice = Slice {
                     begin: at,
@@ -159,7 +159,7 @@ impl<'a> Builder<'a> {
         end: LaunchEnd,
     ) {
         let (launch, node, queue) = launch;
-        // A device that does not stamp is timed by when we heard of it.
+        // Without device timestamps, the time of the completion event is used.
         let ended = if ended.0 == 0 { record.at } else { ended };
         let started = if started.0 == 0 { ended } else { started };
         let issued = self.issued.remove(&launch);
@@ -356,13 +356,13 @@ fn end_word(end: LaunchEnd) -> &'static str {
     }
 }
 
-fn fate_word(end: ChunkFate) -> &'static str {
+fn chunk_outcome_word(end: ChunkOutcome) -> &'static str {
     match end {
-        ChunkFate::Finished => "finished",
-        ChunkFate::Stopped => "stopped",
-        ChunkFate::Failed => "failed",
-        ChunkFate::Aborted => "aborted",
-        ChunkFate::Interrupted => "interrupted",
+        ChunkOutcome::Finished => "finished",
+        ChunkOutcome::Stopped => "stopped",
+        ChunkOutcome::Failed => "failed",
+        ChunkOutcome::Aborted => "aborted",
+        ChunkOutcome::Interrupted => "interrupted",
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Group {
     pub tracks: Vec<Track>,
 }
 
-/// A line of the picture. Slices are in order and do not overlap; nor do the children of one, which
+/// One row of the timeline. Slices are in order and do not overlap; nor do the children of one, which
 /// lie within it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Track {
@@ -92,13 +92,13 @@ pub struct FunctionName {
 }
 
 impl Timeline {
-    /// The picture of some records in the order in which they were written; compute units and
+    /// The timeline of records in the order in which they were written; compute units and
     /// device queues have a track for each tenant where `separate` says that each has its own.
     pub fn of(records: &[Record], functions: &BTreeMap<u64, FunctionName>, separate: bool) -> Timeline {
         build::timeline(records, functions, separate)
     }
 
-    /// The pictures of several devices in one: the groups of each are named after it. One device
+    /// Merges the timelines of several devices: the groups of each are named after it. One device
     /// alone keeps the names of its groups.
     pub fn together(devices: Vec<(String, Timeline)>) -> Timeline {
         let is_alone = devices.len() == 1;
@@ -136,7 +136,7 @@ impl Track {
         Track { name: name.into(), ..Track::default() }
     }
 
-    /// Puts everything in order, whatever the records said.
+    /// Sorts everything by time, for any records.
     fn settle(mut self) -> Track {
         settle(&mut self.slices, Nanos(0), Nanos(u64::MAX));
         self.marks.sort_by_key(|mark| mark.at);
@@ -158,7 +158,7 @@ fn settle(slices: &mut [Slice], from: Nanos, to: Nanos) {
     }
 }
 
-/// Puts slices that overlap on lines of their own, as few as it takes.
+/// Distributes slices that overlap over as few rows as possible.
 fn lanes(mut slices: Vec<Slice>) -> Vec<Vec<Slice>> {
     slices.sort_by_key(|slice| (slice.begin, slice.end));
     let mut lanes: Vec<Vec<Slice>> = Vec::new();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{ChunkFate, Raise, What};
+use crate::record::{ChunkOutcome, Raise, What};
 use atoll_core::{Epoch, LaunchEnd, LaunchId, Outcome, QueueId, TaskId};
 
 fn functions() -> BTreeMap<u64, FunctionName> {
@@ -38,7 +38,7 @@ fn chunk(unit: u32, launch: u64, ended: u64) -> What {
         first_block: 0,
         blocks: 9,
         ended: Nanos(ended),
-        end: ChunkFate::Finished,
+        end: ChunkOutcome::Finished,
     }
 }
 

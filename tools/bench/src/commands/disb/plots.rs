@@ -221,7 +221,7 @@ mod tests {
     use super::*;
     use atoll_core::{Epoch, LaunchId, TaskId};
     use atoll_sim::{ClientReport, Distribution, PreemptionReport};
-    use atoll_trace::{ChunkFate, FunctionName, Raise, Record, Timeline, What};
+    use atoll_trace::{ChunkOutcome, FunctionName, Raise, Record, Timeline, What};
 
     #[test]
     fn windows_are_milliseconds() {
@@ -288,7 +288,7 @@ mod tests {
 
         let function =
             FunctionName { tenant: "local".into(), name: "slow".into(), class: Class::BestEffort, nodes: vec![] };
-        let (launch, end) = (LaunchId(1), ChunkFate::Interrupted);
+        let (launch, end) = (LaunchId(1), ChunkOutcome::Interrupted);
         let what = What::Chunk { unit: 1, launch, first_block: 0, blocks: 4, ended: us(1300), end };
         let preempt = What::Raised { epoch: Epoch(1), why: Raise::Preempted };
         let records =

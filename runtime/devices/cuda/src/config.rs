@@ -38,7 +38,7 @@ pub struct CudaConfig {
     pub queues: u32,
     /// Launches that a device queue holds.
     pub queue_capacity: u32,
-    /// Most launches that go to the driver together as a CUDA graph, see [`segment`](self); 1
+    /// Most launches that go to the driver together as a CUDA graph, see `segment.rs`; 1
     /// disables it.
     pub segment: u32,
     /// Where kernels read epochs; measured if `None`.

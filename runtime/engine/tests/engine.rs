@@ -409,7 +409,7 @@ fn a_failed_load_leaves_no_resources_behind() {
     assert!(matches!(error, EngineError::OutOfMemory { wanted: 256, free: 0, .. }), "{error}");
     assert_eq!((handle.statistics().device.memory_used_bytes, controls.modules()), (0, 0));
     let error = handle.load(toy::bundle(fake::TARGET, b"other"), options("f")).expect_err("bad code");
-    assert!(error.to_string().contains("this is no code for a fake device"), "{error}");
+    assert!(error.to_string().contains("the code is not for a fake device"), "{error}");
     assert_eq!(submit(&handle, request("f", Class::RealTime, &[])).error(), InvokeError::UnknownFunction);
 }
 

@@ -55,7 +55,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let and_more = if more { " and more" } else { "" };
     match found.len() {
         0 if args.json => Ok(()),
-        0 => Ok(print(&format!("{} files are valid PTX\n", sources.len()))?),
+        0 => {
+            let count = sources.len();
+            let files = if count == 1 { "file is" } else { "files are" };
+            Ok(print(&format!("{count} {files} valid PTX\n"))?)
+        }
         1 => Err(user_error(format!("1 error{and_more}"))),
         count => Err(user_error(format!("{count} errors{and_more}"))),
     }

@@ -208,7 +208,8 @@ mod tests {
 
     fn one(id: &str, load: &str) -> Result<Workload, String> {
         read(&format!(
-            r#"{{"time": 2.5, "tasks": [{{"id": "{id}", "load": {load}, "client": {{"model_name": "m", "port": 1}}}}]}}"#
+            r#"{{"time": 2.5, "tasks": [{{"id": "{id}", "load": {load},
+                "client": {{"model_name": "m", "port": 1}}}}]}}"#
         ))
     }
 

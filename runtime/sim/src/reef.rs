@@ -135,12 +135,15 @@ mod tests {
     }
 
     const GRAPH: &str = r#"{"storage": [], "kernels": [
-        {"name": "a", "launch_params": [60, 1, 1, 64, 1, 1], "args": []}, {"name": "b", "launch_params": [30, 5, 1, 64, 1, 1], "args": []},
+        {"name": "a", "launch_params": [60, 1, 1, 64, 1, 1], "args": []},
+        {"name": "b", "launch_params": [30, 5, 1, 64, 1, 1], "args": []},
         {"name": "a", "launch_params": [60, 1, 1, 64, 1, 1], "args": []}]}"#;
 
     #[test]
     fn what_launches_took_is_taken_off() {
-        let profile = r#"{"model_latency": 70, "kernel_latency": {"a": {"total_latency": 20, "latency": [20]}, "b": {"total_latency": 60, "latency": [40, 60]}}}"#;
+        let profile = r#"{"model_latency": 70, "kernel_latency": {
+            "a": {"total_latency": 20, "latency": [20]},
+            "b": {"total_latency": 60, "latency": [40, 60]}}}"#;
         let model = files(GRAPH, profile).expect("a model");
         assert_eq!(model.kernels.len(), 3);
         assert!(Arc::ptr_eq(&model.kernels[0], &model.kernels[2]));

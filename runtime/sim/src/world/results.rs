@@ -1,0 +1,67 @@
+//! What a simulation returns.
+
+use super::{Preemptions, Simulation, World};
+use crate::device::SimDevice;
+use crate::occupancy::{Group, Occupied, place};
+use crate::report::{ClientReport, Distribution, PreemptionReport, Report};
+use std::ops::Range;
+
+impl World<'_> {
+    /// The blocks that ran, placed on compute units.
+    pub(super) fn occupied(self) -> Vec<Occupied> {
+        let (owners, unit) = (self.owners, SimDevice::UNIT as f64);
+        let occupied = |(group, pieces): (Group, Vec<Range<u64>>)| Occupied {
+            client: owners[group.task.0 as usize],
+            kernel: group.kernel.name.clone(),
+            blocks: group.blocks,
+            units: pieces.into_iter().map(|piece| piece.start as f64 / unit..piece.end as f64 / unit).collect(),
+            began: group.began,
+            ended: group.ended,
+            was_cut: group.was_cut,
+            is_padding: group.is_padding,
+        };
+        place(self.device.watched()).into_iter().map(occupied).collect()
+    }
+
+    /// The figures of the run.
+    pub(super) fn report(mut self) -> Report {
+        let Simulation { policy, device, workload, .. } = self.simulation;
+        for call in self.calls.values() {
+            self.callers[call.client].dropped += 1;
+        }
+        self.callers.iter_mut().for_each(|caller| caller.dropped += u64::from(caller.is_late));
+        let clients = self.callers.into_iter().zip(&workload.clients).map(|(caller, client)| ClientReport {
+            id: client.id.clone(),
+            class: client.class,
+            scheduled: caller.scheduled,
+            served: caller.latencies.len() as u64,
+            dropped: caller.dropped,
+            latency_us: Distribution::of(caller.latencies.clone()),
+            latencies_ns: caller.latencies,
+        });
+        let Preemptions { totals, drains, stopped_blocks, wasted_ns } = self.preemptions;
+        let count = totals.len() as u64;
+        let us = |ns: u64| ns as f64 / 1e3;
+        let preemption = PreemptionReport {
+            count,
+            total_us: Distribution::of(totals),
+            flag_us: Some(us(device.costs.flag_ns)),
+            drain_us: Distribution::of(drains),
+            interrupt_us: Some(us(device.costs.interrupt_ns)),
+            restore_us: Some(us(wasted_ns) / count.max(1) as f64),
+            reexecuted_blocks: stopped_blocks,
+        };
+        Report {
+            variant: workload.variant(self.simulation.as_disb),
+            policy: policy.name.to_owned(),
+            device: format!("sim:{}", device.name),
+            duration_s: workload.duration_ns as f64 / 1e9,
+            clients: clients.collect(),
+            preemption,
+            padded_launches: self.scheduler.counters().padded_launches,
+            padding_blocks: self.scheduler.counters().padding_blocks,
+            faults: self.faults.counts(self.device.faults()),
+            utilisation: self.device.utilisation(),
+        }
+    }
+}

@@ -76,8 +76,10 @@ pub(crate) fn check_bytes(name: &str, datatype: DataType, shape: &[i64], bytes: 
 fn check_strings(name: &str, count: usize, bytes: &[u8]) -> Result<(), ProtocolError> {
     let found = strings(bytes).try_fold(0_usize, |n, string| string.map(|_| n + 1));
     if found != Some(count) {
-        let found = found.map_or("an invalid sequence of".into(), |n| n.to_string());
-        return Err(ProtocolError::tensor(name, format!("has {found} strings, but its shape needs {count}")));
+        let problem = found.map_or("its bytes are not a valid sequence of strings".into(), |found| {
+            format!("it has {found} strings, but its shape needs {count}")
+        });
+        return Err(ProtocolError::tensor(name, problem));
     }
     Ok(())
 }
@@ -128,6 +130,6 @@ mod tests {
         assert!(Tensor::new("t", DataType::Bytes, vec![3], bytes.clone()).is_err());
         bytes.truncate(5);
         let message = Tensor::new("t", DataType::Bytes, vec![1], bytes).unwrap_err().to_string();
-        assert!(message.contains("damaged"), "{message}");
+        assert!(message.contains("not a valid sequence"), "{message}");
     }
 }

@@ -104,7 +104,7 @@ fn exit_codes_distinguish_mistakes_of_the_user() {
             vec!["kernel", "compare", "--device", "interp", "--corpus", "x", "--case", "saxpy,+"],
             "repetition operator missing expression",
         ),
-        (vec!["models", "--url", "https://x"], "plain HTTP"),
+        (vec!["models", "--url", "https://x"], "HTTPS is not supported"),
         (vec!["--log", "a=b=c", "doctor"], "--log"),
     ] {
         let (code, message) = refused(&arguments);

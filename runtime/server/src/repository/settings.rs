@@ -147,7 +147,7 @@ mod tests {
         };
         assert_eq!(read(&flat).unwrap(), settings);
         for (text, expected) in [
-            ("class = \"urgent\"", "no class \"urgent\""),
+            ("class = \"urgent\"", "unknown class \"urgent\""),
             ("clas = 1", "clas"),
             ("queue_capacity = 0", "queue_capacity"),
             ("symbols = { n = -1 }", "no range"),

@@ -124,7 +124,7 @@ fn every_failure_of_the_engine_has_a_status() {
     let over_quota = InvokeError::OverQuota { tenant: Default::default(), wanted: 3, constants: 1, free: 2, quota: 2 };
     for (error, status, text) in [
         (InvokeError::BadInput("input `in` has shape [1, 4]".into()), 400, "`in`"),
-        (InvokeError::QueueFull { capacity: 64 }, 503, "64 invocations of this class wait"),
+        (InvokeError::QueueFull { capacity: 64 }, 503, "64 invocations of this class are already waiting"),
         (out_of_memory, 503, "needs 3 bytes"),
         (over_quota, 503, "tenant `local` has a quota of 2 bytes"),
         (InvokeError::DeadlineExceeded, 504, "deadline"),
@@ -170,7 +170,7 @@ fn mistakes_of_clients_are_named() {
         ),
         (input(&good.replace("[1,4]", "[4]")), "input `in` is f32 [4]; the model takes f32 [batch, 4]"),
         (input(&good.replace("FP32", "FLOAT")), "unknown datatype FLOAT"),
-        (input(&good.replace("4]", "5]")), "takes 5"),
+        (input(&good.replace("4]", "5]")), "needs 5"),
         (format!(r#"{{"inputs":[{good}],"outputs":[{{"name":"tuo"}}]}}"#), "no output `tuo`; it has out: FP32[-1, 4]"),
         (format!(r#"{{"inputs":[{good}],"outputs":[{{"name":"out"}},{{"name":"out"}}]}}"#), "`out` is given twice"),
         (format!(r#"{{"inputs":[{good}],"parameters":{{"priority":"high"}}}}"#), "`priority`"),

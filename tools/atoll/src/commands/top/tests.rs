@@ -87,7 +87,7 @@ fn rates_and_latencies_are_of_the_interval() {
         "host:0, 2 compute units, policy reset, up for 1 h 1 min\n\
          mode: real-time, real-time for 25 % of the interval\n\
          device queues: 1 of 4, 4 of 4; waiting: 0 real-time, 3 best-effort\n\
-         preemptions: 2.0/s, 8 in all\n\
+         preemptions: 2.0/s, 8 in total\n\
          launches: 50/s, 3.0/s evicted, 0.0/s padded; memory: 1.0 MiB of 1.0 GiB\n\
          compute unit 0: 25 %, 25 chunks/s\n\
          compute unit 1: 100 %, 0 chunks/s\n  \

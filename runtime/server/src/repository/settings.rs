@@ -150,7 +150,7 @@ mod tests {
             ("class = \"urgent\"", "unknown class \"urgent\""),
             ("clas = 1", "clas"),
             ("queue_capacity = 0", "queue_capacity"),
-            ("symbols = { n = -1 }", "no range"),
+            ("symbols = { n = -1 }", "not a range of sizes"),
             ("state = \"h\"", "names no states"),
         ] {
             write("m.toml", text);

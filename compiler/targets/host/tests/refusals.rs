@@ -32,7 +32,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("", "vadd.u32.u32.u32 %r0, %r1.x, %r2;", "selects .x"),
     ("", "vadd.u32.u32.u32.add %r0.b0, %r1, %r2, %r3;", "merges"),
     ("", "vshr.u32.u32.u32 %r0, %r1, %r2;", ".clamp or .wrap"),
-    ("", "vadd2.u32.u32.u32.sat.add %r0, %r1, %r2, %r3;", "saturates and adds"),
+    ("", "vadd2.u32.u32.u32.sat.add %r0, %r1, %r2, %r3;", "it has both .sat and .add"),
     ("", "vadd4.u32.u32.u32 %r0, %r1.h10, %r2, %r3;", "selects"),
     ("", "vmad.s32.s32.s32.po %r0, -%r1, %r2, %r3;", "negates"),
     ("", "mov.u32 %r0, %tid;", "vector"),

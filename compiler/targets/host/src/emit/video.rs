@@ -239,7 +239,7 @@ impl Emitter<'_> {
         };
         let adds = inst.has("add");
         if adds && inst.has("sat") {
-            return Err(self.malformed(inst, "saturates and adds"));
+            return Err(self.malformed(inst, "it has both .sat and .add"));
         }
         let mut result = c;
         for lane in (0..count).filter(|lane| mask[*lane as usize]) {

@@ -209,7 +209,7 @@ fn unsupported_features_are_refused_by_name() -> Result<()> {
         ensure!(message.contains(expected), "{message}");
         Ok(())
     };
-    refused("it has state buffers, and says of none that a session keeps it", &|graph, _| {
+    refused("it has state buffers, but none of them is declared as state of a session", &|graph, _| {
         let state = BufferSpec {
             name: "cache".into(),
             kind: BufferKind::State,

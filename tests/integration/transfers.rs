@@ -222,11 +222,11 @@ fn unsupported_features_are_refused_by_name() -> Result<()> {
         graph.buffers.push(state);
     })?;
     let all = |graph: &KernelGraph| vec![Segment::Nodes { first: NodeId(0), end: NodeId(graph.nodes.len() as u32) }];
-    refused("it has a loop segment, which this engine does not run", &|graph, _| {
+    refused("it has a loop segment, which is not supported", &|graph, _| {
         graph.segments = vec![Segment::Loop { trips: Some(2.into()), condition: None, trips_max: 2, body: all(graph) }];
     })?;
     let scalar = Scalar { buffer: BufferId(0), offset: 0, dtype: DType::U8 };
-    refused("it has an if segment, which this engine does not run", &|graph, _| {
+    refused("it has an if segment, which is not supported", &|graph, _| {
         graph.symbols[0].min = 8;
         graph.segments = vec![Segment::If { condition: scalar, then: all(graph), otherwise: vec![] }];
     })

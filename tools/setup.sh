@@ -40,6 +40,7 @@ if [ "$atoll_llvm" = 19 ]; then
 fi
 export ATOLL_FEATURES ATOLL_BIN_FEATURES ATOLL_STAND_IN_FEATURES
 
+command -v curl >/dev/null || apt_install curl ca-certificates
 command -v cc >/dev/null || apt_install build-essential
 python3 -c 'import ensurepip, venv' 2>/dev/null || apt_install python3 python3-venv
 

@@ -6,13 +6,13 @@ use atoll_engine::EngineError;
 /// Why a fleet cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// A fleet needs a device.
+    /// There is no device.
     #[error("a daemon needs at least one device")]
     NoDevice,
-    /// There are too many.
+    /// There are too many devices.
     #[error("{0} devices are too many; a daemon drives at most {DEVICES_MAX}")]
     TooMany(usize),
-    /// Two devices have one name.
+    /// Two devices have the same name.
     #[error("device {0} is listed twice; list each device once")]
     Twice(String),
     /// The engine of a device cannot start.

@@ -9,7 +9,7 @@ use atoll_device::{Device, DeviceInfo};
 use atoll_engine::{CoreShare, CoreUse, Engine, EngineConfig};
 use std::collections::HashSet;
 
-/// Devices, each with an engine that drives it.
+/// The devices of a daemon, each with an engine that drives it.
 #[derive(Debug)]
 pub struct Fleet {
     engines: Vec<Engine>,
@@ -17,14 +17,14 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts an engine for each device. The settings are those of each engine; limits and quotas
-    /// of memory hold for each device by itself. The CPUs that the devices do not
-    /// use are divided among the engines' threads.
+    /// Starts an engine for each device, all with the same settings. Memory limits and quotas apply
+    /// to each device separately. The CPUs that the devices do not use are divided among the
+    /// engines' threads.
     ///
     /// # Errors
     ///
-    /// If there are no devices, too many, or two of one name, and if an engine cannot start; the
-    /// engines that were started by then are shut down.
+    /// If there are no devices, too many, or two with the same name, or if an engine cannot start.
+    /// In the last case, the engines that have already started are shut down.
     pub fn start(devices: Vec<Box<dyn Device>>, config: &EngineConfig) -> Result<Fleet, FleetError> {
         check(&devices.iter().map(|device| device.info()).collect::<Vec<_>>())?;
         let uses: Vec<CoreUse> = devices.iter().map(|device| device.info().into()).collect();
@@ -38,7 +38,7 @@ impl Fleet {
         Ok(Fleet { engines, handle: FleetHandle::new(members) })
     }
 
-    /// Access for other threads.
+    /// A handle through which other threads use the fleet.
     pub fn handle(&self) -> FleetHandle {
         self.handle.clone()
     }

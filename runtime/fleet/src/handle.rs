@@ -1,4 +1,4 @@
-//! Access to the fleet from any thread.
+//! The handle of a fleet, usable from any thread.
 
 use crate::inference::{Inference, Placed};
 use crate::member::Member;
@@ -22,7 +22,7 @@ const REFUSED: InvocationId = InvocationId(u64::MAX);
 pub struct FleetHandle(Arc<Shared>);
 
 struct Shared {
-    /// By [`DeviceId`].
+    /// Indexed by [`DeviceId`].
     members: Vec<Box<dyn Member>>,
     names: Vec<String>,
     /// No other lock is taken while it is held.
@@ -36,8 +36,8 @@ impl fmt::Debug for FleetHandle {
 }
 
 impl FleetHandle {
-    /// A fleet of these members; a member's place is its [`DeviceId`], by which its invocation ids
-    /// begin.
+    /// A fleet of these members. The index of a member is its [`DeviceId`], which must be in the
+    /// upper bits of its invocation ids.
     pub fn new(members: Vec<Box<dyn Member>>) -> FleetHandle {
         let names = members.iter().map(|member| member.name().to_owned()).collect();
         FleetHandle(Arc::new(Shared { members, names, placements: RwLock::default() }))
@@ -59,7 +59,7 @@ impl FleetHandle {
         self.0.placements.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Chooses a device for a function and notes that it goes there.
+    /// Chooses a device for a function and records the placement.
     fn place(&self, bundle: &Bundle, function: &FunctionKey, named: Option<&str>) -> Result<DeviceId, EngineError> {
         let mut placements = self.placements_mut();
         if placements.device_of(function).is_some() {
@@ -74,7 +74,7 @@ impl FleetHandle {
         Ok(device)
     }
 
-    /// The device of a name; a kind alone, as in `host`, is number 0 of it.
+    /// The device with this name. A kind without a number, such as `host`, means `host:0`.
     fn named(&self, name: &str) -> Result<DeviceId, EngineError> {
         let is_it = |known: &String| known == name || known.strip_suffix(":0").is_some_and(|kind| kind == name);
         let at = self.0.names.iter().position(is_it);
@@ -82,8 +82,8 @@ impl FleetHandle {
         at.map(|at| DeviceId(at as u16)).ok_or_else(unknown)
     }
 
-    /// The emptiest device that can serve the function; where none can, the first one, whose engine
-    /// then says why it cannot.
+    /// The emptiest device that can run the function. If none can, the first device: its engine
+    /// reports why it cannot.
     fn emptiest(&self, bundle: &Bundle, placements: &Placements) -> DeviceId {
         let candidate = |device| Candidate {
             device,
@@ -94,7 +94,7 @@ impl FleetHandle {
         emptiest(&candidates).unwrap_or_default()
     }
 
-    /// The code of a bundle that a device runs.
+    /// The bundle target that a device would run: the best one for which the bundle has code.
     fn target(&self, device: DeviceId, bundle: &Bundle) -> Option<&str> {
         let targets = self.member(device)?.targets();
         targets.iter().map(String::as_str).find(|target| bundle.target(target).is_some())
@@ -140,7 +140,7 @@ impl Inference for FleetHandle {
     }
 
     fn load(&self, bundle: Arc<Bundle>, options: FunctionOptions, device: Option<&str>) -> Result<Placed, EngineError> {
-        // Computes the digests of the constants here, where no lock is held.
+        // Computes the digests of the constants before the lock is taken.
         bundle.constants();
         let function = options.key.clone();
         let device = self.place(&bundle, &function, device)?;

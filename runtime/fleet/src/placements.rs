@@ -5,7 +5,7 @@ use atoll_engine::FunctionKey;
 use atoll_kgraph::{Bundle, ConstantDigest};
 use std::collections::{BTreeMap, HashMap};
 
-/// The functions of the fleet, including those that are being loaded.
+/// The placement of each function of the fleet, including functions that are being loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Placements(HashMap<FunctionKey, Placement>);
 
@@ -18,7 +18,7 @@ struct Placement {
 /// The memory that a function takes on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
-    /// Bytes by content: equal constants of several functions are on a device once.
+    /// The bytes of each constant by its digest: a device holds equal constants only once.
     constants: BTreeMap<ConstantDigest, u64>,
     code_bytes: u64,
 }
@@ -45,7 +45,7 @@ impl Placements {
         self.0.remove(function);
     }
 
-    /// Bytes of the functions on a device.
+    /// The bytes of all functions on a device. Equal constants count once.
     pub(crate) fn bytes_on(&self, device: DeviceId) -> u64 {
         let weights =
             || self.0.values().filter(|placement| placement.device == device).map(|placement| &placement.weight);

@@ -24,7 +24,7 @@ struct Notes {
     ids: AtomicU64,
 }
 
-/// A fake engine that accepts every request and never answers.
+/// A fake engine that accepts every request and never replies.
 struct FakeEngine {
     name: String,
     targets: Vec<String>,
@@ -68,7 +68,7 @@ impl Member for FakeEngine {
     }
 
     fn submit(&self, _request: ChainRequest, reply: Reply) -> InvocationId {
-        // An answer that never comes.
+        // A reply that is never called.
         drop(reply);
         let id = InvocationId(self.notes.ids.fetch_add(1, SeqCst));
         self.notes.submitted.lock().unwrap().push(id);
@@ -113,8 +113,7 @@ fn fleet(targets: &[&str]) -> (FleetHandle, Vec<Arc<Notes>>) {
     (handle, notes)
 }
 
-/// A bundle with so many bytes of constants, all of them of one value, and one byte of code for a
-/// target.
+/// A bundle with `bytes` of constants, all of the same value, and one byte of code for a target.
 fn bundle(target: &str, bytes: usize, value: u8) -> Arc<Bundle> {
     let buffer = |name: &str, kind, elements: usize| BufferSpec {
         name: name.into(),
@@ -162,7 +161,7 @@ fn options(name: &str) -> FunctionOptions {
     }
 }
 
-/// Loads a function and says where it is.
+/// Loads a function and returns its device.
 fn load(fleet: &FleetHandle, name: &str, bundle: &Arc<Bundle>, device: Option<&str>) -> Result<u16, EngineError> {
     fleet.load(bundle.clone(), options(name), device).map(|placed| placed.device.0)
 }

@@ -78,7 +78,7 @@ impl SimPad {
     }
 }
 
-/// A launch that ended, as it is reported to the scheduler after the completion latency.
+/// A launch that ended. The scheduler learns of it after the completion latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// The launch id.

@@ -1,7 +1,7 @@
-//! DISB's workload files (v1.0): which client calls which model, and when.
+//! Workload files of the benchmark DISB (v1.0): which client calls which model, and when.
 //!
 //! The class of a client follows from the suffix of its id (`_rt`, `_be`), as in REEF's published
-//! configurations. Without such a suffix it follows from `priority`, of which 0 is real-time.
+//! configurations. Without such a suffix it follows from `priority`: 0 is real-time.
 
 use crate::error::SimError;
 use crate::limits::{CLIENTS_MAX, RATE_MAX, SECONDS_MAX, TRACE_MAX};
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A workload: the clients, and for how long they call.
+/// A workload: clients that call models for some time.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Its name in reports.
@@ -40,9 +40,9 @@ pub struct Client {
 pub enum Load {
     /// A closed loop: the next call follows the answer to the last one.
     Continuous,
-    /// So many calls per second, at equal distances.
+    /// A rate in calls per second, at equal intervals.
     Periodic(f64),
-    /// A Poisson process with so many calls per second on average.
+    /// A Poisson process with this average rate, in calls per second.
     Poisson(f64),
     /// A trace of arrival times, in nanoseconds from the start, ascending.
     Trace(Arc<[u64]>),
@@ -121,7 +121,8 @@ impl Workload {
         format!("{}{}", self.name, if as_disb { ", as DISB measures" } else { "" })
     }
 
-    /// The same workload for a device that is faster by a factor: rates are multiplied.
+    /// The same workload for a device that is faster by a factor: rates are multiplied by it, and
+    /// recorded arrival times are divided by it.
     pub fn scaled(mut self, factor: f64) -> Workload {
         for client in &mut self.clients {
             client.load = match std::mem::replace(&mut client.load, Load::Continuous) {

@@ -3,7 +3,7 @@
 use atoll_core::LaneError;
 use std::path::PathBuf;
 
-/// Why something cannot be simulated.
+/// Why a simulation cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// A file cannot be read.
@@ -11,7 +11,7 @@ pub enum SimError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// A file is too large.

@@ -1,6 +1,5 @@
-//! Discrete-event simulation of the scheduler: a device described by parameters, clients described
-//! by workload files, and between them the same [`atoll_core::DeviceScheduler`] that the daemon
-//! runs.
+//! Discrete-event simulation of the scheduler. The daemon's own [`atoll_core::DeviceScheduler`]
+//! runs between clients described by workload files and a device described by parameters.
 //!
 //! - [`SimDevice`] executes launches as blocks on compute units. Block times come from a kernel
 //!   profile, all other times from named [`Costs`].
@@ -13,7 +12,7 @@
 //!
 //! # Invariants
 //!
-//! - Time is virtual: nothing reads a clock. The same set-up and seed give the same run on any
+//! - Time is virtual: no code reads a clock. The same set-up and seed give the same run on any
 //!   machine.
 //! - Every call is counted exactly once, as served or as dropped.
 //!

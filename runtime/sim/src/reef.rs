@@ -2,9 +2,9 @@
 //! (`NAME.profile.json`, in microseconds).
 //!
 //! Each kernel was measured by itself, so its times include a launch latency. The model was
-//! measured as a whole, where launch latencies overlap with execution. The difference is subtracted
-//! evenly from all kernels, so that [`Model::alone_ns`] equals `model_latency`; but no kernel
-//! becomes shorter than [`KERNEL_NS_MIN`].
+//! measured as a whole, where launch latencies overlap with execution. If the kernels together take
+//! longer than `model_latency`, the same time is subtracted from each wave, so that
+//! [`Model::alone_ns`] equals `model_latency`. No wave becomes shorter than [`KERNEL_NS_MIN`].
 
 use crate::error::SimError;
 use crate::limits::{BLOCKS_MAX, FILE_BYTES_MAX, KERNELS_MAX, WAVE_NS_MAX, WAVES_MAX};
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The shortest duration of a kernel: that of an empty kernel between others.
+/// The shortest duration of a wave: that of an empty kernel between other kernels.
 const KERNEL_NS_MIN: u64 = 2_000;
 
 /// Bisection steps until the sum of all kernels matches the latency of the model.
@@ -57,7 +57,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, SimError>
 }
 
 impl Model {
-    /// Reads a model in REEF's format, measured on a device of so many compute units.
+    /// Reads a model in REEF's format, measured on a device with `compute_units` compute units.
     ///
     /// # Errors
     /// If a file cannot be read or has invalid contents: kernels without times, an empty grid, or
@@ -93,7 +93,8 @@ impl Model {
         Ok(measured.without_launches(model_latency.saturating_mul(1000), compute_units))
     }
 
-    /// Subtracts the same time from each kernel, such that the whole model takes `whole_ns`.
+    /// Subtracts the same time from each wave, so that the whole model takes `whole_ns`. A model
+    /// that takes no longer than that is not changed.
     fn without_launches(&self, whole_ns: u64, compute_units: u32) -> Model {
         let (mut low, mut high) =
             (0, self.kernels.iter().flat_map(|kernel| kernel.profile.wave_ns.iter().copied()).max().unwrap_or(0));
@@ -147,8 +148,8 @@ mod tests {
         let model = files(GRAPH, profile).expect("a model");
         assert_eq!(model.kernels.len(), 3);
         assert!(Arc::ptr_eq(&model.kernels[0], &model.kernels[2]));
-        // 150 blocks of b are a wave of 120 and one of 30, 100 µs together; both calls of a take 40
-        // µs. 70 µs less over four waves.
+        // The 150 blocks of b run in a wave of 120 and one of 30, which take 100 µs together; both
+        // launches of a take 40 µs. So 70 µs are subtracted over four waves.
         assert!(model.alone_ns(60).abs_diff(70_000) <= 4, "{}", model.alone_ns(60));
         assert_eq!(*model.kernels[0].profile.wave_ns, [2_500]);
         let slow = profile.replace("70", "700");

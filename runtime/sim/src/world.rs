@@ -77,7 +77,7 @@ struct Caller {
     arrivals: Arrivals,
     steps: Arc<[Step]>,
     profiles: Arc<[Option<LaunchProfile>]>,
-    /// Whether a call is running, and whether another one is due (only if measured as DISB does).
+    /// Whether a call is running, and whether another one is due. Only used with `as_disb`.
     is_busy: bool,
     is_late: bool,
     scheduled: u64,
@@ -359,7 +359,7 @@ impl<'a> World<'a> {
         self.carry_out_all(None, actions);
     }
 
-    /// A launch ended, which wakes the scheduler, unless the wake-up is lost.
+    /// A launch ended. This wakes the scheduler, unless the wake-up is lost.
     fn completion(&mut self, ended: Ended) {
         self.pending_completions.push(ended);
         if self.faults.lost_wakeups.happens() {
@@ -473,8 +473,8 @@ impl<'a> World<'a> {
         if std::mem::take(&mut caller.is_late) {
             self.late.push(call.client);
         }
-        // A rejected client does not call again at once, which would never end. A client that died,
-        // or whose kernel was ended, does.
+        // A client whose call was rejected does not call again at once: that would loop forever. A
+        // client that died, or whose kernel the device ended, calls again.
         let calls_again = matches!(outcome, Outcome::Complete | Outcome::Cancelled | Outcome::Failed);
         if self.simulation.workload.clients[call.client].load == Load::Continuous && calls_again {
             self.due.push(Reverse((answered, call.client)));

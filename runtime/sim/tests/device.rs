@@ -15,7 +15,7 @@ const FREE: Costs = Costs {
     padding_permille: 0,
 };
 
-/// Four compute units, without any costs besides the blocks.
+/// A device of four compute units on which only blocks take time.
 const DEVICE: DeviceParameters = DeviceParameters {
     name: "toy",
     about: "for tests",
@@ -30,7 +30,7 @@ fn kernel(blocks: u32, wave_ns: &[u64]) -> Arc<Kernel> {
     Arc::new(Kernel { name: "k".into(), profile: LaunchProfile::new(blocks, wave_ns) })
 }
 
-/// A device with launches, of which each task has one.
+/// A device with launches, one per task.
 struct Toy {
     device: SimDevice,
     launches: u64,
@@ -42,7 +42,7 @@ impl Toy {
         Toy { device: SimDevice::new(&parameters), launches: 0, ended: Vec::new() }
     }
 
-    /// Launches a kernel, which is a step of a task, under an epoch.
+    /// Launches a kernel as a step of a task, under an epoch.
     fn launch(&mut self, now: u64, queue: u32, (task, step): (u64, u32), epoch: u32, blocks: u32, wave_ns: &[u64]) {
         let kernel = kernel(blocks, wave_ns);
         let launch = LaunchId(self.launches);
@@ -57,7 +57,7 @@ impl Toy {
         self.device.raise_epoch(Nanos(now), TaskId(task), Epoch(epoch));
     }
 
-    /// Ends of all launches, in the order of their numbers: when, and whether complete.
+    /// For each launch, in the order of ids: when it ended, and whether it completed.
     fn ends(mut self) -> Vec<(u64, bool)> {
         self.device.advance(Nanos(1_000_000), &mut self.ended);
         assert_eq!(self.device.next(), None);
@@ -161,7 +161,8 @@ fn pads_run_on_compute_units_of_their_own() {
         shape: PadShape { blocks, compute_units, at_once: 2 },
         kernel: kernel(9, &[20, 30]),
     };
-    // Two blocks of its own on two compute units; eight on one in four rounds of two, one on another.
+    // The launch's own two blocks run on two compute units. The first pad runs eight blocks on a
+    // third unit in four rounds of two, the second pad one block on the fourth.
     let pads = vec![pad(8, 1, 1), pad(1, 1, 2)];
     let launch = SimLaunch {
         launch: LaunchId(0),
@@ -172,7 +173,7 @@ fn pads_run_on_compute_units_of_their_own() {
         pads,
     };
     device.submit(Nanos(0), QueueId(0), launch);
-    // What was left of it runs by itself, and only that.
+    // Only the remaining blocks of the padding task run in its own launch.
     let launch = SimLaunch {
         launch: LaunchId(1),
         task: TaskId(1),

@@ -8,7 +8,7 @@ use atoll_sim::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A model of so many equal kernels of a few waves.
+/// A model of equal kernels of a few waves each.
 fn model(name: &str, kernels: usize, blocks: u32, wave_us: u64) -> (String, Model) {
     let kernel =
         Arc::new(Kernel { name: "k".into(), profile: LaunchProfile::new(blocks, [wave_us * 1000, wave_us * 1200]) });
@@ -41,7 +41,7 @@ fn run_with(policy: &str, device: &DeviceParameters, seed: u64, faults: Faults) 
     simulate(&Simulation { device: *device, faults, seed, ..simulation(policy, &workload, &models) }).expect("a report")
 }
 
-/// On an MI50 on which nothing goes wrong.
+/// A simulation of an MI50 without faults.
 fn simulation<'a>(policy: &str, workload: &'a Workload, models: &'a BTreeMap<String, Model>) -> Simulation<'a> {
     let (policy, faults) = (policy_by_name(policy).expect("a policy"), Faults::default());
     Simulation {
@@ -184,8 +184,8 @@ fn each_fault_does_what_it_is_called() {
         dead.clients.iter().map(|client| client.dropped).sum::<u64>()
             > quiet.clients.iter().map(|client| client.dropped).sum::<u64>()
     );
-    // What can be stopped is evicted for real-time work even when it hangs; elsewhere it keeps its
-    // compute units until the device ends it.
+    // A device that can stop blocks evicts even a hung kernel for real-time work. On other devices
+    // the kernel keeps its compute units until the device ends it.
     let stuck = Faults { stuck_kernels: 0.001, ..Faults::default() };
     let v100 = device_by_name("v100").expect("a device");
     let [stopped, waited] = [mi50(), v100].map(|device| run_with("reset", device, 1, stuck));
@@ -193,9 +193,9 @@ fn each_fault_does_what_it_is_called() {
     assert!(stopped.preemption.total_us.max < 1_000.0, "{:?}", stopped.preemption.total_us);
 }
 
-/// What a real-time call may wait for on a device from its arrival to its first block, in
-/// microseconds: what the device takes for each part of a preemption, and where running blocks
-/// cannot be stopped, the longest one of them.
+/// The longest wait of a real-time call on a device from its arrival to its first block, in
+/// microseconds: the cost of each part of a preemption, plus the longest block if the device cannot
+/// stop running blocks.
 fn wait_us_max(device: &DeviceParameters) -> f64 {
     let costs = device.costs;
     let longest_wave_ns = models()
@@ -226,7 +226,7 @@ fn no_real_time_call_waits_for_best_effort_work_longer_than_the_device_says() {
             }
         }
     }
-    // The bound means something: it is exceeded if no running block is stopped.
+    // The bound is tight enough: it is exceeded if kernels never see a raised epoch.
     let unread = Faults { failing_resets: 1.0, ..Faults::default() };
     assert!(run_with("reset", mi50(), 1, unread).preemption.total_us.max > wait_us_max(mi50()));
 }
@@ -234,7 +234,7 @@ fn no_real_time_call_waits_for_best_effort_work_longer_than_the_device_says() {
 #[test]
 fn measured_as_disb_a_client_has_one_call_at_a_time() {
     let models = models();
-    // A call takes at least 6 ms, and there is one every 2.
+    // A call takes at least 6 ms, and one arrives every 2 ms.
     let workload =
         Workload { clients: vec![client("slow_rt", Class::RealTime, "slow", Load::Periodic(500.0))], ..workload() };
     let run = |as_disb| simulate(&Simulation { as_disb, ..simulation("streams", &workload, &models) });
@@ -256,7 +256,7 @@ fn a_model_that_is_not_there_is_named() {
     );
 }
 
-/// Half of an MI50 for some clients.
+/// A lane with half of an MI50 for some clients.
 fn half(clients: &[&str], closes_at: Option<Nanos>) -> LaneSetup {
     LaneSetup { compute_units: 30, clients: clients.iter().map(|id| (*id).to_owned()).collect(), closes_at }
 }
@@ -264,8 +264,8 @@ fn half(clients: &[&str], closes_at: Option<Nanos>) -> LaneSetup {
 #[test]
 fn load_in_another_lane_does_not_delay_calls() {
     let models = models();
-    // What lanes do not divide, bandwidth and caches, costs nothing here; nor does turning from queue
-    // to queue.
+    // Contention for bandwidth and caches, which lanes do not divide, costs nothing here. Switching
+    // between queues costs nothing either.
     let costs = Costs { contention_permille: 0, dispatch_ns: 0, ..mi50().costs };
     let device = DeviceParameters { costs, ..*mi50() };
     let lanes = [half(&["quick_rt"], None), half(&["slow_be", "quick_be"], None)];

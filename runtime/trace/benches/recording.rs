@@ -1,4 +1,4 @@
-//! The cost of a record, with and without reading the clock.
+//! The cost of writing a record, with and without reading the clock.
 //!
 //! `cargo bench -p atoll-trace --bench recording`
 

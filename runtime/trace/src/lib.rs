@@ -1,15 +1,21 @@
-//! Tracing of an engine and its device: records, the bounded ring buffer that keeps the latest of
-//! them, and timelines built from them.
+//! Tracing of an engine and its device: records, a bounded ring buffer of the latest records, and
+//! timelines built from records.
 //!
-//! - [`Record`]: one event, 64 bytes wide in a ring and on the wire.
-//! - [`Ring`]: the latest records. It is written all the time, so it never waits and never grows;
-//!   what is overwritten before it is read is counted.
-//! - [`Timeline`]: tracks of slices, marks and counters, made of records.
-//! - [`perfetto`]: a timeline as a file that Perfetto opens.
+//! - [`Record`]: one event, encoded in 64 bytes.
+//! - [`Ring`]: the latest records. Writing never waits. A reader learns how many records were
+//!   overwritten before it read them.
+//! - [`Timeline`]: tracks of slices, marks and counters, built from records.
+//! - [`perfetto`]: writes a timeline as a file that Perfetto opens.
 //!
-//! Not here: clocks, files, and who may see what. Records come from an engine that may have them
-//! from an untrusted process, so a timeline is valid for any records: its tracks are in order
-//! and its slices nest.
+//! Not here: reading clocks, opening files, and access control.
+//!
+//! # Invariants
+//!
+//! - A [`Ring`] never holds more records than its capacity.
+//! - A [`Timeline`] is valid for any records, since they may come from an untrusted process: its
+//!   tracks are sorted by time, and its slices nest.
+//!
+//! Start with `record.rs`, then `timeline/build.rs`.
 
 pub mod perfetto;
 mod record;

@@ -1,27 +1,27 @@
-//! A timeline as a file that Perfetto opens: the few messages of its trace format that tracks,
-//! slices, marks, counters and arrows need.
+//! Writes a timeline as a file that Perfetto opens. Of Perfetto's trace format, only the messages
+//! for tracks, slices, marks, counters and flow arrows are used.
 //!
-//! A file is a sequence of packets, in order of time for each track. Each name is written once
-//! and then referred to by number.
+//! A file is a sequence of packets; those of one track are in order of time. Each name is written
+//! once (interned) and then referred to by number.
 
 use crate::timeline::{Mark, Slice, Timeline, Track, Value};
 use atoll_core::Nanos;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// The clocks of a machine at one moment, from which Perfetto computes the time of day.
+/// The readings of a machine's clocks at one moment. Perfetto computes the time of day from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
-    /// The clock of the records.
+    /// `CLOCK_MONOTONIC`, the clock of the records.
     pub monotonic_ns: u64,
-    /// The same with the time that the machine was suspended.
+    /// `CLOCK_BOOTTIME`, which also counts the time while the machine is suspended.
     pub boot_ns: u64,
-    /// Time since 1970.
+    /// `CLOCK_REALTIME`: the time since 1970.
     pub real_ns: u64,
 }
 
-/// The messages, each with the fields that are used. Numbers are those of Perfetto's own
-/// definitions.
+/// Perfetto's messages, reduced to the fields that are written. Field numbers are those of
+/// Perfetto's protobuf definitions.
 mod wire {
     use prost::{Message, Oneof};
 
@@ -149,21 +149,22 @@ const CLOCK_REALTIME: u32 = 1;
 const CLOCK_MONOTONIC: u32 = 3;
 const CLOCK_BOOT: u32 = 6;
 
-/// Children of a track stand in the order of their ranks.
+/// Perfetto shows the children of a track in the order of their ranks.
 const ORDER_EXPLICIT: i32 = 3;
 const UNIT_COUNT: i32 = 2;
 
-/// The sequence begins: nothing is known from before. Later packets need what it said.
+/// The first packet: it clears all interned names and defaults.
 const STATE_CLEARED: u32 = 1;
+/// Later packets: they depend on the interned names and defaults of earlier packets.
 const STATE_NEEDED: u32 = 2;
 
-/// There is one writer.
+/// The id of the only packet sequence.
 const SEQUENCE: u32 = 1;
 
-/// The field of a file in which its packets are.
+/// The field number of packets in a trace file.
 const PACKET_FIELD: u32 = 1;
 
-/// Writes a timeline.
+/// Writes a timeline as a Perfetto trace.
 pub fn write(timeline: &Timeline, clocks: Clocks, out: &mut impl Write) -> io::Result<()> {
     let mut writer = Writer { out, events: Names::default(), facts: Names::default(), buffer: Vec::new() };
     writer.begin(clocks)?;
@@ -199,7 +200,7 @@ struct Writer<'a, W> {
     buffer: Vec<u8>,
 }
 
-/// Names that were written, by number.
+/// Interned names with their numbers, and the names that are not written yet.
 #[derive(Default)]
 struct Names {
     known: HashMap<String, u64>,
@@ -236,7 +237,7 @@ impl<W: Write> Writer<'_, W> {
         self.packet(Packet { sequence_flags: Some(STATE_NEEDED), data: Some(Data::Track(track)), ..Packet::default() })
     }
 
-    /// The events of a track in order of time.
+    /// Writes the events of a track in order of time.
     fn events_of(&mut self, track: &Track, uuid: u64) -> io::Result<()> {
         for slice in &track.slices {
             self.slice(slice, uuid)?;

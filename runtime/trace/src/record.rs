@@ -1,24 +1,24 @@
-//! A trace record: one event in 64 bytes.
+//! A trace record: one event, encoded in 64 bytes.
 
 use atoll_core::{Class, Epoch, LaunchEnd, LaunchId, Nanos, Outcome, QueueId, TaskId};
 
-/// 64-bit words of a record in a ring of words or on the wire.
+/// The number of 64-bit words of an encoded record, in a ring of words or on the wire.
 pub const RECORD_WORDS: usize = 8;
 
 /// One event of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The time of the event, in monotonic nanoseconds.
+    /// The time of the event, in nanoseconds of the monotonic clock.
     pub at: Nanos,
-    /// The task; [`Record::NO_TASK`] for events of the whole device.
+    /// The task, or [`Record::NO_TASK`] for events of the whole device.
     pub task: TaskId,
-    /// The function, by the engine's number for it; [`Record::NO_FUNCTION`] where there is none.
+    /// The engine's number of the function, or [`Record::NO_FUNCTION`].
     pub function: u64,
-    /// What happened.
+    /// The kind of event and its details.
     pub what: What,
 }
 
-/// What happened.
+/// The kind of an event and its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A task arrived.
@@ -28,9 +28,9 @@ pub enum What {
         /// Whether its constants and state are resident on the device.
         ready: bool,
     },
-    /// Its constants and state became resident.
+    /// The task's constants and state became resident.
     Ready,
-    /// Its constants or state were evicted.
+    /// The task's constants or state were evicted.
     Unready,
     /// Preparation starts: memory is bound and inputs are copied.
     Preparing,
@@ -44,7 +44,7 @@ pub enum What {
         node: u32,
         /// The device queue.
         queue: QueueId,
-        /// The epoch it carries.
+        /// The epoch under which it was issued.
         epoch: Epoch,
     },
     /// The engine was notified of the end of a launch.
@@ -55,27 +55,27 @@ pub enum What {
         node: u32,
         /// The device queue.
         queue: QueueId,
-        /// When its first block started, as the device stamped it.
+        /// When its first block started, by the device's timestamp.
         started: Nanos,
-        /// When its last block ended, likewise.
+        /// When its last block ended, by the device's timestamp.
         ended: Nanos,
-        /// How.
+        /// How it ended.
         end: LaunchEnd,
     },
-    /// Its epoch was raised, which evicts its launches.
+    /// The task's epoch was raised, which evicts its launches.
     Raised {
         /// The new epoch.
         epoch: Epoch,
         /// Why.
         why: Raise,
     },
-    /// Blocks of it were added to the launch of another task as padding.
+    /// Blocks of the task were added to a launch of another task as padding.
     Padded {
         /// Index of the step.
         step: u32,
         /// The first block.
         first: u32,
-        /// How many.
+        /// The number of blocks.
         blocks: u32,
     },
     /// A launch that could not be evicted is aborted.
@@ -97,20 +97,20 @@ pub enum What {
     },
     /// The host step is done.
     HostStepDone,
-    /// Its client cancelled it.
+    /// The client cancelled the task.
     Cancelled,
-    /// Its preparation or a host step failed.
+    /// The task's preparation or a host step failed.
     Failed,
-    /// It ended.
+    /// The task ended.
     Finished {
-        /// How.
+        /// How it ended.
         outcome: Outcome,
-        /// How often it was preempted.
+        /// The number of times that it was preempted.
         preemptions: u32,
     },
     /// The device was lost.
     DeviceLost,
-    /// A compute unit ran blocks; [`Record::at`] is when it began.
+    /// A compute unit ran a chunk of blocks, which began at [`Record::at`].
     Chunk {
         /// Index of the compute unit.
         unit: u32,
@@ -118,9 +118,9 @@ pub enum What {
         launch: LaunchId,
         /// The first block.
         first_block: u64,
-        /// How many; what is above 32 bits counts as the most.
+        /// The number of blocks, saturated to 32 bits.
         blocks: u32,
-        /// When it was done.
+        /// When the chunk ended.
         ended: Nanos,
         /// How it ended.
         end: ChunkOutcome,
@@ -132,7 +132,7 @@ pub enum What {
 pub enum Raise {
     /// The task was preempted; its launches are issued again.
     Preempted,
-    /// The task is over.
+    /// The task is ending: its launches are evicted and not issued again.
     Over,
 }
 
@@ -141,13 +141,13 @@ pub enum Raise {
 pub enum ChunkOutcome {
     /// All its blocks ran or were evicted.
     Finished,
-    /// The compute unit went to a more urgent queue.
+    /// The compute unit switched to a more urgent queue.
     Stopped,
     /// The kernel faulted.
     Failed,
     /// The launch was aborted.
     Aborted,
-    /// The compute unit was taken out of a block, which is run again, for a more urgent queue.
+    /// The compute unit was preempted within a block for a more urgent queue. The block runs again.
     Interrupted,
 }
 
@@ -169,7 +169,7 @@ const CHUNK_OUTCOMES: [ChunkOutcome; 5] = [
     ChunkOutcome::Interrupted,
 ];
 
-/// What a record is in words beside its time, task and function.
+/// The encoded form of [`What`]: a record without its time, task and function.
 struct Words {
     kind: u8,
     small: u8,
@@ -187,7 +187,7 @@ impl Words {
         Words { small, ..self }
     }
 
-    /// Device queues are few ([`atoll_core::limits::DEVICE_QUEUES_MAX`]).
+    /// The queue fits 8 bits: see [`atoll_core::limits::DEVICE_QUEUES_MAX`].
     fn queue(self, queue: QueueId) -> Words {
         Words { queue: queue.0 as u8, ..self }
     }
@@ -208,20 +208,20 @@ fn code<T: PartialEq>(all: &[T], one: &T) -> u8 {
 }
 
 impl Record {
-    /// The task of what concerns no task.
+    /// The task of an event that concerns no task.
     pub const NO_TASK: TaskId = TaskId(u64::MAX);
 
-    /// The function of what concerns no function.
+    /// The function of an event that concerns no function.
     pub const NO_FUNCTION: u64 = u64::MAX;
 
-    /// As words.
+    /// Encodes the record as words.
     pub fn to_words(&self) -> [u64; RECORD_WORDS] {
         let Words { kind, small, queue, number, rest } = self.what.words();
         let head = u64::from(kind) | u64::from(small) << 8 | u64::from(queue) << 16 | u64::from(number) << 32;
         [self.at.0, self.task.0, self.function, head, rest[0], rest[1], rest[2], rest[3]]
     }
 
-    /// From words; `None` for those that are no record.
+    /// Decodes a record. `None` if the words are not a valid record.
     pub fn from_words(words: &[u64; RECORD_WORDS]) -> Option<Record> {
         let [at, task, function, head, rest @ ..] = *words;
         let words = Words {
@@ -319,7 +319,7 @@ const _: () = assert!(size_of::<Record>() <= RECORD_WORDS * 8, "a record is a ca
 mod tests {
     use super::*;
 
-    /// One of each, with values that would be missed if they were lost.
+    /// One event of each kind, with large values, so that a truncated field is noticed.
     pub(crate) fn every_kind() -> Vec<What> {
         let (launch, queue, epoch) = (LaunchId(u64::MAX - 7), QueueId(31), Epoch(u32::MAX));
         let (node, started, ended) = (u32::MAX - 1, Nanos(u64::MAX - 2), Nanos(u64::MAX - 3));

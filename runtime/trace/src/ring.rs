@@ -1,12 +1,12 @@
-//! The latest records.
+//! A ring buffer of the latest records.
 
 use crate::record::Record;
 
-/// The number of a record: how many there were before it.
+/// The position of a record: the number of records that were written before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor(pub u64);
 
-/// A bounded ring that overwrites its oldest record. For one thread.
+/// A bounded ring that overwrites its oldest record when it is full. It is not synchronized.
 #[derive(Debug)]
 pub struct Ring {
     records: Vec<Record>,
@@ -15,10 +15,10 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// An empty ring for `capacity` records; memory is taken as they come.
+    /// An empty ring for `capacity` records. Its memory grows with the records, up to the capacity.
     ///
     /// # Panics
-    /// If `capacity` is no power of two.
+    /// If `capacity` is not a power of two.
     pub fn new(capacity: usize) -> Ring {
         assert!(capacity.is_power_of_two(), "a ring of {capacity} records");
         Ring { records: Vec::new(), capacity, count: 0 }
@@ -35,19 +35,19 @@ impl Ring {
         self.count += 1;
     }
 
-    /// Where the next record will be.
+    /// The position of the next record to be written.
     pub fn end(&self) -> Cursor {
         Cursor(self.count)
     }
 
-    /// A record that is still there.
+    /// The record at a position, or `None` if it was overwritten or not written yet.
     pub fn get(&self, at: Cursor) -> Option<&Record> {
         let is_there = at.0 < self.count && self.count - at.0 <= self.records.len() as u64;
         is_there.then(|| &self.records[self.slot(at.0)])
     }
 
-    /// At most `max` records from a place on, how many were overwritten before they could be read,
-    /// and where to read on.
+    /// Reads at most `max` records, starting at `from`. Returns the records, the number of records
+    /// from `from` on that were overwritten, and the position of the next record to read.
     pub fn since(&self, from: Cursor, max: usize) -> (Vec<Record>, u64, Cursor) {
         let oldest = self.count - self.records.len() as u64;
         let begin = from.0.clamp(oldest, self.count);

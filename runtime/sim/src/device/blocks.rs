@@ -1,4 +1,4 @@
-//! The blocks of the simulated device: starts them where there is capacity, ends them and stops them.
+//! The blocks of the simulated device: starts them as capacity allows, ends them and stops them.
 
 use super::{Current, DeviceEvent, Ended, Group, RunningPad, SimDevice, SimPad, UNIT};
 use crate::faults::{LATE_COMPLETION_NS, STUCK_KERNEL_NS};
@@ -9,7 +9,7 @@ impl SimDevice {
     pub(super) fn dispatch(&mut self, now: Nanos) {
         let mut order = self.open.clone();
         if self.parameters.has_priorities {
-            // The first queue of each lane has priority.
+            // The first queue of each lane goes first.
             order.sort_by_key(|&queue| !self.lanes.iter().any(|lane| lane.queues.start == queue));
         }
         for queue in order {
@@ -141,7 +141,7 @@ impl SimDevice {
         stopped.iter().for_each(|group| self.note(&launch, each, group, now, true));
     }
 
-    /// Finishes the current launch of a queue and turns to the next one.
+    /// Finishes the current launch of a queue and starts the next one.
     pub(super) fn close(&mut self, now: Nanos, queue: usize) {
         let current = self.queues[queue].current.take().expect("the queue has come to a launch");
         let Current { launch, ran, began, evicted, has_failed, stopped_blocks, wasted_ns, .. } = current;
@@ -163,7 +163,7 @@ impl SimDevice {
     }
 }
 
-/// A time increased by so many thousandths.
+/// A time increased by `permille` thousandths.
 fn longer(ns: u64, permille: u64) -> u64 {
     ns + (u128::from(ns) * u128::from(permille) / 1000) as u64
 }

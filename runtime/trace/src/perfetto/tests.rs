@@ -1,4 +1,4 @@
-//! A strict reader of the written files, which checks every rule that Perfetto relies on.
+//! A strict parser of trace files, which checks the rules that Perfetto relies on.
 
 use super::*;
 use crate::timeline::Group;

@@ -13,17 +13,17 @@ pub(super) fn timeline(records: &[Record], functions: &BTreeMap<u64, FunctionNam
     builder.finish()
 }
 
-/// A request that is not over.
+/// A request that has not ended yet.
 #[derive(Debug)]
 struct Open {
     function: u64,
     class: Class,
     arrived: Nanos,
-    /// Whether it is counted among those that can run.
+    /// Whether its constants and state are resident.
     is_ready: bool,
     preparing: Option<Nanos>,
     prepared: Option<Nanos>,
-    /// From the first block to the last.
+    /// When its first block started and when its last block ended.
     ran: Option<(Nanos, Nanos)>,
     copying: Option<(Nanos, u32)>,
     copies: Vec<Slice>,
@@ -34,7 +34,7 @@ struct Builder<'a> {
     functions: &'a BTreeMap<u64, FunctionName>,
     separate: bool,
     begin: Nanos,
-    /// The latest time that was seen.
+    /// The latest time in the records so far.
     end: Nanos,
     open: HashMap<TaskId, Open>,
     issued: HashMap<LaunchId, Nanos>,
@@ -43,12 +43,14 @@ struct Builder<'a> {
     queues: BTreeMap<(u32, String), Vec<Slice>>,
     depths: BTreeMap<u32, (u64, Vec<(Nanos, u64)>)>,
     decisions: Vec<Mark>,
-    /// Real-time tasks that can run, and since when there are some.
+    /// The number of ready real-time tasks.
     urgent: u64,
+    /// Since when there are ready real-time tasks.
     urgent_since: Nanos,
     modes: Vec<Slice>,
-    /// Names that many slices share.
+    /// The names of nodes, shared by slices.
     names: HashMap<(u64, u32), Arc<str>>,
+    /// The titles of functions, shared by slices.
     titles: HashMap<u64, Arc<str>>,
 }
 
@@ -183,8 +185,8 @@ impl<'a> Builder<'a> {
         self.queues.entry((queue.0, self.owner(record.function))).or_default().push(slice);
     }
 
-    /// The request that a record is about; one that was there before the first record seems to have
-    /// arrived with it.
+    /// The request that a record belongs to. A request whose arrival was not recorded is taken to
+    /// have arrived when the recording begins.
     fn open(&mut self, record: &Record) -> &mut Open {
         let begin = self.begin;
         if !self.open.contains_key(&record.task) {
@@ -250,7 +252,7 @@ impl<'a> Builder<'a> {
         self.decisions.push(Mark { at: record.at, name, facts });
     }
 
-    /// A function's name for people: with its tenant, unless that is the daemon's own.
+    /// A function's name for display, prefixed with its tenant unless that is `local`.
     fn title(&mut self, function: u64) -> Arc<str> {
         let title = || match self.functions.get(&function) {
             Some(FunctionName { tenant, name, .. }) if tenant == "local" => name.as_str().into(),
@@ -268,7 +270,7 @@ impl<'a> Builder<'a> {
             .clone()
     }
 
-    /// Whose tracks a function's work is on.
+    /// The tenant whose tracks show a function's work; empty if all tenants share tracks.
     fn owner(&self, function: u64) -> String {
         let tenant = self.functions.get(&function).filter(|_| self.separate).map(|function| function.tenant.clone());
         tenant.unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Records as tracks of slices, marks and counters.
+//! A timeline: records as tracks of slices, marks and counters.
 
 mod build;
 #[cfg(test)]
@@ -9,10 +9,10 @@ use atoll_core::{Class, Nanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Tracks in groups.
+/// A timeline: groups of tracks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// Groups in the order in which to show them.
+    /// The groups, in display order.
     pub groups: Vec<Group>,
 }
 
@@ -21,85 +21,86 @@ pub struct Timeline {
 pub struct Group {
     /// Its name.
     pub name: String,
-    /// Its tracks in the order in which to show them.
+    /// Its tracks, in display order.
     pub tracks: Vec<Track>,
 }
 
-/// One row of the timeline. Slices are in order and do not overlap; nor do the children of one, which
-/// lie within it.
+/// One row of the timeline. Its slices are in order and do not overlap. The children of a slice lie
+/// within it and do not overlap either.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Track {
     /// Its name.
     pub name: String,
-    /// What went on, from when to when.
+    /// Intervals, in order.
     pub slices: Vec<Slice>,
-    /// What happened at a moment, in order.
+    /// Instants, in order.
     pub marks: Vec<Mark>,
-    /// From when on which number held, in order; a track that has some has nothing else.
+    /// Counter values, each with the time from which it holds, in order. A track with a counter has
+    /// neither slices nor marks.
     pub counter: Vec<(Nanos, u64)>,
 }
 
-/// Something that went on.
+/// An interval on a track.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
-    /// From here.
+    /// When it begins.
     pub begin: Nanos,
-    /// To here, at the earliest its begin.
+    /// When it ends: never before it begins.
     pub end: Nanos,
-    /// What.
+    /// Its name.
     pub name: Arc<str>,
     /// Slices with the same number are connected by arrows, in order of time.
     pub flow: Option<u64>,
-    /// What else is known of it.
+    /// Named details.
     pub facts: Vec<(&'static str, Value)>,
-    /// Its parts.
+    /// Slices nested in it.
     pub children: Vec<Slice>,
 }
 
-/// Something that happened.
+/// An instant on a track.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// When.
+    /// When it happened.
     pub at: Nanos,
-    /// What.
+    /// Its name.
     pub name: &'static str,
-    /// What else is known of it.
+    /// Named details.
     pub facts: Vec<(&'static str, Value)>,
 }
 
-/// A fact.
+/// The value of a detail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A number.
     Number(u64),
-    /// A word of this crate.
+    /// A word that this crate defines.
     Word(&'static str),
     /// A name from outside this crate, such as that of a function.
     Text(Arc<str>),
 }
 
-/// What is known of a function.
+/// The names and the class of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionName {
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: String,
     /// Its name.
     pub name: String,
-    /// The class of invocations that do not name one.
+    /// The default class of its invocations.
     pub class: Class,
-    /// The nodes of its graph.
+    /// The names of the nodes of its graph.
     pub nodes: Vec<String>,
 }
 
 impl Timeline {
-    /// The timeline of records in the order in which they were written; compute units and
-    /// device queues have a track for each tenant where `separate` says that each has its own.
+    /// Builds the timeline of records, given in the order in which they were written. With
+    /// `separate`, each tenant has its own tracks of compute units and device queues.
     pub fn of(records: &[Record], functions: &BTreeMap<u64, FunctionName>, separate: bool) -> Timeline {
         build::timeline(records, functions, separate)
     }
 
-    /// Merges the timelines of several devices: the groups of each are named after it. One device
-    /// alone keeps the names of its groups.
+    /// Merges the timelines of several devices. The device's name is put before the name of each
+    /// group, unless there is only one device.
     pub fn together(devices: Vec<(String, Timeline)>) -> Timeline {
         let is_alone = devices.len() == 1;
         let of = |(device, timeline): (String, Timeline)| {
@@ -111,7 +112,7 @@ impl Timeline {
         Timeline { groups: devices.into_iter().flat_map(of).collect() }
     }
 
-    /// Marks where records are missing, and how many.
+    /// Adds a track that marks gaps: the time of each, and the number of missing records.
     pub fn add_gaps(&mut self, gaps: &[(Nanos, u64)]) {
         if gaps.is_empty() {
             return;
@@ -125,7 +126,7 @@ impl Timeline {
         self.groups.push(Group { name: "recording".into(), tracks: vec![track.settle()] });
     }
 
-    /// The track of a group and a name.
+    /// The track with this name in the group with this name.
     pub fn track(&self, group: &str, track: &str) -> Option<&Track> {
         self.groups.iter().find(|found| found.name == group)?.tracks.iter().find(|found| found.name == track)
     }
@@ -136,7 +137,7 @@ impl Track {
         Track { name: name.into(), ..Track::default() }
     }
 
-    /// Sorts everything by time, for any records.
+    /// Sorts everything by time, and cuts slices that overlap.
     fn settle(mut self) -> Track {
         settle(&mut self.slices, Nanos(0), Nanos(u64::MAX));
         self.marks.sort_by_key(|mark| mark.at);
@@ -145,8 +146,8 @@ impl Track {
     }
 }
 
-/// Cuts slices so that each begins when the one before it is over, and none reaches beyond
-/// `from..=to`.
+/// Sorts slices and cuts them, so that none begins before the previous one ends and all lie within
+/// `from..=to`; likewise their children.
 fn settle(slices: &mut [Slice], from: Nanos, to: Nanos) {
     slices.sort_by_key(|slice| (slice.begin, slice.end));
     let mut last = from;
@@ -158,7 +159,7 @@ fn settle(slices: &mut [Slice], from: Nanos, to: Nanos) {
     }
 }
 
-/// Distributes slices that overlap over as few rows as possible.
+/// Distributes slices over as few rows as possible, so that none overlap within a row.
 fn lanes(mut slices: Vec<Slice>) -> Vec<Vec<Slice>> {
     slices.sort_by_key(|slice| (slice.begin, slice.end));
     let mut lanes: Vec<Vec<Slice>> = Vec::new();

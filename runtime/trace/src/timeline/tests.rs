@@ -139,7 +139,7 @@ fn requests_at_one_time_have_lanes() {
     assert_eq!(lanes, [2, 1, 1]);
 }
 
-/// What readers of a timeline may rely on.
+/// Checks the guarantees of a timeline: order, no overlap, and nesting.
 fn assert_nests(timeline: &Timeline) {
     fn check(slices: &[Slice], from: Nanos, to: Nanos) {
         let mut last = from;

@@ -3,11 +3,11 @@
 //!
 //! # Condition
 //! A second run finds memory as the first run left it: unchanged except for the bytes that the
-//! first run had already written. If the second run reads none of these bytes before it writes them
-//! itself, it computes what an undisturbed run computes, and writes the same bytes again. The
-//! analysis therefore looks for a *clobber*: a load that may read bytes which a store of the same
-//! block may overwrite later. Shared and local memory do not matter, because they start anew with
-//! the block.
+//! first run had already written. The block may run again if the second run reads none of these
+//! bytes before it writes them itself: it then computes and writes the same bytes as an undisturbed
+//! run. The analysis therefore looks for a *clobber*: a load that may read bytes which a store of
+//! the same block may overwrite later. Shared and local memory do not matter, because every run
+//! starts with undefined contents there.
 //!
 //! # Vocabulary
 //! - A load is *covered* if the same thread has certainly stored to the same address before.

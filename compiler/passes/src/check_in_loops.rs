@@ -1,25 +1,25 @@
 //! Checks the epoch word in long loops, so that a running block can leave.
 //!
 //! # Where
-//! In outermost loops; where an outermost loop has few iterations, in the loops inside it. A short
-//! loop whose iterations cannot be counted in advance gets no check, because the check would
-//! prevent the unrolling that such a loop depends on. Every examined loop gets a check, or a reason
-//! in the report.
+//! In outermost loops. If an outermost loop has few iterations, its inner loops get the check
+//! instead. A short loop whose iterations cannot be counted in advance gets no check, because a
+//! check would prevent the assembler from unrolling it. Every examined loop gets either a check or
+//! a reason in the report.
 //!
 //! # Conditions
 //! - The block may run again after it stopped midway. The caller provides this fact about a kernel
 //!   and its buffers.
 //! - All threads of the block that have not exited reach the check equally often, so that they can
-//!   agree: the branches that decide about iterations are uniform. Threads may have exited before
-//!   the loop, but not in it.
+//!   decide together: the branches that control the number of iterations are uniform. Threads may
+//!   exit before the loop, but not inside it.
 //! - No asynchronous operation of the block, such as a bulk copy into its shared memory, is in
 //!   flight when the block leaves.
 //!
 //! # Code
-//! Every thread reads the word, all threads of a warp at one address, because thread 0 may have
-//! exited; `bar.red` makes the decision for the whole block. A block that leaves sets the launch's
-//! evicted word and no progress byte. The check runs once every few iterations, in one of two
-//! forms:
+//! Every thread reads the word, not only thread 0, because thread 0 may have exited; the threads of
+//! a warp read one address. `bar.red` makes the decision for the whole block. A block that leaves
+//! sets the launch's evicted word and does not set its progress byte. The check runs once every few
+//! iterations, in one of two forms:
 //! - *Strips*, for a loop whose iterations can be counted: the loop is strip-mined, with the check
 //!   between two strips; see [`counted_loops`](crate::counted_loops).
 //! - *A counter of iterations* at the loop header, for all other loops.
@@ -51,8 +51,8 @@ pub(crate) struct KernelLoops {
     pub(crate) loops: Vec<LoopOutcome>,
 }
 
-/// Approximate number of instructions of one warp between two checks: some ten microseconds on a
-/// busy compute unit.
+/// Target distance between two checks, in instructions of one warp: some ten microseconds on a busy
+/// compute unit.
 const INSTRUCTIONS_BETWEEN: u64 = 4096;
 /// Assumed iterations of an inner loop if nothing is known.
 const INNER_ROUNDS: u64 = 16;

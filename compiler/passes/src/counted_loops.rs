@@ -6,8 +6,8 @@
 //! loop with a nearer bound, so an assembler that could unroll the loop can unroll the strip. Code
 //! that has to run once in a while is placed between two strips.
 //!
-//! A nearer bound never makes the loop run longer: the original condition is tested again after
-//! each strip.
+//! A nearer bound never makes the loop run longer, because the original condition is tested again
+//! after each strip.
 
 use crate::code::Code as NewCode;
 use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, LoopId, Loops, RegisterId, StatementId, When};

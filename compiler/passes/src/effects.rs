@@ -1,8 +1,8 @@
-//! What a kernel does to memory that outlives its blocks; shared by all passes and callers that
-//! need to know.
+//! The effects of a kernel on memory that outlives its blocks: which buffers it reads, writes and
+//! updates atomically.
 //!
-//! [`analyze_effects`] answers for a caller, in terms of parameters. The passes of this crate use
-//! the underlying [`Trace`], which lists every access with its address.
+//! [`analyze_effects`] describes the effects in terms of kernel parameters, for other crates. The
+//! passes of this crate use the underlying [`Trace`], which lists every access with its address.
 
 mod cells;
 mod eval;
@@ -22,7 +22,7 @@ use linear::{Atoms, Linear, RootSet};
 use memory::{Act, MemoryAct, act};
 use provenance::Provenance;
 
-/// What a kernel does, including the device functions it calls.
+/// The effects of a kernel on memory, including those of the device functions it calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelEffects {
     /// What it reads; unordered, without duplicates.
@@ -45,7 +45,7 @@ pub struct KernelEffects {
     pub unsupported: Option<u32>,
 }
 
-/// What a kernel does to memory.
+/// Returns the effects of a kernel on memory.
 ///
 /// ```
 /// # let text = ".version 7.0\n.target sm_80\n.address_size 64\n.entry k(.param .u64 a) {\n\

@@ -22,18 +22,19 @@
 //!   both is rejected.
 //! - `brx.idx`: the index is limited to the last entry of the table.
 //!
-//! The masks keep the low bits clear that are clear in an aligned address, so the last byte of an
-//! access is inside as well. Safety does not depend on the analysis: an address is bounded whether
-//! it is taken for a global or a private one. If the analysis is wrong about a kernel, the kernel
-//! computes wrong results but accesses no memory of another tenant.
+//! The mask keeps an aligned address aligned, so the last byte of an access lies inside as well.
+//! Safety does not depend on the analysis: an address is bounded whether it is classified as global
+//! or as private. If the analysis is wrong about a kernel, the kernel computes wrong results but
+//! accesses no memory of another tenant.
 //!
 //! # Rejected kernels
-//! Every instruction that is not in [`TABLE`] with modifiers of [`MODIFIERS`], and does more than
-//! compute ([`memory`]), is rejected: textures, surfaces, tensor maps, bulk copies, strided
-//! matrices, calls of unknown functions. Also rejected are storing the address of private memory to
-//! global memory, from where it would be loaded as a global one, and writing a variable of the
-//! module in global memory, which lies outside of every region; loads within such a variable are
-//! allowed.
+//! Rejected is every instruction that does more than compute ([`memory`]) and is not in [`TABLE`],
+//! or has a modifier that is not in [`MODIFIERS`]: textures, surfaces, tensor maps, bulk copies,
+//! strided matrices, calls of unknown functions. Two more uses of memory are rejected:
+//! - storing the address of private memory to global memory, because a later load would take it for
+//!   a global address;
+//! - writing to a variable of the module in global memory, because it lies outside every region.
+//!   Loads from such a variable are allowed.
 
 mod bounds;
 mod plan;
@@ -91,8 +92,8 @@ pub enum NotFenced {
         /// The function.
         function: String,
     },
-    /// A function that is also called by a kernel that cannot be fenced, or by two kernels that
-    /// need different fences in it.
+    /// A function that cannot be fenced for all its callers: one of them is a kernel that cannot be
+    /// fenced, or two kernels need different fences in it.
     #[error("the device function `{function}` cannot be fenced for all kernels that call it")]
     SharedFunction {
         /// The function.

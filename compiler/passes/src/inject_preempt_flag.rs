@@ -1,5 +1,5 @@
-//! Makes kernels preemptible: blocks that have not started can be told to leave, and blocks that
-//! have finished are recorded.
+//! Makes kernels preemptible: a block that has not started leaves if the task was preempted, and a
+//! block that has finished is recorded.
 //!
 //! # Vocabulary
 //! - A launch is *issued* under an epoch. The task's *epoch word* is newer than this epoch if the
@@ -10,13 +10,14 @@
 //! - A block that ran sets its progress byte when its last thread has finished.
 //!
 //! # Entry
-//! Thread 0 reads word and byte, and one `bar.red` makes its decision known to the block before any
-//! thread can leave. Only the loads of thread 0 are guarded and everything else is uniform, so that
-//! a vectorising target keeps the check scalar.
+//! Thread 0 reads the word and the byte. One `bar.red` then distributes its decision to the whole
+//! block before any thread can leave. Only the loads of thread 0 are guarded; all other code is
+//! uniform, so a vectorising target keeps the check scalar.
 //!
 //! # Completion
 //! Since Volta a barrier waits for all threads that have not exited, and barriers pair by number,
-//! not by location in the code. The way to find the last thread therefore depends on the body:
+//! not by their location in the code. How the pass finds the last thread therefore depends on the
+//! body:
 //! - [`Completion::Barrier`], if all threads execute every waiting operation equally often. All
 //!   exits branch to one epilogue with a barrier, behind which thread 0 sets the byte.
 //! - [`Completion::Count`] otherwise. Threads exit where they did before. The threads of a warp
@@ -25,10 +26,11 @@
 //!   exit, including a jump to a bare `ret`: a common tail would be a reconvergence point, where
 //!   exiting threads would wait for threads that wait for them at a barrier.
 //!
-//! A block that stops midway, at a check in a loop, has not finished: the code through which it
-//! leaves is not changed.
+//! A block that stops midway, at a check in a loop, has not finished. The pass does not change the
+//! code through which it leaves.
 //!
-//! No register of the pass is live in the body; values are recomputed where they are needed again.
+//! No register that the pass adds is live in the body: values are recomputed where they are needed
+//! again.
 
 use crate::code::{Code, at, prepend};
 use crate::epoch::{self, EPOCH_WORD, ISSUED_EPOCH, PROGRESS, STOPPED_LABEL};
@@ -91,9 +93,10 @@ const WIDE: &str = "%atoll_wide";
 const BODY_LABEL: &str = "$L_atoll_body";
 const END_LABEL: &str = "$L_atoll_end";
 
-/// From this architecture on a block leaves by a predicated `ret` instead of a jump over one, which
-/// costs some kernels registers (`docs/benchmarks/passes.md`). On older architectures the jump is
-/// better: without it four convolutions of DenseNet with a register limit spill (ptxas 12.9).
+/// From this architecture on, a block leaves by a predicated `ret`. A jump over an unpredicated
+/// `ret` would cost some kernels registers there (`docs/benchmarks/passes.md`). Older architectures
+/// use the jump: without it, four convolutions of DenseNet with a register limit spill (ptxas
+/// 12.9).
 const LEAVES_WITHOUT_JUMP_SM: u32 = 80;
 
 /// Injects the flag into every preemptible kernel of a module. Returns the outcome for each kernel,
@@ -208,7 +211,7 @@ impl Injection {
         }
         self.find_first_thread(&mut code);
         self.find_progress_byte(&mut code);
-        // The other threads keep values with which the block stays.
+        // The other threads keep the initial values, with which they vote to stay.
         code.emit("ld.param.u64", [WIDE.into(), at(&self.named(EPOCH_WORD))]);
         code.emit("ld.param.u32", [ISSUED.into(), at(&self.named(ISSUED_EPOCH))]);
         code.emit("mov.u32", [WORD.into(), ISSUED.into()]);

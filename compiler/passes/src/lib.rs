@@ -9,7 +9,8 @@
 //!   reported as a bug of the pass that ran last.
 //! - A kernel that a pass cannot handle safely is left unchanged, with the reason in the report.
 //!
-//! This crate allocates no registers, selects no target, and changes no text by pattern matching.
+//! This crate is not a compiler: it allocates no registers, generates no machine code, and never
+//! edits PTX as text.
 
 mod analyze_idempotence;
 mod check_in_loops;
@@ -66,15 +67,20 @@ pub struct Pass {
 
 /// Every pass, in the order of execution.
 ///
-/// The order is fixed by these dependencies:
-/// - Unreachable code is removed first, because analyses count it.
-/// - The fence precedes the passes that access memory of the runtime.
-/// - Checks in loops precede the flag, which must count threads at the exits of checks behind an
-///   early exit. Both may need shared memory of their own, so they precede its layout.
-/// - Indices become virtual before the body is outlined, including those that the flag reads.
-/// - Divisions are reduced after the passes that emit some or make divisors known, and before the
-///   body is outlined, because reports count the divisions in kernels.
-/// - Dead registers are removed last.
+/// The order follows from these dependencies:
+/// - `remove_unreachable_code` is first, because the analyses of the other passes count unreachable
+///   code too.
+/// - `fence_memory` precedes the passes that add accesses to memory of the runtime, which must not
+///   be bounded.
+/// - `check_in_loops` precedes `inject_preempt_flag`, which chooses a [`Completion`] that is
+///   correct for the barriers of the checks.
+/// - `inject_preempt_flag` precedes `shared_to_dynamic`, because its counter is a shared variable,
+///   and `virtualize_block_index`, because the flag must read virtual indices too.
+/// - `virtualize_block_index` precedes `outline_kernel_body`, so that the outlined body reads
+///   virtual indices.
+/// - `reduce_divisions` follows the passes that emit divisions or make divisors constant. It
+///   precedes `outline_kernel_body`, because reports count the divisions of each kernel.
+/// - `remove_dead_registers` is last.
 pub const PASSES: &[Pass] = &[
     Pass {
         name: "remove_unreachable_code",

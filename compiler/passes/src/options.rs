@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What happens to an access outside of its tenant's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FenceForm {
-    /// It is redirected to an address inside. For GPUs, where a trap would destroy the whole
-    /// context.
+    /// The access is redirected to an address inside. For GPUs, where a trap would destroy the
+    /// whole context.
     #[default]
     Mask,
-    /// The thread traps. Addresses stay unchanged, so the host target can still turn adjacent
-    /// accesses into vector accesses; it compares the bounds once for a whole warp. There it costs
-    /// a fraction of a mask.
+    /// The thread traps. Addresses stay unchanged, so the host target can still combine adjacent
+    /// accesses into vector accesses, and compares the bounds once per warp. On the host a trap
+    /// therefore costs much less than a mask.
     Trap,
 }
 

@@ -1,5 +1,5 @@
-//! Moves the body of a kernel to a device function, which other entries can call: the candidates of
-//! a dkp kernel are such functions.
+//! Moves the body of a kernel to a device function that other entries can call. The candidates of a
+//! dkp kernel are such functions.
 //!
 //! `k` becomes `k_atoll_body`, whose parameters have the names, sizes and order of the kernel's, so
 //! that the body stays unchanged. The entry keeps its name, parameters and directives, and passes

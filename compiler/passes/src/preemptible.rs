@@ -1,8 +1,8 @@
 //! Decides whether the blocks of a kernel may leave at entry and run later.
 //!
-//! A check at entry makes every block all or nothing, so any kernel resumes correctly except one
-//! whose blocks wait for each other: a block that waits for one that left would wait forever. This
-//! module finds those kernels, and kernels that it cannot analyse.
+//! With a check at entry, a block either runs completely or not at all. Every kernel therefore
+//! resumes correctly unless its blocks wait for each other: a block that waits for a block that
+//! left would wait forever. This module finds such kernels, and kernels that it cannot analyse.
 
 use crate::epoch::LOOP_EPOCH;
 use crate::threads::{Divergence, waits_for_threads};
@@ -288,8 +288,8 @@ fn forbid_spinning(code: &Code<'_>, cfg: &Cfg) -> Result<(), NotPreemptible> {
     }
 }
 
-/// Whether a statement polls memory that another block may write: a load that bypasses the first
-/// cache, or an atomic that makes no progress itself.
+/// Whether a statement polls memory that another block may write: a load that bypasses the L1
+/// cache, `atom.exch`, an `atom.cas` that does not retry an update, or an atomic with operand 0.
 fn watches_memory(code: &Code<'_>, statement: StatementId, region: &[StatementId]) -> bool {
     let Some(instruction) = code.instruction(statement) else { return false };
     // A check in a loop does not wait: if the word does not change, the loop continues as without
@@ -309,8 +309,8 @@ fn watches_memory(code: &Code<'_>, statement: StatementId, region: &[StatementId
     }
 }
 
-/// Whether a compare-and-swap compares with a value that the loop itself read before: such a loop
-/// retries an update and does not wait.
+/// Whether a compare-and-swap compares with a value that the loop has read from memory. Such a loop
+/// retries an update; it does not wait.
 fn is_retry(code: &Code<'_>, statement: StatementId, swap: &Instruction, region: &[StatementId]) -> bool {
     let Some(Operand::Name(compare)) = swap.operands.get(2) else { return false };
     let reads_memory = |id: &&StatementId| {

@@ -49,8 +49,8 @@ pub(crate) struct Survey {
     pub(crate) kept: BTreeMap<Key, SharedError>,
 }
 
-/// The meaning of shared variables' names at a place in a function, innermost scope last. A name
-/// that has another meaning in a block hides the variable outside.
+/// The shared variable that each name refers to at a place in a function, innermost scope last. A
+/// declaration in an inner block hides an outer variable of the same name.
 pub(crate) struct Scopes {
     function: usize,
     /// Blocks entered so far.

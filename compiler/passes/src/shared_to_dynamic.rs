@@ -1,8 +1,9 @@
 //! Moves static shared memory to one dynamic array.
 //!
-//! If kernels are combined into one launch, their static shared arrays add up; a dynamic array only
-//! needs the largest size of all. The pass therefore turns every static array of the module into an
-//! offset into [`DYNAMIC_SHARED`]; arrays that were dynamic before start behind them.
+//! If kernels are combined into one launch, the sizes of their static shared arrays add up. Dynamic
+//! shared memory needs only the largest size. The pass therefore turns every static array of the
+//! module into an offset into [`DYNAMIC_SHARED`]. Arrays that were dynamic before start behind the
+//! static ones.
 //!
 //! # Layout
 //! A variable is *private* to a kernel if only that kernel can reach it and no device function uses
@@ -12,10 +13,10 @@
 //! kernel that can reach such a function.
 //!
 //! # Variables that stay
-//! A variable whose address occurs where an offset is not possible (in a vector, in the arguments
-//! of a call, in the initial value of a table) stays static, and so does a variable that another
-//! module defines. A dynamic array of this kind must keep its start, so nothing is moved in front
-//! of it.
+//! A variable stays static if its address occurs where an offset is not possible: in a vector, in
+//! the arguments of a call, or in the initial value of a table. A variable that another module
+//! defines also stays. If a dynamic array has such an address, it must keep its start, so no
+//! variable is moved in front of it.
 
 use crate::module_facts::align_up;
 use crate::preemptible::reachable_functions;

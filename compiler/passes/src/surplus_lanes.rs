@@ -1,10 +1,11 @@
 //! Lets surplus lanes of a block's last warp take part in its barriers.
 //!
-//! A block whose number of threads is not a multiple of 32 has *surplus* lanes in its last warp. In
-//! a launch with larger real blocks these lanes exist, and a barrier with a thread count waits for
-//! them. They therefore stay and execute the *skeleton* of the kernel: the basic blocks that all
-//! threads execute equally often, with all barriers and all uniform branches. The condition of such
-//! a branch depends on uniform registers only, which surplus lanes compute too.
+//! A block whose number of threads is not a multiple of 32 has *surplus* lanes in its last warp. If
+//! the real blocks of the launch are larger, these lanes exist, and a barrier with a thread count
+//! waits for them. They therefore stay and execute the *skeleton* of the kernel: the basic blocks
+//! that all threads execute equally often, with all their barriers and uniform branches. The
+//! condition of a uniform branch depends only on uniform registers, which surplus lanes compute
+//! too.
 //!
 //! - An instruction that may access memory is executed only by threads of the block ([`ACTIVE`]).
 //! - At a divergent branch, surplus lanes jump directly to the reconvergence point.

@@ -3,8 +3,8 @@
 //!
 //! A register is *uniform* if it holds the same value in every thread of the block whenever it is
 //! read; otherwise it is *divergent*. A basic block is divergent if a branch on a divergent value
-//! decides whether, or how often, a thread executes it. The analysis does not follow paths and
-//! treats a register as divergent if any of its definitions is. "Uniform" is certain; "divergent"
+//! decides whether, or how often, a thread executes it. The analysis does not follow paths: a
+//! register with one divergent definition is divergent everywhere. "Uniform" is proven; "divergent"
 //! is conservative.
 
 use atoll_ptx::analysis::{BlockId, Cfg, Code, DominatorTree, Loops, StatementId};

@@ -1,15 +1,15 @@
 //! Unstable values: values that may differ when a block runs a second time, although memory outside
 //! of the block is unchanged.
 //!
-//! They depend on the order in which threads happen to run: results of atomics in shared memory,
-//! the set of active threads, which of several stores to one place comes last. Such values may be
-//! stored as data, since the second run stores its own to the same places. They must not decide
-//! where, or whether, something is stored: the first run could then leave writes behind that no
-//! single run would make.
+//! Such values depend on the order in which threads happen to run: results of atomics in shared
+//! memory, the set of active threads, or which of several stores to one place comes last. A kernel
+//! may store an unstable value as data, because the second run stores its own value to the same
+//! place. An unstable value must not decide where, or whether, something is stored: the first run
+//! could leave writes that the second run does not overwrite.
 //!
-//! Registers, shared memory, local memory (with call parameters) and memory outside are each
-//! tracked as stable or unstable; code that is reached only under an unstable branch is unstable
-//! too.
+//! The analysis marks each register, and the shared, local and outside memory as a whole, as stable
+//! or unstable. Local memory includes call parameters. Code that is reached only under an unstable
+//! branch is unstable too.
 
 use crate::analyze_idempotence::NotRerunnable;
 use crate::effects::linear::{AtomKey, Class};

@@ -26,8 +26,8 @@
 //!
 //! # Values that cannot be virtual
 //! `%gridid`, clusters, the grid barrier of cooperative launches and programmatic dependent launch
-//! belong to the whole launch; the size of dynamic shared memory is that of the largest kernel in
-//! it. `%warpid`, `%smid` and the like tell where a thread runs, and stay real.
+//! belong to the whole launch. The size of dynamic shared memory is that of the largest kernel in
+//! the launch. `%warpid`, `%smid` and similar registers say where a thread runs; they stay real.
 
 mod outcome;
 mod prologue;

@@ -1,7 +1,7 @@
 //! Contents of local variables and of call parameters.
 //!
-//! A place that is always accessed at the same offset and width has one value, whatever the order
-//! of the accesses. For all other places only the possible pointer targets are known.
+//! A place that is always accessed at the same offset and width has one known value, independent of
+//! the order of the accesses. For all other places only the possible pointer targets are known.
 
 use super::linear::{Linear, RootSet};
 use std::collections::HashMap;
@@ -28,7 +28,8 @@ pub(super) enum Contents {
     Value(Linear),
     /// Several values: number of their atom, and possible pointer targets.
     Several(usize, RootSet),
-    /// The place is also accessed at other offsets or widths.
+    /// No single value is known: accesses to the variable overlap, or only its other places were
+    /// stored to.
     Mixture(RootSet),
 }
 
@@ -102,7 +103,8 @@ impl Cells {
         self.inconsistent.contains_key(&variable) || self.cells.contains_key(&variable)
     }
 
-    /// Whether a variable has overlapping accesses of different extent.
+    /// Whether a variable has overlapping accesses of different extent, or may be the target of a
+    /// store to an unknown variable.
     pub(super) fn is_inconsistent(&self, variable: VariableKey) -> bool {
         self.inconsistent.contains_key(&variable) || self.anywhere.is_some()
     }

@@ -5,7 +5,7 @@ use super::provenance::Provenance;
 use atoll_ptx::analysis::StatementId;
 use atoll_ptx::{Instruction, Name, Operand, ScalarType, types::TypeClass};
 
-/// Integer operations whose result depends on their operands alone; kept symbolically.
+/// Integer operations whose result depends only on their operands; kept symbolically.
 const PURE: &[&str] = &[
     "mul", "mad", "mul24", "mad24", "sad", "div", "rem", "abs", "min", "max", "popc", "clz", "bfind", "brev", "bfe",
     "bfi", "szext", "bmsk", "set", "setp", "selp", "slct", "and", "or", "xor", "not", "cnot", "lop3", "shf", "shl",
@@ -54,8 +54,7 @@ impl<'m> Evaluation<'_, 'm> {
     /// Turns every register written into an atom that may point into the same roots as the
     /// operands.
     fn define_results(&mut self) {
-        // Matrix rows are loaded from shared memory; the address tells nothing about their
-        // contents.
+        // `ldmatrix` loads rows from shared memory; the address says nothing about their contents.
         let is_row = self.instruction.opcode == "ldmatrix";
         let roots = if is_row { self.provenance.shared_roots() } else { self.operand_roots() };
         let written: Vec<Name> = self.instruction.writes().into_iter().cloned().collect();

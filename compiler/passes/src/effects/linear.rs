@@ -1,10 +1,10 @@
-//! Integers as linear sums: the form in which addresses are known before a launch.
+//! Integers as linear sums: the form in which the analyses represent addresses before a launch.
 //!
 //! A [`Linear`] of width `w` is `constant + Σ coefficient · atom` modulo 2ʷ, exactly. An *atom* is
 //! an opaque value: a parameter, a special register, the result of a non-linear operation, a
 //! register with several definitions. Atoms are interned: the same operation on the same operands
-//! is the same atom. The [`Class`] of an atom tells for which threads and times two uses of it are
-//! equal.
+//! is the same atom. The [`Class`] of an atom says whether its value may differ between threads,
+//! and whether it may change over time.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub(crate) const ATOMS_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct AtomId(u32);
 
-/// For which threads and times a value is constant.
+/// Whether a value may differ between threads, and whether it may change over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Class {
     /// Equal in all threads of a block, and constant while the block runs.
@@ -92,7 +92,7 @@ pub(crate) enum AtomKey {
     Address(usize),
     /// A special register.
     Special(String),
-    /// The result of an operation that depends on its operands alone.
+    /// The result of an operation that depends only on its operands.
     Pure(String, Vec<Linear>),
     /// A register with several definitions: function, register.
     Register(usize, usize),
@@ -171,7 +171,8 @@ impl Atoms {
         self.atoms[id.0 as usize].stride = Some((start, multiple));
     }
 
-    /// A divisor of a sum, modulo a power of two that is a divisor too.
+    /// A number that divides every value of a sum: the absolute value of a constant, otherwise a
+    /// power of two.
     pub(crate) fn factor(&self, linear: &Linear) -> u64 {
         if let Some(constant) = linear.as_constant() {
             return linear.signed(constant).unsigned_abs();
@@ -184,7 +185,7 @@ impl Atoms {
         1 << linear.terms.iter().map(of_term).chain([constant]).min().unwrap_or(0).min(linear.width - 1)
     }
 
-    /// For which threads and times a sum is constant.
+    /// The class of a sum: whether it may differ between threads or change over time.
     pub(crate) fn class(&self, linear: &Linear) -> Class {
         linear.terms.iter().map(|(atom, _)| self.get(*atom).class).max().unwrap_or(Class::Stable)
     }
@@ -228,7 +229,7 @@ impl Linear {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// The atom, if the sum consists of it alone.
+    /// The atom, if the sum is exactly one atom.
     pub(crate) fn as_atom(&self) -> Option<AtomId> {
         match self.terms.as_slice() {
             [(atom, 1)] if self.constant == 0 => Some(*atom),

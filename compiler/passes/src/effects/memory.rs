@@ -3,7 +3,7 @@
 
 use atoll_ptx::{Immediate, Instruction, Operand, ScalarType, StateSpace};
 
-/// The effect of an instruction besides computing.
+/// The effect of an instruction, other than writing registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     /// No effect beyond the block: arithmetic, barriers, matrices in shared memory.

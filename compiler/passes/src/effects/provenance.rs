@@ -1,10 +1,11 @@
 //! The origin of addresses: a value for every register of a kernel and of the device functions it
 //! can call.
 //!
-//! A register with one definition has the value of that definition. A register with several is an
-//! atom of its own that may point into the targets of any definition. The result is independent of
-//! the execution order and holds wherever the register is read, so neither SSA form nor paths are
-//! needed. Definitions are evaluated until nothing changes; the sets of pointer targets only grow.
+//! A register with one definition has the value of that definition. A register with several
+//! definitions is an atom of its own, which may point into the targets of all its definitions. The
+//! result does not depend on the execution order and holds at every read of the register, so the
+//! analysis needs neither SSA form nor paths. Definitions are evaluated until nothing changes. This
+//! ends because the sets of pointer targets only grow.
 
 mod accesses;
 mod calls;
@@ -22,9 +23,9 @@ use atoll_ptx::{
 };
 use std::collections::HashMap;
 
-/// Limit on the rounds of evaluation; compiler-generated code needs three to five. Sufficient is
-/// twice the length of the longest chain of registers with several definitions that a pointer
-/// passes through.
+/// Limit on the rounds of evaluation; compiler-generated code needs three to five. A pointer may
+/// pass through a chain of registers that each have several definitions; twice the length of the
+/// longest chain is enough rounds.
 const ROUNDS_MAX: usize = 100;
 
 /// Limit on the restarts of the evaluation after a parameter turned out to be a pointer.
@@ -247,7 +248,7 @@ impl<'m> Provenance<'m> {
         self.roots.may_be_private(self.points_into(address))
     }
 
-    /// Possible pointer targets of which 32 bits loaded from shared memory may be a part.
+    /// Possible targets of a pointer of which a 32-bit load from shared memory may return one half.
     pub(super) fn shared_roots(&self) -> RootSet {
         self.cells.shared().without_unknown()
     }

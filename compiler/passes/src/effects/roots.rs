@@ -35,7 +35,8 @@ const PARAMETERS: usize = 0;
 /// Limit on the variables that get roots of their own; the remaining roots are reserved for
 /// parameters that turn out to be pointers.
 const VARIABLES_MAX: usize = 96;
-/// Poison: the sum of two pointers, or another value derived from a pointer that is none.
+/// Poison: a value that is computed from pointers but is not a valid pointer, such as the sum of
+/// two. Also stands for all variables beyond [`VARIABLES_MAX`].
 const MIXED: usize = RootSet::ROOTS_MAX - 1;
 
 /// All roots of a kernel, and the set of roots that are certainly pointers.

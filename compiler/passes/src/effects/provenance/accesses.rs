@@ -1,4 +1,4 @@
-//! Loads and stores: the memory they touch, and the values they pass through it.
+//! Loads and stores: the memory they access, and the values they move through it.
 
 use super::*;
 
@@ -116,8 +116,8 @@ impl<'m> Provenance<'m> {
             let Some(register_width) = register.map(|r| self.functions[function].code.register(r).ty.bits()) else {
                 continue;
             };
-            // A value that was no pointer when it was stored is none when it is loaded. Memory
-            // outside of the block may hold any pointer.
+            // A value that was not a pointer when it was stored is not a pointer when it is loaded.
+            // Memory outside the block may hold any pointer.
             let foreign = if width >= 64 { RootSet::UNKNOWN } else { RootSet::NONE };
             let roots = match *touched {
                 Touched::Outside => foreign,

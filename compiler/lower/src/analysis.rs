@@ -4,12 +4,12 @@
 //! Vocabulary. A branch is *divergent* if lanes of one warp can disagree, *warp-uniform* if only
 //! different warps can, and *uniform* otherwise. Its *influence* is the set of blocks between it
 //! and its reconvergence point, the immediate post-dominator. An *exit edge* leads lanes out of the
-//! kernel. These lanes never come back, no other lane has to wait for them, and the edge is left
-//! out when post-dominators are computed.
+//! kernel. These lanes never come back, and no other lane waits for them, so post-dominators are
+//! computed without exit edges.
 //!
-//! The analysis is an optimistic fixpoint: shapes start unknown and instructions propagate them. A
-//! branch that turns out to be divergent turns the registers whose values join below it into
-//! vectors that are *blended* under the mask (see [`Analysis::blend`]).
+//! The analysis is an optimistic fixpoint: shapes start unknown, and instructions propagate them.
+//! If a branch turns out to be divergent, the registers whose values join below it become vectors
+//! that are *blended* under the mask (see [`Analysis::blend`]).
 
 mod solver;
 
@@ -38,7 +38,8 @@ pub enum Split {
 pub struct Loop {
     /// Its blocks, those of inner loops included.
     pub blocks: Vec<BlockId>,
-    /// Blocks entered from outside; exactly one for every loop of a structured language.
+    /// Blocks that are entered from outside the loop; a loop of a structured language has exactly
+    /// one.
     pub entries: Vec<BlockId>,
     /// Lanes may leave it in different iterations.
     pub is_divergent: bool,
@@ -66,7 +67,8 @@ pub struct Analysis {
     pub flow: Graph,
     /// The loops of `flow`, outer loops before the loops they contain.
     pub loops: Vec<Loop>,
-    /// Warps need a stack of their own and take turns: they may reach different barriers, or spin.
+    /// Warps may reach different barriers, or spin. Each then needs its own stack, and they take
+    /// turns.
     pub scheduled: bool,
     /// Heads of loops in which lanes wait for writes of other threads.
     pub spins: BTreeSet<BlockId>,
@@ -170,7 +172,7 @@ impl Analysis {
         (0..reached.len()).filter(|&b| reached[b] && b != EXIT).collect()
     }
 
-    /// The outermost divergent loop that is entered at a block.
+    /// The outermost divergent loop that has a block as entry.
     pub fn divergent_loop_at(&self, block: BlockId) -> Option<&Loop> {
         self.loops.iter().find(|l| l.is_divergent && l.entries.contains(&block))
     }

@@ -10,11 +10,11 @@
 //! @q trap;
 //! ```
 //!
-//! Comparing lane by lane costs several times as much as the access itself, and a use in a
-//! comparison invalidates what the analysis assumes about registers that are used for addresses
-//! only. As [`BOUND`] the check is lowered like an access: if the lanes form a progression, only
-//! the first and the last lane are compared. The match is by form alone: code of this form means
-//! the same wherever it comes from.
+//! Comparing lane by lane costs several times as much as the access itself. It also prevents the
+//! analysis from keeping progressions that are only valid for addresses
+//! ([`crate::shape::Shape::assumed`]). A target lowers [`BOUND`] like an access: if the lanes form
+//! a progression, it compares only the first and the last lane. The match is by form alone, because
+//! code of this form has the same meaning wherever it comes from.
 
 use crate::program::{Block, Inst, Opnd, Program, Reg};
 use atoll_ptx::Instruction;

@@ -4,8 +4,8 @@
 use crate::program::{Inst, Opnd, Program};
 use atoll_ptx::{Immediate, ScalarType};
 
-/// One flag per register. Optimistic: a register counts as flushed unless one of its definitions is
-/// not flushed, or depends on a register that is not.
+/// One flag per register. The analysis is optimistic: a register counts as flushed unless one of
+/// its definitions is not flushed, or depends on a register that is not flushed.
 pub fn flushed_registers(program: &Program) -> Vec<bool> {
     let mut flushed = vec![true; program.regs.len()];
     let insts = || program.blocks.iter().flat_map(|b| &b.insts);

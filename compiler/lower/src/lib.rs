@@ -1,11 +1,16 @@
 //! The target-independent half of lowering: turns a PTX kernel into typed basic blocks and analyses
-//! its structure for a target.
+//! their structure for a target.
 //!
-//! Start at [`Kernel::of`]: [`read`] turns a kernel into basic blocks ([`program`]); `webs` splits
-//! its registers; [`bounds`] recognises address checks; [`analysis`] and [`shape`] find which
-//! registers are uniform or a progression over lanes, and which branches diverge; `spins` finds
-//! loops that wait for other threads. [`alignment`], [`flushed`] and [`loads`] answer single
-//! questions that a target has while it generates code.
+//! Start at [`Kernel::of`], which runs these steps:
+//! - [`read`] turns a kernel into basic blocks ([`program`]).
+//! - `webs` splits its registers into independent values.
+//! - [`bounds`] recognises address checks.
+//! - `spins` finds loops that wait for other threads.
+//! - [`analysis`] and [`shape`] find registers that are uniform, or an arithmetic progression over
+//!   lanes, and branches that diverge.
+//!
+//! [`alignment`], [`flushed`] and [`loads`] each answer one question that a target has while it
+//! generates code.
 //!
 //! Invariants:
 //! - The facts hold for every grid and all parameter values; they depend on the block shape.

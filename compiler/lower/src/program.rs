@@ -1,13 +1,14 @@
 //! A kernel as basic blocks over dense register numbers: the input of the analyses and of lowering.
 //!
-//! Guards on control flow become branches here; guards remain only on instructions that compute or
-//! access memory. Every block ends in one [`Term`]; [`EXIT`] is the only block in which threads
-//! leave.
+//! A guard on a control-flow instruction becomes a branch; guards remain only on instructions that
+//! compute or access memory. Every block ends in one [`Term`]. [`EXIT`] is the only block in which
+//! threads leave the kernel.
 
 use crate::elem::Elem;
 use atoll_ptx::{Immediate, Instruction, Name, ScalarType, types::TypeClass};
 
-/// Index of a register. After `webs`, index of a web: definitions and uses that belong together.
+/// Index of a register. After `webs`, index of a web: a set of definitions and uses of one register
+/// that are independent of its other definitions and uses.
 pub type Reg = usize;
 /// Index of a basic block.
 pub type BlockId = usize;
@@ -428,7 +429,8 @@ impl Program {
         for block in &mut self.blocks {
             match &mut block.term {
                 Term::Goto(to) => *to = end[*to],
-                // The successor of a barrier must stay a block of its own: it starts a region.
+                // The successor of a barrier must stay a separate block, because it starts a
+                // region.
                 Term::Barrier { .. } | Term::Exit => {}
                 Term::Branch { taken, other, .. } => {
                     (*taken, *other) = (end[*taken], end[*other]);
@@ -446,8 +448,8 @@ impl Program {
         }
     }
 
-    /// For each block, the first block on the way from it that is not empty; in an empty endless
-    /// loop, any of its blocks.
+    /// For each block, the first block on the path from it that is not empty; in an empty endless
+    /// loop, any of the blocks of the loop.
     fn jump_destinations(&self) -> Vec<BlockId> {
         let mut end: Vec<Option<BlockId>> = vec![None; self.blocks.len()];
         for block in 0..self.blocks.len() {
@@ -456,7 +458,8 @@ impl Program {
                 match (end[at], &self.blocks[at].term) {
                     (Some(known), _) => break known,
                     (None, Term::Goto(next)) if self.blocks[at].insts.is_empty() => {
-                        // The way leads back here: an empty endless loop, which lands here.
+                        // The path leads back here: the loop is empty and endless, and jumps into
+                        // it lead to this block.
                         end[at] = Some(at);
                         way.push(at);
                         at = *next;

@@ -1,5 +1,5 @@
-//! Shapes: what is known about the 32 lanes of a register. They are equal, an arithmetic
-//! progression, or arbitrary.
+//! Shapes: what is known about the values of a register in the 32 lanes of a warp. The values are
+//! equal, an arithmetic progression, or arbitrary.
 //!
 //! A register whose lanes are `base + lane · stride` is kept as the scalar `base`, the value of
 //! lane 0. Element-wise operations then need only the lane-0 values of their operands, and memory
@@ -35,9 +35,9 @@ pub struct Shape {
     pub stride: Option<i64>,
     /// The threads that agree on lane 0.
     pub level: Level,
-    /// The progression was widened without a proof that no lane wraps in between. The value is
-    /// correct in every lane whose address is valid, and is used for addresses only; any other use
-    /// makes the analysis give up the progression.
+    /// The progression was widened without a proof that no lane wraps around in between. The value
+    /// is correct in every lane whose address is valid. It may be used for addresses only; any
+    /// other use makes the analysis give up the progression.
     pub assumed: bool,
     /// Bounds of every lane's value, taken as a mathematical integer; `None` if unknown.
     pub range: Option<(i128, i128)>,
@@ -46,7 +46,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Nothing known.
+    /// Nothing is known.
     pub const VECTOR: Shape = Shape { stride: None, level: Level::Warp, assumed: false, range: None, align_log2: 0 };
 
     /// The same value in every lane.
@@ -105,8 +105,8 @@ impl Shape {
         Shape { level: self.level.max(level), ..self }
     }
 
-    /// Whether lanes ascend and all stay in the `2^log2` values that start at lane 0, a multiple of
-    /// `2^log2`.
+    /// Whether lane 0 is a multiple of `2^log2`, and the lanes ascend and stay within the `2^log2`
+    /// values from lane 0 on.
     fn within_bucket(self, log2: u32) -> bool {
         self.stride.is_some_and(|s| s >= 0 && i128::from(s) * LAST_LANE < 1i128 << log2) && self.align_log2 >= log2
     }
@@ -352,8 +352,8 @@ impl Operands<'_> {
         if !address.is_uniform() || is_private {
             return Shape::VECTOR;
         }
-        // If other threads may change the value while the warps of the block read it one after
-        // another, only the lanes of a warp agree on it.
+        // If other threads may change the value while the warps of the block read it in turn, only
+        // the lanes of one warp agree on it.
         let is_weak = !["volatile", "relaxed", "acquire", "mmio"].iter().any(|m| inst.has(m));
         let level = if is_weak { address.level } else { Level::Warp };
         match inst.form.ty() {

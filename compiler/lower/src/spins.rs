@@ -5,10 +5,11 @@
 //! is *counted* if an exit depends on a register that the loop only steps; it ends by itself and
 //! does not spin.
 //!
-//! The lanes of a warp run in lock step. A lane that has left a spinning loop with the lock that
-//! the other lanes spin for would wait for them forever. Therefore its way from there to its
-//! *release*, the next write that others may wait for, becomes part of the loop: it proceeds before
-//! the others try again. An [`Extension`] expresses this by control-flow edges that no lane takes.
+//! The lanes of a warp run in lock step. If a lane takes a lock and leaves the spinning loop, it
+//! would wait forever for the lanes that still spin for that lock. The path of this lane to its
+//! *release*, the next write that other threads may wait for, therefore becomes part of the loop:
+//! the lane runs to its release before the others try again. An [`Extension`] expresses this by
+//! control-flow edges that no lane takes.
 
 use crate::graph::Graph;
 use crate::program::*;
@@ -35,7 +36,7 @@ impl Loop<'_> {
     }
 }
 
-/// Edges that make the way to the release part of a spinning loop.
+/// Edges that add the path to the release to a spinning loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extension {
     pub(crate) edges: Vec<(BlockId, BlockId)>,
@@ -76,7 +77,7 @@ fn is_ordered(inst: &Inst) -> bool {
     ["volatile", "relaxed", "acquire", "release", "mmio"].iter().any(|m| inst.has(m))
 }
 
-/// Whether another thread can change the value read, as far as the instruction tells.
+/// Whether another thread may change the value that an instruction reads, judging by its form.
 fn is_racy_read(inst: &Inst) -> bool {
     match inst.form.opcode.as_str() {
         "ld" => is_ordered(inst) && inst.form.space() != Some(StateSpace::Local),

@@ -49,7 +49,7 @@ pub(crate) struct Driver {
     pub(crate) descriptions: Table<Range<u32>>,
     /// Instantiated graphs.
     pub(crate) executables: Table<Graph>,
-    /// Calls so far of each entry point that is to fail at some call.
+    /// Number of calls so far, for each entry point that the options make fail.
     calls: Mutex<HashMap<&'static str, u64>>,
     primaries: Mutex<Vec<Primary>>,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Driver {
 #[derive(Debug)]
 struct Primary {
     handle: Handle,
-    /// How often it is retained; the context exists while this is not 0.
+    /// Number of times it is retained; the context exists while this is not 0.
     retained: u64,
     device: Option<Arc<Device>>,
 }
@@ -103,7 +103,7 @@ impl Driver {
         })
     }
 
-    /// Fails if the options demand that this call of the entry point fails.
+    /// Fails if the options request that this call of the entry point fails.
     pub(crate) fn fail_on_demand(&self, name: &'static str) -> Result<(), Status> {
         if !self.options.failures.iter().any(|failure| failure.name == name) {
             return Ok(());
@@ -155,7 +155,7 @@ impl Driver {
         Ok(primary.handle)
     }
 
-    /// Releases it once; the last release destroys it.
+    /// Releases the primary context of a device once; the last release destroys it.
     pub(crate) fn release_primary(&self, ordinal: u32) -> Result<(), Status> {
         let mut primaries = lock(&self.primaries);
         let primary = &mut primaries[ordinal as usize];
@@ -166,7 +166,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Destroys it, however often it is retained.
+    /// Destroys the primary context of a device, even if it is retained several times.
     pub(crate) fn reset_primary(&self, ordinal: u32) -> Result<(), Status> {
         let mut primaries = lock(&self.primaries);
         let primary = &mut primaries[ordinal as usize];

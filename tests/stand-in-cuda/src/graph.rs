@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which calls a capture forbids to which threads.
+/// Which calls a capture forbids, and in which threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Forbids calls that cannot be captured to all threads.
+    /// Forbids calls that cannot be captured, in all threads.
     Global,
-    /// Forbids them to the thread that began the capture.
+    /// Forbids the same calls, only in the thread that began the capture.
     ThreadLocal,
     /// Forbids nothing.
     Relaxed,
@@ -74,7 +74,7 @@ impl Capture {
         Captured { capture: self.clone(), stream, count: entry.0 }
     }
 
-    /// Makes a stream wait for a point in the capture, by which it joins the capture.
+    /// Makes a stream wait for a point in the capture. The stream thereby joins the capture.
     pub(crate) fn wait(&self, stream: Handle, place: &Captured) {
         let mut content = self.lock();
         // Joining counts as work for which another stream has to wait.

@@ -1,4 +1,4 @@
-//! Functions of the program that streams call.
+//! Host callbacks: functions of the program that a stream calls.
 
 use std::ffi::c_void;
 

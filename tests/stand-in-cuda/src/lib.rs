@@ -1,11 +1,12 @@
 //! A stand-in for NVIDIA's `libcuda`, for tests: a shared library that exports the driver's entry
 //! points under their real names and executes kernels on the host device.
 //!
-//! It is not a mock. PTX passed to `cuModuleLoadData` is parsed, lowered by `compiler/targets/host`
-//! and run by the compute units of the host device. Streams are threads that work in order, and
-//! concurrently with each other. Memory, copies, events, captured graphs and errors behave as the
-//! driver's reference says. So code that uses the driver can be tested without a GPU, including its
-//! error paths. The stand-in is only used by tests; its device is called `stand-in`.
+//! It is not a mock: PTX passed to `cuModuleLoadData` is parsed, lowered by
+//! `compiler/targets/host`, and run by the compute units of the host device. Each stream is a
+//! thread that performs its operations in order; streams run concurrently. Memory, copies, events,
+//! captured graphs and errors behave as the driver's reference specifies. Code that uses the driver
+//! can therefore be tested without a GPU, including its error paths. Only tests use the stand-in;
+//! its device is called `stand-in`.
 //!
 //! | file | contents |
 //! |---|---|

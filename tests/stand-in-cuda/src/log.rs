@@ -1,4 +1,4 @@
-//! Messages for the person who runs the tests.
+//! Messages on standard error.
 
 use std::fmt::Display;
 use std::io::Write;

@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Addresses reserved for memory of all devices; unused addresses cost nothing.
 const RESERVED_BYTES: u64 = 1 << 38;
 
-/// New memory of a GPU has arbitrary contents, so it is filled with a pattern. Beyond this size it
-/// stays zero, so that untouched pages cost nothing.
+/// New GPU memory has arbitrary contents. The stand-in fills its first [`FILL_BYTES_MAX`] bytes
+/// with this byte; the rest stays zero, so that untouched pages use no memory.
 const FILL_BYTE: u8 = 0xcb;
 const FILL_BYTES_MAX: u64 = 64 << 10;
 

@@ -226,8 +226,8 @@ fn invalid(log: String) -> Refusal {
     Refusal { status: Status::InvalidPtx, log }
 }
 
-/// The driver compiles PTX when it is loaded, the stand-in when a kernel is launched; so
-/// unsupported code is only detected then.
+/// The driver compiles PTX when a module is loaded; the stand-in compiles it when a kernel is
+/// launched. The stand-in therefore detects unsupported code only at the launch.
 fn refused(error: &HostError) -> Status {
     match error {
         HostError::NoSuchKernel { .. } => Status::NotFound,

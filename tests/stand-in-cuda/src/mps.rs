@@ -1,5 +1,5 @@
-//! The Multi-Process Service: if a control daemon listens, this process becomes its client. The
-//! tests' control daemon is `atoll-stand-in-mps-control`.
+//! The Multi-Process Service: if a control daemon is listening, this process becomes its client. In
+//! tests the control daemon is `atoll-stand-in-mps-control`.
 //!
 //! A client has the share of the compute units that its environment names. A terminated client
 //! keeps running, but all calls in its contexts fail.

@@ -6,7 +6,7 @@
 //! | word | meaning | default |
 //! |---|---|---|
 //! | `memory=64M` | device memory, with `K`, `M` or `G` | 1 GiB |
-//! | `units=2` | number of compute units | 2 per CPU, at least 4 |
+//! | `units=2` | number of compute units | 2 per CPU, at least 4 and at most 64 |
 //! | `sm=90` | compute capability | 9.0 |
 //! | `ptx=8.0` | newest supported version of PTX | 8.7 |
 //! | `driver=12.8` | supported version of CUDA | 12.8 |
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "ATOLL_STAND_IN_CUDA";
 
-/// Most devices; enough to tell one from another.
+/// Most devices, so that tests can tell devices apart.
 const DEVICES_MAX: u32 = 8;
 
 /// The options.
@@ -69,7 +69,7 @@ impl ComputeMode {
 pub(crate) struct Failure {
     /// The entry point.
     pub(crate) name: String,
-    /// Which call of it, counted from 1.
+    /// Number of the failing call of this entry point, counted from 1.
     pub(crate) call: u64,
     pub(crate) status: Status,
 }
@@ -129,8 +129,9 @@ impl Options {
     }
 }
 
-/// Tests run concurrently, one per CPU, and some of their kernels wait for another kernel of the
-/// same test.
+/// Tests run concurrently, one per CPU, and some tests have a kernel that waits for another kernel
+/// of the same test. The device therefore has two compute units per CPU, but at least 4 and at most
+/// 64.
 fn compute_units_default() -> u32 {
     std::thread::available_parallelism().map_or(4, |cpus| (2 * cpus.get() as u32).clamp(4, 64))
 }

@@ -72,10 +72,10 @@ fn address(at: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(at as usize)
 }
 
-/// A range of memory that is known to exist: device memory by the table of allocations, other
-/// memory by the program's promise. It stays until the operation that holds the span is complete:
-/// device memory is only freed while the context is idle, and the driver's reference requires the
-/// same of the program's memory.
+/// A range of memory that is known to exist. For device memory the table of allocations proves it;
+/// for other memory the program guarantees it. The memory stays until the operation that holds the
+/// span is complete: device memory is only freed while the context is idle, and the driver's
+/// reference requires the same of the program's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     at: u64,
@@ -169,8 +169,8 @@ impl Span {
         }
     }
 
-    /// Sets it to zero. Whole pages of the driver are replaced by new ones, so that a device that
-    /// clears all its memory does not allocate all pages.
+    /// Sets the span to zero. Whole pages of device memory are replaced by new ones, so that a
+    /// program that clears a whole device does not allocate all its pages.
     fn clear(self) {
         let (begin, end) = (self.at.next_multiple_of(PAGE_BYTES), (self.at + self.bytes) / PAGE_BYTES * PAGE_BYTES);
         let is_exchanged = self.is_own && self.bytes >= EXCHANGED_BYTES_MIN

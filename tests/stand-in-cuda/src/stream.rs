@@ -26,10 +26,10 @@ pub(crate) struct Stream {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Work>,
-    /// Number of operations that were added, and that are complete.
+    /// Number of operations that were added; `done` counts the complete ones.
     taken: u64,
     done: u64,
-    /// No more operations come; the thread ends after the last one.
+    /// No more operations will be added; the thread ends after the last one.
     is_closed: bool,
     capture: Option<Arc<Capture>>,
 }
@@ -88,12 +88,12 @@ impl Stream {
         (state.done < state.taken).then_some(state.taken)
     }
 
-    /// Waits until that many operations are complete.
+    /// Waits until `count` operations are complete.
     pub(crate) fn wait(&self, count: u64) {
         while !self.wait_for(count, Duration::MAX) {}
     }
 
-    /// The same for a limited time; false if it was too short.
+    /// Like [`Stream::wait`], for a limited time; false if the operations are not complete by then.
     pub(crate) fn wait_for(&self, count: u64, time: Duration) -> bool {
         let state = self.lock();
         let (state, _) = self

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a stream that waits for a word checks it without a pause, and the length of the pauses
-/// after that.
+/// Number of checks that a stream makes without a pause when it waits for a word. After them it
+/// sleeps for [`PAUSE`] between two checks.
 const SPINS: u32 = 1_000;
 const PAUSE: Duration = Duration::from_micros(20);
 

@@ -1,6 +1,7 @@
-//! Pointer arguments. Values of these types only come from the program under test, which guarantees
-//! for them what the driver's reference requires; so all unsafe accesses of the entry points are
-//! here. [`Argument`] defines which types an implementation may use for a type of the table.
+//! Pointer arguments. Only the program under test creates values of these types, and it guarantees
+//! what the driver's reference requires of them. All unsafe accesses of the entry points are
+//! therefore here. [`Argument`] defines which types an implementation may use for a parameter type
+//! of the table.
 
 use super::Address;
 use crate::raw::Span;
@@ -8,7 +9,7 @@ use crate::status::Status;
 use std::ffi::{CStr, c_char, c_void};
 
 /// A type that an implementation may use for a parameter of type `R` in the table: the same type,
-/// or one that says what a pointer is for.
+/// or a type that states the purpose of a pointer.
 pub(super) trait Argument<R> {
     /// Converts the argument from the program.
     fn of(raw: R) -> Self;
@@ -38,7 +39,7 @@ impl<T> Argument<*const T> for In<T> {
     }
 }
 
-/// The header lacks `const` on many values that are only read.
+/// The header omits `const` on many pointers to values that are only read.
 impl<T> Argument<*mut T> for In<T> {
     fn of(raw: *mut T) -> In<T> {
         In(raw)

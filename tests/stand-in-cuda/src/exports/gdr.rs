@@ -1,5 +1,5 @@
-//! GDRCopy's entry points (`gdrapi.h`), which are a separate library on real systems. Device memory
-//! is memory of the process here, so nothing needs to be mapped.
+//! The entry points of GDRCopy (`gdrapi.h`), which is a separate library on real systems. Here
+//! device memory is memory of the process, so nothing needs to be mapped.
 
 use super::arguments::Out;
 use crate::driver::Driver;

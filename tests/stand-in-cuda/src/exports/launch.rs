@@ -128,7 +128,8 @@ fn check_shape(function: &Function, grid: [u32; 3], block: [u32; 3]) -> Result<(
     if !is_grid || !is_block || function.block_required().is_some_and(|required| required != block) {
         return Err(Status::InvalidValue);
     }
-    // More threads than `.maxntid` allows: on a GPU the code could need too many registers.
+    // More threads than `.maxntid` allows: on a GPU the code may need more registers than are
+    // available.
     if threads > u64::from(function.threads_max()) { Err(Status::LaunchOutOfResources) } else { Ok(()) }
 }
 

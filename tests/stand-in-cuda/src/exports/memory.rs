@@ -40,7 +40,7 @@ entry_points! { MEMORY:
         }
         context.refuse_while_capturing()?;
         let allocation = driver.memory.find(at).filter(|allocation| allocation.at == at).ok_or(Status::InvalidValue)?;
-        // The context it belongs to must not be using it any more.
+        // Waits until the context that owns the allocation is idle.
         driver.context(allocation.context)?.synchronize()?;
         driver.memory.give_back(at, Kind::Device)
     }

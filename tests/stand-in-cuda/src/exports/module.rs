@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// First words of machine code: an ELF file, a fat binary, and nvcc's wrapper of one.
 const MACHINE_CODE: [u32; 3] = [u32::from_le_bytes(*b"\x7fELF"), 0xba55_ed50, 0x4662_43b1];
 
-/// Reported registers of a kernel: the host has none to count, but programs divide by the number.
+/// Registers that a kernel reports. The host has none to count, but programs divide by this number.
 const REGISTERS: c_int = 32;
 
 entry_points! { MODULE:

@@ -1,7 +1,7 @@
 //! Variables of a module: each gets device memory, and its address replaces its name in the PTX.
 //!
 //! Kernels are compiled one by one, for each block shape. If variables were symbols of the objects,
-//! each object would have its own copy.
+//! each object would have its own copy of every variable.
 
 use crate::context::Context;
 use crate::memory::Kind;
